@@ -1,0 +1,59 @@
+"""Everything attncli raises on purpose.
+
+AttncliError
+├── InputError         a file or literal cannot be read as what was asked for
+│   └── MissingExtraError   reading or writing it needs a package that is not installed
+├── ShapeError         arrays that do not fit together (also a ValueError)
+├── ConventionError    a choice that does not exist, or two that contradict (also a ValueError)
+├── StageError         a trace holds no stage of that name (also a KeyError)
+├── SizeError          the result would not fit into memory (also a MemoryError)
+└── OutputError        the result cannot be written where it should go
+"""
+
+from __future__ import annotations
+
+
+class AttncliError(Exception):
+    """A problem the user can mend: what is wrong in one line, then how to mend it.
+
+    >>> str(AttncliError("q.npy is empty", "save it again"))
+    'q.npy is empty; save it again'
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class InputError(AttncliError):
+    """A file, stream or literal cannot be read as what was asked for."""
+
+
+class MissingExtraError(InputError):
+    """A format needs a package that only an extra installs."""
+
+
+class ShapeError(AttncliError, ValueError):
+    """Arrays whose shapes do not fit together."""
+
+
+class ConventionError(AttncliError, ValueError):
+    """A choice that does not exist, or two choices that contradict each other."""
+
+
+class StageError(AttncliError, KeyError):
+    """A trace holds no stage of that name."""
+
+    __str__ = AttncliError.__str__
+
+
+class SizeError(AttncliError, MemoryError):
+    """A result that would not fit into memory."""
+
+
+class OutputError(AttncliError):
+    """A result that cannot be written where it should go."""

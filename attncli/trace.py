@@ -1,0 +1,145 @@
+"""Stage and Trace: the hinge of the whole program.
+
+A computation returns a Trace of named stages; tables, exports and checks only read it.
+
+    Trace ── steps ──┬── Stage  q, k, v, mask        what went in
+                     ├── Stage  scores … output      what came out, in the order of computation
+                     └── Trace  (a block nests an attention)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.convention import Convention
+from attncli.errors import ShapeError, StageError
+
+INPUTS = ("q", "k", "v", "mask")
+"""Names of the stages that went into an attention; the others came out of it."""
+
+# Axes whose entries are called by a letter and a number where no token names them.
+_LETTERS = {"query": "q", "key": "k", "head": "head ", "kv_head": "key head ", "batch": "batch "}
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One named step of a computation and the array it gave.
+
+    name     stable, public: `trace["weights"]`
+    symbol   the paper's letter, such as "S" or "A"
+    formula  how it was computed, such as "S = Q Kᵀ"
+    value    the array, write-locked
+    axes     one name per dimension, such as ("head", "query", "key")
+    labels   axis → names along it; an axis without an entry is numbered
+    note     a sentence for the reader, or ""
+
+    Raises ShapeError where axes or labels do not fit the value.
+
+    >>> stage = Stage("scores", "S", "S = Q Kᵀ", np.array([[1.0, 2.0]]), ("query", "key"))
+    >>> stage.label("key", 1)
+    'k2'
+    >>> stage.value[0, 0] = 3
+    Traceback (most recent call last):
+        ...
+    ValueError: assignment destination is read-only
+    """
+
+    name: str
+    symbol: str
+    formula: str
+    value: npt.NDArray[Any]
+    axes: tuple[str, ...]
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        locked = np.asarray(self.value).view()
+        locked.flags.writeable = False
+        labels = {axis: tuple(names) for axis, names in self.labels.items() if axis in self.axes}
+        object.__setattr__(self, "value", locked)
+        object.__setattr__(self, "labels", MappingProxyType(labels))
+        self._check()
+
+    def _check(self) -> None:
+        if len(self.axes) != self.value.ndim:
+            raise ShapeError(
+                f"stage {self.name}: {self.value.ndim} dimensions but {len(self.axes)} axis names"
+            )
+        for axis, names in self.labels.items():
+            size = self.value.shape[self.axes.index(axis)]
+            if len(names) != size:
+                raise ShapeError(
+                    f"stage {self.name} has {size} entries along {axis} but {len(names)} labels"
+                )
+
+    def label(self, axis: str, index: int) -> str:
+        """The name of one entry of an axis: its token, or a letter and a 1-based number."""
+        if axis in self.labels:
+            return self.labels[axis][index]
+        return f"{_LETTERS.get(axis, '')}{index + 1}"
+
+    def names(self, axis: str) -> tuple[str, ...]:
+        """All names along an axis."""
+        size = self.value.shape[self.axes.index(axis)]
+        return tuple(self.label(axis, index) for index in range(size))
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Named steps in the order of computation, and the convention they follow.
+
+    A step is a Stage or another Trace; a stage is found by its dotted name.
+
+    >>> scores = Stage("scores", "S", "S = Q Kᵀ", np.eye(2), ("query", "key"))
+    >>> block = Trace("Block", (Trace("Attention", (scores,), name="attention"),))
+    >>> block["attention.scores"] is scores
+    True
+    >>> list(block)
+    ['attention.scores']
+    """
+
+    title: str
+    steps: tuple[Stage | Trace, ...]
+    convention: Convention | None = None
+    name: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.stages())
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == known for known in self)
+
+    def __getitem__(self, name: str) -> Stage:
+        for known, stage in self.stages():
+            if known == name:
+                return stage
+        raise StageError(f"there is no stage {name!r}", f"there are {', '.join(self)}")
+
+    def stages(self) -> Iterator[tuple[str, Stage]]:
+        """Every stage with its dotted name, in the order of computation."""
+        for step in self.steps:
+            if isinstance(step, Stage):
+                yield step.name, step
+            else:
+                for name, stage in step.stages():
+                    yield f"{step.name}.{name}", stage
+
+    def keep(self, names: set[str]) -> Trace:
+        """The same trace with only the stages of these dotted names."""
+        steps: list[Stage | Trace] = []
+        for step in self.steps:
+            if isinstance(step, Stage):
+                steps += [step] if step.name in names else []
+                continue
+            inner = step.keep(
+                {n.removeprefix(f"{step.name}.") for n in names if n.startswith(f"{step.name}.")}
+            )
+            steps += [inner] if inner.steps else []
+        return replace(self, steps=tuple(steps))
