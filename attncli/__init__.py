@@ -1,5 +1,88 @@
-"""attncli: attention, computed and shown step by step."""
+"""attncli: attention, computed and shown step by step.
+
+    q, k, v ── attend ──> Trace of Stages ──┬── table, markdown, csv
+                              │             ├── json, npz (and back)
+      Convention ─────────────┘             └── check against somebody else's numbers
+
+>>> import attncli
+>>> trace = attncli.attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
+>>> trace["output"].value.round(3)
+array([[6.698, 3.302]])
+
+The names below are loaded when they are first used, so that `import attncli` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from attncli._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from attncli.attention.dot_product import attend
+    from attncli.attention.heads import heads_first, merge_heads, split_heads
+    from attncli.attention.multi_head import Projections, attend_heads, multi_head_attention
+    from attncli.convention import Convention
+    from attncli.errors import (
+        AttncliError,
+        ConventionError,
+        InputError,
+        MissingExtraError,
+        OutputError,
+        ShapeError,
+        SizeError,
+        StageError,
+    )
+    from attncli.trace import Stage, Trace
+
+_HOME = {
+    "attncli.attention.dot_product": ("attend",),
+    "attncli.attention.heads": ("heads_first", "merge_heads", "split_heads"),
+    "attncli.attention.multi_head": ("Projections", "attend_heads", "multi_head_attention"),
+    "attncli.convention": ("Convention",),
+    "attncli.errors": (
+        "AttncliError",
+        "ConventionError",
+        "InputError",
+        "MissingExtraError",
+        "OutputError",
+        "ShapeError",
+        "SizeError",
+        "StageError",
+    ),
+    "attncli.trace": ("Stage", "Trace"),
+}
+
+__all__ = [
+    "AttncliError",
+    "Convention",
+    "ConventionError",
+    "InputError",
+    "MissingExtraError",
+    "OutputError",
+    "Projections",
+    "ShapeError",
+    "SizeError",
+    "Stage",
+    "StageError",
+    "Trace",
+    "__version__",
+    "attend",
+    "attend_heads",
+    "heads_first",
+    "merge_heads",
+    "multi_head_attention",
+    "split_heads",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'attncli' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

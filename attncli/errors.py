@@ -2,7 +2,7 @@
 
 AttncliError
 ├── InputError         a file or literal cannot be read as what was asked for
-│   └── MissingExtraError   reading or writing it needs a package that is not installed
+│   └── MissingExtraError  reading or writing it needs a package that is not installed
 ├── ShapeError         arrays that do not fit together (also a ValueError)
 ├── ConventionError    a choice that does not exist, or two that contradict (also a ValueError)
 ├── StageError         a trace holds no stage of that name (also a KeyError)

@@ -1,0 +1,1 @@
+"""Numbers in, Trace out: attention and what stands around it. Prints nothing, reads no file."""

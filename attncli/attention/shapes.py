@@ -1,0 +1,124 @@
+"""What has to fit before attention can be computed, and the words for what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.attention.heads import shape_text
+from attncli.errors import ShapeError
+
+Array = npt.NDArray[Any]
+AXES = ("batch", "head", "query", "key")
+
+
+def as_numbers(x: npt.ArrayLike, name: str) -> Array:
+    """x as an array of numbers; ShapeError where it is ragged or holds something else."""
+    try:
+        array = np.asarray(x)
+    except ValueError:
+        raise ShapeError(f"{name} is ragged", "every row needs the same length") from None
+    if array.dtype.name in {"bfloat16"}:
+        return array.astype(np.float32)
+    if array.dtype.kind not in "fiub":
+        raise ShapeError(f"{name} holds {array.dtype} entries", "it must hold real numbers")
+    return array
+
+
+def check_qkv(q: Array, k: Array, v: Array) -> None:
+    """ShapeError unless q [..., n_q, d_k], k [..., n_k, d_k] and v [..., n_k, d_v] fit."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        _check_dimensions(name, x)
+        if x.ndim != q.ndim:
+            raise ShapeError(
+                f"q has {q.ndim} dimensions ({shape_text(q)}) but {name} has {x.ndim} "
+                f"({shape_text(x)})",
+                "all three need the same number of dimensions",
+            )
+    _check_equal("d_k, the width", "q", q, "k", k, -1)
+    _check_equal("the number of tokens", "k", k, "v", v, -2)
+    if q.ndim > 2:
+        _check_equal("the number of heads", "k", k, "v", v, -3)
+        _check_grouping(q, k)
+    if q.ndim > 3:
+        _check_equal("the batch size", "q", q, "k", k, 0)
+        _check_equal("the batch size", "k", k, "v", v, 0)
+
+
+def _check_dimensions(name: str, x: Array) -> None:
+    if not 2 <= x.ndim <= 4:
+        raise ShapeError(
+            f"{name} is {x.ndim}-dimensional ({shape_text(x) or 'one number'})",
+            "use 2 (tokens, d), 3 (heads, tokens, d) or 4 (batch, heads, tokens, d)",
+        )
+    if x.size == 0:
+        raise ShapeError(
+            f"{name} is empty ({shape_text(x)})", "every axis needs at least one entry"
+        )
+
+
+def _check_equal(what: str, name: str, x: Array, other: str, y: Array, axis: int) -> None:
+    if x.shape[axis] != y.shape[axis]:
+        raise ShapeError(
+            f"{what} differs: {x.shape[axis]} in {name} ({shape_text(x)}), "
+            f"{y.shape[axis]} in {other} ({shape_text(y)})",
+            "they must be equal",
+        )
+
+
+def _check_grouping(q: Array, k: Array) -> None:
+    if q.shape[-3] % k.shape[-3]:
+        raise ShapeError(
+            f"{q.shape[-3]} query heads in q ({shape_text(q)}) cannot evenly share "
+            f"{k.shape[-3]} key heads in k ({shape_text(k)})",
+            "the number of query heads must be a multiple of the number of key heads",
+        )
+
+
+def check_past(past: Array, x: Array, name: str) -> None:
+    """ShapeError unless a cache [..., n_past, d] can stand before x [..., n, d]."""
+    if past.ndim != x.ndim or past.shape[-1] != x.shape[-1] or past.shape[:-2] != x.shape[:-2]:
+        raise ShapeError(
+            f"past_{name} ({shape_text(past)}) cannot be put before {name} ({shape_text(x)})",
+            "only the number of tokens may differ",
+        )
+
+
+def check_mask(mask: Array, score_shape: tuple[int, ...]) -> None:
+    """ShapeError unless the mask broadcasts, from the right, to the scores."""
+    names = AXES[-len(score_shape) :]
+    target = " × ".join(f"{size} {name}" for size, name in zip(score_shape, names, strict=True))
+    if mask.ndim > len(score_shape):
+        raise ShapeError(
+            f"the mask ({shape_text(mask)}) has {mask.ndim} dimensions, the scores have "
+            f"{len(score_shape)} ({target})",
+            "leave out the axes that the scores do not have",
+        )
+    for axis in range(1, mask.ndim + 1):
+        if mask.shape[-axis] not in {1, score_shape[-axis]}:
+            raise ShapeError(
+                f"the mask ({shape_text(mask)}) has {mask.shape[-axis]} entries along the "
+                f"{names[-axis]} axis, the scores have {score_shape[-axis]} ({target})",
+                "each axis, counted from the right, must be 1 or equal",
+            )
+
+
+def lengths(kv_len: npt.ArrayLike | None, n_batch: int, n_k: int) -> npt.NDArray[np.int64] | None:
+    """Key lengths, one per batch item, checked to lie within 0 … n_k."""
+    if kv_len is None:
+        return None
+    array = np.asarray(kv_len)
+    if array.dtype.kind not in "iu" or array.ndim > 1:
+        raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")
+    per_item = np.atleast_1d(array).astype(np.int64)
+    if per_item.size not in {1, n_batch}:
+        raise ShapeError(
+            f"kv_len has {per_item.size} lengths for a batch of {n_batch}", "use one per batch item"
+        )
+    if per_item.min() < 0 or per_item.max() > n_k:
+        raise ShapeError(
+            f"kv_len is {per_item.tolist()} with {n_k} keys", f"use lengths from 0 to {n_k}"
+        )
+    return np.broadcast_to(per_item, (n_batch,))

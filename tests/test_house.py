@@ -1,0 +1,113 @@
+"""The order of the house: who may import whom, what is public, what stands at the top."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import attncli
+
+PACKAGE = Path(attncli.__file__).parent
+
+# Each may import from those before it; packages of one level do not import each other.
+LEVELS = [
+    {"_version", "errors"},
+    {"convention"},
+    {"trace"},
+    {"attention", "text", "files"},
+    {"documents", "check"},
+    {"testing"},
+    {"views"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+ONLY_IN = {"rich": {"views", "cli"}, "typer": {"cli"}}
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def level(part: str) -> int:
+    return next(number for number, parts in enumerate(LEVELS) if part in parts)
+
+
+def imports(path: Path) -> set[str]:
+    """The modules a file imports, wherever in it the import stands."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.add(node.module or "")
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_one_way(path: Path) -> None:
+    here = part_of(path)
+    for name in imports(path):
+        if not name.startswith("attncli."):
+            continue
+        there = name.split(".")[1]
+        if there == here or not any(there in parts for parts in LEVELS):
+            continue
+        assert level(there) < level(here), f"{here} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_screen_stays_in_its_rooms(path: Path) -> None:
+    for library, rooms in ONLY_IN.items():
+        used = any(name == library or name.startswith(f"{library}.") for name in imports(path))
+        assert not used or part_of(path) in rooms, f"{path} imports {library}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_module_says_what_lives_in_it(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def test_the_public_api_is_this() -> None:
+    assert attncli.__all__ == [
+        "AttncliError",
+        "Convention",
+        "ConventionError",
+        "InputError",
+        "MissingExtraError",
+        "OutputError",
+        "Projections",
+        "ShapeError",
+        "SizeError",
+        "Stage",
+        "StageError",
+        "Trace",
+        "__version__",
+        "attend",
+        "attend_heads",
+        "heads_first",
+        "merge_heads",
+        "multi_head_attention",
+        "split_heads",
+    ]
+
+
+@pytest.mark.parametrize("name", attncli.__all__)
+def test_everything_public_exists_and_is_documented(name: str) -> None:
+    thing = getattr(attncli, name)
+    assert name == "__version__" or (thing.__doc__ or "").strip()
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'attned'"):
+        attncli.attned  # noqa: B018
+
+
+def test_the_type_marker_is_there() -> None:
+    assert (PACKAGE / "py.typed").exists()
