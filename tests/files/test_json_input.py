@@ -1,0 +1,213 @@
+"""JSON in: what is read, and the place that each refusal names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attncli.errors import InputError
+from attncli.files import Loaded, load
+
+
+def read(tmp_path: Path, text: str, member: str = "") -> Loaded:
+    path = tmp_path / "x.json"
+    path.write_bytes(text.encode())
+    return load(f"{path}::{member}" if member else str(path))
+
+
+def message(tmp_path: Path, text: str, member: str = "") -> str:
+    """What load says, without the folder."""
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, text, member)
+    said = str(caught.value)
+    assert "\n" not in said
+    return said.replace(f"{tmp_path}/", "")
+
+
+def test_object_with_everything(tmp_path: Path) -> None:
+    loaded = read(
+        tmp_path,
+        '{"q": [[1, 2], [3, 4.5]], "Keys": [[1, 2]], "v": [[5, 6, 7]], "mask": [[true], [false]],'
+        ' "scale": 0.25, "tokens": {"queries": ["the", "cat"], "keys": ["sat"]}, "title": "x",'
+        ' "comment": null}',
+    )
+    assert list(loaded.arrays) == ["q", "Keys", "v", "mask"]
+    assert loaded.arrays["q"].tolist() == [[1.0, 2.0], [3.0, 4.5]]
+    assert loaded.arrays["mask"].dtype == np.bool_
+    assert (loaded.scale, loaded.query_labels, loaded.key_labels) == (
+        0.25,
+        ("the", "cat"),
+        ("sat",),
+    )
+    assert loaded.warnings == ()
+
+
+def test_tokens_name_queries_and_keys(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"q": [[1], [2]], "tokens": ["a", "b"]}')
+    assert loaded.query_labels == loaded.key_labels == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "values"),
+    [
+        ("[[1, 0], [0, 1]]", "int64", [[1, 0], [0, 1]]),
+        ("[[1, 0.0]]", "float64", [[1.0, 0.0]]),
+        ("[[true, false]]", "bool", [[True, False]]),
+        ("[[9223372036854775807]]", "int64", [[2**63 - 1]]),
+        ("[[9223372036854775808]]", "float64", [[2.0**63]]),
+        ('[["Infinity", 1], ["-Infinity", 2]]', "float64", [[np.inf, 1.0], [-np.inf, 2.0]]),
+        ("[[Infinity, -Infinity]]", "float64", [[np.inf, -np.inf]]),
+        ("[[1e-400, -0.0, 5e-324]]", "float64", [[0.0, -0.0, 5e-324]]),
+    ],
+)
+def test_types(text: str, dtype: str, values: list[list[float]], tmp_path: Path) -> None:
+    array = read(tmp_path, text).arrays[""]
+    assert array.dtype == dtype
+    assert array.tolist() == values
+
+
+@pytest.mark.parametrize("text", ['[["NaN", 1]]', "[[NaN, 1]]"])
+def test_nan_is_read_and_remarked_on(text: str, tmp_path: Path) -> None:
+    loaded = read(tmp_path, text)
+    assert np.isnan(loaded.arrays[""][0, 0])
+    (warning,) = loaded.warnings
+    assert warning.endswith("x.json holds 1 NaN of 2 numbers, the first at row 1, column 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        ('{"q": [[1]], "mask": [[0, "-Infinity"]]}', 0),
+        ('{"q": [[1]], "mask": [[0, "Infinity"]]}', 1),
+        ('[[0, "-Infinity"], [0, 0]]', 0),
+        ('[[0.5, "-Infinity"]]', 1),
+        ('{"q": [[1, "NaN"]], "k": [["Infinity", 1]], "v": [[1, 2]]}', 2),
+    ],
+)
+def test_minus_infinity_is_meant_in_a_mask(text: str, warnings: int, tmp_path: Path) -> None:
+    assert len(read(tmp_path, text).warnings) == warnings
+
+
+def test_remark_counts_and_places(tmp_path: Path) -> None:
+    (warning,) = read(tmp_path, '{"k": [[[1, 2, 3], [4, 5, "Infinity"], ["NaN", 7, 8]]]}').warnings
+    assert warning.endswith(
+        "x.json, k holds 1 NaN and 1 infinite of 9 numbers, the first at row 2, column 3 of head 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[[1, 2],\n [3, 4],,]", "x.json is not JSON: line 2, column 9"),
+        ("[[1, 2]", "x.json is not JSON: line 1, column 8"),
+        ("{'q': [[1]]}", "x.json is not JSON: line 1, column 2"),
+        ("[[1]] x", "x.json is not JSON: line 1, column 7: Extra data"),
+        ("   \n", "x.json is empty"),
+        ("5", "x.json holds neither a list nor an object"),
+        ('"q"', "x.json holds neither a list nor an object"),
+        ("null", "x.json holds neither a list nor an object"),
+        ("[]", "x.json is empty: it holds an empty list"),
+        ("[[], []]", "x.json is empty: it holds an empty list"),
+        ("{}", "x.json holds no array"),
+        ('{"title": "x"}', "x.json holds no array"),
+        ('{"n": 5}', "x.json holds no array, only n"),
+        ("[[1, 2, 3], [4, 5], [6, 7, 8]]", "x.json: row 2 has 2 entries, row 1 has 3"),
+        ("[[1, 2], [3]]", "x.json: row 2 has 1 entry, row 1 has 2"),
+        (
+            '{"q": [[[1, 2], [3, 4]], [[5, 6], [7]]]}',
+            "x.json, q: row 2 of head 2 has 1 entry, row 1 of head 1 has 2",
+        ),
+        ('{"q": [[[1], [2]], [[3]]]}', "x.json, q: head 2 has 1 entry, head 1 has 2"),
+        (
+            '{"v": [[[[1]], [[2]]], [[[3]], [[4, 5]]]]}',
+            "x.json, v: row 1 of head 2 of batch 2 has 2 entries",
+        ),
+        ("[[1, 2], 3]", "x.json: row 2 is 3, row 1 is a list"),
+        ("[1, [2]]", "x.json: entry 2 is a list, entry 1 is 1"),
+        ('[[1, 2], [3, "x"]]', "x.json: row 2, column 2 is the text 'x', expected a number"),
+        ('[["1.5"]]', "x.json: row 1, column 1 is the text '1.5'"),
+        ('[["nan"]]', "x.json: row 1, column 1 is the text 'nan'"),
+        ('[[1, "a\\u001b[31m"]]', "x.json: row 1, column 2 is the text 'a\\x1b[31m'"),
+        ("[[1, null]]", "x.json: row 1, column 2 is null, expected a number"),
+        ("[[1, {}]]", "x.json: row 1, column 2 is an object, expected a number"),
+        ("[[1, true]]", "x.json: row 1, column 2 is true, expected a number as before it"),
+        ("[[true, 0]]", "x.json: row 1, column 2 is 0, expected true or false"),
+        ("[[true, NaN]]", "x.json: row 1, column 2 is nan, expected true or false"),
+        ("[[1, 1e999]]", "x.json: row 1, column 2 is 1e999, beyond float64"),
+        ("[[1], [-1e999]]", "x.json: row 2, column 1 is -1e999, beyond float64"),
+        ("[[0.5, 1" + "0" * 309 + "]]", "x.json: row 1, column 2 is 1000000000"),
+        ("[[1, 1" + "0" * 309 + "]]", "x.json: row 1, column 2 is 1000000000"),
+        ("[[" + "9" * 5000 + "]]", "x.json: row 1, column 1 is 999999"),
+        ('{"q": [[1]], "q": [[2]]}', "x.json has the key 'q' twice; keep one"),
+        ('{"q": [[1]], "x": {"a": 1, "a": 2}}', "x.json has the key 'a' twice"),
+        ("[" * 100_000, "x.json is nested too deeply"),
+        ("[" * 20 + "1" + "]" * 20, "x.json is nested more than 16 deep"),
+        ('{"q": [[1]], "scale": "x"}', "x.json, scale is not a number"),
+        ('{"q": [[1]], "scale": true}', "x.json, scale is not a number"),
+        ('{"q": [[1]], "scale": NaN}', "x.json, scale is not finite"),
+        ('{"q": [[1]], "scale": 1' + "0" * 320 + "}", "x.json, scale is not finite"),
+        ('{"q": [[1]], "scale": 1e999}', "x.json, scale is not a number"),
+        ('{"q": [[1]], "tokens": ["a", 1]}', "x.json, tokens: entry 2 is not a string"),
+        ('{"q": [[1]], "tokens": 5}', "x.json, tokens is no list of strings"),
+        ('{"q": [[1]], "tokens": {"query": []}}', "x.json, tokens names query; write"),
+        ('{"q": [[1]], "tokens": {"keys": [1]}}', "x.json, tokens.keys: entry 1 is not"),
+        ('{"q": [[1]], "tokens": ["\\ud800"]}', "x.json holds \\ud800, half of a surrogate"),
+    ],
+)
+def test_refusals_name_file_and_place(text: str, expected: str, tmp_path: Path) -> None:
+    assert message(tmp_path, text).startswith(expected)
+
+
+def test_number_of_too_many_digits_is_shortened(tmp_path: Path) -> None:
+    assert len(message(tmp_path, "[[" + "9" * 5000 + "]]")) < 120
+
+
+def test_whole_surrogate_pair_and_escaped_backslash_are_read(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"q": [[1]], "tokens": ["\\ud83d\\ude00\\\\ud800"]}')
+    assert loaded.query_labels == ("\U0001f600\\ud800",)
+
+
+def test_undecodable_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(b'{"q": [[1]], "t": "\xff"}')
+    with pytest.raises(InputError, match=r"x\.json is not text: byte 20 is not utf-8"):
+        load(str(path))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_other_encodings_of_json(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes("[[1, 2]]".encode(encoding))
+    assert load(str(path)).arrays[""].tolist() == [[1, 2]]
+
+
+def test_what_is_no_array_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"q": [[1]], "n": 5, "meta": {"a": 1}, "names": ["a"]}')
+    assert list(loaded.arrays) == ["q"]
+    warnings = [w.partition("x.json, ")[2] for w in loaded.warnings]
+    assert warnings == [
+        "n is one value, no array: left out",
+        "meta is an object, no array: left out",
+        "names: entry 1 is the text 'a', expected a number: left out",
+    ]
+
+
+def test_member(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"a": [[1]], "b": [[2]], "c": [null]}', "b")
+    assert {name: a.tolist() for name, a in loaded.arrays.items()} == {"b": [[2]]}
+    assert loaded.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "member", "expected"),
+    [
+        ('{"a": [[1]], "b": 5}', "c", "x.json holds no 'c'; it holds a, b; name one: x.json::a"),
+        ('{"a": [[1]], "b": 5}', "b", "x.json, b is one value, not an array"),
+        ('{"a": [[1]], "b": [null]}', "b", "x.json, b: entry 1 is null"),
+        ("[[1]]", "q", "x.json holds one array without a name, not 'q'; leave out ::name"),
+    ],
+)
+def test_member_that_is_not_there(text: str, member: str, expected: str, tmp_path: Path) -> None:
+    assert message(tmp_path, text, member).startswith(expected)

@@ -1,0 +1,262 @@
+"""npy and npz in: what is read, and that no size, type or pickle is believed."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from attncli.errors import InputError, SizeError
+from attncli.files import load, npz_file
+
+
+def npy(array: Any, *, allow_pickle: bool = False) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.asarray(array), allow_pickle=allow_pickle)
+    return file.getvalue()
+
+
+def header(text: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
+    """An npy file with a header of one's own."""
+    size = struct.pack("<H" if version == b"\x01\x00" else "<I", len(text) + 1)
+    return b"\x93NUMPY" + version + size + text.encode() + b"\n" + data
+
+
+def zipped(entries: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def message(tmp_path: Path, name: str, data: bytes, member: str = "") -> str:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        load(f"{path}::{member}" if member else str(path))
+    said = str(caught.value)
+    assert "\n" not in said
+    return said.replace(f"{tmp_path}/", "")
+
+
+Q = np.arange(15).reshape(3, 5)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["<f8", ">f8", "<f4", ">f4", "<f2", "i1", ">i2", "<i4", "<i8", "u1", "<u8", "?"]
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_types_and_orders(dtype: str, order: Any, tmp_path: Path) -> None:
+    array = np.asarray(Q % 2 if dtype == "?" else Q, dtype=dtype, order=order)
+    (tmp_path / "q.npy").write_bytes(npy(array))
+    found = load(str(tmp_path / "q.npy")).arrays[""]
+    assert found.tolist() == array.tolist()
+    assert found.dtype == array.dtype.newbyteorder("=")
+
+
+def test_large_file_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncli.files.npy_file._MAP_FROM", 1)
+    np.save(tmp_path / "q.npy", np.asfortranarray(Q.astype(float)))
+    found = load(str(tmp_path / "q.npy")).arrays[""]
+    assert isinstance(found.base, np.memmap)
+    assert type(found) is np.ndarray
+    assert found.tolist() == Q.tolist()
+    assert not found.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.array([[None, 1]], dtype=object), "q.npy holds Python objects, which would need a pic"),
+        (np.array([[1j]]), "q.npy holds complex numbers"),
+        (np.array([["a"]]), "q.npy holds strings"),
+        (np.array([[b"a"]]), "q.npy holds strings"),
+        (np.array([["2020-01-01"]], dtype="datetime64[D]"), "q.npy holds dates"),
+        (np.array([[1]], dtype="timedelta64[s]"), "q.npy holds time spans"),
+        (np.zeros((2, 3), dtype=[("a", "f4"), ("b", "i4")]), "q.npy holds structured values"),
+        (np.zeros((2, 3), dtype="V2"), "q.npy holds 2-byte values without a type, as bfloat16"),
+        (np.zeros((2, 3), dtype=np.longdouble), "q.npy holds numbers longer than float64"),
+        (np.zeros((0, 3)), "q.npy is empty: its shape is (0, 3)"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_types_that_are_refused(array: npt.NDArray[Any], expected: str, tmp_path: Path) -> None:
+    data = npy(array, allow_pickle=True)
+    assert message(tmp_path, "q.npy", data).startswith(expected)
+    assert message(tmp_path, "q.npz", zipped({"q.npy": data})).startswith(
+        expected.replace("q.npy", "q.npz, q")
+    )
+
+
+def test_bfloat16_says_how_to_mend(tmp_path: Path) -> None:
+    said = message(tmp_path, "q.npy", npy(np.zeros((2, 3), dtype="V2")))
+    assert said.endswith("save it as float32: numpy.save(path, x.astype('float32'))")
+
+
+SHAPE = "{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (npy(Q.astype(float))[:-8], "q.npy says shape (3, 5) of float64, 120 bytes, and holds 112"),
+        (npy(Q.astype(float)) + b"1234", "q.npy says shape (3, 5) of float64, 120 bytes, and ho"),
+        (
+            header(SHAPE.format("<f8", "(1000000, 1000000)"), b"x" * 80),
+            "q.npy says shape (1000000, 1000000) of float64, 8000000000000 bytes, and holds 80",
+        ),
+        (header(SHAPE.format("<f8", "(-2, 3)")), "q.npy says its shape is '(-2, 3)'"),
+        (header(SHAPE.format("<f8", "(1,) * 99"), b"x" * 8), "q.npy is not a sound npy file"),
+        (
+            header(SHAPE.format("<f8", f"({'1, ' * 40})"), b"x" * 8),
+            "q.npy says its shape is '(1, 1,",
+        ),
+        (header(SHAPE.format("<f8", f"(0, {2**70})")), "q.npy is empty"),
+        (header("__import__('os').system('x')"), "q.npy is not a sound npy file: its header"),
+        (header("(" * 5000), "q.npy is not a sound npy file"),
+        (header("{}"), "q.npy is not a sound npy file"),
+        (header(SHAPE.format("no", "(1,)")), "q.npy is not a sound npy file"),
+        (b"\x93NUMPY\x01", "q.npy is not a sound npy file"),
+        (b"\x93NUMPY\x09\x00\x10\x00" + b" " * 16, "q.npy is not a sound npy file"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 99, "q.npy is not a sound npy file"),
+        (b"1,2,3\n", "q.npy is not a sound npy file"),
+    ],
+)
+def test_headers_that_are_refused(data: bytes, expected: str, tmp_path: Path) -> None:
+    assert message(tmp_path, "q.npy", data).startswith(expected)
+
+
+@pytest.mark.parametrize("version", [b"\x02\x00", b"\x03\x00"])
+def test_later_versions_of_the_header(version: bytes, tmp_path: Path) -> None:
+    data = header(SHAPE.format("<f8", "(1, 2)"), struct.pack("<2d", 3, 5), version)
+    (tmp_path / "q.npy").write_bytes(data)
+    assert load(str(tmp_path / "q.npy")).arrays[""].tolist() == [[3, 5]]
+
+
+def test_bool_bytes_beyond_one_are_true(tmp_path: Path) -> None:
+    (tmp_path / "m.npy").write_bytes(header(SHAPE.format("|b1", "(1, 3)"), b"\x00\x07\x01"))
+    found = load(str(tmp_path / "m.npy")).arrays[""]
+    assert found.view(np.uint8).tolist() == [[0, 1, 1]]
+
+
+def test_npz_with_labels_and_scale(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez_compressed(
+        path,
+        q=Q.astype(np.float32),
+        K=Q[:2] / 2,
+        scale=np.float32(0.5),
+        query_tokens=np.array(["a", "bc", "d"]),
+        tokens=np.array(["e", "f"]),
+    )
+    loaded = load(str(path))
+    assert {name: a.tolist() for name, a in loaded.arrays.items()} == {
+        "q": Q.tolist(),
+        "K": (Q[:2] / 2).tolist(),
+    }
+    assert loaded.arrays["q"].dtype == np.float32
+    assert (loaded.scale, loaded.query_labels, loaded.key_labels) == (
+        0.5,
+        ("a", "bc", "d"),
+        ("e", "f"),
+    )
+
+
+def test_npz_member_alone_is_read(tmp_path: Path) -> None:
+    data = zipped({"q.npy": npy([[1]]), "x.npy": npy([[2]]), "bad.npy": b"?", "n.txt": b""})
+    (tmp_path / "x.npz").write_bytes(data)
+    loaded = load(f"{tmp_path}/x.npz::x")
+    assert {name: a.tolist() for name, a in loaded.arrays.items()} == {"x": [[2]]}
+
+
+def test_npz_leaves_out_what_is_nobodys_role(tmp_path: Path) -> None:
+    data = zipped({"q.npy": npy([[1]]), "meta.npy": npy([None], allow_pickle=True)})
+    (tmp_path / "x.npz").write_bytes(data)
+    loaded = load(f"{tmp_path}/x.npz")
+    assert list(loaded.arrays) == ["q"]
+    assert loaded.warnings == (
+        f"{tmp_path}/x.npz, meta holds Python objects, which would need a pickle: left out",
+    )
+
+
+def lying(claimed: int) -> bytes:
+    """A deflated entry of zeros whose archive says another size than it unpacks to."""
+    honest = zipped({"q.npy": npy(np.zeros((3, 5)))}, zipfile.ZIP_DEFLATED)
+    size = struct.pack("<I", len(npy(np.zeros((3, 5)))))
+    return honest.replace(size, struct.pack("<I", claimed))
+
+
+def encrypted() -> bytes:
+    data = bytearray(zipped({"q.npy": npy([[1]])}))
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(data)
+
+
+def twice() -> bytes:
+    return zipped({"q.npy": npy([[1]]), "p.npy": npy([[1]])}).replace(b"p.npy", b"q.npy")
+
+
+DAMAGED = zipped({"q.npy": npy(Q)}).replace(npy(Q)[-16:], b"\x55" * 16)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"not a zip", "x.npz is not a sound npz file: File is not a zip file"),
+        (zipped({"q.npy": npy(Q)})[:-30], "x.npz is not a sound npz file: File is not a zip"),
+        (DAMAGED, "x.npz, q is not a sound npz file: Bad CRC-32"),
+        (encrypted(), "x.npz is encrypted; save it without a password"),
+        (zipped({}), "x.npz is a zip without an npy file; it holds nothing"),
+        (zipped({"a.txt": b""}), "x.npz is a zip without an npy file; it holds a.txt"),
+        (zipped({"q.npy": b"what"}), "x.npz, q is not a sound npy file"),
+        (zipped({"q.npy": npy(Q)[:-1]}), "x.npz, q says shape (3, 5) of int64, 120 bytes, and ho"),
+        (zipped({"tokens.npy": npy([1])}), "x.npz, tokens holds no strings"),
+        (zipped({"q.npy": npy([[1]]), "scale.npy": npy([1, 2])}), "x.npz, scale is not a number"),
+        (lying(200_000_000), "x.npz, q would unpack to"),
+        (lying(1_000_000), "x.npz, q says shape (3, 5) of float64, 120 bytes, and holds 999872"),
+        (lying(130), "x.npz, q is not a sound npz file: Bad CRC-32"),
+        (
+            zipped({"q.npy": header(SHAPE.format("<f8", "(99999, 99999)"), b"x" * 8)}),
+            "x.npz, q says shape (99999, 99999) of float64",
+        ),
+    ],
+)
+def test_archives_that_are_refused(data: bytes, expected: str, tmp_path: Path) -> None:
+    assert message(tmp_path, "x.npz", data).startswith(expected)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_entries_of_one_name(tmp_path: Path) -> None:
+    assert message(tmp_path, "x.npz", twice()).startswith("x.npz holds two arrays of one name")
+
+
+def test_honest_zeros_of_any_ratio_are_read_below_the_limit(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "x.npz", q=np.zeros((1009, 1013)))
+    assert load(f"{tmp_path}/x.npz").arrays["q"].shape == (1009, 1013)
+
+
+def test_bomb_is_refused_before_it_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = zipped({"q.npy": npy(np.zeros((1 << 21,)))}, zipfile.ZIP_BZIP2)  # far beyond 1000:1
+    monkeypatch.setattr(npz_file, "_BOMB_SIZE", 1 << 20)
+    assert "times its size" in message(tmp_path, "x.npz", data)
+
+
+def test_more_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.npz").write_bytes(zipped({"q.npy": npy(Q)}))
+    monkeypatch.setattr(npz_file, "_memory", lambda: 100)
+    with pytest.raises(SizeError, match=r"x\.npz, q takes 248 bytes, more than"):
+        load(f"{tmp_path}/x.npz")
+
+
+@pytest.mark.parametrize("code", [b"\xff\xff\xff\x7f", b"\x00\x00\x11\x00", b"\x00\xd8\x00\x00"])
+def test_characters_that_are_none(code: bytes, tmp_path: Path) -> None:
+    bad = npy(np.array(["ab"])).replace("b".encode("utf-32-le"), code)
+    data = zipped({"q.npy": npy([[1]]), "tokens.npy": bad})
+    assert message(tmp_path, "x.npz", data).startswith("x.npz, tokens holds a number that is no")

@@ -1,0 +1,102 @@
+"""safetensors in: types, bfloat16 widened exactly, damage, and the missing package."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncli.errors import InputError, MissingExtraError
+from attncli.files import load, safetensors_file
+
+pytest.importorskip("safetensors")
+
+
+def pack(**tensors: tuple[str, list[int], bytes]) -> bytes:
+    """A safetensors file: name = (type, shape, bytes)."""
+    entries: dict[str, Any] = {}
+    data = b""
+    for name, (code, shape, raw) in tensors.items():
+        offsets = [len(data), len(data) + len(raw)]
+        entries[name] = {"dtype": code, "shape": shape, "data_offsets": offsets}
+        data += raw
+    head = json.dumps(entries).encode()
+    return struct.pack("<Q", len(head)) + head + data
+
+
+F32 = np.arange(6, dtype="<f4").reshape(2, 3)
+
+
+def message(tmp_path: Path, data: bytes, member: str = "") -> str:
+    (tmp_path / "x.safetensors").write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        load(f"{tmp_path}/x.safetensors" + (f"::{member}" if member else ""))
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype"),
+    [("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2"), ("I64", "<i8"), ("U8", "u1"), ("BOOL", "?")],
+)
+def test_types(code: str, dtype: str, tmp_path: Path) -> None:
+    array = F32.astype(dtype)
+    (tmp_path / "x.safetensors").write_bytes(pack(q=(code, [2, 3], array.tobytes())))
+    found = load(f"{tmp_path}/x.safetensors").arrays["q"]
+    assert found.tolist() == array.tolist()
+    assert found.dtype == array.dtype
+
+
+def test_bfloat16_is_the_upper_half_of_a_float32() -> None:
+    # 1.0 = 0x3f80, -2.5 = 0xc020, the least subnormal = 0x0001, −∞ = 0xff80
+    raw = struct.pack("<4H", 0x3F80, 0xC020, 0x0001, 0xFF80)
+    loaded = load("-", stdin=io.BytesIO(pack(q=("BF16", [2, 2], raw))))
+    assert loaded.arrays["q"].tolist() == [[1.0, -2.5], [2.0**-133, -np.inf]]
+    assert loaded.arrays["q"].dtype == np.float32
+
+
+def test_member_and_scale(tmp_path: Path) -> None:
+    data = pack(
+        **{
+            "scale": ("F32", [], struct.pack("<f", 0.5)),
+            "layers.0.self_attn.q": ("F32", [2, 3], F32.tobytes()),
+            "f8": ("F8_E4M3", [2], b"ab"),
+        }
+    )
+    (tmp_path / "x.safetensors").write_bytes(data)
+    loaded = load(f"{tmp_path}/x.safetensors")
+    assert (list(loaded.arrays), loaded.scale) == (["layers.0.self_attn.q"], 0.5)
+    assert loaded.warnings == (f"{tmp_path}/x.safetensors, f8 has the type 'F8_E4M3': left out",)
+    one = load(f"{tmp_path}/x.safetensors::layers.0.self_attn.q")
+    assert one.arrays["layers.0.self_attn.q"].tolist() == F32.tolist()
+    assert message(tmp_path, data, "f8").startswith("x.safetensors, f8 has the type 'F8_E4M3'")
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (pack(q=("F32", [2, 3], F32.tobytes()))[:-1], "x.safetensors is not a sound safetensors"),
+        (pack(q=("F32", [9, 9], F32.tobytes())), "x.safetensors is not a sound safetensors file"),
+        (b"\xff" * 30, "x.safetensors is not a sound safetensors file"),
+        (b"{}", "x.safetensors is not a sound safetensors file"),
+        (pack(), "x.safetensors holds no array"),
+        (pack(q=("F8_E5M2", [2], b"ab")), "x.safetensors, q has the type 'F8_E5M2'; save it as"),
+        (pack(q=("F32", [0, 3], b"")), "x.safetensors, q is empty"),
+    ],
+)
+def test_refusals(data: bytes, expected: str, tmp_path: Path) -> None:
+    assert message(tmp_path, data).startswith(expected)
+
+
+def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safetensors_file, "safetensors", None)
+    (tmp_path / "x.safetensors").write_bytes(pack(q=("F32", [2, 3], F32.tobytes())))
+    with pytest.raises(MissingExtraError) as caught:
+        load(f"{tmp_path}/x.safetensors")
+    assert str(caught.value).endswith(
+        "x.safetensors needs the package safetensors; pip install 'attncli[safetensors]'"
+    )
