@@ -1,0 +1,124 @@
+"""Markdown as GitHub reads it: headings, right-aligned tables, formulas in code spans.
+
+Labels, titles and notes are escaped, so that none of them becomes a link, HTML or another column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from attncli.trace import Trace
+from attncli.views.derivation import Derivation, at_length
+from attncli.views.grid import Grid
+from attncli.views.page import Closing, Heading, Headline, Matrix, Part, Remark, parts
+from attncli.views.showing import Showing
+
+# A character that may begin emphasis, a link, HTML, a column, a reference or mathematics; an
+# underscore within a word does not, and a bare address becomes a link by its "://" or "www.".
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~!&$@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.)")
+_LINE_START = re.compile(r"^(\d*)([-+.)=])(?=\s|[-=]*$)")  # of a list, a rule or an underline
+
+
+def markdown(trace: Trace, showing: Showing) -> Iterator[str]:
+    """The page as Markdown, line by line.
+
+    Raises StageError or ShapeError for what is asked for and not there.
+    """
+    for at, part in enumerate(parts(trace, showing.on_page())):
+        yield from [""] if at else []
+        yield from _lines(part)
+
+
+def _lines(part: Part) -> Iterator[str]:
+    match part:
+        case Headline():
+            yield from _headline(part)
+        case Heading(text):
+            yield f"### {escape(text)}"
+        case Remark(text):
+            yield f"*{escape(text)}*"
+        case Matrix():
+            yield from _matrix(part)
+        case Derivation():
+            yield from _derivation(part)
+        case Closing():
+            yield from _closing(part)
+
+
+def _headline(part: Headline) -> Iterator[str]:
+    title = f"{part.title} ({part.name})" if part.name else part.title
+    yield f"## {escape(title)}"
+    for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
+        yield from ["", escape(words)] if words else []
+
+
+def _matrix(part: Matrix) -> Iterator[str]:
+    grid = part.grid
+    yield _title(grid.number, grid.name, grid.formula)
+    for words in (" · ".join(grid.facts), grid.note):
+        yield from ["", escape(words)] if words else []
+    if grid.rows and grid.columns:
+        yield ""
+        yield from _table(grid)
+    if part.work:
+        yield from ["", *_fenced(part.work)]
+    for line in grid.legend:
+        yield from ["", f"*{escape(line)}*"]
+
+
+def _title(number: int | None, name: str, formula: str) -> str:
+    count = "" if number is None else f"{number}. "
+    return f"#### {count}{escape(name)}{f': {code(formula)}' if formula else ''}"
+
+
+def _table(grid: Grid) -> Iterator[str]:
+    yield _row(["", *map(escape, grid.columns)])
+    yield _row([":--", *("--:" for _ in grid.columns)])
+    for label, cells in zip(grid.rows, grid.cells, strict=True):
+        yield _row([f"**{escape(label)}**", *(escape(cell.text.strip()) for cell in cells)])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _derivation(part: Derivation) -> Iterator[str]:
+    yield f"### {escape(part.title)}"
+    for step in part.steps:
+        yield from ["", _title(step.number, step.name, step.formula), ""]
+        yield from _fenced(
+            [line for equation in step.equations for line in at_length(equation, None)]
+        )
+
+
+def _fenced(lines: Sequence[str]) -> Iterator[str]:
+    fence = "`" * max(3, _longest_run("\n".join(lines)) + 1)
+    yield from [fence, *lines, fence]
+
+
+def _closing(part: Closing) -> Iterator[str]:
+    for at, (heading, sentences) in enumerate(part.heads):
+        yield from [""] if at else []
+        yield from [f"**{escape(heading)}**", ""] if heading else []
+        yield from (f"- {escape(said)}" for said in sentences)
+
+
+def escape(text: str) -> str:
+    """Text in which no character means anything to Markdown.
+
+    >>> escape("[red]|<b>")
+    '\\\\[red\\\\]\\\\|\\\\<b\\\\>'
+    """
+    return _LINE_START.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", text))
+
+
+def code(text: str) -> str:
+    """A code span that the text cannot leave."""
+    fence = "`" * (_longest_run(text) + 1)
+    edge = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{edge}{text}{edge}{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)

@@ -1,0 +1,125 @@
+"""Numbers as text: rounded for the eye, decimal points in line, never a false zero.
+
+One rule serves every matrix: the fewest decimals that show each value exactly, and no more than
+the precision. Whole numbers so lose their decimals, an exact 0 is "0" beside "0.0000" (which was
+rounded), and values too large or too small for that are written in scientific notation.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+WIDE_WHOLE = 1e7  # whole numbers from here on are a wall of digits
+WIDE_FRACTION = 1e5
+
+
+class Style(NamedTuple):
+    """How the numbers of one matrix are written."""
+
+    decimals: int
+    scientific: bool = False
+
+
+def style_of(values: npt.NDArray[Any], precision: int) -> Style:
+    """The style that suits all these values.
+
+    >>> style_of(np.array([1.0, 2.5]), 4)
+    Style(decimals=1, scientific=False)
+    >>> style_of(np.array([1e-9, 0.0]), 4)
+    Style(decimals=0, scientific=True)
+    """
+    finite = np.abs(values[np.isfinite(values)].astype(np.float64))
+    largest = float(finite.max(initial=0.0))
+    if largest == 0:
+        return Style(0)
+    decimals = _exact_decimals(finite, precision) if largest < WIDE_WHOLE else None
+    if decimals == 0 or (decimals is not None and largest < WIDE_FRACTION):
+        return Style(decimals)
+    if 10.0 ** (1 - precision) <= largest < WIDE_FRACTION:
+        return Style(precision)
+    return Style(_mantissa_decimals(finite, precision), scientific=True)
+
+
+def _exact_decimals(values: npt.NDArray[np.float64], precision: int) -> int | None:
+    for decimals in range(precision + 1):
+        if np.array_equal(np.round(values, decimals), values):
+            return decimals
+    return None
+
+
+def _mantissa_decimals(values: npt.NDArray[np.float64], precision: int) -> int:
+    mantissas = {f"{x:.{precision}e}".partition("e")[0] for x in values.ravel().tolist()}
+    return max((len(m.partition(".")[2].rstrip("0")) for m in mantissas), default=0)
+
+
+def write(x: float, style: Style) -> str:
+    """One number in a style: NaN, inf and -inf by name, an exact zero as "0"."""
+    if not math.isfinite(x):
+        return "NaN" if math.isnan(x) else f"{x:.0f}"
+    if x == 0:
+        return "0"
+    return f"{x:.{style.decimals}{'e' if style.scientific else 'f'}}"
+
+
+def texts(values: npt.NDArray[Any], precision: int) -> list[list[str]]:
+    """The texts of a matrix, in the one style that suits it.
+
+    >>> align(texts(np.array([[1.25, -10.0], [np.inf, 0.0]]), 2))
+    [['  1.25', '-10.00'], ['   inf', '  0   ']]
+    """
+    style = style_of(values, precision)
+    return [[write(x, style) for x in row] for row in values.tolist()]
+
+
+def align(rows: list[list[str]]) -> list[list[str]]:
+    """Texts of numbers padded to one width, decimal points in line, words at the right."""
+    split = [[_split(text) for text in row] for row in rows]
+    before = max(
+        (len(left) for row in split for left, right in row if right is not None), default=0
+    )
+    after = max((len(right or "") for row in split for _, right in row), default=0)
+    words = max((len(left) for row in split for left, right in row if right is None), default=0)
+    width = max(before + after, words)
+    return [
+        [(left if right is None else f"{left}{right:<{after}}").rjust(width) for left, right in row]
+        for row in split
+    ]
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    """Before and from the decimal point (or exponent); None after a word such as NaN."""
+    if text[-1].isalpha():
+        return text, None
+    for at, char in enumerate(text):
+        if char in ".e":
+            return text[:at], text[at:]
+    return text, ""
+
+
+def short(x: float, precision: int) -> str:
+    """One number within a sentence or a sum, without trailing zeros.
+
+    >>> short(0.70710678, 4), short(5.0, 4), short(-1e9, 4)
+    ('0.7071', '5', '-1e9')
+    """
+    style = style_of(np.array([x]), precision)
+    text = write(x, style)
+    if not style.scientific:
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def percent(share: float) -> str:
+    """A share of the attention: 40.1 %.
+
+    >>> percent(0.40111), percent(1.0), percent(0.0001)
+    ('40.1 %', '100 %', '< 0.1 %')
+    """
+    if share == 1:
+        return "100 %"
+    return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"

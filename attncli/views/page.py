@@ -1,0 +1,162 @@
+"""The page: what is shown of a trace, part by part in reading order, before any format spells it.
+
+Headline    the title, how large everything is, choices that are not the usual ones, notes
+Heading     head 2 of 4; a block continued
+Grid        one matrix
+Derivation  one weight, term by term
+Closing     what each query attends to
+Remark      what is left out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from attncli.errors import StageError
+from attncli.trace import Stage, Trace
+from attncli.views import headline
+from attncli.views.derivation import Derivation, derive, work
+from attncli.views.grid import Grid, lower
+from attncli.views.places import Level, levels
+from attncli.views.prose import closing
+from attncli.views.safe import sentence
+from attncli.views.showing import Showing, check
+from attncli.views.tour import tour
+
+
+class Headline(NamedTuple):
+    """The title of a trace or of a block in it; name is the block's dotted name."""
+
+    title: str
+    name: str = ""
+    facts: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Heading(NamedTuple):
+    """What the parts that follow belong to."""
+
+    text: str
+
+
+class Matrix(NamedTuple):
+    """A matrix, and the arithmetic of its first cell where that is asked for."""
+
+    grid: Grid
+    work: tuple[str, ...] = ()
+
+
+class Closing(NamedTuple):
+    """Sentences on the weights of an attention, under a heading for each head."""
+
+    heads: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class Remark(NamedTuple):
+    """A line on what is left out, and what shows it."""
+
+    text: str
+
+
+Part = Headline | Heading | Matrix | Derivation | Closing | Remark
+
+
+def parts(trace: Trace, showing: Showing) -> Iterator[Part]:
+    """Everything that is shown of a trace, in reading order.
+
+    Raises StageError or ShapeError for what is asked for and not there.
+    """
+    names = check(trace, showing)
+    if showing.cell is None:
+        yield from _level(Level(trace), names, showing)
+    else:
+        yield from _derivations(trace, names, showing)
+
+
+def _level(level: Level, names: set[str], showing: Showing) -> Iterator[Part]:
+    if not any(name.startswith(level.prefix) for name in names):
+        return
+    yield _headline(level)
+    nested = False
+    axes_said: set[tuple[str, ...]] = set()
+    for run in _runs(level.trace):
+        if isinstance(run, Trace):
+            nested = True
+            yield from _level(Level(run, f"{level.prefix}{run.name}."), names, showing)
+            continue
+        shown = [stage for stage in run if level.prefix + stage.name in names]
+        if shown and nested:
+            yield Heading(f"{sentence(level.trace.title)}, continued")
+        yield from _matrices(level, shown, axes_said, showing)
+    if f"{level.prefix}weights" in names:
+        yield _closing(level, showing)
+
+
+def _runs(trace: Trace) -> Iterator[tuple[Stage, ...] | Trace]:
+    """Nested blocks one by one, the stages between them together."""
+    run: list[Stage] = []
+    for step in trace.steps:
+        if isinstance(step, Stage):
+            run.append(step)
+            continue
+        yield from [tuple(run)] if run else []
+        run = []
+        yield step
+    yield from [tuple(run)] if run else []
+
+
+def _matrices(
+    level: Level, stages: Sequence[Stage], axes_said: set[tuple[str, ...]], showing: Showing
+) -> Iterator[Part]:
+    round_trip = tour(level, stages, showing)
+    heading = ""
+    for stop in round_trip.stops:
+        if stop.heading and stop.heading != heading:
+            yield Heading(stop.heading)
+        heading = stop.heading
+        axes = stop.stage.axes[-2:]
+        name = stop.stage.name
+        grid = lower(level, name, stop.place, showing, say_axes=axes not in axes_said)
+        axes_said.add(axes)
+        lines = work(level, name, stop.place, showing) if showing.work else []
+        yield Matrix(grid, tuple(lines))
+    if round_trip.left_out:
+        yield Remark(round_trip.left_out)
+
+
+def _closing(level: Level, showing: Showing) -> Closing:
+    stops = tour(level, [level.stages["weights"]], showing).stops
+    return Closing(
+        tuple((stop.heading, closing(level, stop.place, showing, len(stops))) for stop in stops)
+    )
+
+
+def _headline(level: Level) -> Headline:
+    return Headline(
+        title=sentence(level.trace.title),
+        name=sentence(level.prefix.removesuffix(".")),
+        facts=headline.facts(level),
+        choices=headline.choices(level.convention),
+        notes=tuple(map(sentence, level.trace.notes)),
+    )
+
+
+def _derivations(trace: Trace, names: set[str], showing: Showing) -> Iterator[Part]:
+    found = [
+        level
+        for level in levels(trace)
+        if "weights" in level.stages and any(level.prefix + name in names for name in level.stages)
+    ]
+    if not found:
+        raise StageError("there are no weights to derive", f"there are {', '.join(trace)}")
+    for level in found:
+        yield _headline(level)
+        round_trip = tour(level, [level.stages["weights"]], showing)
+        for stop in round_trip.stops:
+            if stop.heading:
+                yield Heading(stop.heading)
+            yield derive(level, stop.place, showing)
+        if round_trip.left_out:
+            yield Remark(round_trip.left_out)

@@ -1,0 +1,109 @@
+"""The closing words: what each query attends to, in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.views.numbers import percent
+from attncli.views.places import Level, Place
+from attncli.views.safe import distinct, shorten
+from attncli.views.showing import Bounds, Showing
+
+TOP = 3  # names in a sentence
+LINES = 12  # sentences in all
+FEWEST = 2  # sentences of one head, however many heads there are
+
+Shares = npt.NDArray[np.float64]
+Name = Callable[[int], str]
+
+
+class _Sharing(NamedTuple):
+    """The weights as seen from the side whose weights sum to 1: one row for each of them."""
+
+    rows: Shares
+    mask: Shares
+    names: Sequence[str]
+    others: Name
+    bounds: Bounds
+    by_keys: bool
+
+
+def closing(level: Level, place: Place, showing: Showing, n_places: int = 1) -> tuple[str, ...]:
+    """One sentence for every query shown; of many, the first few and how many are left out.
+
+    With softmax over queries each key shares itself out, so each key has a sentence.
+    """
+    sharing = _sharing(level, place, showing)
+    wanted = range(len(sharing.rows))[slice(*sharing.bounds)]
+    most = len(wanted) if showing.full else max(LINES // n_places, FEWEST)
+    told = wanted if len(wanted) <= most + 1 else wanted[:most]
+    names = distinct([sharing.names[i] for i in told], told)
+    lines = [f"{name} {_sentence(sharing, i)}" for name, i in zip(names, told, strict=True)]
+    if left := len(wanted) - len(told):
+        what, flag = ("keys", "--cols") if sharing.by_keys else ("queries", "--rows")
+        lines.append(f"… {left} more {what}: {flag} A:B or --full")
+    return tuple(lines)
+
+
+def _sharing(level: Level, place: Place, showing: Showing) -> _Sharing:
+    stage = level.stages["weights"]
+    weights = level.matrix(stage, place)
+    mask = level.mask(place)
+    mask = np.broadcast_to(0.0, weights.shape) if mask is None else mask
+    by_keys = level.convention.softmax_over == "queries"
+    givers, takers = stage.axes[:-3:-1] if by_keys else stage.axes[-2:]
+    return _Sharing(
+        rows=weights.T if by_keys else weights,
+        mask=mask.T if by_keys else mask,
+        names=stage.names(givers),
+        others=lambda entry: shorten(stage.label(takers, entry)),
+        bounds=showing.cols if by_keys else showing.rows,
+        by_keys=by_keys,
+    )
+
+
+def _sentence(sharing: _Sharing, i: int) -> str:
+    shares = sharing.rows[i].astype(np.float64)
+    all_masked = bool(np.isneginf(sharing.mask[i]).all())
+    other = "query" if sharing.by_keys else "key"
+    why = f"every {other} is masked"
+    if not np.isfinite(shares).all():
+        return f"has weights that are not numbers{f': {why}' if all_masked else ''}"
+    if not shares.any():
+        nothing = "goes to nothing" if sharing.by_keys else "attends to nothing"
+        return f"{nothing}{f': {why}' if all_masked else ''}"
+    verb = "goes to" if sharing.by_keys else "attends to"
+    others = "queries" if sharing.by_keys else "keys"
+    said = _ranking(shares, sharing.others, others)
+    return f"{verb} {said}{f', though {why}' if all_masked else ''}"
+
+
+def _ranking(shares: Shares, name: Name, others: str) -> str:
+    """The largest shares by name, equal ones together, and the rest as one sum."""
+    order = np.argsort(-shares, kind="stable")
+    order = order[shares[order] > 0]
+    texts = [percent(float(share)) for share in shares[order]]
+    if len(order) > TOP and texts[0] == texts[-1]:
+        return f"{len(order)} {others} alike ({texts[0]} each)"
+    if len(order) == 1:
+        return f"{name(int(order[0]))} alone ({texts[0]})"
+    groups, at = [], 0
+    while at < min(len(order), TOP) or at == len(order) - 1:
+        tied = texts.count(texts[at])
+        named = order[at : at + min(tied, max(TOP - at, 1))]
+        groups.append(_group([name(int(i)) for i in named], tied, texts[at]))
+        at += tied
+    rest = shares[order[at:]]
+    tail = f"; {len(rest)} more {others} share {percent(float(rest.sum()))}"
+    return ", then ".join(groups) + (tail if len(rest) else "")
+
+
+def _group(names: list[str], tied: int, share: str) -> str:
+    if tied > len(names):
+        names = [*names, f"{tied - len(names)} more"]
+    together = " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+    return f"{together} ({share}{' each' if tied > 1 else ''})"

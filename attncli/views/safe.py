@@ -1,0 +1,151 @@
+"""Text from strangers made safe and measurable: labels, titles and notes on their way to a screen.
+
+A control character, escape sequence, line break, bidirectional control or invisible character is
+replaced by its visible escape (`\x1b`, `\n`, `\u202e`), so nothing in a label moves the cursor,
+colours or reorders a line. Widths are terminal cells as Rich counts them. Right-to-left text stays
+as it is: isolating marks would keep its neighbours in order, but some terminals draw them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len, chop_cells
+
+LABEL_CELLS = 16
+"""The widest a label is shown where there is room."""
+
+NAME_CELLS = 24
+"""The widest a stage's own name is shown."""
+
+MARKS_IN_A_ROW = 4  # combining marks on one character; a language needs three, a prank takes more
+
+_BREAK = re.compile(" (?!%)")  # a line never begins with the % of a number
+
+# Printable as Python sees it, and yet nothing to see.
+_INVISIBLE = frozenset(
+    chr(code)
+    for code in (
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0),
+        *range(0x180B, 0x1810),
+        *range(0xFE00, 0xFE0E),
+        *range(0xE0100, 0xE01F0),
+    )
+)
+
+
+def clean(text: str) -> str:
+    """The text with everything that is not plainly visible written as an escape.
+
+    >>> clean("a\\x1b[31mb\\n")
+    'a\\\\x1b[31mb\\\\n'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    shown: list[str] = []
+    marks = 0
+    for char in text:
+        if not char.isprintable() or char in _INVISIBLE:
+            char = char.encode("unicode_escape").decode()  # noqa: PLW2901
+        marks = 0 if cell_len(char) else marks + 1
+        if marks > MARKS_IN_A_ROW:
+            char = char.encode("unicode_escape").decode()  # noqa: PLW2901
+        elif marks and not shown:
+            shown.append("◌")
+        shown.append(char)
+    return "".join(shown)
+
+
+def sentence(text: str) -> str:
+    """A title or note on one line, its line breaks turned into spaces.
+
+    >>> sentence("one\\n  two")
+    'one two'
+    """
+    return clean(" ".join(text.split()))
+
+
+def visible(label: str) -> str:
+    """A label whose outer spaces, and whose emptiness, can be seen.
+
+    >>> visible(" the"), visible("")
+    ('␣the', '""')
+    """
+    if not label:
+        return '""'
+    inner = label.strip(" ")
+    before = len(label) - len(label.lstrip(" "))
+    return "␣" * before + clean(inner) + "␣" * (len(label) - before - len(inner))
+
+
+def shorten(label: str, cells: int = LABEL_CELLS) -> str:
+    """A label in no more than so many cells, cut with an ellipsis.
+
+    >>> shorten("incomprehensibilities", 8)
+    'incompr…'
+    """
+    enough = 8 * cells  # characters beyond these are never shown, so never looked at
+    text = visible(label[:enough])
+    if len(label) <= enough and cell_len(text) <= cells:
+        return text
+    return chop_cells(text, cells - 1)[0] + "…"
+
+
+def distinct(
+    labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_CELLS
+) -> tuple[str, ...]:
+    """Labels shortened, those that became the same told apart by their number.
+
+    >>> distinct(["interest", "interval", "it"], [0, 1, 2], 6)
+    ('int…#1', 'int…#2', 'it')
+    """
+    short = [shorten(label, cells) for label in labels]
+    meanings: dict[str, set[str]] = defaultdict(set)
+    for text, label in zip(short, labels, strict=True):
+        meanings[text].add(label)
+    return tuple(
+        text if len(meanings[text]) == 1 else _numbered(label, number, cells)
+        for text, label, number in zip(short, labels, numbers, strict=True)
+    )
+
+
+def _numbered(label: str, number: int, cells: int) -> str:
+    tag = f"#{number + 1}"
+    return shorten(label, max(cells - len(tag), 2)) + tag
+
+
+def pad(text: str, cells: int, *, right: bool = False) -> str:
+    """Filled with spaces to a width in cells, the text at the left or at the right."""
+    space = " " * (cells - cell_len(text))
+    return space + text if right else text + space
+
+
+def fold(text: str, width: int | None, indent: int = 0, first: int | None = None) -> list[str]:
+    """A sentence as lines no wider than the screen, indented; `first` for the first line.
+
+    >>> fold("one two three", 9, indent=1)
+    [' one two', ' three']
+    """
+    return hang(_BREAK.split(text), width, indent, indent if first is None else first)
+
+
+def hang(words: Iterable[str], width: int | None, indent: int, first: int) -> list[str]:
+    """Words laid out as lines with a hanging indent; one too wide for a line is broken."""
+    lines, line, used = [], " " * first, 0
+    for word in _broken(words, width, max(indent, first)):
+        if used and width is not None and cell_len(line) + 1 + cell_len(word) > width:
+            lines.append(line)
+            line, used = " " * indent, 0
+        line += f" {word}" if used else word
+        used += 1
+    return [*lines, line]
+
+
+def _broken(words: Iterable[str], width: int | None, indent: int) -> Iterable[str]:
+    for word in words:
+        if width is None or cell_len(word) <= width - indent:
+            yield word
+        else:
+            yield from chop_cells(word, max(width - indent, 2))

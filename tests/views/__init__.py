@@ -1,0 +1,1 @@
+"""What a Trace looks like: tables, Markdown, delimited text."""

@@ -1,0 +1,84 @@
+"""Delimited text reads back as the same numbers, and runs nowhere."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from attncli.views.delimited import cell, delimited
+from attncli.views.showing import Showing
+
+from .traces import Array, attention, matrix, numbers
+
+shapes = hnp.array_shapes(min_dims=2, max_dims=2, max_side=5)
+
+
+@given(hnp.arrays(np.float64, shapes, elements=st.floats()), st.sampled_from(",\t"))
+def test_numbers_read_back_the_same(values: Array, delimiter: str) -> None:
+    lines = list(delimited(matrix(values), Showing(), delimiter))
+    header, *rows = csv.reader(lines, delimiter=delimiter)
+    assert header[0] == "scaled"
+    read = [[float(text) for text in row[1:]] for row in rows]
+    np.testing.assert_array_equal(np.array(read), values)
+
+
+def test_non_finite_numbers_are_named() -> None:
+    lines = list(delimited(matrix([[np.nan, np.inf, -np.inf]]), Showing()))
+    assert lines == ["scaled,k1,k2,k3", "q1,NaN,Infinity,-Infinity"]
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4))
+def test_labels_are_one_cell_each(labels: list[str]) -> None:
+    trace = matrix(np.ones((1, len(labels))), labels={"key": labels})
+    header, row = csv.reader(delimited(trace, Showing()))
+    assert header == ["scaled", *map(cell, labels)]
+    assert len(row) == len(header)
+
+
+@pytest.mark.parametrize(
+    ("label", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@x", "'@x"),
+        ("\tx", "'\\tx"),
+        ("\rx", "'\\rx"),
+        ("a=b", "a=b"),
+        ("\x1b[31m", "\\x1b[31m"),
+    ],
+)
+def test_no_label_is_a_formula(label: str, written: str) -> None:
+    assert cell(label) == written
+
+
+def test_matrices_are_named_by_their_heads_and_blank_lines_part_them() -> None:
+    trace = attention(numbers(2, 3, 2), numbers(2, 3, 2), numbers(2, 3, 2))
+    lines = list(delimited(trace, Showing(stages=("scores", "output")), ";"))
+    assert [line.partition(";")[0] for line in lines if not line.startswith("q")] == [
+        "scores head 1",
+        "",
+        "scores head 2",
+        "",
+        "output head 1",
+        "",
+        "output head 2",
+    ]
+
+
+def test_what_is_chosen_keeps_its_name() -> None:
+    trace = attention(numbers(2, 3, 2), numbers(2, 3, 2), numbers(2, 3, 2))
+    lines = list(delimited(trace, Showing(stages=("weights",), head=1, rows=(2, 3), cols=(1, 3))))
+    assert lines[0] == "weights head 2,k2,k3"
+    assert lines[1].startswith("q3,")
+
+
+def test_nothing_is_left_out() -> None:
+    lines = list(delimited(matrix(np.zeros((150, 130))), Showing()))
+    assert len(lines) == 151
+    assert lines[-1].count(",") == 130

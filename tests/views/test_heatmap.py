@@ -1,0 +1,128 @@
+"""Shades that can be read and told apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from itertools import pairwise
+from typing import get_args
+
+import numpy as np
+import pytest
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.style import Style
+
+from attncli.views.heatmap import Ramp, Rgb, colour, mark, round_top, style
+from attncli.views.page import Matrix, parts
+from attncli.views.showing import Showing
+from attncli.views.table import table_blocks
+
+from .rendering import lines_of
+from .traces import CAUSAL, attention, matrix
+
+RAMPS: tuple[Ramp, ...] = get_args(Ramp)
+
+
+def luminance(rgb: Rgb) -> float:
+    """Relative luminance as WCAG 2.2 defines it."""
+    channels = np.array(rgb) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(found: Style, system: ColorSystem) -> float:
+    shown = [
+        luminance(color.downgrade(system).get_truecolor())
+        for color in (found.color, found.bgcolor)
+        if color
+    ]
+    dark, bright = sorted(shown)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("system", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT])
+@pytest.mark.parametrize("ramp", RAMPS)
+def test_text_is_legible_on_every_shade(ramp: Ramp, system: ColorSystem) -> None:
+    shades = np.linspace(-1 if ramp == "signed" else 0, 1, 257)
+    assert min(contrast(style(x, ramp), system) for x in shades) >= 4.5
+
+
+@pytest.mark.parametrize("ramp", RAMPS)
+def test_larger_is_brighter(ramp: Ramp) -> None:
+    bright = [luminance(colour(x, ramp)) for x in np.linspace(0, 1, 33)]
+    assert all(before < after for before, after in pairwise(bright))
+
+
+def test_signs_differ_in_hue_and_not_in_brightness_alone() -> None:
+    red, _, blue = colour(0.6, "signed")
+    assert red > blue
+    red, _, blue = colour(-0.6, "signed")
+    assert blue > red
+
+
+def test_colours_beyond_the_scale_are_those_of_its_ends() -> None:
+    assert colour(2.0, "share") == colour(1.0, "share") == (0xFE, 0xE8, 0x38)
+
+
+@pytest.mark.parametrize(
+    ("largest", "top"),
+    [
+        (0.4, 0.5),
+        (0.5, 0.5),
+        (0.9, 1),
+        (11, 20),
+        (0, 1),
+        (6e-5, 1e-4),
+        (1.7e308, 1.7e308),
+        (5e-324, 5e-324),
+    ],
+)
+def test_the_scale_ends_at_a_round_number(largest: float, top: float) -> None:
+    assert round_top(largest) == pytest.approx(top)
+
+
+def test_marks_are_fifths() -> None:
+    assert "".join(mark(x) for x in (0, 0.19, 0.2, 0.5, 0.7, 0.8, 1, -1)) == "  ░▒▓███"
+
+
+def ramps(showing: Showing) -> dict[str, Ramp | None]:
+    found = (part for part in parts(attention(mask=CAUSAL), showing) if isinstance(part, Matrix))
+    return {part.grid.name: part.grid.ramp for part in found}
+
+
+def test_which_stages_are_shaded() -> None:
+    plain = dict.fromkeys(("scores", "scaled", "masked", "weights", "output"))
+    assert ramps(Showing()) == plain
+    assert ramps(Showing(colour=True)) == {**plain, "weights": "share"}
+    assert ramps(Showing(colour=True, heatmap=False)) == plain
+    every = ramps(Showing(colour=True, heatmap=True))
+    assert every == {**dict.fromkeys(plain, "signed"), "weights": "share"}
+    assert ramps(Showing(heatmap=True)) == plain
+
+
+def test_without_colour_a_mark_stands_before_the_number() -> None:
+    lines = lines_of(matrix([[0.1, -0.9, np.nan]]), Showing(heatmap=True))
+    assert lines[-2] == "  q1     0.1  █ -0.9     NaN"
+    assert lines[-1].strip() == "░▒▓█ the size of the number, from 0.2 to 1"
+
+
+def test_shades_reach_the_terminal() -> None:
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, color_system="truecolor", width=80)
+    showing = Showing(width=80, colour=True, stages=("weights",))
+    for block in table_blocks(attention(mask=CAUSAL), showing):
+        console.print(block, soft_wrap=True)
+    assert "\x1b[38;2;0;0;0;48;2;254;232;56m 1.0000 \x1b[0m" in out.getvalue()
+    masked = next(line for line in out.getvalue().splitlines() if "///" in line)
+    assert "48;2" not in masked.partition("///")[2]
+
+
+@pytest.mark.parametrize("width", [40, 57, 80])
+def test_shaded_lines_fit(width: int) -> None:
+    console = Console(color_system="truecolor", width=width)
+    trace = attention(np.ones((3, 2)), np.ones((17, 2)), np.ones((17, 2)))
+    showing = Showing(width=width, colour=True, heatmap=True)
+    for block in table_blocks(trace, replace(showing)):
+        for line in console.render_lines(block, pad=False):
+            assert sum(segment.cell_length for segment in line) <= width

@@ -1,0 +1,94 @@
+"""Numbers as text."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncli.views.numbers import align, percent, short, texts
+
+floats = st.floats(allow_subnormal=True)
+
+
+def column(*values: float, precision: int = 4) -> list[str]:
+    found = align(texts(np.array([values]).T, precision))
+    return [text for (text,) in found]
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ((1, -20, 0), ["  1", "-20", "  0"]),
+        ((0.5, 12.25), [" 0.50", "12.25"]),
+        ((0.7071067, 0, 1), ["0.7071", "0     ", "1.0000"]),
+        ((0.5, 1e-9, 0), ["0.5000", "0.0000", "0     "]),
+        ((1e-9, 2.5e-9, 0), ["1.0e-09", "2.5e-09", "0      "]),
+        ((-1e9, 0.5), ["-1e+09", " 5e-01"]),
+        ((1.5, math.nan, -math.inf, math.inf), [" 1.5", " NaN", "-inf", " inf"]),
+        ((9999999, 1), ["9999999", "      1"]),
+        ((12345678, 1), ["1.2346e+07", "1.0000e+00"]),
+        ((99999.5, 0.123456), ["99999.5000", "    0.1235"]),
+        ((-0.0, 0.25), ["0   ", "0.25"]),
+        ((1e300, 1e-300), ["1e+300", "1e-300"]),
+    ],
+)
+def test_a_column(values: tuple[float, ...], shown: list[str]) -> None:
+    assert column(*values) == shown
+
+
+def test_precision() -> None:
+    assert column(0.123456, 1, precision=2) == ["0.12", "1.00"]
+    assert column(0.4, 0.1, precision=0) == ["4e-01", "1e-01"]
+    assert column(12.4, 1.6, precision=0) == ["12", " 2"]
+
+
+@given(st.lists(floats, min_size=1, max_size=8), st.integers(0, 8))
+def test_points_stand_in_line(values: list[float], precision: int) -> None:
+    shown = column(*values, precision=precision)
+    assert len({len(text) for text in shown}) == 1
+    assert len({text.index(".") for text in shown if "." in text}) <= 1
+
+
+@given(st.lists(floats, min_size=1, max_size=8), st.integers(1, 8))
+def test_the_largest_number_is_never_a_false_zero(values: list[float], precision: int) -> None:
+    shown = column(*values, precision=precision)
+    largest = max((abs(x) for x in values if math.isfinite(x)), default=0)
+    for value, text in zip(values, shown, strict=True):
+        if 1e308 > abs(value) == largest > 0:
+            assert float(text) == pytest.approx(value, rel=0.06)
+
+
+@given(floats, st.integers(4, 8))
+def test_a_short_number_is_the_number(x: float, precision: int) -> None:
+    if abs(x) < 1e308:
+        assert float(short(x, precision)) == pytest.approx(x, rel=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("x", "shown"),
+    [
+        (1.0, "1"),
+        (0.19780, "0.1978"),
+        (-1e9, "-1e9"),
+        (1.25e-7, "1.25e-7"),
+        (1200.0, "1200"),
+        (math.nan, "NaN"),
+        (-math.inf, "-inf"),
+    ],
+)
+def test_short(x: float, shown: str) -> None:
+    assert short(x, 4) == shown
+
+
+def test_percent() -> None:
+    assert [percent(x) for x in (0, 1, 0.99999, 0.25, 1e-5)] == [
+        "0.0 %",
+        "100 %",
+        "100.0 %",
+        "25.0 %",
+        "< 0.1 %",
+    ]

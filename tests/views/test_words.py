@@ -1,0 +1,232 @@
+"""The words around the matrices: headline, legend, closing sentences, arithmetic."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncli.convention import Convention
+from attncli.errors import ShapeError, StageError
+from attncli.trace import Stage, Trace
+from attncli.views.headline import choices, facts
+from attncli.views.places import Level
+from attncli.views.prose import closing
+from attncli.views.showing import Showing
+
+from .rendering import lines_of
+from .traces import CAUSAL, NEVER, attention, matrix, numbers
+
+
+def weights(*rows: list[float], **how: Any) -> Level:
+    stage = Stage("weights", "A", "", np.array(rows), ("query", "key"))
+    return Level(Trace("T", (stage,), Convention(**how)))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ([0.25, 0.25, 0.5], "q1 attends to k3 (50.0 %), then k1 and k2 (25.0 % each)"),
+        ([0.0, 1.0, 0.0], "q1 attends to k2 alone (100 %)"),
+        ([0.25] * 4, "q1 attends to 4 keys alike (25.0 % each)"),
+        (
+            [0.4, 0.15, 0.15, 0.15, 0.15],
+            "q1 attends to k1 (40.0 %), then k2, k3 and 2 more (15.0 % each)",
+        ),
+        (
+            [0.4, 0.3, 0.2, 0.06, 0.04],
+            "q1 attends to k1 (40.0 %), then k2 (30.0 %), then k3 (20.0 %); 2 more keys share 10.0 %",
+        ),
+        (
+            [0.4, 0.3, 0.2, 0.1],
+            "q1 attends to k1 (40.0 %), then k2 (30.0 %), then k3 (20.0 %), then k4 (10.0 %)",
+        ),
+        ([0.99999, 0.00001], "q1 attends to k1 (100.0 %), then k2 (< 0.1 %)"),
+        ([math.nan, math.nan], "q1 has weights that are not numbers"),
+        ([0.0, 0.0], "q1 attends to nothing"),
+    ],
+)
+def test_a_sentence(row: list[float], said: str) -> None:
+    assert closing(weights(row), {}, Showing()) == (said,)
+
+
+def test_keys_share_themselves_out_when_softmax_is_over_queries() -> None:
+    level = weights([0.75, 0.5], [0.25, 0.5], softmax_over="queries")
+    assert closing(level, {}, Showing()) == (
+        "k1 goes to q1 (75.0 %), then q2 (25.0 %)",
+        "k2 goes to q1 and q2 (50.0 % each)",
+    )
+
+
+def test_many_queries_are_not_all_told() -> None:
+    said = closing(weights(*[[1.0]] * 20), {}, Showing())
+    assert len(said) == 13
+    assert said[-1] == "… 8 more queries: --rows A:B or --full"
+    assert len(closing(weights(*[[1.0]] * 20), {}, Showing(full=True))) == 20
+
+
+@pytest.mark.parametrize(
+    ("empty", "row", "said", "beneath"),
+    [
+        ("zero", 0.0, "q1 attends to nothing: every key is masked", "each weight is 0 "),
+        ("nan", math.nan, "q1 has weights that are not numbers: every key is masked", "NaN"),
+        (
+            "uniform",
+            0.5,
+            "q1 attends to k1 and k2 (50.0 % each), though every key is masked",
+            "0.5 ",
+        ),
+    ],
+)
+def test_a_query_without_keys(empty: str, row: float, said: str, beneath: str) -> None:
+    axes = ("query", "key")
+    steps = (
+        Stage("mask", "M", "", np.full((1, 2), NEVER), axes),
+        Stage("weights", "A", "", np.full((1, 2), row), axes),
+    )
+    lines = lines_of(Trace("T", steps, Convention(empty_rows=empty)))  # type: ignore[arg-type]
+    assert lines[-1] == said
+    assert any("q1: every key is masked" in line and beneath in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({}, ()),
+        (
+            {"causal": True, "causal_align": "bottom-right"},
+            ("causal, the last query at the last key",),
+        ),
+        ({"window": (2, -1)}, ("window of 2 keys before and all after",)),
+        ({"scale": "none"}, ("not scaled",)),
+        ({"scale": 0.25}, ("scaled by 0.25",)),
+        ({"softcap": 30.0, "softcap_place": "after-mask"}, ("softcap 30 after the mask",)),
+        ({"mask_value": -1e9}, ("mask value -1e9",)),
+        ({"dropout": 0.1, "seed": 3}, ("dropout 0.1 (seed 3)",)),
+        (
+            {"empty_rows": "nan", "head_order": "tiled"},
+            ("empty rows NaN", "key heads shared in turn (tiled)"),
+        ),
+    ],
+)
+def test_choices(how: dict[str, Any], said: tuple[str, ...]) -> None:
+    assert choices(Convention(**how)) == said
+
+
+def test_every_choice_has_words() -> None:
+    how = Convention(
+        scale=2.0,
+        softmax_over="queries",
+        causal=True,
+        window=(1, 1),
+        mask_means="ignore",
+        mask_value=-1.0,
+        empty_rows="nan",
+        softcap=1.0,
+        head_order="tiled",
+        dropout=0.5,
+    )
+    assert len(choices(how)) == 10
+
+
+def test_facts() -> None:
+    trace = attention(
+        numbers(2, 4, 3, 5),
+        numbers(2, 1, 7, 5),
+        numbers(2, 1, 7, 11),
+        convention=Convention(dtype="float32"),
+    )
+    assert facts(Level(trace)) == (
+        "2 batch entries",
+        "4 heads on 1 key head",
+        "3 queries",
+        "7 keys",
+        "d_k 5",
+        "d_v 11",
+        "float32",
+    )
+
+
+def work_of(trace: Trace, stage: str, **more: Any) -> str:
+    lines = lines_of(trace, Showing(stages=(stage,), work=True, **more))
+    found = [line.strip() for line in lines if " = " in line and "[" in line and "  = " not in line]
+    return found[-1]
+
+
+def test_work_of_a_long_sum_shows_its_ends() -> None:
+    trace = attention(np.ones((1, 64)), np.full((2, 64), 2.0), np.ones((2, 1)))
+    said = work_of(trace, "scores")
+    assert said == f"S[q1,k1] = {' + '.join(['1·2'] * 5)} + … (58 more) + 1·2 = 128"
+    assert work_of(trace, "scores", width=60) == ("S[q1,k1] = 1·2 + 1·2 + … (61 more) + 1·2 = 128")
+
+
+def test_work_subtracts_the_maximum_of_large_scores() -> None:
+    trace = attention([[30.0]], [[1.0], [2.0]], [[1.0], [1.0]])
+    assert work_of(trace, "weights").startswith(
+        "A[q1,k1] = exp(30 - 60) / (exp(30 - 60) + exp(60 - 60))"
+    )
+
+
+def test_work_is_of_the_first_cell_shown() -> None:
+    assert work_of(attention(), "scores", rows=(2, 3), cols=(1, 2)) == "S[q3,k2] = 1·1 + 1·0 = 1"
+
+
+def test_work_reads_the_key_head_of_the_head() -> None:
+    q, k = np.ones((4, 1, 1)), np.array([[[5.0]], [[7.0]]])
+    trace = attention(q, k, k)
+    assert work_of(trace, "scores", head=2) == "S[q1,k1] = 1·7 = 7"
+    tiled = Trace("T", trace.steps, Convention(head_order="tiled"))
+    assert work_of(tiled, "scores", head=2) == "S[q1,k1] = 1·5 = 7"
+
+
+def test_negative_factors_stand_in_parentheses() -> None:
+    trace = attention([[-1.0, -2.0]], [[3.0, -4.0]], [[1.0]])
+    assert work_of(trace, "scores") == "S[q1,k1] = -1·3 + (-2)·(-4) = 5"
+
+
+TWICE = {"query": ("a", "b", "a"), "key": ("1", "x", "1")}
+
+
+@pytest.mark.parametrize(
+    ("cell", "title"),
+    [
+        (("b", "x"), "How b attends to x"),
+        (("3", "3"), "How a attends to 1"),
+        (("1", "1"), "How a attends to 1"),
+    ],
+)
+def test_a_cell_by_label_or_number(cell: tuple[str, str], title: str) -> None:
+    assert title in lines_of(attention(labels=TWICE), Showing(cell=cell))
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (("a", "x"), "more than one query is called 'a'; use its number: 1 and 3"),
+        (("z", "x"), "there is no query 'z'; there are a, b, a, or a number from 1"),
+        (("b", "4"), "there is no key '4'; there are 1, x, 1, or a number from 1"),
+    ],
+)
+def test_a_cell_that_is_not_there(cell: tuple[str, str], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        lines_of(attention(labels=TWICE), Showing(cell=cell))
+
+
+def test_a_derivation_needs_the_inputs() -> None:
+    trace = attention().keep({"q", "k", "scores", "weights", "output"})
+    with pytest.raises(StageError, match="the trace holds no v"):
+        lines_of(trace, Showing(cell=("1", "1")))
+    with pytest.raises(StageError, match="no weights to derive"):
+        lines_of(matrix([[1.0]]), Showing(cell=("1", "1")))
+
+
+def test_a_derivation_ends_with_the_share_of_the_output() -> None:
+    lines = lines_of(attention(mask=CAUSAL), Showing(cell=("q3", "k1")))
+    assert lines[-4:] == [
+        "5  output    O = A V",
+        "  A[q3,k1] · V[k1] = 0.5035 · [10, 0]",
+        "                   = [5.0349, 0]  (its share of the output)",
+        "  O[q3] = [6.2762, 3.7238]  (the output, of all keys together)",
+    ]
