@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy.typing as npt
 
@@ -61,6 +61,14 @@ def attention_prefix(names: list[str], origin: str) -> str | None:
             f"say which: {ask_for(origin, parts[0])}",
         )
     return outermost[0] if outermost else None
+
+
+@overload
+def pick(loaded: Loaded, role: Literal["q"]) -> npt.NDArray[Any]: ...
+
+
+@overload
+def pick(loaded: Loaded, role: Role) -> npt.NDArray[Any] | None: ...
 
 
 def pick(loaded: Loaded, role: Role) -> npt.NDArray[Any] | None:

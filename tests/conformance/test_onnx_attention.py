@@ -5,7 +5,6 @@ The onnx package makes the cases in-process; the adapter here only translates th
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,9 @@ import pytest
 
 import attncli
 
+from .onnx_cases import cases
+
 Array = npt.NDArray[Any]
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from onnx.backend.test.case.node import collect_testcases
-
-    CASES = collect_testcases("Attention")
 
 # qk_matmul_output_mode 0, 1, 2, 3 are these stages of ours; one that does nothing is left out of
 # a trace, and its value is then that of the nearest one before.
@@ -38,7 +33,11 @@ NUMBER_TYPES: dict[str, Any] = {
 
 def single_node_cases() -> list[Any]:
     """The cases that use the operator itself, not its expansion into smaller ones."""
-    return [case for case in CASES if [n.op_type for n in graph(case).node] == ["Attention"]]
+    return [
+        case
+        for case in cases("test_attention")
+        if [n.op_type for n in graph(case).node] == ["Attention"]
+    ]
 
 
 def graph(case: Any) -> Any:

@@ -1,0 +1,1 @@
+"""The command line: loads, computes, presents. The only code that prints and exits."""

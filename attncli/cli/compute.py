@@ -1,0 +1,46 @@
+"""attncli compute: Q, K, V → every stage."""
+
+from __future__ import annotations
+
+import typer
+
+from attncli.cli.command import command_of
+from attncli.cli.options import Inputs, Masking, Scores, Show
+
+app = typer.Typer(add_completion=False)
+
+
+@command_of(app)
+def compute(inputs: Inputs, masking: Masking, scores: Scores, show: Show) -> None:
+    """Q, K, V → every stage of attention, with every number.
+
+    Softmax(Q Kᵀ / √d_k) V, step by step: scores, scaled, masked, weights, output.
+    Rows are queries, columns are keys.
+
+    Example: attncli compute --q samples/three-tokens.json --causal --work
+    """
+    from attncli.attention.dot_product import attend
+    from attncli.attention.multi_head import with_concat
+    from attncli.cli.inputs import gather
+    from attncli.cli.memory import check_fits
+    from attncli.cli.present import check_flags, present
+    from attncli.cli.remarks import remark
+
+    check_flags(show)
+    given = gather(inputs, masking, scores)
+    for text in given.remarks:
+        remark(text, quiet=show.quiet)
+    check_fits(given.score_shape, given.convention)
+    trace = attend(
+        given.q,
+        given.k,
+        given.v,
+        mask=given.mask,
+        past_k=given.past_k,
+        past_v=given.past_v,
+        kv_len=given.kv_len,
+        query_labels=given.query_labels,
+        key_labels=given.key_labels,
+        convention=given.convention,
+    )
+    present(with_concat(trace) if given.in_heads else trace, show, stdin_used=given.stdin_used)

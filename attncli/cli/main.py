@@ -1,0 +1,138 @@
+"""The entry point: finds the command, and turns every failure into one line and an exit code.
+
+0  it worked     1  it differs (check, --verify)     2  the call or an input is wrong
+130  interrupted
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from attncli._version import __version__
+from attncli.cli.command import Quick
+from attncli.errors import AttncliError
+
+COMMANDS = {"compute": "attncli.cli.compute"}
+
+
+class LazyGroup(Quick, TyperGroup):
+    """Commands that are imported when they are called, and not before."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        command = typer.main.get_command(import_module(COMMANDS[cmd_name]).app)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    name="attncli",
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"attncli {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Computes attention and prints every number on the way."""
+
+
+def main() -> None:
+    """Runs the command line and ends the process with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if "_ATTNCLI_COMPLETE" in os.environ:  # a shell asks what could follow
+        app(prog_name="attncli")
+    code = run(sys.argv[1:])
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of one call; whatever goes wrong is said in one line on standard error."""
+    try:
+        code = _call(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_output()
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return _failed("interrupted", 130, arguments)
+    except (AttncliError, typer.TyperException) as error:
+        return _failed(_in_words(error), 2, arguments)
+    except MemoryError:
+        return _failed("this needs more memory than there is; use fewer tokens", 2, arguments)
+    except OSError as error:
+        _forget_output()
+        return _failed(f"cannot write the result: {error.strerror or error}", 2, arguments)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}".replace("\n", " ")
+        return _failed(f"a fault of attncli itself ({what}); --debug shows where", 2, arguments)
+    return code
+
+
+def _call(arguments: list[str]) -> int:
+    """Typer's own parsing and calling, without its ways of reporting what went wrong."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("attncli", list(arguments)) as context:
+            code = command.invoke(context)
+    except typer.Exit as done:
+        code = done.exit_code
+    except typer.TyperException as error:
+        if not error.format_message():  # no command was named, and the help has been shown
+            return 0
+        raise
+    return code if isinstance(code, int) else 0
+
+
+def _in_words(error: AttncliError | typer.TyperException) -> str:
+    """What is wrong in one line; for a wrong call also where the right words stand."""
+    if isinstance(error, AttncliError):
+        return str(error)
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "attncli"
+    return f"{message.rstrip('.')}; see {path} --help"
+
+
+def _failed(message: str, code: int, arguments: list[str]) -> int:
+    if "--debug" in arguments:
+        import traceback
+
+        traceback.print_exc()
+    with contextlib.suppress(OSError):
+        print(f"attncli: {message}", file=sys.stderr)
+    return code
+
+
+def _forget_output() -> None:
+    """Standard output has nobody behind it: what is still buffered must not raise at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,237 @@
+"""The options that commands share, declared once: one frozen dataclass a group.
+
+None means "not given" throughout, so that a command can tell a choice from a default.
+"""
+
+# Annotations are evaluated here on purpose: Typer reads them as objects.
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from typer import Option
+
+Format = Literal["table", "json", "csv", "tsv", "markdown", "npz", "npy"]
+
+
+def _option(panel: str, *names: str, **more: Any) -> Any:
+    return Option(*names, rich_help_panel=panel, show_default=False, **more)
+
+
+def _input(*names: str, **more: Any) -> Any:
+    return _option("Inputs", *names, **more)
+
+
+def _mask(*names: str, **more: Any) -> Any:
+    return _option("Masking", *names, **more)
+
+
+def _score(*names: str, **more: Any) -> Any:
+    return _option("Scores", *names, **more)
+
+
+def _show(*names: str, **more: Any) -> Any:
+    return _option("Showing", *names, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Where q, k and v come from and how they are laid out."""
+
+    q: Annotated[
+        str,
+        _input(
+            "--q",
+            metavar="SOURCE",
+            help="Queries: a file that names q, k and v, a saved trace, or one matrix. A SOURCE is "
+            "a path, path::name, - (standard input) or JSON that begins with [.",
+        ),
+    ]
+    k: Annotated[
+        str | None,
+        _input("--k", metavar="SOURCE", help="Keys, where not in the file of --q; else K = Q."),
+    ] = None
+    v: Annotated[
+        str | None,
+        _input("--v", metavar="SOURCE", help="Values, where not in the file of --q; else V = K."),
+    ] = None
+    layout: Annotated[
+        Literal["hsd", "shd", "bsd", "bhsd", "bshd"] | None,
+        _input(
+            "--layout",
+            help="Order of the axes: b batch, h head, s tokens, d. "
+            "3-D is hsd, 4-D bhsd unless you say otherwise.",
+        ),
+    ] = None
+    heads: Annotated[
+        int | None,
+        _input("--heads", min=1, help="Split the last axis of (tokens, d) or bsd into heads."),
+    ] = None
+    kv_heads: Annotated[
+        int | None,
+        _input("--kv-heads", min=1, help="Heads of K and V, if fewer (grouped queries)."),
+    ] = None
+    past_k: Annotated[
+        str | None,
+        _input("--past-k", metavar="SOURCE", help="Cached keys, put before the keys."),
+    ] = None
+    past_v: Annotated[
+        str | None,
+        _input("--past-v", metavar="SOURCE", help="Cached values, put before the values."),
+    ] = None
+    kv_len: Annotated[
+        str | None,
+        _input(
+            "--kv-len",
+            metavar="N[,N…]",
+            help="Valid keys, one number per batch item; those past it are padding.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """Who may attend to whom."""
+
+    causal: Annotated[
+        bool, _mask("--causal", help="A query sees no key after its own position.")
+    ] = False
+    causal_align: Annotated[
+        Literal["top-left", "bottom-right"] | None,
+        _mask(
+            "--causal-align",
+            help="Where queries and keys differ in number: query 1 stands at key 1 (the default), "
+            "or the last query at the last valid key.",
+        ),
+    ] = None
+    window: Annotated[
+        str | None,
+        _mask(
+            "--window",
+            metavar="LEFT,RIGHT",
+            help="See only so many keys before and after one's own; -1 = no bound.",
+        ),
+    ] = None
+    mask: Annotated[
+        str | None,
+        _mask(
+            "--mask",
+            metavar="SOURCE",
+            help="True/false, or numbers added to the scores; broadcasts from the right.",
+        ),
+    ] = None
+    mask_means: Annotated[
+        Literal["keep", "ignore", "add"] | None,
+        _mask("--mask-means", help="What true (or 1) says: keep, ignore; or add the numbers."),
+    ] = None
+    mask_value: Annotated[
+        str | None,
+        _mask(
+            "--mask-value",
+            metavar="FLOAT",
+            help="The score a masked cell gets: -inf (the default) or a finite number.",
+        ),
+    ] = None
+    empty_rows: Annotated[
+        Literal["zero", "nan", "uniform"] | None,
+        _mask("--empty-rows", help="Weights of a query with nothing to attend to (default: zero)."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What happens to the scores besides masking."""
+
+    scale: Annotated[
+        str | None,
+        _score("--scale", metavar="FLOAT|none", help="Factor on the scores (default: 1/√d_k)."),
+    ] = None
+    softcap: Annotated[
+        float | None, _score("--softcap", help="Bend the scores into (−c, c): c·tanh(S/c).")
+    ] = None
+    softcap_place: Annotated[
+        Literal["before-mask", "after-mask"] | None,
+        _score("--softcap-place", help="Softcap before (the default) or after the mask."),
+    ] = None
+    softmax_over: Annotated[
+        Literal["keys", "queries"] | None,
+        _score("--softmax-over", help="Rows (keys, the default) or columns (queries) sum to 1."),
+    ] = None
+    head_order: Annotated[
+        Literal["blocks", "tiled"] | None,
+        _score(
+            "--head-order",
+            help="Grouped queries: heads 0,1 share key head 0 (blocks, the default), or 0,2 do.",
+        ),
+    ] = None
+    dropout: Annotated[
+        float | None, _score("--dropout", help="Share of weights set to 0 at random (default: 0).")
+    ] = None
+    seed: Annotated[
+        int | None, _score("--seed", min=0, help="Seed of the dropout (default: 0).")
+    ] = None
+    dtype: Annotated[
+        Literal["float64", "float32", "float16", "bfloat16"] | None,
+        _score("--dtype", help="Number type: every stage is rounded to it (default: float64)."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show:
+    """What is shown, and how; the same on every command."""
+
+    stage: Annotated[
+        list[str] | None,
+        _show("--stage", metavar="NAME", help="Only this stage (repeatable), such as weights."),
+    ] = None
+    head: Annotated[int | None, _show("--head", min=1, help="Only this head, from 1.")] = None
+    batch: Annotated[int | None, _show("--batch", min=1, help="Only this batch item, from 1.")] = (
+        None
+    )
+    rows: Annotated[
+        str | None, _show("--rows", metavar="A:B", help="Only rows A to B, from 1; 3: and :3 work.")
+    ] = None
+    cols: Annotated[
+        str | None, _show("--cols", metavar="A:B", help="Only columns A to B, from 1.")
+    ] = None
+    precision: Annotated[
+        int | None, _show("--precision", min=0, max=17, help="Decimals shown (default: 4).")
+    ] = None
+    work: Annotated[
+        bool, _show("--work", help="Write out the arithmetic of each stage's first cell.")
+    ] = False
+    cell: Annotated[
+        str | None,
+        _show(
+            "--cell",
+            metavar="Q,K",
+            help="Derive one weight, by label or number, from the dot product to the division.",
+        ),
+    ] = None
+    heatmap: Annotated[
+        bool | None,
+        _show(
+            "--heatmap/--no-heatmap",
+            help="Shade cells by value; weights are, where the terminal has colour.",
+        ),
+    ] = None
+    step: Annotated[bool, _show("--step", help="Wait for a key between stages.")] = False
+    full: Annotated[bool, _show("--full", help="Leave nothing out, however large.")] = False
+    width: Annotated[
+        int | None, _show("--width", min=40, help="Columns to use (default: the terminal).")
+    ] = None
+    no_color: Annotated[bool, _show("--no-color", help="No colour; NO_COLOR does the same.")] = (
+        False
+    )
+    quiet: Annotated[bool, _show("--quiet", help="No remarks on standard error.")] = False
+    debug: Annotated[bool, _show("--debug", help="Show a traceback where something fails.")] = False
+    format: Annotated[
+        Format | None,
+        _show(
+            "--format",
+            help="Form of the result (default: table, or what the ending of --output says).",
+        ),
+    ] = None
+    output: Annotated[
+        str | None, _show("--output", "-o", metavar="FILE", help="Write the result to a file.")
+    ] = None
+    force: Annotated[bool, _show("--force", help="Replace the file of --output.")] = False

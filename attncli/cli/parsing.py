@@ -1,0 +1,106 @@
+"""The small languages of flags: A:B, LEFT,RIGHT, N,N,N, Q,K and numbers that may be words."""
+
+from __future__ import annotations
+
+import math
+
+from attncli.errors import ConventionError
+
+Bounds = tuple[int | None, int | None]
+
+
+def slice_of(text: str | None, flag: str) -> Bounds:
+    """A:B, counted from 1 and both included, as a 0-based half-open slice; -3: is the last three.
+
+    >>> slice_of("2:5", "--rows"), slice_of("3:", "--rows"), slice_of("-3:", "--rows")
+    ((1, 5), (2, None), (-3, None))
+    >>> slice_of("4", "--rows"), slice_of(None, "--rows")
+    ((3, 4), (None, None))
+    """
+    if text is None:
+        return (None, None)
+    first, colon, last = text.partition(":")
+    try:
+        start = int(first) if first.strip() else None
+        end = (int(last) if last.strip() else None) if colon else start
+    except ValueError:
+        raise _unclear(flag, text, "A:B, such as 2:5, 3: or :4") from None
+    if 0 in {start, end} or (start is None and end is None):
+        raise _unclear(flag, text, "A:B, counted from 1, such as 2:5, 3: or :4")
+    if start is not None and end is not None and (start > 0) == (end > 0) and start > end:
+        raise ConventionError(f"{flag} {text} ends before it begins", f"use {flag} {end}:{start}")
+    return (_from_zero(start), _up_to(end))
+
+
+def _from_zero(start: int | None) -> int | None:
+    return start - 1 if start is not None and start > 0 else start
+
+
+def _up_to(end: int | None) -> int | None:
+    """An inclusive end as an exclusive one: the last entry, -1, is the open end."""
+    if end is None or end == -1:
+        return None
+    return end if end > 0 else end + 1
+
+
+def window_of(text: str | None) -> tuple[int, int] | None:
+    """LEFT,RIGHT as two whole numbers, -1 for no bound.
+
+    >>> window_of("2,-1")
+    (2, -1)
+    """
+    if text is None:
+        return None
+    numbers = whole_numbers(text, "--window", "LEFT,RIGHT, such as 3,0; -1 = no bound")
+    if len(numbers) != 2 or min(numbers) < -1:
+        raise _unclear("--window", text, "LEFT,RIGHT, such as 3,0; -1 = no bound")
+    return numbers[0], numbers[1]
+
+
+def whole_numbers(text: str, flag: str, form: str) -> list[int]:
+    """Whole numbers with commas between them.
+
+    >>> whole_numbers("4,7", "--kv-len", "N[,N…]")
+    [4, 7]
+    """
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise _unclear(flag, text, form) from None
+
+
+def number(text: str, flag: str, form: str) -> float:
+    """A number, -inf included; NaN is none.
+
+    >>> number("-inf", "--mask-value", "a number")
+    -inf
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise _unclear(flag, text, form) from None
+    if math.isnan(value):
+        raise _unclear(flag, text, form)
+    return value
+
+
+def cell_of(text: str | None) -> tuple[str, str] | None:
+    """Q,K: a query and a key, each a label or a 1-based number.
+
+    >>> cell_of("q2,k3")
+    ('q2', 'k3')
+    """
+    if text is None:
+        return None
+    query, comma, key = (part.strip() for part in text.partition(","))
+    if not (query and comma and key):
+        raise _unclear("--cell", text, "QUERY,KEY, such as q2,k3 or 2,3")
+    if "," in key:
+        raise ConventionError(
+            f"--cell {text!r} has more than one comma", "name the two by number, such as 2,3"
+        )
+    return query, key
+
+
+def _unclear(flag: str, text: str, form: str) -> ConventionError:
+    return ConventionError(f"{flag} {text!r} is not understood", f"write {flag} {form}")

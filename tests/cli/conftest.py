@@ -1,0 +1,63 @@
+"""Calling the command line in-process, the way a shell would."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncli.cli.main import run
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "samples"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a call left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Call = Callable[..., Result]
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return bytes(stream.buffer.read()).decode("utf-8", "replace")
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    """Runs attncli with these arguments in an empty folder; gives code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def calling(*arguments: str | Path, stdin: bytes = b"") -> Result:
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in "oe")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            code = run([str(argument) for argument in arguments])
+        return Result(code, _text(out), _text(err))
+
+    return calling
+
+
+@pytest.fixture
+def three() -> Path:
+    return SAMPLES / "three-tokens.json"

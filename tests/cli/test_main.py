@@ -1,0 +1,107 @@
+"""The command line as a whole: version, help, completion, misspelt words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from typing import Any
+
+import pytest
+import typer
+
+import attncli
+from attncli.cli.main import COMMANDS
+
+from .conftest import Call
+
+
+def test_version(call: Call) -> None:
+    assert call("--version").out == f"attncli {attncli.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_help_names_every_command(call: Call, arguments: Any) -> None:
+    result = call(*arguments)
+    assert result.code == 0
+    assert result.err == ""
+    for name in COMMANDS:
+        assert name in result.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_help(name: str) -> None:
+    command = typer.main.get_command(import_module(COMMANDS[name]).app)
+    for param in command.params:
+        assert getattr(param, "help", None), f"{name} {param.name}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("compte",), "No such command 'compte'"),
+        (("compute",), "Missing option '--q'"),
+        (("compute", "--q", "x", "--fomat", "json"), "No such option: --fomat"),
+        (("compute", "--q", "x", "--format", "jsn"), "'jsn' is not one of 'table', 'json'"),
+        (("compute", "--q", "x", "--heads", "0"), "greater than or equal to 1"),
+        (("compute", "--q", "x", "--heads", "two"), "valid integer"),
+        (("compute", "--q", "x", "--softcap", "much"), "valid number"),
+        (("compute", "--q", "x", "extra"), "unexpected extra argument"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_exit_code_2(call: Call, arguments: Any, says: str) -> None:
+    result = call(*arguments)
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.count("\n") == 1
+    assert result.err.startswith("attncli: ")
+    assert says in result.err
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """The modules that a call has imported when it ends."""
+    script = (
+        "import sys; from attncli.cli.main import run; run(sys.argv[1:]); "
+        "print('\\n' + ' '.join(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split("\n")[-2].split())
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("compute", "--help")])
+def test_asking_for_help_does_not_load_numpy(arguments: Any) -> None:
+    assert "numpy" not in modules_after(*arguments)
+
+
+def test_computing_loads_nothing_it_does_not_need() -> None:
+    loaded = modules_after("compute", "--q", "[[1,2],[3,4]]")
+    assert "numpy" in loaded
+    unneeded = {"pydantic", "numpy.random", "zipfile", "csv", "safetensors", "rich.markdown"}
+    assert loaded & unneeded == set()
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "attncli", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"attncli {attncli.__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_choices(shell: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "attncli"],
+        env={
+            "_ATTNCLI_COMPLETE": f"complete_{shell}",
+            "COMP_WORDS": "attncli compute --form",
+            "COMP_CWORD": "2",
+            "_TYPER_COMPLETE_ARGS": "attncli compute --form",
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "--format" in done.stdout

@@ -1,0 +1,239 @@
+"""Where the result goes: formats, files, pipes, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .conftest import Call
+
+ATTNCLI = [sys.executable, "-m", "attncli"]
+
+
+@pytest.mark.parametrize("ending", ["json", "csv", "tsv", "md", "npz", "npy", "txt"])
+def test_the_ending_names_the_format(call: Call, three: Path, tmp_path: Path, ending: str) -> None:
+    result = call("compute", "--q", three, "--output", f"out.{ending}")
+    assert (result.code, result.out, result.err) == (0, "", "")
+    content = (tmp_path / f"out.{ending}").read_bytes()
+    starts = {"json": b"{", "npz": b"PK", "npy": b"\x93NUMPY", "md": b"#"}
+    assert content.startswith(starts.get(ending, b""))
+    assert [path.name for path in tmp_path.iterdir()] == [f"out.{ending}"]
+
+
+def test_format_wins_over_the_ending(call: Call, three: Path, tmp_path: Path) -> None:
+    call("compute", "--q", three, "--output", "out.txt", "--format", "json")
+    assert json.loads((tmp_path / "out.txt").read_text())["title"]
+
+
+def test_npy_holds_the_output_or_the_named_stage(call: Call, three: Path, tmp_path: Path) -> None:
+    call("compute", "--q", three, "--output", "out.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy")[0], [5, 5])
+    call("compute", "--q", three, "--output", "scores.npy", "--stage", "scores")
+    assert np.load(tmp_path / "scores.npy").tolist() == [[1, 1, 0], [1, 0, 1], [2, 1, 1]]
+
+
+def test_npz_holds_every_stage(call: Call, three: Path, tmp_path: Path) -> None:
+    call("compute", "--q", three, "--output", "out.npz")
+    with np.load(tmp_path / "out.npz") as file:
+        stages = ["q", "k", "v", "scores", "scaled", "weights", "output"]
+        assert [name for name in file.files if not name.startswith("_")] == stages
+
+
+def test_csv_is_exact_and_reads_back(call: Call, three: Path) -> None:
+    result = call("compute", "--q", three, "--stage", "weights", "--format", "csv")
+    rows = list(csv.reader(io.StringIO(result.out)))
+    assert rows[0][1:] == ["k1", "k2", "k3"]
+    weight = float(rows[1][1])
+    assert weight == np.exp(np.sqrt(0.5)) / (2 * np.exp(np.sqrt(0.5)) + 1)
+    again = call("compute", "--q", "-", "--quiet", "--format", "json", stdin=result.out.encode())
+    assert again.json["steps"][0]["value"][0][0] == weight
+
+
+def test_selection_reaches_every_format(call: Call, three: Path) -> None:
+    flags = ("--stage", "weights", "--rows", "2:3", "--cols", "1")
+    steps = call("compute", "--q", three, "--format", "json", *flags).json["steps"]
+    assert [step["name"] for step in steps] == ["weights"]
+    assert np.shape(steps[0]["value"]) == (2, 1)
+    assert steps[0]["labels"]["query"] == ["q2", "q3"]
+    table = call("compute", "--q", three, "--format", "csv", *flags).out
+    assert [line.split(",")[0] for line in table.splitlines()[1:]] == ["q2", "q3"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--format", "json", "--work"], "--work is for tables and markdown"),
+        (["--format", "csv", "--cell", "1,1"], "--cell is for tables and markdown"),
+        (["--output", "x.npz", "--heatmap"], "--heatmap is for tables and markdown"),
+        (["--output", "x.pdf"], "the ending of x.pdf names no format"),
+        (["--output", "x"], "the ending of x names no format"),
+        (["--force"], "--force does nothing alone"),
+        (["--format", "json", "--step"], "--step is for tables"),
+        (["--stage", "wieghts"], "there is no stage 'wieghts'"),
+        (["--head", "2"], "there is no head"),
+        (["--batch", "1"], "there is no batch"),
+        (["--rows", "9:"], "there are no rows 9"),
+        (["--rows", "x"], "--rows 'x' is not understood"),
+        (["--format", "npy", "--stage", "weights", "--stage", "scores"], "npy holds one stage"),
+        (["--cell", "q9,k1"], "q9"),
+        (["--causal-align", "top-left"], "--causal-align does nothing alone"),
+        (["--seed", "1"], "--seed does nothing alone"),
+        (["--softcap-place", "after-mask"], "--softcap-place does nothing alone"),
+        (["--softcap", "0"], "softcap is 0.0"),
+        (["--dropout", "1"], "dropout is 1.0"),
+        (["--mask-means", "keep"], "no mask"),
+        (["--mask", "[[0,1,1]]"], "nothing but 0 and 1"),
+        (["--mask", "[[0,2,1]]", "--mask-means", "keep"], "needs a mask of true/false or 0/1"),
+        (["--mask", "[[true,false,true]]", "--mask-means", "add"], "cannot be added"),
+        (["--mask", "[[0.5,0.5]]"], "2 entries along the key axis"),
+        (["--mask-value", "inf", "--causal"], "mask_value is inf"),
+        (["--kv-heads", "2"], "--kv-heads is given without --heads"),
+        (["--heads", "3", "--kv-heads", "2"], "3 query heads cannot evenly share 2"),
+        (["--heads", "3"], "q: a width of 2 does not divide into 3 heads"),
+        (["--layout", "bshd"], "the layout bshd has 4 axes, the array 2"),
+        (["--layout", "hsd", "--heads", "2"], "--heads splits (tokens, d) or bsd"),
+        (["--past-k", "[[1,2]]"], "past_k but no past_v"),
+        (["--past-k", "[[1,2,3]]", "--past-v", "[[1,2]]"], "past_k (1 × 3) cannot be put before k"),
+        (["--kv-len", "4"], "kv_len is [4] with 3 keys"),
+        (["--kv-len", "two"], "--kv-len 'two' is not understood"),
+        (["--window", "1"], "--window '1' is not understood"),
+        (["--k", "-", "--mask", "-::m"], "standard input can be read only once"),
+    ],
+)
+def test_what_is_refused(call: Call, three: Path, tmp_path: Path, flags: Any, says: str) -> None:
+    result = call("compute", "--q", three, *flags)
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.count("\n") == 1
+    assert says in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_kept_without_force(call: Call, three: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.json").write_text("precious")
+    result = call("compute", "--q", three, "--output", "out.json")
+    assert result.code == 2
+    assert "--force" in result.err
+    assert (tmp_path / "out.json").read_text() == "precious"
+    assert call("compute", "--q", three, "--output", "out.json", "--force").code == 0
+    assert json.loads((tmp_path / "out.json").read_text())["title"]
+
+
+def test_a_missing_folder_is_named(call: Call, three: Path) -> None:
+    result = call("compute", "--q", three, "--output", "no/such/out.json")
+    assert result.code == 2
+    assert "no/such" in result.err
+
+
+def test_what_does_not_fit_into_memory_is_refused_before(call: Call, tmp_path: Path) -> None:
+    x = np.lib.format.open_memmap(
+        tmp_path / "long.npy", mode="w+", dtype=np.float32, shape=(64, 100_000, 1)
+    )
+    del x
+    result = call("compute", "--q", "long.npy", "--quiet")
+    assert result.code == 2
+    assert "64 × 100000 × 100000 scores need" in result.err
+
+
+def test_debug_shows_a_traceback(call: Call) -> None:
+    result = call("compute", "--q", "missing.json", "--debug")
+    assert result.code == 2
+    assert "Traceback" in result.err
+
+
+def run_in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command.replace("attncli", " ".join(ATTNCLI))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_closed_pipe_is_no_error(three: Path) -> None:
+    done = run_in_shell(f"attncli compute --q {three} --format csv | head -1")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert done.stdout.startswith("scores,")
+
+
+def test_a_reader_that_never_reads_is_no_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "q.npy", np.ones((400, 3)))
+    done = run_in_shell(f"attncli compute --q {tmp_path / 'q.npy'} --quiet --format csv | true")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("form", ["table", "json", "npz"])
+def test_a_full_disk_is_said(three: Path, form: str) -> None:
+    done = run_in_shell(f"attncli compute --q {three} --format {form} > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr
+
+
+def test_closed_standard_output_is_said(three: Path) -> None:
+    done = run_in_shell(f"attncli compute --q {three} >&-")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+
+
+def test_interrupting_ends_with_130() -> None:
+    # A test run in the background passes on that interrupts are ignored, so listen again.
+    listening = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from attncli.cli.main import main; main()"
+    )
+    reading, writing = os.pipe()  # nobody writes, so the call waits for its input
+    with subprocess.Popen(
+        [sys.executable, "-c", listening, "compute", "--q", "-"],
+        stdin=reading,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    os.close(reading)
+    os.close(writing)
+    assert (process.returncode, out, err) == (130, "", "attncli: interrupted\n")
+
+
+@pytest.mark.parametrize(("keys", "stages"), [("\n\n\n\n", 4), ("\nq\n", 2), ("", 1)])
+def test_step_waits_and_leaves_on_q_and_end_of_input(three: Path, keys: str, stages: int) -> None:
+    done = subprocess.run(
+        [*ATTNCLI, "compute", "--q", three, "--step"],
+        input=keys,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = [
+        name for name in ("scores", "scaled", "weights", "output") if f"  {name}" in done.stdout
+    ]
+    assert len(shown) == stages
+    assert "next stage" in done.stderr
+
+
+def test_output_that_cannot_be_encoded_is_escaped(three: Path) -> None:
+    done = subprocess.run(
+        [*ATTNCLI, "compute", "--q", three],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "\\u221a" in done.stdout

@@ -1,0 +1,100 @@
+"""The README: its commands run, its pictures are real, every command and flag is in it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+
+from attncli.cli.main import COMMANDS, run
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
+SPAN = re.compile(r"`((?:[a-z]+ [^`]*\| )?attncli [^`]*-[^`]+)`")
+JSON = re.compile(r"```json\n(.*?)```", re.DOTALL)
+CHANGES_THE_SHELL = "attncli --install-completion"
+
+
+def sessions() -> list[tuple[str, str]]:
+    """Every `$ command` of the README with the output shown under it."""
+    found = []
+    for block in CONSOLE.findall(README):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            found.append((command, output.rstrip("\n")))
+    return found
+
+
+def examples() -> list[str]:
+    """Every command that the README mentions, in a session or in a line of a table."""
+    spans = [span.replace("\\|", "|") for span in SPAN.findall(README)]
+    return sorted({*(command for command, _ in sessions()), *spans} - {CHANGES_THE_SHELL})
+
+
+@pytest.fixture(autouse=True)
+def _in_a_copy_of_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "samples", tmp_path / "samples")
+    (tmp_path / "file.json").write_text(JSON.findall(README)[0], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def run_line(line: str, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Runs one line, a pipe of attncli calls included, as a shell would."""
+    if "|" not in line:
+        code = run(shlex.split(line)[1:])
+        return code, capfd.readouterr().out
+    shell = re.sub(r"\battncli(?= )", f"{shlex.quote(sys.executable)} -m attncli", line)
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("line", examples())
+def test_every_example_runs(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    code, _ = run_line(line, capfd)
+    assert code == 0
+
+
+@pytest.mark.parametrize(("line", "output"), [s for s in sessions() if s[1]])
+def test_every_picture_is_real(line: str, output: str, capfd: pytest.CaptureFixture[str]) -> None:
+    _, printed = run_line(line, capfd)
+    assert [row.rstrip() for row in printed.rstrip("\n").split("\n")] == output.split("\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_flag_is_in_the_readme_with_an_example(name: str) -> None:
+    text = " ".join(line for line in examples() if f"attncli {name}" in line)
+    words = set(re.split(r"[\s=]+", text))
+    command = typer.main.get_command(import_module(COMMANDS[name]).app)
+    for param in command.params:
+        for flag in (*param.opts, *param.secondary_opts):
+            if flag.startswith("--"):
+                assert flag in words, f"no example of {name} {flag}"
+
+
+def test_the_two_commands_that_do_everything() -> None:
+    lines = re.findall(r"^python3 -m venv .*$", README, flags=re.MULTILINE)
+    assert len(lines) == 2
+    assert lines[0].endswith("attncli compute --q samples/three-tokens.json")
+    assert "pytest" in lines[1]
+
+
+def test_completion_is_installed_for_the_shell(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *CHANGES_THE_SHELL.split(), "bash"],
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "attncli" in (tmp_path / ".bashrc").read_text()
