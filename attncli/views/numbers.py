@@ -24,8 +24,8 @@ class Style(NamedTuple):
     scientific: bool = False
 
 
-def style_of(values: npt.NDArray[Any], precision: int) -> Style:
-    """The style that suits all these values.
+def style_of(values: npt.NDArray[Any], precision: int, digits: int = 2) -> Style:
+    """The style that suits all these values: the largest keeps so many digits at least.
 
     >>> style_of(np.array([1.0, 2.5]), 4)
     Style(decimals=1, scientific=False)
@@ -39,7 +39,7 @@ def style_of(values: npt.NDArray[Any], precision: int) -> Style:
     decimals = _exact_decimals(finite, precision) if largest < WIDE_WHOLE else None
     if decimals == 0 or (decimals is not None and largest < WIDE_FRACTION):
         return Style(decimals)
-    if 10.0 ** (1 - precision) <= largest < WIDE_FRACTION:
+    if 10.0 ** (digits - 1 - precision) <= largest < WIDE_FRACTION:
         return Style(precision)
     return Style(_mantissa_decimals(finite, precision), scientific=True)
 
@@ -101,12 +101,12 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def short(x: float, precision: int) -> str:
-    """One number within a sentence or a sum, without trailing zeros.
+    """One number within a sentence or a sum, to three digits at least, without trailing zeros.
 
-    >>> short(0.70710678, 4), short(5.0, 4), short(-1e9, 4)
-    ('0.7071', '5', '-1e9')
+    >>> short(0.70710678, 4), short(5.0, 4), short(-1e9, 4), short(0.0012345, 4)
+    ('0.7071', '5', '-1e9', '1.2345e-3')
     """
-    style = style_of(np.array([x]), precision)
+    style = style_of(np.array([x]), precision, digits=3)
     text = write(x, style)
     if not style.scientific:
         return text.rstrip("0").rstrip(".") if "." in text else text
