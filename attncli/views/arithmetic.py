@@ -76,14 +76,21 @@ class Spot(NamedTuple):
 
     def product(self, a: Vector, b: Vector) -> Words:
         """a·b, term by term."""
-        return self.sum(len(a), lambda i: f"{self.write(a[i])}·{self.factor(b[i])}")
+        with np.errstate(all="ignore"):
+            values = a * b
+        return self.sum(values, lambda i: f"{self.write(a[i])}·{self.factor(b[i])}")
 
-    def sum(self, n: int, term: Callable[[int], str]) -> Words:
-        """A sum of n terms, its middle left out where there are too many."""
-        shown = range(n) if n <= self.terms else (*range(self.terms - 1), n - 1)
-        words = [term(i) for i in shown]
-        if len(words) < n:
-            words.insert(-1, f"… ({n - len(words)} more)")
+    def sum(self, values: Vector, term: Callable[[int], str]) -> Words:
+        """A sum of these values; where they are too many, its middle as one number."""
+        n = len(values)
+        if n <= self.terms:
+            words = [term(i) for i in range(n)]
+        else:
+            head, tail = self.terms - self.terms // 3, n - self.terms // 3
+            with np.errstate(all="ignore"):
+                middle = self.write(values[head:tail].sum())
+            left_out = f"… {tail - head} more: {middle} …"
+            words = [*map(term, range(head)), left_out, *map(term, range(tail, n))]
         return (*words[:1], *(f"+ {_in_parentheses(word)}" for word in words[1:]))
 
     def equals(self, stage: Stage, *forms: Words | str, remark: str = "") -> Equation:
@@ -170,10 +177,10 @@ def _softmax(spot: Spot, stage: Stage, scores: Vector, at: int, remark: str) -> 
     with np.errstate(all="ignore"):
         exps = np.exp(scores - shift)
     own, whole = spot.write(exps[at]), spot.write(exps.sum())
-    powers = spot.sum(len(scores), lambda i: f"exp({spot.write(scores[i])}{minus})")
+    powers = spot.sum(exps, lambda i: f"exp({spot.write(scores[i])}{minus})")
     forms = [(f"exp({spot.write(scores[at])}{minus}) /", *_bracketed(powers))]
     if spot.at_length:
-        terms = spot.sum(len(exps), lambda i: spot.write(exps[i]))
+        terms = spot.sum(exps, lambda i: spot.write(exps[i]))
         forms.append((f"{own} /", *_bracketed(terms)))
     return spot.equals(stage, *forms, f"{own} / {whole}", remark=remark)
 

@@ -16,7 +16,7 @@ from attncli.views.showing import Showing
 
 PAGE = 100  # cells of a line where no terminal sets a width
 TERMS = (12, 6, 3)  # terms of a sum on one line: as many as fit
-TERMS_AT_LENGTH = 128
+TERMS_AT_LENGTH = 12
 NO_LIMIT = 10**9
 
 
