@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.trace import Stage
 from attncli.views.numbers import percent
 from attncli.views.places import Level, Place
 from attncli.views.safe import distinct, shorten
@@ -56,14 +58,22 @@ def _sharing(level: Level, place: Place, showing: Showing) -> _Sharing:
     mask = np.broadcast_to(0.0, weights.shape) if mask is None else mask
     by_keys = level.convention.softmax_over == "queries"
     givers, takers = stage.axes[:-3:-1] if by_keys else stage.axes[-2:]
+    others = _told_apart(stage, takers)
     return _Sharing(
         rows=weights.T if by_keys else weights,
         mask=mask.T if by_keys else mask,
-        names=stage.names(givers),
-        others=lambda entry: shorten(stage.label(takers, entry)),
+        names=_told_apart(stage, givers),
+        others=lambda entry: shorten(others[entry]),
         bounds=showing.cols if by_keys else showing.rows,
         by_keys=by_keys,
     )
+
+
+def _told_apart(stage: Stage, axis: str) -> Sequence[str]:
+    """The names along an axis; tokens of the same text with their number: bank (3), bank (7)."""
+    names = stage.names(axis)
+    counts = Counter(names)
+    return [f"{name} ({at})" if counts[name] > 1 else name for at, name in enumerate(names, 1)]
 
 
 def _sentence(sharing: _Sharing, i: int) -> str:

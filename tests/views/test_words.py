@@ -158,8 +158,10 @@ def work_of(trace: Trace, stage: str, **more: Any) -> str:
 def test_work_of_a_long_sum_shows_its_ends() -> None:
     trace = attention(np.ones((1, 64)), np.full((2, 64), 2.0), np.ones((2, 1)))
     said = work_of(trace, "scores")
-    assert said == f"S[q1,k1] = {' + '.join(['1·2'] * 5)} + … (58 more) + 1·2 = 128"
-    assert work_of(trace, "scores", width=60) == ("S[q1,k1] = 1·2 + 1·2 + … (61 more) + 1·2 = 128")
+    ends = " + ".join(["1·2"] * 4), " + ".join(["1·2"] * 2)
+    assert said == f"S[q1,k1] = {ends[0]} + … 58 more: 116 … + {ends[1]} = 128"
+    narrow = work_of(trace, "scores", width=60)
+    assert narrow == "S[q1,k1] = 1·2 + 1·2 + … 61 more: 122 … + 1·2 = 128"
 
 
 def test_work_subtracts_the_maximum_of_large_scores() -> None:
@@ -230,3 +232,9 @@ def test_a_derivation_ends_with_the_share_of_the_output() -> None:
         "                   = [5.0349, 0]  (its share of the output)",
         "  O[q3] = [6.2762, 3.7238]  (the output, of all keys together)",
     ]
+
+
+def test_tokens_of_the_same_text_are_told_apart() -> None:
+    words = ("a", "b", "a")
+    said = closing(Level(attention(labels={"query": words, "key": words})), {}, Showing())
+    assert said[0] == "a (1) attends to a (1) and b (40.1 % each), then a (3) (19.8 %)"
