@@ -78,7 +78,9 @@ class _Sources:
             "past_k": inputs.past_k,
             "past_v": inputs.past_v,
         }
-        given: dict[Role, str] = {role: source for role, source in named.items() if source}
+        given: dict[Role, str] = {
+            role: source for role, source in named.items() if source is not None
+        }
         _check_standard_input(given)
         self.remarks: list[str] = []
         self.loaded: dict[Role, Loaded] = {}

@@ -105,6 +105,7 @@ def test_selection_reaches_every_format(call: Call, three: Path) -> None:
         (["--layout", "hsd", "--heads", "2"], "--heads splits (tokens, d) or bsd"),
         (["--past-k", "[[1,2]]"], "past_k but no past_v"),
         (["--past-k", "[[1,2,3]]", "--past-v", "[[1,2]]"], "past_k (1 × 3) cannot be put before k"),
+        (["--k", ""], "a path is expected"),
         (["--kv-len", "4"], "kv_len is [4] with 3 keys"),
         (["--kv-len", "two"], "--kv-len 'two' is not understood"),
         (["--window", "1"], "--window '1' is not understood"),
