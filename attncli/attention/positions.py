@@ -1,0 +1,199 @@
+"""Sinusoidal positions: what tells two equal words at different places apart.
+
+    sinusoidal       positions              [n, d]   sines and cosines of the position
+    add_positions    embeddings + positions [n, d]   what goes into the first layer
+    position_dots    PE · PEᵀ               [n, n]   depends on the distance alone
+
+Rotary positions are in rotary.py, linear biases in alibi.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.attention.arrays import real_numbers, shape_text
+from attncli.errors import ConventionError, ShapeError
+from attncli.trace import Stage, Trace
+
+Exponent = Literal["paper", "article"]
+
+_EXPONENTS = {"paper": "2i/d", "article": "2·2i/d"}
+_FARTHEST = 2**53  # past it two neighbouring positions are the same float64
+
+
+def sinusoidal(
+    n_positions: int,
+    dim: int,
+    *,
+    exponent: Exponent = "paper",
+    base: float = 10000.0,
+    start: int = 0,
+) -> Trace:
+    """The table of sines and cosines that is added to embeddings.
+
+    PE(pos, 2i) = sin(pos / base^(2i/d)),  PE(pos, 2i+1) = cos(pos / base^(2i/d))
+
+    `exponent="article"` counts 2i twice, pos / base^(2·2i/d), as a loop over the even columns
+    does that multiplies its index by 2 again. With an odd d the last column is a sine without
+    its cosine. `start` is the first position.
+
+    Stages: angles [n, ⌈d/2⌉] in radians, positions [n, d] in −1 … 1.
+    Labels: a row "pos 3", a column "sin λ6.28" with its wavelength 2π·base^(2i/d) in positions.
+    Raises ConventionError for an exponent, base, start or size that does not exist.
+    Source: Vaswani et al., "Attention Is All You Need" (2017), section 3.5.
+
+    >>> sinusoidal(2, 4)["positions"].value.round(4).tolist()
+    [[0.0, 1.0, 0.0, 1.0], [0.8415, 0.5403, 0.01, 1.0]]
+    >>> sinusoidal(1, 3)["positions"].labels["dimension"]
+    ('sin λ6.28', 'cos λ6.28', 'sin λ2916')
+    """
+    _check(n_positions, dim, exponent, base, start)
+    divisors = _divisors(dim, exponent, base)
+    rows = tuple(f"pos {position}" for position in range(start, start + n_positions))
+    wavelengths = [_wavelength(divisor) for divisor in divisors]
+    angles = np.arange(start, start + n_positions, dtype=np.float64)[:, None] / divisors
+    columns = tuple(
+        f"{'cos' if column % 2 else 'sin'} {wavelengths[column // 2]}" for column in range(dim)
+    )
+    power = f"{base:g}^({_EXPONENTS[exponent]})"
+    steps = (
+        Stage(
+            "angles",
+            "θ",
+            f"θ = pos / {power}",
+            angles,
+            ("position", "pair"),
+            {"position": rows, "pair": tuple(wavelengths)},
+        ),
+        Stage(
+            "positions",
+            "PE",
+            f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)",
+            _interleave(np.sin(angles), np.cos(angles), dim),
+            ("position", "dimension"),
+            {"position": rows, "dimension": columns},
+            _note(dim, exponent),
+        ),
+    )
+    return Trace("Sinusoidal positions", steps)
+
+
+def add_positions(
+    embeddings: npt.ArrayLike, positions: Trace | npt.ArrayLike, *, tokens: Sequence[str] = ()
+) -> Trace:
+    """Embeddings with their positions added: the input of the first layer.
+
+    input = embeddings + positions     # [n, d] + [n, d] -> [n, d]
+
+    `positions` is a trace of `sinusoidal` or any array of the same shape; `tokens` name the rows.
+    Stages: embeddings, then those of `positions`, then input.
+    Raises ShapeError where the shapes differ or a matrix is not one.
+    Source: "Attention Is All You Need", section 3.5.
+
+    >>> added = add_positions([[0.5, 0.25]], sinusoidal(1, 2), tokens=["bank"])
+    >>> list(added), added["input"].value.tolist()
+    (['embeddings', 'angles', 'positions', 'input'], [[0.5, 1.25]])
+    """
+    words = _matrix(embeddings, "the matrix of embeddings")
+    steps = _position_steps(positions)
+    table = steps[-1]
+    if words.shape != table.value.shape:
+        raise ShapeError(
+            f"embeddings are {shape_text(words)} but positions are {shape_text(table.value)}",
+            "both need one row per token and the same number of columns",
+        )
+    axes = ("token", "dimension")
+    labels = dict(table.labels)
+    names = {"token": tuple(tokens) or labels.pop("position", ())}
+    names = {axis: found for axis, found in names.items() if found}
+    before = Stage("embeddings", "E", "one row per token", words, axes, names)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = words + table.value
+    after = Stage("input", "X", "X = E + PE", total, axes, {**labels, **names})
+    return Trace("Embeddings with positions", (before, *steps, after))
+
+
+def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
+    """Every position's dot product with every other: what an encoding says about distance.
+
+    D = PE · PEᵀ     # [n, d], [n, d] -> [n, n]
+
+    With an even d, D[a, b] = Σᵢ cos((a − b) / base^(2i/d)): it depends on the distance alone,
+    is d/2 at distance 0, and falls with the distance at first.
+
+    Stages: those of `positions`, then dots. Raises ShapeError where positions are no matrix.
+    Source: follows from the formula in "Attention Is All You Need", section 3.5.
+
+    >>> position_dots(sinusoidal(3, 2))["dots"].value.round(4).tolist()
+    [[1.0, 0.5403, -0.4161], [0.5403, 1.0, 0.5403], [-0.4161, 0.5403, 1.0]]
+    """
+    steps = _position_steps(positions)
+    table = steps[-1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        dots = table.value @ table.value.T
+    rows = table.labels.get("position", ())
+    labels = {"position": rows, "other": rows} if rows else {}
+    last = Stage("dots", "D", "D = PE · PEᵀ", dots, ("position", "other"), labels)
+    return Trace("Dot products of positions", (*steps, last))
+
+
+def _check(n_positions: int, dim: int, exponent: str, base: float, start: int) -> None:
+    for name, size in {"the number of positions": n_positions, "dim": dim}.items():
+        if size < 1:
+            raise ConventionError(f"{name} is {size}", "use a whole number from 1")
+    if exponent not in get_args(Exponent):
+        raise ConventionError(f"exponent is {exponent!r}", "use paper or article")
+    if not 1 <= base < math.inf:
+        raise ConventionError(f"base is {base}", "use a finite number from 1; the paper's is 10000")
+    if max(abs(start), abs(start + n_positions)) > _FARTHEST:
+        raise ConventionError(f"positions from {start} on cannot be told apart", "start below 2^53")
+
+
+def _divisors(dim: int, exponent: Exponent, base: float) -> npt.NDArray[np.float64]:
+    even_columns = np.arange(0, dim, 2, dtype=np.float64)
+    counted = even_columns if exponent == "paper" else 2 * even_columns
+    with np.errstate(over="ignore"):  # a divisor past 1e308 is infinite, its angle 0
+        return np.power(float(base), counted / dim)
+
+
+def _wavelength(divisor: float) -> str:
+    length = 2 * math.pi * divisor
+    return f"λ{length:.0f}" if 1000 <= length < 1e7 else f"λ{length:.3g}"
+
+
+def _interleave(
+    sines: npt.NDArray[np.float64], cosines: npt.NDArray[np.float64], dim: int
+) -> npt.NDArray[np.float64]:
+    table = np.empty((sines.shape[0], dim))
+    table[:, 0::2] = sines
+    table[:, 1::2] = cosines[:, : dim // 2]
+    return table
+
+
+def _note(dim: int, exponent: Exponent) -> str:
+    odd = f"d = {dim} is odd: the last column is a sine without its cosine"
+    article = (
+        "the article's exponent counts 2i twice: past the first pair its waves are longer than "
+        "the paper's, base^(4i/d) where the paper has base^(2i/d)"
+    )
+    return "; ".join([article] * (exponent == "article") + [odd] * (dim % 2))
+
+
+def _position_steps(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:
+    if isinstance(positions, Trace):
+        wanted = ("angles", "positions")
+        return tuple(positions[name] for name in wanted if name in positions)
+    table = _matrix(positions, "the matrix of positions")
+    return (Stage("positions", "PE", "as given", table, ("position", "dimension")),)
+
+
+def _matrix(values: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
+    matrix = real_numbers(values, name)
+    if matrix.ndim != 2:
+        raise ShapeError(f"{name} has {matrix.ndim} dimensions", "give one row per position")
+    return matrix
