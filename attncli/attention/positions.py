@@ -55,32 +55,18 @@ def sinusoidal(
     _check(n_positions, dim, exponent, base, start)
     divisors = _divisors(dim, exponent, base)
     rows = tuple(f"pos {position}" for position in range(start, start + n_positions))
-    wavelengths = [_wavelength(divisor) for divisor in divisors]
-    angles = np.arange(start, start + n_positions, dtype=np.float64)[:, None] / divisors
-    columns = tuple(
-        f"{'cos' if column % 2 else 'sin'} {wavelengths[column // 2]}" for column in range(dim)
-    )
+    waves = tuple(_wavelength(divisor) for divisor in divisors)
+    columns = tuple(f"{('sin', 'cos')[column % 2]} {waves[column // 2]}" for column in range(dim))
     power = f"{base:g}^({_EXPONENTS[exponent]})"
-    steps = (
-        Stage(
-            "angles",
-            "θ",
-            f"θ = pos / {power}",
-            angles,
-            ("position", "pair"),
-            {"position": rows, "pair": tuple(wavelengths)},
-        ),
-        Stage(
-            "positions",
-            "PE",
-            f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)",
-            _interleave(np.sin(angles), np.cos(angles), dim),
-            ("position", "dimension"),
-            {"position": rows, "dimension": columns},
-            _note(dim, exponent),
-        ),
-    )
-    return Trace("Sinusoidal positions", steps)
+    positions = np.arange(start, start + n_positions, dtype=np.float64)
+    values = positions[:, None] / divisors
+    labels = {"position": rows, "pair": waves, "dimension": columns}
+    angles = Stage("angles", "θ", f"θ = pos / {power}", values, ("position", "pair"), labels)
+    formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
+    waved = _interleave(np.sin(values), np.cos(values), dim)
+    note = _note(dim, exponent)
+    table = Stage("positions", "PE", formula, waved, ("position", "dimension"), labels, note)
+    return Trace("Sinusoidal positions", (angles, table))
 
 
 def add_positions(

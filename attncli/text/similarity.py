@@ -109,36 +109,19 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
             f"two components need two words of two numbers; there are {len(words)} words of "
             f"{vectors.shape[1]}"
         )
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = np.mean(vectors, axis=0)
-        centred = vectors - mean
-    if not np.isfinite(centred).all():
-        raise ShapeError("the vectors hold numbers too large to take their mean")
+    mean, centred = _centred(vectors)
     components, shares = _components(centred)
-    rows, plane = {"word": tuple(words)}, {"component": _PLANE}
-    axes = ("word", "dimension")
+    flat = centred @ components.T
+    labels = {"word": tuple(words), "component": _PLANE}
+    wide, rule = ("word", "dimension"), "the entry of greatest magnitude of each is positive"
+    axes = ("component", "dimension")
     steps = (
-        Stage("vectors", "V", "as given", vectors, axes, rows),
+        Stage("vectors", "V", "as given", vectors, wide, labels),
         Stage("mean", "μ", "mean over the words", mean, ("dimension",)),
-        Stage("centred", "C", "C = V − μ", centred, axes, rows),
-        Stage(
-            "components",
-            "W",
-            "C = U Σ Wᵀ",
-            components,
-            ("component", "dimension"),
-            plane,
-            "the entry of greatest magnitude of each component is positive",
-        ),
-        Stage("shares", "σ²/Σσ²", "share of the variance", shares, ("component",), plane),
-        Stage(
-            "coordinates",
-            "Y",
-            "Y = C · W",
-            centred @ components.T,
-            ("word", "component"),
-            {**rows, **plane},
-        ),
+        Stage("centred", "C", "C = V − μ", centred, wide, labels),
+        Stage("components", "W", "C = U Σ Wᵀ", components, axes, labels, rule),
+        Stage("shares", "σ²/Σσ²", "share of the variance", shares, ("component",), labels),
+        Stage("coordinates", "Y", "Y = C · W", flat, ("word", "component"), labels),
     )
     return Trace("Principal components", steps, notes=_flat_notes(shares))
 
@@ -190,6 +173,16 @@ def _zeros_note(words: tuple[str, ...], cosines: Array) -> str:
         return ""
     holds = "is all zeros and has" if len(zeros) == 1 else "are all zeros and have"
     return f"{', '.join(zeros)} {holds} no direction: cosines with it are NaN"
+
+
+def _centred(vectors: Array) -> tuple[Array, Array]:
+    # [n, d] -> [d], [n, d]
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = np.mean(vectors, axis=0)
+        centred = vectors - mean
+    if not np.isfinite(centred).all():
+        raise ShapeError("the vectors hold numbers too large to take their mean")
+    return mean, centred
 
 
 def _components(centred: Array) -> tuple[Array, Array]:
