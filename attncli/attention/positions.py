@@ -16,7 +16,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from attncli.attention.arrays import real_numbers, shape_text
+from attncli.attention.heads import shape_text
+from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
 
@@ -179,7 +180,7 @@ def _position_steps(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:
 
 
 def _matrix(values: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
-    matrix = real_numbers(values, name)
+    matrix = as_numbers(values, name).astype(np.float64)
     if matrix.ndim != 2:
         raise ShapeError(f"{name} has {matrix.ndim} dimensions", "give one row per position")
     return matrix

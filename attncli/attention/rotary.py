@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from attncli.attention.arrays import real_numbers, shape_text
+from attncli.attention.heads import shape_text
+from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
 
@@ -41,7 +42,7 @@ def rotary_angles(
         raise ConventionError(f"the rotary dim is {rotary_dim}", "use an even number from 2")
     if not 1 <= base < math.inf:
         raise ConventionError(f"base is {base}", "use a finite number from 1; the paper's is 10000")
-    positions = real_numbers(position_ids, "position ids")
+    positions = as_numbers(position_ids, "position ids").astype(np.float64)
     if not np.isfinite(positions).all():
         raise ShapeError("position ids are not all finite numbers")
     return positions[..., None] * base ** (-np.arange(0, rotary_dim, 2) / rotary_dim)
@@ -105,7 +106,7 @@ def _turn(x: Array, cos: Array, sin: Array, layout: Layout) -> Array:
 
 
 def _vectors(x: npt.ArrayLike) -> Array:
-    vectors = real_numbers(x, "x")
+    vectors = as_numbers(x, "x").astype(np.float64)
     if not 2 <= vectors.ndim <= 4:
         raise ShapeError(
             f"x has {vectors.ndim} dimensions", "give (n, d), (heads, n, d) or (batch, heads, n, d)"
@@ -128,13 +129,13 @@ def _ids(position_ids: npt.ArrayLike | None, n: int | None) -> Any:
     """The position ids as an array; 0 … n − 1, or none, where there are none."""
     if position_ids is None:
         return None if n is None else np.arange(n)
-    real_numbers(position_ids, "the list of position ids")
+    as_numbers(position_ids, "the list of position ids").astype(np.float64)
     return np.asarray(position_ids)
 
 
 def _rows(cache: npt.ArrayLike, ids: Any, name: str) -> Array:
     """The rows of a cache that position ids pick, or all of them."""
-    values = real_numbers(cache, f"the {name} cache")
+    values = as_numbers(cache, f"the {name} cache").astype(np.float64)
     if ids is None:
         return values
     if values.ndim != 2 or ids.dtype.kind not in "iu":

@@ -140,7 +140,7 @@ X = np.ones((3, 5, 6))
             "whole numbers",
         ),
         (lambda: rotary(X, position_ids=[[0], [1, 2]]), ShapeError, "position ids is ragged"),
-        (lambda: rotary(X, caches=(np.ones((5, 2)),) * 2), ShapeError, "cos is 5×2"),
+        (lambda: rotary(X, caches=(np.ones((5, 2)),) * 2), ShapeError, "cos is 5 × 2"),
     ],
 )
 def test_what_does_not_fit(call: object, error: type[AttncliError], message: str) -> None:

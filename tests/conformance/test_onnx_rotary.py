@@ -18,7 +18,8 @@ with warnings.catch_warnings():  # collecting runs onnx's own generators, which 
     warnings.simplefilter("ignore")
     from onnx.backend.test.case.node import collect_testcases
 
-    CASES: list[Any] = collect_testcases("RotaryEmbedding")
+    # The package keeps what it has collected, so the cases of other operators may come along.
+    CASES = [c for c in collect_testcases("RotaryEmbedding") if c.name.startswith("test_rotary_")]
 
 # An "_expanded" case is the same call written as other operators: inputs and outputs are the
 # same, its attributes are those of the case it expands.
