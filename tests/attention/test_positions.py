@@ -149,7 +149,7 @@ def test_choices_that_do_not_exist(call: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("embeddings", "positions", "message"),
     [
-        (np.ones((3, 5)), np.ones((2, 5)), "embeddings are 3×5 but positions are 2×5"),
+        (np.ones((3, 5)), np.ones((2, 5)), "embeddings are 3 × 5 but positions are 2 × 5"),
         (np.ones(3), np.ones((2, 5)), "embeddings has 1 dimensions"),
         ([[1.0], [1.0, 2.0]], np.ones((2, 5)), "embeddings is ragged"),
         ([["a"]], np.ones((2, 5)), "must hold real numbers"),

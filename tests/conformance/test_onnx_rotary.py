@@ -5,7 +5,6 @@ The adapter below only moves axes and names; it holds no rotary arithmetic.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,9 @@ import pytest
 
 from attncli.attention.rotary import rotary
 
-with warnings.catch_warnings():  # collecting runs onnx's own generators, which overflow on purpose
-    warnings.simplefilter("ignore")
-    from onnx.backend.test.case.node import collect_testcases
+from .onnx_cases import cases
 
-    # The package keeps what it has collected, so the cases of other operators may come along.
-    CASES = [c for c in collect_testcases("RotaryEmbedding") if c.name.startswith("test_rotary_")]
+CASES = cases("test_rotary_")
 
 # An "_expanded" case is the same call written as other operators: inputs and outputs are the
 # same, its attributes are those of the case it expands.
