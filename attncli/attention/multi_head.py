@@ -106,12 +106,14 @@ def multi_head_attention(
     n_kv_heads: int | None = None,
     context: npt.ArrayLike | None = None,
     convention: Convention | None = None,
+    symbol: str = "X",
     **how: Any,
 ) -> Trace:
     """MultiHead(x, c) = [head₁ … head_h] W_o, each head the attention of x W_q to c W_k and c W_v.
 
     x [..., n_q, d_model]; context c [..., n_k, d_context], x itself where it is left out
-    (self-attention). The trace holds `attend`'s stages, then `concat` and `projected`.
+    (self-attention). The trace holds `attend`'s stages, then `concat` and `projected`. `symbol` is
+    what the formulas call x.
 
     Raises ShapeError where a width does not fit its weights.
     Source: "Attention Is All You Need", section 3.2.2.
@@ -131,6 +133,7 @@ def multi_head_attention(
     }
     qkv = {name: project(as_numbers(a, "x"), w, b, rule) for name, (a, w, b) in given.items()}
     trace = attend_heads(**qkv, n_heads=n_heads, n_kv_heads=n_kv_heads, convention=rule, **how)
+    trace = _with_formulas(trace, weights, symbol, symbol if context is None else "C")
     if weights.w_o is None:
         return trace
     concat = trace["concat"]
@@ -138,6 +141,21 @@ def multi_head_attention(
     formula = "H W_o" if weights.b_o is None else "H W_o + b_o"
     projected = Stage("projected", "Y", f"Y = {formula}", value, concat.axes, concat.labels)
     return replace(trace, steps=(*trace.steps, projected))
+
+
+def _with_formulas(trace: Trace, weights: Projections, x: str, c: str) -> Trace:
+    """The trace with what q, k and v were projected from in their formulas."""
+    formulas = {
+        name: f"{name.upper()} = {of} W_{name}" + ("" if bias is None else f" + b_{name}")
+        for name, of, bias in (("q", x, weights.b_q), ("k", c, weights.b_k), ("v", c, weights.b_v))
+    }
+    steps = tuple(
+        replace(step, formula=formulas[step.name])
+        if isinstance(step, Stage) and step.name in formulas
+        else step
+        for step in trace.steps
+    )
+    return replace(trace, steps=steps)
 
 
 def project(x: Array, w: Array, b: Array | None, how: Convention) -> Array:
