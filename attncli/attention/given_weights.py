@@ -72,24 +72,32 @@ def weights_from_arrays(
 
 def _open_widths_filled(sizes: Sizes, found: Mapping[str, NamedArray], first: str) -> Sizes:
     """The sizes, with d_k, d_v and d_ff as the first layer's arrays have them."""
-    n_kv_heads = sizes.n_kv_heads or sizes.n_heads
-    d_k = sizes.d_k or _width(found, f"{first}w_q", sizes.n_heads)
-    d_v = sizes.d_v or _width(found, f"{first}w_v", n_kv_heads)
-    d_ff = _width(found, f"{first}w_1", 1) if sizes.d_ff is None else sizes.d_ff
+
+    def width(leaf: str, n_heads: int) -> int | None:
+        array = found.get(first + leaf)
+        if array is None:
+            return None
+        axes = (ATTENTION | FEED_FORWARD)[leaf]
+        return _width(array, first + leaf, sizes.d_model, axes, n_heads)
+
+    d_k = sizes.d_k or width("w_q", sizes.n_heads)
+    d_v = sizes.d_v or width("w_v", sizes.n_kv_heads or sizes.n_heads)
+    d_ff = width("w_1", 1) if sizes.d_ff is None else sizes.d_ff
     return replace(sizes, d_k=d_k, d_v=d_v, d_ff=d_ff)
 
 
-def _width(found: Mapping[str, NamedArray], name: str, n_heads: int) -> int | None:
-    array = found.get(name)
-    if array is None or array.value.ndim != 2 or not array.value.size:
-        return None
-    width = int(array.value.shape[1])
-    if width % n_heads:
+def _width(array: NamedArray, name: str, d_model: int, axes: tuple[str, ...], n_heads: int) -> int:
+    """A matrix's columns for each head; ShapeError where its rows are not d_model."""
+    rows, *columns = array.value.shape or (0,)
+    if rows != d_model or len(columns) != 1 or not array.value.size:
+        raise _wrong_shape(name, array, (d_model, "any"), axes)
+    if columns[0] % n_heads:
         raise ShapeError(
-            f"{_called(array.source, name)} has {width} columns, not a multiple of {n_heads} heads",
-            f"use a number of heads that divides {width}",
+            f"{_called(array.source, name)} gives {axes[1]} = {columns[0]}, which {n_heads} heads "
+            "cannot share",
+            f"use a number of heads that divides {columns[0]}",
         )
-    return width // n_heads
+    return int(columns[0] // n_heads)
 
 
 def _called(source: str, name: str) -> str:
@@ -180,12 +188,18 @@ class _Source:
 
 
 def _wrong_shape(
-    name: str, array: NamedArray, expected: tuple[int, ...], axes: tuple[str, ...]
+    name: str, array: NamedArray, expected: tuple[int | str, ...], axes: tuple[str, ...]
 ) -> ShapeError:
-    shape = array.value.shape
+    """What to say of an array, in the order of axes in which it was given."""
+    given = array.value
+    if array.transposed:
+        given, expected, axes = given.T, expected[::-1], axes[::-1]
     wanted = " × ".join(str(size) for size in expected)
-    found = shape_text(array.value) or "one number"
-    hint = "it fits transposed" if shape == expected[::-1] and len(shape) == 2 else ""
+    found = shape_text(given) or "one number"
+    fits = given.ndim == 2 and all(
+        wanted in (size, "any") for size, wanted in zip(given.T.shape, expected, strict=False)
+    )
+    hint = "it fits transposed" if fits else ""
     return ShapeError(
         f"{_called(array.source, name)} is {found}, expected {wanted} ({' × '.join(axes)})", hint
     )

@@ -55,10 +55,11 @@ _IN_PROJ = {"in_proj_weight": ("w_q", "w_k", "w_v"), "in_proj_bias": ("b_q", "b_
 
 @dataclass(frozen=True, eq=False)
 class NamedArray:
-    """An array under its own name here, and the name it came under."""
+    """An array as it is used here, the name it came under, and whether it came transposed."""
 
     value: Array
     source: str
+    transposed: bool = False
 
 
 def canonical(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, NamedArray]:
@@ -76,12 +77,12 @@ def canonical(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Na
     for source, x in arrays.items():
         parts = list(_renamed(source, x, block))
         unknown += [] if parts else [source]
-        for name, value in parts:
+        for name, array in parts:
             if name in found:
                 raise InputError(
                     f"{found[name].source} and {source} both mean {name}", "give it once"
                 )
-            found[name] = NamedArray(value, source)
+            found[name] = array
     if unknown:
         raise InputError(
             f"there are no weights called {_listed(unknown)}",
@@ -97,20 +98,24 @@ def _listed(names: list[str], most: int = 5) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def _renamed(source: str, x: npt.ArrayLike, block: Block) -> Iterator[tuple[str, Array]]:
+def _renamed(source: str, x: npt.ArrayLike, block: Block) -> Iterator[tuple[str, NamedArray]]:
     """The names here of one array and what stands under them; nothing where it is not known."""
     match = _PREFIX.fullmatch(source.lower())
-    leaves = list(_leaves(match["leaf"], x, source)) if match else []
-    for leaf, value in leaves:
-        if match and _fits(match, leaf):
-            yield f"{_place(match, leaf, source, block)}{leaf}", value
+    if not match:
+        return
+    pytorch = match["leaf"] in _PYTORCH or match["leaf"] in _IN_PROJ
+    for leaf, value in _leaves(match["leaf"], x, source):
+        if _fits(match, leaf):
+            turned = pytorch and leaf.startswith("w_")
+            array = NamedArray(value.T if turned else value, source, turned)
+            yield f"{_place(match, leaf, source, block)}{leaf}", array
 
 
 def _leaves(leaf: str, x: npt.ArrayLike, source: str) -> Iterator[tuple[str, Array]]:
     if leaf in _IN_PROJ:
         yield from zip(_IN_PROJ[leaf], _thirds(as_numbers(x, source), source), strict=True)
     elif leaf in _PYTORCH:
-        yield _PYTORCH[leaf], as_numbers(x, source).T
+        yield _PYTORCH[leaf], as_numbers(x, source)
     elif leaf in ATTENTION or leaf in FEED_FORWARD or leaf in NORM or leaf in _NUMBERED_NORMS:
         yield leaf, as_numbers(x, source)
 
@@ -121,7 +126,7 @@ def _thirds(x: Array, source: str) -> list[Array]:
             f"{source} ({shape_text(x) or 'one number'}) cannot be cut in three",
             "it holds those of Q, K and V one below another, 3 · d_model rows",
         )
-    return [part.T for part in np.split(x, 3)]
+    return list(np.split(x, 3))
 
 
 def _fits(match: re.Match[str], leaf: str) -> bool:

@@ -37,12 +37,12 @@ PAD = "<pad>"
 #   I Han or Hiragana       E emoji   T skin tone   R half a flag   K keycap   S white space
 #   A apostrophe   H hyphen   N full stop   C other separator of numbers   P anything else
 _TOKEN = re.compile(
-    r"[DP]M?K"  # keycap
+    r"[DP]M?K[MJK]*"  # keycap
     r"|(?:WM*N){2,12}(?:WM*(?!N))?(?![WDMJK])"  # U.S. or U.S.A
     r"|[WD][MJK]*(?:(?:A(?=W)|H)?[WD][MJK]*|(?<=D)[NC](?=D))*"  # don't, well-known, 3.14
-    r"|RRM*"  # flag
-    r"|[ET][MT]*(?:J[EP][MT]*)*J*"  # emoji, or several joined into one
-    r"|N{2,}M*|H{2,}M*"  # ... or --
+    r"|RR[MJK]*"  # flag
+    r"|[ET][MT]*(?:J[EP][MT]*)*[MTJK]*"  # emoji, or several joined into one
+    r"|(?:N{2,}|H{2,})[MJK]*"  # ... or --
     r"|[^S][MJK]*"  # one character, with its marks
 )
 _SINGLE = {
