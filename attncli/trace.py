@@ -23,6 +23,12 @@ from attncli.errors import ShapeError, StageError
 INPUTS = ("q", "k", "v", "mask")
 """Names of the stages that went into an attention; the others came out of it."""
 
+PARAMETERS = (
+    *("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o"),
+    *("w_1", "w_2", "b_1", "b_2", "gamma", "beta"),
+)
+"""Names of the stages that are the weights of a block."""
+
 # Axes whose entries are called by a letter and a number where no token names them.
 _LETTERS = {"query": "q", "key": "k", "head": "head ", "kv_head": "key head ", "batch": "batch "}
 

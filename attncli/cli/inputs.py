@@ -138,14 +138,7 @@ class _Sources:
         origin = self.loaded.get("mask", self.main).origin
         if self.main.trace is not None and "mask" not in self.loaded:
             return mask.astype(np.float64), None
-        if mask.dtype == np.bool_:
-            if means == "add":
-                raise ConventionError(
-                    f"the mask of {origin} is true/false and cannot be added",
-                    "use --mask-means keep or ignore",
-                )
-            return mask, None
-        return _numeric_mask(mask, means, origin), None
+        return checked_mask(mask, means, origin), None
 
     def labels(self, gathered: Gathered) -> tuple[Labels, Labels]:
         """Names of the queries and of all keys, the cached ones included."""
@@ -188,8 +181,18 @@ def _check_labels(labels: Labels, n: int, what: str, origin: str) -> None:
         )
 
 
-def _numeric_mask(mask: Array, means: str | None, origin: str) -> Array:
-    """A mask of numbers: added as it is, or, where that is said, 0 and 1 as false and true."""
+def checked_mask(mask: Array, means: str | None, origin: str) -> Array:
+    """A mask as true and false, or as numbers to add; 0 and 1 are either, as --mask-means says.
+
+    Raises ConventionError where it could mean either, or cannot mean what was said.
+    """
+    if mask.dtype == np.bool_:
+        if means == "add":
+            raise ConventionError(
+                f"the mask of {origin} is true/false and cannot be added",
+                "use --mask-means keep or ignore",
+            )
+        return mask
     binary = bool(np.isin(mask, (0, 1)).all())
     if means is None and binary:
         raise ConventionError(

@@ -19,7 +19,7 @@ from attncli._version import __version__
 from attncli.cli.command import Quick
 from attncli.errors import AttncliError
 
-COMMANDS = {"compute": "attncli.cli.compute"}
+COMMANDS = {"compute": "attncli.cli.compute", "explain": "attncli.cli.explain"}
 
 
 class LazyGroup(Quick, TyperGroup):

@@ -16,13 +16,16 @@ def check_fits(score_shape: tuple[int, ...], convention: Convention) -> None:
     for size in score_shape:
         scores *= size
     width = 8 if convention.dtype == "float64" else 4
-    need, free = scores * width * _STAGES, free_memory()
+    shape = " × ".join(str(size) for size in score_shape)
+    hint = "give fewer queries, heads or batch items, or --dtype float32"
+    check_bytes(scores * width * _STAGES, f"the stages of {shape} scores", hint)
+
+
+def check_bytes(need: int, what: str, hint: str) -> None:
+    """SizeError where something of so many bytes would not fit into the free memory."""
+    free = free_memory()
     if free is not None and need > free:
-        shape = " × ".join(str(size) for size in score_shape)
-        raise SizeError(
-            f"the stages of {shape} scores need {_gigabytes(need)}, {_gigabytes(free)} are free",
-            "give fewer queries, heads or batch items, or --dtype float32",
-        )
+        raise SizeError(f"{what} need {_gigabytes(need)}, {_gigabytes(free)} are free", hint)
 
 
 def free_memory() -> int | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Option
 
-Format = Literal["table", "json", "csv", "tsv", "markdown", "npz", "npy"]
+Format = Literal["table", "json", "csv", "tsv", "markdown", "mermaid", "npz", "npy"]
 
 
 def _option(panel: str, *names: str, **more: Any) -> Any:
@@ -164,10 +164,15 @@ class Scores:
         ),
     ] = None
     dropout: Annotated[
-        float | None, _score("--dropout", help="Share of weights set to 0 at random (default: 0).")
+        float | None,
+        _score(
+            "--dropout",
+            help="Share of the weights (in a block also of what a sub-layer gives) set to 0 at "
+            "random (default: 0).",
+        ),
     ] = None
     seed: Annotated[
-        int | None, _score("--seed", min=0, help="Seed of the dropout (default: 0).")
+        int | None, _score("--seed", min=0, help="Seed of all that is drawn (default: 0).")
     ] = None
     dtype: Annotated[
         Literal["float64", "float32", "float16", "bfloat16"] | None,
@@ -194,7 +199,7 @@ class Show:
         str | None, _show("--cols", metavar="A:B", help="Only columns A to B, from 1.")
     ] = None
     precision: Annotated[
-        int | None, _show("--precision", min=0, max=17, help="Decimals shown (default: 4).")
+        int | None, _show("--precision", min=0, max=17, help="Decimals shown (default: 4, explain: 3).")
     ] = None
     work: Annotated[
         bool, _show("--work", help="Write out the arithmetic of each stage's first cell.")

@@ -10,6 +10,7 @@ from attncli.cli.options import Format, Show
 from attncli.cli.parsing import cell_of, slice_of
 from attncli.errors import ConventionError, OutputError
 from attncli.trace import Stage, Trace
+from attncli.views.page import Page, parts
 from attncli.views.showing import Showing, select
 
 _ENDINGS = {
@@ -17,29 +18,41 @@ _ENDINGS = {
     "csv": "csv",
     "tsv": "tsv",
     "md": "markdown",
+    "mmd": "mermaid",
     "markdown": "markdown",
     "npz": "npz",
     "npy": "npy",
     "txt": "table",
 }
+PRECISION = 4  # decimals, where none are asked for
 _BINARY = {"npz", "npy"}
 _PLAIN = {"json", "csv", "tsv", "npz", "npy"}  # exact numbers, nothing for the eye
+_HOLDS = {**dict.fromkeys(_PLAIN, "the exact numbers"), "mermaid": "formulas and shapes"}
 
 
-def present(trace: Trace, show: Show, *, stdin_used: bool = False) -> None:
-    """Writes the trace as `show` says.
+def present(
+    trace: Trace,
+    show: Show,
+    *,
+    stdin_used: bool = False,
+    page: Page = parts,
+    precision: int = PRECISION,
+) -> None:
+    """Writes the trace as `show` says; `page` is what tables and markdown lay out.
+
+    `precision` is that of the command, where `show` has none.
 
     Raises ConventionError where its flags contradict, OutputError where it cannot be written.
     """
     form = format_of(show)
     check_flags(show)
-    showing = showing_of(show)
+    showing = showing_of(show, precision)
     if form == "table":
-        _table(trace, show, showing, stdin_used)
+        _table(trace, show, showing, page, stdin_used=stdin_used)
     elif form in _BINARY:
         _binary(trace, show, showing, form)
     else:
-        _text(_lines(trace, showing, form), show)
+        _text(_lines(trace, showing, form, page), show)
 
 
 def format_of(show: Show) -> str:
@@ -61,7 +74,7 @@ def format_of(show: Show) -> str:
 def check_flags(show: Show) -> None:
     """ConventionError for flags that have nothing to act on in this format or together."""
     form = format_of(show)
-    if form in _PLAIN:
+    if form in _HOLDS:
         for flag, given in (
             ("--work", show.work),
             ("--cell", show.cell),
@@ -71,7 +84,7 @@ def check_flags(show: Show) -> None:
         ):
             if given:
                 raise ConventionError(
-                    f"{flag} is for tables and markdown; {form} holds the exact numbers",
+                    f"{flag} is for tables and markdown; {form} holds {_HOLDS[form]}",
                     f"leave out {flag} or --format {form}",
                 )
     if show.step and (form != "table" or show.output):
@@ -82,7 +95,7 @@ def check_flags(show: Show) -> None:
         raise ConventionError(f"{form} is not for a terminal", "add --output FILE")
 
 
-def showing_of(show: Show) -> Showing:
+def showing_of(show: Show, precision: int = PRECISION) -> Showing:
     """The part of the flags that says what of a trace is seen, for a file or pipe."""
     return Showing(
         stages=tuple(show.stage or ()),
@@ -90,7 +103,7 @@ def showing_of(show: Show) -> Showing:
         head=None if show.head is None else show.head - 1,
         rows=slice_of(show.rows, "--rows"),
         cols=slice_of(show.cols, "--cols"),
-        precision=4 if show.precision is None else show.precision,
+        precision=precision if show.precision is None else show.precision,
         work=show.work,
         cell=cell_of(show.cell),
         heatmap=show.heatmap,
@@ -99,16 +112,18 @@ def showing_of(show: Show) -> Showing:
     )
 
 
-def _table(trace: Trace, show: Show, showing: Showing, stdin_used: bool) -> None:
+def _table(
+    trace: Trace, show: Show, showing: Showing, page: Page, *, stdin_used: bool
+) -> None:
     from attncli.cli.screen import print_blocks, text_blocks
 
     if show.output:
-        _text(text_blocks(trace, showing), show)
+        _text(text_blocks(trace, showing, page), show)
     else:
-        print_blocks(trace, show, showing, stdin_used=stdin_used)
+        print_blocks(trace, show, showing, page, stdin_used=stdin_used)
 
 
-def _lines(trace: Trace, showing: Showing, form: str) -> Iterable[str]:
+def _lines(trace: Trace, showing: Showing, form: str, page: Page) -> Iterable[str]:
     if form == "json":
         from attncli.files import trace_json
 
@@ -116,7 +131,11 @@ def _lines(trace: Trace, showing: Showing, form: str) -> Iterable[str]:
     if form == "markdown":
         from attncli.views.markdown import markdown
 
-        return _ended(markdown(trace, showing))
+        return _ended(markdown(trace, showing, page))
+    if form == "mermaid":
+        from attncli.views.mermaid import mermaid
+
+        return _ended(mermaid(trace, showing))
     from attncli.views.delimited import delimited
 
     return _ended(delimited(trace, showing, "," if form == "csv" else "\t"))

@@ -13,19 +13,22 @@ from rich.console import Console
 
 from attncli.cli.options import Show
 from attncli.trace import Trace
+from attncli.views.page import Page, parts
 from attncli.views.showing import Showing
 from attncli.views.table import table_blocks
 
 _UNLIMITED = 1_000_000  # columns of a pipe, in which nothing is cut or wrapped
 
 
-def print_blocks(trace: Trace, show: Show, showing: Showing, *, stdin_used: bool) -> None:
+def print_blocks(
+    trace: Trace, show: Show, showing: Showing, page: Page = parts, *, stdin_used: bool
+) -> None:
     """Prints the trace on standard output, waiting between its blocks where that is asked for.
 
     stdin_used: the input came from there, so keys have to come from the terminal itself.
     """
     console = _console(show)
-    blocks = iter(table_blocks(trace, _for(console, showing)))
+    blocks = iter(table_blocks(trace, _for(console, showing), page))
     ready = list(islice(blocks, 2))  # a wish that cannot be met shows before anything is printed
     for number, block in enumerate(chain(ready, blocks)):
         if show.step and number > 1 and not _wait(stdin_used):
@@ -33,10 +36,10 @@ def print_blocks(trace: Trace, show: Show, showing: Showing, *, stdin_used: bool
         console.print(block, soft_wrap=not console.is_terminal and show.width is None)
 
 
-def text_blocks(trace: Trace, showing: Showing) -> Iterator[str]:
+def text_blocks(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
     """The same as text without colour, for a file."""
     console = Console(width=showing.width or _UNLIMITED, color_system=None, force_terminal=False)
-    for block in table_blocks(trace, showing):
+    for block in table_blocks(trace, showing, page):
         with console.capture() as captured:
             console.print(block, soft_wrap=showing.width is None)
         yield captured.get()

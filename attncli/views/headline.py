@@ -23,6 +23,7 @@ _WIDTHS = ("d_k", "d_v", "d_model")
 _ENTRIES = {axis: many for axis, (_, many) in _COUNTED.items()} | dict.fromkeys(
     _WIDTHS, "dimensions"
 )
+_ENTRIES |= {"other": "the same", "count": "counts"}
 
 
 def facts(level: Level) -> tuple[str, ...]:

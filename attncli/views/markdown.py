@@ -11,7 +11,17 @@ from collections.abc import Iterator, Sequence
 from attncli.trace import Trace
 from attncli.views.derivation import Derivation, at_length
 from attncli.views.grid import Grid
-from attncli.views.page import Closing, Heading, Headline, Matrix, Part, Remark, parts
+from attncli.views.page import (
+    Closing,
+    Heading,
+    Headline,
+    Matrix,
+    Page,
+    Part,
+    Remark,
+    Tree,
+    parts,
+)
 from attncli.views.showing import Showing
 
 # A character that may begin emphasis, a link, HTML, a column, a reference or mathematics; an
@@ -20,12 +30,12 @@ _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~!&$@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)
 _LINE_START = re.compile(r"^(\d*)([-+.)=])(?=\s|[-=]*$)")  # of a list, a rule or an underline
 
 
-def markdown(trace: Trace, showing: Showing) -> Iterator[str]:
+def markdown(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
     """The page as Markdown, line by line.
 
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    for at, part in enumerate(parts(trace, showing.on_page())):
+    for at, part in enumerate(page(trace, showing.on_page())):
         yield from [""] if at else []
         yield from _lines(part)
 
@@ -44,6 +54,8 @@ def _lines(part: Part) -> Iterator[str]:
             yield from _derivation(part)
         case Closing():
             yield from _closing(part)
+        case Tree():
+            yield from _tree(part)
 
 
 def _headline(part: Headline) -> Iterator[str]:
@@ -90,6 +102,14 @@ def _derivation(part: Derivation) -> Iterator[str]:
         yield from _fenced(
             [line for equation in step.equations for line in at_length(equation, None)]
         )
+
+
+def _tree(part: Tree) -> Iterator[str]:
+    """A list within lists, a bullet for each step."""
+    for branch in part.branches:
+        depth = len(branch.lead) // len("├─ ")
+        words = [f"**{escape(branch.name)}**", branch.shape, branch.formula and code(branch.formula)]
+        yield "  " * max(depth - 1, 0) + "- " + " ".join(filter(None, words))
 
 
 def _fenced(lines: Sequence[str]) -> Iterator[str]:

@@ -6,11 +6,12 @@ Grid        one matrix
 Derivation  one weight, term by term
 Closing     what each query attends to
 Remark      what is left out
+Tree        the steps without their matrices
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from attncli.errors import StageError
@@ -60,7 +61,28 @@ class Remark(NamedTuple):
     text: str
 
 
-Part = Headline | Heading | Matrix | Derivation | Closing | Remark
+class Branch(NamedTuple):
+    """A line of a tree: what is drawn before it, the step's name, its shape and formula.
+
+    below  what is drawn before the lines that continue it
+    """
+
+    lead: str
+    below: str
+    name: str
+    shape: str = ""
+    formula: str = ""
+
+
+class Tree(NamedTuple):
+    """The steps of a trace with their formulas and shapes."""
+
+    branches: tuple[Branch, ...]
+
+
+Part = Headline | Heading | Matrix | Derivation | Closing | Remark | Tree
+Page = Callable[[Trace, Showing], Iterator[Part]]
+"""What lays a trace out in parts: `parts`, or one that shows it in another way."""
 
 
 def parts(trace: Trace, showing: Showing) -> Iterator[Part]:
@@ -78,7 +100,7 @@ def parts(trace: Trace, showing: Showing) -> Iterator[Part]:
 def _level(level: Level, names: set[str], showing: Showing) -> Iterator[Part]:
     if not any(name.startswith(level.prefix) for name in names):
         return
-    yield _headline(level)
+    yield headline_of(level)
     nested = False
     axes_said: set[tuple[str, ...]] = set()
     for run in _runs(level.trace):
@@ -133,7 +155,8 @@ def _closing(level: Level, showing: Showing) -> Closing:
     )
 
 
-def _headline(level: Level) -> Headline:
+def headline_of(level: Level) -> Headline:
+    """The title of a level, its sizes, choices and notes."""
     return Headline(
         title=sentence(level.trace.title),
         name=sentence(level.prefix.removesuffix(".")),
@@ -152,7 +175,7 @@ def _derivations(trace: Trace, names: set[str], showing: Showing) -> Iterator[Pa
     if not found:
         raise StageError("there are no weights to derive", f"there are {', '.join(trace)}")
     for level in found:
-        yield _headline(level)
+        yield headline_of(level)
         round_trip = tour(level, [level.stages["weights"]], showing)
         for stop in round_trip.stops:
             if stop.heading:

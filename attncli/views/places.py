@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.convention import Convention
-from attncli.trace import INPUTS, Stage, Trace
+from attncli.trace import INPUTS, PARAMETERS, Stage, Trace
 
 Array = npt.NDArray[Any]
 Place = Mapping[str, int]
@@ -42,7 +42,7 @@ class Level:
     @cached_property
     def numbers(self) -> dict[str, int]:
         """The number of every stage that was computed; what went in has none."""
-        computed = [name for name in self.stages if name not in INPUTS]
+        computed = [name for name, stage in self.stages.items() if _is_computed(stage)]
         return {name: number for number, name in enumerate(computed, start=1)}
 
     @property
@@ -112,6 +112,13 @@ class Level:
         names = list(self.numbers)
         at = names.index(name)
         return self.stages[names[at - 1]] if at else None
+
+
+def _is_computed(stage: Stage) -> bool:
+    """Whether a stage is a step; a q, k or v is one where it says how it was computed."""
+    if stage.name in ("q", "k", "v"):
+        return bool(stage.formula)
+    return stage.name not in (*INPUTS, *PARAMETERS)
 
 
 def levels(trace: Trace, prefix: str = "") -> Iterator[Level]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.trace import Stage
+from attncli.trace import Stage, Trace
+from attncli.views.grid import Grid, lower
 from attncli.views.numbers import percent
-from attncli.views.places import Level, Place
+from attncli.views.places import HEADS, Level, Place
 from attncli.views.safe import distinct, shorten
 from attncli.views.showing import Bounds, Showing
 
@@ -49,6 +51,32 @@ def closing(level: Level, place: Place, showing: Showing, n_places: int = 1) -> 
         what, flag = ("keys", "--cols") if sharing.by_keys else ("queries", "--rows")
         lines.append(f"… {left} more {what}: {flag} A:B or --full")
     return tuple(lines)
+
+
+def strongest(level: Level, showing: Showing) -> Grid:
+    """For every query shown and every head the key it attends to most, with its share.
+
+    With softmax over queries each key shares itself out: for every key, the query it goes to.
+    """
+    n_heads = level.n_heads()
+    sharings = [_sharing(level, {HEADS: head}, showing) for head in range(n_heads)]
+    names, bounds = sharings[0].names, sharings[0].bounds
+    rows = range(len(names))[slice(*bounds)]
+    cells = [[_top(sharing, row) for sharing in sharings] for row in rows]
+    labels = {"query": tuple(names[row] for row in rows)}
+    stage = Stage("most", "", "", np.array(cells), ("query", HEADS), labels)
+    whole = replace(showing, rows=(None, None), cols=(None, None), head=None, heatmap=False)
+    grid = lower(Level(Trace("", (stage,))), "most", {}, whole, say_axes=False)
+    return replace(grid, number=None, name="", facts=())
+
+
+def _top(sharing: _Sharing, row: int) -> str:
+    """The largest share of a row, and whose it is; nothing where there is none."""
+    shares = sharing.rows[row].astype(np.float64)
+    if not np.isfinite(shares).all() or not shares.any():
+        return "nothing"
+    at = int(np.argmax(shares))
+    return f"{shorten(sharing.others(at), 8)} {percent(float(shares[at]))}"
 
 
 def _sharing(level: Level, place: Place, showing: Showing) -> _Sharing:

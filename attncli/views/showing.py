@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from attncli.errors import ShapeError, StageError
-from attncli.trace import INPUTS, Stage, Trace
+from attncli.trace import INPUTS, PARAMETERS, Stage, Trace
 from attncli.views.places import HEADS, KEY_HEADS, Level, Place, levels
 
 Bounds = tuple[int | None, int | None]
@@ -69,7 +69,7 @@ def select(trace: Trace, showing: Showing, *, inputs: bool = False) -> Trace:
 
 def is_input(name: str) -> bool:
     """Whether a dotted name is that of something that went in."""
-    return name.rpartition(".")[2] in INPUTS
+    return name.rpartition(".")[2] in (*INPUTS, *PARAMETERS)
 
 
 def check(trace: Trace, showing: Showing) -> set[str]:

@@ -18,7 +18,17 @@ from attncli.views import heatmap
 from attncli.views.columns import INDENT
 from attncli.views.derivation import Derivation, at_length
 from attncli.views.grid import Cell, Grid
-from attncli.views.page import Closing, Heading, Headline, Matrix, Part, Remark, parts
+from attncli.views.page import (
+    Closing,
+    Heading,
+    Headline,
+    Matrix,
+    Page,
+    Part,
+    Remark,
+    Tree,
+    parts,
+)
 from attncli.views.safe import fold, pad
 from attncli.views.showing import Showing
 from attncli.views.window import GAP
@@ -36,13 +46,15 @@ _KINDS = {"number": PLAIN, "masked": QUIET, "gap": QUIET, "sum": QUIET}
 Line = list[tuple[str, Style]]
 
 
-def table_blocks(trace: Trace, showing: Showing) -> Iterator[RenderableType]:
+def table_blocks(
+    trace: Trace, showing: Showing, page: Page = parts
+) -> Iterator[RenderableType]:
     """The page in blocks to print one by one: headline, one for each matrix, closing words.
 
     Raises StageError or ShapeError for what is asked for and not there.
     """
     waiting: list[Line] = []  # a heading goes with the matrix after it
-    for at, part in enumerate(parts(trace, showing)):
+    for at, part in enumerate(page(trace, showing)):
         blank: list[Line] = [[]] if at else []
         waiting += [*blank, *_lines(part, showing)]
         if not isinstance(part, Heading):
@@ -81,6 +93,8 @@ def _lines(part: Part, showing: Showing) -> Iterator[Line]:
             yield from _derivation(part, showing)
         case Closing():
             yield from _closing(part, showing)
+        case Tree():
+            yield from _tree(part, showing)
 
 
 def _headline(part: Headline, showing: Showing) -> Iterator[Line]:
@@ -122,6 +136,31 @@ def _closing(part: Closing, showing: Showing) -> Iterator[Line]:
             start = INDENT if heading else 0
             folded = fold(said, showing.width, start + INDENT, start)
             yield from ([(line, PLAIN)] for line in folded)
+
+
+def _tree(part: Tree, showing: Showing) -> Iterator[Line]:
+    """├─ scores  11 × 11  S = Q Kᵀ, the formulas in line"""
+    names = max((cell_len(b.lead + b.name) for b in part.branches if b.shape), default=0) + GAP
+    shapes = max((cell_len(b.shape) for b in part.branches), default=0)
+    start = names + shapes + GAP
+    for branch in part.branches:
+        at = start if branch.shape else cell_len(branch.lead + branch.name) + GAP
+        hang = start if branch.shape else at
+        first, *more = fold(branch.formula, showing.width, hang, at)
+        named = pad(branch.lead + branch.name, names if branch.shape else at)
+        shape = pad(branch.shape, shapes) + " " * GAP if branch.shape else ""
+        lead, name = named[: len(branch.lead)], named[len(branch.lead) :]
+        line = [(lead, QUIET), (name, PLAIN if branch.shape else BOLD), (shape, LABEL)]
+        yield _stripped([*line, (first[at:], PLAIN)])
+        for text in more:
+            yield [(pad(branch.below, hang), QUIET), (text[hang:], PLAIN)]
+
+
+def _stripped(line: Line) -> Line:
+    """A line without the spaces at its end."""
+    while line and not line[-1][0].strip():
+        line = line[:-1]
+    return [*line[:-1], (line[-1][0].rstrip(), line[-1][1])] if line else line
 
 
 def _title(

@@ -1,0 +1,111 @@
+"""What it means: how much alike the tokens are before and after, static against contextual."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.text.similarity import similarity
+from attncli.trace import Stage, Trace
+
+Array = npt.NDArray[Any]
+
+SAME = 1e-9  # cosines closer than this are called the same
+PAIRS = 4  # pairs of equal words that are told
+
+
+def meaning(
+    words: Sequence[str],
+    static: npt.ArrayLike,
+    contextual: npt.ArrayLike,
+    *,
+    placed: bool = True,
+    masked: bool = False,
+) -> Trace | None:
+    """The cosines between tokens before and after attention, and what became of equal words.
+
+    cos(a, b) = a·b / (‖a‖·‖b‖)     # [n, d], [n, d'] -> [n, n], [n, n]
+
+    Stages: static, contextual. The trace's notes are sentences: equal words start equal; they end
+    different where positions were added (`placed`) or where each sees other words (`masked`).
+    None where there is but one word, or a vector holds NaN or infinity.
+
+    Source: the definition a·b = ‖a‖·‖b‖·cos θ; Peters et al. (2018), on contextual vectors.
+
+    >>> trace = meaning(["a", "a"], [[1.0, 0.0]] * 2, [[1.0, 0.0], [0.0, 1.0]])
+    >>> trace.notes
+    ('a (1) and a (2): cosine 1 before, 0.0000 after: one word in two contexts',)
+    """
+    before, after = np.asarray(static, dtype=np.float64), np.asarray(contextual, dtype=np.float64)
+    if len(words) < 2 or not (np.isfinite(before).all() and np.isfinite(after).all()):
+        return None
+    stages = (
+        _cosines("static", "before: between the words' own vectors", words, before),
+        _cosines("contextual", "after: between the vectors in their context", words, after),
+    )
+    a, b = (stage.value for stage in stages)
+    notes = (*_of_equal_words(words, a, b, placed, masked), *_of_the_farthest(words, a, b))
+    return Trace("What it means: static against contextual", stages, notes=notes, name="meaning")
+
+
+def _cosines(name: str, note: str, words: Sequence[str], matrix: Array) -> Stage:
+    stage = similarity(words, matrix)["cosines"]
+    axes, names = ("token", "other"), {"token": tuple(words), "other": tuple(words)}
+    note = f"cosines {note}{f'; {stage.note}' if stage.note else ''}"
+    return replace(stage, name=name, axes=axes, labels=names, note=note)
+
+
+def _of_equal_words(
+    words: Sequence[str], before: Array, after: Array, placed: bool, masked: bool
+) -> Iterator[str]:
+    """A sentence for each word that stands at two places."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for at, word in enumerate(words):
+        places[word].append(at)
+    repeated = [found for found in places.values() if len(found) > 1]
+    for a, b, *_ in repeated[:PAIRS]:
+        pair = f"{words[a]} ({a + 1}) and {words[b]} ({b + 1})"
+        if np.isnan(before[a, b]) or np.isnan(after[a, b]):
+            continue
+        if after[a, b] > 1 - SAME:
+            yield f"{pair}: cosine 1 before and 1 after{_why_equal(placed, masked)}"
+        else:
+            why = "one word in two contexts" if placed else "no positions, but each sees other words"
+            yield f"{pair}: cosine 1 before, {cosine_text(after[a, b])} after: {why}"
+
+
+def _why_equal(placed: bool, masked: bool) -> str:
+    if placed or masked:
+        return ""
+    return (
+        ": without positions, equal words ask the same of the same keys, wherever they stand, "
+        "so attention gives them the same answer"
+    )
+
+
+def _of_the_farthest(words: Sequence[str], before: Array, after: Array) -> Iterator[str]:
+    """The two different words whose cosine changed the most."""
+    change = np.triu(np.nan_to_num(after - before), 1)
+    a, b = (int(at) for at in np.unravel_index(int(np.argmax(np.abs(change))), change.shape))
+    if words[a] == words[b] or abs(change[a, b]) < SAME:
+        return
+    way = "closer together" if change[a, b] > 0 else "further apart"
+    told = f"{cosine_text(before[a, b])} before, {cosine_text(after[a, b])} after"
+    names = [f"{words[at]} ({at + 1})" if list(words).count(words[at]) > 1 else words[at] for at in (a, b)]
+    yield f"{names[0]} and {names[1]}: cosine {told}: moved {way} than any other pair"
+
+
+def cosine_text(cosine: float) -> str:
+    """A cosine to four decimals, but never "1.0000" where it is less.
+
+    >>> cosine_text(0.25), cosine_text(1.0), cosine_text(0.99999)
+    ('0.2500', '1', '1 − 1e-05')
+    """
+    if cosine > 1 - SAME:
+        return "1"
+    return f"{cosine:.4f}" if cosine < 0.99995 else f"1 − {1 - cosine:.1g}"
