@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,6 @@ from attncli.attention.weights import Sizes, Weights, named_arrays
 from attncli.attention.weights import Block as WeightsBlock
 from attncli.cli.choices import convention_of
 from attncli.cli.explain_options import Block, Vectors, Words
-from attncli.cli.inputs import checked_mask
 from attncli.cli.memory import check_bytes, check_fits
 from attncli.cli.options import Masking, Scores
 from attncli.convention import Convention
@@ -24,8 +22,6 @@ from attncli.errors import ConventionError, InputError
 from attncli.explain.sentence import Sentence
 from attncli.explain.vocabulary import Vocabulary, check_dim, from_file, made_up
 from attncli.explain.way import Plan
-from attncli.files import load, only
-from attncli.files.wording import listing
 from attncli.text.tokens import tokenize
 
 Array = npt.NDArray[Any]
@@ -35,7 +31,7 @@ _STACKED = {"attention": "attention", "encoder": "encoder", "decoder": "encoder-
 _MOST = 10**9  # bytes of weights that are made up without asking how much memory is free
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Flags:
     """The groups of one call."""
 
@@ -111,6 +107,8 @@ def _given_tokens(text: str) -> tuple[str, ...]:
         if not all(tokens):
             raise InputError("--tokens holds an empty token", "write --tokens a,b,c")
         return tokens
+    import json
+
     try:
         found = json.loads(text)
     except ValueError:
@@ -151,6 +149,9 @@ def mask_of(masking: Masking) -> Array | None:
     """The mask of --mask as numbers to add: −∞ where a token may not attend."""
     if masking.mask is None:
         return None
+    from attncli.cli.inputs import checked_mask
+    from attncli.files import load, only
+
     loaded = load(masking.mask, role="mask")
     mask = checked_mask(only(loaded, "mask"), masking.mask_means, loaded.origin)
     if mask.dtype != np.bool_:
@@ -228,6 +229,8 @@ def _with_identity(weights: Weights, dim: int) -> Weights:
 
 def _read(block: Block, kind: WeightsBlock, dim: int) -> tuple[Weights, tuple[str, ...]]:
     from attncli.attention.given_weights import weights_from_arrays
+    from attncli.files import load
+    from attncli.files.wording import listing
 
     loaded = load(block.weights or "")
     arrays: Mapping[str, Array] = loaded.arrays

@@ -24,7 +24,7 @@ def _block(*names: str, **more: Any) -> Any:
     return _option("Block", *names, **more)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Words:
     """What is read: a sentence, or tokens, and what is asked of it."""
 
@@ -57,7 +57,7 @@ class Words:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Vectors:
     """Where words get their vectors and places theirs."""
 
@@ -78,7 +78,7 @@ class Vectors:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Block:
     """What the vectors go through, and with which weights."""
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from importlib import import_module
@@ -18,6 +19,9 @@ from typer.core import TyperGroup
 from attncli._version import __version__
 from attncli.cli.command import Quick
 from attncli.errors import AttncliError
+
+# Objects between two runs of the garbage collector: in a process this short they only cost time.
+_RARELY = 200_000
 
 COMMANDS = {"compute": "attncli.cli.compute", "explain": "attncli.cli.explain"}
 
@@ -63,6 +67,7 @@ def _root(
 
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
+    gc.set_threshold(_RARELY)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -33,7 +33,7 @@ def _show(*names: str, **more: Any) -> Any:
     return _option("Showing", *names, **more)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Inputs:
     """Where q, k and v come from and how they are laid out."""
 
@@ -88,7 +88,7 @@ class Inputs:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Masking:
     """Who may attend to whom."""
 
@@ -137,7 +137,7 @@ class Masking:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Scores:
     """What happens to the scores besides masking."""
 
@@ -180,7 +180,7 @@ class Scores:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Show:
     """What is shown, and how; the same on every command."""
 

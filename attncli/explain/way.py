@@ -16,10 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.architecture import Architecture
-from attncli.attention.layers import result
 from attncli.attention.multi_head import multi_head_attention
 from attncli.attention.shapes import check_mask
-from attncli.attention.stacks import decode, encode
 from attncli.attention.weights import StackWeights, Weights
 from attncli.errors import ConventionError
 from attncli.explain.meaning import meaning
@@ -33,7 +31,7 @@ Array = npt.NDArray[Any]
 Keep = Callable[[str], bool]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Plan:
     """What is computed.
 
@@ -96,7 +94,8 @@ def explain(
     trace = replace(trace, notes=(*plan.notes, *vocabulary.remarks))
     one_head, identity = plan.how.n_heads == 1, plan.identity
     trace = annotated(trace, one_head=one_head, identity=identity)
-    end = _meaning(target or sentence, asking, result(blocks[-1]), way)
+    *_, (_, last) = blocks[-1].stages()
+    end = _meaning(target or sentence, asking, last.value, way)
     return trace if end is None else replace(trace, steps=(*trace.steps, end))
 
 
@@ -129,7 +128,8 @@ class _Way:
         encoder = self.encoder(x)
         if self.plan.block == "encoder":
             return [encoder]
-        return [encoder, self.decoder(y, result(encoder))]
+        *_, (_, memory) = encoder.stages()
+        return [encoder, self.decoder(y, memory.value)]
 
     def attention(self, y: Array, x: Array) -> Trace:
         weights, how, crossing = self.weights.attention, self.plan.how, self.target is not None
@@ -155,6 +155,8 @@ class _Way:
         return trace if self.plan.identity else with_parameters(trace, weights)
 
     def encoder(self, x: Array) -> Trace:
+        from attncli.attention.stacks import encode
+
         weights = self.weights.encoder
         if weights is None:
             raise ConventionError("there are no weights for an encoder")
@@ -168,6 +170,8 @@ class _Way:
         )
 
     def decoder(self, y: Array, memory: Array) -> Trace:
+        from attncli.attention.stacks import decode
+
         weights, target = self.weights.decoder, self.target
         if weights is None or target is None:
             raise ConventionError("a decoder needs a target", "add --target")
