@@ -25,25 +25,23 @@ def explain(
     from dataclasses import replace
 
     from attncli.cli import explain_inputs as inputs
+    from attncli.cli.explain_flags import Flags, check_company, plan_of
     from attncli.cli.explain_show import check_form, kept, n_layers_kept, present_way
+    from attncli.cli.explain_weights import weights_of
     from attncli.cli.remarks import remark
     from attncli.explain.sentence import Sentence
     from attncli.explain.way import explain as explained
 
-    flags = inputs.Flags(
-        words=words, vectors=vectors, block=block, masking=masking, scores=scores
-    )
+    flags = Flags(words=words, vectors=vectors, block=block, masking=masking, scores=scores)
     check_form(show, outline=block.outline)
-    inputs.check_company(flags)
-    plan = inputs.plan_of(flags)
+    check_company(flags)
+    plan, keep = plan_of(flags), kept(show)
     said, asked = inputs.sentences_of(words)
     n_keys = max(len(said), words.pad_to or 0)
-    dim = vectors.dim or inputs.DIM
-    keep = kept(show)
-    layers = n_layers_kept(keep, block.layers or 1)
-    inputs.check_room(flags, dim, max(n_keys, len(asked or ())), n_keys, layers)
+    n_queries = max(n_keys, len(asked or ()))
+    inputs.check_room(flags, n_queries, n_keys, n_layers_kept(keep, block.layers or 1))
     vocabulary = inputs.vocabulary_of(vectors, (*said, *(asked or ())), flags.seed)
-    weights, notes = inputs.weights_of(flags, vocabulary.dim)
+    weights, notes = weights_of(flags, vocabulary.dim)
     trace = explained(
         Sentence.padded(said, words.pad_to),
         vocabulary,

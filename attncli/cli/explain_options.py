@@ -5,23 +5,21 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from typer import Argument, Option
+from typer import Argument
 
-
-def _option(panel: str, *names: str, **more: Any) -> Any:
-    return Option(*names, rich_help_panel=panel, show_default=False, **more)
+from attncli.cli.options import option
 
 
 def _words(*names: str, **more: Any) -> Any:
-    return _option("Words", *names, **more)
+    return option("Words", *names, **more)
 
 
 def _vectors(*names: str, **more: Any) -> Any:
-    return _option("Vectors", *names, **more)
+    return option("Vectors", *names, **more)
 
 
 def _block(*names: str, **more: Any) -> Any:
-    return _option("Block", *names, **more)
+    return option("Block", *names, **more)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -22,7 +22,9 @@ def check_form(show: Show, *, outline: bool) -> None:
     form = format_of(show)
     if outline and form not in _PAGES:
         what = "is an outline already" if form == "mermaid" else "holds numbers"
-        raise ConventionError(f"--outline is for tables and markdown; {form} {what}", "leave it out")
+        raise ConventionError(
+            f"--outline is for tables and markdown; {form} {what}", "leave it out"
+        )
     for flag, given in (("--stage", show.stage), ("--cell", show.cell), ("--work", show.work)):
         if outline and given:
             raise ConventionError(f"{flag} has nothing to act on in an outline", "leave it out")
@@ -32,9 +34,12 @@ def kept(show: Show) -> Keep | None:
     """Which stages of a layer will be shown; None for all of them."""
     if show.full or format_of(show) not in _DRAWN:
         return None
-    wishes = show.stage
-    if not wishes:
+    if not show.stage:
         return is_first_layer
+    blocks = [wish.rpartition(".")[0] for wish in show.stage]
+    if not all(blocks):  # a stage of every layer
+        return None
+    wishes = (*show.stage, *blocks)
     return lambda name: any(f".{wish}." in f".{name}." for wish in wishes)
 
 

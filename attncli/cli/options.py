@@ -13,24 +13,25 @@ from typer import Option
 Format = Literal["table", "json", "csv", "tsv", "markdown", "mermaid", "npz", "npy"]
 
 
-def _option(panel: str, *names: str, **more: Any) -> Any:
+def option(panel: str, *names: str, **more: Any) -> Any:
+    """An option in a panel of the help."""
     return Option(*names, rich_help_panel=panel, show_default=False, **more)
 
 
 def _input(*names: str, **more: Any) -> Any:
-    return _option("Inputs", *names, **more)
+    return option("Inputs", *names, **more)
 
 
 def _mask(*names: str, **more: Any) -> Any:
-    return _option("Masking", *names, **more)
+    return option("Masking", *names, **more)
 
 
 def _score(*names: str, **more: Any) -> Any:
-    return _option("Scores", *names, **more)
+    return option("Scores", *names, **more)
 
 
 def _show(*names: str, **more: Any) -> Any:
-    return _option("Showing", *names, **more)
+    return option("Showing", *names, **more)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -199,7 +200,8 @@ class Show:
         str | None, _show("--cols", metavar="A:B", help="Only columns A to B, from 1.")
     ] = None
     precision: Annotated[
-        int | None, _show("--precision", min=0, max=17, help="Decimals shown (default: 4, explain: 3).")
+        int | None,
+        _show("--precision", min=0, max=17, help="Decimals shown (default: 4, explain: 3)."),
     ] = None
     work: Annotated[
         bool, _show("--work", help="Write out the arithmetic of each stage's first cell.")

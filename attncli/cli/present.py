@@ -112,9 +112,7 @@ def showing_of(show: Show, precision: int = PRECISION) -> Showing:
     )
 
 
-def _table(
-    trace: Trace, show: Show, showing: Showing, page: Page, *, stdin_used: bool
-) -> None:
+def _table(trace: Trace, show: Show, showing: Showing, page: Page, *, stdin_used: bool) -> None:
     from attncli.cli.screen import print_blocks, text_blocks
 
     if show.output:

@@ -75,7 +75,9 @@ def _of_equal_words(
         if after[a, b] > 1 - SAME:
             yield f"{pair}: cosine 1 before and 1 after{_why_equal(placed, masked)}"
         else:
-            why = "one word in two contexts" if placed else "no positions, but each sees other words"
+            why = (
+                "one word in two contexts" if placed else "no positions, but each sees other words"
+            )
             yield f"{pair}: cosine 1 before, {cosine_text(after[a, b])} after: {why}"
 
 
@@ -95,9 +97,14 @@ def _of_the_farthest(words: Sequence[str], before: Array, after: Array) -> Itera
     if words[a] == words[b] or abs(change[a, b]) < SAME:
         return
     way = "closer together" if change[a, b] > 0 else "further apart"
+    most = " than any other pair" if len(words) > 2 else ""
     told = f"{cosine_text(before[a, b])} before, {cosine_text(after[a, b])} after"
-    names = [f"{words[at]} ({at + 1})" if list(words).count(words[at]) > 1 else words[at] for at in (a, b)]
-    yield f"{names[0]} and {names[1]}: cosine {told}: moved {way} than any other pair"
+    yield f"{_name(words, a)} and {_name(words, b)}: cosine {told}: moved {way}{most}"
+
+
+def _name(words: Sequence[str], at: int) -> str:
+    """A word, with its place where it stands at several."""
+    return f"{words[at]} ({at + 1})" if words.count(words[at]) > 1 else words[at]
 
 
 def cosine_text(cosine: float) -> str:

@@ -10,7 +10,7 @@ from attncli.trace import Stage, Trace
 _NOTES = {
     "tokens": "words and punctuation; equal words share a number",
     "embeddings": "one vector for each word, whatever stands around it: static",
-    "positions": "says where a token stands, counted from 0; it is all that tells equal words apart",
+    "positions": "the place of each token, counted from 0: all that tells equal words apart",
     "input": "what a word is, and where it stands: what the first layer reads",
     "q": "a query for each token: what it looks for",
     "k": "a key for each token: what it can be found by",

@@ -31,7 +31,9 @@ def with_parameters(trace: Trace, *parts: Part) -> Trace:
     >>> list(with_parameters(Trace("Attention", ()), Projections(eye, eye, eye)))
     ['w_q', 'w_k', 'w_v']
     """
-    return replace(trace, steps=(*(stage for part in parts for stage in _stages(part)), *trace.steps))
+    return replace(
+        trace, steps=(*(stage for part in parts for stage in _stages(part)), *trace.steps)
+    )
 
 
 def layer_with_parameters(layer: Trace, weights: LayerWeights, *, normed: bool) -> Trace:

@@ -117,6 +117,6 @@ def _more(count: int) -> str:
 
 
 def _hint(lost: Sequence[str], missing: Mapping[str, tuple[str, ...]]) -> str:
-    close = [word for word in missing.get(lost[0], ())][:3]
+    close = missing.get(lost[0], ())[:3]
     other = f"did you mean {', '.join(map(repr, close))}? Else " if close else ""
     return f"{other}use --unknown random or zero"

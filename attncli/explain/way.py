@@ -1,9 +1,9 @@
 """The way of the data: from a sentence (and a target) through a block, as one Trace.
 
-    attention            input ── attention                           meaning
-    attention, target    target.input ── cross_attention ── sentence  meaning
-    encoder              input ── encoder.1 … encoder.N               meaning
-    decoder              input ── encoder.1 … N ── decoder.1 … N ── target.input   meaning
+attention            input ── attention                           meaning
+attention, target    target.input ── cross_attention ── sentence  meaning
+encoder              input ── encoder.1 … encoder.N               meaning
+decoder              input ── encoder.1 … N ── decoder.1 … N ── target.input   meaning
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _headline(part: Headline) -> Iterator[str]:
 
 def _matrix(part: Matrix) -> Iterator[str]:
     grid = part.grid
-    yield _title(grid.number, grid.name, grid.formula)
+    yield from [_title(grid.number, grid.name, grid.formula)] if grid.name else []
     for words in (" · ".join(grid.facts), grid.note):
         yield from ["", escape(words)] if words else []
     if grid.rows and grid.columns:
@@ -108,7 +108,11 @@ def _tree(part: Tree) -> Iterator[str]:
     """A list within lists, a bullet for each step."""
     for branch in part.branches:
         depth = len(branch.lead) // len("├─ ")
-        words = [f"**{escape(branch.name)}**", branch.shape, branch.formula and code(branch.formula)]
+        words = [
+            f"**{escape(branch.name)}**",
+            branch.shape,
+            branch.formula and code(branch.formula),
+        ]
         yield "  " * max(depth - 1, 0) + "- " + " ".join(filter(None, words))
 
 

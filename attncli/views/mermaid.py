@@ -98,7 +98,7 @@ class _Chart:
         last = x
         for step in steps_drawn(trace, full=self.full):
             if isinstance(step, range):
-                last = self.node([alike(step)], [last, context])
+                last = self.node(alike(step), [last, context])
             elif isinstance(step, Trace):
                 last = self.block(step, last, context, made)
             else:

@@ -66,11 +66,15 @@ def shape_of(stage: Stage) -> str:
     return " × ".join(map(str, sizes)) or "1"
 
 
-def alike(layers: range) -> str:
-    """What is said of layers that are put together like the first one."""
+def alike(layers: range) -> tuple[str, str]:
+    """The numbers of layers that are put together like the first one, and that they are.
+
+    >>> alike(range(2, 4))
+    ('2 to 3', 'like layer 1, each with weights of its own')
+    """
     if len(layers) == 1:
-        return f"layer {layers[0]}: like layer 1, with weights of its own"
-    return f"layers {layers[0]} to {layers[-1]}: like layer 1, each with weights of its own"
+        return str(layers[0]), "like layer 1, with weights of its own"
+    return f"{layers[0]} to {layers[-1]}", "like layer 1, each with weights of its own"
 
 
 def _branches(trace: Trace, lead: str, *, full: bool) -> Iterator[Branch]:
@@ -82,7 +86,8 @@ def _branches(trace: Trace, lead: str, *, full: bool) -> Iterator[Branch]:
     for at, step in enumerate(steps):
         fork, below = _FORKS[at == len(steps) - 1]
         if isinstance(step, range):
-            yield Branch(lead + fork, lead + below, alike(step))
+            numbers, said = alike(step)
+            yield Branch(lead + fork, lead + below, numbers, "", said)
             continue
         name = shorten(step.name, NAME_CELLS)
         if isinstance(step, Trace):

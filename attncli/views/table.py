@@ -46,9 +46,7 @@ _KINDS = {"number": PLAIN, "masked": QUIET, "gap": QUIET, "sum": QUIET}
 Line = list[tuple[str, Style]]
 
 
-def table_blocks(
-    trace: Trace, showing: Showing, page: Page = parts
-) -> Iterator[RenderableType]:
+def table_blocks(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[RenderableType]:
     """The page in blocks to print one by one: headline, one for each matrix, closing words.
 
     Raises StageError or ShapeError for what is asked for and not there.
@@ -108,7 +106,8 @@ def _headline(part: Headline, showing: Showing) -> Iterator[Line]:
 
 def _matrix(part: Matrix, showing: Showing) -> Iterator[Line]:
     grid = part.grid
-    yield from _title(grid.number, grid.name, grid.formula, grid.facts, showing)
+    if grid.name:
+        yield from _title(grid.number, grid.name, grid.formula, grid.facts, showing)
     yield from _folded(grid.note, NOTE, showing, INDENT)
     for at, block in enumerate(grid.blocks if grid.rows and grid.columns else ()):
         yield from [[]] if at else []

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from attncli.trace import Trace
+from attncli.text.tokens import PAD
+from attncli.trace import INPUTS, PARAMETERS, Trace
+from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
 from attncli.views.page import Closing, Heading, Headline, Matrix, Part, Remark, parts
-from attncli.views.places import Level, levels
+from attncli.views.places import HEADS, Level, levels
 from attncli.views.prose import closing, strongest
 from attncli.views.safe import sentence
 from attncli.views.showing import Showing
-
-MEANING = "meaning"
 
 
 def walk(trace: Trace, showing: Showing) -> Iterator[Part]:
@@ -23,7 +23,7 @@ def walk(trace: Trace, showing: Showing) -> Iterator[Part]:
     Raises StageError or ShapeError for what is asked for and not there.
     """
     if showing.stages:
-        yield from parts(trace, showing)
+        yield from _without_empty(parts(trace, showing))
         return
     chosen = _chosen(trace, showing)
     if showing.cell:
@@ -48,14 +48,14 @@ def walk(trace: Trace, showing: Showing) -> Iterator[Part]:
 
 def _chosen(trace: Trace, showing: Showing) -> Showing:
     """The first layer, of several heads the first, unless all or another one is asked for."""
-    names = tuple(name for name in trace if _is_step(name) and (showing.full or is_first_layer(name)))
+    names = tuple(
+        name for name in trace if _is_step(name) and (showing.full or is_first_layer(name))
+    )
     head = 0 if showing.head is None and not showing.full and _n_heads(trace) > 1 else showing.head
     return replace(showing, stages=names, head=head)
 
 
 def _is_step(name: str) -> bool:
-    from attncli.trace import INPUTS, PARAMETERS
-
     leaf = name.rpartition(".")[2]
     return leaf in ("q", "k", "v") or leaf not in (*INPUTS, *PARAMETERS)
 
@@ -87,14 +87,13 @@ def _without_empty(page: Iterator[Part]) -> Iterator[Part]:
 def _closing(
     trace: Trace, chosen: Showing, showing: Showing, notes: tuple[str, ...]
 ) -> Iterator[Part]:
-    n_real = _n_real(trace)
     attentions = [
         level
         for level in levels(trace)
         if "weights" in level.stages and f"{level.prefix}weights" in chosen.stages
     ]
     for level in attentions:
-        yield from _attention_closing(level, showing, n_real, alone=len(attentions) == 1)
+        yield from _attention_closing(level, showing, alone=len(attentions) == 1)
     if notes:
         yield Closing((("Static against contextual", tuple(map(sentence, notes))),))
     left = _left_out(trace, showing)
@@ -102,25 +101,44 @@ def _closing(
         yield Remark(left)
 
 
-def _n_real(trace: Trace) -> int | None:
-    return trace["meaning.static"].value.shape[0] if "meaning.static" in trace else None
-
-
-def _attention_closing(
-    level: Level, showing: Showing, n_real: int | None, *, alone: bool
-) -> Iterator[Part]:
+def _attention_closing(level: Level, showing: Showing, *, alone: bool) -> Iterator[Part]:
     """Whom each token attends to: in sentences, or, for several heads, as a table."""
-    where = "" if alone else f": {level.prefix.removesuffix('.')}"
-    rows = (0, n_real) if showing.rows == (None, None) else showing.rows
+    heading = "Whom each token attends to"
+    if not alone:
+        heading += f": {sentence(level.prefix.removesuffix('.'))}"
+    names = level.stages["weights"].names("query")
+    rows = (0, _n_real(names)) if showing.rows == (None, None) else showing.rows
     seen = replace(showing, rows=rows)
-    heading = f"Whom each token attends to{where}"
+    padding = _padding(level)
     if level.n_heads() <= 1 or showing.head is not None:
-        place = {} if showing.head is None else {"head": showing.head}
-        said = f"{heading}, in head {showing.head + 1}" if showing.head is not None else heading
-        yield Closing(((said, closing(level, place, seen)),))
+        place = {} if showing.head is None else {HEADS: showing.head}
+        where = "" if showing.head is None else f", in head {showing.head + 1}"
+        yield Closing(((heading + where, (*closing(level, place, seen), *padding)),))
         return
     yield Heading(f"{heading} most, by head")
     yield Matrix(strongest(level, seen))
+    yield from (Remark(said) for said in padding)
+
+
+def _n_real(names: Sequence[str]) -> int:
+    """How many tokens there are before the padding at the end."""
+    count = len(names)
+    while count > 1 and names[count - 1] == PAD:
+        count -= 1
+    return count
+
+
+def _padding(level: Level) -> tuple[str, ...]:
+    """What the padding gets of the attention, which is nothing."""
+    weights = level.stages["weights"]
+    names = weights.names("key")
+    first = _n_real(names)
+    if first == len(names):
+        return ()
+    most = float(weights.value[..., first:].max())
+    keys = f"{len(names) - first} {PAD} keys are" if first < len(names) - 1 else f"the {PAD} key is"
+    got = "every weight is 0" if most == 0 else f"the largest weight is {percent(most)}"
+    return (f"{keys} masked: {got}",)
 
 
 def _left_out(trace: Trace, showing: Showing) -> str:

@@ -1,59 +1,29 @@
 """Every LayerNormalization case of the ONNX standard through the public function.
 
-The adapter only lays the axes that are normalised flat, as the standard itself describes it.
+The adapter only lays the axes that are normalised flat, as the standard itself describes it. Cases
+that write the operator out in smaller ones are left aside.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import onnx
 import pytest
-from onnx.backend.test.case import node as node_cases
 
 from attncli.attention.blocks import layer_norm
 from attncli.attention.weights import NormWeights
 from attncli.convention import Convention
 
+from .onnx_cases import cases
 
-def made_cases() -> list[Any]:
-    """The cases that use the operator itself, not its expansion into smaller ones.
-
-    The package makes cases as its modules are imported, once a process and for one operator, so
-    that a second `collect_testcases` finds none: the module's own functions are called instead.
-    """
-    with warnings.catch_warnings(), state():
-        warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node.layernormalization import LayerNormalization
-    makers = [f for name, f in inspect.getmembers(LayerNormalization) if name.startswith("export")]
-    with state() as made:
-        for make in makers:
-            make()
-    return [case for case in made if [n.op_type for n in graph(case).node] == [OPERATOR]]
-
-
-@contextmanager
-def state() -> Iterator[list[Any]]:
-    """The package's list of cases, empty, and what it had before given back afterwards."""
-    made: list[Any] = []
-    own: dict[str, Any] = {"_NodeTestCases": made, "_TargetOpType": OPERATOR, "_existing_names": {}}
-    with mock.patch.multiple(node_cases, **own):
-        yield made
-
-
-def graph(case: Any) -> Any:
-    return case.model.graph
-
-
-OPERATOR = "LayerNormalization"
-CASES = made_cases()
+CASES = [
+    case
+    for case in cases("test_layer_normalization")
+    if [node.op_type for node in case.model.graph.node] == ["LayerNormalization"]
+]
 
 
 def run(attributes: dict[str, Any], x: Any, gain: Any, bias: Any) -> tuple[Any, ...]:
@@ -78,7 +48,7 @@ def test_the_package_has_the_cases_we_claim() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case(case: Any) -> None:
-    node = graph(case).node[0]
+    node = case.model.graph.node[0]
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     for given, expected in case.data_sets:
         for ours, wanted in zip(run(attributes, *given), expected, strict=True):

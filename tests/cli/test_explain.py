@@ -1,0 +1,366 @@
+"""attncli explain: every flag does what it says, and wrong calls end in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from attncli.attention.initial import random_weights
+from attncli.attention.weights import Sizes, named_arrays
+from attncli.text.random_vectors import random_vectors
+
+from .conftest import SAMPLES, Call
+
+BANKS = "She visited the money bank, near the river bank"
+LIFE = "The bank can be a lifesaver."
+YOGURT = "Terry loves to eat Mango Greek Yogurt"
+GOLDEN = Path(__file__).parents[1] / "explain" / "golden"
+
+
+def stages(document: Any, prefix: str = "") -> dict[str, Any]:
+    """Every stage of a trace's JSON by its dotted name."""
+    found = {}
+    for step in document["steps"]:
+        name = f"{prefix}{step['name']}"
+        found |= {name: step} if step["kind"] == "stage" else stages(step, f"{name}.")
+    return found
+
+
+def values(call: Call, *arguments: str | Path) -> dict[str, Any]:
+    result = call("explain", *arguments, "--format", "json")
+    assert result.code == 0, result.err
+    return {
+        name: np.array(step["value"], dtype=float) for name, step in stages(result.json).items()
+    }
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("banks", [BANKS]),
+        ("lifesaver", [LIFE, "--block", "encoder", "--heads", "2", "--layers", "2"]),
+        (
+            "yogurt",
+            [YOGURT, "--target", "Terry aime le yaourt", "--block", "decoder", "--pad-to", "9"],
+        ),
+    ],
+)
+def test_the_whole_page(call: Call, name: str, arguments: list[str], width: int) -> None:
+    result = call("explain", *arguments, "--width", str(width))
+    assert (result.code, result.err) == (0, "")
+    assert max(map(cell_len, result.out.splitlines())) <= width
+    path = GOLDEN / f"{name}_{width}.txt"
+    if os.environ.get("ATTNCLI_UPDATE_GOLDEN"):
+        path.write_text(result.out, encoding="utf-8")
+    assert result.out == path.read_text(encoding="utf-8")
+
+
+def test_tokens_vectors_and_seed(call: Call) -> None:
+    found = values(call, BANKS, "--dim", "5", "--seed", "3")
+    words = [*BANKS.replace(",", " ,").split()]
+    np.testing.assert_array_equal(found["embeddings"], random_vectors(words, 5, 3))
+    assert not np.array_equal(
+        found["attention.w_q"], values(call, BANKS, "--dim", "5")["attention.w_q"]
+    )
+
+
+def test_lowercase_and_given_tokens(call: Call) -> None:
+    def names(*arguments: str) -> list[str]:
+        document = call("explain", *arguments, "--format", "json").json
+        tokens: list[str] = stages(document)["tokens"]["labels"]["token"]
+        return tokens
+
+    assert names("The BANK", "--lowercase") == ["the", "bank"]
+    assert names("--tokens", "New York, is ,BIG") == ["New York", "is", "BIG"]
+    assert names("--tokens", "A,b", "--lowercase") == ["a", "b"]
+    assert names("--tokens", '["a", ",", "b c"]') == ["a", ",", "b c"]
+    assert names("naïve 銀行 😀") == ["naïve", "銀", "行", "😀"]
+
+
+def test_padding(call: Call) -> None:
+    result = call("explain", "a b", "--pad-to", "5")
+    assert "3 <pad> keys are masked: every weight is 0" in result.out
+    assert (values(call, "a b", "--pad-to", "5")["attention.weights"][..., 2:] == 0).all()
+
+
+def test_a_leaking_mask_value_is_said(call: Call) -> None:
+    result = call("explain", "a b", "--pad-to", "3", "--mask-value", "-1")
+    assert "the <pad> key is masked: the largest weight is" in result.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "remark"),
+    [
+        ([], "1 word is not in"),
+        (["--unknown", "zero"], "'Terry' is a vector of zeros"),
+        (["--unknown", "random"], "'Terry' got a made-up vector"),
+    ],
+)
+def test_unknown_words_are_always_said(call: Call, flags: list[str], remark: str) -> None:
+    source = "eat=1,2,3,4 mango=4,3,2,1"
+    table = call("explain", "Terry eat mango", "--glove", source, *flags)
+    assert remark in table.out
+    assert "read from" in table.out
+    exact = call("explain", "Terry eat mango", "--glove", source, *flags, "--format", "csv")
+    assert remark in exact.err
+    document = call(
+        "explain", "Terry eat mango", "--glove", source, *flags, "--format", "json"
+    ).json
+    assert any(remark in note for note in document["notes"])
+
+
+def test_positions(call: Call) -> None:
+    paper, article = (
+        values(call, LIFE, "--positions", p)["positions"] for p in ("paper", "article")
+    )
+    np.testing.assert_allclose(paper[1, 2], np.sin(1 / 10000 ** (2 / 8)))
+    np.testing.assert_allclose(article[1, 2], np.sin(1 / 10000 ** (4 / 8)))
+    assert "positions" not in values(call, LIFE, "--positions", "none")
+
+
+def test_the_two_banks(call: Call) -> None:
+    found = values(call, BANKS)
+    assert found["meaning.static"][4, 9] == pytest.approx(1, abs=1e-15)
+    assert found["meaning.contextual"][4, 9] < 0.9999
+    told = call("explain", BANKS).out
+    assert "bank (5) and bank (10): cosine 1 before, 0.9977 after: one word in two contexts" in told
+    alone = call("explain", BANKS, "--positions", "none").out
+    assert "bank (5) and bank (10): cosine 1 before and 1 after: without positions" in alone
+
+
+def test_widths_and_heads(call: Call) -> None:
+    flags = ["--heads", "4", "--kv-heads", "2", "--d-k", "3", "--d-v", "5"]
+    found = values(call, LIFE, *flags)
+    assert found["attention.q"].shape == (4, 7, 3)
+    assert found["attention.k"].shape == (2, 7, 3)
+    assert found["attention.v"].shape == (2, 7, 5)
+    assert found["attention.concat"].shape == (7, 20)
+    assert found["attention.projected"].shape == (7, 8)
+
+
+def test_weights_of_a_file(call: Call, tmp_path: Path) -> None:
+    weights = random_weights("encoder", Sizes(d_model=8, n_heads=2), seed=9, n_layers=2)
+    np.savez(tmp_path / "w.npz", **named_arrays(weights))  # type: ignore[arg-type]
+    flags = ["--weights", "w.npz", "--block", "encoder", "--heads", "2"]
+    given = values(call, LIFE, *flags)
+    made = values(call, LIFE, "--block", "encoder", "--heads", "2", "--layers", "2", "--seed", "9")
+    np.testing.assert_array_equal(given["encoder.2.attention.w_q"], made["encoder.2.attention.w_q"])
+    document = call("explain", LIFE, *flags, "--format", "json").json
+    assert document["notes"][0].startswith("The weights are those of w.npz: encoder.1.w_q")
+    alone = call("explain", LIFE, "--weights", "w.npz", "--heads", "2")
+    assert "numbers are for other blocks and not used" in alone.out
+
+
+def test_made_up_weights_are_called_so(call: Call) -> None:
+    assert "they show the arithmetic, not meaning" in call("explain", LIFE).out
+    assert "made up (Glorot" not in call("explain", LIFE, "--projection", "identity").out
+
+
+def test_the_identity_shows_the_bare_dot_products(call: Call) -> None:
+    found = values(call, LIFE, "--projection", "identity", "--positions", "none", "--scale", "none")
+    vectors = found["embeddings"]
+    np.testing.assert_allclose(found["attention.scores"][0], vectors @ vectors.T, rtol=1e-12)
+    encoder = values(call, LIFE, "--projection", "identity", "--block", "encoder", "--heads", "2")
+    assert encoder["encoder.1.attention.residual"].shape == (7, 8)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--causal"],
+        ["--window", "1,1"],
+        ["--scale", "0.5"],
+        ["--softcap", "2"],
+        ["--softmax-over", "queries"],
+        ["--dropout", "0.4", "--seed", "5"],
+        ["--dtype", "bfloat16"],
+        ["--pad-to", "13"],
+        ["--heads", "2"],
+        ["--target", "le fleuve"],
+    ],
+)
+def test_a_trace_feeds_compute(call: Call, flags: list[str]) -> None:
+    first = call("explain", BANKS, *flags, "--format", "json")
+    assert first.code == 0, first.err
+    arguments = ("compute", "--q", "-", "--stage", "weights", "--format", "json")
+    again = call(*arguments, stdin=first.out.encode())
+    assert again.code == 0, again.err
+    own = next(s for name, s in stages(first.json).items() if name.endswith("attention.weights"))
+    assert again.json["steps"][0]["value"] == own["value"]
+    assert again.json["steps"][0]["labels"] == own["labels"]
+
+
+def test_a_layer_of_a_trace_feeds_compute(call: Call) -> None:
+    flags = ("--block", "encoder", "--layers", "2", "--output", "trace.npz")
+    assert call("explain", BANKS, *flags).code == 0
+    result = call("compute", "--q", "trace.npz::encoder.2.attention", "--stage", "weights")
+    assert result.code == 0, result.err
+    assert "bank (5) attends to" in result.out
+
+
+def test_a_mask(call: Call) -> None:
+    keep = "[[true,false]]"
+    assert values(call, "a b", "--mask", keep)["attention.weights"].tolist() == [[[1, 0], [1, 0]]]
+    ignored = values(call, "a b", "--mask", keep, "--mask-means", "ignore")["attention.weights"]
+    assert ignored.tolist() == [[[0, 1], [0, 1]]]
+    added = values(call, "a b", "--mask", "[[0.0, 700.5]]")["attention.weights"]
+    assert added[0, 0, 1] == pytest.approx(1)
+
+
+def test_dropout_in_a_block_is_drawn_from_the_seed(call: Call) -> None:
+    flags = (LIFE, "--block", "encoder", "--dropout", "0.5")
+    one, two, other = (values(call, *flags, "--seed", s) for s in ("1", "1", "2"))
+    name = "encoder.1.attention.sublayer_dropped"
+    np.testing.assert_array_equal(one[name], two[name])
+    assert ((one[name] == 0) != (other[name] == 0)).any()
+
+
+@pytest.mark.parametrize("norm", ["pre", "post", "none"])
+def test_norms(call: Call, norm: str) -> None:
+    found = values(call, LIFE, "--block", "encoder", "--norm", norm)
+    names = [name.rpartition(".")[2] for name in found if name.startswith("encoder.1.attention.")]
+    place = {"pre": names[2:9].count("norm"), "post": int(names[-1] == "norm"), "none": 1}
+    assert place[norm] == 1
+    assert ("norm" in names) == (norm != "none")
+    assert ("encoder.norm" in found) == (norm == "pre")
+
+
+def test_only_what_is_asked_for(call: Call) -> None:
+    flags = ("--block", "encoder", "--layers", "3", "--heads", "2")
+    result = call("explain", LIFE, *flags, "--stage", "encoder.2.attention.weights", "--head", "2")
+    assert "encoder.2.attention" in result.out
+    assert "6  weights" in result.out
+    assert "encoder.1" not in result.out
+    assert "tokens" not in result.out.split("\n", 3)[3]
+
+
+def test_many_layers_and_heads_show_the_first_and_say_how_to_see_the_rest(call: Call) -> None:
+    flags = ("--block", "encoder", "--layers", "3", "--heads", "2")
+    short, full = call("explain", LIFE, *flags).out, call("explain", LIFE, *flags, "--full").out
+    assert "2 to 3  like layer 1, each with weights of its own" in short
+    assert "shown: layer 1 of 3 and head 1 of 2; the rest: --stage" in short
+    assert "(encoder.1.attention)" in short
+    assert "(encoder.2.attention)" not in short
+    assert "(encoder.3.attention)" in full
+    assert "head 2 of 2" in full
+    second = call("explain", LIFE, *flags, "--head", "2").out
+    assert "head 2 of 2" in second
+    assert "head 1 of 2" not in second
+
+
+def test_one_weight_is_derived(call: Call) -> None:
+    result = call("explain", BANKS, "--cell", "5,river", "--block", "encoder", "--layers", "2")
+    assert result.out.count("How bank attends to river") == 1
+
+
+@pytest.mark.parametrize("form", ["table", "markdown"])
+def test_the_outline_has_no_numbers(call: Call, form: str) -> None:
+    result = call("explain", LIFE, "--outline", "--format", form)
+    assert result.code == 0
+    assert "S = Q Kᵀ" in result.out
+    assert "q2" not in result.out
+    assert "0.1" not in result.out
+
+
+FORMS = ["json", "csv", "tsv", "markdown", "mermaid", "npz", "npy", "table"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_format(call: Call, form: str, tmp_path: Path) -> None:
+    result = call("explain", LIFE, "--format", form, "--output", "out")
+    assert (result.code, result.out) == (0, "")
+    assert (tmp_path / "out").stat().st_size > 100
+
+
+@pytest.mark.parametrize("block", ["attention", "encoder", "decoder"])
+@pytest.mark.parametrize("heads", ["1", "2"])
+def test_two_thousand_words_are_elided_and_quick(call: Call, block: str, heads: str) -> None:
+    sentence = " ".join(f"word{i % 700}" for i in range(2000))
+    target = ["--target", "le mot"] if block == "decoder" else []
+    start = time.process_time()
+    result = call("explain", sentence, "--block", block, "--heads", heads, *target)
+    assert time.process_time() - start < 20
+    assert result.code == 0, result.err
+    assert "left out: 1984 rows" in result.out
+    assert result.out.count("\n") < 1200
+
+
+WRONG = [
+    ([], "there is no sentence"),
+    ([""], "the sentence is empty"),
+    (["  "], "the sentence is empty"),
+    (["a", "--target", ""], "--target: the sentence is empty"),
+    (["a", "--tokens", "b"], "both a sentence and --tokens"),
+    (["--tokens", "a,,b"], "--tokens holds an empty token"),
+    (["--tokens", "[1, 2]"], "no JSON list of strings"),
+    (["--tokens", "[]"], "no JSON list of strings"),
+    (["a b c", "--pad-to", "2"], "3 tokens cannot be padded to 2"),
+    (["a", "--pad-to", "10000000"], "are free"),
+    (["a", "--dim", "1000000"], "weights of these widths need"),
+    (["a", "--layers", "100000000", "--block", "encoder"], "weights of these widths need"),
+    (["a", "--heads", "3"], "does not divide into 3 heads"),
+    (["a", "--kv-heads", "3", "--heads", "2"], "share 3 key heads"),
+    (["a", "--layers", "2"], "--layers does nothing with one attention"),
+    (["a", "--d-ff", "2"], "--d-ff does nothing with one attention"),
+    (["a", "--norm", "pre"], "--norm does nothing with one attention"),
+    (["a", "--block", "decoder"], "--block decoder needs what it decodes"),
+    (["a", "--block", "encoder", "--target", "b"], "an encoder has no target"),
+    (["a", "--block", "decoder", "--target", "b", "--causal"], "is causal already"),
+    (["a", "--block", "decoder", "--target", "b", "--mask", "[[true]]"], "a decoder's three"),
+    (["a", "--mask-means", "keep"], "but no mask"),
+    (["a b", "--mask", "[[1, 0]]"], "say what 1 means"),
+    (["a b", "--mask", "[[true, true, false]]"], "the mask (1 × 3)"),
+    (["a", "--unknown", "zero"], "--unknown does nothing alone"),
+    (["a", "--glove", "none.txt"], "there is no file none.txt"),
+    (["a", "--glove", "a=1,2", "--dim", "3"], "--dim is 3, but the vectors have 2"),
+    (["b", "--glove", "a=1,2", "--unknown", "error"], "has no vector for 'b'"),
+    (["a", "--weights", "none.npz"], "none.npz"),
+    (["a", "--weights", "[[1.0]]"], "one matrix without a name"),
+    (["a", "--weights", str(SAMPLES / "heads.json")], "no weights called 'q'"),
+    (["a", "--weights", str(SAMPLES / "weights.json")], "w_q is 4 × 2, expected 8"),
+    (["a", "--projection", "identity", "--weights", "w.npz"], "--weights is given, but"),
+    (["a", "--projection", "identity", "--d-k", "2"], "--d-k is given, but"),
+    (["a", "--stage", "nothing"], "there is no stage 'nothing'"),
+    (["a", "--head", "2"], "there is no head 2"),
+    (["a", "--cell", "a,b"], "there is no key 'b'"),
+    (["bank bank", "--cell", "bank,1"], "more than one query is called 'bank'"),
+    (["a", "--outline", "--format", "json"], "--outline is for tables and markdown"),
+    (["a", "--outline", "--format", "mermaid"], "mermaid is an outline already"),
+    (["a", "--outline", "--work"], "--work has nothing to act on"),
+    (["a", "--format", "mermaid", "--work"], "mermaid holds formulas and shapes"),
+    (["a", "--causal-align", "bottom-right"], "--causal-align does nothing alone"),
+    (["a", "--dropout", "1"], "dropout is 1.0"),
+    (["a", "--dim", "0"], "greater than or equal to 1"),
+    (["a", "b"], "unexpected extra argument"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG)
+def test_a_wrong_call_is_one_line_and_exit_code_2(
+    call: Call, arguments: list[str], says: str
+) -> None:
+    result = call("explain", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.count("\n") == 1
+    assert result.err.startswith("attncli: ")
+    assert says in result.err
+
+
+@pytest.mark.parametrize("token", ["[red]x[/]", "\x1b[31mx", "a\nb", '"]; click', "<script>"])
+@pytest.mark.parametrize("form", ["table", "markdown", "mermaid", "csv"])
+def test_no_token_acts(call: Call, token: str, form: str) -> None:
+    result = call("explain", "--tokens", json.dumps([token, "b"]), "--format", form)
+    assert result.code == 0, result.err
+    assert "\x1b" not in result.out
+    if form in {"markdown", "mermaid"}:
+        assert "<script>" not in result.out
+    if form == "mermaid":
+        assert all(line.count('"') in {0, 2} for line in result.out.splitlines())

@@ -1,0 +1,135 @@
+"""The outline and the flowchart: the way without the matrices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attncli.trace import Stage, Trace
+from attncli.views.markdown import markdown
+from attncli.views.mermaid import escape, mermaid
+from attncli.views.outline import outline, outline_page, shape_of
+from attncli.views.showing import Showing
+from attncli.views.table import table_blocks
+
+from .traces import CAUSAL, attention, numbers
+
+W_Q = Stage("w_q", "W_q", "", numbers(5, 3), ("d_model", "h·d_k"))
+
+
+def layered(n: int) -> Trace:
+    inner = replace(attention(), name="attention", title="Self-attention")
+    inner = replace(inner, steps=(W_Q, *inner.steps))
+    layers = tuple(Trace("Layer", (inner,), name=str(number)) for number in range(1, n + 1))
+    x = Stage("input", "X", "X = E + PE", numbers(3, 5), ("token", "dimension"))
+    return Trace("All", (x, Trace("Encoder", layers, name="encoder")))
+
+
+def drawn(trace: Trace, showing: Showing) -> list[str]:
+    blocks = table_blocks(trace, showing, outline_page)
+    return "\n".join(str(block) for block in blocks).splitlines()
+
+
+def test_the_tree() -> None:
+    lines = drawn(layered(1), Showing())[2:]
+    assert lines == [
+        "├─ input             3 × 5  X = E + PE",
+        "└─ encoder  Encoder",
+        "   └─ 1  Layer",
+        "      └─ attention  Self-attention",
+        "         ├─ given  w_q 5 × 3",
+        "         ├─ q        3 × 2  Q",
+        "         ├─ k        3 × 2  K",
+        "         ├─ v        3 × 2  V",
+        "         ├─ scores   3 × 3  S = Q Kᵀ",
+        "         ├─ scaled   3 × 3  Z = S / √d_k = S / 1.4142",
+        "         ├─ weights  3 × 3  A = softmax(Z) over keys: each row sums to 1",
+        "         └─ output   3 × 2  O = A V",
+    ]
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_layers_alike_are_drawn_once(n: int) -> None:
+    whole = outline(layered(n), Showing(full=True)).branches
+    short = outline(layered(n), Showing()).branches
+    said = [f"{b.name}: {b.formula}" for b in short if "like layer 1" in b.formula]
+    one = "2: like layer 1, with weights of its own"
+    assert said == [one if n == 2 else f"2 to {n}: like layer 1, each with weights of its own"]
+    assert len(whole) == 2 + 10 * n
+    assert len(short) == 2 + 10 + 1
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_no_line_is_wider_than_the_screen(width: int) -> None:
+    lines = drawn(layered(2), Showing(width=width))
+    assert max(map(len, lines)) <= width
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_markdown_makes_a_list_of_lists() -> None:
+    lines = list(markdown(layered(1), Showing(), outline_page))
+    assert "- **input** 3 × 5 `X = E + PE`" in lines
+    assert "      - **scores** 3 × 3 `S = Q Kᵀ`" in lines
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"), [((1, 3, 2), "3 × 2"), ((2, 3, 5), "2 × 3 × 5"), ((7,), "7"), ((), "1")]
+)
+def test_one_head_is_not_said(shape: tuple[int, ...], text: str) -> None:
+    axes = ("head", "query", "key")[3 - len(shape) :]
+    assert shape_of(Stage("s", "S", "", np.ones(shape), axes)) == text
+
+
+def arrows(trace: Trace, showing: Showing | None = None) -> set[tuple[str, str]]:
+    """Who feeds whom, by the first word of each node."""
+    lines = [line.strip() for line in mermaid(trace, showing or Showing())]
+    names = {
+        line.partition("[")[0]: line.partition('["')[2].split("<br/>")[0].rstrip('"]')
+        for line in lines
+        if line.startswith("n") and '["' in line
+    }
+    pairs = (line.split(" --> ") for line in lines if " --> " in line)
+    return {(names[a], names[b]) for a, b in pairs}
+
+
+def test_the_arrows_of_an_attention() -> None:
+    assert arrows(attention(mask=CAUSAL)) == {
+        ("q", "scores"),
+        ("k", "scores"),
+        ("scores", "scaled"),
+        ("scaled", "masked"),
+        ("mask", "masked"),
+        ("masked", "weights"),
+        ("weights", "output"),
+        ("v", "output"),
+    }
+
+
+def test_every_layer_or_one_node_for_those_alike() -> None:
+    assert {("input", "q"), ("input", "k"), ("output", "q")} <= arrows(
+        layered(2), Showing(full=True)
+    )
+    short = arrows(layered(4))
+    assert any(b == "2 to 4" for a, b in short if a == "output")
+
+
+def test_blocks_are_balanced_and_names_unique() -> None:
+    lines = [line.strip() for line in mermaid(layered(3), Showing(full=True))]
+    starts = [line for line in lines if line.startswith("subgraph")]
+    assert len(starts) == lines.count("end") == 7
+    nodes = [line.partition("[")[0] for line in lines if '["' in line]
+    assert len(nodes) == len(set(nodes))
+
+
+@pytest.mark.parametrize(
+    "text", ['"]', "a;b", "<b>", "`x`", "%%{init}", "end\n", "#34;", "--> x", "\x1b["]
+)
+def test_nothing_in_a_label_acts(text: str) -> None:
+    written = escape(text)
+    assert not set(written.replace(";", "")) & set('"[]<>`%{}()|\n\x1b')
+    stage = Stage("tokens", "T", text, np.ones((2, 1)), ("count", "token"), {"token": (text,)})
+    lines = list(mermaid(Trace("T", (stage,)), Showing()))
+    assert len(lines) == 2
+    assert lines[1].count('"') == 2
