@@ -1,8 +1,9 @@
 """attncli: attention, computed and shown step by step.
 
-    q, k, v ── attend ──> Trace of Stages ──┬── table, markdown, csv
-                              │             ├── json, npz (and back)
-      Convention ─────────────┘             └── check against somebody else's numbers
+    q, k, v ── attend ──> Trace of Stages ──┬── table, markdown, csv, mermaid
+                              │     │       ├── json, npz (and back)
+      Convention ─────────────┘     │       └── check against somebody else's numbers
+    sentence ── explain ────────────┘
 
 >>> import attncli
 >>> trace = attncli.attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])

@@ -72,8 +72,9 @@ class Place:
                 **given,
             )
 
-        masked = "Masked multi-head" if rule.causal else "Multi-head"
-        title = f"{masked} {'cross' if crossing else 'self'}-attention"
+        words = ["masked"] * rule.causal + ["multi-head"] * (self.how.n_heads > 1)
+        title = " ".join([*words, f"{'cross' if crossing else 'self'}-attention"])
+        title = title[0].upper() + title[1:]
         return self._sublayer(x, norm, title, name, attend)
 
     def feed_forward(self, x: Array, weights: FeedForwardWeights, norm: NormWeights) -> Trace:

@@ -10,7 +10,7 @@ groups instead of forty parameters:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -75,8 +75,13 @@ def _within(bounds: Any, value: Any) -> bool:
     )
 
 
-def command_of(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Registers a function of option groups as the app's command, one option a field."""
+def command_of(
+    app: typer.Typer, *, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Registers a function of option groups as the app's command, one option a field.
+
+    `without` names fields that have no meaning here: they keep their default.
+    """
 
     def register(command: Callable[..., None]) -> Callable[..., None]:
         groups = {name: kind for name, kind in get_type_hints(command).items() if name != "return"}
@@ -93,6 +98,7 @@ def command_of(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[...
             )
             for kind in groups.values()
             for field in fields(kind)
+            if field.name not in without
         ]
         flat.__name__, flat.__doc__ = command.__name__, command.__doc__
         flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -104,4 +110,5 @@ def command_of(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[...
 
 
 def _group(kind: Any, values: dict[str, Any]) -> Any:
-    return kind(**{field.name: values[field.name] for field in fields(kind)})
+    given = {field.name for field in fields(kind)} & values.keys()
+    return kind(**{name: values[name] for name in given})

@@ -11,7 +11,7 @@ from attncli.cli.options import Masking, Scores, Show
 app = typer.Typer(add_completion=False)
 
 
-@command_of(app)
+@command_of(app, without=("batch",))
 def explain(
     words: Words, vectors: Vectors, block: Block, masking: Masking, scores: Scores, show: Show
 ) -> None:

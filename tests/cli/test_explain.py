@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).parents[1] / "explain" / "golden"
 
 def stages(document: Any, prefix: str = "") -> dict[str, Any]:
     """Every stage of a trace's JSON by its dotted name."""
-    found = {}
+    found: dict[str, Any] = {}
     for step in document["steps"]:
         name = f"{prefix}{step['name']}"
         found |= {name: step} if step["kind"] == "stage" else stages(step, f"{name}.")

@@ -42,7 +42,7 @@ def test_a_mask_parts_them_even_without_positions() -> None:
 
 
 def test_pairs_move_apart_too() -> None:
-    trace = meaning(("a", "b"), [[1.0, 0], [1, 0]], [[1.0, 0], [0, 1]])
+    trace = meaning(("a", "b"), np.array([[1, 0], [1, 0]]), np.eye(2))
     assert trace is not None
     assert trace.notes == ("a and b: cosine 1 before, 0.0000 after: moved further apart",)
 
