@@ -137,6 +137,19 @@ class Trace:
                 for name, stage in step.stages():
                     yield f"{step.name}.{name}", stage
 
+    def part(self, name: str) -> Trace:
+        """The trace of this dotted name within this one; "" is this one itself.
+
+        Raises StageError where there is none.
+        """
+        first, _, rest = name.partition(".")
+        if not first:
+            return self
+        for step in self.steps:
+            if isinstance(step, Trace) and step.name == first:
+                return step.part(rest)
+        raise StageError(f"there is no part {name!r}", f"there are {', '.join(self)}")
+
     def keep(self, names: set[str]) -> Trace:
         """The same trace with only the stages of these dotted names."""
         steps: list[Stage | Trace] = []

@@ -42,3 +42,12 @@ def test_axes_and_labels_must_fit() -> None:
         Stage("s", "S", "", np.zeros((2, 3)), ("query",))
     with pytest.raises(ShapeError, match="3 entries along key but 2 labels"):
         Stage("s", "S", "", np.zeros((2, 3)), ("query", "key"), {"key": ("a", "b")})
+
+
+def test_a_part_is_found_by_its_dotted_name() -> None:
+    inner = Trace("Attention", (), name="attention")
+    whole = Trace("All", (Trace("Layer", (inner,), name="1"),))
+    assert whole.part("1.attention") is inner
+    assert whole.part("") is whole
+    with pytest.raises(StageError, match="no part 'attention'"):
+        whole.part("attention")

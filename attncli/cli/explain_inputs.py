@@ -70,7 +70,7 @@ def mask_of(masking: Masking) -> Array | None:
     """The mask of --mask as numbers to add: −∞ where a token may not attend."""
     if masking.mask is None:
         return None
-    from attncli.cli.inputs import checked_mask
+    from attncli.cli.masks import checked_mask
     from attncli.files import load, only
 
     loaded = load(masking.mask, role="mask")

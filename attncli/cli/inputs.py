@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.cli.choices import convention_of
+from attncli.cli.masks import checked_mask
 from attncli.cli.options import Inputs, Masking, Scores
 from attncli.cli.parsing import whole_numbers
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files import Loaded, Role, load, only, pick
+from attncli.files.roles import attention_prefix
 
 Array = npt.NDArray[Any]
 Labels = tuple[str, ...] | None
@@ -122,7 +124,9 @@ class _Sources:
             scale = self.main.scale
             return Convention() if scale is None else Convention(scale=scale)
         # What masked the trace is in its stage `mask`; it is not laid over that once more.
-        base = replace(trace.convention, causal=False, window=None, causal_align="top-left")
+        prefix = attention_prefix(list(trace), self.main.origin) or ""
+        own = trace.part(prefix.removesuffix(".")).convention or trace.convention
+        base = replace(own, causal=False, window=None, causal_align="top-left")
         changed = ", ".join(f"{name} {value}" for name, value in base.changes().items())
         if changed:
             self.remarks.append(f"{self.main.origin} is a trace with {changed}: kept")
@@ -179,34 +183,6 @@ def _check_labels(labels: Labels, n: int, what: str, origin: str) -> None:
             f"{origin} has {len(labels)} tokens for {n} {what}",
             'give one name each, or {"queries": […], "keys": […]}',
         )
-
-
-def checked_mask(mask: Array, means: str | None, origin: str) -> Array:
-    """A mask as true and false, or as numbers to add; 0 and 1 are either, as --mask-means says.
-
-    Raises ConventionError where it could mean either, or cannot mean what was said.
-    """
-    if mask.dtype == np.bool_:
-        if means == "add":
-            raise ConventionError(
-                f"the mask of {origin} is true/false and cannot be added",
-                "use --mask-means keep or ignore",
-            )
-        return mask
-    binary = bool(np.isin(mask, (0, 1)).all())
-    if means is None and binary:
-        raise ConventionError(
-            f"the mask of {origin} holds nothing but 0 and 1",
-            "say what 1 means: --mask-means keep, ignore or add",
-        )
-    if means in {"keep", "ignore"}:
-        if not binary:
-            raise ConventionError(
-                f"--mask-means {means} needs a mask of true/false or 0/1, {origin} has others",
-                "use --mask-means add",
-            )
-        return mask.astype(np.bool_)
-    return mask.astype(np.float64)
 
 
 def _arrange(gathered: Gathered, inputs: Inputs) -> None:

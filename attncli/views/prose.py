@@ -19,6 +19,7 @@ from attncli.views.showing import Bounds, Showing
 
 TOP = 3  # names in a sentence
 LINES = 12  # sentences in all
+TOP_CELLS = 9  # of a name beside its share, in a table
 FEWEST = 2  # sentences of one head, however many heads there are
 
 Shares = npt.NDArray[np.float64]
@@ -76,7 +77,7 @@ def _top(sharing: _Sharing, row: int) -> str:
     if not np.isfinite(shares).all() or not shares.any():
         return "nothing"
     at = int(np.argmax(shares))
-    return f"{shorten(sharing.others(at), 8)} {percent(float(shares[at]))}"
+    return f"{shorten(sharing.others(at), TOP_CELLS)} {percent(float(shares[at]))}"
 
 
 def _sharing(level: Level, place: Place, showing: Showing) -> _Sharing:

@@ -15,6 +15,8 @@ from attncli.views.prose import closing, strongest
 from attncli.views.safe import sentence
 from attncli.views.showing import Showing
 
+TALL = 48  # lines a matrix may take its share of, however low the screen: the page scrolls anyway
+
 
 def walk(trace: Trace, showing: Showing) -> Iterator[Part]:
     """Everything from the words to what it means; of several layers and heads the first.
@@ -51,8 +53,9 @@ def _chosen(trace: Trace, showing: Showing) -> Showing:
     names = tuple(
         name for name in trace if _is_step(name) and (showing.full or is_first_layer(name))
     )
+    tall = None if showing.height is None else max(showing.height, TALL)
     head = 0 if showing.head is None and not showing.full and _n_heads(trace) > 1 else showing.head
-    return replace(showing, stages=names, head=head)
+    return replace(showing, stages=names, head=head, height=tall)
 
 
 def _is_step(name: str) -> bool:

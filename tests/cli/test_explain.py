@@ -185,6 +185,7 @@ def test_the_identity_shows_the_bare_dot_products(call: Call) -> None:
         ["--pad-to", "13"],
         ["--heads", "2"],
         ["--target", "le fleuve"],
+        ["--block", "encoder", "--dropout", "0.4", "--causal"],
     ],
 )
 def test_a_trace_feeds_compute(call: Call, flags: list[str]) -> None:

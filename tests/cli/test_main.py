@@ -70,7 +70,9 @@ def modules_after(*arguments: str) -> set[str]:
     return set(done.stderr.split("\n")[-2].split())
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("compute", "--help")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("compute", "--help"), ("explain", "-h")]
+)
 def test_asking_for_help_does_not_load_numpy(arguments: Any) -> None:
     assert "numpy" not in modules_after(*arguments)
 
@@ -79,6 +81,14 @@ def test_computing_loads_nothing_it_does_not_need() -> None:
     loaded = modules_after("compute", "--q", "[[1,2],[3,4]]")
     assert "numpy" in loaded
     unneeded = {"pydantic", "numpy.random", "zipfile", "csv", "safetensors", "rich.markdown"}
+    assert loaded & unneeded == set()
+
+
+def test_explaining_loads_nothing_it_does_not_need() -> None:
+    loaded = modules_after("explain", "the river bank")
+    assert "numpy.random" in loaded
+    unneeded = {"pydantic", "zipfile", "csv", "json", "rich.markdown", "attncli.text.glove"}
+    unneeded |= {"attncli.files.load", "attncli.attention.stacks"}
     assert loaded & unneeded == set()
 
 
