@@ -39,7 +39,7 @@ def scale(scores: Array, factor: float) -> Array:
     >>> scale(np.array([[4.0]]), 0.5)
     array([[2.]])
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         scaled: Array = scores * scores.dtype.type(factor)
     return scaled
 

@@ -1,24 +1,53 @@
-"""From the flags of `attncli explain` to tokens, vectors and a mask."""
+"""From the flags of `attncli explain` to tokens, vectors and a mask, and to the trace of it all."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.cli.explain_flags import Flags
+from attncli.cli.explain_flags import Flags, plan_of
 from attncli.cli.explain_options import Vectors, Words
+from attncli.cli.explain_weights import weights_of
 from attncli.cli.memory import check_fits
 from attncli.cli.options import Masking
 from attncli.convention import Convention
 from attncli.errors import InputError
+from attncli.explain.sentence import Sentence
 from attncli.explain.vocabulary import Vocabulary, check_dim, from_file, made_up
+from attncli.explain.way import Keep, explain
 from attncli.text.tokens import tokenize
+from attncli.trace import Trace
 
 Array = npt.NDArray[Any]
 
 DIM = 8
+
+
+def trace_of(flags: Flags, keep: Keep | None) -> tuple[Trace, tuple[str, ...]]:
+    """The way that the flags ask for, and what was wrong with the file of vectors.
+
+    `keep` says which stages of a layer are held. Raises AttncliError for whatever does not fit.
+    """
+    words = flags.words
+    plan = plan_of(flags)
+    said, asked = sentences_of(words)
+    n_keys = max(len(said), words.pad_to or 0)
+    check_room(flags, max(n_keys, len(asked or ())), n_keys, keep)
+    vocabulary = vocabulary_of(flags.vectors, (*said, *(asked or ())), flags.seed)
+    weights, notes = weights_of(flags, vocabulary.dim)
+    trace = explain(
+        Sentence.padded(said, words.pad_to),
+        vocabulary,
+        weights,
+        replace(plan, notes=notes),
+        target=None if asked is None else Sentence.padded(asked),
+        mask=mask_of(flags.masking),
+        keep=keep,
+    )
+    return trace, vocabulary.warnings
 
 
 def sentences_of(words: Words) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
@@ -80,8 +109,9 @@ def mask_of(masking: Masking) -> Array | None:
     return np.where(mask == (masking.mask_means != "ignore"), 0.0, -np.inf)
 
 
-def check_room(flags: Flags, n_queries: int, n_keys: int, n_layers_kept: int) -> None:
+def check_room(flags: Flags, n_queries: int, n_keys: int, keep: Keep | None) -> None:
     """SizeError where the stages do not fit into memory."""
-    heads = flags.block.heads or 1
-    matrices = heads * n_layers_kept + 2  # and the cosines of the closing words
+    n_layers = flags.block.layers or 1
+    n_held = n_layers if keep is None else min(n_layers, 2)
+    matrices = (flags.block.heads or 1) * n_held + 2  # and the cosines of the closing words
     check_fits((matrices, n_queries, n_keys), Convention(dtype=flags.scores.dtype or "float64"))

@@ -28,7 +28,7 @@ class Words:
 
     sentence: Annotated[
         str | None,
-        Argument(metavar="[SENTENCE]", show_default=False, help="The sentence to explain."),
+        Argument(metavar="SENTENCE", show_default=False, help="The sentence to explain."),
     ] = None
     tokens: Annotated[
         str | None,

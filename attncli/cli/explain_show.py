@@ -43,14 +43,9 @@ def kept(show: Show) -> Keep | None:
     return lambda name: any(f".{wish}." in f".{name}." for wish in wishes)
 
 
-def n_layers_kept(keep: Keep | None, n_layers: int) -> int:
-    """How many layers are held in memory at once, at most."""
-    return min(n_layers, 2) if keep is is_first_layer else n_layers
-
-
 def present_way(trace: Trace, show: Show, *, outline: bool) -> None:
     """Writes the trace as `show` says; what a form has no place for goes to standard error."""
-    if format_of(show) not in {*_PAGES, "json"}:
+    present(trace, show, page=outline_page if outline else walk, precision=PRECISION)
+    if show.cell or format_of(show) not in {*_PAGES, "json", "npz"}:
         for note in trace.notes:
             remark(note, quiet=show.quiet)
-    present(trace, show, page=outline_page if outline else walk, precision=PRECISION)

@@ -42,10 +42,9 @@ def mermaid(trace: Trace, showing: Showing) -> Iterator[str]:
     flowchart TD
         n1["scores<br/>S = #34;Q#34; Kᵀ<br/>3 × 2"]
     """
-    yield "flowchart TD"
     chart = _Chart(full=showing.full)
     chart.way(select(trace, showing, inputs=not showing.stages))
-    yield from chart.lines
+    yield from ["flowchart TD", *chart.lines]
 
 
 def escape(text: str) -> str:

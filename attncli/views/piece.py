@@ -84,7 +84,9 @@ def cut(level: Level, name: str, place: Place, showing: Showing) -> Piece:
     stage = level.stages[name]
     values = level.matrix(stage, place)
     n_rows, n_columns = values.shape
-    wanted = range(n_rows)[slice(*showing.rows)], range(n_columns)[slice(*showing.cols)]
+    wanted = range(n_rows), range(n_columns)
+    if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
+        wanted = wanted[0][slice(*showing.rows)], wanted[1][slice(*showing.cols)]
     rows = window.rows_shown(wanted[0], showing)
     columns = window.columns_worth_writing(wanted[1], showing, len(rows) + 1)
     mask = level.mask(place) if name in MARKED else None

@@ -151,3 +151,9 @@ def test_stages_that_do_not_fit_each_other_still_show() -> None:
 
 def test_a_very_narrow_screen_still_works() -> None:
     assert "0.4011" in rendered(attention(), Showing(width=20, height=24, work=True))
+
+
+def test_rows_and_columns_leave_a_vector_whole() -> None:
+    vector = Stage("mean", "μ", "", np.array([1.0, 2.0, 3.0]), ("query",))
+    trace = Trace("Both", (*matrix(np.eye(3)).steps, vector))
+    assert lines_of(trace, Showing(rows=(1, 2), cols=(2, 3)))[-1] == "  μ   1   2   3"
