@@ -35,7 +35,7 @@ def zipped(tmp_path: Path, members: dict[str, bytes]) -> str:
 
 @pytest.mark.parametrize("name", ["v.txt.gz", "v.txt"])
 def test_gzip_is_known_by_its_bytes(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path, gzip.compress(GLOVE), name)
+    path = write(tmp_path, gzip.compress(GLOVE, mtime=0), name)
     assert read_vectors(path, ["king"]).matrix.tolist() == [[0.25, 1, 3]]
     assert nearest(path, [0.25, 1, 3], n=1).pairs[0][0] == "king"
 
@@ -43,7 +43,7 @@ def test_gzip_is_known_by_its_bytes(tmp_path: Path, name: str) -> None:
 def test_a_truncated_gzip_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     lines = [f"w{i} {' '.join(map(str, rng.normal(size=7)))}" for i in range(20_011)]
-    packed = gzip.compress("\n".join(lines).encode())
+    packed = gzip.compress("\n".join(lines).encode(), mtime=0)
     path = write(tmp_path, packed[: len(packed) // 2], "v.gz")
     found = read_vectors(path, ["w3", "w20010"])
     assert found.words == ("w3",)
@@ -55,7 +55,7 @@ def test_a_truncated_gzip_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_gzip_with_a_wrong_checksum_is_said(tmp_path: Path) -> None:
-    packed = bytearray(gzip.compress(GLOVE))
+    packed = bytearray(gzip.compress(GLOVE, mtime=0))
     packed[-6] ^= 1
     found = read_vectors(write(tmp_path, bytes(packed)), ["king", "zzz"])
     assert found.words == ("king",)
@@ -115,7 +115,7 @@ def test_a_file_called_like_a_member_is_a_file(tmp_path: Path) -> None:
         (b"\xff\xfek\x00i\x00", "is UTF-16"),
         (b"BZh91AY", "is a bzip2 file; unpack it first"),
         (b"\x1f\x8b\x08\x00", "is damaged"),
-        (gzip.compress(gzip.compress(GLOVE)), "gzip inside another file"),
+        (gzip.compress(gzip.compress(GLOVE, mtime=0), mtime=0), "gzip inside another file"),
         (b"Lorem ipsum dolor\nsit amet\n", "holds no vectors: it begins 'Lorem ipsum dolor'"),
         (b"400000 100\n", "holds no vectors"),
         (b'["king", 1]', "JSON but no object"),
@@ -181,7 +181,7 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
 WHOLE = [
     GLOVE,
     b"3 3\n" + GLOVE,
-    gzip.compress(GLOVE),
+    gzip.compress(GLOVE, mtime=0),
     b'{"king": [1, 2], "queen": [3, 4]}',
     b"3 2\r\nnew york 1 2\r\n. . . 3 4\r\ncaf\xe9 5 6",
 ]
