@@ -62,6 +62,8 @@ def _converted(annotation: Any, value: Any) -> Any:
         return value
     if get_origin(annotation) is Literal and value in get_args(annotation):
         return value
+    if get_origin(annotation) is tuple and set(get_args(annotation)) == {str}:
+        return tuple(value)
     if get_origin(annotation) is list and get_args(annotation) == (str,):
         return list(value)
     return _UNSURE

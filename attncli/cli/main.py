@@ -19,7 +19,11 @@ from attncli._version import __version__
 from attncli.cli.command import Quick
 from attncli.errors import AttncliError
 
-COMMANDS = {"compute": "attncli.cli.compute"}
+COMMANDS = {
+    "compute": "attncli.cli.compute",
+    "posenc": "attncli.cli.posenc",
+    "similarity": "attncli.cli.similarity",
+}
 
 
 class LazyGroup(Quick, TyperGroup):

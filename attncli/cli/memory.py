@@ -10,6 +10,13 @@ from attncli.errors import SizeError
 _STAGES = 6  # scores, scaled, masked, weights and what softmax holds on the way, at least
 
 
+def check_numbers(count: int, what: str, hint: str) -> None:
+    """SizeError where so many float64 would not fit into the free memory, a few times over."""
+    need, free = count * 8 * 4, free_memory()
+    if free is not None and need > free:
+        raise SizeError(f"{what} needs {_gigabytes(need)}, {_gigabytes(free)} are free", hint)
+
+
 def check_fits(score_shape: tuple[int, ...], convention: Convention) -> None:
     """SizeError where the stages of this many scores would not fit into the free memory."""
     scores = 1

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from attncli.trace import Trace
 from attncli.views.derivation import Derivation, at_length
 from attncli.views.grid import Grid
-from attncli.views.page import Closing, Heading, Headline, Matrix, Part, Remark, parts
+from attncli.views.page import Closing, Heading, Headline, Matrix, Part, Plot, Remark, parts
 from attncli.views.showing import Showing
 
 # A character that may begin emphasis, a link, HTML, a column, a reference or mathematics; an
@@ -40,6 +40,8 @@ def _lines(part: Part) -> Iterator[str]:
             yield f"*{escape(text)}*"
         case Matrix():
             yield from _matrix(part)
+        case Plot(lines):
+            yield from _fenced(lines)
         case Derivation():
             yield from _derivation(part)
         case Closing():

@@ -3,6 +3,7 @@
 Headline    the title, how large everything is, choices that are not the usual ones, notes
 Heading     head 2 of 4; a block continued
 Grid        one matrix
+Plot        points in a plane
 Derivation  one weight, term by term
 Closing     what each query attends to
 Remark      what is left out
@@ -13,16 +14,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from attncli.errors import StageError
 from attncli.trace import Stage, Trace
 from attncli.views import headline
-from attncli.views.derivation import Derivation, derive, work
+from attncli.views.derivation import Derivation, derive, target, work
 from attncli.views.grid import Grid, lower
 from attncli.views.places import Level, levels
 from attncli.views.prose import closing
 from attncli.views.safe import sentence
+from attncli.views.scatter import scatter
 from attncli.views.showing import Showing, check
 from attncli.views.tour import tour
+
+PLOTTED = "coordinates"
+"""The stage that is drawn as points too."""
+WIDEST_PLOT = 72
 
 
 class Headline(NamedTuple):
@@ -60,7 +68,13 @@ class Remark(NamedTuple):
     text: str
 
 
-Part = Headline | Heading | Matrix | Derivation | Closing | Remark
+class Plot(NamedTuple):
+    """Points in a plane, drawn in text."""
+
+    lines: tuple[str, ...]
+
+
+Part = Headline | Heading | Matrix | Plot | Derivation | Closing | Remark
 
 
 def parts(trace: Trace, showing: Showing) -> Iterator[Part]:
@@ -122,8 +136,18 @@ def _matrices(
         axes_said.add(axes)
         lines = work(level, name, stop.place, showing) if showing.work else []
         yield Matrix(grid, tuple(lines))
+        if name == PLOTTED:
+            yield _plot(level, stop.stage, showing)
     if round_trip.left_out:
         yield Remark(round_trip.left_out)
+
+
+def _plot(level: Level, stage: Stage, showing: Showing) -> Plot:
+    rows = range(stage.value.shape[0])[slice(*showing.rows)]
+    points = level.matrix(stage, {})[rows.start : rows.stop, :2].astype(np.float64)
+    names = stage.names(stage.axes[-2])[rows.start : rows.stop]
+    width = min(showing.width or WIDEST_PLOT, WIDEST_PLOT)
+    return Plot(tuple(scatter(names, points, width)))
 
 
 def _closing(level: Level, showing: Showing) -> Closing:
@@ -147,13 +171,13 @@ def _derivations(trace: Trace, names: set[str], showing: Showing) -> Iterator[Pa
     found = [
         level
         for level in levels(trace)
-        if "weights" in level.stages and any(level.prefix + name in names for name in level.stages)
+        if target(level) and any(level.prefix + name in names for name in level.stages)
     ]
     if not found:
         raise StageError("there are no weights to derive", f"there are {', '.join(trace)}")
     for level in found:
         yield _headline(level)
-        round_trip = tour(level, [level.stages["weights"]], showing)
+        round_trip = tour(level, [level.stages[target(level) or ""]], showing)
         for stop in round_trip.stops:
             if stop.heading:
                 yield Heading(stop.heading)

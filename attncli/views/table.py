@@ -18,7 +18,7 @@ from attncli.views import heatmap
 from attncli.views.columns import INDENT
 from attncli.views.derivation import Derivation, at_length
 from attncli.views.grid import Cell, Grid
-from attncli.views.page import Closing, Heading, Headline, Matrix, Part, Remark, parts
+from attncli.views.page import Closing, Heading, Headline, Matrix, Part, Plot, Remark, parts
 from attncli.views.safe import fold, pad
 from attncli.views.showing import Showing
 from attncli.views.window import GAP
@@ -77,6 +77,8 @@ def _lines(part: Part, showing: Showing) -> Iterator[Line]:
             yield from _folded(text, QUIET, showing)
         case Matrix():
             yield from _matrix(part, showing)
+        case Plot(lines):
+            yield from ([(line, PLAIN)] for line in lines)
         case Derivation():
             yield from _derivation(part, showing)
         case Closing():
