@@ -76,7 +76,7 @@ def test_rope_turns_queries_and_keys(call: Call, layout: str, pairs: Any) -> Non
     arguments = ("posenc", "--kind", "rope", "--apply", "[[1,2],[1,2]]", "--layout", layout)
     found = stage(call(*arguments, "--format", "json").json, "rotated")
     expected = [math.cos(1) - 2 * math.sin(1), math.sin(1) + 2 * math.cos(1)]
-    np.testing.assert_allclose(found, [[1, 2], expected])
+    np.testing.assert_allclose(found, [[1.0, 2.0], expected])
 
 
 def test_turned_queries_and_keys_feed_compute(call: Call) -> None:
