@@ -110,20 +110,20 @@ def _run(
         meaning = "0 = may attend, −inf = may not, other numbers are added"
         steps.append(Stage("mask", "M", meaning, np.broadcast_to(mask, x.shape), axes, labels))
     steps.append(Stage("scores", "S", "S = Q Kᵀ", x, axes, labels))
-    for step in _plan(how, q.shape[-1], mask):
+    for step in plan(how, q.shape[-1], mask):
         x = _rounded(step.compute(_wide(x, how)), how)
         formula = step.formula.format(x=steps[-1].symbol)
         steps.append(Stage(step.name, step.symbol, formula, x, axes, labels))
 
     values = _wide(_shared(v, n_heads, how), how)
-    output = _rounded(functional.weighted_sum(_wide(x, how), values, _hidden(how, mask)), how)
+    output = _rounded(functional.weighted_sum(_wide(x, how), values, unseen(how, mask)), how)
     formula = f"O = {steps[-1].symbol} V"
     steps.append(Stage("output", "O", formula, output, (*axes[:-1], "d_v"), labels))
     return Trace(_title(q, k, how), tuple(steps), how)
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A stage still to be computed; {x} in its formula is the symbol of the stage before."""
 
     name: str
@@ -132,19 +132,26 @@ class _Step:
     compute: Callable[[Array], Array]
 
 
-def _plan(how: Convention, d_k: int, mask: Array | None) -> list[_Step]:
-    """What happens between the scores and the weighted sum, under this convention."""
+def plan(how: Convention, d_k: int, mask: Array | None) -> list[Step]:
+    """What happens between the scores and the weighted sum, under this convention.
+
+    mask: everything that restricts, additive, broadcasting to the scores [..., n_q, n_k].
+    `attend` runs these steps as they are; a comparison changes one and runs the rest.
+
+    >>> [step.name for step in plan(Convention(softcap=2.0), d_k=4, mask=None)]
+    ['scaled', 'capped', 'weights']
+    """
     steps = []
     if how.scale != "none":
         factor = how.scale_factor(d_k)
         formula = _scale_formula(how, d_k)
-        steps.append(_Step("scaled", "Z", formula, lambda x: functional.scale(x, factor)))
+        steps.append(Step("scaled", "Z", formula, lambda x: functional.scale(x, factor)))
     steps += _cap_and_mask(how, mask)
     axis, sums = (-1, "each row") if how.softmax_over == "keys" else (-2, "each column")
     formula = f"A = softmax({{x}}) over {how.softmax_over}: {sums} sums to 1"
-    hidden = _hidden(how, mask)
+    hidden = unseen(how, mask)
     steps.append(
-        _Step(
+        Step(
             "weights",
             "A",
             formula,
@@ -154,7 +161,7 @@ def _plan(how: Convention, d_k: int, mask: Array | None) -> list[_Step]:
     if how.dropout:
         formula = f"D = A with a share of {how.dropout:g} set to 0, the rest / {1 - how.dropout:g}"
         steps.append(
-            _Step("dropped", "D", formula, lambda x: functional.dropout(x, how.dropout, how.seed))
+            Step("dropped", "D", formula, lambda x: functional.dropout(x, how.dropout, how.seed))
         )
     return steps
 
@@ -165,18 +172,18 @@ def _scale_formula(how: Convention, d_k: int) -> str:
     return f"Z = {{x}} · {how.scale_factor(d_k):g}"
 
 
-def _cap_and_mask(how: Convention, mask: Array | None) -> list[_Step]:
+def _cap_and_mask(how: Convention, mask: Array | None) -> list[Step]:
     steps = []
     if how.softcap is not None:
         cap = how.softcap
         formula = f"C = c · tanh({{x}} / c), c = {cap:g}"
-        steps.append(_Step("capped", "C", formula, lambda x: functional.softcap(x, cap)))
+        steps.append(Step("capped", "C", formula, lambda x: functional.softcap(x, cap)))
     if mask is not None:
         formula = "X = {x} + M"
         if how.mask_value != -np.inf:
             formula += f", masked scores become {how.mask_value:g}"
         steps.append(
-            _Step(
+            Step(
                 "masked",
                 "X",
                 formula,
@@ -186,7 +193,7 @@ def _cap_and_mask(how: Convention, mask: Array | None) -> list[_Step]:
     return steps if how.softcap_place == "before-mask" else steps[::-1]
 
 
-def _hidden(how: Convention, mask: Array | None) -> npt.NDArray[np.bool_] | None:
+def unseen(how: Convention, mask: Array | None) -> npt.NDArray[np.bool_] | None:
     """The cells that must get no weight: those whose score is −inf when softmax reads it."""
     capped_after = how.softcap is not None and how.softcap_place == "after-mask"
     if mask is None or how.mask_value != -np.inf or capped_after:
