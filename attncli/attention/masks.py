@@ -34,7 +34,7 @@ def causal(n_q: int, n_k: int, offset: Offset = 0, rows: Rows = None) -> Mask:
     return window(n_q, n_k, -1, 0, offset, rows)
 
 
-def window(  # noqa: PLR0913
+def window(
     n_q: int, n_k: int, left: int, right: int, offset: Offset = 0, rows: Rows = None
 ) -> Mask:
     """Key j is seen by query i where −left ≤ j − (i + offset) ≤ right; −1 means no bound.
@@ -96,7 +96,7 @@ def first_position(
     return n_k - n_q if kv_len is None else kv_len - n_q
 
 
-def combined(  # noqa: PLR0913
+def combined(
     mask: Array | None,
     convention: Convention,
     n_q: int,
