@@ -147,6 +147,8 @@ def _like_noise(
         floor = max(rms(noise[name]), rms(noise[name][wrong]))
         tiny = float(np.median(bench.rule.allowed(expected[name], 0.0)))
         left, before = rms(x[wrong]), rms(bench.errors[name][wrong])
+        if np.isinf(before):
+            before = rms(np.abs(expected[name][wrong & np.isfinite(expected[name])]))
         if left > 3 * bench.loose * floor + tiny or (left > tiny and floor > CLOSER * before):
             return False
     return True

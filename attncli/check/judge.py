@@ -22,7 +22,7 @@ from attncli.check.observation import (
     observe,
     to_numpy,
 )
-from attncli.check.search import Progress, search_pairs, search_singles, trial_of
+from attncli.check.search import Progress, only_nan, search_pairs, search_singles, trial_of
 from attncli.check.stage_verdicts import Labels, stage_verdicts
 from attncli.check.sums import within_low_sums
 from attncli.check.tolerance import Rule, fitting_type, rule_of
@@ -104,6 +104,8 @@ def _judged(
         return Verdict("match", dtype, stage_verdicts(bench, seen.ndim, labels), notes=notes)
     trial = trial_of(bench)
     found, telling = search_singles(trial, progress)
+    if only_nan(bench):
+        notes = (*notes, "every wrong number is NaN: only bugs that make NaN were tried")
     if not found and within_low_sums(bench, trial.sample):
         stages = stage_verdicts(bench, seen.ndim, labels, passing=True)
         low = f"the errors are those of sums kept in {dtype}, rounded after every term"

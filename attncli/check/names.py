@@ -43,6 +43,10 @@ class Names:
         name = self.stage.label(self.axes[axis], int(self.index(axis)[position]))
         return f"d_v {name}" if self.axes[axis] == "d_v" else name
 
+    def _bare(self, axis: int, position: int) -> str:
+        """One entry, where the kind of axis has been said already."""
+        return self.one(axis, position).removeprefix("head ").removeprefix("batch ")
+
     def place(self, position: Sequence[int]) -> str:
         """One entry, such as head 1, q3, k2."""
         spoken = range(4 - self.ndim, 4)
@@ -54,14 +58,14 @@ class Names:
         return tuple(int(self.index(axis)[position[axis]]) for axis in spoken)
 
     def span(self, axis: int, positions: Indices) -> str:
-        """Some entries of an axis: `head 2`, `rows q3 to q7`, `columns k1, k4`."""
+        """Some entries of an axis: `head 2`, `heads 1, 3`, `rows q3 to q7`, `columns k1, k4`."""
         if len(positions) == 1:
             return self.one(axis, positions[0])
         kind = _KINDS.get(self.axes[axis], "columns")
-        first, last = self.one(axis, positions[0]), self.one(axis, positions[-1])
+        first, last = self._bare(axis, positions[0]), self._bare(axis, positions[-1])
         if len(positions) == positions[-1] - positions[0] + 1:
             return f"{kind} {first} to {last}"
-        shown = ", ".join(self.one(axis, at) for at in positions[:5])
+        shown = ", ".join(self._bare(axis, at) for at in positions[:5])
         more = f" and {len(positions) - 5} more" if len(positions) > 5 else ""
         return f"{kind} {shown}{more}"
 

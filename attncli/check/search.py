@@ -16,7 +16,7 @@ from attncli.check.bugs.hypothesis import Clues, Hypothesis, Variant
 from attncli.check.case import Case, total_mask
 from attncli.check.engine import Cut
 from attncli.check.sample import sample_of
-from attncli.check.tolerance import distance
+from attncli.check.tolerance import EPS, distance
 
 Progress = Callable[[int, int], None] | None
 EMPTY_WORDS = {
@@ -56,7 +56,7 @@ class Trial:
 def trial_of(bench: Bench) -> Trial:
     """What the search works on."""
     sample = sample_of(bench)
-    return Trial(bench, sample, Clues(bench.observed, bench.plain))
+    return Trial(bench, sample, Clues(bench.observed, bench.plain, EPS[bench.rule.dtype]))
 
 
 def _has_empty(case: Case, cut: Cut) -> bool:
@@ -72,7 +72,10 @@ def search_singles(
 ) -> tuple[list[Found], dict[str, list[Variant]]]:
     """The single bugs that fit, and by name all variants that change a number on the sample."""
     found, telling = [], {}
+    nan_alone = only_nan(trial.full)
     for at, bug in enumerate(CATALOGUE):
+        if nan_alone and "NaN" not in bug.touches:
+            continue
         variants = list(variants_of(bug, trial.full.case, trial))
         if fits := _confirmed(variants, trial):
             found.append(_found((bug,), fits))
@@ -91,7 +94,7 @@ def search_pairs(
     """
     bugs = [bug for bug in CATALOGUE if bug.name in telling]
     couples = [pair for pair in combinations(bugs, 2) if not pair[0].touches & pair[1].touches]
-    if not _enough_evidence(trial.full, len(couples)):
+    if only_nan(trial.full) or not _enough_evidence(trial.full, len(couples)):
         return []
     found = []
     for at, (first, second) in enumerate(couples):
@@ -100,6 +103,11 @@ def search_pairs(
             found.append(_found((first, second), fits))
         _tell(progress, at + 1, len(couples))
     return found
+
+
+def only_nan(bench: Bench) -> bool:
+    """Whether every wrong number is NaN: that says too little for bugs that are not about NaN."""
+    return all(np.isnan(bench.observed[name][wrong]).all() for name, wrong in bench.wrong.items())
 
 
 def _both(firsts: Iterable[Variant], second: Hypothesis, trial: Trial) -> Iterator[Variant]:

@@ -16,6 +16,7 @@ from attncli.convention import Convention
 
 Compute = Callable[[Array], Array]
 FINITE = (-100.0, -1e3, -1e4, -65504.0, -1e5, -1e9, float(np.finfo(np.float32).min))
+SWALLOWED = 0.02
 
 
 def masking_by(compute: Callable[[Array, Array, Convention], Array]) -> Edit:
@@ -55,13 +56,16 @@ def _mask_multiplied(case: Case, _: Clues) -> Iterator[Variant]:
         yield Variant(case.with_how(mask_value=0.0))
 
 
-def _finite_value(case: Case, _: Clues) -> Iterator[Variant]:
+def _finite_value(case: Case, clues: Clues) -> Iterator[Variant]:
     if not may_mask(case):
         return
     for value in FINITE:
-        if value != case.how.mask_value:
-            replaced = case.with_how(mask_value=value)
-            yield Variant(replaced, f"masked scores become {value:g}")
+        if value == case.how.mask_value:
+            continue
+        replaced = case.with_how(mask_value=value)
+        yield Variant(replaced, f"masked scores become {value:g}")
+        # A value so large that it swallows the score is the same as one that replaces it.
+        if abs(value) * clues.eps < SWALLOWED:
             added = with_edit(replaced, masking_by(_added))
             yield Variant(added, f"{value:g} is added to masked scores")
 
@@ -145,7 +149,7 @@ APPLYING: tuple[Hypothesis, ...] = (
     hypothesis(
         "rows with nothing to attend to become NaN",
         _empty_rows("nan"),
-        "empty",
+        "empty NaN",
         "softmax of a row of −∞ is 0/0; so is a finite mask value that overflows in float16",
         "pytorch#103749, mlx#2395, apex#1105",
     ),
@@ -166,21 +170,21 @@ APPLYING: tuple[Hypothesis, ...] = (
     hypothesis(
         "0 · −∞ in the mask",
         _zero_times_infinity,
-        "applying empty",
+        "applying empty NaN",
         "the mask is made as 0 · −∞ = NaN where a query may attend, so every row is NaN",
         "onnx#8068",
     ),
     hypothesis(
         "NaN leaks from masked keys",
         _nan_in_keys,
-        "applying empty leak",
+        "applying empty leak NaN",
         "−∞ is added to a masked score that is NaN, which stays NaN",
         "pytorch#101967",
     ),
     hypothesis(
         "NaN leaks from masked values",
         _nan_in_values,
-        "leak",
+        "leak NaN",
         "a weight of 0 times a value that is NaN or infinite gives NaN",
         "pytorch#101967",
     ),

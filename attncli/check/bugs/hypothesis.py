@@ -10,10 +10,14 @@ from attncli.check.case import Array, Case
 
 @dataclass(frozen=True, eq=False)
 class Clues:
-    """What a hypothesis may look at to find its parameter: the arrays over the observed cut."""
+    """What a hypothesis may look at to find its parameter: the arrays over the observed cut.
+
+    eps: the distance from 1 to the next number of the observed type
+    """
 
     observed: Mapping[str, Array] = field(default_factory=dict)
     expected: Mapping[str, Array] = field(default_factory=dict)
+    eps: float = 2.0**-52
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from attncli.check.bugs.hypothesis import Change, Clues, Hypothesis, Variant, hypothesis
+from attncli.check.bugs.scaling import may_mask
 from attncli.check.case import Array, Case, Relayout
 
 QUERY_KEY_STAGES = ("scores", "scaled", "capped", "masked", "weights", "dropped")
@@ -76,27 +77,24 @@ def _head_order(order: str) -> Change:
     return change
 
 
-def _turned(stages: tuple[str, ...], first: int, second: int) -> Callable[..., Iterator[Variant]]:
-    """The observed stages have two axes of equal length exchanged."""
+def _turned(case: Case, clues: Clues) -> Iterator[Variant]:
+    """Every observed map has rows and columns exchanged."""
+    maps = [stage for stage in QUERY_KEY_STAGES if _all_observed(case, clues, stage)]
+    if maps and case.shape[2] == case.shape[3] > 1:
+        yield Variant(_undone(case, _turn_undone))
 
-    def undo(stage: str, observed: Array) -> Array:
-        return np.swapaxes(observed, first, second) if stage in stages else observed
 
-    def change(case: Case, clues: Clues) -> Iterator[Variant]:
-        shapes = [
-            clues.observed[stage].shape for stage in stages if _all_observed(case, clues, stage)
-        ]
-        if shapes and shapes[0][first] == shapes[0][second] > 1:
-            yield Variant(_undone(case, undo))
-
-    return change
+def _turn_undone(stage: str, observed: Array) -> Array:
+    return np.swapaxes(observed, -1, -2) if stage in QUERY_KEY_STAGES else observed
 
 
 def _really(stage: str) -> Change:
     """What was observed as `scores` is a later stage."""
 
     def change(case: Case, clues: Clues) -> Iterator[Variant]:
-        if "scores" in clues.observed:
+        how = case.how
+        later = stage == "scaled" or may_mask(case) or how.softcap is not None
+        if "scores" in clues.observed and later:
             yield Variant(replace(case, instead={**case.instead, "scores": stage}))
 
     return change
@@ -146,15 +144,9 @@ LAYOUT: tuple[Hypothesis, ...] = (
     ),
     hypothesis(
         "rows and columns exchanged",
-        _turned(QUERY_KEY_STAGES, -1, -2),
+        _turned,
         "output",
         "the observed map has keys as rows and queries as columns",
-    ),
-    hypothesis(
-        "heads and tokens exchanged",
-        _turned(("output",), 1, 2),
-        "output",
-        "the observed output is (tokens, heads, d), which equal sizes hide",
     ),
     hypothesis(
         "the observed scores are scaled already",

@@ -36,9 +36,11 @@ def _padding_left_out(case: Case, _: Clues) -> Iterator[Variant]:
 
 
 def _padding_on_queries(case: Case, _: Clues) -> Iterator[Variant]:
+    if case.shape[2] != case.shape[3]:
+        return
     if case.kv_len is not None:
         yield Variant(case.with_seen(padding="queries"))
-    if case.mask is not None and case.shape[2] == case.shape[3]:
+    if case.mask is not None:
         yield Variant(case.with_seen(mask="turned"))
 
 

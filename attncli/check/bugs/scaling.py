@@ -115,9 +115,8 @@ def plain_softmax(_: Array | None, __: Convention) -> Callable[[Array], Array]:
 
 
 def _overflow(case: Case, _: Clues) -> Iterator[Variant]:
-    bound = np.abs(case.q[np.isfinite(case.q)]).max(initial=0.0)
-    bound *= np.abs(case.k[np.isfinite(case.k)]).max(initial=0.0) * _d_k(case)
-    if bound < FLOAT16_MAX:
+    largest = (float(np.abs(x[np.isfinite(x)]).max(initial=0.0)) for x in (case.q, case.k))
+    if math.prod(largest) * _d_k(case) < FLOAT16_MAX:
         return
     yield Variant(with_edit(case, _clipped))
     yield Variant(with_edit(case, _clipped, instead("weights", plain_softmax)))
@@ -176,7 +175,7 @@ SCALING: tuple[Hypothesis, ...] = (
     hypothesis(
         "scores overflow in float16",
         _overflow,
-        "scores",
+        "scores NaN",
         "scores beyond 65504 become infinite in float16 before they are scaled",
         "ultralytics#24990, metal-flash-attention#8",
     ),
