@@ -9,8 +9,6 @@ import numpy as np
 from attncli.attention.heads import split_heads
 from attncli.check.case import Array
 
-Change = Callable[[Array], Array]
-
 
 def fitting_layouts(array: Array, expected: tuple[int, ...]) -> Iterator[tuple[str, Array]]:
     """Every known re-layout that gives the array the expected shape: what it is, and the result.
@@ -37,8 +35,15 @@ def _flat_heads(x: Array, expected: tuple[int, ...]) -> Array:
     return x.reshape(expected[0], expected[1], *x.shape[1:])
 
 
-def _swap(first: int, second: int) -> Callable[[Array, tuple[int, ...]], Array]:
-    return lambda x, _: np.swapaxes(x, first, second)
+def _swap(first: int, second: int, ndim: int = 2) -> Callable[[Array, tuple[int, ...]], Array]:
+    """Two axes swapped, where so many are expected at least."""
+
+    def change(x: Array, expected: tuple[int, ...]) -> Array:
+        if len(expected) < ndim:
+            raise ValueError
+        return np.swapaxes(x, first, second)
+
+    return change
 
 
 def _without_ones(x: Array, expected: tuple[int, ...]) -> Array:
@@ -57,7 +62,7 @@ _CHANGES: tuple[tuple[str, Callable[[Array, tuple[int, ...]], Array]], ...] = (
     ("heads and tokens are exchanged: swap these two axes", _swap(-3, -2)),
     ("its last two axes are exchanged: swap them", _swap(-2, -1)),
     ("batch and heads are one axis: reshape it", _flat_heads),
-    ("batch and heads are exchanged: swap these two axes", _swap(0, 1)),
-    ("tokens and batch are exchanged: swap these two axes", _swap(0, -2)),
+    ("batch and heads are exchanged: swap these two axes", _swap(-4, -3, 4)),
+    ("tokens and batch are exchanged: swap these two axes", _swap(-4, -2, 4)),
     ("the width stands before the tokens, its heads side by side: swap and split", _split_swapped),
 )

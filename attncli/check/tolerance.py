@@ -1,7 +1,8 @@
 """How far two right answers may lie apart, and how far two arrays do.
 
 noise floor   the same stages with every stage rounded to the observed type, and their distance N
-              to the float64 result: |observed − expected| ≤ 3·max N + 4·eps·(|expected| + mean)
+              to the float64 result: |observed − expected| ≤ f·max N + 4·eps·(|expected| + mean),
+              f = 3 for 16-bit types, 6 for larger ones
 decimals      half a unit of the last printed decimal
 given         atol + rtol · |expected|
 """
@@ -24,8 +25,10 @@ EPS: dict[str, float] = {
     "float16": 2.0**-10,
     "bfloat16": 2.0**-7,
 }
-NOISE_FACTOR = 3.0
-"""FlashAttention's own tests allow 2; sums in another order need a little more."""
+NOISE_FACTOR = {"float64": 6.0, "float32": 6.0, "float16": 3.0, "bfloat16": 3.0}
+"""FlashAttention's own tests allow 2. Small types are rounded alike in every implementation; in
+the large ones the order of the sums decides, and one after another is up to 5 times as noisy as
+the order measured here."""
 EPS_FACTOR = 4.0
 
 
@@ -73,7 +76,7 @@ class Rule:
         eps = EPS_FACTOR * EPS[self.dtype]
         counted = size[(size > 0) & (expected != mask_value)]
         mean = float(counted.mean()) if counted.size else 0.0
-        return NOISE_FACTOR * noise + eps * (size + mean)
+        return NOISE_FACTOR[self.dtype] * noise + eps * (size + mean)
 
 
 def rule_of(decimals: int | None, rtol: float | None, atol: float | None, dtype: DType) -> Rule:

@@ -13,6 +13,7 @@ from attncli.check.engine import Indices
 from attncli.check.names import Names
 
 TILES = (128, 64, 32, 16)
+SCATTERED = "scattered: every head, row and column has wrong entries"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,8 @@ def places(stage: str, bench: Bench, names: Names) -> tuple[str, ...]:
     parts = (bench.observed[stage], bench.plain[stage], bench.allowed[stage], bench.wrong[stage])
     scene = Scene(*parts, names, _hidden(bench, stage))
     found = [sentence for find in _FINDERS if (sentence := find(scene))]
-    return tuple(found) or ("scattered: every head, row and column has wrong entries",)
+    everywhere = "everywhere: no entry is right" if scene.wrong.all() else SCATTERED
+    return tuple(found) or (everywhere,)
 
 
 def _hidden(bench: Bench, stage: str) -> Mask | None:
@@ -114,7 +116,11 @@ def _tile(at: Indices, n: int, index: Indices) -> str:
     tiles = [tile for tile in TILES if n > tile and at[0] == (n - 1) // tile * tile]
     if not tiles:
         return ""
-    return f": the last block of a tile of {' or '.join(map(str, reversed(tiles)))}"
+    return f": the last block of {_or([str(tile) for tile in reversed(tiles)])}"
+
+
+def _or(words: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _shifted(scene: Scene) -> str:

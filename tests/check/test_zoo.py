@@ -7,7 +7,8 @@ import pytest
 
 from attncli import Convention
 from attncli.check import CATALOGUE, Verdict, check
-from tests.check.zoo import TYPES, ZOO, Keeper, Room, Specimen
+from tests.check.zoo import ZOO, Keeper
+from tests.check.zoo_room import TYPES, Room, Specimen
 
 SIZES = {"small": (2, 3, 5, 7, 11), "larger": (3, 11, 19, 13, 7)}
 IDS = [f"{keeper.name}:{keeper.make.__name__}" for keeper in ZOO]
