@@ -114,9 +114,7 @@ def case_of(
     arrays = [as_numbers(q, "q"), _joined(past_k, k, "k"), _joined(past_v, v, "v")]
     check_qkv(*arrays)
     n_k = arrays[1].shape[-2]
-    given = None if mask is None else as_numbers(mask, "the mask")
-    if given is not None:
-        check_mask(given, (*arrays[0].shape[:-1], n_k))
+    given = _checked_mask(mask, (*arrays[0].shape[:-1], n_k))
     n_batch = arrays[0].shape[0] if arrays[0].ndim == 4 else 1
     valid = lengths(kv_len, n_batch, n_k)
     q4, k4, v4 = (four_axes(x) for x in arrays)
@@ -126,6 +124,14 @@ def case_of(
         return case
     drawn = np.ones((*arrays[0].shape[:-1], n_k))
     return replace(case, kept=four_axes(functional.dropout(drawn, how.dropout, how.seed)) > 0)
+
+
+def _checked_mask(mask: npt.ArrayLike | None, score_shape: tuple[int, ...]) -> Array | None:
+    if mask is None:
+        return None
+    array = as_numbers(mask, "the mask")
+    check_mask(array, score_shape)
+    return array
 
 
 def _joined(past: npt.ArrayLike | None, x: npt.ArrayLike, name: str) -> Array:

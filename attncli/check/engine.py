@@ -109,11 +109,9 @@ def run(
     for step in steps:
         x = round_to(step.compute(widen(x, dtype)), dtype)
         found[step.name] = x
+    last = widen(x, dtype)
     hidden = None if case.leaky else unseen(how, mask)
-    if multiply is None:
-        output = functional.weighted_sum(widen(x, dtype), v, hidden)
-    else:
-        output = multiply(widen(x, dtype), v)
+    output = multiply(last, v) if multiply else functional.weighted_sum(last, v, hidden)
     return {**_filled(found), "output": round_to(output, dtype)}
 
 
@@ -143,6 +141,12 @@ def _cut_mask(mask: Array | None, cut: Cut) -> Array | None:
         for size, picked in zip(wide.shape, (cut.batch, cut.head), strict=False)
     )
     return wide[np.ix_(batch, head)]
+
+
+def at_once(case: Case) -> int:
+    """How many scores a case needs at once, at the least: those of the axis softmax runs over."""
+    axis = case.whole_axis
+    return case.shape[3] * (1 if axis is None else case.shape[axis])
 
 
 def _dropout(case: Case, cut: Cut) -> list[Step]:

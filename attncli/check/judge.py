@@ -72,22 +72,26 @@ def check(  # noqa: PLR0913
     'scale left out'
     """
     given = dict(observed) if isinstance(observed, Mapping) else {stage: observed}
-    arrays = {name: to_numpy(x, name)[0] for name, x in (("q", q), ("k", k), ("v", v))}
-    optional = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
-    extra: dict[str, Any] = {
-        name: None if x is None else to_numpy(x, name)[0] for name, x in optional.items()
-    }
-    case = case_of(**arrays, **extra, convention=convention)
+    inputs = {"q": q, "k": k, "v": v, "mask": mask, "past_k": past_k, "past_v": past_v}
+    case = _case_of(inputs | {"kv_len": kv_len}, convention)
     rule = rule_of(decimals, rtol, atol, case.how.dtype)
-    labels = {"query": tuple(query_labels or ()), "key": tuple(key_labels or ())}
-    if wrong := differing_inputs(given, arrays):
+    if wrong := differing_inputs(given, {"q": q, "k": k, "v": v}):
         return Verdict("no match", rule.dtype, first_difference=wrong[0], notes=(wrong[1],))
     try:
         seen = observe(given, case, rows=rows, heads=heads)
     except WrongShapeError as error:
         return _wrong_shape(error, case, rule)
     bench = bench_of(case, seen.cut, seen.stages, _rule_for(seen, rule))
+    labels = {"query": tuple(query_labels or ()), "key": tuple(key_labels or ())}
     return _judged(bench, seen, labels, pairs, progress)
+
+
+def _case_of(inputs: Mapping[str, Any], convention: Convention | None) -> Case:
+    """The case of inputs that may be any library's tensors."""
+    arrays: dict[str, Any] = {
+        name: None if x is None else to_numpy(x, name)[0] for name, x in inputs.items()
+    }
+    return case_of(**arrays, convention=convention)
 
 
 def _rule_for(seen: Observation, rule: Rule) -> Rule:
@@ -106,6 +110,8 @@ def _judged(
     found, telling = search_singles(trial, progress)
     if only_nan(bench):
         notes = (*notes, "every wrong number is NaN: only bugs that make NaN were tried")
+    for name, n in trial.skipped.items():
+        notes = (*notes, f"{name!r} was not tried: it needs {n} scores at once")
     if not found and within_low_sums(bench, trial.sample):
         stages = stage_verdicts(bench, seen.ndim, labels, passing=True)
         low = f"the errors are those of sums kept in {dtype}, rounded after every term"

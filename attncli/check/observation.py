@@ -110,7 +110,7 @@ def _has_decimals(x: Array, decimals: int) -> bool:
 
 
 def differing_inputs(
-    observed: Mapping[str, Any], given: Mapping[str, Array]
+    observed: Mapping[str, Any], given: Mapping[str, Any]
 ) -> tuple[str, str] | None:
     """The first of an observed q, k and v that is not the given one, and how; None for none.
 
@@ -120,12 +120,12 @@ def differing_inputs(
     for name in ("q", "k", "v"):
         if name not in observed:
             continue
-        array, dtype = to_numpy(observed[name], name)
-        if array.shape != given[name].shape:
-            shapes = f"{shape_text(array)} and {shape_text(given[name])}"
+        (array, dtype), (wanted, _) = (to_numpy(x[name], name) for x in (observed, given))
+        if array.shape != wanted.shape:
+            shapes = f"{shape_text(array)} and {shape_text(wanted)}"
             return name, f"the observed {name} is not the given one: they are {shapes}"
-        apart = distance(array.astype(np.float64), given[name].astype(np.float64))
-        size = np.where(np.isfinite(apart), np.abs(given[name]), 0.0)
+        apart = distance(array.astype(np.float64), wanted.astype(np.float64))
+        size = np.where(np.isfinite(apart), np.abs(wanted), 0.0)
         if (apart > EPS[fitting_type(array.astype(np.float64), dtype)] * size).any():
             far = f"{float(apart.max()):.4g}"
             return name, f"the observed {name} is not the given one: they differ by up to {far}"

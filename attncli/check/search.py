@@ -14,11 +14,12 @@ from attncli.check.bench import Bench, Fit, fit
 from attncli.check.bugs.catalogue import CATALOGUE
 from attncli.check.bugs.hypothesis import Clues, Hypothesis, Variant
 from attncli.check.case import Case, total_mask
-from attncli.check.engine import Cut
+from attncli.check.engine import Cut, at_once
 from attncli.check.sample import sample_of
 from attncli.check.tolerance import EPS, distance
 
 Progress = Callable[[int, int], None] | None
+MOST_AT_ONCE = 2**25
 EMPTY_WORDS = {
     "zero": "rows left with nothing to attend to become zero",
     "nan": "rows left with nothing to attend to become NaN",
@@ -37,12 +38,17 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A bench, a sample of it, and what is known of either."""
+    """A bench, a sample of it, and what is known of either.
+
+    emptied  which masks leave a query nothing to attend to
+    skipped  bugs that would not fit into memory, and how many scores they need at once
+    """
 
     full: Bench
     sample: Bench
     clues: Clues
     emptied: dict[Any, bool] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
 
     def has_empty(self, case: Case) -> bool:
         """Whether this case leaves any query of the cut with nothing to attend to."""
@@ -124,6 +130,9 @@ def _tell(progress: Progress, done: int, total: int) -> None:
 def variants_of(bug: Hypothesis, case: Case, trial: Trial) -> Iterator[Variant]:
     """The cases a bug stands for; where it leaves rows empty, under each rule for such rows."""
     for variant in bug.change(case, trial.clues):
+        if at_once(variant.case) > max(MOST_AT_ONCE, at_once(case)):
+            trial.skipped[bug.name] = at_once(variant.case)
+            continue
         yield variant
         how = variant.case.how
         settled = "empty" in bug.touches or how.mask_value != -np.inf

@@ -217,3 +217,12 @@ def test_the_pieces_are_what_attend_computes(
     found = stages(case, whole(case), STAGES)
     for name in set(STAGES) & set(trace):
         np.testing.assert_allclose(found[name], trace[name].value, rtol=1e-12, atol=1e-14)
+
+
+def test_what_does_not_fit_into_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncli.check.search.MOST_AT_ONCE", 14)
+    verdict = check(unscaled(), Q, K, V)
+    assert names(verdict) == ["scale left out"]
+    assert verdict.notes == (
+        "'softmax over queries, not keys' was not tried: it needs 15 scores at once",
+    )

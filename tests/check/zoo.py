@@ -106,6 +106,7 @@ ZOO = (
     Keeper("heads split by reshape without transpose", zoo_layout.split_by_reshape),
     Keeper("heads merged by reshape without transpose", zoo_layout.merged_by_reshape),
     Keeper("heads split by reshape without transpose", zoo_layout.split_and_merged_by_reshape),
+    Keeper("heads merged by reshape without transpose", zoo_layout.output_cut_by_reshape),
     Keeper("key heads tiled, not in blocks", zoo_layout.heads_tiled),
     Keeper("key heads in blocks, not tiled", zoo_layout.heads_in_blocks),
     Keeper("rows and columns exchanged", zoo_layout.weights_turned),

@@ -57,6 +57,12 @@ def split_and_merged_by_reshape(room: Room) -> Specimen:
     return Specimen(room.round(cut_apart(merged, room.h)), q, k, v)
 
 
+def output_cut_by_reshape(room: Room) -> Specimen:
+    q, k, v = room.qkv()
+    tokens_first = np.stack(list(mix(softmax(dots(q, k) * root(q)), v)), axis=1)
+    return Specimen(room.round(tokens_first.reshape(room.h, room.n_q, room.d_v)), q, k, v)
+
+
 def heads_tiled(room: Room) -> Specimen:
     q, k, v = room.qkv(h=4, h_kv=2)
     both = [np.concatenate([x, x]) for x in (k, v)]

@@ -56,10 +56,19 @@ def _split_wrong(case: Case, clues: Clues) -> Iterator[Variant]:
 def _merged_wrong(case: Case, clues: Clues) -> Iterator[Variant]:
     if case.shape[1] > 1 and _all_observed(case, clues, "output"):
         yield Variant(_undone(case, _merge_undone))
+        detail = "the other way: (tokens, heads, d) was reshaped to (heads, tokens, d)"
+        yield Variant(_undone(case, _cut_undone), detail)
 
 
 def _merge_undone(stage: str, observed: Array) -> Array:
     return without_transpose(observed) if stage == "output" else observed
+
+
+def _cut_undone(stage: str, observed: Array) -> Array:
+    n_batch, n_heads, n, d = observed.shape
+    if stage != "output":
+        return observed
+    return np.swapaxes(observed.reshape(n_batch, n, n_heads, d), 1, 2)
 
 
 def _undone(case: Case, undo: Relayout) -> Case:
