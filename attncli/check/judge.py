@@ -5,7 +5,7 @@ observed ── shapes ── within tolerance? ── single bugs ── pairs 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from attncli.check.observation import (
     observe,
     to_numpy,
 )
-from attncli.check.search import Progress, only_nan, search_pairs, search_singles, trial_of
+from attncli.check.search import Progress, Trial, only_nan, search_pairs, search_singles, trial_of
 from attncli.check.stage_verdicts import Labels, stage_verdicts
 from attncli.check.sums import within_low_sums
 from attncli.check.tolerance import Rule, fitting_type, rule_of
@@ -108,10 +108,7 @@ def _judged(
         return Verdict("match", dtype, stage_verdicts(bench, seen.ndim, labels), notes=notes)
     trial = trial_of(bench)
     found, telling = search_singles(trial, progress)
-    if only_nan(bench):
-        notes = (*notes, "every wrong number is NaN: only bugs that make NaN were tried")
-    for name, n in trial.skipped.items():
-        notes = (*notes, f"{name!r} was not tried: it needs {n} scores at once")
+    notes += tuple(_not_tried(trial))
     if not found and within_low_sums(bench, trial.sample):
         stages = stage_verdicts(bench, seen.ndim, labels, passing=True)
         low = f"the errors are those of sums kept in {dtype}, rounded after every term"
@@ -127,6 +124,14 @@ def _judged(
     if found:
         return Verdict("found", dtype, stages, first, explanations, notes=notes)
     return Verdict("no match", dtype, stages, first, notes=(*notes, *seen.hints))
+
+
+def _not_tried(trial: Trial) -> Iterator[str]:
+    """Which bugs were left out, and why."""
+    if only_nan(trial.full):
+        yield "every wrong number is NaN: only bugs that make NaN were tried"
+    for name, n in trial.skipped.items():
+        yield f"{name!r} was not tried: it needs {n} scores at once"
 
 
 def _wrong_shape(error: WrongShapeError, case: Case, rule: Rule) -> Verdict:
