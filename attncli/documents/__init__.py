@@ -1,0 +1,1 @@
+"""Worked examples of documents as data, and what judges them."""
