@@ -17,6 +17,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+Command = Callable[..., int | None]
+
 _UNSURE = object()
 
 
@@ -77,14 +79,17 @@ def _within(bounds: Any, value: Any) -> bool:
     )
 
 
-def command_of(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Registers a function of option groups as the app's command, one option a field."""
+def command_of(app: typer.Typer) -> Callable[[Command], Command]:
+    """Registers a function of option groups as the app's command, one option a field.
 
-    def register(command: Callable[..., None]) -> Callable[..., None]:
+    What it returns is the exit code; None is 0.
+    """
+
+    def register(command: Command) -> Command:
         groups = {name: kind for name, kind in get_type_hints(command).items() if name != "return"}
 
-        def flat(**values: Any) -> None:
-            command(**{name: _group(kind, values) for name, kind in groups.items()})
+        def flat(**values: Any) -> int | None:
+            return command(**{name: _group(kind, values) for name, kind in groups.items()})
 
         parameters = [
             inspect.Parameter(

@@ -23,6 +23,7 @@ COMMANDS = {
     "compute": "attncli.cli.compute",
     "posenc": "attncli.cli.posenc",
     "similarity": "attncli.cli.similarity",
+    "examples": "attncli.cli.examples",
 }
 
 

@@ -39,7 +39,7 @@ def present(trace: Trace, show: Show, *, stdin_used: bool = False) -> None:
     elif form in _BINARY:
         _binary(trace, show, showing, form)
     else:
-        _text(_lines(trace, showing, form), show)
+        write_text(_lines(trace, showing, form), show)
 
 
 def format_of(show: Show) -> str:
@@ -103,7 +103,7 @@ def _table(trace: Trace, show: Show, showing: Showing, stdin_used: bool) -> None
     from attncli.cli.screen import print_blocks, text_blocks
 
     if show.output:
-        _text(text_blocks(trace, showing), show)
+        write_text(text_blocks(trace, showing), show)
     else:
         print_blocks(trace, show, showing, stdin_used=stdin_used)
 
@@ -126,7 +126,17 @@ def _ended(lines: Iterable[str]) -> Iterable[str]:
     return (f"{line}\n" for line in lines)
 
 
-def _text(parts: Iterable[str], show: Show) -> None:
+def text_width(show: Show) -> int | None:
+    """Columns that lines of text may take: --width, the terminal's, or no limit in a pipe."""
+    if show.width is not None or show.output or not sys.stdout.isatty():
+        return show.width
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
+def write_text(parts: Iterable[str], show: Show) -> None:
+    """Writes text to standard output, or whole to the file of --output."""
     if show.output is None:
         for part in parts:
             sys.stdout.write(part)

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.attention.blocks import layer_norm
 from attncli.attention.positions import add_positions, sinusoidal
+from attncli.attention.weights import NormWeights
 from attncli.documents import attention_examples, nodes, word_inputs
 from attncli.errors import AttncliError, InputError
 from attncli.text.similarity import analogy, pca, similarity
@@ -84,11 +85,8 @@ def _positions_sum(inputs: Inputs) -> Trace:
 
 
 def _layer_norm(inputs: Inputs) -> Trace:
-    blocks = import_module("attncli.attention.blocks")
-    weights = import_module("attncli.attention.weights")
-    gain = weights.NormWeights(inputs.get("gamma"), inputs.get("beta"))
-    trace: Trace = blocks.layer_norm(inputs["x"], gain, epsilon=inputs.get("epsilon", 1e-5))
-    return trace
+    gain = NormWeights(inputs.get("gamma"), inputs.get("beta"))
+    return layer_norm(inputs["x"], gain, epsilon=inputs.get("epsilon", 1e-5))
 
 
 def _share(inputs: Inputs) -> Trace:
