@@ -24,6 +24,7 @@ COMMANDS = {
     "posenc": "attncli.cli.posenc",
     "similarity": "attncli.cli.similarity",
     "examples": "attncli.cli.examples",
+    "check": "attncli.cli.check",
 }
 
 
