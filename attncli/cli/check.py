@@ -153,20 +153,14 @@ def _verdict(numbers: dict[str, Any], given: "Gathered", observed: Observed) -> 
             given.q,
             given.k,
             given.v,
-            mask=given.mask,
-            past_k=given.past_k,
-            past_v=given.past_v,
-            kv_len=given.kv_len,
-            convention=given.convention,
             decimals=observed.decimals,
             rtol=observed.rtol,
             atol=observed.atol,
             rows=rows,
             heads=None if observed.head is None else observed.head - 1,
-            query_labels=given.query_labels,
-            key_labels=given.key_labels,
             pairs=not observed.single,
             progress=progress,
+            **given.keywords,
         )
 
 

@@ -31,16 +31,5 @@ def compute(inputs: Inputs, masking: Masking, scores: Scores, show: Show) -> Non
     for text in given.remarks:
         remark(text, quiet=show.quiet)
     check_fits(given.score_shape, given.convention)
-    trace = attend(
-        given.q,
-        given.k,
-        given.v,
-        mask=given.mask,
-        past_k=given.past_k,
-        past_v=given.past_v,
-        kv_len=given.kv_len,
-        query_labels=given.query_labels,
-        key_labels=given.key_labels,
-        convention=given.convention,
-    )
+    trace = attend(given.q, given.k, given.v, **given.keywords)
     present(with_concat(trace) if given.in_heads else trace, show, stdin_used=given.stdin_used)

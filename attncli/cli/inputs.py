@@ -40,6 +40,12 @@ class Gathered:
     remarks: list[str] = field(default_factory=list)
 
     @property
+    def keywords(self) -> dict[str, Any]:
+        """What `attend` and `check` take besides q, k and v."""
+        names = ("mask", "past_k", "past_v", "kv_len", "query_labels", "key_labels", "convention")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def score_shape(self) -> tuple[int, ...]:
         """The shape the scores will have."""
         past = 0 if self.past_k is None else self.past_k.shape[-2]
