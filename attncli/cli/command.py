@@ -101,13 +101,19 @@ def command_of(app: typer.Typer) -> Callable[[Command], Command]:
             for kind in groups.values()
             for field in fields(kind)
         ]
-        flat.__name__, flat.__doc__ = command.__name__, command.__doc__
+        flat.__name__, flat.__doc__ = command.__name__, _paragraphs(command)
         flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         vars(flat)["__signature__"] = inspect.Signature(parameters)
         app.command(cls=QuickCommand)(flat)
         return command
 
     return register
+
+
+def _paragraphs(command: Command) -> str:
+    """The docstring with each paragraph on one line, for the terminal to wrap."""
+    text = inspect.getdoc(command) or ""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _group(kind: Any, values: dict[str, Any]) -> Any:
