@@ -115,9 +115,12 @@ def _prefix(names: list[str], origin: str) -> str:
 
 
 def _labels(stages: list[Stage]) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-    """The names of the queries and of the keys: those of the first stage that has them."""
+    """The names of the queries and of the keys: those of the first stage with such an axis.
+
+    That is q, or k, where they are there: of a later stage some rows may have been left out.
+    """
     queries, keys = (
-        next((stage.labels[axis] for stage in stages if axis in stage.labels), None)
+        next((stage.labels.get(axis) for stage in stages if axis in stage.axes), None)
         for axis in ("query", "key")
     )
     return queries, keys
