@@ -124,7 +124,7 @@ def _named(loaded: Loaded, role: Role) -> str | None:
 
 
 def _lone(loaded: Loaded) -> str | None:
-    """The only array, where no name gives it a role; a stage of a trace is not taken for another."""
+    """The only array, where its name gives it no role; a trace's stage is not taken for another."""
     if loaded.trace is not None:
         return None
     names = list(loaded.arrays)

@@ -73,21 +73,21 @@ def _places(points: Points, finite: npt.NDArray[np.bool_], canvas: _Canvas) -> t
     """Row and column of every point and of zero, at one scale in both directions."""
     inside = points[finite] if finite.any() else np.zeros((1, 2))
     low, high = inside.min(axis=0), inside.max(axis=0)
-    span = np.maximum(high - low, 1e-300)
     room = np.array([canvas.width - 1, 2 * (canvas.height - 1)])
-    scale = float((room / span).min()) if (high > low).any() else 1.0
-    middle = (low + high) / 2
+    middle = low / 2 + high / 2
     with np.errstate(all="ignore"):
+        span = np.maximum(high - low, 1e-300)
+        scale = float((room / span).min()) if (high > low).any() else 1.0
         across = (points[:, 0] - middle[0]) * scale + (canvas.width - 1) / 2
         down = (middle[1] - points[:, 1]) * scale / 2 + (canvas.height - 1) / 2
         zero = (middle[1] * scale / 2 + (canvas.height - 1) / 2,
                 -middle[0] * scale + (canvas.width - 1) / 2)  # fmt: skip
     limits = canvas.height - 1, canvas.width - 1
     rows, columns = (
-        np.clip(np.rint(np.where(finite, x, 0)), 0, limit).astype(np.int64)
+        np.clip(np.rint(np.nan_to_num(x)), 0, limit).astype(np.int64)
         for x, limit in zip((down, across), limits, strict=True)
     )
-    kept = [int(np.clip(np.rint(x), -1, 10**6)) for x in zero]
+    kept = [int(np.clip(np.rint(np.nan_to_num(x, nan=-1.0)), -1, 10**6)) for x in zero]
     return rows, columns, (kept[0], kept[1])
 
 
