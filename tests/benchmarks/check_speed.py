@@ -1,4 +1,4 @@
-"""How long a verdict takes: run by hand, `python tests/benchmarks/bench_check.py`.
+"""How long a verdict takes: run by hand, `python tests/benchmarks/check_speed.py`.
 
 8 heads, 1024 tokens, d 64 in float32 on 2 cores: a single bug in 3 s, a pair in 15 s.
 """
