@@ -65,7 +65,7 @@ def sinusoidal(
     slow = Stage("divisors", "w", f"w = {power}", divisors, ("pair",), labels)
     angles = Stage("angles", "θ", "θ = pos / w", values, ("position", "pair"), labels)
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
-    waved = _interleave(np.sin(values), np.cos(values), dim)
+    waved = waves_of(values, dim)
     note = _note(dim, exponent)
     table = Stage("positions", "PE", formula, waved, ("position", "dimension"), labels, note)
     return Trace("Sinusoidal positions", (slow, angles, table))
@@ -154,12 +154,17 @@ def _wavelength(divisor: float) -> str:
     return f"λ{length:.0f}" if 1000 <= length < 1e7 else f"λ{length:.3g}"
 
 
-def _interleave(
-    sines: npt.NDArray[np.float64], cosines: npt.NDArray[np.float64], dim: int
-) -> npt.NDArray[np.float64]:
-    table = np.empty((sines.shape[0], dim))
-    table[:, 0::2] = sines
-    table[:, 1::2] = cosines[:, : dim // 2]
+def waves_of(angles: npt.NDArray[np.float64], dim: int) -> npt.NDArray[np.float64]:
+    """The sine and the cosine of each angle, side by side.
+
+    [n, ⌈d/2⌉] -> [n, d]; with an odd d the last cosine is left out.
+
+    >>> waves_of(np.array([[0.0, 0.0]]), 3).tolist()
+    [[0.0, 1.0, 0.0]]
+    """
+    table = np.empty((angles.shape[0], dim))
+    table[:, 0::2] = np.sin(angles)
+    table[:, 1::2] = np.cos(angles)[:, : dim // 2]
     return table
 
 

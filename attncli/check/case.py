@@ -17,6 +17,7 @@ import numpy.typing as npt
 from attncli.attention import functional, masks
 from attncli.attention.dot_product import Step
 from attncli.attention.shapes import as_numbers, check_mask, check_past, check_qkv, lengths
+from attncli.check.placement import Placement, Positions, check_widths, placement_of
 from attncli.convention import Convention
 
 Array = npt.NDArray[Any]
@@ -48,6 +49,7 @@ class Case:
 
     q [batch, head, n_q, d_k]; k, v [batch, kv_head, n_k, d], the past included; mask as given.
     how       the convention; `seen` adds to its masking
+    placement the positions that are put into q, k and v, which are given without; None: none are
     edits     changes of the plan of steps
     over      axis of the softmax: "heads" or "batch" beside the convention's keys or queries
     leaky     values reach the output through masked keys too (0 · NaN)
@@ -64,6 +66,7 @@ class Case:
     mask: Array | None = None
     kv_len: npt.NDArray[np.int64] | None = None
     seen: Seen = Seen()
+    placement: Placement | None = None
     edits: tuple[Edit, ...] = ()
     over: Literal["", "heads", "batch"] = ""
     leaky: bool = False
@@ -85,6 +88,14 @@ class Case:
             return {"batch": 0, "heads": 1}[self.over]
         return 2 if self.how.softmax_over == "queries" else None
 
+    def placed(self) -> Case:
+        """The same case with its positions already in q, k and v."""
+        if self.placement is None:
+            return self
+        rows = np.arange(self.shape[2])
+        q, k, v = self.placement.put_in(self.q, self.k, self.v, rows)
+        return replace(self, q=q, k=k, v=v, placement=None)
+
     def with_how(self, **changes: Any) -> Case:
         """The same case under a changed convention."""
         return replace(self, how=replace(self.how, **changes))
@@ -104,8 +115,11 @@ def case_of(
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
     convention: Convention | None = None,
+    positions: Positions | None = None,
 ) -> Case:
     """The case of these inputs, which are those of `attend`; ShapeError where they do not fit.
+
+    positions are put in: q, k and v, the past included, are then given without.
 
     >>> case_of([[1, 0]], [[1, 1], [0, 1]], [[10], [0]]).shape
     (1, 1, 1, 2)
@@ -119,7 +133,11 @@ def case_of(
     valid = lengths(kv_len, n_batch, n_k)
     q4, k4, v4 = (four_axes(x) for x in arrays)
     how = convention or Convention()
-    case = Case(q4, k4, v4, how, given, valid, Seen(n_past=n_past), ndim=arrays[0].ndim)
+    placement = None if positions is None else placement_of(positions, n_past)
+    if positions is not None:
+        check_widths(positions, q4.shape[-1], v4.shape[-1])
+    seen = Seen(n_past=n_past)
+    case = Case(q4, k4, v4, how, given, valid, seen, placement, ndim=arrays[0].ndim)
     if not how.dropout:
         return case
     drawn = np.ones((*arrays[0].shape[:-1], n_k))

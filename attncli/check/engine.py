@@ -1,6 +1,6 @@
 """The stages of a case, computed piece by piece: `attend`'s own plan, with the case's changes.
 
-    Case, Cut ── cut q, k, v, mask ── scores ── plan(how) with edits ── weighted_sum ── stages
+    Case, Cut ── cut q, k, v, mask ── positions ── scores ── plan(how) with edits ── output
 
 A Cut picks batch items, heads and query rows, so that a few rows can stand for all, and all can
 be computed in bounded memory.
@@ -96,8 +96,7 @@ def run(
     multiply takes the place of the matrix product, for sums in another precision.
     """
     how = replace(case.how, dtype=dtype, dropout=0.0)
-    q, k, v = (round_to(widen(x, dtype), dtype) for x in _cut_inputs(case, cut))
-    q, k, v = (widen(x, dtype) for x in (q, k, v))
+    q, k, v = (widen(x, dtype) for x in _inputs(case, cut, dtype))
     mask = _cut_mask(total_mask(case, cut.row), cut)
     steps = plan(how, case.q.shape[-1], mask)
     for edit in case.edits:
@@ -123,6 +122,15 @@ def _filled(found: dict[str, Array]) -> dict[str, Array]:
         last = found.get(name, last)
         filled[name] = last
     return filled
+
+
+def _inputs(case: Case, cut: Cut, dtype: DType) -> tuple[Array, Array, Array]:
+    """q, k and v over the cut, rounded to dtype, with their positions where there are any."""
+    q, k, v = (round_to(widen(x, dtype), dtype) for x in _cut_inputs(case, cut))
+    if case.placement is None:
+        return q, k, v
+    q, k, v = case.placement.put_in(q, k, v, cut.row, dtype)
+    return round_to(q, dtype), round_to(k, dtype), round_to(v, dtype)
 
 
 def _cut_inputs(case: Case, cut: Cut) -> tuple[Array, Array, Array]:

@@ -27,6 +27,7 @@ def explanations_of(found: Sequence[Found], bench: Bench) -> tuple[Explanation, 
             flag=flags(bench.case, one.fits[0].case),
             errors=one.fits[0].errors,
             plain_errors=plain,
+            command="compute" if bench.case.placement is None else "check",
         )
         for one in found
     )
@@ -62,12 +63,14 @@ def _same_numbers(one: Found, two: Found) -> bool:
 def telling_input(explanations: Sequence[Explanation], bench: Bench) -> str:
     """Which input, or which stage, tells the explanations apart."""
     stages = list(bench.observed)
-    how = bench.case.how
-    suggestion = suggest_input(explanations, convention=how, stages=stages)
+    how, placement = bench.case.how, bench.case.placement
+    kind = None if placement is None else placement.kind
+    suggestion = suggest_input(explanations, convention=how, positions=kind, stages=stages)
     if suggestion is not None:
         return f"an input with {suggestion.words}"
     for stage in MORE_STAGES:
-        more = suggest_input(explanations, convention=how, stages=[*stages, stage])
+        wider = [*stages, stage]
+        more = suggest_input(explanations, convention=how, positions=kind, stages=wider)
         if more is not None:
             return f"the {stage} observed as well, on an input with {more.words}"
     return "no input that was tried: they may always compute the same numbers"

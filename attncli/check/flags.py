@@ -1,8 +1,9 @@
-"""The `attncli compute` flags that reproduce a changed case, where there are any."""
+"""The flags that reproduce a changed case, where there are any."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from attncli.check.case import Case, Seen
@@ -37,18 +38,36 @@ _SEEN = {
 def flags(plain: Case, changed: Case) -> str:
     """What to add to, or take from, the call of `attncli compute`; "" where no flags do it.
 
+    Positions are flags of `attncli check`.
+
     >>> from attncli.check.case import case_of
     >>> case = case_of([[1.0]], [[1.0]], [[1.0]])
     >>> flags(case, case.with_how(scale="none", causal=True))
     '--scale none --causal'
     """
     swapped = changed.q is plain.q and changed.k is plain.v and changed.v is plain.k
+    if not _placed_by_flags(plain, changed):
+        return ""
     same = all(getattr(plain, name) is getattr(changed, name) for name in ("q", "k", "v"))
     extra = (changed.edits, changed.over, changed.leaky, changed.undo, changed.instead)
     if not (same or swapped) or any(extra) or changed.kept is not plain.kept:
         return ""
     words = ["exchange --k and --v"] if swapped and not same else []
+    words += _position_flags(plain, changed)
     return _joined(words, _convention_flags(plain, changed), _seen_flags(plain.seen, changed.seen))
+
+
+def _placed_by_flags(plain: Case, changed: Case) -> bool:
+    """Whether positions are as they were, left out, or right positions of another kind."""
+    before, after = plain.placement, changed.placement
+    return before is None or after is None or replace(after, kind=before.kind) == before
+
+
+def _position_flags(plain: Case, changed: Case) -> list[str]:
+    if plain.placement == changed.placement:
+        return []
+    after = changed.placement
+    return ["without --positions" if after is None else f"--positions {after.kind}"]
 
 
 def _joined(*parts: list[str] | None) -> str:

@@ -22,6 +22,7 @@ from attncli.check.observation import (
     observe,
     to_numpy,
 )
+from attncli.check.placement import Positions
 from attncli.check.search import Progress, Trial, only_nan, search_pairs, search_singles, trial_of
 from attncli.check.stage_verdicts import Labels, stage_verdicts
 from attncli.check.sums import within_low_sums
@@ -42,6 +43,7 @@ def check(  # noqa: PLR0913
     past_v: Any = None,
     kv_len: Any = None,
     convention: Convention | None = None,
+    positions: Positions | None = None,
     decimals: int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -56,6 +58,10 @@ def check(  # noqa: PLR0913
 
     observed    an array, the stage of that name; or a mapping of several stages by name
     q, k, v …   what `attend` takes; the convention is the one that ought to have been followed
+    positions   "paper", "article" (sinusoidal, added to q, k and v, which are embeddings of one
+                width), "rope-halves", "rope-interleaved" (rotary, turned into q and k): they are
+                put in here, so q, k, v and the past are given without. Keys count from 0, the
+                cached ones first; queries from the length of the past
     decimals    the numbers were printed with so many; or rtol and atol; else the noise floor
     rows, heads which query rows and heads were observed, counted from 0; else all
     pairs       whether pairs of bugs are tried where no single one fits
@@ -73,7 +79,7 @@ def check(  # noqa: PLR0913
     """
     given = dict(observed) if isinstance(observed, Mapping) else {stage: observed}
     inputs = {"q": q, "k": k, "v": v, "mask": mask, "past_k": past_k, "past_v": past_v}
-    case = _case_of(inputs | {"kv_len": kv_len}, convention)
+    case = _case_of(inputs | {"kv_len": kv_len}, convention, positions)
     rule = rule_of(decimals, rtol, atol, case.how.dtype)
     if wrong := differing_inputs(given, {"q": q, "k": k, "v": v}):
         return Verdict("no match", rule.dtype, first_difference=wrong[0], notes=(wrong[1],))
@@ -86,12 +92,14 @@ def check(  # noqa: PLR0913
     return _judged(bench, seen, labels, pairs, progress)
 
 
-def _case_of(inputs: Mapping[str, Any], convention: Convention | None) -> Case:
+def _case_of(
+    inputs: Mapping[str, Any], convention: Convention | None, positions: Positions | None
+) -> Case:
     """The case of inputs that may be any library's tensors."""
     arrays: dict[str, Any] = {
         name: None if x is None else to_numpy(x, name)[0] for name, x in inputs.items()
     }
-    return case_of(**arrays, convention=convention)
+    return case_of(**arrays, convention=convention, positions=positions)
 
 
 def _rule_for(seen: Observation, rule: Rule) -> Rule:

@@ -8,7 +8,7 @@ Schema of the data (`verdict_to_dict`), version 1; NaN and infinity are strings,
     dtype             the number type in which the numbers were judged
     first_difference  name of a stage, or ""
     explanations      [{name, bugs: [{name, sentence, threads: [..]}], details: [..], flag,
-                        errors: {stage: number}, plain_errors: {stage: number}}]
+                        command, errors: {stage: number}, plain_errors: {stage: number}}]
     common            what several explanations share, or ""
     tell_apart        which input would tell them apart, or ""
     shape             what is wrong with the shape, or ""
@@ -97,7 +97,7 @@ def _explanation(explanation: Explanation, number: int) -> Iterator[str]:
     for detail in explanation.details:
         yield f"     {detail}"
     if explanation.flag:
-        yield f"     attncli compute: {explanation.flag}"
+        yield f"     attncli {explanation.command}: {explanation.flag}"
     for stage, error in explanation.errors.items():
         plain = _number(explanation.plain_errors[stage])
         yield f"     largest error of {stage}: {_number(error)}, by the plain reference {plain}"

@@ -14,6 +14,7 @@ from attncli.check.bugs.catalogue import named
 from attncli.check.bugs.hypothesis import Clues, Hypothesis
 from attncli.check.case import Array, Case, case_of
 from attncli.check.engine import stages, whole
+from attncli.check.placement import Positions, placement_of
 from attncli.check.tolerance import distance
 from attncli.check.verdict import Explanation
 from attncli.convention import Convention
@@ -55,12 +56,14 @@ def suggest_input(
     bugs: Sequence[Told],
     *,
     convention: Convention | None = None,
+    positions: Positions | None = None,
     stages: Sequence[str] = ("output",),
 ) -> Suggestion | None:
     """The first of a fixed list of small inputs on which all the bugs differ from each other.
 
     bugs        names, hypotheses, or the explanations of an ambiguous verdict
     convention  the one under which they are told apart
+    positions   those that the implementation puts in, as in `check`; the input is without them
     None where no input does: two bugs may always compute the same.
     Raises ConventionError for a name that does not exist.
 
@@ -69,7 +72,7 @@ def suggest_input(
     '2 heads, 3 queries, 5 keys, d_k 7, d_v 11'
     """
     ways = [_bugs(told) for told in bugs]
-    for case, words in _candidates(convention or Convention()):
+    for case, words in _candidates(convention or Convention(), positions):
         if _all_differ(case, ways, stages):
             return _suggestion(case, words)
     return None
@@ -83,13 +86,26 @@ def _bugs(told: Told) -> list[tuple[Hypothesis, tuple[str, ...]]]:
     return [(named(bug.name), told.details) for bug in told.bugs]
 
 
-def _candidates(how: Convention) -> Iterator[tuple[Case, str]]:
+def _candidates(how: Convention, positions: Positions | None) -> Iterator[tuple[Case, str]]:
     """Small inputs, the plainest first."""
     for masking, loud, shape in product(
         ("", "mask", "emptying mask", "lengths", "past"), (1.0, 300.0, 1e5), SHAPES
     ):
-        sizes = _roomy(shape, how.window)
-        yield _candidate(sizes, masking, loud, how), _words(sizes, masking, loud)
+        sizes = _roomy(_fitting(shape, positions), how.window)
+        words = _words(sizes, masking, loud) + (f", {positions} positions" if positions else "")
+        yield _candidate(sizes, masking, loud, how, positions), words
+
+
+def _fitting(shape: tuple[int, ...], positions: Positions | None) -> tuple[int, ...]:
+    """Widths that take these positions: even ones for rotary, a single one for sinusoidal."""
+    if positions is None:
+        return shape
+    if not placement_of(positions).is_rotary:
+        return (*shape[:-1], shape[-2])
+    even = [size + 1 for size in shape[-2:]]
+    if shape[-3] == shape[-2]:  # keys as many as they are wide: a square
+        return (*shape[:-3], even[0], *even)
+    return (*shape[:-2], *even)
 
 
 def _roomy(shape: tuple[int, ...], window: tuple[int, int] | None) -> tuple[int, ...]:
@@ -99,7 +115,13 @@ def _roomy(shape: tuple[int, ...], window: tuple[int, int] | None) -> tuple[int,
     return (*shape[:3], n_q, n_k, *shape[5:])
 
 
-def _candidate(shape: tuple[int, ...], masking: str, loud: float, how: Convention) -> Case:
+def _candidate(
+    shape: tuple[int, ...],
+    masking: str,
+    loud: float,
+    how: Convention,
+    positions: Positions | None,
+) -> Case:
     rng = np.random.default_rng(7)
     n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape
     q = rng.normal(size=(n_batch, n_heads, n_q, d_k)).round(2) * loud
@@ -116,7 +138,7 @@ def _candidate(shape: tuple[int, ...], masking: str, loud: float, how: Conventio
         mask[:, 0] = True
         mask[-1] &= masking == "mask"
         given = {"mask": mask if how.mask_means == "keep" else ~mask}
-    return case_of(q, k, v, convention=how, **given)
+    return case_of(q, k, v, convention=how, positions=positions, **given)
 
 
 def _words(shape: tuple[int, ...], masking: str, loud: float) -> str:

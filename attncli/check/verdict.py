@@ -61,7 +61,8 @@ class Explanation:
     """One bug, or two at once, under which the observed numbers are the expected ones.
 
     details       what the names leave open, such as the share of dropout
-    flag          how `attncli compute` reproduces it, or ""
+    flag          the flags that reproduce it, or ""
+    command       the command that has them: "compute", or "check" where positions are put in
     errors        stage → largest error under this explanation
     plain_errors  stage → largest error under the plain reference
     """
@@ -71,6 +72,7 @@ class Explanation:
     flag: str
     errors: Mapping[str, float]
     plain_errors: Mapping[str, float]
+    command: str = "compute"
 
     @property
     def name(self) -> str:

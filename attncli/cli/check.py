@@ -42,6 +42,14 @@ class Observed:
         str | None, _option("--rows", metavar="A:B", help="Only these query rows, from 1.")
     ] = None
     head: Annotated[int | None, _option("--head", min=1, help="Only this head, from 1.")] = None
+    positions: Annotated[
+        Literal["paper", "article", "rope-halves", "rope-interleaved"] | None,
+        _option(
+            "--positions",
+            help="Put these in first: sinusoidal, added to q, k and v (paper, article), or rotary, "
+            "turned into q and k. The inputs, cached ones too, are then given without positions.",
+        ),
+    ] = None
     decimals: Annotated[
         int | None,
         _option("--decimals", min=0, max=17, help="They were printed with so many decimals."),
@@ -87,7 +95,7 @@ def check(inputs: Inputs, masking: Masking, scores: Scores, observed: Observed) 
     from attncli.cli.inputs import gather
     from attncli.cli.remarks import remark
 
-    _check_flags(observed)
+    _check_flags(observed, inputs)
     given = gather(inputs, masking, scores)
     numbers, remarks = _numbers(observed, given)
     for text in [*given.remarks, *remarks]:
@@ -100,7 +108,12 @@ def check(inputs: Inputs, masking: Masking, scores: Scores, observed: Observed) 
     return 0 if verdict.matches else 1
 
 
-def _check_flags(observed: Observed) -> None:
+def _check_flags(observed: Observed, inputs: Inputs) -> None:
+    if inputs.heads is not None and observed.positions in ("paper", "article"):
+        raise ConventionError(
+            f"--positions {observed.positions} would be added to each head, not to the embedding",
+            "add them first (attncli posenc --add), or give q, k and v in one head",
+        )
     if observed.decimals is not None and (observed.rtol, observed.atol) != (None, None):
         raise ConventionError("--decimals and --rtol or --atol are two rules", "use one of them")
     if observed.stage is not None and observed.stage not in STAGES:
@@ -153,6 +166,7 @@ def _verdict(numbers: dict[str, Any], given: "Gathered", observed: Observed) -> 
             given.q,
             given.k,
             given.v,
+            positions=observed.positions,
             decimals=observed.decimals,
             rtol=observed.rtol,
             atol=observed.atol,
@@ -193,7 +207,12 @@ def _suggest(verdict: "Verdict", given: "Gathered", observed: Observed) -> None:
         remark(f"{observed.suggest} is not written: there is nothing to tell apart", quiet=False)
         return
     stages = tuple(stage.name for stage in verdict.stages) or ("output",)
-    found = suggest_input(verdict.explanations, convention=given.convention, stages=stages)
+    found = suggest_input(
+        verdict.explanations,
+        convention=given.convention,
+        positions=observed.positions,
+        stages=stages,
+    )
     if found is None:
         remark("no small input tells them apart: they may always compute the same", quiet=False)
         return

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.check import zoo_layout, zoo_masking, zoo_masks, zoo_scores
+from tests.check.zoo_positions import placed
 from tests.check.zoo_room import Room, Specimen
 
 
@@ -114,4 +115,33 @@ ZOO = (
     Keeper("the observed scores are scaled already", zoo_layout.scores_scaled),
     Keeper("the observed scores are masked already", zoo_layout.scores_masked),
     Keeper("dropout left on", zoo_layout.dropout_on),
+    Keeper("rotary pairs interleaved, not in halves", placed("rope-halves", "rope-interleaved")),
+    Keeper(
+        "rotary pairs interleaved, not in halves",
+        placed("rope-halves", "rope-interleaved", past=True),
+    ),
+    Keeper("rotary pairs in halves, not interleaved", placed("rope-interleaved", "rope-halves")),
+    Keeper("sinusoid exponent 2·2i/d, not 2i/d", placed("paper", "article")),
+    Keeper("sinusoid exponent 2i/d, not 2·2i/d", placed("article", "paper", past=True)),
+    Keeper("sines, then cosines, not interleaved", placed("paper", "in halves")),
+    *(
+        Keeper("positions left out", placed(kind, "none"))
+        for kind in ("paper", "article", "rope-halves", "rope-interleaved")
+    ),
+    Keeper("positions left out", placed("rope-halves", "rope-halves", on="k", past=True)),
+    Keeper("positions left out", placed("rope-interleaved", "rope-interleaved", on="q")),
+    Keeper("positions left out of the values", placed("paper", "paper", on="qk")),
+    Keeper("rotary positions in the values too", placed("rope-halves", "rope-halves", on="qkv")),
+    Keeper("positions counted from 1, not 0", placed("paper", "paper", starts=(1, 1, 1))),
+    Keeper(
+        "positions counted from 1, not 0", placed("article", "article", starts=(3, 1, 3), past=True)
+    ),
+    *(
+        Keeper(
+            "positions restarted at 0 after the past",
+            placed(kind, kind, starts=(0, 0, new), past=True),
+        )
+        for kind in ("paper", "rope-halves", "rope-interleaved")
+        for new in (0, 2)
+    ),
 )

@@ -1,7 +1,8 @@
 """Every bug that is tried, in the order in which it is: singly, then in pairs.
 
-What needs positions (rotary halves or pairs, the sinusoid's exponent and layout) is not here:
-attention is checked from q, k and v, in which positions have already been put.
+Those of positions come first, so that in a pair the other bug meets positions that are already
+wrong. They apply only where `check` is told which positions to put in; q, k and v in which
+positions have been put elsewhere are taken as they are.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ from attncli.check.bugs.dropping import DROPPING
 from attncli.check.bugs.hypothesis import Hypothesis
 from attncli.check.bugs.layout import LAYOUT
 from attncli.check.bugs.masking import MASKING
+from attncli.check.bugs.placing import PLACING
 from attncli.check.bugs.scaling import SCALING
 from attncli.errors import ConventionError
 
-CATALOGUE: tuple[Hypothesis, ...] = (*LAYOUT, *SCALING, *MASKING, *APPLYING, *DROPPING)
+CATALOGUE: tuple[Hypothesis, ...] = (
+    *PLACING,
+    *LAYOUT,
+    *SCALING,
+    *MASKING,
+    *APPLYING,
+    *DROPPING,
+)
 
 
 def named(name: str) -> Hypothesis:

@@ -14,19 +14,31 @@ from attncli.check.case import Array, Case, Relayout
 QUERY_KEY_STAGES = ("scores", "scaled", "capped", "masked", "weights", "dropped")
 
 
+def _either_order(case: Case) -> Iterator[tuple[Case, str]]:
+    """Inputs are exchanged or cut before their positions are put in, or after."""
+    if case.placement is None:
+        yield case, ""
+        return
+    yield case, "before the positions are put in"
+    yield case.placed(), "after the positions are put in"
+
+
 def _k_v_swapped(case: Case, _: Clues) -> Iterator[Variant]:
     if case.k.shape == case.v.shape:
-        yield Variant(replace(case, k=case.v, v=case.k))
+        for one, order in _either_order(case):
+            yield Variant(replace(one, k=one.v, v=one.k), order)
 
 
 def _q_k_swapped(case: Case, _: Clues) -> Iterator[Variant]:
     if case.q.shape == case.k.shape:
-        yield Variant(replace(case, q=case.k, k=case.q))
+        for one, order in _either_order(case):
+            yield Variant(replace(one, q=one.k, k=one.q), order)
 
 
 def _k_not_transposed(case: Case, _: Clues) -> Iterator[Variant]:
     if case.k.shape[-1] == case.k.shape[-2]:
-        yield Variant(replace(case, k=np.swapaxes(case.k, -1, -2)))
+        placed = case.placed()
+        yield Variant(replace(placed, k=np.swapaxes(placed.k, -1, -2)))
 
 
 def without_transpose(x: Array) -> Array:
@@ -46,11 +58,13 @@ def _all_observed(case: Case, clues: Clues, stage: str) -> bool:
 def _split_wrong(case: Case, clues: Clues) -> Iterator[Variant]:
     if case.shape[1] == 1 or case.seen.n_past:
         return
-    q, k, v = (without_transpose(x) for x in (case.q, case.k, case.v))
-    split = replace(case, q=q, k=k, v=v)
-    yield Variant(split)
-    if _all_observed(case, clues, "output"):
-        yield Variant(_undone(split, _merge_undone), "and merged in the same way")
+    for one, order in _either_order(case):
+        q, k, v = (without_transpose(x) for x in (one.q, one.k, one.v))
+        split = replace(one, q=q, k=k, v=v)
+        yield Variant(split, order)
+        if _all_observed(case, clues, "output"):
+            detail = "; ".join(filter(None, (order, "and merged in the same way")))
+            yield Variant(_undone(split, _merge_undone), detail)
 
 
 def _merged_wrong(case: Case, clues: Clues) -> Iterator[Variant]:

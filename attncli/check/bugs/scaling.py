@@ -115,7 +115,8 @@ def plain_softmax(_: Array | None, __: Convention) -> Callable[[Array], Array]:
 
 
 def _overflow(case: Case, _: Clues) -> Iterator[Variant]:
-    largest = (float(np.abs(x[np.isfinite(x)]).max(initial=0.0)) for x in (case.q, case.k))
+    placed = case.placed()
+    largest = (float(np.abs(x[np.isfinite(x)]).max(initial=0.0)) for x in (placed.q, placed.k))
     if math.prod(largest) * _d_k(case) < FLOAT16_MAX:
         return
     yield Variant(with_edit(case, _clipped))
