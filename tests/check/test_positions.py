@@ -15,7 +15,7 @@ from tests.check.zoo_positions import PUTS, placed
 from tests.check.zoo_room import TYPES, Room, Specimen, mix, root, softmax
 
 KINDS = ("paper", "article", "rope-halves", "rope-interleaved")
-SIZES = ((2, 3, 5, 7, 11), (3, 37, 41, 32, 13), (1, 1, 5, 8, 8))
+SIZES = ((2, 3, 5, 7, 11), (3, 37, 41, 32, 13), (1, 3, 5, 8, 8))
 RNG = np.random.default_rng(41)
 
 
@@ -44,7 +44,7 @@ def test_the_right_positions_match(
         assert verdict.status == "match", verdict
 
 
-@pytest.mark.parametrize("start", [0, 1, 1000])
+@pytest.mark.parametrize("start", [0, 1, 7])
 @pytest.mark.parametrize("kind", ["rope-halves", "rope-interleaved"])
 def test_rotary_positions_may_count_from_anywhere(kind: str, start: int) -> None:
     starts = (start, start, start)
@@ -193,7 +193,7 @@ def test_a_suggestion_carries_no_positions_and_tells_them_apart() -> None:
     assert found.n_past == 2
     assert found.q.shape[-1] == found.v.shape[-1]
     observed = attend(found.q, found.k, found.v)["output"].value
-    past = {"past_k": found.k[:, :2], "past_v": found.v[:, :2]}
+    past: dict[str, Any] = {"past_k": found.k[:, :2], "past_v": found.v[:, :2]}
     verdict = check(observed, found.q, found.k[:, 2:], found.v[:, 2:], positions="paper", **past)
     assert names(verdict) == ["positions left out"]
 

@@ -69,6 +69,25 @@ def test_what_nothing_explains_is_said_to_be_so(call: Call, folder: Path) -> Non
     assert "worst entries" in result.out
 
 
+def test_positions_are_put_in_first(call: Call, folder: Path) -> None:
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(5, 6))
+    at = np.arange(5)[:, None] / 10000 ** (np.arange(0, 6, 2) / 6)
+    table = np.stack([np.sin(at), np.cos(at)], axis=-1).reshape(5, 6)
+    np.save(folder / "x.npy", x)
+    y = x + table
+    np.save(folder / "placed.npy", softmax(y @ y.T / np.sqrt(6)) @ y)
+    arguments = ("check", "--q", "x.npy", "--observed", "placed.npy", "--positions")
+    assert call(*arguments, "paper").code == 0
+    other = call(*arguments, "article")
+    assert other.code == 1
+    assert "sinusoid exponent 2i/d, not 2·2i/d" in other.out
+    assert "attncli check: --positions paper" in other.out
+    split = call(*arguments, "paper", "--heads", "2")
+    assert split.code == 2
+    assert "would be added to each head" in split.err
+
+
 def test_quiet_says_nothing(call: Call) -> None:
     result = call("check", *THREE, *PRINTED, "--quiet")
     assert (result.code, result.out, result.err) == (1, "", "")
@@ -113,6 +132,7 @@ def test_an_ambiguous_verdict_suggests_an_input(call: Call, tmp_path: Path) -> N
         (["--observed", RIGHT, "--head", "2"], "head"),
         (["--observed", RIGHT, "--rows", "9:"], "row"),
         (["--observed", RIGHT, "--rtol", "-1"], "rtol"),
+        (["--observed", RIGHT, "--positions", "rope"], "--positions"),
     ],
 )
 def test_what_is_refused(call: Call, arguments: Any, says: str) -> None:
