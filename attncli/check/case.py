@@ -49,7 +49,7 @@ class Case:
 
     q [batch, head, n_q, d_k]; k, v [batch, kv_head, n_k, d], the past included; mask as given.
     how       the convention; `seen` adds to its masking
-    placement the positions that are put into q, k and v, which are given without; None: none are
+    placement which positions are put into q, k and v, given without them; None: none are
     edits     changes of the plan of steps
     over      axis of the softmax: "heads" or "batch" beside the convention's keys or queries
     leaky     values reach the output through masked keys too (0 · NaN)

@@ -61,7 +61,8 @@ def check(  # noqa: PLR0913
     positions   "paper", "article" (sinusoidal, added to q, k and v, which are embeddings of one
                 width), "rope-halves", "rope-interleaved" (rotary, turned into q and k): they are
                 put in here, so q, k, v and the past are given without. Keys count from 0, the
-                cached ones first; queries from the length of the past
+                cached ones first; queries from the length of the past. Among several observed
+                stages, q, k and v are those without positions as well
     decimals    the numbers were printed with so many; or rtol and atol; else the noise floor
     rows, heads which query rows and heads were observed, counted from 0; else all
     pairs       whether pairs of bugs are tried where no single one fits

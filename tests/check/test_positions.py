@@ -82,6 +82,26 @@ def test_a_table_of_float32_matches_at_far_positions(kind: str, dtype: str) -> N
         assert check(observed, q, k, v, positions=kind).status == "match"  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_shared_key_heads_masks_and_parts_keep_their_positions(kind: Any) -> None:
+    q, k, v = (RNG.normal(size=s) for s in ((2, 4, 3, 6), (2, 2, 7, 6), (2, 2, 7, 6)))
+    put = PUTS[kind](room_of())
+    wide = [np.repeat(x, 2, axis=1) for x in (k, v)]
+    observed = np.zeros((2, 4, 3, 6))
+    for b in range(2):
+        q_in, k_in = put(q[b], range(4, 7)), put(wide[0][b], range(7))
+        v_in = wide[1][b] if "rope" in kind else put(wide[1][b], range(7))
+        s = np.einsum("hqd,hkd->hqk", q_in, k_in) * root(q)
+        hidden = np.arange(7) > np.arange(4, 7)[:, None]
+        observed[b] = mix(softmax(np.where(hidden, -np.inf, s)), v_in)
+    given: dict[str, Any] = {"past_k": k[:, :, :4], "past_v": v[:, :, :4], "positions": kind}
+    given["convention"] = Convention(causal=True)
+    new = k[:, :, 4:], v[:, :, 4:]
+    assert check(observed, q, *new, **given).status == "match"
+    part = check(observed[:, 1:, 1:], q, *new, heads=slice(1, 4), rows=[1, 2], **given)
+    assert part.status == "match"
+
+
 def test_one_query_at_0_is_not_turned_at_all() -> None:
     """Restarted at 0 or left out: with one query, no number tells."""
     animal = placed("rope-halves", "rope-halves", starts=(0, 0, 2), past=True, sizes={"n_q": 1})
