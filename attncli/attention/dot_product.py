@@ -57,15 +57,27 @@ def attend(
     array([[0.6698, 0.3302]])
     """
     how = convention or Convention()
+    given, n_past = with_past(q, k, v, past_k, past_v)
+    total = _total_mask(mask, how, given["q"], given["k"], n_past, kv_len)
+    labels = {"query": query_labels, "key": key_labels}
+    return _run(given, total, how, {axis: tuple(names) for axis, names in labels.items() if names})
+
+
+def with_past(
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    past_k: npt.ArrayLike | None,
+    past_v: npt.ArrayLike | None,
+) -> tuple[dict[str, Array], int]:
+    """q, k, v by name, the cache put before k and v, and its length; checked to fit."""
     given = {name: as_numbers(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
     n_past = 0 if past_k is None else np.shape(past_k)[-2]
     for name, past in (("k", past_k), ("v", past_v)):
         if past is not None:
             given[name] = _put_before(as_numbers(past, f"past_{name}"), given[name], name)
     check_qkv(**given)
-    total = _total_mask(mask, how, given["q"], given["k"], n_past, kv_len)
-    labels = {"query": query_labels, "key": key_labels}
-    return _run(given, total, how, {axis: tuple(names) for axis, names in labels.items() if names})
+    return given, n_past
 
 
 def _put_before(past: Array, x: Array, name: str) -> Array:
@@ -141,12 +153,7 @@ def plan(how: Convention, d_k: int, mask: Array | None) -> list[Step]:
     >>> [step.name for step in plan(Convention(softcap=2.0), d_k=4, mask=None)]
     ['scaled', 'capped', 'weights']
     """
-    steps = []
-    if how.scale != "none":
-        factor = how.scale_factor(d_k)
-        formula = _scale_formula(how, d_k)
-        steps.append(Step("scaled", "Z", formula, lambda x: functional.scale(x, factor)))
-    steps += _cap_and_mask(how, mask)
+    steps = score_steps(how, d_k, mask)
     axis, sums = (-1, "each row") if how.softmax_over == "keys" else (-2, "each column")
     formula = f"A = softmax({{x}}) over {how.softmax_over}: {sums} sums to 1"
     hidden = unseen(how, mask)
@@ -164,6 +171,16 @@ def plan(how: Convention, d_k: int, mask: Array | None) -> list[Step]:
             Step("dropped", "D", formula, lambda x: functional.dropout(x, how.dropout, how.seed))
         )
     return steps
+
+
+def score_steps(how: Convention, d_k: int, mask: Array | None) -> list[Step]:
+    """What happens between the scores and the softmax, under this convention."""
+    steps = []
+    if how.scale != "none":
+        factor = how.scale_factor(d_k)
+        formula = _scale_formula(how, d_k)
+        steps.append(Step("scaled", "Z", formula, lambda x: functional.scale(x, factor)))
+    return steps + _cap_and_mask(how, mask)
 
 
 def _scale_formula(how: Convention, d_k: int) -> str:
@@ -195,10 +212,13 @@ def _cap_and_mask(how: Convention, mask: Array | None) -> list[Step]:
 
 def unseen(how: Convention, mask: Array | None) -> npt.NDArray[np.bool_] | None:
     """The cells that must get no weight: those whose score is −inf when softmax reads it."""
+    return np.isneginf(mask) if mask is not None and masking_hides(how) else None
+
+
+def masking_hides(how: Convention) -> bool:
+    """Whether a masked cell's score is −inf when softmax reads it: not one that is capped after."""
     capped_after = how.softcap is not None and how.softcap_place == "after-mask"
-    if mask is None or how.mask_value != -np.inf or capped_after:
-        return None
-    return np.isneginf(mask)
+    return how.mask_value == -np.inf and not capped_after
 
 
 def _shared(x: Array, n_heads: int, how: Convention) -> Array:
