@@ -15,7 +15,7 @@ import numpy.typing as npt
 from attncli.attention import functional, masks
 from attncli.attention.heads import share_heads
 from attncli.attention.precision import round_to, widen
-from attncli.attention.shapes import as_numbers, check_mask, check_past, check_qkv, lengths
+from attncli.attention.shapes import as_numbers, check_mask, check_rows, lengths, with_past
 from attncli.convention import Convention
 from attncli.trace import Stage, Trace
 
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 Labels = Sequence[str] | None
 
 
-def attend(
+def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     q: npt.ArrayLike,
     k: npt.ArrayLike,
     v: npt.ArrayLike,
@@ -34,6 +34,7 @@ def attend(
     kv_len: npt.ArrayLike | None = None,
     query_labels: Labels = None,
     key_labels: Labels = None,
+    rows: Sequence[int] | None = None,
     convention: Convention | None = None,
 ) -> Trace:
     """Attention of queries to keys and values, with every stage on the way.
@@ -46,8 +47,10 @@ def attend(
     past_k/_v    a cache of earlier keys and values, put before k and v
     kv_len       valid keys per batch item; those past it are padding
     *_labels     names of the tokens
+    rows         the stages of these queries alone, counted from 0; each keeps its place and name
 
-    Raises ShapeError where these do not fit together.
+    Raises ShapeError where these do not fit together, ConventionError for `rows` where a row
+    depends on the others: a softmax over queries, and dropout, which is drawn for all.
     Source: "Attention Is All You Need", section 3.2.1, equation 1.
 
     >>> trace = attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
@@ -58,31 +61,12 @@ def attend(
     """
     how = convention or Convention()
     given, n_past = with_past(q, k, v, past_k, past_v)
-    total = _total_mask(mask, how, given["q"], given["k"], n_past, kv_len)
+    total = _total_mask(mask, how, given["q"], given["k"], n_past, kv_len, rows)
+    if rows is not None:
+        query_labels = [query_labels[row] if query_labels else f"q{row + 1}" for row in rows]
+        given["q"] = given["q"][..., rows, :]
     labels = {"query": query_labels, "key": key_labels}
     return _run(given, total, how, {axis: tuple(names) for axis, names in labels.items() if names})
-
-
-def with_past(
-    q: npt.ArrayLike,
-    k: npt.ArrayLike,
-    v: npt.ArrayLike,
-    past_k: npt.ArrayLike | None,
-    past_v: npt.ArrayLike | None,
-) -> tuple[dict[str, Array], int]:
-    """q, k, v by name, the cache put before k and v, and its length; checked to fit."""
-    given = {name: as_numbers(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
-    n_past = 0 if past_k is None else np.shape(past_k)[-2]
-    for name, past in (("k", past_k), ("v", past_v)):
-        if past is not None:
-            given[name] = _put_before(as_numbers(past, f"past_{name}"), given[name], name)
-    check_qkv(**given)
-    return given, n_past
-
-
-def _put_before(past: Array, x: Array, name: str) -> Array:
-    check_past(past, x, name)
-    return np.concatenate([past, x], axis=-2)
 
 
 def _total_mask(
@@ -92,15 +76,19 @@ def _total_mask(
     k: Array,
     n_past: int,
     kv_len: npt.ArrayLike | None,
+    rows: Sequence[int] | None,
 ) -> Array | None:
     """Everything that restricts, as one additive mask with the scores' number of axes at most."""
     n_k = k.shape[-2]
+    picked = None if rows is None else check_rows(rows, q.shape[-2], how)
     score_shape = (*q.shape[:-1], n_k)
     given = None if mask is None else as_numbers(mask, "the mask")
     if given is not None:
         check_mask(given, score_shape)
+        if rows is not None and given.ndim > 1 and given.shape[-2] > 1:
+            given = given[..., rows, :]
     valid = lengths(kv_len, q.shape[0] if q.ndim == 4 else 1, n_k)
-    total = masks.combined(given, how, q.shape[-2], n_k, n_past, valid)
+    total = masks.combined(given, how, q.shape[-2], n_k, n_past, valid, picked)
     return None if total is None else total.reshape(total.shape[-len(score_shape) :])
 
 

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.block_sums import Keys, RowBlock
-from attncli.attention.dot_product import masking_hides, with_past
+from attncli.attention.dot_product import masking_hides
 from attncli.attention.heads import key_head_of, shape_text
 from attncli.attention.precision import widen
-from attncli.attention.shapes import as_numbers, check_mask, lengths
+from attncli.attention.shapes import as_numbers, check_mask, lengths, with_past
 from attncli.attention.visibility import Rows, Visibility
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
