@@ -119,7 +119,7 @@ def _run(
     output = _rounded(functional.weighted_sum(_wide(x, how), values, unseen(how, mask)), how)
     formula = f"O = {steps[-1].symbol} V"
     steps.append(Stage("output", "O", formula, output, (*axes[:-1], "d_v"), labels))
-    return Trace(_title(q, k, how), tuple(steps), how)
+    return Trace(title_of(q, k, how), tuple(steps), how)
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,8 @@ def _input_stage(name: str, value: Array, labels: Mapping[str, tuple[str, ...]])
     return Stage(name, name.upper(), "", value, axes, labels)
 
 
-def _title(q: Array, k: Array, how: Convention) -> str:
+def title_of(q: Array, k: Array, how: Convention) -> str:
+    """What this attention is called: by its scale, and by whether heads share keys."""
     scaled = "Dot-product attention" if how.scale == "none" else "Scaled dot-product attention"
     if q.ndim > 2 and q.shape[-3] != k.shape[-3]:
         kind = "Multi-query" if k.shape[-3] == 1 else "Grouped-query"

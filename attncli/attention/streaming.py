@@ -9,7 +9,7 @@ for each head, for each block of queries            (in threads, BLAS held to on
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.block_sums import Keys, RowBlock
-from attncli.attention.dot_product import masking_hides
+from attncli.attention.dot_product import masking_hides, title_of
 from attncli.attention.heads import key_head_of, shape_text
 from attncli.attention.precision import widen
 from attncli.attention.shapes import as_numbers, check_mask, lengths, with_past
 from attncli.attention.visibility import Rows, Visibility
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
+from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[Any]
 Progress = Callable[[int, int], None]
@@ -90,6 +91,29 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
             if progress is not None:
                 progress(done, len(tasks))
     return Streamed(out, lse)
+
+
+def streamed_trace(
+    streamed: Streamed,
+    q: Array,
+    k: Array,
+    *,
+    query_labels: Sequence[str] | None = None,
+    convention: Convention | None = None,
+) -> Trace:
+    """The streamed output as a trace of that stage alone, for what reads traces.
+
+    >>> q = np.eye(2)
+    >>> trace = streamed_trace(stream(q, q, q), q, q)
+    >>> list(trace), trace["output"].axes
+    (['output'], ('query', 'd_v'))
+    """
+    how = convention or Convention()
+    axes = (*("batch", "head", "query")[-(streamed.output.ndim - 1) :], "d_v")
+    labels = {"query": tuple(query_labels)} if query_labels else {}
+    formula = f"O = {'D' if how.dropout else 'A'} V"
+    stage = Stage("output", "O", formula, streamed.output, axes, labels)
+    return Trace(title_of(q, k, how), (stage,), how)
 
 
 def check_streams(how: Convention) -> None:

@@ -51,6 +51,12 @@ class Gathered:
         past = 0 if self.past_k is None else self.past_k.shape[-2]
         return (*self.q.shape[:-1], self.k.shape[-2] + past)
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What `attend` and `stream` both take, by name."""
+        names = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "convention")
+        return {name: getattr(self, name) for name in names}
+
 
 def gather(inputs: Inputs, masking: Masking, scores: Scores) -> Gathered:
     """Reads every source once and makes one set of arguments of them.
@@ -209,7 +215,7 @@ def _numeric_mask(mask: Array, means: str | None, origin: str) -> Array:
                 "use --mask-means add",
             )
         return mask.astype(np.bool_)
-    return mask.astype(np.float64)
+    return mask.astype(np.float64, copy=False)
 
 
 def _arrange(gathered: Gathered, inputs: Inputs) -> None:

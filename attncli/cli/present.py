@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, BinaryIO, get_args
 
+from attncli.cli.memory import check_json
 from attncli.cli.options import Format, Show
 from attncli.cli.parsing import cell_of, slice_of
 from attncli.errors import ConventionError, OutputError
@@ -112,7 +113,9 @@ def _lines(trace: Trace, showing: Showing, form: str) -> Iterable[str]:
     if form == "json":
         from attncli.files import trace_json
 
-        return trace_json(select(trace, showing, inputs=not showing.stages))
+        cut = select(trace, showing, inputs=not showing.stages)
+        check_json(sum(stage.value.size for _, stage in cut.stages()))
+        return trace_json(cut)
     if form == "markdown":
         from attncli.views.markdown import markdown
 

@@ -158,7 +158,7 @@ def test_what_does_not_fit_into_memory_is_refused_before(call: Call, tmp_path: P
         tmp_path / "long.npy", mode="w+", dtype=np.float32, shape=(64, 100_000, 1)
     )
     del x
-    result = call("compute", "--q", "long.npy", "--quiet")
+    result = call("compute", "--q", "long.npy", "--output", "all.npz", "--quiet")
     assert result.code == 2
     assert "64 × 100000 × 100000 scores need" in result.err
 
