@@ -53,17 +53,19 @@ def computed(given: Gathered, show: Show) -> tuple[Trace, Show]:
 
 def _is_output_alone(given: Gathered, show: Show) -> bool:
     """Whether nothing but the output is asked for, and streaming it is possible and pays."""
-    from attncli.attention.streaming import check_streams
-
     last = {"output", "concat"} if given.in_heads else {"output"}
-    wishes = set(show.stage or last if show.stage or format_of(show) == "npy" else ())
+    wishes = set(show.stage or (last if format_of(show) == "npy" else ()))
     if not wishes or wishes - last or show.work or show.cell:
         return False
+    if math.prod(given.score_shape) < _WORTH_STREAMING:
+        return False
+    from attncli.attention.streaming import check_streams
+
     try:
         check_streams(given.convention)
     except ConventionError:
         return False
-    return math.prod(given.score_shape) >= _WORTH_STREAMING
+    return True
 
 
 def _streamed(given: Gathered, show: Show) -> Trace:
