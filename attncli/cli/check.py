@@ -163,9 +163,6 @@ def _verdict(numbers: dict[str, Any], given: "Gathered", observed: Observed) -> 
     with progress_bar("bugs tried", quiet=observed.quiet) as progress:
         return compare(
             numbers,
-            given.q,
-            given.k,
-            given.v,
             positions=observed.positions,
             decimals=observed.decimals,
             rtol=observed.rtol,
@@ -174,7 +171,8 @@ def _verdict(numbers: dict[str, Any], given: "Gathered", observed: Observed) -> 
             heads=None if observed.head is None else observed.head - 1,
             pairs=not observed.single,
             progress=progress,
-            **given.keywords,
+            **given.arguments,
+            **given.labels,
         )
 
 

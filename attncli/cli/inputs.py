@@ -40,12 +40,6 @@ class Gathered:
     remarks: list[str] = field(default_factory=list)
 
     @property
-    def keywords(self) -> dict[str, Any]:
-        """What `attend` and `check` take besides q, k and v."""
-        names = ("mask", "past_k", "past_v", "kv_len", "query_labels", "key_labels", "convention")
-        return {name: getattr(self, name) for name in names}
-
-    @property
     def score_shape(self) -> tuple[int, ...]:
         """The shape the scores will have."""
         past = 0 if self.past_k is None else self.past_k.shape[-2]
@@ -53,9 +47,14 @@ class Gathered:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What `attend` and `stream` both take, by name."""
+        """What `attend`, `stream` and `check` all take, by name."""
         names = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "convention")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What `attend` and `check` take besides, by name."""
+        return {"query_labels": self.query_labels, "key_labels": self.key_labels}
 
 
 def gather(inputs: Inputs, masking: Masking, scores: Scores) -> Gathered:

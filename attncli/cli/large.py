@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attncli.cli.memory import check_fits, check_json, fits
 from attncli.cli.options import Show
@@ -39,16 +39,15 @@ def computed(given: Gathered, show: Show) -> tuple[Trace, Show]:
         return _streamed(given, show), show
     if format_of(show) == "json" and not (show.stage or show.rows or show.head or show.batch):
         check_json(2 * math.prod(shape))  # the scores and the weights, at least
-    labels: dict[str, Any] = {"query_labels": given.query_labels, "key_labels": given.key_labels}
     if fits(shape, how):
-        return attend(**given.arguments, **labels), show
+        return attend(**given.arguments, **given.labels), show
     if how.dropout or how.softmax_over == "queries":
         check_fits(shape, how)  # no row stands alone
     rows, shown = _rows(given, show)
     check_fits((*shape[:-2], len(rows), shape[-1]), how, _ADVICE)
     text = f"too large for memory at once: {len(rows)} of {shape[-2]} queries computed; {_ADVICE}"
     remark(text, quiet=show.quiet or bool(show.rows or show.cell))
-    return attend(**given.arguments, **labels, rows=rows), shown
+    return attend(**given.arguments, **given.labels, rows=rows), shown
 
 
 def _is_output_alone(given: Gathered, show: Show) -> bool:
