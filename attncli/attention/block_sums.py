@@ -5,15 +5,14 @@
 
     output = values / total        log-sum-exp = shift + log total
 
-Two ways to the same sums: `bounded` where the norms of q and k show that no power can overflow or
-vanish, so that nothing has to be subtracted; `running` for everything else, with the largest score
-so far subtracted and the sums scaled down when a larger one comes.
+The shift of a row is the largest score so far; what was summed is scaled down when a larger one
+comes. None is needed where the norms of q and k show that no power can overflow or vanish.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +64,7 @@ class Keys:
 
 @dataclass
 class Sums:
-    """What has been summed so far over the keys, of the powers of e of the scores less `shift`."""
+    """What has been summed so far over the keys, of the powers of the scores less `shift`."""
 
     total: Array  # [rows, 1]
     values: Array  # [rows, d_v]
@@ -77,6 +76,18 @@ class Sums:
         n, dtype = len(q), q.dtype
         values = np.zeros((n, keys.v.shape[1]), dtype)
         return cls(np.zeros((n, 1), dtype), values, np.full((n, 1), shift, dtype))
+
+    def shift_by(self, x: Array, power: Callable[[Array], Array]) -> None:
+        """Takes the largest score so far off x [rows, keys] and off what has been summed.
+
+        Source: Milakov & Gimelshein (2018), algorithm 3.
+        """
+        top = np.maximum(self.shift, x.max(axis=1, keepdims=True))
+        x -= _finite_shift(top)
+        before = power(self.shift - _finite_shift(top))
+        self.total *= before
+        self.values *= before
+        self.shift = top
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class RowBlock:
 
     def attend(self) -> tuple[Array, Array]:
         """The output [rows, d_v] and the log-sum-exp [rows]; call with NumPy's warnings off."""
-        sums = self.bounded() if self._is_bounded() else self.running()
+        sums = self._sums()
         output = sums.values / sums.total
         if self.keys.unit != 1:
             output *= self.keys.unit
@@ -103,56 +114,65 @@ class RowBlock:
             output[empty] = self._filler()[empty]
         return output, (_finite_shift(sums.shift) + np.log(sums.total))[:, 0]
 
-    def _is_bounded(self) -> bool:
-        """Whether |score| ≤ ‖q‖ · ‖k‖ · scale keeps every power and its sums in the normal range.
+    def _sums(self) -> Sums:
+        """The quickest way that is safe."""
+        info, n_k, v_top = np.finfo(self.q.dtype), len(self.keys.k), self.keys.v_top
+        largest_power = self._bound() + abs(math.log2(v_top or 1)) + math.log2(n_k)
+        if largest_power <= info.maxexp - info.nmant - 4:  # as small ones keep their digits too
+            return self._folded_sums(shifted=False)
+        if largest_power <= 2 ** (info.nmant / 2):  # half of a score's digits follow the point
+            return self._folded_sums(shifted=True)
+        return self._staged_sums()
 
-        Cauchy and Schwarz. In powers of 2, less those that the digits of a float span.
+    def _bound(self) -> float:
+        """‖q‖ · ‖k‖ · scale · log2 e ≥ |score| (Cauchy and Schwarz), or NaN or infinity.
+
+        Infinite as well where scores are more than products, and where q times the factor could
+        leave the normal range.
         """
-        how, keys = self.how, self.keys
+        how = self.how
         if how.softcap or how.dropout or self.visible.biased or not self.visible.hides:
-            return False
-        info = np.finfo(self.q.dtype)
-        room = info.maxexp - info.nmant - 4
-        factor = how.scale_factor(self.q.shape[1]) * _LOG2_E
-        q_top = largest_norm(self.q) * abs(factor)
-        reach = q_top * keys.k_top + abs(math.log2(keys.v_top or 1)) + math.log2(len(keys.k))
-        return reach <= room and abs(math.log2(q_top or 1)) <= room / 2  # False for NaN
+            return math.inf
+        q_top = largest_norm(self.q) * abs(self._factor())
+        room = np.finfo(self.q.dtype).maxexp / 3
+        return q_top * self.keys.k_top if abs(math.log2(q_top or 1)) <= room else math.inf
 
-    def bounded(self) -> Sums:
-        """Σ 2^(q·k · scale · log2 e): the factor folded into q, nothing subtracted."""
-        sums, keys = Sums.nothing(self.q, self.keys, 0.0), self.keys
+    def _factor(self) -> float:
+        return self.how.scale_factor(self.q.shape[1]) * _LOG2_E
+
+    def _folded_sums(self, *, shifted: bool) -> Sums:
+        """Σ 2^x with the scale and log2 e, which makes it a power of e, folded into q."""
+        sums, keys = Sums.nothing(self.q, self.keys, -np.inf if shifted else 0.0), self.keys
         n, dtype = len(self.q), self.q.dtype
-        q = self.q * dtype.type(self.how.scale_factor(self.q.shape[1]) * _LOG2_E)
+        q = self.q * dtype.type(self._factor())
         scratch, ones = np.empty(n * KEYS, dtype), np.ones((KEYS, 1), dtype)
         for block in self.visible.blocks(self.rows):
             k, v = keys.k[block.keys], keys.v[block.keys]
-            powers = scratch[: n * len(k)].reshape(n, len(k))
-            np.matmul(q, k.T, out=powers)
-            np.exp2(powers, out=powers)
+            x = scratch[: n * len(k)].reshape(n, len(k))
+            np.matmul(q, k.T, out=x)
             if block.hidden is not None:
-                np.copyto(powers, 0, where=block.hidden)
-            sums.total += powers @ ones[: len(k)]
+                np.copyto(x, -np.inf, where=block.hidden)
+            if shifted:
+                sums.shift_by(x, np.exp2)
+            powers = np.exp2(x, out=x)
+            sums.total += powers @ ones[: len(k)]  # four times as quick as a sum
             sums.values += powers @ v
+        sums.shift *= dtype.type(math.log(2))
         return sums
 
-    def running(self) -> Sums:
-        """Σ exp(x − m), m the largest x so far: Milakov & Gimelshein (2018), algorithm 3."""
+    def _staged_sums(self) -> Sums:
+        """Σ exp(x), with the scores computed stage by stage as `attend` does."""
         sums = Sums.nothing(self.q, self.keys, -np.inf)
         for block in self.visible.blocks(self.rows):
             x = self._scores(block)
-            top = np.maximum(sums.shift, x.max(axis=1, keepdims=True))
-            x -= _finite_shift(top)
+            sums.shift_by(x, np.exp)
             powers = np.exp(x, out=x)
-            before = np.exp(sums.shift - _finite_shift(top))
-            ones = np.ones((powers.shape[1], 1), powers.dtype)
-            sums.total = sums.total * before + powers @ ones  # four times as quick as sum
-            kept = self._dropped(powers, block.keys)
-            sums.values = sums.values * before + kept @ self.keys.v[block.keys]
-            sums.shift = top
+            sums.total += powers.sum(axis=1, keepdims=True)
+            sums.values += self._dropped(powers, block.keys) @ self.keys.v[block.keys]
         return sums
 
     def _scores(self, block: Block) -> Array:
-        """The scores as softmax reads them, stage by stage as `attend` computes them."""
+        """The scores as softmax reads them."""
         x = functional.scores(self.q, self.keys.k[block.keys])
         for step in score_steps(self.how, self.q.shape[1], block.additive()):
             x = step.compute(x)
