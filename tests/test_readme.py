@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 import typer
 
 from attncli.cli.main import COMMANDS, run
+from attncli.cli.options import Inputs, Masking, Scores, Show
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -61,7 +63,7 @@ def run_line(line: str, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
 @pytest.mark.parametrize("line", examples())
 def test_every_example_runs(line: str, capfd: pytest.CaptureFixture[str]) -> None:
     code, _ = run_line(line, capfd)
-    assert code == 0
+    assert code == 0 or (code == 1 and line.startswith("attncli check"))  # 1: it differs
 
 
 @pytest.mark.parametrize(("line", "output"), [s for s in sessions() if s[1]])
@@ -72,13 +74,20 @@ def test_every_picture_is_real(line: str, output: str, capfd: pytest.CaptureFixt
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_flag_is_in_the_readme_with_an_example(name: str) -> None:
-    text = " ".join(line for line in examples() if f"attncli {name}" in line)
-    words = set(re.split(r"[\s=]+", text))
+    groups = (Show, Inputs, Masking, Scores)  # said once, for every command that has them
+    shared = {field.name for group in groups for field in fields(group)}
+    own_words, all_words = words_of(f"attncli {name}"), words_of("attncli")
     command = typer.main.get_command(import_module(COMMANDS[name]).app)
     for param in command.params:
         for flag in (*param.opts, *param.secondary_opts):
             if flag.startswith("--"):
-                assert flag in words, f"no example of {name} {flag}"
+                said = all_words if param.name in shared else own_words
+                assert flag in said, f"no example of {name} {flag}"
+
+
+def words_of(start: str) -> set[str]:
+    """The words of all examples of a command."""
+    return set(re.split(r"[\s=]+", " ".join(line for line in examples() if start in line)))
 
 
 def test_the_two_commands_that_do_everything() -> None:

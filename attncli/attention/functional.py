@@ -122,6 +122,27 @@ def dropout(weights: Array, share: float, seed: int) -> Array:
     return np.where(kept, weights / weights.dtype.type(1 - share), 0).astype(weights.dtype)
 
 
+def kept_cells(
+    share: float, seed: int, rows: range, keys: slice, n_k: int
+) -> Mask:  # -> [rows, keys]
+    """The cells that `dropout` keeps, of a block of rows, counted through all leading axes.
+
+    The generator is advanced to each row's part: nothing before or between is drawn.
+
+    >>> whole = np.random.default_rng(7).random((5, 3)) >= 0.5
+    >>> bool((kept_cells(0.5, 7, range(2, 5), slice(1, 3), 3) == whole[2:5, 1:3]).all())
+    True
+    """
+    width = keys.stop - keys.start
+    bits = np.random.PCG64(seed)
+    bits.advance(rows.start * n_k + keys.start)
+    draw, drawn = np.random.Generator(bits), np.empty((len(rows), width))
+    for row in drawn:
+        draw.random(out=row)
+        bits.advance(n_k - width)
+    return drawn >= share
+
+
 def weighted_sum(weights: Array, v: Array, hidden: Mask | None = None) -> Array:
     """The output: each query's sum of the values, each times its weight: O = A V.
 

@@ -17,9 +17,10 @@ from attncli.convention import Convention, MaskMeans
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 Offset = int | npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp] | None
 
 
-def causal(n_q: int, n_k: int, offset: Offset = 0) -> Mask:
+def causal(n_q: int, n_k: int, offset: Offset = 0, rows: Rows = None) -> Mask:
     """Key j is seen by query i where j ≤ i + offset: nobody looks ahead.
 
     offset: how many keys come before the first query's own; a number, or one per batch item, in
@@ -30,11 +31,15 @@ def causal(n_q: int, n_k: int, offset: Offset = 0) -> Mask:
     array([[1, 0, 0],
            [1, 1, 0]])
     """
-    return window(n_q, n_k, -1, 0, offset)
+    return window(n_q, n_k, -1, 0, offset, rows)
 
 
-def window(n_q: int, n_k: int, left: int, right: int, offset: Offset = 0) -> Mask:
+def window(
+    n_q: int, n_k: int, left: int, right: int, offset: Offset = 0, rows: Rows = None
+) -> Mask:
     """Key j is seen by query i where −left ≤ j − (i + offset) ≤ right; −1 means no bound.
+
+    rows: the query rows that are wanted, all where it is left out.
 
     Source: ONNX Attention-25 (left_window_size, right_window_size); Beltagy et al. (2020),
     section 3.1, sliding window attention.
@@ -44,8 +49,9 @@ def window(n_q: int, n_k: int, left: int, right: int, offset: Offset = 0) -> Mas
            [1, 1, 0],
            [0, 1, 1]])
     """
+    queries = np.arange(n_q) if rows is None else rows
     start = np.reshape(offset, (-1, 1, 1, 1)) if np.ndim(offset) else np.asarray(offset)
-    distance = np.arange(n_k) - (np.arange(n_q)[:, None] + start)
+    distance = np.arange(n_k) - (queries[:, None] + start)
     seen = np.ones(distance.shape, dtype=bool)
     if left >= 0:
         seen &= distance >= -left
@@ -97,22 +103,28 @@ def combined(
     n_k: int,
     n_past: int = 0,
     kv_len: npt.NDArray[np.int64] | None = None,
+    rows: Rows = None,
 ) -> Array | None:
     """One additive mask of everything that restricts, or None where nothing does.
 
-    Its shape broadcasts from the right to [batch, head, n_q, n_k].
+    Its shape broadcasts from the right to [batch, head, n_q, n_k], or to [batch, head, row, n_k]
+    where `rows` picks some of the queries; `mask` then holds those rows alone.
     """
     offset = first_position(convention, n_q, n_k, n_past, kv_len)
     allowed = []
     if convention.causal:
-        allowed.append(causal(n_q, n_k, offset))
+        allowed.append(causal(n_q, n_k, offset, rows))
     if convention.window is not None:
-        allowed.append(window(n_q, n_k, *convention.window, offset))
+        allowed.append(window(n_q, n_k, *convention.window, offset, rows))
     if kv_len is not None:
         allowed.append(padding(kv_len, n_k))
     if mask is None and not allowed:
         return None
-    total = np.zeros((n_q, n_k)) if mask is None else additive(mask, convention.mask_means)
+    total = (
+        np.zeros((n_q if rows is None else len(rows), n_k))
+        if mask is None
+        else additive(mask, convention.mask_means)
+    )
     for seen in allowed:
         total = np.where(seen, total, -np.inf)
     return total

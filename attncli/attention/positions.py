@@ -43,7 +43,7 @@ def sinusoidal(
     does that multiplies its index by 2 again. With an odd d the last column is a sine without
     its cosine. `start` is the first position.
 
-    Stages: angles [n, ⌈d/2⌉] in radians, positions [n, d] in −1 … 1.
+    Stages: divisors [⌈d/2⌉], angles [n, ⌈d/2⌉] in radians, positions [n, d] in −1 … 1.
     Labels: a row "pos 3", a column "sin λ6.28" with its wavelength 2π·base^(2i/d) in positions.
     Raises ConventionError for an exponent, base, start or size that does not exist.
     Source: Vaswani et al., "Attention Is All You Need" (2017), section 3.5.
@@ -62,12 +62,13 @@ def sinusoidal(
     positions = np.arange(start, start + n_positions, dtype=np.float64)
     values = positions[:, None] / divisors
     labels = {"position": rows, "pair": waves, "dimension": columns}
-    angles = Stage("angles", "θ", f"θ = pos / {power}", values, ("position", "pair"), labels)
+    slow = Stage("divisors", "w", f"w = {power}", divisors, ("pair",), labels)
+    angles = Stage("angles", "θ", "θ = pos / w", values, ("position", "pair"), labels)
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
-    waved = _interleave(np.sin(values), np.cos(values), dim)
+    waved = waves_of(values, dim)
     note = _note(dim, exponent)
     table = Stage("positions", "PE", formula, waved, ("position", "dimension"), labels, note)
-    return Trace("Sinusoidal positions", (angles, table))
+    return Trace("Sinusoidal positions", (slow, angles, table))
 
 
 def add_positions(
@@ -84,7 +85,7 @@ def add_positions(
 
     >>> added = add_positions([[0.5, 0.25]], sinusoidal(1, 2), tokens=["bank"])
     >>> list(added), added["input"].value.tolist()
-    (['embeddings', 'angles', 'positions', 'input'], [[0.5, 1.25]])
+    (['embeddings', 'divisors', 'angles', 'positions', 'input'], [[0.5, 1.25]])
     """
     words = _matrix(embeddings, "the matrix of embeddings")
     steps = _position_steps(positions)
@@ -153,12 +154,17 @@ def _wavelength(divisor: float) -> str:
     return f"λ{length:.0f}" if 1000 <= length < 1e7 else f"λ{length:.3g}"
 
 
-def _interleave(
-    sines: npt.NDArray[np.float64], cosines: npt.NDArray[np.float64], dim: int
-) -> npt.NDArray[np.float64]:
-    table = np.empty((sines.shape[0], dim))
-    table[:, 0::2] = sines
-    table[:, 1::2] = cosines[:, : dim // 2]
+def waves_of(angles: npt.NDArray[np.float64], dim: int) -> npt.NDArray[np.float64]:
+    """The sine and the cosine of each angle, side by side.
+
+    [n, ⌈d/2⌉] -> [n, d]; with an odd d the last cosine is left out.
+
+    >>> waves_of(np.array([[0.0, 0.0]]), 3).tolist()
+    [[0.0, 1.0, 0.0]]
+    """
+    table = np.empty((angles.shape[0], dim))
+    table[:, 0::2] = np.sin(angles)
+    table[:, 1::2] = np.cos(angles)[:, : dim // 2]
     return table
 
 
@@ -173,7 +179,7 @@ def _note(dim: int, exponent: Exponent) -> str:
 
 def _position_steps(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:
     if isinstance(positions, Trace):
-        wanted = ("angles", "positions")
+        wanted = ("divisors", "angles", "positions")
         return tuple(positions[name] for name in wanted if name in positions)
     table = _matrix(positions, "the matrix of positions")
     return (Stage("positions", "PE", "as given", table, ("position", "dimension")),)

@@ -48,6 +48,26 @@ def rotary_angles(
     return positions[..., None] * base ** (-np.arange(0, rotary_dim, 2) / rotary_dim)
 
 
+def rotary_table(n_positions: int, dim: int, *, base: float = 10000.0, start: int = 0) -> Trace:
+    """The angles by which rotary positions turn each pair of entries, and their cos and sin.
+
+    θ = pos · base^(−2i/d), stages angles, cos, sin [n, d/2]; `start` is the first position.
+
+    Raises ConventionError for sizes below 1 and an odd d.
+    Source: Su et al., "RoFormer" (2021), section 3.4.2, equation 34.
+
+    >>> rotary_table(2, 2)["cos"].value.round(4).tolist()
+    [[1.0], [0.5403]]
+    """
+    if n_positions < 1:
+        raise ConventionError(f"the number of positions is {n_positions}", "use one from 1")
+    if dim < 2 or dim % 2:
+        raise ConventionError(f"dim is {dim}", "rotary positions turn pairs: use an even number")
+    ids = np.arange(start, start + n_positions)
+    turned = rotary(np.zeros((n_positions, dim)), position_ids=ids, base=base)
+    return turned.keep({"angles", "cos", "sin"})
+
+
 def rotary(
     x: npt.ArrayLike,
     *,

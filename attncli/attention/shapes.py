@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.heads import shape_text
-from attncli.errors import ShapeError
+from attncli.convention import Convention
+from attncli.errors import ConventionError, ShapeError
 
 Array = npt.NDArray[Any]
 AXES = ("batch", "head", "query", "key")
@@ -25,6 +27,28 @@ def as_numbers(x: npt.ArrayLike, name: str) -> Array:
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{name} holds {array.dtype} entries", "it must hold real numbers")
     return array
+
+
+def with_past(
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    past_k: npt.ArrayLike | None,
+    past_v: npt.ArrayLike | None,
+) -> tuple[dict[str, Array], int]:
+    """q, k, v by name, the cache put before k and v, and its length; checked to fit."""
+    given = {name: as_numbers(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
+    n_past = 0 if past_k is None else np.shape(past_k)[-2]
+    for name, past in (("k", past_k), ("v", past_v)):
+        if past is not None:
+            given[name] = _put_before(as_numbers(past, f"past_{name}"), given[name], name)
+    check_qkv(**given)
+    return given, n_past
+
+
+def _put_before(past: Array, x: Array, name: str) -> Array:
+    check_past(past, x, name)
+    return np.concatenate([past, x], axis=-2)
 
 
 def check_qkv(q: Array, k: Array, v: Array) -> None:
@@ -103,6 +127,17 @@ def check_mask(mask: Array, score_shape: tuple[int, ...]) -> None:
                 f"{names[-axis]} axis, the scores have {score_shape[-axis]} ({target})",
                 "each axis, counted from the right, must be 1 or equal",
             )
+
+
+def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np.intp]:
+    """The indices of queries as an array; refused where they are not there, or not independent."""
+    if how.softmax_over == "queries" or how.dropout:
+        what = "dropout is" if how.dropout else "sums over queries are"
+        raise ConventionError(f"{what} of all queries, not of some rows", "leave out rows")
+    picked = np.asarray(rows, dtype=np.intp)
+    if picked.ndim != 1 or not picked.size or picked.min() < 0 or picked.max() >= n_q:
+        raise ShapeError(f"rows is {rows!r} with {n_q} queries", f"use 0 to {n_q - 1}")
+    return picked
 
 
 def lengths(kv_len: npt.ArrayLike | None, n_batch: int, n_k: int) -> npt.NDArray[np.int64] | None:

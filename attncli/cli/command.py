@@ -17,6 +17,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+Command = Callable[..., int | None]
+
 _UNSURE = object()
 
 
@@ -62,6 +64,8 @@ def _converted(annotation: Any, value: Any) -> Any:
         return value
     if get_origin(annotation) is Literal and value in get_args(annotation):
         return value
+    if get_origin(annotation) is tuple and set(get_args(annotation)) == {str}:
+        return tuple(value)
     if get_origin(annotation) is list and get_args(annotation) == (str,):
         return list(value)
     return _UNSURE
@@ -75,19 +79,19 @@ def _within(bounds: Any, value: Any) -> bool:
     )
 
 
-def command_of(
-    app: typer.Typer, *, without: Collection[str] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command_of(app: typer.Typer, *, without: Collection[str] = ()) -> Callable[[Command], Command]:
     """Registers a function of option groups as the app's command, one option a field.
 
     `without` names fields that have no meaning here: they keep their default.
+
+    What it returns is the exit code; None is 0.
     """
 
-    def register(command: Callable[..., None]) -> Callable[..., None]:
+    def register(command: Command) -> Command:
         groups = {name: kind for name, kind in get_type_hints(command).items() if name != "return"}
 
-        def flat(**values: Any) -> None:
-            command(**{name: _group(kind, values) for name, kind in groups.items()})
+        def flat(**values: Any) -> int | None:
+            return command(**{name: _group(kind, values) for name, kind in groups.items()})
 
         parameters = [
             inspect.Parameter(
@@ -100,13 +104,19 @@ def command_of(
             for field in fields(kind)
             if field.name not in without
         ]
-        flat.__name__, flat.__doc__ = command.__name__, command.__doc__
+        flat.__name__, flat.__doc__ = command.__name__, _paragraphs(command)
         flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         vars(flat)["__signature__"] = inspect.Signature(parameters)
         app.command(cls=QuickCommand)(flat)
         return command
 
     return register
+
+
+def _paragraphs(command: Command) -> str:
+    """The docstring with each paragraph on one line, for the terminal to wrap."""
+    text = inspect.getdoc(command) or ""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _group(kind: Any, values: dict[str, Any]) -> Any:

@@ -19,10 +19,9 @@ def compute(inputs: Inputs, masking: Masking, scores: Scores, show: Show) -> Non
 
     Example: attncli compute --q samples/three-tokens.json --causal --work
     """
-    from attncli.attention.dot_product import attend
     from attncli.attention.multi_head import with_concat
     from attncli.cli.inputs import gather
-    from attncli.cli.memory import check_fits
+    from attncli.cli.large import computed
     from attncli.cli.present import check_flags, present
     from attncli.cli.remarks import remark
 
@@ -30,17 +29,5 @@ def compute(inputs: Inputs, masking: Masking, scores: Scores, show: Show) -> Non
     given = gather(inputs, masking, scores)
     for text in given.remarks:
         remark(text, quiet=show.quiet)
-    check_fits(given.score_shape, given.convention)
-    trace = attend(
-        given.q,
-        given.k,
-        given.v,
-        mask=given.mask,
-        past_k=given.past_k,
-        past_v=given.past_v,
-        kv_len=given.kv_len,
-        query_labels=given.query_labels,
-        key_labels=given.key_labels,
-        convention=given.convention,
-    )
-    present(with_concat(trace) if given.in_heads else trace, show, stdin_used=given.stdin_used)
+    trace, shown = computed(given, show)
+    present(with_concat(trace) if given.in_heads else trace, shown, stdin_used=given.stdin_used)

@@ -66,7 +66,7 @@ def _check_room(flags: Flags, dim: int) -> None:
     n_layers = (flags.block.layers or 1) * (3 if flags.kind == "decoder" else 1)
     need = 8 * per_layer * n_layers
     if need > _LITTLE:
-        check_bytes(need, "weights of these widths", "use a smaller --dim, --d-k or --layers")
+        check_bytes(need, "weights of these widths need", "use a smaller --dim, --d-k or --layers")
 
 
 def _sizes(block: Block, dim: int) -> Sizes:

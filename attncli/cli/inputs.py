@@ -47,6 +47,17 @@ class Gathered:
         past = 0 if self.past_k is None else self.past_k.shape[-2]
         return (*self.q.shape[:-1], self.k.shape[-2] + past)
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What `attend`, `stream` and `check` all take, by name."""
+        names = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "convention")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What `attend` and `check` take besides, by name."""
+        return {"query_labels": self.query_labels, "key_labels": self.key_labels}
+
 
 def gather(inputs: Inputs, masking: Masking, scores: Scores) -> Gathered:
     """Reads every source once and makes one set of arguments of them.

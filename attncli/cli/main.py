@@ -23,7 +23,14 @@ from attncli.errors import AttncliError
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
 
-COMMANDS = {"compute": "attncli.cli.compute", "explain": "attncli.cli.explain"}
+COMMANDS = {
+    "compute": "attncli.cli.compute",
+    "explain": "attncli.cli.explain",
+    "posenc": "attncli.cli.posenc",
+    "similarity": "attncli.cli.similarity",
+    "examples": "attncli.cli.examples",
+    "check": "attncli.cli.check",
+}
 
 
 class LazyGroup(Quick, TyperGroup):

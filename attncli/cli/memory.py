@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 from attncli.convention import Convention
 from attncli.errors import SizeError
 
 _STAGES = 6  # scores, scaled, masked, weights and what softmax holds on the way, at least
+_MOST_IN_JSON = 50_000_000
 
 
-def check_fits(score_shape: tuple[int, ...], convention: Convention) -> None:
-    """SizeError where the stages of this many scores would not fit into the free memory."""
-    scores = 1
-    for size in score_shape:
-        scores *= size
-    width = 8 if convention.dtype == "float64" else 4
-    shape = " × ".join(str(size) for size in score_shape)
-    hint = "give fewer queries, heads or batch items, or --dtype float32"
-    check_bytes(scores * width * _STAGES, f"the stages of {shape} scores", hint)
+def check_numbers(count: int, what: str, hint: str) -> None:
+    """SizeError where so many float64 would not fit into the free memory, a few times over."""
+    check_bytes(count * 8 * 4, f"{what} needs", hint)
 
 
 def check_bytes(need: int, what: str, hint: str) -> None:
-    """SizeError where something of so many bytes would not fit into the free memory."""
+    """SizeError where what needs so many bytes would not fit into the free memory."""
     free = free_memory()
     if free is not None and need > free:
-        raise SizeError(f"{what} need {_gigabytes(need)}, {_gigabytes(free)} are free", hint)
+        raise SizeError(f"{what} {gigabytes(need)}, {gigabytes(free)} are free", hint)
+
+
+def fits(score_shape: tuple[int, ...], convention: Convention) -> bool:
+    """Whether the stages of this many scores fit into the free memory, as far as it is known."""
+    free = free_memory()
+    return free is None or _need(score_shape, convention) <= free
+
+
+def check_fits(score_shape: tuple[int, ...], convention: Convention, hint: str = "") -> None:
+    """SizeError where the stages of this many scores would not fit into the free memory."""
+    shape = " × ".join(str(size) for size in score_shape)
+    default = "give fewer queries, heads or batch items, or --dtype float32"
+    what = f"the stages of {shape} scores need"
+    check_bytes(_need(score_shape, convention), what, hint or default)
+
+
+def check_json(count: int) -> None:
+    """SizeError for a JSON document of so many numbers; it would take 20 bytes for each."""
+    if count > _MOST_IN_JSON:
+        raise SizeError(
+            f"JSON of {count / 1e6:.0f} million numbers is slow to write and to read",
+            "use --format npz, or choose some with --stage, --head or --rows",
+        )
+
+
+def _need(score_shape: tuple[int, ...], convention: Convention) -> int:
+    return math.prod(score_shape) * (8 if convention.dtype == "float64" else 4) * _STAGES
 
 
 def free_memory() -> int | None:
@@ -43,5 +66,6 @@ def free_memory() -> int | None:
         return None
 
 
-def _gigabytes(size: int) -> str:
+def gigabytes(size: int) -> str:
+    """Bytes in the words of a message."""
     return f"{size / 1e9:.3g} GB"

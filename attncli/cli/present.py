@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, BinaryIO, get_args
 
+from attncli.cli.memory import check_json
 from attncli.cli.options import Format, Show
 from attncli.cli.parsing import cell_of, slice_of
 from attncli.errors import ConventionError, OutputError
@@ -52,7 +53,7 @@ def present(
     elif form in _BINARY:
         _binary(trace, show, showing, form)
     else:
-        _text(_lines(trace, showing, form, page), show)
+        write_text(_lines(trace, showing, form, page), show)
 
 
 def format_of(show: Show) -> str:
@@ -116,7 +117,7 @@ def _table(trace: Trace, show: Show, showing: Showing, page: Page, *, stdin_used
     from attncli.cli.screen import print_blocks, text_blocks
 
     if show.output:
-        _text(text_blocks(trace, showing, page), show)
+        write_text(text_blocks(trace, showing, page), show)
     else:
         print_blocks(trace, show, showing, page, stdin_used=stdin_used)
 
@@ -125,7 +126,9 @@ def _lines(trace: Trace, showing: Showing, form: str, page: Page) -> Iterable[st
     if form == "json":
         from attncli.files import trace_json
 
-        return trace_json(select(trace, showing, inputs=not showing.stages))
+        cut = select(trace, showing, inputs=not showing.stages)
+        check_json(sum(stage.value.size for _, stage in cut.stages()))
+        return trace_json(cut)
     if form == "markdown":
         from attncli.views.markdown import markdown
 
@@ -143,7 +146,17 @@ def _ended(lines: Iterable[str]) -> Iterable[str]:
     return (f"{line}\n" for line in lines)
 
 
-def _text(parts: Iterable[str], show: Show) -> None:
+def text_width(show: Show) -> int | None:
+    """Columns that lines of text may take: --width, the terminal's, or no limit in a pipe."""
+    if show.width is not None or show.output or not sys.stdout.isatty():
+        return show.width
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
+def write_text(parts: Iterable[str], show: Show) -> None:
+    """Writes text to standard output, or whole to the file of --output."""
     if show.output is None:
         for part in parts:
             sys.stdout.write(part)

@@ -124,7 +124,9 @@ def _named(loaded: Loaded, role: Role) -> str | None:
 
 
 def _lone(loaded: Loaded) -> str | None:
-    """The only array that no name gives a role, where no other array has one either."""
+    """The only array, where its name gives it no role; a trace's stage is not taken for another."""
+    if loaded.trace is not None:
+        return None
     names = list(loaded.arrays)
     return names[0] if len(names) == 1 and role_of(names[0]) is None else None
 

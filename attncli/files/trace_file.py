@@ -115,12 +115,16 @@ def _prefix(names: list[str], origin: str) -> str:
 
 
 def _labels(stages: list[Stage]) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-    """The names of the queries and of the keys: those of the first stage that has them."""
-    queries, keys = (
-        next((stage.labels[axis] for stage in stages if axis in stage.labels), None)
-        for axis in ("query", "key")
-    )
+    """The names of the queries and of the keys, where a stage names all of them."""
+    queries, keys = (_names(stages, axis) for axis in ("query", "key"))
     return queries, keys
+
+
+def _names(stages: list[Stage], axis: str) -> tuple[str, ...] | None:
+    """The labels of the first stage that has them, unless it is cut: shorter than the input."""
+    sizes = [s.value.shape[s.axes.index(axis)] for s in stages if axis in s.axes]
+    named = (stage.labels[axis] for stage in stages if axis in stage.labels)
+    return next((labels for labels in named if len(labels) == sizes[0]), None)
 
 
 def _parts(trace: Trace, prefix: str = "") -> Iterator[tuple[str, Trace]]:

@@ -56,19 +56,25 @@ def fit(
     shades: Shading | None,
     showing: Showing,
 ) -> Columns:
-    """The columns that fit: if there is room as wide as those of other stages, else narrower."""
+    """The columns that fit: side by side if need be narrower, else whole labels in blocks."""
     cell = _cell_width(piece, texts, shades, showing)
     sum_width = max(map(len, sums), default=0)
     room = _room(rows, shades, showing)
     most = window.max_blocks(showing, len(rows) + 1)
     tries = [(LABEL_CELLS, showing.precision + 2), (LABEL_CELLS, 0), (NARROW_LABEL, 0)]
+    whole = None
     for label_cells, least in tries[2:] if room and None in piece.columns else tries:
         labels = _column_labels(piece, label_cells)
         widths = [1 if at is None else max(cell, least) for at in piece.columns]
         widths = [max(cell_len(text), width) for text, width in zip(labels, widths, strict=True)]
         found = window.fit(widths, sum_width, room, most)
-        if len(found.blocks) == 1 and len(found.kept) == len(widths):
+        is_complete = len(found.kept) == len(widths)
+        if is_complete and len(found.blocks) == 1:
             break
+        if is_complete and whole is None and label_cells == LABEL_CELLS:
+            whole = labels, widths, found
+    else:
+        labels, widths, found = whole or (labels, widths, found)
     kept = found.kept
     return Columns(
         kept=tuple(None if at is None else piece.columns[at] for at in kept),

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 
 from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage
-from attncli.views.arithmetic import Equation, Spot, Vector, Words, equation
+from attncli.views import arithmetic, vector_arithmetic
+from attncli.views.arithmetic import Equation, Spot, Vector, Words
 from attncli.views.places import Level, Place
 from attncli.views.safe import NAME_CELLS, clean, fold, hang, sentence, shorten
 from attncli.views.showing import Showing
@@ -30,7 +31,7 @@ class Step(NamedTuple):
 
 
 class Derivation(NamedTuple):
-    """One weight from the dot product to its share of the output."""
+    """One weight from the dot product to its share of the output, or one cell of a table."""
 
     title: str
     steps: tuple[Step, ...]
@@ -38,10 +39,9 @@ class Derivation(NamedTuple):
 
 def work(level: Level, name: str, place: Place, showing: Showing) -> list[str]:
     """The arithmetic of the first cell shown of a stage, on a line if it fits."""
-    stage = level.stages[name]
+    sizes = level.matrix(level.stages[name], place).shape
     row, column = (bounds[0] or 0 for bounds in (showing.rows, showing.cols))
-    sizes = stage.value.shape[-2:]
-    if len(sizes) < 2 or row >= sizes[0] or column >= sizes[1]:
+    if not (0 <= row < sizes[0] and 0 <= column < sizes[1]):
         return []
     room = (showing.width or PAGE) - 2
     found = None
@@ -95,12 +95,24 @@ def _with_remark(lines: list[str], remark: str, width: int, indent: int) -> list
     return lines + fold(f"({remark})", width, indent)
 
 
-def derive(level: Level, place: Place, showing: Showing) -> Derivation:
-    """The derivation of the weight that `showing.cell` names.
+def equation(spot: Spot, name: str) -> Equation | None:
+    """How the named stage came to its number in this cell, where that can be said."""
+    return arithmetic.equation(spot, name) or vector_arithmetic.equation(spot, name)
 
-    Raises StageError where q, k or v is not in the trace, ShapeError for a query or key that is
-    not there.
+
+def target(level: Level) -> str | None:
+    """The stage whose cells are derived: the weights of an attention, or a table of positions."""
+    return next((name for name in ("weights", "positions") if name in level.stages), None)
+
+
+def derive(level: Level, place: Place, showing: Showing) -> Derivation:
+    """The derivation of the weight, or of the entry of a table, that `showing.cell` names.
+
+    Raises StageError where what it is derived from is not in the trace, ShapeError for a row or
+    column that is not there.
     """
+    if target(level) == "positions":
+        return _of_positions(level, place, showing)
     for name in ("q", "k", "v"):
         if name not in level.stages:
             raise StageError(f"a weight is derived from q, k and v, and the trace holds no {name}")
@@ -115,6 +127,22 @@ def derive(level: Level, place: Place, showing: Showing) -> Derivation:
         shorten(weights.label(*at)) for at in zip(weights.axes[-2:], (row, column), strict=True)
     )
     return Derivation(f"How {query} attends to {key}", tuple(_steps(spot)))
+
+
+def _of_positions(level: Level, place: Place, showing: Showing) -> Derivation:
+    """An entry of a table of positions: its angle, and the wave at that angle."""
+    table = level.stages["positions"]
+    wishes = showing.cell or ("1", "1")
+    row, column = (find(table, axis, wish) for axis, wish in zip(table.axes, wishes, strict=True))
+    steps = []
+    pair = column // 2
+    for name, at in (("divisors", pair), ("angles", pair), ("positions", column)):
+        spot = Spot(level, place, row, at, showing.precision, TERMS_AT_LENGTH, at_length=True)
+        found = equation(spot, name) if name in level.stages else None
+        if found is not None:
+            steps.append(_step(spot, name, level.numbers[name], found))
+    title = f"How {table.label('position', row)} gets its {table.label('dimension', column)}"
+    return Derivation(title, tuple(steps))
 
 
 def find(stage: Stage, axis: str, wish: str) -> int:

@@ -20,10 +20,14 @@ _COUNTED = {
     "dimension": ("dimension", "dimensions"),
 }
 _WIDTHS = ("d_k", "d_v", "d_model")
-_ENTRIES = {axis: many for axis, (_, many) in _COUNTED.items()} | dict.fromkeys(
-    _WIDTHS, "dimensions"
-)
-_ENTRIES |= {"other": "the same", "count": "counts"}
+_ENTRIES = {axis: many for axis, (_, many) in _COUNTED.items()} | {
+    **dict.fromkeys(_WIDTHS, "dimensions"),
+    "word": "words",
+    "other": "the same",
+    "pair": "pairs of dimensions",
+    "component": "components",
+    "count": "counts",
+}
 
 
 def facts(level: Level) -> tuple[str, ...]:

@@ -18,6 +18,9 @@ from rich.style import Style
 Ramp = Literal["share", "signed"]
 Rgb = tuple[int, int, int]
 
+SHADED = ("positions", "dots", "cosines")
+"""Stages besides the weights that are shaded by default, where there is colour."""
+
 WEIGHTS = ("weights", "dropped")
 """Stages shaded without being asked for."""
 

@@ -18,6 +18,7 @@ from attncli.views.page import (
     Matrix,
     Page,
     Part,
+    Plot,
     Remark,
     Tree,
     parts,
@@ -50,6 +51,8 @@ def _lines(part: Part) -> Iterator[str]:
             yield f"*{escape(text)}*"
         case Matrix():
             yield from _matrix(part)
+        case Plot(lines):
+            yield from _fenced(lines)
         case Derivation():
             yield from _derivation(part)
         case Closing():

@@ -3,6 +3,7 @@
 Headline    the title, how large everything is, choices that are not the usual ones, notes
 Heading     head 2 of 4; a block continued
 Grid        one matrix
+Plot        points in a plane
 Derivation  one weight, term by term
 Closing     what each query attends to
 Remark      what is left out
@@ -14,16 +15,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from attncli.errors import StageError
 from attncli.trace import Stage, Trace
 from attncli.views import headline
-from attncli.views.derivation import Derivation, derive, work
+from attncli.views.derivation import Derivation, derive, target, work
 from attncli.views.grid import Grid, lower
 from attncli.views.places import Level, levels
 from attncli.views.prose import closing
 from attncli.views.safe import sentence
+from attncli.views.scatter import scatter
 from attncli.views.showing import Showing, check
 from attncli.views.tour import tour
+
+PLOTTED = "coordinates"
+"""The stage that is drawn as points too."""
+WIDEST_PLOT = 72
 
 
 class Headline(NamedTuple):
@@ -61,6 +69,12 @@ class Remark(NamedTuple):
     text: str
 
 
+class Plot(NamedTuple):
+    """Points in a plane, drawn in text."""
+
+    lines: tuple[str, ...]
+
+
 class Branch(NamedTuple):
     """A line of a tree: what is drawn before it, the step's name, its shape and formula.
 
@@ -80,7 +94,7 @@ class Tree(NamedTuple):
     branches: tuple[Branch, ...]
 
 
-Part = Headline | Heading | Matrix | Derivation | Closing | Remark | Tree
+Part = Headline | Heading | Matrix | Plot | Derivation | Closing | Remark | Tree
 Page = Callable[[Trace, Showing], Iterator[Part]]
 """What lays a trace out in parts: `parts`, or one that shows it in another way."""
 
@@ -144,8 +158,18 @@ def _matrices(
         axes_said.add(axes)
         lines = work(level, name, stop.place, showing) if showing.work else []
         yield Matrix(grid, tuple(lines))
+        if name == PLOTTED:
+            yield _plot(level, stop.stage, showing)
     if round_trip.left_out:
         yield Remark(round_trip.left_out)
+
+
+def _plot(level: Level, stage: Stage, showing: Showing) -> Plot:
+    rows = range(stage.value.shape[0])[slice(*showing.rows)]
+    points = level.matrix(stage, {})[rows.start : rows.stop, :2].astype(np.float64)
+    names = stage.names(stage.axes[-2])[rows.start : rows.stop]
+    width = min(showing.width or WIDEST_PLOT, WIDEST_PLOT)
+    return Plot(tuple(scatter(names, points, width)))
 
 
 def _closing(level: Level, showing: Showing) -> Closing:
@@ -167,16 +191,18 @@ def headline_of(level: Level) -> Headline:
 
 
 def _derivations(trace: Trace, names: set[str], showing: Showing) -> Iterator[Part]:
-    found = [
+    wanted = [
         level
         for level in levels(trace)
-        if "weights" in level.stages and any(level.prefix + name in names for name in level.stages)
+        if target(level) and any(level.prefix + name in names for name in level.stages)
     ]
+    # A table of positions on the way to an attention is not what is asked about.
+    found = [level for level in wanted if target(level) == "weights"] or wanted
     if not found:
         raise StageError("there are no weights to derive", f"there are {', '.join(trace)}")
     for level in found:
         yield headline_of(level)
-        round_trip = tour(level, [level.stages["weights"]], showing)
+        round_trip = tour(level, [level.stages[target(level) or ""]], showing)
         for stop in round_trip.stops:
             if stop.heading:
                 yield Heading(stop.heading)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from attncli.trace import Stage
 from attncli.views import window
-from attncli.views.heatmap import WEIGHTS, Ramp, round_top
+from attncli.views.heatmap import SHADED, WEIGHTS, Ramp, round_top
 from attncli.views.places import MARKED, Array, Level, Place
 from attncli.views.showing import Showing
 
@@ -96,7 +96,8 @@ def cut(level: Level, name: str, place: Place, showing: Showing) -> Piece:
 def shading(piece: Piece, showing: Showing) -> Shading | None:
     """How a piece is shaded; None where it is not."""
     is_weights = piece.stage.name in WEIGHTS
-    wanted = (is_weights and showing.colour) if showing.heatmap is None else showing.heatmap
+    by_default = showing.colour and (is_weights or piece.stage.name in SHADED)
+    wanted = by_default if showing.heatmap is None else showing.heatmap
     if not wanted or piece.values.dtype.kind not in NUMERIC:
         return None
     sizes = np.abs(piece.numbers[np.isfinite(piece.numbers)].astype(np.float64))

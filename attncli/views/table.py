@@ -25,6 +25,7 @@ from attncli.views.page import (
     Matrix,
     Page,
     Part,
+    Plot,
     Remark,
     Tree,
     parts,
@@ -87,6 +88,8 @@ def _lines(part: Part, showing: Showing) -> Iterator[Line]:
             yield from _folded(text, QUIET, showing)
         case Matrix():
             yield from _matrix(part, showing)
+        case Plot(lines):
+            yield from ([(line, PLAIN)] for line in lines)
         case Derivation():
             yield from _derivation(part, showing)
         case Closing():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli import Convention, ShapeError, attend
+from attncli import Convention, ConventionError, ShapeError, attend
 
 Q = [[1, 0], [0, 1], [1, 1]]
 K = [[1, 1], [1, 0], [0, 1]]
@@ -281,3 +281,36 @@ def test_shapes_that_do_not_fit(shapes: Any, options: Any, says: str) -> None:
 def test_entries_that_are_no_numbers(bad: Any) -> None:
     with pytest.raises(ShapeError):
         attend(bad, K, V)
+
+
+@pytest.mark.parametrize("align", ["top-left", "bottom-right"])
+def test_some_rows_are_those_of_the_whole(align: Any) -> None:
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.normal(size=(2, 3, n, d)) for n, d in ((7, 5), (11, 5), (11, 3)))
+    how = Convention(causal=True, causal_align=align, window=(4, 2))
+    masks = [None, rng.random((7, 11)) < 0.6, rng.random(11) < 0.6, rng.normal(size=(3, 1, 11))]
+    for mask in masks:
+        given: Any = {"mask": mask, "kv_len": [11, 9], "convention": how}
+        whole, some = attend(q, k, v, **given), attend(q, k, v, rows=[0, 2, 6], **given)
+        assert list(some) == list(whole)
+        for name in ("q", "mask", "scores", "weights", "output"):
+            np.testing.assert_allclose(some[name].value, whole[name].value[..., [0, 2, 6], :])
+    assert some["weights"].names("query") == ("q1", "q3", "q7")
+    assert some["k"].value.shape == (2, 3, 11, 5)
+
+
+def test_some_rows_keep_their_tokens() -> None:
+    trace = attend(np.eye(3), np.eye(3), np.eye(3), rows=[2, 1], query_labels=["a", "b", "c"])
+    assert trace["output"].names("query") == ("c", "b")
+
+
+@pytest.mark.parametrize("how", [Convention(dropout=0.5), Convention(softmax_over="queries")])
+def test_rows_that_depend_on_others_are_not_computed_alone(how: Convention) -> None:
+    with pytest.raises(ConventionError, match="of all queries"):
+        attend(np.eye(3), np.eye(3), np.eye(3), rows=[0], convention=how)
+
+
+@pytest.mark.parametrize("rows", [[3], [-1], []])
+def test_rows_that_are_not_there(rows: Any) -> None:
+    with pytest.raises(ShapeError, match="with 3 queries; use 0 to 2"):
+        attend(np.eye(3), np.eye(3), np.eye(3), rows=rows)

@@ -70,6 +70,22 @@ def test_selection_reaches_every_format(call: Call, three: Path) -> None:
     assert [line.split(",")[0] for line in table.splitlines()[1:]] == ["q2", "q3"]
 
 
+@pytest.mark.parametrize("form", ["json", "npz"])
+def test_a_trace_cut_for_the_eye_still_computes_whole(call: Call, three: Path, form: str) -> None:
+    call("compute", "--q", three, "--rows", "2:", "--output", f"cut.{form}")
+    whole = call("compute", "--q", three, "--format", "json").json["steps"][-1]["value"]
+    again = call("compute", "--q", f"cut.{form}", "--format", "json")
+    assert again.json["steps"][-1]["value"] == whole
+
+
+def test_a_lone_stage_of_a_trace_is_not_taken_for_q(call: Call, three: Path) -> None:
+    call("compute", "--q", three, "--stage", "weights", "--output", "weights.json")
+    result = call("compute", "--q", "weights.json")
+    assert result.code == 2
+    assert "holds no q; it holds weights" in result.err
+    assert call("compute", "--q", "weights.json::weights").code == 0
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
@@ -142,7 +158,7 @@ def test_what_does_not_fit_into_memory_is_refused_before(call: Call, tmp_path: P
         tmp_path / "long.npy", mode="w+", dtype=np.float32, shape=(64, 100_000, 1)
     )
     del x
-    result = call("compute", "--q", "long.npy", "--quiet")
+    result = call("compute", "--q", "long.npy", "--output", "all.npz", "--quiet")
     assert result.code == 2
     assert "64 × 100000 × 100000 scores need" in result.err
 

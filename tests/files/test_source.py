@@ -45,7 +45,9 @@ def test_literal_is_one_matrix_without_a_name() -> None:
 
 
 def test_literal_with_a_slip_names_its_place() -> None:
-    assert message("[[1, 2], [3,]]").startswith("the inline literal is not JSON: line 1, column 13")
+    assert message("[[1, 2], [3 4]]").startswith(
+        "the inline literal is not JSON: line 1, column 13"
+    )
 
 
 @pytest.mark.parametrize(

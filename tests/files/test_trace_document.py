@@ -30,7 +30,9 @@ INF = float("inf")
 
 def stage(name: str, value: Any, *, dtype: str = "float64", **labels: tuple[str, ...]) -> Stage:
     array = np.array(value, dtype=dtype)
-    axes = ("batch", "head", "query", "key")[-array.ndim :] if array.ndim else ()
+    ends = {"q": ("query", "d_k"), "k": ("key", "d_k"), "v": ("key", "d_v")}
+    last = ends.get(name, ("query", "key"))
+    axes = ("batch", "head", *last)[-array.ndim :] if array.ndim else ()
     return Stage(name, name.upper(), f"{name} = …", array, axes, labels, note=f"about {name}")
 
 

@@ -1,0 +1,56 @@
+"""Dropout left on: its share is read off the observed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from attncli.check.bugs.hypothesis import Clues, Hypothesis, Variant, hypothesis
+from attncli.check.case import Array, Case
+
+
+def share_dropped(observed: Array, expected: Array) -> float | None:
+    """The p of which kept weights are larger by 1/(1−p) and a share p of them is 0, or None.
+
+    >>> kept = np.arange(1, 9) % 4 != 0
+    >>> share_dropped(np.where(kept, 0.1 / 0.75, 0), np.full(8, 0.1))
+    0.25
+    """
+    counted = np.isfinite(expected) & (expected > 1e-3 * np.nanmax(expected, initial=0.0))
+    weights, plain = observed[counted], expected[counted]
+    kept = weights != 0
+    if not 0 < kept.sum() < kept.size:
+        return None
+    grown = float(np.median(weights[kept] / plain[kept]))
+    if not 1.001 < grown < 100:
+        return None
+    exact = 1 - 1 / grown
+    share = round(exact, 2) if abs(round(exact, 2) - exact) < 1e-3 else exact
+    spread = 5 * float(np.sqrt(share * (1 - share) / kept.size)) + 1 / kept.size
+    return share if abs(float(1 - kept.mean()) - share) <= spread else None
+
+
+def _dropout(case: Case, clues: Clues) -> Iterator[Variant]:
+    for stage in ("dropped", "weights"):
+        if stage not in clues.observed or stage not in clues.expected or case.kept is not None:
+            continue
+        observed = clues.observed[stage]
+        share = share_dropped(observed, clues.expected[stage])
+        if share is not None and observed.shape == case.shape:
+            changed = replace(case.with_how(dropout=share), kept=observed != 0)
+            changed = replace(changed, instead={**case.instead, "weights": "dropped"})
+            yield Variant(changed, f"share {share:.4g}")
+        return
+
+
+DROPPING: tuple[Hypothesis, ...] = (
+    hypothesis(
+        "dropout left on",
+        _dropout,
+        "dropout",
+        "some weights are 0 and the rest are larger by 1/(1−p)",
+        "pytorch#124464, timm#1978, torchtune#1791",
+    ),
+)

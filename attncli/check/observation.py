@@ -1,0 +1,199 @@
+"""What was observed: somebody else's arrays, whatever they are made of, cut to a known part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.attention.heads import shape_text, split_heads
+from attncli.attention.shapes import as_numbers
+from attncli.check.case import Array, Case, four_axes
+from attncli.check.engine import STAGES, Cut, whole
+from attncli.check.tolerance import EPS, distance, fitting_type
+from attncli.convention import DType
+from attncli.errors import ShapeError, StageError
+from attncli.trace import INPUTS
+
+Pick = int | slice | Sequence[int] | None
+_TYPES: dict[str, DType] = {
+    "float64": "float64",
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+}
+DTYPES: tuple[DType, ...] = ("bfloat16", "float16", "float32", "float64")
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """Observed stages over a cut of batch items, heads and rows.
+
+    stages  name → array [batch, head, row, …], in the order of the computation
+    ndim    how many axes the caller's arrays have
+    dtype   the narrowest type they are held in, or were before they were widened
+    notes   what was assumed of them
+    hints   what may help where nothing explains them
+    """
+
+    stages: Mapping[str, Array]
+    cut: Cut
+    ndim: int
+    dtype: DType
+    notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+
+
+def to_numpy(x: Any, name: str = "observed") -> tuple[Array, DType]:
+    """x as an array of numbers and the type it came in: anything NumPy or DLPack takes.
+
+    A tensor that tracks gradients is detached, one on a device is copied to the host and a
+    bfloat16 one is widened, all by its own methods: no other library is imported.
+    Raises ShapeError for what holds no real numbers.
+
+    >>> to_numpy([[1, 2]])[1]
+    'float64'
+    """
+    for method in ("detach", "cpu"):
+        x = getattr(x, method)() if callable(getattr(x, method, None)) else x
+    kind = str(getattr(x, "dtype", "")).rpartition(".")[2]
+    if kind == "bfloat16" and callable(getattr(x, "float", None)):
+        x = x.float()
+    if not isinstance(x, np.ndarray) and not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
+        x = np.from_dlpack(x)
+    return as_numbers(x, name), _TYPES.get(kind, "float64")
+
+
+def observe(
+    observed: Mapping[str, Any],
+    case: Case,
+    *,
+    rows: Pick = None,
+    heads: Pick = None,
+) -> Observation:
+    """The observed stages, their shapes checked against the case.
+
+    Raises StageError for an unknown stage, WrongShapeError for a shape that does not fit.
+    """
+    full = whole(case)
+    head, row = _picked(heads, full.head, "heads"), _picked(rows, full.row, "rows")
+    cut = Cut(full.batch, head, row)
+    arrays: dict[str, Array] = {}
+    types: list[DType] = []
+    notes: list[str] = []
+    for name in _in_order(observed):
+        array, dtype = to_numpy(observed[name], name)
+        stage, array = _merged_to_heads(name, array, case)
+        arrays[stage] = _fitted(stage, array, dtype, case, cut)
+        types.append(fitting_type(arrays[stage], dtype))
+        if types[-1] != dtype:
+            notes.append(f"every number of {name} fits {types[-1]}, so it is judged as that")
+    dtype = min(types, key=DTYPES.index)
+    return Observation(arrays, cut, case.ndim, dtype, tuple(notes), _decimals_hint(arrays))
+
+
+def _decimals_hint(arrays: Mapping[str, Array]) -> tuple[str, ...]:
+    """Words for numbers that look copied from paper."""
+    for decimals in range(1, 6):
+        if all(_has_decimals(x, decimals) for x in arrays.values()):
+            return (f"the observed numbers have at most {decimals} decimals: say decimals",)
+    return ()
+
+
+def _has_decimals(x: Array, decimals: int) -> bool:
+    finite = x[np.isfinite(x)]
+    whole_units = np.round(finite, decimals) == finite
+    return bool(finite.size) and bool(whole_units.all()) and bool((finite % 1 != 0).any())
+
+
+def differing_inputs(
+    observed: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[str, str] | None:
+    """The first of an observed q, k and v that is not the given one, and how; None for none.
+
+    >>> differing_inputs({"q": [[1.0]]}, {"q": np.array([[2.0]])})
+    ('q', 'the observed q is not the given one: they differ by up to 1')
+    """
+    for name in ("q", "k", "v"):
+        if name not in observed:
+            continue
+        (array, dtype), (wanted, _) = (to_numpy(x[name], name) for x in (observed, given))
+        if array.shape != wanted.shape:
+            shapes = f"{shape_text(array)} and {shape_text(wanted)}"
+            return name, f"the observed {name} is not the given one: they are {shapes}"
+        apart = distance(array.astype(np.float64), wanted.astype(np.float64))
+        size = np.where(np.isfinite(apart), np.abs(wanted), 0.0)
+        if (apart > EPS[fitting_type(array.astype(np.float64), dtype)] * size).any():
+            far = f"{float(apart.max()):.4g}"
+            return name, f"the observed {name} is not the given one: they differ by up to {far}"
+    return None
+
+
+def _in_order(observed: Mapping[str, Any]) -> list[str]:
+    known = (*STAGES, "concat")
+    names = [name for name in known if name in observed]
+    if unknown := sorted(set(observed) - set(known) - set(INPUTS)):
+        raise StageError(
+            f"there is no stage {unknown[0]!r} to check", f"there are {', '.join(known)}"
+        )
+    if not names:
+        raise StageError("no stage was observed", f"name one of {', '.join(known)}")
+    return names
+
+
+def _picked(pick: Pick, axis: npt.NDArray[np.intp], what: str) -> npt.NDArray[np.intp]:
+    if pick is None:
+        return axis
+    try:
+        return np.atleast_1d(axis[pick if isinstance(pick, slice) else np.asarray(pick, np.intp)])
+    except IndexError:
+        raise ShapeError(
+            f"{what} {pick} do not all exist", f"there are {len(axis)}, counted from 0"
+        ) from None
+
+
+def _merged_to_heads(name: str, array: Array, case: Case) -> tuple[str, Array]:
+    """`concat` is the output with its heads side by side."""
+    if name != "concat":
+        return name, array
+    if case.ndim < 3 or array.ndim != case.ndim - 1:
+        raise ShapeError("concat was observed, but q has no heads", "name the stage output")
+    return "output", split_heads(array, case.shape[1])
+
+
+class WrongShapeError(ShapeError):
+    """An observed stage has another shape than the stage of that name over the cut."""
+
+    def __init__(
+        self, stage: str, array: Array, dtype: DType, expected: tuple[int, ...], cut: Cut
+    ) -> None:
+        text = " × ".join(map(str, expected))
+        super().__init__(f"{stage} is {shape_text(array) or 'one number'}, expected {text}")
+        self.stage, self.array, self.dtype = stage, array, dtype
+        self.expected, self.cut = expected, cut
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it could be some of the heads and rows."""
+        sizes, whole_sizes = self.array.shape[::-1], self.expected[::-1]
+        fits = all(n <= most for n, most in zip(sizes, whole_sizes, strict=False))
+        return 0 < len(sizes) <= len(whole_sizes) and sizes[0] == whole_sizes[0] and fits
+
+
+def _fitted(stage: str, array: Array, dtype: DType, case: Case, cut: Cut) -> Array:
+    """The array as [batch, head, row, last]; an axis that a pick leaves one entry may be missing.
+
+    Raises WrongShapeError.
+    """
+    ndim = case.ndim
+    last = case.v.shape[-1] if stage == "output" else case.shape[3]
+    expected = (*cut.sizes, last)[4 - ndim :]
+    squeezed = tuple(
+        size for axis, size in enumerate(expected, 4 - ndim) if size != 1 or axis not in {1, 2}
+    )
+    if array.shape not in {expected, squeezed}:
+        raise WrongShapeError(stage, array, dtype, expected, cut)
+    return four_axes(array.reshape(expected).astype(np.float64))

@@ -1,0 +1,127 @@
+"""Placement: which positions are put into q, k and v before attention, and from where they count.
+
+    q, k, v without positions ── put_in ──> q, k, v as they go into the scores
+
+The numbers are those of `sinusoidal` and `rotary`; here stand only the choices that can be wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.attention.positions import Exponent, sinusoidal, waves_of
+from attncli.attention.precision import round_to
+from attncli.attention.rotary import Layout, rotary, rotary_angles
+from attncli.convention import DType
+from attncli.errors import ConventionError, ShapeError
+
+Array = npt.NDArray[Any]
+Ids = npt.NDArray[np.intp]
+Positions = Literal["paper", "article", "rope-halves", "rope-interleaved"]
+
+_EXPONENTS: dict[str, Exponent] = {"paper": "paper", "article": "article"}
+_LAYOUTS: dict[str, Layout] = {"rope-halves": "halves", "rope-interleaved": "interleaved"}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The positions of one attention.
+
+    kind        sinusoidal in the paper's or the article's form, or rotary in one of two layouts
+    n_past      how many keys are cached ones
+    on          which of q, k, v get positions
+    from_query  position of the first query
+    from_past   position of the first cached key
+    from_new    position of the first key that is not cached
+    in_halves   sinusoidal: all sines stand before all cosines
+
+    >>> placement_of("paper", n_past=2).key_ids(5).tolist()
+    [0, 1, 2, 3, 4]
+    """
+
+    kind: Positions
+    n_past: int
+    on: frozenset[str]
+    from_query: int
+    from_past: int
+    from_new: int
+    in_halves: bool = False
+
+    @property
+    def is_rotary(self) -> bool:
+        """Whether positions are turned in, not added."""
+        return self.kind in _LAYOUTS
+
+    def key_ids(self, n_k: int) -> Ids:
+        """The position of every key, the cached ones first."""
+        at = np.arange(n_k)
+        return np.where(at < self.n_past, self.from_past + at, self.from_new + at - self.n_past)
+
+    def put_in(
+        self, q: Array, k: Array, v: Array, rows: Ids, dtype: DType = "float64"
+    ) -> tuple[Array, Array, Array]:
+        """q (only these query rows), k and v with their positions.
+
+        Angles are held in float32 and their sines and cosines in dtype, unless it is float64.
+        """
+        ids = {"q": rows + self.from_query, "k": self.key_ids(k.shape[-2])}
+        given = {"q": q, "k": k, "v": v}
+        placed = (
+            self._put(x, ids.get(name, ids["k"]), dtype) if name in self.on else x
+            for name, x in given.items()
+        )
+        in_q, in_k, in_v = placed
+        return in_q, in_k, in_v
+
+    def _put(self, x: Array, ids: Ids, dtype: DType) -> Array:
+        if not self.is_rotary:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return x + self._table(ids, x.shape[-1], dtype)
+        angles = _held(rotary_angles(ids, x.shape[-1]), dtype)
+        caches = (round_to(np.cos(angles), dtype), round_to(np.sin(angles), dtype))
+        return rotary(x, caches=caches, layout=_LAYOUTS[self.kind])["rotated"].value
+
+    def _table(self, ids: Ids, dim: int, dtype: DType) -> Array:
+        """The rows of the sinusoidal table at these positions."""
+        n = int(ids.max()) + 1
+        angles = sinusoidal(n, dim, exponent=_EXPONENTS[self.kind])["angles"].value[ids]
+        table = waves_of(_held(angles, dtype), dim)
+        if self.in_halves:
+            table = np.concatenate([table[:, 0::2], table[:, 1::2]], axis=-1)
+        return round_to(table, dtype).astype(np.float64)
+
+
+def _held(angles: Array, dtype: DType) -> Array:
+    """Angles as an implementation in this number type has them: in float32 at the least."""
+    return angles if dtype == "float64" else angles.astype(np.float32).astype(np.float64)
+
+
+def placement_of(kind: Positions, n_past: int = 0) -> Placement:
+    """The right placement of a kind: keys count from 0, queries from the length of the past.
+
+    Raises ConventionError for a kind that does not exist.
+
+    >>> sorted(placement_of("rope-halves").on)
+    ['k', 'q']
+    """
+    if kind not in get_args(Positions):
+        known = ", ".join(get_args(Positions))
+        raise ConventionError(f"positions are {kind!r}", f"use one of {known}")
+    on = frozenset("qk" if kind in _LAYOUTS else "qkv")
+    return Placement(kind, n_past, on, from_query=n_past, from_past=0, from_new=n_past)
+
+
+def check_widths(kind: Positions, d_k: int, d_v: int) -> None:
+    """Raises ShapeError where positions of this kind do not fit vectors of these widths."""
+    if kind in _LAYOUTS:
+        if d_k % 2:
+            raise ShapeError(f"d_k is {d_k}", "rotary positions turn pairs: it must be even")
+    elif d_k != d_v:
+        raise ShapeError(
+            f"q and k are {d_k} wide but v is {d_v}",
+            "sinusoidal positions are added to all three as embeddings of one width",
+        )

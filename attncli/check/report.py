@@ -1,0 +1,124 @@
+"""A Verdict as plain text, and as plain data for scripts.
+
+Schema of the data (`verdict_to_dict`), version 1; NaN and infinity are strings, as everywhere:
+
+    schema            1
+    status            "match" | "found" | "ambiguous" | "no match" | "wrong shape"
+    matches           true | false
+    dtype             the number type in which the numbers were judged
+    first_difference  name of a stage, or ""
+    explanations      [{name, bugs: [{name, sentence, threads: [..]}], details: [..], flag,
+                        command, errors: {stage: number}, plain_errors: {stage: number}}]
+    common            what several explanations share, or ""
+    tell_apart        which input would tell them apart, or ""
+    shape             what is wrong with the shape, or ""
+    notes             [sentence]
+    stages            [{name, matches, tolerance, allowed, largest, median, share_wrong, n,
+                        places: [sentence],
+                        worst: [{place, index: [0-based], observed, expected}]}]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from attncli.check.verdict import Explanation, StageVerdict, Verdict
+
+SCHEMA = 1
+
+
+def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as dictionaries, lists, strings and numbers that JSON can hold.
+
+    >>> verdict_to_dict(Verdict("match", "float32"))["status"]
+    'match'
+    """
+    data = asdict(verdict)
+    for explanation, source in zip(data["explanations"], verdict.explanations, strict=True):
+        explanation["name"] = source.name
+    plain: dict[str, Any] = _plain({"schema": SCHEMA, "matches": verdict.matches, **data})
+    return plain
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return {name: _plain(value) for name, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_plain(value) for value in x]
+    if isinstance(x, float) and not math.isfinite(x):
+        return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
+    return x
+
+
+def report_text(verdict: Verdict) -> str:
+    """The verdict for a reader: the answer first, then each stage, then what was assumed.
+
+    >>> print(report_text(Verdict("match", "float32")))
+    it matches
+    """
+    return "\n".join(_lines(verdict))
+
+
+def _lines(verdict: Verdict) -> Iterator[str]:
+    yield _HEADLINES[verdict.status].format(first=verdict.first_difference)
+    if verdict.shape:
+        yield f"  {verdict.shape}"
+    for number, explanation in enumerate(verdict.explanations, 1):
+        yield from _explanation(explanation, number if len(verdict.explanations) > 1 else 0)
+    if verdict.common:
+        yield f"  in common: {verdict.common}"
+    if verdict.tell_apart:
+        yield f"  told apart by: {verdict.tell_apart}"
+    for stage in verdict.stages:
+        yield from _stage(stage)
+    for note in verdict.notes:
+        yield f"  note: {note}"
+
+
+_HEADLINES = {
+    "match": "it matches",
+    "found": "it differs, and this is it:",
+    "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
+    "no match": "it differs from {first} on, and no known bug explains it",
+    "wrong shape": "the shape is wrong",
+}
+
+
+def _explanation(explanation: Explanation, number: int) -> Iterator[str]:
+    lead = f"  {number}. " if number else "  "
+    yield f"{lead}{explanation.name}"
+    for bug in explanation.bugs:
+        yield f"     {bug.sentence}"
+        if bug.threads:
+            yield f"     seen in {', '.join(bug.threads)}"
+    for detail in explanation.details:
+        yield f"     {detail}"
+    if explanation.flag:
+        yield f"     attncli {explanation.command}: {explanation.flag}"
+    for stage, error in explanation.errors.items():
+        plain = _number(explanation.plain_errors[stage])
+        yield f"     largest error of {stage}: {_number(error)}, by the plain reference {plain}"
+
+
+def _stage(stage: StageVerdict) -> Iterator[str]:
+    state = "matches" if stage.matches else "differs"
+    allowed = f"allowed {_number(stage.allowed)}, {stage.tolerance}"
+    yield f"{stage.name} {state}: largest error {_number(stage.largest)} ({allowed})"
+    if stage.matches:
+        return
+    share = f"{100 * stage.share_wrong:.3g} % of {stage.n} entries are wrong"
+    yield f"  {share}, median error {_number(stage.median)}"
+    for place in stage.places:
+        yield f"  {place}"
+    yield "  worst entries (place: observed, expected)"
+    for worst in stage.worst:
+        yield f"    {worst.place}: {_number(worst.observed, 8)}, {_number(worst.expected, 8)}"
+
+
+def _number(x: float, digits: int = 3) -> str:
+    if math.isfinite(x):
+        return f"{x:.{digits}g}"
+    return "NaN" if math.isnan(x) else "∞" if x > 0 else "−∞"

@@ -1,0 +1,151 @@
+"""How far two right answers may lie apart, and how far two arrays do.
+
+noise floor   the same stages with every stage rounded to the observed type, and their distance N
+              to the float64 result: |observed − expected| ≤ f·max N + 4·eps·(|expected| + mean),
+              f = 3 for 16-bit types, 6 for larger ones
+decimals      half a unit of the last printed decimal
+given         atol + rtol · |expected|
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from attncli.attention.precision import round_to
+from attncli.check.case import Array
+from attncli.convention import DType
+from attncli.errors import ConventionError
+
+EPS: dict[str, float] = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
+NOISE_FACTOR = {"float64": 6.0, "float32": 6.0, "float16": 3.0, "bfloat16": 3.0}
+"""FlashAttention's own tests allow 2. Small types are rounded alike in every implementation; in
+the large ones the order of the sums decides, and one after another is up to 5 times as noisy as
+the order measured here."""
+EPS_FACTOR = 4.0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How far an observed number may lie from the expected one.
+
+    kind   "noise": the noise floor of dtype; "decimals"; "given": rtol and atol
+    dtype  the number type the observed values are judged in
+
+    >>> Rule("decimals", decimals=2).describe()
+    'half a unit of decimal 2'
+    """
+
+    kind: Literal["noise", "decimals", "given"] = "noise"
+    dtype: DType = "float64"
+    decimals: int = 0
+    rtol: float = 0.0
+    atol: float = 0.0
+
+    def describe(self) -> str:
+        """The rule in words."""
+        if self.kind == "noise":
+            return f"noise floor of {self.dtype}"
+        if self.kind == "decimals":
+            return f"half a unit of decimal {self.decimals}"
+        return f"atol {self.atol:g}, rtol {self.rtol:g}"
+
+    def noise_type(self) -> tuple[DType, float]:
+        """The type to measure the noise in, and what to multiply it by.
+
+        float64 is the reference itself: its noise is that of float32, scaled.
+        """
+        if self.dtype == "float64":
+            return "float32", EPS["float64"] / EPS["float32"]
+        return self.dtype, 1.0
+
+    def allowed(self, expected: Array, noise: float, mask_value: float = -np.inf) -> Array:
+        """The allowed distance of every entry."""
+        size = np.where(np.isfinite(expected), np.abs(expected), 0.0)
+        if self.kind == "decimals":
+            return np.full(expected.shape, 0.5 * 10.0**-self.decimals * (1 + 1e-9)) + 1e-12 * size
+        if self.kind == "given":
+            return self.atol + self.rtol * size
+        eps = EPS_FACTOR * EPS[self.dtype]
+        counted = size[(size > 0) & (expected != mask_value)]
+        mean = float(counted.mean()) if counted.size else 0.0
+        return NOISE_FACTOR[self.dtype] * noise + eps * (size + mean)
+
+
+def rule_of(decimals: int | None, rtol: float | None, atol: float | None, dtype: DType) -> Rule:
+    """The rule that was asked for; ConventionError where the choices exclude each other."""
+    if decimals is not None:
+        if rtol is not None or atol is not None:
+            raise ConventionError("decimals and rtol or atol are both given", "use one of them")
+        if not 0 <= decimals <= 16:
+            raise ConventionError(f"decimals is {decimals}", "use a whole number from 0 to 16")
+        return Rule("decimals", dtype, decimals=decimals)
+    if rtol is None and atol is None:
+        return Rule("noise", dtype)
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None and not 0 <= value < np.inf:
+            raise ConventionError(f"{name} is {value}", "use a number from 0")
+    return Rule("given", dtype, rtol=rtol or 0.0, atol=atol or 0.0)
+
+
+def distance(observed: Array, expected: Array) -> Array:
+    """|observed − expected|; 0 where both are NaN or the same infinity, inf where only one is.
+
+    >>> distance(np.array([np.nan, np.nan, np.inf, 1.0]), np.array([np.nan, 1, np.inf, 3])).tolist()
+    [0.0, inf, 0.0, 2.0]
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(observed - expected)
+    same = (observed == expected) | (np.isnan(observed) & np.isnan(expected))
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def noise_of(rounded: Array, exact: Array, rule: Rule) -> Array:
+    """The noise of every entry beyond its own last rounding; 0 where either is not finite."""
+    dtype, factor = rule.noise_type()
+    apart = distance(rounded, exact)
+    usable = np.isfinite(apart) & np.isfinite(exact)
+    own = np.where(usable, EPS[dtype] * np.abs(exact), 0.0)
+    return np.where(usable, np.maximum(apart - own, 0.0), 0.0) * factor
+
+
+def rms(x: Array) -> float:
+    """Root of the mean square; inf where an entry is infinite."""
+    top = float(np.max(x, initial=0.0))
+    if top == 0 or not np.isfinite(top):
+        return top
+    return top * float(np.sqrt(np.mean((x / top) ** 2)))
+
+
+def fitting_type(x: Array, dtype: DType) -> DType:
+    """The narrowest type that holds every number of x exactly: what x was before it was widened.
+
+    Only numbers that would not fit by chance count: 0.5 fits everything.
+
+    >>> fitting_type(np.float32([0.1, 0.2]).astype(np.float64), "float64")
+    'float32'
+    """
+    telling = x[np.isfinite(x) & (x * 16 != np.floor(x * 16))]
+    for name, at_least in _NARROWER[dtype]:
+        if telling.size >= at_least and _fits(x, name):
+            return name
+    return dtype
+
+
+_NARROWER: dict[str, list[tuple[DType, int]]] = {
+    "float64": [("bfloat16", 4), ("float16", 4), ("float32", 1)],
+    "float32": [("bfloat16", 4), ("float16", 4)],
+    "float16": [],
+    "bfloat16": [],
+}
+
+
+def _fits(x: Array, dtype: DType) -> bool:
+    return bool((distance(round_to(x, dtype).astype(np.float64), x) == 0).all())

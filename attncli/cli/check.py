@@ -1,0 +1,236 @@
+"""attncli check: does this attention match, and if not, which bug is it?"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from attncli.cli.command import command_of
+from attncli.cli.options import Inputs, Masking, Scores
+from attncli.errors import ConventionError, InputError, ShapeError
+
+if TYPE_CHECKING:
+    from attncli.check import Verdict
+    from attncli.cli.inputs import Gathered
+
+app = typer.Typer(add_completion=False)
+
+STAGES = ("scores", "scaled", "capped", "masked", "weights", "dropped", "output", "concat")
+
+
+def _option(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Checking", show_default=False, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """What was observed, and how closely it has to match."""
+
+    observed: Annotated[
+        str,
+        _option(
+            "--observed",
+            metavar="SOURCE",
+            help="The numbers to check: one stage, or a file of several named stages.",
+        ),
+    ]
+    stage: Annotated[
+        str | None,
+        _option("--stage", metavar="NAME", help=f"Which stage they are: {', '.join(STAGES)}."),
+    ] = None
+    rows: Annotated[
+        str | None, _option("--rows", metavar="A:B", help="Only these query rows, from 1.")
+    ] = None
+    head: Annotated[int | None, _option("--head", min=1, help="Only this head, from 1.")] = None
+    positions: Annotated[
+        Literal["paper", "article", "rope-halves", "rope-interleaved"] | None,
+        _option(
+            "--positions",
+            help="Put these in first: sinusoidal, added to q, k and v (paper, article), or rotary, "
+            "turned into q and k. The inputs, cached ones too, are then given without positions.",
+        ),
+    ] = None
+    decimals: Annotated[
+        int | None,
+        _option("--decimals", min=0, max=17, help="They were printed with so many decimals."),
+    ] = None
+    rtol: Annotated[float | None, _option("--rtol", help="Relative tolerance.")] = None
+    atol: Annotated[float | None, _option("--atol", help="Absolute tolerance.")] = None
+    single: Annotated[
+        bool, _option("--single", help="Try single bugs only, not pairs of them.")
+    ] = False
+    suggest: Annotated[
+        str | None,
+        _option(
+            "--suggest",
+            metavar="FILE",
+            help="Where several bugs fit: write an input (.npz) that tells them apart.",
+        ),
+    ] = None
+    format: Annotated[
+        Literal["text", "json"] | None, _option("--format", help="text (the default) or json.")
+    ] = None
+    output: Annotated[
+        str | None, _option("--output", "-o", metavar="FILE", help="Write the verdict to a file.")
+    ] = None
+    force: Annotated[bool, _option("--force", help="Replace the files written.")] = False
+    quiet: Annotated[bool, _option("--quiet", help="No words: the exit code says it.")] = False
+    debug: Annotated[bool, _option("--debug", help="Show a traceback where something fails.")] = (
+        False
+    )
+
+
+@command_of(app)
+def check(inputs: Inputs, masking: Masking, scores: Scores, observed: Observed) -> int:
+    """Does my attention match, and if not, which bug is it?
+
+    Compares numbers from elsewhere with exact attention on the same inputs. Where they differ,
+    every known bug is tried, singly and in pairs; the answer names it, or says where it differs.
+
+    Example: attncli check --q samples/three-tokens.json --observed '[[0.42, 0.42, 0.16]]'
+    --stage weights --rows 1 --decimals 2
+
+    Exit code 0: it matches; 1: it differs; 2: the call or an input is wrong.
+    """
+    from attncli.cli.inputs import gather
+    from attncli.cli.remarks import remark
+
+    _check_flags(observed, inputs)
+    given = gather(inputs, masking, scores)
+    numbers, remarks = _numbers(observed, given)
+    for text in [*given.remarks, *remarks]:
+        remark(text, quiet=observed.quiet)
+    verdict = _verdict(numbers, given, observed)
+    if not observed.quiet or observed.output:
+        _say(verdict, observed)
+    if observed.suggest is not None:
+        _suggest(verdict, given, observed)
+    return 0 if verdict.matches else 1
+
+
+def _check_flags(observed: Observed, inputs: Inputs) -> None:
+    if inputs.heads is not None and observed.positions in ("paper", "article"):
+        raise ConventionError(
+            f"--positions {observed.positions} would be added to each head, not to the embedding",
+            "add them first (attncli posenc --add), or give q, k and v in one head",
+        )
+    if observed.decimals is not None and (observed.rtol, observed.atol) != (None, None):
+        raise ConventionError("--decimals and --rtol or --atol are two rules", "use one of them")
+    if observed.stage is not None and observed.stage not in STAGES:
+        raise ConventionError(f"there is no stage {observed.stage!r}", f"use {', '.join(STAGES)}")
+    if observed.suggest is not None and not observed.suggest.endswith(".npz"):
+        raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
+    if observed.force and not (observed.output or observed.suggest):
+        raise ConventionError("--force does nothing alone", "add --output or --suggest")
+
+
+def _numbers(observed: Observed, given: "Gathered") -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The observed stages by name, and remarks on the file they came from."""
+    from attncli.files import load
+
+    loaded = load(observed.observed)
+    named = {name: x for name, x in loaded.arrays.items() if name in STAGES}
+    if observed.stage is not None:
+        return {observed.stage: _only(loaded, observed.stage)}, loaded.warnings
+    if named and loaded.member is None:
+        return named, loaded.warnings
+    array = _only(loaded, "")
+    merged = given.in_heads and array.ndim == given.q.ndim - 1
+    return {"concat" if merged else "output": array}, loaded.warnings
+
+
+def _only(loaded: Any, name: str) -> Any:
+    """The array of a stage: that of its name, else the only one."""
+    if name in loaded.arrays:
+        return loaded.arrays[name]
+    if len(loaded.arrays) == 1:
+        return next(iter(loaded.arrays.values()))
+    names = ", ".join(loaded.arrays)
+    raise InputError(
+        f"{loaded.origin} holds several arrays: {names}", f"name one: {loaded.origin}::NAME"
+    )
+
+
+def _verdict(numbers: dict[str, Any], given: "Gathered", observed: Observed) -> "Verdict":
+    from attncli.check import check as compare
+    from attncli.cli.parsing import slice_of
+    from attncli.cli.progress import progress_bar
+
+    rows = None if observed.rows is None else slice(*slice_of(observed.rows, "--rows"))
+    n_queries = given.q.shape[-2]
+    if rows is not None and not range(n_queries)[rows]:
+        raise ShapeError(f"there are no rows {observed.rows}", f"there are {n_queries} queries")
+    with progress_bar("bugs tried", quiet=observed.quiet) as progress:
+        return compare(
+            numbers,
+            positions=observed.positions,
+            decimals=observed.decimals,
+            rtol=observed.rtol,
+            atol=observed.atol,
+            rows=rows,
+            heads=None if observed.head is None else observed.head - 1,
+            pairs=not observed.single,
+            progress=progress,
+            **given.arguments,
+            **given.labels,
+        )
+
+
+def _say(verdict: "Verdict", observed: Observed) -> None:
+    import sys
+
+    from attncli.check import report_text, verdict_to_dict
+
+    form = observed.format or ("json" if (observed.output or "").endswith(".json") else "text")
+    if form == "json":
+        import json
+
+        text = json.dumps(verdict_to_dict(verdict), indent=2, ensure_ascii=False)
+    else:
+        text = report_text(verdict)
+    if observed.output is None:
+        sys.stdout.write(f"{text}\n")
+        return
+    from attncli.files import write_bytes_atomically
+
+    write_bytes_atomically(observed.output, f"{text}\n".encode(), force=observed.force)
+
+
+def _suggest(verdict: "Verdict", given: "Gathered", observed: Observed) -> None:
+    """Writes an input on which the bugs that fit all differ; says why where there is none."""
+    from attncli.check import suggest_input
+    from attncli.cli.remarks import remark
+
+    if len(verdict.explanations) < 2:
+        remark(f"{observed.suggest} is not written: there is nothing to tell apart", quiet=False)
+        return
+    stages = tuple(stage.name for stage in verdict.stages) or ("output",)
+    found = suggest_input(
+        verdict.explanations,
+        convention=given.convention,
+        positions=observed.positions,
+        stages=stages,
+    )
+    if found is None:
+        remark("no small input tells them apart: they may always compute the same", quiet=False)
+        return
+    _write_suggestion(found, observed)
+
+
+def _write_suggestion(found: Any, observed: Observed) -> None:
+    import numpy as np
+
+    from attncli.cli.remarks import remark
+    from attncli.files import write_atomically
+
+    n = found.n_past
+    arrays = {"q": found.q, "k": found.k[..., n:, :], "v": found.v[..., n:, :]}
+    if n:
+        arrays |= {"past_k": found.k[..., :n, :], "past_v": found.v[..., :n, :]}
+    if found.mask is not None:
+        arrays["mask"] = found.mask
+    write_atomically(
+        observed.suggest or "", lambda file: np.savez(file, **arrays), force=observed.force
+    )
+    lengths = "" if found.kv_len is None else f", --kv-len {','.join(map(str, found.kv_len))}"
+    remark(f"{observed.suggest}: {found.words}{lengths}; run yours on it", quiet=observed.quiet)

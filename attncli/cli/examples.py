@@ -1,0 +1,130 @@
+"""attncli examples: the worked examples of documents, recomputed beside what was printed."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attncli.cli.command import command_of
+from attncli.cli.options import Show
+from attncli.errors import ConventionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from attncli.documents import Example
+
+app = typer.Typer(add_completion=False)
+
+
+def _option(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Examples", show_default=False, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Which:
+    """Which examples, and what to do with them."""
+
+    name: Annotated[
+        str | None, typer.Argument(help="One example; without a name they are listed.")
+    ] = None
+    verify: Annotated[
+        bool, _option("--verify", help="Run them all: exit code 0 if each comes out as recorded.")
+    ] = False
+    file: Annotated[
+        str | None,
+        _option("--file", metavar="FILE", help="Somebody else's examples, in the same form."),
+    ] = None
+    glove: Annotated[
+        str | None,
+        _option("--glove", metavar="FILE", help="GloVe vectors, for the examples that need them."),
+    ] = None
+
+
+@command_of(app)
+def examples(which: Which, show: Show) -> int | None:
+    """Worked examples of tutorial articles, recomputed beside what was printed.
+
+    Each printed number is reproduced, agrees as rounded, or differs; where it differs, why.
+
+    Example: attncli examples 004-first-example
+    """
+    from attncli.cli.present import check_flags, format_of, present
+    from attncli.documents import load_catalog, load_examples
+
+    check_flags(show)
+    known = load_catalog() if which.file is None else load_examples(which.file)
+    if which.name is None and not which.verify:
+        _list(known, which, show)
+        return None
+    chosen = known if which.name is None else [_named(known, which.name)]
+    if _asks_for_the_trace(show):
+        present(_trace(chosen, which), show, stdin_used=which.file == "-")
+        return None
+    if format_of(show) not in {"table", "markdown", "json"}:
+        raise ConventionError(
+            f"{format_of(show)} holds stages, not verdicts", "add --stage NAME, or use json"
+        )
+    return _verdicts(chosen, which, show)
+
+
+def _asks_for_the_trace(show: Show) -> bool:
+    """Whether a flag asks for the computation itself instead of its verdicts."""
+    return bool(
+        show.stage or show.work or show.cell or show.step or show.head or show.batch
+        or show.heatmap is not None or show.rows or show.cols or show.precision is not None
+    )  # fmt: skip
+
+
+def _named(known: "Iterable[Example]", name: str) -> "Example":
+    from difflib import get_close_matches
+
+    by_name = {example.name: example for example in known}
+    if name not in by_name:
+        close = get_close_matches(name, by_name, n=3) or list(by_name)[:5]
+        raise ConventionError(f"there is no example {name!r}", f"there are {', '.join(close)}")
+    return by_name[name]
+
+
+def _list(known: "Iterable[Example]", which: Which, show: Show) -> None:
+    from attncli.cli.present import format_of, write_text
+    from attncli.views.verdicts import list_lines
+
+    if format_of(show) != "table" or _asks_for_the_trace(show):
+        raise ConventionError("the list has no stages and one form", "name an example, or --verify")
+    if which.glove is not None:
+        raise ConventionError("--glove does nothing for the list", "name an example, or --verify")
+    write_text((f"{line}\n" for line in list_lines(tuple(known))), show)
+
+
+def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
+    from attncli.documents import judge
+
+    if which.name is None:
+        raise ConventionError("the stages of one example are shown at a time", "name one")
+    result = judge(next(iter(chosen)), which.glove)
+    if result.trace is None:
+        raise ConventionError(f"{which.name} needs {result.needs}", "add it")
+    return result.trace
+
+
+def _verdicts(chosen: "Iterable[Example]", which: Which, show: Show) -> int:
+    from attncli.cli.present import format_of, text_width, write_text
+    from attncli.documents import verify
+    from attncli.views import verdicts
+
+    verification = verify(chosen, which.glove)
+    form = format_of(show)
+    if form == "json":
+        import json
+
+        data = verdicts.verification_data(verification)
+        lines: Iterable[str] = [json.dumps(data, indent=2, ensure_ascii=False)]
+    elif form == "markdown":
+        lines = verdicts.errata(verification.results)
+    elif which.name is None:
+        lines = verdicts.verification_lines(verification)
+    else:
+        lines = verdicts.result_lines(verification.results[0], text_width(show))
+    write_text((f"{line}\n" for line in lines), show)
+    return 0 if verification.ok or not which.verify else 1

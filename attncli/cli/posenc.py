@@ -1,0 +1,212 @@
+"""attncli posenc: what tells a model where a token stands."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from attncli.cli.command import command_of
+from attncli.cli.options import Show
+from attncli.errors import ConventionError
+
+if TYPE_CHECKING:
+    from attncli.trace import Trace
+
+app = typer.Typer(add_completion=False)
+
+
+def _option(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Positions", show_default=False, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Positions:
+    """Which encoding, for how many positions."""
+
+    length: Annotated[int | None, _option("--len", min=1, help="Positions: rows of the table.")] = (
+        None
+    )
+    dim: Annotated[int | None, _option("--dim", min=1, help="Dimensions: its columns.")] = None
+    kind: Annotated[
+        Literal["sinusoidal", "rope", "alibi"] | None,
+        _option("--kind", help="sinusoidal (the default), rope (rotary) or alibi (a bias)."),
+    ] = None
+    exponent: Annotated[
+        Literal["paper", "article"] | None,
+        _option("--exponent", help="paper: 2i/d (the default); article: 2·2i/d, 2i counted twice."),
+    ] = None
+    base: Annotated[float | None, _option("--base", help="Base (default: 10000).")] = None
+    start: Annotated[int | None, _option("--start", help="First position (default: 0).")] = None
+    add: Annotated[
+        str | None,
+        _option("--add", metavar="SOURCE", help="Embeddings to add it to: both and the sum."),
+    ] = None
+    dots: Annotated[
+        bool, _option("--dots", help="Every position's dot product with every other.")
+    ] = False
+    apply: Annotated[
+        str | None,
+        _option("--apply", metavar="SOURCE", help="rope: queries and keys to turn."),
+    ] = None
+    layout: Annotated[
+        Literal["halves", "interleaved"] | None,
+        _option("--layout", help="rope: pairs are i and i + d/2 (the default), or 2i and 2i + 1."),
+    ] = None
+    heads: Annotated[int | None, _option("--heads", min=1, help="alibi: how many heads.")] = None
+    symmetric: Annotated[
+        bool, _option("--symmetric", help="alibi: keys after the query are biased too, not masked.")
+    ] = False
+
+
+_FLAGS_OF = {
+    "sinusoidal": {"--dim", "--exponent", "--base", "--start", "--add", "--dots"},
+    "rope": {"--dim", "--base", "--start", "--apply", "--layout"},
+    "alibi": {"--heads", "--symmetric"},
+}
+
+
+@command_of(app)
+def posenc(positions: Positions, show: Show) -> None:
+    """Positional encodings: sinusoidal, rotary and ALiBi tables.
+
+    Rows are positions, columns are dimensions, labelled with their wave and its length.
+
+    Example: attncli posenc --len 5 --dim 4 --work
+    """
+    from attncli.cli.present import check_flags, present
+
+    check_flags(show)
+    kind = positions.kind or "sinusoidal"
+    _check_company(positions, kind)
+    make = {"sinusoidal": _sinusoidal, "rope": _rope, "alibi": _alibi}[kind]
+    present(make(positions, show.quiet), show, stdin_used="-" in {positions.add, positions.apply})
+
+
+def _check_company(positions: Positions, kind: str) -> None:
+    """A flag of another kind is refused: it would do nothing."""
+    given = {
+        "--dim": positions.dim,
+        "--exponent": positions.exponent,
+        "--base": positions.base,
+        "--start": positions.start,
+        "--add": positions.add,
+        "--dots": positions.dots or None,
+        "--apply": positions.apply,
+        "--layout": positions.layout,
+        "--heads": positions.heads,
+        "--symmetric": positions.symmetric or None,
+    }
+    for flag, value in given.items():
+        if value is not None and flag not in _FLAGS_OF[kind]:
+            owners = [name for name, flags in _FLAGS_OF.items() if flag in flags]
+            raise ConventionError(
+                f"{flag} does nothing with --kind {kind}", f"it is for --kind {' or '.join(owners)}"
+            )
+    if positions.layout is not None and positions.apply is None:
+        raise ConventionError("--layout does nothing without --apply", "add --apply SOURCE")
+    if positions.add is not None and positions.dots:
+        raise ConventionError("--add and --dots show different things", "use one of the two")
+
+
+def _needed(value: int | None, flag: str, instead: str = "") -> int:
+    if value is None:
+        raise ConventionError(f"{flag} is missing", f"add {flag} N{instead}")
+    return value
+
+
+def _sinusoidal(positions: Positions, quiet: bool) -> "Trace":
+    from attncli.attention.positions import add_positions, position_dots, sinusoidal
+    from attncli.cli.memory import check_numbers
+
+    words, tokens = _embeddings(positions, quiet)
+    or_add = ", or --add SOURCE"
+    n = _needed(positions.length if words is None else len(words), "--len", or_add)
+    dim = _needed(positions.dim if words is None else words.shape[-1], "--dim", or_add)
+    larger = max(n, dim) if positions.dots else dim
+    check_numbers(n * larger, f"a table of {n} × {larger}", "use a smaller --len or --dim")
+    table = sinusoidal(
+        n,
+        dim,
+        exponent=positions.exponent or "paper",
+        base=10000.0 if positions.base is None else positions.base,
+        start=positions.start or 0,
+    )
+    if words is not None:
+        return add_positions(words, table, tokens=tokens)
+    return position_dots(table) if positions.dots else table
+
+
+def _embeddings(positions: Positions, quiet: bool) -> tuple[Any, tuple[str, ...]]:
+    """The embeddings of --add, once --len and --dim are known not to contradict them."""
+    if positions.add is None:
+        return None, ()
+    from attncli.cli.remarks import remark
+    from attncli.files import load, only
+
+    loaded = load(positions.add)
+    for text in loaded.warnings:
+        remark(text, quiet=quiet)
+    words = only(loaded, "q")
+    if words.ndim != 2:
+        raise ConventionError(
+            f"{loaded.origin} has {words.ndim} dimensions", "embeddings are (tokens, dimensions)"
+        )
+    for flag, wish, size in (
+        ("--len", positions.length, words.shape[0]),
+        ("--dim", positions.dim, words.shape[1]),
+    ):
+        if wish not in {None, size}:
+            raise ConventionError(
+                f"{flag} is {wish}, but {loaded.origin} has {size}", f"leave {flag} out"
+            )
+    return words, loaded.query_labels or loaded.row_labels or ()
+
+
+def _rope(positions: Positions, quiet: bool) -> "Trace":
+    from attncli.attention.rotary import rotary_table
+    from attncli.cli.memory import check_numbers
+
+    base = 10000.0 if positions.base is None else positions.base
+    start = positions.start or 0
+    if positions.apply is not None:
+        return _turned(positions, base, start, quiet)
+    n = _needed(positions.length, "--len", ", or --apply SOURCE")
+    dim = _needed(positions.dim, "--dim", ", or --apply SOURCE")
+    check_numbers(n * dim, f"a table of {n} × {dim}", "use a smaller --len or --dim")
+    return rotary_table(n, dim, base=base, start=start)
+
+
+def _turned(positions: Positions, base: float, start: int, quiet: bool) -> "Trace":
+    """Queries, and keys where the file names some, with their positions turned into them."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from attncli.attention.rotary import rotary
+    from attncli.cli.remarks import remark
+    from attncli.files import load, pick
+    from attncli.trace import Trace
+
+    if positions.length is not None or positions.dim is not None:
+        raise ConventionError("--apply takes its sizes from the file", "leave out --len and --dim")
+    loaded = load(positions.apply or "")
+    for text in loaded.warnings:
+        remark(text, quiet=quiet)
+    found = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}
+    parts = []
+    for name, array in found.items():
+        if array is not None:
+            ids = np.arange(start, start + array.shape[-2])
+            layout = positions.layout or "halves"
+            trace = rotary(array, position_ids=ids, layout=layout, base=base)
+            parts.append(replace(trace, name=name, title=f"Rotary positions of the {name}"))
+    return parts[0] if len(parts) == 1 else Trace("Rotary positions", tuple(parts))
+
+
+def _alibi(positions: Positions, quiet: bool) -> "Trace":
+    from attncli.attention.alibi import alibi
+    from attncli.cli.memory import check_numbers
+
+    n, heads = _needed(positions.length, "--len"), _needed(positions.heads, "--heads")
+    check_numbers(heads * n * n, f"a bias of {heads} × {n} × {n}", "use a smaller --len")
+    return alibi(heads, n, causal=not positions.symmetric)

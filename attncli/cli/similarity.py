@@ -1,0 +1,177 @@
+"""attncli similarity: how alike word vectors are."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attncli.cli.command import command_of
+from attncli.cli.options import Show
+from attncli.errors import ConventionError
+
+if TYPE_CHECKING:
+    from attncli.text.glove import Vectors
+    from attncli.trace import Trace
+
+app = typer.Typer(add_completion=False)
+
+WIDEST = 16  # dimensions of a vector that is shown unasked
+NEAREST = 5  # words shown after an analogy, unless --nearest says how many
+
+
+def _option(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Words", show_default=False, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """Which words, their vectors, and what to ask of them."""
+
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="Words, or words with their vectors: king=0.9,0.5,0.1."),
+    ] = None
+    vectors: Annotated[
+        str | None,
+        _option(
+            "--vectors",
+            metavar="FILE",
+            help="GloVe or word2vec text (also .gz, .zip, .zip::name), or JSON {word: [numbers]}.",
+        ),
+    ] = None
+    analogy: Annotated[
+        tuple[str, str, str] | None,
+        _option("--analogy", metavar="A B C", help="A is to B as C is to …: B − A + C."),
+    ] = None
+    nearest: Annotated[
+        int | None, _option("--nearest", min=1, help="The N words nearest to each word.")
+    ] = None
+    pca: Annotated[bool, _option("--pca", help="Two principal components, and a plot.")] = False
+
+
+@command_of(app)
+def similarity(words: Words, show: Show) -> None:
+    """Lengths, dot products, cosines, analogies and principal components of word vectors.
+
+    Example: attncli similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9
+    """
+    from attncli.cli.present import check_flags, format_of, present
+    from attncli.cli.remarks import remark
+
+    check_flags(show)
+    _check_company(words)
+    asked, source = _source(words)
+    found = _read(source, asked)
+    remarks = [*found.warnings, *(_folded(found, asked) for asked in found.folded)]
+    make = _analogy if words.analogy is not None else _pca if words.pca else _similarity
+    trace = make(found, words, source, remarks)
+    for text in dict.fromkeys(remarks):
+        remark(text, quiet=show.quiet)
+    if format_of(show) in {"table", "markdown"}:
+        show = _readable(trace, show, shows_pair=make is _similarity and len(found.words) == 2)
+    present(trace, show)
+
+
+def _readable(trace: "Trace", show: Show, *, shows_pair: bool) -> Show:
+    """For the eye: the arithmetic of a pair, and no rows of a hundred numbers unless asked for."""
+    from attncli.cli.remarks import remark
+
+    show = replace(show, work=show.work or shows_pair)
+    wide = [name for name, stage in trace.stages() if stage.axes[-1:] == ("dimension",)]
+    too_wide = wide and trace[wide[0]].value.shape[-1] > WIDEST
+    if show.stage or show.full or not too_wide:
+        return show
+    remark(f"{', '.join(wide)} are left out: too wide; --full shows them", quiet=show.quiet)
+    return replace(show, stage=[name for name in trace if name not in wide])
+
+
+def _check_company(words: Words) -> None:
+    if words.analogy is not None and words.pca:
+        raise ConventionError("--analogy and --pca show different things", "use one of the two")
+    if words.nearest is not None and words.pca:
+        raise ConventionError("--nearest and --pca show different things", "use one of the two")
+
+
+def _source(words: Words) -> tuple[list[str], str]:
+    """The words asked for, each once, and where their vectors are: a file, or the words."""
+    given, three = list(words.words or ()), list(words.analogy or ())
+    inline = [word for word in given if "=" in word[1:]]
+    if words.vectors is not None:
+        if not given + three:
+            raise ConventionError("no word is named", "add one: attncli similarity WORD…")
+        return list(dict.fromkeys(given + three)), words.vectors
+    if not inline or len(inline) != len(given):
+        raise ConventionError(
+            "there are no vectors", "add --vectors FILE, or write each word as word=0.9,0.5,0.1"
+        )
+    named = [word.rpartition("=")[0] for word in given]
+    return list(dict.fromkeys(named + three)), "; ".join(inline)
+
+
+def _read(source: str, words: list[str]) -> "Vectors":
+    """The vectors of all these words; a word that is not there is an error that says what is."""
+    from attncli.errors import InputError
+    from attncli.text.glove import read_vectors
+
+    found = read_vectors(source, words)
+    for word, close in found.missing.items():
+        hint = f"close to it are {', '.join(close)}" if close else "check its spelling"
+        raise InputError(f"{found.origin} has no vector for {word!r}", hint)
+    return found
+
+
+def _folded(found: "Vectors", asked: str) -> str:
+    return f"{found.origin} has no {asked!r}, only {found.folded[asked]!r}: taken"
+
+
+def _similarity(found: "Vectors", words: Words, source: str, remarks: list[str]) -> "Trace":
+    from attncli.text.similarity import similarity as alike
+
+    trace = alike(found.words, found.matrix)
+    if words.nearest is None:
+        return trace
+    lists = [
+        replace(
+            _nearest(source, vector, words.nearest, {found.folded.get(word, word)}, word, remarks),
+            name=f"nearest_{number}",
+        )
+        for number, (word, vector) in enumerate(zip(found.words, found.matrix, strict=True), 1)
+    ]
+    return replace(trace, steps=(*trace.steps, *lists))
+
+
+def _analogy(found: "Vectors", words: Words, source: str, remarks: list[str]) -> "Trace":
+    from attncli.text.similarity import analogy
+
+    a, b, c = words.analogy or ("", "", "")
+    row = dict(zip(found.words, found.matrix, strict=True))
+    trace = analogy((a, b, c), [row[word] for word in (a, b, c)])
+    vector = trace["analogy"].value.reshape(-1)
+    without = {found.folded.get(word, word) for word in (a, b, c)}
+    name = f"{b} − {a} + {c}"
+    near = _nearest(source, vector, words.nearest or NEAREST, without, name, remarks)
+    return replace(trace, steps=(*trace.steps, near))
+
+
+def _nearest(
+    source: str, vector: Any, n: int, without: set[str], name: str, remarks: list[str]
+) -> "Trace":
+    """The nearest words as a block of its own, its stage `nearest` their cosines."""
+    import numpy as np
+
+    from attncli.text.glove import nearest
+    from attncli.trace import Stage, Trace
+
+    found = nearest(source, vector, n, without)
+    remarks += found.warnings
+    cosines = np.array([[cosine] for _, cosine in found.pairs]).reshape(-1, 1)
+    labels = {"word": tuple(word for word, _ in found.pairs), "measure": ("cosine",)}
+    formula = "the words whose vectors point most nearly the same way"
+    stage = Stage("nearest", "cos", formula, cosines, ("word", "measure"), labels)
+    return Trace(f"Nearest to {name}", (stage,), name="nearest_1")
+
+
+def _pca(found: "Vectors", words: Words, source: str, remarks: list[str]) -> "Trace":
+    from attncli.text.similarity import pca
+
+    return pca(found.words, found.matrix)

@@ -1,0 +1,64 @@
+"""For other people's test suites: an assertion that names the bug.
+
+from attncli.testing import assert_attention
+
+def test_my_attention():
+    assert_attention(my_attention(q, k, v), q, k, v)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attncli.check.judge import check
+from attncli.check.report import report_text
+from attncli.convention import Convention
+
+
+def assert_attention(
+    observed: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    convention: Convention | None = None,
+    stage: str = "output",
+    rtol: float | None = None,
+    atol: float | None = None,
+    **how: Any,
+) -> None:
+    """Pass where `observed` is the attention of q, k and v; else say which bug it is.
+
+    observed   the named stage, or a mapping of several; any array that NumPy or DLPack takes,
+               PyTorch and JAX tensors included (those that track gradients and bfloat16 too)
+    rtol, atol else the noise floor of the observed number type
+    how        further keywords of `attncli.check.check`, such as kv_len or decimals
+
+    Raises AssertionError, whose text is the report; ShapeError and ConventionError for inputs
+    that do not fit together.
+
+    >>> q = k = [[1.0, 0.0], [0.0, 1.0]]
+    >>> assert_attention([[0.6698, 0.3302], [0.3302, 0.6698]], q, k, k, atol=1e-4)
+    >>> assert_attention([[0.7311, 0.2689], [0.2689, 0.7311]], q, k, k, atol=1e-4)
+    Traceback (most recent call last):
+        ...
+    AssertionError: it differs, and this is it:
+      scale left out
+    ...
+    """
+    __tracebackhide__ = True
+    verdict = check(
+        observed,
+        q,
+        k,
+        v,
+        mask=mask,
+        convention=convention,
+        stage=stage,
+        rtol=rtol,
+        atol=atol,
+        **how,
+    )
+    if not verdict.matches:
+        raise AssertionError(report_text(verdict))

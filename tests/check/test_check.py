@@ -1,0 +1,228 @@
+"""check: tolerances, partial observations, ambiguity, shapes, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncli import Convention, ConventionError, ShapeError, StageError, attend
+from attncli.check import check
+from attncli.check.case import case_of
+from attncli.check.engine import STAGES, stages, whole
+
+Array = np.ndarray[Any, np.dtype[Any]]
+RNG = np.random.default_rng(23)
+Q, K, V = (RNG.normal(size=shape) for shape in ((2, 3, 7), (2, 5, 7), (2, 5, 11)))
+
+# The first numerical example of document 004, whose weights were computed without the scale.
+Q4 = [[1, 0], [0, 1], [1, 1]]
+K4 = [[1, 1], [1, 0], [0, 1]]
+V4 = [[10, 0], [0, 10], [5, 5]]
+
+
+def unscaled(stage: str = "output") -> Array:
+    return attend(Q, K, V, convention=Convention(scale="none"))[stage].value
+
+
+def names(verdict: Any) -> list[str]:
+    return [explanation.name for explanation in verdict.explanations]
+
+
+@pytest.mark.parametrize("printed", [[0.42, 0.42, 0.16], [[0.42, 0.42, 0.16]]])
+def test_printed_weights_of_document_004(printed: Any) -> None:
+    verdict = check(printed, Q4, K4, V4, stage="weights", rows=[0], decimals=2)
+    assert verdict.status == "found"
+    assert names(verdict) == ["scale left out"]
+    assert verdict.explanations[0].flag == "--scale none"
+    assert verdict.explanations[0].errors["weights"] < 0.005
+    # exp(1/√2) = 2.028115: the third weight is 1 / 5.056230 = 0.197776, printed 0.16
+    assert verdict.explanations[0].plain_errors["weights"] == pytest.approx(0.037776, abs=1e-6)
+
+
+def test_decimals_allow_half_a_unit_of_the_last_one() -> None:
+    exact = attend(Q, K, V)["output"].value
+    assert check(exact.round(3), Q, K, V, decimals=3).status == "match"
+    assert check(exact.round(3), Q, K, V, decimals=4).status == "no match"
+    assert check(exact + 0.49e-3, Q, K, V, decimals=3).status == "match"
+    assert check(exact + 0.51e-3, Q, K, V, decimals=3).status == "no match"
+
+
+def test_numbers_that_look_printed_get_a_hint() -> None:
+    verdict = check(attend(Q, K, V)["output"].value.round(3), Q, K, V)
+    assert verdict.notes == ("the observed numbers have at most 3 decimals: say decimals",)
+
+
+def test_rtol_and_atol() -> None:
+    exact = attend(Q, K, V)["output"].value
+    assert check(exact + 1e-3, Q, K, V, atol=1.001e-3).status == "match"
+    assert check(exact + 1e-3, Q, K, V, atol=0.999e-3).status == "no match"
+    assert check(exact * 1.01, Q, K, V, rtol=0.0101).status == "match"
+    assert check(exact * 1.01, Q, K, V, rtol=0.0099).status == "no match"
+
+
+@pytest.mark.parametrize("stage", ["scores", "scaled", "weights", "output"])
+def test_one_stage_alone(stage: str) -> None:
+    assert check(attend(Q, K, V)[stage].value, Q, K, V, stage=stage).status == "match"
+
+
+def test_weights_alone_name_the_bug() -> None:
+    assert names(check(unscaled("weights"), Q, K, V, stage="weights")) == ["scale left out"]
+
+
+def test_a_part_names_the_bug() -> None:
+    part = unscaled()[1, [0, 2]]
+    assert names(check(part, Q, K, V, heads=1, rows=[0, 2])) == ["scale left out"]
+    assert names(check(part[None], Q, K, V, heads=[1], rows=slice(0, 3, 2))) == ["scale left out"]
+
+
+def test_concat_is_the_output_with_its_heads_side_by_side() -> None:
+    output = attend(Q, K, V)["output"].value
+    concat = np.concatenate(list(output), axis=-1)
+    assert check({"concat": concat}, Q, K, V).status == "match"
+
+
+def test_two_alignments_of_the_causal_mask_are_one_where_sizes_are_equal() -> None:
+    q, k, v = Q, K[:, :3], V[:, :3]
+    how = Convention(causal=True)
+    other = Convention(causal=True, causal_align="bottom-right")
+    assert check(attend(q, k, v, convention=other)["output"].value, q, k, v, convention=how).matches
+
+
+def test_one_head_cannot_show_the_width_of_the_model() -> None:
+    verdict = check(attend(Q[0], K[0], V[0])["output"].value, Q[0], K[0], V[0])
+    assert verdict.status == "match"
+
+
+def test_bugs_that_compute_the_same_are_ambiguous() -> None:
+    """With d_k = 4 and 4 heads, 1/√(4·4) is 1/4: √d_model and d_k are the same number."""
+    q, k, v = (RNG.normal(size=shape) for shape in ((4, 3, 4), (4, 5, 4), (4, 5, 7)))
+    observed = attend(q, k, v, convention=Convention(scale=0.25))["output"].value
+    verdict = check(observed, q, k, v)
+    assert verdict.status == "ambiguous"
+    assert names(verdict) == ["√d_model instead of √d_k", "divided by d_k, not √d_k"]
+    assert verdict.common == (
+        "they all change the same thing (scale), and they compute the same numbers on this input"
+    )
+    assert verdict.tell_apart == "an input with 2 heads, 3 queries, 5 keys, d_k 7, d_v 11"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda x: np.concatenate(list(x), axis=-1),
+            "output is 3 × 22, expected 2 × 3 × 11. "
+            "the heads are side by side in the last axis: split them; then it matches",
+        ),
+        (
+            lambda x: np.swapaxes(x, 0, 1),
+            "output is 3 × 2 × 11, expected 2 × 3 × 11. "
+            "heads and tokens are exchanged: swap these two axes; then it matches",
+        ),
+        (
+            lambda x: np.swapaxes(x, 1, 2) + 1,
+            "output is 2 × 11 × 3, expected 2 × 3 × 11. "
+            "its last two axes are exchanged: swap them; then it still differs",
+        ),
+        (
+            lambda x: x[None],
+            "output is 1 × 2 × 3 × 11, expected 2 × 3 × 11. "
+            "it has axes of length 1 too many or too few; then it matches",
+        ),
+        (
+            lambda x: x[:1],
+            "output is 1 × 3 × 11, expected 2 × 3 × 11. "
+            "it may be a part: say which rows and heads it holds",
+        ),
+        (lambda x: x[..., :4, :4], "output is 2 × 3 × 4, expected 2 × 3 × 11"),
+    ],
+)
+def test_a_wrong_shape_is_said_with_the_layout_that_mends_it(change: Any, words: str) -> None:
+    verdict = check(change(attend(Q, K, V)["output"].value), Q, K, V)
+    assert verdict.status == "wrong shape"
+    assert verdict.shape == words
+
+
+def test_another_input_is_said_first() -> None:
+    dump = {"q": Q + 0.5, "output": attend(Q + 0.5, K, V)["output"].value}
+    verdict = check(dump, Q, K, V)
+    assert (verdict.status, verdict.first_difference) == ("no match", "q")
+    assert verdict.notes == ("the observed q is not the given one: they differ by up to 0.5",)
+    trace = attend(Q, K, V)
+    assert check({name: trace[name].value for name in trace}, Q, K, V).status == "match"
+
+
+def test_dropout_of_the_convention_is_part_of_the_reference() -> None:
+    how = Convention(dropout=0.25, seed=3)
+    trace = attend(Q, K, V, convention=how)
+    observed = {name: trace[name].value for name in ("weights", "dropped", "output")}
+    assert check(observed, Q, K, V, convention=how).status == "match"
+
+
+def test_the_share_of_dropout_is_found() -> None:
+    q, k, v = (RNG.normal(size=shape) for shape in ((3, 31, 7), (3, 37, 7), (3, 37, 5)))
+    trace = attend(q, k, v, convention=Convention(dropout=0.3, seed=5))
+    dump = {"weights": trace["dropped"].value, "output": trace["output"].value}
+    verdict = check(dump, q, k, v)
+    assert names(verdict) == ["dropout left on"]
+    assert verdict.explanations[0].details == ("share 0.3",)
+
+
+@pytest.mark.parametrize(
+    ("error", "given", "message"),
+    [
+        (StageError, {"stage": "logits"}, "no stage 'logits' to check"),
+        (ShapeError, {"heads": [2]}, r"heads \[2\] do not all exist; there are 2"),
+        (ShapeError, {"mask": np.ones((4, 4))}, "the mask"),
+        (ConventionError, {"decimals": 2, "rtol": 0.1}, "both given"),
+        (ConventionError, {"atol": -1.0}, "atol is -1.0"),
+        (ConventionError, {"decimals": -1}, "decimals is -1"),
+    ],
+)
+def test_calls_that_do_not_fit(error: type[Exception], given: dict[str, Any], message: str) -> None:
+    with pytest.raises(error, match=message):
+        check(np.zeros((2, 3, 11)), Q, K, V, **given)
+
+
+def test_progress_counts_bugs_and_then_pairs() -> None:
+    told: list[tuple[int, int]] = []
+    check(RNG.normal(size=(2, 3, 11)), Q, K, V, progress=lambda *at: told.append(at))
+    ends = [at for at, (done, total) in enumerate(told) if done == total]
+    assert len(ends) == 2
+    assert [done for done, _ in told[: ends[0] + 1]] == list(range(1, ends[0] + 2))
+
+
+CONVENTIONS = [
+    Convention(),
+    Convention(causal=True, softcap=2.0, softcap_place="after-mask"),
+    Convention(causal=True, causal_align="bottom-right", window=(1, 2), mask_value=-7.0),
+    Convention(softmax_over="queries", scale=0.3, empty_rows="nan"),
+    Convention(head_order="tiled", scale="none", dropout=0.25, seed=3),
+]
+
+
+@pytest.mark.parametrize("how", CONVENTIONS)
+@pytest.mark.parametrize("cells", [1, 40, 2**21])
+def test_the_pieces_are_what_attend_computes(
+    how: Convention, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attncli.check.engine.CELLS", cells)
+    q, k, v = (RNG.normal(size=s) for s in ((2, 4, 3, 7), (2, 2, 5, 7), (2, 2, 5, 11)))
+    mask = RNG.random((2, 1, 3, 5)) < 0.7
+    given: dict[str, Any] = {"mask": mask, "kv_len": [5, 3], "convention": how}
+    case = case_of(q, k, v, **given)
+    trace = attend(q, k, v, **given)
+    found = stages(case, whole(case), STAGES)
+    for name in set(STAGES) & set(trace):
+        np.testing.assert_allclose(found[name], trace[name].value, rtol=1e-12, atol=1e-14)
+
+
+def test_what_does_not_fit_into_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncli.check.search.MOST_AT_ONCE", 14)
+    verdict = check(unscaled(), Q, K, V)
+    assert names(verdict) == ["scale left out"]
+    assert verdict.notes == (
+        "'softmax over queries, not keys' was not tried: it needs 15 scores at once",
+    )

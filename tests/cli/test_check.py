@@ -1,0 +1,148 @@
+"""attncli check: the verdict, its exit code, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .conftest import SAMPLES, Call
+
+THREE = ("--q", str(SAMPLES / "three-tokens.json"))
+RIGHT = "[[5,5],[6.016681,3.983319],[6.276174,3.723826]]"
+PRINTED = ("--observed", "[0.42,0.42,0.16]", "--stage", "weights", "--rows", "1", "--decimals", "2")
+
+
+def softmax(x: Any) -> Any:
+    powers = np.exp(x - x.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.normal(size=shape).astype(np.float32) for shape in ((3, 7), (5, 7), (5, 11)))
+    np.savez(tmp_path / "qkv.npz", q=q, k=k, v=v)
+    scores = q @ k.T
+    np.savez(tmp_path / "unscaled.npz", weights=softmax(scores), output=softmax(scores) @ v)
+    seen = np.tril(np.ones((3, 5), dtype=bool))
+    masked = np.where(seen, scores / np.sqrt(np.float32(7)), -np.inf)
+    np.save(tmp_path / "causal.npy", softmax(masked) @ v)
+    np.save(tmp_path / "noise.npy", rng.normal(size=(3, 11)).astype(np.float32))
+    return tmp_path
+
+
+def test_a_match_ends_with_0(call: Call) -> None:
+    result = call("check", *THREE, "--observed", RIGHT, "--decimals", "6")
+    assert result.code == 0
+    assert result.out.startswith("it matches\n")
+
+
+def test_printed_weights_without_the_scale(call: Call) -> None:
+    result = call("check", *THREE, *PRINTED)
+    assert result.code == 1
+    assert result.out.startswith("it differs, and this is it:\n  scale left out\n")
+    assert "attncli compute: --scale none" in result.out
+
+
+def test_several_stages_of_a_file_are_checked_in_order(call: Call, folder: Path) -> None:
+    result = call("check", "--q", "qkv.npz", "--observed", "unscaled.npz", "--format", "json")
+    assert result.code == 1
+    assert [stage["name"] for stage in result.json["stages"]] == ["weights", "output"]
+    assert result.json["explanations"][0]["name"] == "scale left out"
+
+
+def test_conventions_are_those_of_compute(call: Call, folder: Path) -> None:
+    observed = ("--q", "qkv.npz", "--observed", "causal.npy")
+    assert call("check", *observed, "--causal").code == 0
+    assert "causal mask where none is wanted" in call("check", *observed).out
+    other = call("check", *observed, "--causal", "--causal-align", "bottom-right")
+    assert "causal mask aligned top-left, not bottom-right" in other.out
+
+
+def test_what_nothing_explains_is_said_to_be_so(call: Call, folder: Path) -> None:
+    result = call("check", "--q", "qkv.npz", "--observed", "noise.npy")
+    assert result.code == 1
+    assert result.out.startswith("it differs from output on, and no known bug explains it")
+    assert "worst entries" in result.out
+
+
+def test_positions_are_put_in_first(call: Call, folder: Path) -> None:
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(5, 6))
+    at = np.arange(5)[:, None] / 10000 ** (np.arange(0, 6, 2) / 6)
+    table = np.stack([np.sin(at), np.cos(at)], axis=-1).reshape(5, 6)
+    np.save(folder / "x.npy", x)
+    y = x + table
+    np.save(folder / "placed.npy", softmax(y @ y.T / np.sqrt(6)) @ y)
+    arguments = ("check", "--q", "x.npy", "--observed", "placed.npy", "--positions")
+    assert call(*arguments, "paper").code == 0
+    other = call(*arguments, "article")
+    assert other.code == 1
+    assert "sinusoid exponent 2i/d, not 2·2i/d" in other.out
+    assert "attncli check: --positions paper" in other.out
+    split = call(*arguments, "paper", "--heads", "2")
+    assert split.code == 2
+    assert "would be added to each head" in split.err
+
+
+def test_quiet_says_nothing(call: Call) -> None:
+    result = call("check", *THREE, *PRINTED, "--quiet")
+    assert (result.code, result.out, result.err) == (1, "", "")
+
+
+def test_the_verdict_goes_to_a_file(call: Call, tmp_path: Path) -> None:
+    assert call("check", *THREE, *PRINTED, "--output", "verdict.json").out == ""
+    assert '"status": "found"' in (tmp_path / "verdict.json").read_text()
+
+
+def test_merged_heads_are_recognised(call: Call, tmp_path: Path) -> None:
+    x = np.random.default_rng(2).normal(size=(5, 6))
+    halves = [softmax(h @ h.T / np.sqrt(3)) @ h for h in (x[:, :3], x[:, 3:])]
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "merged.npy", np.hstack(halves))
+    arguments = ("--q", "x.npy", "--heads", "2", "--observed", "merged.npy", "--quiet")
+    assert call("check", *arguments).code == 0
+
+
+def test_an_ambiguous_verdict_suggests_an_input(call: Call, tmp_path: Path) -> None:
+    # With one key every weight is 1, so hidden and shown scales, masks and axes look alike.
+    result = call(
+        *("check", "--q", "[[1,2]]", "--k", "[[1,1],[3,0]]", "--v", "[[1,0],[0,1]]"),
+        *("--observed", "[[0.5,0.5]]", "--decimals", "1", "--suggest", "telling.npz"),
+    )
+    if result.out.startswith("it differs, and the cause is ambiguous"):
+        with np.load(tmp_path / "telling.npz") as file:
+            assert {"q", "k", "v"} <= set(file.files)
+    else:
+        assert "is not written" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "Missing option '--observed'"),
+        (["--observed", "missing.npy"], "missing.npy does not exist"),
+        (["--observed", "[[1,2]]", "--stage", "wieghts"], "there is no stage 'wieghts'"),
+        (["--observed", RIGHT, "--decimals", "2", "--rtol", "1"], "are two rules"),
+        (["--observed", RIGHT, "--suggest", "x.json"], "x.json is no npz file"),
+        (["--observed", RIGHT, "--force"], "--force does nothing alone"),
+        (["--observed", RIGHT, "--head", "2"], "head"),
+        (["--observed", RIGHT, "--rows", "9:"], "row"),
+        (["--observed", RIGHT, "--rtol", "-1"], "rtol"),
+        (["--observed", RIGHT, "--positions", "rope"], "--positions"),
+    ],
+)
+def test_what_is_refused(call: Call, arguments: Any, says: str) -> None:
+    result = call("check", *THREE, *arguments)
+    assert (result.code, result.out) == (2, ""), result.out
+    assert result.err.count("\n") == 1
+    assert says in result.err
+
+
+def test_a_wrong_shape_is_a_verdict(call: Call) -> None:
+    result = call("check", *THREE, "--observed", "[[1,2,3]]")
+    assert result.code == 1
+    assert result.out.startswith("the shape is wrong")

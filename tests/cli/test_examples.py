@@ -1,0 +1,93 @@
+"""attncli examples: the list, one example, all of them, and somebody else's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import SAMPLES, Call
+
+MINE = SAMPLES / "my-examples.json"
+
+
+def test_the_list_names_all_five_documents(call: Call) -> None:
+    out = call("examples").out
+    for number in range(5):
+        assert f"(document 00{number})" in out
+    assert "004-first-example" in out
+
+
+def test_a_known_mistake_is_explained_and_computed_the_wrong_way_too(call: Call) -> None:
+    out = call("examples", "004-first-example").out
+    assert "weights of query 1: differs" in out
+    assert "the scale was left out" in out
+    assert "without the scale: [0.4223, 0.4223, 0.1554]" in out
+
+
+def test_verify_passes_with_one_line_each(call: Call) -> None:
+    result = call("examples", "--verify")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert all(line.startswith(("ok ", "needs ")) for line in lines[:-2])
+    assert "each as recorded" in lines[-1]
+
+
+def test_verify_of_a_file(call: Call) -> None:
+    assert call("examples", "--verify", "--file", MINE).code == 0
+
+
+def test_what_does_not_come_out_as_recorded_ends_with_1(call: Call, tmp_path: Path) -> None:
+    document = json.loads(MINE.read_text())
+    document["examples"][0]["claims"][0]["printed"] = ["0.76", "0.33"]
+    (tmp_path / "changed.json").write_text(json.dumps(document))
+    result = call("examples", "--verify", "--file", "changed.json")
+    assert result.code == 1
+    assert result.err == ""
+    assert "FAILED" in result.out
+    assert "not all as recorded" in result.out
+
+
+def test_markdown_is_an_errata_table(call: Call) -> None:
+    lines = call("examples", "004-second-example", "--format", "markdown").out.splitlines()
+    header = lines.index("| claim | printed | recomputed | verdict | why |")
+    assert all(line.count("|") >= 6 for line in lines[header:])
+    assert any("differs" in line for line in lines[header:])
+
+
+def test_json_is_for_scripts(call: Call) -> None:
+    document = call("examples", "--verify", "--format", "json").json
+    assert document["ok"] is True
+    verdicts = {c["verdict"] for e in document["examples"] for c in e["claims"]}
+    assert verdicts == {
+        *("reproduced", "agrees as rounded", "differs", "not printed", "needs --glove FILE")
+    }
+
+
+def test_stages_show_the_computation(call: Call) -> None:
+    out = call("examples", "004-first-example", "--stage", "weights").out
+    assert "q1  0.4011  0.4011  0.1978  1" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["004-frist-example"], "there is no example '004-frist-example'; there are 004-first"),
+        (["--stage", "weights"], "the list has no stages"),
+        (["--verify", "--stage", "weights"], "one example are shown at a time"),
+        (["--format", "csv"], "the list has no stages"),
+        (["003-cosines", "--format", "npz"], "npz holds stages, not verdicts"),
+        (["--file", "missing.json"], "missing.json"),
+        (["--file", str(SAMPLES / "mask.json")], "mask.json"),
+        (["--glove", "x.txt"], "--glove does nothing for the list"),
+        (["000-pca", "--stage", "coordinates"], "000-pca needs glove.6B.100d.txt"),
+        (["000-pca", "--glove", "missing.txt"], "missing.txt"),
+    ],
+)
+def test_what_is_refused(call: Call, arguments: Any, says: str) -> None:
+    result = call("examples", *arguments)
+    assert (result.code, result.out) == (2, ""), result.err
+    assert result.err.count("\n") == 1
+    assert says in result.err

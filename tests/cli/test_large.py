@@ -1,0 +1,163 @@
+"""Inputs whose stages are too large: the output streamed, the shown rows computed, or a refusal."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncli import Convention, attend
+from attncli.cli import large, memory
+from tests.cli.conftest import Call
+
+N_Q, N_K = 41, 53
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    shapes = {"q": (2, N_Q, 5), "k": (2, N_K, 5), "v": (2, N_K, 3)}
+    found = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    for name, x in found.items():
+        np.save(tmp_path / f"{name}.npy", x)
+    return found
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for the stages of some of the rows, not for those of all."""
+    monkeypatch.setattr(memory, "free_memory", lambda: 2 * 20 * N_K * 8 * 6)
+
+
+@pytest.fixture
+def streaming(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Anything is worth streaming; what was streamed is counted."""
+    monkeypatch.setattr(large, "_WORTH_STREAMING", 1)
+    calls: list[str] = []
+    streamed = large._streamed
+
+    def counted(*given: Any) -> Any:
+        calls.append("streamed")
+        return streamed(*given)
+
+    monkeypatch.setattr(large, "_streamed", counted)
+    return calls
+
+
+QKV = ["compute", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--stage", "output"], ["--causal", "--softcap", "3"]])
+def test_the_output_alone_is_streamed(
+    call: Call, arrays: Any, streaming: list[str], tmp_path: Path, flags: list[str]
+) -> None:
+    result = call(*QKV, *flags, "--output", "out.npy")
+    assert (result.code, result.out, result.err) == (0, "", "")
+    assert streaming == ["streamed"]
+    how = Convention(causal="--causal" in flags, softcap=3 if "--softcap" in flags else None)
+    expected = attend(**arrays, convention=how)["output"].value
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-12)
+
+
+def test_heads_are_put_side_by_side_again(call: Call, streaming: list[str], tmp_path: Path) -> None:
+    x = np.random.default_rng(4).normal(size=(7, 6))
+    np.save(tmp_path / "x.npy", x)
+    flags = ["compute", "--q", "x.npy", "--heads", "3", "--quiet"]
+    assert call(*flags, "--output", "out.npy").code == 0
+    assert call(*flags, "--stage", "output", "--output", "heads.npy").code == 0
+    assert streaming == ["streamed"] * 2
+    heads, merged = np.load(tmp_path / "heads.npy"), np.load(tmp_path / "out.npy")
+    assert (heads.shape, merged.shape) == ((3, 7, 2), (7, 6))
+    np.testing.assert_array_equal(merged, np.concatenate(list(heads), axis=-1))
+
+
+@pytest.mark.parametrize("flags", [["--stage", "weights"], ["--dtype", "float16"]])
+def test_what_is_not_streamed_is_computed_as_ever(
+    call: Call, arrays: Any, streaming: list[str], flags: list[str]
+) -> None:
+    assert call(*QKV, *flags, "--output", "out.npy").code == 0
+    assert streaming == []
+
+
+@pytest.mark.usefixtures("arrays", "streaming")
+def test_the_streamed_output_can_be_shown(call: Call) -> None:
+    result = call(*QKV, "--stage", "output", "--head", "2", "--rows", "40:41", "--format", "csv")
+    assert result.code == 0
+    assert [line.split(",")[0] for line in result.out.splitlines()[1:]] == ["q40", "q41"]
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_rows_that_are_shown_are_computed_alone(call: Call, arrays: Any, tmp_path: Path) -> None:
+    flags = ["--causal", "--causal-align", "bottom-right", "--rows", "7:9"]
+    result = call(*QKV, *flags, "--output", "rows.npz")
+    assert (result.code, result.err) == (0, "")
+    how = Convention(causal=True, causal_align="bottom-right")
+    whole, rows = attend(**arrays, convention=how), np.load(tmp_path / "rows.npz")
+    for name in ("q", "scores", "mask", "weights", "output"):
+        np.testing.assert_allclose(rows[name], whole[name].value[:, 6:9], atol=1e-13)
+
+
+@pytest.mark.usefixtures("arrays", "little_memory")
+def test_without_rows_the_first_and_last_are_shown(call: Call) -> None:
+    result = call(*QKV, "--stage", "output", "--head", "1")
+    assert result.code == 0
+    assert "16 of 41 queries computed" in result.err
+    names = [line.split()[0] for line in result.out.splitlines() if line.startswith("  q")]
+    assert names == [f"q{n}" for n in [*range(1, 9), *range(34, 42)]]
+
+
+@pytest.mark.usefixtures("arrays", "little_memory")
+@pytest.mark.parametrize("cell", ["29,17", "q29,17"])
+def test_one_cell_needs_one_row(call: Call, cell: str) -> None:
+    result = call(*QKV, "--cell", cell)
+    assert (result.code, result.err) == (0, "")
+    assert "How q29 attends to k17" in result.out
+
+
+@pytest.mark.usefixtures("arrays", "little_memory")
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--output", "all.npz"], "scores need"),
+        (["--full"], "name some with --rows A:B"),
+        (["--dropout", "0.5"], "2 × 41 × 53 scores need"),
+        (["--softmax-over", "queries"], "2 × 41 × 53 scores need"),
+        (["--rows", "42:"], "there are no rows 42:; there are 41 queries"),
+        (["--cell", "42,1"], "there is no query '42'; use a number from 1 to 41"),
+    ],
+)
+def test_what_does_not_fit_either_is_refused(call: Call, flags: list[str], words: str) -> None:
+    result = call(*QKV, *flags)
+    assert (result.code, result.out) == (2, "")
+    assert words in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_json_of_very_many_numbers_is_refused(
+    call: Call, arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_MOST_IN_JSON", 2 * N_Q * N_K)
+    result = call(*QKV, "--format", "json")
+    assert (result.code, result.out) == (2, "")
+    assert "use --format npz" in result.err
+    assert call(*QKV, "--format", "json", "--stage", "weights").code == 0
+    assert call(*QKV, "--format", "json", "--stage", "weights", "--stage", "output").code == 2
+
+
+def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
+    x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (1, 200_000, 64))
+    del x
+    command = [sys.executable, "-m", "attncli", "compute", "--q", "x.npy", "--output", "out.npy"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as running:
+        time.sleep(2)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert said.decode().splitlines()[-1] == "attncli: interrupted"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]

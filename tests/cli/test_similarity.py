@@ -1,0 +1,115 @@
+"""attncli similarity: the numbers of a published example, and words that are not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .conftest import SAMPLES, Call
+
+WORDS = str(SAMPLES / "words.txt")
+FAMILY = ["king=0.9,0.5,0.1", "queen=0.2,0.5,0.1", "dad=0.9,0.7,0.9", "mom=0.2,0.7,0.9"]
+
+
+def stages(document: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for step in document["steps"]:
+        if step["kind"] == "trace":
+            found |= stages(step)
+        else:
+            found[step["name"]] = step
+    return found
+
+
+def test_cosines_of_the_published_example(call: Call) -> None:
+    found = stages(
+        call("similarity", "mom", "dad", "king", "--vectors", WORDS, "--format", "json").json
+    )
+    cosines = np.array(found["cosines"]["value"])
+    assert round(cosines[0, 1], 10) == 0.8801730942
+    assert round(cosines[0, 2], 10) == 0.5177825398
+
+
+def test_two_words_come_with_their_arithmetic(call: Call) -> None:
+    out = call("similarity", *FAMILY[2:]).out
+    assert "dad · mom = 0.9·0.2 + 0.7·0.7 + 0.9·0.9 = 1.48" in out
+    assert "‖dad‖ = √(0.9² + 0.7² + 0.9²) = 1.4526" in out
+    assert "cos(dad, mom) = 1.48 / (1.4526 · 1.1576) = 0.8802" in out
+    assert "angle(dad, mom) = arccos(0.8802) = 28.3367°" in out
+
+
+def test_king_is_to_queen_as_dad_is_to_mom(call: Call) -> None:
+    result = call("similarity", *FAMILY, "--analogy", "king", "queen", "dad", "--format", "json")
+    found = stages(result.json)
+    np.testing.assert_allclose(found["analogy"]["value"], [0.2, 0.7, 0.9])
+    assert found["nearest"]["labels"]["word"] == ["mom"]
+
+
+def test_the_words_of_an_analogy_need_not_be_named_again(call: Call) -> None:
+    result = call("similarity", "--analogy", "king", "queen", "dad", "--vectors", WORDS)
+    assert result.code == 0
+    assert "  mom" in result.out
+
+
+def test_nearest_leaves_the_word_itself_out(call: Call) -> None:
+    result = call("similarity", "bank", "--nearest", "2", "--vectors", WORDS, "--format", "json")
+    names = stages(result.json)["nearest"]["labels"]["word"]
+    assert names[0] == "river"
+    assert len(names) == 2
+    assert "bank" not in names
+
+
+def test_components_of_points_in_a_plane_are_those_points(call: Call) -> None:
+    points = {"a": (3.0, 0.0), "b": (-3.0, 0.0), "c": (0.0, 1.0), "d": (0.0, -1.0)}
+    words = [f"{word}={x},{y}" for word, (x, y) in points.items()]
+    found = stages(call("similarity", *words, "--pca", "--format", "json").json)
+    np.testing.assert_allclose(found["coordinates"]["value"], list(points.values()), atol=1e-12)
+    np.testing.assert_allclose(found["shares"]["value"], [0.9, 0.1])  # 18 and 2 of 20
+
+
+def test_the_plot_names_every_point(call: Call) -> None:
+    out = call("similarity", "a=3,0", "b=-3,0", "c=0,1", "--pca", "--stage", "coordinates").out
+    plot = out[out.index("●") - 80 :]
+    assert plot.count("●") == 3
+    assert all(name in plot for name in "abc")
+
+
+def test_folded_case_is_said(call: Call) -> None:
+    result = call("similarity", "King", "dad", "--vectors", WORDS)
+    assert result.code == 0
+    assert "has no 'King', only 'king': taken" in result.err
+
+
+def test_wide_vectors_are_left_out_unless_asked_for(call: Call) -> None:
+    wide = [f"{word}={','.join(['1', *['0'] * 19, str(at)])}" for at, word in enumerate("abc")]
+    short = call("similarity", *wide)
+    assert "vectors are left out" in short.err
+    assert "1  vectors" not in short.out
+    assert "1  vectors" in call("similarity", *wide, "--full").out
+    assert "vectors" in stages(call("similarity", *wide, "--format", "json").json)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "there are no vectors"),
+        (["king", "dad"], "there are no vectors"),
+        (["--vectors", WORDS], "no word is named"),
+        (["kingg", "--vectors", WORDS], "no vector for 'kingg'; close to it are king"),
+        (["king", "--vectors", "missing.txt"], "missing.txt"),
+        (["king=1,2", "dad=1"], "dad"),
+        (["king=1,x"], "king"),
+        (["king", "--vectors", WORDS, "--pca"], "two components need two words"),
+        ([*FAMILY, "--pca", "--nearest", "2"], "--nearest and --pca show different things"),
+        ([*FAMILY, "--pca", "--analogy", "king", "queen", "dad"], "show different things"),
+        ([*FAMILY, "--analogy", "king", "queen", "prince"], "prince"),
+        (["king", "--vectors", WORDS, "--nearest", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_what_is_refused(call: Call, arguments: Any, says: str) -> None:
+    result = call("similarity", *arguments)
+    assert (result.code, result.out) == (2, ""), result.err
+    assert result.err.count("\n") == 1
+    assert says in result.err

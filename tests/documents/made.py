@@ -1,0 +1,48 @@
+"""Examples made for the tests, from Python instead of a file."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncli.documents import Example, Judgement, judge
+from attncli.documents.reader import read_examples
+
+CATALOG = Path(__file__).parents[2] / "attncli" / "documents" / "catalog"
+
+needs_layer_norm = pytest.mark.skipif(
+    find_spec("attncli.attention.blocks") is None,
+    reason="attncli.attention.blocks, which holds layer_norm, is not there yet",
+)
+
+
+def document(*examples: dict[str, Any]) -> dict[str, Any]:
+    """A document of these examples."""
+    source = {"id": "t", "title": "A test"}
+    return {"attncli": "examples", "version": 1, "source": source, "examples": list(examples)}
+
+
+def plain(compute: str, inputs: dict[str, Any], *claims: dict[str, Any]) -> dict[str, Any]:
+    """An example as it stands in a file."""
+    named = [{"claim": "it", **claim} for claim in claims]
+    return {"name": "it", "title": "", "compute": compute, "inputs": inputs, "claims": named}
+
+
+def example(compute: str, inputs: dict[str, Any], *claims: dict[str, Any]) -> Example:
+    """An example, read."""
+    (read,) = read_examples(document(plain(compute, inputs, *claims)), "made.json")
+    return read
+
+
+def judged(compute: str, inputs: dict[str, Any], *claims: dict[str, Any]) -> list[Judgement]:
+    """The judgements of an example."""
+    return list(judge(example(compute, inputs, *claims)).judgements)
+
+
+def catalog_documents() -> list[dict[str, Any]]:
+    """The catalogue's files as plain JSON."""
+    return [json.loads(path.read_text("utf-8")) for path in sorted(CATALOG.glob("*.json"))]

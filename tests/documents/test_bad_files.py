@@ -1,0 +1,279 @@
+"""Files that are no examples: one clear line each, and never another kind of error."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attncli.documents import Example, judge, load_examples
+from attncli.documents.reader import read_examples
+from attncli.errors import AttncliError, InputError
+from tests.documents.made import catalog_documents, document, example, plain
+
+QKV: dict[str, Any] = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1, 0], [0, 1]]}
+WEIGHTS: dict[str, Any] = {"stage": "weights"}
+
+
+def refused(tmp_path: Path, text: str | bytes) -> str:
+    path = tmp_path / "mine.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError) as caught:
+        load_examples(str(path))
+    message = str(caught.value)
+    assert "mine.json" in message
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"attncli": "examples",\n "version" 1}', "is not JSON: line 2, column 12"),
+        ("", "is empty"),
+        ("[]", "is not an object"),
+        ("{}", 'has no "attncli": "examples"'),
+        ('{"attncli": "examples", "attncli": "examples"}', "has the key 'attncli' twice"),
+        (b"\xff\xfe\x00", "is not text"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_no_document(tmp_path: Path, text: str | bytes, says: str) -> None:
+    assert says in refused(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"version": 2}, "has version '2'"),
+        ({"extra": 1}, "has the unknown key 'extra'; known are"),
+        ({"exampels": []}, "did you mean 'examples'?"),
+        ({"source": {"id": "x"}}, "source has no 'title'"),
+        ({"source": {"id": 3, "title": ""}}, "source: id is not a text"),
+        ({"examples": []}, "holds no example"),
+        ({"examples": {}}, "examples is not a list"),
+        ({"examples": [3]}, "example 1 is not an object"),
+    ],
+)
+def test_the_document_itself(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    whole = {**document(plain("attention", QKV, WEIGHTS)), **change}
+    assert says in refused(tmp_path, json.dumps(whole))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"compute": "magic"}, "example 'it': compute is 'magic'; use attention, self-attention"),
+        ({"compute": None}, "compute is null"),
+        ({"claims": []}, "claims nothing"),
+        ({"name": ""}, "has an empty name"),
+        ({"inputs": {"q": [[1]], "k": [[1]]}}, "inputs has no 'v'"),
+        ({"inputs": {**QKV, "w": 1}}, "inputs has the unknown key 'w'"),
+        ({"inputs": {**QKV, "q": [[1, 0], [1]]}}, "inputs, q: row 2 has 1 entry, row 1 has 2"),
+        ({"inputs": {**QKV, "q": "code"}}, "inputs, q is not a list of numbers"),
+        ({"inputs": {**QKV, "q": [["x"]]}}, "expected a number"),
+        ({"inputs": {**QKV, "q": {"random": [99999, 99999]}}}, "has 9999800001 numbers"),
+        ({"inputs": {**QKV, "q": {"random": []}}}, "1 to 1048576 are possible"),
+        ({"inputs": {**QKV, "q": {"random": [2, -1]}}}, "1 to 1048576 are possible"),
+        ({"inputs": {**QKV, "q": {"random": [2, 2], "seed": -1}}}, "the seed is -1"),
+        ({"inputs": {**QKV, "n_heads": 1.5}}, "n_heads is not a whole number"),
+        ({"inputs": {**QKV, "convention": {"scale": "big"}}}, "convention: scale is 'big'"),
+        ({"inputs": {**QKV, "convention": {"window": ["a"]}}}, "convention: window is"),
+        ({"compute": "similarity", "inputs": {}}, "needs one of vectors, glove"),
+        (
+            {"compute": "pca", "inputs": {"vectors": {"a": [1], "b": [1, 2]}}},
+            "vectors differ in length: 'a' 1, 'b' 2",
+        ),
+        (
+            {"compute": "positions", "inputs": {"n": 2, "dim": 2, "exponent": "x"}},
+            "exponent is 'x'",
+        ),
+        (
+            {
+                "compute": "self-attention",
+                "inputs": {"x": {"tokens": ["a"], "vectors": {"b": [1]}}},
+            },
+            "has no vector for 'a'",
+        ),
+    ],
+)
+def test_an_example(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    whole = document({**plain("attention", QKV, WEIGHTS), **change})
+    assert says in refused(tmp_path, json.dumps(whole))
+
+
+@pytest.mark.parametrize(
+    ("claim", "says"),
+    [
+        ({}, "claim 1 has no 'stage'"),
+        ({**WEIGHTS, "print": ["1"]}, "did you mean 'printed'?"),
+        ({**WEIGHTS, "printed": ["one"]}, "printed holds 'one', which is no number"),
+        ({**WEIGHTS, "printed": ["1"], "decimals": 99}, "decimals is 99"),
+        ({**WEIGHTS, "printed": "1", "states": {"equal": 1}}, "has both printed and states"),
+        ({**WEIGHTS, "states": {}}, "needs one of equal, close_to, unequal"),
+        ({**WEIGHTS, "states": {"equal": "x"}}, "equal"),
+        ({**WEIGHTS, "verdict": "right"}, "verdict is 'right'; use reproduced"),
+        ({**WEIGHTS, "at": {"query": 1.5}}, "at, query is not a whole number"),
+        ({**WEIGHTS, "at": {"query": []}}, "names 0 entries"),
+        ({**WEIGHTS, "take": {"sum": 1}}, "sum does not name an axis"),
+        ({**WEIGHTS, "take": {"shape": 1}}, "shape is not true"),
+        ({**WEIGHTS, "ways": [{}]}, "way 1 has no 'how'"),
+        (
+            {**WEIGHTS, "ways": [{"how": "", "inputs": {"z": 1}}]},
+            "way 1, inputs has the unknown key 'z'",
+        ),
+    ],
+)
+def test_a_claim(tmp_path: Path, claim: dict[str, Any], says: str) -> None:
+    assert says in refused(tmp_path, json.dumps(document(plain("attention", QKV, claim))))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "claim", "says"),
+    [
+        ({}, {"stage": "wieghts"}, "claim 1: there is no stage 'wieghts'"),
+        ({}, {**WEIGHTS, "at": {"row": 1}}, "stage weights has no axis 'row'; it has query, key"),
+        ({}, {**WEIGHTS, "at": {"query": 2}}, "has 1 entries along query, not a number 2"),
+        ({}, {**WEIGHTS, "at": {"key": "k9"}}, "has no entry 'k9' along key; it has k1, k2"),
+        (
+            {"keys": ["a", "a"]},
+            {**WEIGHTS, "at": {"key": "a"}},
+            "several entries 'a' along key; name it by its number",
+        ),
+        ({}, {**WEIGHTS, "printed": ["1", "2"]}, "printed numbers are 2, computed are 1 × 2"),
+        ({}, {**WEIGHTS, "take": {"sum": "head"}}, "there is no axis 'head' left"),
+        (
+            {},
+            {**WEIGHTS, "take": {"future": True}, "at": {"query": 1}},
+            "not a table of queries and keys",
+        ),
+        ({}, {**WEIGHTS, "free_sign": "key"}, "free_sign names no axis of the printed"),
+        ({"v": [[1]]}, WEIGHTS, "example 'it': the number of tokens differs"),
+        ({"n_heads": 3}, WEIGHTS, "does not divide into 3 heads"),
+        (
+            {"q": {"random": [4096, 2]}, "k": {"random": [4096, 2]}, "v": {"random": [4096, 1]}},
+            WEIGHTS,
+            "16777216 scores or outputs are too many",
+        ),
+    ],
+)
+def test_what_only_computing_shows(
+    inputs: dict[str, Any], claim: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        judge(example("attention", {**QKV, **inputs}, claim))
+    assert says in str(caught.value)
+    assert str(caught.value).startswith("made.json: example 'it'")
+
+
+def test_text_from_strangers_is_quoted() -> None:
+    with pytest.raises(InputError) as caught:
+        read_examples(document({**plain("attention", QKV, WEIGHTS), "\x1b[31m": 1}), "mine.json")
+    assert str(caught.value).isprintable()
+
+
+def test_two_examples_of_one_name() -> None:
+    twice = [plain("attention", QKV, WEIGHTS)] * 2
+    with pytest.raises(InputError, match="two examples 'it'"):
+        read_examples(document(*twice), "mine.json")
+
+
+def test_standard_input_is_a_file_like_any_other() -> None:
+    text = json.dumps(document(plain("attention", QKV, WEIGHTS))).encode()
+    (read,) = load_examples("-", stdin=io.BytesIO(text))
+    assert read.name == "it"
+
+
+def test_an_array_file_is_no_examples(tmp_path: Path) -> None:
+    path = tmp_path / "q.csv"
+    path.write_text("1,2\n")
+    with pytest.raises(InputError, match="is not a JSON file of examples"):
+        load_examples(str(path))
+
+
+SKIPPED = set() if find_spec("attncli.attention.blocks") else {"layer norm"}
+SINGLE = [
+    {**whole, "examples": [one]}
+    for whole in catalog_documents()
+    for one in whole["examples"]
+    if one["compute"] not in SKIPPED
+]
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 5),
+    st.sampled_from([10**30, 1e308, -0.0, "NaN", "Infinity", "-Infinity"]),
+    st.floats(),
+    st.sampled_from(
+        ["", "weights", "output", "query", "key", "paper", "1/√2", "\x00", "attention"]
+    ),
+    st.text(max_size=4),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["q", "at", "random", "scale", "word"]), inner, max_size=2
+        )
+    ),
+    max_leaves=6,
+)
+
+
+def spots(node: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) of a document."""
+    pairs = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
+    inner = [(node, key) for key, _ in pairs]
+    return inner + [s for _, v in pairs if isinstance(v, dict | list) for s in spots(v)]
+
+
+def said_of(read: Callable[[], tuple[Example, ...]]) -> str | None:
+    """What attncli says of examples that it refuses; None where it judges them."""
+    try:
+        for one in read():
+            assert len(judge(one).judgements) == len(one.claims)
+    except AttncliError as problem:
+        return str(problem)
+    return None
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_a_spoilt_example_gives_an_attncli_error_or_a_result(data: st.DataObject) -> None:
+    whole = copy.deepcopy(data.draw(st.sampled_from(SINGLE)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        places = spots(whole)
+        container, key = places[data.draw(st.integers(0, len(places) - 1))]
+        if data.draw(st.booleans()):
+            container[key] = data.draw(VALUES)
+        elif isinstance(container, dict):
+            del container[key]
+        else:
+            container.insert(key, data.draw(VALUES))
+    complaint = said_of(lambda: read_examples(whole, "spoilt.json"))
+    assert complaint is None or "spoilt.json" in complaint
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(SINGLE),
+    st.integers(0, 10**6),
+    st.sampled_from(["", "{", "]", '"', ",", "9", "\\"]),
+)
+def test_spoilt_text_gives_an_attncli_error_or_a_result(
+    whole: dict[str, Any], at: int, put: str
+) -> None:
+    text = json.dumps(whole)
+    at %= len(text)
+    spoilt = (text[:at] + put + text[at + 1 :]).encode()
+    complaint = said_of(lambda: load_examples("-", stdin=io.BytesIO(spoilt)))
+    assert complaint is None or "standard input" in complaint

@@ -1,0 +1,265 @@
+"""The catalogue against the list of what the documents print, typed here by hand."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+from attncli.documents import Result, judge, load_catalog, load_examples, verify
+from attncli.documents.computations import COMPUTATIONS
+from attncli.documents.example import CAUSES, RECORDED, RELATIONS, TAKEN
+from attncli.errors import InputError
+from tests.documents.made import CATALOG, needs_layer_norm
+
+EXAMPLES = {example.name: example for example in load_catalog()}
+RUNNABLE = [
+    e
+    for e in EXAMPLES.values()
+    if e.compute != "layer norm" or find_spec("attncli.attention.blocks")
+]
+R, A, D, N = RECORDED
+PRINTED_PLANE = [
+    [-2.40062016, 0.00478901],
+    [-2.54245794, -0.37579669],
+    [-2.24764634, -0.12963368],
+    [3.02004564, 2.88826688],
+    [4.17067881, -2.38762552],
+]
+
+# Every number the documents print: example, claim from 1, verdict, what comes out.
+TABLE = [
+    ("000-length", 1, R, 2.4006249368060817),
+    ("000-length", 2, A, 2.4006249368060817),
+    ("000-dot-products", 1, N, 5.395124299364358),
+    ("000-dot-products", 2, N, -10.023649994662344),
+    ("000-pca-again", 1, A, PRINTED_PLANE),
+    ("000-function-words", 1, A, 300 / 7),
+    ("000-heads", 1, R, [64]),
+    ("000-heads", 2, R, [64]),
+    ("000-padding", 1, R, [0, 0, 0]),
+    ("000-padding", 2, R, [1, 1, 1]),
+    ("000-product", 1, R, 0.27),
+    ("001-money-bank", 1, R, [1] * 10),
+    ("001-money-bank", 2, R, [0] * 45),
+    ("001-lifesaver", 1, R, [1] * 6),
+    ("001-lifesaver", 2, R, [0] * 15),
+    ("001-bank-without-positions", 1, R, [1] * 10),
+    ("001-bank-without-positions", 2, R, [0] * 4),
+    ("001-bank-without-positions", 3, R, [0] * 4),
+    ("001-bank-with-positions", 1, R, [0] * 4),
+    ("002-positions", 1, R, [0, 1] * 4),
+    (
+        "002-positions",
+        2,
+        R,
+        [0.141120, -0.989992, 0.295520, 0.955336, 0.029996, 0.999550, 0.003, 0.999996],
+    ),
+    ("003-analogy", 1, R, [0.2, 0.7, 0.9]),
+    ("003-cosines", 1, A, 0.8801730942),
+    ("003-cosines", 2, A, 0.5177825398),
+    ("003-shapes", 1, R, [128, 16]),
+    ("003-shapes", 2, R, [128, 16]),
+    ("003-shapes", 3, R, [128, 16]),
+    ("003-shapes", 4, R, [7, 7]),
+    ("003-shapes", 5, R, [7, 16]),
+    ("003-shapes", 6, R, [7, 128]),
+    ("003-shapes", 7, R, [7, 128]),
+    ("003-shapes", 8, R, [7, 128]),
+    ("003-shapes", 9, R, [[1] * 7]),
+    ("003-softmax-columns", 1, R, [1] * 7),
+    ("004-first-example", 1, R, [1, 1, 0]),
+    ("004-first-example", 2, R, [0.707107, 0.707107, 0]),
+    ("004-first-example", 3, D, [0.401112, 0.401112, 0.197776]),
+    ("004-first-example", 4, D, [5.0, 5.0]),
+    ("004-second-example", 1, R, [[1, 1, 0], [1, 0, 1], [2, 1, 1]]),
+    (
+        "004-second-example",
+        2,
+        R,
+        [[0.707107, 0.707107, 0], [0.707107, 0, 0.707107], [1.414214, 0.707107, 0.707107]],
+    ),
+    ("004-second-example", 3, A, [0.401112, 0.401112, 0.197776]),
+    ("004-second-example", 4, D, [5.0, 5.0]),
+    ("004-second-example", 6, N, [[6.016681, 3.983319], [6.276174, 3.723826]]),
+    ("004-positions", 1, R, [0, 1, 0, 1]),
+    ("004-positions", 2, A, [0.841471, 0.540302]),
+    ("004-positions", 3, D, 0.01),
+    ("004-positions", 4, D, 0.0099998),
+    ("004-positions", 5, D, 0.9999500),
+    ("004-positions", 6, A, 0.9999500),  # 0.99995000042 rounds to 1.0000, though of another angle
+    ("004-position-sum", 1, R, [0.5, 1.2, 1.141, 0.640]),
+    ("004-position-mix", 1, D, [0, 1, 0, 1]),
+]
+
+
+def result(name: str) -> Result:
+    return judge(EXAMPLES[name])
+
+
+@pytest.mark.parametrize(("name", "claim", "verdict", "value"), TABLE)
+def test_each_claim_comes_out_as_listed(name: str, claim: int, verdict: str, value: object) -> None:
+    judgement = result(name).judgements[claim - 1]
+    assert judgement.verdict == verdict
+    assert judgement.claim.verdict == verdict
+    assert judgement.ok
+    assert judgement.ours is not None
+    assert judgement.ours.value == pytest.approx(np.array(value), rel=1e-9, abs=6e-7)
+
+
+def test_the_table_holds_every_claim_that_is_made() -> None:
+    listed = {(name, claim) for name, claim, *_ in TABLE}
+    made = {(e.name, i) for e in EXAMPLES.values() for i in range(1, len(e.claims) + 1)}
+    elsewhere = {"000-pca", "000-layer-norm", "004-positions-code"}
+    assert {pair for pair in made - listed if pair[0] not in elsewhere} == {
+        ("001-bank-with-positions", 2),
+        ("003-softmax-columns", 2),
+        ("004-second-example", 5),
+    }
+
+
+@needs_layer_norm
+def test_layer_norm_has_the_population_deviation() -> None:
+    first, mean, deviation = result("000-layer-norm").judgements
+    assert [j.verdict for j in (first, mean, deviation)] == [R, R, R]
+    assert first.ours is not None
+    assert first.ours.value == pytest.approx(-1.5, abs=1e-5)  # (2 − 5) / 2; a sample's gives −1.40
+
+
+def test_the_first_weights_are_the_softmax_of_unscaled_scores() -> None:
+    weights = result("004-first-example").judgements[2]
+    (way,) = weights.ways
+    assert way.ours.value == pytest.approx([0.4223, 0.4223, 0.1554], abs=5e-5)
+    assert (way.verdict, weights.cause) == (A, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"), [("004-first-example", [5.0, 4.2]), ("004-second-example", [5.0, 4.0])]
+)
+def test_not_even_their_own_weights_give_the_outputs(name: str, left_out: list[float]) -> None:
+    output = result(name).judgements[3]
+    own, without = output.ways
+    assert own.ours.value == pytest.approx([5.0, 5.0])
+    assert without.ours.value == pytest.approx(left_out)
+    assert output.cause is None
+    assert output.own is not None
+    assert (output.own.start, output.own.verdict) == (("weights",), D)
+    assert output.cells.tolist() == ([D, D] if name == "004-first-example" else [R, D])
+
+
+def test_the_exponent_counted_twice_gives_its_positions() -> None:
+    angle, sine, cosine = result("004-positions").judgements[2:5]
+    assert angle.ways[0].ours.value == pytest.approx(0.0001)
+    assert sine.ways[0].ours.value == pytest.approx(0.0001, rel=1e-8)
+    assert cosine.ways[0].ours.value == pytest.approx(0.999999995, rel=1e-12)
+    assert [j.cause for j in (angle, sine, cosine)] == [None, "carried over", "carried over"]
+
+
+def test_the_code_of_document_004_counts_2i_twice() -> None:
+    (whole,) = result("004-positions-code").judgements
+    assert whole.verdict == N
+    assert whole.ours is not None
+    assert whole.ours.value[1] == pytest.approx([0.841471, 0.540302, 0.0001, 1.0], abs=1e-6)
+
+
+def test_with_positions_each_bank_has_its_own_output() -> None:
+    own = result("001-bank-with-positions").judgements[1]
+    assert own.verdict == R
+    assert own.ours is not None
+    assert np.abs(own.ours.value).max() > 0.1
+
+
+def test_the_missing_comma_is_what_the_catalogue_says() -> None:
+    with pytest.raises(ValueError, match=r"shapes \(2,\) and \(1,\) not aligned"):
+        np.dot([-2.40062016, 0.00478901], [-2.24764634 - 0.12963368])
+    assert "-2.37728002" in EXAMPLES["000-dot-products"].claims[0].why
+
+
+def test_the_catalogue_verifies() -> None:
+    verification = verify(RUNNABLE)
+    assert [j.problem for r in verification.results for j in r.judgements if not j.ok] == []
+    assert verification.ok
+    assert [r.example.name for r in verification.not_run] == ["000-pca"]
+    assert verification.counts["differs"] == 7
+
+
+def test_every_difference_is_explained() -> None:
+    for example in EXAMPLES.values():
+        for claim in example.claims:
+            assert claim.verdict != D or (claim.why and claim.ways), claim.text
+
+
+def test_the_pca_says_what_it_needs() -> None:
+    (judgement,) = result("000-pca").judgements
+    assert (judgement.verdict, judgement.ours, judgement.ok) == ("needs --glove FILE", None, True)
+    assert result("000-pca").needs == "glove.6B.100d.txt, given with --glove FILE"
+    assert result("000-pca").verdict == "needs --glove FILE"
+
+
+def glove_file(folder: Path, words: list[str]) -> str:
+    """The printed points, turned into 100 dimensions and moved, as GloVe writes vectors."""
+    basis = np.linalg.qr(np.random.default_rng(7).normal(size=(100, 2)))[0].T
+    rows = np.array(PRINTED_PLANE) * [1, -1] @ basis + 0.25
+    lines = [
+        f"{word} {' '.join(map(repr, row.tolist()))}" for word, row in zip(words, rows, strict=True)
+    ]
+    path = folder / "glove.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_the_pca_runs_with_a_glove_file_whatever_the_signs(tmp_path: Path) -> None:
+    path = glove_file(tmp_path, ["florida", "california", "texas", "politics", "truth"])
+    (judgement,) = judge(EXAMPLES["000-pca"], path).judgements
+    assert judgement.verdict == A
+    assert judgement.ours is not None
+    assert judgement.ours.value == pytest.approx(np.array(PRINTED_PLANE), abs=5e-9)
+
+
+def test_a_glove_file_without_the_words_is_refused(tmp_path: Path) -> None:
+    path = glove_file(tmp_path, ["florida", "california", "texas", "politics", "lie"])
+    with pytest.raises(InputError, match=r"glove.txt has no vector for truth"):
+        judge(EXAMPLES["000-pca"], path)
+
+
+def test_names_are_unique_and_begin_with_their_document() -> None:
+    assert len(EXAMPLES) == len(load_catalog())
+    assert all(name.startswith(e.source.id + "-") for name, e in EXAMPLES.items())
+    assert {e.source.id for e in EXAMPLES.values()} == {"000", "001", "002", "003", "004"}
+
+
+def test_a_file_of_the_catalogue_is_read_as_anybody_elses() -> None:
+    examples = load_examples(str(CATALOG / "004.json"))
+    assert [e.name for e in examples] == [n for n in EXAMPLES if n.startswith("004")]
+
+
+def test_the_schema_names_what_the_reader_knows() -> None:
+    schema = json.loads((CATALOG.parent / "catalog.schema.json").read_text("utf-8"))
+    example = schema["$defs"]["example"]
+    assert example["properties"]["compute"]["enum"] == list(COMPUTATIONS)
+    for rule in example["allOf"]:
+        named = rule["if"]["properties"]["compute"]
+        inputs = rule["then"]["properties"]["inputs"]
+        for compute in named.get("enum", [named.get("const")]):
+            kind = COMPUTATIONS[compute]
+            assert set(inputs["propertyNames"]["enum"]) == {*kind.needs, *kind.may}
+            assert inputs.get("required", []) == list(kind.needs)
+    claim = schema["$defs"]["claim"]["properties"]
+    assert claim["verdict"]["enum"] == list(RECORDED)
+    assert claim["cause"]["enum"] == list(CAUSES)
+    assert set(claim["take"]["properties"]) == set(TAKEN)
+    assert set(claim["states"]["properties"]) == set(RELATIONS)
+
+
+def test_the_wheel_holds_the_catalogue_and_its_schema(tmp_path: Path) -> None:
+    root = CATALOG.parents[2]
+    (path,) = WheelBuilder(str(root)).build(directory=str(tmp_path), versions=["standard"])
+    names = set(ZipFile(path).namelist())
+    shipped = {f"attncli/documents/catalog/{file.name}" for file in CATALOG.glob("*.json")}
+    assert len(shipped) == 5
+    assert {*shipped, "attncli/documents/catalog.schema.json"} <= names
