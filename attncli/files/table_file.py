@@ -27,6 +27,7 @@ from attncli.files.blob import Blob
 from attncli.files.gather import lone
 from attncli.files.loaded import Loaded
 from attncli.files.nested_list import Beyond
+from attncli.files.plain_table import plain_matrix
 from attncli.files.table_cells import read_cell, unguarded
 from attncli.files.wording import count, quote, reason
 
@@ -53,7 +54,11 @@ def read(blob: Blob, member: str | None) -> Loaded:
 
     Raises InputError, with line and column, where rows differ in length or a cell is no number.
     """
-    rows = _rows(_decode(blob.read(), blob.origin), blob)
+    data = blob.read()
+    plain = plain_matrix(data, _DELIMITERS.get(blob.ending, _ANY_DELIMITER))
+    if plain is not None:
+        return lone(blob.origin, member, lambda: plain)
+    rows = _rows(_decode(data, blob.origin), blob)
     if not rows:
         raise InputError(f"{blob.origin} is empty", "it should hold rows of numbers")
     _refuse_several(rows, blob.origin)

@@ -1,0 +1,61 @@
+"""Large tables of numbers: the quick way gives what the careful way gives, and leaves it the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attncli.errors import InputError
+from attncli.files import load
+from attncli.files.plain_table import LARGE, plain_matrix
+
+X = np.random.default_rng(3).normal(size=(7919, 11))
+
+
+def text(delimiter: str, x: object = X) -> bytes:
+    rows = np.asarray(x).tolist()
+    return "\n".join(delimiter.join(map(repr, row)) for row in rows).encode() + b"\n"
+
+
+@pytest.mark.parametrize(("ending", "delimiter"), [("csv", ","), ("csv", ";"), ("tsv", "\t")])
+def test_every_number_is_exact(tmp_path: Path, ending: str, delimiter: str) -> None:
+    data = text(delimiter)
+    assert len(data) > LARGE
+    assert plain_matrix(data, (delimiter,)) is not None
+    (tmp_path / f"x.{ending}").write_bytes(data)
+    np.testing.assert_array_equal(load(str(tmp_path / f"x.{ending}")).arrays[""], X)
+
+
+@pytest.mark.parametrize("newline", [b"\r\n", b"\r"])
+def test_line_ends_and_marks(newline: bytes) -> None:
+    found = plain_matrix(b"\xef\xbb\xbf" + text(",").replace(b"\n", newline), (",",))
+    assert found is not None
+    np.testing.assert_array_equal(found, X)
+
+
+def test_a_header_and_labels_are_left_to_the_careful_way(tmp_path: Path) -> None:
+    lines = text(",").decode().splitlines()
+    labelled = "\n".join(["," + ",".join(f"c{i}" for i in range(11)), *(f"r,{x}" for x in lines)])
+    (tmp_path / "x.csv").write_text(labelled)
+    loaded = load(str(tmp_path / "x.csv"))
+    assert loaded.column_labels == tuple(f"c{i}" for i in range(11))
+    np.testing.assert_array_equal(loaded.arrays[""], X)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda s: s + b"1,2\n", "line 7920 has 2 cells"),
+        (lambda s: s.replace(b"\n", b",x\n", 1), "line 1"),
+        (lambda s: s + b"1e999," * 10 + b"1\n", "beyond float64"),
+        (lambda s: s + b"1," * 10 + b"\n", "an empty cell"),
+    ],
+)
+def test_what_is_wrong_is_still_said_with_its_place(
+    tmp_path: Path, spoil: object, says: str
+) -> None:
+    (tmp_path / "x.csv").write_bytes(spoil(text(",")))  # type: ignore[operator]
+    with pytest.raises(InputError, match=says):
+        load(str(tmp_path / "x.csv"))
