@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attncli.attention.dot_product import attend
     from attncli.attention.heads import heads_first, merge_heads, split_heads
     from attncli.attention.multi_head import Projections, attend_heads, multi_head_attention
+    from attncli.attention.streaming import stream
     from attncli.convention import Convention
     from attncli.errors import (
         AttncliError,
@@ -41,6 +42,7 @@ _HOME = {
     "attncli.attention.dot_product": ("attend",),
     "attncli.attention.heads": ("heads_first", "merge_heads", "split_heads"),
     "attncli.attention.multi_head": ("Projections", "attend_heads", "multi_head_attention"),
+    "attncli.attention.streaming": ("stream",),
     "attncli.convention": ("Convention",),
     "attncli.errors": (
         "AttncliError",
@@ -75,6 +77,7 @@ __all__ = [
     "merge_heads",
     "multi_head_attention",
     "split_heads",
+    "stream",
 ]
 
 

@@ -95,6 +95,7 @@ def test_the_public_api_is_this() -> None:
         "merge_heads",
         "multi_head_attention",
         "split_heads",
+        "stream",
     ]
 
 

@@ -69,7 +69,8 @@ def parse(data: bytes, origin: str) -> Any:
     Raises InputError with line and column where it is malformed, and for a key that stands twice.
     """
     text = _decode(data, origin)
-    if not text.strip():
+    del data  # it may be as large as all that follows
+    if not text or text.isspace():
         raise InputError(f"{origin} is empty", "it should hold arrays")
     try:
         document = json.loads(
