@@ -146,8 +146,8 @@ TABLES: dict[str, tuple[Callable[[], Trace], Showing]] = {
     "extreme": (extreme, SCREEN),
     "cell": (causal, replace(SCREEN, cell=("sat", "2"))),
     "cell_masked": (causal, replace(SCREEN, cell=("The", "cat"))),
-    "cell_64": (
-        lambda: attention(numbers(2, 3, 64), numbers(2, 4, 64), numbers(2, 4, 3)),
+    "cell_67": (
+        lambda: attention(numbers(2, 3, 67), numbers(2, 4, 67), numbers(2, 4, 3)),
         replace(SCREEN, cell=("q2", "k3"), head=1),
     ),
 }
