@@ -26,6 +26,9 @@ _FLAGS: dict[str, Callable[[Any], str]] = {
     "mask_means": lambda meaning: f"--mask-means {meaning}",
     "mask_value": lambda value: f"--mask-value {_number(value)}",
     "empty_rows": lambda rule: f"--empty-rows {rule}",
+    "softcap_place": lambda place: f"--softcap-place {place}",
+    "head_order": lambda order: f"--head-order {order}",
+    "dtype": lambda dtype: f"--dtype {dtype}",
     "softcap": lambda cap: "without --softcap" if cap is None else f"--softcap {_number(cap)}",
 }
 _SEEN = {
@@ -83,6 +86,8 @@ def _convention_flags(plain: Case, changed: Case) -> list[str] | None:
         return None
     if "causal_align" in names and not (changed.how.causal or changed.how.window):
         names.remove("causal_align")
+    if "softcap_place" in names and changed.how.softcap is None:
+        names.remove("softcap_place")
     return [flag for flag in (_FLAGS[name](after[name]) for name in names) if flag]
 
 

@@ -88,7 +88,12 @@ BIG = [RNG.normal(size=shape) for shape in ((4, 3, 7), (2, 5, 7), (2, 5, 11))]
         ({"causal": True, "window": (2, 0)}, {"window": (1, 0)}, "--window 1,0"),
         ({"softcap": 1.0}, {"softcap": None}, "without --softcap"),
         ({}, {"softmax_over": "queries"}, "--softmax-over queries"),
-        ({}, {"head_order": "tiled"}, ""),
+        ({}, {"head_order": "tiled"}, "--head-order tiled"),
+        (
+            {"softcap": 1.0, "causal": True},
+            {"softcap_place": "after-mask"},
+            "--softcap-place after-mask",
+        ),
     ],
 )
 def test_the_flag_that_reproduces_it(
