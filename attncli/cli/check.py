@@ -122,6 +122,13 @@ def _check_flags(observed: Observed, inputs: Inputs) -> None:
         raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
     if observed.force and not (observed.output or observed.suggest):
         raise ConventionError("--force does nothing alone", "add --output or --suggest")
+    _rows(observed)  # not understood, it is refused before anything is read
+
+
+def _rows(observed: Observed) -> slice | None:
+    from attncli.cli.parsing import slice_of
+
+    return None if observed.rows is None else slice(*slice_of(observed.rows, "--rows"))
 
 
 def _numbers(observed: Observed, given: "Gathered") -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -153,10 +160,9 @@ def _only(loaded: Any, name: str) -> Any:
 
 def _verdict(numbers: dict[str, Any], given: "Gathered", observed: Observed) -> "Verdict":
     from attncli.check import check as compare
-    from attncli.cli.parsing import slice_of
     from attncli.cli.progress import progress_bar
 
-    rows = None if observed.rows is None else slice(*slice_of(observed.rows, "--rows"))
+    rows = _rows(observed)
     n_queries = given.q.shape[-2]
     if rows is not None and not range(n_queries)[rows]:
         raise ShapeError(f"there are no rows {observed.rows}", f"there are {n_queries} queries")
@@ -202,7 +208,10 @@ def _suggest(verdict: "Verdict", given: "Gathered", observed: Observed) -> None:
     from attncli.cli.remarks import remark
 
     if len(verdict.explanations) < 2:
-        remark(f"{observed.suggest} is not written: there is nothing to tell apart", quiet=False)
+        remark(
+            f"{observed.suggest} is not written: there is nothing to tell apart",
+            quiet=observed.quiet,
+        )
         return
     stages = tuple(stage.name for stage in verdict.stages) or ("output",)
     found = suggest_input(
@@ -212,7 +221,10 @@ def _suggest(verdict: "Verdict", given: "Gathered", observed: Observed) -> None:
         stages=stages,
     )
     if found is None:
-        remark("no small input tells them apart: they may always compute the same", quiet=False)
+        remark(
+            "no small input tells them apart: they may always compute the same",
+            quiet=observed.quiet,
+        )
         return
     _write_suggestion(found, observed)
 

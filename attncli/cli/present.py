@@ -73,8 +73,12 @@ def format_of(show: Show) -> str:
 
 
 def check_flags(show: Show) -> None:
-    """ConventionError for flags that have nothing to act on in this format or together."""
+    """ConventionError for flags not understood, or with nothing to act on in this format.
+
+    Called before anything is read, so that a wrong call is all that is said.
+    """
     form = format_of(show)
+    showing_of(show)
     if form in _HOLDS:
         for flag, given in (
             ("--work", show.work),

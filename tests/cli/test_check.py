@@ -142,6 +142,16 @@ def test_what_is_refused(call: Call, arguments: Any, says: str) -> None:
     assert says in result.err
 
 
+def test_rows_that_are_none_are_refused_before_anything_is_read(call: Call) -> None:
+    result = call("check", "--q", "[[1,2]]", "--observed", "[[1,2]]", "--rows", "0:1")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+
+
+def test_quiet_is_quiet_about_suggestions_too(call: Call) -> None:
+    result = call("check", *THREE, *PRINTED, "--suggest", "x.npz", "--quiet")
+    assert (result.code, result.out, result.err) == (1, "", "")
+
+
 def test_a_wrong_shape_is_a_verdict(call: Call) -> None:
     result = call("check", *THREE, "--observed", "[[1,2,3]]")
     assert result.code == 1

@@ -254,3 +254,10 @@ def test_output_that_cannot_be_encoded_is_escaped(three: Path) -> None:
         check=True,
     )
     assert "\\u221a" in done.stdout
+
+
+@pytest.mark.parametrize("flags", [["--rows", "0:1"], ["--cols", "x"], ["--cell", "q1"]])
+def test_a_wrong_call_is_all_that_is_said(call: Call, flags: list[str]) -> None:
+    result = call("compute", "--q", "[[1,2]]", *flags)  # which would remark that K = Q
+    assert result.code == 2
+    assert result.err.count("\n") == 1
