@@ -21,11 +21,12 @@ Schema of the data (`verdict_to_dict`), version 1; NaN and infinity are strings,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from attncli.check.verdict import Explanation, StageVerdict, Verdict
+from attncli.files.spelling import spelled
 
 SCHEMA = 1
 
@@ -39,18 +40,8 @@ def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
     data = asdict(verdict)
     for explanation, source in zip(data["explanations"], verdict.explanations, strict=True):
         explanation["name"] = source.name
-    plain: dict[str, Any] = _plain({"schema": SCHEMA, "matches": verdict.matches, **data})
+    plain: dict[str, Any] = spelled({"schema": SCHEMA, "matches": verdict.matches, **data})
     return plain
-
-
-def _plain(x: Any) -> Any:
-    if isinstance(x, Mapping):
-        return {name: _plain(value) for name, value in x.items()}
-    if isinstance(x, list | tuple):
-        return [_plain(value) for value in x]
-    if isinstance(x, float) and not math.isfinite(x):
-        return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
-    return x
 
 
 def report_text(verdict: Verdict) -> str:

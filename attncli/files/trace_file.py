@@ -24,7 +24,6 @@ array `__trace__` is a string: this document, where a stage has "array": its dot
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -36,6 +35,7 @@ from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.files.loaded import Loaded
 from attncli.files.roles import attention_prefix
+from attncli.files.spelling import spelled
 from attncli.files.trace_reader import VERSION, read_trace
 from attncli.files.wording import ask_for, listing, quote
 from attncli.trace import Stage, Trace
@@ -84,7 +84,7 @@ def plain_lists(value: npt.NDArray[Any]) -> Any:
     """
     cells = value.tolist()
     finite = value.dtype.kind != "f" or bool(np.isfinite(value).all())
-    return cells if finite else _spelled(cells)
+    return cells if finite else spelled(cells)
 
 
 def loaded_trace(trace: Trace, origin: str, member: str | None) -> Loaded:
@@ -165,15 +165,5 @@ def _stage(stage: Stage, dotted: str, encode: Encode) -> dict[str, Any]:
 
 
 def _convention(convention: Convention) -> dict[str, Any]:
-    return {
-        name: list(value) if isinstance(value, tuple) else _spelled(value)
-        for name, value in asdict(convention).items()
-    }
-
-
-def _spelled(cell: Any) -> Any:
-    if isinstance(cell, list):
-        return [_spelled(inner) for inner in cell]
-    if not isinstance(cell, float) or math.isfinite(cell):
-        return cell
-    return "NaN" if math.isnan(cell) else "Infinity" if cell > 0 else "-Infinity"
+    plain: dict[str, Any] = spelled(asdict(convention))
+    return plain

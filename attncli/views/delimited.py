@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Iterator
 from typing import Any
 
+from attncli.files.spelling import spelled
 from attncli.files.table_cells import guarded
 from attncli.trace import Stage, Trace
 from attncli.views.places import Level, Place, levels
@@ -58,9 +58,8 @@ def _value(x: Any) -> str:
     """A number that reads back as itself; NaN and infinity by name."""
     if isinstance(x, str):
         return cell(x)
-    if not isinstance(x, float) or math.isfinite(x):
-        return repr(x)
-    return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
+    number = spelled(x)
+    return number if isinstance(number, str) else repr(number)
 
 
 def cell(label: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.documents import Example, Judgement, Piece, Recomputed, Result, Verification
+from attncli.files.spelling import spelled
 from attncli.views.markdown import escape
 from attncli.views.safe import clean, fold, pad, sentence
 
@@ -232,11 +233,4 @@ def _way_data(way: Recomputed) -> dict[str, Any]:
 
 
 def _plain(piece: Piece) -> Any:
-    def spelled(x: Any) -> Any:
-        if isinstance(x, list):
-            return [spelled(entry) for entry in x]
-        if isinstance(x, float) and not math.isfinite(x):
-            return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
-        return x
-
     return spelled(np.asarray(piece.value).tolist())
