@@ -17,6 +17,7 @@ from attncli.attention.heads import share_heads
 from attncli.attention.precision import round_to, widen
 from attncli.attention.shapes import as_numbers, check_mask, check_rows, lengths, with_past
 from attncli.convention import Convention
+from attncli.errors import ShapeError
 from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[Any]
@@ -63,6 +64,12 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     given, n_past = with_past(q, k, v, past_k, past_v)
     total = _total_mask(mask, how, given["q"], given["k"], n_past, kv_len, rows)
     if rows is not None:
+        n_q = given["q"].shape[-2]
+        if query_labels and len(query_labels) != n_q:
+            raise ShapeError(
+                f"there are {n_q} queries but {len(query_labels)} query labels",
+                "give one for each query, not for the rows alone",
+            )
         query_labels = [query_labels[row] if query_labels else f"q{row + 1}" for row in rows]
         given["q"] = given["q"][..., rows, :]
     labels = {"query": query_labels, "key": key_labels}

@@ -38,12 +38,12 @@ def with_past(
 ) -> tuple[dict[str, Array], int]:
     """q, k, v by name, the cache put before k and v, and its length; checked to fit."""
     given = {name: as_numbers(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
-    n_past = 0 if past_k is None else np.shape(past_k)[-2]
+    new = given["k"].shape[-2:-1]
     for name, past in (("k", past_k), ("v", past_v)):
         if past is not None:
             given[name] = _put_before(as_numbers(past, f"past_{name}"), given[name], name)
     check_qkv(**given)
-    return given, n_past
+    return given, given["k"].shape[-2] - new[0]
 
 
 def _put_before(past: Array, x: Array, name: str) -> Array:
@@ -103,7 +103,8 @@ def _check_grouping(q: Array, k: Array) -> None:
 
 def check_past(past: Array, x: Array, name: str) -> None:
     """ShapeError unless a cache [..., n_past, d] can stand before x [..., n, d]."""
-    if past.ndim != x.ndim or past.shape[-1] != x.shape[-1] or past.shape[:-2] != x.shape[:-2]:
+    fits = past.ndim == x.ndim >= 2
+    if not fits or past.shape[-1] != x.shape[-1] or past.shape[:-2] != x.shape[:-2]:
         raise ShapeError(
             f"past_{name} ({shape_text(past)}) cannot be put before {name} ({shape_text(x)})",
             "only the number of tokens may differ",
@@ -134,10 +135,11 @@ def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np
     if how.softmax_over == "queries" or how.dropout:
         what = "dropout is" if how.dropout else "sums over queries are"
         raise ConventionError(f"{what} of all queries, not of some rows", "leave out rows")
-    picked = np.asarray(rows, dtype=np.intp)
-    if picked.ndim != 1 or not picked.size or picked.min() < 0 or picked.max() >= n_q:
+    picked = np.asarray(rows)
+    are_indices = picked.ndim == 1 and picked.size and picked.dtype.kind in "iu"
+    if not are_indices or picked.min() < 0 or picked.max() >= n_q:
         raise ShapeError(f"rows is {rows!r} with {n_q} queries", f"use 0 to {n_q - 1}")
-    return picked
+    return picked.astype(np.intp)
 
 
 def lengths(kv_len: npt.ArrayLike | None, n_batch: int, n_k: int) -> npt.NDArray[np.int64] | None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from attncli.attention import functional, masks
 from attncli.attention.dot_product import Step
-from attncli.attention.shapes import as_numbers, check_mask, check_past, check_qkv, lengths
+from attncli.attention.shapes import as_numbers, check_mask, lengths, with_past
 from attncli.check.placement import Placement, Positions, check_widths, placement_of
 from attncli.convention import Convention
 
@@ -124,9 +124,8 @@ def case_of(
     >>> case_of([[1, 0]], [[1, 1], [0, 1]], [[10], [0]]).shape
     (1, 1, 1, 2)
     """
-    n_past = 0 if past_k is None else np.shape(past_k)[-2]
-    arrays = [as_numbers(q, "q"), _joined(past_k, k, "k"), _joined(past_v, v, "v")]
-    check_qkv(*arrays)
+    whole, n_past = with_past(q, k, v, past_k, past_v)
+    arrays = list(whole.values())
     n_k = arrays[1].shape[-2]
     given = _checked_mask(mask, (*arrays[0].shape[:-1], n_k))
     n_batch = arrays[0].shape[0] if arrays[0].ndim == 4 else 1
@@ -150,15 +149,6 @@ def _checked_mask(mask: npt.ArrayLike | None, score_shape: tuple[int, ...]) -> A
     array = as_numbers(mask, "the mask")
     check_mask(array, score_shape)
     return array
-
-
-def _joined(past: npt.ArrayLike | None, x: npt.ArrayLike, name: str) -> Array:
-    array = as_numbers(x, name)
-    if past is None:
-        return array
-    before = as_numbers(past, f"past_{name}")
-    check_past(before, array, name)
-    return np.concatenate([before, array], axis=-2)
 
 
 def four_axes(x: Array) -> Array:

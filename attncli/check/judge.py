@@ -132,7 +132,8 @@ def _judged(
         return Verdict("ambiguous", dtype, stages, first, explanations, common, apart, "", notes)
     if found:
         return Verdict("found", dtype, stages, first, explanations, notes=notes)
-    return Verdict("no match", dtype, stages, first, notes=(*notes, *seen.hints))
+    hints = seen.hints if bench.rule.kind == "noise" else ()
+    return Verdict("no match", dtype, stages, first, notes=(*notes, *hints))
 
 
 def _not_tried(trial: Trial) -> Iterator[str]:

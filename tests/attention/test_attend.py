@@ -269,6 +269,10 @@ def test_every_stage_is_rounded_to_the_type(dtype: Any) -> None:
         (((3, 2), (5, 2), (5, 2)), {"kv_len": [1, 2]}, r"2 lengths for a batch of 1"),
         (((3, 2), (5, 2), (5, 2)), {"past_k": np.zeros((1, 3))}, r"past_k \(1 × 3\) cannot be put before k"),
         (((3, 2), (5, 2), (5, 2)), {"past_k": np.zeros((1, 2))}, r"number of tokens differs: 6 in k .* 5 in v"),
+        (((3, 2), (5, 2), (5, 2)), {"past_k": np.zeros(2)}, r"past_k \(2\) cannot be put before k"),
+        (((3, 2), (5, 2), (5, 2)), {"past_v": np.zeros(2)}, r"past_v \(2\) cannot be put before v"),
+        (((3, 2), (2,), (5, 2)), {"past_k": np.zeros(2)}, r"past_k \(2\) cannot be put before k"),
+        (((3, 2), (5, 2), (5, 2)), {"rows": [2], "query_labels": ["a"]}, r"3 queries but 1 query labels"),
         (((3, 2), (5, 2), (5, 2)), {"key_labels": ["a"]}, r"5 entries along key but 1 label"),
     ],
 )  # fmt: skip
@@ -310,7 +314,7 @@ def test_rows_that_depend_on_others_are_not_computed_alone(how: Convention) -> N
         attend(np.eye(3), np.eye(3), np.eye(3), rows=[0], convention=how)
 
 
-@pytest.mark.parametrize("rows", [[3], [-1], []])
+@pytest.mark.parametrize("rows", [[3], [-1], [], [0.7], [[0]], [True], 1])
 def test_rows_that_are_not_there(rows: Any) -> None:
     with pytest.raises(ShapeError, match="with 3 queries; use 0 to 2"):
         attend(np.eye(3), np.eye(3), np.eye(3), rows=rows)

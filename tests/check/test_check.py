@@ -52,6 +52,8 @@ def test_decimals_allow_half_a_unit_of_the_last_one() -> None:
 def test_numbers_that_look_printed_get_a_hint() -> None:
     verdict = check(attend(Q, K, V)["output"].value.round(3), Q, K, V)
     assert verdict.notes == ("the observed numbers have at most 3 decimals: say decimals",)
+    wrong = attend(Q, K, V)["output"].value.round(3) + 5
+    assert check(wrong, Q, K, V, decimals=3).notes == ()
 
 
 def test_rtol_and_atol() -> None:
@@ -168,6 +170,34 @@ def test_the_share_of_dropout_is_found() -> None:
     verdict = check(dump, q, k, v)
     assert names(verdict) == ["dropout left on"]
     assert verdict.explanations[0].details == ("share 0.3",)
+
+
+def test_identity_weights_are_not_dropout() -> None:
+    # Three equal diagonal weights and six zeros fit a share of 0.53, and say nothing of it.
+    verdict = check(np.eye(3), np.eye(3), np.eye(3), np.eye(3), stage="weights")
+    assert verdict.status == "no match"
+
+
+@pytest.mark.parametrize(("zeros", "status"), [(62, "found"), (72, "no match")])
+def test_dropout_drops_about_as_many_as_its_factor_says(zeros: int, status: str) -> None:
+    # Half of 100 with the factor 2 has a standard deviation of 5: 62 lies within four, 72 does not.
+    q, k = RNG.normal(size=(5, 7)), RNG.normal(size=(20, 7))
+    kept = np.ones(100)
+    kept[RNG.permutation(100)[:zeros]] = 0
+    weights = attend(q, k, k)["weights"].value * 2 * kept.reshape(5, 20)
+    assert check(weights, q, k, k, stage="weights").status == status
+
+
+@pytest.mark.parametrize(("sizes", "status"), [(2, "no match"), (3, "found")])
+def test_dropout_grows_weights_of_several_sizes_by_one_factor(sizes: int, status: str) -> None:
+    logits = np.array([[0.0, 1.0, 2.0]])[:, np.arange(12) % sizes]
+    observed = attend([[1.0]], logits.T, logits.T, convention=Convention(scale="none"))["weights"]
+    kept = np.arange(12) % 4 != 0
+    how = Convention(scale="none")
+    found = check(
+        observed.value * kept / 0.75, [[1.0]], logits.T, logits.T, stage="weights", convention=how
+    )
+    assert found.status == status
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from attncli.documents import Example, Judgement, judge
 from attncli.documents.reader import read_examples
 
 CATALOG = Path(__file__).parents[2] / "attncli" / "documents" / "catalog"
-
-needs_layer_norm = pytest.mark.skipif(
-    find_spec("attncli.attention.blocks") is None,
-    reason="attncli.attention.blocks, which holds layer_norm, is not there yet",
-)
 
 
 def document(*examples: dict[str, Any]) -> dict[str, Any]:

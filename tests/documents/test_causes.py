@@ -13,7 +13,7 @@ import pytest
 from attncli.documents import Judgement, judge
 from attncli.documents.example import RECORDED
 from attncli.errors import InputError
-from tests.documents.made import example, judged, needs_layer_norm
+from tests.documents.made import example, judged
 
 R, A, D, N = RECORDED
 QKV: dict[str, Any] = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[100, 0], [0, 100]]}
@@ -157,7 +157,6 @@ def test_a_difference_rounded_before_an_analogy() -> None:
     assert (answer.verdict, answer.cause) == (D, "rounding only")
 
 
-@needs_layer_norm
 def test_mean_and_deviation_rounded_before_the_norm() -> None:
     # mean 2.3333, deviation 1.2472; (4 − 2.3333) / 1.2472 = 1.3363; (4 − 2.3) / 1.2 = 1.4167
     *_, norm = judged(

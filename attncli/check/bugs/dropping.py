@@ -10,25 +10,33 @@ import numpy as np
 from attncli.check.bugs.hypothesis import Clues, Hypothesis, Variant, hypothesis
 from attncli.check.case import Array, Case
 
+DISTINCT = 3
+"""Kept weights of as many different sizes must have grown by one factor: the factor is read off the
+observed weights themselves, so one size confirms nothing and two could agree by chance."""
+
+SPREAD = 4.0
+"""How many standard deviations of the binomial distribution the number of zeros may lie from what
+the factor says: beyond 4 lies one right dropout in 16,000."""
+
 
 def share_dropped(observed: Array, expected: Array) -> float | None:
     """The p of which kept weights are larger by 1/(1−p) and a share p of them is 0, or None.
 
-    >>> kept = np.arange(1, 9) % 4 != 0
-    >>> share_dropped(np.where(kept, 0.1 / 0.75, 0), np.full(8, 0.1))
+    >>> kept, weights = np.arange(1, 9) % 4 != 0, np.linspace(0.1, 0.2, 8)
+    >>> share_dropped(np.where(kept, weights / 0.75, 0), weights)
     0.25
     """
     counted = np.isfinite(expected) & (expected > 1e-3 * np.nanmax(expected, initial=0.0))
     weights, plain = observed[counted], expected[counted]
     kept = weights != 0
-    if not 0 < kept.sum() < kept.size:
+    if kept.all() or np.unique(plain[kept].astype(np.float32)).size < DISTINCT:
         return None
     grown = float(np.median(weights[kept] / plain[kept]))
     if not 1.001 < grown < 100:
         return None
     exact = 1 - 1 / grown
     share = round(exact, 2) if abs(round(exact, 2) - exact) < 1e-3 else exact
-    spread = 5 * float(np.sqrt(share * (1 - share) / kept.size)) + 1 / kept.size
+    spread = SPREAD * float(np.sqrt(share * (1 - share) / kept.size))
     return share if abs(float(1 - kept.mean()) - share) <= spread else None
 
 
