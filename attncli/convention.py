@@ -1,49 +1,104 @@
-"""Every choice on which two right-looking attentions can differ, in one frozen dataclass.
+"""Every choice on which two correct-looking attentions can differ: one field of Convention each.
 
-`attend` takes a Convention, a trace records it, and a comparison varies it.
+A field declares all that is known of its choice: `Convention.scale` has a default, a help text, a
+flag and how it is parsed, the words that a headline has for it, and which values it takes. The
+options of the command line, the headline, the flags that `check` suggests, the schema of a saved
+trace and the table of the README are read from here. `attend` takes a Convention, a trace records
+it, and `check` varies it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args, get_type_hints
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from attncli.errors import ConventionError
 
 SoftmaxOver = Literal["keys", "queries"]
 CausalAlign = Literal["top-left", "bottom-right"]
-MaskMeans = Literal["keep", "ignore"]
+MaskMeans = Literal["keep", "ignore", "add"]
 EmptyRows = Literal["zero", "nan", "uniform"]
 SoftcapPlace = Literal["before-mask", "after-mask"]
 HeadOrder = Literal["blocks", "tiled"]
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 ScaleRule = Literal["1/sqrt(d_k)", "none"]
+Write = Callable[[float], str]
+
+
+class Knob(NamedTuple):
+    """What is known of one field of Convention besides its type and default.
+
+    panel    the panel of --help: "Masking" or "Scores"
+    help     what the choice does
+    metavar  what the flag takes, where that is text to be parsed
+    parse    text of the flag → value; raises ValueError
+    form     how to write the flag, for a text that cannot be parsed
+    valid    whether a value is allowed, where the type does not say so
+    use      which values are, for the error message
+    words    (value, convention, how a number is written) → what a headline says of a value that
+             is not the default
+    needs    fields of which one must be set for this one to have an effect
+    """
+
+    panel: str
+    help: str
+    metavar: str = ""
+    parse: Callable[[str], Any] | None = None
+    form: str = ""
+    valid: Callable[[Any], bool] | None = None
+    use: str = ""
+    words: Callable[[Any, Convention, Write], str] | None = None
+    needs: tuple[str, ...] = ()
+
+
+def knob(default: Any, panel: str, help: str, **more: Any) -> Any:  # noqa: A002 - as Typer has it
+    """A field of Convention with its Knob."""
+    return field(default=default, metadata={"knob": Knob(panel, help, **more)})
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    return _is_number(value) and math.isfinite(value)
+
+
+def _is_window(value: object) -> bool:
+    is_pair = isinstance(value, tuple) and len(value) == 2
+    return is_pair and all(isinstance(bound, int) and bound >= -1 for bound in value)  # type: ignore[attr-defined]
+
+
+def _number(text: str) -> float:
+    if math.isnan(number := float(text)):
+        raise ValueError
+    return number
+
+
+def _window(text: str) -> tuple[int, int]:
+    left, right = map(int, text.split(","))
+    if min(left, right) < -1:
+        raise ValueError
+    return left, right
+
+
+def _causal_words(_: bool, how: Convention, __: Write) -> str:
+    aligned = how.causal_align == "bottom-right"
+    return "causal, the last query at the last key" if aligned else "causal"
+
+
+def _window_words(value: tuple[int, int], _: Convention, __: Write) -> str:
+    before, after = ("all" if size < 0 else str(size) for size in value)
+    return f"window of {before} keys before and {after} after"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Convention:
-    """How attention is computed, where implementations differ.
+    """How attention is computed, where implementations differ. `KNOBS` explains every field.
 
-    | field | meaning |
-    |---|---|
-    | scale | factor on the scores: "1/sqrt(d_k)", "none", or the factor itself |
-    | softmax_over | "keys": each row sums to 1; "queries": each column does |
-    | causal | a query sees no key after its own position |
-    | causal_align | where Lq ≠ Lk: query 1 stands at key 1 ("top-left", shifted by the length of \
-the past), or the last query at the last valid key ("bottom-right") |
-    | window | (left, right): how many keys before and after its own position a query sees; \
-−1 = no bound |
-    | mask_means | what True says in a boolean mask: "keep" (may attend) or "ignore" |
-    | mask_value | the score a masked cell gets; −inf or a finite number |
-    | empty_rows | weights of a query with nothing to attend to: "zero", "nan", "uniform" |
-    | softcap | c in c·tanh(S/c), or None |
-    | softcap_place | "before-mask" or "after-mask" |
-    | head_order | grouped queries: heads 0,1 → key head 0 ("blocks") or heads 0,2 ("tiled") |
-    | dropout, seed | share of weights set to 0, the rest divided by 1 − dropout |
-    | dtype | number type: each stage is computed in it or rounded to it |
-
-    Raises ConventionError for a value outside these.
+    Raises ConventionError for a value that a field does not take.
 
     >>> Convention(causal=True).scale
     '1/sqrt(d_k)'
@@ -53,26 +108,138 @@ the past), or the last query at the last valid key ("bottom-right") |
     attncli.errors.ConventionError: dtype is 'float8'; use float64, float32, float16 or bfloat16
     """
 
-    scale: float | ScaleRule = "1/sqrt(d_k)"
-    softmax_over: SoftmaxOver = "keys"
-    causal: bool = False
-    causal_align: CausalAlign = "top-left"
-    window: tuple[int, int] | None = None
-    mask_means: MaskMeans = "keep"
-    mask_value: float = -math.inf
-    empty_rows: EmptyRows = "zero"
-    softcap: float | None = None
-    softcap_place: SoftcapPlace = "before-mask"
-    head_order: HeadOrder = "blocks"
-    dropout: float = 0.0
-    seed: int = 0
-    dtype: DType = "float64"
+    causal: bool = knob(
+        False,
+        "Masking",
+        "No query attends to a key after its own position.",
+        valid=lambda value: isinstance(value, bool),
+        use="True or False",
+        words=_causal_words,
+    )
+    causal_align: CausalAlign = knob(
+        "top-left",
+        "Masking",
+        "Where queries and keys differ in number: query 1 is at the position of key 1, or after "
+        "the past where there is one (top-left, the default), or the last query is at that of the "
+        "last valid key (bottom-right).",
+        needs=("causal", "window"),
+    )
+    window: tuple[int, int] | None = knob(
+        None,
+        "Masking",
+        "Attend to at most LEFT keys before the query and RIGHT keys after it; -1 = no limit.",
+        metavar="LEFT,RIGHT",
+        parse=_window,
+        form="LEFT,RIGHT, such as 3,0; -1 = no limit",
+        valid=lambda value: value is None or _is_window(value),
+        use="two whole numbers (left, right), each −1 or more",
+        words=_window_words,
+    )
+    scale: float | ScaleRule = knob(
+        "1/sqrt(d_k)",
+        "Scores",
+        "Factor on the scores (default: 1/√d_k).",
+        metavar="FLOAT|none",
+        parse=lambda text: text if text == "none" else _number(text),
+        form="a factor such as 0.125, or none",
+        valid=lambda value: value in get_args(ScaleRule) or _is_finite(value),
+        use='a finite number, "none" or "1/sqrt(d_k)"',
+        words=lambda value, _, write: (
+            "not scaled" if value == "none" else f"scaled by {write(value)}"
+        ),
+    )
+    softcap: float | None = knob(
+        None,
+        "Scores",
+        "Soft-cap the scores to (−c, c): c·tanh(S/c).",
+        metavar="FLOAT",
+        parse=_number,
+        form="a number above 0, such as 50",
+        valid=lambda value: value is None or (_is_finite(value) and value > 0),
+        use="a number above 0, or None",
+        words=lambda value, how, write: (
+            f"softcap {write(value)}" + " after the mask" * (how.softcap_place == "after-mask")
+        ),
+    )
+    softcap_place: SoftcapPlace = knob(
+        "before-mask",
+        "Scores",
+        "Apply the softcap before the mask (the default) or after it.",
+        needs=("softcap",),
+    )
+    softmax_over: SoftmaxOver = knob(
+        "keys",
+        "Scores",
+        "Which weights sum to 1: each row (keys, the default) or each column (queries).",
+        words=lambda value, *_: f"softmax over {value}",
+    )
+    mask_means: MaskMeans = knob(
+        "keep",
+        "Masking",
+        "What true (or 1) in the mask means: may attend (keep, the default) or is masked "
+        "(ignore); add = the numbers are added to the scores.",
+        words=lambda value, *_: "true in the mask = ignored" if value == "ignore" else "",
+    )
+    mask_value: float = knob(
+        -math.inf,
+        "Masking",
+        "Score of a masked key: -inf (the default) or a finite number.",
+        metavar="FLOAT",
+        parse=_number,
+        form="a number such as -1e9, or -inf",
+        valid=lambda value: _is_number(value) and value < math.inf,
+        use="-inf or a finite number",
+        words=lambda value, _, write: f"mask value {write(value)}",
+    )
+    empty_rows: EmptyRows = knob(
+        "zero",
+        "Masking",
+        "Weights of a query whose keys are all masked (default: zero).",
+        words=lambda value, *_: f"empty rows {'NaN' if value == 'nan' else value}",
+    )
+    head_order: HeadOrder = knob(
+        "blocks",
+        "Scores",
+        "Grouped queries: query heads 0,1 use key head 0 (blocks, the default), or heads 0,2 do "
+        "(tiled).",
+        words=lambda value, *_: "key heads shared in turn (tiled)",
+    )
+    dropout: float = knob(
+        0.0,
+        "Scores",
+        "Share of the weights (in a block, also of each sub-layer's output) set to 0 at random "
+        "(default: 0).",
+        metavar="FLOAT",
+        parse=_number,
+        form="a share such as 0.1",
+        valid=lambda value: _is_number(value) and 0 <= value < 1,
+        use="a share from 0 up to, but not including, 1",
+        words=lambda value, how, write: f"dropout {write(value)} (seed {how.seed})",
+    )
+    seed: int = knob(
+        0,
+        "Scores",
+        "Seed of all random numbers (default: 0).",
+        metavar="N",
+        parse=int,
+        form="a whole number from 0",
+        valid=lambda value: isinstance(value, int) and value >= 0,
+        use="a whole number from 0",
+        needs=("dropout",),
+    )
+    dtype: DType = knob(
+        "float64",
+        "Scores",
+        "Number type to which every stage is rounded (default: float64).",
+    )
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ConventionError(f"{name} is {getattr(self, name)!r}", f"use {_or(choices)}")
-        _check_numbers(self)
+        for name, found in KNOBS.items():
+            value, choices = getattr(self, name), CHOICES.get(name, ())
+            if found.valid is None and value not in choices:
+                raise ConventionError(f"{name} is {value!r}", f"use {_or(choices)}")
+            if found.valid is not None and not found.valid(value):
+                raise ConventionError(f"{name} is {value!r}", f"use {found.use}")
 
     def scale_factor(self, d_k: int) -> float:
         """The factor the scores are multiplied by; 1/√d_k unless the convention says otherwise.
@@ -92,74 +259,64 @@ the past), or the last query at the last valid key ("bottom-right") |
         """The fields that differ from the default, by name.
 
         >>> Convention(causal=True, scale=0.5).changes()
-        {'scale': 0.5, 'causal': True}
+        {'causal': True, 'scale': 0.5}
         """
-        default = Convention()
-        return {
-            name: value for name, value in asdict(self).items() if value != getattr(default, name)
-        }
+        values = {name: getattr(self, name) for name in KNOBS}
+        return {name: x for name, x in values.items() if x != getattr(Convention, name)}
 
     @classmethod
     def from_mapping(cls, mapping: dict[str, Any]) -> Convention:
-        """The convention a saved trace recorded; ConventionError for a field that does not exist.
+        """The convention with these fields; ConventionError for a field that does not exist.
 
         >>> Convention.from_mapping({"causal": True, "window": [2, 0]}).window
         (2, 0)
         """
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(mapping) - known):
+        if unknown := sorted(set(mapping) - set(KNOBS)):
             raise ConventionError(
-                f"a convention has no field {unknown[0]!r}", f"known are {', '.join(sorted(known))}"
+                f"a convention has no field {unknown[0]!r}", f"known are {', '.join(sorted(KNOBS))}"
             )
-        window = mapping.get("window")
-        values = dict(mapping)
-        if isinstance(window, list):
-            values["window"] = tuple(window)
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in mapping.items()
+        }
         return cls(**values)
 
 
-_CHOICES: dict[str, tuple[str, ...]] = {
-    name: get_args(hint)
-    for name, hint in get_type_hints(Convention).items()
-    if get_args(hint) and all(isinstance(choice, str) for choice in get_args(hint))
-}
+def flag_of(name: str) -> str:
+    """The flag of a field.
+
+    >>> flag_of("mask_value")
+    '--mask-value'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def flag_text(name: str, value: Any) -> str:
+    """What to add to a call, or to leave out of it, so that a field has this value.
+
+    >>> flag_text("window", (3, 0)), flag_text("softcap", None), flag_text("softmax_over", "keys")
+    ('--window 3,0', 'without --softcap', '--softmax-over keys')
+    """
+    flag = flag_of(name)
+    if value is True:
+        return flag
+    if value == getattr(Convention, name) and name not in CHOICES:
+        return f"without {flag}"
+    if isinstance(value, tuple):
+        return f"{flag} {','.join(map(str, value))}"
+    return f"{flag} {value:.10g}" if isinstance(value, float) else f"{flag} {value}"
 
 
 def _or(words: tuple[str, ...]) -> str:
     return " or ".join([", ".join(words[:-1]), words[-1]])
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+KNOBS: dict[str, Knob] = {field.name: field.metadata["knob"] for field in fields(Convention)}
+"""Every field of Convention, and what is known of it, in the order in which headlines name them."""
 
-
-def _check_numbers(convention: Convention) -> None:
-    scale, softcap, window = convention.scale, convention.softcap, convention.window
-    if scale not in get_args(ScaleRule) and not (_is_number(scale) and math.isfinite(scale)):  # type: ignore[arg-type]
-        raise ConventionError(f"scale is {scale!r}", 'use a finite number, "none" or "1/sqrt(d_k)"')
-    if not isinstance(convention.causal, bool):
-        raise ConventionError(f"causal is {convention.causal!r}", "use True or False")
-    if softcap is not None and not (_is_number(softcap) and 0 < softcap < math.inf):
-        raise ConventionError(f"softcap is {softcap!r}", "use a number above 0, or None")
-    if not _is_number(convention.mask_value) or not convention.mask_value < math.inf:
-        raise ConventionError(
-            f"mask_value is {convention.mask_value!r}", "use -inf or a finite number"
-        )
-    if not _is_number(convention.dropout) or not 0 <= convention.dropout < 1:
-        raise ConventionError(
-            f"dropout is {convention.dropout!r}", "use a share from 0 up to, but not including, 1"
-        )
-    if not isinstance(convention.seed, int) or convention.seed < 0:
-        raise ConventionError(f"seed is {convention.seed!r}", "use a whole number from 0")
-    if window is not None and not _is_window(window):
-        raise ConventionError(
-            f"window is {window!r}", "use two whole numbers (left, right), each −1 or more"
-        )
-
-
-def _is_window(window: object) -> bool:
-    return (
-        isinstance(window, tuple)
-        and len(window) == 2
-        and all(isinstance(bound, int) and bound >= -1 for bound in window)
-    )
+CHOICES: dict[str, tuple[Any, ...]] = {
+    name: get_args(hint)
+    for name, hint in get_type_hints(Convention).items()
+    if KNOBS[name].valid is None
+}
+"""The values of the fields that take one of a few."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attncli import Convention, ConventionError
+from attncli.convention import CHOICES, KNOBS, flag_of, flag_text
+
+SCHEMA = Path(__file__).parents[1] / "attncli" / "files" / "trace.schema.json"
 
 
 @pytest.mark.parametrize(
@@ -50,3 +55,28 @@ def test_it_survives_a_mapping() -> None:
 def test_an_unknown_field_is_named() -> None:
     with pytest.raises(ConventionError, match="no field 'sclae'"):
         Convention.from_mapping({"sclae": 1})
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_every_knob_is_complete(name: str) -> None:
+    knob, default = KNOBS[name], getattr(Convention, name)
+    assert knob.panel in ("Masking", "Scores")
+    assert knob.help.endswith(".")
+    assert (name in CHOICES) == (knob.valid is None)
+    assert bool(knob.parse) == bool(knob.form) == bool(knob.metavar)
+    assert bool(knob.valid) == bool(knob.use)
+    assert knob.parse or name in CHOICES or isinstance(default, bool)
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]["convention"]
+    assert name in schema["properties"]
+    assert name in schema["required"]
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_the_text_of_a_flag_is_read_back(name: str) -> None:
+    values = {"window": (3, -1), "scale": 0.1, "softcap": 2.5, "mask_value": -1e9}
+    values |= {"dropout": 0.3, "seed": 7, "causal": True}
+    for value in CHOICES.get(name, (values.get(name),)):
+        flag, _, text = flag_text(name, value).partition(" ")
+        assert flag == flag_of(name)
+        parse = KNOBS[name].parse
+        assert (parse(text) if parse else text or True) == value

@@ -15,7 +15,8 @@ import pytest
 import typer
 
 from attncli.cli.main import COMMANDS, run
-from attncli.cli.options import Inputs, Masking, Scores, Show
+from attncli.cli.options import Inputs, Show
+from attncli.convention import KNOBS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -74,8 +75,8 @@ def test_every_picture_is_real(line: str, output: str, capfd: pytest.CaptureFixt
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_flag_is_in_the_readme_with_an_example(name: str) -> None:
-    groups = (Show, Inputs, Masking, Scores)  # said once, for every command that has them
-    shared = {field.name for group in groups for field in fields(group)}
+    groups = (Show, Inputs)  # said once, for every command that has them
+    shared = {*KNOBS, *(field.name for group in groups for field in fields(group))}
     own_words, all_words = words_of(f"attncli {name}"), words_of("attncli")
     command = typer.main.get_command(import_module(COMMANDS[name]).app)
     for param in command.params:

@@ -72,13 +72,14 @@ def padding(kv_len: npt.NDArray[np.int64], n_k: int) -> Mask:
 def additive(mask: Array, means: MaskMeans) -> Array:
     """Any mask as numbers to add: a boolean one becomes 0 (may attend) and −inf (may not).
 
-    Chosen with `where`, never multiplied: 0 · −inf is NaN.
+    Chosen with `where`, never multiplied: 0 · −inf is NaN. Where it means "add", true and false
+    are the numbers 1 and 0.
 
     >>> additive(np.array([True, False]), "keep").tolist()
     [0.0, -inf]
     """
-    if mask.dtype != np.bool_:
-        return mask
+    if mask.dtype != np.bool_ or means == "add":
+        return mask.astype(np.float64) if mask.dtype == np.bool_ else mask
     allowed = mask if means == "keep" else ~mask
     return np.where(allowed, 0.0, -np.inf)
 

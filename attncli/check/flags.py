@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from attncli.check.case import Case, Seen
+from attncli.convention import KNOBS, flag_text
 
-
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.10g}"
-
-
-def _window(window: tuple[int, int] | None) -> str:
-    return "without --window" if window is None else f"--window {window[0]},{window[1]}"
-
-
-_FLAGS: dict[str, Callable[[Any], str]] = {
-    "scale": lambda scale: "" if scale == "1/sqrt(d_k)" else f"--scale {_number(scale)}",
-    "softmax_over": lambda axis: f"--softmax-over {axis}",
-    "causal": lambda causal: "--causal" if causal else "without --causal",
-    "causal_align": lambda corner: f"--causal-align {corner}",
-    "window": _window,
-    "mask_means": lambda meaning: f"--mask-means {meaning}",
-    "mask_value": lambda value: f"--mask-value {_number(value)}",
-    "empty_rows": lambda rule: f"--empty-rows {rule}",
-    "softcap_place": lambda place: f"--softcap-place {place}",
-    "head_order": lambda order: f"--head-order {order}",
-    "dtype": lambda dtype: f"--dtype {dtype}",
-    "softcap": lambda cap: "without --softcap" if cap is None else f"--softcap {_number(cap)}",
-}
 _SEEN = {
     ("mask", "left out"): "without --mask",
     ("mask", "as numbers"): "--mask-means add",
@@ -46,7 +22,7 @@ def flags(plain: Case, changed: Case) -> str:
     >>> from attncli.check.case import case_of
     >>> case = case_of([[1.0]], [[1.0]], [[1.0]])
     >>> flags(case, case.with_how(scale="none", causal=True))
-    '--scale none --causal'
+    '--causal --scale none'
     """
     swapped = changed.q is plain.q and changed.k is plain.v and changed.v is plain.k
     if not _placed_by_flags(plain, changed):
@@ -82,13 +58,15 @@ def _joined(*parts: list[str] | None) -> str:
 def _convention_flags(plain: Case, changed: Case) -> list[str] | None:
     before, after = vars(plain.how), vars(changed.how)
     names = [name for name in after if after[name] != before[name]]
-    if any(name not in _FLAGS for name in names):
+    if "dropout" in names or "seed" in names:  # what was dropped is not drawn from a seed of ours
         return None
-    if "causal_align" in names and not (changed.how.causal or changed.how.window):
-        names.remove("causal_align")
-    if "softcap_place" in names and changed.how.softcap is None:
-        names.remove("softcap_place")
-    return [flag for flag in (_FLAGS[name](after[name]) for name in names) if flag]
+    in_effect = changed.how.changes()
+    needs = {name: KNOBS[name].needs for name in names}
+    return [
+        flag_text(name, after[name])
+        for name in names
+        if not needs[name] or any(other in in_effect for other in needs[name])
+    ]
 
 
 def _seen_flags(plain: Seen, changed: Seen) -> list[str] | None:

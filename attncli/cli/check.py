@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from attncli.cli.choices import Choices
 from attncli.cli.command import command_of
-from attncli.cli.options import Inputs, Masking, Scores
+from attncli.cli.options import Inputs
 from attncli.errors import ConventionError, InputError, ShapeError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Observed:
 
 
 @command_of(app)
-def check(inputs: Inputs, masking: Masking, scores: Scores, observed: Observed) -> int:
+def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     """Does my attention match, and if not, which bug is it?
 
     Compares numbers from elsewhere with exact attention on the same inputs. Where they differ,
@@ -96,7 +97,7 @@ def check(inputs: Inputs, masking: Masking, scores: Scores, observed: Observed) 
     from attncli.cli.remarks import remark
 
     _check_flags(observed, inputs)
-    given = gather(inputs, masking, scores)
+    given = gather(inputs, choices)
     numbers, remarks = _numbers(observed, given)
     for text in [*given.remarks, *remarks]:
         remark(text, quiet=observed.quiet)

@@ -1,62 +1,75 @@
-"""From flags to a Convention: what was given, laid over what the input says, and contradictions."""
+"""The flags of Convention's fields: one option for each, read off `KNOBS`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
-from attncli.cli.options import Masking, Scores
-from attncli.cli.parsing import number, window_of
-from attncli.convention import Convention
+from typer import Option
+
+from attncli.cli.parsing import unclear
+from attncli.convention import CHOICES, KNOBS, Convention, flag_of
 from attncli.errors import ConventionError
 
 
-def convention_of(masking: Masking, scores: Scores, base: Convention) -> Convention:
-    """The base (of the input) with every flag that was given put in its place.
+@dataclass(frozen=True)
+class Choices:
+    """The fields of Convention that flags set, parsed; those not given are not in it."""
 
-    Raises ConventionError for a value outside its range and for flags that contradict.
-    """
-    _check_company(masking, scores, base)
-    given: dict[str, Any] = {
-        "causal": masking.causal or None,
-        "causal_align": masking.causal_align,
-        "window": window_of(masking.window),
-        "mask_means": masking.mask_means if masking.mask_means != "add" else None,
-        "mask_value": _mask_value(masking.mask_value),
-        "empty_rows": masking.empty_rows,
-        "scale": scale_of(scores.scale),
-        "softcap": scores.softcap,
-        "softcap_place": scores.softcap_place,
-        "softmax_over": scores.softmax_over,
-        "head_order": scores.head_order,
-        "dropout": scores.dropout,
-        "seed": scores.seed,
-        "dtype": scores.dtype,
-    }
-    return replace(base, **{name: value for name, value in given.items() if value is not None})
+    given: Mapping[str, Any]
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """An option for every field of Convention: `--causal`, `--window LEFT,RIGHT` and so on."""
+        return [_parameter(name) for name in KNOBS]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Choices:
+        """From the values of those options. Raises ConventionError for a text not understood."""
+        given = {}
+        for name, value in values.items():
+            if name not in KNOBS or value is None or value is False:
+                continue
+            parse = KNOBS[name].parse
+            try:
+                given[name] = value if parse is None else parse(value)
+            except ValueError:
+                raise unclear(flag_of(name), value, KNOBS[name].form) from None
+        return cls(given)
+
+    def over(self, base: Convention) -> Convention:
+        """The base, which an input brings, with every flag that was given put in its place.
+
+        Raises ConventionError for a value outside its range, and for a flag that has no effect.
+        """
+        how = replace(base, **self.given)
+        changed = how.changes()
+        for name in self.given:
+            needs = KNOBS[name].needs
+            if needs and not any(other in changed for other in needs):
+                others = " or ".join(map(flag_of, needs))
+                raise ConventionError(
+                    f"{flag_of(name)} has no effect without {others}",
+                    f"add it, or leave {flag_of(name)} out",
+                )
+        return how
 
 
-def scale_of(text: str | None) -> Any:
-    """--scale as a Convention has it: a factor, "none", or None where it was not given."""
-    if text is None or text == "none":
-        return text
-    return number(text, "--scale", "a factor such as 0.125, or none")
-
-
-def _mask_value(text: str | None) -> float | None:
-    if text is None:
-        return None
-    return number(text, "--mask-value", "a number such as -1e9, or -inf")
-
-
-def _check_company(masking: Masking, scores: Scores, base: Convention) -> None:
-    """A flag that does nothing without another one is refused without it."""
-    placed = masking.causal or masking.window or base.causal or base.window
-    needs = [
-        ("--causal-align", masking.causal_align, placed, "--causal or --window"),
-        ("--softcap-place", scores.softcap_place, scores.softcap or base.softcap, "--softcap"),
-        ("--seed", scores.seed, scores.dropout or base.dropout, "--dropout"),
-    ]
-    for flag, given, company, other in needs:
-        if given is not None and not company:
-            raise ConventionError(f"{flag} does nothing alone", f"add {other}, or leave it out")
+def _parameter(name: str) -> inspect.Parameter:
+    knob, is_switch = KNOBS[name], isinstance(getattr(Convention, name), bool)
+    kind: Any = bool if is_switch else str if knob.parse else Literal[CHOICES[name]]
+    option = Option(
+        flag_of(name),
+        rich_help_panel=knob.panel,
+        show_default=False,
+        help=knob.help,
+        metavar=knob.metavar or None,
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if is_switch else None,
+        annotation=Annotated[kind if is_switch else kind | None, option],
+    )

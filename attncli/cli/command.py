@@ -4,7 +4,7 @@ An option group is a frozen dataclass whose fields are Annotated Typer options. 
 groups instead of forty parameters:
 
     @command_of(app)
-    def compute(inputs: Inputs, masking: Masking, ...) -> None: ...
+    def compute(inputs: Inputs, choices: Choices, show: Show) -> None: ...
 """
 
 from __future__ import annotations
@@ -94,15 +94,10 @@ def command_of(app: typer.Typer, *, without: Collection[str] = ()) -> Callable[[
             return command(**{name: _group(kind, values) for name, kind in groups.items()})
 
         parameters = [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=field.type,
-            )
+            parameter
             for kind in groups.values()
-            for field in fields(kind)
-            if field.name not in without
+            for parameter in parameters_of(kind)
+            if parameter.name not in without
         ]
         flat.__name__, flat.__doc__ = command.__name__, _paragraphs(command)
         flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -119,6 +114,23 @@ def _paragraphs(command: Command) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
+def parameters_of(kind: Any) -> list[inspect.Parameter]:
+    """The options of a group: what it says itself, or one for each field."""
+    if hasattr(kind, "parameters"):
+        return list(kind.parameters())
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=field.type,
+        )
+        for field in fields(kind)
+    ]
+
+
 def _group(kind: Any, values: dict[str, Any]) -> Any:
+    if hasattr(kind, "parameters"):
+        return kind.of(values)
     given = {field.name for field in fields(kind)} & values.keys()
     return kind(**{name: values[name] for name in given})

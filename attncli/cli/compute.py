@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import typer
 
+from attncli.cli.choices import Choices
 from attncli.cli.command import command_of
-from attncli.cli.options import Inputs, Masking, Scores, Show
+from attncli.cli.options import Inputs, Show
 
 app = typer.Typer(add_completion=False)
 
 
 @command_of(app)
-def compute(inputs: Inputs, masking: Masking, scores: Scores, show: Show) -> None:
+def compute(inputs: Inputs, choices: Choices, show: Show) -> None:
     """Q, K, V → every stage of attention, with every number.
 
     Softmax(Q Kᵀ / √d_k) V, step by step: scores, scaled, masked, weights, output.
@@ -26,7 +27,7 @@ def compute(inputs: Inputs, masking: Masking, scores: Scores, show: Show) -> Non
     from attncli.cli.remarks import remark
 
     check_flags(show)
-    given = gather(inputs, masking, scores)
+    given = gather(inputs, choices)
     for text in given.remarks:
         remark(text, quiet=show.quiet)
     trace, shown = computed(given, show)

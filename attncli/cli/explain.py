@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import typer
 
+from attncli.cli.choices import Choices
 from attncli.cli.command import command_of
 from attncli.cli.explain_options import Block, Vectors, Words
-from attncli.cli.options import Masking, Scores, Show
+from attncli.cli.options import Show
 
 app = typer.Typer(add_completion=False)
 
 
 @command_of(app, without=("batch",))
-def explain(
-    words: Words, vectors: Vectors, block: Block, masking: Masking, scores: Scores, show: Show
-) -> None:
+def explain(words: Words, vectors: Vectors, block: Block, choices: Choices, show: Show) -> None:
     """A sentence → tokens → vectors → Q, K, V → every stage → what it means.
 
     Words become vectors, vectors get positions, and a block mixes them: an
@@ -27,7 +26,7 @@ def explain(
     from attncli.cli.explain_show import check_form, kept, present_way
     from attncli.cli.remarks import remark
 
-    flags = Flags(words=words, vectors=vectors, block=block, masking=masking, scores=scores)
+    flags = Flags(words=words, vectors=vectors, block=block, choices=choices)
     check_form(show, outline=block.outline)
     check_company(flags)
     trace, warnings = trace_of(flags, kept(show))

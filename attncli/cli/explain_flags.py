@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from attncli.attention.architecture import Architecture
-from attncli.cli.choices import convention_of
+from attncli.cli.choices import Choices
 from attncli.cli.explain_options import Block, Vectors, Words
-from attncli.cli.options import Masking, Scores
 from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.explain.way import Plan
@@ -24,8 +23,7 @@ class Flags:
     words: Words
     vectors: Vectors
     block: Block
-    masking: Masking
-    scores: Scores
+    choices: Choices
 
     @property
     def kind(self) -> str:
@@ -35,7 +33,7 @@ class Flags:
     @property
     def seed(self) -> int:
         """The seed of everything that is drawn at random."""
-        return self.scores.seed or 0
+        return int(self.choices.given.get("seed", 0))
 
 
 def check_company(flags: Flags) -> None:
@@ -54,11 +52,11 @@ def _in_words(flags: Flags) -> Iterator[Wrong]:
         yield "--block decoder needs what it decodes", 'add --target "…"'
     if flags.kind == "encoder" and words.target is not None:
         yield "an encoder has no target", "use --block decoder, or leave out --target"
-    if flags.masking.mask is None and flags.masking.mask_means is not None:
+    if words.mask is None and "mask_means" in flags.choices.given:
         yield "--mask-means is given, but no mask", "add --mask SOURCE"
-    if flags.masking.mask is not None and decoding:
+    if words.mask is not None and decoding:
         yield "--mask could be for any of a decoder's three attentions", "leave it out"
-    if flags.masking.causal and decoding:
+    if "causal" in flags.choices.given and decoding:
         yield "a decoder's self-attention is causal already", "leave out --causal"
 
 
@@ -92,9 +90,8 @@ def _in_vectors(flags: Flags) -> Iterator[Wrong]:
 
 def plan_of(flags: Flags) -> Plan:
     """What is computed, and by which convention; what it says about the weights comes later."""
-    scores, masking = flags.scores, replace(flags.masking, mask_means=None)
-    base = Convention(seed=flags.seed)
-    convention = convention_of(masking, replace(scores, seed=None), base)
+    given = {n: x for n, x in flags.choices.given.items() if n not in ("seed", "mask_means")}
+    convention = Choices(given).over(Convention(seed=flags.seed))
     how = Architecture(
         n_heads=flags.block.heads or 1,
         n_kv_heads=flags.block.kv_heads,

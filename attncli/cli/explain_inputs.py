@@ -12,7 +12,6 @@ from attncli.cli.explain_flags import Flags, plan_of
 from attncli.cli.explain_options import Vectors, Words
 from attncli.cli.explain_weights import weights_of
 from attncli.cli.memory import check_fits
-from attncli.cli.options import Masking
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.explain.sentence import Sentence
@@ -44,7 +43,7 @@ def trace_of(flags: Flags, keep: Keep | None) -> tuple[Trace, tuple[str, ...]]:
         weights,
         replace(plan, notes=notes),
         target=None if asked is None else Sentence.padded(asked),
-        mask=mask_of(flags.masking),
+        mask=mask_of(words.mask, flags.choices.given.get("mask_means")),
         keep=keep,
     )
     return trace, vocabulary.warnings
@@ -95,18 +94,18 @@ def vocabulary_of(vectors: Vectors, words: tuple[str, ...], seed: int) -> Vocabu
     return found
 
 
-def mask_of(masking: Masking) -> Array | None:
+def mask_of(source: str | None, means: str | None) -> Array | None:
     """The mask of --mask as numbers to add: −∞ where a token may not attend."""
-    if masking.mask is None:
+    if source is None:
         return None
     from attncli.cli.masks import checked_mask
     from attncli.files import load, only
 
-    loaded = load(masking.mask, role="mask")
-    mask = checked_mask(only(loaded, "mask"), masking.mask_means, loaded.origin)
+    loaded = load(source, role="mask")
+    mask = checked_mask(only(loaded, "mask"), means, loaded.origin)
     if mask.dtype != np.bool_:
         return mask
-    return np.where(mask == (masking.mask_means != "ignore"), 0.0, -np.inf)
+    return np.where(mask == (means != "ignore"), 0.0, -np.inf)
 
 
 def check_room(flags: Flags, n_queries: int, n_keys: int, keep: Keep | None) -> None:
@@ -114,4 +113,5 @@ def check_room(flags: Flags, n_queries: int, n_keys: int, keep: Keep | None) -> 
     n_layers = flags.block.layers or 1
     n_held = n_layers if keep is None else min(n_layers, 2)
     matrices = (flags.block.heads or 1) * n_held + 2  # and the cosines of the closing words
-    check_fits((matrices, n_queries, n_keys), Convention(dtype=flags.scores.dtype or "float64"))
+    dtype = flags.choices.given.get("dtype", "float64")
+    check_fits((matrices, n_queries, n_keys), Convention(dtype=dtype))

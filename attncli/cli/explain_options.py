@@ -45,6 +45,15 @@ class Words:
         int | None,
         _words("--pad-to", min=1, help="Fill up to so many tokens with <pad>, masked as keys."),
     ] = None
+    mask: Annotated[
+        str | None,
+        option(
+            "Masking",
+            "--mask",
+            metavar="SOURCE",
+            help="True/false, or numbers added to the scores; broadcasts from the right.",
+        ),
+    ] = None
     target: Annotated[
         str | None,
         _words(

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.heads import heads_first, shape_text, split_heads
-from attncli.cli.choices import convention_of
+from attncli.cli.choices import Choices
 from attncli.cli.masks import checked_mask
-from attncli.cli.options import Inputs, Masking, Scores
+from attncli.cli.options import Inputs
 from attncli.cli.parsing import whole_numbers
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
@@ -59,17 +59,15 @@ class Gathered:
         return {"query_labels": self.query_labels, "key_labels": self.key_labels}
 
 
-def gather(inputs: Inputs, masking: Masking, scores: Scores) -> Gathered:
+def gather(inputs: Inputs, choices: Choices) -> Gathered:
     """Reads every source once and makes one set of arguments of them.
 
     Raises InputError, ShapeError or ConventionError where they cannot be read or do not fit.
     """
-    sources = _Sources(inputs, masking)
+    sources = _Sources(inputs)
     gathered = sources.arrays()
-    gathered.convention = convention_of(masking, scores, sources.base())
-    gathered.mask, means = sources.mask(masking.mask_means)
-    if means is not None:
-        gathered.convention = replace(gathered.convention, mask_means=means)
+    gathered.convention = choices.over(sources.base())
+    gathered.mask = sources.mask(choices.given.get("mask_means"))
     _arrange(gathered, inputs)
     gathered.query_labels, gathered.key_labels = sources.labels(gathered)
     if inputs.kv_len is not None:
@@ -82,12 +80,12 @@ def gather(inputs: Inputs, masking: Masking, scores: Scores) -> Gathered:
 class _Sources:
     """The sources of one call, each read once."""
 
-    def __init__(self, inputs: Inputs, masking: Masking) -> None:
+    def __init__(self, inputs: Inputs) -> None:
         named: dict[Role, str | None] = {
             "q": inputs.q,
             "k": inputs.k,
             "v": inputs.v,
-            "mask": masking.mask,
+            "mask": inputs.mask,
             "past_k": inputs.past_k,
             "past_v": inputs.past_v,
         }
@@ -137,23 +135,23 @@ class _Sources:
         # What masked the trace is in its stage `mask`; it is not laid over that once more.
         prefix = attention_prefix(list(trace), self.main.origin) or ""
         own = trace.part(prefix.removesuffix(".")).convention or trace.convention
-        base = replace(own, causal=False, window=None, causal_align="top-left")
+        base = replace(own, causal=False, window=None, causal_align="top-left", mask_means="keep")
         changed = ", ".join(f"{name} {value}" for name, value in base.changes().items())
         if changed:
             self.remarks.append(f"{self.main.origin} is a trace with {changed}: kept")
         return base
 
-    def mask(self, means: str | None) -> tuple[Array | None, Any]:
-        """The mask as booleans or as numbers to add, and what True means where it was said."""
+    def mask(self, means: str | None) -> Array | None:
+        """The mask as booleans or as numbers to add."""
         mask = self._one("mask")
         if mask is None:
             if means is not None:
                 raise ConventionError("--mask-means is given, but no mask", "add --mask SOURCE")
-            return None, None
+            return None
         origin = self.loaded.get("mask", self.main).origin
         if self.main.trace is not None and "mask" not in self.loaded:
-            return mask.astype(np.float64), None
-        return checked_mask(mask, means, origin), None
+            return mask.astype(np.float64)
+        return checked_mask(mask, means, origin)
 
     def labels(self, gathered: Gathered) -> tuple[Labels, Labels]:
         """Names of the queries and of all keys, the cached ones included."""

@@ -22,14 +22,6 @@ def _input(*names: str, **more: Any) -> Any:
     return option("Inputs", *names, **more)
 
 
-def _mask(*names: str, **more: Any) -> Any:
-    return option("Masking", *names, **more)
-
-
-def _score(*names: str, **more: Any) -> Any:
-    return option("Scores", *names, **more)
-
-
 def _show(*names: str, **more: Any) -> Any:
     return option("Showing", *names, **more)
 
@@ -87,97 +79,14 @@ class Inputs:
             help="Valid keys, one number per batch item; those past it are padding.",
         ),
     ] = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Masking:
-    """Who may attend to whom."""
-
-    causal: Annotated[
-        bool, _mask("--causal", help="A query sees no key after its own position.")
-    ] = False
-    causal_align: Annotated[
-        Literal["top-left", "bottom-right"] | None,
-        _mask(
-            "--causal-align",
-            help="Where queries and keys differ in number: query 1 stands at key 1 (the default), "
-            "or the last query at the last valid key.",
-        ),
-    ] = None
-    window: Annotated[
-        str | None,
-        _mask(
-            "--window",
-            metavar="LEFT,RIGHT",
-            help="See only so many keys before and after one's own; -1 = no bound.",
-        ),
-    ] = None
     mask: Annotated[
         str | None,
-        _mask(
+        option(
+            "Masking",
             "--mask",
             metavar="SOURCE",
             help="True/false, or numbers added to the scores; broadcasts from the right.",
         ),
-    ] = None
-    mask_means: Annotated[
-        Literal["keep", "ignore", "add"] | None,
-        _mask("--mask-means", help="What true (or 1) says: keep, ignore; or add the numbers."),
-    ] = None
-    mask_value: Annotated[
-        str | None,
-        _mask(
-            "--mask-value",
-            metavar="FLOAT",
-            help="The score a masked cell gets: -inf (the default) or a finite number.",
-        ),
-    ] = None
-    empty_rows: Annotated[
-        Literal["zero", "nan", "uniform"] | None,
-        _mask("--empty-rows", help="Weights of a query with nothing to attend to (default: zero)."),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Scores:
-    """What happens to the scores besides masking."""
-
-    scale: Annotated[
-        str | None,
-        _score("--scale", metavar="FLOAT|none", help="Factor on the scores (default: 1/√d_k)."),
-    ] = None
-    softcap: Annotated[
-        float | None, _score("--softcap", help="Bend the scores into (−c, c): c·tanh(S/c).")
-    ] = None
-    softcap_place: Annotated[
-        Literal["before-mask", "after-mask"] | None,
-        _score("--softcap-place", help="Softcap before (the default) or after the mask."),
-    ] = None
-    softmax_over: Annotated[
-        Literal["keys", "queries"] | None,
-        _score("--softmax-over", help="Rows (keys, the default) or columns (queries) sum to 1."),
-    ] = None
-    head_order: Annotated[
-        Literal["blocks", "tiled"] | None,
-        _score(
-            "--head-order",
-            help="Grouped queries: heads 0,1 share key head 0 (blocks, the default), or 0,2 do.",
-        ),
-    ] = None
-    dropout: Annotated[
-        float | None,
-        _score(
-            "--dropout",
-            help="Share of the weights (in a block also of what a sub-layer gives) set to 0 at "
-            "random (default: 0).",
-        ),
-    ] = None
-    seed: Annotated[
-        int | None, _score("--seed", min=0, help="Seed of all that is drawn (default: 0).")
-    ] = None
-    dtype: Annotated[
-        Literal["float64", "float32", "float16", "bfloat16"] | None,
-        _score("--dtype", help="Number type: every stage is rounded to it (default: float64)."),
     ] = None
 
 

@@ -1,8 +1,6 @@
-"""The small languages of flags: A:B, LEFT,RIGHT, N,N,N, Q,K and numbers that may be words."""
+"""The small languages of flags: A:B, N,N,N and Q,K."""
 
 from __future__ import annotations
-
-import math
 
 from attncli.errors import ConventionError
 
@@ -24,9 +22,9 @@ def slice_of(text: str | None, flag: str) -> Bounds:
         start = int(first) if first.strip() else None
         end = (int(last) if last.strip() else None) if colon else start
     except ValueError:
-        raise _unclear(flag, text, "A:B, such as 2:5, 3: or :4") from None
+        raise unclear(flag, text, "A:B, such as 2:5, 3: or :4") from None
     if 0 in {start, end} or (start is None and end is None):
-        raise _unclear(flag, text, "A:B, counted from 1, such as 2:5, 3: or :4")
+        raise unclear(flag, text, "A:B, counted from 1, such as 2:5, 3: or :4")
     if start is not None and end is not None and (start > 0) == (end > 0) and start > end:
         raise ConventionError(f"{flag} {text} ends before it begins", f"use {flag} {end}:{start}")
     return (_from_zero(start), _up_to(end))
@@ -43,20 +41,6 @@ def _up_to(end: int | None) -> int | None:
     return end if end > 0 else end + 1
 
 
-def window_of(text: str | None) -> tuple[int, int] | None:
-    """LEFT,RIGHT as two whole numbers, -1 for no bound.
-
-    >>> window_of("2,-1")
-    (2, -1)
-    """
-    if text is None:
-        return None
-    numbers = whole_numbers(text, "--window", "LEFT,RIGHT, such as 3,0; -1 = no bound")
-    if len(numbers) != 2 or min(numbers) < -1:
-        raise _unclear("--window", text, "LEFT,RIGHT, such as 3,0; -1 = no bound")
-    return numbers[0], numbers[1]
-
-
 def whole_numbers(text: str, flag: str, form: str) -> list[int]:
     """Whole numbers with commas between them.
 
@@ -66,22 +50,7 @@ def whole_numbers(text: str, flag: str, form: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise _unclear(flag, text, form) from None
-
-
-def number(text: str, flag: str, form: str) -> float:
-    """A number, -inf included; NaN is none.
-
-    >>> number("-inf", "--mask-value", "a number")
-    -inf
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        raise _unclear(flag, text, form) from None
-    if math.isnan(value):
-        raise _unclear(flag, text, form)
-    return value
+        raise unclear(flag, text, form) from None
 
 
 def cell_of(text: str | None) -> tuple[str, str] | None:
@@ -94,7 +63,7 @@ def cell_of(text: str | None) -> tuple[str, str] | None:
         return None
     query, comma, key = (part.strip() for part in text.partition(","))
     if not (query and comma and key):
-        raise _unclear("--cell", text, "QUERY,KEY, such as q2,k3 or 2,3")
+        raise unclear("--cell", text, "QUERY,KEY, such as q2,k3 or 2,3")
     if "," in key:
         raise ConventionError(
             f"--cell {text!r} has more than one comma", "name the two by number, such as 2,3"
@@ -102,5 +71,6 @@ def cell_of(text: str | None) -> tuple[str, str] | None:
     return query, key
 
 
-def _unclear(flag: str, text: str, form: str) -> ConventionError:
+def unclear(flag: str, text: str, form: str) -> ConventionError:
+    """What to say of a flag's text that cannot be parsed, and how to write it."""
     return ConventionError(f"{flag} {text!r} is not understood", f"write {flag} {form}")

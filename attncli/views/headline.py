@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from attncli.convention import Convention
+from attncli.convention import KNOBS, Convention
 from attncli.views.numbers import short
 from attncli.views.places import HEADS, KEY_HEADS, Level
 
@@ -65,44 +62,9 @@ def choices(convention: Convention) -> tuple[str, ...]:
     >>> choices(Convention(causal=True, mask_value=-1e9))
     ('causal', 'mask value -1e9')
     """
-    return tuple(
-        _WORDS[name](value, convention)
-        for name, value in sorted(convention.changes().items(), key=lambda item: _ORDER[item[0]])
-        if name in _WORDS
+    found = (
+        KNOBS[name].words(value, convention, lambda x: short(float(x), 4))  # type: ignore[misc]
+        for name, value in convention.changes().items()
+        if KNOBS[name].words
     )
-
-
-def _causal(value: bool, how: Convention) -> str:
-    aligned = how.causal_align == "bottom-right"
-    return "causal, the last query at the last key" if aligned else "causal"
-
-
-def _window(value: tuple[int, int], how: Convention) -> str:
-    sides = ["all" if size < 0 else str(size) for size in value]
-    return f"window of {sides[0]} keys before and {sides[1]} after"
-
-
-def _scale(value: float | str, how: Convention) -> str:
-    return "not scaled" if value == "none" else f"scaled by {short(float(value), 4)}"
-
-
-def _softcap(value: float, how: Convention) -> str:
-    after = " after the mask" if how.softcap_place == "after-mask" else ""
-    return f"softcap {short(value, 4)}{after}"
-
-
-_WORDS: dict[str, Callable[[Any, Convention], str]] = {
-    "causal": _causal,
-    "window": _window,
-    "scale": _scale,
-    "softcap": _softcap,
-    "softmax_over": lambda value, how: f"softmax over {value}",
-    "mask_means": lambda value, how: "true in the mask = ignored",
-    "mask_value": lambda value, how: f"mask value {short(value, 4)}",
-    "empty_rows": lambda value, how: f"empty rows {'NaN' if value == 'nan' else value}",
-    "head_order": lambda value, how: "key heads shared in turn (tiled)",
-    "dropout": lambda value, how: f"dropout {short(value, 4)} (seed {how.seed})",
-}
-_ORDER = {
-    name: at for at, name in enumerate((*_WORDS, "causal_align", "softcap_place", "seed", "dtype"))
-}
+    return tuple(filter(None, found))

@@ -337,7 +337,7 @@ WRONG = [
     (["a", "--outline", "--format", "mermaid"], "mermaid is an outline already"),
     (["a", "--outline", "--work"], "--work has nothing to act on"),
     (["a", "--format", "mermaid", "--work"], "mermaid holds formulas and shapes"),
-    (["a", "--causal-align", "bottom-right"], "--causal-align does nothing alone"),
+    (["a", "--causal-align", "bottom-right"], "--causal-align has no effect without"),
     (["a", "--dropout", "1"], "dropout is 1.0"),
     (["a", "--dim", "0"], "greater than or equal to 1"),
     (["a", "b"], "unexpected extra argument"),

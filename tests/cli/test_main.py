@@ -45,7 +45,10 @@ def test_every_option_has_help(name: str) -> None:
         (("compute", "--q", "x", "--format", "jsn"), "'jsn' is not one of 'table', 'json'"),
         (("compute", "--q", "x", "--heads", "0"), "greater than or equal to 1"),
         (("compute", "--q", "x", "--heads", "two"), "valid integer"),
-        (("compute", "--q", "x", "--softcap", "much"), "valid number"),
+        (
+            ("compute", "--q", "x", "--softcap", "much"),
+            "--softcap 'much' is not understood; write --softcap a number above 0",
+        ),
         (("compute", "--q", "x", "extra"), "unexpected extra argument"),
     ],
 )

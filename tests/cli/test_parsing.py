@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
-from attncli.cli.parsing import cell_of, number, slice_of, window_of
+from attncli.cli.choices import Choices
+from attncli.cli.parsing import cell_of, slice_of
+from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError
 
 
@@ -35,24 +38,53 @@ def test_slices_that_are_none(text: str) -> None:
         slice_of(text, "--rows")
 
 
-@pytest.mark.parametrize("text", ["", "1", "1,2,3", "-2,0", "a,b", "1;2"])
-def test_windows_that_are_none(text: str) -> None:
-    with pytest.raises(ConventionError, match="--window"):
-        window_of(text)
-
-
 @pytest.mark.parametrize("text", ["q1", ",k1", "q1,", "a,b,c", ""])
 def test_cells_that_are_none(text: str) -> None:
     with pytest.raises(ConventionError, match="--cell"):
         cell_of(text)
 
 
-@pytest.mark.parametrize("text", ["", "nan", "one", "1e"])
-def test_numbers_that_are_none(text: str) -> None:
-    with pytest.raises(ConventionError, match="--scale"):
-        number(text, "--scale", "a number")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("window", text) for text in ("", "1", "1,2,3", "-2,0", "a,b", "1;2")),
+        *((name, text) for name in ("scale", "mask_value") for text in ("", "nan", "one", "1e")),
+        *(("seed", text) for text in ("", "1.5", "one")),
+    ],
+)
+def test_choices_that_are_not_understood(name: str, text: str) -> None:
+    with pytest.raises(ConventionError, match=f"{flag_of(name)} '{text}' is not understood"):
+        Choices.of({name: text})
 
 
-@pytest.mark.parametrize(("text", "value"), [("-1e9", -1e9), ("-inf", float("-inf"))])
-def test_numbers(text: str, value: Any) -> None:
-    assert number(text, "--mask-value", "a number") == value
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("mask_value", "-1e9", -1e9),
+        ("mask_value", "-inf", -math.inf),
+        ("scale", "none", "none"),
+        ("scale", "0.125", 0.125),
+        ("window", "2,-1", (2, -1)),
+        ("seed", "7", 7),
+    ],
+)
+def test_choices(name: str, text: str, value: Any) -> None:
+    assert Choices.of({name: text, "causal": False, "dtype": None}).given == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            {"causal_align": "bottom-right"},
+            "--causal-align has no effect without --causal or --window",
+        ),
+        ({"softcap_place": "after-mask"}, "--softcap-place has no effect without --softcap"),
+        ({"seed": 3}, "--seed has no effect without --dropout"),
+    ],
+)
+def test_a_flag_without_effect_is_refused(given: Any, says: str) -> None:
+    with pytest.raises(ConventionError, match=says):
+        Choices(given).over(Convention())
+    base = Convention(window=(1, 1), softcap=2.0, dropout=0.5)
+    assert Choices(given).over(base).changes().items() >= given.items()
