@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 from attncli._version import __version__
 
 if TYPE_CHECKING:
-    from attncli.attention.dot_product import attend
+    from attncli.attention.attend import Projections, attend, attend_heads, multi_head_attention
     from attncli.attention.heads import heads_first, merge_heads, split_heads
-    from attncli.attention.multi_head import Projections, attend_heads, multi_head_attention
     from attncli.attention.streaming import stream
     from attncli.convention import Convention
     from attncli.errors import (
@@ -37,25 +36,6 @@ if TYPE_CHECKING:
         StageError,
     )
     from attncli.trace import Stage, Trace
-
-_HOME = {
-    "attncli.attention.dot_product": ("attend",),
-    "attncli.attention.heads": ("heads_first", "merge_heads", "split_heads"),
-    "attncli.attention.multi_head": ("Projections", "attend_heads", "multi_head_attention"),
-    "attncli.attention.streaming": ("stream",),
-    "attncli.convention": ("Convention",),
-    "attncli.errors": (
-        "AttncliError",
-        "ConventionError",
-        "InputError",
-        "MissingExtraError",
-        "OutputError",
-        "ShapeError",
-        "SizeError",
-        "StageError",
-    ),
-    "attncli.trace": ("Stage", "Trace"),
-}
 
 __all__ = [
     "AttncliError",
@@ -81,11 +61,21 @@ __all__ = [
 ]
 
 
+_MODULES = {
+    **dict.fromkeys(
+        ("Projections", "attend", "attend_heads", "multi_head_attention"), "attention.attend"
+    ),
+    **dict.fromkeys(("heads_first", "merge_heads", "split_heads"), "attention.heads"),
+    "stream": "attention.streaming",
+    "Convention": "convention",
+    **dict.fromkeys(("Stage", "Trace"), "trace"),
+}
+
+
 def __getattr__(name: str) -> Any:
-    for module, names in _HOME.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module 'attncli' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'attncli' has no attribute {name!r}")
+    return getattr(import_module(f"attncli.{_MODULES.get(name, 'errors')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attncli.check.judge import check
+from attncli.check.diagnose import check
 from attncli.check.report import report_text
 from attncli.convention import Convention
 

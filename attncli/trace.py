@@ -19,14 +19,12 @@ import numpy.typing as npt
 
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
+from attncli.stages import KINDS
 
 INPUTS = ("q", "k", "v", "mask")
 """Names of the stages that went into an attention; the others came out of it."""
 
-PARAMETERS = (
-    *("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o"),
-    *("w_1", "w_2", "b_1", "b_2", "gamma", "beta"),
-)
+PARAMETERS = tuple(name for name, kind in KINDS.items() if kind.role == "parameter")
 """Names of the stages that are the weights of a block."""
 
 # Axes whose entries are called by a letter and a number where no token names them.
@@ -44,6 +42,11 @@ class Stage:
     axes     one name per dimension, such as ("head", "query", "key")
     labels   axis → names along it; an axis without an entry is numbered
     note     a sentence for the reader, or ""
+    reads    what it was computed from: parameter of the computation → name of a stage, of the same
+             block or, with dots, of the whole trace
+    params   the other parameters, such as {"factor": 0.5}
+    work     the arithmetic of a cell: "[x] · {factor} = {x} · {factor}", or the name of a rule that
+             views/work.py knows; "" where there is none
 
     Raises ShapeError where axes or labels do not fit the value.
 
@@ -63,6 +66,9 @@ class Stage:
     axes: tuple[str, ...]
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     note: str = ""
+    reads: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    work: str = ""
 
     def __post_init__(self) -> None:
         locked = np.asarray(self.value).view()
@@ -142,13 +148,28 @@ class Trace:
 
         Raises StageError where there is none.
         """
-        first, _, rest = name.partition(".")
-        if not first:
-            return self
-        for step in self.steps:
-            if isinstance(step, Trace) and step.name == first:
-                return step.part(rest)
-        raise StageError(f"there is no part {name!r}", f"there are {', '.join(self)}")
+        found = self
+        for own in name.split(".") if name else ():
+            inner = (step for step in found.steps if isinstance(step, Trace) and step.name == own)
+            nested = next(inner, None)
+            if nested is None:
+                raise StageError(f"there is no part {name!r}", f"there are {', '.join(self)}")
+            found = nested
+        return found._without(f"{name}.") if name else found
+
+    def _without(self, prefix: str) -> Trace:
+        """The same with a prefix taken off the names of what its stages read."""
+        return replace(
+            self,
+            steps=tuple(
+                step._without(prefix)
+                if isinstance(step, Trace)
+                else replace(
+                    step, reads={p: name.removeprefix(prefix) for p, name in step.reads.items()}
+                )
+                for step in self.steps
+            ),
+        )
 
     def keep(self, names: set[str]) -> Trace:
         """The same trace with only the stages of these dotted names."""

@@ -1,10 +1,11 @@
-"""The stages of attention, in the order of the computation: one function, one stage.
+"""The mathematics, in the order of the computation: one function, one stage; arrays in, one out.
 
-    q, k ── scores ── scale ── softcap ── apply_mask ── softmax ── dropout ── weighted_sum ── output
-                                              │                                    │
-                                             mask                                  v
+    x ── project, split ── q, k ── scores ── scale ── softcap ── apply_mask ── softmax ── dropout
+                             v ───────────────────────────────────────────────── weighted_sum
+    around an attention:     concat ── project ── add ── mean, deviation, normalize ── relu
 
-Every function takes and gives arrays alone: [..., n_q, n_k] with any axes before.
+The axes are those after each signature, with any axes before them. Where a number overflows it is
+infinite, as IEEE 754 has it; the runner keeps NumPy quiet about that.
 """
 
 from __future__ import annotations
@@ -14,13 +15,43 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.convention import EmptyRows
+from attncli.attention.heads import key_head_of, merge_heads, split_heads
+from attncli.convention import DType, EmptyRows, HeadOrder
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 
-def scores(q: Array, k: Array) -> Array:  # [..., n_q, d_k], [..., n_k, d_k] -> [..., n_q, n_k]
+# ---- from x to q, k and v
+
+
+def project(x: Array, w: Array, b: Array | None = None) -> Array:  # [n, d], [d, m] -> [n, m]
+    """A linear map applied from the right: X W + b.
+
+    Source: "Attention Is All You Need", section 3.2.2.
+    """
+    return x @ w if b is None else x @ w + b
+
+
+def split(x: Array, n_heads: int) -> Array:  # [n, h·d] -> [h, n, d]
+    """The last axis cut into heads, which then precede the tokens."""
+    return split_heads(x, n_heads)
+
+
+def put_before(past: Array, x: Array) -> Array:  # [n_past, d], [n, d] -> [n_past + n, d]
+    """The cached keys or values, then the new ones."""
+    return np.concatenate([past, x], axis=-2)
+
+
+def share(x: Array, n_heads: int, order: HeadOrder) -> Array:  # [h_kv, n, d] -> [h, n, d]
+    """For every query head the key head that it uses (grouped-query attention)."""
+    return np.take(x, key_head_of(n_heads, x.shape[-3], order), axis=-3)
+
+
+# ---- attention
+
+
+def scores(q: Array, k: Array) -> Array:  # [n_q, d_k], [n_k, d_k] -> [n_q, n_k]
     """Dot product of every query with every key: S = Q Kᵀ.
 
     Source: "Attention Is All You Need", section 3.2.1, equation 1.
@@ -28,10 +59,10 @@ def scores(q: Array, k: Array) -> Array:  # [..., n_q, d_k], [..., n_k, d_k] -> 
     >>> scores(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0], [0.0, 1.0]]))
     array([[1., 0.]])
     """
-    return quietly_multiplied(q, np.swapaxes(k, -1, -2))
+    return np.asarray(q @ np.swapaxes(k, -1, -2))
 
 
-def scale(scores: Array, factor: float) -> Array:
+def scale(x: Array, factor: float) -> Array:
     """Scores times a factor, by default 1/√d_k, which keeps their variance near 1.
 
     Source: "Attention Is All You Need", section 3.2.1.
@@ -39,146 +70,195 @@ def scale(scores: Array, factor: float) -> Array:
     >>> scale(np.array([[4.0]]), 0.5)
     array([[2.]])
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled: Array = scores * scores.dtype.type(factor)
-    return scaled
+    return np.asarray(x * x.dtype.type(factor))
 
 
-def softcap(scores: Array, cap: float) -> Array:
-    """Scores bent smoothly into (−cap, cap): cap · tanh(S / cap).
+def softcap(x: Array, cap: float) -> Array:
+    """Scores bounded smoothly to (−cap, cap): cap · tanh(S / cap).
 
     Source: Gemma 2 technical report (2024), section 2, "logit soft-capping".
 
     >>> softcap(np.array([[0.0, 1000.0]]), 2.0)
     array([[0., 2.]])
     """
-    bound = scores.dtype.type(cap)
-    capped: Array = np.tanh(scores / bound) * bound
-    return capped
+    bound = x.dtype.type(cap)
+    return np.asarray(np.tanh(x / bound) * bound)
 
 
-def apply_mask(scores: Array, mask: Array, mask_value: float) -> Array:
-    """Scores with the additive mask M: S + M, and mask_value wherever M is −inf.
+def apply_mask(x: Array, mask: Array, value: float) -> Array:  # mask broadcasts from the right
+    """Scores with the additive mask M: S + M, and `value` wherever M is −inf.
 
     A masked score is replaced, not added to, so a NaN or infinity in it goes no further.
-
-    scores [..., n_q, n_k]; mask broadcasts to it from the right.
 
     >>> apply_mask(np.array([[np.nan, 1.0]]), np.array([[-np.inf, 2.0]]), -np.inf)
     array([[-inf,   3.]])
     """
     hidden = np.isneginf(mask)
-    bias = np.where(hidden, 0, mask).astype(scores.dtype, copy=False)
-    with np.errstate(invalid="ignore", over="ignore"):
-        shifted: Array = scores + bias
-    np.copyto(shifted, scores.dtype.type(mask_value), where=hidden)
-    return shifted
+    masked = np.asarray(x + np.where(hidden, 0, mask).astype(x.dtype, copy=False))
+    np.copyto(masked, x.dtype.type(value), where=hidden)
+    return masked
+
+
+def may_attend(mask: Array) -> Mask:
+    """True where a key may get a weight: where the additive mask is not −inf."""
+    return ~np.isneginf(mask)
 
 
 def softmax(
-    scores: Array, axis: int = -1, hidden: Mask | None = None, empty: EmptyRows = "zero"
+    x: Array, allowed: Mask | None = None, axis: int = -1, empty: EmptyRows = "zero"
 ) -> Array:
-    """exp(S) / Σ exp(S) along an axis: −1 makes rows sum to 1, −2 columns.
+    """exp(X) / Σ exp(X) along an axis: −1 makes rows sum to 1, −2 columns.
 
-    The largest score is subtracted first, which changes nothing but keeps exp finite.
-    Where `hidden` [..., n_q, n_k] leaves a row nothing to attend to, `empty` says what it gets:
-    "zero", "nan" or "uniform" (1/n in every place).
+    The largest score is subtracted first, which changes nothing but keeps exp finite. What is not
+    `allowed` gets no weight; where nothing is allowed, `empty` says what the weights are: "zero",
+    "nan" or "uniform" (1/n each).
 
     >>> softmax(np.array([[1000.0, 1000.0]]))
     array([[0.5, 0.5]])
-    >>> softmax(np.full((1, 2), -np.inf), hidden=np.ones((1, 2), dtype=bool))
+    >>> softmax(np.full((1, 2), -np.inf), allowed=np.zeros((1, 2), dtype=bool))
     array([[0., 0.]])
     """
-    top = np.max(scores, axis=axis, keepdims=True)
-    shift = np.where(np.isneginf(top), 0, top)
+    top = np.max(x, axis=axis, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        powers = scores - shift
+        powers = x - np.where(np.isneginf(top), 0, top)
         np.exp(powers, out=powers)
-        total = powers.sum(axis=axis, keepdims=True)
-        np.divide(powers, total, out=powers)
-    return powers if hidden is None else _without_hidden(powers, axis, hidden, empty)
+        np.divide(powers, powers.sum(axis=axis, keepdims=True), out=powers)
+    if allowed is None:
+        return powers
+    if np.isnan(powers).any():
+        np.copyto(powers, 0, where=~allowed)
+    is_empty = ~np.atleast_2d(allowed).any(axis=axis, keepdims=True)
+    filler = {"zero": 0.0, "nan": np.nan, "uniform": 1.0 / x.shape[axis]}[empty]
+    np.copyto(powers, filler, where=is_empty)
+    return powers
 
 
-def _without_hidden(weights: Array, axis: int, hidden: Mask, empty: EmptyRows) -> Array:
-    n = weights.shape[axis]
-    filler = {"zero": 0.0, "nan": np.nan, "uniform": 1.0 / n}[empty]
-    if np.isnan(weights).any():
-        np.copyto(weights, 0, where=hidden)
-    is_empty = np.atleast_2d(hidden).all(axis=axis, keepdims=True)
-    np.copyto(weights, filler, where=is_empty)
-    return weights
-
-
-def dropout(weights: Array, share: float, seed: int) -> Array:
-    """Weights with a share p of them set to 0 at random and the rest divided by 1 − p.
+def draw_kept(shape: tuple[int, ...], p: float, seed: int) -> Mask:
+    """Which numbers dropout keeps, a share 1 − p of them.
 
     Drawn from NumPy's PCG64 with this seed, so the same on every machine.
+    """
+    return np.random.default_rng(seed).random(shape) >= p
+
+
+def dropout(x: Array, kept: Mask, p: float) -> Array:
+    """What is not kept becomes 0, the rest is divided by 1 − p.
+
     Source: Srivastava et al. (2014), section 10; "Attention Is All You Need", section 5.4.
 
-    >>> float(dropout(np.ones((100, 100)), 0.25, seed=1).max()) == 1 / 0.75
-    True
+    >>> dropout(np.array([3.0, 5.0]), np.array([True, False]), 0.25)
+    array([4., 0.])
     """
-    kept = np.random.default_rng(seed).random(weights.shape) >= share
-    return np.where(kept, weights / weights.dtype.type(1 - share), 0).astype(weights.dtype)
+    return np.where(kept, x / x.dtype.type(1 - p), 0).astype(x.dtype)
 
 
-def kept_cells(
-    share: float, seed: int, rows: range, keys: slice, n_k: int
-) -> Mask:  # -> [rows, keys]
-    """The cells that `dropout` keeps, of a block of rows, counted through all leading axes.
-
-    The generator is advanced to each row's part: nothing before or between is drawn.
-
-    >>> whole = np.random.default_rng(7).random((5, 3)) >= 0.5
-    >>> bool((kept_cells(0.5, 7, range(2, 5), slice(1, 3), 3) == whole[2:5, 1:3]).all())
-    True
-    """
-    width = keys.stop - keys.start
-    bits = np.random.PCG64(seed)
-    bits.advance(rows.start * n_k + keys.start)
-    draw, drawn = np.random.Generator(bits), np.empty((len(rows), width))
-    for row in drawn:
-        draw.random(out=row)
-        bits.advance(n_k - width)
-    return drawn >= share
-
-
-def weighted_sum(weights: Array, v: Array, hidden: Mask | None = None) -> Array:
+def weighted_sum(  # [n_q, n_k], [n_k, d_v] -> [n_q, d_v]
+    a: Array, v: Array, allowed: Mask | None = None
+) -> Array:
     """The output: each query's sum of the values, each times its weight: O = A V.
 
-    weights [..., n_q, n_k], v [..., n_k, d_v] -> [..., n_q, d_v].
     A NaN or infinity in v reaches a query only through a key it may attend to: 0 · NaN, which
-    IEEE 754 calls NaN, does not spoil the rows in which `hidden` masks that key.
+    IEEE 754 calls NaN, does not spoil the rows in which that key is not `allowed`.
 
     >>> a, v = np.array([[1.0, 0.0]]), np.array([[2.0], [np.nan]])
-    >>> weighted_sum(a, v, hidden=np.array([[False, True]]))
+    >>> weighted_sum(a, v, allowed=np.array([[True, False]]))
     array([[2.]])
     """
     finite = np.isfinite(v)
-    if hidden is None or finite.all():
-        return quietly_multiplied(weights, v)
-    reaching = ~hidden | (weights != 0)
-    return quietly_multiplied(weights, np.where(finite, v, 0)) + _not_finite(weights, v, reaching)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if allowed is None or finite.all():
+            return np.asarray(a @ v)
+        return np.asarray(a @ np.where(finite, v, 0) + _not_finite(a, v, allowed | (a != 0)))
 
 
-def _not_finite(weights: Array, v: Array, reaching: Mask) -> Array:
+def _not_finite(a: Array, v: Array, reaching: Mask) -> Array:
     """What IEEE 754 makes of Σ weight · value over the infinite and NaN values that reach a query.
 
-    [..., n_q, n_k], [..., n_k, d_v] -> [..., n_q, d_v] of 0, inf, −inf and NaN.
+    [n_q, n_k], [n_k, d_v] -> [n_q, d_v] of 0, inf, −inf and NaN.
     """
 
     def any_of(cells: Mask, values: Mask) -> Mask:
-        hits: Array = cells.astype(weights.dtype) @ values.astype(weights.dtype)
+        hits: Array = cells.astype(a.dtype) @ values.astype(a.dtype)
         return hits > 0
 
-    counted = reaching & (weights != 0)
-    is_nan = any_of(reaching, np.isnan(v)) | any_of(reaching & (weights == 0), np.isinf(v))
+    counted = reaching & (a != 0)
+    is_nan = any_of(reaching, np.isnan(v)) | any_of(reaching & (a == 0), np.isinf(v))
     above, below = any_of(counted, np.isposinf(v)), any_of(counted, np.isneginf(v))
     either = np.where(above, np.inf, np.where(below, -np.inf, 0))
-    return np.where(is_nan | (above & below), np.nan, either).astype(weights.dtype)
+    return np.where(is_nan | (above & below), np.nan, either).astype(a.dtype)
 
 
-def quietly_multiplied(a: Array, b: Array) -> Array:
-    """a @ b, where an overflow becomes infinite (as IEEE 754 has it) without a warning."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(a @ b)
+def concat(x: Array) -> Array:  # [h, n, d] -> [n, h·d]
+    """The outputs of the heads, side by side. Source: section 3.2.2 of the paper."""
+    return merge_heads(x)
+
+
+# ---- around an attention
+
+
+def add(x: Array, y: Array) -> Array:
+    """X + Y, such as a residual. Source: He et al. (2016), section 3.1."""
+    return np.asarray(x + y)
+
+
+def mean(x: Array) -> Array:  # [n, d] -> [n]
+    """The mean of each row."""
+    return np.asarray(x.mean(axis=-1))
+
+
+def deviation(x: Array, mean: Array) -> Array:  # [n, d], [n] -> [n]
+    """The standard deviation of each row, of the population: √(mean of (X − μ)²)."""
+    centred = x - mean[..., None]
+    return np.asarray(np.sqrt(np.mean(centred * centred, axis=-1)))
+
+
+def normalize(  # [n, d], [n], [n], [d], [d] -> [n, d]
+    x: Array,
+    mean: Array,
+    deviation: Array,
+    gamma: Array | None = None,
+    beta: Array | None = None,
+    epsilon: float = 1e-5,
+) -> Array:
+    """Layer norm: γ (X − μ) / √(σ² + ε) + β.
+
+    Source: Ba et al. (2016), section 3.1; ε as in PyTorch and ONNX LayerNormalization-17.
+    """
+    norm = (x - mean[..., None]) / np.sqrt(deviation[..., None] ** 2 + epsilon)
+    gained = norm if gamma is None else norm * gamma
+    return np.asarray(gained if beta is None else gained + beta)
+
+
+def relu(x: Array) -> Array:
+    """max(0, X)."""
+    return np.asarray(np.maximum(x, x.dtype.type(0)))
+
+
+# ---- number types: what a stage is computed in, and what it is rounded to
+
+
+def widen(x: Array, dtype: DType) -> Array:
+    """The same numbers in the type a stage is computed in: float64, for smaller types float32."""
+    return x.astype(np.float64 if dtype == "float64" else np.float32, copy=False)
+
+
+def round_to(x: Array, dtype: DType) -> Array:
+    """x rounded to the number type, ties to even; beyond its range it becomes infinite.
+
+    float16 is float16; bfloat16 is a float32 whose low 16 bits are 0.
+    Source: IEEE 754-2019, section 4.3.1.
+
+    >>> [float(round_to(np.array([x]), "float16")[0]) for x in (0.1, 70000.0)]
+    [0.0999755859375, inf]
+    >>> [float(round_to(np.array([x]), "bfloat16")[0]) for x in (0.1, 257.0, 259.0)]
+    [0.10009765625, 256.0, 260.0]
+    """
+    with np.errstate(over="ignore"):
+        if dtype != "bfloat16":
+            return x.astype(dtype, copy=False)
+        wide = np.ascontiguousarray(x, dtype=np.float32)
+    bits = wide.view(np.uint32)
+    lowest_kept = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded = bits + np.uint32(0x7FFF) + lowest_kept
+    kept = (rounded & np.uint32(0xFFFF0000)).view(np.float32)
+    return np.where(np.isnan(wide), wide, kept)

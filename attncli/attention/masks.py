@@ -1,8 +1,8 @@
 """Masks: who may attend to whom.
 
 A mask is additive, M [..., n_q, n_k]: 0 where a query may attend to a key, −inf where it may not,
-any other number is added to the score. The functions here give `allowed` arrays (True = may
-attend) and `combined` makes one additive mask of everything that restricts.
+any other number is added to the score. `window` and `padding` give boolean arrays (True = may
+attend), `total_mask` one additive mask of everything that restricts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.convention import Convention, MaskMeans
+from attncli.convention import CausalAlign, MaskMeans
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -20,29 +20,16 @@ Offset = int | npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | None
 
 
-def causal(n_q: int, n_k: int, offset: Offset = 0, rows: Rows = None) -> Mask:
-    """Key j is seen by query i where j ≤ i + offset: nobody looks ahead.
-
-    offset: how many keys come before the first query's own; a number, or one per batch item, in
-    which case the result is [batch, 1, n_q, n_k].
-    Source: "Attention Is All You Need", section 3.2.3.
-
-    >>> causal(2, 3).astype(int)
-    array([[1, 0, 0],
-           [1, 1, 0]])
-    """
-    return window(n_q, n_k, -1, 0, offset, rows)
-
-
 def window(
     n_q: int, n_k: int, left: int, right: int, offset: Offset = 0, rows: Rows = None
 ) -> Mask:
-    """Key j is seen by query i where −left ≤ j − (i + offset) ≤ right; −1 means no bound.
+    """Query i may attend to key j where −left ≤ j − (i + offset) ≤ right; −1 means no limit.
 
-    rows: the query rows that are wanted, all where it is left out.
-
-    Source: ONNX Attention-25 (left_window_size, right_window_size); Beltagy et al. (2020),
-    section 3.1, sliding window attention.
+    left −1 and right 0 is the causal mask. offset: how many keys come before the first query's own;
+    a number, or one per batch item, in which case the result is [batch, 1, n_q, n_k]. rows: the
+    queries that are wanted, all where it is left out.
+    Source: "Attention Is All You Need", section 3.2.3; ONNX Attention-25 (left_window_size,
+    right_window_size); Beltagy et al. (2020), section 3.1.
 
     >>> window(3, 3, 1, 0).astype(int)
     array([[1, 0, 0],
@@ -52,16 +39,16 @@ def window(
     queries = np.arange(n_q) if rows is None else rows
     start = np.reshape(offset, (-1, 1, 1, 1)) if np.ndim(offset) else np.asarray(offset)
     distance = np.arange(n_k) - (queries[:, None] + start)
-    seen = np.ones(distance.shape, dtype=bool)
+    allowed = np.ones(distance.shape, dtype=bool)
     if left >= 0:
-        seen &= distance >= -left
+        allowed &= distance >= -left
     if right >= 0:
-        seen &= distance <= right
-    return seen
+        allowed &= distance <= right
+    return allowed
 
 
 def padding(kv_len: npt.NDArray[np.int64], n_k: int) -> Mask:
-    """Keys before each batch item's length are seen: [batch] -> [batch, 1, 1, n_k].
+    """Keys before each batch item's length may be attended to: [batch] -> [batch, 1, 1, n_k].
 
     >>> padding(np.array([2]), 3)[0, 0, 0].tolist()
     [True, True, False]
@@ -84,48 +71,59 @@ def additive(mask: Array, means: MaskMeans) -> Array:
     return np.where(allowed, 0.0, -np.inf)
 
 
-def first_position(
-    convention: Convention, n_q: int, n_k: int, n_past: int, kv_len: npt.NDArray[np.int64] | None
-) -> Offset:
-    """The key position at which the first query stands.
-
-    top-left: the length of the past; bottom-right: such that the last query stands at the last
-    key, or at the last valid one where key lengths are given (then one number per batch item).
-    """
-    if convention.causal_align == "top-left":
-        return n_past
-    return n_k - n_q if kv_len is None else kv_len - n_q
-
-
-def combined(
-    mask: Array | None,
-    convention: Convention,
-    n_q: int,
-    n_k: int,
-    n_past: int = 0,
+def total_mask(  # noqa: PLR0913 - everything that can restrict
+    given_mask: Array | None = None,
     kv_len: npt.NDArray[np.int64] | None = None,
     rows: Rows = None,
-) -> Array | None:
-    """One additive mask of everything that restricts, or None where nothing does.
+    *,
+    n_q: int,
+    n_k: int,
+    n_past: int,
+    n_axes: int,
+    causal: bool = False,
+    align: CausalAlign = "top-left",
+    window_size: tuple[int, int] | None = None,
+    means: MaskMeans = "keep",
+    shift: int = 0,
+) -> Array:
+    """One additive mask of everything that restricts: causality, window, key lengths, a given mask.
 
-    Its shape broadcasts from the right to [batch, head, n_q, n_k], or to [batch, head, row, n_k]
-    where `rows` picks some of the queries; `mask` then holds those rows alone.
+    -> [n_q, n_k] or [rows, n_k], with a batch and a head axis before where they differ.
+
+    given_mask  broadcasts from the right to the scores, of all queries or of the rows
+    kv_len      valid keys of each batch item
+    rows        the queries wanted; all where left out
+    n_past      keys before the first query's own position, where causality is aligned top-left
+    n_axes      how many axes the scores have
+    shift       moves the causal diagonal; 0 but for what `check` tries
+
+    >>> total_mask(n_q=2, n_k=3, n_past=0, n_axes=2, causal=True)
+    array([[  0., -inf, -inf],
+           [  0.,   0., -inf]])
     """
-    offset = first_position(convention, n_q, n_k, n_past, kv_len)
-    allowed = []
-    if convention.causal:
-        allowed.append(causal(n_q, n_k, offset, rows))
-    if convention.window is not None:
-        allowed.append(window(n_q, n_k, *convention.window, offset, rows))
-    if kv_len is not None:
-        allowed.append(padding(kv_len, n_k))
-    if mask is None and not allowed:
-        return None
-    total = (
-        np.zeros((n_q if rows is None else len(rows), n_k))
-        if mask is None
-        else additive(mask, convention.mask_means)
-    )
-    for seen in allowed:
-        total = np.where(seen, total, -np.inf)
-    return total
+    first = first_position(align, n_q, n_k, n_past, kv_len)
+    allowed = [window(n_q, n_k, -1, 0, first + shift, rows)] if causal else []
+    allowed += [] if window_size is None else [window(n_q, n_k, *window_size, first, rows)]
+    allowed += [] if kv_len is None else [padding(kv_len, n_k)]
+    if given_mask is None:
+        total = np.zeros((n_q if rows is None else len(rows), n_k))
+    else:
+        is_whole = given_mask.ndim > 1 and given_mask.shape[-2] == n_q > 1
+        own = given_mask[..., rows, :] if rows is not None and is_whole else given_mask
+        total = additive(own, means)
+    for may in allowed:
+        total = np.where(may, total, -np.inf)
+    return total.reshape(total.shape[-n_axes:])  # key lengths bring a batch axis
+
+
+def first_position(
+    align: CausalAlign, n_q: int, n_k: int, n_past: int, kv_len: npt.NDArray[np.int64] | None
+) -> Offset:
+    """The key position of the first query.
+
+    top-left: the length of the past; bottom-right: such that the last query is at the last key, or
+    at the last valid one where key lengths are given (then one number per batch item).
+    """
+    if align == "top-left":
+        return n_past
+    return n_k - n_q if kv_len is None else kv_len - n_q

@@ -1,26 +1,30 @@
-"""Sinusoidal positions: what tells two equal words at different places apart.
+"""Positions: what tells two equal words at different places apart.
 
-    sinusoidal       positions              [n, d]   sines and cosines of the position
-    add_positions    embeddings + positions [n, d]   what goes into the first layer
-    position_dots    PE · PEᵀ               [n, n]   depends on the distance alone
+    sinusoidal       positions              [n, d]        sines and cosines of the position
+    add_positions    embeddings + positions [n, d]        what goes into the first layer
+    position_dots    PE · PEᵀ               [n, n]        depends on the distance alone
+    alibi            bias                   [h, n_q, n_k] added to scores, falls with the distance
 
-Rotary positions are in rotary.py, linear biases in alibi.py.
+Rotary positions are in rotary.py.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.attention.attend import Block, trace_of
 from attncli.attention.heads import shape_text
+from attncli.attention.run import Step, run
 from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
 
+Array = npt.NDArray[Any]
 Exponent = Literal["paper", "article"]
 
 _EXPONENTS = {"paper": "2i/d", "article": "2·2i/d"}
@@ -53,22 +57,67 @@ def sinusoidal(
     >>> sinusoidal(1, 3)["positions"].labels["dimension"]
     ('sin λ6.28', 'cos λ6.28', 'sin λ2916')
     """
+    steps = sinusoidal_steps(n_positions, dim, exponent=exponent, base=base, start=start)
+    values = run(steps, {})
+    waves = tuple(_wavelength(divisor) for divisor in values["divisors"])
+    labels = {
+        "position": tuple(f"pos {position}" for position in range(start, start + n_positions)),
+        "pair": waves,
+        "dimension": tuple(f"{('sin', 'cos')[i % 2]} {waves[i // 2]}" for i in range(dim)),
+    }
+    return trace_of(steps, values, {"": Block("Sinusoidal positions", None, labels)})
+
+
+def sinusoidal_steps(
+    n_positions: int,
+    dim: int,
+    *,
+    exponent: Exponent = "paper",
+    base: float = 10000.0,
+    start: int = 0,
+) -> list[Step]:
+    """The steps of `sinusoidal`, from the divisors to the table.
+
+    Raises ConventionError as it does.
+    """
     _check(n_positions, dim, exponent, base, start)
-    divisors = _divisors(dim, exponent, base)
-    rows = tuple(f"pos {position}" for position in range(start, start + n_positions))
-    waves = tuple(_wavelength(divisor) for divisor in divisors)
-    columns = tuple(f"{('sin', 'cos')[column % 2]} {waves[column // 2]}" for column in range(dim))
     power = f"{base:g}^({_EXPONENTS[exponent]})"
-    positions = np.arange(start, start + n_positions, dtype=np.float64)
-    values = positions[:, None] / divisors
-    labels = {"position": rows, "pair": waves, "dimension": columns}
-    slow = Stage("divisors", "w", f"w = {power}", divisors, ("pair",), labels)
-    angles = Stage("angles", "θ", "θ = pos / w", values, ("position", "pair"), labels)
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
-    waved = waves_of(values, dim)
+    sizes = {"dim": dim, "exponent": exponent, "base": base}
+    rows, reads = {"n": n_positions, "start": start}, {"angles": "angles", "w": "divisors"}
     note = _note(dim, exponent)
-    table = Stage("positions", "PE", formula, waved, ("position", "dimension"), labels, note)
-    return Trace("Sinusoidal positions", (slow, angles, table))
+    return [
+        Step("divisors", divisors, {}, sizes, f"w = {power}", "divisor"),
+        Step("angles", angles_of, {"w": "divisors"}, rows, "θ = pos / w", "angle"),
+        Step("positions", waves_of, reads, {"dim": dim}, formula, "wave", note=note),
+    ]
+
+
+def divisors(dim: int, exponent: Exponent, base: float) -> npt.NDArray[np.float64]:  # -> [⌈d/2⌉]
+    """What a position is divided by: base^(2i/d), or base^(2·2i/d) as an article counts."""
+    even_columns = np.arange(0, dim, 2, dtype=np.float64)
+    counted = even_columns if exponent == "paper" else 2 * even_columns
+    with np.errstate(over="ignore"):  # a divisor past 1e308 is infinite, its angle 0
+        return np.power(float(base), counted / dim)
+
+
+def angles_of(w: Array, n: int, start: int) -> Array:  # [⌈d/2⌉] -> [n, ⌈d/2⌉]
+    """Each position divided by each divisor, in radians."""
+    return np.asarray(np.arange(start, start + n, dtype=np.float64)[:, None] / w)
+
+
+def waves_of(angles: Array, dim: int, w: Array | None = None) -> npt.NDArray[np.float64]:
+    """The sine and the cosine of each angle, side by side.
+
+    [n, ⌈d/2⌉] -> [n, d]; with an odd d the last cosine is left out. w is for the arithmetic alone.
+
+    >>> waves_of(np.array([[0.0, 0.0]]), 3).tolist()
+    [[0.0, 1.0, 0.0]]
+    """
+    table = np.empty((angles.shape[0], dim))
+    table[:, 0::2] = np.sin(angles)
+    table[:, 1::2] = np.cos(angles)[:, : dim // 2]
+    return table
 
 
 def add_positions(
@@ -102,7 +151,9 @@ def add_positions(
     before = Stage("embeddings", "E", "one row per token", words, axes, names)
     with np.errstate(over="ignore", invalid="ignore"):
         total = words + table.value
-    after = Stage("input", "X", "X = E + PE", total, axes, {**labels, **names})
+    reads = {"x": "embeddings", "y": "positions"}
+    labels |= names
+    after = Stage("input", "X", "X = E + PE", total, axes, labels, "", reads, {}, "{x} + {y}")
     return Trace("Embeddings with positions", (before, *steps, after))
 
 
@@ -126,7 +177,8 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
         dots = table.value @ table.value.T
     rows = table.labels.get("position", ())
     labels = {"position": rows, "other": rows} if rows else {}
-    last = Stage("dots", "D", "D = PE · PEᵀ", dots, ("position", "other"), labels)
+    reads, axes = {"x": "positions"}, ("position", "other")
+    last = Stage("dots", "D", "D = PE · PEᵀ", dots, axes, labels, "", reads, {}, "pairs")
     return Trace("Dot products of positions", (*steps, last))
 
 
@@ -142,30 +194,9 @@ def _check(n_positions: int, dim: int, exponent: str, base: float, start: int) -
         raise ConventionError(f"positions from {start} on cannot be told apart", "start below 2^53")
 
 
-def _divisors(dim: int, exponent: Exponent, base: float) -> npt.NDArray[np.float64]:
-    even_columns = np.arange(0, dim, 2, dtype=np.float64)
-    counted = even_columns if exponent == "paper" else 2 * even_columns
-    with np.errstate(over="ignore"):  # a divisor past 1e308 is infinite, its angle 0
-        return np.power(float(base), counted / dim)
-
-
 def _wavelength(divisor: float) -> str:
     length = 2 * math.pi * divisor
     return f"λ{length:.0f}" if 1000 <= length < 1e7 else f"λ{length:.3g}"
-
-
-def waves_of(angles: npt.NDArray[np.float64], dim: int) -> npt.NDArray[np.float64]:
-    """The sine and the cosine of each angle, side by side.
-
-    [n, ⌈d/2⌉] -> [n, d]; with an odd d the last cosine is left out.
-
-    >>> waves_of(np.array([[0.0, 0.0]]), 3).tolist()
-    [[0.0, 1.0, 0.0]]
-    """
-    table = np.empty((angles.shape[0], dim))
-    table[:, 0::2] = np.sin(angles)
-    table[:, 1::2] = np.cos(angles)[:, : dim // 2]
-    return table
 
 
 def _note(dim: int, exponent: Exponent) -> str:
@@ -190,3 +221,79 @@ def _matrix(values: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
     if matrix.ndim != 2:
         raise ShapeError(f"{name} has {matrix.ndim} dimensions", "give one row per position")
     return matrix
+
+
+def alibi_slopes(n_heads: int) -> npt.NDArray[np.float64]:
+    """One slope per head: how fast its scores fall with the distance.
+
+    m = 2^(−8/n), 2^(−16/n), …, 2^(−8)     # -> [heads]
+
+    for n heads, n a power of two. Otherwise, with p the power of two below n: the p slopes of p
+    heads, then every other slope of 2p heads, from the first, until there are n.
+
+    Raises ConventionError for fewer than one head.
+    Source: Press et al., "Train Short, Test Long" (2022), section 3; other counts: its code.
+
+    >>> alibi_slopes(4).tolist()
+    [0.25, 0.0625, 0.015625, 0.00390625]
+    >>> alibi_slopes(3).tolist()
+    [0.0625, 0.00390625, 0.25]
+    """
+    if n_heads < 1:
+        raise ConventionError(f"there are {n_heads} heads", "use a whole number from 1")
+    below = 1 << (n_heads.bit_length() - 1)
+    between = _geometric(2 * below)[::2]
+    return np.concatenate([_geometric(below), between])[:n_heads]
+
+
+def alibi(
+    n_heads: int,
+    n_q: int,
+    n_k: int | None = None,
+    *,
+    causal: bool = True,
+    first_query: int = 0,
+) -> Trace:
+    """The bias that ALiBi adds to the scores, usable as an additive mask.
+
+    causal:     B[h, i, j] = −m_h · (i − j), and −∞ for a key after its query
+    symmetric:  B[h, i, j] = −m_h · |i − j|
+
+    i and j are positions; the first query stands at position `first_query` (the length of the
+    past where there is one; n_k − n_q puts the last query at the last key). n_k is n_q by default.
+
+    Stages: slopes [heads], bias [heads, n_q, n_k]. Raises ConventionError for sizes below 1.
+    Source: Press et al., "Train Short, Test Long" (2022), section 3 and figure 3; the symmetric
+    form is the one its authors give for encoders.
+
+    >>> alibi(1, 3)["bias"].value[0, 2].tolist()
+    [-0.0078125, -0.00390625, 0.0]
+    >>> alibi(2, 1, 3, causal=False)["bias"].value[0].tolist()
+    [[0.0, -0.0625, -0.125]]
+    """
+    n_k = n_q if n_k is None else n_k
+    for name, size in {"queries": n_q, "keys": n_k}.items():
+        if size < 1:
+            raise ConventionError(f"there are {size} {name}", "use a whole number from 1")
+    slopes = alibi_slopes(n_heads)
+    distance = (np.arange(n_q) + first_query)[:, None] - np.arange(n_k)
+    fall = 0.0 - slopes[:, None, None] * np.abs(distance)  # 0 − x, as −x would give −0
+    bias = np.where(distance < 0, -np.inf, fall) if causal else fall
+    rule = "−m·(i − j), −∞ where the key comes after its query" if causal else "−m·|i − j|"
+    steps = (
+        Stage("slopes", "m", f"m = {_rule(n_heads)}", slopes, ("head",)),
+        Stage("bias", "B", f"B = {rule}", bias, ("head", "query", "key"), reads={"m": "slopes"}),
+    )
+    return Trace("ALiBi", steps)
+
+
+def _geometric(n_heads: int) -> npt.NDArray[np.float64]:
+    slopes: npt.NDArray[np.float64] = np.exp2(-8.0 / n_heads * np.arange(1, n_heads + 1))
+    return slopes
+
+
+def _rule(n_heads: int) -> str:
+    below = 1 << (n_heads.bit_length() - 1)
+    if below == n_heads:
+        return f"2^(−8h/{n_heads}) for head h"
+    return f"2^(−8h/{below}) for head h to {below}, then every other of {2 * below} heads"

@@ -1,46 +1,41 @@
 """Attention's output without the score matrix: block by block, in memory for O(L · d) numbers.
 
-for each head, for each block of queries            (in threads, BLAS held to one each)
-    for each block of keys that any of them sees    (visibility.py)
-        add its powers and weighted values          (block_sums.py)
-    divide: the output of these queries is done
+for each head, for each block of queries              (in threads, BLAS held to one each)
+    for each block of keys that any of them attends to
+        scores ── exp(x − shift) ──┬── Σ ──────── total     [rows, 1]
+                                   └── · V, Σ ─── values    [rows, d_v]
+    output = values / total
+
+The second path to the output, for its speed alone; what it is not made for (softcap, scores or
+values that are not finite, …) is computed by `run` itself, a few rows at a time.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.attention.block_sums import Keys, RowBlock
-from attncli.attention.dot_product import masking_hides, title_of
+from attncli.attention.functional import widen
 from attncli.attention.heads import key_head_of, shape_text
-from attncli.attention.precision import widen
+from attncli.attention.masks import first_position, window
+from attncli.attention.run import Sizes, plan, run
 from attncli.attention.shapes import as_numbers, check_mask, lengths, with_past
-from attncli.attention.visibility import Rows, Visibility
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
-from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[Any]
 Progress = Callable[[int, int], None]
 
-_QUERIES = 256  # rows in a block
-
-
-class Streamed(NamedTuple):
-    """The output [..., n_q, d_v] and log Σ exp of each row of scores [..., n_q].
-
-    A row with nothing to attend to has the log-sum-exp −inf.
-    """
-
-    output: Array
-    lse: Array
+QUERIES, KEYS = 256, 512  # of a block: its float32 scores take half a megabyte of cache
+CELLS = 1 << 20  # scores that `run` computes at once: 8 MB of float64 a stage
+LOG2_E = math.log2(math.e)
 
 
 def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
@@ -56,64 +51,36 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     n_threads: int | None = None,
     out: Array | None = None,
     progress: Progress | None = None,
-) -> Streamed:
-    """The output of `attend` and the row-wise log-sum-exp, without any stage in between.
+) -> Array:
+    """The output [..., n_q, d_v] of `attend`, without any stage on the way.
 
-    O = softmax(x) V, L = log Σ exp(x), with x the masked scores of the convention
-
-    q, k, v, mask, past_k, past_v, kv_len   as in `attend`
-    n_threads   blocks computed at a time; None = as many as there are processors
-    out         [..., n_q, d_v] of the convention's number type: filled and returned
-    progress    called with (blocks done, blocks in all) as they are finished
+    n_threads  blocks computed at a time; None = as many as there are processors
+    out        [..., n_q, d_v] of the convention's number type: filled and returned
+    progress   called with (blocks done, blocks in all) as they are finished
 
     While it runs, the BLAS library of the whole process is held to one thread.
-    Raises ConventionError for a softmax over queries and for 16-bit numbers, ShapeError where the
-    arrays do not fit together.
+    Raises ConventionError for dropout, a softmax over queries and 16-bit numbers, ShapeError where
+    the arrays do not fit together.
     Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018); Rabe &
-    Staats, "Self-attention does not need O(n²) memory" (2021); Dao et al., "FlashAttention"
-    (2022), algorithm 1.
+    Staats, "Self-attention does not need O(n²) memory" (2021).
 
-    >>> streamed = stream([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
-    >>> streamed.output.round(4), streamed.lse.round(4)
-    (array([[6.6976, 3.3024]]), array([1.1079]))
+    >>> stream([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]]).round(4)
+    array([[6.6976, 3.3024]])
     """
     how = convention or Convention()
     check_streams(how)
-    given, n_past = with_past(q, k, v, past_k, past_v)
-    given_mask = None if mask is None else as_numbers(mask, "the mask")
-    out = _room_for(given["q"], given["v"], how, out)
-    lse = np.empty(out.shape[:-1], out.dtype)
-    n_threads = n_threads or _processors()
+    whole, n_past = with_past(q, k, v, past_k, past_v)
+    shape = (*whole["q"].shape[:-1], whole["v"].shape[-1])
+    out = np.empty(shape, how.dtype) if out is None else out
+    if out.shape != shape or out.dtype != how.dtype:
+        needed = f"{' × '.join(map(str, shape))} of {how.dtype}"
+        raise ShapeError(f"out is {shape_text(out)} of {out.dtype}", f"it must be {needed}")
+    job = _Job(whole, how, mask, kv_len, n_past, out)
     with _in_threads(n_threads) as in_threads:
-        job = _job(given, given_mask, how, n_past, kv_len, (out, lse), in_threads)
-        tasks = list(_tasks(job.q.shape))
-        for done, _ in enumerate(in_threads(job.compute, tasks), start=1):
+        for done, _ in enumerate(in_threads(job.compute, job.blocks), start=1):
             if progress is not None:
-                progress(done, len(tasks))
-    return Streamed(out, lse)
-
-
-def streamed_trace(
-    streamed: Streamed,
-    q: Array,
-    k: Array,
-    *,
-    query_labels: Sequence[str] | None = None,
-    convention: Convention | None = None,
-) -> Trace:
-    """The streamed output as a trace of that stage alone, for what reads traces.
-
-    >>> q = np.eye(2)
-    >>> trace = streamed_trace(stream(q, q, q), q, q)
-    >>> list(trace), trace["output"].axes
-    (['output'], ('query', 'd_v'))
-    """
-    how = convention or Convention()
-    axes = (*("batch", "head", "query")[-(streamed.output.ndim - 1) :], "d_v")
-    labels = {"query": tuple(query_labels)} if query_labels else {}
-    formula = f"O = {'D' if how.dropout else 'A'} V"
-    stage = Stage("output", "O", formula, streamed.output, axes, labels)
-    return Trace(title_of(q, k, how), (stage,), how)
+                progress(done, len(job.blocks))
+    return out
 
 
 def check_streams(how: Convention) -> None:
@@ -122,6 +89,10 @@ def check_streams(how: Convention) -> None:
         raise ConventionError(
             "a softmax over queries needs whole columns and cannot be streamed", "use attend"
         )
+    if how.dropout:
+        raise ConventionError(
+            "dropout is drawn for all weights and cannot be streamed", "use attend"
+        )
     if how.dtype not in {"float32", "float64"}:
         raise ConventionError(
             f"{how.dtype} rounds every stage of a whole row and cannot be streamed",
@@ -129,111 +100,189 @@ def check_streams(how: Convention) -> None:
         )
 
 
-@dataclass(frozen=True)
+class _Rows(NamedTuple):
+    """Queries start … stop − 1 of one head of one batch item."""
+
+    batch: int
+    head: int
+    start: int
+    stop: int
+
+
 class _Job:
-    """One call: every array with the axes (batch, head, token, d)."""
+    """One call: every array with the axes (batch, head, token, d), and what restricts."""
 
-    q: Array
-    keys: list[list[Keys]]  # [batch][key head]
-    key_head: list[int]  # of each query head
-    visible: Visibility
-    how: Convention
-    out: Array
-    lse: Array
+    def __init__(
+        self,
+        whole: dict[str, Array],
+        how: Convention,
+        mask: npt.ArrayLike | None,
+        kv_len: npt.ArrayLike | None,
+        n_past: int,
+        out: Array,
+    ) -> None:
+        self.how, self.n_past, self.dtype = how, n_past, np.dtype(how.dtype)
+        wide: list[Array] = [
+            x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (*whole.values(), out)
+        ]
+        self.q, self.k, self.v, self.out = wide
+        n_batch, n_heads, n_q, d_k = self.q.shape
+        n_k = self.n_k = self.k.shape[2]
+        self.key_head = key_head_of(n_heads, self.k.shape[1], how.head_order).tolist()
+        self.mask: Array | None = None
+        if mask is not None:
+            given = as_numbers(mask, "the mask")
+            check_mask(given, (*whole["q"].shape[:-1], n_k))
+            self.mask = np.broadcast_to(given, (n_batch, n_heads, n_q, n_k))
+        is_boolean = self.mask is not None and self.mask.dtype == np.bool_
+        self.adds = self.mask is not None and (not is_boolean or how.mask_means == "add")
+        valid = lengths(kv_len, n_batch, n_k)
+        first = first_position(how.causal_align, n_q, n_k, n_past, valid)
+        self.first = np.broadcast_to(np.asarray(first), (n_batch,)).tolist()
+        self.valid = [n_k] * n_batch if valid is None else valid.tolist()
+        left, right = how.window or (-1, -1)
+        self.reach = (left, 0 if how.causal else right)
+        self.factor = how.scale_factor(d_k) * LOG2_E
+        # Each head's last queries first: causality lets those attend to most keys.
+        self.blocks = [
+            _Rows(batch, head, start, min(start + QUERIES, n_q))
+            for batch in range(n_batch)
+            for head in range(n_heads)
+            for start in reversed(range(0, n_q, QUERIES))
+        ]
+        self._heads: dict[tuple[int, int], tuple[Array, Array, float, float]] = {}
 
-    def compute(self, rows: Rows) -> None:
-        """Fills in the output and the log-sum-exp of these queries."""
-        _, n_heads, n_q, _ = self.q.shape
+    def compute(self, rows: _Rows) -> None:
+        """Fills in the output of these queries."""
         batch, head, start, stop = rows
-        block = RowBlock(
-            q=widen(self.q[batch, head, start:stop], self.how.dtype),
-            rows=rows,
-            first_row=(batch * n_heads + head) * n_q + start,
-            keys=self.keys[batch][self.key_head[head]],
-            visible=self.visible,
-            how=self.how,
-        )
+        at = batch, self.key_head[head]
+        if at not in self._heads:
+            k, v = (np.ascontiguousarray(x[at], self.dtype) for x in (self.k, self.v))
+            self._heads[at] = k, v, largest_norm(k), float(np.abs(v).max())
+        k, v, k_top, v_top = self._heads[at]
+        q = widen(self.q[batch, head, start:stop], self.how.dtype)
         with np.errstate(all="ignore"):
-            output, lse = block.attend()
-        self.out[batch, head, start:stop] = output
-        self.lse[batch, head, start:stop] = lse
+            info = np.finfo(self.dtype)
+            power = largest_norm(q) * k_top * abs(self.factor)  # ≥ every |score|, as a power of 2
+            # Half of a score's digits are left for what follows its point, and no sum overflows.
+            is_safe = power <= 2 ** (info.nmant / 2) and v_top * self.n_k < info.max / 2
+            if self.how.softcap or self.how.mask_value != -np.inf or not is_safe:
+                self.out[batch, head, start:stop] = self._by_run(rows, q, k, v)
+                return
+            # Within half of the range of exponents nothing overflows or vanishes unshifted.
+            size = power + abs(math.log2(v_top or 1)) + math.log2(self.n_k)
+            shifted = self.adds or size > info.maxexp / 2
+            self.out[batch, head, start:stop] = self._summed(rows, q, k, v, shifted)
+
+    def _summed(self, rows: _Rows, q: Array, k: Array, v: Array, shifted: bool) -> Array:
+        """Σ 2^x V / Σ 2^x, with the scale and log2 e, which makes it a power of e, folded into q.
+
+        shifted  the largest score so far is subtracted, and what has been summed scaled down when
+                 a larger one comes (Milakov & Gimelshein, algorithm 3)
+        """
+        n, dtype = len(q), q.dtype
+        q = q * dtype.type(self.factor)
+        total, values = np.zeros((n, 1), dtype), np.zeros((n, v.shape[1]), dtype)
+        shift = np.full((n, 1), -np.inf, dtype)
+        scratch, ones = np.empty(n * KEYS, dtype), np.ones((KEYS, 1), dtype)
+        for keys, hidden, bias in self._key_blocks(rows):
+            x = scratch[: n * (keys.stop - keys.start)].reshape(n, -1)
+            np.matmul(q, k[keys].T, out=x)
+            if bias is not None:
+                x += (bias * LOG2_E).astype(dtype)
+            if hidden is not None:
+                np.copyto(x, -np.inf, where=hidden)
+            if shifted:
+                top = np.maximum(shift, x.max(axis=1, keepdims=True))
+                finite = np.where(np.isneginf(top), 0, top)
+                x -= finite
+                before = np.exp2(shift - finite)
+                total *= before
+                values *= before
+                shift = top
+            powers = np.exp2(x, out=x)
+            total += powers @ ones[: x.shape[1]]  # four times as quick as a sum
+            values += powers @ v[keys]
+        output = values / total
+        if not total.all():
+            filler = {"zero": 0.0, "nan": np.nan, "uniform": v.mean(axis=0)}[self.how.empty_rows]
+            output[total[:, 0] == 0] = filler
+        return output
+
+    def _by_run(self, rows: _Rows, q: Array, k: Array, v: Array) -> Array:
+        """The same output by the steps of the plan, with every stage of a few rows at a time."""
+        batch, head, start, stop = rows
+        inputs: dict[str, Array] = {"k": k, "v": v}
+        if self.mask is not None:
+            inputs["given_mask"] = self.mask[batch, head]
+        if self.valid[batch] < self.n_k:
+            inputs["kv_len"] = np.array([self.valid[batch]])
+        scores = (self.q.shape[2], self.n_k)
+        given = {*inputs, "q", "rows"}
+        steps = plan(self.how, Sizes(scores, 1, q.shape[1], self.n_past, given))
+        at_once, found = max(1, CELLS // self.n_k), []
+        for at in range(0, len(q), at_once):
+            picked = np.arange(start, stop)[at : at + at_once]
+            part = {**inputs, "q": q[at : at + at_once], "rows": picked}
+            found.append(run(steps, part, ["output"])["output"])
+        return np.concatenate(found)
+
+    def _key_blocks(self, rows: _Rows) -> Iterator[tuple[slice, Array | None, Array | None]]:
+        """The keys that any of these queries attends to, in blocks.
+
+        -> keys, which cells of them are hidden, and what is added to their scores
+        """
+        (left, right), n_rows = self.reach, rows.stop - rows.start
+        first, valid = rows.start + self.first[rows.batch], self.valid[rows.batch]
+        begin = max(0, first - left) if left >= 0 else 0
+        end = min(valid, first + n_rows + right) if right >= 0 else valid
+        for start in range(begin, end, KEYS):
+            keys = slice(start, min(start + KEYS, end))
+            n_keys, at = keys.stop - start, first - start
+            inside = (left < 0 or at + n_rows - 1 <= left) and (
+                right < 0 or n_keys <= at + right + 1
+            )
+            hidden = None if inside else _out_of_reach(n_rows, n_keys, left, right, at)
+            part = None
+            if self.mask is not None:
+                part = self.mask[rows.batch, rows.head, rows.start : rows.stop, keys]
+                if not self.adds:
+                    masked, part = ~part if self.how.mask_means == "keep" else part, None
+                    hidden = masked if hidden is None else hidden | masked
+            if hidden is None or not hidden.any():
+                yield keys, None, part
+            elif not hidden.all():
+                yield keys, hidden, part
 
 
-InThreads = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
+@lru_cache(maxsize=16)
+def _out_of_reach(n_rows: int, n_keys: int, left: int, right: int, first: int) -> Array:
+    """The cells that causality and a window hide; kept, as blocks along the diagonal are alike."""
+    return ~window(n_rows, n_keys, left, right, first)
 
 
-def _job(
-    given: dict[str, Array],
-    mask: Array | None,
-    how: Convention,
-    n_past: int,
-    kv_len: npt.ArrayLike | None,
-    results: tuple[Array, Array],
-    in_threads: InThreads,
-) -> _Job:
-    score_shape = (*given["q"].shape[:-1], given["k"].shape[-2])
-    if mask is not None:
-        check_mask(mask, score_shape)
-    q, k, v, out = (_four_axes(x) for x in (*given.values(), results[0]))
-    n_batch, n_kv_heads = k.shape[:2]
-    valid = lengths(kv_len, n_batch, k.shape[2])
-    shape = (*q.shape[:-1], k.shape[2])
-    places = [(batch, head) for batch in range(n_batch) for head in range(n_kv_heads)]
-    keys = list(in_threads(lambda at: Keys.of(k[at], v[at], how.dtype), places))
-    return _Job(
-        q=q,
-        keys=[keys[batch * n_kv_heads :][:n_kv_heads] for batch in range(n_batch)],
-        key_head=key_head_of(q.shape[1], n_kv_heads, how.head_order).tolist(),
-        visible=Visibility.of(how, mask, shape, n_past, valid, hides=masking_hides(how)),
-        how=how,
-        out=out,
-        lse=results[1].reshape(out.shape[:-1]),
-    )
+def largest_norm(x: Array) -> float:
+    """The largest ‖row‖ of x [n, d], rounded up; not finite where an entry is not.
 
-
-def _four_axes(x: Array) -> Array:
-    return x.reshape((1,) * (4 - x.ndim) + x.shape)
-
-
-def _room_for(q: Array, v: Array, how: Convention, out: Array | None) -> Array:
-    shape = (*q.shape[:-1], v.shape[-1])
-    if out is None:
-        return np.empty(shape, how.dtype)
-    if out.shape != shape or out.dtype != how.dtype:
-        raise ShapeError(
-            f"out is {shape_text(out)} of {out.dtype}",
-            f"it must be {' × '.join(map(str, shape))} of {how.dtype}",
-        )
-    return out
-
-
-def _tasks(shape: tuple[int, ...]) -> Iterator[Rows]:
-    """Blocks of queries, each head's last ones first: causality lets those see most keys."""
-    n_batch, n_heads, n_q, _ = shape
-    for batch in range(n_batch):
-        for head in range(n_heads):
-            for start in reversed(range(0, n_q, _QUERIES)):
-                yield Rows(batch, head, start, min(start + _QUERIES, n_q))
+    By the inequality of Cauchy and Schwarz no score is larger than the product of two of these.
+    """
+    d, info = x.shape[1], np.finfo(x.dtype)
+    squares = np.einsum("nd,nd->n", x, x)
+    # d · ε bounds what summing the squares loses, d · tiny what squares below the normal range do.
+    return math.sqrt(float(squares.max()) * (1 + d * info.eps) + d * float(info.tiny))
 
 
 @contextmanager
-def _in_threads(n_threads: int) -> Iterator[InThreads]:
+def _in_threads(n_threads: int | None) -> Iterator[Callable[..., Iterator[None]]]:
     """A `map` over threads while BLAS uses one in each; when interrupted, no new work begins."""
     from concurrent.futures import ThreadPoolExecutor
 
     from threadpoolctl import threadpool_limits
 
-    pool = ThreadPoolExecutor(n_threads)
+    may_use = getattr(os, "sched_getaffinity", None)  # not so on macOS and Windows
+    pool = ThreadPoolExecutor(n_threads or (len(may_use(0)) if may_use else os.cpu_count()))
     try:
         with threadpool_limits(1, user_api="blas"):
             yield pool.map
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _processors() -> int:
-    """Processors that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1

@@ -1,115 +1,45 @@
-"""The weights of a Transformer: what there is, how it is called and which shape it has.
+"""The weights of a Transformer, by name: which there are, their shapes, and made-up ones.
 
-    Weights ──┬── attention   Projections                      w_q w_k w_v w_o, b_q b_k b_v b_o
-              ├── encoder     StackWeights of EncoderLayerWeights
-              └── decoder     StackWeights of DecoderLayerWeights
+    attention.w_q   encoder.1.attention.w_q   encoder.1.feed_forward.w_1
+    decoder.2.cross_attention.w_o
+    encoder.1.attention.gamma (the gain of that sub-layer's norm)   encoder.gamma (of the last norm)
 
-A layer's arrays are called `encoder.1.w_q`, `encoder.1.w_1`, `encoder.1.gamma_1` and so on, those
-of the cross-attention `decoder.1.cross_attention.w_q`, a stack's last norm `encoder.gamma`.
+A mapping of such names to arrays is what `encode` and `decode` take. Their axes are those of the
+registry (stages.py); `Sizes` says how wide they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 
-from attncli.attention.multi_head import Projections
 from attncli.errors import ShapeError
+from attncli.stages import KINDS
 
 Array = npt.NDArray[Any]
+Weights = Mapping[str, Array]
 Block = Literal["attention", "encoder", "decoder", "encoder-decoder"]
 
-# What each array's axes are; the widths behind the names are those of Sizes.widths.
-ATTENTION: dict[str, tuple[str, ...]] = {
-    "w_q": ("d_model", "h·d_k"),
-    "w_k": ("d_model", "h_kv·d_k"),
-    "w_v": ("d_model", "h_kv·d_v"),
-    "w_o": ("h·d_v", "d_model"),
-    "b_q": ("h·d_k",),
-    "b_k": ("h_kv·d_k",),
-    "b_v": ("h_kv·d_v",),
-    "b_o": ("d_model",),
-}
-FEED_FORWARD: dict[str, tuple[str, ...]] = {
-    "w_1": ("d_model", "d_ff"),
-    "w_2": ("d_ff", "d_model"),
-    "b_1": ("d_ff",),
-    "b_2": ("d_model",),
-}
-NORM: dict[str, tuple[str, ...]] = {"gamma": ("d_model",), "beta": ("d_model",)}
-
-
-@dataclass(frozen=True, eq=False)
-class NormWeights:
-    """Gain γ and bias β of a layer norm, [d_model] each; None is γ = 1, β = 0."""
-
-    gamma: Array | None = None
-    beta: Array | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class FeedForwardWeights:
-    """w_1 [d_model, d_ff], w_2 [d_ff, d_model], b_1 [d_ff] and b_2 [d_model] or None."""
-
-    w_1: Array
-    w_2: Array
-    b_1: Array | None = None
-    b_2: Array | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class EncoderLayerWeights:
-    """Self-attention and feed-forward, each with its norm; None leaves out the feed-forward."""
-
-    attention: Projections
-    feed_forward: FeedForwardWeights | None = None
-    norm_1: NormWeights = NormWeights()
-    norm_2: NormWeights = NormWeights()
-
-
-@dataclass(frozen=True, eq=False)
-class DecoderLayerWeights:
-    """Masked self-attention, cross-attention and feed-forward, each with its norm."""
-
-    attention: Projections
-    cross_attention: Projections
-    feed_forward: FeedForwardWeights | None = None
-    norm_1: NormWeights = NormWeights()
-    norm_2: NormWeights = NormWeights()
-    norm_3: NormWeights = NormWeights()
-
-
-LayerWeights = EncoderLayerWeights | DecoderLayerWeights
-Layer = TypeVar("Layer", EncoderLayerWeights, DecoderLayerWeights)
-
-
-@dataclass(frozen=True, eq=False)
-class StackWeights(Generic[Layer]):
-    """The layers of a stack, first to last, and the norm after the last one, or None for none."""
-
-    layers: tuple[Layer, ...]
-    norm: NormWeights | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """Everything a block needs; what it does not need is None."""
-
-    attention: Projections | None = None
-    encoder: StackWeights[EncoderLayerWeights] | None = None
-    decoder: StackWeights[DecoderLayerWeights] | None = None
+ATTENTION = ("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
+FEED_FORWARD = ("w_1", "w_2", "b_1", "b_2")
+NORM = ("gamma", "beta")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class Dimensions:
     """The widths of a Transformer, the same in all its layers.
 
     n_kv_heads None is n_heads. Where weights are drawn, d_k None is d_model / n_heads, d_v None is
     d_k and d_ff None is 4 · d_model (sections 3.2.2 and 3.3 of the paper); where arrays are given,
     None is whatever they have. d_ff = 0 leaves out the feed-forward.
+
+    Raises ShapeError for a width below 1.
     """
 
     d_model: int
@@ -127,11 +57,11 @@ class Sizes:
                 raise ShapeError(f"{field.name} is {size}", f"use {least} or more")
 
     def widths(self) -> dict[str, int]:
-        """The width behind each axis name of the tables above.
+        """The width behind each axis name of the registry.
 
         Raises ShapeError where d_model does not divide into the heads and d_k is not given.
 
-        >>> Sizes(d_model=6, n_heads=2).widths()["h·d_k"]
+        >>> Dimensions(d_model=6, n_heads=2).widths()["h·d_k"]
         6
         """
         if self.d_k is None and self.d_model % self.n_heads:
@@ -152,42 +82,113 @@ class Sizes:
         }
 
 
-def named_arrays(weights: Weights) -> dict[str, Array]:
-    """Every array by its dotted name, as `weights_from_arrays` reads them back.
+def axes_of(name: str) -> tuple[str, ...]:
+    """The axes of an array by its dotted name.
 
-    >>> import numpy as np
-    >>> eye = np.eye(2)
-    >>> sorted(named_arrays(Weights(attention=Projections(eye, eye, eye))))
-    ['w_k', 'w_q', 'w_v']
+    >>> axes_of("encoder.1.attention.w_q")
+    ('d_model', 'h·d_k')
     """
-    pairs = list(_arrays(weights.attention)) if weights.attention else []
-    if weights.encoder:
-        pairs += _of_stack("encoder", weights.encoder)
-    if weights.decoder:
-        pairs += _of_stack("decoder", weights.decoder)
-    return dict(pairs)
+    return tuple(KINDS[name.rpartition(".")[2]].axes.split())
 
 
-def _of_stack(name: str, stack: StackWeights[Layer]) -> Iterator[tuple[str, Array]]:
-    for number, layer in enumerate(stack.layers, start=1):
-        yield from ((f"{name}.{number}.{leaf}", x) for leaf, x in _of_layer(layer))
-    if stack.norm is not None:
-        yield from ((f"{name}.{leaf}", x) for leaf, x in _arrays(stack.norm))
+def names_of(
+    block: Block, *, n_layers: int = 1, feed_forward: bool = True, last_norm: bool = False
+) -> Iterator[str]:
+    """The names of all weights that a block can have, those of its norms and biases included.
+
+    >>> names = list(names_of("decoder", last_norm=True))
+    >>> len(names), names[0], names[-1]
+    (28, 'decoder.1.attention.w_q', 'decoder.beta')
+    """
+    if block == "attention":
+        yield from (f"attention.{leaf}" for leaf in ATTENTION)
+    sublayers = {"encoder": ["attention"], "decoder": ["attention", "cross_attention"]}
+    for stack, parts in sublayers.items():
+        if stack not in block:
+            continue
+        for number in range(1, n_layers + 1):
+            for part in parts:
+                yield from (f"{stack}.{number}.{part}.{leaf}" for leaf in (*ATTENTION, *NORM))
+            if feed_forward:
+                leaves = (*FEED_FORWARD, *NORM)
+                yield from (f"{stack}.{number}.feed_forward.{leaf}" for leaf in leaves)
+        if last_norm:
+            yield from (f"{stack}.{leaf}" for leaf in NORM)
 
 
-def _of_layer(layer: LayerWeights) -> Iterator[tuple[str, Array]]:
-    for field in fields(layer):
-        part = getattr(layer, field.name)
-        if field.name.startswith("norm_"):
-            number = field.name.removeprefix("norm_")
-            yield from ((f"{leaf}_{number}", x) for leaf, x in _arrays(part))
-        elif part is not None:
-            prefix = "cross_attention." if field.name == "cross_attention" else ""
-            yield from ((f"{prefix}{leaf}", x) for leaf, x in _arrays(part))
+def n_layers_of(weights: Mapping[str, object], stack: str) -> int:
+    """How many layers of a stack these weights name.
+
+    >>> n_layers_of({"encoder.1.attention.w_q": 0, "encoder.3.attention.w_q": 0}, "encoder")
+    3
+    """
+    numbers = (name.split(".")[1] for name in weights if name.startswith(f"{stack}."))
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
-def _arrays(part: Projections | FeedForwardWeights | NormWeights) -> Iterator[tuple[str, Array]]:
-    for field in fields(part):
-        x = getattr(part, field.name)
-        if x is not None:
-            yield field.name, x
+def named_seed(seed: int, name: str) -> int:
+    """A seed for one dotted name, so that a number depends on the seed and the name alone.
+
+    The first 48 bits of BLAKE2b(seed:name), exact in JSON as well. Source: RFC 7693 (BLAKE2).
+
+    >>> named_seed(0, "encoder.1.w_q")
+    180783616057621
+    """
+    text = f"{seed}:{name}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big")
+
+
+def glorot_uniform(shape: tuple[int, int], seed: int, name: str) -> Array:
+    """A matrix drawn evenly from ±√6 / √(n_in + n_out), which keeps the variance between layers.
+
+    n_in and n_out are its rows and columns. The generator is NumPy's PCG64, seeded by (seed, name):
+    each name has its own numbers, the same on every machine, whatever else is drawn.
+    Source: Glorot & Bengio (2010), equation 16.
+
+    >>> w = glorot_uniform((3, 5), seed=0, name="w_q")
+    >>> w.shape, bool(np.abs(w).max() <= np.sqrt(6 / 8))
+    ((3, 5), True)
+    """
+    generator = np.random.Generator(np.random.PCG64(named_seed(seed, name)))
+    limit = math.sqrt(6.0) / math.sqrt(shape[0] + shape[1])
+    drawn: Array = (2.0 * generator.random(shape) - 1.0) * limit
+    return drawn
+
+
+def random_weights(
+    block: Block,
+    dimensions: Dimensions,
+    *,
+    seed: int = 0,
+    n_layers: int = 1,
+    last_norm: bool = False,
+) -> dict[str, Array]:
+    """Glorot-uniform weights for a block; biases are 0, and attention has none; γ = 1, β = 0.
+
+    They show the arithmetic of a block, not what a trained one means. "attention" has the
+    projections of encoder layer 1, so that the rest of the layer can be added without changing a
+    number. `last_norm` puts a norm after the last layer of each stack, which pre-norm stacks need.
+    Source: "Attention Is All You Need", section 3.
+
+    >>> weights = random_weights("encoder", Dimensions(d_model=6, n_heads=2), n_layers=3)
+    >>> n_layers_of(weights, "encoder"), weights["encoder.1.feed_forward.w_1"].shape
+    (3, (6, 24))
+    """
+    widths, found = dimensions.widths(), {}
+    has_feed_forward = dimensions.d_ff != 0
+    for name in names_of(
+        block, n_layers=n_layers, feed_forward=has_feed_forward, last_norm=last_norm
+    ):
+        leaf = name.rpartition(".")[2]
+        shape = tuple(widths[axis] for axis in axes_of(name))
+        if leaf.startswith("w_"):
+            found[name] = glorot_uniform((shape[0], shape[1]), seed, _drawn_as(name))
+        elif leaf in ("b_1", "b_2", *NORM):
+            found[name] = np.ones(shape) if leaf == "gamma" else np.zeros(shape)
+    return found
+
+
+def _drawn_as(name: str) -> str:
+    """The name that seeds a matrix: `encoder.1.w_q`, whatever sub-layer it is in."""
+    whole = f"encoder.1.{name}" if name.startswith("attention.") else name
+    return whole.replace(".attention.", ".").replace(".feed_forward.", ".")

@@ -11,21 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attncli.check.bugs.catalogue import CATALOGUE
+    from attncli.check.bugs import CATALOGUE
     from attncli.check.bugs.hypothesis import Hypothesis
-    from attncli.check.judge import check
-    from attncli.check.report import report_text, verdict_to_dict
+    from attncli.check.diagnose import check
+    from attncli.check.report import (
+        Bug,
+        Explanation,
+        StageVerdict,
+        Verdict,
+        Worst,
+        report_text,
+        verdict_to_dict,
+    )
     from attncli.check.suggest import Suggestion, suggest_input
-    from attncli.check.verdict import Bug, Explanation, StageVerdict, Verdict, Worst
-
-_HOME = {
-    "attncli.check.bugs.catalogue": ("CATALOGUE",),
-    "attncli.check.bugs.hypothesis": ("Hypothesis",),
-    "attncli.check.judge": ("check",),
-    "attncli.check.report": ("report_text", "verdict_to_dict"),
-    "attncli.check.suggest": ("Suggestion", "suggest_input"),
-    "attncli.check.verdict": ("Bug", "Explanation", "StageVerdict", "Verdict", "Worst"),
-}
 
 __all__ = [
     "CATALOGUE",
@@ -43,11 +41,19 @@ __all__ = [
 ]
 
 
+_MODULES = {
+    "CATALOGUE": "bugs",
+    "Hypothesis": "bugs.hypothesis",
+    "Suggestion": "suggest",
+    "check": "diagnose",
+    "suggest_input": "suggest",
+}
+
+
 def __getattr__(name: str) -> Any:
-    for module, names in _HOME.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module 'attncli.check' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'attncli.check' has no attribute {name!r}")
+    return getattr(import_module(f"attncli.check.{_MODULES.get(name, 'report')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from attncli.attention.heads import split_heads
-from attncli.check.case import Array
+from attncli.check.setup import Array
 
 
 def fitting_layouts(array: Array, expected: tuple[int, ...]) -> Iterator[tuple[str, Array]]:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.check.bugs.catalogue import named
-from attncli.check.bugs.hypothesis import Clues, Hypothesis
-from attncli.check.case import Array, Case, case_of
-from attncli.check.engine import stages, whole
-from attncli.check.placement import Positions, placement_of
+from attncli.check.bugs import named
+from attncli.check.bugs.hypothesis import Evidence, Hypothesis
+from attncli.check.positions import PositionKind, positions_of
+from attncli.check.report import Explanation
+from attncli.check.run import everything, stages
+from attncli.check.setup import Array, Setup, setup_of
 from attncli.check.tolerance import distance
-from attncli.check.verdict import Explanation
 from attncli.convention import Convention
 
 Told = str | Hypothesis | Explanation
@@ -56,7 +56,7 @@ def suggest_input(
     bugs: Sequence[Told],
     *,
     convention: Convention | None = None,
-    positions: Positions | None = None,
+    positions: PositionKind | None = None,
     stages: Sequence[str] = ("output",),
 ) -> Suggestion | None:
     """The first of a fixed list of small inputs on which all the bugs differ from each other.
@@ -72,9 +72,9 @@ def suggest_input(
     '2 heads, 3 queries, 5 keys, d_k 7, d_v 11'
     """
     ways = [_bugs(told) for told in bugs]
-    for case, words in _candidates(convention or Convention(), positions):
-        if _all_differ(case, ways, stages):
-            return _suggestion(case, words)
+    for setup, words in _candidates(convention or Convention(), positions):
+        if _all_differ(setup, ways, stages):
+            return _suggestion(setup, words)
     return None
 
 
@@ -86,7 +86,7 @@ def _bugs(told: Told) -> list[tuple[Hypothesis, tuple[str, ...]]]:
     return [(named(bug.name), told.details) for bug in told.bugs]
 
 
-def _candidates(how: Convention, positions: Positions | None) -> Iterator[tuple[Case, str]]:
+def _candidates(how: Convention, positions: PositionKind | None) -> Iterator[tuple[Setup, str]]:
     """Small inputs, the plainest first."""
     for masking, loud, shape in product(
         ("", "mask", "emptying mask", "lengths", "past"), (1.0, 300.0, 1e5), SHAPES
@@ -96,11 +96,11 @@ def _candidates(how: Convention, positions: Positions | None) -> Iterator[tuple[
         yield _candidate(sizes, masking, loud, how, positions), words
 
 
-def _fitting(shape: tuple[int, ...], positions: Positions | None) -> tuple[int, ...]:
+def _fitting(shape: tuple[int, ...], positions: PositionKind | None) -> tuple[int, ...]:
     """Widths that take these positions: even ones for rotary, a single one for sinusoidal."""
     if positions is None:
         return shape
-    if not placement_of(positions).is_rotary:
+    if not positions_of(positions).is_rotary:
         return (*shape[:-1], shape[-2])
     even = [size + 1 for size in shape[-2:]]
     if shape[-3] == shape[-2]:  # keys as many as they are wide: a square
@@ -120,8 +120,8 @@ def _candidate(
     masking: str,
     loud: float,
     how: Convention,
-    positions: Positions | None,
-) -> Case:
+    positions: PositionKind | None,
+) -> Setup:
     rng = np.random.default_rng(7)
     n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape
     q = rng.normal(size=(n_batch, n_heads, n_q, d_k)).round(2) * loud
@@ -138,7 +138,7 @@ def _candidate(
         mask[:, 0] = True
         mask[-1] &= masking == "mask"
         given = {"mask": mask if how.mask_means == "keep" else ~mask}
-    return case_of(q, k, v, convention=how, positions=positions, **given)
+    return setup_of(q, k, v, convention=how, positions=positions, **given)
 
 
 def _words(shape: tuple[int, ...], masking: str, loud: float) -> str:
@@ -157,40 +157,40 @@ def _words(shape: tuple[int, ...], masking: str, loud: float) -> str:
 
 
 def _all_differ(
-    case: Case, ways: list[list[tuple[Hypothesis, tuple[str, ...]]]], names: Sequence[str]
+    setup: Setup, ways: list[list[tuple[Hypothesis, tuple[str, ...]]]], names: Sequence[str]
 ) -> bool:
     with np.errstate(all="ignore"):
-        plain = stages(case, whole(case), names)
-        seen = [(case, plain)]
+        plain = stages(setup, everything(setup), names)
+        seen = [(setup, plain)]
         for way in ways:
-            changed = _changed(case, way, plain)
+            changed = _changed(setup, way, plain)
             if changed is None:
                 return False
-            seen.append((changed, stages(changed, whole(changed), names)))
+            seen.append((changed, stages(changed, everything(changed), names)))
         return all(_differ(one, two) for one, two in combinations(seen, 2))
 
 
 def _changed(
-    case: Case, way: list[tuple[Hypothesis, tuple[str, ...]]], plain: dict[str, Array]
-) -> Case | None:
-    """The case under all bugs of one explanation, in the variant that was named."""
-    clues = Clues(plain, plain)
+    setup: Setup, way: list[tuple[Hypothesis, tuple[str, ...]]], plain: dict[str, Array]
+) -> Setup | None:
+    """The setup under all bugs of one explanation, in the variant that was named."""
+    evidence = Evidence(plain, plain)
     for bug, details in way:
-        variants = list(bug.change(case, clues))
+        variants = list(bug.change(setup, evidence))
         wanted = [one for one in variants if one.detail and any(one.detail in d for d in details)]
         if not variants:
             return None
-        case = (wanted or variants)[0].case
-    return case
+        setup = (wanted or variants)[0].setup
+    return setup
 
 
-def _differ(one: tuple[Case, dict[str, Array]], two: tuple[Case, dict[str, Array]]) -> bool:
+def _differ(one: tuple[Setup, dict[str, Array]], two: tuple[Setup, dict[str, Array]]) -> bool:
     """Whether two cases would be observed as different numbers."""
     (first, a), (second, b) = one, two
-    if first.undo is not None and second.undo is None:
-        b = {name: first.undo(name, x) for name, x in b.items()}
-    elif second.undo is not None and first.undo is None:
-        a = {name: second.undo(name, x) for name, x in a.items()}
+    if first.relayout is not None and second.relayout is None:
+        b = {name: first.relayout(name, x) for name, x in b.items()}
+    elif second.relayout is not None and first.relayout is None:
+        a = {name: second.relayout(name, x) for name, x in a.items()}
     for name, x in a.items():
         size = max(1e-300, float(np.max(np.abs(x[np.isfinite(x)]), initial=0.0)))
         if (distance(x, b[name]) > FAR * size).any():
@@ -198,7 +198,7 @@ def _differ(one: tuple[Case, dict[str, Array]], two: tuple[Case, dict[str, Array
     return False
 
 
-def _suggestion(case: Case, words: str) -> Suggestion:
+def _suggestion(setup: Setup, words: str) -> Suggestion:
     """The arrays, without a batch axis of one."""
-    q, k, v = (x[0] if case.shape[0] == 1 else x for x in (case.q, case.k, case.v))
-    return Suggestion(q, k, v, case.mask, case.kv_len, case.seen.n_past, words)
+    q, k, v = (x[0] if setup.shape[0] == 1 else x for x in (setup.q, setup.k, setup.v))
+    return Suggestion(q, k, v, setup.mask, setup.kv_len, setup.n_past, words)

@@ -134,7 +134,7 @@ def _rows(observed: Observed) -> slice | None:
 
 def _numbers(observed: Observed, given: "Gathered") -> tuple[dict[str, Any], tuple[str, ...]]:
     """The observed stages by name, and remarks on the file they came from."""
-    from attncli.files import load
+    from attncli.files.load import load
 
     loaded = load(observed.observed)
     named = {name: x for name, x in loaded.arrays.items() if name in STAGES}
@@ -198,7 +198,7 @@ def _say(verdict: "Verdict", observed: Observed) -> None:
     if observed.output is None:
         sys.stdout.write(f"{text}\n")
         return
-    from attncli.files import write_bytes_atomically
+    from attncli.files.save import write_bytes_atomically
 
     write_bytes_atomically(observed.output, f"{text}\n".encode(), force=observed.force)
 
@@ -234,7 +234,7 @@ def _write_suggestion(found: Any, observed: Observed) -> None:
     import numpy as np
 
     from attncli.cli.remarks import remark
-    from attncli.files import write_atomically
+    from attncli.files.save import write_atomically
 
     n = found.n_past
     arrays = {"q": found.q, "k": found.k[..., n:, :], "v": found.v[..., n:, :]}

@@ -20,7 +20,7 @@ def compute(inputs: Inputs, choices: Choices, show: Show) -> None:
 
     Example: attncli compute --q samples/three-tokens.json --causal --work
     """
-    from attncli.attention.multi_head import with_concat
+    from attncli.attention.attend import with_concat
     from attncli.cli.inputs import gather
     from attncli.cli.large import computed
     from attncli.cli.present import check_flags, present

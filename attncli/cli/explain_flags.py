@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from attncli.attention.architecture import Architecture
+from attncli.attention.layers import Architecture
+from attncli.attention.weights import Weights
 from attncli.cli.choices import Choices
 from attncli.cli.explain_options import Block, Vectors, Words
 from attncli.convention import Convention
 from attncli.errors import ConventionError
-from attncli.explain.way import Plan
+from attncli.explain.pipeline import Model
 
 Wrong = tuple[str, str]  # what is wrong, and how to mend it
 
@@ -88,8 +89,8 @@ def _in_vectors(flags: Flags) -> Iterator[Wrong]:
         yield "--unknown does nothing alone", "add --glove FILE, or leave it out"
 
 
-def plan_of(flags: Flags) -> Plan:
-    """What is computed, and by which convention; what it says about the weights comes later."""
+def model_of(flags: Flags, weights: Weights, notes: tuple[str, ...]) -> Model:
+    """What the vectors go through, by the flags; `notes` are on its weights."""
     given = {n: x for n, x in flags.choices.given.items() if n not in ("seed", "mask_means")}
     convention = Choices(given).over(Convention(seed=flags.seed))
     how = Architecture(
@@ -101,5 +102,4 @@ def plan_of(flags: Flags) -> Plan:
     )
     kind: Any = flags.kind
     positions = flags.vectors.positions or "paper"
-    identity = flags.block.projection == "identity"
-    return Plan(block=kind, how=how, positions=positions, identity=identity)
+    return Model(block=kind, weights=weights, how=how, positions=positions, notes=notes)

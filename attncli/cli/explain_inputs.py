@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.cli.explain_flags import Flags, plan_of
+from attncli.cli.explain_flags import Flags, model_of
 from attncli.cli.explain_options import Vectors, Words
 from attncli.cli.explain_weights import weights_of
 from attncli.cli.memory import check_fits
 from attncli.convention import Convention
 from attncli.errors import InputError
-from attncli.explain.sentence import Sentence
-from attncli.explain.vocabulary import Vocabulary, check_dim, from_file, made_up
-from attncli.explain.way import Keep, explain
+from attncli.explain.pipeline import Keep, explain
+from attncli.explain.sentence import Sentence, Vocabulary, from_file, made_up
 from attncli.text.tokens import tokenize
 from attncli.trace import Trace
 
@@ -31,7 +29,7 @@ def trace_of(flags: Flags, keep: Keep | None) -> tuple[Trace, tuple[str, ...]]:
     `keep` says which stages of a layer are held. Raises AttncliError for whatever does not fit.
     """
     words = flags.words
-    plan = plan_of(flags)
+    model_of(flags, {}, ())  # refuses what contradicts before anything is read
     said, asked = sentences_of(words)
     n_keys = max(len(said), words.pad_to or 0)
     check_room(flags, max(n_keys, len(asked or ())), n_keys, keep)
@@ -40,8 +38,7 @@ def trace_of(flags: Flags, keep: Keep | None) -> tuple[Trace, tuple[str, ...]]:
     trace = explain(
         Sentence.padded(said, words.pad_to),
         vocabulary,
-        weights,
-        replace(plan, notes=notes),
+        model_of(flags, weights, notes),
         target=None if asked is None else Sentence.padded(asked),
         mask=mask_of(words.mask, flags.choices.given.get("mask_means")),
         keep=keep,
@@ -89,9 +86,8 @@ def vocabulary_of(vectors: Vectors, words: tuple[str, ...], seed: int) -> Vocabu
     """The vectors of these words, made up or from the file of --glove."""
     if vectors.glove is None:
         return made_up(words, vectors.dim or DIM, seed)
-    found = from_file(vectors.glove, words, unknown=vectors.unknown or "random", seed=seed)
-    check_dim(found, vectors.dim)
-    return found
+    unknown = vectors.unknown or "random"
+    return from_file(vectors.glove, words, unknown=unknown, seed=seed, dim=vectors.dim)
 
 
 def mask_of(source: str | None, means: str | None) -> Array | None:
@@ -99,7 +95,8 @@ def mask_of(source: str | None, means: str | None) -> Array | None:
     if source is None:
         return None
     from attncli.cli.masks import checked_mask
-    from attncli.files import load, only
+    from attncli.files.load import load
+    from attncli.files.roles import only
 
     loaded = load(source, role="mask")
     mask = checked_mask(only(loaded, "mask"), means, loaded.origin)

@@ -6,7 +6,7 @@ from attncli.cli.options import Show
 from attncli.cli.present import check_flags, format_of, present
 from attncli.cli.remarks import remark
 from attncli.errors import ConventionError
-from attncli.explain.way import Keep
+from attncli.explain.pipeline import Keep
 from attncli.trace import Trace
 from attncli.views.outline import is_first_layer, outline_page
 from attncli.views.walk import walk

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from attncli.attention.multi_head import Projections
 from attncli.attention.weights import Block as WeightsBlock
-from attncli.attention.weights import Sizes, Weights, named_arrays
+from attncli.attention.weights import Dimensions, Weights, random_weights
 from attncli.cli.explain_flags import Flags
 from attncli.cli.explain_options import Block
 from attncli.cli.memory import check_bytes
@@ -36,32 +33,25 @@ def weights_of(flags: Flags, dim: int) -> tuple[Weights, tuple[str, ...]]:
     kind = _KINDS[flags.kind]
     if block.weights is not None:
         return _read(block, kind, dim)
-    from attncli.attention.initial import random_weights
-
-    _check_room(flags, dim)
+    dimensions = _dimensions(block, dim)
+    _check_room(flags, dimensions)
+    n_layers, last_norm = block.layers or 1, block.norm == "pre"
     made_up = random_weights(
-        kind,
-        _sizes(block, dim),
-        seed=flags.seed,
-        n_layers=block.layers or 1,
-        final_norm=block.norm == "pre",
+        kind, dimensions, seed=flags.seed, n_layers=n_layers, last_norm=last_norm
     )
     if block.projection != "identity":
-        return made_up, (_said_of_made_up(flags.seed),)
+        note = f"The weights are made up (Glorot-uniform, seed {flags.seed}): they show the "
+        return made_up, (f"{note}arithmetic, not meaning.",)
     notes = ["Q, K and V are the vectors themselves (--projection identity)."]
     if flags.kind != "attention" and block.d_ff != 0:
         notes.append(f"The feed-forward's weights are made up (seed {flags.seed}).")
-    return _with_identity(made_up, dim), tuple(notes)
+    others = {n: x for n, x in made_up.items() if n[-3:] not in ("w_q", "w_k", "w_v", "w_o")}
+    return others, tuple(notes)
 
 
-def _said_of_made_up(seed: int) -> str:
-    made_up = f"The weights are made up (Glorot-uniform, seed {seed})"
-    return f"{made_up}: they show the arithmetic, not meaning."
-
-
-def _check_room(flags: Flags, dim: int) -> None:
+def _check_room(flags: Flags, dimensions: Dimensions) -> None:
     """SizeError where weights of these widths would not fit into memory."""
-    widths = _sizes(flags.block, dim).widths()
+    widths, dim = dimensions.widths(), dimensions.d_model
     per_layer = dim * (4 * max(widths.values()) + 2 * widths["d_ff"])
     n_layers = (flags.block.layers or 1) * (3 if flags.kind == "decoder" else 1)
     need = 8 * per_layer * n_layers
@@ -69,8 +59,8 @@ def _check_room(flags: Flags, dim: int) -> None:
         check_bytes(need, "weights of these widths need", "use a smaller --dim, --d-k or --layers")
 
 
-def _sizes(block: Block, dim: int) -> Sizes:
-    return Sizes(
+def _dimensions(block: Block, dim: int) -> Dimensions:
+    return Dimensions(
         d_model=dim,
         n_heads=block.heads or 1,
         n_kv_heads=block.kv_heads,
@@ -80,28 +70,9 @@ def _sizes(block: Block, dim: int) -> Sizes:
     )
 
 
-def _with_identity(weights: Weights, dim: int) -> Weights:
-    """The weights with every projection the identity, and none after the heads."""
-    plain = Projections(np.eye(dim), np.eye(dim), np.eye(dim))
-
-    def stack(old: Any) -> Any:
-        names = ("attention", "cross_attention")
-        layers = (
-            replace(layer, **{name: plain for name in names if hasattr(layer, name)})
-            for layer in old.layers
-        )
-        return replace(old, layers=tuple(layers))
-
-    return Weights(
-        attention=weights.attention and plain,
-        encoder=weights.encoder and stack(weights.encoder),
-        decoder=weights.decoder and stack(weights.decoder),
-    )
-
-
 def _read(block: Block, kind: WeightsBlock, dim: int) -> tuple[Weights, tuple[str, ...]]:
-    from attncli.attention.given_weights import weights_from_arrays
-    from attncli.files import load
+    from attncli.attention.state_dict import weights_from_arrays
+    from attncli.files.load import load
     from attncli.files.wording import listing
 
     loaded = load(block.weights or "")
@@ -110,8 +81,8 @@ def _read(block: Block, kind: WeightsBlock, dim: int) -> tuple[Weights, tuple[st
         raise InputError(
             f"{loaded.origin} holds one matrix without a name", "name w_q, w_k and so on"
         )
-    found = weights_from_arrays(arrays, kind, _sizes(block, dim), n_layers=block.layers)
-    used = sum(x.size for x in named_arrays(found).values())
+    found = weights_from_arrays(arrays, kind, _dimensions(block, dim), n_layers=block.layers)
+    used = sum(x.size for x in found.values())
     given = sum(x.size for x in arrays.values())
     notes = [f"The weights are those of {loaded.origin}: {listing(arrays)}."]
     if used < given:

@@ -16,8 +16,9 @@ from attncli.cli.options import Inputs
 from attncli.cli.parsing import whole_numbers
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files import Loaded, Role, load, only, pick
-from attncli.files.roles import attention_prefix
+from attncli.files.load import load
+from attncli.files.loaded import Loaded
+from attncli.files.roles import Role, attention_prefix, only, pick
 
 Array = npt.NDArray[Any]
 Labels = tuple[str, ...] | None
@@ -52,6 +53,11 @@ class Gathered:
         """What `attend`, `stream` and `check` all take, by name."""
         names = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "convention")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def token_names(self) -> dict[str, Labels]:
+        """Axis → the names of its tokens."""
+        return {"query": self.query_labels, "key": self.key_labels}
 
     @property
     def labels(self) -> dict[str, Any]:

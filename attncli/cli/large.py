@@ -32,7 +32,7 @@ def computed(given: Gathered, show: Show) -> tuple[Trace, Show]:
 
     Raises SizeError where even that does not fit into memory.
     """
-    from attncli.attention.dot_product import attend
+    from attncli.attention.attend import attend
 
     shape, how = given.score_shape, given.convention
     if _is_output_alone(given, show):
@@ -68,18 +68,18 @@ def _is_output_alone(given: Gathered, show: Show) -> bool:
 
 
 def _streamed(given: Gathered, show: Show) -> Trace:
-    from attncli.attention.streaming import stream, streamed_trace
+    from attncli.attention.attend import Block, title_of, trace_of
+    from attncli.attention.run import Sizes, Step
+    from attncli.attention.streaming import stream
     from attncli.cli.progress import progress_bar
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
-        streamed = stream(**given.arguments, progress=progress)
-    return streamed_trace(
-        streamed,
-        given.q,
-        given.k,
-        query_labels=given.query_labels,
-        convention=given.convention,
-    )
+        output = stream(**given.arguments, progress=progress)
+    n_kv_heads = given.k.shape[-3] if given.k.ndim > 2 else 1
+    sizes = Sizes(given.score_shape, n_kv_heads, given.q.shape[-1])
+    block = Block(title_of(sizes, given.convention), given.convention, given.token_names)
+    step = Step("output", stream, {}, formula="O = A V")
+    return trace_of([step], {"output": output}, {"": block})
 
 
 def _rows(given: Gathered, show: Show) -> tuple[list[int], Show]:

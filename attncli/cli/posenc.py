@@ -141,7 +141,8 @@ def _embeddings(positions: Positions, quiet: bool) -> tuple[Any, tuple[str, ...]
     if positions.add is None:
         return None, ()
     from attncli.cli.remarks import remark
-    from attncli.files import load, only
+    from attncli.files.load import load
+    from attncli.files.roles import only
 
     loaded = load(positions.add)
     for text in loaded.warnings:
@@ -184,7 +185,8 @@ def _turned(positions: Positions, base: float, start: int, quiet: bool) -> "Trac
 
     from attncli.attention.rotary import rotary
     from attncli.cli.remarks import remark
-    from attncli.files import load, pick
+    from attncli.files.load import load
+    from attncli.files.roles import pick
     from attncli.trace import Trace
 
     if positions.length is not None or positions.dim is not None:
@@ -204,7 +206,7 @@ def _turned(positions: Positions, base: float, start: int, quiet: bool) -> "Trac
 
 
 def _alibi(positions: Positions, quiet: bool) -> "Trace":
-    from attncli.attention.alibi import alibi
+    from attncli.attention.positions import alibi
     from attncli.cli.memory import check_numbers
 
     n, heads = _needed(positions.length, "--len"), _needed(positions.heads, "--heads")

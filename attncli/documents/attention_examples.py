@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.attention.dot_product import attend
+from attncli.attention.attend import Projections, attend, attend_heads, multi_head_attention
 from attncli.attention.functional import weighted_sum
 from attncli.attention.heads import share_heads
-from attncli.attention.multi_head import Projections, attend_heads, multi_head_attention
 from attncli.attention.positions import add_positions, sinusoidal
 from attncli.convention import Convention
 from attncli.documents.nodes import node
@@ -95,12 +94,8 @@ def _attended(x: Array, inputs: Inputs) -> Trace:
     trace = multi_head_attention(
         x, replace(weights, w_o=given.get("w_o")), n_heads=inputs.get("n_heads", 1), **how
     )
-    shown = [_weights(name, value) for name, value in given.items()]
-    return replace(trace, steps=(*shown, *trace.steps))
-
-
-def _weights(name: str, value: Array) -> Stage:
-    return Stage(name, f"W_{name[-1]}", "as given", value, ("d_in", "d_out"))
+    names = {"x", *(f"w_{name}" for name in "qkvo")} - given.keys()
+    return trace.keep({name for name in trace if name not in names})
 
 
 def _residual(x: Array, last: Stage | Trace) -> Stage:

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.attention.blocks import layer_norm
+from attncli.attention.layers import layer_norm
 from attncli.attention.positions import add_positions, sinusoidal
-from attncli.attention.weights import NormWeights
 from attncli.documents import attention_examples, nodes, word_inputs
 from attncli.errors import AttncliError, InputError
 from attncli.text.similarity import analogy, pca, similarity
@@ -85,8 +84,8 @@ def _positions_sum(inputs: Inputs) -> Trace:
 
 
 def _layer_norm(inputs: Inputs) -> Trace:
-    gain = NormWeights(inputs.get("gamma"), inputs.get("beta"))
-    return layer_norm(inputs["x"], gain, epsilon=inputs.get("epsilon", 1e-5))
+    gain = {name: inputs.get(name) for name in ("gamma", "beta")}
+    return layer_norm(inputs["x"], **gain, epsilon=inputs.get("epsilon", 1e-5))
 
 
 def _share(inputs: Inputs) -> Trace:

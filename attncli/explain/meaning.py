@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ def meaning(
     *,
     placed: bool = True,
     masked: bool = False,
+    reads: tuple[str, str] = ("", ""),
 ) -> Trace | None:
     """The cosines between tokens before and after attention, and what became of equal words.
 
@@ -33,6 +33,7 @@ def meaning(
 
     Stages: static, contextual. The trace's notes are sentences: equal words start equal; they end
     different where positions were added (`placed`) or where each sees other words (`masked`).
+    `reads` names the stages that the two come from.
     None where there is but one word, or a vector holds NaN or infinity.
 
     Source: the definition a·b = ‖a‖·‖b‖·cos θ; Peters et al. (2018), on contextual vectors.
@@ -45,19 +46,22 @@ def meaning(
     if len(words) < 2 or not (np.isfinite(before).all() and np.isfinite(after).all()):
         return None
     stages = (
-        _cosines("static", "before: between the words' own vectors", words, before),
-        _cosines("contextual", "after: between the vectors in their context", words, after),
+        _cosines("static", "before: between the words' own vectors", words, before, reads[0]),
+        _cosines(
+            "contextual", "after: between the vectors in their context", words, after, reads[1]
+        ),
     )
     a, b = (stage.value for stage in stages)
     notes = (*_of_equal_words(words, a, b, placed, masked), *_of_the_farthest(words, a, b))
     return Trace("What it means: static against contextual", stages, notes=notes, name="meaning")
 
 
-def _cosines(name: str, note: str, words: Sequence[str], matrix: Array) -> Stage:
+def _cosines(name: str, note: str, words: Sequence[str], matrix: Array, of: str) -> Stage:
     stage = similarity(words, matrix)["cosines"]
     axes, names = ("token", "other"), {"token": tuple(words), "other": tuple(words)}
     note = f"cosines {note}{f'; {stage.note}' if stage.note else ''}"
-    return replace(stage, name=name, axes=axes, labels=names, note=note)
+    reads = {"x": of} if of else {}
+    return Stage(name, stage.symbol, stage.formula, stage.value, axes, names, note, reads)
 
 
 def _of_equal_words(

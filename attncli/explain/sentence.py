@@ -1,8 +1,8 @@
-"""A sentence on its way in: its tokens, which of them are padding, and its first stages."""
+"""A sentence on its way in: its tokens, a vector for every word, and the first stages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,20 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.positions import add_positions, sinusoidal
-from attncli.errors import InputError
-from attncli.explain.vocabulary import Vocabulary
+from attncli.errors import ConventionError, InputError
+from attncli.files.wording import listing
+from attncli.text.random_vectors import random_vectors
 from attncli.text.tokens import pad
 from attncli.trace import Stage
 
 Array = npt.NDArray[Any]
-Positions = Literal["paper", "article", "none"]
+PositionKind = Literal["paper", "article", "none"]
+Unknown = Literal["random", "zero", "error"]
 
 _AXES = ("token", "dimension")
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """Tokens, of which the first n_real were said and the others are padding.
+    """Tokens, of which the first n_real are of the sentence and the others are padding.
 
     Raises InputError where there is no token.
 
@@ -56,8 +58,105 @@ class Sentence:
         return np.where(np.arange(len(self.tokens)) < self.n_real, 0.0, -np.inf)
 
 
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The vectors of all words that are needed.
+
+    vectors   word → [dim]
+    note      where they come from
+    remarks   what became of words that the file does not hold as they were asked for
+    warnings  what was wrong with the file
+    """
+
+    vectors: Mapping[str, Array]
+    dim: int
+    note: str
+    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def rows(self, sentence: Sentence) -> Array:
+        """The vector of each token [n, dim]; zeros for the padding."""
+        matrix = np.zeros((len(sentence.tokens), self.dim))
+        for row, token in enumerate(sentence.words):
+            matrix[row] = self.vectors[token]
+        return matrix
+
+
+def made_up(words: Sequence[str], dim: int, seed: int = 0) -> Vocabulary:
+    """A random vector for each word, the same in every sentence and on every machine.
+
+    Raises ConventionError for a dim below 1 or a seed below 0.
+
+    >>> made_up(("bank", "bank"), 3).vectors["bank"].shape
+    (3,)
+    """
+    known = tuple(dict.fromkeys(words))
+    vectors = dict(zip(known, random_vectors(known, dim, seed), strict=True))
+    note = f"made up: random numbers (seed {seed}), but always the same for the same word"
+    return Vocabulary(vectors, dim, note)
+
+
+def from_file(
+    source: str,
+    words: Sequence[str],
+    *,
+    unknown: Unknown = "random",
+    seed: int = 0,
+    dim: int | None = None,
+) -> Vocabulary:
+    """The vectors of a GloVe file (or any that `read_vectors` reads).
+
+    `unknown` says what a word gets that is not in it: a made-up vector, drawn from the range that a
+    random one has; zeros; or an error. `dim` is the width that is expected.
+
+    Raises InputError for a source that is no vectors, or where it lacks a word and may not;
+    ConventionError where it has another width.
+
+    >>> found = from_file("king=0.9,0.5 queen=0.2,0.5", ("king", "quoon"), unknown="zero")
+    >>> found.vectors["quoon"].tolist(), found.remarks
+    ([0.0, 0.0], ("1 word is not in the vectors given: 'quoon' is a vector of zeros",))
+    """
+    from attncli.text.glove import read_vectors
+
+    asked = tuple(dict.fromkeys(words))
+    found = read_vectors(source, asked)
+    width = found.matrix.shape[1]
+    if dim is not None and dim != width:
+        raise ConventionError(
+            f"--dim is {dim}, but the vectors have {width} numbers", "leave out --dim"
+        )
+    vectors: dict[str, Array] = dict(zip(found.words, found.matrix, strict=True))
+    origin = found.origin or "the vectors given"
+    lost = [word for word in asked if word not in vectors]
+    if lost and unknown == "error":
+        close = found.missing.get(lost[0], ())[:3]
+        other = f"did you mean {', '.join(map(repr, close))}? Else " if close else ""
+        raise InputError(
+            f"{origin} has no vector for {listing(map(repr, lost), 8)}",
+            f"{other}use --unknown random or zero",
+        )
+    fill = (
+        random_vectors(lost, width, seed) if unknown == "random" else np.zeros((len(lost), width))
+    )
+    vectors |= dict(zip(lost, fill, strict=True))
+    remarks = [_unknown_remark(lost, origin, unknown)] if lost else []
+    if found.folded:
+        pairs = (f"{a!r} as {b!r}" for a, b in found.folded.items())
+        remarks.append(f"found in another case: {listing(pairs, 8)}")
+    note = f"read from {origin}, whatever the sentence: a static vector"
+    return Vocabulary(vectors, width, note, tuple(remarks), found.warnings)
+
+
+def _unknown_remark(lost: Sequence[str], origin: str, unknown: Unknown) -> str:
+    if len(lost) == 1:
+        became = "got a made-up vector" if unknown == "random" else "is a vector of zeros"
+        return f"1 word is not in {origin}: {lost[0]!r} {became}"
+    became = "got a made-up vector each" if unknown == "random" else "are vectors of zeros"
+    return f"{len(lost)} words are not in {origin}: {listing(map(repr, lost), 8)} {became}"
+
+
 def entry_stages(
-    sentence: Sentence, vocabulary: Vocabulary, positions: Positions
+    sentence: Sentence, vocabulary: Vocabulary, positions: PositionKind
 ) -> tuple[Stage, ...]:
     """From tokens to the input of the first layer.
 
@@ -72,32 +171,28 @@ def entry_stages(
     >>> [stage.name for stage in stages], stages[-1].value[0].tolist()
     (['tokens', 'embeddings', 'positions', 'input'], [0.5, 1.25])
     """
-    embeddings = vocabulary.rows(sentence.tokens, sentence.n_real)
-    first = _tokens(sentence)
-    names = {"token": sentence.tokens}
-    if positions == "none":
-        formula = "X = the vector of each token, no positions added"
-        alone = Stage("embeddings", "X", formula, embeddings, _AXES, names, vocabulary.note)
-        return first, alone
-    table = sinusoidal(len(sentence.tokens), vocabulary.dim, exponent=positions)
-    added = add_positions(embeddings, table, tokens=sentence.tokens)
-    return (
-        first,
-        replace(
-            added["embeddings"],
-            formula="E = the vector of each token",
-            labels=names,
-            note=vocabulary.note,
-        ),
-        replace(added["positions"], labels={"position": table["positions"].labels["position"]}),
-        replace(added["input"], labels=names),
-    )
-
-
-def _tokens(sentence: Sentence) -> Stage:
-    """Where each token stands, and a number that is the same for the same word."""
     number_of: dict[str, int] = {}
     numbers = [number_of.setdefault(token, len(number_of) + 1) for token in sentence.tokens]
     value = np.array([range(1, len(numbers) + 1), numbers])
-    labels = {"count": ("place", "word"), "token": sentence.tokens}
-    return Stage("tokens", "T", "the sentence, cut up", value, ("count", "token"), labels)
+    names = {"token": sentence.tokens}
+    labels = {"count": ("place", "word"), **names}
+    tokens = Stage(
+        "tokens", "T", "the sentence split into tokens", value, ("count", "token"), labels
+    )
+    embeddings, reads = vocabulary.rows(sentence), {"tokens": "tokens"}
+    if positions == "none":
+        formula = "X = the vector of each token, no positions added"
+        alone = Stage("embeddings", "X", formula, embeddings, _AXES, names, vocabulary.note, reads)
+        return tokens, alone
+    table = sinusoidal(len(sentence.tokens), vocabulary.dim, exponent=positions)
+    added = add_positions(embeddings, table, tokens=sentence.tokens)
+    position_labels = {"position": table["positions"].labels["position"]}
+    formula = "E = the vector of each token"
+    return (
+        tokens,
+        replace(
+            added["embeddings"], formula=formula, labels=names, note=vocabulary.note, reads=reads
+        ),
+        replace(added["positions"], labels=position_labels, reads={}, work=""),
+        replace(added["input"], labels=names),
+    )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncli.attention.alibi import alibi, alibi_slopes
+from attncli.attention.positions import alibi, alibi_slopes
 from attncli.errors import ConventionError
 
 

@@ -10,18 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from attncli import Convention, ConventionError, ShapeError, Stage
-from attncli.attention.blocks import feed_forward, layer_norm, residual, sublayer_dropout
-from attncli.attention.weights import FeedForwardWeights, NormWeights
+from attncli import Convention, ConventionError, ShapeError, Trace
+from attncli.attention.layers import Architecture, LayerPlan, layer_norm
 
+PLAIN = Architecture(norm="none")
 SIZES = st.integers(1, 7)
 NUMBERS = st.floats(-1e6, 1e6)
 
 
+def feed_forward(x: Any, labels: Any = None, how: Architecture = PLAIN, **weights: Any) -> Trace:
+    """The feed-forward of x alone, with its residual."""
+    layers = LayerPlan(how, {f"ffn.{name}": np.asarray(w, float) for name, w in weights.items()})
+    layers.feed_forward("ffn", layers.rows("x", x), labels)
+    return layers.trace().part("ffn")
+
+
 def test_layer_norm_by_hand() -> None:
     # Mean 5, squares of the differences 9 1 1 9, so the variance of the population is 5.
-    weights = NormWeights(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 0.0, 0.0, 10.0]))
-    trace = layer_norm([[2.0, 4.0, 6.0, 8.0]], weights, epsilon=0.0, labels=["bank"])
+    gain, bias = [1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 10.0]
+    trace = layer_norm([[2.0, 4.0, 6.0, 8.0]], gain, bias, epsilon=0.0, labels=["bank"])
     assert trace["mean"].value.tolist() == [5.0]
     np.testing.assert_allclose(trace["deviation"].value, [np.sqrt(5)])
     root = np.sqrt(5)
@@ -58,10 +65,12 @@ def test_feed_forward_by_hand() -> None:
     # [1, 2] W₁ + b₁ = [1 − 2 + 0, 1 + 2 + 1, −1 + 0 + 0] = [−1, 4, −1] → [0, 4, 0].
     w_1 = np.array([[1.0, 1.0, -1.0], [-1.0, 1.0, 0.0]])
     w_2 = np.array([[9.0, 9.0], [2.0, -3.0], [9.0, 9.0]])
-    weights = FeedForwardWeights(w_1, w_2, np.array([0.0, 1.0, 0.0]), np.array([0.5, 0.0]))
-    trace = feed_forward([[1.0, 2.0]], weights, labels=["river"])
+    biases = {"b_1": [0.0, 1.0, 0.0], "b_2": [0.5, 0.0]}
+    trace = feed_forward([[1.0, 2.0]], labels=["river"], w_1=w_1, w_2=w_2, **biases)
     assert trace["hidden"].value.tolist() == [[0.0, 4.0, 0.0]]
     assert trace["feed_forward"].value.tolist() == [[8.5, -12.0]]
+    assert trace["residual"].value.tolist() == [[9.5, -10.0]]
+    assert trace["residual"].formula == "R = X + F"
     assert trace["hidden"].axes == ("query", "d_ff")
     assert trace["feed_forward"].names("query") == ("river",)
     assert trace["hidden"].formula == "G = max(0, X W₁ + b₁)"
@@ -71,8 +80,9 @@ def test_feed_forward_by_hand() -> None:
 def test_every_stage_is_of_the_number_type(dtype: Any) -> None:
     rng, how = np.random.default_rng(3), Convention(dtype=dtype)
     x, kept = rng.normal(size=(5, 7)), {"float16": np.float16}.get(dtype, np.float32)
-    weights = FeedForwardWeights(rng.normal(size=(7, 11)), rng.normal(size=(11, 7)))
-    traces = layer_norm(x, convention=how), feed_forward(x, weights, convention=how)
+    weights = {"w_1": rng.normal(size=(7, 11)), "w_2": rng.normal(size=(11, 7))}
+    plain = Architecture(norm="none", convention=how)
+    traces = layer_norm(x, convention=how), feed_forward(x, how=plain, **weights)
     for _, stage in [pair for trace in traces for pair in trace.stages()]:
         assert stage.value.dtype == kept
         if dtype == "bfloat16":
@@ -83,32 +93,32 @@ def test_every_stage_is_of_the_number_type(dtype: Any) -> None:
     np.testing.assert_allclose(traces[0]["norm"].value, exact, atol=step)
 
 
-def test_residual_is_a_sum_and_refuses_other_shapes() -> None:
-    y = Stage("projected", "Y", "", np.ones((2, 3)), ("query", "d_model"))
-    assert residual(np.full((2, 3), 4.0), y, Convention()).value.tolist() == [[5.0] * 3] * 2
-    message = r"projected \(2 × 3\) cannot be added to the sub-layer's input \(2 × 5\)"
-    with pytest.raises(ShapeError, match=message):
-        residual(np.ones((2, 5)), y, Convention())
-
-
 def test_dropout_leaves_zeros_and_the_rest_larger() -> None:
-    y = Stage("projected", "Y", "", np.ones((97, 101)), ("query", "d_model"))
-    dropped = sublayer_dropout(y, 0.25, 7, Convention())
+    ones, eye = np.ones((97, 101)), np.eye(101)
+    how = Architecture(norm="none", dropout=0.25)
+    trace, again = (feed_forward(ones, how=how, w_1=eye, w_2=eye) for _ in range(2))
+    dropped = trace["sublayer_dropped"]
     assert set(np.unique(dropped.value)) == {0.0, 1 / 0.75}
     assert abs((dropped.value == 0).mean() - 0.25) < 0.02
-    again = sublayer_dropout(y, 0.25, 7, Convention())
-    np.testing.assert_array_equal(again.value, dropped.value)
-    assert dropped.formula == "Y' = Y with a share of 0.25 set to 0, the rest / 0.75"
+    np.testing.assert_array_equal(again["sublayer_dropped"].value, dropped.value)
+    assert dropped.formula == "F' = F with a share of 0.25 set to 0, the rest / 0.75"
+    assert dropped.symbol == "F'"
+    assert trace["residual"].formula == "R = X + F'"
 
 
 def test_what_does_not_fit() -> None:
     with pytest.raises(ShapeError, match=r"gamma \(2\) does not fit x \(1 × 3\)"):
-        layer_norm([[1, 2, 3]], NormWeights(gamma=np.ones(2)))
+        layer_norm([[1, 2, 3]], gamma=np.ones(2))
     with pytest.raises(ShapeError, match=r"beta \(1 × 3\) does not fit x"):
-        layer_norm([[1, 2, 3]], NormWeights(beta=np.ones((1, 3))))
+        layer_norm([[1, 2, 3]], beta=np.ones((1, 3)))
     with pytest.raises(ConventionError, match="epsilon is -1"):
         layer_norm([[1, 2, 3]], epsilon=-1)
     with pytest.raises(ShapeError, match="x has the shape 3; use"):
         layer_norm([1, 2, 3])
     with pytest.raises(ShapeError, match=r"x \(1 × 3\) cannot be multiplied by weights of 2 × 2"):
-        feed_forward([[1, 2, 3]], FeedForwardWeights(np.eye(2), np.eye(2)))
+        feed_forward([[1, 2, 3]], w_1=np.eye(2), w_2=np.eye(2))
+    message = r"feed_forward \(2 × 3\) cannot be added to the sub-layer's input \(2 × 5\)"
+    with pytest.raises(ShapeError, match=message):
+        feed_forward(np.ones((2, 5)), w_1=np.ones((5, 7)), w_2=np.ones((7, 3)))
+    with pytest.raises(ShapeError, match=r"the weights hold no ffn\.w_2"):
+        feed_forward(np.ones((2, 5)), w_1=np.ones((5, 7)))

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncli.attention.precision import round_to
+from attncli.attention.functional import round_to
 
 
 @given(st.floats(width=32))

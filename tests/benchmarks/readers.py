@@ -18,7 +18,8 @@ import numpy as np
 
 READ = """
 import sys, time
-from attncli.files import load, pick
+from attncli.files.load import load
+from attncli.files.roles import pick
 def peak_so_far():
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

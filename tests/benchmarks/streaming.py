@@ -53,7 +53,7 @@ def drawn(shape: tuple[int, ...] = SHAPE) -> list[Any]:
 
 def streamed(q: Any, k: Any, v: Any, causal: bool) -> Any:
     how = Convention(dtype="float32", causal=causal)
-    return stream(q, k, v, convention=how, n_threads=THREADS).output
+    return stream(q, k, v, convention=how, n_threads=THREADS)
 
 
 def textbook(q: Any, k: Any, v: Any, causal: bool) -> Any:

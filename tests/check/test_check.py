@@ -9,8 +9,8 @@ import pytest
 
 from attncli import Convention, ConventionError, ShapeError, StageError, attend
 from attncli.check import check
-from attncli.check.case import case_of
-from attncli.check.engine import STAGES, stages, whole
+from attncli.check.run import STAGES, everything, stages
+from attncli.check.setup import setup_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RNG = np.random.default_rng(23)
@@ -238,13 +238,13 @@ CONVENTIONS = [
 def test_the_pieces_are_what_attend_computes(
     how: Convention, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attncli.check.engine.CELLS", cells)
+    monkeypatch.setattr("attncli.check.run.CELLS", cells)
     q, k, v = (RNG.normal(size=s) for s in ((2, 4, 3, 7), (2, 2, 5, 7), (2, 2, 5, 11)))
     mask = RNG.random((2, 1, 3, 5)) < 0.7
     given: dict[str, Any] = {"mask": mask, "kv_len": [5, 3], "convention": how}
-    case = case_of(q, k, v, **given)
+    case = setup_of(q, k, v, **given)
     trace = attend(q, k, v, **given)
-    found = stages(case, whole(case), STAGES)
+    found = stages(case, everything(case), STAGES)
     for name in set(STAGES) & set(trace):
         np.testing.assert_allclose(found[name], trace[name].value, rtol=1e-12, atol=1e-14)
 

@@ -121,7 +121,7 @@ def test_nan_on_one_side_only() -> None:
     assert verdict.stages[0].largest == np.inf
 
 
-def test_some_heads_and_rows_are_named_as_in_the_whole() -> None:
+def test_some_heads_and_rows_are_named_as_in_the_everything() -> None:
     part = copy_of("output")[[1, 3]][:, [10, 20, 30]]
     assert check(part, Q, K, V, heads=[1, 3], rows=[10, 20, 30]).status == "match"
     part[1, 2, 4] += 1

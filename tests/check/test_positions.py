@@ -10,7 +10,7 @@ import pytest
 
 from attncli import Convention, ConventionError, ShapeError, attend
 from attncli.check import check, suggest_input
-from attncli.check.placement import placement_of
+from attncli.check.positions import positions_of
 from tests.check.zoo_positions import PUTS, placed
 from tests.check.zoo_room import TYPES, Room, Specimen, mix, root, softmax
 
@@ -198,7 +198,7 @@ def test_without_positions_no_bug_of_theirs_is_tried() -> None:
 
 
 def test_queries_and_new_keys_count_on_from_the_past() -> None:
-    placement = placement_of("rope-halves", n_past=2)
+    placement = positions_of("rope-halves", n_past=2)
     q, k, v = (RNG.normal(size=s) for s in ((2, 3, 6), (2, 5, 6), (2, 5, 4)))
     put = PUTS["rope-halves"](room_of())
     found = placement.put_in(q, k, v, np.arange(3))

@@ -7,7 +7,7 @@ import pytest
 
 from attncli import Convention, ConventionError, attend
 from attncli.check import check, suggest_input
-from attncli.check.bugs.catalogue import CATALOGUE
+from attncli.check.bugs import CATALOGUE
 
 
 def test_the_suggested_input_tells_two_alignments_apart() -> None:

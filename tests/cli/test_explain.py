@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attncli.attention.initial import random_weights
-from attncli.attention.weights import Sizes, named_arrays
+from attncli.attention.weights import Dimensions, random_weights
 from attncli.text.random_vectors import random_vectors
 
 from .conftest import SAMPLES, Call
@@ -147,14 +146,16 @@ def test_widths_and_heads(call: Call) -> None:
 
 
 def test_weights_of_a_file(call: Call, tmp_path: Path) -> None:
-    weights = random_weights("encoder", Sizes(d_model=8, n_heads=2), seed=9, n_layers=2)
-    np.savez(tmp_path / "w.npz", **named_arrays(weights))  # type: ignore[arg-type]
+    weights = random_weights("encoder", Dimensions(d_model=8, n_heads=2), seed=9, n_layers=2)
+    np.savez(tmp_path / "w.npz", **weights)  # type: ignore[arg-type]
     flags = ["--weights", "w.npz", "--block", "encoder", "--heads", "2"]
     given = values(call, LIFE, *flags)
     made = values(call, LIFE, "--block", "encoder", "--heads", "2", "--layers", "2", "--seed", "9")
     np.testing.assert_array_equal(given["encoder.2.attention.w_q"], made["encoder.2.attention.w_q"])
     document = call("explain", LIFE, *flags, "--format", "json").json
-    assert document["notes"][0].startswith("The weights are those of w.npz: encoder.1.w_q")
+    assert document["notes"][0].startswith(
+        "The weights are those of w.npz: encoder.1.attention.w_q"
+    )
     alone = call("explain", LIFE, "--weights", "w.npz", "--heads", "2")
     assert "numbers are for other blocks and not used" in alone.out
 

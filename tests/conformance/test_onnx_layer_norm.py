@@ -13,8 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from attncli.attention.blocks import layer_norm
-from attncli.attention.weights import NormWeights
+from attncli.attention.layers import layer_norm
 from attncli.convention import Convention
 
 from .onnx_cases import cases
@@ -32,7 +31,8 @@ def run(attributes: dict[str, Any], x: Any, gain: Any, bias: Any) -> tuple[Any, 
     lead = x.shape[:axis]
     trace = layer_norm(
         x.reshape(math.prod(lead), -1),
-        NormWeights(gain.ravel(), bias.ravel()),
+        gain.ravel(),
+        bias.ravel(),
         epsilon=epsilon,
         convention=Convention(dtype=x.dtype.name),
     )

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import ConventionError, InputError
-from attncli.explain.sentence import Sentence, entry_stages
-from attncli.explain.vocabulary import Vocabulary, check_dim, from_file, made_up
+from attncli.explain.sentence import Sentence, entry_stages, from_file, made_up
 
 WORDS = ("She", "visited", "the", "bank", "near", "the", "bank")
 
@@ -68,7 +67,11 @@ FILE = "the=1,2,3 bank=4,5,6 She=7,8,9"
 def test_a_file_gives_the_vectors_it_has() -> None:
     found = from_file(FILE, ("bank", "the"))
     assert (found.dim, found.remarks) == (3, ())
-    assert found.rows(("the", "bank", "the"), 3).tolist() == [[1, 2, 3], [4, 5, 6], [1, 2, 3]]
+    assert found.rows(Sentence(("the", "bank", "the"), 3)).tolist() == [
+        [1, 2, 3],
+        [4, 5, 6],
+        [1, 2, 3],
+    ]
 
 
 def test_unknown_words_are_made_up_and_said() -> None:
@@ -100,6 +103,6 @@ def test_a_long_list_of_unknown_words_is_cut() -> None:
 
 
 def test_the_width_is_that_of_the_file() -> None:
-    check_dim(Vocabulary({}, 3, ""), 3)
+    assert from_file(FILE, ["bank"], dim=3).dim == 3
     with pytest.raises(ConventionError, match="--dim is 4, but the vectors have 3 numbers"):
-        check_dim(Vocabulary({}, 3, ""), 4)
+        from_file(FILE, ["bank"], dim=4)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from attncli.errors import OutputError
-from attncli.files import (
-    load,
+from attncli.files.load import load
+from attncli.files.save import (
     stage_npy,
     write_atomically,
     write_bytes_atomically,
@@ -118,9 +118,7 @@ def test_reader_that_goes_away_is_left_to_the_caller() -> None:
 
 
 def test_standard_output_that_is_a_pipe() -> None:
-    code = (
-        "from attncli.files import write_bytes_atomically as w; w('/dev/stdout', b'x', force=False)"
-    )
+    code = "from attncli.files.save import write_bytes_atomically as w; w('/dev/stdout', b'x', force=False)"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     assert done.stdout == b"x"
 

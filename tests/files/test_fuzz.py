@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 
 from attncli.convention import Convention
 from attncli.errors import AttncliError
-from attncli.files import Loaded, Role, load, only, pick, trace_json, trace_npz
+from attncli.files.load import load
+from attncli.files.loaded import Loaded
+from attncli.files.roles import Role, only, pick
+from attncli.files.save import trace_json, trace_npz
 from attncli.trace import Stage, Trace
 
 Q = np.arange(6.0).reshape(2, 3)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
-from attncli.files import Loaded, load
+from attncli.files.load import load
+from attncli.files.loaded import Loaded
 
 
 def read(tmp_path: Path, text: str, member: str = "") -> Loaded:

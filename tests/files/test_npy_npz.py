@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pytest
 
 from attncli.errors import InputError, SizeError
-from attncli.files import load, npz_file
+from attncli.files import npz_file
+from attncli.files.load import load
 
 
 def npy(array: Any, *, allow_pickle: bool = False) -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
-from attncli.files import load
+from attncli.files.load import load
 from attncli.files.plain_table import LARGE, plain_matrix
 
 X = np.random.default_rng(3).normal(size=(7919, 11))

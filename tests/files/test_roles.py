@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from attncli.errors import InputError
-from attncli.files import Loaded, Role, only, pick
+from attncli.files.loaded import Loaded
+from attncli.files.roles import Role, only, pick
 
 
 def loaded(*names: str, member: str | None = None, shape: tuple[int, ...] = (2, 3)) -> Loaded:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from attncli.files import load, stage_npy, trace_json, trace_npz
+from attncli.files.load import load
+from attncli.files.save import stage_npy, trace_json, trace_npz
 from attncli.files.table_cells import guarded
 from attncli.trace import Stage, Trace
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError, MissingExtraError
-from attncli.files import load, safetensors_file
+from attncli.files import safetensors_file
+from attncli.files.load import load
 
 pytest.importorskip("safetensors")
 

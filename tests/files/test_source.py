@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
-from attncli.files import load
+from attncli.files.load import load
 
 
 def message(source: str, stdin: bytes | None = None) -> str:
@@ -87,7 +87,7 @@ def test_member_of_standard_input() -> None:
 
 
 def test_standard_input_of_the_process_is_the_default() -> None:
-    code = "from attncli.files import load; print(load('-').arrays[''].tolist())"
+    code = "from attncli.files.load import load; print(load('-').arrays[''].tolist())"
     done = subprocess.run(
         [sys.executable, "-c", code], input=b"[[2, 3]]", capture_output=True, check=True
     )
@@ -220,7 +220,7 @@ def test_stream_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reading_json_imports_no_other_format() -> None:
     code = (
         "import sys; before = set(sys.modules); import numpy; mid = set(sys.modules)\n"
-        "from attncli.files import load; load('[[1]]')\n"
+        "from attncli.files.load import load; load('[[1]]')\n"
         "new = set(sys.modules) - mid\n"
         "print(sorted(new & {'csv', 'zipfile', 'tempfile', 'safetensors', 'pathlib'}))"
     )

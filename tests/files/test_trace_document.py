@@ -14,15 +14,10 @@ import pytest
 
 from attncli.convention import Convention
 from attncli.errors import InputError, OutputError
-from attncli.files import (
-    load,
-    only,
-    pick,
-    trace_from_dict,
-    trace_json,
-    trace_npz,
-    trace_to_dict,
-)
+from attncli.files.load import load
+from attncli.files.roles import only, pick
+from attncli.files.save import trace_json, trace_npz
+from attncli.files.trace_file import trace_from_dict, trace_to_dict
 from attncli.trace import Stage, Trace
 
 INF = float("inf")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from attncli.check.case import Array, Case
+from attncli.check.setup import Array, Setup
 
 
 @dataclass(frozen=True, eq=False)
-class Clues:
+class Evidence:
     """What a hypothesis may look at to find its parameter: the arrays over the observed cut.
 
     eps: the distance from 1 to the next number of the observed type
@@ -22,13 +22,13 @@ class Clues:
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A changed case, and what of it the hypothesis's name leaves open."""
+    """A changed setup, and what of it the hypothesis's name leaves open."""
 
-    case: Case
+    setup: Setup
     detail: str = ""
 
 
-Change = Callable[[Case, Clues], Iterable[Variant]]
+Change = Callable[[Setup, Evidence], Iterable[Variant]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Hypothesis:
     sentence  what the other implementation does
     threads   where real projects met it, as repository#number
     touches   what it changes; two that touch the same thing are not tried together
-    change    the changed cases it stands for; none where it does not apply
+    change    the changed setups it stands for; none where it does not apply
     """
 
     name: str

@@ -3,105 +3,117 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from attncli.check.bugs.hypothesis import Change, Clues, Hypothesis, Variant, hypothesis
-from attncli.check.case import Band, Case
+from attncli.attention.masks import total_mask
+from attncli.check.bugs.hypothesis import Change, Evidence, Hypothesis, Variant, hypothesis
+from attncli.check.setup import Array, Setup
 
 _SIDES = ("left", "right")
 
 
-def _mask_inverted(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.mask is None:
+def _mask_inverted(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.mask is None:
         return
-    if case.mask.dtype == np.bool_:
-        other = "ignore" if case.how.mask_means == "keep" else "keep"
-        yield Variant(case.with_how(mask_means=other))
-    elif np.isin(case.mask, (0.0, -np.inf)).all():
-        yield Variant(case.with_seen(mask="inverted"))
+    if setup.mask.dtype == np.bool_:
+        other = "ignore" if setup.how.mask_means == "keep" else "keep"
+        yield Variant(setup.with_how(mask_means=other))
+    elif np.isin(setup.mask, (0.0, -np.inf)).all():
+        inverted = np.where(np.isneginf(setup.mask), 0.0, -np.inf)
+        yield Variant(replace(setup, mask=inverted))
 
 
-def _read_as(reading: str) -> Change:
-    def change(case: Case, _: Clues) -> Iterator[Variant]:
-        if case.mask is not None and (reading == "left out" or case.mask.dtype == np.bool_):
-            yield Variant(case.with_seen(mask=reading))
-
-    return change
+def _added_as_numbers(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.mask is not None and setup.mask.dtype == np.bool_:
+        yield Variant(setup.with_how(mask_means="add"))
 
 
-def _padding_left_out(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.kv_len is not None:
-        yield Variant(case.with_seen(padding="left out"))
+def _mask_left_out(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.mask is not None:
+        yield Variant(replace(setup, mask=None))
 
 
-def _padding_on_queries(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.shape[2] != case.shape[3]:
+def _padding_left_out(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.kv_len is not None:
+        yield Variant(replace(setup, kv_len=None))
+
+
+def _padding_on_queries(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.shape[2] != setup.shape[3]:
         return
-    if case.kv_len is not None:
-        yield Variant(case.with_seen(padding="queries"))
-    if case.mask is not None:
-        yield Variant(case.with_seen(mask="turned"))
+    if setup.kv_len is not None:
+        yield Variant(setup.with_steps(mask=mask_with_padded_queries))
+    if setup.mask is not None:
+        turned = np.swapaxes(np.broadcast_to(setup.mask, setup.shape), -1, -2)
+        yield Variant(replace(setup, mask=turned))
+
+
+def mask_with_padded_queries(kv_len: Array, rows: Array, **how: Any) -> Array:
+    """The mask with key lengths laid on the queries."""
+    padded = (rows >= kv_len[:, None])[:, None, :, None]
+    return np.where(padded, -np.inf, total_mask(rows=rows, **how))
 
 
 def _causal(wanted: bool) -> Change:
-    def change(case: Case, _: Clues) -> Iterator[Variant]:
-        if case.how.causal != wanted:
-            yield Variant(case.with_how(causal=wanted, causal_align="top-left"))
+    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
+        if setup.how.causal != wanted:
+            yield Variant(setup.with_how(causal=wanted, causal_align="top-left"))
 
     return change
 
 
-def _causal_bottom_right(case: Case, _: Clues) -> Iterator[Variant]:
-    if not case.how.causal and case.shape[2] != case.shape[3] and not case.seen.n_past:
-        yield Variant(case.with_how(causal=True, causal_align="bottom-right"))
+def _causal_bottom_right(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if not setup.how.causal and setup.shape[2] != setup.shape[3] and not setup.n_past:
+        yield Variant(setup.with_how(causal=True, causal_align="bottom-right"))
 
 
 def _aligned(corner: str) -> Change:
-    def change(case: Case, _: Clues) -> Iterator[Variant]:
-        restricted = case.how.causal or case.how.window is not None
-        if restricted and case.how.causal_align != corner:
-            yield Variant(case.with_how(causal_align=corner))
+    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
+        restricted = setup.how.causal or setup.how.window is not None
+        if restricted and setup.how.causal_align != corner:
+            yield Variant(setup.with_how(causal_align=corner))
 
     return change
 
 
 def _causal_shifted(shift: int) -> Change:
     """Each query's own position is one further left (−1) or right (1)."""
-    band: Band = (-1, 0, shift)
 
-    def change(case: Case, _: Clues) -> Iterator[Variant]:
-        if case.how.causal:
-            yield Variant(case.with_how(causal=False).with_seen(bands=(*case.seen.bands, band)))
+    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
+        if setup.how.causal:
+            yield Variant(setup.with_steps(mask={"shift": shift}))
 
     return change
 
 
-def _history_masked(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.seen.n_past and case.how.causal:
-        yield Variant(case.with_how(causal_align="top-left").with_seen(n_past=0))
+def _history_masked(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.n_past and setup.how.causal:
+        yield Variant(setup.with_how(causal_align="top-left").with_steps(mask={"n_past": 0}))
 
 
 def _window_by(step: int) -> Change:
     """Each bound of the window moved by a step, one side at a time and then both."""
 
-    def change(case: Case, _: Clues) -> Iterator[Variant]:
-        if case.how.window is None:
+    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
+        if setup.how.window is None:
             return
         for sides in ((0,), (1,), (0, 1)):
-            bounds = list(case.how.window)
+            bounds = list(setup.how.window)
             for side in sides:
                 bounds[side] += step
-            if all(case.how.window[side] >= 0 and bounds[side] >= 0 for side in sides):
+            if all(setup.how.window[side] >= 0 and bounds[side] >= 0 for side in sides):
                 detail = "on the " + " and ".join(_SIDES[side] for side in sides)
-                yield Variant(case.with_how(window=tuple(bounds)), detail)
+                yield Variant(setup.with_how(window=tuple(bounds)), detail)
 
     return change
 
 
-def _no_window(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.how.window is not None:
-        yield Variant(case.with_how(window=None))
+def _no_window(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.how.window is not None:
+        yield Variant(setup.with_how(window=None))
 
 
 MASKING: tuple[Hypothesis, ...] = (
@@ -114,12 +126,12 @@ MASKING: tuple[Hypothesis, ...] = (
     ),
     hypothesis(
         "boolean mask added as numbers",
-        _read_as("as numbers"),
+        _added_as_numbers,
         "mask",
         "true and false are added to the scores as 1 and 0, which hides nothing",
         "pytorch#170415",
     ),
-    hypothesis("mask left out", _read_as("left out"), "mask", "the given mask is not applied"),
+    hypothesis("mask left out", _mask_left_out, "mask", "the given mask is not applied"),
     hypothesis(
         "padding left out",
         _padding_left_out,

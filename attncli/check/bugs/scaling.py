@@ -5,129 +5,103 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from attncli.attention import functional
-from attncli.attention.dot_product import Step
-from attncli.check.bugs.hypothesis import Change, Clues, Hypothesis, Variant, hypothesis
-from attncli.check.case import Array, Case, Edit
-from attncli.convention import Convention
+from attncli.check.bugs.hypothesis import Change, Evidence, Hypothesis, Variant, hypothesis
+from attncli.check.setup import Array, Setup
 
 FLOAT16_MAX = 65504.0
 
 
-def _scaled_by(factor: Callable[[Case], float]) -> Change:
-    def change(case: Case, _: Clues) -> Iterator[Variant]:
-        yield Variant(case.with_how(scale=factor(case)))
+def _scaled_by(factor: Callable[[Setup], float]) -> Change:
+    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
+        yield Variant(setup.with_how(scale=factor(setup)))
 
     return change
 
 
-def _d_k(case: Case) -> int:
-    return int(case.q.shape[-1])
+def _d_k(setup: Setup) -> int:
+    return int(setup.q.shape[-1])
 
 
-def _no_scale(case: Case, _: Clues) -> Iterator[Variant]:
-    yield Variant(case.with_how(scale="none"))
+def _no_scale(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    yield Variant(setup.with_how(scale="none"))
 
 
-def _default_scale(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.how.scale != "1/sqrt(d_k)":
-        yield Variant(case.with_how(scale="1/sqrt(d_k)"))
+def _default_scale(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.how.scale != "1/sqrt(d_k)":
+        yield Variant(setup.with_how(scale="1/sqrt(d_k)"))
 
 
-def _scale_twice(case: Case, _: Clues) -> Iterator[Variant]:
-    twice = case.how.scale_factor(_d_k(case)) ** 2
-    if not math.isclose(twice, 1 / _d_k(case)):
-        yield Variant(case.with_how(scale=twice))
-
-
-def instead(
-    name: str, compute: Callable[[Array | None, Convention], Callable[[Array], Array]]
-) -> Edit:
-    """The edit that computes one step of the plan in another way."""
-
-    def edit(steps: list[Step], mask: Array | None, how: Convention) -> list[Step]:
-        other = compute(mask, how)
-        return [replace(step, compute=other) if step.name == name else step for step in steps]
-
-    return edit
-
-
-def with_edit(case: Case, *edits: Edit) -> Case:
-    """The case with further edits of its plan."""
-    return replace(case, edits=(*case.edits, *edits))
+def _scale_twice(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    twice = setup.how.scale_factor(_d_k(setup)) ** 2
+    if not math.isclose(twice, 1 / _d_k(setup)):
+        yield Variant(setup.with_how(scale=twice))
 
 
 def _softmax_over_keys_or_queries(axis: str) -> Change:
-    def change(case: Case, _: Clues) -> Iterator[Variant]:
-        if case.how.softmax_over != axis:
-            for empty in ("zero", "nan", "uniform") if may_mask(case) else ("zero",):
-                yield Variant(case.with_how(softmax_over=axis, empty_rows=empty))
+    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
+        if setup.how.softmax_over != axis:
+            for empty in ("zero", "nan", "uniform") if setup.may_mask else ("zero",):
+                yield Variant(setup.with_how(softmax_over=axis, empty_rows=empty))
 
     return change
-
-
-def may_mask(case: Case) -> bool:
-    """Whether anything at all restricts who may attend to whom."""
-    how = case.how
-    restricts = (case.mask, case.kv_len, how.window)
-    return how.causal or bool(case.seen.bands) or any(x is not None for x in restricts)
 
 
 def _softmax_over_outer(axis: int) -> Change:
     """Softmax over batch items (0) or heads (1)."""
 
-    def change(case: Case, _: Clues) -> Iterator[Variant]:
-        if case.shape[axis] == 1:
+    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
+        if setup.shape[axis] == 1:
             return
-        for empty in ("zero", "nan", "uniform") if may_mask(case) else ("zero",):
-            edit = instead("weights", lambda mask, how: _outer_softmax(axis, mask, how))
-            changed = replace(case.with_how(empty_rows=empty), over=("batch", "heads")[axis])
-            yield Variant(with_edit(changed, edit))
+        for empty in ("zero", "nan", "uniform") if setup.may_mask else ("zero",):
+            changed = replace(
+                setup.with_how(empty_rows=empty), softmax_axis=("batch", "heads")[axis]
+            )
+            weights = partial(softmax_over_outer, outer=axis)
+            yield Variant(changed.with_steps(weights=weights))
 
     return change
 
 
-def _outer_softmax(axis: int, mask: Array | None, how: Convention) -> Callable[[Array], Array]:
-    def compute(x: Array) -> Array:
-        hidden = None if mask is None else np.broadcast_to(np.isneginf(mask), x.shape)
-        return functional.softmax(x, axis, hidden, how.empty_rows)
-
-    return compute
+def softmax_over_outer(x: Array, allowed: Array | None = None, *, outer: int, **how: Any) -> Array:
+    """Softmax over batch items (outer 0) or heads (1)."""
+    every = None if allowed is None else np.broadcast_to(allowed, x.shape)
+    return functional.softmax(x, every, outer, how["empty"])
 
 
-def _softcap_elsewhere(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.how.softcap is not None and may_mask(case):
-        other = "after-mask" if case.how.softcap_place == "before-mask" else "before-mask"
-        yield Variant(case.with_how(softcap_place=other), f"{other.replace('-', ' the ')}")
+def _softcap_elsewhere(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.how.softcap is not None and setup.may_mask:
+        other = "after-mask" if setup.how.softcap_place == "before-mask" else "before-mask"
+        yield Variant(setup.with_how(softcap_place=other), f"{other.replace('-', ' the ')}")
 
 
-def _no_softcap(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.how.softcap is not None:
-        yield Variant(case.with_how(softcap=None))
+def _no_softcap(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.how.softcap is not None:
+        yield Variant(setup.with_how(softcap=None))
 
 
-def plain_softmax(_: Array | None, __: Convention) -> Callable[[Array], Array]:
+def ieee_softmax(x: Array, allowed: Array | None = None, **_: Any) -> Array:
     """Softmax as IEEE 754 has it: a row of −inf, or one with a NaN in it, becomes NaN."""
-    return functional.softmax
+    return functional.softmax(x)
 
 
-def _overflow(case: Case, _: Clues) -> Iterator[Variant]:
-    placed = case.placed()
+def _overflow(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    placed = setup.placed()
     largest = (float(np.abs(x[np.isfinite(x)]).max(initial=0.0)) for x in (placed.q, placed.k))
-    if math.prod(largest) * _d_k(case) < FLOAT16_MAX:
+    if math.prod(largest) * _d_k(setup) < FLOAT16_MAX:
         return
-    yield Variant(with_edit(case, _clipped))
-    yield Variant(with_edit(case, _clipped, instead("weights", plain_softmax)))
+    yield Variant(setup.with_steps(scores=scores_in_float16))
+    yield Variant(setup.with_steps(scores=scores_in_float16, weights=ieee_softmax))
 
 
-def _clipped(steps: list[Step], _: Array | None, __: Convention) -> list[Step]:
-    return [Step("scores", "S", "", _to_float16_range), *steps]
-
-
-def _to_float16_range(x: Array) -> Array:
+def scores_in_float16(q: Array, k: Array) -> Array:
+    """Scores of which those beyond float16 are infinite."""
+    x = functional.scores(q, k)
     return np.where(np.abs(x) > FLOAT16_MAX + 16, np.copysign(np.inf, x), x)
 
 
@@ -141,21 +115,21 @@ SCALING: tuple[Hypothesis, ...] = (
     ),
     hypothesis(
         "√d_model instead of √d_k",
-        _scaled_by(lambda case: 1 / math.sqrt(case.shape[1] * _d_k(case))),
+        _scaled_by(lambda setup: 1 / math.sqrt(setup.shape[1] * _d_k(setup))),
         "scale",
         "the scores are divided by the root of the whole width, heads · d_k, not of one head's",
         "FareedKhan-dev/train-llm-from-scratch#3, Graylab/DL4Proteins-notebooks#12",
     ),
     hypothesis(
         "divided by d_k, not √d_k",
-        _scaled_by(lambda case: 1 / _d_k(case)),
+        _scaled_by(lambda setup: 1 / _d_k(setup)),
         "scale",
         "the scores are multiplied by 1/d_k, which is also what scaling by 1/√d_k twice gives",
         "esceptico/perceiver-io#9, transformers#38290, maxtext#3138",
     ),
     hypothesis(
         "multiplied by √d_k",
-        _scaled_by(lambda case: math.sqrt(_d_k(case))),
+        _scaled_by(lambda setup: math.sqrt(_d_k(setup))),
         "scale",
         "the scores are multiplied by √d_k, not divided by it",
         "esceptico/perceiver-io#9",

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from attncli.check.bugs.hypothesis import Clues, Hypothesis, Variant, hypothesis
-from attncli.check.case import Array, Case
+from attncli.check.bugs.hypothesis import Evidence, Hypothesis, Variant, hypothesis
+from attncli.check.setup import Array, Setup
 
 DISTINCT = 3
 """Kept weights of as many different sizes must have grown by one factor: the factor is read off the
@@ -40,20 +40,24 @@ def share_dropped(observed: Array, expected: Array) -> float | None:
     return share if abs(float(1 - kept.mean()) - share) <= spread else None
 
 
-def _dropout(case: Case, clues: Clues) -> Iterator[Variant]:
+def _dropout(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
     for stage in ("dropped", "weights"):
-        if stage not in clues.observed or stage not in clues.expected or case.kept is not None:
+        if (
+            stage not in evidence.observed
+            or stage not in evidence.expected
+            or setup.kept is not None
+        ):
             continue
-        observed = clues.observed[stage]
-        share = share_dropped(observed, clues.expected[stage])
-        if share is not None and observed.shape == case.shape:
-            changed = replace(case.with_how(dropout=share), kept=observed != 0)
-            changed = replace(changed, instead={**case.instead, "weights": "dropped"})
+        observed = evidence.observed[stage]
+        share = share_dropped(observed, evidence.expected[stage])
+        if share is not None and observed.shape == setup.shape:
+            changed = replace(setup.with_how(dropout=share), kept=observed != 0)
+            changed = replace(changed, relabel={**setup.relabel, "weights": "dropped"})
             yield Variant(changed, f"share {share:.4g}")
         return
 
 
-DROPPING: tuple[Hypothesis, ...] = (
+DROPOUT: tuple[Hypothesis, ...] = (
     hypothesis(
         "dropout left on",
         _dropout,

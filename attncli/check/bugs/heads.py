@@ -7,37 +7,35 @@ from dataclasses import replace
 
 import numpy as np
 
-from attncli.check.bugs.hypothesis import Change, Clues, Hypothesis, Variant, hypothesis
-from attncli.check.bugs.scaling import may_mask
-from attncli.check.case import Array, Case, Relayout
-
-QUERY_KEY_STAGES = ("scores", "scaled", "capped", "masked", "weights", "dropped")
+from attncli.check.bugs.hypothesis import Change, Evidence, Hypothesis, Variant, hypothesis
+from attncli.check.run import BEFORE_OUTPUT
+from attncli.check.setup import Array, Relayout, Setup
 
 
-def _either_order(case: Case) -> Iterator[tuple[Case, str]]:
+def _either_order(setup: Setup) -> Iterator[tuple[Setup, str]]:
     """Inputs are exchanged or cut before their positions are put in, or after."""
-    if case.placement is None:
-        yield case, ""
+    if setup.positions is None:
+        yield setup, ""
         return
-    yield case, "before the positions are put in"
-    yield case.placed(), "after the positions are put in"
+    yield setup, "before the positions are put in"
+    yield setup.placed(), "after the positions are put in"
 
 
-def _k_v_swapped(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.k.shape == case.v.shape:
-        for one, order in _either_order(case):
+def _k_v_swapped(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.k.shape == setup.v.shape:
+        for one, order in _either_order(setup):
             yield Variant(replace(one, k=one.v, v=one.k), order)
 
 
-def _q_k_swapped(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.q.shape == case.k.shape:
-        for one, order in _either_order(case):
+def _q_k_swapped(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.q.shape == setup.k.shape:
+        for one, order in _either_order(setup):
             yield Variant(replace(one, q=one.k, k=one.q), order)
 
 
-def _k_not_transposed(case: Case, _: Clues) -> Iterator[Variant]:
-    if case.k.shape[-1] == case.k.shape[-2]:
-        placed = case.placed()
+def _k_not_transposed(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    if setup.k.shape[-1] == setup.k.shape[-2]:
+        placed = setup.placed()
         yield Variant(replace(placed, k=np.swapaxes(placed.k, -1, -2)))
 
 
@@ -50,80 +48,80 @@ def without_transpose(x: Array) -> Array:
     return np.swapaxes(x, 1, 2).reshape(x.shape)
 
 
-def _all_observed(case: Case, clues: Clues, stage: str) -> bool:
+def _all_observed(setup: Setup, evidence: Evidence, stage: str) -> bool:
     """Whether a stage was observed with all its batch items, heads and rows."""
-    return stage in clues.observed and clues.observed[stage].shape[:3] == case.shape[:3]
+    return stage in evidence.observed and evidence.observed[stage].shape[:3] == setup.shape[:3]
 
 
-def _split_wrong(case: Case, clues: Clues) -> Iterator[Variant]:
-    if case.shape[1] == 1 or case.seen.n_past:
+def _split_wrong(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
+    if setup.shape[1] == 1 or setup.n_past:
         return
-    for one, order in _either_order(case):
+    for one, order in _either_order(setup):
         q, k, v = (without_transpose(x) for x in (one.q, one.k, one.v))
         split = replace(one, q=q, k=k, v=v)
         yield Variant(split, order)
-        if _all_observed(case, clues, "output"):
+        if _all_observed(setup, evidence, "output"):
             detail = "; ".join(filter(None, (order, "and merged in the same way")))
-            yield Variant(_undone(split, _merge_undone), detail)
+            yield Variant(_relaid(split, merge_undone), detail)
 
 
-def _merged_wrong(case: Case, clues: Clues) -> Iterator[Variant]:
-    if case.shape[1] > 1 and _all_observed(case, clues, "output"):
-        yield Variant(_undone(case, _merge_undone))
+def _merged_wrong(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
+    if setup.shape[1] > 1 and _all_observed(setup, evidence, "output"):
+        yield Variant(_relaid(setup, merge_undone))
         detail = "the other way: (tokens, heads, d) was reshaped to (heads, tokens, d)"
-        yield Variant(_undone(case, _cut_undone), detail)
+        yield Variant(_relaid(setup, cut_undone), detail)
 
 
-def _merge_undone(stage: str, observed: Array) -> Array:
+def merge_undone(stage: str, observed: Array) -> Array:
     return without_transpose(observed) if stage == "output" else observed
 
 
-def _cut_undone(stage: str, observed: Array) -> Array:
+def cut_undone(stage: str, observed: Array) -> Array:
     n_batch, n_heads, n, d = observed.shape
     if stage != "output":
         return observed
     return np.swapaxes(observed.reshape(n_batch, n, n_heads, d), 1, 2)
 
 
-def _undone(case: Case, undo: Relayout) -> Case:
-    earlier = case.undo
+def _relaid(setup: Setup, relayout: Relayout) -> Setup:
+    earlier = setup.relayout
     if earlier is None:
-        return replace(case, undo=undo)
-    return replace(case, undo=lambda stage, x: earlier(stage, undo(stage, x)))
+        return replace(setup, relayout=relayout)
+    return replace(setup, relayout=lambda stage, x: earlier(stage, relayout(stage, x)))
 
 
 def _head_order(order: str) -> Change:
-    def change(case: Case, _: Clues) -> Iterator[Variant]:
-        if case.q.shape[1] != case.k.shape[1] and case.how.head_order != order:
-            yield Variant(case.with_how(head_order=order))
+    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
+        if setup.q.shape[1] != setup.k.shape[1] and setup.how.head_order != order:
+            yield Variant(setup.with_how(head_order=order))
 
     return change
 
 
-def _turned(case: Case, clues: Clues) -> Iterator[Variant]:
+def _turned(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
     """Every observed map has rows and columns exchanged."""
-    maps = [stage for stage in QUERY_KEY_STAGES if _all_observed(case, clues, stage)]
-    if maps and case.shape[2] == case.shape[3] > 1:
-        yield Variant(_undone(case, _turn_undone))
+    maps = [stage for stage in BEFORE_OUTPUT if _all_observed(setup, evidence, stage)]
+    if maps and setup.shape[2] == setup.shape[3] > 1:
+        yield Variant(_relaid(setup, turn_undone))
 
 
-def _turn_undone(stage: str, observed: Array) -> Array:
-    return np.swapaxes(observed, -1, -2) if stage in QUERY_KEY_STAGES else observed
+def turn_undone(stage: str, observed: Array) -> Array:
+    return np.swapaxes(observed, -1, -2) if stage in BEFORE_OUTPUT else observed
 
 
 def _really(stage: str) -> Change:
     """What was observed as `scores` is a later stage."""
 
-    def change(case: Case, clues: Clues) -> Iterator[Variant]:
-        how = case.how
-        later = stage == "scaled" or may_mask(case) or how.softcap is not None
-        if "scores" in clues.observed and later:
-            yield Variant(replace(case, instead={**case.instead, "scores": stage}))
+    def change(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
+        how = setup.how
+        later = stage == "scaled" or setup.may_mask or how.softcap is not None
+        if "scores" in evidence.observed and later:
+            yield Variant(replace(setup, relabel={**setup.relabel, "scores": stage}))
 
     return change
 
 
-LAYOUT: tuple[Hypothesis, ...] = (
+HEADS: tuple[Hypothesis, ...] = (
     hypothesis(
         "heads split by reshape without transpose",
         _split_wrong,

@@ -5,72 +5,72 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from attncli.check.bugs.hypothesis import Change, Clues, Hypothesis, Variant, hypothesis
-from attncli.check.case import Case
-from attncli.check.placement import Placement, Positions
+from attncli.check.bugs.hypothesis import Change, Evidence, Hypothesis, Variant, hypothesis
+from attncli.check.positions import PositionKind, Positions
+from attncli.check.setup import Setup
 
-Changed = tuple[Placement | None, str]
+Changed = tuple[Positions | None, str]
 ALL = "columns exponent start carriers"
 
 
-def _changed(change: Callable[[Placement, Case], Iterable[Changed]]) -> Change:
-    """The cases with other placements: what change yields, each with its detail."""
+def _changed(change: Callable[[Positions, Setup], Iterable[Changed]]) -> Change:
+    """The setups with other positions: what change yields, each with its detail."""
 
-    def cases(case: Case, _: Clues) -> Iterator[Variant]:
-        if case.placement is not None:
-            for placement, detail in change(case.placement, case):
-                yield Variant(replace(case, placement=placement), detail)
+    def setups(setup: Setup, _: Evidence) -> Iterator[Variant]:
+        if setup.positions is not None:
+            for positions, detail in change(setup.positions, setup):
+                yield Variant(replace(setup, positions=positions), detail)
 
-    return cases
+    return setups
 
 
-def _kind(wanted: Positions, instead: Positions) -> Change:
-    def change(placement: Placement, _: Case) -> Iterator[Changed]:
-        if placement.kind == instead:
-            yield replace(placement, kind=wanted), ""
+def _kind(wanted: PositionKind, instead: PositionKind) -> Change:
+    def change(positions: Positions, _: Setup) -> Iterator[Changed]:
+        if positions.kind == instead:
+            yield replace(positions, kind=wanted), ""
 
     return _changed(change)
 
 
-def _in_halves(placement: Placement, _: Case) -> Iterator[Changed]:
-    if not placement.is_rotary:
-        yield replace(placement, in_halves=True), ""
+def _in_halves(positions: Positions, _: Setup) -> Iterator[Changed]:
+    if not positions.is_rotary:
+        yield replace(positions, in_halves=True), ""
 
 
-def _left_out(placement: Placement, _: Case) -> Iterator[Changed]:
+def _left_out(positions: Positions, _: Setup) -> Iterator[Changed]:
     yield None, ""
     for name, words in (("q", "of the queries alone"), ("k", "of the keys alone")):
-        yield replace(placement, on=placement.on - {name}), words
+        yield replace(positions, on=positions.on - {name}), words
 
 
-def _not_on_values(placement: Placement, _: Case) -> Iterator[Changed]:
-    if "v" in placement.on:
-        yield replace(placement, on=placement.on - {"v"}), ""
+def _not_on_values(positions: Positions, _: Setup) -> Iterator[Changed]:
+    if "v" in positions.on:
+        yield replace(positions, on=positions.on - {"v"}), ""
 
 
-def _on_values(placement: Placement, case: Case) -> Iterator[Changed]:
-    if placement.is_rotary and case.v.shape[-1] % 2 == 0:
-        yield replace(placement, on=placement.on | {"v"}), ""
+def _on_values(positions: Positions, setup: Setup) -> Iterator[Changed]:
+    if positions.is_rotary and setup.v.shape[-1] % 2 == 0:
+        yield replace(positions, on=positions.on | {"v"}), ""
 
 
-def _from_1(placement: Placement, _: Case) -> Iterator[Changed]:
+def _from_1(positions: Positions, _: Setup) -> Iterator[Changed]:
     """Rotary scores know only differences, so there it is no bug."""
-    if not placement.is_rotary:
-        starts = (placement.from_query, placement.from_past, placement.from_new)
+    if not positions.is_rotary:
+        starts = (positions.from_query, positions.from_past, positions.from_new)
         query, past, new = (start + 1 for start in starts)
-        yield replace(placement, from_query=query, from_past=past, from_new=new), ""
+        yield replace(positions, from_query=query, from_past=past, from_new=new), ""
 
 
-def _restarted(placement: Placement, _: Case) -> Iterator[Changed]:
-    if placement.n_past:
-        yield replace(placement, from_query=0), "of the queries alone"
-        yield replace(placement, from_query=0, from_new=0), "of the new keys as well"
+def _restarted(positions: Positions, _: Setup) -> Iterator[Changed]:
+    if positions.n_past:
+        yield replace(positions, from_query=0), "of the queries alone"
+        yield replace(positions, from_query=0, from_new=0), "of the new keys as well"
 
 
 _ROTARY_THREADS = "transformers#25199, nanochat#264, tt-metal#26844"
 _EXPONENT_THREADS = "jadore801120/attention-is-all-you-need-pytorch#32, SamLynnEvans/Transformer#25"
 
-PLACING: tuple[Hypothesis, ...] = (
+POSITIONS: tuple[Hypothesis, ...] = (
     hypothesis(
         "rotary pairs interleaved, not in halves",
         _kind("rope-interleaved", "rope-halves"),

@@ -1,4 +1,4 @@
-"""What was observed: somebody else's arrays, whatever they are made of, cut to a known part."""
+"""What was observed: somebody else's arrays, whatever they are made of, subset to a known part."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from attncli.attention.heads import shape_text, split_heads
 from attncli.attention.shapes import as_numbers
-from attncli.check.case import Array, Case, four_axes
-from attncli.check.engine import STAGES, Cut, whole
+from attncli.check.run import STAGES, Subset, everything
+from attncli.check.setup import Array, Setup, four_axes
 from attncli.check.tolerance import EPS, distance, fitting_type
 from attncli.convention import DType
 from attncli.errors import ShapeError, StageError
@@ -30,7 +30,7 @@ DTYPES: tuple[DType, ...] = ("bfloat16", "float16", "float32", "float64")
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """Observed stages over a cut of batch items, heads and rows.
+    """Observed stages over a subset of batch items, heads and rows.
 
     stages  name → array [batch, head, row, …], in the order of the computation
     ndim    how many axes the caller's arrays have
@@ -40,7 +40,7 @@ class Observation:
     """
 
     stages: Mapping[str, Array]
-    cut: Cut
+    subset: Subset
     ndim: int
     dtype: DType
     notes: tuple[str, ...] = ()
@@ -69,30 +69,30 @@ def to_numpy(x: Any, name: str = "observed") -> tuple[Array, DType]:
 
 def observe(
     observed: Mapping[str, Any],
-    case: Case,
+    setup: Setup,
     *,
     rows: Pick = None,
     heads: Pick = None,
 ) -> Observation:
-    """The observed stages, their shapes checked against the case.
+    """The observed stages, their shapes checked against the setup.
 
     Raises StageError for an unknown stage, WrongShapeError for a shape that does not fit.
     """
-    full = whole(case)
+    full = everything(setup)
     head, row = _picked(heads, full.head, "heads"), _picked(rows, full.row, "rows")
-    cut = Cut(full.batch, head, row)
+    subset = Subset(full.batch, head, row)
     arrays: dict[str, Array] = {}
     types: list[DType] = []
     notes: list[str] = []
     for name in _in_order(observed):
         array, dtype = to_numpy(observed[name], name)
-        stage, array = _merged_to_heads(name, array, case)
-        arrays[stage] = _fitted(stage, array, dtype, case, cut)
+        stage, array = _merged_to_heads(name, array, setup)
+        arrays[stage] = _fitted(stage, array, dtype, setup, subset)
         types.append(fitting_type(arrays[stage], dtype))
         if types[-1] != dtype:
             notes.append(f"every number of {name} fits {types[-1]}, so it is judged as that")
     dtype = min(types, key=DTYPES.index)
-    return Observation(arrays, cut, case.ndim, dtype, tuple(notes), _decimals_hint(arrays))
+    return Observation(arrays, subset, setup.ndim, dtype, tuple(notes), _decimals_hint(arrays))
 
 
 def _decimals_hint(arrays: Mapping[str, Array]) -> tuple[str, ...]:
@@ -155,25 +155,25 @@ def _picked(pick: Pick, axis: npt.NDArray[np.intp], what: str) -> npt.NDArray[np
         ) from None
 
 
-def _merged_to_heads(name: str, array: Array, case: Case) -> tuple[str, Array]:
+def _merged_to_heads(name: str, array: Array, setup: Setup) -> tuple[str, Array]:
     """`concat` is the output with its heads side by side."""
     if name != "concat":
         return name, array
-    if case.ndim < 3 or array.ndim != case.ndim - 1:
+    if setup.ndim < 3 or array.ndim != setup.ndim - 1:
         raise ShapeError("concat was observed, but q has no heads", "name the stage output")
-    return "output", split_heads(array, case.shape[1])
+    return "output", split_heads(array, setup.shape[1])
 
 
 class WrongShapeError(ShapeError):
-    """An observed stage has another shape than the stage of that name over the cut."""
+    """An observed stage has another shape than the stage of that name over the subset."""
 
     def __init__(
-        self, stage: str, array: Array, dtype: DType, expected: tuple[int, ...], cut: Cut
+        self, stage: str, array: Array, dtype: DType, expected: tuple[int, ...], subset: Subset
     ) -> None:
         text = " × ".join(map(str, expected))
         super().__init__(f"{stage} is {shape_text(array) or 'one number'}, expected {text}")
         self.stage, self.array, self.dtype = stage, array, dtype
-        self.expected, self.cut = expected, cut
+        self.expected, self.subset = expected, subset
 
     @property
     def is_part(self) -> bool:
@@ -183,17 +183,17 @@ class WrongShapeError(ShapeError):
         return 0 < len(sizes) <= len(whole_sizes) and sizes[0] == whole_sizes[0] and fits
 
 
-def _fitted(stage: str, array: Array, dtype: DType, case: Case, cut: Cut) -> Array:
+def _fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset) -> Array:
     """The array as [batch, head, row, last]; an axis that a pick leaves one entry may be missing.
 
     Raises WrongShapeError.
     """
-    ndim = case.ndim
-    last = case.v.shape[-1] if stage == "output" else case.shape[3]
-    expected = (*cut.sizes, last)[4 - ndim :]
+    ndim = setup.ndim
+    last = setup.v.shape[-1] if stage == "output" else setup.shape[3]
+    expected = (*subset.sizes, last)[4 - ndim :]
     squeezed = tuple(
         size for axis, size in enumerate(expected, 4 - ndim) if size != 1 or axis not in {1, 2}
     )
     if array.shape not in {expected, squeezed}:
-        raise WrongShapeError(stage, array, dtype, expected, cut)
+        raise WrongShapeError(stage, array, dtype, expected, subset)
     return four_axes(array.reshape(expected).astype(np.float64))

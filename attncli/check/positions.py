@@ -1,8 +1,8 @@
-"""Placement: which positions are put into q, k and v before attention, and from where they count.
+"""Positions: which are put into q, k and v before attention, and from where they count.
 
     q, k, v without positions ── put_in ──> q, k, v as they go into the scores
 
-The numbers are those of `sinusoidal` and `rotary`; here stand only the choices that can be wrong.
+The numbers are those of `sinusoidal` and `rotary`; here are only the choices that can be wrong.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from attncli.attention.functional import round_to
 from attncli.attention.positions import Exponent, sinusoidal, waves_of
-from attncli.attention.precision import round_to
 from attncli.attention.rotary import Layout, rotary, rotary_angles
 from attncli.convention import DType
 from attncli.errors import ConventionError, ShapeError
 
 Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.intp]
-Positions = Literal["paper", "article", "rope-halves", "rope-interleaved"]
+PositionKind = Literal["paper", "article", "rope-halves", "rope-interleaved"]
 
 _EXPONENTS: dict[str, Exponent] = {"paper": "paper", "article": "article"}
 _LAYOUTS: dict[str, Layout] = {"rope-halves": "halves", "rope-interleaved": "interleaved"}
 
 
 @dataclass(frozen=True)
-class Placement:
+class Positions:
     """The positions of one attention.
 
     kind        sinusoidal in the paper's or the article's form, or rotary in one of two layouts
@@ -37,13 +37,13 @@ class Placement:
     from_query  position of the first query
     from_past   position of the first cached key
     from_new    position of the first key that is not cached
-    in_halves   sinusoidal: all sines stand before all cosines
+    in_halves   sinusoidal: all sines come before all cosines
 
-    >>> placement_of("paper", n_past=2).key_ids(5).tolist()
+    >>> positions_of("paper", n_past=2).key_ids(5).tolist()
     [0, 1, 2, 3, 4]
     """
 
-    kind: Positions
+    kind: PositionKind
     n_past: int
     on: frozenset[str]
     from_query: int
@@ -100,22 +100,22 @@ def _held(angles: Array, dtype: DType) -> Array:
     return angles if dtype == "float64" else angles.astype(np.float32).astype(np.float64)
 
 
-def placement_of(kind: Positions, n_past: int = 0) -> Placement:
-    """The right placement of a kind: keys count from 0, queries from the length of the past.
+def positions_of(kind: PositionKind, n_past: int = 0) -> Positions:
+    """The right positions of a kind: keys count from 0, queries from the length of the past.
 
     Raises ConventionError for a kind that does not exist.
 
-    >>> sorted(placement_of("rope-halves").on)
+    >>> sorted(positions_of("rope-halves").on)
     ['k', 'q']
     """
-    if kind not in get_args(Positions):
-        known = ", ".join(get_args(Positions))
+    if kind not in get_args(PositionKind):
+        known = ", ".join(get_args(PositionKind))
         raise ConventionError(f"positions are {kind!r}", f"use one of {known}")
     on = frozenset("qk" if kind in _LAYOUTS else "qkv")
-    return Placement(kind, n_past, on, from_query=n_past, from_past=0, from_new=n_past)
+    return Positions(kind, n_past, on, from_query=n_past, from_past=0, from_new=n_past)
 
 
-def check_widths(kind: Positions, d_k: int, d_v: int) -> None:
+def check_widths(kind: PositionKind, d_k: int, d_v: int) -> None:
     """Raises ShapeError where positions of this kind do not fit vectors of these widths."""
     if kind in _LAYOUTS:
         if d_k % 2:

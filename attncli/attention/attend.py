@@ -1,0 +1,408 @@
+"""Attention: q, k and v, or x and the weights, in; a Trace of every stage out.
+
+S = Q Kᵀ  →  Z = S / √d_k  →  X = Z + M  →  A = softmax(X)  →  O = A V
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.attention.functional import round_to, widen
+from attncli.attention.heads import merge_heads, shape_text, split_heads
+from attncli.attention.run import Sizes, Step, Values, plan, run
+from attncli.attention.shapes import as_numbers, check_mask, check_rows, lengths, with_past
+from attncli.convention import Convention
+from attncli.errors import ShapeError
+from attncli.stages import kind_of
+from attncli.trace import Stage, Trace
+
+Array = npt.NDArray[Any]
+Labels = Sequence[str] | None
+
+
+def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    mask: npt.ArrayLike | None = None,
+    past_k: npt.ArrayLike | None = None,
+    past_v: npt.ArrayLike | None = None,
+    kv_len: npt.ArrayLike | None = None,
+    query_labels: Labels = None,
+    key_labels: Labels = None,
+    rows: Sequence[int] | None = None,
+    convention: Convention | None = None,
+) -> Trace:
+    """Attention of queries to keys and values, with every stage on the way.
+
+    softmax(Q Kᵀ / √d_k) V, and whatever else the convention asks for.
+
+    q            [n_q, d_k], [head, n_q, d_k] or [batch, head, n_q, d_k]
+    k, v         [..., n_k, d_k], [..., n_k, d_v]; fewer heads than q are shared between them
+    mask         True/False, or numbers that are added to the scores; broadcasts from the right
+    past_k/_v    a cache of earlier keys and values, put before k and v
+    kv_len       valid keys per batch item; those past it are padding
+    *_labels     names of the tokens
+    rows         the stages of these queries alone, counted from 0; each keeps its place and name
+
+    Raises ShapeError where these do not fit together, ConventionError for `rows` where a row
+    depends on the others: a softmax over queries, and dropout, which is drawn for all.
+    Source: "Attention Is All You Need", section 3.2.1, equation 1.
+
+    >>> trace = attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
+    >>> list(trace)
+    ['q', 'k', 'v', 'scores', 'scaled', 'weights', 'output']
+    >>> trace["weights"].value.round(4)
+    array([[0.6698, 0.3302]])
+    """
+    how = convention or Convention()
+    past = {"past_k": past_k, "past_v": past_v}
+    inputs, sizes = prepared(q, k, v, how, mask=mask, kv_len=kv_len, rows=rows, **past)
+    steps = plan(how, sizes)
+    n_q = sizes.scores[-2]
+    if rows is not None:
+        if query_labels and len(query_labels) != n_q:
+            raise ShapeError(
+                f"there are {n_q} queries but {len(query_labels)} query labels",
+                "give one for each query, not for the rows alone",
+            )
+        query_labels = [query_labels[row] if query_labels else f"q{row + 1}" for row in rows]
+    block = Block(title_of(sizes, how), how, {"query": query_labels, "key": key_labels})
+    return trace_of(steps, run(steps, inputs), {"": block})
+
+
+def prepared(
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    how: Convention,
+    *,
+    mask: npt.ArrayLike | None = None,
+    past_k: npt.ArrayLike | None = None,
+    past_v: npt.ArrayLike | None = None,
+    kv_len: npt.ArrayLike | None = None,
+    rows: Sequence[int] | None = None,
+) -> tuple[dict[str, Array], Sizes]:
+    """The inputs of `attend` by name, checked, in the number type, and their sizes.
+
+    Raises ShapeError and ConventionError as `attend` does.
+    """
+    whole, n_past = with_past(q, k, v, past_k, past_v)
+    scores = (*whole["q"].shape[:-1], whole["k"].shape[-2])
+    inputs = {name: entered(x, how) for name, x in whole.items()}
+    if mask is not None:
+        inputs["given_mask"] = as_numbers(mask, "the mask")
+        check_mask(inputs["given_mask"], scores)
+    valid = lengths(kv_len, scores[0] if len(scores) == 4 else 1, scores[-1])
+    if valid is not None:
+        inputs["kv_len"] = valid
+    if rows is not None:
+        inputs["rows"] = check_rows(rows, scores[-2], how)
+        inputs["q"] = inputs["q"][..., inputs["rows"], :]
+    n_kv_heads = whole["k"].shape[-3] if whole["k"].ndim > 2 else 1
+    return inputs, Sizes(scores, n_kv_heads, whole["q"].shape[-1], n_past, frozenset(inputs))
+
+
+def entered(x: Array, how: Convention) -> Array:
+    """An input in the number type, and never the caller's own memory, which may change."""
+    value = round_to(widen(x, how.dtype), how.dtype)
+    return value.copy() if np.may_share_memory(value, x) else value
+
+
+def attend_heads(
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    n_heads: int,
+    n_kv_heads: int | None = None,
+    **more: Any,
+) -> Trace:
+    """Attention in heads: the last axis split into them, and their outputs side by side again.
+
+    q [..., n_q, h·d_k], k [..., n_k, h_kv·d_k], v [..., n_k, h_kv·d_v], with or without a batch
+    axis. The trace ends with `concat` [..., n_q, h·d_v]. Further keywords are those of `attend`.
+
+    Raises ShapeError where a width does not divide into the heads.
+    Source: "Attention Is All You Need", section 3.2.2.
+
+    >>> x = [[1, 0, 0, 0], [0, 1, 0, 0]]
+    >>> trace = attend_heads(x, x, x, n_heads=2)
+    >>> trace["weights"].value.shape, trace["concat"].value.shape
+    ((2, 2, 2), (2, 4))
+    """
+    shared = n_heads if n_kv_heads is None else n_kv_heads
+    parts = {}
+    for name, x, heads in (("q", q, n_heads), ("k", k, shared), ("v", v, shared)):
+        array = as_numbers(x, name)
+        if array.ndim not in {2, 3}:
+            raise ShapeError(
+                f"{name} ({shape_text(array)}) has {array.ndim} dimensions",
+                "to split it into heads it must be (tokens, width) or (batch, tokens, width)",
+            )
+        parts[name] = split_heads(array, heads)
+    return with_concat(attend(parts["q"], parts["k"], parts["v"], **more))
+
+
+def with_concat(trace: Trace) -> Trace:
+    """The trace of an attention in heads, with their outputs side by side as its last stage.
+
+    Raises ShapeError where the trace has no heads.
+    """
+    output = trace["output"]
+    if "head" not in output.axes:
+        raise ShapeError("there are no heads to put side by side", "split q, k and v first")
+    value, kind = merge_heads(output.value), kind_of("concat")
+    formula, axes = "H = [O₁ … O_h], the heads side by side", kind.axes_of(value.ndim)
+    reads = {"x": "output"}
+    concat = Stage("concat", kind.symbol, formula, value, axes, output.labels, reads=reads)
+    return Trace(trace.title, (*trace.steps, concat), trace.convention, trace.name, trace.notes)
+
+
+@dataclass(frozen=True, eq=False)
+class Projections:
+    """The weights of multi-head attention, each applied from the right: x W + b.
+
+    w_q [d_model, h·d_k], w_k [d_context, h_kv·d_k], w_v [d_context, h_kv·d_v], w_o [h·d_v, d_out]
+    or None for no output projection; b_* [width] or None.
+    Source: "Attention Is All You Need", section 3.2.2 (which has no biases).
+    """
+
+    w_q: Array
+    w_k: Array
+    w_v: Array
+    w_o: Array | None = None
+    b_q: Array | None = None
+    b_k: Array | None = None
+    b_v: Array | None = None
+    b_o: Array | None = None
+
+    def arrays(self) -> dict[str, Array]:
+        """Those that are given, by name."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: as_numbers(x, name) for name, x in found.items() if x is not None}
+
+
+def multi_head_attention(
+    x: npt.ArrayLike,
+    weights: Projections,
+    *,
+    n_heads: int,
+    n_kv_heads: int | None = None,
+    context: npt.ArrayLike | None = None,
+    mask: npt.ArrayLike | None = None,
+    kv_len: npt.ArrayLike | None = None,
+    query_labels: Labels = None,
+    key_labels: Labels = None,
+    convention: Convention | None = None,
+) -> Trace:
+    """MultiHead(x, c) = [head₁ … head_h] W_o, each head the attention of x W_q to c W_k and c W_v.
+
+    x [..., n_q, d_model]; context c [..., n_k, d_context], x itself where it is left out
+    (self-attention). The trace holds x, the weights, `attend`'s stages, `concat` and `projected`.
+
+    Raises ShapeError where a width does not fit its weights.
+    Source: "Attention Is All You Need", section 3.2.2.
+
+    >>> import numpy as np
+    >>> eye = np.eye(2)
+    >>> trace = multi_head_attention(eye, Projections(eye, eye, eye, 2 * eye), n_heads=1)
+    >>> bool((trace["projected"].value == 2 * trace["concat"].value).all())
+    True
+    """
+    how = convention or Convention()
+    inputs = {"x": token_rows(x)}
+    if context is not None:
+        inputs["x_kv"] = token_rows(context)
+    inputs = {name: entered(a, how) for name, a in (inputs | weights.arrays()).items()}
+    shared = n_heads if n_kv_heads is None else n_kv_heads
+    sizes = projected_sizes(inputs, n_heads, shared)
+    inputs |= restrictions(sizes, mask, kv_len)
+    sizes = sizes._replace(given=frozenset(inputs))
+    steps = plan(how, sizes)
+    title = f"Multi-head {'cross' if context is not None else 'self'}-attention"
+    block = Block(title, how, {"query": query_labels, "key": key_labels})
+    return trace_of(steps, run(steps, inputs), {"": block})
+
+
+def projected_sizes(inputs: Values, n_heads: int, n_kv_heads: int) -> Sizes:
+    """The sizes of an attention of x (and x_kv) projected by w_q, w_k, w_v and w_o, where given.
+
+    Raises ShapeError where a width does not fit, or does not divide into the heads.
+    """
+    x, context = inputs["x"], inputs.get("x_kv", inputs["x"])
+    widths = {}
+    for name in "qkv":
+        source, heads = (x, n_heads) if name == "q" else (context, n_kv_heads)
+        w = inputs.get(f"w_{name}")
+        if w is not None:
+            check_projection(source, w)
+        widths[name] = source.shape[-1] if w is None else w.shape[1]
+        split_heads(np.empty((1, widths[name])), heads)
+    if widths["q"] // n_heads != widths["k"] // n_kv_heads:
+        raise ShapeError(
+            f"d_k, the width differs: {widths['q'] // n_heads} in q, "
+            f"{widths['k'] // n_kv_heads} in k",
+            "they must be equal",
+        )
+    if n_heads % n_kv_heads:
+        raise ShapeError(
+            f"{n_heads} query heads cannot evenly share {n_kv_heads} key heads",
+            "the number of query heads must be a multiple of the number of key heads",
+        )
+    if "w_o" in inputs:
+        check_projection(np.empty((1, widths["v"] // n_kv_heads * n_heads)), inputs["w_o"])
+    scores = (*x.shape[:-2], n_heads, x.shape[-2], context.shape[-2])
+    return Sizes(scores, n_kv_heads, widths["q"] // n_heads)
+
+
+def check_projection(x: Array, w: Array) -> None:
+    """ShapeError unless x can be multiplied by the weights."""
+    if w.ndim != 2 or x.shape[-1] != w.shape[0]:
+        raise ShapeError(
+            f"x ({shape_text(x)}) cannot be multiplied by weights of {shape_text(w)}",
+            f"the weights need {x.shape[-1]} rows",
+        )
+
+
+def restrictions(
+    sizes: Sizes, mask: npt.ArrayLike | None, kv_len: npt.ArrayLike | None
+) -> dict[str, Array]:
+    """A mask and key lengths as inputs of the plan. ShapeError where they do not fit the scores."""
+    found = {}
+    if mask is not None:
+        found["given_mask"] = as_numbers(mask, "the mask")
+        check_mask(found["given_mask"], sizes.scores)
+    n_batch = sizes.scores[0] if len(sizes.scores) == 4 else 1
+    if (valid := lengths(kv_len, n_batch, sizes.scores[-1])) is not None:
+        found["kv_len"] = valid
+    return found
+
+
+def token_rows(x: npt.ArrayLike, name: str = "x") -> Array:
+    """x as numbers, [n, d_model] or [batch, n, d_model]; ShapeError where it is neither."""
+    array = as_numbers(x, name)
+    if array.ndim not in {2, 3} or array.size == 0:
+        raise ShapeError(
+            f"{name} has the shape {shape_text(array) or 'of one number'}",
+            "use (tokens, d_model) or (batch, tokens, d_model), with at least one entry each",
+        )
+    return array
+
+
+# ---- from values to a trace
+
+
+class Block(NamedTuple):
+    """What is said of a block of stages: its title, convention, token names and notes."""
+
+    title: str
+    how: Convention | None = None
+    labels: Mapping[str, Labels] = {}
+    notes: tuple[str, ...] = ()
+
+
+def trace_of(
+    steps: Sequence[Step],
+    values: Values,
+    blocks: Mapping[str, Block],
+    stages: Mapping[str, Stage] = {},
+) -> Trace:
+    """The stages of these values, without the inner ones, nested by the dots in their names.
+
+    blocks  by dotted name, "" for the whole; one that is not named is as the one around it
+    stages  some that exist already, by dotted name; they come first
+    """
+    computed = {step.name: step for step in steps}
+    flat = dict(stages)
+    for name, value in values.items():
+        step = computed.get(name)
+        if name not in stages and not _is_hidden(name, step):
+            block = _block_of(name, blocks)
+            flat[name] = _stage(name, value, step, computed, values, block)
+    return _nested(list(flat.items()), blocks, "")
+
+
+def _is_hidden(name: str, step: Step | None) -> bool:
+    return kind_of((step and step.kind) or name).role in ("inner", "aside")
+
+
+def _block_of(name: str, blocks: Mapping[str, Block]) -> Block:
+    """The innermost block of a dotted name of which anything is said."""
+    while name and (name := name.rpartition(".")[0]) not in blocks:
+        pass
+    return blocks[name]
+
+
+def _stage(
+    name: str,
+    value: Array,
+    step: Step | None,
+    computed: Mapping[str, Step],
+    values: Values,
+    block: Block,
+) -> Stage:
+    kind = kind_of((step and step.kind) or name)
+    prefix, _, own = name.rpartition(".")
+    if own == "mask":
+        like = next((values[n] for n in computed if _is_map(n, prefix) and n in values), value)
+        value = np.broadcast_to(value, like.shape)
+    axes = kind.axes_of(value.ndim)
+    labels = {axis: tuple(names) for axis, names in block.labels.items() if names}
+    if step is None:
+        return Stage(own, kind.symbol, "", value, axes, labels)
+    reads = {
+        parameter: read.rpartition(".")[2] if read.rpartition(".")[0] == prefix else read
+        for parameter, read in _shown_reads(step, computed)
+    }
+    plain = {n: x for n, x in step.params.items() if isinstance(x, bool | int | float | str)}
+    symbol = step.formula.partition(" = ")[0] if not kind.symbol else kind.symbol
+    more = (step.note, reads, plain, step.work)
+    return Stage(own, symbol, step.formula, value, axes, labels, *more)
+
+
+def _is_map(name: str, prefix: str) -> bool:
+    """Whether a stage has the axes of the scores, and is of this block."""
+    block, _, own = name.rpartition(".")
+    return block == prefix and kind_of(own).is_map
+
+
+def _shown_reads(step: Step, computed: Mapping[str, Step]) -> Iterator[tuple[str, str]]:
+    """What a step reads; instead of an inner stage, what that was computed from."""
+    for parameter, name in step.reads.items():
+        inner, role = computed.get(name), kind_of(name).role
+        if role == "inner" and inner is not None:
+            read = list(_shown_reads(inner, computed))
+            yield from read if len(read) > 1 else [(parameter, source) for _, source in read]
+        elif role != "aside":
+            yield parameter, name
+
+
+def _nested(stages: Collection[tuple[str, Stage]], blocks: Mapping[str, Block], name: str) -> Trace:
+    """The trace of the block `name`, from its stages by their names within it."""
+    inside: dict[str, list[tuple[str, Stage]]] = {}
+    for dotted, stage in stages:
+        first, _, rest = dotted.partition(".")
+        inside.setdefault(first, []).append((rest, stage))
+    path = f"{name}." if name else ""
+    steps = tuple(
+        found[0][1] if not found[0][0] else _nested(found, blocks, path + own)
+        for own, found in inside.items()
+    )
+    block = _block_of(f"{name}.", blocks)
+    return Trace(block.title, steps, block.how, name.rpartition(".")[2], block.notes)
+
+
+def title_of(sizes: Sizes, how: Convention) -> str:
+    """What an attention is called: by its scale, and by whether heads share keys."""
+    scaled = "Dot-product attention" if how.scale == "none" else "Scaled dot-product attention"
+    if sizes.n_kv_heads != sizes.n_heads:
+        kind = "Multi-query" if sizes.n_kv_heads == 1 else "Grouped-query"
+        return f"{kind} {scaled[0].lower()}{scaled[1:]}"
+    return scaled

@@ -1,0 +1,346 @@
+"""Plan and runner: which steps a convention asks for, and the one loop that computes them.
+
+    Convention, Sizes ── plan ──> steps ── changed, within ──> steps ── run(inputs) ──> values
+
+A step names what it reads, and the rest follows from that: only what is wanted is computed, a stage
+that is given is not, equal steps on equal inputs are computed once, and a flowchart has its arrows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.attention import functional as f
+from attncli.attention.masks import total_mask
+from attncli.convention import Convention, DType
+from attncli.errors import StageError
+from attncli.stages import kind_of
+
+Array = npt.NDArray[Any]
+Values = Mapping[str, Array]
+Change = Callable[..., Array] | Mapping[str, Any]
+
+
+class Step(NamedTuple):
+    """One stage still to be computed: compute(**what it reads, **params).
+
+    name     of the stage, with dots for the blocks it is in
+    reads    parameter of `compute` → the stage that it is given
+    params   its other parameters; hashable, so that equal steps are known
+    formula  such as "Z = S / √d_k"
+    work     the arithmetic of a cell, see Stage
+    dtype    the number type the result is rounded to; None: left as it is
+    kind     the row of the registry, where it is not that of the name
+    note     a sentence for the reader
+    """
+
+    name: str
+    compute: Callable[..., Array]
+    reads: Mapping[str, str]
+    params: Mapping[str, Any] = {}
+    formula: str = ""
+    work: str = ""
+    dtype: DType | None = None
+    kind: str = ""
+    note: str = ""
+
+
+class Sizes(NamedTuple):
+    """All that a plan must know of the inputs: their sizes, and which there are.
+
+    scores      shape of the scores: [batch, head, n_q, n_k] or its last axes; n_k with the past
+    n_kv_heads  key heads
+    d_k         width of a query
+    n_past      keys before the first query's own
+    given       names of the inputs
+    """
+
+    scores: tuple[int, ...]
+    n_kv_heads: int
+    d_k: int
+    n_past: int = 0
+    given: Collection[str] = ("q", "k", "v")
+
+    @property
+    def n_heads(self) -> int:
+        """Query heads."""
+        return self.scores[-3] if len(self.scores) > 2 else 1
+
+
+def plan(
+    how: Convention, sizes: Sizes, *, source: str = "x", show_concat: bool = True
+) -> list[Step]:
+    """The steps from what is given to the output, in the order of the computation.
+
+    x, w_q, w_k, w_v ── q, k, v ── scores ── scaled ── capped ── masked ── weights ── dropped ──
+    output ── concat ── projected
+
+    What is not asked for is left out: without x nothing is projected, without a mask nothing is
+    masked. `source` is the stage that is projected where x is given, such as its norm. With
+    `show_concat` False the heads' outputs, put side by side, are no stage of their own.
+
+    >>> [step.name for step in plan(Convention(softcap=2.0), Sizes((3, 5), 1, 7))]
+    ['scores', 'scaled', 'capped', 'weights', 'output']
+    """
+    planner = _Planner(how, sizes)
+    q, k, v = planner.operands(source)
+    is_masked, allowed = planner.mask()
+    x = planner.scores(q, k, is_masked)
+    planner.outputs(planner.weights(x, allowed), v, allowed, show_concat)
+    return planner.steps
+
+
+class _Planner:
+    """The steps so far; each method adds some and gives the stage that they end with."""
+
+    def __init__(self, how: Convention, sizes: Sizes) -> None:
+        self.how, self.sizes = how, sizes
+        self.steps: list[Step] = []
+
+    def step(
+        self, name: str, compute: Callable[..., Array], of: Mapping[str, str], **more: Any
+    ) -> str:
+        """Adds a step that reads `of`, whose symbols stand for {parameters} in its formula."""
+        symbols = {parameter: kind_of(read).symbol for parameter, read in of.items()}
+        more = {
+            "dtype": self.how.dtype,
+            **more,
+            "formula": more.get("formula", "").format(**symbols),
+        }
+        self.steps.append(Step(name, compute, of, **more))
+        return name
+
+    def given(self, **reads: str) -> dict[str, str]:
+        """Those of these reads that are among the inputs."""
+        return {parameter: name for parameter, name in reads.items() if name in self.sizes.given}
+
+    def operands(self, source: str) -> tuple[str, str, str]:
+        """q, k and v: projected and split, behind a cache, shared by heads, whatever there is."""
+        given, n_heads, n_kv_heads = self.sizes.given, self.sizes.n_heads, self.sizes.n_kv_heads
+        for name in "qkv" if "x" in given else "":
+            x = source if name == "q" or "x_kv" not in given else "x_kv"
+            formula, weights = f"{name.upper()} = {kind_of(x).symbol}", self.given(w=f"w_{name}")
+            if weights:
+                bias = self.given(b=f"b_{name}")
+                formula += f" W_{name}" + f" + b_{name}" * len(bias)
+                x = self.step(f"{name}_wide", f.project, {"x": x} | weights | bias)
+            own = {"n_heads": n_heads if name == "q" else n_kv_heads}
+            work = "products" if weights else ""
+            self.step(name, f.split, {"x": x}, params=own, formula=formula, work=work)
+        for name in "kv" if "past_k" in given else "":
+            self.step(name, f.put_before, {"past": f"past_{name}", "x": f"new_{name}"})
+        if n_kv_heads == n_heads:
+            return "q", "k", "v"
+        params: dict[str, Any] = {"n_heads": n_heads, "order": self.how.head_order}
+        return (
+            "q",
+            self.step("k_shared", f.share, {"x": "k"}, params=params),
+            self.step("v_shared", f.share, {"x": "v"}, params=params),
+        )
+
+    def mask(self) -> tuple[bool, dict[str, str]]:
+        """Whether anything is masked, and what softmax must know of it."""
+        how, sizes = self.how, self.sizes
+        restricted = self.given(given_mask="given_mask", kv_len="kv_len")
+        if not restricted and not how.causal and how.window is None:
+            return False, {}
+        params: dict[str, Any] = {
+            "n_q": sizes.scores[-2],
+            "n_k": sizes.scores[-1],
+            "n_past": sizes.n_past,
+        }
+        params |= {"n_axes": len(sizes.scores), "causal": how.causal, "align": how.causal_align}
+        params |= {"window_size": how.window, "means": how.mask_means}
+        formula = "0 = may attend, −inf = may not, other numbers are added"
+        restricted |= self.given(rows="rows")
+        self.step("mask", total_mask, restricted, params=params, formula=formula, dtype=None)
+        # A masked score is −inf when softmax reads it, unless it is capped after the mask.
+        capped_after = how.softcap is not None and how.softcap_place == "after-mask"
+        if how.mask_value != -math.inf or capped_after:
+            return True, {}
+        return True, {"allowed": self.step("allowed", f.may_attend, {"mask": "mask"}, dtype=None)}
+
+    def scores(self, q: str, k: str, is_masked: bool) -> str:
+        """The scores, scaled, capped and masked, in the convention's order."""
+        how = self.how
+        x = self.step("scores", f.scores, {"q": q, "k": k}, formula="S = {q} {k}ᵀ", work="products")
+        if how.scale != "none":
+            factor, root = how.scale_factor(self.sizes.d_k), math.sqrt(self.sizes.d_k)
+            formula, work = f"Z = {{x}} · {factor:g}", "[x] · {factor} = {x} · {factor}"
+            if how.scale == "1/sqrt(d_k)":
+                formula = f"Z = {{x}} / √d_k = {{x}} / {root:.5g}"
+                work = f"[x] / √d_k = {{x}} / {{{root!r}}}"
+            params = {"factor": factor}
+            x = self.step("scaled", f.scale, {"x": x}, params=params, formula=formula, work=work)
+        order = ("capped", "masked") if how.softcap_place == "before-mask" else ("masked", "capped")
+        for name in order:
+            if name == "capped" and how.softcap is not None:
+                formula = f"C = c · tanh({{x}} / c), c = {how.softcap:g}"
+                work = "c · tanh([x] / c) = {cap} · tanh({x} / {cap})"
+                params = {"cap": how.softcap}
+                x = self.step(name, f.softcap, {"x": x}, params=params, formula=formula, work=work)
+            if name == "masked" and is_masked:
+                formula, value = "X = {x} + M", how.mask_value
+                formula += "" if value == -math.inf else f", masked scores become {value:g}"
+                more = {"formula": formula, "work": "[x] + [mask] = {x} + {mask}"}
+                of, params = {"x": x, "mask": "mask"}, {"value": value}
+                x = self.step(name, f.apply_mask, of, params=params, **more)
+        return x
+
+    def weights(self, x: str, allowed: Mapping[str, str]) -> str:
+        """The softmax of the stage x, and its dropout."""
+        how = self.how
+        axis, sums = (-1, "each row") if how.softmax_over == "keys" else (-2, "each column")
+        formula = f"A = softmax({{x}}) over {how.softmax_over}: {sums} sums to 1"
+        params: dict[str, Any] = {"axis": axis, "empty": how.empty_rows}
+        of = {"x": x, **allowed}
+        x = self.step("weights", f.softmax, of, params=params, formula=formula, work="softmax")
+        if not (p := how.dropout):
+            return x
+        params = {"shape": self.sizes.scores, "p": p, "seed": how.seed}
+        kept = self.step("kept", f.draw_kept, {}, params=params, dtype=None)
+        of, words = {"x": x, "kept": kept}, dropout_words("D", "A", p)
+        return self.step("dropped", f.dropout, of, params={"p": p}, **words)
+
+    def outputs(self, a: str, v: str, allowed: Mapping[str, str], show_concat: bool) -> None:
+        """The output; from x also the heads side by side, and their projection."""
+        of, formula = {"a": a, "v": v, **allowed}, "O = {a} V"
+        x = self.step("output", f.weighted_sum, of, formula=formula, work="products")
+        if "x" not in self.sizes.given:
+            return
+        weights = self.given(w="w_o")
+        name = "concat" if show_concat or not weights else "wide_output"
+        formula = "H = [O₁ … O_h], the heads side by side"
+        x = self.step(name, f.concat, {"x": x}, formula=formula)
+        if weights:
+            bias, symbol = self.given(b="b_o"), kind_of(name).symbol
+            formula = f"Y = {symbol} W_o" + " + b_o" * len(bias)
+            of = {"x": x} | weights | bias
+            self.step("projected", f.project, of, formula=formula, work="products")
+
+
+def dropout_words(symbol: str, of: str, p: float) -> dict[str, str]:
+    """Formula and arithmetic of a dropout of the stage with the symbol `of`."""
+    formula = f"{symbol} = {of} with a share of {p:g} set to 0, the rest / {1 - p:g}"
+    return {"formula": formula, "work": f"[x] / {{{1 - p!r}}} = {{x}} / {{{1 - p!r}}}"}
+
+
+def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:
+    """The steps as a block of a larger plan: every name gets the prefix, but those in `outer`.
+
+    >>> (step,) = within("1.", [Step("residual", f.add, {"x": "x", "y": "y"})], x="input")
+    >>> step.name, step.reads
+    ('1.residual', {'x': 'input', 'y': '1.y'})
+    """
+
+    def named(name: str) -> str:
+        return outer.get(name, prefix + name)
+
+    return [
+        step._replace(name=prefix + step.name, reads={p: named(n) for p, n in step.reads.items()})
+        for step in steps
+    ]
+
+
+def changed(steps: Iterable[Step], changes: Mapping[str, Change]) -> list[Step]:
+    """The plan with another function for some steps, or with some of their parameters replaced."""
+
+    def change(step: Step) -> Step:
+        new = changes.get(step.name)
+        if new is None:
+            return step
+        return step._replace(compute=new) if callable(new) else _with_params(step, new)
+
+    return [change(step) for step in steps]
+
+
+def _with_params(step: Step, params: Mapping[str, Any]) -> Step:
+    return step._replace(params={**step.params, **params})
+
+
+class Memo:
+    """Values by what they were computed from, so that plans that begin alike share what is alike.
+
+    It holds every value until it is dropped itself.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[Any, int] = {}
+        self.values: dict[int, Array] = {}
+
+    def number(self, key: Any) -> int:
+        """A number that stands for a key."""
+        return self.numbers.setdefault(key, len(self.numbers))
+
+
+def run(
+    steps: Sequence[Step],
+    inputs: Values,
+    wanted: Collection[str] | None = None,
+    memo: Memo | None = None,
+) -> dict[str, Array]:
+    """The values of the wanted stages (of all that are shown, where none are named) and the inputs.
+
+    An input by a step's name takes its place: nothing is computed that only that step would read.
+    Each step is computed in its number type: in float64 or float32, then rounded.
+
+    Raises StageError for a stage that follows from nothing that is given.
+
+    >>> steps = plan(Convention(scale="none"), Sizes((1, 2), 1, 1))
+    >>> v = np.array([[3.0], [5.0]])
+    >>> run(steps, {"weights": np.array([[0.5, 0.5]]), "v": v}, ["output"])["output"].tolist()
+    [[4.0]]
+    """
+    todo = needed(steps, inputs, wanted)
+    shown = {step.name for step in steps if _is_shown(step)} if wanted is None else set(wanted)
+    last_read = {name: at for at, step in enumerate(todo) for name in step.reads.values()}
+    values = dict(inputs)
+    numbers: dict[str, int] = {}
+    if memo is not None:
+        numbers = {name: memo.number((name, id(x))) for name, x in inputs.items()}
+    with np.errstate(all="ignore"):  # an overflow is infinite, as IEEE 754 has it, and is shown
+        for at, step in enumerate(todo):
+            if memo is None:
+                values[step.name] = _computed(step, values)
+            else:
+                reads = ((p, numbers[name]) for p, name in step.reads.items())
+                number = memo.number((step.compute, step.dtype, *step.params.items(), *reads))
+                if number not in memo.values:
+                    memo.values[number] = _computed(step, values)
+                numbers[step.name], values[step.name] = number, memo.values[number]
+            for name in step.reads.values():  # what nobody reads any more is let go
+                if last_read[name] == at and name not in shown and name not in inputs:
+                    values.pop(name, None)
+    return values
+
+
+def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str] | None) -> list[Step]:
+    """The steps that the wanted stages follow from. StageError where one does not."""
+    names = {s.name for s in steps if _is_shown(s)} if wanted is None else set(wanted)
+    found = []
+    for step in reversed(steps):
+        if step.name in names and step.name not in inputs:
+            names.update(step.reads.values())
+            found.append(step)
+    if missing := names - inputs.keys() - {step.name for step in found}:
+        raise StageError(
+            f"there is no {', '.join(sorted(missing))}", f"given are {', '.join(inputs)}"
+        )
+    return found[::-1]
+
+
+def _is_shown(step: Step) -> bool:
+    return kind_of(step.kind or step.name).role not in ("inner", "aside")
+
+
+def _computed(step: Step, values: Values) -> Array:
+    reads = {parameter: values[name] for parameter, name in step.reads.items()}
+    if (dtype := step.dtype) is None:
+        return step.compute(**reads, **step.params)
+    wide = {p: f.widen(x, dtype) if x.dtype.kind == "f" else x for p, x in reads.items()}
+    return f.round_to(step.compute(**wide, **step.params), dtype)

@@ -1,0 +1,266 @@
+"""Weights that are given: from arrays by the names under which they come to weights by ours.
+
+    ours       encoder.1.attention.w_q   encoder.1.w_q   decoder.2.cross_attention.w_o   gamma_2
+    PyTorch    encoder.layers.0.self_attn.in_proj_weight   norm1.weight   linear1.bias
+
+PyTorch counts layers from 0, keeps a linear map's weights transposed, [out, in], and stacks those
+of Q, K and V in one array. A name that says neither encoder nor decoder belongs to the block that
+is asked for, one that says no layer to its first. gamma_2 is the gain of the second sub-layer's
+norm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.attention.heads import shape_text
+from attncli.attention.shapes import as_numbers
+from attncli.attention.weights import (
+    ATTENTION,
+    FEED_FORWARD,
+    NORM,
+    Block,
+    Dimensions,
+    axes_of,
+    n_layers_of,
+    names_of,
+)
+from attncli.errors import InputError, ShapeError
+
+Array = npt.NDArray[Any]
+
+_NAME = re.compile(
+    r"(?:(?P<stack>encoder|decoder)\.)?"
+    r"(?:layers\.(?P<from_0>[0-9]{1,6})\.|(?P<from_1>[1-9][0-9]{0,5})\.)?"
+    r"(?:(?P<part>attention|self_attn|cross_attention|multihead_attn|feed_forward)\.)?"
+    r"(?P<leaf>[^.]+(?:\.(?:weight|bias))?)"
+)
+_PARTS = {"self_attn": "attention", "multihead_attn": "cross_attention"}
+
+# PyTorch's name → ours; a matrix is transposed.
+_PYTORCH = {
+    "q_proj_weight": "w_q",
+    "k_proj_weight": "w_k",
+    "v_proj_weight": "w_v",
+    "out_proj.weight": "w_o",
+    "out_proj.bias": "b_o",
+    "linear1.weight": "w_1",
+    "linear1.bias": "b_1",
+    "linear2.weight": "w_2",
+    "linear2.bias": "b_2",
+    "norm.weight": "gamma",
+    "norm.bias": "beta",
+    **{f"norm{number}.weight": f"gamma_{number}" for number in (1, 2, 3)},
+    **{f"norm{number}.bias": f"beta_{number}" for number in (1, 2, 3)},
+}
+_IN_PROJ = {"in_proj_weight": ("w_q", "w_k", "w_v"), "in_proj_bias": ("b_q", "b_k", "b_v")}
+# The sub-layer whose norm gamma_1 and so on belong to.
+_NORM_OF = {
+    "encoder": ("attention", "feed_forward"),
+    "decoder": ("attention", "cross_attention", "feed_forward"),
+}
+
+
+class Named(NamedTuple):
+    """An array as it is used here, the name it came under, and whether it came transposed."""
+
+    value: Array
+    source: str
+    transposed: bool = False
+
+    def called(self, name: str) -> str:
+        """The name it came under, and what it was read as where that says something else."""
+        leaf = self.source.lower().rpartition(".")[2]
+        return self.source if leaf == name.rpartition(".")[2] else f"{self.source} (read as {name})"
+
+
+def canonical(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Named]:
+    """The arrays by the dotted names used here: `encoder.1.attention.w_q`, `decoder.gamma`.
+
+    Raises InputError for names that are not known, mean the same array twice, or leave open whether
+    they belong to the encoder or the decoder; ShapeError where in_proj cannot be cut in three.
+
+    >>> found = canonical({"linear1.weight": [[1, 2, 3]]}, "encoder")
+    >>> {name: array.value.shape for name, array in found.items()}
+    {'encoder.1.feed_forward.w_1': (3, 1)}
+    """
+    found: dict[str, Named] = {}
+    unknown = []
+    for source, x in arrays.items():
+        parts = list(_renamed(source, x, block))
+        unknown += [] if parts else [source]
+        for name, array in parts:
+            if name in found:
+                both = f"{found[name].source} and {source}"
+                raise InputError(f"{both} both mean {name}", "give it once")
+            found[name] = array
+    if unknown:
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        raise InputError(
+            f"there are no weights called {', '.join(map(repr, unknown[:5]))}{more}",
+            "known are w_q w_k w_v w_o, b_q …, w_1 b_1 w_2 b_2, gamma_1 beta_1 …, with or without "
+            "a prefix like encoder.1. or decoder.1.cross_attention., and the state dicts of "
+            "PyTorch's MultiheadAttention, TransformerEncoder, TransformerDecoder and their layers",
+        )
+    return found
+
+
+def _renamed(source: str, x: npt.ArrayLike, block: Block) -> Iterator[tuple[str, Named]]:
+    """The names here of one array, and what belongs to each; nothing where it is not known."""
+    match = _NAME.fullmatch(source.lower())
+    if not match:
+        return
+    leaf = match["leaf"]
+    is_torch = leaf in _PYTORCH or leaf in _IN_PROJ
+    values = {_PYTORCH.get(leaf, leaf): x}
+    if leaf in _IN_PROJ:
+        stacked = as_numbers(x, source)
+        if stacked.ndim not in {1, 2} or stacked.shape[0] % 3:
+            raise ShapeError(
+                f"{source} ({shape_text(stacked) or 'one number'}) cannot be cut in three",
+                "it holds those of Q, K and V one below another, 3 · d_model rows",
+            )
+        values = dict(zip(_IN_PROJ[leaf], np.split(stacked, 3), strict=True))
+    for own, value in values.items():
+        name = _dotted(match, own, source, block)
+        if name:
+            turned = is_torch and own.startswith("w_")
+            array = as_numbers(value, source)
+            yield name, Named(array.T if turned else array, source, turned)
+
+
+def _dotted(match: re.Match[str], leaf: str, source: str, block: Block) -> str:
+    """The whole name of an array; "" where nothing of that name can be there."""
+    part = _PARTS.get(match["part"], match["part"] or "")
+    has_layer = bool(match["from_0"] or match["from_1"])
+    own, _, which = leaf.partition("_") if leaf[:-1] in ("gamma_", "beta_") else (leaf, "", "")
+    stack = match["stack"] or ("encoder" if block == "attention" else block)
+    number = int(match["from_0"]) + 1 if match["from_0"] else int(match["from_1"] or 1)
+    if own in NORM and not which:
+        if has_layer and not part:  # a layer has no norm of its own, its sub-layers have
+            return ""
+    elif own in NORM and not part and which in "123":
+        places = _NORM_OF.get(stack, _NORM_OF["decoder"])
+        part = places[int(which) - 1] if int(which) <= len(places) else ""
+    elif own in ATTENTION and part != "feed_forward":
+        part = part or "attention"
+    elif own in FEED_FORWARD and part in ("", "feed_forward"):
+        part = "feed_forward"
+    else:
+        return ""
+    if stack == "encoder-decoder":
+        raise InputError(
+            f"{source!r} could belong to the encoder or to the decoder",
+            f"call it encoder.{source} or decoder.{source}",
+        )
+    if own in NORM and not part:
+        return f"{stack}.{own}" if not which else ""
+    layer = f"{stack}.{number}."
+    is_alone = block == "attention" and layer == "encoder.1."
+    return f"{part}.{own}" if is_alone and part == "attention" else f"{layer}{part}.{own}"
+
+
+def weights_from_arrays(
+    arrays: Mapping[str, npt.ArrayLike],
+    block: Block,
+    dimensions: Dimensions,
+    *,
+    n_layers: int | None = None,
+) -> dict[str, Array]:
+    """The weights of a block from arrays by name, ours or PyTorch's, every shape checked.
+
+    "attention" reads the projections of encoder layer 1, for which a bare `w_q` is enough. A width
+    that `dimensions` leaves open is what the arrays have; n_layers None is as many layers as they
+    hold. Biases may be missing, γ and β too, and w_o where there is the attention alone. Arrays of
+    known names that the block does not use are left out.
+
+    Raises InputError for an unknown name or a missing array, ShapeError for a wrong shape.
+
+    >>> eye = np.eye(2)
+    >>> given = {"w_q": eye, "w_k": eye, "w_v": eye, "w_o": np.zeros((3, 2))}
+    >>> weights_from_arrays(given, "attention", Dimensions(d_model=2))
+    Traceback (most recent call last):
+        ...
+    attncli.errors.ShapeError: w_o is 3 × 2, expected 2 × 2 (h·d_v × d_model)
+    """
+    found = canonical(arrays, block)
+    stacks = [stack for stack in ("encoder", "decoder") if stack in block]
+    first = f"{stacks[0]}.1." if stacks else ""
+    dimensions = _open_widths_filled(dimensions, found, first)
+    if n_layers is None:
+        n_layers = max((n_layers_of(found, stack) for stack in stacks), default=1) or 1
+    # A gap, or one absurd number in a name, ends at the first layer that is missing.
+    n_layers = min(n_layers, len(found) + 1)
+    weights = {}
+    has_feed_forward = dimensions.d_ff != 0
+    for name in names_of(block, n_layers=n_layers, feed_forward=has_feed_forward, last_norm=True):
+        axes, leaf = axes_of(name), name.rpartition(".")[2]
+        if name in found:
+            widths = dimensions.widths()
+            expected = tuple(widths[axis] for axis in axes)
+            if found[name].value.shape != expected:
+                raise _wrong_shape(name, found[name], expected, axes)
+            weights[name] = np.array(found[name].value)
+        elif leaf.startswith("w_") and (block, leaf) != ("attention", "w_o"):
+            raise _missing(name, axes, found)
+    return weights
+
+
+def _open_widths_filled(
+    dimensions: Dimensions, found: Mapping[str, Named], first: str
+) -> Dimensions:
+    """The dimensions, with d_k, d_v and d_ff as the first layer's arrays have them."""
+
+    def width(name: str, n_heads: int) -> int | None:
+        """A matrix's columns for each head; ShapeError where its rows are not d_model."""
+        array = found.get(first + name)
+        if array is None:
+            return None
+        rows, *columns = array.value.shape or (0,)
+        if rows != dimensions.d_model or len(columns) != 1 or not array.value.size:
+            raise _wrong_shape(first + name, array, (dimensions.d_model, "any"), axes_of(name))
+        if columns[0] % n_heads:
+            raise ShapeError(
+                f"{array.called(first + name)} gives {axes_of(name)[1]} = {columns[0]}, which "
+                f"{n_heads} heads cannot share",
+                f"use a number of heads that divides {columns[0]}",
+            )
+        return int(columns[0] // n_heads)
+
+    d_k = dimensions.d_k or width("attention.w_q", dimensions.n_heads)
+    d_v = dimensions.d_v or width("attention.w_v", dimensions.n_kv_heads or dimensions.n_heads)
+    d_ff = width("feed_forward.w_1", 1) if dimensions.d_ff is None else dimensions.d_ff
+    return replace(dimensions, d_k=d_k, d_v=d_v, d_ff=d_ff)
+
+
+def _missing(name: str, axes: tuple[str, ...], found: Mapping[str, Named]) -> InputError:
+    hint = f"it is {' × '.join(axes)}"
+    if name.endswith(("w_1", "w_2")):
+        hint += "; with d_ff 0 a layer has no feed-forward"
+    given = ", ".join(list(found)[:5]) or "nothing"
+    more = " …" if len(found) > 5 else ""
+    return InputError(f"the weights hold no {name} (they hold {given}{more})", hint)
+
+
+def _wrong_shape(
+    name: str, array: Named, expected: tuple[int | str, ...], axes: tuple[str, ...]
+) -> ShapeError:
+    """What to say of an array, in the order of axes in which it was given."""
+    given = array.value
+    if array.transposed:
+        given, expected, axes = given.T, expected[::-1], axes[::-1]
+    wanted = " × ".join(map(str, expected))
+    fits = given.ndim == len(expected) == 2 and all(
+        size in (found, "any") for found, size in zip(given.T.shape, expected, strict=True)
+    )
+    return ShapeError(
+        f"{array.called(name)} is {shape_text(given) or 'one number'}, expected {wanted} "
+        f"({' × '.join(axes)})",
+        "it fits transposed" if fits else "",
+    )

@@ -1,0 +1,201 @@
+"""Every stage that a trace can hold, one row each: pure data, read by the runner, views and files.
+
+    KINDS["weights"] = Kind("A", "batch head query key", sums=True, masks=True, shade="share", …)
+
+To add a stage: a row here, a function in attention/functional.py, a step in attention/run.py.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Role = Literal["step", "operand", "input", "parameter", "inner", "aside"]
+
+
+_MAP = "batch head query key"
+
+
+class Kind(NamedTuple):
+    """What is known of a stage before anything is computed.
+
+    symbol  the letter in formulas
+    axes    names of its axes; an array with fewer dimensions lacks the first of them.
+            "h·d_k" is one axis, in which each head has d_k entries
+    role    "step" is computed, "input" and "parameter" are given, "operand" is given or, where it
+            has a formula, computed; "inner" is computed and not shown, but what it was computed
+            from is; "aside" is not shown at all
+    sums    its rows (or columns) sum to 1
+    masks   its masked cells are marked as such
+    shade   how its numbers are shaded without being asked: "share" of 1, "signed" around 0, or ""
+    note    what it is, in one sentence
+    """
+
+    symbol: str
+    axes: str = ""
+    role: Role = "step"
+    sums: bool = False
+    masks: bool = False
+    shade: Literal["", "share", "signed"] = ""
+    note: str = ""
+
+    @property
+    def is_map(self) -> bool:
+        """Whether it has a number for every query and key, computed from the scores or them."""
+        return self.axes == _MAP and self.role == "step"
+
+    def axes_of(self, ndim: int) -> tuple[str, ...]:
+        """The axis names of an array with so many dimensions: the last ones."""
+        return tuple(self.axes.split())[-ndim:] if ndim else ()
+
+
+_TOKENS = "batch query d_model"
+_WORDS = "word other"
+
+KINDS: dict[str, Kind] = {
+    # from words to the input of the first layer
+    "tokens": Kind(
+        "T", "count token", note="words and punctuation; equal words have the same number"
+    ),
+    "embeddings": Kind(
+        "E", "token dimension", note="one vector for each word, whatever its context: static"
+    ),
+    "divisors": Kind("w", "pair"),
+    "angles": Kind("θ", "position pair"),
+    "positions": Kind(
+        "PE",
+        "position dimension",
+        shade="signed",
+        note="the position of each token, counted from 0: all that tells equal words apart",
+    ),
+    "input": Kind(
+        "X", "token dimension", note="what a word is, and where it is: what the first layer reads"
+    ),
+    "dots": Kind("D", "position other", shade="signed"),
+    "cos": Kind("cos θ", "batch position pair"),
+    "sin": Kind("sin θ", "batch position pair"),
+    "rotated": Kind("x′", "batch head position dimension"),
+    "slopes": Kind("m", "head"),
+    "bias": Kind("B", "head query key"),
+    # x, the weights, and what they give
+    "x": Kind("X", _TOKENS, "operand"),
+    "x_kv": Kind("C", _TOKENS, "operand"),
+    "w_q": Kind("W_q", "d_model h·d_k", "parameter"),
+    "w_k": Kind("W_k", "d_model h_kv·d_k", "parameter"),
+    "w_v": Kind("W_v", "d_model h_kv·d_v", "parameter"),
+    "w_o": Kind("W_o", "h·d_v d_model", "parameter"),
+    "b_q": Kind("b_q", "h·d_k", "parameter"),
+    "b_k": Kind("b_k", "h_kv·d_k", "parameter"),
+    "b_v": Kind("b_v", "h_kv·d_v", "parameter"),
+    "b_o": Kind("b_o", "d_model", "parameter"),
+    "w_1": Kind("W₁", "d_model d_ff", "parameter"),
+    "w_2": Kind("W₂", "d_ff d_model", "parameter"),
+    "b_1": Kind("b₁", "d_ff", "parameter"),
+    "b_2": Kind("b₂", "d_model", "parameter"),
+    "gamma": Kind("γ", "d_model", "parameter"),
+    "beta": Kind("β", "d_model", "parameter"),
+    "q_wide": Kind("Q", role="inner"),
+    "k_wide": Kind("K", role="inner"),
+    "v_wide": Kind("V", role="inner"),
+    # attention
+    "past_k": Kind("K", role="aside"),
+    "past_v": Kind("V", role="aside"),
+    "new_k": Kind("K", role="aside"),
+    "new_v": Kind("V", role="aside"),
+    "rows": Kind("", role="aside"),
+    "kv_len": Kind("", role="aside"),
+    "given_mask": Kind("M", role="aside"),
+    "q": Kind(
+        "Q", "batch head query d_k", "operand", note="a query for each token: what it looks for"
+    ),
+    "k": Kind(
+        "K", "batch kv_head key d_k", "operand", note="a key for each token: what it is found by"
+    ),
+    "v": Kind(
+        "V",
+        "batch kv_head key d_v",
+        "operand",
+        note="a value for each token: what it gives to the tokens that attend to it",
+    ),
+    "k_shared": Kind("K", role="inner"),
+    "v_shared": Kind("V", role="inner"),
+    "mask": Kind("M", _MAP, "input"),
+    "allowed": Kind("", role="aside"),
+    "kept": Kind("", role="aside"),
+    "scores": Kind("S", _MAP, note="every query times every key: the larger, the better they fit"),
+    "scaled": Kind(
+        "Z", _MAP, note="made smaller, so that wide vectors do not push softmax to its extremes"
+    ),
+    "capped": Kind("C", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
+    "masked": Kind("X", _MAP, masks=True, note="masked keys get no score"),
+    "weights": Kind(
+        "A",
+        _MAP,
+        sums=True,
+        masks=True,
+        shade="share",
+        note="scores as shares: how each token divides its attention among the keys",
+    ),
+    "dropped": Kind(
+        "D",
+        _MAP,
+        sums=True,
+        masks=True,
+        shade="share",
+        note="some weights are set to 0 at random, as in training",
+    ),
+    "output": Kind(
+        "O",
+        "batch head query d_v",
+        note="for each token a mixture of all values, in the proportions of its weights",
+    ),
+    "wide_output": Kind("O", role="inner"),
+    "concat": Kind("H", _TOKENS, note="the outputs of the heads, side by side"),
+    "projected": Kind("Y", _TOKENS, note="the heads mixed, back at the width of the input"),
+    # around an attention
+    "sublayer_kept": Kind("", role="aside"),
+    "sublayer_dropped": Kind(
+        "", _TOKENS, note="some numbers are set to 0 at random, as in training"
+    ),
+    "residual": Kind("R", _TOKENS, note="the input is added, so that the word itself is not lost"),
+    "mean": Kind("μ", "batch query", note="the mean of each token's numbers"),
+    "deviation": Kind("σ", "batch query", note="their standard deviation"),
+    "norm": Kind(
+        "N",
+        _TOKENS,
+        note="each token's numbers brought to mean 0 and deviation 1, then gain and bias",
+    ),
+    "linear": Kind("", role="inner"),
+    "hidden": Kind(
+        "G",
+        "batch query d_ff",
+        note="each token by itself: more numbers, the negative ones set to 0 (ReLU)",
+    ),
+    "feed_forward": Kind("F", _TOKENS, note="and back to the width of the model"),
+    # word vectors
+    "vectors": Kind("V", "word dimension"),
+    "lengths": Kind("‖a‖", "word"),
+    "word_dots": Kind("a·b", _WORDS, shade="signed"),
+    "cosines": Kind("cos", _WORDS, shade="signed"),
+    "word_angles": Kind("θ", _WORDS),
+    "static": Kind("cos", "token other"),
+    "contextual": Kind("cos", "token other"),
+    "difference": Kind("b − a", "dimension"),
+    "analogy": Kind("b − a + c", "dimension"),
+    "centre": Kind("μ", "dimension"),
+    "centred": Kind("C", "word dimension"),
+    "components": Kind("W", "component dimension"),
+    "shares": Kind("σ²/Σσ²", "component"),
+    "coordinates": Kind("Y", "word component"),
+}
+"""Each row by the name of its stage. Where two stages of one name differ (`dots` and `angles` of
+positions and of words, `mean` of a token and of words), the second has a row of another key."""
+
+
+def kind_of(name: str) -> Kind:
+    """The row of a stage by its dotted name; of an unknown one a row that says nothing.
+
+    >>> kind_of("encoder.1.attention.weights").symbol, kind_of("something").role
+    ('A', 'step')
+    """
+    own = name.rpartition(".")[2]
+    return KINDS.get(own) or Kind(own)
