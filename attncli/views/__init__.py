@@ -1,13 +1,13 @@
 """A Trace turned into something to look at; prints nothing, reads no file.
 
-    Trace, Showing ─ page.parts ─► Headline, Heading, Matrix, Closing … ─► a module of formats/
-    Trace, Showing ─ select ─────► a smaller Trace ──────────────────────► csv, json, npz …
+Trace, Showing ─ page.parts ─► Headline, Heading, Matrix, Closing … ─► a module of formats/
+Trace, Showing ─ select ─────► a smaller Trace ──────────────────────► csv, json, npz …
 
-    select       the blocks of a trace, and which of their stages, heads, rows are shown
-    page         those as parts in reading order; explain and outline are other pages
-    parts        what a page is made of; Matrix.grid makes text of numbers
-    work         the arithmetic of a cell; derivation: that of all stages of one weight
-    closing      sentences on the weights
-    numbers      digits; text: labels cleaned, shortened, wrapped; scatter: points in a plane
-    formats/     one row and one module each: a loop over the parts
+select       the blocks of a trace, and which of their stages, heads, rows are shown
+page         those as parts in reading order; explain and outline are other pages
+parts        what a page is made of; Matrix.grid makes text of numbers
+work         the arithmetic of a cell; derivation: that of all stages of one weight
+closing      sentences on the weights
+numbers      digits; text: labels cleaned, shortened, wrapped; scatter: points in a plane
+formats/     one row and one module each: a loop over the parts
 """
