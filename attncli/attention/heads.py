@@ -91,6 +91,15 @@ def heads_first(x: Array, layout: Layout, n_heads: int | None = None) -> Array:
     return np.swapaxes(x, -2, -3) if layout.endswith("shd") else x
 
 
+def four_axes(x: Array) -> Array:
+    """x with axes of length 1 before it, up to four axes.
+
+    >>> four_axes(np.zeros((2, 3))).shape
+    (1, 1, 2, 3)
+    """
+    return x.reshape((1,) * (4 - x.ndim) + x.shape)
+
+
 def shape_text(x: Array) -> str:
     """The shape as it is written everywhere: 3 × 4."""
     return " × ".join(str(size) for size in x.shape)

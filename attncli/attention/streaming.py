@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.functional import widen
-from attncli.attention.heads import key_head_of, shape_text
+from attncli.attention.heads import four_axes, key_head_of, shape_text
 from attncli.attention.masks import first_position, window
 from attncli.attention.run import Sizes, plan, run
 from attncli.attention.shapes import as_numbers, check_mask, lengths, with_past
@@ -52,7 +52,7 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     out: Array | None = None,
     progress: Progress | None = None,
 ) -> Array:
-    """The output [..., n_q, d_v] of `attend`, without any stage on the way.
+    """The output [..., n_q, d_v] of `attend`, without the stages before it.
 
     n_threads  blocks computed at a time; None = as many as there are processors
     out        [..., n_q, d_v] of the convention's number type: filled and returned
@@ -86,18 +86,14 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
 def check_streams(how: Convention) -> None:
     """ConventionError for a convention whose output cannot be computed block by block."""
     if how.softmax_over == "queries":
-        raise ConventionError(
-            "a softmax over queries needs whole columns and cannot be streamed", "use attend"
-        )
+        message = "a softmax over queries needs whole columns and cannot be streamed"
+        raise ConventionError(message, "use attend")
     if how.dropout:
-        raise ConventionError(
-            "dropout is drawn for all weights and cannot be streamed", "use attend"
-        )
+        message = "dropout is drawn for all weights and cannot be streamed"
+        raise ConventionError(message, "use attend")
     if how.dtype not in {"float32", "float64"}:
-        raise ConventionError(
-            f"{how.dtype} rounds every stage of a whole row and cannot be streamed",
-            "use float32 or float64",
-        )
+        message = f"{how.dtype} rounds every stage of a whole row and cannot be streamed"
+        raise ConventionError(message, "use float32 or float64")
 
 
 class _Rows(NamedTuple):
@@ -122,10 +118,8 @@ class _Job:
         out: Array,
     ) -> None:
         self.how, self.n_past, self.dtype = how, n_past, np.dtype(how.dtype)
-        wide: list[Array] = [
-            x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (*whole.values(), out)
-        ]
-        self.q, self.k, self.v, self.out = wide
+        self.q, self.k, self.v = (four_axes(whole[name]) for name in ("q", "k", "v"))
+        self.out = four_axes(out)
         n_batch, n_heads, n_q, d_k = self.q.shape
         n_k = self.n_k = self.k.shape[2]
         self.key_head = key_head_of(n_heads, self.k.shape[1], how.head_order).tolist()
@@ -217,8 +211,7 @@ class _Job:
             inputs["given_mask"] = self.mask[batch, head]
         if self.valid[batch] < self.n_k:
             inputs["kv_len"] = np.array([self.valid[batch]])
-        scores = (self.q.shape[2], self.n_k)
-        given = {*inputs, "q", "rows"}
+        scores, given = (self.q.shape[2], self.n_k), {*inputs, "q", "rows"}
         steps = plan(self.how, Sizes(scores, 1, q.shape[1], self.n_past, given))
         at_once, found = max(1, CELLS // self.n_k), []
         for at in range(0, len(q), at_once):
@@ -239,10 +232,9 @@ class _Job:
         for start in range(begin, end, KEYS):
             keys = slice(start, min(start + KEYS, end))
             n_keys, at = keys.stop - start, first - start
-            inside = (left < 0 or at + n_rows - 1 <= left) and (
-                right < 0 or n_keys <= at + right + 1
-            )
-            hidden = None if inside else _out_of_reach(n_rows, n_keys, left, right, at)
+            is_whole = left < 0 or at + n_rows - 1 <= left
+            is_whole = is_whole and (right < 0 or n_keys <= at + right + 1)
+            hidden = None if is_whole else _out_of_reach(n_rows, n_keys, left, right, at)
             part = None
             if self.mask is not None:
                 part = self.mask[rows.batch, rows.head, rows.start : rows.stop, keys]

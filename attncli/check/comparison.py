@@ -16,7 +16,18 @@ from attncli.check.tolerance import Rule, distance, noise_of, rms
 from attncli.convention import DType
 
 CLOSER = 0.5
-"""A hypothesis must explain at least half of the difference before its noise is asked for."""
+"""A hypothesis must explain at least half of the difference. A difference just over the tolerance
+is brought under it by any change that moves the numbers a little the right way; one that explains
+half of it has moved them by at least half the tolerance, which is no accident."""
+
+LIKE_NOISE = 3.0
+"""What a hypothesis leaves may be so many times its noise, both as root mean squares: the factor
+that `NOISE_FACTOR` allows a 16-bit implementation that rounds elsewhere. The tolerance alone goes
+by the largest noise, and where one entry is noisy it would hide a difference in all the others."""
+
+SAMPLE_FACTOR = 2.0
+"""What a sample is allowed more than everything: its largest noise may be less than the largest,
+say half of it. What passes the sample by mistake is judged again on everything."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +166,9 @@ def _like_noise(
         left, before = rms(x[wrong]), rms(comparison.errors[name][wrong])
         if np.isinf(before):
             before = rms(np.abs(expected[name][wrong & np.isfinite(expected[name])]))
-        if left > 3 * comparison.loose * floor + tiny or (left > tiny and floor > CLOSER * before):
+        if left > LIKE_NOISE * comparison.loose * floor + tiny:
+            return False
+        if left > tiny and floor > CLOSER * before:
             return False
     return True
 
@@ -172,7 +185,7 @@ def sample_of(comparison: Comparison) -> Comparison:
 
     Of each axis the entries with the largest error, then the first, the last and some between.
     """
-    return comparison.sample(_positions(comparison), loose=2.0)
+    return comparison.sample(_positions(comparison), loose=SAMPLE_FACTOR)
 
 
 def _positions(comparison: Comparison) -> tuple[Indices, Indices, Indices]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from attncli.attention.heads import four_axes
 from attncli.check.comparison import Comparison, comparison_of, within_low_sums
 from attncli.check.explain import common_ground, explanations_of, telling_input
 from attncli.check.layouts import fitting_layouts
@@ -27,7 +28,7 @@ from attncli.check.places import Names, names_of, places
 from attncli.check.positions import PositionKind
 from attncli.check.report import StageVerdict, Verdict, Worst
 from attncli.check.search import Progress, Search, only_nan, search_of, search_pairs, search_singles
-from attncli.check.setup import Array, Mask, Setup, four_axes, setup_of
+from attncli.check.setup import Array, Mask, Setup, setup_of
 from attncli.check.tolerance import Rule, fitting_type, rule_of
 from attncli.convention import Convention
 

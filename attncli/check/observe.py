@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.attention.heads import shape_text, split_heads
+from attncli.attention.heads import four_axes, shape_text, split_heads
 from attncli.attention.shapes import as_numbers
 from attncli.check.run import STAGES, Subset, everything
-from attncli.check.setup import Array, Setup, four_axes
+from attncli.check.setup import Array, Setup
 from attncli.check.tolerance import EPS, distance, fitting_type
 from attncli.convention import DType
 from attncli.errors import ShapeError, StageError

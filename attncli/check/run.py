@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.functional import round_to, widen
-from attncli.attention.heads import key_head_of
+from attncli.attention.heads import four_axes, key_head_of
 from attncli.attention.run import Change, Sizes, changed, plan, run
-from attncli.check.setup import Array, Setup, four_axes
+from attncli.check.setup import Array, Setup
 from attncli.convention import DType
 from attncli.stages import KINDS
 

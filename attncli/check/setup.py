@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.functional import draw_kept
+from attncli.attention.heads import four_axes
 from attncli.attention.run import Change
 from attncli.attention.shapes import as_numbers, check_mask, lengths, with_past
 from attncli.check.positions import PositionKind, Positions, check_widths, positions_of
@@ -127,12 +128,3 @@ def setup_of(
     return Setup(
         q4, k4, v4, how, given, valid, n_past, positions=scheme, kept=kept, ndim=len(scores)
     )
-
-
-def four_axes(x: Array) -> Array:
-    """x with axes of length 1 before it, up to four axes.
-
-    >>> four_axes(np.zeros((2, 3))).shape
-    (1, 1, 2, 3)
-    """
-    return x.reshape((1,) * (4 - x.ndim) + x.shape)

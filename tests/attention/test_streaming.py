@@ -358,3 +358,14 @@ def test_memory_grows_with_the_length_not_with_its_square() -> None:
     short, long = peak(1500), peak(6000)
     assert long < 4 * short
     assert long < 6000 * 6000 * 4 / 10
+
+
+def test_scores_too_large_for_a_power_of_two_keep_their_digits() -> None:
+    # The scores are 32768 + 0 … 4, exact in float32. Times log2 e they would keep 8 bits behind the
+    # point, and a weight would be wrong by a thousandth.
+    q = np.array([[2.0**7, 1.0]], dtype=np.float32)
+    k = np.array([[2.0**8, x] for x in range(5)], dtype=np.float32)
+    v = np.eye(5, dtype=np.float32)
+    output = stream(q, k, v, convention=Convention(scale="none", dtype="float32"))
+    weights = np.exp(np.arange(5.0)) / np.exp(np.arange(5.0)).sum()
+    np.testing.assert_allclose(output[0], weights, rtol=1e-6)
