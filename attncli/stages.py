@@ -212,8 +212,10 @@ HIDDEN = ("inner", "aside")
 QKV = tuple(name for name, kind in KINDS.items() if kind.role == "operand" and "head" in kind.axes)
 """The three operands of an attention: q, k and v."""
 
-OUTPUT, CONCAT = "output", "concat"
-"""What an attention gives: for each head, and with the heads side by side."""
-
 MAPS = tuple(name for name, kind in KINDS.items() if kind.is_map)
 """The stages with a number for every query and key, in the order of computation."""
+
+SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"
+OUTPUT, CONCAT, PROJECTED = "output", "concat", "projected"
+"""The names of stages that more than the runner must know: what an attention gives is its output
+for each head, with the heads side by side, and projected."""

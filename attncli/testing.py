@@ -13,6 +13,7 @@ from typing import Any
 from attncli.check.diagnose import check
 from attncli.check.report import report_text
 from attncli.convention import Convention
+from attncli.stages import OUTPUT
 
 
 def assert_attention(
@@ -23,7 +24,7 @@ def assert_attention(
     *,
     mask: Any = None,
     convention: Convention | None = None,
-    stage: str = "output",
+    stage: str = OUTPUT,
     rtol: float | None = None,
     atol: float | None = None,
     **how: Any,

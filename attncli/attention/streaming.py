@@ -29,6 +29,7 @@ from attncli.attention.run import Sizes, plan, run
 from attncli.attention.shapes import as_numbers, check_mask, lengths, with_past
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
+from attncli.stages import OUTPUT
 
 Array = npt.NDArray[Any]
 Progress = Callable[[int, int], None]
@@ -54,7 +55,7 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
 ) -> Array:
     """The output [..., n_q, d_v] of `attend`, without the stages before it.
 
-    n_threads  blocks computed at a time; None = as many as there are processors
+    n_threads  blocks computed at a time; None = one per processor
     out        [..., n_q, d_v] of the convention's number type: filled and returned
     progress   called with (blocks done, blocks in all) as they are finished
 
@@ -217,7 +218,7 @@ class _Job:
         for at in range(0, len(q), at_once):
             picked = np.arange(start, stop)[at : at + at_once]
             part = {**inputs, "q": q[at : at + at_once], "rows": picked}
-            found.append(run(steps, part, ["output"])["output"])
+            found.append(run(steps, part, [OUTPUT])[OUTPUT])
         return np.concatenate(found)
 
     def _key_blocks(self, rows: _Rows) -> Iterator[tuple[slice, Array | None, Array | None]]:

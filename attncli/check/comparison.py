@@ -14,6 +14,7 @@ from attncli.check.run import Indices, Subset, every_stage, stages
 from attncli.check.setup import Array, Mask, Setup
 from attncli.check.tolerance import Rule, distance, noise_of, rms
 from attncli.convention import DType
+from attncli.stages import OUTPUT, SCORES
 
 CLOSER = 0.5
 """A hypothesis must explain at least half of the difference. A difference just over the tolerance
@@ -246,8 +247,8 @@ def within_low_sums(comparison: Comparison, sample: Comparison) -> bool:
     dtype, _ = comparison.rule.noise_type()
     multiply = one_by_one(dtype)
     changes: dict[str, Change] = {
-        "scores": lambda q, k: multiply(q, np.swapaxes(k, -1, -2)),
-        "output": lambda a, v, allowed=None: multiply(a, v),
+        SCORES: lambda q, k: multiply(q, np.swapaxes(k, -1, -2)),
+        OUTPUT: lambda a, v, allowed=None: multiply(a, v),
     }
     rounded = every_stage(sample.setup, sample.subset, dtype, changes)
     for name, expected in comparison.plain.items():

@@ -31,6 +31,7 @@ from attncli.check.search import Progress, Search, only_nan, search_of, search_p
 from attncli.check.setup import Array, Mask, Setup, setup_of
 from attncli.check.tolerance import Rule, fitting_type, rule_of
 from attncli.convention import Convention
+from attncli.stages import OUTPUT
 
 
 def check(  # noqa: PLR0913
@@ -39,7 +40,7 @@ def check(  # noqa: PLR0913
     k: Any,
     v: Any,
     *,
-    stage: str = "output",
+    stage: str = OUTPUT,
     mask: Any = None,
     past_k: Any = None,
     past_v: Any = None,

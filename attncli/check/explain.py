@@ -15,8 +15,9 @@ from attncli.check.setup import Setup
 from attncli.check.suggest import suggest_input
 from attncli.check.tolerance import distance
 from attncli.convention import KNOBS, flag_text
+from attncli.stages import MASKED, SCALED, SCORES, WEIGHTS
 
-MORE_STAGES = ("scores", "scaled", "masked", "weights")
+MORE_STAGES = (SCORES, SCALED, MASKED, WEIGHTS)
 
 
 def explanations_of(found: Sequence[Match], comparison: Comparison) -> tuple[Explanation, ...]:

@@ -16,6 +16,7 @@ from attncli.check.setup import Array, Setup
 from attncli.check.tolerance import EPS, distance, fitting_type
 from attncli.convention import DType
 from attncli.errors import ShapeError, StageError
+from attncli.stages import CONCAT, OUTPUT
 from attncli.trace import INPUTS
 
 Pick = int | slice | Sequence[int] | None
@@ -133,7 +134,7 @@ def differing_inputs(
 
 
 def _in_order(observed: Mapping[str, Any]) -> list[str]:
-    known = (*STAGES, "concat")
+    known = (*STAGES, CONCAT)
     names = [name for name in known if name in observed]
     if unknown := sorted(set(observed) - set(known) - set(INPUTS)):
         raise StageError(
@@ -157,11 +158,11 @@ def _picked(pick: Pick, axis: npt.NDArray[np.intp], what: str) -> npt.NDArray[np
 
 def _merged_to_heads(name: str, array: Array, setup: Setup) -> tuple[str, Array]:
     """`concat` is the output with its heads side by side."""
-    if name != "concat":
+    if name != CONCAT:
         return name, array
     if setup.ndim < 3 or array.ndim != setup.ndim - 1:
         raise ShapeError("concat was observed, but q has no heads", "name the stage output")
-    return "output", split_heads(array, setup.shape[1])
+    return OUTPUT, split_heads(array, setup.shape[1])
 
 
 class WrongShapeError(ShapeError):
@@ -189,7 +190,7 @@ def _fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset
     Raises WrongShapeError.
     """
     ndim = setup.ndim
-    last = setup.v.shape[-1] if stage == "output" else setup.shape[3]
+    last = setup.v.shape[-1] if stage == OUTPUT else setup.shape[3]
     expected = (*subset.sizes, last)[4 - ndim :]
     squeezed = tuple(
         size for axis, size in enumerate(expected, 4 - ndim) if size != 1 or axis not in {1, 2}

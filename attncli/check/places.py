@@ -13,6 +13,7 @@ import numpy as np
 from attncli.check.comparison import Comparison
 from attncli.check.run import Indices, Subset, mask_of
 from attncli.check.setup import Array, Mask, Setup
+from attncli.stages import OUTPUT
 from attncli.trace import Stage
 
 _KINDS = {"batch": "batch items", "head": "heads", "query": "rows", "key": "columns"}
@@ -78,7 +79,7 @@ def names_of(
     stage: str, setup: Setup, subset: Subset, ndim: int, labels: Mapping[str, Sequence[str]]
 ) -> Names:
     """The names of one stage's entries."""
-    last, width = ("d_v", setup.v.shape[-1]) if stage == "output" else ("key", setup.shape[3])
+    last, width = ("d_v", setup.v.shape[-1]) if stage == OUTPUT else ("key", setup.shape[3])
     shape = np.broadcast_to(np.float64(0), (*setup.shape[:3], width))
     words = {axis: tuple(names) for axis, names in labels.items() if names}
     return Names(Stage(stage, "", "", shape, ("batch", "head", "query", last), words), subset, ndim)
@@ -127,7 +128,7 @@ def places(stage: str, comparison: Comparison, names: Names) -> tuple[str, ...]:
 
 def _hidden(comparison: Comparison, stage: str) -> Mask | None:
     """The masked cells of a stage over queries and keys."""
-    if stage == "output":
+    if stage == OUTPUT:
         return None
     mask = mask_of(comparison.setup, comparison.subset.row)
     if mask is None:

@@ -20,12 +20,10 @@ from attncli.attention.heads import four_axes, key_head_of
 from attncli.attention.run import Change, Sizes, changed, plan, run
 from attncli.check.setup import Array, Setup
 from attncli.convention import DType
-from attncli.stages import KINDS
+from attncli.stages import MAPS, OUTPUT, SCORES
 
 Indices = npt.NDArray[np.intp]
-BEFORE_OUTPUT = tuple(name for name, kind in KINDS.items() if kind.is_map)
-"""The stages with a number for every query and key, in the order of the computation."""
-STAGES = (*BEFORE_OUTPUT, "output")
+STAGES = (*MAPS, OUTPUT)
 CELLS = 2**21
 """How many scores are computed at once: 16 MB of float64 a stage."""
 
@@ -96,11 +94,11 @@ def every_stage(
     sizes = Sizes(scores, scores[1], setup.q.shape[-1], setup.n_past, frozenset(inputs))
     steps = plan(replace(setup.how, dtype=dtype), sizes)
     found = run(changed(steps, {**setup.changes, **(changes or {})}), inputs)
-    filled, last = {}, found["scores"]
-    for name in BEFORE_OUTPUT:
+    filled, last = {}, found[SCORES]
+    for name in MAPS:
         last = found.get(name, last)
         filled[name] = last
-    return {**filled, "output": found["output"]}
+    return {**filled, OUTPUT: found[OUTPUT]}
 
 
 def mask_of(setup: Setup, rows: Indices) -> Array | None:

@@ -18,6 +18,7 @@ from attncli.check.run import everything, stages
 from attncli.check.setup import Array, Setup, setup_of
 from attncli.check.tolerance import distance
 from attncli.convention import Convention
+from attncli.stages import OUTPUT
 
 Told = str | Hypothesis | Explanation
 # (batch, head, kv_head, n_q, n_k, d_k, d_v): all different where the bugs allow it.
@@ -57,7 +58,7 @@ def suggest_input(
     *,
     convention: Convention | None = None,
     positions: PositionKind | None = None,
-    stages: Sequence[str] = ("output",),
+    stages: Sequence[str] = (OUTPUT,),
 ) -> Suggestion | None:
     """The first of a fixed list of small inputs on which all the bugs differ from each other.
 

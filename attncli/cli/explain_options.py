@@ -163,9 +163,10 @@ def _in_block(block: Block) -> Iterator[Problem]:
         if getattr(block, name) is not None:
             mend = "add --block encoder, or leave it out"
             yield f"--{name.replace('_', '-')} has no effect on one attention", mend
-    projected = ("d_k", "d_v", "kv_heads", "weights")
-    for name in projected if block.projection == "identity" else ():
-        if getattr(block, name) is not None:
-            flag = f"--{name.replace('_', '-')}"
+    sizes = {"--d-k": block.d_k, "--d-v": block.d_v, "--kv-heads": block.kv_heads}
+    given = [flag for flag, size in sizes.items() if size is not None]
+    given += ["--weights"] if block.weights is not None else []
+    if block.projection == "identity":
+        for flag in given:
             why = "with --projection identity, Q, K and V are the vectors themselves"
             yield f"{flag} is given, but {why}", "leave one of the two out"

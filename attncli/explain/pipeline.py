@@ -25,7 +25,7 @@ from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.explain.meaning import meaning
 from attncli.explain.sentence import PositionKind, Sentence, Vocabulary, entry_stages
-from attncli.stages import HIDDEN, kind_of
+from attncli.stages import HIDDEN, PROJECTED, SCALED, WEIGHTS, kind_of
 from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[Any]
@@ -164,11 +164,11 @@ def _annotated(trace: Trace, n_heads: int) -> Trace:
     """The trace with a note on every stage that has none, in plain words."""
     how = trace.convention or Convention()
     special = {
-        "scaled": "" if isinstance(how.scale, str) else "every score times the same factor",
-        "weights": ""
+        SCALED: "" if isinstance(how.scale, str) else "every score times the same factor",
+        WEIGHTS: ""
         if how.softmax_over == "keys"
         else "scores as shares: how each key divides itself among the queries",
-        "projected": "back at the width of the input" if n_heads == 1 else "",
+        PROJECTED: "back at the width of the input" if n_heads == 1 else "",
     }
 
     def annotated(step: Stage | Trace) -> Stage | Trace:

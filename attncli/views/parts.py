@@ -122,7 +122,7 @@ class Cell(NamedTuple):
     """One cell: its text, what it stands for, and its shade (0 to 1, or −1 to 1)."""
 
     text: str
-    kind: Literal["number", "masked", "gap", "sum"] = "number"
+    kind: Literal["number", "mark", "gap", "sum"] = "number"
     shade: float | None = None
 
 
@@ -222,7 +222,7 @@ class Matrix:
         texts = self._texts(shown, self._sums(-2, at[1])[None] if self.sums == "columns" else None)
         cells = [
             tuple(
-                Cell(MASKED, "masked")
+                Cell(MASKED, "mark")
                 if masked
                 else _shaded(text, x / shading.top, colour)
                 if shading
@@ -273,7 +273,7 @@ class Matrix:
         if not self.rows or not self.columns:
             yield "nothing to show"
             return
-        if any(cell.kind == "masked" for row in grid.cells for cell in row):
+        if any(cell.kind == "mark" for row in grid.cells for cell in row):
             yield self.mark
         yield from self.legend
         shading = grid.shading

@@ -229,7 +229,7 @@ def _between(before: str, words: Words, after: str) -> Words:
 def _dropout(entry: Entry) -> Equation:
     x, kept = entry.of("x"), entry.write(1 - entry.stage.params["p"])
     if entry.value == 0 and x.value != 0:
-        return entry.equals(remark="dropped")
+        return entry.equals(remark="set to 0 by dropout")
     return entry.equals(f"{x.name} / {kept}", f"{entry.write(x.value)} / {kept}")
 
 

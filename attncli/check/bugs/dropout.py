@@ -9,6 +9,7 @@ import numpy as np
 
 from attncli.check.bugs.hypothesis import Evidence, Hypothesis, Variant, hypothesis
 from attncli.check.setup import Array, Setup
+from attncli.stages import DROPPED, WEIGHTS
 
 DISTINCT = 3
 """Kept weights of as many different sizes must have grown by one factor: the factor is read off the
@@ -41,7 +42,7 @@ def share_dropped(observed: Array, expected: Array) -> float | None:
 
 
 def _dropout(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
-    for stage in ("dropped", "weights"):
+    for stage in (DROPPED, WEIGHTS):
         if (
             stage not in evidence.observed
             or stage not in evidence.expected
@@ -52,7 +53,7 @@ def _dropout(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
         share = share_dropped(observed, evidence.expected[stage])
         if share is not None and observed.shape == setup.shape:
             changed = replace(setup.with_how(dropout=share), kept=observed != 0)
-            changed = replace(changed, relabel={**setup.relabel, "weights": "dropped"})
+            changed = replace(changed, relabel={**setup.relabel, WEIGHTS: DROPPED})
             yield Variant(changed, f"share {share:.4g}")
         return
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.check.bugs.hypothesis import Change, Evidence, Hypothesis, Variant, hypothesis
-from attncli.check.run import BEFORE_OUTPUT
 from attncli.check.setup import Array, Relayout, Setup
+from attncli.stages import MAPS, MASKED, OUTPUT, SCALED, SCORES
 
 
 def _either_order(setup: Setup) -> Iterator[tuple[Setup, str]]:
@@ -60,25 +60,25 @@ def _split_wrong(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
         q, k, v = (without_transpose(x) for x in (one.q, one.k, one.v))
         split = replace(one, q=q, k=k, v=v)
         yield Variant(split, order)
-        if _all_observed(setup, evidence, "output"):
+        if _all_observed(setup, evidence, OUTPUT):
             detail = "; ".join(filter(None, (order, "and merged in the same way")))
             yield Variant(_relaid(split, merge_undone), detail)
 
 
 def _merged_wrong(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
-    if setup.shape[1] > 1 and _all_observed(setup, evidence, "output"):
+    if setup.shape[1] > 1 and _all_observed(setup, evidence, OUTPUT):
         yield Variant(_relaid(setup, merge_undone))
         detail = "the other way: (tokens, heads, d) was reshaped to (heads, tokens, d)"
         yield Variant(_relaid(setup, cut_undone), detail)
 
 
 def merge_undone(stage: str, observed: Array) -> Array:
-    return without_transpose(observed) if stage == "output" else observed
+    return without_transpose(observed) if stage == OUTPUT else observed
 
 
 def cut_undone(stage: str, observed: Array) -> Array:
     n_batch, n_heads, n, d = observed.shape
-    if stage != "output":
+    if stage != OUTPUT:
         return observed
     return np.swapaxes(observed.reshape(n_batch, n, n_heads, d), 1, 2)
 
@@ -100,13 +100,13 @@ def _head_order(order: str) -> Change:
 
 def _turned(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
     """Every observed map has rows and columns exchanged."""
-    maps = [stage for stage in BEFORE_OUTPUT if _all_observed(setup, evidence, stage)]
+    maps = [stage for stage in MAPS if _all_observed(setup, evidence, stage)]
     if maps and setup.shape[2] == setup.shape[3] > 1:
         yield Variant(_relaid(setup, turn_undone))
 
 
 def turn_undone(stage: str, observed: Array) -> Array:
-    return np.swapaxes(observed, -1, -2) if stage in BEFORE_OUTPUT else observed
+    return np.swapaxes(observed, -1, -2) if stage in MAPS else observed
 
 
 def _really(stage: str) -> Change:
@@ -114,9 +114,9 @@ def _really(stage: str) -> Change:
 
     def change(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
         how = setup.how
-        later = stage == "scaled" or setup.may_mask or how.softcap is not None
-        if "scores" in evidence.observed and later:
-            yield Variant(replace(setup, relabel={**setup.relabel, "scores": stage}))
+        later = stage == SCALED or setup.may_mask or how.softcap is not None
+        if SCORES in evidence.observed and later:
+            yield Variant(replace(setup, relabel={**setup.relabel, SCORES: stage}))
 
     return change
 
@@ -132,7 +132,7 @@ HEADS: tuple[Hypothesis, ...] = (
     hypothesis(
         "heads merged by reshape without transpose",
         _merged_wrong,
-        "output",
+        "outputs",
         "(heads, tokens, d) is reshaped to (tokens, heads · d), which mixes tokens and heads",
         "jsbaan/transformer-from-scratch#6, FuxiCTR#30",
     ),
@@ -166,18 +166,18 @@ HEADS: tuple[Hypothesis, ...] = (
     hypothesis(
         "rows and columns exchanged",
         _turned,
-        "output",
+        "outputs",
         "the observed map has keys as rows and queries as columns",
     ),
     hypothesis(
         "the observed scores are scaled already",
-        _really("scaled"),
+        _really(SCALED),
         "stage",
         "what was observed as scores is what stands after the scale: name it scaled",
     ),
     hypothesis(
         "the observed scores are masked already",
-        _really("masked"),
+        _really(MASKED),
         "stage",
         "what was observed as scores is what goes into softmax: name it masked",
     ),

@@ -43,7 +43,7 @@ WIDEST_PLOT = 72
 
 BOLD, LABEL = Style(bold=True), Style(color="cyan")
 QUIET, NOTE, PLAIN = Style(dim=True), Style(italic=True), Style()
-_KINDS = {"number": PLAIN, "masked": QUIET, "gap": QUIET, "sum": QUIET}
+_KINDS = {"number": PLAIN, "mark": QUIET, "gap": QUIET, "sum": QUIET}
 
 Line = list[tuple[str, Style]]
 
