@@ -17,7 +17,7 @@ LEVELS = [
     {"convention"},
     {"trace"},
     {"attention", "text", "files"},
-    {"documents", "check", "explain"},
+    {"examples", "check", "explain"},
     {"testing"},
     {"views"},
     {"cli"},

@@ -12,7 +12,7 @@ from attncli.errors import ConventionError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from attncli.documents import Example
+    from attncli.examples import Example
 
 app = typer.Typer(add_completion=False)
 
@@ -50,7 +50,7 @@ def examples(which: Which, show: Show) -> int | None:
     Example: attncli examples 004-first-example
     """
     from attncli.cli.present import check_flags, format_of, present
-    from attncli.documents import load_catalog, load_examples
+    from attncli.examples import load_catalog, load_examples
 
     check_flags(show)
     known = load_catalog() if which.file is None else load_examples(which.file)
@@ -88,7 +88,7 @@ def _named(known: "Iterable[Example]", name: str) -> "Example":
 
 def _list(known: "Iterable[Example]", which: Which, show: Show) -> None:
     from attncli.cli.present import format_of, write_text
-    from attncli.views.verdicts import list_lines
+    from attncli.views.examples import list_lines
 
     if format_of(show) != "table" or _asks_for_the_trace(show):
         raise ConventionError("the list has no stages and one form", "name an example, or --verify")
@@ -98,7 +98,7 @@ def _list(known: "Iterable[Example]", which: Which, show: Show) -> None:
 
 
 def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
-    from attncli.documents import judge
+    from attncli.examples import judge
 
     if which.name is None:
         raise ConventionError("the stages of one example are shown at a time", "name one")
@@ -110,21 +110,21 @@ def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
 
 def _verdicts(chosen: "Iterable[Example]", which: Which, show: Show) -> int:
     from attncli.cli.present import format_of, text_width, write_text
-    from attncli.documents import verify
-    from attncli.views import verdicts
+    from attncli.examples import verify
+    from attncli.views import examples as views
 
     verification = verify(chosen, which.glove)
     form = format_of(show)
     if form == "json":
         import json
 
-        data = verdicts.verification_data(verification)
+        data = views.verification_data(verification)
         lines: Iterable[str] = [json.dumps(data, indent=2, ensure_ascii=False)]
     elif form == "markdown":
-        lines = verdicts.errata(verification.results)
+        lines = views.errata(verification.results)
     elif which.name is None:
-        lines = verdicts.verification_lines(verification)
+        lines = views.verification_lines(verification)
     else:
-        lines = verdicts.result_lines(verification.results[0], text_width(show))
+        lines = views.result_lines(verification.results[0], text_width(show))
     write_text((f"{line}\n" for line in lines), show)
     return 0 if verification.ok or not which.verify else 1

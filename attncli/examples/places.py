@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.documents.example import At, Entries, Take
 from attncli.errors import InputError
+from attncli.examples.example import At, Entries, Take
 from attncli.files.wording import listing, quote
 from attncli.trace import Stage
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from attncli.documents.computations import run
-from attncli.documents.example import Cause, Example
-from attncli.documents.held import cells_of, ours_of
-from attncli.documents.own_numbers import from_own_numbers
-from attncli.documents.places import piece
-from attncli.documents.results import Judgement, Recomputed, Result, Verification
-from attncli.documents.verdicts import compare, cut_off, worst
-from attncli.documents.word_inputs import GloveWords
-from attncli.documents.wrong_ways import recompute
+from attncli.examples.computations import run
+from attncli.examples.example import Cause, Example
+from attncli.examples.held import cells_of, ours_of
+from attncli.examples.own_numbers import from_own_numbers
+from attncli.examples.places import piece
+from attncli.examples.results import Judgement, Recomputed, Result, Verification
+from attncli.examples.verdicts import compare, cut_off, worst
+from attncli.examples.word_inputs import GloveWords
+from attncli.examples.wrong_ways import recompute
 from attncli.trace import Trace
 
 _RIGHT = ("reproduced", "agrees as rounded")
@@ -31,7 +31,7 @@ def judge(example: Example, glove: str | None = None) -> Result:
     are not run. Raises InputError where the inputs do not fit together, or a claim is about a
     place that does not exist.
 
-    >>> from attncli.documents import load_catalog
+    >>> from attncli.examples import load_catalog
     >>> (example,) = [e for e in load_catalog() if e.name == "004-first-example"]
     >>> weights = judge(example).judgements[2]
     >>> weights.verdict, weights.ways[0].ours.value.round(4).tolist()
@@ -53,7 +53,7 @@ def judge(example: Example, glove: str | None = None) -> Result:
 def verify(examples: Iterable[Example], glove: str | None = None) -> Verification:
     """Judge all examples; the verification is ok if each claim comes out as it is recorded.
 
-    >>> from attncli.documents import load_catalog
+    >>> from attncli.examples import load_catalog
     >>> verify(e for e in load_catalog() if e.source.id == "003").ok
     True
     """

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from attncli.documents.example import Claim
-from attncli.documents.places import Piece, piece
-from attncli.documents.printed import Printed
-from attncli.documents.verdicts import Cells, compare, holds
 from attncli.errors import AttncliError, InputError
+from attncli.examples.example import Claim
+from attncli.examples.places import Piece, piece
+from attncli.examples.printed import Printed
+from attncli.examples.verdicts import Cells, compare, holds
 from attncli.trace import Trace
 
 

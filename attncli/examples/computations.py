@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from attncli.attention.layers import layer_norm
 from attncli.attention.positions import add_positions, sinusoidal
-from attncli.documents import attention_examples, nodes, word_inputs
 from attncli.errors import AttncliError, InputError
+from attncli.examples import attention_examples, nodes, word_inputs
 from attncli.text.similarity import analogy, pca, similarity
 from attncli.trace import Stage, Trace
 

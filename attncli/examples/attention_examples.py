@@ -14,8 +14,8 @@ from attncli.attention.functional import weighted_sum
 from attncli.attention.heads import share_heads
 from attncli.attention.positions import add_positions, sinusoidal
 from attncli.convention import Convention
-from attncli.documents.nodes import node
 from attncli.errors import AttncliError, InputError
+from attncli.examples.nodes import node
 from attncli.trace import Stage, Trace
 
 Inputs = Mapping[str, Any]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncli.documents.example import RECORDED, States
-from attncli.documents.printed import EXACT, read_printed
-from attncli.documents.verdicts import compare, cut_off, holds, worst
 from attncli.errors import InputError
+from attncli.examples.example import RECORDED, States
+from attncli.examples.printed import EXACT, read_printed
+from attncli.examples.verdicts import compare, cut_off, holds, worst
 
 R, A, D, N = RECORDED
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from attncli.documents.example import VERDICTS, States, Verdict
-from attncli.documents.printed import EXACT, Printed
+from attncli.examples.example import VERDICTS, States, Verdict
+from attncli.examples.printed import EXACT, Printed
 
 Array = npt.NDArray[np.float64]
 Cells = npt.NDArray[np.str_]
@@ -36,7 +36,7 @@ def compare(ours: npt.ArrayLike, printed: Printed) -> Cells:
 
     `ours` has the shape of the printed numbers.
 
-    >>> from attncli.documents.printed import read_printed
+    >>> from attncli.examples.printed import read_printed
     >>> compare([0.125, 0.125, 0.5], read_printed(["0.12", "0.13", "0.5"], "it")).tolist()
     ['agrees as rounded', 'agrees as rounded', 'reproduced']
     """
@@ -81,7 +81,7 @@ def worst(cells: Cells) -> Verdict:
 def cut_off(ours: npt.ArrayLike, printed: Printed) -> bool:
     """Whether each printed number is ours with its further digits cut off instead of rounded.
 
-    >>> from attncli.documents.printed import read_printed
+    >>> from attncli.examples.printed import read_printed
     >>> cut_off([0.1978, 0.4011], read_printed(["0.19", "0.40"], "it"))
     True
     """

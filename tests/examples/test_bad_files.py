@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attncli.documents import Example, judge, load_examples
-from attncli.documents.reader import read_examples
 from attncli.errors import AttncliError, InputError
-from tests.documents.made import catalog_documents, document, example, plain
+from attncli.examples import Example, judge, load_examples
+from attncli.examples.reader import read_examples
+from tests.examples.made import catalog_documents, document, example, plain
 
 QKV: dict[str, Any] = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1, 0], [0, 1]]}
 WEIGHTS: dict[str, Any] = {"stage": "weights"}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attncli.documents import Example, Judgement, Piece, Recomputed, Result, Verification
+from attncli.examples import Example, Judgement, Piece, Recomputed, Result, Verification
 from attncli.files.spelling import spelled
 from attncli.views.markdown import escape
 from attncli.views.safe import clean, fold, pad, sentence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import BinaryIO
 
-from attncli.documents.example import Example
-from attncli.documents.reader import read_examples
 from attncli.errors import InputError
+from attncli.examples.example import Example
+from attncli.examples.reader import read_examples
 from attncli.files.blob import find
 from attncli.files.json_file import parse
 
@@ -21,7 +21,7 @@ def load_catalog() -> tuple[Example, ...]:
     >>> [example.name for example in load_catalog()][:2]
     ['000-length', '000-dot-products']
     """
-    folder = files("attncli.documents").joinpath("catalog")
+    folder = files("attncli.examples").joinpath("catalog")
     entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
     return tuple(
         example

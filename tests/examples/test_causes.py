@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from attncli.documents import Judgement, judge
-from attncli.documents.example import RECORDED
 from attncli.errors import InputError
-from tests.documents.made import example, judged
+from attncli.examples import Judgement, judge
+from attncli.examples.example import RECORDED
+from tests.examples.made import example, judged
 
 R, A, D, N = RECORDED
 QKV: dict[str, Any] = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[100, 0], [0, 100]]}

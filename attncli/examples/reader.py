@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from attncli.documents import example as ex
-from attncli.documents.computations import COMPUTATIONS
-from attncli.documents.nodes import Node, node, number, whole
-from attncli.documents.printed import Printed, read_printed
 from attncli.errors import InputError
+from attncli.examples import example as ex
+from attncli.examples.computations import COMPUTATIONS
+from attncli.examples.nodes import Node, node, number, whole
+from attncli.examples.printed import Printed, read_printed
 from attncli.files.wording import listing, quote
 
 VERSION = 1

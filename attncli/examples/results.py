@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attncli.documents.example import VERDICTS, Cause, Claim, Example, Verdict
-from attncli.documents.places import Piece
-from attncli.documents.verdicts import Cells, worst
+from attncli.examples.example import VERDICTS, Cause, Claim, Example, Verdict
+from attncli.examples.places import Piece
+from attncli.examples.verdicts import Cells, worst
 from attncli.trace import Trace
 
 _FINE = ("reproduced", "agrees as rounded", "not printed", "needs --glove FILE")

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from attncli.documents.computations import run
-from attncli.documents.example import Claim, Example, Way
-from attncli.documents.held import cells_of, ours_of
-from attncli.documents.own_numbers import from_own_numbers
-from attncli.documents.places import Piece
-from attncli.documents.results import Recomputed
 from attncli.errors import InputError
+from attncli.examples.computations import run
+from attncli.examples.example import Claim, Example, Way
+from attncli.examples.held import cells_of, ours_of
+from attncli.examples.own_numbers import from_own_numbers
+from attncli.examples.places import Piece
+from attncli.examples.results import Recomputed
 from attncli.trace import Trace
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from attncli.documents.nodes import MOST_SIDE, matrix, node, row, words
 from attncli.errors import InputError
+from attncli.examples.nodes import MOST_SIDE, matrix, node, row, words
 from attncli.files.wording import listing, quote
 from attncli.text.glove import read_vectors
 

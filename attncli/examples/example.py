@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from attncli.documents.printed import Printed
+from attncli.examples.printed import Printed
 
 Verdict = Literal["reproduced", "agrees as rounded", "differs", "not printed", "needs --glove FILE"]
 """What comes of a claim, the best first but for the last two, of which nothing is known."""

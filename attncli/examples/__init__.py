@@ -37,12 +37,12 @@ A way computes what was printed: with other `inputs`, `from` the printed numbers
 stage, or looking `at` another place. It must give the printed numbers, or those in `gives`.
 """
 
-from attncli.documents.example import Claim, Example, Source, States, Take, Way
-from attncli.documents.judge import judge, verify
-from attncli.documents.load import load_catalog, load_examples
-from attncli.documents.places import Piece
-from attncli.documents.printed import Printed
-from attncli.documents.results import Judgement, Recomputed, Result, Verification
+from attncli.examples.example import Claim, Example, Source, States, Take, Way
+from attncli.examples.judge import judge, verify
+from attncli.examples.load import load_catalog, load_examples
+from attncli.examples.places import Piece
+from attncli.examples.printed import Printed
+from attncli.examples.results import Judgement, Recomputed, Result, Verification
 
 __all__ = [
     "Claim",

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from attncli.documents import Result, judge, load_catalog, load_examples, verify
-from attncli.documents.computations import COMPUTATIONS
-from attncli.documents.example import CAUSES, RECORDED, RELATIONS, TAKEN
 from attncli.errors import InputError
-from tests.documents.made import CATALOG
+from attncli.examples import Result, judge, load_catalog, load_examples, verify
+from attncli.examples.computations import COMPUTATIONS
+from attncli.examples.example import CAUSES, RECORDED, RELATIONS, TAKEN
+from tests.examples.made import CATALOG
 
 EXAMPLES = {example.name: example for example in load_catalog()}
 R, A, D, N = RECORDED
@@ -253,6 +253,6 @@ def test_the_wheel_holds_the_catalogue_and_its_schema(tmp_path: Path) -> None:
     root = CATALOG.parents[2]
     (path,) = WheelBuilder(str(root)).build(directory=str(tmp_path), versions=["standard"])
     names = set(ZipFile(path).namelist())
-    shipped = {f"attncli/documents/catalog/{file.name}" for file in CATALOG.glob("*.json")}
+    shipped = {f"attncli/examples/catalog/{file.name}" for file in CATALOG.glob("*.json")}
     assert len(shipped) == 5
-    assert {*shipped, "attncli/documents/catalog.schema.json"} <= names
+    assert {*shipped, "attncli/examples/catalog.schema.json"} <= names

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.documents.computations import COMPUTATIONS
-from attncli.documents.example import Claim
-from attncli.documents.places import cells
+from attncli.examples.computations import COMPUTATIONS
+from attncli.examples.example import Claim
+from attncli.examples.places import cells
 from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[Any]
