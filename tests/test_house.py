@@ -23,7 +23,7 @@ LEVELS = [
     {"cli"},
     {"__init__", "__main__"},
 ]
-ONLY_IN = {"rich": {"views", "cli"}, "typer": {"cli"}}
+ONLY_IN = {"rich": {"views", "cli"}, "typer": {"cli"}, "pydantic": {"examples", "files"}}
 
 
 def part_of(path: Path) -> str:

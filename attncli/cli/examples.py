@@ -79,10 +79,12 @@ def _asks_for_the_trace(show: Show) -> bool:
 def _named(known: "Iterable[Example]", name: str) -> "Example":
     from difflib import get_close_matches
 
+    from attncli.files.wording import listing
+
     by_name = {example.name: example for example in known}
     if name not in by_name:
         close = get_close_matches(name, by_name, n=3) or list(by_name)[:5]
-        raise ConventionError(f"there is no example {name!r}", f"there are {', '.join(close)}")
+        raise ConventionError(f"there is no example {name!r}", f"there are {listing(close)}")
     return by_name[name]
 
 

@@ -1,29 +1,30 @@
-"""Worked examples beside what comes out: as lines for the terminal, Markdown, or plain data."""
+"""Worked examples and what is computed: lines for the terminal, Markdown, or plain data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from attncli.examples import Example, Judgement, Piece, Recomputed, Result, Verification
+from attncli.examples import Example, Judgement, Result, Selection, Verification
 from attncli.files.spelling import spelled
 from attncli.views.markdown import escape
 from attncli.views.safe import clean, fold, pad, sentence
 
 SCHEMA = 1
-EXACT = 15  # decimals from which a number is written in full
-MORE = 2  # decimals beyond the printed ones
+EXACT = 15  # decimals from which a number is written in full: float64 has hardly more
+MORE = 2  # decimals beyond the printed ones, to show where a number was rounded
 FEWEST = 4
-SHOWN = 24  # numbers of an array that are written out
+SHOWN = 24  # numbers of an array that are written out: more would be a page
 
 _RELATIONS = {"equal": "equal to", "close_to": "close to", "unequal": "other than"}
 
 
 class Row(NamedTuple):
-    """One claim: what was printed, what comes out, and why they differ where they do."""
+    """One claim: what was printed, what is computed, and why they differ where they do."""
 
     claim: str
     printed: str
@@ -33,34 +34,32 @@ class Row(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def rows(result: Result) -> list[Row]:
+def rows(result: Result) -> Iterator[Row]:
     """The claims of an example, judged."""
-    return [_row(judgement) for judgement in result.judgements]
+    for judgement in result.judgements:
+        claim, ours, printed = judgement.claim, "", "not printed"
+        if claim.printed is not None:
+            printed = _nested(claim.printed.text, str)
+        elif claim.states is not None:
+            printed = f"stated: {_RELATIONS[claim.states.key]} {claim.states.value:g}"
+        if judgement.ours is not None:
+            ours = _numbers(judgement.ours, _decimals(judgement))
+        verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")
+        reasons = tuple(_reasons(judgement))
+        yield Row(sentence(claim.text), clean(printed), ours, verdict, judgement.ok, reasons)
 
 
-def _row(judgement: Judgement) -> Row:
-    claim = judgement.claim
-    verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")
-    ours = "" if judgement.ours is None else _piece(judgement.ours, _decimals(judgement))
-    reasons = tuple(_reasons(judgement))
-    printed = clean(_printed(judgement))
-    return Row(sentence(claim.text), printed, ours, verdict, judgement.ok, reasons)
-
-
-def _printed(judgement: Judgement) -> str:
-    claim = judgement.claim
-    if claim.printed is not None:
-        return _texts(claim.printed.text)
-    if claim.states is not None:
-        return f"stated: {_RELATIONS[claim.states.relation]} {claim.states.value:g}"
-    return "not printed"
-
-
-def _texts(text: Any) -> str:
-    if isinstance(text, str):
-        return text
-    inner = [_texts(entry) for entry in text]
-    return f"[{', '.join(inner)}]"
+def _reasons(judgement: Judgement) -> Iterator[str]:
+    decimals, own = _decimals(judgement), judgement.own
+    if judgement.claim.why:
+        yield sentence(judgement.claim.why)
+    for other in judgement.alternatives:
+        yield f"{sentence(other.text)}: {_numbers(other.ours, decimals)}"
+    if own is not None and judgement.verdict == "differs" and not judgement.alternatives:
+        numbers = _numbers(own.ours, decimals)
+        yield f"going on from its own {' and '.join(own.start)}: {numbers}"
+    if not judgement.ok:
+        yield f"not as recorded: {sentence(judgement.problem)}"
 
 
 def _decimals(judgement: Judgement) -> int:
@@ -73,41 +72,29 @@ def _decimals(judgement: Judgement) -> int:
     return max(most, FEWEST if is_counted.all() else FEWEST + MORE)
 
 
-def _piece(piece: Piece, decimals: int) -> str:
-    value = np.asarray(piece.value)
-    if value.size > SHOWN:
-        flat = value.reshape(-1)
-        size = " × ".join(map(str, value.shape))
-        low, high = (_number(float(x), decimals) for x in (flat.min(), flat.max()))
-        return f"{size} numbers from {low} to {high}"
-    return _nested(value.tolist(), decimals)
+def _numbers(found: Selection, decimals: int) -> str:
+    """Numbers as text; of many only how many there are and their range."""
+
+    def write(x: float) -> str:
+        if not math.isfinite(x) or decimals >= EXACT:
+            return repr(float(x))
+        text = f"{x:.{decimals}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+
+    value = np.asarray(found.value)
+    if value.size <= SHOWN:
+        return _nested(value.tolist(), write)
+    size = " × ".join(map(str, value.shape))
+    return f"{size} numbers from {write(value.min())} to {write(value.max())}"
 
 
-def _nested(value: Any, decimals: int) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(_nested(entry, decimals) for entry in value)}]"
-    return _number(float(value), decimals) if not isinstance(value, str) else clean(value)
+def _nested(found: Any, write: Callable[[Any], str]) -> str:
+    if isinstance(found, list):
+        return f"[{', '.join(_nested(entry, write) for entry in found)}]"
+    return write(found)
 
 
-def _number(x: float, decimals: int) -> str:
-    if not math.isfinite(x) or decimals >= EXACT:
-        return repr(x)
-    text = f"{x:.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _reasons(judgement: Judgement) -> Iterator[str]:
-    decimals = _decimals(judgement)
-    if judgement.claim.why:
-        yield sentence(judgement.claim.why)
-    for way in judgement.ways:
-        yield f"{sentence(way.how)}: {_piece(way.ours, decimals)}"
-    if judgement.own is not None and judgement.verdict == "differs" and not judgement.ways:
-        yield f"going on from its own {' and '.join(judgement.own.start)}: " + _piece(
-            judgement.own.ours, decimals
-        )
-    if not judgement.ok:
-        yield f"not as recorded: {sentence(judgement.problem)}"
+# ---- lines for the terminal
 
 
 def source_line(example: Example) -> str:
@@ -117,8 +104,21 @@ def source_line(example: Example) -> str:
     return clean(f"{', '.join(part for part in named if part)} (document {source.id})")
 
 
+def list_lines(examples: Sequence[Example]) -> Iterator[str]:
+    """Every example by name, under the document it comes from."""
+    names = max((len(example.name) for example in examples), default=0)
+    before = ""
+    for example in examples:
+        line = source_line(example)
+        if line != before:
+            yield from [""] if before else []
+            yield line
+            before = line
+        yield f"  {pad(clean(example.name), names)}  {sentence(example.title)}"
+
+
 def result_lines(result: Result, width: int | None) -> Iterator[str]:
-    """An example for the terminal: each claim, printed beside ours, and why they differ."""
+    """An example: each claim, as printed and as computed, and why they differ."""
     example = result.example
     yield f"{clean(example.name)}  {sentence(example.title)}"
     yield from fold(source_line(example), width, 2, 2)
@@ -136,39 +136,28 @@ def result_lines(result: Result, width: int | None) -> Iterator[str]:
             yield from fold(reason, width, 4, 4)
 
 
-def list_lines(examples: Sequence[Example]) -> Iterator[str]:
-    """Every example by name, under the document it comes from."""
-    names = max((len(example.name) for example in examples), default=0)
-    said = ""
-    for example in examples:
-        line = source_line(example)
-        if line != said:
-            yield from [""] if said else []
-            yield line
-            said = line
-        yield f"  {pad(clean(example.name), names)}  {sentence(example.title)}"
-
-
 def verification_lines(verification: Verification) -> Iterator[str]:
     """One line an example and a summary."""
     names = max((len(result.example.name) for result in verification.results), default=0)
     for result in verification.results:
-        mark = "needs" if result.needs else "ok" if result.ok else "FAILED"
-        what = f"needs {clean(result.needs)}" if result.needs else _counted(result)
-        yield f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {what}"
+        mark, counts = "ok" if result.ok else "FAILED", _counted(result)
+        if result.needs:
+            mark, counts = "needs", f"needs {clean(result.needs)}"
+        yield f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {counts}"
         for row in rows(result):
             yield from (f"        {row.claim}: {reason}" for reason in row.reasons if not row.ok)
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in verification.counts.items())
+    total = ", ".join(f"{n} {verdict}" for verdict, n in verification.counts.items())
     state = "each as recorded" if verification.ok else "not all as recorded"
     yield ""
-    yield f"{len(verification.results)} examples, {state}: {counts}"
+    yield f"{len(verification.results)} examples, {state}: {total}"
 
 
 def _counted(result: Result) -> str:
-    counts: dict[str, int] = {}
-    for judgement in result.judgements:
-        counts[judgement.verdict] = counts.get(judgement.verdict, 0) + 1
+    counts = Counter(judgement.verdict for judgement in result.judgements)
     return ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+
+
+# ---- Markdown and data
 
 
 def errata(results: Iterable[Result]) -> Iterator[str]:
@@ -189,48 +178,39 @@ def errata(results: Iterable[Result]) -> Iterator[str]:
 
 
 def verification_data(verification: Verification) -> dict[str, Any]:
-    """The verification as plain data for scripts.
+    """The verification as plain data for scripts; NaN and infinity as strings.
 
     {schema, ok, counts, examples: [{name, title, source, ok, needs, claims: [{claim, stage,
-    printed, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}; NaN and infinity as strings.
+    printed, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
     """
-    return {
-        "schema": SCHEMA,
-        "ok": verification.ok,
-        "counts": dict(verification.counts),
-        "examples": [_result_data(result) for result in verification.results],
-    }
-
-
-def _result_data(result: Result) -> dict[str, Any]:
-    return {
-        "name": result.example.name,
-        "title": result.example.title,
-        "source": result.example.source.id,
-        "ok": result.ok,
-        "needs": result.needs,
-        "claims": [_claim_data(judgement) for judgement in result.judgements],
-    }
+    examples = [
+        {
+            "name": result.example.name,
+            "title": result.example.title,
+            "source": result.example.source.id,
+            "ok": result.ok,
+            "needs": result.needs,
+            "claims": [_claim_data(judgement) for judgement in result.judgements],
+        }
+        for result in verification.results
+    ]
+    counts = dict(verification.counts)
+    return {"schema": SCHEMA, "ok": verification.ok, "counts": counts, "examples": examples}
 
 
 def _claim_data(judgement: Judgement) -> dict[str, Any]:
-    printed = judgement.claim.printed
+    claim, ours = judgement.claim, judgement.ours
     return {
-        "claim": judgement.claim.text,
-        "stage": judgement.claim.stage,
-        "printed": None if printed is None else printed.text,
-        "ours": None if judgement.ours is None else _plain(judgement.ours),
+        "claim": claim.text,
+        "stage": claim.stage,
+        "printed": None if claim.printed is None else claim.printed.text,
+        "ours": None if ours is None else spelled(ours.value.tolist()),
         "verdict": judgement.verdict,
         "cause": judgement.cause,
         "ok": judgement.ok,
-        "why": judgement.claim.why,
-        "ways": [_way_data(way) for way in judgement.ways],
+        "why": claim.why,
+        "ways": [
+            {"how": other.text, "ours": spelled(other.ours.value.tolist())}
+            for other in judgement.alternatives
+        ],
     }
-
-
-def _way_data(way: Recomputed) -> dict[str, Any]:
-    return {"how": way.how, "ours": _plain(way.ours)}
-
-
-def _plain(piece: Piece) -> Any:
-    return spelled(np.asarray(piece.value).tolist())

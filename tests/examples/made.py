@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attncli.examples import Example, Judgement, judge
-from attncli.examples.reader import read_examples
+from attncli.examples.schema import read_examples
 
 CATALOG = Path(__file__).parents[2] / "attncli" / "examples" / "catalog"
 

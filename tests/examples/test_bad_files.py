@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from attncli.errors import AttncliError, InputError
 from attncli.examples import Example, judge, load_examples
-from attncli.examples.reader import read_examples
+from attncli.examples.schema import read_examples
 from tests.examples.made import catalog_documents, document, example, plain
 
 QKV: dict[str, Any] = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1, 0], [0, 1]]}
@@ -52,13 +52,13 @@ def test_no_document(tmp_path: Path, text: str | bytes, says: str) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 2}, "has version '2'"),
+        ({"version": 2}, "version is 2; it should be 1"),
         ({"extra": 1}, "has the unknown key 'extra'; known are"),
         ({"exampels": []}, "did you mean 'examples'?"),
         ({"source": {"id": "x"}}, "source has no 'title'"),
-        ({"source": {"id": 3, "title": ""}}, "source: id is not a text"),
-        ({"examples": []}, "holds no example"),
-        ({"examples": {}}, "examples is not a list"),
+        ({"source": {"id": 3, "title": ""}}, "source: id is 3; it should be a valid string"),
+        ({"examples": []}, "examples: List should have at least 1 item"),
+        ({"examples": {}}, "examples is an object; it should be a valid list"),
         ({"examples": [3]}, "example 1 is not an object"),
     ],
 )
@@ -70,20 +70,38 @@ def test_the_document_itself(tmp_path: Path, change: dict[str, Any], says: str) 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"compute": "magic"}, "example 'it': compute is 'magic'; use attention, self-attention"),
+        (
+            {"compute": "magic"},
+            "example 'it': compute is 'magic'; it should be attention, self-attention",
+        ),
         ({"compute": None}, "compute is null"),
-        ({"claims": []}, "claims nothing"),
-        ({"name": ""}, "has an empty name"),
+        ({"claims": []}, "example 'it': claims: List should have at least 1 item, not 0"),
+        ({"name": ""}, "example 1: name: String should have at least 1 character"),
         ({"inputs": {"q": [[1]], "k": [[1]]}}, "inputs has no 'v'"),
         ({"inputs": {**QKV, "w": 1}}, "inputs has the unknown key 'w'"),
         ({"inputs": {**QKV, "q": [[1, 0], [1]]}}, "inputs, q: row 2 has 1 entry, row 1 has 2"),
         ({"inputs": {**QKV, "q": "code"}}, "inputs, q is not a list of numbers"),
         ({"inputs": {**QKV, "q": [["x"]]}}, "expected a number"),
         ({"inputs": {**QKV, "q": {"random": [99999, 99999]}}}, "has 9999800001 numbers"),
-        ({"inputs": {**QKV, "q": {"random": []}}}, "1 to 1048576 are possible"),
-        ({"inputs": {**QKV, "q": {"random": [2, -1]}}}, "1 to 1048576 are possible"),
-        ({"inputs": {**QKV, "q": {"random": [2, 2], "seed": -1}}}, "the seed is -1"),
-        ({"inputs": {**QKV, "n_heads": 1.5}}, "n_heads is not a whole number"),
+        (
+            {"inputs": {**QKV, "q": {"random": []}}},
+            "inputs, q: random: List should have at least 1 item",
+        ),
+        (
+            {"inputs": {**QKV, "q": {"random": [2, -1]}}},
+            "random, entry 2 is -1; it should be greater than",
+        ),
+        (
+            {"inputs": {**QKV, "q": {"random": [2, 2], "seed": -1}}},
+            "inputs, q: seed is -1; it should be greater than or equal to 0",
+        ),
+        (
+            {"inputs": {**QKV, "n_heads": 1.5}},
+            "inputs: n_heads is 1.5; it should be a valid integer",
+        ),
+        ({"inputs": {**QKV, "keys": ["a", 1]}}, "keys, entry 2 is 1; it should be a valid string"),
+        ({"inputs": {**QKV, "keys": {}}}, "inputs: keys is an object; it should be a valid list"),
+        ({"inputs": {**QKV, "convention": 3}}, "inputs, convention is not an object"),
         ({"inputs": {**QKV, "convention": {"scale": "big"}}}, "convention: scale is 'big'"),
         ({"inputs": {**QKV, "convention": {"window": ["a"]}}}, "convention: window is"),
         ({"compute": "similarity", "inputs": {}}, "needs one of vectors, glove"),
@@ -119,11 +137,11 @@ def test_an_example(tmp_path: Path, change: dict[str, Any], says: str) -> None:
         ({**WEIGHTS, "printed": "1", "states": {"equal": 1}}, "has both printed and states"),
         ({**WEIGHTS, "states": {}}, "needs one of equal, close_to, unequal"),
         ({**WEIGHTS, "states": {"equal": "x"}}, "equal"),
-        ({**WEIGHTS, "verdict": "right"}, "verdict is 'right'; use reproduced"),
+        ({**WEIGHTS, "verdict": "right"}, "verdict is 'right'; it should be 'reproduced'"),
         ({**WEIGHTS, "at": {"query": 1.5}}, "at, query is not a whole number"),
         ({**WEIGHTS, "at": {"query": []}}, "names 0 entries"),
-        ({**WEIGHTS, "take": {"sum": 1}}, "sum does not name an axis"),
-        ({**WEIGHTS, "take": {"shape": 1}}, "shape is not true"),
+        ({**WEIGHTS, "take": {"sum": 1}}, "take: sum is 1; it should be a valid string"),
+        ({**WEIGHTS, "take": {"shape": 1}}, "take: shape is 1; it should be a valid boolean"),
         ({**WEIGHTS, "ways": [{}]}, "way 1 has no 'how'"),
         (
             {**WEIGHTS, "ways": [{"how": "", "inputs": {"z": 1}}]},
@@ -171,6 +189,27 @@ def test_what_only_computing_shows(
         judge(example("attention", {**QKV, **inputs}, claim))
     assert says in str(caught.value)
     assert str(caught.value).startswith("made.json: example 'it'")
+
+
+def test_null_is_the_same_as_leaving_a_key_out() -> None:
+    claim = {**WEIGHTS, "take": None, "printed": None, "states": None, "verdict": None}
+    (judgement,) = judge(example("attention", {**QKV, "mask": None}, claim)).judgements
+    assert judgement.verdict == "not printed"
+
+
+def test_words_of_a_file_are_quoted_in_its_messages(tmp_path: Path) -> None:
+    vectors = {"\x1b[31m": ["x"]}
+    whole = document(plain("similarity", {"vectors": vectors}, {"stage": "dots"}))
+    assert "vectors, '\\x1b[31m': entry 1" in refused(tmp_path, json.dumps(whole))
+
+
+def test_a_way_with_other_vectors_replaces_those_of_a_file() -> None:
+    glove = {"words": ["a"], "file": "g"}
+    way = {"how": "others", "inputs": {"vectors": {"a": [3, 4]}}, "gives": ["5"]}
+    claim = {"stage": "lengths", "printed": ["1"], "ways": [way], "verdict": "differs"}
+    (read,) = [example("similarity", {"glove": glove}, claim)]
+    (judgement,) = judge(read, "a=6,8").judgements
+    assert (judgement.verdict, judgement.ok) == ("differs", True)
 
 
 def test_text_from_strangers_is_quoted() -> None:
@@ -224,15 +263,15 @@ VALUES = st.recursive(
 )
 
 
-def spots(node: Any) -> list[tuple[Any, Any]]:
+def containers(node: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) of a document."""
     pairs = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
     inner = [(node, key) for key, _ in pairs]
-    return inner + [s for _, v in pairs if isinstance(v, dict | list) for s in spots(v)]
+    return inner + [c for _, v in pairs if isinstance(v, dict | list) for c in containers(v)]
 
 
-def said_of(read: Callable[[], tuple[Example, ...]]) -> str | None:
-    """What attncli says of examples that it refuses; None where it judges them."""
+def refusal_of(read: Callable[[], tuple[Example, ...]]) -> str | None:
+    """The message with which examples are refused; None where they are judged."""
     try:
         for one in read():
             assert len(judge(one).judgements) == len(one.claims)
@@ -246,7 +285,7 @@ def said_of(read: Callable[[], tuple[Example, ...]]) -> str | None:
 def test_a_spoilt_example_gives_an_attncli_error_or_a_result(data: st.DataObject) -> None:
     whole = copy.deepcopy(data.draw(st.sampled_from(SINGLE)))
     for _ in range(data.draw(st.integers(1, 3))):
-        places = spots(whole)
+        places = containers(whole)
         container, key = places[data.draw(st.integers(0, len(places) - 1))]
         if data.draw(st.booleans()):
             container[key] = data.draw(VALUES)
@@ -254,7 +293,7 @@ def test_a_spoilt_example_gives_an_attncli_error_or_a_result(data: st.DataObject
             del container[key]
         else:
             container.insert(key, data.draw(VALUES))
-    complaint = said_of(lambda: read_examples(whole, "spoilt.json"))
+    complaint = refusal_of(lambda: read_examples(whole, "spoilt.json"))
     assert complaint is None or "spoilt.json" in complaint
 
 
@@ -270,5 +309,5 @@ def test_spoilt_text_gives_an_attncli_error_or_a_result(
     text = json.dumps(whole)
     at %= len(text)
     spoilt = (text[:at] + put + text[at + 1 :]).encode()
-    complaint = said_of(lambda: load_examples("-", stdin=io.BytesIO(spoilt)))
+    complaint = refusal_of(lambda: load_examples("-", stdin=io.BytesIO(spoilt)))
     assert complaint is None or "standard input" in complaint
