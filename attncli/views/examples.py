@@ -57,7 +57,7 @@ def _reasons(judgement: Judgement) -> Iterator[str]:
         yield f"{sentence(other.text)}: {_numbers(other.ours, decimals)}"
     if own is not None and judgement.verdict == "differs" and not judgement.alternatives:
         numbers = _numbers(own.ours, decimals)
-        yield f"going on from its own {' and '.join(own.start)}: {numbers}"
+        yield f"from the printed {' and '.join(own.start)}: {numbers}"
     if not judgement.ok:
         yield f"not as recorded: {sentence(judgement.problem)}"
 

@@ -119,3 +119,13 @@ def test_the_name_of_a_vector_file_does_nothing_on_the_screen(call: Call, tmp_pa
         assert result.code == 2
         assert "'\\x1b[31m'" in result.err
         assert result.err.strip().isprintable()
+
+
+def test_what_follows_from_the_printed_weights_is_shown(call: Call, tmp_path: Path) -> None:
+    document = json.loads(MINE.read_text())
+    weights, output = document["examples"][0]["claims"]
+    weights["printed"] = ["0.7", "0.3"]
+    del output["ways"], output["verdict"]
+    (tmp_path / "mine.json").write_text(json.dumps(document))
+    out = call("examples", "exercise-1", "--file", "mine.json").out
+    assert "from the printed weights: [7, 3]" in out  # v is [[10, 0], [0, 10]]
