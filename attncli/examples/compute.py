@@ -251,12 +251,13 @@ class Similarity(_OnWords):
 
     def computed(self) -> Computed:
         # replace by the steps of words/similarity.py once it has some
-        trace = similarity(*self.known)
         steps = [
+            Step("lengths", _lengths, {"vectors": "vectors"}),
+            Step("dots", _dots, {"vectors": "vectors"}),
             Step("cosines", _cosines, {"dots": "dots", "lengths": "lengths"}),
             Step("angles", _degrees, {"cosines": "cosines"}),
         ]
-        return Computed(trace, steps, {name: trace[name].value for name in ("dots", "lengths")})
+        return Computed(similarity(*self.known), steps, {"vectors": self.known.matrix})
 
 
 class Analogy(_OnWords):
@@ -266,10 +267,11 @@ class Analogy(_OnWords):
 
     def computed(self) -> Computed:
         # replace by the steps of words/similarity.py once it has some
-        trace = analogy(*self.known)
-        steps = [Step("analogy", _from_third, {"difference": "difference", "vectors": "vectors"})]
-        inputs = {name: trace[name].value for name in ("difference", "vectors")}
-        return Computed(trace, steps, inputs)
+        steps = [
+            Step("difference", _difference, {"vectors": "vectors"}),
+            Step("analogy", _answer, {"difference": "difference", "vectors": "vectors"}),
+        ]
+        return Computed(analogy(*self.known), steps, {"vectors": self.known.matrix})
 
 
 class Pca(_OnWords):
@@ -281,7 +283,15 @@ class Pca(_OnWords):
         return Computed(pca(*self.known), [], {})
 
 
-def _cosines(dots: Array, lengths: Array) -> Array:
+def _lengths(vectors: Array) -> Array:  # [n, d] -> [n]
+    return np.asarray(np.linalg.norm(vectors, axis=1))
+
+
+def _dots(vectors: Array) -> Array:  # [n, d] -> [n, n]
+    return np.asarray(vectors @ vectors.T)
+
+
+def _cosines(dots: Array, lengths: Array) -> Array:  # [n, n], [n] -> [n, n]
     return np.asarray(dots / (lengths[:, None] * lengths))
 
 
@@ -289,7 +299,11 @@ def _degrees(cosines: Array) -> Array:
     return np.asarray(np.degrees(np.arccos(cosines)))
 
 
-def _from_third(difference: Array, vectors: Array) -> Array:
+def _difference(vectors: Array) -> Array:  # [3, d] -> [d]
+    return np.asarray(vectors[1] - vectors[0])
+
+
+def _answer(difference: Array, vectors: Array) -> Array:  # [d], [3, d] -> [d]
     return np.asarray(difference + vectors[2])
 
 

@@ -136,6 +136,16 @@ def test_a_cosine_rounded_before_its_angle() -> None:
     assert (angle.verdict, angle.cause) == (D, "rounding only")
 
 
+def test_vectors_rounded_before_their_lengths() -> None:
+    *_, length = judged(
+        "similarity",
+        {"vectors": {"a": [3.04, 4]}},  # ‖(3.04, 4)‖ = 5.0241, ‖(3, 4)‖ = 5
+        {"stage": "vectors", "printed": [["3.0", "4"]]},
+        {"stage": "lengths", "at": {"word": "a"}, "printed": "5.00"},
+    )
+    assert (length.verdict, length.cause) == (D, "rounding only")
+
+
 def test_an_angle_rounded_before_its_sine() -> None:
     # 1 / 10000^(2/6) = 0.0464159; sin 0.05 = 0.049979
     *_, sine = judged(
