@@ -28,6 +28,8 @@ class Kind(NamedTuple):
     masks   its masked cells are marked as such
     shade   how its numbers are shaded without being asked: "share" of 1, "signed" around 0, or ""
     note    what it is, in one sentence
+    summarized  sentences say which keys its rows attend to
+    plotted     its first two columns are drawn as points
     """
 
     symbol: str
@@ -37,6 +39,8 @@ class Kind(NamedTuple):
     masks: bool = False
     shade: Literal["", "share", "signed"] = ""
     note: str = ""
+    summarized: bool = False
+    plotted: bool = False
 
     @property
     def is_map(self) -> bool:
@@ -134,6 +138,7 @@ KINDS: dict[str, Kind] = {
         masks=True,
         shade="share",
         note="scores as shares: how each token divides its attention among the keys",
+        summarized=True,
     ),
     "dropped": Kind(
         "D",
@@ -185,7 +190,7 @@ KINDS: dict[str, Kind] = {
     "centred": Kind("C", "word dimension"),
     "components": Kind("W", "component dimension"),
     "shares": Kind("σ²/Σσ²", "component"),
-    "coordinates": Kind("Y", "word component"),
+    "coordinates": Kind("Y", "word component", plotted=True),
 }
 """Each row by the name of its stage. Where two stages of one name differ (`dots` and `angles` of
 positions and of words, `mean` of a token and of words), the second has a row of another key."""
@@ -199,3 +204,13 @@ def kind_of(name: str) -> Kind:
     """
     own = name.rpartition(".")[2]
     return KINDS.get(own) or Kind(own)
+
+
+QKV = tuple(name for name, kind in KINDS.items() if kind.role == "operand" and "head" in kind.axes)
+"""The three operands of an attention: q, k and v."""
+
+OUTPUT, CONCAT = "output", "concat"
+"""What an attention gives: for each head, and with the heads side by side."""
+
+MAPS = tuple(name for name, kind in KINDS.items() if kind.is_map)
+"""The stages with a number for every query and key, in the order of computation."""

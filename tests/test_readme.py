@@ -78,7 +78,7 @@ def test_every_command_and_flag_is_in_the_readme_with_an_example(name: str) -> N
     groups = (Show, Inputs)  # said once, for every command that has them
     shared = {*KNOBS, *(field.name for group in groups for field in fields(group))}
     own_words, all_words = words_of(f"attncli {name}"), words_of("attncli")
-    command = typer.main.get_command(import_module(COMMANDS[name]).app)
+    command = typer.main.get_command(import_module(f"attncli.cli.{name}").app)
     for param in command.params:
         for flag in (*param.opts, *param.secondary_opts):
             if flag.startswith("--"):

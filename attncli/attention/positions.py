@@ -84,7 +84,7 @@ def sinusoidal_steps(
     power = f"{base:g}^({_EXPONENTS[exponent]})"
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
     sizes = {"dim": dim, "exponent": exponent, "base": base}
-    rows, reads = {"n": n_positions, "start": start}, {"angles": "angles", "w": "divisors"}
+    rows, reads = {"n": n_positions, "start": start}, {"angles": "angles"}
     note = _note(dim, exponent)
     return [
         Step("divisors", divisors, {}, sizes, f"w = {power}", "divisor"),
@@ -106,10 +106,10 @@ def angles_of(w: Array, n: int, start: int) -> Array:  # [⌈d/2⌉] -> [n, ⌈d
     return np.asarray(np.arange(start, start + n, dtype=np.float64)[:, None] / w)
 
 
-def waves_of(angles: Array, dim: int, w: Array | None = None) -> npt.NDArray[np.float64]:
+def waves_of(angles: Array, dim: int) -> npt.NDArray[np.float64]:
     """The sine and the cosine of each angle, side by side.
 
-    [n, ⌈d/2⌉] -> [n, d]; with an odd d the last cosine is left out. w is for the arithmetic alone.
+    [n, ⌈d/2⌉] -> [n, d]; with an odd d the last cosine is left out.
 
     >>> waves_of(np.array([[0.0, 0.0]]), 3).tolist()
     [[0.0, 1.0, 0.0]]

@@ -209,11 +209,13 @@ def _trace(
     for name, table in made.items():
         formula = formulas[name] if "angles" in made else "from the cache"
         inner = ("batch", "position", "pair")[-table.ndim :]
-        steps.append(Stage(name, symbols[name], formula, table, inner, labels))
+        reads = {"angles": "angles"} if name != "angles" and "angles" in made else {}
+        steps.append(Stage(name, symbols[name], formula, table, inner, labels, reads=reads))
     pairs = "i and i + r/2" if layout == "halves" else "2i and 2i + 1"
     note = f"{layout}: entries {pairs} are a pair"
     if (stays := x.shape[-1] - 2 * made["cos"].shape[-1]) > 0:
         note += f"; the last {stays} of {x.shape[-1]} stay as they are"
     formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
-    steps.append(Stage("rotated", "x′", formula, rotated, axes, labels, note))
+    reads = {name: name for name in ("x", "cos", "sin")}
+    steps.append(Stage("rotated", "x′", formula, rotated, axes, labels, note, reads))
     return Trace("Rotary positions", tuple(steps))

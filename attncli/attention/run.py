@@ -168,7 +168,9 @@ class _Planner:
     def scores(self, q: str, k: str, is_masked: bool) -> str:
         """The scores, scaled, capped and masked, in the convention's order."""
         how = self.how
-        x = self.step("scores", f.scores, {"q": q, "k": k}, formula="S = {q} {k}ᵀ", work="products")
+        x = self.step(
+            "scores", f.scores, {"q": q, "k": k}, formula="S = {q} {k}ᵀ", work="row products"
+        )
         if how.scale != "none":
             factor, root = how.scale_factor(self.sizes.d_k), math.sqrt(self.sizes.d_k)
             formula, work = f"Z = {{x}} · {factor:g}", "[x] · {factor} = {x} · {factor}"
@@ -187,7 +189,7 @@ class _Planner:
             if name == "masked" and is_masked:
                 formula, value = "X = {x} + M", how.mask_value
                 formula += "" if value == -math.inf else f", masked scores become {value:g}"
-                more = {"formula": formula, "work": "[x] + [mask] = {x} + {mask}"}
+                more = {"formula": formula, "work": "mask"}
                 of, params = {"x": x, "mask": "mask"}, {"value": value}
                 x = self.step(name, f.apply_mask, of, params=params, **more)
         return x
@@ -227,7 +229,7 @@ class _Planner:
 def dropout_words(symbol: str, of: str, p: float) -> dict[str, str]:
     """Formula and arithmetic of a dropout of the stage with the symbol `of`."""
     formula = f"{symbol} = {of} with a share of {p:g} set to 0, the rest / {1 - p:g}"
-    return {"formula": formula, "work": f"[x] / {{{1 - p!r}}} = {{x}} / {{{1 - p!r}}}"}
+    return {"formula": formula, "work": "dropout"}
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:

@@ -1,35 +1,34 @@
 """attncli check: does this attention match, and if not, which bug is it?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
+from typer import Option
 
-from attncli.cli.choices import Choices
-from attncli.cli.command import command_of
-from attncli.cli.options import Inputs
+from attncli.cli.groups import command_of
+from attncli.cli.options import Choices, Inputs
 from attncli.errors import ConventionError, InputError, ShapeError
+from attncli.stages import CONCAT, MAPS, OUTPUT
 
 if TYPE_CHECKING:
     from attncli.check import Verdict
-    from attncli.cli.inputs import Gathered
+    from attncli.cli.inputs import AttentionInputs
 
 app = typer.Typer(add_completion=False)
 
-STAGES = ("scores", "scaled", "capped", "masked", "weights", "dropped", "output", "concat")
-
-
-def _option(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Checking", show_default=False, **more)
+STAGES = (*MAPS, OUTPUT, CONCAT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
     """What was observed, and how closely it has to match."""
 
+    PANEL: ClassVar = "Checking"
+
     observed: Annotated[
         str,
-        _option(
+        Option(
             "--observed",
             metavar="SOURCE",
             help="The numbers to check: one stage, or a file of several named stages.",
@@ -37,15 +36,15 @@ class Observed:
     ]
     stage: Annotated[
         str | None,
-        _option("--stage", metavar="NAME", help=f"Which stage they are: {', '.join(STAGES)}."),
+        Option("--stage", metavar="NAME", help=f"Which stage they are: {', '.join(STAGES)}."),
     ] = None
     rows: Annotated[
-        str | None, _option("--rows", metavar="A:B", help="Only these query rows, from 1.")
+        str | None, Option("--rows", metavar="A:B", help="Only these query rows, from 1.")
     ] = None
-    head: Annotated[int | None, _option("--head", min=1, help="Only this head, from 1.")] = None
+    head: Annotated[int | None, Option("--head", min=1, help="Only this head, from 1.")] = None
     positions: Annotated[
         Literal["paper", "article", "rope-halves", "rope-interleaved"] | None,
-        _option(
+        Option(
             "--positions",
             help="Put these in first: sinusoidal, added to q, k and v (paper, article), or rotary, "
             "turned into q and k. The inputs, cached ones too, are then given without positions.",
@@ -53,30 +52,30 @@ class Observed:
     ] = None
     decimals: Annotated[
         int | None,
-        _option("--decimals", min=0, max=17, help="They were printed with so many decimals."),
+        Option("--decimals", min=0, max=17, help="They were printed with so many decimals."),
     ] = None
-    rtol: Annotated[float | None, _option("--rtol", help="Relative tolerance.")] = None
-    atol: Annotated[float | None, _option("--atol", help="Absolute tolerance.")] = None
-    single: Annotated[
-        bool, _option("--single", help="Try single bugs only, not pairs of them.")
-    ] = False
+    rtol: Annotated[float | None, Option("--rtol", help="Relative tolerance.")] = None
+    atol: Annotated[float | None, Option("--atol", help="Absolute tolerance.")] = None
+    single: Annotated[bool, Option("--single", help="Try single bugs only, not pairs of them.")] = (
+        False
+    )
     suggest: Annotated[
         str | None,
-        _option(
+        Option(
             "--suggest",
             metavar="FILE",
             help="Where several bugs fit: write an input (.npz) that tells them apart.",
         ),
     ] = None
     format: Annotated[
-        Literal["text", "json"] | None, _option("--format", help="text (the default) or json.")
+        Literal["text", "json"] | None, Option("--format", help="text (the default) or json.")
     ] = None
     output: Annotated[
-        str | None, _option("--output", "-o", metavar="FILE", help="Write the verdict to a file.")
+        str | None, Option("--output", "-o", metavar="FILE", help="Write the verdict to a file.")
     ] = None
-    force: Annotated[bool, _option("--force", help="Replace the files written.")] = False
-    quiet: Annotated[bool, _option("--quiet", help="No words: the exit code says it.")] = False
-    debug: Annotated[bool, _option("--debug", help="Show a traceback where something fails.")] = (
+    force: Annotated[bool, Option("--force", help="Replace the files written.")] = False
+    quiet: Annotated[bool, Option("--quiet", help="Print nothing; use the exit code.")] = False
+    debug: Annotated[bool, Option("--debug", help="Show a traceback where something fails.")] = (
         False
     )
 
@@ -93,14 +92,14 @@ def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
 
     Exit code 0: it matches; 1: it differs; 2: the call or an input is wrong.
     """
-    from attncli.cli.inputs import gather
-    from attncli.cli.remarks import remark
+    from attncli.cli.inputs import read_inputs
+    from attncli.cli.output import note
 
     _check_flags(observed, inputs)
-    given = gather(inputs, choices)
-    numbers, remarks = _numbers(observed, given)
-    for text in [*given.remarks, *remarks]:
-        remark(text, quiet=observed.quiet)
+    given = read_inputs(inputs, choices)
+    numbers, notes = _numbers(observed, given)
+    for text in [*given.notes, *notes]:
+        note(text, quiet=observed.quiet)
     verdict = _verdict(numbers, given, observed)
     if not observed.quiet or observed.output:
         _say(verdict, observed)
@@ -122,7 +121,7 @@ def _check_flags(observed: Observed, inputs: Inputs) -> None:
     if observed.suggest is not None and not observed.suggest.endswith(".npz"):
         raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
     if observed.force and not (observed.output or observed.suggest):
-        raise ConventionError("--force does nothing alone", "add --output or --suggest")
+        raise ConventionError("--force has no effect alone", "add --output or --suggest")
     _rows(observed)  # not understood, it is refused before anything is read
 
 
@@ -132,8 +131,10 @@ def _rows(observed: Observed) -> slice | None:
     return None if observed.rows is None else slice(*slice_of(observed.rows, "--rows"))
 
 
-def _numbers(observed: Observed, given: "Gathered") -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The observed stages by name, and remarks on the file they came from."""
+def _numbers(
+    observed: Observed, given: "AttentionInputs"
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The observed stages by name, and notes on the file they came from."""
     from attncli.files.load import load
 
     loaded = load(observed.observed)
@@ -144,7 +145,7 @@ def _numbers(observed: Observed, given: "Gathered") -> tuple[dict[str, Any], tup
         return named, loaded.warnings
     array = _only(loaded, "")
     merged = given.in_heads and array.ndim == given.q.ndim - 1
-    return {"concat" if merged else "output": array}, loaded.warnings
+    return {CONCAT if merged else OUTPUT: array}, loaded.warnings
 
 
 def _only(loaded: Any, name: str) -> Any:
@@ -159,9 +160,9 @@ def _only(loaded: Any, name: str) -> Any:
     )
 
 
-def _verdict(numbers: dict[str, Any], given: "Gathered", observed: Observed) -> "Verdict":
+def _verdict(numbers: dict[str, Any], given: "AttentionInputs", observed: Observed) -> "Verdict":
     from attncli.check import check as compare
-    from attncli.cli.progress import progress_bar
+    from attncli.cli.terminal import progress_bar
 
     rows = _rows(observed)
     n_queries = given.q.shape[-2]
@@ -203,18 +204,18 @@ def _say(verdict: "Verdict", observed: Observed) -> None:
     write_bytes_atomically(observed.output, f"{text}\n".encode(), force=observed.force)
 
 
-def _suggest(verdict: "Verdict", given: "Gathered", observed: Observed) -> None:
+def _suggest(verdict: "Verdict", given: "AttentionInputs", observed: Observed) -> None:
     """Writes an input on which the bugs that fit all differ; says why where there is none."""
     from attncli.check import suggest_input
-    from attncli.cli.remarks import remark
+    from attncli.cli.output import note
 
     if len(verdict.explanations) < 2:
-        remark(
+        note(
             f"{observed.suggest} is not written: there is nothing to tell apart",
             quiet=observed.quiet,
         )
         return
-    stages = tuple(stage.name for stage in verdict.stages) or ("output",)
+    stages = tuple(stage.name for stage in verdict.stages) or (OUTPUT,)
     found = suggest_input(
         verdict.explanations,
         convention=given.convention,
@@ -222,7 +223,7 @@ def _suggest(verdict: "Verdict", given: "Gathered", observed: Observed) -> None:
         stages=stages,
     )
     if found is None:
-        remark(
+        note(
             "no small input tells them apart: they may always compute the same",
             quiet=observed.quiet,
         )
@@ -233,7 +234,7 @@ def _suggest(verdict: "Verdict", given: "Gathered", observed: Observed) -> None:
 def _write_suggestion(found: Any, observed: Observed) -> None:
     import numpy as np
 
-    from attncli.cli.remarks import remark
+    from attncli.cli.output import note
     from attncli.files.save import write_atomically
 
     n = found.n_past
@@ -246,4 +247,4 @@ def _write_suggestion(found: Any, observed: Observed) -> None:
         observed.suggest or "", lambda file: np.savez(file, **arrays), force=observed.force
     )
     lengths = "" if found.kv_len is None else f", --kv-len {','.join(map(str, found.kv_len))}"
-    remark(f"{observed.suggest}: {found.words}{lengths}; run yours on it", quiet=observed.quiet)
+    note(f"{observed.suggest}: {found.words}{lengths}; run yours on it", quiet=observed.quiet)

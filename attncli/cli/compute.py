@@ -1,14 +1,32 @@
-"""attncli compute: Q, K, V → every stage."""
+"""attncli compute: Q, K, V → every stage, or, where that is too much, what is asked for alone.
+
+the output is all that is asked for   streamed, block by block
+all stages fit into memory            attend
+they do not                           attend, for the rows that are shown
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import typer
 
-from attncli.cli.choices import Choices
-from attncli.cli.command import command_of
-from attncli.cli.options import Inputs, Show
+from attncli.cli.groups import command_of
+from attncli.cli.options import Choices, Inputs, Show
+from attncli.errors import ConventionError, ShapeError
+
+if TYPE_CHECKING:
+    from attncli.cli.inputs import AttentionInputs
+    from attncli.trace import Trace
 
 app = typer.Typer(add_completion=False)
+
+_WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
+_SURELY_FITS = 1 << 16  # scores, in any memory
+_ROWS = 16  # shown of a matrix too large to compute, where nobody says which
+_ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
 @command_of(app)
@@ -21,14 +39,107 @@ def compute(inputs: Inputs, choices: Choices, show: Show) -> None:
     Example: attncli compute --q samples/three-tokens.json --causal --work
     """
     from attncli.attention.attend import with_concat
-    from attncli.cli.inputs import gather
-    from attncli.cli.large import computed
-    from attncli.cli.present import check_flags, present
-    from attncli.cli.remarks import remark
+    from attncli.cli.inputs import read_inputs
+    from attncli.cli.output import check_flags, note, present
 
     check_flags(show)
-    given = gather(inputs, choices)
-    for text in given.remarks:
-        remark(text, quiet=show.quiet)
+    given = read_inputs(inputs, choices)
+    for text in given.notes:
+        note(text, quiet=show.quiet)
     trace, shown = computed(given, show)
     present(with_concat(trace) if given.in_heads else trace, shown, stdin_used=given.stdin_used)
+
+
+def computed(given: AttentionInputs, show: Show) -> tuple[Trace, Show]:
+    """The trace of what is asked for, and what is left to choose from it.
+
+    Raises SizeError where even that does not fit into memory.
+    """
+    from attncli.attention.attend import attend
+
+    shape, how = given.score_shape, given.convention
+    n_scores = math.prod(shape)
+    if n_scores > _WORTH_STREAMING and _is_output_alone(given, show):
+        return _streamed(given, show), show
+    if n_scores <= _SURELY_FITS:
+        return attend(**given.arguments, **given.labels), show
+    from attncli.cli.memory import check_fits, fits
+    from attncli.cli.output import form_of, note
+
+    if form_of(show).name == "json" and not (show.stage or show.rows or show.head or show.batch):
+        from attncli.views.formats.json import check_size
+
+        check_size(2 * n_scores)  # the scores and the weights, at least
+    if fits(shape, how):
+        return attend(**given.arguments, **given.labels), show
+    if how.dropout or how.softmax_over == "queries":
+        check_fits(shape, how)  # no row can be computed alone
+    rows, shown = _rows(given, show)
+    check_fits((*shape[:-2], len(rows), shape[-1]), how, _ADVICE)
+    text = f"too large for memory at once: {len(rows)} of {shape[-2]} queries computed; {_ADVICE}"
+    note(text, quiet=show.quiet or bool(show.rows or show.cell))
+    return attend(**given.arguments, **given.labels, rows=rows), shown
+
+
+def _is_output_alone(given: AttentionInputs, show: Show) -> bool:
+    """Whether nothing but the output is asked for, and it can be streamed."""
+    from attncli.attention.streaming import check_streams
+    from attncli.cli.output import form_of
+    from attncli.stages import CONCAT, OUTPUT
+
+    last = {OUTPUT, CONCAT} if given.in_heads else {OUTPUT}
+    wanted = set(show.stage or (last if form_of(show).one_stage else ()))
+    if not wanted or wanted - last or show.work or show.cell:
+        return False
+    try:
+        check_streams(given.convention)
+    except ConventionError:
+        return False
+    return True
+
+
+def _streamed(given: AttentionInputs, show: Show) -> Trace:
+    from attncli.attention.attend import Block, title_of, trace_of
+    from attncli.attention.run import Sizes, Step
+    from attncli.attention.streaming import stream
+    from attncli.cli.terminal import progress_bar
+    from attncli.stages import OUTPUT
+
+    with progress_bar("blocks of queries", quiet=show.quiet) as progress:
+        output = stream(**given.arguments, progress=progress)
+    n_kv_heads = given.k.shape[-3] if given.k.ndim > 2 else 1
+    sizes = Sizes(given.score_shape, n_kv_heads, given.q.shape[-1])
+    names = {"query": given.query_labels, "key": given.key_labels}
+    block = Block(title_of(sizes, given.convention), given.convention, names)
+    step = Step(OUTPUT, stream, {}, formula="O = A V")
+    return trace_of([step], {OUTPUT: output}, {"": block})
+
+
+def _rows(given: AttentionInputs, show: Show) -> tuple[list[int], Show]:
+    """The queries to compute, and the flags that choose from what is computed of them."""
+    from attncli.cli.output import form_of
+    from attncli.cli.parsing import cell_of, slice_of
+    from attncli.views.formats import PAGE
+
+    n_q = given.q.shape[-2]
+    names = given.query_labels or tuple(f"q{row + 1}" for row in range(n_q))
+    if show.cell is not None:
+        query, key = cell_of(show.cell)
+        return [_row_of(query, names)], replace(show, cell=f"1,{key}")
+    if show.rows is None and form_of(show).holds == PAGE and not show.full:
+        return sorted({*range(n_q)[: _ROWS // 2], *range(n_q)[-_ROWS // 2 :]}), show
+    rows = list(range(n_q))
+    if show.rows is not None:
+        rows = rows[slice(*slice_of(show.rows, "--rows"))]
+    if not rows:
+        raise ShapeError(f"there are no rows {show.rows}", f"there are {n_q} queries")
+    return rows, replace(show, rows=None)
+
+
+def _row_of(wanted: str, names: tuple[str, ...]) -> int:
+    """The query that --cell names, by its label or its number from 1."""
+    if wanted in names:
+        return names.index(wanted)
+    if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
+        return int(wanted) - 1
+    raise ShapeError(f"there is no query {wanted!r}", f"use a number from 1 to {len(names)}")

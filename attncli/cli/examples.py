@@ -1,11 +1,12 @@
 """attncli examples: the worked examples of documents, recomputed beside what was printed."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer import Argument, Option
 
-from attncli.cli.command import command_of
+from attncli.cli.groups import command_of
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
@@ -17,27 +18,25 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 
-def _option(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Examples", show_default=False, **more)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Which:
     """Which examples, and what to do with them."""
 
-    name: Annotated[
-        str | None, typer.Argument(help="One example; without a name they are listed.")
-    ] = None
+    PANEL: ClassVar = "Examples"
+
+    name: Annotated[str | None, Argument(help="One example; without a name they are listed.")] = (
+        None
+    )
     verify: Annotated[
-        bool, _option("--verify", help="Run them all: exit code 0 if each comes out as recorded.")
+        bool, Option("--verify", help="Run them all: exit code 0 if each comes out as recorded.")
     ] = False
     file: Annotated[
         str | None,
-        _option("--file", metavar="FILE", help="Somebody else's examples, in the same form."),
+        Option("--file", metavar="FILE", help="Somebody else's examples, in the same form."),
     ] = None
     glove: Annotated[
         str | None,
-        _option("--glove", metavar="FILE", help="GloVe vectors, for the examples that need them."),
+        Option("--glove", metavar="FILE", help="GloVe vectors, for the examples that need them."),
     ] = None
 
 
@@ -49,7 +48,7 @@ def examples(which: Which, show: Show) -> int | None:
 
     Example: attncli examples 004-first-example
     """
-    from attncli.cli.present import check_flags, format_of, present
+    from attncli.cli.output import check_flags, form_of, present
     from attncli.examples import load_catalog, load_examples
 
     check_flags(show)
@@ -61,9 +60,9 @@ def examples(which: Which, show: Show) -> int | None:
     if _asks_for_the_trace(show):
         present(_trace(chosen, which), show, stdin_used=which.file == "-")
         return None
-    if format_of(show) not in {"table", "markdown", "json"}:
+    if form_of(show).name not in {"table", "markdown", "json"}:
         raise ConventionError(
-            f"{format_of(show)} holds stages, not verdicts", "add --stage NAME, or use json"
+            f"{form_of(show).name} holds stages, not verdicts", "add --stage NAME, or use json"
         )
     return _verdicts(chosen, which, show)
 
@@ -89,13 +88,15 @@ def _named(known: "Iterable[Example]", name: str) -> "Example":
 
 
 def _list(known: "Iterable[Example]", which: Which, show: Show) -> None:
-    from attncli.cli.present import format_of, write_text
+    from attncli.cli.output import form_of, write_text
     from attncli.views.examples import list_lines
 
-    if format_of(show) != "table" or _asks_for_the_trace(show):
-        raise ConventionError("the list has no stages and one form", "name an example, or --verify")
+    if form_of(show).name != "table" or _asks_for_the_trace(show):
+        raise ConventionError(
+            "the list supports only --format table", "name an example, or --verify"
+        )
     if which.glove is not None:
-        raise ConventionError("--glove does nothing for the list", "name an example, or --verify")
+        raise ConventionError("--glove has no effect on the list", "name an example, or --verify")
     write_text((f"{line}\n" for line in list_lines(tuple(known))), show)
 
 
@@ -103,7 +104,7 @@ def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
     from attncli.examples import judge
 
     if which.name is None:
-        raise ConventionError("the stages of one example are shown at a time", "name one")
+        raise ConventionError("stages can be shown of one example only", "name it")
     result = judge(next(iter(chosen)), which.glove)
     if result.trace is None:
         raise ConventionError(f"{which.name} needs {result.needs}", "add it")
@@ -111,12 +112,13 @@ def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
 
 
 def _verdicts(chosen: "Iterable[Example]", which: Which, show: Show) -> int:
-    from attncli.cli.present import format_of, text_width, write_text
+    from attncli.cli.output import form_of, write_text
+    from attncli.cli.terminal import text_width
     from attncli.examples import verify
     from attncli.views import examples as views
 
     verification = verify(chosen, which.glove)
-    form = format_of(show)
+    form = form_of(show).name
     if form == "json":
         import json
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import typer
 
-from attncli.cli.choices import Choices
-from attncli.cli.command import command_of
-from attncli.cli.explain_options import Block, Vectors, Words
-from attncli.cli.options import Show
+from attncli.cli.explain_options import Block, Vectors, Words, check_flags
+from attncli.cli.groups import command_of
+from attncli.cli.options import Choices, Show
+from attncli.errors import InputError
+
+if TYPE_CHECKING:
+    from attncli.attention.layers import Architecture
+    from attncli.attention.weights import Dimensions, Weights
+    from attncli.explain.pipeline import Keep
+    from attncli.trace import Trace
 
 app = typer.Typer(add_completion=False)
+
+DIM = 8
+PRECISION = 3  # a long page is read at a glance; --precision sets another
+LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cut its matrices
+_LITTLE = 10**9  # bytes of random weights that are drawn without asking how much memory is free
 
 
 @command_of(app, without=("batch",))
@@ -21,15 +34,216 @@ def explain(words: Words, vectors: Vectors, block: Block, choices: Choices, show
 
     Example: attncli explain "She visited the money bank, near the river bank"
     """
-    from attncli.cli.explain_flags import Flags, check_company
-    from attncli.cli.explain_inputs import trace_of
-    from attncli.cli.explain_show import check_form, kept, present_way
-    from attncli.cli.remarks import remark
+    from attncli.cli.output import form_of, note, present
+    from attncli.views.explain import explain_page
+    from attncli.views.formats import PAGE
+    from attncli.views.outline import outline_page
 
-    flags = Flags(words=words, vectors=vectors, block=block, choices=choices)
-    check_form(show, outline=block.outline)
-    check_company(flags)
-    trace, warnings = trace_of(flags, kept(show))
+    check_flags(words, vectors, block, choices, show)
+    trace, warnings = explained(words, vectors, block, choices, _kept(show))
     for text in warnings:
-        remark(text, quiet=show.quiet)
-    present_way(trace, show, outline=block.outline)
+        note(text, quiet=show.quiet)
+    page = outline_page if block.outline else explain_page
+    height = 0 if show.stage else LEAST_HEIGHT
+    present(trace, show, page=page, precision=PRECISION, least_height=height)
+    form = form_of(show)
+    if not form.notes or (form.holds == PAGE and show.cell):
+        for text in trace.notes:
+            note(text, quiet=show.quiet)
+
+
+def _kept(show: Show) -> Keep | None:
+    """Which stages of a layer will be shown; None for all of them."""
+    from attncli.cli.output import form_of
+    from attncli.views.formats import EXACT
+    from attncli.views.outline import is_first_layer
+
+    if show.full or form_of(show).holds == EXACT:
+        return None
+    if not show.stage:
+        return is_first_layer
+    blocks = [wanted.rpartition(".")[0] for wanted in show.stage]
+    if not all(blocks):  # a stage of every layer
+        return None
+    names = (*show.stage, *blocks)
+    return lambda name: any(f".{wanted}." in f".{name}." for wanted in names)
+
+
+def explained(
+    words: Words, vectors: Vectors, block: Block, choices: Choices, keep: Keep | None
+) -> tuple[Trace, tuple[str, ...]]:
+    """The trace that the flags ask for, and what was wrong with the file of vectors.
+
+    `keep` says which stages of a layer are held. Raises AttncliError for whatever does not fit.
+    """
+    from attncli.explain.pipeline import Model
+    from attncli.explain.pipeline import explain as compute
+    from attncli.explain.sentence import Sentence, from_file, made_up
+
+    seed = int(choices.given.get("seed", 0))
+    how = _architecture(block, choices, seed)
+    tokens, target = _tokens(words)
+    _check_room(block, choices, max(len(tokens), words.pad_to or 0), len(target or ()), keep)
+    every = (*tokens, *(target or ()))
+    if vectors.glove is None:
+        vocabulary = made_up(every, vectors.dim or DIM, seed)
+    else:
+        unknown = vectors.unknown or "random"
+        vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
+    weights, notes = _weights(block, vocabulary.dim, seed)
+    positions = vectors.positions or "paper"
+    model = Model(block=block.kind, weights=weights, how=how, positions=positions, notes=notes)
+    trace = compute(
+        Sentence.padded(tokens, words.pad_to),
+        vocabulary,
+        model,
+        target=None if target is None else Sentence.padded(target),
+        mask=_mask(words.mask, choices.given.get("mask_means")),
+        keep=keep,
+    )
+    return trace, vocabulary.warnings
+
+
+def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
+    from attncli.attention.layers import Architecture
+    from attncli.convention import Convention
+
+    given = {n: x for n, x in choices.given.items() if n not in ("seed", "mask_means")}
+    convention = Choices(given).over(Convention(seed=seed))
+    return Architecture(
+        n_heads=block.heads or 1,
+        n_kv_heads=block.kv_heads,
+        norm=block.norm or "post",
+        dropout=convention.dropout if block.kind != "attention" else 0.0,
+        convention=convention,
+    )
+
+
+def _tokens(words: Words) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The tokens of the sentence and of the target, without padding.
+
+    Raises InputError where one of them is empty.
+    """
+    from attncli.text.tokens import tokenize
+
+    if words.tokens is None:
+        tokens = tokenize(words.sentence or "", words.lowercase)
+    else:
+        tokens = _listed(words.tokens)
+        tokens = tuple(token.lower() for token in tokens) if words.lowercase else tokens
+    if words.target is None:
+        return tokens, None
+    try:
+        return tokens, tokenize(words.target, words.lowercase)
+    except InputError as error:
+        raise InputError(f"--target: {error.message}", error.hint) from None
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """A,B,C or a JSON list of strings; whitespace around commas is ignored."""
+    if not text.startswith("["):
+        tokens = tuple(part.strip() for part in text.split(","))
+        if not all(tokens):
+            raise InputError("--tokens holds an empty token", "write --tokens a,b,c")
+        return tokens
+    import json
+
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(x, str) and x for x in found) or not found:
+        raise InputError("--tokens is no JSON list of strings", """write --tokens '["a", ","]'""")
+    return tuple(found)
+
+
+def _mask(source: str | None, means: str | None) -> Any:
+    """The mask of --mask as numbers to add: −∞ where a token may not attend."""
+    if source is None:
+        return None
+    import numpy as np
+
+    from attncli.cli.inputs import checked_mask
+    from attncli.files.load import load
+    from attncli.files.roles import only
+
+    loaded = load(source, role="mask")
+    mask = checked_mask(only(loaded, "mask"), means, loaded.origin)
+    if mask.dtype != np.bool_:
+        return mask
+    return np.where(mask == (means != "ignore"), 0.0, -np.inf)
+
+
+def _check_room(
+    block: Block, choices: Choices, n_keys: int, n_target: int, keep: Keep | None
+) -> None:
+    """SizeError where the stages do not fit into memory."""
+    from attncli.cli.memory import check_fits
+    from attncli.convention import Convention
+
+    n_layers = block.layers or 1
+    n_held = n_layers if keep is None else min(n_layers, 2)
+    matrices = (block.heads or 1) * n_held + 2  # and the cosines at the end
+    dtype = choices.given.get("dtype", "float64")
+    check_fits((matrices, max(n_keys, n_target), n_keys), Convention(dtype=dtype))
+
+
+def _weights(block: Block, dim: int, seed: int) -> tuple[Weights, tuple[str, ...]]:
+    """The block's weights, given or random, and notes on them.
+
+    Raises InputError or ShapeError where those of the file do not fit.
+    """
+    from attncli.attention.weights import Dimensions, random_weights
+
+    kinds: Any = {"attention": "attention", "encoder": "encoder", "decoder": "encoder-decoder"}
+    kind = kinds[block.kind]
+    dimensions = Dimensions(
+        d_model=dim,
+        n_heads=block.heads or 1,
+        n_kv_heads=block.kv_heads,
+        d_k=block.d_k,
+        d_v=block.d_v,
+        d_ff=block.d_ff,
+    )
+    if block.weights is not None:
+        return _weights_of_file(block.weights, kind, dimensions, block.layers)
+    n_layers = block.layers or 1
+    widths = dimensions.widths()
+    per_layer = dim * (4 * max(widths.values()) + 2 * widths["d_ff"])
+    need = 8 * per_layer * n_layers * (3 if block.kind == "decoder" else 1)
+    if need > _LITTLE:
+        from attncli.cli.memory import check_bytes
+
+        check_bytes(need, "weights of these widths need", "use a smaller --dim, --d-k or --layers")
+    found = random_weights(
+        kind, dimensions, seed=seed, n_layers=n_layers, last_norm=block.norm == "pre"
+    )
+    if block.projection != "identity":
+        note = f"The weights are random (Glorot-uniform, seed {seed}): they show the arithmetic"
+        return found, (f"{note}, not meaning.",)
+    notes = ["Q, K and V are the vectors themselves (--projection identity)."]
+    if block.kind != "attention" and block.d_ff != 0:
+        notes.append(f"The feed-forward's weights are random (seed {seed}).")
+    projections = ("w_q", "w_k", "w_v", "w_o")
+    return {n: x for n, x in found.items() if not n.endswith(projections)}, tuple(notes)
+
+
+def _weights_of_file(
+    source: str, kind: Any, dimensions: Dimensions, n_layers: int | None
+) -> tuple[Weights, tuple[str, ...]]:
+    from attncli.attention.state_dict import weights_from_arrays
+    from attncli.files.load import load
+    from attncli.files.wording import listing
+
+    loaded = load(source)
+    arrays = loaded.arrays
+    if "" in arrays:
+        raise InputError(
+            f"{loaded.origin} holds one matrix without a name", "name w_q, w_k and so on"
+        )
+    found = weights_from_arrays(arrays, kind, dimensions, n_layers=n_layers)
+    used, given = (sum(x.size for x in weights.values()) for weights in (found, arrays))
+    notes = [f"The weights are those of {loaded.origin}: {listing(arrays)}."]
+    if used < given:
+        notes.append(f"{given - used} of its {given} numbers are for other blocks and not used.")
+    return found, (*notes, *loaded.warnings)

@@ -10,54 +10,55 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.heads import heads_first, shape_text, split_heads
-from attncli.cli.choices import Choices
-from attncli.cli.masks import checked_mask
-from attncli.cli.options import Inputs
-from attncli.cli.parsing import whole_numbers
+from attncli.cli.options import Choices, Inputs
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.load import load
 from attncli.files.loaded import Loaded
-from attncli.files.roles import Role, attention_prefix, only, pick
+from attncli.files.roles import ROLES, attention_prefix, only, pick
 
 Array = npt.NDArray[Any]
 Labels = tuple[str, ...] | None
+Files = Mapping[str, Loaded]
 
 
 @dataclass
-class Gathered:
-    """Everything that one attention is computed from, and the remarks on where it came from."""
+class AttentionInputs:
+    """Everything that one attention is computed from, and the notes on where it came from.
 
-    q: Array
-    k: Array
-    v: Array
-    mask: Array | None = None
-    past_k: Array | None = None
-    past_v: Array | None = None
+    arrays     by role: q, k, v, and those of mask, past_k and past_v that there are
+    in_heads   the last axis was split into heads
+    """
+
+    arrays: dict[str, Array]
+    convention: Convention
     kv_len: list[int] | None = None
     query_labels: Labels = None
     key_labels: Labels = None
-    convention: Convention = field(default_factory=Convention)
     in_heads: bool = False
     stdin_used: bool = False
-    remarks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def q(self) -> Array:
+        """The queries."""
+        return self.arrays["q"]
+
+    @property
+    def k(self) -> Array:
+        """The keys, without those of the cache."""
+        return self.arrays["k"]
 
     @property
     def score_shape(self) -> tuple[int, ...]:
         """The shape the scores will have."""
-        past = 0 if self.past_k is None else self.past_k.shape[-2]
-        return (*self.q.shape[:-1], self.k.shape[-2] + past)
+        n_past = self.arrays["past_k"].shape[-2] if "past_k" in self.arrays else 0
+        return (*self.q.shape[:-1], self.k.shape[-2] + n_past)
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What `attend`, `stream` and `check` all take, by name."""
-        names = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "convention")
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def token_names(self) -> dict[str, Labels]:
-        """Axis → the names of its tokens."""
-        return {"query": self.query_labels, "key": self.key_labels}
+        return {**self.arrays, "kv_len": self.kv_len, "convention": self.convention}
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -65,144 +66,152 @@ class Gathered:
         return {"query_labels": self.query_labels, "key_labels": self.key_labels}
 
 
-def gather(inputs: Inputs, choices: Choices) -> Gathered:
+def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
     """Reads every source once and makes one set of arguments of them.
 
     Raises InputError, ShapeError or ConventionError where they cannot be read or do not fit.
     """
-    sources = _Sources(inputs)
-    gathered = sources.arrays()
-    gathered.convention = choices.over(sources.base())
-    gathered.mask = sources.mask(choices.given.get("mask_means"))
-    _arrange(gathered, inputs)
-    gathered.query_labels, gathered.key_labels = sources.labels(gathered)
+    notes: list[str] = []
+    files = _files(inputs, notes)
+    main = files["q"]
+    convention = choices.over(_convention(main, notes))
+    arrays = _arrays(files, notes)
+    means = choices.given.get("mask_means")
+    if "mask" not in arrays:
+        if means is not None:
+            raise ConventionError("--mask-means is given, but no mask", "add --mask SOURCE")
+    elif main.trace is not None and "mask" not in files:
+        arrays["mask"] = arrays["mask"].astype(np.float64)
+    else:
+        arrays["mask"] = checked_mask(arrays["mask"], means, files.get("mask", main).origin)
+    _arrange(arrays, inputs)
+    given = AttentionInputs(arrays, convention, notes=notes)
+    given.in_heads = inputs.heads is not None or inputs.layout == "bsd"
+    given.stdin_used = any(_is_stdin(getattr(inputs, role) or "") for role in files)
+    given.query_labels, given.key_labels = _labels(given, files)
     if inputs.kv_len is not None:
-        gathered.kv_len = whole_numbers(inputs.kv_len, "--kv-len", "N[,N…], one per batch item")
-    gathered.remarks += sources.remarks
-    gathered.stdin_used = sources.stdin_used
-    return gathered
+        from attncli.cli.parsing import whole_numbers
+
+        given.kv_len = whole_numbers(inputs.kv_len, "--kv-len", "N[,N…], one per batch item")
+    return given
 
 
-class _Sources:
-    """The sources of one call, each read once."""
-
-    def __init__(self, inputs: Inputs) -> None:
-        named: dict[Role, str | None] = {
-            "q": inputs.q,
-            "k": inputs.k,
-            "v": inputs.v,
-            "mask": inputs.mask,
-            "past_k": inputs.past_k,
-            "past_v": inputs.past_v,
-        }
-        given: dict[Role, str] = {
-            role: source for role, source in named.items() if source is not None
-        }
-        _check_standard_input(given)
-        self.remarks: list[str] = []
-        self.loaded: dict[Role, Loaded] = {}
-        read: dict[str, Loaded] = {}
-        for role, source in given.items():
-            if source not in read:
-                read[source] = load(source, role=role)
-                self.remarks += read[source].warnings
-            self.loaded[role] = read[source]
-        self.main = self.loaded["q"]
-        self.stdin_used = any(_is_stdin(source) for source in given.values())
-
-    def arrays(self) -> Gathered:
-        """q, k, v and the cache, from their own flags or from the file of --q."""
-        q = pick(self.main, "q")
-        k = self._one("k")
-        if k is None:
-            k = q
-            self.remarks.append(f"{self.main.origin} names no keys: K = Q")
-        v = self._one("v")
-        if v is None:
-            v = k
-            self.remarks.append(f"{self.main.origin} names no values: V = K")
-        past_k, past_v = self._one("past_k"), self._one("past_v")
-        if (past_k is None) != (past_v is None):
-            has, lacks = ("k", "v") if past_v is None else ("v", "k")
-            raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
-        return Gathered(q, k, v, past_k=past_k, past_v=past_v)
-
-    def _one(self, role: Role) -> Array | None:
-        if role in self.loaded:
-            return only(self.loaded[role], role)
-        return pick(self.main, role)
-
-    def base(self) -> Convention:
-        """The convention that the input itself brings: a saved trace's, or a file's scale."""
-        trace = self.main.trace
-        if trace is None or trace.convention is None:
-            scale = self.main.scale
-            return Convention() if scale is None else Convention(scale=scale)
-        # What masked the trace is in its stage `mask`; it is not laid over that once more.
-        prefix = attention_prefix(list(trace), self.main.origin) or ""
-        own = trace.part(prefix.removesuffix(".")).convention or trace.convention
-        base = replace(own, causal=False, window=None, causal_align="top-left", mask_means="keep")
-        changed = ", ".join(f"{name} {value}" for name, value in base.changes().items())
-        if changed:
-            self.remarks.append(f"{self.main.origin} is a trace with {changed}: kept")
-        return base
-
-    def mask(self, means: str | None) -> Array | None:
-        """The mask as booleans or as numbers to add."""
-        mask = self._one("mask")
-        if mask is None:
-            if means is not None:
-                raise ConventionError("--mask-means is given, but no mask", "add --mask SOURCE")
-            return None
-        origin = self.loaded.get("mask", self.main).origin
-        if self.main.trace is not None and "mask" not in self.loaded:
-            return mask.astype(np.float64)
-        return checked_mask(mask, means, origin)
-
-    def labels(self, gathered: Gathered) -> tuple[Labels, Labels]:
-        """Names of the queries and of all keys, the cached ones included."""
-        n_q, n_k = gathered.q.shape[-2], gathered.k.shape[-2]
-        own = self.loaded.get("k", self.main)
-        queries = self.main.query_labels or self.main.row_labels
-        keys = own.key_labels or own.row_labels
-        if keys is None and own is self.main and n_k == n_q:
-            keys = queries
-        if queries is not None and len(queries) != n_q and self.main.key_labels == queries:
-            queries = None if len(queries) == n_k else queries
-        if keys is not None and len(keys) != n_k and keys == queries and len(keys) == n_q:
-            keys = None
-        _check_labels(queries, n_q, "queries", self.main.origin)
-        _check_labels(keys, n_k, "keys", own.origin)
-        n_past = gathered.score_shape[-1] - n_k
-        if keys is not None and n_past:
-            keys = (*(f"past {index + 1}" for index in range(n_past)), *keys)
-        return queries, keys
-
-
-def _check_standard_input(given: Mapping[Role, str]) -> None:
-    named = sorted({source for source in given.values() if _is_stdin(source)})
-    if len(named) > 1:
+def _files(inputs: Inputs, notes: list[str]) -> Files:
+    """The file of every role that has a flag of its own, each read once."""
+    named = {role: getattr(inputs, role, None) for role in ROLES}
+    sources = {role: source for role, source in named.items() if source is not None}
+    stdin = sorted({source for source in sources.values() if _is_stdin(source)})
+    if len(stdin) > 1:
         raise ConventionError(
-            f"standard input can be read only once, not as {' and '.join(named)}",
+            f"standard input can be read only once, not as {' and '.join(stdin)}",
             "save it to a file, then name parts of that with ::",
         )
+    read: dict[str, Loaded] = {}
+    for role, source in sources.items():
+        if source not in read:
+            read[source] = load(source, role=role)
+            notes += read[source].warnings
+    return {role: read[source] for role, source in sources.items()}
 
 
 def _is_stdin(source: str) -> bool:
     return source == "-" or source.startswith("-::")
 
 
-def _check_labels(labels: Labels, n: int, what: str, origin: str) -> None:
-    if labels is not None and len(labels) != n:
-        raise InputError(
-            f"{origin} has {len(labels)} tokens for {n} {what}",
-            'give one name each, or {"queries": […], "keys": […]}',
+def _convention(main: Loaded, notes: list[str]) -> Convention:
+    """The convention that the input itself brings: a saved trace's, or a file's scale."""
+    trace = main.trace
+    if trace is None or trace.convention is None:
+        return Convention() if main.scale is None else Convention(scale=main.scale)
+    # What masked the trace is in its stage `mask`; it is not laid over that once more.
+    prefix = attention_prefix(list(trace), main.origin) or ""
+    own = trace.part(prefix.removesuffix(".")).convention or trace.convention
+    base = replace(own, causal=False, window=None, causal_align="top-left", mask_means="keep")
+    changed = ", ".join(f"{name} {value}" for name, value in base.changes().items())
+    if changed:
+        notes.append(f"{main.origin} is a trace with {changed}: kept")
+    return base
+
+
+def _arrays(files: Files, notes: list[str]) -> dict[str, Array]:
+    """The array of every role, from its own flag or from the file of --q."""
+    main = files["q"]
+    arrays: dict[str, Array] = {}
+    for role in ROLES:
+        own = only(files[role], role) if role in files and role != "q" else pick(main, role)
+        if own is not None:
+            arrays[role] = own
+    for role, instead, words in (("k", "q", "keys"), ("v", "k", "values")):
+        if role not in arrays:
+            arrays[role] = arrays[instead]
+            notes.append(f"{main.origin} names no {words}: {role.upper()} = {instead.upper()}")
+    if ("past_k" in arrays) != ("past_v" in arrays):
+        has, lacks = ("k", "v") if "past_k" in arrays else ("v", "k")
+        raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
+    return arrays
+
+
+def checked_mask(mask: Array, means: str | None, origin: str) -> Array:
+    """A mask as true and false, or as numbers to add; 0 and 1 are either, as --mask-means says.
+
+    Raises ConventionError where it could mean either, or cannot mean what the flag says.
+    """
+    if mask.dtype == np.bool_:
+        if means == "add":
+            raise ConventionError(
+                f"the mask of {origin} is true/false and cannot be added",
+                "use --mask-means keep or ignore",
+            )
+        return mask
+    binary = bool(np.isin(mask, (0, 1)).all())
+    if means is None and binary:
+        raise ConventionError(
+            f"the mask of {origin} holds nothing but 0 and 1",
+            "say what 1 means: --mask-means keep, ignore or add",
         )
+    if means in {"keep", "ignore"}:
+        if not binary:
+            raise ConventionError(
+                f"--mask-means {means} needs a mask of true/false or 0/1, {origin} has others",
+                "use --mask-means add",
+            )
+        return mask.astype(np.bool_)
+    return mask.astype(np.float64)
 
 
-def _arrange(gathered: Gathered, inputs: Inputs) -> None:
-    """Brings every array into the order (batch, head, token, d), split into heads if asked."""
-    n_heads, shared = inputs.heads, inputs.kv_heads or inputs.heads
+def _labels(given: AttentionInputs, files: Files) -> tuple[Labels, Labels]:
+    """Names of the queries and of all keys, the cached ones included.
+
+    A file may have a list for each, or one for both: `tokens`, or the labels of a table's rows.
+    One list for both names those that are as many as it.
+    """
+    main, own = files["q"], files.get("k", files["q"])
+    n_q, n_k = given.q.shape[-2], given.k.shape[-2]
+    queries, keys = main.query_labels or main.row_labels, own.key_labels or own.row_labels
+    if keys is None and own is main and n_k == n_q:
+        keys = queries
+    if queries and queries == main.key_labels and len(queries) == n_k != n_q:
+        queries = None
+    if keys and keys == queries and len(keys) == n_q != n_k:
+        keys = None
+    for labels, n, what, origin in (
+        (queries, n_q, "queries", main.origin),
+        (keys, n_k, "keys", own.origin),
+    ):
+        if labels is not None and len(labels) != n:
+            raise InputError(
+                f"{origin} has {len(labels)} tokens for {n} {what}",
+                'give one name each, or {"queries": […], "keys": […]}',
+            )
+    n_past = given.score_shape[-1] - n_k
+    if keys is not None and n_past:
+        keys = (*(f"past {index + 1}" for index in range(n_past)), *keys)
+    return queries, keys
+
+
+def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
+    """Brings q, k, v and the cache into the order (batch, head, token, d), split into heads."""
+    n_heads, shared, layout = inputs.heads, inputs.kv_heads or inputs.heads, inputs.layout
     if inputs.kv_heads is not None and n_heads is None:
         raise ConventionError("--kv-heads is given without --heads", "give both")
     if n_heads and shared and n_heads % shared:
@@ -210,35 +219,28 @@ def _arrange(gathered: Gathered, inputs: Inputs) -> None:
             f"{n_heads} query heads cannot evenly share {shared} key heads",
             "--heads must be a multiple of --kv-heads",
         )
-    for name, heads in (
-        ("q", n_heads),
-        ("k", shared),
-        ("v", shared),
-        ("past_k", shared),
-        ("past_v", shared),
-    ):
-        array = getattr(gathered, name)
-        if array is not None:
-            setattr(gathered, name, _heads_first(array, name, inputs.layout, heads))
-    gathered.in_heads = n_heads is not None or inputs.layout == "bsd"
+    if n_heads and layout not in (None, "bsd"):
+        raise ConventionError(
+            f"--heads splits (tokens, d) or bsd, but --layout is {layout}",
+            "leave one of the two out",
+        )
+    if layout is None and n_heads is None:
+        return
+    for name in ("q", "k", "v", "past_k", "past_v"):
+        if name in arrays:
+            heads = n_heads if name == "q" else shared
+            try:
+                arrays[name] = _in_heads(arrays[name], layout, heads)
+            except ShapeError as error:
+                raise ShapeError(f"{name}: {error.message}", error.hint) from None
 
 
-def _heads_first(array: Array, name: str, layout: Any, n_heads: int | None) -> Array:
-    try:
-        if layout is not None:
-            if n_heads and layout != "bsd":
-                raise ConventionError(
-                    f"--heads splits (tokens, d) or bsd, but --layout is {layout}",
-                    "leave one of the two out",
-                )
-            return heads_first(array, layout, n_heads)
-        if n_heads is None:
-            return array
-        if array.ndim != 2:
-            raise ShapeError(
-                f"--heads splits (tokens, d) or bsd, this is {shape_text(array)}",
-                "if it is (batch, tokens, d), add --layout bsd",
-            )
-        return split_heads(array, n_heads)
-    except ShapeError as error:
-        raise ShapeError(f"{name}: {error.message}", error.hint) from None
+def _in_heads(array: Array, layout: Any, n_heads: int | None) -> Array:
+    if layout is not None:
+        return heads_first(array, layout, n_heads)
+    if array.ndim != 2:
+        raise ShapeError(
+            f"--heads splits (tokens, d) or bsd, this is {shape_text(array)}",
+            "if it is (batch, tokens, d), add --layout bsd",
+        )
+    return split_heads(array, n_heads or 1)

@@ -17,20 +17,14 @@ import typer
 from typer.core import TyperGroup
 
 from attncli._version import __version__
-from attncli.cli.command import Quick
+from attncli.cli.groups import Quick
 from attncli.errors import AttncliError
 
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
 
-COMMANDS = {
-    "compute": "attncli.cli.compute",
-    "explain": "attncli.cli.explain",
-    "posenc": "attncli.cli.posenc",
-    "similarity": "attncli.cli.similarity",
-    "examples": "attncli.cli.examples",
-    "check": "attncli.cli.check",
-}
+COMMANDS = ("compute", "explain", "posenc", "similarity", "examples", "check")
+"""Each is a module of this package, and the function `app` of it."""
 
 
 class LazyGroup(Quick, TyperGroup):
@@ -42,7 +36,7 @@ class LazyGroup(Quick, TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        command = typer.main.get_command(import_module(COMMANDS[cmd_name]).app)
+        command = typer.main.get_command(import_module(f"attncli.cli.{cmd_name}").app)
         command.name = cmd_name
         return command
 
@@ -66,7 +60,9 @@ def _show_version(asked: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Computes attention and prints every number on the way."""
@@ -87,7 +83,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code of one call; whatever goes wrong is said in one line on standard error."""
+    """The exit code of one call; whatever goes wrong is one line on standard error."""
     try:
         code = _call(arguments)
         sys.stdout.flush()
@@ -110,7 +106,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _call(arguments: list[str]) -> int:
-    """Typer's own parsing and calling, without its ways of reporting what went wrong."""
+    """Typer's own parsing and calling, without its reports of what went wrong."""
     command = typer.main.get_command(app)
     try:
         with command.make_context("attncli", list(arguments)) as context:
@@ -125,7 +121,7 @@ def _call(arguments: list[str]) -> int:
 
 
 def _in_words(error: AttncliError | typer.TyperException) -> str:
-    """What is wrong in one line; for a wrong call also where the right words stand."""
+    """What is wrong in one line; for a wrong call also where to find help."""
     if isinstance(error, AttncliError):
         return str(error)
     message = " ".join(error.format_message().split())
@@ -145,6 +141,6 @@ def _failed(message: str, code: int, arguments: list[str]) -> int:
 
 
 def _forget_output() -> None:
-    """Standard output has nobody behind it: what is still buffered must not raise at exit."""
+    """Standard output was closed: what is still buffered must not raise at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,7 +9,6 @@ from attncli.convention import Convention
 from attncli.errors import SizeError
 
 _STAGES = 6  # scores, scaled, masked, weights and what softmax holds on the way, at least
-_MOST_IN_JSON = 50_000_000
 
 
 def check_numbers(count: int, what: str, hint: str) -> None:
@@ -36,15 +35,6 @@ def check_fits(score_shape: tuple[int, ...], convention: Convention, hint: str =
     default = "give fewer queries, heads or batch items, or --dtype float32"
     what = f"the stages of {shape} scores need"
     check_bytes(_need(score_shape, convention), what, hint or default)
-
-
-def check_json(count: int) -> None:
-    """SizeError for a JSON document of so many numbers; it would take 20 bytes for each."""
-    if count > _MOST_IN_JSON:
-        raise SizeError(
-            f"JSON of {count / 1e6:.0f} million numbers is slow to write and to read",
-            "use --format npz, or choose some with --stage, --head or --rows",
-        )
 
 
 def _need(score_shape: tuple[int, ...], convention: Convention) -> int:

@@ -7,16 +7,14 @@ from attncli.errors import ConventionError
 Bounds = tuple[int | None, int | None]
 
 
-def slice_of(text: str | None, flag: str) -> Bounds:
+def slice_of(text: str, flag: str) -> Bounds:
     """A:B, counted from 1 and both included, as a 0-based half-open slice; -3: is the last three.
 
     >>> slice_of("2:5", "--rows"), slice_of("3:", "--rows"), slice_of("-3:", "--rows")
     ((1, 5), (2, None), (-3, None))
-    >>> slice_of("4", "--rows"), slice_of(None, "--rows")
-    ((3, 4), (None, None))
+    >>> slice_of("4", "--rows")
+    (3, 4)
     """
-    if text is None:
-        return (None, None)
     first, colon, last = text.partition(":")
     try:
         start = int(first) if first.strip() else None
@@ -27,18 +25,11 @@ def slice_of(text: str | None, flag: str) -> Bounds:
         raise unclear(flag, text, "A:B, counted from 1, such as 2:5, 3: or :4")
     if start is not None and end is not None and (start > 0) == (end > 0) and start > end:
         raise ConventionError(f"{flag} {text} ends before it begins", f"use {flag} {end}:{start}")
-    return (_from_zero(start), _up_to(end))
-
-
-def _from_zero(start: int | None) -> int | None:
-    return start - 1 if start is not None and start > 0 else start
-
-
-def _up_to(end: int | None) -> int | None:
-    """An inclusive end as an exclusive one: the last entry, -1, is the open end."""
-    if end is None or end == -1:
-        return None
-    return end if end > 0 else end + 1
+    if start is not None and start > 0:
+        start -= 1
+    if end is not None and end < 0:  # the last entry, -1, is the open end
+        end = end + 1 or None
+    return start, end
 
 
 def whole_numbers(text: str, flag: str, form: str) -> list[int]:
@@ -53,14 +44,12 @@ def whole_numbers(text: str, flag: str, form: str) -> list[int]:
         raise unclear(flag, text, form) from None
 
 
-def cell_of(text: str | None) -> tuple[str, str] | None:
+def cell_of(text: str) -> tuple[str, str]:
     """Q,K: a query and a key, each a label or a 1-based number.
 
     >>> cell_of("q2,k3")
     ('q2', 'k3')
     """
-    if text is None:
-        return None
     query, comma, key = (part.strip() for part in text.partition(","))
     if not (query and comma and key):
         raise unclear("--cell", text, "QUERY,KEY, such as q2,k3 or 2,3")

@@ -1,11 +1,12 @@
-"""attncli posenc: what tells a model where a token stands."""
+"""attncli posenc: positional encodings, which tell a model where in the sequence a token is."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
+from typer import Option
 
-from attncli.cli.command import command_of
+from attncli.cli.groups import command_of
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
@@ -15,53 +16,51 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 
-def _option(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Positions", show_default=False, **more)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Positions:
     """Which encoding, for how many positions."""
 
-    length: Annotated[int | None, _option("--len", min=1, help="Positions: rows of the table.")] = (
+    PANEL: ClassVar = "Positions"
+
+    length: Annotated[int | None, Option("--len", min=1, help="Positions: rows of the table.")] = (
         None
     )
-    dim: Annotated[int | None, _option("--dim", min=1, help="Dimensions: its columns.")] = None
+    dim: Annotated[int | None, Option("--dim", min=1, help="Dimensions: its columns.")] = None
     kind: Annotated[
         Literal["sinusoidal", "rope", "alibi"] | None,
-        _option("--kind", help="sinusoidal (the default), rope (rotary) or alibi (a bias)."),
+        Option("--kind", help="sinusoidal (the default), rope (rotary) or alibi (a bias)."),
     ] = None
     exponent: Annotated[
         Literal["paper", "article"] | None,
-        _option("--exponent", help="paper: 2i/d (the default); article: 2·2i/d, 2i counted twice."),
+        Option("--exponent", help="paper: 2i/d (the default); article: 2·2i/d, 2i counted twice."),
     ] = None
-    base: Annotated[float | None, _option("--base", help="Base (default: 10000).")] = None
-    start: Annotated[int | None, _option("--start", help="First position (default: 0).")] = None
+    base: Annotated[float | None, Option("--base", help="Base (default: 10000).")] = None
+    start: Annotated[int | None, Option("--start", help="First position (default: 0).")] = None
     add: Annotated[
         str | None,
-        _option("--add", metavar="SOURCE", help="Embeddings to add it to: both and the sum."),
+        Option("--add", metavar="SOURCE", help="Embeddings to add it to: both and the sum."),
     ] = None
     dots: Annotated[
-        bool, _option("--dots", help="Every position's dot product with every other.")
+        bool, Option("--dots", help="Every position's dot product with every other.")
     ] = False
     apply: Annotated[
         str | None,
-        _option("--apply", metavar="SOURCE", help="rope: queries and keys to turn."),
+        Option("--apply", metavar="SOURCE", help="rope: queries and keys to turn."),
     ] = None
     layout: Annotated[
         Literal["halves", "interleaved"] | None,
-        _option("--layout", help="rope: pairs are i and i + d/2 (the default), or 2i and 2i + 1."),
+        Option("--layout", help="rope: pairs are i and i + d/2 (the default), or 2i and 2i + 1."),
     ] = None
-    heads: Annotated[int | None, _option("--heads", min=1, help="alibi: how many heads.")] = None
+    heads: Annotated[int | None, Option("--heads", min=1, help="alibi: how many heads.")] = None
     symmetric: Annotated[
-        bool, _option("--symmetric", help="alibi: keys after the query are biased too, not masked.")
+        bool, Option("--symmetric", help="alibi: keys after the query are biased too, not masked.")
     ] = False
 
 
-_FLAGS_OF = {
-    "sinusoidal": {"--dim", "--exponent", "--base", "--start", "--add", "--dots"},
-    "rope": {"--dim", "--base", "--start", "--apply", "--layout"},
-    "alibi": {"--heads", "--symmetric"},
+_NEEDS_KIND = {
+    "sinusoidal": ("dim", "exponent", "base", "start", "add", "dots"),
+    "rope": ("dim", "base", "start", "apply", "layout"),
+    "alibi": ("heads", "symmetric"),
 }
 
 
@@ -73,37 +72,25 @@ def posenc(positions: Positions, show: Show) -> None:
 
     Example: attncli posenc --len 5 --dim 4 --work
     """
-    from attncli.cli.present import check_flags, present
+    from attncli.cli.output import check_flags, present
 
     check_flags(show)
     kind = positions.kind or "sinusoidal"
-    _check_company(positions, kind)
+    _check_flag_combinations(positions, kind)
     make = {"sinusoidal": _sinusoidal, "rope": _rope, "alibi": _alibi}[kind]
     present(make(positions, show.quiet), show, stdin_used="-" in {positions.add, positions.apply})
 
 
-def _check_company(positions: Positions, kind: str) -> None:
-    """A flag of another kind is refused: it would do nothing."""
-    given = {
-        "--dim": positions.dim,
-        "--exponent": positions.exponent,
-        "--base": positions.base,
-        "--start": positions.start,
-        "--add": positions.add,
-        "--dots": positions.dots or None,
-        "--apply": positions.apply,
-        "--layout": positions.layout,
-        "--heads": positions.heads,
-        "--symmetric": positions.symmetric or None,
-    }
-    for flag, value in given.items():
-        if value is not None and flag not in _FLAGS_OF[kind]:
-            owners = [name for name, flags in _FLAGS_OF.items() if flag in flags]
+def _check_flag_combinations(positions: Positions, kind: str) -> None:
+    """A flag of another kind is refused: it would have no effect."""
+    for name in dict.fromkeys(name for names in _NEEDS_KIND.values() for name in names):
+        if getattr(positions, name) not in (None, False) and name not in _NEEDS_KIND[kind]:
+            kinds = " or ".join(other for other, names in _NEEDS_KIND.items() if name in names)
             raise ConventionError(
-                f"{flag} does nothing with --kind {kind}", f"it is for --kind {' or '.join(owners)}"
+                f"--{name} has no effect with --kind {kind}", f"it is for --kind {kinds}"
             )
     if positions.layout is not None and positions.apply is None:
-        raise ConventionError("--layout does nothing without --apply", "add --apply SOURCE")
+        raise ConventionError("--layout has no effect without --apply", "add --apply SOURCE")
     if positions.add is not None and positions.dots:
         raise ConventionError("--add and --dots show different things", "use one of the two")
 
@@ -140,13 +127,13 @@ def _embeddings(positions: Positions, quiet: bool) -> tuple[Any, tuple[str, ...]
     """The embeddings of --add, once --len and --dim are known not to contradict them."""
     if positions.add is None:
         return None, ()
-    from attncli.cli.remarks import remark
+    from attncli.cli.output import note
     from attncli.files.load import load
     from attncli.files.roles import only
 
     loaded = load(positions.add)
     for text in loaded.warnings:
-        remark(text, quiet=quiet)
+        note(text, quiet=quiet)
     words = only(loaded, "q")
     if words.ndim != 2:
         raise ConventionError(
@@ -170,21 +157,21 @@ def _rope(positions: Positions, quiet: bool) -> "Trace":
     base = 10000.0 if positions.base is None else positions.base
     start = positions.start or 0
     if positions.apply is not None:
-        return _turned(positions, base, start, quiet)
+        return _rotated(positions, base, start, quiet)
     n = _needed(positions.length, "--len", ", or --apply SOURCE")
     dim = _needed(positions.dim, "--dim", ", or --apply SOURCE")
     check_numbers(n * dim, f"a table of {n} × {dim}", "use a smaller --len or --dim")
     return rotary_table(n, dim, base=base, start=start)
 
 
-def _turned(positions: Positions, base: float, start: int, quiet: bool) -> "Trace":
-    """Queries, and keys where the file names some, with their positions turned into them."""
+def _rotated(positions: Positions, base: float, start: int, quiet: bool) -> "Trace":
+    """Queries, and keys where the file names some, turned by the angles of their positions."""
     from dataclasses import replace
 
     import numpy as np
 
     from attncli.attention.rotary import rotary
-    from attncli.cli.remarks import remark
+    from attncli.cli.output import note
     from attncli.files.load import load
     from attncli.files.roles import pick
     from attncli.trace import Trace
@@ -193,7 +180,7 @@ def _turned(positions: Positions, base: float, start: int, quiet: bool) -> "Trac
         raise ConventionError("--apply takes its sizes from the file", "leave out --len and --dim")
     loaded = load(positions.apply or "")
     for text in loaded.warnings:
-        remark(text, quiet=quiet)
+        note(text, quiet=quiet)
     found = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}
     parts = []
     for name, array in found.items():

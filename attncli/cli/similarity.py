@@ -1,11 +1,12 @@
 """attncli similarity: how alike word vectors are."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer import Argument, Option
 
-from attncli.cli.command import command_of
+from attncli.cli.groups import command_of
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
@@ -19,21 +20,19 @@ WIDEST = 16  # dimensions of a vector that is shown unasked
 NEAREST = 5  # words shown after an analogy, unless --nearest says how many
 
 
-def _option(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Words", show_default=False, **more)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """Which words, their vectors, and what to ask of them."""
+    """Which words, their vectors, and what to compute of them."""
+
+    PANEL: ClassVar = "Words"
 
     words: Annotated[
         list[str] | None,
-        typer.Argument(help="Words, or words with their vectors: king=0.9,0.5,0.1."),
+        Argument(help="Words, or words with their vectors: king=0.9,0.5,0.1."),
     ] = None
     vectors: Annotated[
         str | None,
-        _option(
+        Option(
             "--vectors",
             metavar="FILE",
             help="GloVe or word2vec text (also .gz, .zip, .zip::name), or JSON {word: [numbers]}.",
@@ -41,12 +40,12 @@ class Words:
     ] = None
     analogy: Annotated[
         tuple[str, str, str] | None,
-        _option("--analogy", metavar="A B C", help="A is to B as C is to …: B − A + C."),
+        Option("--analogy", metavar="A B C", help="A is to B as C is to …: B − A + C."),
     ] = None
     nearest: Annotated[
-        int | None, _option("--nearest", min=1, help="The N words nearest to each word.")
+        int | None, Option("--nearest", min=1, help="The N words nearest to each word.")
     ] = None
-    pca: Annotated[bool, _option("--pca", help="Two principal components, and a plot.")] = False
+    pca: Annotated[bool, Option("--pca", help="Two principal components, and a plot.")] = False
 
 
 @command_of(app)
@@ -55,37 +54,39 @@ def similarity(words: Words, show: Show) -> None:
 
     Example: attncli similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9
     """
-    from attncli.cli.present import check_flags, format_of, present
-    from attncli.cli.remarks import remark
+    from attncli.cli.output import check_flags, form_of, note, present
+    from attncli.views.formats import PAGE
 
     check_flags(show)
-    _check_company(words)
+    _check_flag_combinations(words)
     asked, source = _source(words)
     found = _read(source, asked)
-    remarks = [*found.warnings, *(_folded(found, asked) for asked in found.folded)]
+    notes = [*found.warnings]
+    for name, known in found.folded.items():
+        notes.append(f"{found.origin} has no {name!r}, only {known!r}: taken")
     make = _analogy if words.analogy is not None else _pca if words.pca else _similarity
-    trace = make(found, words, source, remarks)
-    for text in dict.fromkeys(remarks):
-        remark(text, quiet=show.quiet)
-    if format_of(show) in {"table", "markdown"}:
+    trace = make(found, words, source, notes)
+    for text in dict.fromkeys(notes):
+        note(text, quiet=show.quiet)
+    if form_of(show).holds == PAGE:
         show = _readable(trace, show, shows_pair=make is _similarity and len(found.words) == 2)
     present(trace, show)
 
 
 def _readable(trace: "Trace", show: Show, *, shows_pair: bool) -> Show:
     """For the eye: the arithmetic of a pair, and no rows of a hundred numbers unless asked for."""
-    from attncli.cli.remarks import remark
+    from attncli.cli.output import note
 
     show = replace(show, work=show.work or shows_pair)
     wide = [name for name, stage in trace.stages() if stage.axes[-1:] == ("dimension",)]
     too_wide = wide and trace[wide[0]].value.shape[-1] > WIDEST
     if show.stage or show.full or not too_wide:
         return show
-    remark(f"{', '.join(wide)} are left out: too wide; --full shows them", quiet=show.quiet)
+    note(f"{', '.join(wide)} are left out: too wide; --full shows them", quiet=show.quiet)
     return replace(show, stage=[name for name in trace if name not in wide])
 
 
-def _check_company(words: Words) -> None:
+def _check_flag_combinations(words: Words) -> None:
     if words.analogy is not None and words.pca:
         raise ConventionError("--analogy and --pca show different things", "use one of the two")
     if words.nearest is not None and words.pca:
@@ -120,11 +121,7 @@ def _read(source: str, words: list[str]) -> "Vectors":
     return found
 
 
-def _folded(found: "Vectors", asked: str) -> str:
-    return f"{found.origin} has no {asked!r}, only {found.folded[asked]!r}: taken"
-
-
-def _similarity(found: "Vectors", words: Words, source: str, remarks: list[str]) -> "Trace":
+def _similarity(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
     from attncli.text.similarity import similarity as alike
 
     trace = alike(found.words, found.matrix)
@@ -132,7 +129,7 @@ def _similarity(found: "Vectors", words: Words, source: str, remarks: list[str])
         return trace
     lists = [
         replace(
-            _nearest(source, vector, words.nearest, {found.folded.get(word, word)}, word, remarks),
+            _nearest(source, vector, words.nearest, {found.folded.get(word, word)}, word, notes),
             name=f"nearest_{number}",
         )
         for number, (word, vector) in enumerate(zip(found.words, found.matrix, strict=True), 1)
@@ -140,7 +137,7 @@ def _similarity(found: "Vectors", words: Words, source: str, remarks: list[str])
     return replace(trace, steps=(*trace.steps, *lists))
 
 
-def _analogy(found: "Vectors", words: Words, source: str, remarks: list[str]) -> "Trace":
+def _analogy(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
     from attncli.text.similarity import analogy
 
     a, b, c = words.analogy or ("", "", "")
@@ -149,12 +146,12 @@ def _analogy(found: "Vectors", words: Words, source: str, remarks: list[str]) ->
     vector = trace["analogy"].value.reshape(-1)
     without = {found.folded.get(word, word) for word in (a, b, c)}
     name = f"{b} − {a} + {c}"
-    near = _nearest(source, vector, words.nearest or NEAREST, without, name, remarks)
+    near = _nearest(source, vector, words.nearest or NEAREST, without, name, notes)
     return replace(trace, steps=(*trace.steps, near))
 
 
 def _nearest(
-    source: str, vector: Any, n: int, without: set[str], name: str, remarks: list[str]
+    source: str, vector: Any, n: int, without: set[str], name: str, notes: list[str]
 ) -> "Trace":
     """The nearest words as a block of its own, its stage `nearest` their cosines."""
     import numpy as np
@@ -163,7 +160,7 @@ def _nearest(
     from attncli.trace import Stage, Trace
 
     found = nearest(source, vector, n, without)
-    remarks += found.warnings
+    notes += found.warnings
     cosines = np.array([[cosine] for _, cosine in found.pairs]).reshape(-1, 1)
     labels = {"word": tuple(word for word, _ in found.pairs), "measure": ("cosine",)}
     formula = "the words whose vectors point most nearly the same way"
@@ -171,7 +168,7 @@ def _nearest(
     return Trace(f"Nearest to {name}", (stage,), name="nearest_1")
 
 
-def _pca(found: "Vectors", words: Words, source: str, remarks: list[str]) -> "Trace":
+def _pca(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
     from attncli.text.similarity import pca
 
     return pca(found.words, found.matrix)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy.typing as npt
 
@@ -11,6 +11,7 @@ from attncli.files.loaded import Loaded
 from attncli.files.wording import ask_for, count, listing, where
 
 Role = Literal["q", "k", "v", "mask", "past_k", "past_v"]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 _WORDS = {"q": ("query", "queries"), "k": ("key", "keys"), "v": ("value", "values")}
 

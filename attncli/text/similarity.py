@@ -45,14 +45,44 @@ def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     note = _zeros_note(names, cosines)
     steps = [
         Stage("vectors", "V", "as given", vectors, ("word", "dimension"), rows),
-        Stage("lengths", "‖a‖", "‖a‖ = √(a·a)", lengths, ("word",), rows),
-        Stage("dots", "a·b", "D = V Vᵀ", dots, ("word", "other"), table),
-        Stage("cosines", "cos", "a·b / (‖a‖·‖b‖)", cosines, ("word", "other"), table, note),
+        Stage(
+            "lengths",
+            "‖a‖",
+            "‖a‖ = √(a·a)",
+            lengths,
+            ("word",),
+            rows,
+            reads={"x": "vectors"},
+            work="length",
+        ),
+        Stage(
+            "dots",
+            "a·b",
+            "D = V Vᵀ",
+            dots,
+            ("word", "other"),
+            table,
+            reads={"x": "vectors"},
+            work="pairs",
+        ),
+        Stage(
+            "cosines",
+            "cos",
+            "a·b / (‖a‖·‖b‖)",
+            cosines,
+            ("word", "other"),
+            table,
+            note,
+            {"dots": "dots", "lengths": "lengths"},
+            work="cosine",
+        ),
     ]
     if len(names) == 2:
         angles = np.degrees(np.arccos(cosines))
         formula = "θ = arccos(cos), in degrees"
-        steps.append(Stage("angles", "θ", formula, angles, ("word", "other"), table, note))
+        reads = {"cosines": "cosines"}
+        axes = ("word", "other")
+        steps.append(Stage("angles", "θ", formula, angles, axes, table, note, reads, work="arc"))
     return Trace("Similarity", tuple(steps), notes=(note,) if note else ())
 
 

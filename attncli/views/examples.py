@@ -11,8 +11,8 @@ import numpy as np
 
 from attncli.examples import Example, Judgement, Result, Selection, Verification
 from attncli.files.spelling import spelled
-from attncli.views.markdown import escape
-from attncli.views.safe import clean, fold, pad, sentence
+from attncli.views.formats.markdown import escape
+from attncli.views.text import clean, fold, pad, sentence
 
 SCHEMA = 1
 EXACT = 15  # decimals from which a number is written in full: float64 has hardly more

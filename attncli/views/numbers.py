@@ -123,3 +123,19 @@ def percent(share: float) -> str:
     if share == 1:
         return "100 %"
     return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
+
+
+def round_top(largest: float) -> float:
+    """The end of a scale: the next of 1, 2, 5, 10, …
+
+    >>> round_top(0.43), round_top(3.0), round_top(0.0)
+    (0.5, 5.0, 1.0)
+    """
+    if largest <= 0 or not math.isfinite(largest):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(largest))
+    for step in (1, 2, 5, 10):
+        top = step * power
+        if largest <= top * (1 + 1e-9) < math.inf:
+            return top
+    return largest  # at the ends of the number range, where no round number is

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 
-from attncli.trace import PARAMETERS, Stage, Trace
-from attncli.views.page import Branch, Part, Tree, headline_of
-from attncli.views.places import Level
-from attncli.views.safe import NAME_CELLS, clean, sentence, shorten
-from attncli.views.showing import Showing
+from attncli.stages import kind_of
+from attncli.trace import Stage, Trace
+from attncli.views.page import headline
+from attncli.views.parts import Branch, Part, Tree
+from attncli.views.select import Block, Showing
+from attncli.views.text import NAME_CELLS, clean, sentence, shorten
 
 _FORKS = (("├─ ", "│  "), ("└─ ", "   "))
 
-Step = Stage | Trace | range
-"""A step, or the numbers of the layers that are put together like the first one."""
-
 
 def outline_page(trace: Trace, showing: Showing) -> Iterator[Part]:
-    """The headline and the tree: a page that shows the way alone."""
-    yield headline_of(Level(trace))
+    """The headline and the tree: a page of the steps alone."""
+    yield headline(Block(trace))
     yield outline(trace, showing)
 
 
 def outline(trace: Trace, showing: Showing) -> Tree:
-    """Every step with its shape and formula; layers put together alike only once.
+    """Every step with its shape and formula; layers of the same steps only once.
 
     With `showing.full` every layer by itself.
     """
-    return Tree(tuple(_branches(trace, "", full=showing.full)))
+    return Tree(tuple(_branches(trace if showing.full else collapsed(trace), "")))
 
 
 def is_first_layer(name: str) -> bool:
@@ -39,22 +38,28 @@ def is_first_layer(name: str) -> bool:
     return all(not part.isdecimal() or part == "1" for part in name.split("."))
 
 
-def steps_drawn(trace: Trace, *, full: bool) -> list[Step]:
-    """The steps of a trace; instead of its layers past the first their numbers, unless `full`."""
-    later = [int(s.name) for s in trace.steps if isinstance(s, Trace) and s.name.isdecimal()][1:]
-    if full or not later:
-        return list(trace.steps)
-    drawn: list[Step] = []
+def collapsed(trace: Trace) -> Trace:
+    """The same with one block without steps for all layers past the first.
+
+    >>> layers = tuple(Trace("Layer", (), name=str(number)) for number in range(1, 4))
+    >>> [(step.name, step.title) for step in collapsed(Trace("Encoder", layers)).steps]
+    [('1', 'Layer'), ('2 to 3', 'like layer 1, each with weights of its own')]
+    """
+    steps: list[Stage | Trace] = []
+    later = [s.name for s in trace.steps if isinstance(s, Trace) and not is_first_layer(s.name)]
     for step in trace.steps:
-        if not isinstance(step, Trace) or is_first_layer(step.name):
-            drawn.append(step)
-        elif int(step.name) == later[0]:
-            drawn.append(range(later[0], later[-1] + 1))
-    return drawn
+        if isinstance(step, Stage) or is_first_layer(step.name):
+            steps.append(step if isinstance(step, Stage) else collapsed(step))
+        elif step.name == later[0]:
+            several = len(later) > 1
+            title = f"like layer 1, {'each ' * several}with weights of its own"
+            name = f"{later[0]} to {later[-1]}" if several else later[0]
+            steps.append(Trace(title, (), name=name))
+    return replace(trace, steps=tuple(steps))
 
 
 def shape_of(stage: Stage) -> str:
-    """The shape of a stage, one head or batch entry left unsaid.
+    """The shape of a stage, one head or batch entry left out.
 
     >>> import numpy as np
     >>> shape_of(Stage("q", "Q", "", np.ones((1, 3, 2)), ("head", "query", "d_k")))
@@ -66,38 +71,23 @@ def shape_of(stage: Stage) -> str:
     return " × ".join(map(str, sizes)) or "1"
 
 
-def alike(layers: range) -> tuple[str, str]:
-    """The numbers of layers that are put together like the first one, and that they are.
-
-    >>> alike(range(2, 4))
-    ('2 to 3', 'like layer 1, each with weights of its own')
-    """
-    if len(layers) == 1:
-        return str(layers[0]), "like layer 1, with weights of its own"
-    return f"{layers[0]} to {layers[-1]}", "like layer 1, each with weights of its own"
-
-
-def _branches(trace: Trace, lead: str, *, full: bool) -> Iterator[Branch]:
-    steps = steps_drawn(trace, full=full)
-    given = [step for step in steps if isinstance(step, Stage) and step.name in PARAMETERS]
-    if given:
-        yield Branch(f"{lead}{_FORKS[0][0]}", f"{lead}{_FORKS[0][1]}", "given", "", _weights(given))
-    steps = [step for step in steps if step not in given]
-    for at, step in enumerate(steps):
-        fork, below = _FORKS[at == len(steps) - 1]
-        if isinstance(step, range):
-            numbers, said = alike(step)
-            yield Branch(lead + fork, lead + below, numbers, "", said)
-            continue
+def _branches(trace: Trace, lead: str) -> Iterator[Branch]:
+    weights = [s for s in trace.steps if isinstance(s, Stage) and is_weight(s)]
+    steps = [step for step in trace.steps if step not in weights]
+    if weights:
+        given = " · ".join(f"{stage.name} {shape_of(stage)}" for stage in weights)
+        yield Branch(f"{lead}{_FORKS[0][0]}", f"{lead}{_FORKS[0][1]}", "given", "", given)
+    for at, step in enumerate(steps, start=1):
+        fork, below = _FORKS[at == len(steps)]
         name = shorten(step.name, NAME_CELLS)
         if isinstance(step, Trace):
             yield Branch(lead + fork, lead + below, name, "", sentence(step.title))
-            yield from _branches(step, lead + below, full=full)
+            yield from _branches(step, lead + below)
         else:
             formula = sentence(step.formula) or clean(step.symbol)
             yield Branch(lead + fork, lead + below, name, shape_of(step), formula)
 
 
-def _weights(given: Sequence[Stage]) -> str:
-    """The weights of a block on one line: w_q 8 × 8 · w_k 8 × 8."""
-    return " · ".join(f"{stage.name} {shape_of(stage)}" for stage in given)
+def is_weight(stage: Stage) -> bool:
+    """Whether a stage is one of the weights of a block."""
+    return kind_of(stage.name).role == "parameter"

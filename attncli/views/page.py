@@ -1,102 +1,66 @@
-"""The page: what is shown of a trace, part by part in reading order, before any format spells it.
+"""A trace as parts in reading order: which stages, at which heads and batch entries.
 
-Headline    the title, how large everything is, choices that are not the usual ones, notes
-Heading     head 2 of 4; a block continued
-Grid        one matrix
-Plot        points in a plane
-Derivation  one weight, term by term
-Closing     what each query attends to
-Remark      what is left out
-Tree        the steps without their matrices
+All stages of head 1 come before those of head 2; stages without heads, such as the concatenation,
+come after them as they do in the trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
-from attncli.errors import StageError
+from attncli.convention import KNOBS
+from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
-from attncli.views import headline
-from attncli.views.derivation import Derivation, derive, target, work
-from attncli.views.grid import Grid, lower
-from attncli.views.places import Level, levels
-from attncli.views.prose import closing
-from attncli.views.safe import sentence
-from attncli.views.scatter import scatter
-from attncli.views.showing import Showing, check
-from attncli.views.tour import tour
+from attncli.views import closing
+from attncli.views.numbers import short
+from attncli.views.parts import NUMERIC, Closing, Heading, Headline, Matrix, Part, Plot, Remark
+from attncli.views.select import HEADS, KEY_HEADS, Block, Index, Showing, chosen
+from attncli.views.text import NAME_CELLS, sentence, shorten
 
-PLOTTED = "coordinates"
-"""The stage that is drawn as points too."""
-WIDEST_PLOT = 72
+MOST = 8  # heads and batch entries shown of many
 
-
-class Headline(NamedTuple):
-    """The title of a trace or of a block in it; name is the block's dotted name."""
-
-    title: str
-    name: str = ""
-    facts: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-class Heading(NamedTuple):
-    """What the parts that follow belong to."""
-
-    text: str
-
-
-class Matrix(NamedTuple):
-    """A matrix, and the arithmetic of its first cell where that is asked for."""
-
-    grid: Grid
-    work: tuple[str, ...] = ()
-
-
-class Closing(NamedTuple):
-    """Sentences on the weights of an attention, under a heading for each head."""
-
-    heads: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-class Remark(NamedTuple):
-    """A line on what is left out, and what shows it."""
-
-    text: str
-
-
-class Plot(NamedTuple):
-    """Points in a plane, drawn in text."""
-
-    lines: tuple[str, ...]
-
-
-class Branch(NamedTuple):
-    """A line of a tree: what is drawn before it, the step's name, its shape and formula.
-
-    below  what is drawn before the lines that continue it
-    """
-
-    lead: str
-    below: str
-    name: str
-    shape: str = ""
-    formula: str = ""
-
-
-class Tree(NamedTuple):
-    """The steps of a trace with their formulas and shapes."""
-
-    branches: tuple[Branch, ...]
-
-
-Part = Headline | Heading | Matrix | Plot | Derivation | Closing | Remark | Tree
 Page = Callable[[Trace, Showing], Iterator[Part]]
 """What lays a trace out in parts: `parts`, or one that shows it in another way."""
+
+# axis → one of them, many of them; the first ones are counted in the headline, in this order
+_WORDS = {
+    "batch": ("batch entry", "batch entries"),
+    HEADS: ("head", "heads"),
+    "query": ("query", "queries"),
+    "key": ("key", "keys"),
+    "token": ("token", "tokens"),
+    "position": ("position", "positions"),
+    "dimension": ("dimension", "dimensions"),
+}
+_WIDTHS = ("d_k", "d_v", "d_model")
+_ENTRIES = {axis: many for axis, (_, many) in _WORDS.items()} | {
+    **dict.fromkeys(_WIDTHS, "dimensions"),
+    "word": "words",
+    "other": "the same",
+    "pair": "pairs of dimensions",
+    "component": "components",
+    "count": "counts",
+}
+_FLAGS = {"batch": ("batch entries", "--batch N"), HEADS: ("heads", "--head N")}
+_FLAGS[KEY_HEADS] = ("key heads", "--head N")
+
+
+class Place(NamedTuple):
+    """A matrix of a stage.
+
+    where    at which heads and batch entries
+    heading  in words, such as "head 2 of 3"; "" where there is but one
+    names    the same without the counts: ("batch 1", "head 2")
+    """
+
+    stage: Stage
+    where: Index
+    heading: str
+    names: tuple[str, ...]
 
 
 def parts(trace: Trace, showing: Showing) -> Iterator[Part]:
@@ -104,108 +68,214 @@ def parts(trace: Trace, showing: Showing) -> Iterator[Part]:
 
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    names = check(trace, showing)
+    names = chosen(trace, showing)
     if showing.cell is None:
-        yield from _level(Level(trace), names, showing)
-    else:
-        yield from _derivations(trace, names, showing)
-
-
-def _level(level: Level, names: set[str], showing: Showing) -> Iterator[Part]:
-    if not any(name.startswith(level.prefix) for name in names):
+        yield from _block(Block(trace), names, showing)
         return
-    yield headline_of(level)
-    nested = False
-    axes_said: set[tuple[str, ...]] = set()
-    for run in _runs(level.trace):
-        if isinstance(run, Trace):
-            nested = True
-            yield from _level(Level(run, f"{level.prefix}{run.name}."), names, showing)
-            continue
-        shown = [stage for stage in run if level.prefix + stage.name in names]
-        if shown and nested:
-            yield Heading(f"{sentence(level.trace.title)}, continued")
-        yield from _matrices(level, shown, axes_said, showing)
-    if f"{level.prefix}weights" in names:
-        yield _closing(level, showing)
+    from attncli.views.derivation import derivations
+
+    yield from derivations(trace, names, showing)
 
 
-def _runs(trace: Trace) -> Iterator[tuple[Stage, ...] | Trace]:
-    """Nested blocks one by one, the stages between them together."""
+def _block(block: Block, names: Collection[str], showing: Showing) -> Iterator[Part]:
+    if not any(name.startswith(block.prefix) for name in names):
+        return
+    parts_of = (f"{block.prefix}{step.name}" for step in block.trace.steps)
+    first = next(own for own in parts_of if any(f"{name}.".startswith(f"{own}.") for name in names))
+    if first in names or not block.prefix:  # a block that begins with another has none of its own
+        yield headline(block)
+    axes_named: set[tuple[str, ...]] = set()
     run: list[Stage] = []
-    for step in trace.steps:
+    continued = False
+    for step in block.trace.steps:
         if isinstance(step, Stage):
-            run.append(step)
+            run += [step] if block.prefix + step.name in names else []
             continue
-        yield from [tuple(run)] if run else []
-        run = []
-        yield step
-    yield from [tuple(run)] if run else []
+        yield from _matrices(block, run, axes_named, showing, continued)
+        run, continued = [], True
+        inner = Block(step, f"{block.prefix}{step.name}.", block.root)
+        yield from _block(inner, names, showing)
+    yield from _matrices(block, run, axes_named, showing, continued)
+    for name, stage in block.stages.items():
+        if kind_of(name).summarized and block.prefix + name in names:
+            places, _ = places_of(block, [stage], showing)
+            heads = (
+                (place.heading, closing.sentences(block, place.where, showing, len(places)))
+                for place in places
+            )
+            yield Closing(tuple(heads))
+
+
+def headline(block: Block) -> Headline:
+    """The title of a block, its sizes, its convention where it is not the default, its notes.
+
+    Sizes are those of the axes: 3 queries · 3 keys · d_k 2 · d_v 2, and the number type where it
+    is not float64.
+    """
+    sizes = {axis: block.size(axis) for axis in (*_WORDS, *_WIDTHS, KEY_HEADS)}
+    n_heads, n_key_heads = sizes[HEADS], sizes[KEY_HEADS]
+    facts = []
+    for axis, (one, many) in _WORDS.items():
+        size = sizes[axis]
+        if size > 1 or (size == 1 and axis not in ("batch", HEADS)):
+            shared = axis == HEADS and n_key_heads not in (0, n_heads)
+            on = f" on {n_key_heads} key head{'s' * (n_key_heads > 1)}" if shared else ""
+            facts.append(f"{size} {one if size == 1 else many}{on}")
+    facts += [f"{axis} {sizes[axis]}" for axis in _WIDTHS if sizes[axis]]
+    how = block.convention
+    facts += [how.dtype] if how.dtype != "float64" else []
+    words = (
+        write(value, how, lambda x: short(float(x), 4))
+        for name, value in how.changes().items()
+        if (write := KNOBS[name].words)
+    )
+    return Headline(
+        title=sentence(block.trace.title),
+        name=sentence(block.prefix.removesuffix(".")),
+        facts=tuple(facts),
+        choices=tuple(filter(None, words)),
+        notes=tuple(map(sentence, block.trace.notes)),
+    )
 
 
 def _matrices(
-    level: Level, stages: Sequence[Stage], axes_said: set[tuple[str, ...]], showing: Showing
+    block: Block,
+    stages: Sequence[Stage],
+    axes_named: set[tuple[str, ...]],
+    showing: Showing,
+    continued: bool,
 ) -> Iterator[Part]:
-    round_trip = tour(level, stages, showing)
+    """The matrices of these stages; what rows and columns are is said once for each kind."""
+    if stages and continued:
+        yield Heading(f"{sentence(block.trace.title)}, continued")
+    places, left_out = places_of(block, stages, showing)
     heading = ""
-    for stop in round_trip.stops:
-        if stop.heading and stop.heading != heading:
-            yield Heading(stop.heading)
-        heading = stop.heading
-        axes = stop.stage.axes[-2:]
-        name = stop.stage.name
-        grid = lower(level, name, stop.place, showing, say_axes=axes not in axes_said)
-        axes_said.add(axes)
-        lines = work(level, name, stop.place, showing) if showing.work else []
-        yield Matrix(grid, tuple(lines))
-        if name == PLOTTED:
-            yield _plot(level, stop.stage, showing)
-    if round_trip.left_out:
-        yield Remark(round_trip.left_out)
+    for place in places:
+        if place.heading and place.heading != heading:
+            yield Heading(place.heading)
+        heading, axes = place.heading, place.stage.axes[-2:]
+        yield matrix(block, place.stage, place.where, showing, name_axes=axes not in axes_named)
+        axes_named.add(axes)
+        if kind_of(place.stage.name).plotted:
+            rows = range(place.stage.value.shape[0])[slice(*showing.rows)]
+            points = block.matrix(place.stage, {})[rows.start : rows.stop, :2].astype(np.float64)
+            yield Plot(place.stage.names(axes[0])[rows.start : rows.stop], points)
+    if left_out:
+        yield Remark(left_out)
 
 
-def _plot(level: Level, stage: Stage, showing: Showing) -> Plot:
-    rows = range(stage.value.shape[0])[slice(*showing.rows)]
-    points = level.matrix(stage, {})[rows.start : rows.stop, :2].astype(np.float64)
-    names = stage.names(stage.axes[-2])[rows.start : rows.stop]
-    width = min(showing.width or WIDEST_PLOT, WIDEST_PLOT)
-    return Plot(tuple(scatter(names, points, width)))
+def matrix(
+    block: Block, stage: Stage, index: Index, showing: Showing, *, name_axes: bool = False
+) -> Matrix:
+    """The matrix of a stage at an index; `name_axes` adds what its rows and columns are."""
+    kind, values = kind_of(stage.name), block.matrix(stage, index)
+    rows, columns = map(range, values.shape)
+    if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
+        rows, columns = rows[slice(*showing.rows)], columns[slice(*showing.cols)]
+    whole, asked = f"{values.shape[0]} × {values.shape[1]}", f"{len(rows)} × {len(columns)}"
+    facts = [asked if asked == whole else f"{asked} of {whole}"]
+    if name_axes and len(stage.axes) >= 2:
+        below, beside = (_ENTRIES.get(axis, axis) for axis in stage.axes[-2:])
+        facts.append(f"rows are {below}, columns are {beside}")
+    how, masked = block.convention, block.masked(index) if kind.masks else None
+    mark = legend = ""
+    if masked is not None:
+        score = short(how.mask_value, 4)
+        mark = "its weight is 0" if kind.sums else f"its score is {score}"
+        legend = closing.empty_rows(block, index) if kind.summarized else ""
+        masked = masked & (values == 0) if kind.sums else masked  # a weight that leaks is shown
+    over_queries = how.softmax_over == "queries"
+    sums = kind.sums and values.dtype.kind in NUMERIC
+    work = None
+    if showing.work:
+        from attncli.views.work import first_cell
 
-
-def _closing(level: Level, showing: Showing) -> Closing:
-    stops = tour(level, [level.stages["weights"]], showing).stops
-    return Closing(
-        tuple((stop.heading, closing(level, stop.place, showing, len(stops))) for stop in stops)
+        work = first_cell(block, stage, index, rows, columns, showing.precision)
+    return Matrix(
+        stage,
+        values,
+        rows,
+        columns,
+        shorten(stage.name, NAME_CELLS) if stage.name else "",
+        sentence(stage.formula),
+        sentence(stage.note),
+        tuple(facts),
+        number=block.numbers.get(stage.name),
+        precision=showing.precision,
+        full=showing.full,
+        marked=masked,
+        mark=f"/// masked: may not attend, {mark}",
+        sums="" if not sums else "columns" if over_queries else "rows",
+        ramp="share" if kind.shade == "share" else "signed",
+        shaded=bool(kind.shade),
+        heatmap=showing.heatmap,
+        legend=(legend,) if legend else (),
+        work=work,
     )
 
 
-def headline_of(level: Level) -> Headline:
-    """The title of a level, its sizes, choices and notes."""
-    return Headline(
-        title=sentence(level.trace.title),
-        name=sentence(level.prefix.removesuffix(".")),
-        facts=headline.facts(level),
-        choices=headline.choices(level.convention),
-        notes=tuple(map(sentence, level.trace.notes)),
+# ---- heads and batch entries
+
+
+def places_of(block: Block, stages: Sequence[Stage], showing: Showing) -> tuple[list[Place], str]:
+    """The matrices of these stages in order, and a line on those that are left out, or "".
+
+    They are those of no more than eight heads and batch entries unless all are asked for.
+    """
+    places = []
+    heads_shown = False
+    for index, stage in _indices(block, stages, showing, {}):
+        names = _names(block, index)
+        words = [
+            f"{name} of {block.size(axis)}" if block.size(axis) > 1 else name
+            for axis, name in names.items()
+        ]
+        if heads_shown and not {HEADS, KEY_HEADS} & {*index} and block.size(HEADS) > 1:
+            words.append("all heads")
+        heads_shown = heads_shown or HEADS in index
+        own = tuple(name for axis, name in names.items() if axis in index)
+        places.append(Place(stage, index, " · ".join(words), own))
+    kept = list(dict.fromkeys(tuple(place.where.items()) for place in places if place.names))
+    if showing.full or len(kept) <= MOST:
+        return places, ""
+    hidden = set(kept[MOST:])
+    axes = {axis for index in hidden for axis, _ in index if block.size(axis) > 1}
+    several, flags = zip(*(_FLAGS[axis] for axis in _FLAGS if axis in axes), strict=True)
+    left_out = f"{len(hidden)} of {len(kept)} {' and '.join(several)}"
+    return (
+        [place for place in places if tuple(place.where.items()) not in hidden],
+        f"left out: {left_out} ({', '.join(dict.fromkeys(flags))} or --full)",
     )
 
 
-def _derivations(trace: Trace, names: set[str], showing: Showing) -> Iterator[Part]:
-    wanted = [
-        level
-        for level in levels(trace)
-        if target(level) and any(level.prefix + name in names for name in level.stages)
-    ]
-    # A table of positions on the way to an attention is not what is asked about.
-    found = [level for level in wanted if target(level) == "weights"] or wanted
-    if not found:
-        raise StageError("there are no weights to derive", f"there are {', '.join(trace)}")
-    for level in found:
-        yield headline_of(level)
-        round_trip = tour(level, [level.stages[target(level) or ""]], showing)
-        for stop in round_trip.stops:
-            if stop.heading:
-                yield Heading(stop.heading)
-            yield derive(level, stop.place, showing)
-        if round_trip.left_out:
-            yield Remark(round_trip.left_out)
+def _indices(
+    block: Block, stages: Sequence[Stage], showing: Showing, index: Index
+) -> Iterator[tuple[Index, Stage]]:
+    """Every stage at every index, the outermost axis first; key heads not shared are heads."""
+
+    def next_axis(stage: Stage) -> str | None:
+        for axis in stage.axes[:-2]:
+            if block.entry(axis, index) is None:
+                same = axis == KEY_HEADS and block.size(HEADS) == block.size(KEY_HEADS)
+                return HEADS if same else axis
+        return None
+
+    for axis, group in groupby(stages, key=next_axis):
+        if axis is None:
+            yield from ((index, stage) for stage in group)
+            continue
+        here, wanted = tuple(group), block.entry(axis, showing.index)
+        for entry in range(block.size(axis)) if wanted is None else (wanted,):
+            yield from _indices(block, here, showing, {**index, axis: entry})
+
+
+def _names(block: Block, index: Index) -> dict[str, str]:
+    """What the entries of an index are called, where there are several or one has a name."""
+    entries = dict(index)
+    if HEADS in index and 1 < block.size(KEY_HEADS) != block.size(HEADS):
+        entries[KEY_HEADS] = block.key_head(index[HEADS])
+    return {
+        axis: shorten(block.owners[axis].label(axis, entry))
+        for axis, entry in entries.items()
+        if axis in block.owners and (block.size(axis) > 1 or axis in block.owners[axis].labels)
+    }

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len
 
-from attncli.views.safe import distinct, shorten
+from attncli.views.text import distinct, shorten
 
 POINT, ACROSS, DOWN, CROSS = "●", "─", "│", "┼"
 NAME_CELLS = 16

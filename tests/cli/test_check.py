@@ -128,7 +128,7 @@ def test_an_ambiguous_verdict_suggests_an_input(call: Call, tmp_path: Path) -> N
         (["--observed", "[[1,2]]", "--stage", "wieghts"], "there is no stage 'wieghts'"),
         (["--observed", RIGHT, "--decimals", "2", "--rtol", "1"], "are two rules"),
         (["--observed", RIGHT, "--suggest", "x.json"], "x.json is no npz file"),
-        (["--observed", RIGHT, "--force"], "--force does nothing alone"),
+        (["--observed", RIGHT, "--force"], "--force has no effect alone"),
         (["--observed", RIGHT, "--head", "2"], "head"),
         (["--observed", RIGHT, "--rows", "9:"], "row"),
         (["--observed", RIGHT, "--rtol", "-1"], "rtol"),

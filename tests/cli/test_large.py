@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from attncli import Convention, attend
-from attncli.cli import large, memory
+from attncli.cli import compute, memory
+from attncli.views.formats import json as json_format
 from tests.cli.conftest import Call
 
 N_Q, N_K = 41, 53
@@ -33,20 +34,21 @@ def arrays(tmp_path: Path) -> dict[str, Any]:
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for the stages of some of the rows, not for those of all."""
     monkeypatch.setattr(memory, "free_memory", lambda: 2 * 20 * N_K * 8 * 6)
+    monkeypatch.setattr(compute, "_SURELY_FITS", 1)
 
 
 @pytest.fixture
 def streaming(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Anything is worth streaming; what was streamed is counted."""
-    monkeypatch.setattr(large, "_WORTH_STREAMING", 1)
+    monkeypatch.setattr(compute, "_WORTH_STREAMING", 1)
     calls: list[str] = []
-    streamed = large._streamed
+    streamed = compute._streamed
 
     def counted(*given: Any) -> Any:
         calls.append("streamed")
         return streamed(*given)
 
-    monkeypatch.setattr(large, "_streamed", counted)
+    monkeypatch.setattr(compute, "_streamed", counted)
     return calls
 
 
@@ -142,7 +144,7 @@ def test_what_does_not_fit_either_is_refused(call: Call, flags: list[str], words
 def test_json_of_very_many_numbers_is_refused(
     call: Call, arrays: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_MOST_IN_JSON", 2 * N_Q * N_K)
+    monkeypatch.setattr(json_format, "MOST_NUMBERS", 2 * N_Q * N_K)
     result = call(*QKV, "--format", "json")
     assert (result.code, result.out) == (2, "")
     assert "use --format npz" in result.err

@@ -31,7 +31,7 @@ def test_help_names_every_command(call: Call, arguments: Any) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_help(name: str) -> None:
-    command = typer.main.get_command(import_module(COMMANDS[name]).app)
+    command = typer.main.get_command(import_module(f"attncli.cli.{name}").app)
     for param in command.params:
         assert getattr(param, "help", None), f"{name} {param.name}"
 

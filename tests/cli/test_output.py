@@ -94,7 +94,7 @@ def test_a_lone_stage_of_a_trace_is_not_taken_for_q(call: Call, three: Path) -> 
         (["--output", "x.npz", "--heatmap"], "--heatmap is for tables and markdown"),
         (["--output", "x.pdf"], "the ending of x.pdf names no format"),
         (["--output", "x"], "the ending of x names no format"),
-        (["--force"], "--force does nothing alone"),
+        (["--force"], "--force has no effect without --output"),
         (["--format", "json", "--step"], "--step is for tables"),
         (["--stage", "wieghts"], "there is no stage 'wieghts'"),
         (["--head", "2"], "there is no head"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attncli.cli.choices import Choices
+from attncli.cli.options import Choices
 from attncli.cli.parsing import cell_of, slice_of
 from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError

@@ -202,10 +202,10 @@ def test_every_stage_says_in_words_what_it_is() -> None:
 
 
 def test_weights_of_another_block_are_refused() -> None:
-    for block, given in (("encoder", {}), ("decoder", {"target": TARGET})):
+    for block, target in (("encoder", None), ("decoder", TARGET)):
         model = Model(block=block, weights=sized("attention"))  # type: ignore[arg-type]
         with pytest.raises(ShapeError, match="the encoder has no layers"):
-            explain(SENTENCE, VOCABULARY, model, **given)
+            explain(SENTENCE, VOCABULARY, model, target=target)
 
 
 def test_a_decoder_without_a_target_is_refused() -> None:

@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
 
 from attncli.trace import Trace
-from attncli.views.showing import Showing
-from attncli.views.table import table_blocks
+from attncli.views.formats.table import Screen, blocks
+from attncli.views.select import Showing
 
 
-def rendered(trace: Trace, showing: Showing) -> str:
+class View(NamedTuple):
+    """What is shown, and on which screen."""
+
+    showing: Showing
+    screen: Screen
+
+
+def view(
+    width: int | None = None, height: int | None = None, colour: bool = False, **showing: Any
+) -> View:
+    """A screen and what it shows."""
+    return View(Showing(**showing), Screen(width, height, colour))
+
+
+def rendered(trace: Trace, shown: View) -> str:
     """The table as a console without colour prints it."""
     out = StringIO()
     console = Console(
-        width=showing.width or 80,
+        width=shown.screen.width or 80,
         color_system=None,
         force_terminal=False,
         file=out,
         legacy_windows=False,
     )
-    for block in table_blocks(trace, showing):
+    for block in blocks(trace, shown.showing, screen=shown.screen):
         console.print(block, soft_wrap=True)
     return out.getvalue()
 
 
-def lines_of(trace: Trace, showing: Showing | None = None) -> list[str]:
+def lines_of(trace: Trace, shown: View | None = None) -> list[str]:
     """The lines of the table."""
-    return rendered(trace, showing or Showing()).splitlines()
+    return rendered(trace, shown or view()).splitlines()
 
 
 def widest(text: str) -> int:

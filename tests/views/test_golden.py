@@ -15,15 +15,14 @@ import pytest
 
 from attncli.convention import Convention
 from attncli.trace import Stage, Trace
-from attncli.views.delimited import delimited
-from attncli.views.markdown import markdown
-from attncli.views.showing import Showing
+from attncli.views.formats import csv, markdown, tsv
+from attncli.views.select import Showing
 
-from .rendering import rendered, widest
-from .traces import CAUSAL, NEVER, THREE_K, THREE_Q, THREE_V, attention, numbers
+from .rendering import View, rendered, view, widest
+from .traces import CAUSAL, NEVER, THREE_K, THREE_Q, THREE_V, attention, computed, numbers
 
 GOLDEN = Path(__file__).parent / "golden"
-SCREEN = Showing(width=80, height=24)
+SCREEN = view(80, 24)
 WORDS = {"query": ("The", "cat", "sat"), "key": ("The", "cat", "sat")}
 HARD = (
     "incomprehensibilities",
@@ -65,12 +64,18 @@ def softcapped() -> Trace:
     weights = np.exp(capped) / np.exp(capped).sum(-1, keepdims=True)
     dropped = weights * [[2, 0, 2], [2, 2, 2], [0, 2, 2]]
     axes = ("query", "key")
+    work = "c · tanh([x] / c) = {cap} · tanh({x} / {cap})"
+    cap = computed("capped", "C", "C = c · tanh(X / c), c = 3", capped, axes, {}, work, x="masked")
+    shares = "A = softmax(C) over keys: each row sums to 1"
+    drop = "D = A with a share of 0.5 set to 0, the rest / 0.5"
+    drawn = computed("dropped", "D", drop, dropped, axes, {}, "dropout", x="weights")
+    output, ends = dropped @ np.array(THREE_V), ("query", "d_v")
     steps = (
         *(step for step in trace.steps if step.name not in {"weights", "output"}),
-        Stage("capped", "C", "C = c · tanh(X / c), c = 3", capped, axes),
-        Stage("weights", "A", "A = softmax(C) over keys: each row sums to 1", weights, axes),
-        Stage("dropped", "D", "D = A with a share of 0.5 set to 0, the rest / 0.5", dropped, axes),
-        Stage("output", "O", "O = D V", dropped @ np.array(THREE_V), ("query", "d_v")),
+        replace(cap, params={"cap": 3.0}),
+        computed("weights", "A", shares, weights, axes, {}, "softmax", x="capped"),
+        replace(drawn, params={"p": 0.5}),
+        computed("output", "O", "O = D V", output, ends, {}, "products", a="dropped", v="v"),
     )
     return replace(trace, steps=steps)
 
@@ -111,44 +116,44 @@ def extreme() -> Trace:
     )
 
 
-TABLES: dict[str, tuple[Callable[[], Trace], Showing]] = {
+TABLES: dict[str, tuple[Callable[[], Trace], View]] = {
     "three_tokens": (attention, SCREEN),
-    "three_tokens_work": (attention, replace(SCREEN, work=True)),
-    "three_tokens_pipe": (attention, Showing()),
-    "three_tokens_40": (attention, Showing(width=40, height=24, work=True)),
-    "three_tokens_marks": (attention, replace(SCREEN, heatmap=True)),
-    "causal": (causal, replace(SCREEN, work=True)),
-    "causal_finite": (lambda: causal(-1e9), replace(SCREEN, work=True)),
+    "three_tokens_work": (attention, view(80, 24, work=True)),
+    "three_tokens_pipe": (attention, view()),
+    "three_tokens_40": (attention, view(40, 24, work=True)),
+    "three_tokens_marks": (attention, view(80, 24, heatmap=True)),
+    "causal": (causal, view(80, 24, work=True)),
+    "causal_finite": (lambda: causal(-1e9), view(80, 24, work=True)),
     "causal_leaking": (lambda: causal(-2.0), SCREEN),
-    "bias": (lambda: attention(mask=[[0, -0.5, 2]], notes=("a note",)), replace(SCREEN, work=True)),
-    "empty_rows": (empty_rows, replace(SCREEN, rows=(1, None), work=True)),
+    "bias": (lambda: attention(mask=[[0, -0.5, 2]], notes=("a note",)), view(80, 24, work=True)),
+    "empty_rows": (empty_rows, view(80, 24, rows=(1, None), work=True)),
     "over_queries": (
         lambda: attention(mask=CAUSAL, convention=Convention(softmax_over="queries")),
-        replace(SCREEN, work=True),
+        view(80, 24, work=True),
     ),
-    "softcap_dropout": (softcapped, replace(SCREEN, work=True)),
-    "inputs": (causal, replace(SCREEN, stages=("q", "k", "v", "mask"))),
+    "softcap_dropout": (softcapped, view(80, 24, work=True)),
+    "inputs": (causal, view(80, 24, stages=("q", "k", "v", "mask"))),
     "grouped": (grouped, SCREEN),
-    "grouped_head_3": (grouped, replace(SCREEN, head=2, stages=("k", "weights"))),
+    "grouped_head_3": (grouped, view(80, 24, head=2, stages=("k", "weights"))),
     "batched": (batched, SCREEN),
     "many_heads": (
         lambda: attention(numbers(12, 2, 2), numbers(12, 2, 2), numbers(12, 2, 2)),
-        replace(SCREEN, stages=("weights",)),
+        view(80, 24, stages=("weights",)),
     ),
-    "labels_40": (hard_labels, Showing(width=40, height=24)),
-    "labels_60": (hard_labels, Showing(width=60, height=24)),
+    "labels_40": (hard_labels, view(40, 24)),
+    "labels_60": (hard_labels, view(60, 24)),
     "labels_80": (hard_labels, SCREEN),
-    "labels_140": (hard_labels, Showing(width=140, height=40)),
+    "labels_140": (hard_labels, view(140, 40)),
     "large": (large, SCREEN),
-    "large_pipe": (large, Showing(stages=("weights",))),
-    "large_cut": (large, replace(SCREEN, rows=(500, 503), cols=(498, 503))),
+    "large_pipe": (large, view(stages=("weights",))),
+    "large_cut": (large, view(80, 24, rows=(500, 503), cols=(498, 503))),
     "nested": (nested, SCREEN),
     "extreme": (extreme, SCREEN),
-    "cell": (causal, replace(SCREEN, cell=("sat", "2"))),
-    "cell_masked": (causal, replace(SCREEN, cell=("The", "cat"))),
+    "cell": (causal, view(80, 24, cell=("sat", "2"))),
+    "cell_masked": (causal, view(80, 24, cell=("The", "cat"))),
     "cell_67": (
         lambda: attention(numbers(2, 3, 67), numbers(2, 4, 67), numbers(2, 4, 3)),
-        replace(SCREEN, cell=("q2", "k3"), head=1),
+        view(80, 24, cell=("q2", "k3"), head=1),
     ),
 }
 
@@ -164,7 +169,7 @@ def check_golden(name: str, found: str) -> None:
 def test_table(name: str) -> None:
     build, showing = TABLES[name]
     found = rendered(build(), showing)
-    assert widest(found) <= (showing.width or 10**6)
+    assert widest(found) <= (showing.screen.width or 10**6)
     assert not any(line.endswith(" ") for line in found.splitlines())
     check_golden(f"{name}.txt", found)
 
@@ -179,7 +184,7 @@ def test_table(name: str) -> None:
     ],
 )
 def test_markdown(name: str, build: Callable[[], Trace], showing: Showing) -> None:
-    check_golden(f"{name}.md", "".join(f"{line}\n" for line in markdown(build(), showing)))
+    check_golden(f"{name}.md", "".join(markdown.text(build(), showing)))
 
 
 @pytest.mark.parametrize(
@@ -187,8 +192,9 @@ def test_markdown(name: str, build: Callable[[], Trace], showing: Showing) -> No
     [("causal.csv", causal, ","), ("grouped.tsv", grouped, "\t"), ("labels.csv", hard_labels, ",")],
 )
 def test_delimited(name: str, build: Callable[[], Trace], delimiter: str) -> None:
-    found = delimited(build(), Showing(stages=("scores", "weights")), delimiter)
-    check_golden(name, "".join(f"{line}\n" for line in found))
+    form = csv if delimiter == "," else tsv
+    found = form.text(build(), Showing(stages=("scores", "weights")))
+    check_golden(name, "".join(found))
 
 
 def test_every_golden_file_is_used() -> None:

@@ -8,32 +8,34 @@ import numpy as np
 import pytest
 
 from attncli.trace import Stage, Trace
-from attncli.views.markdown import markdown
-from attncli.views.mermaid import escape, mermaid
+from attncli.views.formats import markdown, mermaid, table
 from attncli.views.outline import outline, outline_page, shape_of
-from attncli.views.showing import Showing
-from attncli.views.table import table_blocks
+from attncli.views.select import Showing
 
+from .rendering import View, view
 from .traces import CAUSAL, attention, numbers
 
 W_Q = Stage("w_q", "W_q", "", numbers(5, 3), ("d_model", "h·d_k"))
 
 
 def layered(n: int) -> Trace:
-    inner = replace(attention(), name="attention", title="Self-attention")
-    inner = replace(inner, steps=(W_Q, *inner.steps))
-    layers = tuple(Trace("Layer", (inner,), name=str(number)) for number in range(1, n + 1))
+    layers = []
+    for number in range(1, n + 1):
+        before = "input" if number == 1 else f"encoder.{number - 1}.attention.output"
+        q, k, v, *others = (step for step in attention().steps if isinstance(step, Stage))
+        inputs = (replace(stage, reads={"x": before}) for stage in (q, k, v))
+        inner = Trace("Self-attention", (W_Q, *inputs, *others), name="attention")
+        layers.append(Trace("Layer", (inner,), name=str(number)))
     x = Stage("input", "X", "X = E + PE", numbers(3, 5), ("token", "dimension"))
-    return Trace("All", (x, Trace("Encoder", layers, name="encoder")))
+    return Trace("All", (x, Trace("Encoder", tuple(layers), name="encoder")))
 
 
-def drawn(trace: Trace, showing: Showing) -> list[str]:
-    blocks = table_blocks(trace, showing, outline_page)
-    return "\n".join(str(block) for block in blocks).splitlines()
+def drawn(trace: Trace, shown: View) -> list[str]:
+    return "".join(table.text(trace, shown.showing, outline_page, shown.screen)).splitlines()
 
 
 def test_the_tree() -> None:
-    lines = drawn(layered(1), Showing())[2:]
+    lines = drawn(layered(1), view())[2:]
     assert lines == [
         "├─ input             3 × 5  X = E + PE",
         "└─ encoder  Encoder",
@@ -63,13 +65,13 @@ def test_layers_alike_are_drawn_once(n: int) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_no_line_is_wider_than_the_screen(width: int) -> None:
-    lines = drawn(layered(2), Showing(width=width))
+    lines = drawn(layered(2), view(width))
     assert max(map(len, lines)) <= width
     assert not any(line.endswith(" ") for line in lines)
 
 
 def test_markdown_makes_a_list_of_lists() -> None:
-    lines = list(markdown(layered(1), Showing(), outline_page))
+    lines = "".join(markdown.text(layered(1), Showing(), outline_page)).splitlines()
     assert "- **input** 3 × 5 `X = E + PE`" in lines
     assert "      - **scores** 3 × 3 `S = Q Kᵀ`" in lines
 
@@ -84,7 +86,9 @@ def test_one_head_is_not_said(shape: tuple[int, ...], text: str) -> None:
 
 def arrows(trace: Trace, showing: Showing | None = None) -> set[tuple[str, str]]:
     """Who feeds whom, by the first word of each node."""
-    lines = [line.strip() for line in mermaid(trace, showing or Showing())]
+    lines = [
+        line.strip() for line in "".join(mermaid.text(trace, showing or Showing())).splitlines()
+    ]
     names = {
         line.partition("[")[0]: line.partition('["')[2].split("<br/>")[0].rstrip('"]')
         for line in lines
@@ -116,7 +120,9 @@ def test_every_layer_or_one_node_for_those_alike() -> None:
 
 
 def test_blocks_are_balanced_and_names_unique() -> None:
-    lines = [line.strip() for line in mermaid(layered(3), Showing(full=True))]
+    lines = [
+        line.strip() for line in "".join(mermaid.text(layered(3), Showing(full=True))).splitlines()
+    ]
     starts = [line for line in lines if line.startswith("subgraph")]
     assert len(starts) == lines.count("end") == 7
     nodes = [line.partition("[")[0] for line in lines if '["' in line]
@@ -127,9 +133,9 @@ def test_blocks_are_balanced_and_names_unique() -> None:
     "text", ['"]', "a;b", "<b>", "`x`", "%%{init}", "end\n", "#34;", "--> x", "\x1b["]
 )
 def test_nothing_in_a_label_acts(text: str) -> None:
-    written = escape(text)
+    written = mermaid.escape(text)
     assert not set(written.replace(";", "")) & set('"[]<>`%{}()|\n\x1b')
     stage = Stage("tokens", "T", text, np.ones((2, 1)), ("count", "token"), {"token": (text,)})
-    lines = list(mermaid(Trace("T", (stage,)), Showing()))
+    lines = "".join(mermaid.text(Trace("T", (stage,)), Showing())).splitlines()
     assert len(lines) == 2
     assert lines[1].count('"') == 2

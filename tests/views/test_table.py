@@ -12,18 +12,19 @@ from hypothesis.extra import numpy as hnp
 from rich.text import Text
 
 from attncli.trace import Stage, Trace
-from attncli.views.page import Matrix, parts
-from attncli.views.showing import Showing
-from attncli.views.table import table_blocks
+from attncli.views.formats.table import blocks
+from attncli.views.page import parts
+from attncli.views.parts import Matrix
+from attncli.views.select import Showing
 
-from .rendering import lines_of, rendered, widest
+from .rendering import View, lines_of, rendered, view, widest
 from .traces import Array, attention, matrix, numbers
 
 values = hnp.arrays(
     np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=14), elements=st.floats()
 )
-showings = st.builds(
-    Showing,
+views = st.builds(
+    view,
     precision=st.integers(0, 8),
     width=st.integers(40, 140),
     height=st.none() | st.integers(5, 60),
@@ -34,13 +35,13 @@ showings = st.builds(
 
 
 @settings(max_examples=60, deadline=None)
-@given(values, showings, st.text(max_size=40), st.sampled_from(["scores", "weights", "other"]))
-def test_every_line_fits(array: Array, showing: Showing, word: str, name: str) -> None:
+@given(values, views, st.text(max_size=40), st.sampled_from(["scores", "weights", "other"]))
+def test_every_line_fits(array: Array, shown: View, word: str, name: str) -> None:
     labels = {
         axis: [f"{word}{index}" for index in range(size)]
         for axis, size in zip(("query", "key"), array.shape, strict=True)
     }
-    assert widest(rendered(matrix(array, name, labels=labels), showing)) <= (showing.width or 0)
+    assert widest(rendered(matrix(array, name, labels=labels), shown)) <= (shown.screen.width or 0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -50,14 +51,15 @@ def test_every_line_of_an_attention_fits(
 ) -> None:
     labels = {"query": [f"{word}{i}" for i in range(3)], "key": [f"{i}{word}" for i in range(5)]}
     trace = attention(numbers(3, 9), numbers(5, 9), numbers(5, 7), labels=labels, notes=(word,))
-    showing = Showing(width=width, height=24, work=True, cell=cell)
-    assert widest(rendered(trace, showing)) <= width
+    shown = view(width, 24, work=True, cell=cell)
+    assert widest(rendered(trace, shown)) <= width
 
 
 @settings(max_examples=40, deadline=None)
-@given(values, showings)
-def test_points_stand_in_line(array: Array, showing: Showing) -> None:
-    (grid,) = [p.grid for p in parts(matrix(array), showing) if isinstance(p, Matrix)]
+@given(values, views)
+def test_points_are_in_line(array: Array, shown: View) -> None:
+    (m,) = [part for part in parts(matrix(array), shown.showing) if isinstance(part, Matrix)]
+    grid = m.grid(tuple(m.rows), tuple(m.columns))
     cells = [cell.text for row in grid.cells for cell in row if cell.kind == "number"]
     assert len({len(text) for text in cells}) == 1
     assert len({text.index(".") for text in cells if "." in text}) <= 1
@@ -65,27 +67,27 @@ def test_points_stand_in_line(array: Array, showing: Showing) -> None:
 
 @given(st.text(min_size=1, max_size=20))
 def test_labels_are_never_markup_or_control(label: str) -> None:
-    found = rendered(matrix([[1.0]], labels={"query": [label], "key": ["[bold]"]}), Showing())
+    found = rendered(matrix([[1.0]], labels={"query": [label], "key": ["[bold]"]}), view())
     assert "[bold]" in found
     assert all(line.isprintable() or "\ufe0f" in line for line in found.splitlines())
 
 
 def test_blocks_are_texts_one_for_each_stage() -> None:
-    blocks = list(table_blocks(attention(), Showing()))
-    assert all(isinstance(block, Text) for block in blocks)
-    assert [str(block).strip().split()[0] for block in blocks[:-1]] == ["Scaled", *"1234"]
+    found = list(blocks(attention(), Showing()))
+    assert all(isinstance(block, Text) for block in found)
+    assert [str(block).strip().split()[0] for block in found[:-1]] == ["Scaled", *"1234"]
 
 
 def test_a_heading_goes_with_its_first_stage() -> None:
     trace = attention(numbers(2, 3, 2), numbers(2, 3, 2), numbers(2, 3, 2))
-    blocks = [str(block) for block in table_blocks(trace, Showing())]
-    assert blocks[1].startswith("\nhead 1 of 2\n\n1  scores")
-    assert len(blocks) == 1 + 2 * 4 + 1
+    found = [str(block) for block in blocks(trace, Showing())]
+    assert found[1].startswith("\nhead 1 of 2\n\n1  scores")
+    assert len(found) == 1 + 2 * 4 + 1
 
 
 def test_full_shows_everything() -> None:
-    showing = Showing(width=80, height=24, full=True)
-    lines = lines_of(matrix((np.arange(200 * 150) + 0.1).reshape(200, 150) / 7), showing)
+    shown = view(80, 24, full=True)
+    lines = lines_of(matrix((np.arange(200 * 150) + 0.1).reshape(200, 150) / 7), shown)
     cells = sum(len(re.findall(r"\d+\.\d{4}", line)) for line in lines)
     assert cells == 200 * 150
     assert not any("left out" in line for line in lines)
@@ -93,13 +95,13 @@ def test_full_shows_everything() -> None:
 
 @pytest.mark.parametrize("height", [10, 24, 50])
 def test_a_matrix_is_no_taller_than_the_screen(height: int) -> None:
-    showing = Showing(width=80, height=height)
-    for block in table_blocks(matrix(np.ones((500, 400)) / 3), showing):
+    shown = view(80, height)
+    for block in blocks(matrix(np.ones((500, 400)) / 3), shown.showing, screen=shown.screen):
         assert len(str(block).splitlines()) <= max(height - 6, 16) + 4
 
 
 def test_corners_are_the_first_and_last() -> None:
-    lines = lines_of(matrix(np.arange(10_000).reshape(100, 100)), Showing(width=60, height=10))
+    lines = lines_of(matrix(np.arange(10_000).reshape(100, 100)), view(60, 10))
     header, first, *_, last, left_out = map(str.split, lines[4:21])
     assert header == ["k1", "k2", "k3", "k4", "…", "k97", "k98", "k99", "k100"]
     assert first == ["q1", "0", "1", "2", "3", "…", "96", "97", "98", "99"]
@@ -117,7 +119,7 @@ def test_a_pipe_cuts_only_what_is_large() -> None:
 
 
 def test_sums_are_of_whole_rows() -> None:
-    lines = lines_of(attention(), Showing(stages=("weights",), cols=(0, 1), rows=(0, 1)))
+    lines = lines_of(attention(), view(stages=("weights",), cols=(0, 1), rows=(0, 1)))
     assert lines[4:6] == ["          k1  Σ", "  q1  0.4011  1"]
 
 
@@ -145,15 +147,15 @@ def test_stages_that_do_not_fit_each_other_still_show() -> None:
         Stage("weights", "A", "", np.ones((5, 0)), axes),
         Stage("output", "O", "", np.ones((5, 2)), ("query", "d_v")),
     )
-    lines = lines_of(Trace("T", steps), Showing(work=True, heatmap=True))
+    lines = lines_of(Trace("T", steps), view(work=True, heatmap=True))
     assert lines[-1] == "q5 attends to nothing: every key is masked"
 
 
 def test_a_very_narrow_screen_still_works() -> None:
-    assert "0.4011" in rendered(attention(), Showing(width=20, height=24, work=True))
+    assert "0.4011" in rendered(attention(), view(20, 24, work=True))
 
 
 def test_rows_and_columns_leave_a_vector_whole() -> None:
     vector = Stage("mean", "μ", "", np.array([1.0, 2.0, 3.0]), ("query",))
     trace = Trace("Both", (*matrix(np.eye(3)).steps, vector))
-    assert lines_of(trace, Showing(rows=(1, 2), cols=(2, 3)))[-1].split() == ["μ", "1", "2", "3"]
+    assert lines_of(trace, view(rows=(1, 2), cols=(2, 3)))[-1].split() == ["μ", "1", "2", "3"]

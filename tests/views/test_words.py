@@ -11,18 +11,17 @@ import pytest
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage, Trace
-from attncli.views.headline import choices, facts
-from attncli.views.places import Level
-from attncli.views.prose import closing
-from attncli.views.showing import Showing
+from attncli.views.closing import sentences
+from attncli.views.page import headline
+from attncli.views.select import Block, Showing
 
-from .rendering import lines_of
+from .rendering import lines_of, view
 from .traces import CAUSAL, NEVER, attention, matrix, numbers
 
 
-def weights(*rows: list[float], **how: Any) -> Level:
+def weights(*rows: list[float], **how: Any) -> Block:
     stage = Stage("weights", "A", "", np.array(rows), ("query", "key"))
-    return Level(Trace("T", (stage,), Convention(**how)))
+    return Block(Trace("T", (stage,), Convention(**how)))
 
 
 @pytest.mark.parametrize(
@@ -49,22 +48,22 @@ def weights(*rows: list[float], **how: Any) -> Level:
     ],
 )
 def test_a_sentence(row: list[float], said: str) -> None:
-    assert closing(weights(row), {}, Showing()) == (said,)
+    assert sentences(weights(row), {}, Showing()) == (said,)
 
 
 def test_keys_share_themselves_out_when_softmax_is_over_queries() -> None:
-    level = weights([0.75, 0.5], [0.25, 0.5], softmax_over="queries")
-    assert closing(level, {}, Showing()) == (
+    block = weights([0.75, 0.5], [0.25, 0.5], softmax_over="queries")
+    assert sentences(block, {}, Showing()) == (
         "k1 goes to q1 (75.0 %), then q2 (25.0 %)",
         "k2 goes to q1 and q2 (50.0 % each)",
     )
 
 
 def test_many_queries_are_not_all_told() -> None:
-    said = closing(weights(*[[1.0]] * 20), {}, Showing())
+    said = sentences(weights(*[[1.0]] * 20), {}, Showing())
     assert len(said) == 13
     assert said[-1] == "… 8 more queries: --rows A:B or --full"
-    assert len(closing(weights(*[[1.0]] * 20), {}, Showing(full=True))) == 20
+    assert len(sentences(weights(*[[1.0]] * 20), {}, Showing(full=True))) == 20
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_a_query_without_keys(empty: str, row: float, said: str, beneath: str) -
     ],
 )
 def test_choices(how: dict[str, Any], said: tuple[str, ...]) -> None:
-    assert choices(Convention(**how)) == said
+    assert headline(Block(Trace("T", (), Convention(**how)))).choices == said
 
 
 def test_every_choice_has_words() -> None:
@@ -128,7 +127,7 @@ def test_every_choice_has_words() -> None:
         head_order="tiled",
         dropout=0.5,
     )
-    assert len(choices(how)) == 10
+    assert len(headline(Block(Trace("T", (), how))).choices) == 10
 
 
 def test_facts() -> None:
@@ -138,7 +137,7 @@ def test_facts() -> None:
         numbers(2, 1, 7, 11),
         convention=Convention(dtype="float32"),
     )
-    assert facts(Level(trace)) == (
+    assert headline(Block(trace)).facts == (
         "2 batch entries",
         "4 heads on 1 key head",
         "3 queries",
@@ -150,7 +149,7 @@ def test_facts() -> None:
 
 
 def work_of(trace: Trace, stage: str, **more: Any) -> str:
-    lines = lines_of(trace, Showing(stages=(stage,), work=True, **more))
+    lines = lines_of(trace, view(stages=(stage,), work=True, **more))
     found = [line.strip() for line in lines if " = " in line and "[" in line and "  = " not in line]
     return found[-1]
 
@@ -200,7 +199,7 @@ TWICE = {"query": ("a", "b", "a"), "key": ("1", "x", "1")}
     ],
 )
 def test_a_cell_by_label_or_number(cell: tuple[str, str], title: str) -> None:
-    assert title in lines_of(attention(labels=TWICE), Showing(cell=cell))
+    assert title in lines_of(attention(labels=TWICE), view(cell=cell))
 
 
 @pytest.mark.parametrize(
@@ -213,19 +212,19 @@ def test_a_cell_by_label_or_number(cell: tuple[str, str], title: str) -> None:
 )
 def test_a_cell_that_is_not_there(cell: tuple[str, str], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
-        lines_of(attention(labels=TWICE), Showing(cell=cell))
+        lines_of(attention(labels=TWICE), view(cell=cell))
 
 
 def test_a_derivation_needs_the_inputs() -> None:
     trace = attention().keep({"q", "k", "scores", "weights", "output"})
     with pytest.raises(StageError, match="the trace holds no v"):
-        lines_of(trace, Showing(cell=("1", "1")))
+        lines_of(trace, view(cell=("1", "1")))
     with pytest.raises(StageError, match="no weights to derive"):
-        lines_of(matrix([[1.0]]), Showing(cell=("1", "1")))
+        lines_of(matrix([[1.0]]), view(cell=("1", "1")))
 
 
 def test_a_derivation_ends_with_the_share_of_the_output() -> None:
-    lines = lines_of(attention(mask=CAUSAL), Showing(cell=("q3", "k1")))
+    lines = lines_of(attention(mask=CAUSAL), view(cell=("q3", "k1")))
     assert lines[-4:] == [
         "5  output    O = A V",
         "  A[q3,k1] · V[k1] = 0.5035 · [10, 0]",
@@ -236,5 +235,5 @@ def test_a_derivation_ends_with_the_share_of_the_output() -> None:
 
 def test_tokens_of_the_same_text_are_told_apart() -> None:
     words = ("a", "b", "a")
-    said = closing(Level(attention(labels={"query": words, "key": words})), {}, Showing())
+    said = sentences(Block(attention(labels={"query": words, "key": words})), {}, Showing())
     assert said[0] == "a (1) attends to a (1) and b (40.1 % each), then a (3) (19.8 %)"

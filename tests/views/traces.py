@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,10 @@ def attention(
     labels: Mapping[str, Sequence[str]] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Trace:
-    """softmax(Q Kᵀ / √d_k + M) V with every stage, the three-token example unless told otherwise."""
+    """softmax(Q Kᵀ / √d_k + M) V with every stage, the three-token example unless given others.
+
+    Each stage says what it was computed from and how, as the README's file format has it.
+    """
     how = convention or Convention()
     q, k, v = (np.asarray(x, dtype=float) for x in (q, k, v))
     names = {axis: tuple(words) for axis, words in (labels or {}).items()}
@@ -40,26 +44,45 @@ def attention(
     ]
     scores = q @ np.swapaxes(shared(k, q), -1, -2)
     scaled = scores / np.sqrt(q.shape[-1])
-    between = [
-        Stage("scaled", "Z", f"Z = S / √d_k = S / {np.sqrt(q.shape[-1]):.5g}", scaled, axes, names)
-    ]
+    root = float(np.sqrt(q.shape[-1]))
+    formula, work = f"Z = S / √d_k = S / {root:.5g}", f"[x] / √d_k = {{x}} / {{{root}}}"
+    between = [computed("scaled", "Z", formula, scaled, axes, names, work, x="scores")]
     if mask is not None:
         bias = np.asarray(mask, dtype=float)
         inputs.append(Stage("mask", "M", "", bias, axes[-bias.ndim :], names))
         masked = np.where(np.isneginf(bias), how.mask_value, scaled + bias)
-        between.append(Stage("masked", "X", "X = Z + M", masked, axes, names))
+        reads = {"x": "scaled", "mask": "mask"}
+        between.append(computed("masked", "X", "X = Z + M", masked, axes, names, "mask", **reads))
     weights = softmax(between[-1].value, how)
     formula = f"A = softmax({between[-1].symbol}) over {how.softmax_over}: each row sums to 1"
     if how.softmax_over == "queries":
         formula = formula.replace("row", "column")
+    last, axis = between[-1].name, {"axis": -1 if how.softmax_over == "keys" else -2}
+    found = computed("weights", "A", formula, weights, axes, names, "softmax", x=last)
+    output, ends = weights @ shared(v, q), (*axes[:-1], "d_v")
     steps = (
         *inputs,
-        Stage("scores", "S", "S = Q Kᵀ", scores, axes, names),
+        computed("scores", "S", "S = Q Kᵀ", scores, axes, names, "row products", q="q", k="k"),
         *between,
-        Stage("weights", "A", formula, weights, axes, names),
-        Stage("output", "O", "O = A V", weights @ shared(v, q), (*axes[:-1], "d_v"), names),
+        replace(found, params=axis),
+        computed("output", "O", "O = A V", output, ends, names, "products", a="weights", v="v"),
     )
     return Trace("Scaled dot-product attention", steps, how, notes=notes)
+
+
+def computed(
+    name: str,
+    symbol: str,
+    formula: str,
+    value: Array,
+    axes: tuple[str, ...],
+    labels: Mapping[str, Sequence[str]],
+    work: str,
+    **reads: str,
+) -> Stage:
+    """A stage that says how it was computed."""
+    names = {axis: tuple(words) for axis, words in labels.items()}
+    return Stage(name, symbol, formula, value, axes, names, reads=reads, work=work)
 
 
 def key_axes(axes: tuple[str, ...]) -> tuple[str, ...]:

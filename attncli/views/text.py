@@ -1,4 +1,4 @@
-"""Text from strangers made safe and measurable: labels, titles and notes on their way to a screen.
+"""Text that is safe to print: labels, titles and notes cleaned, shortened, padded and wrapped.
 
 A control character, escape sequence, line break, bidirectional control or invisible character is
 replaced by its visible escape (`\x1b`, `\n`, `\u202e`), so nothing in a label moves the cursor,
@@ -93,27 +93,22 @@ def shorten(label: str, cells: int = LABEL_CELLS) -> str:
     return chop_cells(text, cells - 1)[0] + "…"
 
 
-def distinct(
-    labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_CELLS
-) -> tuple[str, ...]:
-    """Labels shortened, those that became the same told apart by their number.
+def distinct(labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_CELLS) -> list[str]:
+    """Labels shortened, those that became the same distinguished by their number.
 
     >>> distinct(["interest", "interval", "it"], [0, 1, 2], 6)
-    ('int…#1', 'int…#2', 'it')
+    ['int…#1', 'int…#2', 'it']
     """
     short = [shorten(label, cells) for label in labels]
     meanings: dict[str, set[str]] = defaultdict(set)
     for text, label in zip(short, labels, strict=True):
         meanings[text].add(label)
-    return tuple(
-        text if len(meanings[text]) == 1 else _numbered(label, number, cells)
-        for text, label, number in zip(short, labels, numbers, strict=True)
-    )
-
-
-def _numbered(label: str, number: int, cells: int) -> str:
-    tag = f"#{number + 1}"
-    return shorten(label, max(cells - len(tag), 2)) + tag
+    found = list(short)
+    for at, label in enumerate(labels):
+        if len(meanings[short[at]]) > 1:
+            tag = f"#{numbers[at] + 1}"
+            found[at] = shorten(label, max(cells - len(tag), 2)) + tag
+    return found
 
 
 def pad(text: str, cells: int, *, right: bool = False) -> str:
@@ -134,18 +129,13 @@ def fold(text: str, width: int | None, indent: int = 0, first: int | None = None
 def hang(words: Iterable[str], width: int | None, indent: int, first: int) -> list[str]:
     """Words laid out as lines with a hanging indent; one too wide for a line is broken."""
     lines, line, used = [], " " * first, 0
-    for word in _broken(words, width, max(indent, first)):
-        if used and width is not None and cell_len(line) + 1 + cell_len(word) > width:
-            lines.append(line)
-            line, used = " " * indent, 0
-        line += f" {word}" if used else word
-        used += 1
-    return [*lines, line]
-
-
-def _broken(words: Iterable[str], width: int | None, indent: int) -> Iterable[str]:
     for word in words:
-        if width is None or cell_len(word) <= width - indent:
-            yield word
-        else:
-            yield from chop_cells(word, max(width - indent, 2))
+        too_wide = width is not None and cell_len(word) > width - max(indent, first)
+        pieces = chop_cells(word, max((width or 0) - max(indent, first), 2)) if too_wide else [word]
+        for piece in pieces:
+            if used and width is not None and cell_len(line) + 1 + cell_len(piece) > width:
+                lines.append(line)
+                line, used = " " * indent, 0
+            line += f" {piece}" if used else piece
+            used += 1
+    return [*lines, line]

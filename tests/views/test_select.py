@@ -8,7 +8,7 @@ import pytest
 from attncli.convention import Convention
 from attncli.errors import AttncliError, ShapeError, StageError
 from attncli.trace import Trace
-from attncli.views.showing import Showing, select
+from attncli.views.select import Showing, select
 
 from .traces import CAUSAL, attention, matrix, numbers
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from attncli.views.safe import clean, distinct, fold, pad, sentence, shorten, visible
+from attncli.views.text import clean, distinct, fold, pad, sentence, shorten, visible
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_outer_spaces_and_emptiness_are_visible() -> None:
 
 def test_labels_cut_to_the_same_text_stay_apart() -> None:
     labels = ["tokenization", "tokenizer", "tokenization", "other"]
-    assert distinct(labels, [0, 1, 11, 12], 8) == ("token…#1", "token…#2", "toke…#12", "other")
+    assert distinct(labels, [0, 1, 11, 12], 8) == ["token…#1", "token…#2", "toke…#12", "other"]
 
 
 def test_labels_that_are_the_same_stay_the_same() -> None:
-    assert distinct(["the", "the"], [0, 1]) == ("the", "the")
+    assert distinct(["the", "the"], [0, 1]) == ["the", "the"]
 
 
 @given(st.lists(st.text(max_size=30), max_size=6), st.integers(6, 16))

@@ -1,4 +1,4 @@
-"""Comma- or tab-separated values: every chosen number in full, for spreadsheets and scripts.
+"""Comma-separated values: every chosen number in full, for spreadsheets and scripts.
 
 Each matrix has a header row of its name and column labels, then a row for each label and its
 numbers; a blank line separates matrices. Nothing is rounded, left out or added.
@@ -13,45 +13,38 @@ from typing import Any
 
 from attncli.files.spelling import spelled
 from attncli.files.table_cells import guarded
-from attncli.trace import Stage, Trace
-from attncli.views.places import Level, Place, levels
-from attncli.views.safe import clean
-from attncli.views.showing import Showing, select
-from attncli.views.tour import tour
+from attncli.trace import Trace
+from attncli.views.page import Page, Place, parts, places_of
+from attncli.views.select import Block, Showing, blocks_of, select
+from attncli.views.text import clean
 
 
-def delimited(trace: Trace, showing: Showing, delimiter: str = ",") -> Iterator[str]:
-    """The chosen stages as delimited text, line by line.
+def text(trace: Trace, showing: Showing, page: Page = parts, delimiter: str = ",") -> Iterator[str]:
+    """The chosen stages as delimited text, a matrix at a time.
 
     Raises StageError or ShapeError for what is asked for and not there.
     """
     blank = False
-    for level in levels(select(trace, showing)):
-        for stage in level.stages.values():
-            for stop in tour(level, [stage], Showing(full=True)).stops:
-                if blank:
-                    yield ""
+    for block in blocks_of(select(trace, showing)):
+        for stage in block.stages.values():
+            for place in places_of(block, [stage], Showing(full=True))[0]:
+                written = io.StringIO()
+                writer = csv.writer(written, delimiter=delimiter, lineterminator="\n")
+                writer.writerows([[]] if blank else [])
+                writer.writerows(_rows(block, place))
                 blank = True
-                title = " ".join([f"{level.prefix}{stage.name}", *stop.names])
-                for row in _rows(level, stage, stop.place, title):
-                    yield _line(row, delimiter)
+                yield written.getvalue()
 
 
-def _rows(level: Level, stage: Stage, place: Place, title: str) -> Iterator[list[str]]:
-    matrix = level.matrix(stage, place)
+def _rows(block: Block, place: Place) -> Iterator[list[str]]:
+    stage, title = place.stage, " ".join([f"{block.prefix}{place.stage.name}", *place.names])
     if stage.value.ndim >= 2:
         labels, columns = (stage.names(axis) for axis in stage.axes[-2:])
     else:
         labels, columns = (stage.symbol,), stage.names(stage.axes[0]) if stage.axes else ("",)
     yield [cell(title), *map(cell, columns)]
-    for label, values in zip(labels, matrix, strict=True):
+    for label, values in zip(labels, block.matrix(stage, place.where), strict=True):
         yield [cell(label), *map(_value, values.tolist())]
-
-
-def _line(row: list[str], delimiter: str) -> str:
-    line = io.StringIO()
-    csv.writer(line, delimiter=delimiter, lineterminator="").writerow(row)
-    return line.getvalue()
 
 
 def _value(x: Any) -> str:

@@ -1,7 +1,7 @@
 """How a command is declared: option groups in, one flat Typer command out, quick to start.
 
-An option group is a frozen dataclass whose fields are Annotated Typer options. A command takes
-groups instead of forty parameters:
+An option group is a frozen dataclass whose fields are Annotated Typer options, and whose PANEL is
+their heading in --help. A command takes groups instead of forty parameters:
 
     @command_of(app)
     def compute(inputs: Inputs, choices: Choices, show: Show) -> None: ...
@@ -26,7 +26,8 @@ class Quick:
     """Mixed into a command: plain values are converted without loading a validation library.
 
     Typer would import pydantic (45 ms) to see that "3" is 3. Whatever is not plainly right is
-    left to Typer, which then finds the words for the error.
+    left to Typer, which then finds the words for the error. This reaches into what Typer keeps to
+    itself, which is why pyproject.toml bounds its version.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -44,39 +45,29 @@ class QuickCommand(Quick, TyperCommand):
 class _QuickConversion:
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         kind = param.type_descriptor
-        converted = _converted(kind.annotation, value)
-        if converted is not _UNSURE and _within(kind.parameter_info, converted):
+        converted = _converted(kind.annotation, value, kind.parameter_info)
+        if converted is not _UNSURE:
             return converted
         vars(param)["_runtime_param"] = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
-def _converted(annotation: Any, value: Any) -> Any:
+def _converted(annotation: Any, value: Any, bounds: Any) -> Any:
     """The value in its type, or _UNSURE where it is not plainly one of that type."""
-    if value is None or (annotation is str and isinstance(value, str)):
+    if value is None or (annotation in {str, bool} and isinstance(value, annotation)):
         return value
     if annotation in {int, float}:
         try:
-            return annotation(value)
+            number = annotation(value)
         except ValueError:
             return _UNSURE
-    if annotation is bool and isinstance(value, bool):
+        low, high = bounds.min, bounds.max
+        is_within = (low is None or number >= low) and (high is None or number <= high)
+        return number if is_within else _UNSURE
+    kind, inner = get_origin(annotation), get_args(annotation)
+    if kind is Literal and value in inner:
         return value
-    if get_origin(annotation) is Literal and value in get_args(annotation):
-        return value
-    if get_origin(annotation) is tuple and set(get_args(annotation)) == {str}:
-        return tuple(value)
-    if get_origin(annotation) is list and get_args(annotation) == (str,):
-        return list(value)
-    return _UNSURE
-
-
-def _within(bounds: Any, value: Any) -> bool:
-    if value is None or (bounds.min is None and bounds.max is None):
-        return True
-    return bool(
-        (bounds.min is None or value >= bounds.min) and (bounds.max is None or value <= bounds.max)
-    )
+    return kind(value) if kind in {tuple, list} and set(inner) == {str} else _UNSURE
 
 
 def command_of(app: typer.Typer, *, without: Collection[str] = ()) -> Callable[[Command], Command]:
@@ -91,15 +82,21 @@ def command_of(app: typer.Typer, *, without: Collection[str] = ()) -> Callable[[
         groups = {name: kind for name, kind in get_type_hints(command).items() if name != "return"}
 
         def flat(**values: Any) -> int | None:
-            return command(**{name: _group(kind, values) for name, kind in groups.items()})
+            given = {}
+            for name, kind in groups.items():
+                if hasattr(kind, "of"):
+                    given[name] = kind.of(values)
+                else:
+                    names = {field.name for field in fields(kind)} & values.keys()
+                    given[name] = kind(**{name: values[name] for name in names})
+            return command(**given)
 
-        parameters = [
-            parameter
-            for kind in groups.values()
-            for parameter in parameters_of(kind)
-            if parameter.name not in without
-        ]
-        flat.__name__, flat.__doc__ = command.__name__, _paragraphs(command)
+        parameters = [p for kind in groups.values() for p in parameters_of(kind)]
+        parameters = [parameter for parameter in parameters if parameter.name not in without]
+        paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+        flat.__name__ = command.__name__
+        # The terminal wraps a paragraph that is on one line.
+        flat.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
         flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         vars(flat)["__signature__"] = inspect.Signature(parameters)
         app.command(cls=QuickCommand)(flat)
@@ -108,29 +105,16 @@ def command_of(app: typer.Typer, *, without: Collection[str] = ()) -> Callable[[
     return register
 
 
-def _paragraphs(command: Command) -> str:
-    """The docstring with each paragraph on one line, for the terminal to wrap."""
-    text = inspect.getdoc(command) or ""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-
-
 def parameters_of(kind: Any) -> list[inspect.Parameter]:
-    """The options of a group: what it says itself, or one for each field."""
+    """The options of a group: what it gives itself, or one for each field."""
     if hasattr(kind, "parameters"):
         return list(kind.parameters())
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=field.type,
-        )
-        for field in fields(kind)
-    ]
-
-
-def _group(kind: Any, values: dict[str, Any]) -> Any:
-    if hasattr(kind, "parameters"):
-        return kind.of(values)
-    given = {field.name for field in fields(kind)} & values.keys()
-    return kind(**{name: values[name] for name in given})
+    found = []
+    for field in fields(kind):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        option = field.type.__metadata__[0]  # type: ignore[union-attr]
+        option.show_default = False
+        option.rich_help_panel = option.rich_help_panel or kind.PANEL
+        named = {"default": default, "annotation": field.type}
+        found.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, **named))
+    return found

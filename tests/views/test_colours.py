@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
 from io import StringIO
 from itertools import pairwise
 from typing import get_args
@@ -13,12 +13,14 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 
-from attncli.views.heatmap import Ramp, Rgb, colour, mark, round_top, style
-from attncli.views.page import Matrix, parts
-from attncli.views.showing import Showing
-from attncli.views.table import table_blocks
+from attncli.views.formats.colours import Rgb, colour, style
+from attncli.views.formats.table import Screen, blocks
+from attncli.views.numbers import round_top
+from attncli.views.page import parts
+from attncli.views.parts import Matrix, Ramp
+from attncli.views.select import Showing
 
-from .rendering import lines_of
+from .rendering import lines_of, view
 from .traces import CAUSAL, attention, matrix
 
 RAMPS: tuple[Ramp, ...] = get_args(Ramp)
@@ -83,26 +85,34 @@ def test_the_scale_ends_at_a_round_number(largest: float, top: float) -> None:
 
 
 def test_marks_are_fifths() -> None:
-    assert "".join(mark(x) for x in (0, 0.19, 0.2, 0.5, 0.7, 0.8, 1, -1)) == "  ░▒▓███"
+    trace = matrix([[0, 0.19, 0.2, 0.5, 0.7, 0.8, 1, -1]])
+    last = lines_of(trace, view(heatmap=True))[-2]
+    found = re.findall(r"([░▒▓█]?) +(-?[\d.]+)", last.removeprefix("  q1"))
+    assert found == [
+        *(("", "0"), ("", "0.19"), ("░", "0.20"), ("▒", "0.50")),
+        *(("▓", "0.70"), ("█", "0.80"), ("█", "1.00"), ("█", "-1.00")),
+    ]
 
 
-def ramps(showing: Showing) -> dict[str, Ramp | None]:
+def ramps(showing: Showing, colour: bool = True) -> dict[str, Ramp | None]:
+    """How the matrices are coloured."""
     found = (part for part in parts(attention(mask=CAUSAL), showing) if isinstance(part, Matrix))
-    return {part.grid.name: part.grid.ramp for part in found}
+    grids = {m.name: m.grid((0, 1), (0, 1), colour=colour) for m in found}
+    return {name: grid.shading.ramp if grid.shading else None for name, grid in grids.items()}
 
 
 def test_which_stages_are_shaded() -> None:
     plain = dict.fromkeys(("scores", "scaled", "masked", "weights", "output"))
-    assert ramps(Showing()) == plain
-    assert ramps(Showing(colour=True)) == {**plain, "weights": "share"}
-    assert ramps(Showing(colour=True, heatmap=False)) == plain
-    every = ramps(Showing(colour=True, heatmap=True))
+    assert ramps(Showing(), colour=False) == plain
+    assert ramps(Showing()) == {**plain, "weights": "share"}
+    assert ramps(Showing(heatmap=False)) == plain
+    every = ramps(Showing(heatmap=True))
     assert every == {**dict.fromkeys(plain, "signed"), "weights": "share"}
-    assert ramps(Showing(heatmap=True)) == plain
+    assert ramps(Showing(heatmap=True), colour=False) == every
 
 
 def test_without_colour_a_mark_stands_before_the_number() -> None:
-    lines = lines_of(matrix([[0.1, -0.9, np.nan]]), Showing(heatmap=True))
+    lines = lines_of(matrix([[0.1, -0.9, np.nan]]), view(heatmap=True))
     assert lines[-2] == "  q1     0.1  █ -0.9     NaN"
     assert lines[-1].strip() == "░▒▓█ the size of the number, from 0.2 to 1"
 
@@ -110,8 +120,8 @@ def test_without_colour_a_mark_stands_before_the_number() -> None:
 def test_shades_reach_the_terminal() -> None:
     out = StringIO()
     console = Console(file=out, force_terminal=True, color_system="truecolor", width=80)
-    showing = Showing(width=80, colour=True, stages=("weights",))
-    for block in table_blocks(attention(mask=CAUSAL), showing):
+    screen, showing = Screen(width=80, colour=True), Showing(stages=("weights",))
+    for block in blocks(attention(mask=CAUSAL), showing, screen=screen):
         console.print(block, soft_wrap=True)
     assert "\x1b[38;2;0;0;0;48;2;254;232;56m 1.0000 \x1b[0m" in out.getvalue()
     masked = next(line for line in out.getvalue().splitlines() if "///" in line)
@@ -122,7 +132,7 @@ def test_shades_reach_the_terminal() -> None:
 def test_shaded_lines_fit(width: int) -> None:
     console = Console(color_system="truecolor", width=width)
     trace = attention(np.ones((3, 2)), np.ones((17, 2)), np.ones((17, 2)))
-    showing = Showing(width=width, colour=True, heatmap=True)
-    for block in table_blocks(trace, replace(showing)):
+    screen = Screen(width=width, colour=True)
+    for block in blocks(trace, Showing(heatmap=True), screen=screen):
         for line in console.render_lines(block, pad=False):
             assert sum(segment.cell_length for segment in line) <= width

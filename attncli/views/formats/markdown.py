@@ -9,21 +9,21 @@ import re
 from collections.abc import Iterator, Sequence
 
 from attncli.trace import Trace
-from attncli.views.derivation import Derivation, at_length
-from attncli.views.grid import Grid
-from attncli.views.page import (
+from attncli.views.page import Page, parts
+from attncli.views.parts import (
     Closing,
+    Derivation,
     Heading,
     Headline,
     Matrix,
-    Page,
     Part,
     Plot,
     Remark,
     Tree,
-    parts,
 )
-from attncli.views.showing import Showing
+from attncli.views.scatter import scatter
+from attncli.views.select import Showing
+from attncli.views.work import at_length, work_lines
 
 # A character that may begin emphasis, a link, HTML, a column, a reference or mathematics; an
 # underscore within a word does not, and a bare address becomes a link by its "://" or "www.".
@@ -31,28 +31,30 @@ _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~!&$@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)
 _LINE_START = re.compile(r"^(\d*)([-+.)=])(?=\s|[-=]*$)")  # of a list, a rule or an underline
 
 
-def markdown(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
+def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
     """The page as Markdown, line by line.
 
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    for at, part in enumerate(page(trace, showing.on_page())):
-        yield from [""] if at else []
-        yield from _lines(part)
+    for at, part in enumerate(page(trace, showing)):
+        yield from ["\n"] if at else []
+        yield from (f"{line}\n" for line in _lines(part))
 
 
 def _lines(part: Part) -> Iterator[str]:
     match part:
         case Headline():
-            yield from _headline(part)
-        case Heading(text):
-            yield f"### {escape(text)}"
-        case Remark(text):
-            yield f"*{escape(text)}*"
+            yield f"## {escape(part.heading)}"
+            for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
+                yield from ["", escape(words)] if words else []
+        case Heading(words):
+            yield f"### {escape(words)}"
+        case Remark(words):
+            yield f"*{escape(words)}*"
         case Matrix():
             yield from _matrix(part)
-        case Plot(lines):
-            yield from _fenced(lines)
+        case Plot(names, points):
+            yield from _fenced(scatter(names, points))
         case Derivation():
             yield from _derivation(part)
         case Closing():
@@ -61,24 +63,21 @@ def _lines(part: Part) -> Iterator[str]:
             yield from _tree(part)
 
 
-def _headline(part: Headline) -> Iterator[str]:
-    title = f"{part.title} ({part.name})" if part.name else part.title
-    yield f"## {escape(title)}"
-    for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
-        yield from ["", escape(words)] if words else []
-
-
 def _matrix(part: Matrix) -> Iterator[str]:
-    grid = part.grid
-    yield from [_title(grid.number, grid.name, grid.formula)] if grid.name else []
-    for words in (" · ".join(grid.facts), grid.note):
+    yield from [_title(part.number, part.name, part.formula)] if part.name else []
+    for words in (" · ".join(part.facts), part.note):
         yield from ["", escape(words)] if words else []
-    if grid.rows and grid.columns:
-        yield ""
-        yield from _table(grid)
-    if part.work:
-        yield from ["", *_fenced(part.work)]
-    for line in grid.legend:
+    grid = part.grid(part.window(part.rows), part.window(part.columns))
+    columns = [*part.labels(-1, grid.columns), *(["Σ"] if grid.sums else [])]
+    rows = [*part.labels(-2, grid.rows), *(["Σ"] if part.sums == "columns" else [])]
+    if rows and columns:
+        yield from ["", _row(["", *map(escape, columns)]), _row([":--", *["--:"] * len(columns)])]
+        for i, label in enumerate(rows):
+            cells = (escape(c.text.strip()) for c in (*grid.cells[i], *grid.sums[i : i + 1]))
+            yield _row([f"**{escape(label)}**", *cells])
+    if lines := work_lines(part, None):
+        yield from ["", *_fenced(lines)]
+    for line in part.footnotes(grid):
         yield from ["", f"*{escape(line)}*"]
 
 
@@ -87,23 +86,16 @@ def _title(number: int | None, name: str, formula: str) -> str:
     return f"#### {count}{escape(name)}{f': {code(formula)}' if formula else ''}"
 
 
-def _table(grid: Grid) -> Iterator[str]:
-    yield _row(["", *map(escape, grid.columns)])
-    yield _row([":--", *("--:" for _ in grid.columns)])
-    for label, cells in zip(grid.rows, grid.cells, strict=True):
-        yield _row([f"**{escape(label)}**", *(escape(cell.text.strip()) for cell in cells)])
-
-
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
 def _derivation(part: Derivation) -> Iterator[str]:
     yield f"### {escape(part.title)}"
-    for step in part.steps:
-        yield from ["", _title(step.number, step.name, step.formula), ""]
+    for stage in part.stages:
+        yield from ["", _title(stage.number, stage.name, stage.formula), ""]
         yield from _fenced(
-            [line for equation in step.equations for line in at_length(equation, None)]
+            [line for equation in stage.equations for line in at_length(equation, None)]
         )
 
 
@@ -128,7 +120,7 @@ def _closing(part: Closing) -> Iterator[str]:
     for at, (heading, sentences) in enumerate(part.heads):
         yield from [""] if at else []
         yield from [f"**{escape(heading)}**", ""] if heading else []
-        yield from (f"- {escape(said)}" for said in sentences)
+        yield from (f"- {escape(line)}" for line in sentences)
 
 
 def escape(text: str) -> str:

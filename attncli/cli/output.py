@@ -1,0 +1,137 @@
+"""From a Trace to the terminal, a pipe or a file, in the form that was asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any, BinaryIO
+
+from attncli.cli.options import Show
+from attncli.cli.parsing import cell_of, slice_of
+from attncli.errors import ConventionError, OutputError
+from attncli.trace import Trace
+from attncli.views.formats import ENDINGS, FORMATS, PAGE, Format
+from attncli.views.page import Page, parts
+from attncli.views.select import Showing
+
+PRECISION = 4  # decimals, where none are asked for
+
+
+def present(
+    trace: Trace,
+    show: Show,
+    *,
+    stdin_used: bool = False,
+    page: Page = parts,
+    precision: int = PRECISION,
+    least_height: int = 0,
+) -> None:
+    """Writes the trace as `show` says; `page` is what tables and markdown lay out.
+
+    precision     that of the command, where `show` has none
+    least_height  lines that a matrix may take its share of, however low the screen
+    stdin_used    the input came from standard input, so --step reads keys from the terminal
+
+    Raises ConventionError where its flags contradict, OutputError where it cannot be written.
+    """
+    check_flags(show)
+    form, showing = form_of(show), showing_of(show, precision)
+    module: Any = import_module(f"attncli.views.formats.{form.name}")
+    if form.binary:
+        _write(lambda file: module.write(trace, showing, file), show)
+    elif form is not FORMATS["table"]:
+        write_text(module.text(trace, showing, page), show)
+    elif show.output:
+        screen = module.Screen(width=show.width)
+        write_text(module.text(trace, showing, page, screen), show)
+    else:
+        from attncli.cli.terminal import print_page
+
+        print_page(trace, show, showing, page, stdin_used=stdin_used, least_height=least_height)
+
+
+def form_of(show: Show) -> Format:
+    """The form: --format, else what the ending of --output says, else a table."""
+    if show.format is not None:
+        return FORMATS[show.format]
+    if show.output is None:
+        return FORMATS["table"]
+    _, dot, ending = show.output.rpartition("/")[2].rpartition(".")
+    if not dot or ending.lower() not in ENDINGS:
+        raise ConventionError(
+            f"the ending of {show.output} names no format", f"add --format {'|'.join(FORMATS)}"
+        )
+    return FORMATS[ENDINGS[ending.lower()]]
+
+
+def check_flags(show: Show) -> None:
+    """ConventionError for flags not understood, or with nothing to act on in this form.
+
+    Called before anything is read, so that a wrong call is all that is reported.
+    """
+    form = form_of(show)
+    showing_of(show)
+    if form.holds != PAGE:
+        for flag, given in (
+            ("--work", show.work),
+            ("--cell", show.cell),
+            ("--heatmap", show.heatmap),
+            ("--precision", show.precision is not None),
+            ("--width", show.width is not None),
+        ):
+            if given:
+                raise ConventionError(
+                    f"{flag} is for tables and markdown; {form.name} holds {form.holds}",
+                    f"leave out {flag} or --format {form.name}",
+                )
+    if show.step and (form is not FORMATS["table"] or show.output):
+        raise ConventionError("--step is for tables on the terminal", "leave it out")
+    if show.force and not show.output:
+        raise ConventionError("--force has no effect without --output", "add it, or leave it out")
+    if form.binary and not show.output and sys.stdout.isatty():
+        raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
+
+
+def showing_of(show: Show, precision: int = PRECISION) -> Showing:
+    """The part of the flags that says what of a trace is seen."""
+    return Showing(
+        stages=tuple(show.stage or ()),
+        batch=None if show.batch is None else show.batch - 1,
+        head=None if show.head is None else show.head - 1,
+        rows=(None, None) if show.rows is None else slice_of(show.rows, "--rows"),
+        cols=(None, None) if show.cols is None else slice_of(show.cols, "--cols"),
+        precision=precision if show.precision is None else show.precision,
+        work=show.work,
+        cell=None if show.cell is None else cell_of(show.cell),
+        heatmap=show.heatmap,
+        full=show.full,
+    )
+
+
+def note(text: str, *, quiet: bool) -> None:
+    """One line on standard error besides the result, unless --quiet was given."""
+    if not quiet:
+        print(f"attncli: note: {text}", file=sys.stderr)
+
+
+def write_text(pieces: Iterable[str], show: Show) -> None:
+    """Writes text to standard output, or whole to the file of --output."""
+    if show.output is None:
+        for piece in pieces:
+            sys.stdout.write(piece)
+    else:
+        encoded = (piece.encode("utf-8", "surrogatepass") for piece in pieces)
+        _write(lambda file: file.writelines(encoded), show)
+
+
+def _write(write: Callable[[BinaryIO], None], show: Show) -> None:
+    """Standard output, or the file of --output, written whole or not at all."""
+    if show.output is None:
+        write(sys.stdout.buffer)
+        return
+    if show.output == "-":
+        raise OutputError("--output - names no file", "leave it out to write to standard output")
+    from attncli.files.save import write_atomically
+
+    write_atomically(show.output, write, force=show.force)

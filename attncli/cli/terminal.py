@@ -1,0 +1,107 @@
+"""The terminal: a console of the right width and colours, keys, notes and progress bars."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from attncli.cli.options import Show
+from attncli.trace import Trace
+from attncli.views.formats.table import Screen, blocks
+from attncli.views.page import Page
+from attncli.views.select import Showing
+
+_UNLIMITED = 1_000_000  # columns of a pipe, in which nothing is cut or wrapped
+PATIENCE = 1.0  # seconds before a progress bar is shown
+
+
+def print_page(
+    trace: Trace,
+    show: Show,
+    showing: Showing,
+    page: Page,
+    *,
+    stdin_used: bool,
+    least_height: int = 0,
+) -> None:
+    """Prints the page on standard output, waiting between its blocks where that is asked for.
+
+    stdin_used: the input came from there, so keys have to come from the terminal itself.
+    """
+    width = show.width
+    if width is None and not sys.stdout.isatty():
+        width = _UNLIMITED
+    no_color = show.no_color or bool(os.environ.get("NO_COLOR"))
+    console = Console(width=width, no_color=no_color, highlight=False, markup=False, emoji=False)
+    colour = bool(console.color_system) and not console.no_color
+    screen = Screen(show.width, None, colour)
+    if console.is_terminal:
+        screen = Screen(console.width, max(console.size.height, least_height), colour)
+    found = blocks(trace, showing, page, screen)
+    ready = list(islice(found, 2))  # what cannot be shown is found before anything is printed
+    for number, block in enumerate(chain(ready, found)):
+        if show.step and number > 1 and not _wait(stdin_used):
+            return
+        console.print(block, soft_wrap=not console.is_terminal and show.width is None)
+
+
+def text_width(show: Show) -> int | None:
+    """Columns that lines of text may take: --width, the terminal's, or no limit in a pipe."""
+    if show.width is not None or show.output or not sys.stdout.isatty():
+        return show.width
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
+def _wait(stdin_used: bool) -> bool:
+    """Waits for a key; False where the user leaves: q, Ctrl-D, or the end of input."""
+    print("— a key: next stage · q: leave —", end="", file=sys.stderr, flush=True)
+    try:
+        if not stdin_used and not sys.stdin.isatty():  # a pipe: one line of it
+            line = sys.stdin.readline()
+            key = (line.strip() or " ") if line else "q"
+        else:
+            key = typer.getchar()
+    except EOFError:
+        key = "q"
+    finally:
+        erase = "\r\033[K" if sys.stderr.isatty() else "\n"
+        print(erase, end="", file=sys.stderr, flush=True)
+    return key.lower() not in {"q", "\x04", "\x1b"}
+
+
+@contextmanager
+def progress_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A function to call with how much is done, of how much; it draws once a second has passed.
+
+    None, and nothing drawn, with --quiet or where standard error is no terminal.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import Progress
+
+    bar: Any = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task(what)
+    began = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        if not bar.live.is_started and time.monotonic() - began >= PATIENCE:
+            bar.start()
+        if bar.live.is_started:
+            bar.update(task, completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        if bar.live.is_started:
+            bar.stop()

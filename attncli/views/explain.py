@@ -1,0 +1,139 @@
+"""The page of `attncli explain`: a tree where there are many steps, the first layer, what it means.
+
+Functions from a trace to parts, as `page.parts` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attncli.stages import kind_of
+from attncli.text.tokens import PAD
+from attncli.trace import Stage, Trace
+from attncli.views import closing
+from attncli.views.numbers import percent
+from attncli.views.outline import is_first_layer, outline
+from attncli.views.page import matrix, parts
+from attncli.views.parts import Closing, Heading, Part, Remark
+from attncli.views.select import HEADS, Block, Showing, blocks_of, is_computed
+from attncli.views.text import sentence
+
+
+def explain_page(trace: Trace, showing: Showing) -> Iterator[Part]:
+    """Everything from the words to what it means; of several layers and heads the first.
+
+    Where stages are named, they alone are shown, as they are of any trace.
+    Raises StageError or ShapeError for what is asked for and not there.
+    """
+    if showing.stages:
+        yield from parts(trace, showing)
+        return
+    first = _first(trace, showing)
+    if showing.cell:
+        yield from parts(trace, first)
+        return
+    *before, last = trace.steps
+    findings: tuple[str, ...] = ()
+    if isinstance(last, Trace) and last.name == "meaning":  # its findings come at the end
+        findings = last.notes
+        trace = replace(trace, steps=(*before, replace(last, notes=())))
+    page = parts(trace, first)
+    yield next(page)  # the title of the whole
+    if _n_heads(trace) > 1 or _n_layers(trace):
+        yield outline(trace, showing)
+    yield from (part for part in page if not isinstance(part, Closing))
+    attentions = [
+        (block, stage)
+        for block in blocks_of(trace)
+        for name, stage in block.stages.items()
+        if kind_of(name).summarized and block.prefix + name in first.stages
+    ]
+    for block, stage in attentions:
+        yield from _attention_closing(block, stage, showing, alone=len(attentions) == 1)
+    if findings:
+        yield Closing((("Static against contextual", tuple(map(sentence, findings))),))
+    if left_out := _left_out(trace, showing):
+        yield Remark(left_out)
+
+
+def _first(trace: Trace, showing: Showing) -> Showing:
+    """The first layer, of several heads the first, unless all or another one is asked for."""
+    names = tuple(
+        name
+        for name, stage in trace.stages()
+        if is_computed(stage) and (showing.full or is_first_layer(name))
+    )
+    one_of_many = showing.head is None and not showing.full and _n_heads(trace) > 1
+    return replace(showing, stages=names, head=0 if one_of_many else showing.head)
+
+
+def _n_heads(trace: Trace) -> int:
+    return max((block.n_heads() for block in blocks_of(trace)), default=0)
+
+
+def _n_layers(trace: Trace) -> int:
+    names = (block.trace.name for block in blocks_of(trace))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
+def _attention_closing(
+    block: Block, weights: Stage, showing: Showing, *, alone: bool
+) -> Iterator[Part]:
+    """Whom each token attends to: in sentences, or, for several heads, as a table."""
+    heading = "Whom each token attends to"
+    if not alone:
+        heading += f": {sentence(block.prefix.removesuffix('.'))}"
+    if showing.rows == (None, None):
+        showing = replace(showing, rows=(0, _n_real(weights.names(weights.axes[-2]))))
+    padding = _padding(weights)
+    if block.n_heads() <= 1 or showing.head is not None:
+        index = {} if showing.head is None else {HEADS: showing.head}
+        where = "" if showing.head is None else f", in head {showing.head + 1}"
+        said = closing.sentences(block, index, showing)
+        yield Closing(((heading + where, (*said, *padding)),))
+        return
+    yield Heading(f"{heading} most, by head")
+    names, cells = closing.strongest(block, showing)
+    stage = Stage("", "", "", np.array(cells), ("query", HEADS), {"query": tuple(names)})
+    whole = Showing(precision=showing.precision, full=showing.full, heatmap=False)
+    yield matrix(Block(Trace("", (stage,))), stage, {}, whole)
+    yield from map(Remark, padding)
+
+
+def _n_real(names: Sequence[str]) -> int:
+    """How many tokens there are before the padding at the end."""
+    count = len(names)
+    while count > 1 and names[count - 1] == PAD:
+        count -= 1
+    return count
+
+
+def _padding(weights: Stage) -> tuple[str, ...]:
+    """What the padding gets of the attention, which is nothing."""
+    names = weights.names(weights.axes[-1])
+    first = _n_real(names)
+    if first == len(names):
+        return ()
+    most = float(weights.value[..., first:].max())
+    keys = f"{len(names) - first} {PAD} keys are" if first < len(names) - 1 else f"the {PAD} key is"
+    got = "every weight is 0" if most == 0 else f"the largest weight is {percent(most)}"
+    return (f"{keys} masked: {got}",)
+
+
+def _left_out(trace: Trace, showing: Showing) -> str:
+    """What is not shown of several layers and heads, and which flags show it."""
+    n_layers, n_heads = _n_layers(trace), _n_heads(trace)
+    shown, flags = [], []
+    if n_layers > 1:
+        decodes = any(name.startswith("decoder.") for name in trace)
+        shown.append(f"layer 1 of {n_layers}")
+        flags.append(f"--stage {'decoder' if decodes else 'encoder'}.2.attention.weights")
+    if n_heads > 1 and showing.head is None:
+        shown.append(f"head 1 of {n_heads}")
+        flags.append("--head 2")
+    if showing.full or not shown:
+        return ""
+    return f"shown: {' and '.join(shown)}; the rest: {', '.join(flags)}, or --full for everything"

@@ -1,0 +1,45 @@
+"""The forms of a result: one row here and one module each.
+
+The module of a form has `text(trace, showing, page)`, which gives the text piece by piece, or
+`write(trace, showing, file)` where the form is binary.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+PAGE: Literal["the page"] = "the page"
+EXACT: Literal["the exact numbers"] = "the exact numbers"
+
+
+class Format(NamedTuple):
+    """What is known of a form before it is written.
+
+    name      as --format has it, and of its module in this package
+    endings   of the files that hold it
+    holds     the page, laid out to be read; the exact numbers; formulas and shapes
+    binary    it is not text
+    notes     it holds the notes of a trace
+    one_stage it holds the output alone, where no stage is named
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    holds: Literal["the page", "the exact numbers", "formulas and shapes"] = PAGE
+    binary: bool = False
+    notes: bool = True
+    one_stage: bool = False
+
+
+_ROWS = (
+    Format("table", ("txt",)),
+    Format("json", ("json",), EXACT),
+    Format("csv", ("csv",), EXACT, notes=False),
+    Format("tsv", ("tsv",), EXACT, notes=False),
+    Format("markdown", ("md", "markdown")),
+    Format("mermaid", ("mmd",), "formulas and shapes", notes=False),
+    Format("npz", ("npz",), EXACT, binary=True),
+    Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),
+)
+FORMATS = {form.name: form for form in _ROWS}
+ENDINGS = {ending: form.name for form in _ROWS for ending in form.endings}

@@ -1,0 +1,112 @@
+"""The steps as a Mermaid flowchart: a node for each with its formula and shape, boxes for blocks.
+
+Text from strangers cannot act: every character of a label that is not a letter, a digit or known
+to be harmless is written as its code, #34; for a quote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attncli.trace import Stage, Trace
+from attncli.views.outline import collapsed, is_first_layer, is_weight, shape_of
+from attncli.views.page import Page, parts
+from attncli.views.select import Showing, select
+from attncli.views.text import clean, sentence, shorten
+
+_HARMLESS = frozenset(" ,/=+·×√ᵀ₁₂²…λθ")
+_TOKENS = 12  # tokens that a node names
+
+
+def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
+    """The chosen stages as a flowchart, line by line; layers of the same steps only once.
+
+    Arrows come from what each stage was computed from; a stage that is not chosen is passed over.
+    Raises StageError or ShapeError for what is asked for and not there.
+    Source: the flowchart syntax of Mermaid, with its entity codes (mermaid.js.org).
+
+    >>> import numpy as np
+    >>> stage = Stage("scores", "S", 'S = "Q" Kᵀ', np.ones((3, 2)), ("query", "key"))
+    >>> print("".join(text(Trace("Attention", (stage,)), Showing())), end="")
+    flowchart TD
+        n1["scores<br/>S = #34;Q#34; Kᵀ<br/>3 × 2"]
+    """
+    chosen = select(trace, showing, inputs=not showing.stages)
+    chart = _Chart(trace)
+    yield "flowchart TD\n"
+    for line in chart.block(chosen if showing.full else collapsed(chosen), ""):
+        yield f"    {line}\n"
+
+
+def escape(text: str) -> str:
+    """Text as a Mermaid label takes it, so that nothing in it acts.
+
+    >>> escape('a"] --> b; <i>`x`')
+    'a#34;#93; #45;#45;#62; b#59; #60;i#62;#96;x#96;'
+    """
+    return "".join(
+        char if char.isalnum() or char in _HARMLESS else f"#{ord(char)};" for char in clean(text)
+    )
+
+
+class _Chart:
+    """What is drawn so far: the node of every stage by its dotted name, and how many blocks."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.stages = dict(trace.stages())
+        self.nodes: dict[str, str] = {}
+        self.n_blocks = 0
+
+    def block(self, trace: Trace, prefix: str) -> Iterator[str]:
+        """The lines of a block's steps, each with the arrows to it."""
+        for step in trace.steps:
+            name = f"{prefix}{step.name}"
+            if isinstance(step, Trace) and step.steps:
+                self.n_blocks += 1
+                title = f"{step.name}: {sentence(step.title)}"
+                yield f'subgraph b{self.n_blocks}["{escape(title)}"]'
+                yield from (f"    {line}" for line in self.block(step, f"{name}."))
+                yield "end"
+            elif isinstance(step, Trace):  # the layers past the first
+                yield from self.node(name, (step.name, step.title), self.of_layers(prefix))
+                later = (n for n in self.stages if n.startswith(prefix) and not is_first_layer(n))
+                self.nodes |= dict.fromkeys(later, self.nodes[name])
+            elif not is_weight(step):
+                yield from self.node(name, _words(step), self.sources(name))
+
+    def node(self, name: str, words: Sequence[str], sources: Sequence[str]) -> Iterator[str]:
+        """A node of these lines of text, and an arrow from each of its sources."""
+        node = f"n{len({*self.nodes.values()}) + 1}"
+        self.nodes[name] = node
+        yield f'{node}["{"<br/>".join(map(escape, words))}"]'
+        yield from (f"{source} --> {node}" for source in dict.fromkeys(sources))
+
+    def sources(self, name: str) -> list[str]:
+        """The nodes of what a stage was computed from, or of what that was computed from."""
+        found: list[str] = []
+        prefix = name[: name.rfind(".") + 1]
+        for read in self.stages[name].reads.values():
+            source = prefix + read if prefix + read in self.stages else read
+            if source in self.nodes:
+                found.append(self.nodes[source])
+            elif source in self.stages:
+                found += self.sources(source)
+        return found
+
+    def of_layers(self, prefix: str) -> list[str]:
+        """The nodes that layers past the first read: the first one's end, and what it reads too."""
+        first = [name for name in self.nodes if name.startswith(f"{prefix}1.")]
+        own = {self.nodes[name] for name in first}
+        read = (source for name in first for source in self.sources(name) if source not in own)
+        _, *others = dict.fromkeys(read)
+        return [self.nodes[first[-1]], *others]
+
+
+def _words(stage: Stage) -> list[str]:
+    """What a node says: name, formula, shape; of the tokens also which they are."""
+    words = [stage.name, sentence(stage.formula), shape_of(stage)]
+    if stage.name == "tokens":
+        names = stage.labels.get("token", ())
+        shown = " · ".join(map(shorten, names[:_TOKENS]))
+        words.insert(1, f"{shown} …" if len(names) > _TOKENS else shown)
+    return [word for word in words if word]

@@ -1,0 +1,19 @@
+"""npy: the array of one stage, the chosen one or else the last, which is the output."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from attncli.errors import ConventionError
+from attncli.files.save import write_npy
+from attncli.trace import Trace
+from attncli.views.select import Showing, select
+
+
+def write(trace: Trace, showing: Showing, file: BinaryIO) -> None:
+    """Writes the stage. Raises as `select` does, and ConventionError for several stages."""
+    stages = list(select(trace, showing).stages())
+    if showing.stages and len(stages) != 1:
+        names = ", ".join(name for name, _ in stages)
+        raise ConventionError(f"npy holds one stage, not {names}", "name one --stage, or use npz")
+    write_npy(stages[-1][1], file)

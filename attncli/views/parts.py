@@ -1,0 +1,328 @@
+"""The parts of a page, before any format writes them.
+
+Headline    the title, how large everything is, choices that are not the usual ones, notes
+Heading     head 2 of 4; a block continued
+Matrix      one matrix, exact and whole; `window` and `grid` give what of it a format shows
+Plot        points in a plane
+Derivation  one weight, term by term
+Closing     what each query attends to
+Remark      what is left out
+Tree        the steps without their matrices
+
+A format is a loop over the parts. Every string in them is clean (see text.py), labels excepted,
+which `labels` cleans; what means something to a format, it escapes itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from attncli.trace import Stage
+from attncli.views import numbers
+from attncli.views.select import Array, BoolArray
+from attncli.views.text import LABEL_CELLS, clean, distinct, shorten
+
+Ramp = Literal["share", "signed"]
+Kept = tuple[int | None, ...]
+"""Indices in order; None stands for those left out."""
+
+LARGE = 100  # rows or columns a matrix is shown whole up to, where no screen sets a limit
+EDGE = 8  # rows or columns at each end of one that is larger
+MASKED = "///"
+NUMERIC = "biuf"
+"""Kinds of arrays that are written as numbers; of others, such as tokens, the text is shown."""
+SHADES = " ░▒▓█"
+"""What stands before a number where there is no colour: a blank below a fifth of the scale."""
+
+
+class Headline(NamedTuple):
+    """The title of a trace or of a block in it; name is the block's dotted name."""
+
+    title: str
+    name: str = ""
+    facts: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def heading(self) -> str:
+        """The title, with the block's name after it."""
+        return f"{self.title} ({self.name})" if self.name else self.title
+
+
+class Heading(NamedTuple):
+    """What the parts that follow belong to."""
+
+    text: str
+
+
+class Remark(NamedTuple):
+    """A line on what is left out, and what shows it."""
+
+    text: str
+
+
+class Plot(NamedTuple):
+    """Points in a plane [n, 2], and their names."""
+
+    names: tuple[str, ...]
+    points: Array
+
+
+class Closing(NamedTuple):
+    """Sentences on the weights of an attention, under a heading for each head."""
+
+    heads: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class Branch(NamedTuple):
+    """A line of a tree: what is drawn before it, the step's name, its shape and formula.
+
+    below  what is drawn before the lines that continue it
+    """
+
+    lead: str
+    below: str
+    name: str
+    shape: str = ""
+    formula: str = ""
+
+
+class Tree(NamedTuple):
+    """The steps of a trace with their formulas and shapes."""
+
+    branches: tuple[Branch, ...]
+
+
+class Equation(NamedTuple):
+    """left = one form = the next = the result; words of a form may be on separate lines."""
+
+    left: str
+    forms: tuple[tuple[str, ...], ...]
+    remark: str = ""
+
+
+class DerivedStage(NamedTuple):
+    """One stage of a derivation: its heading, and how it came to its number."""
+
+    number: int | None
+    name: str
+    formula: str
+    equations: tuple[Equation, ...]
+
+
+class Derivation(NamedTuple):
+    """One weight from the dot product to its share of the output, or one cell of a table."""
+
+    title: str
+    stages: tuple[DerivedStage, ...]
+
+
+class Cell(NamedTuple):
+    """One cell: its text, what it stands for, and its shade (0 to 1, or −1 to 1)."""
+
+    text: str
+    kind: Literal["number", "masked", "gap", "sum"] = "number"
+    shade: float | None = None
+
+
+class Shading(NamedTuple):
+    """How the numbers of a matrix are shaded: by which ramp, up to which number."""
+
+    ramp: Ramp
+    top: float
+
+
+class Grid(NamedTuple):
+    """The rows and columns of a matrix that are shown, as text.
+
+    rows, columns  their indices; None = a gap
+    cells          one row for each of `rows`, and one of the sums where those are of columns
+    sums           a cell for each of `rows` where the sums are of rows, else ()
+    """
+
+    rows: Kept
+    columns: Kept
+    cells: tuple[tuple[Cell, ...], ...]
+    sums: tuple[Cell, ...]
+    shading: Shading | None
+
+    def only(self, columns: Sequence[int | None]) -> Grid:
+        """The grid with some of its columns: their places in it, None for a gap."""
+        kept = tuple(None if at is None else self.columns[at] for at in columns)
+        gaps = [Cell("⋱" if row is None else "…", "gap") for row in self.rows]
+        gaps += [Cell("…", "gap")] * (len(self.cells) - len(self.rows))
+        cells = tuple(
+            tuple(gap if at is None else row[at] for at in columns)
+            for row, gap in zip(self.cells, gaps, strict=True)
+        )
+        return self._replace(columns=kept, cells=cells)
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """One matrix of a stage, with all that any format needs of it; nothing is rounded yet.
+
+    stage          whose matrix it is; name, formula and note of it, clean
+    values         the whole matrix; rows, columns: those asked for
+    facts          its size, and what its rows and columns are
+    number         its place in the order of computation
+    precision      decimals
+    full           leave nothing out, however large
+    marked, mark   True where `///` stands instead of the number, and what that means
+    sums           whether rows or columns have a sum beside or below them
+    ramp, heatmap  how it is shaded, and when: None = where there is colour and `shaded`
+    legend         further lines below it
+    work           the arithmetic of its first cell, with so many terms of a sum at most
+    """
+
+    stage: Stage
+    values: Array
+    rows: range
+    columns: range
+    name: str
+    formula: str
+    note: str
+    facts: tuple[str, ...]
+    number: int | None = None
+    precision: int = 4
+    full: bool = False
+    marked: BoolArray | None = None
+    mark: str = ""
+    sums: Literal["", "rows", "columns"] = ""
+    ramp: Ramp = "signed"
+    shaded: bool = False
+    heatmap: bool | None = None
+    legend: tuple[str, ...] = ()
+    work: Callable[[int], Equation | None] | None = None
+
+    def window(self, wanted: range) -> Kept:
+        """The rows or columns that are shown where no screen sets a limit."""
+        return tuple(wanted) if self.full or len(wanted) <= LARGE else corners(wanted, 2 * EDGE)
+
+    def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
+        """The names of the rows (−2) or columns (−1); a vector's one row has its symbol's."""
+        axes = self.stage.axes
+        if len(axes) < -axis:
+            return [clean(self.stage.symbol)] if axis == -2 else [""]
+        indices = [at for at in kept if at is not None]
+        names = distinct([self.stage.label(axes[axis], at) for at in indices], indices, cells)
+        if None in kept:
+            names.insert(kept.index(None), "⋮" if axis == -2 else "…")
+        return names
+
+    def grid(self, rows: Kept, columns: Kept, *, colour: bool = False) -> Grid:
+        """These rows and columns: the only place where numbers, marks and sums become text."""
+        at = [np.array([i for i in kept if i is not None], dtype=int) for kept in (rows, columns)]
+        shown = self.values[np.ix_(*at)]
+        hidden = np.zeros(shown.shape, bool) if self.marked is None else self.marked[np.ix_(*at)]
+        shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
+        shading = self._shading(shown, colour)
+        texts = self._texts(shown, self._sums(-2, at[1])[None] if self.sums == "columns" else None)
+        cells = [
+            tuple(
+                Cell(MASKED, "masked") if masked else _cell(text, x, shading, colour)
+                for text, x, masked in zip(*row, strict=True)
+            )
+            for row in zip(texts, shown.tolist(), hidden.tolist(), strict=False)
+        ]
+        cells += [tuple(Cell(text, "sum") for text in row) for row in texts[len(cells) :]]
+        beside: list[Cell] = []
+        if self.sums == "rows":
+            column = numbers.texts(self._sums(-1, at[0])[:, None], self.precision)
+            beside = [Cell(text, "sum") for (text,) in numbers.align(column)]
+        if None in rows:
+            cells.insert(rows.index(None), (Cell("⋮", "gap"),) * len(at[1]))
+            beside[rows.index(None) : 0] = [Cell("⋮", "gap")] if beside else []
+        grid = Grid(rows, tuple(at[1].tolist()), tuple(cells), tuple(beside), shading)
+        if None not in columns:
+            return grid
+        gap = columns.index(None)
+        return grid.only([*range(gap), None, *range(gap, len(at[1]))])
+
+    def _texts(self, shown: Array, below: Array | None) -> list[list[str]]:
+        if shown.dtype.kind not in NUMERIC:
+            return [[shorten(str(x)) for x in row] for row in shown.tolist()]
+        written = numbers.texts(
+            shown.astype(int) if shown.dtype.kind == "b" else shown, self.precision
+        )
+        written += [] if below is None else numbers.texts(below, self.precision)
+        return numbers.align(written)
+
+    def _sums(self, axis: Literal[-1, -2], part: Array) -> Array:
+        """The sums of whole rows (−1) or columns (−2), those shown; exact where they round so."""
+        taken = self.values[part] if axis == -1 else self.values[:, part]
+        with np.errstate(all="ignore"):
+            sums = taken.astype(np.float64).sum(axis=axis)
+            whole = np.round(sums)
+            # Rounding makes a sum of n float64 shares wrong by n · 1e-16; in float32 it is shown.
+            is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis]
+        return np.asarray(np.where(is_whole, whole, sums))
+
+    def _shading(self, shown: Array, colour: bool) -> Shading | None:
+        wanted = self.shaded and colour if self.heatmap is None else self.heatmap
+        if not wanted or shown.dtype.kind not in NUMERIC:
+            return None
+        sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
+        return Shading(self.ramp, numbers.round_top(float(sizes.max(initial=0.0))))
+
+    def footnotes(self, grid: Grid, *, colour: bool = False) -> Iterator[str]:
+        """What the marks and shades of a grid mean, which rows are empty, what is left out."""
+        if not self.rows or not self.columns:
+            yield "nothing to show"
+            return
+        if any(cell.kind == "masked" for row in grid.cells for cell in row):
+            yield self.mark
+        yield from self.legend
+        shading = grid.shading
+        if shading is not None and (self.heatmap or shading.top != 1):
+            yield _shading_words(shading, colour)
+        left_out = []
+        for wanted, kept, what, flag in (
+            (self.rows, grid.rows, "rows", "--rows"),
+            (self.columns, grid.columns, "columns", "--cols"),
+        ):
+            if n := len(wanted) - sum(at is not None for at in kept):
+                left_out.append((f"{n} {what if n > 1 else what[:-1]}", f"{flag} A:B"))
+        if left_out:
+            counts, flags = zip(*left_out, strict=True)
+            yield f"left out: {' and '.join(counts)} ({', '.join(flags)} or --full)"
+
+
+def corners(indices: Sequence[int], room: int) -> Kept:
+    """The first and last of the indices, no more than `room` of them.
+
+    >>> corners(range(9), 4)
+    (0, 1, None, 7, 8)
+    """
+    if len(indices) <= room:
+        return tuple(indices)
+    last = room // 2
+    return (*indices[: room - last], None, *indices[len(indices) - last :])
+
+
+def _cell(text: str, x: float, shading: Shading | None, colour: bool) -> Cell:
+    """A number's cell; beyond the scale its shade is that of the scale's end, NaN has none."""
+    if shading is None:
+        return Cell(text)
+    share = x / shading.top
+    shade = None if math.isnan(share) else min(max(share, -1.0), 1.0)
+    mark = "" if colour else f"{SHADES[min(int(abs(shade or 0) * 5), 4)]} "
+    return Cell(mark + text, "number", shade)
+
+
+def _shading_words(shading: Shading, colour: bool) -> str:
+    """What the shades of a matrix mean."""
+    end, share = numbers.short(shading.top, 4), shading.ramp == "share"
+    if not colour:
+        size = "number" if share else "size of the number"
+        return f"{SHADES[1:]} the {size}, from {numbers.short(shading.top / 5, 4)} to {end}"
+    return f"shaded from 0 to {end}" if share else f"shaded from -{end} (blue) to {end} (orange)"
+
+
+Part = Headline | Heading | Matrix | Plot | Derivation | Closing | Remark | Tree

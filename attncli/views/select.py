@@ -1,0 +1,252 @@
+"""The blocks of a trace, and what of them is shown: stages, heads, batch entries, rows and columns.
+
+A stage's last two axes are its matrix; the axes before them say which matrix it is. An index names
+an entry of some of those axes, such as {"batch": 0, "head": 2}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.convention import Convention
+from attncli.errors import ShapeError, StageError
+from attncli.stages import kind_of
+from attncli.trace import Stage, Trace
+
+Array = npt.NDArray[Any]
+BoolArray = npt.NDArray[np.bool_]
+Bounds = tuple[int | None, int | None]
+Index = Mapping[str, int]
+
+HEADS, KEY_HEADS = "head", "kv_head"
+
+
+@dataclass(frozen=True)
+class Showing:
+    """What to show of a trace; how wide or coloured a screen is, only the table knows.
+
+    stages       dotted names, or the ends or blocks of such; () = all that were computed
+    batch, head  the 0-based entry; None = all
+    rows, cols   0-based half-open slices of the last two axes of every shown matrix
+    precision    decimals
+    work         the arithmetic of the first cell under each matrix
+    cell         (query, key) by label or 1-based number: the derivation of that weight instead
+    heatmap      None shades the weights where there is colour, True every stage, False none
+    full         leave nothing out
+    """
+
+    stages: tuple[str, ...] = ()
+    batch: int | None = None
+    head: int | None = None
+    rows: Bounds = (None, None)
+    cols: Bounds = (None, None)
+    precision: int = 4
+    work: bool = False
+    cell: tuple[str, str] | None = None
+    heatmap: bool | None = None
+    full: bool = False
+
+    @property
+    def index(self) -> Index:
+        """The chosen batch entry and head."""
+        chosen = {"batch": self.batch, HEADS: self.head}
+        return {axis: entry for axis, entry in chosen.items() if entry is not None}
+
+
+class Block:
+    """The stages of one block of a trace, without those of the blocks within it.
+
+    trace, prefix  the block, and its dotted name with a dot after it; "" for the whole trace
+    root           the whole trace
+    stages         by their own names, in the order of computation
+    numbers        name → the number of every stage that is computed; what is given has none
+    owners         axis → the first stage that has it
+    """
+
+    def __init__(self, trace: Trace, prefix: str = "", root: Trace | None = None) -> None:
+        self.trace, self.prefix, self.root = trace, prefix, root or trace
+        self.convention = trace.convention or Convention()
+        self.stages = {step.name: step for step in trace.steps if isinstance(step, Stage)}
+        computed = [name for name, stage in self.stages.items() if is_computed(stage)]
+        self.numbers = {name: number for number, name in enumerate(computed, start=1)}
+        self.owners: dict[str, Stage] = {}
+        for stage in self.stages.values():
+            for axis in stage.axes:
+                self.owners.setdefault(axis, stage)
+
+    def size(self, axis: str) -> int:
+        """How many entries an axis has; 0 where no stage has it."""
+        stage = self.owners.get(axis)
+        return stage.value.shape[stage.axes.index(axis)] if stage else 0
+
+    def n_heads(self) -> int:
+        """How many heads there are to choose from."""
+        return self.size(HEADS) or self.size(KEY_HEADS)
+
+    def key_head(self, head: int) -> int:
+        """The key head that a head reads (grouped-query attention)."""
+        n_heads, n_key_heads = self.size(HEADS), self.size(KEY_HEADS)
+        if not n_heads or not n_key_heads:
+            return head
+        blocks = self.convention.head_order == "blocks"
+        return head * n_key_heads // n_heads if blocks else head % n_key_heads
+
+    def entry(self, axis: str, index: Index) -> int | None:
+        """The entry of an axis that an index names; a head names its key head too."""
+        if axis == KEY_HEADS and axis not in index and HEADS in index:
+            return self.key_head(index[HEADS])
+        return index.get(axis)
+
+    def matrix(self, stage: Stage, index: Index) -> Array:
+        """The stage's matrix at an index; a vector or a number is a matrix of one row."""
+        before = (
+            (self.entry(axis, index) or 0) if size > 1 else 0
+            for axis, size in zip(stage.axes[:-2], stage.value.shape, strict=False)
+        )
+        matrix: Array = np.atleast_2d(stage.value[tuple(before)])
+        return matrix
+
+    def masked(self, index: Index) -> BoolArray | None:
+        """True where a query may not attend to a key; None where nothing is masked.
+
+        An axis of size 1 in the mask, or one that it does not have, holds for every entry.
+        """
+        kinds = {name: kind_of(name) for name in self.stages}
+        masks = [stage for name, stage in self.stages.items() if kinds[name].role == "input"]
+        maps = (stage for name, stage in self.stages.items() if kinds[name].is_map)
+        scores = next((stage for stage in maps if stage.value.ndim >= 2), None)
+        if not masks or scores is None:
+            return None
+        found, shape = self.matrix(masks[0], index), scores.value.shape[-2:]
+        fits = all(size in (1, whole) for size, whole in zip(found.shape, shape, strict=True))
+        return np.broadcast_to(np.isneginf(found), shape) if fits else None
+
+    def read(self, stage: Stage, parameter: str) -> Stage | None:
+        """What a stage read as this parameter: of this block, or by its dotted name of any other.
+
+        None where it read nothing so, or the trace does not hold it.
+        """
+        name = stage.reads.get(parameter, "")
+        return self.stages.get(name) or dict(self.root.stages()).get(name)
+
+
+def is_computed(stage: Stage) -> bool:
+    """Whether a stage is a step; a q, k, v or x is one where it says how it was computed."""
+    role = kind_of(stage.name).role
+    return role == "step" or (role == "operand" and bool(stage.formula))
+
+
+def blocks_of(trace: Trace) -> Iterator[Block]:
+    """The trace's own block, then those within it."""
+    yield from _blocks(trace, "", trace)
+
+
+def _blocks(trace: Trace, prefix: str, root: Trace) -> Iterator[Block]:
+    yield Block(trace, prefix, root)
+    for step in trace.steps:
+        if isinstance(step, Trace):
+            yield from _blocks(step, f"{prefix}{step.name}.", root)
+
+
+def select(trace: Trace, showing: Showing, *, inputs: bool = False) -> Trace:
+    """The chosen stages, head, batch entry, rows and columns as a smaller trace.
+
+    Entries keep their names: row 5 of a trace without labels is still "q5". With `inputs` those
+    come along, whole along their rows and columns, so that the result can be computed from again.
+    Raises StageError for a stage, ShapeError for a head, batch entry, row or column that is not
+    there.
+    """
+    names = chosen(trace, showing)
+    given = {name for name, stage in trace.stages() if inputs and not is_computed(stage)} - names
+
+    def cut(block: Block) -> Trace:
+        steps: list[Stage | Trace] = []
+        for step in block.trace.steps:
+            name = f"{block.prefix}{step.name}"
+            if isinstance(step, Trace):
+                inner = cut(Block(step, f"{name}."))
+                steps += [inner] if inner.steps else []
+            elif name in names or name in given:
+                part = _cut_stage(block, step, showing, whole=name in given)
+                steps += [part] if part.value.size or not step.value.size else []
+        return replace(block.trace, steps=tuple(steps))
+
+    return cut(Block(trace))
+
+
+def _cut_stage(block: Block, stage: Stage, showing: Showing, *, whole: bool) -> Stage:
+    slices: dict[str, slice] = {}
+    for axis in stage.axes[:-2]:
+        entry = block.entry(axis, showing.index)
+        if entry is not None:
+            slices[axis] = slice(entry, entry + 1)
+    if stage.value.ndim >= 2 and not whole:
+        slices[stage.axes[-2]] = slice(*showing.rows)
+        slices[stage.axes[-1]] = slice(*showing.cols)
+    shape, labels = dict(zip(stage.axes, stage.value.shape, strict=True)), dict(stage.labels)
+    value = stage.value[tuple(slices.get(axis, slice(None)) for axis in stage.axes)]
+    for axis, part in slices.items():
+        kept = range(shape[axis])[part]
+        if len(kept) < shape[axis]:
+            labels[axis] = tuple(stage.label(axis, entry) for entry in kept)
+    return replace(stage, value=value, labels=labels)
+
+
+def chosen(trace: Trace, showing: Showing) -> set[str]:
+    """The dotted names of the chosen stages, once all that is asked for is known to be there.
+
+    A name stands for the stage of just this name; else for all whose names end with it; else for
+    those of a block. Raises as `select` does.
+    """
+    names = {name for name, stage in trace.stages() if is_computed(stage)}
+    if showing.stages:
+        names = {name for wanted in showing.stages for name in _named(trace, wanted)}
+    found = [
+        (block, stage)
+        for block in blocks_of(trace)
+        for name, stage in block.stages.items()
+        if block.prefix + name in names
+    ]
+    if showing.index:
+        heads = [block.n_heads() for block, s in found if {HEADS, KEY_HEADS} & {*s.axes}]
+        batches = [block.size("batch") for block, stage in found if "batch" in stage.axes]
+        _check_entry("head", heads, showing.head)
+        _check_entry("batch entry", batches, showing.batch)
+    matrices = [stage.value.shape for _, stage in found if stage.value.ndim >= 2]
+    for what, at, bounds in (("row", -2, showing.rows), ("column", -1, showing.cols)):
+        if bounds != (None, None):
+            _check_slice(what, [shape[at] for shape in matrices], bounds)
+    return names
+
+
+def _named(trace: Trace, wanted: str) -> Collection[str]:
+    if wanted in trace:
+        return [wanted]
+    found = [name for name in trace if name.endswith(f".{wanted}")]
+    found = found or [name for name in trace if f".{wanted}." in f".{name}"]
+    if not found:
+        raise StageError(f"there is no stage {wanted!r}", f"there are {', '.join(trace)}")
+    return found
+
+
+def _check_entry(what: str, counts: Collection[int], wanted: int | None) -> None:
+    if wanted is None:
+        return
+    if not counts:
+        raise ShapeError(f"there is no {what} to choose", "the stages shown are not split that way")
+    if not 0 <= wanted < min(counts):
+        there = "there is only 1" if min(counts) == 1 else f"choose from 1 to {min(counts)}"
+        raise ShapeError(f"there is no {what} {wanted + 1}", there)
+
+
+def _check_slice(what: str, sizes: Collection[int], bounds: Bounds) -> None:
+    if not any(len(range(size)[slice(*bounds)]) for size in sizes):
+        start, stop = (bounds[0] or 0) + 1, bounds[1]
+        span = f"{start} to {'the end' if stop is None else stop}"
+        most = max(sizes, default=0)
+        raise ShapeError(f"there are no {what}s {span}", f"the stages shown have {most} at most")
