@@ -95,7 +95,7 @@ class OneKey(Model):
 # ---- text and single numbers
 
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
-Name = Annotated[Text, Field(min_length=1)]
+Name = Annotated[str, Field(min_length=1, max_length=MOST_TEXT)]
 Words = Annotated[list[Name], Field(min_length=1, max_length=MOST_SIDE)]
 Whole = Annotated[int, Field(ge=-FARTHEST, le=FARTHEST)]
 Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]

@@ -191,6 +191,63 @@ def test_what_only_computing_shows(
     assert str(caught.value).startswith("made.json: example 'it'")
 
 
+@pytest.mark.parametrize(
+    ("size", "change", "says"),
+    [
+        (4000, lambda n: {"title": "x" * n}, "title: String should have at most 4000"),
+        (200, lambda n: {"claims": [{"claim": "", **WEIGHTS}] * n}, "claims: List should have"),
+        (2**53, lambda n: {"inputs": {**QKV, "n_heads": n}}, "n_heads is 9007199254740993; it"),
+        (
+            2048,
+            lambda n: {"compute": "layer norm", "inputs": {"x": {"random": [n, 1]}}},
+            "inputs, x is 2049 × 1; 2048 is the most",
+        ),
+        (
+            2048,
+            lambda n: {"compute": "positions", "inputs": {"n": n, "dim": 1}},
+            "n is 2049; it should be less than or equal to 2048",
+        ),
+        (
+            2048,
+            lambda n: {"compute": "share", "inputs": {"tokens": ["a"] * n, "of": ["a"]}},
+            "tokens: List should have at most 2048",
+        ),
+    ],
+)
+def test_sizes_are_bounded(
+    tmp_path: Path, size: int, change: Callable[[int], dict[str, Any]], says: str
+) -> None:
+    whole = document({**plain("attention", QKV, WEIGHTS), **change(size)})
+    assert len(read_examples(whole, "it")) == 1
+    whole = document({**plain("attention", QKV, WEIGHTS), **change(size + 1)})
+    assert says in refused(tmp_path, json.dumps(whole))
+
+
+@pytest.mark.parametrize(
+    ("size", "change", "says"),
+    [
+        (10, lambda n: {"ways": [{"how": ""}] * n}, "ways: List should have at most 10 items"),
+        (30, lambda n: {"decimals": n}, "decimals is 31; it should be less than or equal to 30"),
+        (1000, lambda n: {"at": {"query": [1] * n}}, "at, query names 1001 entries"),
+    ],
+)
+def test_sizes_of_a_claim_are_bounded(
+    tmp_path: Path, size: int, change: Callable[[int], dict[str, Any]], says: str
+) -> None:
+    example("attention", QKV, {**WEIGHTS, **change(size)})
+    whole = document(plain("attention", QKV, {**WEIGHTS, **change(size + 1)}))
+    assert says in refused(tmp_path, json.dumps(whole))
+
+
+def test_a_file_is_bounded_in_size(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    with path.open("wb") as file:
+        file.write(b"{")
+        file.truncate((32 << 20) + 1)
+    with pytest.raises(InputError, match=r"mine\.json is larger than 32 MB"):
+        load_examples(str(path))
+
+
 def test_null_is_the_same_as_leaving_a_key_out() -> None:
     claim = {**WEIGHTS, "take": None, "printed": None, "states": None, "verdict": None}
     (judgement,) = judge(example("attention", {**QKV, "mask": None}, claim)).judgements
