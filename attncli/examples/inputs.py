@@ -35,7 +35,7 @@ Array = npt.NDArray[Any]
 MOST_NUMBERS = 1 << 20
 """Most numbers in one array: 8 MB of float64, far more than a printed example has."""
 MOST_SIDE = 1 << 11
-"""Longest side of a matrix, so that its products stay small too."""
+"""Longest side of a matrix, so that its products stay small too; also most keys of an object."""
 MOST_TEXT = 4000
 """Most characters of a text: a page."""
 FARTHEST = 2**53
@@ -57,6 +57,8 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, found: object) -> object:
+        if isinstance(found, cls):
+            return found
         if not isinstance(found, dict):
             raise refusal(" is not an object", 'write {"key": …}')
         fields = {field.alias or name: field for name, field in cls.model_fields.items()}
@@ -67,6 +69,9 @@ class Model(BaseModel):
         needed = [key for key, field in fields.items() if field.is_required()]
         if missing := [key for key in needed if key not in found]:
             raise refusal(f" has no {quote(missing[0])}", f"it needs {listing(needed)}")
+        for key, value in found.items():  # first, as pydantic keeps an error for each wrong key
+            if isinstance(value, dict) and len(value) > MOST_SIDE:
+                raise refusal(f", {key} has {len(value)} keys", f"{MOST_SIDE} is the most")
         return found
 
 
@@ -126,8 +131,11 @@ class Random(Model):
 def array(found: object, ndim: int | None = None) -> Array:
     """Nested lists of numbers, or of true and false, or what `Random` draws.
 
-    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false.
+    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false. What has been
+    read already stays the same array.
     """
+    if isinstance(found, np.ndarray):
+        return found
     if isinstance(found, dict):
         random = Random.model_validate(found)
         _check_size(random.random)
@@ -176,11 +184,13 @@ class WordVectors(NamedTuple):
     matrix: Array
 
 
-_ROWS = TypeAdapter(Annotated[dict[str, Row], Field(min_length=1, max_length=MOST_SIDE)])
+_ROWS = TypeAdapter(Annotated[dict[str, Row], Field(min_length=1)])
 
 
 def word_vectors(found: object) -> WordVectors:
     """{"king": [0.9, 0.5], …}, every vector of the same length."""
+    if isinstance(found, WordVectors):
+        return found
     rows = _ROWS.validate_python(found)
     if len({vector.size for vector in rows.values()}) > 1:
         lengths = [f"{quote(word)} {vector.size}" for word, vector in rows.items()]
@@ -202,6 +212,8 @@ class Sentence(Model):
 
 def token_rows(found: object) -> WordVectors:
     """A matrix, or a `Sentence`: a row for each token."""
+    if isinstance(found, WordVectors):
+        return found
     if not isinstance(found, dict) or "tokens" not in found:
         return WordVectors((), array(found, ndim=2))
     sentence = Sentence.model_validate(found)

@@ -282,17 +282,20 @@ def read_examples(document: Any, origin: str) -> tuple[Example, ...]:
         for number, claim in enumerate(example.claims, start=1):
             for other, alternative in enumerate(claim.alternatives, start=1):
                 where = f"{example.where}, claim {number}, way {other}, inputs"
-                inputs = _merged(given["inputs"], alternative.inputs)
+                inputs = _merged(example.inputs, given["inputs"], alternative.inputs)
                 alternative._computation = _validated(type(example.inputs), inputs, where)
     return tuple(whole.examples)
 
 
-def _merged(inputs: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The inputs with these changes; those of the convention are added to the example's."""
-    merged = {**inputs, **changes}
-    before, after = inputs.get("convention"), changes.get("convention")
-    if isinstance(before, dict) and isinstance(after, dict):
-        merged["convention"] = {**before, **after}
+def _merged(inputs: Computation, given: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The inputs, which were read from `given`, with changes; those of a convention are added.
+
+    Arrays that do not change are shared, not read again: a short file can have thousands of ways.
+    """
+    merged = {name: getattr(inputs, name) for name in inputs.model_fields_set} | changes
+    if "convention" in given:
+        after = changes.get("convention", {})
+        merged["convention"] = given["convention"] | after if isinstance(after, dict) else after
     if {"vectors", "glove"} <= merged.keys():
         del merged["glove" if "vectors" in changes else "vectors"]
     return merged

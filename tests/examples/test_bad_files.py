@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from attncli.errors import AttncliError, InputError
 from attncli.examples import Example, judge, load_examples
+from attncli.examples.compute import Attention
 from attncli.examples.schema import read_examples
 from tests.examples.made import catalog_documents, document, example, plain
 
@@ -229,6 +230,11 @@ def test_sizes_are_bounded(
         (10, lambda n: {"ways": [{"how": ""}] * n}, "ways: List should have at most 10 items"),
         (30, lambda n: {"decimals": n}, "decimals is 31; it should be less than or equal to 30"),
         (1000, lambda n: {"at": {"query": [1] * n}}, "at, query names 1001 entries"),
+        (
+            2048,
+            lambda n: {"at": {str(i): 1 for i in range(n)}},
+            "claim 1, at has 2049 keys; 2048 is the most",
+        ),
     ],
 )
 def test_sizes_of_a_claim_are_bounded(
@@ -258,6 +264,36 @@ def test_words_of_a_file_are_quoted_in_its_messages(tmp_path: Path) -> None:
     vectors = {"\x1b[31m": ["x"]}
     whole = document(plain("similarity", {"vectors": vectors}, {"stage": "dots"}))
     assert "vectors, '\\x1b[31m': entry 1" in refused(tmp_path, json.dumps(whole))
+
+
+def test_ways_share_the_arrays_that_they_do_not_change() -> None:
+    ways = [{"how": "", "inputs": {"v": [[3], [4]], "convention": {"causal": True}}}]
+    convention = {"convention": {"scale": "none"}}
+    read = example("attention", {**QKV, **convention}, {**WEIGHTS, "ways": ways})
+    inputs, changed = read.inputs, read.claims[0].alternatives[0].computation
+    assert isinstance(inputs, Attention)
+    assert isinstance(changed, Attention)
+    assert changed.q is inputs.q
+    assert changed.v.tolist() == [[3], [4]]
+    assert (changed.convention.scale, changed.convention.causal) == ("none", True)
+
+
+@pytest.mark.parametrize(
+    ("compute", "inputs"),
+    [
+        ("self-attention", {"x": {"tokens": ["a", "a"], "vectors": {"a": [1, 2]}}}),
+        ("similarity", {"vectors": {"a": [1], "b": [2]}}),
+        ("similarity", {"glove": {"words": ["a"], "file": "g"}}),
+        ("share", {"tokens": ["a"], "of": ["a"]}),
+        ("layer norm", {"x": [[1, 2]], "gamma": [1, 2]}),
+    ],
+)
+def test_a_way_without_changes_has_the_inputs_of_its_example(
+    compute: str, inputs: dict[str, Any]
+) -> None:
+    claim = {"stage": "any", "ways": [{"how": ""}]}
+    read = example(compute, inputs, claim)
+    assert dict(read.claims[0].alternatives[0].computation) == dict(read.inputs)
 
 
 def test_a_way_with_other_vectors_replaces_those_of_a_file() -> None:
