@@ -250,14 +250,9 @@ class Similarity(_OnWords):
     name: ClassVar[str] = "similarity"
 
     def computed(self) -> Computed:
-        # replace by the steps of words/similarity.py once it has some
-        steps = [
-            Step("lengths", _lengths, {"vectors": "vectors"}),
-            Step("dots", _dots, {"vectors": "vectors"}),
-            Step("cosines", _cosines, {"dots": "dots", "lengths": "lengths"}),
-            Step("angles", _degrees, {"cosines": "cosines"}),
-        ]
-        return Computed(similarity(*self.known), steps, {"vectors": self.known.matrix})
+        words, matrix = self.known
+        steps = similarity_steps(len(words))
+        return Computed(similarity(words, matrix), steps, {"vectors": matrix})
 
 
 class Analogy(_OnWords):
@@ -266,12 +261,8 @@ class Analogy(_OnWords):
     name: ClassVar[str] = "analogy"
 
     def computed(self) -> Computed:
-        # replace by the steps of words/similarity.py once it has some
-        steps = [
-            Step("difference", _difference, {"vectors": "vectors"}),
-            Step("analogy", _answer, {"difference": "difference", "vectors": "vectors"}),
-        ]
-        return Computed(analogy(*self.known), steps, {"vectors": self.known.matrix})
+        words, matrix = self.known
+        return Computed(analogy(words, matrix), analogy_steps(words), {"vectors": matrix})
 
 
 class Pca(_OnWords):
@@ -283,28 +274,31 @@ class Pca(_OnWords):
         return Computed(pca(*self.known), [], {})
 
 
-def _lengths(vectors: Array) -> Array:  # [n, d] -> [n]
-    return np.asarray(np.linalg.norm(vectors, axis=1))
+# To be imported from words/similarity.py, which gets these plans and that of pca.
 
 
-def _dots(vectors: Array) -> Array:  # [n, d] -> [n, n]
-    return np.asarray(vectors @ vectors.T)
+def similarity_steps(n_words: int) -> list[Step]:
+    """Lengths and dot products of the vectors, their cosines; of two words also the angle."""
+    steps = [
+        Step("lengths", lambda x: np.linalg.norm(x, axis=1), {"x": "vectors"}),
+        Step("dots", lambda x: x @ x.T, {"x": "vectors"}),
+        Step("cosines", _cosines, {"dots": "dots", "lengths": "lengths"}),
+        Step("angles", lambda x: np.degrees(np.arccos(x)), {"x": "cosines"}),
+    ]
+    return steps if n_words == 2 else steps[:-1]
 
 
 def _cosines(dots: Array, lengths: Array) -> Array:  # [n, n], [n] -> [n, n]
     return np.asarray(dots / (lengths[:, None] * lengths))
 
 
-def _degrees(cosines: Array) -> Array:
-    return np.asarray(np.degrees(np.arccos(cosines)))
-
-
-def _difference(vectors: Array) -> Array:  # [3, d] -> [d]
-    return np.asarray(vectors[1] - vectors[0])
-
-
-def _answer(difference: Array, vectors: Array) -> Array:  # [d], [3, d] -> [d]
-    return np.asarray(difference + vectors[2])
+def analogy_steps(words: Sequence[str]) -> list[Step]:
+    """The difference of the first two words, and that added to the third."""
+    reads = {"difference": "difference", "x": "vectors"}
+    return [
+        Step("difference", lambda x: x[1] - x[0], {"x": "vectors"}),
+        Step("analogy", lambda difference, x: difference + x[2], reads),
+    ]
 
 
 class Share(Computation):
