@@ -206,6 +206,9 @@ def kind_of(name: str) -> Kind:
     return KINDS.get(own) or Kind(own)
 
 
+HIDDEN = ("inner", "aside")
+"""The roles of stages that are not shown."""
+
 QKV = tuple(name for name, kind in KINDS.items() if kind.role == "operand" and "head" in kind.axes)
 """The three operands of an attention: q, k and v."""
 

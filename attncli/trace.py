@@ -76,9 +76,6 @@ class Stage:
         labels = {axis: tuple(names) for axis, names in self.labels.items() if axis in self.axes}
         object.__setattr__(self, "value", locked)
         object.__setattr__(self, "labels", MappingProxyType(labels))
-        self._check()
-
-    def _check(self) -> None:
         if len(self.axes) != self.value.ndim:
             raise ShapeError(
                 f"stage {self.name}: {self.value.ndim} dimensions but {len(self.axes)} axis names"

@@ -18,7 +18,7 @@ from attncli.attention.run import Sizes, Step, Values, plan, run
 from attncli.attention.shapes import as_numbers, check_mask, check_rows, lengths, with_past
 from attncli.convention import Convention
 from attncli.errors import ShapeError
-from attncli.stages import kind_of
+from attncli.stages import HIDDEN, kind_of
 from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[Any]
@@ -99,9 +99,8 @@ def prepared(
     if mask is not None:
         inputs["given_mask"] = as_numbers(mask, "the mask")
         check_mask(inputs["given_mask"], scores)
-    valid = lengths(kv_len, scores[0] if len(scores) == 4 else 1, scores[-1])
-    if valid is not None:
-        inputs["kv_len"] = valid
+    if kv_len is not None:
+        inputs["kv_len"] = lengths(kv_len, scores[0] if len(scores) == 4 else 1, scores[-1])
     if rows is not None:
         inputs["rows"] = check_rows(rows, scores[-2], how)
         inputs["q"] = inputs["q"][..., inputs["rows"], :]
@@ -247,9 +246,8 @@ def projected_sizes(inputs: Values, n_heads: int, n_kv_heads: int) -> Sizes:
         split_heads(np.empty((1, widths[name])), heads)
     if widths["q"] // n_heads != widths["k"] // n_kv_heads:
         raise ShapeError(
-            f"d_k, the width differs: {widths['q'] // n_heads} in q, "
-            f"{widths['k'] // n_kv_heads} in k",
-            "they must be equal",
+            f"q and k must have the same d_k: q has {widths['q'] // n_heads}, "
+            f"k has {widths['k'] // n_kv_heads}"
         )
     if n_heads % n_kv_heads:
         raise ShapeError(
@@ -279,9 +277,9 @@ def restrictions(
     if mask is not None:
         found["given_mask"] = as_numbers(mask, "the mask")
         check_mask(found["given_mask"], sizes.scores)
-    n_batch = sizes.scores[0] if len(sizes.scores) == 4 else 1
-    if (valid := lengths(kv_len, n_batch, sizes.scores[-1])) is not None:
-        found["kv_len"] = valid
+    if kv_len is not None:
+        n_batch = sizes.scores[0] if len(sizes.scores) == 4 else 1
+        found["kv_len"] = lengths(kv_len, n_batch, sizes.scores[-1])
     return found
 
 
@@ -320,39 +318,36 @@ def trace_of(
     stages  some that exist already, by dotted name; they come first
     """
     computed = {step.name: step for step in steps}
-    flat = dict(stages)
-    for name, value in values.items():
-        step = computed.get(name)
-        if name not in stages and not _is_hidden(name, step):
-            block = _block_of(name, blocks)
-            flat[name] = _stage(name, value, step, computed, values, block)
-    return _nested(list(flat.items()), blocks, "")
+    kinds = {name: (computed[name].kind or name) if name in computed else name for name in values}
+    shown = [name for name, kind in kinds.items() if kind_of(kind).role not in HIDDEN]
+
+    def nested(prefix: str, names: Collection[str], block: Block) -> Trace:
+        """The trace of the stages of these names, which all begin with the prefix."""
+        inside: dict[str, list[str]] = {}
+        for name in names:
+            own = name.removeprefix(prefix).partition(".")[0]
+            inside.setdefault(prefix + own, []).append(name)
+        found: list[Stage | Trace] = []
+        for name, members in inside.items():
+            if name in stages:
+                found.append(stages[name])
+            elif members == [name]:
+                found.append(_stage(name, computed, values, block))
+            else:
+                found.append(nested(f"{name}.", members, blocks.get(name, block)))
+        own = prefix.removesuffix(".").rpartition(".")[2]
+        return Trace(block.title, tuple(found), block.how, own, block.notes)
+
+    return nested("", dict.fromkeys([*stages, *shown]), blocks[""])
 
 
-def _is_hidden(name: str, step: Step | None) -> bool:
-    return kind_of((step and step.kind) or name).role in ("inner", "aside")
-
-
-def _block_of(name: str, blocks: Mapping[str, Block]) -> Block:
-    """The innermost block of a dotted name of which anything is said."""
-    while name and (name := name.rpartition(".")[0]) not in blocks:
-        pass
-    return blocks[name]
-
-
-def _stage(
-    name: str,
-    value: Array,
-    step: Step | None,
-    computed: Mapping[str, Step],
-    values: Values,
-    block: Block,
-) -> Stage:
+def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block) -> Stage:
+    step, value = computed.get(name), values[name]
     kind = kind_of((step and step.kind) or name)
     prefix, _, own = name.rpartition(".")
-    if own == "mask":
-        like = next((values[n] for n in computed if _is_map(n, prefix) and n in values), value)
-        value = np.broadcast_to(value, like.shape)
+    if kind.role == "input":  # the mask, which has the axes of the scores
+        maps = (n for n in values if n.rpartition(".")[0] == prefix and kind_of(n).is_map)
+        value = np.broadcast_to(value, next((values[n].shape for n in maps), value.shape))
     axes = kind.axes_of(value.ndim)
     labels = {axis: tuple(names) for axis, names in block.labels.items() if names}
     if step is None:
@@ -367,12 +362,6 @@ def _stage(
     return Stage(own, symbol, step.formula, value, axes, labels, *more)
 
 
-def _is_map(name: str, prefix: str) -> bool:
-    """Whether a stage has the axes of the scores, and is of this block."""
-    block, _, own = name.rpartition(".")
-    return block == prefix and kind_of(own).is_map
-
-
 def _shown_reads(step: Step, computed: Mapping[str, Step]) -> Iterator[tuple[str, str]]:
     """What a step reads; instead of an inner stage, what that was computed from."""
     for parameter, name in step.reads.items():
@@ -382,21 +371,6 @@ def _shown_reads(step: Step, computed: Mapping[str, Step]) -> Iterator[tuple[str
             yield from read if len(read) > 1 else [(parameter, source) for _, source in read]
         elif role != "aside":
             yield parameter, name
-
-
-def _nested(stages: Collection[tuple[str, Stage]], blocks: Mapping[str, Block], name: str) -> Trace:
-    """The trace of the block `name`, from its stages by their names within it."""
-    inside: dict[str, list[tuple[str, Stage]]] = {}
-    for dotted, stage in stages:
-        first, _, rest = dotted.partition(".")
-        inside.setdefault(first, []).append((rest, stage))
-    path = f"{name}." if name else ""
-    steps = tuple(
-        found[0][1] if not found[0][0] else _nested(found, blocks, path + own)
-        for own, found in inside.items()
-    )
-    block = _block_of(f"{name}.", blocks)
-    return Trace(block.title, steps, block.how, name.rpartition(".")[2], block.notes)
 
 
 def title_of(sizes: Sizes, how: Convention) -> str:

@@ -19,7 +19,7 @@ from attncli.attention import functional as f
 from attncli.attention.masks import total_mask
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
-from attncli.stages import kind_of
+from attncli.stages import HIDDEN, kind_of
 
 Array = npt.NDArray[Any]
 Values = Mapping[str, Array]
@@ -298,8 +298,10 @@ def run(
     >>> run(steps, {"weights": np.array([[0.5, 0.5]]), "v": v}, ["output"])["output"].tolist()
     [[4.0]]
     """
-    todo = needed(steps, inputs, wanted)
-    shown = {step.name for step in steps if _is_shown(step)} if wanted is None else set(wanted)
+    if wanted is None:
+        kinds = {step.name: kind_of(step.kind or step.name) for step in steps}
+        wanted = [name for name, kind in kinds.items() if kind.role not in HIDDEN]
+    todo, shown = needed(steps, inputs, wanted), set(wanted)
     last_read = {name: at for at, step in enumerate(todo) for name in step.reads.values()}
     values = dict(inputs)
     numbers: dict[str, int] = {}
@@ -321,10 +323,9 @@ def run(
     return values
 
 
-def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str] | None) -> list[Step]:
+def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> list[Step]:
     """The steps that the wanted stages follow from. StageError where one does not."""
-    names = {s.name for s in steps if _is_shown(s)} if wanted is None else set(wanted)
-    found = []
+    names, found = set(wanted), []
     for step in reversed(steps):
         if step.name in names and step.name not in inputs:
             names.update(step.reads.values())
@@ -334,10 +335,6 @@ def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str] | None
             f"there is no {', '.join(sorted(missing))}", f"given are {', '.join(inputs)}"
         )
     return found[::-1]
-
-
-def _is_shown(step: Step) -> bool:
-    return kind_of(step.kind or step.name).role not in ("inner", "aside")
 
 
 def _computed(step: Step, values: Values) -> Array:

@@ -54,46 +54,30 @@ def _put_before(past: Array, x: Array, name: str) -> Array:
 def check_qkv(q: Array, k: Array, v: Array) -> None:
     """ShapeError unless q [..., n_q, d_k], k [..., n_k, d_k] and v [..., n_k, d_v] fit."""
     for name, x in (("q", q), ("k", k), ("v", v)):
-        _check_dimensions(name, x)
+        if not 2 <= x.ndim <= 4:
+            raise ShapeError(
+                f"{name} is {x.ndim}-dimensional ({shape_text(x) or 'one number'})",
+                "use 2 (tokens, d), 3 (heads, tokens, d) or 4 (batch, heads, tokens, d)",
+            )
+        if x.size == 0:
+            hint = "every axis needs at least one entry"
+            raise ShapeError(f"{name} is empty ({shape_text(x)})", hint)
         if x.ndim != q.ndim:
             raise ShapeError(
                 f"q has {q.ndim} dimensions ({shape_text(q)}) but {name} has {x.ndim} "
                 f"({shape_text(x)})",
                 "all three need the same number of dimensions",
             )
-    _check_equal("d_k, the width", "q", q, "k", k, -1)
-    _check_equal("the number of tokens", "k", k, "v", v, -2)
-    if q.ndim > 2:
-        _check_equal("the number of heads", "k", k, "v", v, -3)
-        _check_grouping(q, k)
-    if q.ndim > 3:
-        _check_equal("the batch size", "q", q, "k", k, 0)
-        _check_equal("the batch size", "k", k, "v", v, 0)
-
-
-def _check_dimensions(name: str, x: Array) -> None:
-    if not 2 <= x.ndim <= 4:
-        raise ShapeError(
-            f"{name} is {x.ndim}-dimensional ({shape_text(x) or 'one number'})",
-            "use 2 (tokens, d), 3 (heads, tokens, d) or 4 (batch, heads, tokens, d)",
-        )
-    if x.size == 0:
-        raise ShapeError(
-            f"{name} is empty ({shape_text(x)})", "every axis needs at least one entry"
-        )
-
-
-def _check_equal(what: str, name: str, x: Array, other: str, y: Array, axis: int) -> None:
-    if x.shape[axis] != y.shape[axis]:
-        raise ShapeError(
-            f"{what} differs: {x.shape[axis]} in {name} ({shape_text(x)}), "
-            f"{y.shape[axis]} in {other} ({shape_text(y)})",
-            "they must be equal",
-        )
-
-
-def _check_grouping(q: Array, k: Array) -> None:
-    if q.shape[-3] % k.shape[-3]:
+    equal = [("d_k", "q", q, "k", k, -1), ("number of tokens", "k", k, "v", v, -2)]
+    equal += [("number of heads", "k", k, "v", v, -3)] if q.ndim > 2 else []
+    equal += [("batch size", "q", q, "k", k, 0), ("batch size", "k", k, "v", v, 0)] * (q.ndim > 3)
+    for what, name, x, other, y, axis in equal:
+        if x.shape[axis] != y.shape[axis]:
+            raise ShapeError(
+                f"{name} and {other} must have the same {what}: {name} ({shape_text(x)}) has "
+                f"{x.shape[axis]}, {other} ({shape_text(y)}) has {y.shape[axis]}"
+            )
+    if q.ndim > 2 and q.shape[-3] % k.shape[-3]:
         raise ShapeError(
             f"{q.shape[-3]} query heads in q ({shape_text(q)}) cannot evenly share "
             f"{k.shape[-3]} key heads in k ({shape_text(k)})",
@@ -131,7 +115,10 @@ def check_mask(mask: Array, score_shape: tuple[int, ...]) -> None:
 
 
 def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np.intp]:
-    """The indices of queries as an array; refused where they are not there, or not independent."""
+    """The indices of queries as an array.
+
+    Raises ShapeError where they are out of range, ConventionError where a row depends on others.
+    """
     if how.softmax_over == "queries" or how.dropout:
         what = "dropout is" if how.dropout else "sums over queries are"
         raise ConventionError(f"{what} of all queries, not of some rows", "leave out rows")
@@ -142,10 +129,8 @@ def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np
     return picked.astype(np.intp)
 
 
-def lengths(kv_len: npt.ArrayLike | None, n_batch: int, n_k: int) -> npt.NDArray[np.int64] | None:
+def lengths(kv_len: npt.ArrayLike, n_batch: int, n_k: int) -> npt.NDArray[np.int64]:
     """Key lengths, one per batch item, checked to lie within 0 … n_k."""
-    if kv_len is None:
-        return None
     array = np.asarray(kv_len)
     if array.dtype.kind not in "iu" or array.ndim > 1:
         raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")

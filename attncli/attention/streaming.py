@@ -136,7 +136,7 @@ class _Job:
             self.mask = np.broadcast_to(given, (n_batch, n_heads, n_q, n_k))
         is_boolean = self.mask is not None and self.mask.dtype == np.bool_
         self.adds = self.mask is not None and (not is_boolean or how.mask_means == "add")
-        valid = lengths(kv_len, n_batch, n_k)
+        valid = None if kv_len is None else lengths(kv_len, n_batch, n_k)
         first = first_position(how.causal_align, n_q, n_k, n_past, valid)
         self.first = np.broadcast_to(np.asarray(first), (n_batch,)).tolist()
         self.valid = [n_k] * n_batch if valid is None else valid.tolist()

@@ -117,7 +117,8 @@ def setup_of(
     if mask is not None:
         given = as_numbers(mask, "the mask")
         check_mask(given, scores)
-    valid = lengths(kv_len, scores[0] if len(scores) == 4 else 1, scores[-1])
+    n_batch = scores[0] if len(scores) == 4 else 1
+    valid = None if kv_len is None else lengths(kv_len, n_batch, scores[-1])
     scheme = None if positions is None else positions_of(positions, n_past)
     if positions is not None:
         check_widths(positions, whole["q"].shape[-1], whole["v"].shape[-1])

@@ -144,7 +144,7 @@ def _numbers(
     if named and loaded.member is None:
         return named, loaded.warnings
     array = _only(loaded, "")
-    merged = given.in_heads and array.ndim == given.q.ndim - 1
+    merged = given.in_heads and array.ndim == given.arrays["q"].ndim - 1
     return {CONCAT if merged else OUTPUT: array}, loaded.warnings
 
 
@@ -165,7 +165,7 @@ def _verdict(numbers: dict[str, Any], given: "AttentionInputs", observed: Observ
     from attncli.cli.terminal import progress_bar
 
     rows = _rows(observed)
-    n_queries = given.q.shape[-2]
+    n_queries = given.score_shape[-2]
     if rows is not None and not range(n_queries)[rows]:
         raise ShapeError(f"there are no rows {observed.rows}", f"there are {n_queries} queries")
     with progress_bar("bugs tried", quiet=observed.quiet) as progress:

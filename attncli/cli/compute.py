@@ -107,9 +107,9 @@ def _streamed(given: AttentionInputs, show: Show) -> Trace:
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
         output = stream(**given.arguments, progress=progress)
-    n_kv_heads = given.k.shape[-3] if given.k.ndim > 2 else 1
-    sizes = Sizes(given.score_shape, n_kv_heads, given.q.shape[-1])
-    names = {"query": given.query_labels, "key": given.key_labels}
+    q, k = given.arrays["q"], given.arrays["k"]
+    sizes = Sizes(given.score_shape, k.shape[-3] if k.ndim > 2 else 1, q.shape[-1])
+    names = {"query": given.labels["query_labels"], "key": given.labels["key_labels"]}
     block = Block(title_of(sizes, given.convention), given.convention, names)
     step = Step(OUTPUT, stream, {}, formula="O = A V")
     return trace_of([step], {OUTPUT: output}, {"": block})
@@ -121,8 +121,8 @@ def _rows(given: AttentionInputs, show: Show) -> tuple[list[int], Show]:
     from attncli.cli.parsing import cell_of, slice_of
     from attncli.views.formats import PAGE
 
-    n_q = given.q.shape[-2]
-    names = given.query_labels or tuple(f"q{row + 1}" for row in range(n_q))
+    n_q = given.score_shape[-2]
+    names = given.labels["query_labels"] or tuple(f"q{row + 1}" for row in range(n_q))
     if show.cell is not None:
         query, key = cell_of(show.cell)
         return [_row_of(query, names)], replace(show, cell=f"1,{key}")

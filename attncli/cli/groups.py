@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import MISSING, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -18,8 +19,6 @@ import typer
 from typer.core import TyperCommand
 
 Command = Callable[..., int | None]
-
-_UNSURE = object()
 
 
 class Quick:
@@ -44,30 +43,22 @@ class QuickCommand(Quick, TyperCommand):
 
 class _QuickConversion:
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        kind = param.type_descriptor
-        converted = _converted(kind.annotation, value, kind.parameter_info)
-        if converted is not _UNSURE:
-            return converted
+        """The value in its type, where it is plainly one of that type."""
+        annotation, bounds = param.type_descriptor.annotation, param.type_descriptor.parameter_info
+        kind, inner = get_origin(annotation), get_args(annotation)
+        if value is None or (annotation in {str, bool} and isinstance(value, annotation)):
+            return value
+        if kind is Literal and value in inner:
+            return value
+        if kind in {tuple, list} and set(inner) == {str}:
+            return kind(value)
+        if annotation in {int, float}:
+            with suppress(ValueError):
+                number, low, high = annotation(value), bounds.min, bounds.max
+                if (low is None or number >= low) and (high is None or number <= high):
+                    return number
         vars(param)["_runtime_param"] = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
-
-
-def _converted(annotation: Any, value: Any, bounds: Any) -> Any:
-    """The value in its type, or _UNSURE where it is not plainly one of that type."""
-    if value is None or (annotation in {str, bool} and isinstance(value, annotation)):
-        return value
-    if annotation in {int, float}:
-        try:
-            number = annotation(value)
-        except ValueError:
-            return _UNSURE
-        low, high = bounds.min, bounds.max
-        is_within = (low is None or number >= low) and (high is None or number <= high)
-        return number if is_within else _UNSURE
-    kind, inner = get_origin(annotation), get_args(annotation)
-    if kind is Literal and value in inner:
-        return value
-    return kind(value) if kind in {tuple, list} and set(inner) == {str} else _UNSURE
 
 
 def command_of(app: typer.Typer, *, without: Collection[str] = ()) -> Callable[[Command], Command]:

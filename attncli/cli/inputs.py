@@ -15,7 +15,7 @@ from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.load import load
 from attncli.files.loaded import Loaded
-from attncli.files.roles import ROLES, attention_prefix, only, pick
+from attncli.files.roles import ROLES, Role, attention_prefix, only, pick
 
 Array = npt.NDArray[Any]
 Labels = tuple[str, ...] | None
@@ -26,44 +26,25 @@ Files = Mapping[str, Loaded]
 class AttentionInputs:
     """Everything that one attention is computed from, and the notes on where it came from.
 
-    arrays     by role: q, k, v, and those of mask, past_k and past_v that there are
-    in_heads   the last axis was split into heads
+    arrays       by role: q, k, v, and those of mask, past_k and past_v that there are
+    score_shape  the shape the scores will have
+    labels       query_labels and key_labels
+    in_heads     the last axis was split into heads
     """
 
     arrays: dict[str, Array]
     convention: Convention
+    score_shape: tuple[int, ...]
     kv_len: list[int] | None = None
-    query_labels: Labels = None
-    key_labels: Labels = None
+    labels: dict[str, Any] = field(default_factory=dict)
     in_heads: bool = False
     stdin_used: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
-    def q(self) -> Array:
-        """The queries."""
-        return self.arrays["q"]
-
-    @property
-    def k(self) -> Array:
-        """The keys, without those of the cache."""
-        return self.arrays["k"]
-
-    @property
-    def score_shape(self) -> tuple[int, ...]:
-        """The shape the scores will have."""
-        n_past = self.arrays["past_k"].shape[-2] if "past_k" in self.arrays else 0
-        return (*self.q.shape[:-1], self.k.shape[-2] + n_past)
-
-    @property
     def arguments(self) -> dict[str, Any]:
-        """What `attend`, `stream` and `check` all take, by name."""
+        """What `attend`, `stream` and `check` all take, by name; the first and last also labels."""
         return {**self.arrays, "kv_len": self.kv_len, "convention": self.convention}
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        """What `attend` and `check` take besides, by name."""
-        return {"query_labels": self.query_labels, "key_labels": self.key_labels}
 
 
 def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
@@ -72,7 +53,9 @@ def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
     Raises InputError, ShapeError or ConventionError where they cannot be read or do not fit.
     """
     notes: list[str] = []
-    files = _files(inputs, notes)
+    named = {role: getattr(inputs, role, None) for role in ROLES}
+    sources = {role: source for role, source in named.items() if source is not None}
+    files = _files(sources, notes)
     main = files["q"]
     convention = choices.over(_convention(main, notes))
     arrays = _arrays(files, notes)
@@ -84,11 +67,14 @@ def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
         arrays["mask"] = arrays["mask"].astype(np.float64)
     else:
         arrays["mask"] = checked_mask(arrays["mask"], means, files.get("mask", main).origin)
-    _arrange(arrays, inputs)
-    given = AttentionInputs(arrays, convention, notes=notes)
+    if inputs.heads or inputs.kv_heads or inputs.layout:
+        _arrange(arrays, inputs)
+    n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
+    shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
+    given = AttentionInputs(arrays, convention, shape, notes=notes)
     given.in_heads = inputs.heads is not None or inputs.layout == "bsd"
-    given.stdin_used = any(_is_stdin(getattr(inputs, role) or "") for role in files)
-    given.query_labels, given.key_labels = _labels(given, files)
+    given.stdin_used = any(source.split("::")[0] == "-" for source in sources.values())
+    given.labels = _labels(shape[-2], shape[-1] - n_past, n_past, files)
     if inputs.kv_len is not None:
         from attncli.cli.parsing import whole_numbers
 
@@ -96,11 +82,9 @@ def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
     return given
 
 
-def _files(inputs: Inputs, notes: list[str]) -> Files:
+def _files(sources: Mapping[Role, str], notes: list[str]) -> Files:
     """The file of every role that has a flag of its own, each read once."""
-    named = {role: getattr(inputs, role, None) for role in ROLES}
-    sources = {role: source for role, source in named.items() if source is not None}
-    stdin = sorted({source for source in sources.values() if _is_stdin(source)})
+    stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
     if len(stdin) > 1:
         raise ConventionError(
             f"standard input can be read only once, not as {' and '.join(stdin)}",
@@ -112,10 +96,6 @@ def _files(inputs: Inputs, notes: list[str]) -> Files:
             read[source] = load(source, role=role)
             notes += read[source].warnings
     return {role: read[source] for role, source in sources.items()}
-
-
-def _is_stdin(source: str) -> bool:
-    return source == "-" or source.startswith("-::")
 
 
 def _convention(main: Loaded, notes: list[str]) -> Convention:
@@ -179,14 +159,13 @@ def checked_mask(mask: Array, means: str | None, origin: str) -> Array:
     return mask.astype(np.float64)
 
 
-def _labels(given: AttentionInputs, files: Files) -> tuple[Labels, Labels]:
-    """Names of the queries and of all keys, the cached ones included.
+def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Any]:
+    """Names of the queries and of all keys, those of a cache before the n_k others.
 
     A file may have a list for each, or one for both: `tokens`, or the labels of a table's rows.
     One list for both names those that are as many as it.
     """
     main, own = files["q"], files.get("k", files["q"])
-    n_q, n_k = given.q.shape[-2], given.k.shape[-2]
     queries, keys = main.query_labels or main.row_labels, own.key_labels or own.row_labels
     if keys is None and own is main and n_k == n_q:
         keys = queries
@@ -203,10 +182,9 @@ def _labels(given: AttentionInputs, files: Files) -> tuple[Labels, Labels]:
                 f"{origin} has {len(labels)} tokens for {n} {what}",
                 'give one name each, or {"queries": […], "keys": […]}',
             )
-    n_past = given.score_shape[-1] - n_k
-    if keys is not None and n_past:
+    if keys is not None:
         keys = (*(f"past {index + 1}" for index in range(n_past)), *keys)
-    return queries, keys
+    return {"query_labels": queries, "key_labels": keys}
 
 
 def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
@@ -224,8 +202,6 @@ def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
             f"--heads splits (tokens, d) or bsd, but --layout is {layout}",
             "leave one of the two out",
         )
-    if layout is None and n_heads is None:
-        return
     for name in ("q", "k", "v", "past_k", "past_v"):
         if name in arrays:
             heads = n_heads if name == "q" else shared

@@ -25,7 +25,7 @@ from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.explain.meaning import meaning
 from attncli.explain.sentence import PositionKind, Sentence, Vocabulary, entry_stages
-from attncli.stages import kind_of
+from attncli.stages import HIDDEN, kind_of
 from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[Any]
@@ -152,7 +152,7 @@ def _kept(layers: LayerPlan, last: str, keep: Keep) -> set[str]:
     names = [step.name for step in layers.steps]
     ends = {".".join(name.split(".")[:2]): name for name in names if _is_of_layer(name)}
     wanted = {name for name in (*layers.inputs, *names) if not _is_of_layer(name) or keep(name)}
-    hidden = {name for name in wanted if kind_of(name).role in ("inner", "aside")}
+    hidden = {name for name in wanted if kind_of(name).role in HIDDEN}
     return (wanted - hidden) | {*ends.values(), last}
 
 

@@ -41,8 +41,10 @@ class Shares(NamedTuple):
 def shares_of(block: Block, index: Index, showing: Showing) -> Shares:
     """The weights of a block at an index."""
     stage = next(stage for name, stage in block.stages.items() if kind_of(name).summarized)
-    values, masked = block.matrix(stage, index), block.masked(index)
-    masked = np.zeros(values.shape, bool) if masked is None else masked
+    values = block.matrix(stage, index)
+    masked = np.zeros(values.shape, bool)
+    if block.mask is not None:
+        masked = block.masked(index, values.shape)
     names, others = (_numbered(stage.names(axis)) for axis in stage.axes[-2:])
     over_queries = block.convention.softmax_over == "queries"
     bounds = showing.rows

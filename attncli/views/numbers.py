@@ -8,6 +8,7 @@ rounded), and values too large or too small for that are written in scientific n
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 WIDE_WHOLE = 1e7  # whole numbers from here on are a wall of digits
 WIDE_FRACTION = 1e5
+_POINT = re.compile(r"(?=[.e])")  # the decimal point or the exponent of a number
 
 
 class Style(NamedTuple):
@@ -36,19 +38,13 @@ def style_of(values: npt.NDArray[Any], precision: int, digits: int = 2) -> Style
     largest = float(finite.max(initial=0.0))
     if largest == 0:
         return Style(0)
-    decimals = _exact_decimals(finite, precision) if largest < WIDE_WHOLE else None
+    exact = (d for d in range(precision + 1) if np.array_equal(np.round(finite, d), finite))
+    decimals = next(exact, None) if largest < WIDE_WHOLE else None
     if decimals == 0 or (decimals is not None and largest < WIDE_FRACTION):
         return Style(decimals)
     if 10.0 ** (digits - 1 - precision) <= largest < WIDE_FRACTION:
         return Style(precision)
     return Style(_mantissa_decimals(finite, precision), scientific=True)
-
-
-def _exact_decimals(values: npt.NDArray[np.float64], precision: int) -> int | None:
-    for decimals in range(precision + 1):
-        if np.array_equal(np.round(values, decimals), values):
-            return decimals
-    return None
 
 
 def _mantissa_decimals(values: npt.NDArray[np.float64], precision: int) -> int:
@@ -77,27 +73,19 @@ def texts(values: npt.NDArray[Any], precision: int) -> list[list[str]]:
 
 def align(rows: list[list[str]]) -> list[list[str]]:
     """Texts of numbers padded to one width, decimal points in line, words at the right."""
-    split = [[_split(text) for text in row] for row in rows]
-    before = max(
-        (len(left) for row in split for left, right in row if right is not None), default=0
-    )
-    after = max((len(right or "") for row in split for _, right in row), default=0)
-    words = max((len(left) for row in split for left, right in row if right is None), default=0)
+    split = [[_POINT.split(text, maxsplit=1) for text in row] for row in rows]
+    numbers = [parts for row in split for parts in row if not parts[0][-1].isalpha()]
+    before = max((len(left) for left, *_ in numbers), default=0)
+    after = max((len("".join(right)) for _, *right in numbers), default=0)
+    words = max((len(text) for row in rows for text in row if text[-1].isalpha()), default=0)
     width = max(before + after, words)
     return [
-        [(left if right is None else f"{left}{right:<{after}}").rjust(width) for left, right in row]
+        [
+            (left if left[-1].isalpha() else f"{left}{''.join(right):<{after}}").rjust(width)
+            for left, *right in row
+        ]
         for row in split
     ]
-
-
-def _split(text: str) -> tuple[str, str | None]:
-    """Before and from the decimal point (or exponent); None after a word such as NaN."""
-    if text[-1].isalpha():
-        return text, None
-    for at, char in enumerate(text):
-        if char in ".e":
-            return text[:at], text[at:]
-    return text, ""
 
 
 def short(x: float, precision: int) -> str:

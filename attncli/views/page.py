@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -112,7 +113,7 @@ def headline(block: Block) -> Headline:
     Sizes are those of the axes: 3 queries · 3 keys · d_k 2 · d_v 2, and the number type where it
     is not float64.
     """
-    sizes = {axis: block.size(axis) for axis in (*_WORDS, *_WIDTHS, KEY_HEADS)}
+    sizes = {axis: block.sizes[axis] for axis in (*_WORDS, *_WIDTHS, KEY_HEADS)}
     n_heads, n_key_heads = sizes[HEADS], sizes[KEY_HEADS]
     facts = []
     for axis, (one, many) in _WORDS.items():
@@ -177,9 +178,10 @@ def matrix(
     if name_axes and len(stage.axes) >= 2:
         below, beside = (_ENTRIES.get(axis, axis) for axis in stage.axes[-2:])
         facts.append(f"rows are {below}, columns are {beside}")
-    how, masked = block.convention, block.masked(index) if kind.masks else None
+    how, masked = block.convention, None
     mark = legend = ""
-    if masked is not None:
+    if kind.masks and block.mask is not None:
+        masked = block.masked(index, values.shape)
         score = short(how.mask_value, 4)
         mark = "its weight is 0" if kind.sums else f"its score is {score}"
         legend = closing.empty_rows(block, index) if kind.summarized else ""
@@ -225,12 +227,12 @@ def places_of(block: Block, stages: Sequence[Stage], showing: Showing) -> tuple[
     places = []
     heads_shown = False
     for index, stage in _indices(block, stages, showing, {}):
-        names = _names(block, index)
+        names = _names(block, index) if index else {}
         words = [
-            f"{name} of {block.size(axis)}" if block.size(axis) > 1 else name
+            f"{name} of {block.sizes[axis]}" if block.sizes[axis] > 1 else name
             for axis, name in names.items()
         ]
-        if heads_shown and not {HEADS, KEY_HEADS} & {*index} and block.size(HEADS) > 1:
+        if heads_shown and not {HEADS, KEY_HEADS} & {*index} and block.sizes[HEADS] > 1:
             words.append("all heads")
         heads_shown = heads_shown or HEADS in index
         own = tuple(name for axis, name in names.items() if axis in index)
@@ -239,7 +241,7 @@ def places_of(block: Block, stages: Sequence[Stage], showing: Showing) -> tuple[
     if showing.full or len(kept) <= MOST:
         return places, ""
     hidden = set(kept[MOST:])
-    axes = {axis for index in hidden for axis, _ in index if block.size(axis) > 1}
+    axes = {axis for index in hidden for axis, _ in index if block.sizes[axis] > 1}
     several, flags = zip(*(_FLAGS[axis] for axis in _FLAGS if axis in axes), strict=True)
     left_out = f"{len(hidden)} of {len(kept)} {' and '.join(several)}"
     return (
@@ -253,29 +255,26 @@ def _indices(
 ) -> Iterator[tuple[Index, Stage]]:
     """Every stage at every index, the outermost axis first; key heads not shared are heads."""
 
-    def next_axis(stage: Stage) -> str | None:
-        for axis in stage.axes[:-2]:
-            if block.entry(axis, index) is None:
-                same = axis == KEY_HEADS and block.size(HEADS) == block.size(KEY_HEADS)
-                return HEADS if same else axis
-        return None
-
-    for axis, group in groupby(stages, key=next_axis):
-        if axis is None:
-            yield from ((index, stage) for stage in group)
+    left = [[a for a in stage.axes[:-2] if block.entry(a, index) is None] for stage in stages]
+    shared = block.sizes[KEY_HEADS] != block.sizes[HEADS]
+    outermost = [HEADS if a[:1] == [KEY_HEADS] and not shared else a[0] if a else "" for a in left]
+    for axis, group in groupby(zip(outermost, stages, strict=True), key=itemgetter(0)):
+        here = [stage for _, stage in group]
+        if not axis:
+            yield from ((index, stage) for stage in here)
             continue
-        here, wanted = tuple(group), block.entry(axis, showing.index)
-        for entry in range(block.size(axis)) if wanted is None else (wanted,):
+        wanted = block.entry(axis, showing.index)
+        for entry in range(block.sizes[axis]) if wanted is None else (wanted,):
             yield from _indices(block, here, showing, {**index, axis: entry})
 
 
 def _names(block: Block, index: Index) -> dict[str, str]:
     """What the entries of an index are called, where there are several or one has a name."""
     entries = dict(index)
-    if HEADS in index and 1 < block.size(KEY_HEADS) != block.size(HEADS):
+    if HEADS in index and 1 < block.sizes[KEY_HEADS] != block.sizes[HEADS]:
         entries[KEY_HEADS] = block.key_head(index[HEADS])
     return {
         axis: shorten(block.owners[axis].label(axis, entry))
         for axis, entry in entries.items()
-        if axis in block.owners and (block.size(axis) > 1 or axis in block.owners[axis].labels)
+        if axis in block.owners and (block.sizes[axis] > 1 or axis in block.owners[axis].labels)
     }

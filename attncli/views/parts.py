@@ -49,11 +49,6 @@ class Headline(NamedTuple):
     choices: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    @property
-    def heading(self) -> str:
-        """The title, with the block's name after it."""
-        return f"{self.title} ({self.name})" if self.name else self.title
-
 
 class Heading(NamedTuple):
     """What the parts that follow belong to."""
@@ -222,11 +217,16 @@ class Matrix:
         shown = self.values[np.ix_(*at)]
         hidden = np.zeros(shown.shape, bool) if self.marked is None else self.marked[np.ix_(*at)]
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
-        shading = self._shading(shown, colour)
+        wanted = self.shaded and colour if self.heatmap is None else self.heatmap
+        shading = self._shading(shown) if wanted and shown.dtype.kind in NUMERIC else None
         texts = self._texts(shown, self._sums(-2, at[1])[None] if self.sums == "columns" else None)
         cells = [
             tuple(
-                Cell(MASKED, "masked") if masked else _cell(text, x, shading, colour)
+                Cell(MASKED, "masked")
+                if masked
+                else _shaded(text, x / shading.top, colour)
+                if shading
+                else Cell(text)
                 for text, x, masked in zip(*row, strict=True)
             )
             for row in zip(texts, shown.tolist(), hidden.tolist(), strict=False)
@@ -264,10 +264,7 @@ class Matrix:
             is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis]
         return np.asarray(np.where(is_whole, whole, sums))
 
-    def _shading(self, shown: Array, colour: bool) -> Shading | None:
-        wanted = self.shaded and colour if self.heatmap is None else self.heatmap
-        if not wanted or shown.dtype.kind not in NUMERIC:
-            return None
+    def _shading(self, shown: Array) -> Shading:
         sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
         return Shading(self.ramp, numbers.round_top(float(sizes.max(initial=0.0))))
 
@@ -306,11 +303,8 @@ def corners(indices: Sequence[int], room: int) -> Kept:
     return (*indices[: room - last], None, *indices[len(indices) - last :])
 
 
-def _cell(text: str, x: float, shading: Shading | None, colour: bool) -> Cell:
-    """A number's cell; beyond the scale its shade is that of the scale's end, NaN has none."""
-    if shading is None:
-        return Cell(text)
-    share = x / shading.top
+def _shaded(text: str, share: float, colour: bool) -> Cell:
+    """A shaded cell; beyond the scale its shade is that of the scale's end, NaN has none."""
     shade = None if math.isnan(share) else min(max(share, -1.0), 1.0)
     mark = "" if colour else f"{SHADES[min(int(abs(shade or 0) * 5), 4)]} "
     return Cell(mark + text, "number", shade)

@@ -6,6 +6,7 @@ an entry of some of those axes, such as {"batch": 0, "head": 2}.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,7 +66,8 @@ class Block:
     root           the whole trace
     stages         by their own names, in the order of computation
     numbers        name → the number of every stage that is computed; what is given has none
-    owners         axis → the first stage that has it
+    mask           the stage with the mask, or None
+    owners, sizes  axis → the first stage that has it, and its size there; 0 where none has it
     """
 
     def __init__(self, trace: Trace, prefix: str = "", root: Trace | None = None) -> None:
@@ -74,23 +76,22 @@ class Block:
         self.stages = {step.name: step for step in trace.steps if isinstance(step, Stage)}
         computed = [name for name, stage in self.stages.items() if is_computed(stage)]
         self.numbers = {name: number for number, name in enumerate(computed, start=1)}
+        masks = (stage for name, stage in self.stages.items() if kind_of(name).role == "input")
+        self.mask = next(masks, None)
         self.owners: dict[str, Stage] = {}
+        self.sizes: Counter[str] = Counter()
         for stage in self.stages.values():
-            for axis in stage.axes:
-                self.owners.setdefault(axis, stage)
-
-    def size(self, axis: str) -> int:
-        """How many entries an axis has; 0 where no stage has it."""
-        stage = self.owners.get(axis)
-        return stage.value.shape[stage.axes.index(axis)] if stage else 0
+            for axis, size in zip(stage.axes, stage.value.shape, strict=True):
+                if axis not in self.owners:
+                    self.owners[axis], self.sizes[axis] = stage, size
 
     def n_heads(self) -> int:
         """How many heads there are to choose from."""
-        return self.size(HEADS) or self.size(KEY_HEADS)
+        return self.sizes[HEADS] or self.sizes[KEY_HEADS]
 
     def key_head(self, head: int) -> int:
         """The key head that a head reads (grouped-query attention)."""
-        n_heads, n_key_heads = self.size(HEADS), self.size(KEY_HEADS)
+        n_heads, n_key_heads = self.sizes[HEADS], self.sizes[KEY_HEADS]
         if not n_heads or not n_key_heads:
             return head
         blocks = self.convention.head_order == "blocks"
@@ -111,20 +112,14 @@ class Block:
         matrix: Array = np.atleast_2d(stage.value[tuple(before)])
         return matrix
 
-    def masked(self, index: Index) -> BoolArray | None:
-        """True where a query may not attend to a key; None where nothing is masked.
+    def masked(self, index: Index, shape: tuple[int, ...]) -> BoolArray:
+        """True where a query may not attend to a key, of scores of this shape.
 
         An axis of size 1 in the mask, or one that it does not have, holds for every entry.
         """
-        kinds = {name: kind_of(name) for name in self.stages}
-        masks = [stage for name, stage in self.stages.items() if kinds[name].role == "input"]
-        maps = (stage for name, stage in self.stages.items() if kinds[name].is_map)
-        scores = next((stage for stage in maps if stage.value.ndim >= 2), None)
-        if not masks or scores is None:
-            return None
-        found, shape = self.matrix(masks[0], index), scores.value.shape[-2:]
+        found = np.zeros((1, 1)) if self.mask is None else self.matrix(self.mask, index)
         fits = all(size in (1, whole) for size, whole in zip(found.shape, shape, strict=True))
-        return np.broadcast_to(np.isneginf(found), shape) if fits else None
+        return np.broadcast_to(np.isneginf(found) if fits else False, shape)
 
     def read(self, stage: Stage, parameter: str) -> Stage | None:
         """What a stage read as this parameter: of this block, or by its dotted name of any other.
@@ -141,16 +136,12 @@ def is_computed(stage: Stage) -> bool:
     return role == "step" or (role == "operand" and bool(stage.formula))
 
 
-def blocks_of(trace: Trace) -> Iterator[Block]:
+def blocks_of(trace: Trace, prefix: str = "", root: Trace | None = None) -> Iterator[Block]:
     """The trace's own block, then those within it."""
-    yield from _blocks(trace, "", trace)
-
-
-def _blocks(trace: Trace, prefix: str, root: Trace) -> Iterator[Block]:
     yield Block(trace, prefix, root)
     for step in trace.steps:
         if isinstance(step, Trace):
-            yield from _blocks(step, f"{prefix}{step.name}.", root)
+            yield from blocks_of(step, f"{prefix}{step.name}.", root or trace)
 
 
 def select(trace: Trace, showing: Showing, *, inputs: bool = False) -> Trace:
@@ -206,22 +197,28 @@ def chosen(trace: Trace, showing: Showing) -> set[str]:
     names = {name for name, stage in trace.stages() if is_computed(stage)}
     if showing.stages:
         names = {name for wanted in showing.stages for name in _named(trace, wanted)}
+    limits = (showing.head, showing.batch, *showing.rows, *showing.cols)
+    if limits != (None,) * len(limits):
+        _check_places(trace, names, showing)
+    return names
+
+
+def _check_places(trace: Trace, names: Collection[str], showing: Showing) -> None:
+    """ShapeError for a head, batch entry, row or column that none of the stages has."""
     found = [
         (block, stage)
         for block in blocks_of(trace)
         for name, stage in block.stages.items()
         if block.prefix + name in names
     ]
-    if showing.index:
-        heads = [block.n_heads() for block, s in found if {HEADS, KEY_HEADS} & {*s.axes}]
-        batches = [block.size("batch") for block, stage in found if "batch" in stage.axes]
-        _check_entry("head", heads, showing.head)
-        _check_entry("batch entry", batches, showing.batch)
+    heads = [block.n_heads() for block, stage in found if {HEADS, KEY_HEADS} & {*stage.axes}]
+    batches = [block.sizes["batch"] for block, stage in found if "batch" in stage.axes]
+    _check_entry("head", heads, showing.head)
+    _check_entry("batch entry", batches, showing.batch)
     matrices = [stage.value.shape for _, stage in found if stage.value.ndim >= 2]
     for what, at, bounds in (("row", -2, showing.rows), ("column", -1, showing.cols)):
         if bounds != (None, None):
             _check_slice(what, [shape[at] for shape in matrices], bounds)
-    return names
 
 
 def _named(trace: Trace, wanted: str) -> Collection[str]:

@@ -67,27 +67,19 @@ def sentence(text: str) -> str:
     return clean(" ".join(text.split()))
 
 
-def visible(label: str) -> str:
-    """A label whose outer spaces, and whose emptiness, can be seen.
-
-    >>> visible(" the"), visible("")
-    ('␣the', '""')
-    """
-    if not label:
-        return '""'
-    inner = label.strip(" ")
-    before = len(label) - len(label.lstrip(" "))
-    return "␣" * before + clean(inner) + "␣" * (len(label) - before - len(inner))
-
-
 def shorten(label: str, cells: int = LABEL_CELLS) -> str:
     """A label in no more than so many cells, cut with an ellipsis.
 
-    >>> shorten("incomprehensibilities", 8)
-    'incompr…'
+    Its outer spaces, and its emptiness, can be seen.
+
+    >>> shorten("incomprehensibilities", 8), shorten(" the"), shorten("")
+    ('incompr…', '␣the', '""')
     """
     enough = 8 * cells  # characters beyond these are never shown, so never looked at
-    text = visible(label[:enough])
+    inner = label[:enough].strip(" ")
+    before = len(label[:enough]) - len(label[:enough].lstrip(" "))
+    after = len(label[:enough]) - before - len(inner)
+    text = "␣" * before + clean(inner) + "␣" * after if label else '""'
     if len(label) <= enough and cell_len(text) <= cells:
         return text
     return chop_cells(text, cells - 1)[0] + "…"
@@ -123,17 +115,17 @@ def fold(text: str, width: int | None, indent: int = 0, first: int | None = None
     >>> fold("one two three", 9, indent=1)
     [' one two', ' three']
     """
-    return hang(_BREAK.split(text), width, indent, indent if first is None else first)
+    first = indent if first is None else first
+    return [" " * first + text] if width is None else hang(_BREAK.split(text), width, indent, first)
 
 
-def hang(words: Iterable[str], width: int | None, indent: int, first: int) -> list[str]:
+def hang(words: Iterable[str], width: int, indent: int, first: int) -> list[str]:
     """Words laid out as lines with a hanging indent; one too wide for a line is broken."""
     lines, line, used = [], " " * first, 0
+    room = width - max(indent, first)
     for word in words:
-        too_wide = width is not None and cell_len(word) > width - max(indent, first)
-        pieces = chop_cells(word, max((width or 0) - max(indent, first), 2)) if too_wide else [word]
-        for piece in pieces:
-            if used and width is not None and cell_len(line) + 1 + cell_len(piece) > width:
+        for piece in [word] if cell_len(word) <= room else chop_cells(word, max(room, 2)):
+            if used and cell_len(line) + 1 + cell_len(piece) > width:
                 lines.append(line)
                 line, used = " " * indent, 0
             line += f" {piece}" if used else piece

@@ -336,7 +336,7 @@ def test_what_cannot_be_streamed_says_so(how: Convention, words: str) -> None:
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
     x = numbers(3, 2)
-    with pytest.raises(ShapeError, match="d_k, the width differs"):
+    with pytest.raises(ShapeError, match="must have the same d_k"):
         stream(x, numbers(3, 5), x)
     with pytest.raises(ShapeError, match="the mask"):
         stream(x, x, x, mask=np.ones((2, 2), dtype=np.bool_))

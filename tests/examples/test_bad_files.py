@@ -174,7 +174,7 @@ def test_a_claim(tmp_path: Path, claim: dict[str, Any], says: str) -> None:
             "not a table of queries and keys",
         ),
         ({}, {**WEIGHTS, "free_sign": "key"}, "free_sign names no axis of the printed"),
-        ({"v": [[1]]}, WEIGHTS, "example 'it': the number of tokens differs"),
+        ({"v": [[1]]}, WEIGHTS, "example 'it': k and v must have the same number of tokens"),
         ({"n_heads": 3}, WEIGHTS, "does not divide into 3 heads"),
         (
             {"q": {"random": [4096, 2]}, "k": {"random": [4096, 2]}, "v": {"random": [4096, 1]}},

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from attncli.views.text import clean, distinct, fold, pad, sentence, shorten, visible
+from attncli.views.text import clean, distinct, fold, pad, sentence, shorten
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_wide_character_is_not_cut_in_half() -> None:
 
 
 def test_outer_spaces_and_emptiness_are_visible() -> None:
-    assert [visible(label) for label in (" a ", "", "  ", "a b")] == ["␣a␣", '""', "␣␣", "a b"]
+    assert [shorten(label) for label in (" a ", "", "  ", "a b")] == ["␣a␣", '""', "␣␣", "a b"]
 
 
 def test_labels_cut_to_the_same_text_stay_apart() -> None:

@@ -44,7 +44,7 @@ def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
 def _lines(part: Part) -> Iterator[str]:
     match part:
         case Headline():
-            yield f"## {escape(part.heading)}"
+            yield f"## {escape(f'{part.title} ({part.name})' if part.name else part.title)}"
             for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
                 yield from ["", escape(words)] if words else []
         case Heading(words):

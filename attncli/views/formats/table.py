@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.style import Style
-from rich.text import Span, Text
+from rich.text import Text
 
 from attncli.trace import Trace
 from attncli.views.page import Page, parts
@@ -55,11 +55,6 @@ class Screen(NamedTuple):
     height: int | None = None
     colour: bool = False
 
-    @property
-    def lines(self) -> int | None:
-        """The lines one matrix may take; None = unlimited."""
-        return None if self.height is None else max(self.height - MARGIN, FEWEST_LINES)
-
 
 PIPE = Screen()
 
@@ -79,36 +74,23 @@ def blocks(
 
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    waiting: list[Line] = []  # a heading goes with the matrix after it
+    waiting: list[tuple[str, Style]] = []  # a heading goes with the matrix after it
     for at, part in enumerate(page(trace, showing)):
-        blank: list[Line] = [[]] if at else []
-        waiting += [*blank, *_lines(part, screen)]
+        waiting += [("\n", PLAIN)] if at else []
+        for line in _lines(part, screen):
+            waiting += [*line, ("\n", PLAIN)]
         if not isinstance(part, Heading):
-            yield _text(waiting)
+            yield Text.assemble(*waiting[:-1], no_wrap=True, overflow="ignore")
             waiting = []
     if waiting:
-        yield _text(waiting)
-
-
-def _text(lines: Sequence[Line]) -> Text:
-    words: list[str] = []
-    spans: list[Span] = []
-    at = 0
-    for line in lines:
-        for piece, style in line:
-            words.append(piece)
-            if style:
-                spans.append(Span(at, at + len(piece), style))
-            at += len(piece)
-        words.append("\n")
-        at += 1
-    return Text("".join(words[:-1]), spans=spans, no_wrap=True, overflow="ignore")
+        yield Text.assemble(*waiting[:-1], no_wrap=True, overflow="ignore")
 
 
 def _lines(part: Part, screen: Screen) -> Iterator[Line]:
     match part:
         case Headline():
-            title: list[Line] = [[(line, BOLD)] for line in fold(part.heading, screen.width)]
+            words = f"{part.title} ({part.name})" if part.name else part.title
+            title: list[Line] = [[(line, BOLD)] for line in fold(words, screen.width)]
             yield from _beside(title, part.facts, 0, screen)
             yield from _folded(" · ".join(part.choices), QUIET, screen)
             for note in part.notes:
@@ -126,8 +108,14 @@ def _lines(part: Part, screen: Screen) -> Iterator[Line]:
             yield from ([(line, PLAIN)] for line in scatter(names, points, width))
         case Derivation():
             yield from _derivation(part, screen)
-        case Closing():
-            yield from _closing(part, screen)
+        case Closing(heads):
+            for at, (heading, sentences) in enumerate(heads):
+                yield from [[]] if at and heading else []
+                yield from _folded(heading, BOLD, screen)
+                start = INDENT if heading else 0
+                for sentence in sentences:
+                    folded = fold(sentence, screen.width, start + INDENT, start)
+                    yield from ([(line, PLAIN)] for line in folded)
         case Tree():
             yield from _tree(part, screen)
 
@@ -191,16 +179,6 @@ def _derivation(part: Derivation, screen: Screen) -> Iterator[Line]:
             yield from ([(" " * INDENT + line, PLAIN)] for line in at_length(equation, room))
 
 
-def _closing(part: Closing, screen: Screen) -> Iterator[Line]:
-    for at, (heading, sentences) in enumerate(part.heads):
-        yield from [[]] if at and heading else []
-        yield from _folded(heading, BOLD, screen)
-        start = INDENT if heading else 0
-        for line in sentences:
-            folded = fold(line, screen.width, start + INDENT, start)
-            yield from ([(line, PLAIN)] for line in folded)
-
-
 def _tree(part: Tree, screen: Screen) -> Iterator[Line]:
     """├─ scores  11 × 11  S = Q Kᵀ, the formulas in line"""
     names = max((cell_len(b.lead + b.name) for b in part.branches if b.shape), default=0) + GAP
@@ -241,7 +219,9 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     Columns are first made narrower, then printed in blocks; if those are too tall for the screen,
     the first and last columns are shown.
     """
-    limit = None if m.full else screen.lines
+    limit = None  # lines that one matrix may take
+    if screen.height is not None and not m.full:
+        limit = max(screen.height - MARGIN, FEWEST_LINES)
     rows, columns = m.window(m.rows), m.window(m.columns)
     if limit is not None:
         rows = corners(m.rows, limit - 2 if len(m.rows) >= limit else limit)
@@ -289,7 +269,9 @@ def _fitted(
     widths = [1 if at is None else max(cell, least) for at in grid.columns]
     widths = [max(cell_len(label), width) for label, width in zip(labels, widths, strict=True)]
     sums = [max(cell_len(c.text) for c in grid.sums)] if grid.sums else []
-    blocks = _pack([*widths, *sums], room)
+    blocks: tuple[range, ...] = (range(len(widths) + len(sums)),)
+    if room is not None:
+        blocks = _pack([*widths, *sums], room)
     if room is not None and most is not None and len(blocks) > most and len(widths) > 1:
         left, right = _ends(widths, room - sum(width + GAP for width in (1, *sums)))
         kept = [*range(left), None, *range(len(widths) - right, len(widths))]
@@ -300,12 +282,12 @@ def _fitted(
     return Layout(grid, rows, (*labels, *(["Σ"] if sums else [])), (*widths, *sums), blocks)
 
 
-def _pack(widths: Sequence[int], room: int | None) -> tuple[range, ...]:
+def _pack(widths: Sequence[int], room: int) -> tuple[range, ...]:
     """As few blocks as fit into the room, at least one column each."""
     starts, used = [0], 0
     for at, width in enumerate(widths):
         used += width + GAP
-        if room is not None and used > room and at > starts[-1]:
+        if used > room and at > starts[-1]:
             starts.append(at)
             used = width + GAP
     return tuple(map(range, starts, [*starts[1:], len(widths)]))
