@@ -17,13 +17,13 @@ LEVELS = [
     {"convention"},
     {"trace"},
     {"attention", "text", "files"},
-    {"documents", "check", "explain"},
+    {"examples", "check", "explain"},
     {"testing"},
     {"views"},
     {"cli"},
     {"__init__", "__main__"},
 ]
-ONLY_IN = {"rich": {"views", "cli"}, "typer": {"cli"}}
+ONLY_IN = {"rich": {"views", "cli"}, "typer": {"cli"}, "pydantic": {"examples", "files"}}
 
 
 def part_of(path: Path) -> str:

@@ -13,7 +13,7 @@ from attncli.errors import ConventionError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from attncli.documents import Example
+    from attncli.examples import Example
 
 app = typer.Typer(add_completion=False)
 
@@ -49,7 +49,7 @@ def examples(which: Which, show: Show) -> int | None:
     Example: attncli examples 004-first-example
     """
     from attncli.cli.output import check_flags, form_of, present
-    from attncli.documents import load_catalog, load_examples
+    from attncli.examples import load_catalog, load_examples
 
     check_flags(show)
     known = load_catalog() if which.file is None else load_examples(which.file)
@@ -78,16 +78,18 @@ def _asks_for_the_trace(show: Show) -> bool:
 def _named(known: "Iterable[Example]", name: str) -> "Example":
     from difflib import get_close_matches
 
+    from attncli.files.wording import listing
+
     by_name = {example.name: example for example in known}
     if name not in by_name:
         close = get_close_matches(name, by_name, n=3) or list(by_name)[:5]
-        raise ConventionError(f"there is no example {name!r}", f"there are {', '.join(close)}")
+        raise ConventionError(f"there is no example {name!r}", f"there are {listing(close)}")
     return by_name[name]
 
 
 def _list(known: "Iterable[Example]", which: Which, show: Show) -> None:
     from attncli.cli.output import form_of, write_text
-    from attncli.views.verdicts import list_lines
+    from attncli.views.examples import list_lines
 
     if form_of(show).name != "table" or _asks_for_the_trace(show):
         raise ConventionError(
@@ -99,7 +101,7 @@ def _list(known: "Iterable[Example]", which: Which, show: Show) -> None:
 
 
 def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
-    from attncli.documents import judge
+    from attncli.examples import judge
 
     if which.name is None:
         raise ConventionError("stages can be shown of one example only", "name it")
@@ -112,21 +114,21 @@ def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
 def _verdicts(chosen: "Iterable[Example]", which: Which, show: Show) -> int:
     from attncli.cli.output import form_of, write_text
     from attncli.cli.terminal import text_width
-    from attncli.documents import verify
-    from attncli.views import verdicts
+    from attncli.examples import verify
+    from attncli.views import examples as views
 
     verification = verify(chosen, which.glove)
     form = form_of(show).name
     if form == "json":
         import json
 
-        data = verdicts.verification_data(verification)
+        data = views.verification_data(verification)
         lines: Iterable[str] = [json.dumps(data, indent=2, ensure_ascii=False)]
     elif form == "markdown":
-        lines = verdicts.errata(verification.results)
+        lines = views.errata(verification.results)
     elif which.name is None:
-        lines = verdicts.verification_lines(verification)
+        lines = views.verification_lines(verification)
     else:
-        lines = verdicts.result_lines(verification.results[0], text_width(show))
+        lines = views.result_lines(verification.results[0], text_width(show))
     write_text((f"{line}\n" for line in lines), show)
     return 0 if verification.ok or not which.verify else 1

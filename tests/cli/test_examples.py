@@ -91,3 +91,41 @@ def test_what_is_refused(call: Call, arguments: Any, says: str) -> None:
     assert (result.code, result.out) == (2, ""), result.err
     assert result.err.count("\n") == 1
     assert says in result.err
+
+
+def test_names_of_a_file_do_nothing_on_the_screen(call: Call, tmp_path: Path) -> None:
+    document = json.loads(MINE.read_text())
+    document["examples"][0]["name"] = "red\x1b[31m"
+    (tmp_path / "mine.json").write_text(json.dumps(document))
+    result = call("examples", "red", "--file", "mine.json")
+    assert result.code == 2
+    assert "there are 'red\\x1b[31m'" in result.err
+    assert result.err.strip().isprintable()
+
+
+def test_the_name_of_a_vector_file_does_nothing_on_the_screen(call: Call, tmp_path: Path) -> None:
+    document = json.loads(MINE.read_text())
+    inputs = {"glove": {"words": ["nowhere"], "file": "\x1b[31m"}}
+    document["examples"][0] |= {
+        "compute": "similarity",
+        "inputs": inputs,
+        "claims": [{"claim": "", "stage": "dots"}],
+    }
+    (tmp_path / "mine.json").write_text(json.dumps(document))
+    (tmp_path / "words.txt").write_text("other 1 2\n")
+    mine = ["exercise-1", "--file", "mine.json"]
+    for more in (["--stage", "dots"], ["--glove", "words.txt"]):
+        result = call("examples", *mine, *more)
+        assert result.code == 2
+        assert "'\\x1b[31m'" in result.err
+        assert result.err.strip().isprintable()
+
+
+def test_what_follows_from_the_printed_weights_is_shown(call: Call, tmp_path: Path) -> None:
+    document = json.loads(MINE.read_text())
+    weights, output = document["examples"][0]["claims"]
+    weights["printed"] = ["0.7", "0.3"]
+    del output["ways"], output["verdict"]
+    (tmp_path / "mine.json").write_text(json.dumps(document))
+    out = call("examples", "exercise-1", "--file", "mine.json").out
+    assert "from the printed weights: [7, 3]" in out  # v is [[10, 0], [0, 10]]

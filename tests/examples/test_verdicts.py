@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncli.documents.example import RECORDED, States
-from attncli.documents.printed import EXACT, read_printed
-from attncli.documents.verdicts import compare, cut_off, holds, worst
 from attncli.errors import InputError
+from attncli.examples.judge import holds
+from attncli.examples.printed import EXACT, VERDICTS, compare, cut_off, read_printed, worst
+from attncli.examples.schema import States
 
-R, A, D, N = RECORDED
+R, A, D, N, _ = VERDICTS
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_printed_numbers(printed: Any, value: float, decimals: int) -> None:
 def test_decimals_are_for_numbers_that_are_no_text() -> None:
     read = read_printed([0.5, "0.5"], "it", 3)
     assert read.decimals.tolist() == [3, 1]
-    assert read.text == ("0.500", "0.5")
+    assert read.text == ["0.500", "0.5"]
 
 
 @pytest.mark.parametrize(
@@ -147,15 +147,15 @@ def test_the_worst_cell_decides() -> None:
 @pytest.mark.parametrize(
     ("ours", "states", "magnitude", "verdicts"),
     [
-        ([1.0, 1 + 2e-16, 1.01], States("equal", 1), 1.0, [R, R, D]),
-        ([1e-16, 1e-12], States("equal", 0), 1.0, [R, D]),
-        ([1e-300], States("equal", 0), 0.0, [D]),
-        ([0.0], States("equal", 0), 0.0, [R]),
-        ([0.9995, 0.99], States("close_to", 1), 1.0, [R, D]),
-        ([0.0, 0.2], States("unequal", 0), 1.0, [R, R]),
-        ([0.0, 1e-17], States("unequal", 0), 1.0, [D, D]),
-        ([math.nan], States("equal", 0), 1.0, [D]),
-        ([math.nan], States("unequal", 0), 1.0, [D]),
+        ([1.0, 1 + 2e-16, 1.01], States(equal=1), 1.0, [R, R, D]),
+        ([1e-16, 1e-12], States(equal=0), 1.0, [R, D]),
+        ([1e-300], States(equal=0), 0.0, [D]),
+        ([0.0], States(equal=0), 0.0, [R]),
+        ([0.9995, 0.99], States(close_to=1), 1.0, [R, D]),
+        ([0.0, 0.2], States(unequal=0), 1.0, [R, R]),
+        ([0.0, 1e-17], States(unequal=0), 1.0, [D, D]),
+        ([math.nan], States(equal=0), 1.0, [D]),
+        ([math.nan], States(unequal=0), 1.0, [D]),
     ],
 )
 def test_statements(

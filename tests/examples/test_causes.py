@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from attncli.documents import Judgement, judge
-from attncli.documents.example import RECORDED
 from attncli.errors import InputError
-from tests.documents.made import example, judged
+from attncli.examples import Judgement, judge
+from attncli.examples.printed import VERDICTS
+from tests.examples.made import example, judged
 
-R, A, D, N = RECORDED
+R, A, D, N, _ = VERDICTS
 QKV: dict[str, Any] = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[100, 0], [0, 100]]}
 
 
@@ -136,6 +136,16 @@ def test_a_cosine_rounded_before_its_angle() -> None:
     assert (angle.verdict, angle.cause) == (D, "rounding only")
 
 
+def test_vectors_rounded_before_their_lengths() -> None:
+    *_, length = judged(
+        "similarity",
+        {"vectors": {"a": [3.04, 4]}},  # ‖(3.04, 4)‖ = 5.0241, ‖(3, 4)‖ = 5
+        {"stage": "vectors", "printed": [["3.0", "4"]]},
+        {"stage": "lengths", "at": {"word": "a"}, "printed": "5.00"},
+    )
+    assert (length.verdict, length.cause) == (D, "rounding only")
+
+
 def test_an_angle_rounded_before_its_sine() -> None:
     # 1 / 10000^(2/6) = 0.0464159; sin 0.05 = 0.049979
     *_, sine = judged(
@@ -171,10 +181,89 @@ def test_mean_and_deviation_rounded_before_the_norm() -> None:
     assert set(norm.own.start) == {"mean", "deviation"}
 
 
+def test_the_norm_from_a_rounded_mean_has_the_deviation_from_that_mean() -> None:
+    # √(((1 − 2.3)² + (2 − 2.3)² + (4 − 2.3)²) / 3) = 1.24766; (4 − 2.3) / 1.24766 = 1.36255
+    *_, norm = judged(
+        "layer norm",
+        {"x": [[1, 2, 4]]},
+        {"stage": "mean", "printed": ["2.3"]},
+        {"stage": "norm", "at": {"query": 1, "d_model": 3}, "printed": "1.3625"},
+    )
+    assert (norm.verdict, norm.cause) == (D, "rounding only")
+
+
+def test_queries_rounded_before_everything_else() -> None:
+    # from q 1.9, 0.5: scaled 1.343503, 0.353553; weights 0.729080, 0.270920
+    *_, weights = judged(
+        "attention",
+        {"q": [[1.94, 0.52]], "k": [[1, 0], [0, 1]], "v": [[1], [0]]},
+        {"stage": "q", "printed": [["1.9", "0.5"]]},
+        {"stage": "weights", "printed": [["0.7291", "0.2709"]]},
+    )
+    assert (weights.verdict, weights.cause) == (D, "rounding only")
+    assert weights.own is not None
+    assert weights.own.start == ("q",)
+
+
+@pytest.mark.parametrize(
+    ("more", "stage", "printed"),
+    [
+        ({"residual": True}, "residual", ["1.6700", "0.3300"]),
+        ({"n_heads": 1}, "concat", ["0.6700", "0.3300"]),
+        ({"w_o": [[10, 0], [0, 10]]}, "projected", ["6.7000", "3.3000"]),
+        ({"w_o": [[10, 0], [0, 10]], "residual": True}, "residual", ["7.7000", "3.3000"]),
+    ],
+)
+def test_weights_rounded_before_what_follows_the_output(
+    more: dict[str, Any], stage: str, printed: list[str]
+) -> None:
+    in_heads = {"n_heads", "w_o"} & more.keys()
+    at = {"head": 1, "query": 1} if in_heads else {"query": 1}
+    _, last = judged(
+        "self-attention",
+        {"x": [[1, 0], [0, 1]], **more},
+        {"stage": "weights", "at": at, "printed": ["0.67", "0.33"]},
+        {"stage": stage, "at": {"query": 1}, "printed": printed},
+    )
+    assert (last.verdict, last.cause) == (D, "rounding only")
+
+
+def test_a_stage_that_does_not_follow_from_the_printed_one_is_not_computed_from_it() -> None:
+    _, k = judged(
+        "attention",
+        QKV,
+        {"stage": "q", "printed": [["2", "0"]]},
+        {"stage": "k", "at": {"key": 1}, "printed": ["1", "1"]},
+    )
+    assert (k.verdict, k.cause, k.own) == (D, None, None)
+
+
 def test_a_way_from_numbers_that_are_not_printed_leads_nowhere() -> None:
     claim = {"stage": "output", "printed": [["1", "2"]], "ways": [{"how": "w", "from": "weights"}]}
     with pytest.raises(InputError, match="way 1: the claim does not follow from printed numbers"):
         judge(example("attention", QKV, claim))
+
+
+def test_a_way_to_a_stage_that_it_does_not_have_is_refused() -> None:
+    way = {"how": "no scale", "from": "scores", "inputs": {"convention": {"scale": "none"}}}
+    claims: list[dict[str, Any]] = [
+        {"stage": "scores", "printed": [["1", "0"]]},
+        {"stage": "scaled", "printed": [["1", "0"]], "ways": [way]},
+    ]
+    with pytest.raises(InputError, match=r"^made\.json: example 'it', claim 2, way 1: there is no"):
+        judge(example("attention", QKV, *claims))
+
+
+def test_a_way_in_which_a_printed_place_does_not_exist_is_refused_with_its_name() -> None:
+    way = {"how": "one query", "from": "weights", "inputs": {"q": [[1, 0]]}}
+    claims: list[dict[str, Any]] = [
+        {"stage": "weights", "at": {"query": 2}, "printed": ["0.3", "0.7"]},
+        {"stage": "output", "at": {"query": 1}, "printed": ["67", "33"], "ways": [way]},
+    ]
+    with pytest.raises(
+        InputError, match=r"^made\.json: example 'it', claim 2, way 1: stage weights"
+    ):
+        judge(example("attention", {**QKV, "q": [[1, 0], [0, 1]]}, *claims))
 
 
 def test_without_a_recorded_verdict_agreeing_is_enough() -> None:

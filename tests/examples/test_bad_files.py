@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attncli.documents import Example, judge, load_examples
-from attncli.documents.reader import read_examples
 from attncli.errors import AttncliError, InputError
-from tests.documents.made import catalog_documents, document, example, plain
+from attncli.examples import Example, judge, load_examples
+from attncli.examples.compute import Attention
+from attncli.examples.schema import read_examples
+from tests.examples.made import catalog_documents, document, example, plain
 
 QKV: dict[str, Any] = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1, 0], [0, 1]]}
 WEIGHTS: dict[str, Any] = {"stage": "weights"}
@@ -52,13 +53,13 @@ def test_no_document(tmp_path: Path, text: str | bytes, says: str) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 2}, "has version '2'"),
+        ({"version": 2}, "version is 2; it should be 1"),
         ({"extra": 1}, "has the unknown key 'extra'; known are"),
         ({"exampels": []}, "did you mean 'examples'?"),
         ({"source": {"id": "x"}}, "source has no 'title'"),
-        ({"source": {"id": 3, "title": ""}}, "source: id is not a text"),
-        ({"examples": []}, "holds no example"),
-        ({"examples": {}}, "examples is not a list"),
+        ({"source": {"id": 3, "title": ""}}, "source: id is 3; it should be a valid string"),
+        ({"examples": []}, "examples: List should have at least 1 item"),
+        ({"examples": {}}, "examples is an object; it should be a valid list"),
         ({"examples": [3]}, "example 1 is not an object"),
     ],
 )
@@ -70,20 +71,38 @@ def test_the_document_itself(tmp_path: Path, change: dict[str, Any], says: str) 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"compute": "magic"}, "example 'it': compute is 'magic'; use attention, self-attention"),
+        (
+            {"compute": "magic"},
+            "example 'it': compute is 'magic'; it should be attention, self-attention",
+        ),
         ({"compute": None}, "compute is null"),
-        ({"claims": []}, "claims nothing"),
-        ({"name": ""}, "has an empty name"),
+        ({"claims": []}, "example 'it': claims: List should have at least 1 item, not 0"),
+        ({"name": ""}, "example 1: name: String should have at least 1 character"),
         ({"inputs": {"q": [[1]], "k": [[1]]}}, "inputs has no 'v'"),
         ({"inputs": {**QKV, "w": 1}}, "inputs has the unknown key 'w'"),
         ({"inputs": {**QKV, "q": [[1, 0], [1]]}}, "inputs, q: row 2 has 1 entry, row 1 has 2"),
         ({"inputs": {**QKV, "q": "code"}}, "inputs, q is not a list of numbers"),
         ({"inputs": {**QKV, "q": [["x"]]}}, "expected a number"),
         ({"inputs": {**QKV, "q": {"random": [99999, 99999]}}}, "has 9999800001 numbers"),
-        ({"inputs": {**QKV, "q": {"random": []}}}, "1 to 1048576 are possible"),
-        ({"inputs": {**QKV, "q": {"random": [2, -1]}}}, "1 to 1048576 are possible"),
-        ({"inputs": {**QKV, "q": {"random": [2, 2], "seed": -1}}}, "the seed is -1"),
-        ({"inputs": {**QKV, "n_heads": 1.5}}, "n_heads is not a whole number"),
+        (
+            {"inputs": {**QKV, "q": {"random": []}}},
+            "inputs, q: random: List should have at least 1 item",
+        ),
+        (
+            {"inputs": {**QKV, "q": {"random": [2, -1]}}},
+            "random, entry 2 is -1; it should be greater than",
+        ),
+        (
+            {"inputs": {**QKV, "q": {"random": [2, 2], "seed": -1}}},
+            "inputs, q: seed is -1; it should be greater than or equal to 0",
+        ),
+        (
+            {"inputs": {**QKV, "n_heads": 1.5}},
+            "inputs: n_heads is 1.5; it should be a valid integer",
+        ),
+        ({"inputs": {**QKV, "keys": ["a", 1]}}, "keys, entry 2 is 1; it should be a valid string"),
+        ({"inputs": {**QKV, "keys": {}}}, "inputs: keys is an object; it should be a valid list"),
+        ({"inputs": {**QKV, "convention": 3}}, "inputs, convention is not an object"),
         ({"inputs": {**QKV, "convention": {"scale": "big"}}}, "convention: scale is 'big'"),
         ({"inputs": {**QKV, "convention": {"window": ["a"]}}}, "convention: window is"),
         ({"compute": "similarity", "inputs": {}}, "needs one of vectors, glove"),
@@ -119,11 +138,11 @@ def test_an_example(tmp_path: Path, change: dict[str, Any], says: str) -> None:
         ({**WEIGHTS, "printed": "1", "states": {"equal": 1}}, "has both printed and states"),
         ({**WEIGHTS, "states": {}}, "needs one of equal, close_to, unequal"),
         ({**WEIGHTS, "states": {"equal": "x"}}, "equal"),
-        ({**WEIGHTS, "verdict": "right"}, "verdict is 'right'; use reproduced"),
+        ({**WEIGHTS, "verdict": "right"}, "verdict is 'right'; it should be 'reproduced'"),
         ({**WEIGHTS, "at": {"query": 1.5}}, "at, query is not a whole number"),
         ({**WEIGHTS, "at": {"query": []}}, "names 0 entries"),
-        ({**WEIGHTS, "take": {"sum": 1}}, "sum does not name an axis"),
-        ({**WEIGHTS, "take": {"shape": 1}}, "shape is not true"),
+        ({**WEIGHTS, "take": {"sum": 1}}, "take: sum is 1; it should be a valid string"),
+        ({**WEIGHTS, "take": {"shape": 1}}, "take: shape is 1; it should be a valid boolean"),
         ({**WEIGHTS, "ways": [{}]}, "way 1 has no 'how'"),
         (
             {**WEIGHTS, "ways": [{"how": "", "inputs": {"z": 1}}]},
@@ -171,6 +190,119 @@ def test_what_only_computing_shows(
         judge(example("attention", {**QKV, **inputs}, claim))
     assert says in str(caught.value)
     assert str(caught.value).startswith("made.json: example 'it'")
+
+
+@pytest.mark.parametrize(
+    ("size", "change", "says"),
+    [
+        (4000, lambda n: {"title": "x" * n}, "title: String should have at most 4000"),
+        (200, lambda n: {"claims": [{"claim": "", **WEIGHTS}] * n}, "claims: List should have"),
+        (2**53, lambda n: {"inputs": {**QKV, "n_heads": n}}, "n_heads is 9007199254740993; it"),
+        (
+            2048,
+            lambda n: {"compute": "layer norm", "inputs": {"x": {"random": [n, 1]}}},
+            "inputs, x is 2049 × 1; 2048 is the most",
+        ),
+        (
+            2048,
+            lambda n: {"compute": "positions", "inputs": {"n": n, "dim": 1}},
+            "n is 2049; it should be less than or equal to 2048",
+        ),
+        (
+            2048,
+            lambda n: {"compute": "share", "inputs": {"tokens": ["a"] * n, "of": ["a"]}},
+            "tokens: List should have at most 2048",
+        ),
+    ],
+)
+def test_sizes_are_bounded(
+    tmp_path: Path, size: int, change: Callable[[int], dict[str, Any]], says: str
+) -> None:
+    whole = document({**plain("attention", QKV, WEIGHTS), **change(size)})
+    assert len(read_examples(whole, "it")) == 1
+    whole = document({**plain("attention", QKV, WEIGHTS), **change(size + 1)})
+    assert says in refused(tmp_path, json.dumps(whole))
+
+
+@pytest.mark.parametrize(
+    ("size", "change", "says"),
+    [
+        (10, lambda n: {"ways": [{"how": ""}] * n}, "ways: List should have at most 10 items"),
+        (30, lambda n: {"decimals": n}, "decimals is 31; it should be less than or equal to 30"),
+        (1000, lambda n: {"at": {"query": [1] * n}}, "at, query names 1001 entries"),
+        (
+            2048,
+            lambda n: {"at": {str(i): 1 for i in range(n)}},
+            "claim 1, at has 2049 keys; 2048 is the most",
+        ),
+    ],
+)
+def test_sizes_of_a_claim_are_bounded(
+    tmp_path: Path, size: int, change: Callable[[int], dict[str, Any]], says: str
+) -> None:
+    example("attention", QKV, {**WEIGHTS, **change(size)})
+    whole = document(plain("attention", QKV, {**WEIGHTS, **change(size + 1)}))
+    assert says in refused(tmp_path, json.dumps(whole))
+
+
+def test_a_file_is_bounded_in_size(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    with path.open("wb") as file:
+        file.write(b"{")
+        file.truncate((32 << 20) + 1)
+    with pytest.raises(InputError, match=r"mine\.json is larger than 32 MB"):
+        load_examples(str(path))
+
+
+def test_null_is_the_same_as_leaving_a_key_out() -> None:
+    claim = {**WEIGHTS, "take": None, "printed": None, "states": None, "verdict": None}
+    (judgement,) = judge(example("attention", {**QKV, "mask": None}, claim)).judgements
+    assert judgement.verdict == "not printed"
+
+
+def test_words_of_a_file_are_quoted_in_its_messages(tmp_path: Path) -> None:
+    vectors = {"\x1b[31m": ["x"]}
+    whole = document(plain("similarity", {"vectors": vectors}, {"stage": "dots"}))
+    assert "vectors, '\\x1b[31m': entry 1" in refused(tmp_path, json.dumps(whole))
+
+
+def test_ways_share_the_arrays_that_they_do_not_change() -> None:
+    ways = [{"how": "", "inputs": {"v": [[3], [4]], "convention": {"causal": True}}}]
+    convention = {"convention": {"scale": "none"}}
+    read = example("attention", {**QKV, **convention}, {**WEIGHTS, "ways": ways})
+    inputs, changed = read.inputs, read.claims[0].alternatives[0].computation
+    assert isinstance(inputs, Attention)
+    assert isinstance(changed, Attention)
+    assert changed.q is inputs.q
+    assert changed.v.tolist() == [[3], [4]]
+    assert (changed.convention.scale, changed.convention.causal) == ("none", True)
+
+
+@pytest.mark.parametrize(
+    ("compute", "inputs"),
+    [
+        ("self-attention", {"x": {"tokens": ["a", "a"], "vectors": {"a": [1, 2]}}}),
+        ("similarity", {"vectors": {"a": [1], "b": [2]}}),
+        ("similarity", {"glove": {"words": ["a"], "file": "g"}}),
+        ("share", {"tokens": ["a"], "of": ["a"]}),
+        ("layer norm", {"x": [[1, 2]], "gamma": [1, 2]}),
+    ],
+)
+def test_a_way_without_changes_has_the_inputs_of_its_example(
+    compute: str, inputs: dict[str, Any]
+) -> None:
+    claim = {"stage": "any", "ways": [{"how": ""}]}
+    read = example(compute, inputs, claim)
+    assert dict(read.claims[0].alternatives[0].computation) == dict(read.inputs)
+
+
+def test_a_way_with_other_vectors_replaces_those_of_a_file() -> None:
+    glove = {"words": ["a"], "file": "g"}
+    way = {"how": "others", "inputs": {"vectors": {"a": [3, 4]}}, "gives": ["5"]}
+    claim = {"stage": "lengths", "printed": ["1"], "ways": [way], "verdict": "differs"}
+    (read,) = [example("similarity", {"glove": glove}, claim)]
+    (judgement,) = judge(read, "a=6,8").judgements
+    assert (judgement.verdict, judgement.ok) == ("differs", True)
 
 
 def test_text_from_strangers_is_quoted() -> None:
@@ -224,15 +356,15 @@ VALUES = st.recursive(
 )
 
 
-def spots(node: Any) -> list[tuple[Any, Any]]:
+def containers(node: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) of a document."""
     pairs = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
     inner = [(node, key) for key, _ in pairs]
-    return inner + [s for _, v in pairs if isinstance(v, dict | list) for s in spots(v)]
+    return inner + [c for _, v in pairs if isinstance(v, dict | list) for c in containers(v)]
 
 
-def said_of(read: Callable[[], tuple[Example, ...]]) -> str | None:
-    """What attncli says of examples that it refuses; None where it judges them."""
+def refusal_of(read: Callable[[], tuple[Example, ...]]) -> str | None:
+    """The message with which examples are refused; None where they are judged."""
     try:
         for one in read():
             assert len(judge(one).judgements) == len(one.claims)
@@ -246,7 +378,7 @@ def said_of(read: Callable[[], tuple[Example, ...]]) -> str | None:
 def test_a_spoilt_example_gives_an_attncli_error_or_a_result(data: st.DataObject) -> None:
     whole = copy.deepcopy(data.draw(st.sampled_from(SINGLE)))
     for _ in range(data.draw(st.integers(1, 3))):
-        places = spots(whole)
+        places = containers(whole)
         container, key = places[data.draw(st.integers(0, len(places) - 1))]
         if data.draw(st.booleans()):
             container[key] = data.draw(VALUES)
@@ -254,7 +386,7 @@ def test_a_spoilt_example_gives_an_attncli_error_or_a_result(data: st.DataObject
             del container[key]
         else:
             container.insert(key, data.draw(VALUES))
-    complaint = said_of(lambda: read_examples(whole, "spoilt.json"))
+    complaint = refusal_of(lambda: read_examples(whole, "spoilt.json"))
     assert complaint is None or "spoilt.json" in complaint
 
 
@@ -270,5 +402,5 @@ def test_spoilt_text_gives_an_attncli_error_or_a_result(
     text = json.dumps(whole)
     at %= len(text)
     spoilt = (text[:at] + put + text[at + 1 :]).encode()
-    complaint = said_of(lambda: load_examples("-", stdin=io.BytesIO(spoilt)))
+    complaint = refusal_of(lambda: load_examples("-", stdin=io.BytesIO(spoilt)))
     assert complaint is None or "standard input" in complaint

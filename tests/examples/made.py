@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from attncli.documents import Example, Judgement, judge
-from attncli.documents.reader import read_examples
+from attncli.examples import Example, Judgement, judge
+from attncli.examples.schema import read_examples
 
-CATALOG = Path(__file__).parents[2] / "attncli" / "documents" / "catalog"
+CATALOG = Path(__file__).parents[2] / "attncli" / "examples" / "catalog"
 
 
 def document(*examples: dict[str, Any]) -> dict[str, Any]:

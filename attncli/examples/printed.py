@@ -1,0 +1,220 @@
+"""Numbers as they were printed: their value, to how many decimals, and how ours compare with them.
+
+| printed | value | decimals |
+|---|---|---|
+| "0.540" | 0.54 | 3 |
+| "-2.5e-3" | −0.0025 | 4 |
+| 0.54 (a number of JSON) | 0.54 | 2, or as many as `decimals` says |
+| "1/√2", "2/3", "√2", "sin(3/10)", "cos(1)" | to the last digit | exact |
+| "NaN", "Infinity", "-Infinity" | the same | exact |
+
+With u one unit of the last printed decimal, and n what float64 loses on the way, 64 ulp (2⁻⁴⁶ of
+the number itself):
+
+| verdict | our number and the printed one |
+|---|---|
+| reproduced | are the same: within n, and within u (or one ulp, if that is more) |
+| agrees as rounded | lie within u/2, to within n |
+| differs | lie farther apart |
+
+A tie lies u/2 from both its neighbours, so 0.125 agrees with "0.12" (half to even) and with "0.13"
+(half up); n lets 2.675, which float64 holds a little below, agree with "2.68". Where u is less than
+n, in a number printed in full, n is the bound. An expression ("1/√2") has no last decimal: it is
+reproduced, within n, or differs. NaN and infinities are reproduced by themselves alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from operator import itemgetter
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.errors import InputError
+from attncli.files.nested_list import NOT_JSON, to_array
+from attncli.files.wording import quote
+
+Recorded = Literal["reproduced", "agrees as rounded", "differs", "not printed"]
+"""The verdicts that an example can record, the best first; of the last nothing is known."""
+Verdict = Literal[Recorded, "needs --glove FILE"]
+"""What comes of a claim."""
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+Cells = npt.NDArray[np.str_]
+"""A verdict for each number."""
+
+EXACT = np.iinfo(np.int64).max
+"""The decimals of an expression, which has no last digit."""
+LOSS = 2.0**-46
+"""What float64 loses on the way, as a share of the number: 64 times its resolution."""
+
+MOST_DEPTH = 4
+"""Deepest nesting of printed numbers: batch, head, row, column."""
+_LONGEST = 64  # characters; the longest float64 in decimals has 25
+_FARTHEST = 400  # decimals; float64 ends at 324
+_TRUSTED = 15  # decimals that a number printed from float64 can be cut off at
+
+_DIGITS = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
+_FACTOR = rf"[+-]?{_DIGITS}|-?√\+?{_DIGITS}"
+_NUMBER = re.compile(rf"[+-]?{_DIGITS}")
+_EXPRESSION = re.compile(
+    rf"(?:(?P<sign>-?)(?P<wave>sin|cos)\()?(?P<above>{_FACTOR})(?:/(?P<below>{_FACTOR}))?(?(wave)\))"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Printed:
+    """Printed numbers: their text, value and decimals, all of one shape.
+
+    text      nested lists of the texts
+    value     float64
+    decimals  of each number, EXACT for an expression
+    """
+
+    text: Any
+    value: npt.NDArray[np.float64]
+    decimals: npt.NDArray[np.int64]
+
+
+# ---- reading
+
+
+def read_printed(found: object, where: str, decimals: int | None = None) -> Printed:
+    """Printed numbers from JSON: one or nested lists of them, at most 4 deep.
+
+    `decimals` is for numbers that are no text; a text has those it shows.
+    Raises InputError, naming `where`, for what is no number, and rows of unequal length.
+
+    >>> printed = read_printed(["0.540", "1/√2", 5.0], "weights")
+    >>> printed.value.round(4).tolist(), printed.decimals.tolist()[0]
+    ([0.54, 0.7071, 5.0], 3)
+    """
+    if _depth(found) > MOST_DEPTH:
+        raise InputError(f"{where} is nested more than {MOST_DEPTH} deep")
+    cells = _each(found, lambda one: _read_one(one, where, decimals))
+    text, value, places = (_each(cells, itemgetter(i)) for i in range(3))
+    numbers = np.asarray(to_array(value, where), dtype=np.float64)
+    return Printed(text, numbers, np.array(places, dtype=np.int64))
+
+
+def _depth(found: object) -> int:
+    """How deep lists are nested, level by level: a file can nest deeper than Python recurses."""
+    depth, level = 0, [found]
+    while level := [cell for part in level if isinstance(part, list) for cell in part]:
+        depth += 1
+    return depth
+
+
+def _each(found: Any, of: Callable[[Any], Any]) -> Any:
+    """Nested lists with `of` each entry in its place."""
+    return [_each(part, of) for part in found] if isinstance(found, list) else of(found)
+
+
+def _read_one(found: object, where: str, decimals: int | None) -> tuple[str, float, int]:
+    """The text, value and decimals of one printed number."""
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        value = float(to_array([found], where)[0])
+        if decimals is None:
+            return repr(found), value, _decimals(repr(found))
+        return f"{value:.{decimals}f}", value, decimals
+    if not isinstance(found, str):
+        raise InputError(
+            f"{where} holds {shown(found)}, which is no printed number",
+            'write numbers as they are printed, such as "0.540"',
+        )
+    plain = found.strip().replace("−", "-")
+    read = _value(plain)
+    if read is None:
+        raise InputError(
+            f"{where} holds {quote(found)}, which is no number",
+            'write "0.540", or an expression such as "1/√2" or "sin(3/10)"',
+        )
+    return found, read, _decimals(plain)
+
+
+def shown(found: object) -> str:
+    """A value of JSON in a message."""
+    if isinstance(found, str):
+        return quote(found, 40)
+    if isinstance(found, list | dict):
+        return "a list" if isinstance(found, list) else "an object"
+    if found is None or isinstance(found, bool):
+        return "null" if found is None else repr(found).lower()
+    return quote(repr(found), 24)[1:-1]
+
+
+def _decimals(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        return EXACT
+    exponent = Decimal(text).as_tuple().exponent
+    return min(-int(exponent), _FARTHEST)
+
+
+def _value(text: str) -> float | None:
+    """The value of a number or expression; None for anything else."""
+    if text in NOT_JSON:
+        return NOT_JSON[text]
+    found = _EXPRESSION.fullmatch(text) if len(text) <= _LONGEST else None
+    if found is None:
+        return None
+    above, below = _factor(found["above"]), _factor(found["below"] or "1")
+    if not (below and math.isfinite(below) and math.isfinite(above / below)):
+        return None
+    if not found["wave"]:
+        return above / below
+    value = math.sin(above / below) if found["wave"] == "sin" else math.cos(above / below)
+    return -value if found["sign"] else value
+
+
+def _factor(text: str) -> float:
+    sign, root, digits = text.partition("√")
+    return float(f"{sign}1") * math.sqrt(float(digits)) if root else float(text)
+
+
+# ---- comparing
+
+
+def compare(ours: npt.ArrayLike, printed: Printed) -> Cells:
+    """The verdict of each cell, by the rules at the top of this module.
+
+    `ours` has the shape of the printed numbers.
+
+    >>> compare([0.125, 0.125, 0.5], read_printed(["0.12", "0.13", "0.5"], "it")).tolist()
+    ['agrees as rounded', 'agrees as rounded', 'reproduced']
+    """
+    a, b = np.asarray(ours, dtype=np.float64), printed.value
+    exact = printed.decimals == EXACT
+    with np.errstate(all="ignore"):
+        unit = np.where(exact, np.inf, 10.0 ** -np.where(exact, 0, printed.decimals))
+        gap = np.abs(a - b)
+        loss = LOSS * np.maximum(np.abs(a), np.abs(b))
+        finite = np.isfinite(a) & np.isfinite(b)
+        whole = gap <= np.minimum(loss, np.maximum(unit, np.spacing(np.abs(b))))
+        near = ~exact & (gap <= unit / 2 + loss)
+    reproduced = (a == b) | (np.isnan(a) & np.isnan(b)) | (finite & whole)
+    return np.select([reproduced, finite & near], VERDICTS[:2], VERDICTS[2])
+
+
+def cut_off(ours: npt.ArrayLike, printed: Printed) -> bool:
+    """Whether each printed number is ours with its further digits cut off instead of rounded.
+
+    >>> cut_off([0.1978, 0.4011], read_printed(["0.19", "0.40"], "it"))
+    True
+    """
+    a, decimals = np.asarray(ours, dtype=np.float64), printed.decimals
+    if (decimals > _TRUSTED).any() or (decimals < 0).any() or not np.isfinite(a).all():
+        return False
+    with np.errstate(over="ignore"):
+        power = 10.0**decimals
+        kept = np.trunc(a * power * (1 + LOSS)) / power
+    return bool((compare(kept, printed) == VERDICTS[0]).all())
+
+
+def worst(cells: Cells) -> Verdict:
+    """The verdict of all cells together: that of the worst; "not printed" where there are none."""
+    return max((v for v in VERDICTS if v in cells), key=VERDICTS.index, default="not printed")

@@ -1,0 +1,216 @@
+"""Worked examples and what is computed: lines for the terminal, Markdown, or plain data."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.examples import Example, Judgement, Result, Selection, Verification
+from attncli.files.spelling import spelled
+from attncli.views.formats.markdown import escape
+from attncli.views.text import clean, fold, pad, sentence
+
+SCHEMA = 1
+EXACT = 15  # decimals from which a number is written in full: float64 has hardly more
+MORE = 2  # decimals beyond the printed ones, to show where a number was rounded
+FEWEST = 4
+SHOWN = 24  # numbers of an array that are written out: more would be a page
+
+_RELATIONS = {"equal": "equal to", "close_to": "close to", "unequal": "other than"}
+
+
+class Row(NamedTuple):
+    """One claim: what was printed, what is computed, and why they differ where they do."""
+
+    claim: str
+    printed: str
+    ours: str
+    verdict: str
+    ok: bool
+    reasons: tuple[str, ...]
+
+
+def rows(result: Result) -> Iterator[Row]:
+    """The claims of an example, judged."""
+    for judgement in result.judgements:
+        claim, ours, printed = judgement.claim, "", "not printed"
+        if claim.printed is not None:
+            printed = _nested(claim.printed.text, str)
+        elif claim.states is not None:
+            printed = f"stated: {_RELATIONS[claim.states.key]} {claim.states.value:g}"
+        if judgement.ours is not None:
+            ours = _numbers(judgement.ours, _decimals(judgement))
+        verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")
+        reasons = tuple(_reasons(judgement))
+        yield Row(sentence(claim.text), clean(printed), ours, verdict, judgement.ok, reasons)
+
+
+def _reasons(judgement: Judgement) -> Iterator[str]:
+    decimals, own = _decimals(judgement), judgement.own
+    if judgement.claim.why:
+        yield sentence(judgement.claim.why)
+    for other in judgement.alternatives:
+        yield f"{sentence(other.text)}: {_numbers(other.ours, decimals)}"
+    if own is not None and judgement.verdict == "differs" and not judgement.alternatives:
+        numbers = _numbers(own.ours, decimals)
+        yield f"from the printed {' and '.join(own.start)}: {numbers}"
+    if not judgement.ok:
+        yield f"not as recorded: {sentence(judgement.problem)}"
+
+
+def _decimals(judgement: Judgement) -> int:
+    """Decimals for our numbers: a few more than were printed."""
+    printed = judgement.claim.printed
+    if printed is None:
+        return FEWEST + MORE
+    is_counted = printed.decimals < 10**6  # not so for an expression such as cos(0.0001)
+    most = int(printed.decimals[is_counted].max(initial=0)) + MORE
+    return max(most, FEWEST if is_counted.all() else FEWEST + MORE)
+
+
+def _numbers(found: Selection, decimals: int) -> str:
+    """Numbers as text; of many only how many there are and their range."""
+
+    def write(x: float) -> str:
+        if not math.isfinite(x) or decimals >= EXACT:
+            return repr(float(x))
+        text = f"{x:.{decimals}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+
+    value = np.asarray(found.value)
+    if value.size <= SHOWN:
+        return _nested(value.tolist(), write)
+    size = " × ".join(map(str, value.shape))
+    return f"{size} numbers from {write(value.min())} to {write(value.max())}"
+
+
+def _nested(found: Any, write: Callable[[Any], str]) -> str:
+    if isinstance(found, list):
+        return f"[{', '.join(_nested(entry, write) for entry in found)}]"
+    return write(found)
+
+
+# ---- lines for the terminal
+
+
+def source_line(example: Example) -> str:
+    """Author, title and date of the document, and its number."""
+    source = example.source
+    named = [source.author, f"“{source.title}”", source.date]
+    return clean(f"{', '.join(part for part in named if part)} (document {source.id})")
+
+
+def list_lines(examples: Sequence[Example]) -> Iterator[str]:
+    """Every example by name, under the document it comes from."""
+    names = max((len(example.name) for example in examples), default=0)
+    before = ""
+    for example in examples:
+        line = source_line(example)
+        if line != before:
+            yield from [""] if before else []
+            yield line
+            before = line
+        yield f"  {pad(clean(example.name), names)}  {sentence(example.title)}"
+
+
+def result_lines(result: Result, width: int | None) -> Iterator[str]:
+    """An example: each claim, as printed and as computed, and why they differ."""
+    example = result.example
+    yield f"{clean(example.name)}  {sentence(example.title)}"
+    yield from fold(source_line(example), width, 2, 2)
+    if example.note:
+        yield from fold(sentence(example.note), width, 2, 2)
+    if result.needs:
+        yield f"  needs {clean(result.needs)}"
+    for row in rows(result):
+        yield ""
+        yield f"  {row.claim}: {row.verdict}"
+        yield from fold(f"printed  {row.printed}", width, 13, 4)
+        if row.ours:
+            yield from fold(f"ours     {row.ours}", width, 13, 4)
+        for reason in row.reasons:
+            yield from fold(reason, width, 4, 4)
+
+
+def verification_lines(verification: Verification) -> Iterator[str]:
+    """One line an example and a summary."""
+    names = max((len(result.example.name) for result in verification.results), default=0)
+    for result in verification.results:
+        mark, counts = "ok" if result.ok else "FAILED", _counted(result)
+        if result.needs:
+            mark, counts = "needs", f"needs {clean(result.needs)}"
+        yield f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {counts}"
+        for row in rows(result):
+            yield from (f"        {row.claim}: {reason}" for reason in row.reasons if not row.ok)
+    total = ", ".join(f"{n} {verdict}" for verdict, n in verification.counts.items())
+    state = "each as recorded" if verification.ok else "not all as recorded"
+    yield ""
+    yield f"{len(verification.results)} examples, {state}: {total}"
+
+
+def _counted(result: Result) -> str:
+    counts = Counter(judgement.verdict for judgement in result.judgements)
+    return ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+
+
+# ---- Markdown and data
+
+
+def errata(results: Iterable[Result]) -> Iterator[str]:
+    """Markdown: a table of claims for each example, fit for an errata note."""
+    for at, result in enumerate(results):
+        yield from [""] if at else []
+        yield f"## {escape(clean(result.example.name))}: {escape(sentence(result.example.title))}"
+        yield from ["", escape(source_line(result.example)), ""]
+        if result.needs:
+            yield f"Needs {escape(clean(result.needs))}."
+            continue
+        yield "| claim | printed | recomputed | verdict | why |"
+        yield "| :-- | :-- | :-- | :-- | :-- |"
+        for row in rows(result):
+            why = " ".join(f"{reason.rstrip('.')}." for reason in row.reasons)
+            cells = (row.claim, row.printed, row.ours, row.verdict, why)
+            yield f"| {' | '.join(escape(cell) for cell in cells)} |"
+
+
+def verification_data(verification: Verification) -> dict[str, Any]:
+    """The verification as plain data for scripts; NaN and infinity as strings.
+
+    {schema, ok, counts, examples: [{name, title, source, ok, needs, claims: [{claim, stage,
+    printed, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
+    """
+    examples = [
+        {
+            "name": result.example.name,
+            "title": result.example.title,
+            "source": result.example.source.id,
+            "ok": result.ok,
+            "needs": result.needs,
+            "claims": [_claim_data(judgement) for judgement in result.judgements],
+        }
+        for result in verification.results
+    ]
+    counts = dict(verification.counts)
+    return {"schema": SCHEMA, "ok": verification.ok, "counts": counts, "examples": examples}
+
+
+def _claim_data(judgement: Judgement) -> dict[str, Any]:
+    claim, ours = judgement.claim, judgement.ours
+    return {
+        "claim": claim.text,
+        "stage": claim.stage,
+        "printed": None if claim.printed is None else claim.printed.text,
+        "ours": None if ours is None else spelled(ours.value.tolist()),
+        "verdict": judgement.verdict,
+        "cause": judgement.cause,
+        "ok": judgement.ok,
+        "why": claim.why,
+        "ways": [
+            {"how": other.text, "ours": spelled(other.ours.value.tolist())}
+            for other in judgement.alternatives
+        ],
+    }
