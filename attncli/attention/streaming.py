@@ -32,7 +32,6 @@ from attncli.errors import ConventionError, ShapeError
 from attncli.stages import OUTPUT
 
 Array = npt.NDArray[Any]
-Progress = Callable[[int, int], None]
 
 QUERIES, KEYS = 256, 512  # of a block: its float32 scores take half a megabyte of cache
 CELLS = 1 << 20  # scores that `run` computes at once: 8 MB of float64 a stage
@@ -51,7 +50,7 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     convention: Convention | None = None,
     n_threads: int | None = None,
     out: Array | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Array:
     """The output [..., n_q, d_v] of `attend`, without the stages before it.
 
@@ -60,8 +59,7 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     progress   called with (blocks done, blocks in all) as they are finished
 
     While it runs, the BLAS library of the whole process is held to one thread.
-    Raises ConventionError for dropout, a softmax over queries and 16-bit numbers, ShapeError where
-    the arrays do not fit together.
+    Raises ShapeError, and ConventionError as `check_streams` does.
     Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018); Rabe &
     Staats, "Self-attention does not need O(n²) memory" (2021).
 
@@ -77,7 +75,7 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
         needed = f"{' × '.join(map(str, shape))} of {how.dtype}"
         raise ShapeError(f"out is {shape_text(out)} of {out.dtype}", f"it must be {needed}")
     job = _Job(whole, how, mask, kv_len, n_past, out)
-    with _in_threads(n_threads) as in_threads:
+    with _in_threads(n_threads, job) as in_threads:
         for done, _ in enumerate(in_threads(job.compute, job.blocks), start=1):
             if progress is not None:
                 progress(done, len(job.blocks))
@@ -85,7 +83,7 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
 
 
 def check_streams(how: Convention) -> None:
-    """ConventionError for a convention whose output cannot be computed block by block."""
+    """ConventionError for dropout, a softmax over queries and 16-bit numbers."""
     if how.softmax_over == "queries":
         message = "a softmax over queries needs whole columns and cannot be streamed"
         raise ConventionError(message, "use attend")
@@ -119,10 +117,10 @@ class _Job:
         out: Array,
     ) -> None:
         self.how, self.n_past, self.dtype = how, n_past, np.dtype(how.dtype)
-        self.q, self.k, self.v = (four_axes(whole[name]) for name in ("q", "k", "v"))
-        self.out = four_axes(out)
+        self.n_k = n_k = whole["k"].shape[-2]
+        self.q, self.k, self.v, self.out = (four_axes(x) for x in (*whole.values(), out))
+        self.is_stopped = False
         n_batch, n_heads, n_q, d_k = self.q.shape
-        n_k = self.n_k = self.k.shape[2]
         self.key_head = key_head_of(n_heads, self.k.shape[1], how.head_order).tolist()
         self.mask: Array | None = None
         if mask is not None:
@@ -214,12 +212,10 @@ class _Job:
             inputs["kv_len"] = np.array([self.valid[batch]])
         scores, given = (self.q.shape[2], self.n_k), {*inputs, "q", "rows"}
         steps = plan(self.how, Sizes(scores, 1, q.shape[1], self.n_past, given))
-        at_once, found = max(1, CELLS // self.n_k), []
-        for at in range(0, len(q), at_once):
-            picked = np.arange(start, stop)[at : at + at_once]
-            part = {**inputs, "q": q[at : at + at_once], "rows": picked}
-            found.append(run(steps, part, [OUTPUT])[OUTPUT])
-        return np.concatenate(found)
+        at_once = max(1, CELLS // self.n_k)
+        parts = [np.arange(stop - start)[at : at + at_once] for at in range(0, len(q), at_once)]
+        found = (run(steps, {**inputs, "q": q[at], "rows": start + at}, [OUTPUT]) for at in parts)
+        return np.concatenate([values[OUTPUT] for values in found])
 
     def _key_blocks(self, rows: _Rows) -> Iterator[tuple[slice, Array | None, Array | None]]:
         """The keys that any of these queries attends to, in blocks.
@@ -231,6 +227,8 @@ class _Job:
         begin = max(0, first - left) if left >= 0 else 0
         end = min(valid, first + n_rows + right) if right >= 0 else valid
         for start in range(begin, end, KEYS):
+            if self.is_stopped:
+                return
             keys = slice(start, min(start + KEYS, end))
             n_keys, at = keys.stop - start, first - start
             is_whole = left < 0 or at + n_rows - 1 <= left
@@ -266,8 +264,8 @@ def largest_norm(x: Array) -> float:
 
 
 @contextmanager
-def _in_threads(n_threads: int | None) -> Iterator[Callable[..., Iterator[None]]]:
-    """A `map` over threads while BLAS uses one in each; when interrupted, no new work begins."""
+def _in_threads(n_threads: int | None, job: _Job) -> Iterator[Callable[..., Iterator[None]]]:
+    """A `map` over threads while BLAS uses one in each; when interrupted, the job stops."""
     from concurrent.futures import ThreadPoolExecutor
 
     from threadpoolctl import threadpool_limits
@@ -278,4 +276,5 @@ def _in_threads(n_threads: int | None) -> Iterator[Callable[..., Iterator[None]]
         with threadpool_limits(1, user_api="blas"):
             yield pool.map
     finally:
+        job.is_stopped = True
         pool.shutdown(cancel_futures=True)

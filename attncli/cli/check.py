@@ -1,12 +1,11 @@
 """attncli check: does this attention match, and if not, which bug is it?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import typer
-from typer import Option
 
-from attncli.cli.groups import command_of
+from attncli.cli.groups import command_of, flag
 from attncli.cli.options import Choices, Inputs
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.stages import CONCAT, MAPS, OUTPUT
@@ -26,58 +25,30 @@ class Observed:
 
     PANEL: ClassVar = "Checking"
 
-    observed: Annotated[
-        str,
-        Option(
-            "--observed",
-            metavar="SOURCE",
-            help="The numbers to check: one stage, or a file of several named stages.",
-        ),
-    ]
-    stage: Annotated[
-        str | None,
-        Option("--stage", metavar="NAME", help=f"Which stage they are: {', '.join(STAGES)}."),
-    ] = None
-    rows: Annotated[
-        str | None, Option("--rows", metavar="A:B", help="Only these query rows, from 1.")
-    ] = None
-    head: Annotated[int | None, Option("--head", min=1, help="Only this head, from 1.")] = None
-    positions: Annotated[
-        Literal["paper", "article", "rope-halves", "rope-interleaved"] | None,
-        Option(
-            "--positions",
-            help="Put these in first: sinusoidal, added to q, k and v (paper, article), or rotary, "
-            "turned into q and k. The inputs, cached ones too, are then given without positions.",
-        ),
-    ] = None
-    decimals: Annotated[
-        int | None,
-        Option("--decimals", min=0, max=17, help="They were printed with so many decimals."),
-    ] = None
-    rtol: Annotated[float | None, Option("--rtol", help="Relative tolerance.")] = None
-    atol: Annotated[float | None, Option("--atol", help="Absolute tolerance.")] = None
-    single: Annotated[bool, Option("--single", help="Try single bugs only, not pairs of them.")] = (
-        False
+    observed: str = flag(
+        "The numbers to check: one stage, or a file of several named stages.",
+        "SOURCE",
+        required=True,
     )
-    suggest: Annotated[
-        str | None,
-        Option(
-            "--suggest",
-            metavar="FILE",
-            help="Where several bugs fit: write an input (.npz) that tells them apart.",
-        ),
-    ] = None
-    format: Annotated[
-        Literal["text", "json"] | None, Option("--format", help="text (the default) or json.")
-    ] = None
-    output: Annotated[
-        str | None, Option("--output", "-o", metavar="FILE", help="Write the verdict to a file.")
-    ] = None
-    force: Annotated[bool, Option("--force", help="Replace the files written.")] = False
-    quiet: Annotated[bool, Option("--quiet", help="Print nothing; use the exit code.")] = False
-    debug: Annotated[bool, Option("--debug", help="Show a traceback where something fails.")] = (
-        False
+    stage: str | None = flag(f"Which stage they are: {', '.join(STAGES)}.", "NAME")
+    rows: str | None = flag("Only these query rows, from 1.", "A:B")
+    head: int | None = flag("Only this head, from 1.", min=1)
+    positions: Literal["paper", "article", "rope-halves", "rope-interleaved"] | None = flag(
+        "Put these in first: sinusoidal, added to q, k and v (paper, article), or rotary, "
+        "turned into q and k. The inputs, cached ones too, are then given without positions."
     )
+    decimals: int | None = flag("They were printed with so many decimals.", min=0, max=17)
+    rtol: float | None = flag("Relative tolerance.")
+    atol: float | None = flag("Absolute tolerance.")
+    single: bool = flag("Try single bugs only, not pairs of them.")
+    suggest: str | None = flag(
+        "Where several bugs fit: write an input (.npz) that tells them apart.", "FILE"
+    )
+    format: Literal["text", "json"] | None = flag("text (the default) or json.")
+    output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
+    force: bool = flag("Replace the files written.")
+    quiet: bool = flag("Print nothing; use the exit code.")
+    debug: bool = flag("Show a traceback where something fails.")
 
 
 @command_of(app)

@@ -1,12 +1,11 @@
 """attncli examples: the worked examples of documents, recomputed beside what was printed."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
-from typer import Argument, Option
 
-from attncli.cli.groups import command_of
+from attncli.cli.groups import argument, command_of, flag
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
@@ -24,20 +23,10 @@ class Which:
 
     PANEL: ClassVar = "Examples"
 
-    name: Annotated[str | None, Argument(help="One example; without a name they are listed.")] = (
-        None
-    )
-    verify: Annotated[
-        bool, Option("--verify", help="Run them all: exit code 0 if each comes out as recorded.")
-    ] = False
-    file: Annotated[
-        str | None,
-        Option("--file", metavar="FILE", help="Somebody else's examples, in the same form."),
-    ] = None
-    glove: Annotated[
-        str | None,
-        Option("--glove", metavar="FILE", help="GloVe vectors, for the examples that need them."),
-    ] = None
+    name: str | None = argument("One example; without a name they are listed.")
+    verify: bool = flag("Run them all: exit code 0 if each comes out as recorded.")
+    file: str | None = flag("Somebody else's examples, in the same form.", "FILE")
+    glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
 @command_of(app)

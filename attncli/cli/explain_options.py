@@ -4,10 +4,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from typer import Argument, Option
-
+from attncli.cli.groups import argument, flag
 from attncli.cli.options import MASK, Choices, Show
 from attncli.errors import ConventionError
 
@@ -20,30 +19,16 @@ class Words:
 
     PANEL: ClassVar = "Words"
 
-    sentence: Annotated[
-        str | None, Argument(metavar="SENTENCE", help="The sentence to explain.")
-    ] = None
-    tokens: Annotated[
-        str | None,
-        Option(
-            "--tokens",
-            metavar="A,B,C",
-            help="Tokens instead of a sentence: separated by commas, or as a JSON list.",
-        ),
-    ] = None
-    lowercase: Annotated[bool, Option("--lowercase", help="Lowercase all tokens.")] = False
-    pad_to: Annotated[
-        int | None, Option("--pad-to", min=1, help="Pad to N tokens with <pad>, masked as keys.")
-    ] = None
-    mask: Annotated[str | None, MASK] = None
-    target: Annotated[
-        str | None,
-        Option(
-            "--target",
-            metavar="SENTENCE",
-            help="Cross-attention: queries from this one, keys and values from the sentence.",
-        ),
-    ] = None
+    sentence: str | None = argument("The sentence to explain.", "SENTENCE")
+    tokens: str | None = flag(
+        "Tokens instead of a sentence: separated by commas, or as a JSON list.", "A,B,C"
+    )
+    lowercase: bool = flag("Lowercase all tokens.")
+    pad_to: int | None = flag("Pad to N tokens with <pad>, masked as keys.", min=1)
+    mask: str | None = MASK
+    target: str | None = flag(
+        "Cross-attention: queries from this one, keys and values from the sentence.", "SENTENCE"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -52,20 +37,14 @@ class Vectors:
 
     PANEL: ClassVar = "Vectors"
 
-    dim: Annotated[
-        int | None, Option("--dim", min=1, help="Size of a random vector (default: 8).")
-    ] = None
-    glove: Annotated[
-        str | None, Option("--glove", metavar="FILE", help="Word vectors in GloVe's text format.")
-    ] = None
-    unknown: Annotated[
-        Literal["random", "zero", "error"] | None,
-        Option("--unknown", help="Vector of a word missing from the file (default: random)."),
-    ] = None
-    positions: Annotated[
-        Literal["paper", "article", "none"] | None,
-        Option("--positions", help="Sines and cosines to add (default: paper), or none."),
-    ] = None
+    dim: int | None = flag("Size of a random vector (default: 8).", min=1)
+    glove: str | None = flag("Word vectors in GloVe's text format.", "FILE")
+    unknown: Literal["random", "zero", "error"] | None = flag(
+        "Vector of a word missing from the file (default: random)."
+    )
+    positions: Literal["paper", "article", "none"] | None = flag(
+        "Sines and cosines to add (default: paper), or none."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -74,42 +53,23 @@ class Block:
 
     PANEL: ClassVar = "Block"
 
-    block: Annotated[
-        Literal["attention", "encoder", "decoder"] | None,
-        Option("--block", help="What to compute (default: attention); decoder needs --target."),
-    ] = None
-    layers: Annotated[
-        int | None, Option("--layers", min=1, help="Layers of encoder and decoder (default: 1).")
-    ] = None
-    heads: Annotated[int | None, Option("--heads", min=1, help="Heads (default: 1).")] = None
-    kv_heads: Annotated[
-        int | None, Option("--kv-heads", min=1, help="Heads of K and V, if fewer.")
-    ] = None
-    d_k: Annotated[
-        int | None, Option("--d-k", min=1, help="Width of a query and key (default: dim / heads).")
-    ] = None
-    d_v: Annotated[
-        int | None, Option("--d-v", min=1, help="Width of a value (default: that of a key).")
-    ] = None
-    d_ff: Annotated[
-        int | None,
-        Option("--d-ff", min=0, help="Width of the feed-forward (default: 4 · dim); 0 = none."),
-    ] = None
-    norm: Annotated[
-        Literal["pre", "post", "none"] | None,
-        Option("--norm", help="Layer norm before a sub-layer, or after (the default), or none."),
-    ] = None
-    weights: Annotated[
-        str | None,
-        Option("--weights", metavar="SOURCE", help="A file of w_q, w_k, w_v, w_o and so on."),
-    ] = None
-    projection: Annotated[
-        Literal["learned", "identity"] | None,
-        Option("--projection", help="identity: the vectors themselves are Q, K and V."),
-    ] = None
-    outline: Annotated[
-        bool, Option("--outline", help="Show only each step's formula and shape.")
-    ] = False
+    block: Literal["attention", "encoder", "decoder"] | None = flag(
+        "What to compute (default: attention); decoder needs --target."
+    )
+    layers: int | None = flag("Layers of encoder and decoder (default: 1).", min=1)
+    heads: int | None = flag("Heads (default: 1).", min=1)
+    kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)
+    d_k: int | None = flag("Width of a query and key (default: dim / heads).", min=1)
+    d_v: int | None = flag("Width of a value (default: that of a key).", min=1)
+    d_ff: int | None = flag("Width of the feed-forward (default: 4 · dim); 0 = none.", min=0)
+    norm: Literal["pre", "post", "none"] | None = flag(
+        "Layer norm before a sub-layer, or after (the default), or none."
+    )
+    weights: str | None = flag("A file of w_q, w_k, w_v, w_o and so on.", "SOURCE")
+    projection: Literal["learned", "identity"] | None = flag(
+        "identity: the vectors themselves are Q, K and V."
+    )
+    outline: bool = flag("Show only each step's formula and shape.")
 
     @property
     def kind(self) -> Literal["attention", "encoder", "decoder"]:
@@ -129,9 +89,9 @@ def check_flags(words: Words, vectors: Vectors, block: Block, choices: Choices, 
         raise ConventionError(
             f"--outline is for tables and markdown; {form.name} {what}", "leave it out"
         )
-    for flag, given in (("--stage", show.stage), ("--cell", show.cell), ("--work", show.work)):
+    for name, given in (("--stage", show.stage), ("--cell", show.cell), ("--work", show.work)):
         if block.outline and given:
-            raise ConventionError(f"{flag} has no effect with --outline", "leave it out")
+            raise ConventionError(f"{name} has no effect with --outline", "leave it out")
     if vectors.unknown is not None and vectors.glove is None:
         raise ConventionError(
             "--unknown has no effect without --glove", "add --glove FILE, or leave it out"
@@ -164,9 +124,9 @@ def _in_block(block: Block) -> Iterator[Problem]:
             mend = "add --block encoder, or leave it out"
             yield f"--{name.replace('_', '-')} has no effect on one attention", mend
     sizes = {"--d-k": block.d_k, "--d-v": block.d_v, "--kv-heads": block.kv_heads}
-    given = [flag for flag, size in sizes.items() if size is not None]
+    given = [name for name, size in sizes.items() if size is not None]
     given += ["--weights"] if block.weights is not None else []
     if block.projection == "identity":
-        for flag in given:
+        for name in given:
             why = "with --projection identity, Q, K and V are the vectors themselves"
-            yield f"{flag} is given, but {why}", "leave one of the two out"
+            yield f"{name} is given, but {why}", "leave one of the two out"

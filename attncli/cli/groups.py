@@ -1,10 +1,16 @@
 """How a command is declared: option groups in, one flat Typer command out, quick to start.
 
-An option group is a frozen dataclass whose fields are Annotated Typer options, and whose PANEL is
-their heading in --help. A command takes groups instead of forty parameters:
+An option group is a frozen dataclass of flags, and its PANEL their heading in --help. A command
+takes groups instead of forty parameters:
+
+    class Inputs:
+        PANEL: ClassVar = "Inputs"
+        kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)    # --kv-heads
 
     @command_of(app)
     def compute(inputs: Inputs, choices: Choices, show: Show) -> None: ...
+
+A flag that is not given is None, a switch False.
 """
 
 from __future__ import annotations
@@ -12,8 +18,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import MISSING, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, field, fields
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -61,6 +67,27 @@ class _QuickConversion:
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
+def flag(
+    help: str,  # noqa: A002 - as Typer has it
+    metavar: str | None = None,
+    *,
+    names: Collection[str] = (),
+    panel: str | None = None,
+    required: bool = False,
+    **more: Any,
+) -> Any:
+    """A field of a group that is an option, of the field's name or of these names."""
+    named = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
+    default = MISSING if required else None
+    return field(default=default, metadata={"make": typer.Option, "names": names, "more": named})
+
+
+def argument(help: str, metavar: str | None = None) -> Any:  # noqa: A002 - as Typer has it
+    """A field of a group that is given by its place."""
+    named = {"help": help, "metavar": metavar}
+    return field(default=None, metadata={"make": typer.Argument, "names": (), "more": named})
+
+
 def command_of(app: typer.Typer, *, without: Collection[str] = ()) -> Callable[[Command], Command]:
     """Registers a function of option groups as the app's command, one option a field.
 
@@ -78,7 +105,7 @@ def command_of(app: typer.Typer, *, without: Collection[str] = ()) -> Callable[[
                 if hasattr(kind, "of"):
                     given[name] = kind.of(values)
                 else:
-                    names = {field.name for field in fields(kind)} & values.keys()
+                    names = {own.name for own in fields(kind)} & values.keys()
                     given[name] = kind(**{name: values[name] for name in names})
             return command(**given)
 
@@ -101,11 +128,17 @@ def parameters_of(kind: Any) -> list[inspect.Parameter]:
     if hasattr(kind, "parameters"):
         return list(kind.parameters())
     found = []
-    for field in fields(kind):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        option = field.type.__metadata__[0]  # type: ignore[union-attr]
-        option.show_default = False
-        option.rich_help_panel = option.rich_help_panel or kind.PANEL
-        named = {"default": default, "annotation": field.type}
-        found.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, **named))
+    for own in fields(kind):
+        make, names, more = (own.metadata[key] for key in ("make", "names", "more"))
+        if make is typer.Option:
+            names = names or (f"--{own.name.replace('_', '-')}",)
+        more = {**more, "rich_help_panel": more.get("rich_help_panel") or kind.PANEL}
+        default = inspect.Parameter.empty if own.default is MISSING else own.default
+        default = False if own.type is bool else default
+        annotation: Any = Annotated[own.type, make(*names, show_default=False, **more)]
+        found.append(
+            inspect.Parameter(
+                own.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
+        )
     return found

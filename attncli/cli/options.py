@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from typer import Option
 
+from attncli.cli.groups import flag
 from attncli.cli.parsing import unclear
 from attncli.convention import CHOICES, KNOBS, Convention, flag_of
 from attncli.errors import ConventionError
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
 else:
     Format = Literal[tuple(FORMATS)]
 
-MASK = Option(
-    "--mask",
-    metavar="SOURCE",
-    rich_help_panel="Masking",
-    help="True/false, or numbers added to the scores; broadcasts from the right.",
+MASK = flag(
+    "True/false, or numbers added to the scores; broadcasts from the right.",
+    "SOURCE",
+    panel="Masking",
 )
 
 
@@ -36,55 +36,25 @@ class Inputs:
 
     PANEL: ClassVar = "Inputs"
 
-    q: Annotated[
-        str,
-        Option(
-            "--q",
-            metavar="SOURCE",
-            help="Queries: a file that names q, k and v, a saved trace, or one matrix. A SOURCE is "
-            "a path, path::name, - (standard input) or JSON that begins with [.",
-        ),
-    ]
-    k: Annotated[
-        str | None,
-        Option("--k", metavar="SOURCE", help="Keys, where not in the file of --q; else K = Q."),
-    ] = None
-    v: Annotated[
-        str | None,
-        Option("--v", metavar="SOURCE", help="Values, where not in the file of --q; else V = K."),
-    ] = None
-    layout: Annotated[
-        Literal["hsd", "shd", "bsd", "bhsd", "bshd"] | None,
-        Option(
-            "--layout",
-            help="Order of the axes: b batch, h head, s tokens, d. Default: hsd for 3-D, bhsd for "
-            "4-D.",
-        ),
-    ] = None
-    heads: Annotated[
-        int | None,
-        Option("--heads", min=1, help="Split the last axis of (tokens, d) or bsd into heads."),
-    ] = None
-    kv_heads: Annotated[
-        int | None,
-        Option("--kv-heads", min=1, help="Heads of K and V, if fewer (grouped queries)."),
-    ] = None
-    past_k: Annotated[
-        str | None, Option("--past-k", metavar="SOURCE", help="Cached keys, put before the keys.")
-    ] = None
-    past_v: Annotated[
-        str | None,
-        Option("--past-v", metavar="SOURCE", help="Cached values, put before the values."),
-    ] = None
-    kv_len: Annotated[
-        str | None,
-        Option(
-            "--kv-len",
-            metavar="N[,N…]",
-            help="Valid keys, one number per batch item; those past it are padding.",
-        ),
-    ] = None
-    mask: Annotated[str | None, MASK] = None
+    q: str = flag(
+        "Queries: a file that names q, k and v, a saved trace, or one matrix. A SOURCE is "
+        "a path, path::name, - (standard input) or JSON that begins with [.",
+        "SOURCE",
+        required=True,
+    )
+    k: str | None = flag("Keys, where not in the file of --q; else K = Q.", "SOURCE")
+    v: str | None = flag("Values, where not in the file of --q; else V = K.", "SOURCE")
+    layout: Literal["hsd", "shd", "bsd", "bhsd", "bshd"] | None = flag(
+        "Order of the axes: b batch, h head, s tokens, d. Default: hsd for 3-D, bhsd for 4-D."
+    )
+    heads: int | None = flag("Split the last axis of (tokens, d) or bsd into heads.", min=1)
+    kv_heads: int | None = flag("Heads of K and V, if fewer (grouped queries).", min=1)
+    past_k: str | None = flag("Cached keys, put before the keys.", "SOURCE")
+    past_v: str | None = flag("Cached values, put before the values.", "SOURCE")
+    kv_len: str | None = flag(
+        "Valid keys, one number per batch item; those past it are padding.", "N[,N…]"
+    )
+    mask: str | None = MASK
 
 
 @dataclass(frozen=True)
@@ -151,63 +121,28 @@ class Show:
 
     PANEL: ClassVar = "Showing"
 
-    stage: Annotated[
-        list[str] | None,
-        Option("--stage", metavar="NAME", help="Only this stage (repeatable), such as weights."),
-    ] = None
-    head: Annotated[int | None, Option("--head", min=1, help="Only this head, from 1.")] = None
-    batch: Annotated[int | None, Option("--batch", min=1, help="Only this batch item, from 1.")] = (
-        None
+    stage: list[str] | None = flag("Only this stage (repeatable), such as weights.", "NAME")
+    head: int | None = flag("Only this head, from 1.", min=1)
+    batch: int | None = flag("Only this batch item, from 1.", min=1)
+    rows: str | None = flag("Only rows A to B, from 1; or A:, :B.", "A:B")
+    cols: str | None = flag("Only columns A to B, from 1.", "A:B")
+    precision: int | None = flag("Decimals shown (default: 4, explain: 3).", min=0, max=17)
+    work: bool = flag("Write out the arithmetic of each stage's first cell.")
+    cell: str | None = flag(
+        "Derive one weight, by label or number, from the dot product to the division.", "Q,K"
     )
-    rows: Annotated[
-        str | None,
-        Option("--rows", metavar="A:B", help="Only rows A to B, from 1; or A:, :B."),
-    ] = None
-    cols: Annotated[
-        str | None, Option("--cols", metavar="A:B", help="Only columns A to B, from 1.")
-    ] = None
-    precision: Annotated[
-        int | None,
-        Option("--precision", min=0, max=17, help="Decimals shown (default: 4, explain: 3)."),
-    ] = None
-    work: Annotated[
-        bool, Option("--work", help="Write out the arithmetic of each stage's first cell.")
-    ] = False
-    cell: Annotated[
-        str | None,
-        Option(
-            "--cell",
-            metavar="Q,K",
-            help="Derive one weight, by label or number, from the dot product to the division.",
-        ),
-    ] = None
-    heatmap: Annotated[
-        bool | None,
-        Option(
-            "--heatmap/--no-heatmap",
-            help="Shade cells by value; weights are, where the terminal has colour.",
-        ),
-    ] = None
-    step: Annotated[bool, Option("--step", help="Wait for a key between stages.")] = False
-    full: Annotated[bool, Option("--full", help="Leave nothing out, however large.")] = False
-    width: Annotated[
-        int | None, Option("--width", min=40, help="Columns to use (default: the terminal).")
-    ] = None
-    no_color: Annotated[bool, Option("--no-color", help="No colour; NO_COLOR does the same.")] = (
-        False
+    heatmap: bool | None = flag(
+        "Shade cells by value; weights are, where the terminal has colour.",
+        names=("--heatmap/--no-heatmap",),
     )
-    quiet: Annotated[bool, Option("--quiet", help="No notes on standard error.")] = False
-    debug: Annotated[bool, Option("--debug", help="Show a traceback where something fails.")] = (
-        False
+    step: bool = flag("Wait for a key between stages.")
+    full: bool = flag("Leave nothing out, however large.")
+    width: int | None = flag("Columns to use (default: the terminal).", min=40)
+    no_color: bool = flag("No colour; NO_COLOR does the same.")
+    quiet: bool = flag("No notes on standard error.")
+    debug: bool = flag("Show a traceback where something fails.")
+    format: Format | None = flag(
+        "Form of the result (default: table, or what the ending of --output says)."
     )
-    format: Annotated[
-        Format | None,
-        Option(
-            "--format",
-            help="Form of the result (default: table, or what the ending of --output says).",
-        ),
-    ] = None
-    output: Annotated[
-        str | None, Option("--output", "-o", metavar="FILE", help="Write the result to a file.")
-    ] = None
-    force: Annotated[bool, Option("--force", help="Replace the file of --output.")] = False
+    output: str | None = flag("Write the result to a file.", "FILE", names=("--output", "-o"))
+    force: bool = flag("Replace the file of --output.")

@@ -1,12 +1,11 @@
 """attncli posenc: positional encodings, which tell a model where in the sequence a token is."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import typer
-from typer import Option
 
-from attncli.cli.groups import command_of
+from attncli.cli.groups import command_of, flag
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
@@ -22,39 +21,24 @@ class Positions:
 
     PANEL: ClassVar = "Positions"
 
-    length: Annotated[int | None, Option("--len", min=1, help="Positions: rows of the table.")] = (
-        None
+    length: int | None = flag("Positions: rows of the table.", min=1, names=("--len",))
+    dim: int | None = flag("Dimensions: its columns.", min=1)
+    kind: Literal["sinusoidal", "rope", "alibi"] | None = flag(
+        "sinusoidal (the default), rope (rotary) or alibi (a bias)."
     )
-    dim: Annotated[int | None, Option("--dim", min=1, help="Dimensions: its columns.")] = None
-    kind: Annotated[
-        Literal["sinusoidal", "rope", "alibi"] | None,
-        Option("--kind", help="sinusoidal (the default), rope (rotary) or alibi (a bias)."),
-    ] = None
-    exponent: Annotated[
-        Literal["paper", "article"] | None,
-        Option("--exponent", help="paper: 2i/d (the default); article: 2·2i/d, 2i counted twice."),
-    ] = None
-    base: Annotated[float | None, Option("--base", help="Base (default: 10000).")] = None
-    start: Annotated[int | None, Option("--start", help="First position (default: 0).")] = None
-    add: Annotated[
-        str | None,
-        Option("--add", metavar="SOURCE", help="Embeddings to add it to: both and the sum."),
-    ] = None
-    dots: Annotated[
-        bool, Option("--dots", help="Every position's dot product with every other.")
-    ] = False
-    apply: Annotated[
-        str | None,
-        Option("--apply", metavar="SOURCE", help="rope: queries and keys to turn."),
-    ] = None
-    layout: Annotated[
-        Literal["halves", "interleaved"] | None,
-        Option("--layout", help="rope: pairs are i and i + d/2 (the default), or 2i and 2i + 1."),
-    ] = None
-    heads: Annotated[int | None, Option("--heads", min=1, help="alibi: how many heads.")] = None
-    symmetric: Annotated[
-        bool, Option("--symmetric", help="alibi: keys after the query are biased too, not masked.")
-    ] = False
+    exponent: Literal["paper", "article"] | None = flag(
+        "paper: 2i/d (the default); article: 2·2i/d, 2i counted twice."
+    )
+    base: float | None = flag("Base (default: 10000).")
+    start: int | None = flag("First position (default: 0).")
+    add: str | None = flag("Embeddings to add it to: both and the sum.", "SOURCE")
+    dots: bool = flag("Every position's dot product with every other.")
+    apply: str | None = flag("rope: queries and keys to turn.", "SOURCE")
+    layout: Literal["halves", "interleaved"] | None = flag(
+        "rope: pairs are i and i + d/2 (the default), or 2i and 2i + 1."
+    )
+    heads: int | None = flag("alibi: how many heads.", min=1)
+    symmetric: bool = flag("alibi: keys after the query are biased too, not masked.")
 
 
 _NEEDS_KIND = {
@@ -139,13 +123,13 @@ def _embeddings(positions: Positions, quiet: bool) -> tuple[Any, tuple[str, ...]
         raise ConventionError(
             f"{loaded.origin} has {words.ndim} dimensions", "embeddings are (tokens, dimensions)"
         )
-    for flag, wish, size in (
+    for name, wanted, size in (
         ("--len", positions.length, words.shape[0]),
         ("--dim", positions.dim, words.shape[1]),
     ):
-        if wish not in {None, size}:
+        if wanted not in {None, size}:
             raise ConventionError(
-                f"{flag} is {wish}, but {loaded.origin} has {size}", f"leave {flag} out"
+                f"{name} is {wanted}, but {loaded.origin} has {size}", f"leave {name} out"
             )
     return words, loaded.query_labels or loaded.row_labels or ()
 

@@ -1,12 +1,11 @@
 """attncli similarity: how alike word vectors are."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
-from typer import Argument, Option
 
-from attncli.cli.groups import command_of
+from attncli.cli.groups import argument, command_of, flag
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
@@ -26,26 +25,13 @@ class Words:
 
     PANEL: ClassVar = "Words"
 
-    words: Annotated[
-        list[str] | None,
-        Argument(help="Words, or words with their vectors: king=0.9,0.5,0.1."),
-    ] = None
-    vectors: Annotated[
-        str | None,
-        Option(
-            "--vectors",
-            metavar="FILE",
-            help="GloVe or word2vec text (also .gz, .zip, .zip::name), or JSON {word: [numbers]}.",
-        ),
-    ] = None
-    analogy: Annotated[
-        tuple[str, str, str] | None,
-        Option("--analogy", metavar="A B C", help="A is to B as C is to …: B − A + C."),
-    ] = None
-    nearest: Annotated[
-        int | None, Option("--nearest", min=1, help="The N words nearest to each word.")
-    ] = None
-    pca: Annotated[bool, Option("--pca", help="Two principal components, and a plot.")] = False
+    words: list[str] | None = argument("Words, or words with their vectors: king=0.9,0.5,0.1.")
+    vectors: str | None = flag(
+        "GloVe or word2vec text (also .gz, .zip, .zip::name), or JSON {word: [numbers]}.", "FILE"
+    )
+    analogy: tuple[str, str, str] | None = flag("A is to B as C is to …: B − A + C.", "A B C")
+    nearest: int | None = flag("The N words nearest to each word.", min=1)
+    pca: bool = flag("Two principal components, and a plot.")
 
 
 @command_of(app)
