@@ -216,6 +216,6 @@ MAPS = tuple(name for name, kind in KINDS.items() if kind.is_map)
 """The stages with a number for every query and key, in the order of computation."""
 
 SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"
-OUTPUT, CONCAT, PROJECTED = "output", "concat", "projected"
+OUTPUT, CONCAT, PROJECTED, RESIDUAL = "output", "concat", "projected", "residual"
 """The names of stages that more than the runner must know: what an attention gives is its output
-for each head, with the heads side by side, and projected."""
+for each head, with the heads side by side, projected, and added to its input."""

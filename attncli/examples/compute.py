@@ -48,7 +48,7 @@ from attncli.examples.inputs import (
     WordVectors,
 )
 from attncli.files.wording import listing, quote, safe
-from attncli.stages import kind_of
+from attncli.stages import CONCAT, OUTPUT, RESIDUAL, kind_of
 from attncli.text.glove import read_vectors
 from attncli.text.similarity import analogy, pca, similarity
 from attncli.trace import Stage, Trace
@@ -129,7 +129,7 @@ class Attention(_Attending):
             trace = attend(self.q, self.k, self.v, **how)
         else:
             trace = attend_heads(self.q, self.k, self.v, n_heads=self.n_heads, **how)
-            more = [Step("concat", f.concat, {"x": "output"})]
+            more = [Step(CONCAT, f.concat, {"x": OUTPUT})]
         q, k, v = (trace[name].value for name in "qkv")
         inputs, sizes = prepared(q, k, v, self.convention, mask=self.mask)
         return Computed(trace, [*plan(self.convention, sizes), *more], inputs)
@@ -162,7 +162,7 @@ class SelfAttention(_Attending):
                 hint = "give w_o [d_v, d_model]"
                 raise InputError("a residual needs an output as wide as x", hint)
             formula, reads = f"R = {kind_of(last).symbol} + X", {"x": last, "y": "input"}
-            steps.append(Step("residual", f.add, reads, formula=formula, dtype=how.dtype))
+            steps.append(Step(RESIDUAL, f.add, reads, formula=formula, dtype=how.dtype))
             values = run(steps, values)
         block = Block("Self-attention", how, {"query": tokens, "key": tokens})
         return Computed(trace_of(steps, values, {"": block}, stages), steps, inputs)

@@ -30,16 +30,13 @@ from attncli.files.nested_list import Beyond
 from attncli.files.plain_table import plain_matrix
 from attncli.files.table_cells import read_cell, unguarded
 from attncli.files.wording import count, quote, reason
+from attncli.stages import HIDDEN, KINDS
 
 _BLANKS = ""
 _SAMPLE = 20  # lines that the delimiter is told from
 _DELIMITERS = {".csv": (",", ";"), ".tsv": ("\t",)}
 _ANY_DELIMITER = (",", "\t", ";", _BLANKS)
-_STAGES = (
-    *("q", "k", "v", "mask", "scores", "scaled", "capped", "masked", "weights", "dropped"),
-    *("output", "tokens", "embeddings", "positions", "input", "heads", "concat", "projected"),
-    *("residual", "norm", "hidden", "feed_forward"),
-)
+_STAGES = {name for name, kind in KINDS.items() if kind.role not in HIDDEN}
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
