@@ -54,7 +54,7 @@ def test_every_stage_that_has_a_name_of_its_own_is_in_the_registry() -> None:
     assert KINDS.keys() >= STAGES
 
 
-HOWS = [
+HOWS: list[dict[str, Any]] = [
     {},
     {"causal": True, "scale": 0.3, "softcap": 2.0, "dropout": 0.25},
     {"causal": True, "softcap": 2.0, "softcap_place": "after-mask", "mask_value": -1e3},
