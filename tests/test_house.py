@@ -17,6 +17,7 @@ LEVELS = [
     {"convention"},
     {"trace"},
     {"attention", "text", "files"},
+    {"words"},
     {"documents", "check", "explain"},
     {"testing"},
     {"views"},

@@ -15,8 +15,8 @@ from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.explain.pipeline import Keep, explain
 from attncli.explain.sentence import Sentence, Vocabulary, from_file, made_up
-from attncli.text.tokens import tokenize
 from attncli.trace import Trace
+from attncli.words.tokens import tokenize
 
 Array = npt.NDArray[Any]
 

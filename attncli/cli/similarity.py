@@ -125,7 +125,7 @@ def _folded(found: "Vectors", asked: str) -> str:
 
 
 def _similarity(found: "Vectors", words: Words, source: str, remarks: list[str]) -> "Trace":
-    from attncli.text.similarity import similarity as alike
+    from attncli.words.similarity import similarity as alike
 
     trace = alike(found.words, found.matrix)
     if words.nearest is None:
@@ -141,7 +141,7 @@ def _similarity(found: "Vectors", words: Words, source: str, remarks: list[str])
 
 
 def _analogy(found: "Vectors", words: Words, source: str, remarks: list[str]) -> "Trace":
-    from attncli.text.similarity import analogy
+    from attncli.words.similarity import analogy
 
     a, b, c = words.analogy or ("", "", "")
     row = dict(zip(found.words, found.matrix, strict=True))
@@ -172,6 +172,6 @@ def _nearest(
 
 
 def _pca(found: "Vectors", words: Words, source: str, remarks: list[str]) -> "Trace":
-    from attncli.text.similarity import pca
+    from attncli.words.similarity import pca
 
     return pca(found.words, found.matrix)

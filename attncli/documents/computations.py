@@ -26,8 +26,8 @@ from attncli.attention.layers import layer_norm
 from attncli.attention.positions import add_positions, sinusoidal
 from attncli.documents import attention_examples, nodes, word_inputs
 from attncli.errors import AttncliError, InputError
-from attncli.text.similarity import analogy, pca, similarity
 from attncli.trace import Stage, Trace
+from attncli.words.similarity import analogy, pca, similarity
 
 Inputs = Mapping[str, Any]
 Array = npt.NDArray[Any]

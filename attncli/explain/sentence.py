@@ -12,9 +12,9 @@ import numpy.typing as npt
 from attncli.attention.positions import add_positions, sinusoidal
 from attncli.errors import ConventionError, InputError
 from attncli.files.wording import listing
-from attncli.text.random_vectors import random_vectors
-from attncli.text.tokens import pad
 from attncli.trace import Stage
+from attncli.words.tokens import pad
+from attncli.words.vectors import random_vectors
 
 Array = npt.NDArray[Any]
 PositionKind = Literal["paper", "article", "none"]

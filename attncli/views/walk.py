@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from attncli.text.tokens import PAD
 from attncli.trace import INPUTS, PARAMETERS, Trace
 from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
@@ -14,6 +13,7 @@ from attncli.views.places import HEADS, Level, levels
 from attncli.views.prose import closing, strongest
 from attncli.views.safe import sentence
 from attncli.views.showing import Showing
+from attncli.words.tokens import PAD
 
 TALL = 48  # lines a matrix may take its share of, however low the screen: the page scrolls anyway
 

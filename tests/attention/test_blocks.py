@@ -65,7 +65,7 @@ def test_feed_forward_by_hand() -> None:
     # [1, 2] W₁ + b₁ = [1 − 2 + 0, 1 + 2 + 1, −1 + 0 + 0] = [−1, 4, −1] → [0, 4, 0].
     w_1 = np.array([[1.0, 1.0, -1.0], [-1.0, 1.0, 0.0]])
     w_2 = np.array([[9.0, 9.0], [2.0, -3.0], [9.0, 9.0]])
-    biases = {"b_1": [0.0, 1.0, 0.0], "b_2": [0.5, 0.0]}
+    biases: dict[str, Any] = {"b_1": [0.0, 1.0, 0.0], "b_2": [0.5, 0.0]}
     trace = feed_forward([[1.0, 2.0]], labels=["river"], w_1=w_1, w_2=w_2, **biases)
     assert trace["hidden"].value.tolist() == [[0.0, 4.0, 0.0]]
     assert trace["feed_forward"].value.tolist() == [[8.5, -12.0]]

@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from attncli.attention.weights import Dimensions, random_weights
-from attncli.text.random_vectors import random_vectors
+from attncli.words.vectors import random_vectors
 
 from .conftest import SAMPLES, Call
 

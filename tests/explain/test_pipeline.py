@@ -202,7 +202,8 @@ def test_every_stage_says_in_words_what_it_is() -> None:
 
 
 def test_weights_of_another_block_are_refused() -> None:
-    for block, given in (("encoder", {}), ("decoder", {"target": TARGET})):
+    cases: dict[str, dict[str, Any]] = {"encoder": {}, "decoder": {"target": TARGET}}
+    for block, given in cases.items():
         model = Model(block=block, weights=sized("attention"))  # type: ignore[arg-type]
         with pytest.raises(ShapeError, match="the encoder has no layers"):
             explain(SENTENCE, VOCABULARY, model, **given)
