@@ -73,7 +73,7 @@ def _dimensions(block: Block, dim: int) -> Dimensions:
 def _read(block: Block, kind: WeightsBlock, dim: int) -> tuple[Weights, tuple[str, ...]]:
     from attncli.attention.state_dict import weights_from_arrays
     from attncli.files.load import load
-    from attncli.files.wording import listing
+    from attncli.files.messages import listing
 
     loaded = load(block.weights or "")
     arrays: Mapping[str, Array] = loaded.arrays

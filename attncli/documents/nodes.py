@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.files.nested_list import to_array
-from attncli.files.wording import listing, quote
+from attncli.files.messages import listing, quote
+from attncli.files.numbers import to_array
 
 Array = npt.NDArray[Any]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attncli.documents.example import At, Entries, Take
 from attncli.errors import InputError
-from attncli.files.wording import listing, quote
+from attncli.files.messages import listing, quote
 from attncli.trace import Stage
 
 Array = npt.NDArray[np.float64]

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.files.nested_list import NOT_JSON, to_array
-from attncli.files.wording import quote
+from attncli.files.messages import quote
+from attncli.files.numbers import NOT_JSON, to_array
 
 EXACT = np.iinfo(np.int64).max
 """The decimals of an expression, which has no last digit."""

@@ -11,7 +11,7 @@ from attncli.documents.computations import COMPUTATIONS
 from attncli.documents.nodes import Node, node, number, whole
 from attncli.documents.printed import Printed, read_printed
 from attncli.errors import InputError
-from attncli.files.wording import listing, quote
+from attncli.files.messages import listing, quote
 
 VERSION = 1
 _MOST_EXAMPLES, _MOST_CLAIMS, _MOST_WAYS = 200, 200, 10

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attncli.attention.positions import add_positions, sinusoidal
 from attncli.errors import ConventionError, InputError
-from attncli.files.wording import listing
+from attncli.files.messages import listing
 from attncli.trace import Stage
 from attncli.words.tokens import pad
 from attncli.words.vectors import random_vectors

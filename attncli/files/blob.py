@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from attncli.errors import InputError
+from attncli.files.messages import STANDARD_INPUT, safe
 from attncli.files.sniff import HEAD, ending_of, kind_of, refuse_ending
-from attncli.files.wording import STANDARD_INPUT, safe
 
 STREAM_LIMIT = 4 << 30
 """Most bytes read from a pipe; a file on disk has no limit."""

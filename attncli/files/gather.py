@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.files.loaded import Loaded
+from attncli.files.messages import ask_for, listing, location, quote
 from attncli.files.roles import role_of
-from attncli.files.wording import ask_for, listing, quote, where
 
 LABELS = ("tokens", "query_tokens", "key_tokens")
 """Names under which a file holds labels; `tokens` names queries and keys alike."""
@@ -61,17 +61,17 @@ class Gathering:
         """Note a thing that is no array."""
         self.names.append(name)
         if name == self.member:
-            raise InputError(f"{where(self.origin, name)} is {what}, not an array")
-        self.warnings.append(f"{where(self.origin, name)} is {what}, no array: left out")
+            raise InputError(f"{location(self.origin, name)} is {what}, not an array")
+        self.warnings.append(f"{location(self.origin, name)} is {what}, no array: left out")
 
     def set_labels(self, name: str, found: object) -> None:
         """Take the labels under one of LABELS; `tokens` may hold {"queries": […], "keys": […]}."""
         if not isinstance(found, dict):
-            self.labels[name] = label_tuple(found, where(self.origin, name))
+            self.labels[name] = label_tuple(found, location(self.origin, name))
             return
         if name != "tokens" or not found or not set(found) <= {"queries", "keys"}:
             raise InputError(
-                f"{where(self.origin, name)} names {listing(map(str, found))}",
+                f"{location(self.origin, name)} names {listing(map(str, found))}",
                 'write {"queries": […], "keys": […]}, or one list for both',
             )
         for key, kind in (("queries", "query_tokens"), ("keys", "key_tokens")):

@@ -19,9 +19,9 @@ from attncli.errors import InputError
 from attncli.files.blob import Blob
 from attncli.files.gather import LABELS, Gathering, lone
 from attncli.files.loaded import Loaded
-from attncli.files.nested_list import Beyond, to_array
+from attncli.files.messages import location, quote
+from attncli.files.numbers import Beyond, to_array
 from attncli.files.trace_file import is_trace, loaded_trace, trace_from_dict
-from attncli.files.wording import quote, where
 
 # escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half
 _ESCAPES = re.compile(
@@ -57,7 +57,7 @@ def _object(document: dict[str, Any], origin: str, member: str | None) -> Loaded
         elif name.lower() == "scale":
             gathering.set_scale(found)
         elif isinstance(found, list):
-            gathering.add(name, partial(to_array, found, where(origin, name)))
+            gathering.add(name, partial(to_array, found, location(origin, name)))
         else:
             gathering.leave_out(name, "an object" if isinstance(found, dict) else "one value")
     return gathering.done()

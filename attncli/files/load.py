@@ -9,8 +9,8 @@ from typing import BinaryIO
 from attncli.errors import AttncliError, InputError, SizeError
 from attncli.files.blob import find
 from attncli.files.loaded import Loaded, nonfinite_remark
+from attncli.files.messages import location, reason
 from attncli.files.roles import Role, role_of
-from attncli.files.wording import reason, where
 
 
 def load(source: str, *, stdin: BinaryIO | None = None, role: Role | None = None) -> Loaded:
@@ -48,7 +48,7 @@ def _remarks(loaded: Loaded, role: Role | None) -> tuple[str, ...]:
         return ()
     remarks = (
         nonfinite_remark(
-            where(loaded.origin, name), array, is_mask=(role_of(name) or role) == "mask"
+            location(loaded.origin, name), array, is_mask=(role_of(name) or role) == "mask"
         )
         for name, array in loaded.arrays.items()
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.files.wording import place
+from attncli.files.messages import entry_at
 from attncli.trace import Trace
 
 
@@ -61,7 +61,7 @@ def nonfinite_remark(where: str, array: npt.NDArray[Any], *, is_mask: bool) -> s
     if not found:
         return None
     first = np.unravel_index(int(np.argmax(nan | infinite)), array.shape)
-    spot = place([int(i) for i in first], array.ndim) if array.ndim else "its only entry"
+    spot = entry_at([int(i) for i in first], array.ndim) if array.ndim else "its only entry"
     return f"{where} holds {found} of {array.size} numbers, the first at {spot}"
 
 

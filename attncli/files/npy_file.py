@@ -20,8 +20,8 @@ from attncli.errors import InputError
 from attncli.files.blob import Blob
 from attncli.files.gather import lone
 from attncli.files.loaded import Loaded
-from attncli.files.nested_list import MAX_DEPTH
-from attncli.files.wording import quote
+from attncli.files.messages import quote
+from attncli.files.numbers import MAX_DEPTH
 
 HEADER_LIMIT = 16384
 """Most bytes in which a header must end; that of a plain array takes 128."""

@@ -18,6 +18,7 @@ from attncli.files.blob import Blob
 from attncli.files.gather import LABELS, Gathering
 from attncli.files.json_file import parse
 from attncli.files.loaded import Loaded
+from attncli.files.messages import listing, location, reason
 from attncli.files.npy_file import (
     HEADER_LIMIT,
     Header,
@@ -26,7 +27,6 @@ from attncli.files.npy_file import (
     refuse_type,
 )
 from attncli.files.trace_file import ENTRY, loaded_trace, trace_from_dict
-from attncli.files.wording import listing, reason, where
 
 _BOMB_SIZE = 100 << 20  # bytes; what unpacks to less is let through however small it was packed
 _BOMB_RATIO = 1000
@@ -46,7 +46,7 @@ def read(blob: Blob, member: str | None) -> Loaded:
             return _trace(archive, entries, blob.origin, member)
         gathering = Gathering(blob.origin, member)
         for name, entry in entries.items():
-            spot = where(blob.origin, name)
+            spot = location(blob.origin, name)
             if name.lower() in texts:
                 gathering.set_labels(name.lower(), _strings(archive, entry, spot).tolist())
             else:
@@ -57,12 +57,12 @@ def read(blob: Blob, member: str | None) -> Loaded:
 def _trace(
     archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], origin: str, member: str | None
 ) -> Loaded:
-    spot = where(origin, ENTRY)
+    spot = location(origin, ENTRY)
     document = parse(str(_strings(archive, entries.pop(ENTRY), spot)).encode(), spot)
     if not isinstance(document, dict):
         raise InputError(f"{spot} is no object", "save the trace again")
     arrays = {
-        name: _numbers(archive, entry, where(origin, name)) for name, entry in entries.items()
+        name: _numbers(archive, entry, location(origin, name)) for name, entry in entries.items()
     }
     return loaded_trace(trace_from_dict(document, origin, arrays), origin, member)
 
@@ -96,7 +96,7 @@ def _entries(archive: zipfile.ZipFile, blob: Blob) -> dict[str, zipfile.ZipInfo]
     if sum(info.compress_size for info in infos) > blob.size:
         raise InputError(f"{blob.origin} claims more bytes than it has", "copy it again whole")
     for name, info in entries.items():
-        _refuse_bomb(info, where(blob.origin, name))
+        _refuse_bomb(info, location(blob.origin, name))
     return entries
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.files.loaded import Loaded
-from attncli.files.wording import ask_for, count, listing, where
+from attncli.files.messages import ask_for, count, listing, location
 
 Role = Literal["q", "k", "v", "mask", "past_k", "past_v"]
 
@@ -141,7 +141,7 @@ def _absent(loaded: Loaded, role: Role) -> InputError:
 
 def _checked(loaded: Loaded, name: str, role: Role) -> npt.NDArray[Any]:
     array = loaded.arrays[name]
-    spot = where(loaded.origin, name)
+    spot = location(loaded.origin, name)
     fewest = 1 if role == "mask" else 2
     if array.size == 0:
         raise InputError(f"{spot} is empty: its shape is {array.shape}", "give it numbers")

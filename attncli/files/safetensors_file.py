@@ -16,8 +16,8 @@ from attncli.errors import InputError, MissingExtraError
 from attncli.files.blob import Blob
 from attncli.files.gather import Gathering
 from attncli.files.loaded import Loaded
+from attncli.files.messages import location, quote, reason
 from attncli.files.npy_file import native, refuse_shape
-from attncli.files.wording import quote, reason, where
 
 try:
     import safetensors
@@ -59,7 +59,7 @@ def read(blob: Blob, member: str | None) -> Loaded:
         ) from problem
     gathering = Gathering(blob.origin, member)
     for name, tensor in sorted(tensors, key=lambda named: str(named[0])):
-        gathering.add(name, partial(_array, tensor, where(blob.origin, name)))
+        gathering.add(name, partial(_array, tensor, location(blob.origin, name)))
     return gathering.done()
 
 

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import OutputError
+from attncli.files.messages import safe
 from attncli.files.trace_file import ENTRY, outline, plain_lists
-from attncli.files.wording import safe
 from attncli.trace import Stage, Trace
 
 # what a terminal, an editor or a UTF-8 encoder may trip over; JSON can escape it

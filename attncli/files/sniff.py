@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from attncli.errors import InputError
-from attncli.files.wording import safe
+from attncli.files.messages import safe
 
 HEAD = 4096
 """How many first bytes are looked at."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from attncli.files.nested_list import Beyond
+from attncli.files.numbers import Beyond
 
 _WORDS = {"true": True, "false": False}
 _RISKY = ("=", "+", "-", "@", "\t", "\r")

@@ -26,10 +26,10 @@ from attncli.errors import InputError
 from attncli.files.blob import Blob
 from attncli.files.gather import lone
 from attncli.files.loaded import Loaded
-from attncli.files.nested_list import Beyond
+from attncli.files.messages import count, quote, reason
+from attncli.files.numbers import Beyond
 from attncli.files.plain_table import plain_matrix
 from attncli.files.table_cells import read_cell, unguarded
-from attncli.files.wording import count, quote, reason
 
 _BLANKS = ""
 _SAMPLE = 20  # lines that the delimiter is told from

@@ -34,10 +34,10 @@ import numpy.typing as npt
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.files.loaded import Loaded
+from attncli.files.messages import ask_for, listing, quote
+from attncli.files.numbers import nan_to_text
 from attncli.files.roles import attention_prefix
-from attncli.files.spelling import spelled
 from attncli.files.trace_reader import VERSION, read_trace
-from attncli.files.wording import ask_for, listing, quote
 from attncli.trace import Stage, Trace
 
 ENTRY = "__trace__"
@@ -84,7 +84,7 @@ def plain_lists(value: npt.NDArray[Any]) -> Any:
     """
     cells = value.tolist()
     finite = value.dtype.kind != "f" or bool(np.isfinite(value).all())
-    return cells if finite else spelled(cells)
+    return cells if finite else nan_to_text(cells)
 
 
 def loaded_trace(trace: Trace, origin: str, member: str | None) -> Loaded:
@@ -165,5 +165,5 @@ def _stage(stage: Stage, dotted: str, encode: Encode) -> dict[str, Any]:
 
 
 def _convention(convention: Convention) -> dict[str, Any]:
-    plain: dict[str, Any] = spelled(asdict(convention))
+    plain: dict[str, Any] = nan_to_text(asdict(convention))
     return plain

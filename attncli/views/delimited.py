@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from attncli.files.spelling import spelled
+from attncli.files.numbers import nan_to_text
 from attncli.files.table_cells import guarded
 from attncli.trace import Stage, Trace
 from attncli.views.places import Level, Place, levels
@@ -58,7 +58,7 @@ def _value(x: Any) -> str:
     """A number that reads back as itself; NaN and infinity by name."""
     if isinstance(x, str):
         return cell(x)
-    number = spelled(x)
+    number = nan_to_text(x)
     return number if isinstance(number, str) else repr(number)
 
 

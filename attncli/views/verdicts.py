@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.documents import Example, Judgement, Piece, Recomputed, Result, Verification
-from attncli.files.spelling import spelled
+from attncli.files.numbers import nan_to_text
 from attncli.views.markdown import escape
 from attncli.views.safe import clean, fold, pad, sentence
 
@@ -233,4 +233,4 @@ def _way_data(way: Recomputed) -> dict[str, Any]:
 
 
 def _plain(piece: Piece) -> Any:
-    return spelled(np.asarray(piece.value).tolist())
+    return nan_to_text(np.asarray(piece.value).tolist())

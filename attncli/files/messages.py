@@ -1,4 +1,4 @@
-"""How messages about files are worded: places, lists of names, text from strangers made safe."""
+"""The words of messages about files: names of places, lists of names, foreign text made safe."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def safe(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def reason(problem: BaseException) -> str:
-    """What another library said about a problem: one short printable line."""
-    said = " ".join(str(problem).split()) or type(problem).__name__
-    return quote(said, 120)[1:-1]
+def reason(problem: BaseException | str) -> str:
+    """The text of another library's error: one short printable line."""
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    return quote(text, 120)[1:-1]
 
 
 def listing(names: Iterable[str], limit: int = 12) -> str:
@@ -49,8 +49,12 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
     return shown if len(known) <= limit else f"{shown} and {len(known) - limit} more"
 
 
-def where(origin: str, name: str) -> str:
-    """An array of a file: `qkv.json, k`; the file alone where the array has no name."""
+def location(origin: str, name: str) -> str:
+    """An array of a file, or the file alone where the array has no name.
+
+    >>> location("qkv.json", "k"), location("k.npy", "")
+    ('qkv.json, k', 'k.npy')
+    """
     return f"{origin}, {listing([name])}" if name else origin
 
 
@@ -63,10 +67,10 @@ def ask_for(origin: str, name: str) -> str:
     return f"{'-' if origin == STANDARD_INPUT else origin}::{safe(name)}"
 
 
-def place(index: Sequence[int], ndim: int) -> str:
+def entry_at(index: Sequence[int], ndim: int) -> str:
     """An entry, row or block of an array of `ndim` dimensions, counted from 1.
 
-    >>> place((0, 1, 2), 3), place((1,), 2), place((4,), 1)
+    >>> entry_at((0, 1, 2), 3), entry_at((1,), 2), entry_at((4,), 1)
     ('row 2, column 3 of head 1', 'row 2', 'entry 5')
     """
     if ndim < 2 or ndim > len(_AXES):
