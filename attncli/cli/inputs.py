@@ -16,8 +16,7 @@ from attncli.cli.options import Inputs
 from attncli.cli.parsing import whole_numbers
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.load import load
-from attncli.files.loaded import Loaded
+from attncli.files.load import Loaded, load
 from attncli.files.roles import Role, attention_prefix, only, pick
 
 Array = npt.NDArray[Any]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from attncli.errors import AttncliError, InputError
 
 STANDARD_INPUT = "standard input"
 _AXES = ("batch", "head", "row", "column")
@@ -87,3 +90,23 @@ def count(number: int, noun: str) -> str:
     ('1 cell', '3 cells')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+@contextmanager
+def explained(message: str, hint: str) -> Iterator[None]:
+    """Turns what another library raises into an InputError: the message, and that library's reason.
+
+    >>> with explained("q.npy is not a valid npy file", "save it again"):
+    ...     raise EOFError("no data left")
+    Traceback (most recent call last):
+        ...
+    attncli.errors.InputError: q.npy is not a valid npy file: no data left; save it again
+    """
+    try:
+        yield
+    except (AttncliError, MemoryError):
+        raise
+    except Exception as problem:  # such libraries document few of their errors
+        if isinstance(problem, OSError) and problem.strerror:  # the system's, not the file's
+            raise
+        raise InputError(f"{message}: {reason(problem)}", hint) from problem

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from attncli.convention import Convention
 from attncli.errors import InputError
-from attncli.files.loaded import Loaded
+from attncli.files.load import Loaded
 from attncli.files.messages import ask_for, listing, quote
 from attncli.files.numbers import nan_to_text
 from attncli.files.roles import attention_prefix

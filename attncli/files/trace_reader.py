@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.gather import label_tuple
+from attncli.files.load import label_tuple
 from attncli.files.messages import count, quote
 from attncli.files.numbers import MAX_DEPTH, to_array
 from attncli.trace import Stage, Trace

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attncli.files.numbers import nan_to_text
-from attncli.files.table_cells import guarded
+from attncli.files.table import guarded
 from attncli.trace import Stage, Trace
 from attncli.views.places import Level, Place, levels
 from attncli.views.safe import clean

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from attncli.errors import InputError
-from attncli.files.loaded import Loaded
+from attncli.files.load import Loaded
 from attncli.files.roles import Role, only, pick
 
 

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from attncli.files.load import load
 from attncli.files.save import stage_npy, trace_json, trace_npz
-from attncli.files.table_cells import guarded
+from attncli.files.table import guarded
 from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[Any]

@@ -13,15 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError, MissingExtraError
-from attncli.files.blob import Blob
-from attncli.files.gather import Gathering
-from attncli.files.loaded import Loaded
-from attncli.files.messages import location, quote, reason
-from attncli.files.npy_file import native, refuse_shape
+from attncli.files.load import Loaded, LoadedBuilder
+from attncli.files.messages import explained, location, quote
+from attncli.files.npy import native, refuse_shape
+from attncli.files.source import Source
 
 try:
     import safetensors
-except ImportError:  # the extra is not installed; said when a file needs it
+except ImportError:  # the extra is not installed: an error when a file needs it
     safetensors = None  # type: ignore[assignment]
 
 _DTYPES = {
@@ -41,7 +40,7 @@ _DTYPES = {
 }
 
 
-def read(blob: Blob, member: str | None) -> Loaded:
+def read(source: Source) -> Loaded:
     """The tensors of a safetensors file, or the one that `::name` asked for.
 
     Raises MissingExtraError without the package, InputError where the file is damaged or a tensor
@@ -49,31 +48,25 @@ def read(blob: Blob, member: str | None) -> Loaded:
     """
     if safetensors is None:
         raise MissingExtraError(
-            f"{blob.origin} needs the package safetensors", "pip install 'attncli[safetensors]'"
+            f"{source.origin} needs the package safetensors", "pip install 'attncli[safetensors]'"
         )
-    try:
-        tensors = safetensors.deserialize(blob.read())  # type: ignore[no-untyped-call]
-    except safetensors.SafetensorError as problem:
-        raise InputError(
-            f"{blob.origin} is not a sound safetensors file: {reason(problem)}", "copy it again"
-        ) from problem
-    gathering = Gathering(blob.origin, member)
+    with explained(f"{source.origin} is not a valid safetensors file", "copy it again"):
+        tensors = safetensors.deserialize(source.read())  # type: ignore[no-untyped-call]
+    builder = LoadedBuilder(source.origin, source.name)
     for name, tensor in sorted(tensors, key=lambda named: str(named[0])):
-        gathering.add(name, partial(_array, tensor, location(blob.origin, name)))
-    return gathering.done()
+        builder.add(name, partial(_array, tensor, location(source.origin, name)))
+    return builder.done()
 
 
-def _array(tensor: dict[str, Any], spot: str) -> npt.NDArray[Any]:
+def _array(tensor: dict[str, Any], where: str) -> npt.NDArray[Any]:
     code = tensor["dtype"]
     if code not in _DTYPES:
         raise InputError(
-            f"{spot} has the type {quote(code)}", "save it as F32 (in PyTorch: t.float())"
+            f"{where} has the type {quote(code)}", "save it as F32 (in PyTorch: t.float())"
         )
-    refuse_shape(tensor["shape"], spot)
+    refuse_shape(tensor["shape"], where)
     array = native(np.frombuffer(tensor["data"], _DTYPES[code]).reshape(tensor["shape"]))
-    return _widened(array) if code == "BF16" else array
-
-
-def _widened(halves: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """bfloat16 is the upper half of a float32."""
-    return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if code != "BF16":
+        return array
+    # bfloat16 is the upper half of a float32
+    return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
