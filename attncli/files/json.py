@@ -40,9 +40,9 @@ def read(source: Source) -> Loaded:
             'write [[1, 2], [3, 4]] or {"q": [[1, 2], [3, 4]]}',
         )
     if document.get("attncli") == "trace":
-        from attncli.files.trace_file import loaded_trace, trace_from_dict
+        from attncli.files.trace import loaded_trace, trace_from
 
-        return loaded_trace(trace_from_dict(document, origin), origin, source.name or None)
+        return loaded_trace(trace_from(document, origin), origin, source.name or None)
     builder = LoadedBuilder(origin, source.name)
     for name, found in document.items():
         if found is None or (isinstance(found, str) and name.lower() != "scale"):

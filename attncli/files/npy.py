@@ -70,7 +70,7 @@ def _npy(source: Source) -> Array:
 
 def _npz(source: Source, stack: ExitStack) -> Loaded:
     from attncli.files.json import parse
-    from attncli.files.trace_file import ENTRY, loaded_trace, trace_from_dict
+    from attncli.files.trace import ENTRY, loaded_trace, trace_from
 
     archive = open_zip(source, stack)
     entries = _entries(archive, source.origin)
@@ -83,7 +83,7 @@ def _npz(source: Source, stack: ExitStack) -> Loaded:
             name: _numbers(archive, entry, location(source.origin, name))
             for name, entry in entries.items()
         }
-        trace = trace_from_dict(document, source.origin, arrays)
+        trace = trace_from(document, source.origin, arrays)
         return loaded_trace(trace, source.origin, source.name or None)
     builder = LoadedBuilder(source.origin, source.name)
     for name, entry in entries.items():

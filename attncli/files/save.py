@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from attncli.errors import OutputError
 from attncli.files.messages import safe
-from attncli.files.trace_file import ENTRY, outline, plain_lists
+from attncli.files.trace import ENTRY, document_of, plain_lists
 from attncli.trace import Stage, Trace
 
 # what a terminal, an editor or a UTF-8 encoder may trip over; JSON can escape it
@@ -29,19 +29,19 @@ _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same trace gives the sam
 
 
 def trace_json(trace: Trace) -> Iterator[str]:
-    """The JSON of a trace, piece by piece, a row of a matrix on a line; see `trace_file`.
+    """The JSON of a trace, piece by piece, a row of a matrix on a line; see `trace`.
 
     >>> scores = Stage("scores", "S", "S = Q Kᵀ", np.eye(2), ("query", "key"))
     >>> "".join(trace_json(Trace("Attention", (scores,)))).splitlines()[-6:-4]
     ['        [1.0, 0.0],', '        [0.0, 1.0]']
     """
-    yield from _json(outline(trace, lambda _, value: {"value": value}), "\n")
+    yield from _json(document_of(trace, lambda _, value: {"value": value}), "\n")
     yield "\n"
 
 
 def write_npz(trace: Trace, file: BinaryIO) -> None:
-    """Write a trace as npz: an array a stage, and one that describes them; see `trace_file`."""
-    document = json.dumps(outline(trace, lambda name, _: {"array": name}))
+    """Write a trace as npz: an array a stage, and one that describes them; see `trace`."""
+    document = json.dumps(document_of(trace, lambda name, _: {"array": name}))
     stages = list(trace.stages())
     names = {name for name, _ in stages}
     if len(names) < len(stages) or ENTRY in names:
