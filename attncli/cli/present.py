@@ -128,7 +128,7 @@ def _table(trace: Trace, show: Show, showing: Showing, page: Page, *, stdin_used
 
 def _lines(trace: Trace, showing: Showing, form: str, page: Page) -> Iterable[str]:
     if form == "json":
-        from attncli.files.save import trace_json
+        from attncli.files.write import trace_json
 
         cut = select(trace, showing, inputs=not showing.stages)
         check_json(sum(stage.value.size for _, stage in cut.stages()))
@@ -174,7 +174,7 @@ def write_text(parts: Iterable[str], show: Show) -> None:
 
 
 def _binary(trace: Trace, show: Show, showing: Showing, form: str) -> None:
-    from attncli.files.save import write_npy, write_npz
+    from attncli.files.write import write_npy, write_npz
 
     cut = select(trace, showing, inputs=form == "npz" and not showing.stages)
 
@@ -200,7 +200,7 @@ def _single(trace: Trace, showing: Showing) -> Stage:
 
 
 def _save(write: Any, show: Show) -> None:
-    from attncli.files.save import write_atomically
+    from attncli.files.write import write_atomically
 
     if show.output == "-":
         raise OutputError("--output - names no file", "leave it out to write to standard output")

@@ -19,8 +19,10 @@ from attncli.convention import Convention
 from attncli.errors import AttncliError
 from attncli.files.load import Loaded, load
 from attncli.files.roles import Role, only, pick
-from attncli.files.save import trace_json, trace_npz
+from attncli.files.write import trace_json
 from attncli.trace import Stage, Trace
+
+from .saved import trace_npz
 
 Q = np.arange(6.0).reshape(2, 3)
 

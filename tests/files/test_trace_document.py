@@ -18,10 +18,12 @@ from attncli.convention import Convention
 from attncli.errors import InputError, OutputError
 from attncli.files.load import load
 from attncli.files.roles import only, pick
-from attncli.files.save import trace_json, trace_npz
 from attncli.files.trace import document_of, trace_from
 from attncli.files.trace_model import schema
+from attncli.files.write import trace_json
 from attncli.trace import Stage, Trace
+
+from .saved import trace_npz
 
 INF = float("inf")
 
@@ -154,7 +156,7 @@ def test_what_was_not_always_written_may_be_missing() -> None:
 def test_writing_does_not_import_pydantic() -> None:
     code = (
         "import sys, numpy as np; from attncli.trace import Stage, Trace\n"
-        "from attncli.files.save import trace_json\n"
+        "from attncli.files.write import trace_json\n"
         "list(trace_json(Trace('T', (Stage('s', 'S', '', np.ones(1), ('a',)),))))\n"
         "print('pydantic' in sys.modules)"
     )
