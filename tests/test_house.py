@@ -16,7 +16,7 @@ LEVELS = [
     {"_version", "errors"},
     {"convention"},
     {"trace"},
-    {"attention", "text", "files"},
+    {"attention", "files"},
     {"words"},
     {"documents", "check", "explain"},
     {"testing"},

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from attncli.documents.nodes import MOST_SIDE, matrix, node, row, words
 from attncli.errors import InputError
 from attncli.files.messages import listing, quote
-from attncli.text.glove import read_vectors
+from attncli.files.word_vectors import read_vectors
 
 
 @dataclass(frozen=True, eq=False)

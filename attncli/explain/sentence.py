@@ -116,7 +116,7 @@ def from_file(
     >>> found.vectors["quoon"].tolist(), found.remarks
     ([0.0, 0.0], ("1 word is not in the vectors given: 'quoon' is a vector of zeros",))
     """
-    from attncli.text.glove import read_vectors
+    from attncli.files.word_vectors import read_vectors
 
     asked = tuple(dict.fromkeys(words))
     found = read_vectors(source, asked)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from attncli.errors import AttncliError, InputError
 
-STANDARD_INPUT = "standard input"
+STANDARD_INPUT, LITERAL = "standard input", "the inline literal"
 _AXES = ("batch", "head", "row", "column")
 
 

@@ -19,7 +19,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from attncli.errors import AttncliError, InputError, SizeError
-from attncli.files.messages import STANDARD_INPUT, ask_for, explained, listing, quote, reason, safe
+from attncli.files.messages import (
+    LITERAL,
+    STANDARD_INPUT,
+    ask_for,
+    explained,
+    listing,
+    quote,
+    reason,
+    safe,
+)
 
 if TYPE_CHECKING:
     from zipfile import ZipFile
@@ -214,7 +223,7 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
     where the system fails while it is read; SizeError where memory does not suffice.
     """
     path, name, data = _split(text)
-    origin = "the inline literal" if data else STANDARD_INPUT if path == "-" else safe(path)
+    origin = LITERAL if data else STANDARD_INPUT if path == "-" else safe(path)
     with ExitStack() as stack:
         try:
             if data:
@@ -239,7 +248,7 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
 def _split(text: str) -> tuple[str, str, bytes]:
     """The path and the name after `::`, or the bytes of a literal."""
     start = text.lstrip()[:1]
-    if start == "[" or (start == "{" and not os.path.exists(text)):
+    if start in ("[", "{") and not os.path.exists(text):
         return "", "", text.encode("utf-8", "backslashreplace")
     parts = text.split("::")
     paths = ("::".join(parts[:n]) for n in range(len(parts), 0, -1))
@@ -249,8 +258,6 @@ def _split(text: str) -> tuple[str, str, bytes]:
         raise InputError(f"{safe(text)} names no array after ::", "write path::name")
     if not path:
         raise InputError("a path is expected, found nothing")
-    if "\0" in path:
-        raise InputError(f"{safe(path)} cannot be read: not a path")
     return path, name, b""
 
 
@@ -259,7 +266,10 @@ def _opened(origin: str, path: str, name: str, stdin: BinaryIO | None, stack: Ex
         if stdin is None and sys.stdin is None:
             raise InputError("standard input is closed", "name a file")
         return Source(origin, stdin or sys.stdin.buffer, "", name)
-    status = os.stat(path)
+    try:
+        status = os.stat(path)
+    except ValueError as problem:  # a null character, or half a surrogate pair
+        raise InputError(f"{origin} cannot be read: not a path") from problem
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"{origin} is a directory", "name a file in it")
     file = stack.enter_context(open(path, "rb"))  # noqa: SIM115 - the stack closes it

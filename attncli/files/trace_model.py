@@ -64,7 +64,7 @@ def _field(name: str) -> Any:
 
 
 ConventionModel = create_model(
-    "Convention", __config__=_as_written(), **{name: _field(name) for name in KNOBS}
+    "convention", __config__=_as_written(), **{name: _field(name) for name in KNOBS}
 )
 
 

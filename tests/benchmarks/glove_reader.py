@@ -29,14 +29,14 @@ path, words = sys.argv[1], sys.argv[2:]
 """
 
 OURS = """
-from attncli.text.glove import read_vectors
+from attncli.files.word_vectors import read_vectors
 start = time.perf_counter()
 found = read_vectors(path, words)
 print(time.perf_counter() - start, peak_mb(), len(found.words))
 """
 
 NEAREST = """
-from attncli.text.glove import nearest, read_vectors
+from attncli.files.word_vectors import nearest, read_vectors
 vector = read_vectors(path, words[:1]).matrix[0]
 start = time.perf_counter()
 found = nearest(path, vector, 10, words[:1])

@@ -321,7 +321,7 @@ WRONG = [
     (["a b", "--mask", "[[1, 0]]"], "say what 1 means"),
     (["a b", "--mask", "[[true, true, false]]"], "the mask (1 × 3)"),
     (["a", "--unknown", "zero"], "--unknown does nothing alone"),
-    (["a", "--glove", "none.txt"], "there is no file none.txt"),
+    (["a", "--glove", "none.txt"], "none.txt does not exist"),
     (["a", "--glove", "a=1,2", "--dim", "3"], "--dim is 3, but the vectors have 2"),
     (["b", "--glove", "a=1,2", "--unknown", "error"], "has no vector for 'b'"),
     (["a", "--weights", "none.npz"], "none.npz"),

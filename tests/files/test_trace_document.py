@@ -251,7 +251,7 @@ def test_the_shipped_schema_is_the_model() -> None:
 
 
 def test_schema_names_every_field_of_a_convention() -> None:
-    known = shipped()["$defs"]["Convention"]
+    known = shipped()["$defs"]["convention"]
     fields = set(Convention.__dataclass_fields__)
     assert set(known["required"]) == set(known["properties"]) == fields
 
