@@ -21,7 +21,7 @@ from attncli.errors import InputError
 from attncli.files.load import LABELS, Loaded, LoadedBuilder, one_array
 from attncli.files.messages import explained, listing, location, quote
 from attncli.files.numbers import MAX_DEPTH
-from attncli.files.source import Source, check_unpacked, open_zip
+from attncli.files.source import Source
 
 if TYPE_CHECKING:
     from zipfile import ZipFile, ZipInfo
@@ -71,6 +71,7 @@ def _npy(source: Source) -> Array:
 def _npz(source: Source, stack: ExitStack) -> Loaded:
     from attncli.files.json import parse
     from attncli.files.trace import ENTRY, loaded_trace, trace_from
+    from attncli.files.unpack import open_zip
 
     archive = open_zip(source, stack)
     entries = _entries(archive, source.origin)
@@ -97,6 +98,8 @@ def _npz(source: Source, stack: ExitStack) -> Loaded:
 
 def _entries(archive: ZipFile, origin: str) -> dict[str, ZipInfo]:
     """The npy files of the archive by name, after the sizes that it claims were checked."""
+    from attncli.files.unpack import check_unpacked
+
     infos = archive.infolist()
     arrays = [info for info in infos if info.filename.endswith(".npy")]
     entries = {info.filename[:-4]: info for info in arrays}

@@ -16,28 +16,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from attncli.errors import AttncliError, InputError, SizeError
 from attncli.files.messages import (
     LITERAL,
     STANDARD_INPUT,
-    ask_for,
     explained,
-    listing,
-    quote,
     reason,
     safe,
 )
 
-if TYPE_CHECKING:
-    from zipfile import ZipFile
-
 STREAM_LIMIT = 4 << 30
 """Most bytes read from a pipe; a file on disk has no limit."""
-BOMB_SIZE = 100 << 20
-"""What unpacks to less than this many bytes is read however small it was packed."""
-_BOMB_RATIO = 1000  # deflate's own limit is 1032: only repetition is packed so small
 _HEAD = 4096  # the first bytes, which tell formats apart: a page of memory
 _STEP = 1 << 20  # bytes read at a time
 
@@ -115,11 +106,13 @@ class Source:
 
     def read(self) -> bytes:
         """All bytes. InputError where few bytes unpack to many, SizeError past the memory."""
-        if self.packed is not None:
-            check_unpacked(self.origin, self.claimed, self.packed)
         if self.size is not None:
             data: bytes = self.file.read()
             return data
+        if self.packed is not None:
+            from attncli.files.unpack import check_unpacked
+
+            check_unpacked(self.origin, self.claimed, self.packed)
         whole = io.BytesIO()
         while step := self.file.read(_STEP):
             whole.write(step)
@@ -144,7 +137,7 @@ class Source:
             raise InputError(f"{self.origin} is empty", "it should hold arrays")
         if self.head.startswith(_NPY):
             return "npy"
-        if self.head.startswith(_ZIP):
+        if self.is_zip:
             return "npz"
         known = _KINDS.get(self.ending)
         if known is None or self.ending == ".txt":
@@ -177,6 +170,11 @@ class Source:
     def is_gzip(self) -> bool:
         """Whether it is compressed with gzip."""
         return self.head.startswith(_GZIP) and not self.is_safetensors
+
+    @property
+    def is_zip(self) -> bool:
+        """Whether it is a zip, which an npz is too."""
+        return self.head.startswith(_ZIP)
 
 
 class _Stream(io.RawIOBase):
@@ -231,8 +229,11 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
                 return
             source = _opened(origin, path, name, stdin, stack)
             _refuse(source)
-            source = _unpacked(source, stack)
-            _refuse(source)
+            if source.is_gzip or (source.is_zip and source.ending != ".npz"):
+                from attncli.files.unpack import unpacked
+
+                source = unpacked(source, stack)
+                _refuse(source)
             yield source
         except AttncliError:
             raise
@@ -274,8 +275,8 @@ def _opened(origin: str, path: str, name: str, stdin: BinaryIO | None, stack: Ex
         raise InputError(f"{origin} is a directory", "name a file in it")
     file = stack.enter_context(open(path, "rb"))  # noqa: SIM115 - the stack closes it
     if not stat.S_ISREG(status.st_mode):
-        return Source(origin, file, _ending_of(path), name)
-    return Source(origin, file, _ending_of(path), name, path, status.st_size)
+        return Source(origin, file, ending_of(path), name)
+    return Source(origin, file, ending_of(path), name, path, status.st_size)
 
 
 def _near(path: str) -> str:
@@ -300,94 +301,10 @@ def _refuse(source: Source) -> None:
             raise InputError(f"{source.origin} is {what}", hint)
 
 
-def _unpacked(source: Source, stack: ExitStack) -> Source:
-    """What a gzipped file or a zip holds; any other source as it is."""
-    if source.head.startswith(_ZIP) and source.ending != ".npz":
-        inner = _member(source.in_memory(), stack)
-    elif source.is_gzip:
-        import gzip
-
-        file = stack.enter_context(gzip.GzipFile(fileobj=source.file))
-        inner = Source(source.origin, file, source.ending, source.name, packed=source.size)
-    else:
-        return source
-    if inner.is_gzip:
-        raise InputError(f"{inner.origin} is gzip inside another file", "unpack it first")
-    return inner
-
-
-def _member(source: Source, stack: ExitStack) -> Source:
-    """The member of a zip that is asked for, or the only one; an npz as it is."""
-    archive = open_zip(source, stack)
-    files = [info for info in archive.infolist() if _is_content(info.filename)]
-    asked, _, rest = source.name.partition("::")
-    found = [info for info in files if info.filename == asked]
-    found = found or [info for info in files if os.path.basename(info.filename) == asked]
-    if not found and any(info.filename.endswith(".npy") for info in files):
-        return source
-    if not found and len(files) == 1:
-        found, rest = files, source.name
-    if not found:
-        names = [info.filename for info in files]
-        lacks = f"no {quote(asked)}; it holds " if asked else ""
-        hint = f"name one: {ask_for(source.origin, names[0])}" if names else "check the file"
-        raise InputError(f"{source.origin} holds {lacks}{listing(names) or 'no file'}", hint)
-    info = found[0]
-    origin = source.origin if len(files) == 1 else ask_for(source.origin, info.filename)
-    with explained(f"{origin} is damaged", "download or copy it again"):
-        file = stack.enter_context(archive.open(info))
-    packed, claimed = info.compress_size, info.file_size
-    return Source(origin, file, _ending_of(info.filename), rest, packed=packed, claimed=claimed)
-
-
-def open_zip(source: Source, stack: ExitStack) -> ZipFile:
-    """The zip in a source, after what it says of itself was checked.
-
-    Raises InputError where it is damaged, encrypted, or packed otherwise than with deflate.
-    """
-    import zipfile
-
-    kind = "npz" if source.ending == ".npz" else "zip"
-    with explained(f"{source.origin} is not a valid {kind} file", "copy it again"):
-        archive = stack.enter_context(zipfile.ZipFile(source.file))
-    infos = archive.infolist()
-    if any(info.flag_bits & 1 for info in infos):
-        raise InputError(f"{source.origin} is encrypted", "save it without a password")
-    if {info.compress_type for info in infos} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise InputError(f"{source.origin} is not packed with deflate", "pack it again with zip")
-    if sum(info.compress_size for info in infos) > (source.size or 0):
-        raise InputError(f"{source.origin} claims more bytes than it has", "copy it again whole")
-    return archive
-
-
-def check_unpacked(where: str, size: int, packed: int) -> None:
-    """Raise InputError where so many bytes come from so few, SizeError where they do not fit."""
-    ratio = size / max(packed, 1)
-    if size > BOMB_SIZE and ratio > _BOMB_RATIO:
-        message = f"{where} would unpack to {ratio:.0f} times its size, {size} bytes"
-        raise InputError(message, "save it with numpy.savez, uncompressed")
-    if size > memory():
-        raise SizeError(f"{where} takes {size} bytes, more than this machine's memory")
-
-
-def memory() -> float:
-    """Bytes of memory that this machine has; infinite where the system does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
-
-
-def _is_content(filename: str) -> bool:
-    """Whether a member is a file that somebody put there, not a folder or a system's note."""
-    name = os.path.basename(filename)
-    return bool(name) and not name.startswith(".") and not filename.startswith("__MACOSX/")
-
-
-def _ending_of(path: str) -> str:
+def ending_of(path: str) -> str:
     """The ending of a path, lower case and with its dot, without .gz; "" where it has none.
 
-    >>> _ending_of("a.b/Q.NPY"), _ending_of("q.json.gz"), _ending_of("a.b/q")
+    >>> ending_of("a.b/Q.NPY"), ending_of("q.json.gz"), ending_of("a.b/q")
     ('.npy', '.json', '')
     """
     name = path.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".gz")

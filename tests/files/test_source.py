@@ -335,7 +335,7 @@ def test_a_bomb_is_refused_while_it_unpacks(
     spaces = b"[" + b" " * (1 << 24)
     data = zipped({"x.json": spaces}) if name == "x.zip" else gzip.compress(spaces)
     (tmp_path / name).write_bytes(data)
-    monkeypatch.setattr("attncli.files.source.BOMB_SIZE", 1 << 20)
+    monkeypatch.setattr("attncli.files.unpack.BOMB_SIZE", 1 << 20)
     assert "times its size" in message(f"{tmp_path}/{name}")
 
 
@@ -346,7 +346,7 @@ def test_what_unpacks_to_more_than_the_memory(
     data = b"[[" + b"1," * 9999 + b"1]]"
     packed = zipped({"x.json": data}) if name == "x.zip" else gzip.compress(data)
     (tmp_path / name).write_bytes(packed)
-    monkeypatch.setattr("attncli.files.source.memory", lambda: 9000)
+    monkeypatch.setattr("attncli.files.unpack.memory", lambda: 9000)
     with pytest.raises(SizeError, match="more than this machine's memory"):
         load(f"{tmp_path}/{name}")
 
