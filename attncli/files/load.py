@@ -12,15 +12,13 @@ from importlib import import_module
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.files.messages import ask_for, entry_at, listing, location, quote
+from attncli.files.numbers import Array
 from attncli.files.roles import role_of
 from attncli.files.source import open_source
 from attncli.trace import Trace
-
-Array = npt.NDArray[Any]
 
 LABELS = ("tokens", "query_tokens", "key_tokens")
 """Names under which a file holds labels; `tokens` names queries and keys alike."""
@@ -70,9 +68,9 @@ def load(source: str, *, stdin: BinaryIO | None = None, role: str | None = None)
     """Read what a SOURCE holds.
 
     A SOURCE is a path, `path::name` for one array in a file that holds several (or one part of a
-    saved trace), `-` or `-::name` for standard input, or an inline JSON literal: it begins with [.
-    A gzipped file and a member of a zip (`file.zip::member`) are unpacked. `role` says what an
-    array whose name says nothing is for; it only silences the remark on −∞ in a mask.
+    saved trace), `-` or `-::name` for standard input, or inline JSON, which begins with [ or {. A
+    gzipped file and a member of a zip (`file.zip::member`) are unpacked. `role` is that of an array
+    whose name tells none; it only silences the remark on −∞ in a mask.
 
     Raises InputError where the source cannot be read as arrays, MissingExtraError where that
     needs a package, SizeError where it does not fit into memory.

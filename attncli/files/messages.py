@@ -1,4 +1,4 @@
-"""The words of messages about files: names of places, lists of names, foreign text made safe."""
+"""The words of messages about files: places in them, lists of names, text made safe to print."""
 
 from __future__ import annotations
 

@@ -15,18 +15,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.files.load import LABELS, Loaded, LoadedBuilder, one_array
 from attncli.files.messages import explained, listing, location, quote
-from attncli.files.numbers import MAX_DEPTH
+from attncli.files.numbers import MAX_DEPTH, Array
 from attncli.files.source import Source
 
 if TYPE_CHECKING:
     from zipfile import ZipFile, ZipInfo
-
-Array = npt.NDArray[Any]
 
 MAP_FROM = 1 << 24
 """Arrays of at least this many bytes are mapped; smaller ones are read more quickly."""

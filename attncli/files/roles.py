@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from attncli.errors import InputError
 from attncli.files.messages import ask_for, count, listing, location
+from attncli.files.numbers import Array
 
 if TYPE_CHECKING:
     from attncli.files.load import Loaded
 
-Array = npt.NDArray[Any]
 Role = str
 """A key of ROLES."""
 

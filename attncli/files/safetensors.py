@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.errors import InputError, MissingExtraError
 from attncli.files.load import Loaded, LoadedBuilder
 from attncli.files.messages import explained, location, quote
 from attncli.files.npy import native, refuse_shape
+from attncli.files.numbers import Array
 from attncli.files.source import Source
 
 try:
@@ -58,7 +58,7 @@ def read(source: Source) -> Loaded:
     return builder.done()
 
 
-def _array(tensor: dict[str, Any], where: str) -> npt.NDArray[Any]:
+def _array(tensor: dict[str, Any], where: str) -> Array:
     code = tensor["dtype"]
     if code not in _DTYPES:
         raise InputError(

@@ -106,6 +106,9 @@ class Source:
 
     def read(self) -> bytes:
         """All bytes. InputError where few bytes unpack to many, SizeError past the memory."""
+        if self.path:
+            with open(self.path, "rb", 0) as file:  # without a buffer, whose bytes are a copy
+                return file.read()
         if self.size is not None:
             data: bytes = self.file.read()
             return data
@@ -178,7 +181,7 @@ class Source:
 
 
 class _Stream(io.RawIOBase):
-    """A stream that cannot go back, after its first bytes, `ahead`, were read; damage is ours."""
+    """A stream that cannot seek, of which the first bytes were read; its errors are InputErrors."""
 
     def __init__(self, file: Any, origin: str) -> None:
         self.source, self.origin, self.ahead = file, origin, b""
@@ -273,7 +276,7 @@ def _opened(origin: str, path: str, name: str, stdin: BinaryIO | None, stack: Ex
         raise InputError(f"{origin} cannot be read: not a path") from problem
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"{origin} is a directory", "name a file in it")
-    file = stack.enter_context(open(path, "rb"))  # noqa: SIM115 - the stack closes it
+    file = stack.enter_context(open(path, "rb", _STEP))  # noqa: SIM115 - the stack closes it
     if not stat.S_ISREG(status.st_mode):
         return Source(origin, file, ending_of(path), name)
     return Source(origin, file, ending_of(path), name, path, status.st_size)

@@ -18,7 +18,7 @@ import math
 import re
 import warnings
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ import numpy.typing as npt
 from attncli.errors import InputError
 from attncli.files.load import Loaded, one_array
 from attncli.files.messages import count, quote, reason
-from attncli.files.numbers import Beyond
+from attncli.files.numbers import Array, Beyond
 from attncli.files.source import Source
 
 LARGE = 1 << 20
@@ -148,7 +148,7 @@ def _refuse_several(rows: list[_Row], origin: str) -> None:
             )
 
 
-def _matrix(rows: list[_Row], start: int, origin: str) -> npt.NDArray[Any]:
+def _matrix(rows: list[_Row], start: int, origin: str) -> Array:
     if not rows:
         raise InputError(f"{origin} holds no number, only a header", "add rows of numbers")
     values = [[read_cell(cell) for cell in row.cells[start:]] for row in rows]

@@ -32,16 +32,14 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.files.load import Loaded
 from attncli.files.messages import ask_for, listing, quote
-from attncli.files.numbers import MAX_DEPTH, nan_to_text
+from attncli.files.numbers import MAX_DEPTH, Array, nan_to_text
 from attncli.files.roles import attention_prefix
 from attncli.trace import Stage, Trace
 
-Array = npt.NDArray[Any]
 Labels = tuple[str, ...] | None
 Encode = Callable[[str, Array], dict[str, Any]]
 

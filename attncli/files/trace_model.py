@@ -12,7 +12,6 @@ import math
 from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -30,10 +29,9 @@ from typing_extensions import TypeAliasType
 from attncli.convention import KNOBS, Convention
 from attncli.errors import AttncliError, InputError
 from attncli.files.messages import listing, quote, safe
-from attncli.files.numbers import MAX_DEPTH, NOT_JSON, to_array
+from attncli.files.numbers import MAX_DEPTH, NOT_JSON, Array, to_array
 from attncli.trace import Stage, Trace
 
-Array = npt.NDArray[Any]
 DType = Literal[
     "float64", "float32", "float16", "bool",
     "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
@@ -56,11 +54,10 @@ def _as_written(*left_out: str) -> ConfigDict:
 
 def _field(name: str) -> Any:
     """The type of a field of Convention in JSON, and what it is."""
-    default = getattr(Convention, name)
-    is_infinite = isinstance(default, float) and not math.isfinite(default)
-    return Number if is_infinite else get_type_hints(Convention)[name], Field(
-        description=KNOBS[name].help
-    )
+    default, hint = getattr(Convention, name), get_type_hints(Convention)[name]
+    if isinstance(default, float) and not math.isfinite(default):
+        hint = Number
+    return hint, Field(description=KNOBS[name].help)
 
 
 ConventionModel = create_model(

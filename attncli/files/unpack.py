@@ -1,4 +1,4 @@
-"""gz and zip, from strangers: what they hold is opened, and no size is believed unchecked."""
+"""gz and zip: what they hold is opened, and the sizes that they claim are checked first."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _member(source: Source, stack: ExitStack) -> Source:
 
 
 def open_zip(source: Source, stack: ExitStack) -> zipfile.ZipFile:
-    """The zip in a source, after what it says of itself was checked.
+    """The zip in a source, after what its directory claims was checked.
 
     Raises InputError where it is damaged, encrypted, or packed otherwise than with deflate.
     """
