@@ -81,8 +81,7 @@ class Source:
     name     what is asked for after `::`, or ""
     path     of a file on disk that is not packed, or ""
     size     in bytes, of such a file or of what is in memory; else None: it can be read only once
-    packed   how many bytes it was unpacked from, where that is known
-    claimed  how many bytes a zip says that it unpacks to
+    most     bytes that may be read at once, where that can be read only once
     head     its first bytes
     """
 
@@ -92,8 +91,7 @@ class Source:
     name: str = ""
     path: str = ""
     size: int | None = None
-    packed: int | None = None
-    claimed: int = 0
+    most: float | None = None
     head: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,25 +103,19 @@ class Source:
             self.file.seek(0)
 
     def read(self) -> bytes:
-        """All bytes. InputError where few bytes unpack to many, SizeError past the memory."""
+        """All bytes. InputError where they are more than can be believed."""
         if self.path:
             with open(self.path, "rb", 0) as file:  # without a buffer, whose bytes are a copy
                 return file.read()
         if self.size is not None:
             data: bytes = self.file.read()
             return data
-        if self.packed is not None:
-            from attncli.files.unpack import check_unpacked
-
-            check_unpacked(self.origin, self.claimed, self.packed)
-        whole = io.BytesIO()
+        most, whole = self.most or STREAM_LIMIT, io.BytesIO()
         while step := self.file.read(_STEP):
             whole.write(step)
-            if self.packed is not None:
-                check_unpacked(self.origin, whole.tell(), self.packed)
-            elif whole.tell() > STREAM_LIMIT:
-                hint = "save it to a file and name that"
-                raise InputError(f"{self.origin} holds more than 4 GiB", hint)
+            if whole.tell() > most:
+                hint = "save it uncompressed in a file, and name that"
+                raise InputError(f"{self.origin} holds more than {most:,} bytes", hint)
         return whole.getvalue()
 
     def in_memory(self) -> Source:

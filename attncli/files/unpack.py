@@ -26,7 +26,8 @@ def unpacked(source: Source, stack: ExitStack) -> Source:
         inner = _member(source.in_memory(), stack)
     else:
         file = stack.enter_context(gzip.GzipFile(fileobj=source.file))
-        inner = Source(source.origin, file, source.ending, source.name, packed=source.size)
+        most = None if source.size is None else most_from(source.size)
+        inner = Source(source.origin, file, source.ending, source.name, most=most)
     if inner.is_gzip:
         raise InputError(f"{inner.origin} is gzip inside another file", "unpack it first")
     return inner
@@ -51,8 +52,8 @@ def _member(source: Source, stack: ExitStack) -> Source:
     origin = source.origin if len(files) == 1 else ask_for(source.origin, info.filename)
     with explained(f"{origin} is damaged", "download or copy it again"):
         file = stack.enter_context(archive.open(info))
-    packed, claimed = info.compress_size, info.file_size
-    return Source(origin, file, ending_of(info.filename), rest, packed=packed, claimed=claimed)
+    most = most_from(info.compress_size)
+    return Source(origin, file, ending_of(info.filename), rest, most=most)
 
 
 def open_zip(source: Source, stack: ExitStack) -> zipfile.ZipFile:
@@ -73,14 +74,18 @@ def open_zip(source: Source, stack: ExitStack) -> zipfile.ZipFile:
     return archive
 
 
+def most_from(packed: int) -> float:
+    """The most bytes that so many packed ones are believed to hold, and that fit into memory."""
+    return min(memory(), max(BOMB_SIZE, _BOMB_RATIO * packed))
+
+
 def check_unpacked(where: str, size: int, packed: int) -> None:
     """Raise InputError where so many bytes come from so few, SizeError where they do not fit."""
-    ratio = size / max(packed, 1)
-    if size > BOMB_SIZE and ratio > _BOMB_RATIO:
-        message = f"{where} would unpack to {ratio:.0f} times its size, {size} bytes"
-        raise InputError(message, "save it with numpy.savez, uncompressed")
     if size > memory():
         raise SizeError(f"{where} takes {size} bytes, more than this machine's memory")
+    if size > most_from(packed):
+        message = f"{where} would unpack to {size // max(packed, 1)} times its size, {size} bytes"
+        raise InputError(message, "save it with numpy.savez, uncompressed")
 
 
 def memory() -> float:
