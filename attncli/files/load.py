@@ -69,8 +69,8 @@ def load(source: str, *, stdin: BinaryIO | None = None, role: str | None = None)
 
     A SOURCE is a path, `path::name` for one array in a file that holds several (or one part of a
     saved trace), `-` or `-::name` for standard input, or inline JSON, which begins with [ or {. A
-    gzipped file and a member of a zip (`file.zip::member`) are unpacked. `role` is that of an array
-    whose name tells none; it only silences the remark on −∞ in a mask.
+    gzipped file and a member of a zip (`file.zip::member`) are unpacked. `role` is the role of an
+    array whose name has none; it only silences the remark on −∞ in a mask.
 
     Raises InputError where the source cannot be read as arrays, MissingExtraError where that
     needs a package, SizeError where it does not fit into memory.

@@ -4,7 +4,7 @@
     400000 100                           a first line of two counts: word2vec's text format
     king=0.9,0.5,0.1 queen=0.2,0.5,0.1   inline, separated by spaces or semicolons
 
-Each gives entries, a word and its vector, to who looks for them. A text is read line by line.
+Each yields entries: a word and its vector. Text is read line by line.
 """
 
 from __future__ import annotations
