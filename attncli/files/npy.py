@@ -1,4 +1,4 @@
-"""npy and npz in: NumPy reads them, after checks of its own are added: sizes, types, shapes.
+"""npy and npz in, by NumPy, after checks that it does not make: of types and claimed sizes.
 
 Pickles are never read. A large array of a file on disk is mapped, not copied.
 """
@@ -23,7 +23,7 @@ from attncli.files.numbers import MAX_DEPTH, Array
 from attncli.files.source import Source
 
 if TYPE_CHECKING:
-    from zipfile import ZipFile, ZipInfo
+    from zipfile import ZipInfo
 
 MAP_FROM = 1 << 24
 """Arrays of at least this many bytes are mapped; smaller ones are read more quickly."""
@@ -40,8 +40,6 @@ _REFUSED = {
     "f": ("numbers longer than float64", "save it as float64"),
 }
 
-RefuseType = Callable[[np.dtype[Any], str], None]
-
 
 def read(source: Source) -> Loaded:
     """The array of an npy file; or the arrays of an npz, of which those in LABELS are labels.
@@ -49,125 +47,104 @@ def read(source: Source) -> Loaded:
     Raises InputError where it is damaged, encrypted, holds no array, or unpacks to far more than
     its size; SizeError where it would not fit into memory.
     """
+    origin, source = source.origin, source.in_memory()
     if source.kind == "npy":
-        return one_array(source.origin, source.name, partial(_npy, source))
+        size, path = source.size or 0, source.path
+        return one_array(origin, source.name, lambda: _array(source.file, size, origin, path=path))
     with ExitStack() as stack:
-        return _npz(source.in_memory(), stack)
+        entries = _entries(source, stack)
+        if "__trace__" in entries:
+            return _trace(entries, source)
+        builder = LoadedBuilder(origin, source.name)
+        for name, entry in entries.items():
+            if name.lower() in LABELS:
+                builder.set_labels(name.lower(), entry(text=True).tolist())
+            else:
+                builder.add(name, entry)
+        return builder.done()
 
 
-def _npy(source: Source) -> Array:
-    source = source.in_memory()
-    with explained(f"{source.origin} is not a valid npy file", "copy it again"):
-        size = _check(source.file, source.size or 0, source.origin, _refuse_type)
-        if source.path and size >= MAP_FROM:
-            return native(np.asarray(_load(source.path, "r")))
-        source.file.seek(0)
-        return native(_load(source.file))
-
-
-def _npz(source: Source, stack: ExitStack) -> Loaded:
+def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:
+    """The trace of an npz that attncli saved."""
     from attncli.files.json import parse
     from attncli.files.trace import ENTRY, loaded_trace, trace_from
-    from attncli.files.unpack import open_zip
 
-    archive = open_zip(source, stack)
-    entries = _entries(archive, source.origin)
-    if ENTRY in entries:
-        where = location(source.origin, ENTRY)
-        document = parse(str(_strings(archive, entries.pop(ENTRY), where)).encode(), where)
-        if not isinstance(document, dict):
-            raise InputError(f"{where} is no object", "save the trace again")
-        arrays = {
-            name: _numbers(archive, entry, location(source.origin, name))
-            for name, entry in entries.items()
-        }
-        trace = trace_from(document, source.origin, arrays)
-        return loaded_trace(trace, source.origin, source.name or None)
-    builder = LoadedBuilder(source.origin, source.name)
-    for name, entry in entries.items():
-        where = location(source.origin, name)
-        if name.lower() in LABELS:
-            builder.set_labels(name.lower(), _strings(archive, entry, where).tolist())
-        else:
-            builder.add(name, partial(_numbers, archive, entry, where))
-    return builder.done()
+    where = location(source.origin, ENTRY)
+    document = parse(str(entries.pop(ENTRY)(text=True)).encode(), where)
+    if not isinstance(document, dict):
+        raise InputError(f"{where} is no object", "save the trace again")
+    arrays = {name: entry() for name, entry in entries.items()}
+    trace = trace_from(document, source.origin, arrays)
+    return loaded_trace(trace, source.origin, source.name or None)
 
 
-def _entries(archive: ZipFile, origin: str) -> dict[str, ZipInfo]:
-    """The npy files of the archive by name, after the sizes that it claims were checked."""
-    from attncli.files.unpack import check_unpacked
+def _entries(source: Source, stack: ExitStack) -> dict[str, Callable[..., Array]]:
+    """The arrays of an npz by name, to be read, after the sizes that it claims were checked."""
+    from attncli.files.unpack import check_unpacked, open_zip
 
+    archive, origin = open_zip(source, stack), source.origin
     infos = archive.infolist()
-    arrays = [info for info in infos if info.filename.endswith(".npy")]
-    entries = {info.filename[:-4]: info for info in arrays}
-    if not entries:
-        files = listing(info.filename for info in infos) or "nothing"
+    files = {info.filename: info for info in infos if info.filename.endswith(".npy")}
+    if not files:
+        names = listing(info.filename for info in infos) or "nothing"
         raise InputError(
-            f"{origin} is a zip without an npy file; it holds {files}", "use numpy.savez"
+            f"{origin} is a zip without an npy file; it holds {names}", "use numpy.savez"
         )
-    if len(entries) < len(arrays):
+    if len(files) < sum(info.filename.endswith(".npy") for info in infos):
         raise InputError(f"{origin} holds two arrays of one name", "save it again")
-    for name, info in entries.items():
+
+    def entry(info: ZipInfo, where: str, *, text: bool = False) -> Array:
+        hint = "save it again with numpy.savez"
+        with explained(f"{where} is not a valid npz file", hint), archive.open(info) as file:
+            return _array(file, info.file_size, where, text=text)
+
+    entries: dict[str, Callable[..., Array]] = {}
+    for filename, info in files.items():
+        name = filename.removesuffix(".npy")
         check_unpacked(location(origin, name), info.file_size, info.compress_size)
+        entries[name] = partial(entry, info, location(origin, name))
     return entries
 
 
-def _numbers(archive: ZipFile, entry: ZipInfo, where: str) -> Array:
-    return _unpacked(archive, entry, where, _refuse_type)
+def _array(file: Any, size: int, where: str, *, text: bool = False, path: str = "") -> Array:
+    """The array in an npy file of `size` bytes, mapped where it is a large one on disk.
 
-
-def _strings(archive: ZipFile, entry: ZipInfo, where: str) -> Array:
-    def refuse(dtype: np.dtype[Any], where: str) -> None:
-        if dtype.kind != "U" or not dtype.itemsize:
-            raise InputError(f"{where} holds no strings", "save numpy.array(['the', 'cat'])")
-
-    strings = _unpacked(archive, entry, where, refuse)
-    # NumPy makes a character of any number
-    codes = strings.reshape(-1).view(np.uint32)
-    if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
-        raise InputError(f"{where} holds a number that is no character", "save it again")
-    return strings
-
-
-def _unpacked(archive: ZipFile, entry: ZipInfo, where: str, refuse: RefuseType) -> Array:
-    hint = "save it again with numpy.savez"
-    with explained(f"{where} is not a valid npz file", hint), archive.open(entry) as file:
-        _check(file, entry.file_size, where, refuse)
-        file.seek(0)
-        return native(_load(file))
-
-
-def _load(file: Any, mmap_mode: Literal["r"] | None = None) -> Array:
+    Raises InputError where it is damaged or holds neither numbers nor, as asked for, text.
+    """
+    header = io.BytesIO(file.read(_HEADER_LIMIT))
+    file.seek(0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what NumPy says of headers that Python 2 wrote
-        array: Array = np.load(file, mmap_mode, allow_pickle=False)
+        warnings.simplefilter("ignore")  # what NumPy remarks on headers that Python 2 wrote
+        n_bytes = _check_header(header, size, where, text)
+        is_mapped = path and n_bytes >= MAP_FROM
+        with explained(f"{where} is not a valid npy file", "copy it again"):
+            mode: Literal["r"] | None = "r" if is_mapped else None
+            array = np.load(path if is_mapped else file, mode, allow_pickle=False)
+    array = native(np.asarray(array))
+    if text:
+        codes = array.reshape(-1).view(np.uint32)  # NumPy makes a character of any number
+        if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
+            raise InputError(f"{where} holds a number that is no character", "save it again")
     return array
 
 
-def _check(file: Any, size: int, where: str, refuse: RefuseType) -> int:
-    """How many bytes the numbers take, after the header was checked against `size` and the type.
-
-    Raises InputError where the header is malformed, or claims another number of bytes than there
-    are.
-    """
-    head = io.BytesIO(file.read(_HEADER_LIMIT))
+def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> int:
+    """How many bytes the entries take; InputError where the header is wrong, or refused."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            header = np.lib.format
-            version = header.read_magic(head)
-            parse_header = header.read_array_header_2_0
-            if version == (1, 0):
-                parse_header = header.read_array_header_1_0
-            shape, _, dtype = parse_header(head)
+        is_first = np.lib.format.read_magic(file) == (1, 0)
+        versions = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
+        shape, _, dtype = versions[0 if is_first else 1](file)
     except Exception as problem:  # NumPy evaluates the header as a literal: any error may come
         raise InputError(
             f"{where} is not a valid npy file: its header cannot be read",
             "save it again with numpy.save",
         ) from problem
     refuse_shape(shape, where)
-    refuse(dtype, where)
-    claimed, found = math.prod(shape) * dtype.itemsize, size - head.tell()
+    if text and (dtype.kind != "U" or not dtype.itemsize):
+        raise InputError(f"{where} holds no strings", "save numpy.array(['the', 'cat'])")
+    if not text:
+        _refuse_type(dtype, where)
+    claimed, found = math.prod(shape) * dtype.itemsize, size - file.tell()
     if claimed != found:
         raise InputError(
             f"{where} says shape {shape} of {dtype.name}, {claimed} bytes, and holds {found}",

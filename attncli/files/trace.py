@@ -1,28 +1,18 @@
 """A Trace as a document (JSON) and back; the same document describes the arrays of an npz.
 
-The document, version 1, which trace_model.py declares; trace.schema.json is its JSON Schema:
+    {"attncli": "trace", "version": 1, "title": "…", "convention": {…}, "notes": ["…"],
+     "steps": [{"kind": "stage", "name": "scaled", "symbol": "Z", "formula": "Z = S / √d_k",
+                "axes": ["query", "key"], "labels": {"query": ["the", "cat"]}, "shape": [2, 2],
+                "dtype": "float64", "value": [[1.0, "-Infinity"], [0.5, 2.0]], …},
+               {"kind": "trace", "name": "…", "title": "…", …, "steps": […]}]}
 
-    {"attncli": "trace", "version": 1,
-     "title": "…", "name": "…",            name only where there is one
-     "convention": {every field of Convention} or null,
-     "notes": ["…"],
-     "steps": [
-       {"kind": "stage", "name": "scaled", "symbol": "Z", "formula": "Z = S / √d_k",
-        "axes": ["query", "key"], "labels": {"query": ["the", "cat"]},
-        "shape": [2, 2], "dtype": "float64",
-        "value": [[1.0, "-Infinity"], [0.5, 2.0]],
-        "note": "…", "reads": {"x": "scores"}, "params": {"factor": 0.5}, "work": "…"},
-       {"kind": "trace", "title": "…", "name": "…", "convention": …, "notes": …, "steps": […]}]}
-
-Of a stage, note, reads, params and work are written only where they are not empty.
-
-NaN and infinity are not JSON: they are the strings "NaN", "Infinity" and "-Infinity". Numbers have
-all digits: what is read back equals what was written, bit for bit (NaN aside, which is one value).
-True and false stay so. An axis without an entry in labels is numbered.
+trace_model.py declares every field, and trace.schema.json is the JSON Schema. What is read back
+equals what was written, bit for bit (NaN aside, which is one value). NaN and infinity are not JSON:
+they are the strings "NaN", "Infinity" and "-Infinity".
 
 In an npz each stage is an array under its dotted name (`encoder.1.attention.weights`), and the
-array `__trace__` is a string: this document, where a stage has "array": its dotted name, instead of
-"value". No pickles.
+array `__trace__` is a string: this document, in which a stage has "array", that name, instead of
+"value".
 """
 
 from __future__ import annotations
