@@ -17,13 +17,13 @@ array `__trace__` is a string: this document, in which a stage has "array", that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from attncli.errors import InputError
+from attncli.errors import InputError, StageError
 from attncli.files.load import Loaded
 from attncli.files.messages import ask_for, listing, quote
 from attncli.files.numbers import MAX_DEPTH, Array, nan_to_text
@@ -127,17 +127,17 @@ def trace_from(
 
 def loaded_trace(trace: Trace, origin: str, member: str | None) -> Loaded:
     """A saved trace as Loaded: all of it, the part inside it called `member`, or one stage."""
-    parts = dict(_parts(trace))
     stages = dict(trace.stages())
     if member in stages:
         stage = stages[member]
         return Loaded(origin, {member: stage.value}, *_labels([stage]), member=member)
-    if member is not None and member not in parts:
+    try:
+        part = trace.part(member or "")
+    except StageError as problem:
         raise InputError(
-            f"{origin} holds no stage or part {quote(member)}; it holds {listing(stages)}",
+            f"{origin} holds no stage or part {quote(member or '')}; it holds {listing(stages)}",
             f"name one: {ask_for(origin, next(iter(stages)))}",
-        )
-    part = trace if member is None else parts[member]
+        ) from problem
     inner = dict(part.stages())
     try:
         prefix = attention_prefix(list(inner), origin) or ""
@@ -146,13 +146,6 @@ def loaded_trace(trace: Trace, origin: str, member: str | None) -> Loaded:
     labels = _labels([stage for name, stage in inner.items() if name.startswith(prefix)])
     arrays = {name: stage.value for name, stage in inner.items()}
     return Loaded(origin, arrays, *labels, trace=part, member=member)
-
-
-def _parts(trace: Trace, prefix: str = "") -> Iterator[tuple[str, Trace]]:
-    for step in trace.steps:
-        if isinstance(step, Trace):
-            yield f"{prefix}{step.name}", step
-            yield from _parts(step, f"{prefix}{step.name}.")
 
 
 def _labels(stages: list[Stage]) -> tuple[Labels, Labels]:

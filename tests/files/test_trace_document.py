@@ -387,6 +387,15 @@ def test_part_of_a_trace(saved: str, part: str) -> None:
     assert loaded.query_labels == ("the", "[red]\x1b")
 
 
+def test_what_a_stage_of_a_part_reads_is_named_within_the_part(tmp_path: Path) -> None:
+    inner = Stage("norm", "N", "", np.ones(2), ("a",), reads={"x": "encoder.1.x", "y": "input"})
+    trace = Trace("T", (Trace("E", (Trace("L", (inner,), name="1"),), name="encoder"),))
+    (tmp_path / "t.json").write_text("".join(trace_json(trace)))
+    part = load(f"{tmp_path}/t.json::encoder.1").trace
+    assert part is not None
+    assert part["norm"].reads == {"x": "x", "y": "input"}
+
+
 def test_one_stage_of_a_trace(saved: str) -> None:
     loaded = load(f"{saved}::encoder.1.attention.masked")
     assert loaded.trace is None
