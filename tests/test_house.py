@@ -14,9 +14,10 @@ PACKAGE = Path(attncli.__file__).parent
 # Each may import from those before it; packages of one level do not import each other.
 LEVELS = [
     {"_version", "errors"},
-    {"convention"},
+    {"convention", "stages"},
     {"trace"},
-    {"attention", "text", "files"},
+    {"attention", "files"},
+    {"words"},
     {"examples", "check", "explain"},
     {"testing"},
     {"views"},

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from attncli.files.spelling import spelled
+from attncli.files.numbers import nan_to_text
 
 Status = Literal["match", "found", "ambiguous", "no match", "wrong shape"]
 
@@ -145,7 +145,7 @@ def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
     data = asdict(verdict)
     for explanation, source in zip(data["explanations"], verdict.explanations, strict=True):
         explanation["name"] = source.name
-    plain: dict[str, Any] = spelled({"schema": SCHEMA, "matches": verdict.matches, **data})
+    plain: dict[str, Any] = nan_to_text({"schema": SCHEMA, "matches": verdict.matches, **data})
     return plain
 
 

@@ -170,9 +170,10 @@ def _say(verdict: "Verdict", observed: Observed) -> None:
     if observed.output is None:
         sys.stdout.write(f"{text}\n")
         return
-    from attncli.files.save import write_bytes_atomically
+    from attncli.files.write import write_atomically
 
-    write_bytes_atomically(observed.output, f"{text}\n".encode(), force=observed.force)
+    data = f"{text}\n".encode()
+    write_atomically(observed.output, lambda file: file.write(data), force=observed.force)
 
 
 def _suggest(verdict: "Verdict", given: "AttentionInputs", observed: Observed) -> None:
@@ -206,7 +207,7 @@ def _write_suggestion(found: Any, observed: Observed) -> None:
     import numpy as np
 
     from attncli.cli.output import note
-    from attncli.files.save import write_atomically
+    from attncli.files.write import write_atomically
 
     n = found.n_past
     arrays = {"q": found.q, "k": found.k[..., n:, :], "v": found.v[..., n:, :]}

@@ -67,7 +67,7 @@ def _asks_for_the_trace(show: Show) -> bool:
 def _named(known: "Iterable[Example]", name: str) -> "Example":
     from difflib import get_close_matches
 
-    from attncli.files.wording import listing
+    from attncli.files.messages import listing
 
     by_name = {example.name: example for example in known}
     if name not in by_name:

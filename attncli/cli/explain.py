@@ -124,7 +124,7 @@ def _tokens(words: Words) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
 
     Raises InputError where one of them is empty.
     """
-    from attncli.text.tokens import tokenize
+    from attncli.words.tokens import tokenize
 
     if words.tokens is None:
         tokens = tokenize(words.sentence or "", words.lowercase)
@@ -233,7 +233,7 @@ def _weights_of_file(
 ) -> tuple[Weights, tuple[str, ...]]:
     from attncli.attention.state_dict import weights_from_arrays
     from attncli.files.load import load
-    from attncli.files.wording import listing
+    from attncli.files.messages import listing
 
     loaded = load(source)
     arrays = loaded.arrays

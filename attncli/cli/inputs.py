@@ -14,7 +14,7 @@ from attncli.cli.options import Choices, Inputs
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.load import load
-from attncli.files.loaded import Loaded
+from attncli.files.load import Loaded
 from attncli.files.roles import ROLES, Role, attention_prefix, only, pick
 
 Array = npt.NDArray[Any]

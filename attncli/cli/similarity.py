@@ -10,7 +10,7 @@ from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
 if TYPE_CHECKING:
-    from attncli.text.glove import Vectors
+    from attncli.files.word_vectors import Vectors
     from attncli.trace import Trace
 
 app = typer.Typer(add_completion=False)
@@ -98,7 +98,7 @@ def _source(words: Words) -> tuple[list[str], str]:
 def _read(source: str, words: list[str]) -> "Vectors":
     """The vectors of all these words; a word that is not there is an error that says what is."""
     from attncli.errors import InputError
-    from attncli.text.glove import read_vectors
+    from attncli.files.word_vectors import read_vectors
 
     found = read_vectors(source, words)
     for word, close in found.missing.items():
@@ -108,7 +108,7 @@ def _read(source: str, words: list[str]) -> "Vectors":
 
 
 def _similarity(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
-    from attncli.text.similarity import similarity as alike
+    from attncli.words.similarity import similarity as alike
 
     trace = alike(found.words, found.matrix)
     if words.nearest is None:
@@ -124,7 +124,7 @@ def _similarity(found: "Vectors", words: Words, source: str, notes: list[str]) -
 
 
 def _analogy(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
-    from attncli.text.similarity import analogy
+    from attncli.words.similarity import analogy
 
     a, b, c = words.analogy or ("", "", "")
     row = dict(zip(found.words, found.matrix, strict=True))
@@ -142,7 +142,7 @@ def _nearest(
     """The nearest words as a block of its own, its stage `nearest` their cosines."""
     import numpy as np
 
-    from attncli.text.glove import nearest
+    from attncli.files.word_vectors import nearest
     from attncli.trace import Stage, Trace
 
     found = nearest(source, vector, n, without)
@@ -155,6 +155,6 @@ def _nearest(
 
 
 def _pca(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
-    from attncli.text.similarity import pca
+    from attncli.words.similarity import pca
 
     return pca(found.words, found.matrix)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.text.similarity import similarity
 from attncli.trace import Stage, Trace
+from attncli.words.similarity import similarity
 
 Array = npt.NDArray[Any]
 

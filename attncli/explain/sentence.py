@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from attncli.attention.positions import add_positions, sinusoidal
 from attncli.errors import ConventionError, InputError
-from attncli.files.wording import listing
-from attncli.text.random_vectors import random_vectors
-from attncli.text.tokens import pad
+from attncli.files.messages import listing
 from attncli.trace import Stage
+from attncli.words.tokens import pad
+from attncli.words.vectors import random_vectors
 
 Array = npt.NDArray[Any]
 PositionKind = Literal["paper", "article", "none"]
@@ -116,7 +116,7 @@ def from_file(
     >>> found.vectors["quoon"].tolist(), found.remarks
     ([0.0, 0.0], ("1 word is not in the vectors given: 'quoon' is a vector of zeros",))
     """
-    from attncli.text.glove import read_vectors
+    from attncli.files.word_vectors import read_vectors
 
     asked = tuple(dict.fromkeys(words))
     found = read_vectors(source, asked)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.stages import kind_of
-from attncli.text.tokens import PAD
+from attncli.words.tokens import PAD
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.numbers import percent

@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from attncli.attention.weights import Dimensions, random_weights
-from attncli.text.random_vectors import random_vectors
+from attncli.words.vectors import random_vectors
 
 from .conftest import SAMPLES, Call
 
@@ -321,7 +321,7 @@ WRONG = [
     (["a b", "--mask", "[[1, 0]]"], "say what 1 means"),
     (["a b", "--mask", "[[true, true, false]]"], "the mask (1 × 3)"),
     (["a", "--unknown", "zero"], "--unknown has no effect without --glove"),
-    (["a", "--glove", "none.txt"], "there is no file none.txt"),
+    (["a", "--glove", "none.txt"], "none.txt does not exist"),
     (["a", "--glove", "a=1,2", "--dim", "3"], "--dim is 3, but the vectors have 2"),
     (["b", "--glove", "a=1,2", "--unknown", "error"], "has no vector for 'b'"),
     (["a", "--weights", "none.npz"], "none.npz"),

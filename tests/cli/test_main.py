@@ -91,7 +91,7 @@ def test_computing_loads_nothing_it_does_not_need() -> None:
 def test_explaining_loads_nothing_it_does_not_need() -> None:
     loaded = modules_after("explain", "the river bank")
     assert "numpy.random" in loaded
-    unneeded = {"pydantic", "zipfile", "csv", "json", "rich.markdown", "attncli.text.glove"}
+    unneeded = {"pydantic", "zipfile", "csv", "json", "rich.markdown", "attncli.files.word_vectors"}
     unneeded |= {"attncli.files.load", "attncli.attention.transformer"}
     assert loaded & unneeded == set()
 

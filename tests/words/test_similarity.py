@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from attncli.attention.run import run
 from attncli.errors import ShapeError
-from attncli.text.similarity import analogy, pca, similarity
+from attncli.words.similarity import (
+    analogy,
+    analogy_steps,
+    pca,
+    pca_steps,
+    similarity,
+    similarity_steps,
+)
 
 KING, QUEEN, DAD, MOM = [0.9, 0.5, 0.1], [0.2, 0.5, 0.1], [0.9, 0.7, 0.9], [0.2, 0.7, 0.9]
 FLORIDA, TEXAS, TRUTH = (
@@ -64,6 +72,40 @@ def _unit(vector: list[float]) -> list[float]:
     return [x / largest / length for x in vector]
 
 
+def test_every_stage_records_what_it_reads() -> None:
+    trace = similarity(["east", "up"], [[2.0, 0.0], [3.0, 3.0]])
+    assert [dict(stage.reads) for _, stage in trace.stages()] == [
+        {},
+        {"x": "vectors"},
+        {"x": "vectors"},
+        {"dots": "dots", "lengths": "lengths"},
+        {"x": "cosines"},
+    ]
+    works = [stage.work for _, stage in trace.stages()]
+    assert works == ["", "length", "pairs", "cosine", "arc"]
+    trace = pca(["east", "up"], [[2.0, 0.0], [3.0, 3.0]])
+    assert dict(trace["centred"].reads) == {"x": "vectors", "mean": "mean"}
+    assert dict(trace["coordinates"].reads) == {"x": "centred", "w": "components"}
+
+
+def test_cosines_follow_from_given_dots_and_lengths_and_angles_from_cosines() -> None:
+    given = {"dots": np.array([[4.0, 3.0], [3.0, 9.0]]), "lengths": np.array([2.0, 3.0])}
+    cosines = run(similarity_steps(2), given, ["cosines"])["cosines"]
+    assert cosines.tolist() == [[1, 0.5], [0.5, 1]]
+    values = run(similarity_steps(2), {"cosines": np.array([[1.0, 0.5], [0.5, 1.0]])}, ["angles"])
+    np.testing.assert_allclose(values["angles"], [[0, 60], [60, 0]])
+
+
+def test_an_analogy_follows_from_a_given_difference() -> None:
+    given = {"difference": np.array([10.0, 20.0]), "vectors": np.array([[9.0, 9], [9, 9], [1, 2]])}
+    assert run(analogy_steps("abc"), given, ["analogy"])["analogy"].tolist() == [11, 22]
+
+
+def test_coordinates_follow_from_given_components() -> None:
+    given = {"centred": np.array([[2.0, 3.0]]), "components": np.array([[0.0, 1.0], [1.0, 0.0]])}
+    assert run(pca_steps(), given, ["coordinates"])["coordinates"].tolist() == [[3, 2]]
+
+
 def test_zeros_have_no_direction() -> None:
     trace = similarity(["sky", "void"], [[1.0, 2.0], [0.0, 0.0]])
     assert np.isnan(trace["cosines"].value).tolist() == [[False, True], [True, True]]
@@ -76,6 +118,8 @@ def test_very_large_and_small_vectors_keep_their_angle(power: float) -> None:
     trace = similarity(["a", "b"], np.array([[3.0, 4.0], [4.0, 3.0]]) * power)
     assert trace["cosines"].value[0, 1] == pytest.approx(0.96)
     assert trace["lengths"].value[0] == pytest.approx(5 * power)
+    assert trace["angles"].value[0, 1] == pytest.approx(math.degrees(math.acos(0.96)))
+    assert dict(trace["cosines"].reads) == {"x": "vectors"}  # the dots overflow, or are all 0
 
 
 def test_king_is_to_queen_as_dad_is_to_mom() -> None:

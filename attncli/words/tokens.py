@@ -1,19 +1,19 @@
-"""Tokens: a sentence cut into words and punctuation, and padded.
+"""Tokens: a sentence split into words and punctuation, and padded.
 
 | kind | rule |
 |---|---|
 | word | letters, marks, digits and _ of any script: naïve, हिन्दी, السلام, GPT2 |
-| inside a word | one ' ’ · before a letter stays, and one hyphen: don't, l'eau, well-known |
-| number | one . or , between digits stays: 3.14, 1,000 |
+| inside a word | one ' ’ · before a letter, and one hyphen: don't, l'eau, well-known |
+| number | one . or , between digits: 3.14, 1,000 |
 | abbreviation | single letters with full stops: U.S., e.g. |
-| Han, Hiragana | each character is a token, for they write without spaces: 銀 行 で |
-| emoji | a whole one: families (ZWJ), flags, skin tones, keycaps |
+| Han, Hiragana | each character is a token, as they are written without spaces: 銀 行 で |
+| emoji | one token each: families (ZWJ), flags, skin tones, keycaps |
 | dots, dashes | a run of one of them is one token: ... -- |
 | anything else | each character is a token: , . ! ( € |
 
-Katakana and Hangul run together as words; so do Thai, Lao, Khmer and Myanmar, whose words only a
-dictionary can part. White space, zero-width spaces and invisible direction marks part tokens and
-are dropped; nothing else is.
+Katakana and Hangul stay together as words, and so do Thai, Lao, Khmer and Myanmar, which only a
+dictionary can split. White space, zero-width spaces and invisible direction marks separate tokens
+and are dropped; nothing else is.
 Source: Unicode Standard Annex #29, section 4 (word boundaries), and Technical Standard #51,
 section 1.4.9 (emoji sequences), both simplified.
 """
@@ -30,9 +30,9 @@ import numpy.typing as npt
 from attncli.errors import InputError
 
 PAD = "<pad>"
-"""The token that fills a sentence up; a sentence's own "<pad>" is cut into three tokens."""
+"""The token that fills a sentence up; a sentence's own "<pad>" is split into three tokens."""
 
-# Tokens are found in the string of the characters' kinds, one letter each:
+# Tokens are matched in the string of the characters' kinds, one letter each:
 #   W letter, number or _   D digit   M mark or other format character   J joiner (ZWJ, ZWNJ)
 #   I Han or Hiragana       E emoji   T skin tone   R half a flag   K keycap   S white space
 #   A apostrophe   H hyphen   N full stop   C other separator of numbers   P anything else
@@ -45,27 +45,22 @@ _TOKEN = re.compile(
     r"|(?:N{2,}|H{2,})[MJK]*"  # ... or --
     r"|[^S][MJK]*"  # one character, with its marks
 )
-_SINGLE = {
+_KIND_OF = {
     ".": "N",
     "_": "W",
+    "\u20e3": "K",
     **dict.fromkeys(",\u066b\u066c", "C"),
     **dict.fromkeys("'\u2019\uff07\u00b7\u05f3\u05f4", "A"),
     **dict.fromkeys("-\u2010\u2011\u05be", "H"),
     **dict.fromkeys("\u200c\u200d", "J"),
-    "\u20e3": "K",
-    # Zero-width space, byte order mark and direction marks.
-    **dict.fromkeys("\u200b\ufeff\u061c\u200e\u200f", "S"),
-    **dict.fromkeys("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069", "S"),
+    # zero-width space, byte order mark and direction marks
+    **dict.fromkeys("\u200b\ufeff\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e", "S"),
+    **dict.fromkeys("\u2066\u2067\u2068\u2069", "S"),
 }
-_HAN_AND_HIRAGANA = (
-    (0x3005, 0x3005),
-    (0x3007, 0x3007),
-    (0x3041, 0x3096),
-    (0x309D, 0x309F),
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x3FFFF),
+_KIND_OF_CATEGORY = {"So": "E", "Nd": "D", "Cf": "M", "L": "W", "N": "W", "M": "M"}
+_HAN_OR_HIRAGANA = re.compile(
+    "[\u3005\u3007\u3041-\u3096\u309d-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
 )
 
 
@@ -79,9 +74,8 @@ def tokenize(sentence: str, lowercase: bool = False) -> tuple[str, ...]:
     >>> tokenize("Terry's A+", lowercase=True)
     ("terry's", 'a', '+')
     """
-    kind_of = {character: _kind(character) for character in set(sentence)}
-    kinds = "".join(map(kind_of.__getitem__, sentence))
-    tokens = tuple(sentence[found.start() : found.end()] for found in _TOKEN.finditer(kinds))
+    kinds = sentence.translate({ord(character): _kind(character) for character in set(sentence)})
+    tokens = tuple(sentence[slice(*found.span())] for found in _TOKEN.finditer(kinds))
     if not tokens:
         raise InputError("the sentence is empty", "give it at least one word")
     return tuple(token.lower() for token in tokens) if lowercase else tokens
@@ -89,33 +83,24 @@ def tokenize(sentence: str, lowercase: bool = False) -> tuple[str, ...]:
 
 def _kind(character: str) -> str:
     """The letter of a character's kind, from its code point or its general category."""
-    if character in _SINGLE:
-        return _SINGLE[character]
-    code = ord(character)
+    if character in _KIND_OF:
+        return _KIND_OF[character]
     if character.isspace():
         return "S"
-    if any(first <= code <= last for first, last in _HAN_AND_HIRAGANA):
+    if _HAN_OR_HIRAGANA.match(character):
         return "I"
-    if 0x1F3FB <= code <= 0x1F3FF:
+    if "\U0001f3fb" <= character <= "\U0001f3ff":
         return "T"
-    if 0x1F1E6 <= code <= 0x1F1FF:
+    if "\U0001f1e6" <= character <= "\U0001f1ff":
         return "R"
-    return _kind_of_category(unicodedata.category(character), code)
-
-
-def _kind_of_category(category: str, code: int) -> str:
-    # The emoji block as a whole, so that a newer emoji is one even to an older Unicode.
-    if category == "So" or 0x1F300 <= code <= 0x1FAFF:
+    if "\U0001f300" <= character <= "\U0001faff":  # emoji also where Unicode's data are older
         return "E"
-    if category == "Nd":
-        return "D"
-    if category[0] in "LN":
-        return "W"
-    return "M" if category[0] == "M" or category == "Cf" else "P"
+    category = unicodedata.category(character)
+    return _KIND_OF_CATEGORY.get(category) or _KIND_OF_CATEGORY.get(category[0], "P")
 
 
 def pad(tokens: Sequence[str], n: int) -> tuple[tuple[str, ...], npt.NDArray[np.bool_]]:
-    """The tokens filled up to n with `<pad>`, and the key mask [n]: True for those that are real.
+    """The tokens filled up to n with `<pad>`, and the key mask [n]: True for the real ones.
 
     The mask is `attend`'s, where True means "may attend".
     Raises InputError where there are more than n tokens.

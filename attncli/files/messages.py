@@ -1,10 +1,13 @@
-"""How messages about files are worded: places, lists of names, text from strangers made safe."""
+"""The words of messages about files: places in them, lists of names, text made safe to print."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-STANDARD_INPUT = "standard input"
+from attncli.errors import AttncliError, InputError
+
+STANDARD_INPUT, LITERAL = "standard input", "the inline literal"
 _AXES = ("batch", "head", "row", "column")
 
 
@@ -29,10 +32,10 @@ def safe(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def reason(problem: BaseException) -> str:
-    """What another library said about a problem: one short printable line."""
-    said = " ".join(str(problem).split()) or type(problem).__name__
-    return quote(said, 120)[1:-1]
+def reason(problem: BaseException | str) -> str:
+    """The text of another library's error: one short printable line."""
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    return quote(text, 120)[1:-1]
 
 
 def listing(names: Iterable[str], limit: int = 12) -> str:
@@ -49,8 +52,12 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
     return shown if len(known) <= limit else f"{shown} and {len(known) - limit} more"
 
 
-def where(origin: str, name: str) -> str:
-    """An array of a file: `qkv.json, k`; the file alone where the array has no name."""
+def location(origin: str, name: str) -> str:
+    """An array of a file, or the file alone where the array has no name.
+
+    >>> location("qkv.json", "k"), location("k.npy", "")
+    ('qkv.json, k', 'k.npy')
+    """
     return f"{origin}, {listing([name])}" if name else origin
 
 
@@ -63,10 +70,10 @@ def ask_for(origin: str, name: str) -> str:
     return f"{'-' if origin == STANDARD_INPUT else origin}::{safe(name)}"
 
 
-def place(index: Sequence[int], ndim: int) -> str:
+def entry_at(index: Sequence[int], ndim: int) -> str:
     """An entry, row or block of an array of `ndim` dimensions, counted from 1.
 
-    >>> place((0, 1, 2), 3), place((1,), 2), place((4,), 1)
+    >>> entry_at((0, 1, 2), 3), entry_at((1,), 2), entry_at((4,), 1)
     ('row 2, column 3 of head 1', 'row 2', 'entry 5')
     """
     if ndim < 2 or ndim > len(_AXES):
@@ -83,3 +90,23 @@ def count(number: int, noun: str) -> str:
     ('1 cell', '3 cells')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+@contextmanager
+def explained(message: str, hint: str) -> Iterator[None]:
+    """Turns what another library raises into an InputError: the message, and that library's reason.
+
+    >>> with explained("q.npy is not a valid npy file", "save it again"):
+    ...     raise EOFError("no data left")
+    Traceback (most recent call last):
+        ...
+    attncli.errors.InputError: q.npy is not a valid npy file: no data left; save it again
+    """
+    try:
+        yield
+    except (AttncliError, MemoryError):
+        raise
+    except Exception as problem:  # such libraries document few of their errors
+        if isinstance(problem, OSError) and problem.strerror:  # the system's, not the file's
+            raise
+        raise InputError(f"{message}: {reason(problem)}", hint) from problem

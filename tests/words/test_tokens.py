@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli import InputError
-from attncli.text.tokens import PAD, pad, tokenize
+from attncli.words.tokens import PAD, pad, tokenize
 
 # White space and what is invisible and parts tokens; everything else must survive.
 DROPPED = set(

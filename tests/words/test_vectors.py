@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli import ConventionError
-from attncli.text.random_vectors import random_vectors
+from attncli.words.vectors import random_vectors
 
 WORDS = st.lists(st.text(alphabet=st.characters()), max_size=7)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import AttncliError, InputError, ShapeError
-from attncli.text.glove import nearest, read_vectors
+from attncli.files.word_vectors import nearest, read_vectors
 
 GLOVE = (
     b"the 0.5 -1 2\nking 0.25 1e-2 3\nqueen -0.125 4 5\nKing 7 7 7\n. . . 1 2 3\nat name@x 9 8 7\n"
@@ -180,8 +180,8 @@ def test_json(tmp_path: Path, as_file: bool) -> None:
     assert found.folded == {"queen": "Queen"}
     assert found.missing == {"bad": (), "worse": (), "kinf": ("king",)}
     assert found.warnings == (
-        "bad holds 1 number, not 2; skipped",
-        "worse holds something that is no list of numbers; skipped",
+        "entry 3: bad holds 1 number, not 2; skipped",
+        "entry 4: worse holds something that is no list of numbers; skipped",
     )
 
 
@@ -189,7 +189,11 @@ def test_json_numbers_that_are_not_finite(tmp_path: Path) -> None:
     path = write(tmp_path, b'{"a": [1, NaN], "b": [1, 1e999], "c": [1, 2], "c": [3, 4]}')
     found = read_vectors(path, ["a", "b", "c"])
     assert found.matrix.tolist() == [[1, 2]]
-    assert "c is there again; the first is used" in found.warnings
+    assert found.warnings == (
+        "entry 1: a holds a number that is not finite; skipped",
+        "entry 2: b holds a number that is not finite; skipped",
+        "entry 4: c is there again; the first is used",
+    )
 
 
 @pytest.mark.parametrize(
