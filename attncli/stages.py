@@ -42,11 +42,6 @@ class Kind(NamedTuple):
     summarized: bool = False
     plotted: bool = False
 
-    @property
-    def is_map(self) -> bool:
-        """Whether it has a number for every query and key, computed from the scores or them."""
-        return self.axes == _MAP and self.role == "step"
-
     def axes_of(self, ndim: int) -> tuple[str, ...]:
         """The axis names of an array with so many dimensions: the last ones."""
         return tuple(self.axes.split())[-ndim:] if ndim else ()
@@ -212,7 +207,7 @@ HIDDEN = ("inner", "aside")
 QKV = tuple(name for name, kind in KINDS.items() if kind.role == "operand" and "head" in kind.axes)
 """The three operands of an attention: q, k and v."""
 
-MAPS = tuple(name for name, kind in KINDS.items() if kind.is_map)
+MAPS = tuple(n for n, kind in KINDS.items() if kind.axes == _MAP and kind.role == "step")
 """The stages with a number for every query and key, in the order of computation."""
 
 SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"

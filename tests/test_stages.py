@@ -24,10 +24,10 @@ from attncli.convention import Convention
 from attncli.explain.pipeline import Model, explain
 from attncli.explain.sentence import Sentence, made_up
 from attncli.stages import CONCAT, KINDS, MAPS, OUTPUT, PROJECTED
-from attncli.words.similarity import similarity
 from attncli.trace import Trace
 from attncli.views.select import blocks_of
 from attncli.views.work import RULES, Entry, equation
+from attncli.words.similarity import similarity
 
 PACKAGE = Path(attncli.__file__).parent
 DECLARED = {"stages.py", "attention/functional.py", "attention/run.py"}

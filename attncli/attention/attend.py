@@ -18,7 +18,7 @@ from attncli.attention.run import Sizes, Step, Values, plan, run
 from attncli.attention.shapes import as_numbers, check_mask, check_rows, lengths, with_past
 from attncli.convention import Convention
 from attncli.errors import ShapeError
-from attncli.stages import HIDDEN, kind_of
+from attncli.stages import HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[Any]
@@ -110,7 +110,9 @@ def prepared(
 
 def entered(x: Array, how: Convention) -> Array:
     """An input in the number type, and never the caller's own memory, which may change."""
-    value = round_to(widen(x, how.dtype), how.dtype)
+    value = x.astype(np.float64, copy=False)
+    if how.dtype != "float64":
+        value = round_to(widen(x, how.dtype), how.dtype)
     return value.copy() if np.may_share_memory(value, x) else value
 
 
@@ -346,7 +348,9 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block
     kind = kind_of((step and step.kind) or name)
     prefix, _, own = name.rpartition(".")
     if kind.role == "input":  # the mask, which has the axes of the scores
-        maps = (n for n in values if n.rpartition(".")[0] == prefix and kind_of(n).is_map)
+        maps = (
+            n for n in values if n.rpartition(".")[0] == prefix and n.rpartition(".")[2] in MAPS
+        )
         value = np.broadcast_to(value, next((values[n].shape for n in maps), value.shape))
     axes = kind.axes_of(value.ndim)
     labels = {axis: tuple(names) for axis, names in block.labels.items() if names}

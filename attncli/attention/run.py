@@ -339,7 +339,7 @@ def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> li
 
 def _computed(step: Step, values: Values) -> Array:
     reads = {parameter: values[name] for parameter, name in step.reads.items()}
-    if (dtype := step.dtype) is None:
+    if (dtype := step.dtype) in (None, "float64"):  # what goes in is float64 already
         return step.compute(**reads, **step.params)
     wide = {p: f.widen(x, dtype) if x.dtype.kind == "f" else x for p, x in reads.items()}
     return f.round_to(step.compute(**wide, **step.params), dtype)

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import typer
-
-from attncli.cli.groups import command_of, flag
+from attncli.cli.groups import flag
 from attncli.cli.options import Choices, Inputs
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.stages import CONCAT, MAPS, OUTPUT
@@ -13,8 +11,6 @@ from attncli.stages import CONCAT, MAPS, OUTPUT
 if TYPE_CHECKING:
     from attncli.check import Verdict
     from attncli.cli.inputs import AttentionInputs
-
-app = typer.Typer(add_completion=False)
 
 STAGES = (*MAPS, OUTPUT, CONCAT)
 
@@ -51,7 +47,6 @@ class Observed:
     debug: bool = flag("Show a traceback where something fails.")
 
 
-@command_of(app)
 def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     """Does my attention match, and if not, which bug is it?
 
@@ -115,7 +110,7 @@ def _numbers(
     if named and loaded.member is None:
         return named, loaded.warnings
     array = _only(loaded, "")
-    merged = given.in_heads and array.ndim == given.arrays["q"].ndim - 1
+    merged = given.in_heads and array.ndim == given.arguments["q"].ndim - 1
     return {CONCAT if merged else OUTPUT: array}, loaded.warnings
 
 
@@ -190,7 +185,7 @@ def _suggest(verdict: "Verdict", given: "AttentionInputs", observed: Observed) -
     stages = tuple(stage.name for stage in verdict.stages) or (OUTPUT,)
     found = suggest_input(
         verdict.explanations,
-        convention=given.convention,
+        convention=given.arguments["convention"],
         positions=observed.positions,
         stages=stages,
     )

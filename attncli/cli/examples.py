@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from attncli.cli.groups import argument, command_of, flag
+from attncli.cli.groups import argument, flag
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
@@ -13,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from attncli.examples import Example
-
-app = typer.Typer(add_completion=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +25,6 @@ class Which:
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
-@command_of(app)
 def examples(which: Which, show: Show) -> int | None:
     """Worked examples of tutorial articles, recomputed beside what was printed.
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from attncli.cli.explain_options import Block, Vectors, Words, check_flags
-from attncli.cli.groups import command_of
 from attncli.cli.options import Choices, Show
 from attncli.errors import InputError
 
@@ -17,7 +14,8 @@ if TYPE_CHECKING:
     from attncli.explain.pipeline import Keep
     from attncli.trace import Trace
 
-app = typer.Typer(add_completion=False)
+WITHOUT = ("batch",)
+"""Flags of the groups that have no meaning here."""
 
 DIM = 8
 PRECISION = 3  # a long page is read at a glance; --precision sets another
@@ -25,7 +23,6 @@ LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cu
 _LITTLE = 10**9  # bytes of random weights that are drawn without asking how much memory is free
 
 
-@command_of(app, without=("batch",))
 def explain(words: Words, vectors: Vectors, block: Block, choices: Choices, show: Show) -> None:
     """A sentence → tokens → vectors → Q, K, V → every stage → what it means.
 

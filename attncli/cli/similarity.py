@@ -3,17 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from attncli.cli.groups import argument, command_of, flag
+from attncli.cli.groups import argument, flag
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
 if TYPE_CHECKING:
     from attncli.files.word_vectors import Vectors
     from attncli.trace import Trace
-
-app = typer.Typer(add_completion=False)
 
 WIDEST = 16  # dimensions of a vector that is shown unasked
 NEAREST = 5  # words shown after an analogy, unless --nearest says how many
@@ -34,7 +30,6 @@ class Words:
     pca: bool = flag("Two principal components, and a plot.")
 
 
-@command_of(app)
 def similarity(words: Words, show: Show) -> None:
     """Lengths, dot products, cosines, analogies and principal components of word vectors.
 

@@ -48,8 +48,9 @@ from attncli.examples.inputs import (
     WordVectors,
 )
 from attncli.files.messages import listing, quote, safe
-from attncli.stages import CONCAT, OUTPUT, RESIDUAL, kind_of
 from attncli.files.word_vectors import read_vectors
+from attncli.stages import CONCAT, OUTPUT, RESIDUAL, kind_of
+from attncli.trace import Stage, Trace
 from attncli.words.similarity import (
     analogy,
     analogy_steps,
@@ -58,7 +59,6 @@ from attncli.words.similarity import (
     similarity,
     similarity_steps,
 )
-from attncli.trace import Stage, Trace
 
 MOST_CELLS = 1 << 22
 """Most scores, and most numbers of an output: 32 MB of float64 a stage."""

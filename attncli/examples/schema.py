@@ -33,9 +33,9 @@ from attncli.errors import InputError
 from attncli.examples.compute import COMPUTATIONS, AnyComputation, Computation
 from attncli.examples.inputs import Model, Name, Number, OneKey, Text, refusal
 from attncli.examples.printed import Printed, Recorded, read_printed, shown
-from attncli.files.source import open_source
 from attncli.files.json import parse
 from attncli.files.messages import listing, quote
+from attncli.files.source import open_source
 
 M = TypeVar("M", bound=Model)
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.stages import kind_of
-from attncli.words.tokens import PAD
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.numbers import percent
@@ -20,6 +19,7 @@ from attncli.views.page import matrix, parts
 from attncli.views.parts import Closing, Heading, Part, Remark
 from attncli.views.select import HEADS, Block, Showing, blocks_of, is_computed
 from attncli.views.text import sentence
+from attncli.words.tokens import PAD
 
 
 def explain_page(trace: Trace, showing: Showing) -> Iterator[Part]:

@@ -284,7 +284,7 @@ def _cosine(entry: Entry) -> Equation:
 
 def _arc(entry: Entry) -> Equation:
     entry = _of_two(entry)
-    arc = f"arccos({entry.write(entry.of('cosines').value)})"
+    arc = f"arccos({entry.write(entry.of('x').value)})"
     found = entry.equals(arc, left=f"angle({_names(entry, ', ')})")
     return found._replace(forms=(*found.forms[:-1], (f"{found.forms[-1][0]}°",)))
 

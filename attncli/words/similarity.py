@@ -100,7 +100,7 @@ def _from_vectors(step: Step) -> Step:
         scaled = np.ldexp(x, -_powers(x)[:, None])
         return cosines_of(dots_of(scaled), lengths_of(scaled))
 
-    return step._replace(compute=cosines, reads={"x": "vectors"})
+    return step._replace(compute=cosines, reads={"x": "vectors"}, work="")
 
 
 def _powers(vectors: Array) -> npt.NDArray[np.int32]:
