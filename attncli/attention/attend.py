@@ -348,10 +348,9 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block
     kind = kind_of((step and step.kind) or name)
     prefix, _, own = name.rpartition(".")
     if kind.role == "input":  # the mask, which has the axes of the scores
-        maps = (
-            n for n in values if n.rpartition(".")[0] == prefix and n.rpartition(".")[2] in MAPS
-        )
-        value = np.broadcast_to(value, next((values[n].shape for n in maps), value.shape))
+        maps = (f"{prefix}.{other}" if prefix else other for other in MAPS)
+        shapes = (values[other].shape for other in maps if other in values)
+        value = np.broadcast_to(value, next(shapes, value.shape))
     axes = kind.axes_of(value.ndim)
     labels = {axis: tuple(names) for axis, names in block.labels.items() if names}
     if step is None:

@@ -220,26 +220,23 @@ class Matrix:
         wanted = self.shaded and colour if self.heatmap is None else self.heatmap
         shading = self._shading(shown) if wanted and shown.dtype.kind in NUMERIC else None
         texts = self._texts(shown, self._sums(-2, at[1])[None] if self.sums == "columns" else None)
-        cells = [
-            tuple(
-                Cell(MASKED, "mark")
-                if masked
-                else _shaded(text, x / shading.top, colour)
-                if shading
-                else Cell(text)
-                for text, x, masked in zip(*row, strict=True)
-            )
-            for row in zip(texts, shown.tolist(), hidden.tolist(), strict=False)
-        ]
-        cells += [tuple(Cell(text, "sum") for text in row) for row in texts[len(cells) :]]
+        cells = [[Cell(text) for text in row] for row in texts[: len(shown)]]
+        if shading is not None:
+            for i, row in enumerate(shown.tolist()):
+                shares = (x / shading.top for x in row)
+                cells[i] = [_shaded(t, x, colour) for t, x in zip(texts[i], shares, strict=True)]
+        for i, j in np.argwhere(hidden).tolist():
+            cells[i][j] = Cell(MASKED, "mark")
+        cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
         beside: list[Cell] = []
         if self.sums == "rows":
             column = numbers.texts(self._sums(-1, at[0])[:, None], self.precision)
             beside = [Cell(text, "sum") for (text,) in numbers.align(column)]
         if None in rows:
-            cells.insert(rows.index(None), (Cell("⋮", "gap"),) * len(at[1]))
+            cells.insert(rows.index(None), [Cell("⋮", "gap")] * len(at[1]))
             beside[rows.index(None) : 0] = [Cell("⋮", "gap")] if beside else []
-        grid = Grid(rows, tuple(at[1].tolist()), tuple(cells), tuple(beside), shading)
+        whole = tuple(map(tuple, cells))
+        grid = Grid(rows, tuple(at[1].tolist()), whole, tuple(beside), shading)
         if None not in columns:
             return grid
         gap = columns.index(None)
@@ -248,9 +245,7 @@ class Matrix:
     def _texts(self, shown: Array, below: Array | None) -> list[list[str]]:
         if shown.dtype.kind not in NUMERIC:
             return [[shorten(str(x)) for x in row] for row in shown.tolist()]
-        written = numbers.texts(
-            shown.astype(int) if shown.dtype.kind == "b" else shown, self.precision
-        )
+        written = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, self.precision)
         written += [] if below is None else numbers.texts(below, self.precision)
         return numbers.align(written)
 
