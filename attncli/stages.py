@@ -64,10 +64,12 @@ KINDS: dict[str, Kind] = {
         "PE",
         "position dimension",
         shade="signed",
-        note="the position of each token, counted from 0: all that tells equal words apart",
+        note="the position of each token, counted from 0: all that distinguishes equal words",
     ),
     "input": Kind(
-        "X", "token dimension", note="what a word is, and where it is: what the first layer reads"
+        "X",
+        "token dimension",
+        note="the vector of each word with its position: what the first layer reads",
     ),
     "dots": Kind("D", "position other", shade="signed"),
     "cos": Kind("cos θ", "batch position pair"),
@@ -113,7 +115,7 @@ KINDS: dict[str, Kind] = {
         "V",
         "batch kv_head key d_v",
         "operand",
-        note="a value for each token: what it gives to the tokens that attend to it",
+        note="a value for each token: what it contributes to the tokens that attend to it",
     ),
     "k_shared": Kind("K", role="inner"),
     "v_shared": Kind("V", role="inner"),

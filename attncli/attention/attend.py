@@ -39,7 +39,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     rows: Sequence[int] | None = None,
     convention: Convention | None = None,
 ) -> Trace:
-    """Attention of queries to keys and values, with every stage on the way.
+    """Attention of queries to keys and values, with every stage.
 
     softmax(Q Kᵀ / √d_k) V, and whatever else the convention asks for.
 
@@ -300,7 +300,7 @@ def token_rows(x: npt.ArrayLike, name: str = "x") -> Array:
 
 
 class Block(NamedTuple):
-    """What is said of a block of stages: its title, convention, token names and notes."""
+    """Title, convention, token names and notes of a block of stages."""
 
     title: str
     how: Convention | None = None

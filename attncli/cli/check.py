@@ -38,7 +38,7 @@ class Observed:
     atol: float | None = flag("Absolute tolerance.")
     single: bool = flag("Try single bugs only, not pairs of them.")
     suggest: str | None = flag(
-        "Where several bugs fit: write an input (.npz) that tells them apart.", "FILE"
+        "Where several bugs fit: write an input (.npz) that distinguishes them.", "FILE"
     )
     format: Literal["text", "json"] | None = flag("text (the default) or json.")
     output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
@@ -178,7 +178,7 @@ def _suggest(verdict: "Verdict", given: "AttentionInputs", observed: Observed) -
 
     if len(verdict.explanations) < 2:
         note(
-            f"{observed.suggest} is not written: there is nothing to tell apart",
+            f"{observed.suggest} is not written: there are no two bugs to distinguish",
             quiet=observed.quiet,
         )
         return
@@ -191,7 +191,7 @@ def _suggest(verdict: "Verdict", given: "AttentionInputs", observed: Observed) -
     )
     if found is None:
         note(
-            "no small input tells them apart: they may always compute the same",
+            "no small input distinguishes them: they may always compute the same",
             quiet=observed.quiet,
         )
         return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
 _SURELY_FITS = 1 << 16  # scores, in any memory
-_ROWS = 16  # shown of a matrix too large to compute, where nobody says which
+_ROWS = 16  # shown of a matrix too large to compute, where no rows are named
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 

@@ -1,4 +1,4 @@
-"""attncli examples: the worked examples of documents, recomputed beside what was printed."""
+"""attncli examples: worked examples of articles, recomputed and compared with what they print."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,12 +21,12 @@ class Which:
 
     name: str | None = argument("One example; without a name they are listed.")
     verify: bool = flag("Run them all: exit code 0 if each comes out as recorded.")
-    file: str | None = flag("Somebody else's examples, in the same form.", "FILE")
+    file: str | None = flag("Your own examples, in the same form.", "FILE")
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
 def examples(which: Which, show: Show) -> int | None:
-    """Worked examples of tutorial articles, recomputed beside what was printed.
+    """Worked examples of tutorial articles, recomputed and compared with what they print.
 
     Each printed number is reproduced, agrees as rounded, or differs; where it differs, why.
 

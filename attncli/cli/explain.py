@@ -27,7 +27,7 @@ def explain(words: Words, vectors: Vectors, block: Block, choices: Choices, show
     """A sentence → tokens → vectors → Q, K, V → every stage → what it means.
 
     Words become vectors, vectors get positions, and a block mixes them: an
-    attention, an encoder or a decoder. Each matrix on the way, and what it is for.
+    attention, an encoder or a decoder. Each matrix is shown, with what it is for.
 
     Example: attncli explain "She visited the money bank, near the river bank"
     """
@@ -71,11 +71,11 @@ def explained(
 ) -> tuple[Trace, tuple[str, ...]]:
     """The trace that the flags ask for, and what was wrong with the file of vectors.
 
-    `keep` says which stages of a layer are held. Raises AttncliError for whatever does not fit.
+    `keep` says which stages of a layer to keep. Raises AttncliError for whatever does not fit.
     """
     from attncli.explain.pipeline import Model
     from attncli.explain.pipeline import explain as compute
-    from attncli.explain.sentence import Sentence, from_file, made_up
+    from attncli.explain.sentence import Sentence, from_file, random_vocabulary
 
     seed = int(choices.given.get("seed", 0))
     how = _architecture(block, choices, seed)
@@ -83,7 +83,7 @@ def explained(
     _check_room(block, choices, max(len(tokens), words.pad_to or 0), len(target or ()), keep)
     every = (*tokens, *(target or ()))
     if vectors.glove is None:
-        vocabulary = made_up(every, vectors.dim or DIM, seed)
+        vocabulary = random_vocabulary(every, vectors.dim or DIM, seed)
     else:
         unknown = vectors.unknown or "random"
         vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)

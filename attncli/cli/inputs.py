@@ -98,7 +98,7 @@ def _convention(main: Loaded, notes: list[str]) -> Convention:
     trace = main.trace
     if trace is None or trace.convention is None:
         return Convention() if main.scale is None else Convention(scale=main.scale)
-    # What masked the trace is in its stage `mask`; it is not laid over that once more.
+    # What masked the trace is in its stage `mask`; it is not applied once more.
     prefix = attention_prefix(list(trace), main.origin) or ""
     own = trace.part(prefix.removesuffix(".")).convention or trace.convention
     base = replace(own, causal=False, window=None, causal_align="top-left", mask_means="keep")

@@ -53,7 +53,7 @@ app = typer.Typer(
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Computes attention and prints every number on the way."""
+    """Compute attention and print every intermediate matrix."""
     if version:
         typer.echo(f"attncli {__version__}")
         raise typer.Exit

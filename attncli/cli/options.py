@@ -32,7 +32,7 @@ MASK = flag(
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Inputs:
-    """Where q, k and v come from and how they are laid out."""
+    """Where q, k and v come from, and the order of their axes."""
 
     PANEL: ClassVar = "Inputs"
 

@@ -1,4 +1,4 @@
-"""attncli similarity: how alike word vectors are."""
+"""attncli similarity: how similar word vectors are."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -144,7 +144,7 @@ def _nearest(
     notes += found.warnings
     cosines = np.array([[cosine] for _, cosine in found.pairs]).reshape(-1, 1)
     labels = {"word": tuple(word for word, _ in found.pairs), "measure": ("cosine",)}
-    formula = "the words whose vectors point most nearly the same way"
+    formula = "the words whose vectors have the largest cosine"
     stage = Stage("nearest", "cos", formula, cosines, ("word", "measure"), labels)
     return Trace(f"Nearest to {name}", (stage,), name="nearest_1")
 

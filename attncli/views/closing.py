@@ -18,7 +18,7 @@ from attncli.views.text import distinct, shorten
 TOP = 3  # names in a sentence
 LINES = 12  # sentences in all
 FEWEST = 2  # sentences of one head, however many heads there are
-TOP_CELLS = 9  # of a name beside its share, in a table
+TOP_CELLS = 9  # of a name before its share, in a table
 NAMED = 3  # empty rows called by name
 
 

@@ -29,7 +29,7 @@ from attncli.views.text import LABEL_CELLS, clean, distinct, shorten
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
-"""Indices in order; None stands for those left out."""
+"""Indices in order; None = those left out."""
 
 LARGE = 100  # rows or columns a matrix is shown whole up to, where no screen sets a limit
 EDGE = 8  # rows or columns at each end of one that is larger
@@ -37,7 +37,7 @@ MASKED = "///"
 NUMERIC = "biuf"
 """Kinds of arrays that are written as numbers; of others, such as tokens, the text is shown."""
 SHADES = " ░▒▓█"
-"""What stands before a number where there is no colour: a blank below a fifth of the scale."""
+"""The mark before a number where there is no colour: a blank below a fifth of the scale."""
 
 
 class Headline(NamedTuple):
@@ -119,7 +119,7 @@ class Derivation(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One cell: its text, what it stands for, and its shade (0 to 1, or −1 to 1)."""
+    """One cell: its text, its kind, and its shade (0 to 1, or −1 to 1)."""
 
     text: str
     kind: Literal["number", "mark", "gap", "sum"] = "number"
@@ -169,8 +169,8 @@ class Matrix:
     number         its place in the order of computation
     precision      decimals
     full           leave nothing out, however large
-    marked, mark   True where `///` stands instead of the number, and what that means
-    sums           whether rows or columns have a sum beside or below them
+    marked, mark   True where `///` replaces the number, and what that means
+    sums           whether rows or columns have a column or row of sums
     ramp, heatmap  how it is shaded, and when: None = where there is colour and `shaded`
     legend         further lines below it
     work           the arithmetic of its first cell, with so many terms of a sum at most
@@ -228,15 +228,15 @@ class Matrix:
         for i, j in np.argwhere(hidden).tolist():
             cells[i][j] = Cell(MASKED, "mark")
         cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
-        beside: list[Cell] = []
+        sums: list[Cell] = []
         if self.sums == "rows":
             column = numbers.texts(self._sums(-1, at[0])[:, None], self.precision)
-            beside = [Cell(text, "sum") for (text,) in numbers.align(column)]
+            sums = [Cell(text, "sum") for (text,) in numbers.align(column)]
         if None in rows:
             cells.insert(rows.index(None), [Cell("⋮", "gap")] * len(at[1]))
-            beside[rows.index(None) : 0] = [Cell("⋮", "gap")] if beside else []
+            sums[rows.index(None) : 0] = [Cell("⋮", "gap")] if sums else []
         whole = tuple(map(tuple, cells))
-        grid = Grid(rows, tuple(at[1].tolist()), whole, tuple(beside), shading)
+        grid = Grid(rows, tuple(at[1].tolist()), whole, tuple(sums), shading)
         if None not in columns:
             return grid
         gap = columns.index(None)

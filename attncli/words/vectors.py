@@ -1,4 +1,4 @@
-"""Vectors for words that have none: made up, but the same for the same word everywhere."""
+"""Random vectors for words, the same for the same word everywhere."""
 
 from __future__ import annotations
 

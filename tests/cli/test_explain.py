@@ -100,10 +100,10 @@ def test_a_leaking_mask_value_is_said(call: Call) -> None:
     [
         ([], "1 word is not in"),
         (["--unknown", "zero"], "'Terry' is a vector of zeros"),
-        (["--unknown", "random"], "'Terry' got a made-up vector"),
+        (["--unknown", "random"], "'Terry' got a random vector"),
     ],
 )
-def test_unknown_words_are_always_said(call: Call, flags: list[str], remark: str) -> None:
+def test_unknown_words_are_always_named(call: Call, flags: list[str], remark: str) -> None:
     source = "eat=1,2,3,4 mango=4,3,2,1"
     table = call("explain", "Terry eat mango", "--glove", source, *flags)
     assert remark in table.out
