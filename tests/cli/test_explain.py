@@ -90,7 +90,7 @@ def test_padding(call: Call) -> None:
     assert (values(call, "a b", "--pad-to", "5")["attention.weights"][..., 2:] == 0).all()
 
 
-def test_a_leaking_mask_value_is_said(call: Call) -> None:
+def test_a_leaking_mask_value_is_noted(call: Call) -> None:
     result = call("explain", "a b", "--pad-to", "3", "--mask-value", "-1")
     assert "the <pad> key is masked: the largest weight is" in result.out
 

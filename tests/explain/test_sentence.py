@@ -95,7 +95,7 @@ def test_unknown_words_may_be_an_error() -> None:
         from_file(FILE, ["bnak"], unknown="error")
 
 
-def test_another_case_is_said() -> None:
+def test_another_case_is_noted() -> None:
     assert from_file(FILE, ["THE"]).remarks == ("found in another case: 'THE' as 'the'",)
 
 

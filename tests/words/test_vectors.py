@@ -22,7 +22,7 @@ def test_vectors_stay_what_they_are() -> None:
 
 
 @given(WORDS, st.integers(1, 7), st.integers(0, 2**70))
-def test_a_word_has_its_vector_wherever_it_stands(words: list[str], dim: int, seed: int) -> None:
+def test_a_word_has_its_vector_wherever_it_occurs(words: list[str], dim: int, seed: int) -> None:
     vectors = random_vectors(words, dim, seed)
     assert vectors.shape == (len(words), dim)
     assert ((vectors >= -1) & (vectors < 1)).all()
