@@ -77,13 +77,17 @@ def computed(given: AttentionInputs, show: Show) -> tuple[Trace, Show]:
 
 def _is_output_alone(given: AttentionInputs, show: Show) -> bool:
     """Whether nothing but the output is asked for, and it can be streamed."""
-    from attncli.attention.streaming import check_streams
+    from inspect import signature
+
+    from attncli.attention.streaming import check_streams, stream
     from attncli.cli.output import form_of
     from attncli.stages import CONCAT, OUTPUT
 
     last = {OUTPUT, CONCAT} if given.in_heads else {OUTPUT}
     wanted = set(show.stage or (last if form_of(show).one_stage else ()))
     if not wanted or wanted - last or show.work or show.cell:
+        return False
+    if given.arguments.keys() - signature(stream).parameters.keys():
         return False
     try:
         check_streams(given.arguments["convention"])
