@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.masks import total_mask
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
 from attncli.stages import HIDDEN, kind_of
 
-Array = npt.NDArray[Any]
 Values = Mapping[str, Array]
 Change = Callable[..., Array] | Mapping[str, Any]
 

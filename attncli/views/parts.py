@@ -22,9 +22,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from attncli.arrays import Array, BoolArray
 from attncli.trace import Stage
 from attncli.views import numbers
-from attncli.views.select import Array, BoolArray
 from attncli.views.text import LABEL_CELLS, clean, distinct, shorten
 
 Ramp = Literal["share", "signed"]
