@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -178,41 +178,32 @@ def matrix(
     if name_axes and len(stage.axes) >= 2:
         rows_are, columns_are = (_ENTRIES.get(axis, axis) for axis in stage.axes[-2:])
         facts.append(f"rows are {rows_are}, columns are {columns_are}")
-    how, masked = block.convention, None
-    mark = legend = ""
+    how, masked, legend = block.convention, None, ""
+    mark = "its weight is 0" if kind.sums else f"its score is {short(how.mask_value, 4)}"
     if kind.masks and block.mask is not None:
         masked = block.masked(index, values.shape)
-        score = short(how.mask_value, 4)
-        mark = "its weight is 0" if kind.sums else f"its score is {score}"
-        legend = closing.empty_rows(block, index) if kind.summarized else ""
         masked = masked & (values == 0) if kind.sums else masked  # a weight that leaks is shown
-    over_queries = how.softmax_over == "queries"
-    sums = kind.sums and values.dtype.kind in NUMERIC
-    work = None
-    if showing.work:
-        from attncli.views.work import first_cell
-
-        work = first_cell(block, stage, index, rows, columns, showing.precision)
+        legend = closing.empty_rows(block, index) if kind.summarized else ""
+    sums: Literal["", "rows", "columns"] = ""
+    if kind.sums and values.dtype.kind in NUMERIC:
+        sums = "columns" if how.softmax_over == "queries" else "rows"
     return Matrix(
+        block,
         stage,
-        values,
-        rows,
-        columns,
+        index,
+        showing,
+        block.numbers.get(stage.name),
         shorten(stage.name, NAME_CELLS) if stage.name else "",
         sentence(stage.formula),
         sentence(stage.note),
+        values,
+        rows,
+        columns,
         tuple(facts),
-        number=block.numbers.get(stage.name),
-        precision=showing.precision,
-        full=showing.full,
         marked=masked,
         mark=f"/// masked: may not attend, {mark}",
-        sums="" if not sums else "columns" if over_queries else "rows",
-        ramp="share" if kind.shade == "share" else "signed",
-        shaded=bool(kind.shade),
-        heatmap=showing.heatmap,
-        legend=(legend,) if legend else (),
-        work=work,
+        sums=sums,
+        legend=legend,
     )
 
 

@@ -16,15 +16,17 @@ which `labels` cleans; what means something to a format, it escapes itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
+from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views import numbers
+from attncli.views.select import Block, Index, Showing
 from attncli.views.text import LABEL_CELLS, clean, distinct, shorten
 
 Ramp = Literal["share", "signed"]
@@ -163,42 +165,36 @@ class Grid(NamedTuple):
 class Matrix:
     """One matrix of a stage, with all that any format needs of it; nothing is rounded yet.
 
-    stage          whose matrix it is; name, formula and note of it, clean
+    stage, where   whose matrix it is, at which heads and batch entries of its block
+    name … note    of the stage, clean; number: its place in the order of computation
     values         the whole matrix; rows, columns: those asked for
     facts          its size, and what its rows and columns are
-    number         its place in the order of computation
-    precision      decimals
-    full           leave nothing out, however large
     marked, mark   True where `///` replaces the number, and what that means
     sums           whether rows or columns have a column or row of sums
-    ramp, heatmap  how it is shaded, and when: None = where there is colour and `shaded`
-    legend         further lines below it
-    work           the arithmetic of its first cell, with so many terms of a sum at most
+    legend         a further line below it
     """
 
+    block: Block
     stage: Stage
-    values: Array
-    rows: range
-    columns: range
+    where: Index
+    showing: Showing
+    number: int | None
     name: str
     formula: str
     note: str
+    values: Array
+    rows: range
+    columns: range
     facts: tuple[str, ...]
-    number: int | None = None
-    precision: int = 4
-    full: bool = False
-    marked: BoolArray | None = None
-    mark: str = ""
-    sums: Literal["", "rows", "columns"] = ""
-    ramp: Ramp = "signed"
-    shaded: bool = False
-    heatmap: bool | None = None
-    legend: tuple[str, ...] = ()
-    work: Callable[[int], Equation | None] | None = None
+    marked: BoolArray | None
+    mark: str
+    sums: Literal["", "rows", "columns"]
+    legend: str
 
     def window(self, wanted: range) -> Kept:
         """The rows or columns that are shown where no screen sets a limit."""
-        return tuple(wanted) if self.full or len(wanted) <= LARGE else corners(wanted, 2 * EDGE)
+        is_whole = self.showing.full or len(wanted) <= LARGE
+        return tuple(wanted) if is_whole else corners(wanted, 2 * EDGE)
 
     def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
         """The names of the rows (−2) or columns (−1); a vector's one row has its symbol's."""
@@ -217,12 +213,12 @@ class Matrix:
         shown = self.values[np.ix_(*at)]
         hidden = np.zeros(shown.shape, bool) if self.marked is None else self.marked[np.ix_(*at)]
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
-        wanted = self.shaded and colour if self.heatmap is None else self.heatmap
-        shading = self._shading(shown) if wanted and shown.dtype.kind in NUMERIC else None
+        shading, precision = None, self.showing.precision
         if shown.dtype.kind in NUMERIC:
-            texts = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, self.precision)
+            shading = self._shading(shown, colour)
+            texts = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, precision)
             if self.sums == "columns":
-                texts += numbers.texts(self._sums(-2, at[1])[None], self.precision)
+                texts += numbers.texts(self._sums(-2, at[1])[None], precision)
             texts = numbers.align(texts)
         else:
             texts = [[shorten(str(x)) for x in row] for row in shown.tolist()]
@@ -236,7 +232,7 @@ class Matrix:
         cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
         sums: list[Cell] = []
         if self.sums == "rows":
-            column = numbers.texts(self._sums(-1, at[0])[:, None], self.precision)
+            column = numbers.texts(self._sums(-1, at[0])[:, None], precision)
             sums = [Cell(text, "sum") for (text,) in numbers.align(column)]
         if None in rows:
             cells.insert(rows.index(None), [Cell("⋮", "gap")] * len(at[1]))
@@ -258,9 +254,13 @@ class Matrix:
             is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis]
         return np.asarray(np.where(is_whole, whole, sums))
 
-    def _shading(self, shown: Array) -> Shading:
+    def _shading(self, shown: Array, colour: bool) -> Shading | None:
+        """How these numbers are shaded; unless that is asked for, where there is colour alone."""
+        shade, heatmap = kind_of(self.stage.name).shade, self.showing.heatmap
+        if not (shade and colour if heatmap is None else heatmap):
+            return None
         sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
-        return Shading(self.ramp, numbers.round_top(float(sizes.max(initial=0.0))))
+        return Shading(shade or "signed", numbers.round_top(float(sizes.max(initial=0.0))))
 
     def footnotes(self, grid: Grid, *, colour: bool = False) -> Iterator[str]:
         """What the marks and shades of a grid mean, which rows are empty, what is left out."""
@@ -269,9 +269,9 @@ class Matrix:
             return
         if any(cell.kind == "mark" for row in grid.cells for cell in row):
             yield self.mark
-        yield from self.legend
+        yield from [self.legend] if self.legend else []
         shading = grid.shading
-        if shading is not None and (self.heatmap or shading.top != 1):
+        if shading is not None and (self.showing.heatmap or shading.top != 1):
             yield _shading_words(shading, colour)
         left_out = []
         for wanted, kept, what, flag in (

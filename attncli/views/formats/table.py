@@ -128,7 +128,7 @@ def _matrix(m: Matrix, screen: Screen) -> Iterator[Line]:
     for at, columns in enumerate(layout.blocks if layout.rows and layout.columns else ()):
         yield from [[]] if at else []
         yield from _block(layout, columns, screen)
-    if m.work:
+    if m.showing.work:
         from attncli.views.work import work_lines
 
         yield from ([(" " * INDENT + line, PLAIN)] for line in work_lines(m, screen.width))
@@ -220,7 +220,7 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     the first and last columns are shown.
     """
     limit = None  # lines that one matrix may take
-    if screen.height is not None and not m.full:
+    if screen.height is not None and not m.showing.full:
         limit = max(screen.height - MARGIN, FEWEST_LINES)
     rows, columns = m.window(m.rows), m.window(m.columns)
     if limit is not None:
@@ -235,7 +235,7 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
         beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
         room = screen.width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
         most = None if limit is None else _most(limit, len(row_labels))
-    tries = [(LABEL_CELLS, m.precision + 2), (LABEL_CELLS, 0), (NARROW_LABEL, 0)]
+    tries = [(LABEL_CELLS, m.showing.precision + 2), (LABEL_CELLS, 0), (NARROW_LABEL, 0)]
     found: list[Layout] = []
     for label_cells, least in tries[2:] if room and None in columns else tries:
         labels = m.labels(-1, columns, label_cells)
