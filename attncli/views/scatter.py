@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from rich.cells import cell_len
 
-from attncli.arrays import BoolArray, FloatArray
+from attncli.arrays import FloatArray
 from attncli.views.text import distinct, shorten
 
 POINT, ACROSS, DOWN, CROSS = "●", "─", "│", "┼"
@@ -56,44 +55,34 @@ def scatter(names: Sequence[str], points: Points, width: int = 72, height: int =
                 │
     ────────●─a─┼───────────
     """
-    finite = np.isfinite(points[:, 0]) & np.isfinite(points[:, 1])
+    shown = np.flatnonzero(np.isfinite(points).all(axis=1))
     canvas = _Canvas(max(width, _FEWEST), height)
-    rows, columns, zero = _places(points, finite, canvas)
-    _zero_lines(canvas, zero)
-    shown = np.flatnonzero(finite).tolist()
-    for at in shown:
-        canvas.write(int(rows[at]), int(columns[at]), POINT)
+    *places, zero = _places(points[shown], canvas)
+    _zero_lines(canvas, *zero)
+    for row, column in places:
+        canvas.write(row, column, POINT)
     labels = distinct([shorten(name, NAME_CELLS) for name in names], range(len(names)))
-    lines = [_name(canvas, int(rows[at]), int(columns[at]), labels[at], at) for at in shown]
-    return [*canvas.lines(), *(line for line in lines if line)]
+    named = zip(places, shown.tolist(), strict=True)
+    below = [_name(canvas, row, column, labels[at], at) for (row, column), at in named]
+    return [*canvas.lines(), *filter(None, below)]
 
 
-def _places(points: Points, finite: BoolArray, canvas: _Canvas) -> tuple[
-    npt.NDArray[np.int64], npt.NDArray[np.int64], tuple[int, int]
-]:  # fmt: skip
-    """Row and column of every point and of zero, at one scale in both directions."""
-    inside = points[finite] if finite.any() else np.zeros((1, 2))
+def _places(points: Points, canvas: _Canvas) -> list[list[int]]:
+    """Row and column of every point, and last of zero, at one scale in both directions."""
+    inside = points if len(points) else np.zeros((1, 2))
     low, high = inside.min(axis=0), inside.max(axis=0)
-    room = np.array([canvas.width - 1, 2 * (canvas.height - 1)])
-    middle = low / 2 + high / 2
+    ends = np.array([canvas.width - 1, canvas.height - 1])
     with np.errstate(all="ignore"):
-        span = np.maximum(high - low, 1e-300)
-        scale = float((room / span).min()) if (high > low).any() else 1.0
-        across = (points[:, 0] - middle[0]) * scale + (canvas.width - 1) / 2
-        down = (middle[1] - points[:, 1]) * scale / 2 + (canvas.height - 1) / 2
-        zero = (middle[1] * scale / 2 + (canvas.height - 1) / 2,
-                -middle[0] * scale + (canvas.width - 1) / 2)  # fmt: skip
-    limits = canvas.height - 1, canvas.width - 1
-    rows, columns = (
-        np.clip(np.rint(np.nan_to_num(x)), 0, limit).astype(np.int64)
-        for x, limit in zip((down, across), limits, strict=True)
-    )
-    kept = [int(np.clip(np.rint(np.nan_to_num(x, nan=-1.0)), -1, 10**6)) for x in zero]
-    return rows, columns, (kept[0], kept[1])
+        scale = (
+            (ends * (1, 2) / np.maximum(high - low, 1e-300)).min() if (high > low).any() else 1.0
+        )
+        middle = low / 2 + high / 2
+        exact = (np.vstack([points, np.zeros(2)]) - middle) * scale / (1, -2) + ends / 2
+    cells = np.clip(np.rint(np.nan_to_num(exact, nan=-1.0)), -1, 10**6)  # zero may be out of view
+    return [[int(row), int(column)] for column, row in cells.tolist()]
 
 
-def _zero_lines(canvas: _Canvas, zero: tuple[int, int]) -> None:
-    row, column = zero
+def _zero_lines(canvas: _Canvas, row: int, column: int) -> None:
     if 0 <= row < canvas.height:
         canvas.cells[row] = [ACROSS] * canvas.width
     if 0 <= column < canvas.width:

@@ -6,6 +6,7 @@ text is never markup. Print them with `soft_wrap=True`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -230,20 +231,19 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     grid = m.grid(rows, columns, colour=screen.colour)
     cells = LABEL_CELLS if screen.width is None else min(LABEL_CELLS, max(screen.width // 5, 6))
     row_labels = (*m.labels(-2, rows, cells), *(["Σ"] if m.sums == "columns" else []))
-    room = most = None
+    room = most = math.inf
     if screen.width is not None:
         beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
         room = screen.width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
-        most = None if limit is None else _most(limit, len(row_labels))
+        most = math.inf if limit is None else _most(limit, len(row_labels))
     tries = [(LABEL_CELLS, m.showing.precision + 2), (LABEL_CELLS, 0), (NARROW_LABEL, 0)]
-    found: list[Layout] = []
-    for label_cells, least in tries[2:] if room and None in columns else tries:
+    found = []
+    for label_cells, least in tries[2:] if screen.width and None in columns else tries:
         labels = m.labels(-1, columns, label_cells)
         found.append(_fitted(grid, row_labels, labels, least, room, most))
-        if len(found[-1].blocks) == 1 and len(found[-1].grid.columns) == len(columns):
-            return found[-1]
-    complete = (f for f in found[:-1] if len(f.grid.columns) == len(columns))
-    return next(complete, found[-1])
+    whole = [layout for layout in found if len(layout.grid.columns) == len(columns)]
+    in_one = (layout for layout in whole if len(layout.blocks) == 1)
+    return next(in_one, (whole or found[-1:])[0])
 
 
 def _most(lines: int, n_rows: int) -> int:
@@ -256,33 +256,34 @@ def _fitted(
     rows: tuple[str, ...],
     labels: Sequence[str],
     least: int,
-    room: int | None,
-    most: int | None,
+    room: float,
+    most: float,
 ) -> Layout:
     """The columns in blocks no wider than the room; where that are too many, the outer ones.
 
     least  cells of a column of numbers at least
-    most   blocks there may be; None = unlimited
+    most   blocks there may be
     """
     numbers = (c for row in grid.cells for c in row if c.kind != "gap")
     cell = max((cell_len(c.text) for c in numbers), default=0)
     widths = [1 if at is None else max(cell, least) for at in grid.columns]
     widths = [max(cell_len(label), width) for label, width in zip(labels, widths, strict=True)]
     sums = [max(cell_len(c.text) for c in grid.sums)] if grid.sums else []
-    blocks: tuple[range, ...] = (range(len(widths) + len(sums)),)
-    if room is not None:
-        blocks = _pack([*widths, *sums], room)
-    if room is not None and most is not None and len(blocks) > most and len(widths) > 1:
-        left, right = _ends(widths, room - sum(width + GAP for width in (1, *sums)))
-        kept = [*range(left), None, *range(len(widths) - right, len(widths))]
-        grid = grid.only(kept)
+    blocks = _pack([*widths, *sums], room)
+    if len(blocks) > most and len(widths) > 1:
+        # As many as fit side by side, at least one; no column is narrower than one cell.
+        for n in range(max(min(len(widths) - 1, int(room) // (1 + GAP)), 1), 0, -1):
+            kept = corners(range(len(widths)), n)
+            narrow = [1 if at is None else widths[at] for at in kept]
+            blocks = _pack([*narrow, *sums], room)
+            if len(blocks) == 1:
+                break
+        grid, widths = grid.only(kept), narrow
         labels = ["…" if at is None else labels[at] for at in kept]
-        widths = [1 if at is None else widths[at] for at in kept]
-        blocks = _pack([*widths, *sums], room)  # one block, if not a very narrow screen
     return Layout(grid, rows, (*labels, *(["Σ"] if sums else [])), (*widths, *sums), blocks)
 
 
-def _pack(widths: Sequence[int], room: int) -> tuple[range, ...]:
+def _pack(widths: Sequence[int], room: float) -> tuple[range, ...]:
     """As few blocks as fit into the room, at least one column each."""
     starts, used = [0], 0
     for at, width in enumerate(widths):
@@ -291,19 +292,6 @@ def _pack(widths: Sequence[int], room: int) -> tuple[range, ...]:
             starts.append(at)
             used = width + GAP
     return tuple(map(range, starts, [*starts[1:], len(widths)]))
-
-
-def _ends(widths: Sequence[int], room: int) -> tuple[int, int]:
-    """How many columns from the left and from the right fit side by side, at least one in all."""
-    left, right = 1, 0
-    used = widths[0] + GAP
-    while left + right < len(widths) - 1:
-        take_left = left <= right
-        used += GAP + (widths[left] if take_left else widths[-1 - right])
-        if used > room:
-            break
-        left, right = (left + 1, right) if take_left else (left, right + 1)
-    return left, right
 
 
 def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
