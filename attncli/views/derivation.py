@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from attncli.arrays import Array
 from attncli.errors import ShapeError, StageError
-from attncli.stages import KINDS, MAPS, QKV
+from attncli.stages import MAPS, QKV
 from attncli.trace import Stage, Trace
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
@@ -16,7 +16,6 @@ from attncli.views.work import Entry, Words, equation
 
 TERMS = 12  # of a sum, unless all are asked for
 NO_LIMIT = 10**9
-_SUMMARIZED = {name for name, kind in KINDS.items() if kind.summarized}
 
 
 def derivations(trace: Trace, names: Collection[str], showing: Showing) -> Iterator[Part]:
@@ -25,13 +24,19 @@ def derivations(trace: Trace, names: Collection[str], showing: Showing) -> Itera
     Raises StageError where there is nothing to derive, or what it is derived from is not in the
     trace; ShapeError for a row or column that is not there.
     """
-    wanted = [
-        (block, target)
+    blocks = [
+        block
         for block in blocks_of(trace)
-        if (target := _target(block)) and any(block.prefix + name in names for name in block.stages)
+        if any(block.prefix + name in names for name in block.stages)
     ]
+    found = [(block, block.weights) for block in blocks if block.weights]
     # A table of positions before an attention is not what is asked about.
-    found = [(block, target) for block, target in wanted if target.name in _SUMMARIZED] or wanted
+    found = found or [
+        (block, stage)
+        for block in blocks
+        for stage in block.stages.values()
+        if stage.work == "wave"
+    ]
     if not found:
         raise StageError("there are no weights to derive", f"there are {', '.join(trace)}")
     for block, target in found:
@@ -45,13 +50,6 @@ def derivations(trace: Trace, names: Collection[str], showing: Showing) -> Itera
             yield Remark(left_out)
 
 
-def _target(block: Block) -> Stage | None:
-    """The stage whose cells are derived: the weights of an attention, or a table of positions."""
-    weights = (stage for name, stage in block.stages.items() if name in _SUMMARIZED)
-    tables = (stage for stage in block.stages.values() if stage.work == "wave")
-    return next(weights, None) or next(tables, None)
-
-
 def _derived(block: Block, target: Stage, index: Index, showing: Showing) -> Derivation:
     row, column = (
         _find(target, axis, wanted)
@@ -63,7 +61,7 @@ def _derived(block: Block, target: Stage, index: Index, showing: Showing) -> Der
     )
     terms = NO_LIMIT if showing.full else TERMS
     entry = Entry(block, target, index, row, column, showing.precision, terms, at_length=True)
-    if target.name not in _SUMMARIZED:
+    if target is not block.weights:
         return Derivation("How {} gets its {}".format(*names), tuple(_of_table(entry)))
     for name in QKV:
         if name not in block.stages:

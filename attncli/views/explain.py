@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.numbers import percent
@@ -46,13 +45,12 @@ def explain_page(trace: Trace, showing: Showing) -> Iterator[Part]:
         yield outline(trace, showing)
     yield from (part for part in page if not isinstance(part, Closing))
     attentions = [
-        (block, stage)
+        (block, block.weights)
         for block in blocks_of(trace)
-        for name, stage in block.stages.items()
-        if kind_of(name).summarized and block.prefix + name in first.stages
+        if block.weights and block.prefix + block.weights.name in first.stages
     ]
-    for block, stage in attentions:
-        yield from _attention_closing(block, stage, showing, alone=len(attentions) == 1)
+    for block, weights in attentions:
+        yield from _attention_closing(block, weights, showing, alone=len(attentions) == 1)
     if findings:
         yield Closing((("Static against contextual", tuple(map(sentence, findings))),))
     if left_out := _left_out(trace, showing):

@@ -97,14 +97,13 @@ def _block(block: Block, names: Collection[str], showing: Showing) -> Iterator[P
         inner = Block(step, f"{block.prefix}{step.name}.", block.root)
         yield from _block(inner, names, showing)
     yield from _matrices(block, run, axes_named, showing, continued)
-    for name, stage in block.stages.items():
-        if kind_of(name).summarized and block.prefix + name in names:
-            places, _ = places_of(block, [stage], showing)
-            heads = (
-                (place.heading, closing.sentences(block, place.where, showing, len(places)))
-                for place in places
-            )
-            yield Closing(tuple(heads))
+    if block.weights and block.prefix + block.weights.name in names:
+        places, _ = places_of(block, [block.weights], showing)
+        heads = (
+            (place.heading, closing.sentences(block, place.where, showing, len(places)))
+            for place in places
+        )
+        yield Closing(tuple(heads))
 
 
 def headline(block: Block) -> Headline:

@@ -63,7 +63,7 @@ class Block:
     root           the whole trace
     stages         by their own names, in the order of computation
     numbers        name → the number of every stage that is computed; what is given has none
-    mask           the stage with the mask, or None
+    mask, weights  the stages with the mask and with the weights of an attention, or None
     owners, sizes  axis → the first stage that has it, and its size there; 0 where none has it
     """
 
@@ -73,8 +73,9 @@ class Block:
         self.stages = {step.name: step for step in trace.steps if isinstance(step, Stage)}
         computed = [name for name, stage in self.stages.items() if is_computed(stage)]
         self.numbers = {name: number for number, name in enumerate(computed, start=1)}
-        masks = (stage for name, stage in self.stages.items() if kind_of(name).role == "input")
-        self.mask = next(masks, None)
+        kinds = [(kind_of(name), stage) for name, stage in self.stages.items()]
+        self.mask = next((stage for kind, stage in kinds if kind.role == "input"), None)
+        self.weights = next((stage for kind, stage in kinds if kind.summarized), None)
         self.owners: dict[str, Stage] = {}
         self.sizes: Counter[str] = Counter()
         for stage in self.stages.values():
@@ -210,12 +211,22 @@ def _check_places(trace: Trace, names: Collection[str], showing: Showing) -> Non
     ]
     heads = [block.n_heads() for block, stage in found if {HEADS, KEY_HEADS} & {*stage.axes}]
     batches = [block.sizes["batch"] for block, stage in found if "batch" in stage.axes]
-    _check_entry("head", heads, showing.head)
-    _check_entry("batch entry", batches, showing.batch)
+    for what, counts, entry in (
+        ("head", heads, showing.head),
+        ("batch entry", batches, showing.batch),
+    ):
+        if entry is not None and not counts:
+            raise ShapeError(f"there is no {what} to choose", "the stages shown have no such axis")
+        if entry is not None and not 0 <= entry < (least := min(counts)):
+            there = "there is only 1" if least == 1 else f"choose from 1 to {least}"
+            raise ShapeError(f"there is no {what} {entry + 1}", there)
     matrices = [stage.value.shape for _, stage in found if stage.value.ndim >= 2]
-    for what, at, bounds in (("row", -2, showing.rows), ("column", -1, showing.cols)):
-        if bounds != (None, None):
-            _check_slice(what, [shape[at] for shape in matrices], bounds)
+    for what, at, (start, stop) in (("row", -2, showing.rows), ("column", -1, showing.cols)):
+        sizes = [shape[at] for shape in matrices]
+        if (start, stop) != (None, None) and not any(range(size)[start:stop] for size in sizes):
+            span = f"{(start or 0) + 1} to {'the end' if stop is None else stop}"
+            most = f"the stages shown have {max(sizes, default=0)} at most"
+            raise ShapeError(f"there are no {what}s {span}", most)
 
 
 def _named(trace: Trace, wanted: str) -> Collection[str]:
@@ -226,21 +237,3 @@ def _named(trace: Trace, wanted: str) -> Collection[str]:
     if not found:
         raise StageError(f"there is no stage {wanted!r}", f"there are {', '.join(trace)}")
     return found
-
-
-def _check_entry(what: str, counts: Collection[int], wanted: int | None) -> None:
-    if wanted is None:
-        return
-    if not counts:
-        raise ShapeError(f"there is no {what} to choose", "the stages shown have no such axis")
-    if not 0 <= wanted < min(counts):
-        there = "there is only 1" if min(counts) == 1 else f"choose from 1 to {min(counts)}"
-        raise ShapeError(f"there is no {what} {wanted + 1}", there)
-
-
-def _check_slice(what: str, sizes: Collection[int], bounds: Bounds) -> None:
-    if not any(len(range(size)[slice(*bounds)]) for size in sizes):
-        start, stop = (bounds[0] or 0) + 1, bounds[1]
-        span = f"{start} to {'the end' if stop is None else stop}"
-        most = max(sizes, default=0)
-        raise ShapeError(f"there are no {what}s {span}", f"the stages shown have {most} at most")
