@@ -139,26 +139,24 @@ class Grid(NamedTuple):
     """The rows and columns of a matrix that are shown, as text.
 
     rows, columns  their indices; None = a gap
-    cells          one row for each of `rows`, and one of the sums where those are of columns
-    sums           a cell for each of `rows` where the sums are of rows, else ()
+    cells          one row for each of `rows`, and one of the sums where those are of columns;
+                   at the end of each its sum where those are of rows
     """
 
     rows: Kept
     columns: Kept
     cells: tuple[tuple[Cell, ...], ...]
-    sums: tuple[Cell, ...]
     shading: Shading | None
 
-    def only(self, columns: Sequence[int | None]) -> Grid:
-        """The grid with some of its columns: their places in it, None for a gap."""
-        kept = tuple(None if at is None else self.columns[at] for at in columns)
-        gaps = [Cell("⋱" if row is None else "…", "gap") for row in self.rows]
-        gaps += [Cell("…", "gap")] * (len(self.cells) - len(self.rows))
-        cells = tuple(
-            tuple(gap if at is None else row[at] for at in columns)
-            for row, gap in zip(self.cells, gaps, strict=True)
-        )
-        return self._replace(columns=kept, cells=cells)
+    def only(self, kept: Sequence[int | None]) -> Grid:
+        """The grid with some of the places in its rows of cells, None for a gap."""
+        own = [at for at in kept if at is None or at < len(self.columns)]
+        columns = tuple(None if at is None else self.columns[at] for at in own)
+        cells = []
+        for i, row in enumerate(self.cells):
+            gap = Cell("⋱" if None in self.rows[i : i + 1] else "…", "gap")
+            cells.append(tuple(gap if at is None else row[at] for at in kept))
+        return self._replace(columns=columns, cells=tuple(cells))
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,15 +195,16 @@ class Matrix:
         return tuple(wanted) if is_whole else corners(wanted, 2 * EDGE)
 
     def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
-        """The names of the rows (−2) or columns (−1); a vector's one row has its symbol's."""
+        """The names of the rows (−2) or columns (−1) of a grid; a vector's row has its symbol's."""
         axes = self.stage.axes
-        if len(axes) < -axis:
-            return [clean(self.stage.symbol)] if axis == -2 else [""]
-        indices = [at for at in kept if at is not None]
-        names = distinct([self.stage.label(axes[axis], at) for at in indices], indices, cells)
-        if None in kept:
-            names.insert(kept.index(None), "⋮" if axis == -2 else "…")
-        return names
+        names = [clean(self.stage.symbol) if axis == -2 else ""]
+        if len(axes) >= -axis:
+            indices = [at for at in kept if at is not None]
+            names = distinct([self.stage.label(axes[axis], at) for at in indices], indices, cells)
+            if None in kept:
+                names.insert(kept.index(None), "⋮" if axis == -2 else "…")
+        is_summed = self.sums == ("columns" if axis == -2 else "rows")
+        return [*names, "Σ"] if is_summed else names
 
     def grid(self, rows: Kept, columns: Kept, *, colour: bool = False) -> Grid:
         """These rows and columns: the only place where numbers, marks and sums become text."""
@@ -230,19 +229,18 @@ class Matrix:
         for i, j in np.argwhere(hidden).tolist():
             cells[i][j] = Cell(MASKED, "mark")
         cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
-        sums: list[Cell] = []
+        width = len(at[1])
         if self.sums == "rows":
-            column = numbers.texts(self._sums(-1, at[0])[:, None], precision)
-            sums = [Cell(text, "sum") for (text,) in numbers.align(column)]
+            column = numbers.align(numbers.texts(self._sums(-1, at[0])[:, None], precision))
+            cells = [[*row, Cell(text, "sum")] for row, (text,) in zip(cells, column, strict=True)]
+            width += 1
         if None in rows:
-            cells.insert(rows.index(None), [Cell("⋮", "gap")] * len(at[1]))
-            sums[rows.index(None) : 0] = [Cell("⋮", "gap")] if sums else []
-        whole = tuple(map(tuple, cells))
-        grid = Grid(rows, tuple(at[1].tolist()), whole, tuple(sums), shading)
+            cells.insert(rows.index(None), [Cell("⋮", "gap")] * width)
+        grid = Grid(rows, tuple(at[1].tolist()), tuple(map(tuple, cells)), shading)
         if None not in columns:
             return grid
         gap = columns.index(None)
-        return grid.only([*range(gap), None, *range(gap, len(at[1]))])
+        return grid.only([*range(gap), None, *range(gap, width)])
 
     def _sums(self, axis: Literal[-1, -2], part: Array) -> Array:
         """The sums of whole rows (−1) or columns (−2), those shown; exact where they round so."""

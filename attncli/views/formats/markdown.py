@@ -68,13 +68,11 @@ def _matrix(part: Matrix) -> Iterator[str]:
     for words in (" · ".join(part.facts), part.note):
         yield from ["", escape(words)] if words else []
     grid = part.grid(part.window(part.rows), part.window(part.columns))
-    columns = [*part.labels(-1, grid.columns), *(["Σ"] if grid.sums else [])]
-    rows = [*part.labels(-2, grid.rows), *(["Σ"] if part.sums == "columns" else [])]
+    rows, columns = part.labels(-2, grid.rows), part.labels(-1, grid.columns)
     if rows and columns:
         yield from ["", _row(["", *map(escape, columns)]), _row([":--", *["--:"] * len(columns)])]
-        for i, label in enumerate(rows):
-            cells = (escape(c.text.strip()) for c in (*grid.cells[i], *grid.sums[i : i + 1]))
-            yield _row([f"**{escape(label)}**", *cells])
+        for label, row in zip(rows, grid.cells, strict=True):
+            yield _row([f"**{escape(label)}**", *(escape(cell.text.strip()) for cell in row)])
     if lines := work_lines(part, None):
         yield from ["", *_fenced(lines)]
     for line in part.footnotes(grid):

@@ -208,9 +208,9 @@ class Layout(NamedTuple):
     """The columns that fit: their labels and widths, and the blocks they are printed in."""
 
     grid: Grid
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    widths: tuple[int, ...]
+    rows: Sequence[str]
+    columns: Sequence[str]
+    widths: Sequence[int]
     blocks: tuple[range, ...]
 
 
@@ -230,7 +230,7 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
         columns = corners(m.columns, _most(limit, len(rows)) * (screen.width // (1 + GAP)) + 2)
     grid = m.grid(rows, columns, colour=screen.colour)
     cells = LABEL_CELLS if screen.width is None else min(LABEL_CELLS, max(screen.width // 5, 6))
-    row_labels = (*m.labels(-2, rows, cells), *(["Σ"] if m.sums == "columns" else []))
+    row_labels = m.labels(-2, rows, cells)
     room = most = math.inf
     if screen.width is not None:
         beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
@@ -252,35 +252,31 @@ def _most(lines: int, n_rows: int) -> int:
 
 
 def _fitted(
-    grid: Grid,
-    rows: tuple[str, ...],
-    labels: Sequence[str],
-    least: int,
-    room: float,
-    most: float,
+    grid: Grid, rows: Sequence[str], labels: list[str], least: int, room: float, most: float
 ) -> Layout:
     """The columns in blocks no wider than the room; where that are too many, the outer ones.
 
     least  cells of a column of numbers at least
     most   blocks there may be
     """
-    numbers = (c for row in grid.cells for c in row if c.kind != "gap")
-    cell = max((cell_len(c.text) for c in numbers), default=0)
-    widths = [1 if at is None else max(cell, least) for at in grid.columns]
-    widths = [max(cell_len(label), width) for label, width in zip(labels, widths, strict=True)]
-    sums = [max(cell_len(c.text) for c in grid.sums)] if grid.sums else []
-    blocks = _pack([*widths, *sums], room)
-    if len(blocks) > most and len(widths) > 1:
+    n = len(grid.columns)
+    numbers = (cell for row in grid.cells for cell in row[:n] if cell.kind != "gap")
+    cell = max((cell_len(cell.text) for cell in numbers), default=0)
+    sums = max((cell_len(cell.text) for row in grid.cells for cell in row[n:]), default=0)
+    widths = [1 if at is None else max(cell, least) for at in grid.columns] + [sums]
+    widths = [max(cell_len(label), width) for label, width in zip(labels, widths, strict=False)]
+    blocks = _pack(widths, room)
+    if len(blocks) > most and n > 1:
+        whole = widths
         # As many as fit side by side, at least one; no column is narrower than one cell.
-        for n in range(max(min(len(widths) - 1, int(room) // (1 + GAP)), 1), 0, -1):
-            kept = corners(range(len(widths)), n)
-            narrow = [1 if at is None else widths[at] for at in kept]
-            blocks = _pack([*narrow, *sums], room)
+        for ends in range(max(min(n - 1, int(room) // (1 + GAP)), 1), 0, -1):
+            kept = (*corners(range(n), ends), *range(n, len(whole)))
+            widths = [1 if at is None else whole[at] for at in kept]
+            blocks = _pack(widths, room)
             if len(blocks) == 1:
                 break
-        grid, widths = grid.only(kept), narrow
-        labels = ["…" if at is None else labels[at] for at in kept]
-    return Layout(grid, rows, (*labels, *(["Σ"] if sums else [])), (*widths, *sums), blocks)
+        grid, labels = grid.only(kept), ["…" if at is None else labels[at] for at in kept]
+    return Layout(grid, rows, labels, widths, blocks)
 
 
 def _pack(widths: Sequence[int], room: float) -> tuple[range, ...]:
@@ -301,8 +297,7 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
     heads = (" " * GAP + pad(layout.columns[at], widths[at], right=True) for at in block)
     yield [(" " * margin + "".join(heads), LABEL)]
     ramp = grid.shading.ramp if grid.shading and screen.colour else None
-    for i, label in enumerate(layout.rows):
-        row = (*grid.cells[i], *grid.sums[i : i + 1])
+    for label, row in zip(layout.rows, grid.cells, strict=True):
         cells = _cells([row[at] for at in block], [widths[at] for at in block], ramp)
         yield [(pad(" " * INDENT + label, margin), LABEL), *cells]
 
