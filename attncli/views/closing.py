@@ -43,19 +43,19 @@ def shares_of(block: Block, index: Index, showing: Showing) -> Shares:
     stage = block.weights
     assert stage is not None  # noqa: S101 - whoever asks has looked
     values = block.matrix(stage, index)
-    masked = block.masked(index, values.shape)
-    names, others = map(_numbered, map(stage.names, stage.axes[-2:]))
+    masked = np.zeros(values.shape, bool)
+    if block.mask is not None:
+        masked = block.masked(index, values.shape)
+    tokens = [stage.names(axis) for axis in stage.axes[-2:]]
+    names, others = (  # of tokens of the same text the number too: bank (3), bank (7)
+        [f"{token} ({at})" if count[token] > 1 else token for at, token in enumerate(found, 1)]
+        for found, count in zip(tokens, map(Counter, tokens), strict=True)
+    )
     over_queries, bounds = block.convention.softmax_over == "queries", showing.rows
     if over_queries:
         values, masked, names, others, bounds = values.T, masked.T, others, names, showing.cols
     rows = range(len(values))[slice(*bounds)]
     return Shares(stage, values, masked, names, others, rows, over_queries)
-
-
-def _numbered(tokens: Sequence[str]) -> list[str]:
-    """The tokens, those of the same text with their number: bank (3), bank (7)."""
-    count = Counter(tokens)
-    return [f"{token} ({at})" if count[token] > 1 else token for at, token in enumerate(tokens, 1)]
 
 
 def sentences(block: Block, index: Index, showing: Showing, n_heads: int = 1) -> tuple[str, ...]:

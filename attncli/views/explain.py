@@ -14,8 +14,8 @@ from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
-from attncli.views.page import matrix, parts
-from attncli.views.parts import Closing, Heading, Part, Remark
+from attncli.views.page import parts
+from attncli.views.parts import Closing, Heading, Matrix, Part, Remark
 from attncli.views.select import HEADS, Block, Showing, blocks_of, is_computed
 from attncli.views.text import sentence
 from attncli.words.tokens import PAD
@@ -97,7 +97,7 @@ def _attention_closing(
     names, cells = closing.strongest(block, showing)
     stage = Stage("", "", "", np.array(cells), ("query", HEADS), {"query": tuple(names)})
     whole = Showing(precision=showing.precision, full=showing.full, heatmap=False)
-    yield matrix(Block(Trace("", (stage,))), stage, {}, whole)
+    yield Matrix(Block(Trace("", (stage,))), stage, {}, whole)
     yield from map(Remark, padding)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.numbers import short
-from attncli.views.parts import NUMERIC, Closing, Heading, Headline, Matrix, Part, Plot, Remark
+from attncli.views.parts import Closing, Heading, Headline, Matrix, Part, Plot, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, Index, Showing, chosen
-from attncli.views.text import NAME_CELLS, sentence, shorten
+from attncli.views.text import sentence, shorten
 
 MOST = 8  # heads and batch entries shown of many
 
@@ -86,17 +86,16 @@ def _block(block: Block, names: Collection[str], showing: Showing) -> Iterator[P
     if first in names or not block.prefix:  # a block that begins with another has none of its own
         yield headline(block)
     axes_named: set[tuple[str, ...]] = set()
-    run: list[Stage] = []
     continued = False
-    for step in block.trace.steps:
-        if isinstance(step, Stage):
-            run += [step] if block.prefix + step.name in names else []
-            continue
+    for _, group in groupby(block.trace.steps, key=type):
+        steps = list(group)
+        run = [s for s in steps if isinstance(s, Stage) and block.prefix + s.name in names]
         yield from _matrices(block, run, axes_named, showing, continued)
-        run, continued = [], True
-        inner = Block(step, f"{block.prefix}{step.name}.", block.root)
-        yield from _block(inner, names, showing)
-    yield from _matrices(block, run, axes_named, showing, continued)
+        for step in steps:
+            if isinstance(step, Trace):
+                continued = True
+                inner = Block(step, f"{block.prefix}{step.name}.", block.root)
+                yield from _block(inner, names, showing)
     if block.weights and block.prefix + block.weights.name in names:
         places, _ = places_of(block, [block.weights], showing)
         heads = (
@@ -129,13 +128,10 @@ def headline(block: Block) -> Headline:
         for name, value in how.changes().items()
         if (write := KNOBS[name].words)
     )
-    return Headline(
-        title=sentence(block.trace.title),
-        name=sentence(block.prefix.removesuffix(".")),
-        facts=tuple(facts),
-        choices=tuple(filter(None, words)),
-        notes=tuple(map(sentence, block.trace.notes)),
-    )
+    title, name = sentence(block.trace.title), sentence(block.prefix.removesuffix("."))
+    notes = tuple(map(sentence, block.trace.notes))
+    choices = tuple(filter(None, words))
+    return Headline(f"{title} ({name})" if name else title, tuple(facts), choices, notes)
 
 
 def _matrices(
@@ -154,56 +150,17 @@ def _matrices(
         if place.heading and place.heading != heading:
             yield Heading(place.heading)
         heading, axes = place.heading, place.stage.axes[-2:]
-        yield matrix(block, place.stage, place.where, showing, name_axes=axes not in axes_named)
+        about: tuple[str, ...] = ()
+        if len(axes) == 2 and axes not in axes_named:
+            about = ("rows are {}, columns are {}".format(*(_ENTRIES.get(a, a) for a in axes)),)
         axes_named.add(axes)
+        yield Matrix(block, place.stage, place.where, showing, about)
         if kind_of(place.stage.name).plotted:
             rows = range(place.stage.value.shape[0])[slice(*showing.rows)]
             points = block.matrix(place.stage, {})[rows.start : rows.stop, :2].astype(np.float64)
             yield Plot(place.stage.names(axes[0])[rows.start : rows.stop], points)
     if left_out:
         yield Remark(left_out)
-
-
-def matrix(
-    block: Block, stage: Stage, index: Index, showing: Showing, *, name_axes: bool = False
-) -> Matrix:
-    """The matrix of a stage at an index; `name_axes` adds what its rows and columns are."""
-    kind, values = kind_of(stage.name), block.matrix(stage, index)
-    rows, columns = map(range, values.shape)
-    if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
-        rows, columns = rows[slice(*showing.rows)], columns[slice(*showing.cols)]
-    whole, asked = f"{values.shape[0]} × {values.shape[1]}", f"{len(rows)} × {len(columns)}"
-    facts = [asked if asked == whole else f"{asked} of {whole}"]
-    if name_axes and len(stage.axes) >= 2:
-        rows_are, columns_are = (_ENTRIES.get(axis, axis) for axis in stage.axes[-2:])
-        facts.append(f"rows are {rows_are}, columns are {columns_are}")
-    how, masked, legend = block.convention, None, ""
-    mark = "its weight is 0" if kind.sums else f"its score is {short(how.mask_value, 4)}"
-    if kind.masks and block.mask is not None:
-        masked = block.masked(index, values.shape)
-        masked = masked & (values == 0) if kind.sums else masked  # a weight that leaks is shown
-        legend = closing.empty_rows(block, index) if kind.summarized else ""
-    sums: Literal["", "rows", "columns"] = ""
-    if kind.sums and values.dtype.kind in NUMERIC:
-        sums = "columns" if how.softmax_over == "queries" else "rows"
-    return Matrix(
-        block,
-        stage,
-        index,
-        showing,
-        block.numbers.get(stage.name),
-        shorten(stage.name, NAME_CELLS) if stage.name else "",
-        sentence(stage.formula),
-        sentence(stage.note),
-        values,
-        rows,
-        columns,
-        tuple(facts),
-        marked=masked,
-        mark=f"/// masked: may not attend, {mark}",
-        sums=sums,
-        legend=legend,
-    )
 
 
 # ---- heads and batch entries

@@ -1,14 +1,5 @@
 """The parts of a page, before any format writes them.
 
-Headline    the title, how large everything is, choices that are not the usual ones, notes
-Heading     head 2 of 4; a block continued
-Matrix      one matrix, exact and whole; `window` and `grid` give what of it a format shows
-Plot        points in a plane
-Derivation  one weight, term by term
-Closing     what each query attends to
-Remark      what is left out
-Tree        the steps without their matrices
-
 A format is a loop over the parts. Every string in them is clean (see text.py), labels excepted,
 which `labels` cleans; what means something to a format, it escapes itself.
 """
@@ -17,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from attncli.arrays import Array, BoolArray
+from attncli.arrays import Array
 from attncli.stages import kind_of
 from attncli.trace import Stage
-from attncli.views import numbers
+from attncli.views import closing, numbers
 from attncli.views.select import Block, Index, Showing
-from attncli.views.text import LABEL_CELLS, clean, distinct, shorten
+from attncli.views.text import LABEL_CELLS, NAME_CELLS, clean, distinct, sentence, shorten
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
@@ -43,17 +33,16 @@ SHADES = " ░▒▓█"
 
 
 class Headline(NamedTuple):
-    """The title of a trace or of a block in it; name is the block's dotted name."""
+    """The title of a trace or of a block in it, its sizes, its convention, its notes."""
 
     title: str
-    name: str = ""
-    facts: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    facts: tuple[str, ...]
+    choices: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 class Heading(NamedTuple):
-    """What the parts that follow belong to."""
+    """What the parts that follow belong to: a head, or a block that continues."""
 
     text: str
 
@@ -78,16 +67,12 @@ class Closing(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A line of a tree: what is drawn before it, the step's name, its shape and formula.
-
-    below  what is drawn before the lines that continue it
-    """
+    """A line of a tree: what is drawn before it, the step's name, its shape and formula."""
 
     lead: str
-    below: str
     name: str
-    shape: str = ""
-    formula: str = ""
+    shape: str
+    formula: str
 
 
 class Tree(NamedTuple):
@@ -159,35 +144,50 @@ class Grid(NamedTuple):
         return self._replace(columns=columns, cells=tuple(cells))
 
 
-@dataclass(frozen=True, eq=False)
 class Matrix:
     """One matrix of a stage, with all that any format needs of it; nothing is rounded yet.
 
-    stage, where   whose matrix it is, at which heads and batch entries of its block
+    where          at which heads and batch entries of its block
     name … note    of the stage, clean; number: its place in the order of computation
     values         the whole matrix; rows, columns: those asked for
-    facts          its size, and what its rows and columns are
+    facts          its size, and what else is said beside its name
     marked, mark   True where `///` replaces the number, and what that means
     sums           whether rows or columns have a column or row of sums
     legend         a further line below it
     """
 
-    block: Block
-    stage: Stage
-    where: Index
-    showing: Showing
-    number: int | None
-    name: str
-    formula: str
-    note: str
-    values: Array
-    rows: range
-    columns: range
-    facts: tuple[str, ...]
-    marked: BoolArray | None
-    mark: str
-    sums: Literal["", "rows", "columns"]
-    legend: str
+    def __init__(
+        self,
+        block: Block,
+        stage: Stage,
+        where: Index,
+        showing: Showing,
+        about: tuple[str, ...] = (),
+    ) -> None:
+        self.block, self.stage, self.where, self.showing = block, stage, where, showing
+        kind, how = kind_of(stage.name), block.convention
+        self.number = block.numbers.get(stage.name)
+        self.name = shorten(stage.name, NAME_CELLS) if stage.name else ""
+        self.formula, self.note = sentence(stage.formula), sentence(stage.note)
+        self.values = block.matrix(stage, where)
+        self.rows, self.columns = map(range, self.values.shape)
+        whole = f"{len(self.rows)} × {len(self.columns)}"
+        if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
+            self.rows = self.rows[slice(*showing.rows)]
+            self.columns = self.columns[slice(*showing.cols)]
+        asked = f"{len(self.rows)} × {len(self.columns)}"
+        self.facts = (asked if asked == whole else f"{asked} of {whole}", *about)
+        self.sums: Literal["", "rows", "columns"] = ""
+        if kind.sums and self.values.dtype.kind in NUMERIC:
+            self.sums = "columns" if how.softmax_over == "queries" else "rows"
+        self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
+        if kind.masks and block.mask is not None:
+            self.marked = block.masked(where, self.values.shape)
+            meaning = f"its score is {numbers.short(how.mask_value, 4)}"
+            if kind.sums:  # a weight that leaks is shown
+                self.marked, meaning = self.marked & (self.values == 0), "its weight is 0"
+            self.mark = f"/// masked: may not attend, {meaning}"
+            self.legend = closing.empty_rows(block, where) if kind.summarized else ""
 
     def window(self, wanted: range) -> Kept:
         """The rows or columns that are shown where no screen sets a limit."""
@@ -210,11 +210,15 @@ class Matrix:
         """These rows and columns: the only place where numbers, marks and sums become text."""
         at = [np.array([i for i in kept if i is not None], dtype=int) for kept in (rows, columns)]
         shown = self.values[np.ix_(*at)]
-        hidden = np.zeros(shown.shape, bool) if self.marked is None else self.marked[np.ix_(*at)]
+        hidden = self.marked[np.ix_(*at)]
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
-        shading, precision = None, self.showing.precision
+        shading, precision, heatmap = None, self.showing.precision, self.showing.heatmap
+        shade = kind_of(self.stage.name).shade
         if shown.dtype.kind in NUMERIC:
-            shading = self._shading(shown, colour)
+            if shade and colour if heatmap is None else heatmap:
+                sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
+                top = numbers.round_top(float(sizes.max(initial=0.0)))
+                shading = Shading(shade or "signed", top)
             texts = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, precision)
             if self.sums == "columns":
                 texts += numbers.texts(self._sums(-2, at[1])[None], precision)
@@ -251,14 +255,6 @@ class Matrix:
             # Rounding makes a sum of n float64 shares wrong by n · 1e-16; in float32 it is shown.
             is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis]
         return np.asarray(np.where(is_whole, whole, sums))
-
-    def _shading(self, shown: Array, colour: bool) -> Shading | None:
-        """How these numbers are shaded; unless that is asked for, where there is colour alone."""
-        shade, heatmap = kind_of(self.stage.name).shade, self.showing.heatmap
-        if not (shade and colour if heatmap is None else heatmap):
-            return None
-        sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
-        return Shading(shade or "signed", numbers.round_top(float(sizes.max(initial=0.0))))
 
     def footnotes(self, grid: Grid, *, colour: bool = False) -> Iterator[str]:
         """What the marks and shades of a grid mean, which rows are empty, what is left out."""

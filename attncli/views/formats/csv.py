@@ -20,10 +20,7 @@ from attncli.views.text import clean
 
 
 def text(trace: Trace, showing: Showing, page: Page = parts, delimiter: str = ",") -> Iterator[str]:
-    """The chosen stages as delimited text, a matrix at a time.
-
-    Raises StageError or ShapeError for what is asked for and not there.
-    """
+    """The chosen stages as delimited text, a matrix at a time."""
     blank = False
     for block in blocks_of(select(trace, showing)):
         for stage in block.stages.values():

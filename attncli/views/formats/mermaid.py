@@ -22,7 +22,6 @@ def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
     """The chosen stages as a flowchart, line by line; layers of the same steps only once.
 
     Arrows come from what each stage was computed from; a stage that is not chosen is passed over.
-    Raises StageError or ShapeError for what is asked for and not there.
     Source: the flowchart syntax of Mermaid, with its entity codes (mermaid.js.org).
 
     >>> import numpy as np

@@ -17,7 +17,6 @@ from rich.text import Text
 from attncli.trace import Trace
 from attncli.views.page import Page, parts
 from attncli.views.parts import (
-    Cell,
     Closing,
     Derivation,
     Grid,
@@ -26,7 +25,6 @@ from attncli.views.parts import (
     Matrix,
     Part,
     Plot,
-    Ramp,
     Remark,
     Tree,
     corners,
@@ -45,6 +43,7 @@ WIDEST_PLOT = 72
 BOLD, LABEL = Style(bold=True), Style(color="cyan")
 QUIET, NOTE, PLAIN = Style(dim=True), Style(italic=True), Style()
 _KINDS = {"number": PLAIN, "mark": QUIET, "gap": QUIET, "sum": QUIET}
+_BELOW = str.maketrans("├└─", "│  ")  # what continues a line of a tree
 
 Line = list[tuple[str, Style]]
 
@@ -63,7 +62,7 @@ PIPE = Screen()
 def text(
     trace: Trace, showing: Showing, page: Page = parts, screen: Screen = PIPE
 ) -> Iterator[str]:
-    """The page as text without colour. Raises as `blocks` does."""
+    """The page as text without colour."""
     for block in blocks(trace, showing, page, screen):
         yield f"{block.plain}\n"
 
@@ -71,10 +70,7 @@ def text(
 def blocks(
     trace: Trace, showing: Showing, page: Page = parts, screen: Screen = PIPE
 ) -> Iterator[Text]:
-    """The page in blocks to print one by one: headline, one for each matrix, closing sentences.
-
-    Raises StageError or ShapeError for what is asked for and not there.
-    """
+    """The page in blocks to print one by one: headline, one for each matrix, closing sentences."""
     waiting: list[tuple[str, Style]] = []  # a heading goes with the matrix after it
     for at, part in enumerate(page(trace, showing)):
         waiting += [("\n", PLAIN)] if at else []
@@ -90,8 +86,7 @@ def blocks(
 def _lines(part: Part, screen: Screen) -> Iterator[Line]:
     match part:
         case Headline():
-            words = f"{part.title} ({part.name})" if part.name else part.title
-            title: list[Line] = [[(line, BOLD)] for line in fold(words, screen.width)]
+            title: list[Line] = [[(line, BOLD)] for line in fold(part.title, screen.width)]
             yield from _beside(title, part.facts, 0, screen)
             yield from _folded(" · ".join(part.choices), QUIET, screen)
             for note in part.notes:
@@ -197,8 +192,9 @@ def _tree(part: Tree, screen: Screen) -> Iterator[Line]:
         while line and not line[-1][0].strip():  # no spaces at its end
             line.pop()
         yield [*line[:-1], (line[-1][0].rstrip(), line[-1][1])]
+        below = branch.lead.translate(_BELOW)
         for words in more:
-            yield [(pad(branch.below, hang), QUIET), (words[hang:], PLAIN)]
+            yield [(pad(below, hang), QUIET), (words[hang:], PLAIN)]
 
 
 # ---- a matrix: which of its columns fit, and their cells
@@ -298,25 +294,17 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
     yield [(" " * margin + "".join(heads), LABEL)]
     ramp = grid.shading.ramp if grid.shading and screen.colour else None
     for label, row in zip(layout.rows, grid.cells, strict=True):
-        cells = _cells([row[at] for at in block], [widths[at] for at in block], ramp)
-        yield [(pad(" " * INDENT + label, margin), LABEL), *cells]
+        line: Line = [(pad(" " * INDENT + label, margin), LABEL)]
+        gap = " "  # a shade fills half of the gap on either side of its cell
+        for at in block:
+            text, shade = pad(row[at].text, widths[at], right=True), row[at].shade
+            if ramp is None or shade is None:
+                line += [(gap, PLAIN), (f" {text}", _KINDS[row[at].kind])]
+                gap = " "
+            else:
+                from attncli.views.formats.colours import style
 
-
-def _cells(cells: Sequence[Cell], widths: Sequence[int], ramp: Ramp | None) -> Line:
-    """The cells of a row. A shade fills half of the gap on either side of its cell."""
-    pieces: Line = []
-    gap = " "
-    for cell, width in zip(cells, widths, strict=True):
-        text = pad(cell.text, width, right=True)
-        if ramp is None or cell.shade is None:
-            pieces += [(gap, PLAIN), (f" {text}", _KINDS[cell.kind])]
-            gap = " "
-        else:
-            from attncli.views.formats.colours import style
-
-            pieces += [(gap, PLAIN), (f" {text} ", style(cell.shade, ramp))]
-            gap = ""
-    if gap and pieces:
-        text, plain = pieces.pop()
-        pieces.append((text.rstrip(), plain))
-    return pieces
+                line += [(gap, PLAIN), (f" {text} ", style(shade, ramp))]
+                gap = ""
+        text, plain = line.pop()
+        yield [*line, (text.rstrip() if gap else text, plain)]
