@@ -111,7 +111,7 @@ def headline(block: Block) -> Headline:
     Sizes are those of the axes: 3 queries · 3 keys · d_k 2 · d_v 2, and the number type where it
     is not float64.
     """
-    sizes = {axis: block.sizes[axis] for axis in (*_WORDS, *_WIDTHS, KEY_HEADS)}
+    sizes = block.sizes
     n_heads, n_key_heads = sizes[HEADS], sizes[KEY_HEADS]
     facts = []
     for axis, (one, many) in _WORDS.items():

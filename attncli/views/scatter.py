@@ -14,19 +14,19 @@ from rich.cells import cell_len
 from attncli.arrays import FloatArray
 from attncli.views.text import distinct, shorten
 
-POINT, ACROSS, DOWN, CROSS = "●", "─", "│", "┼"
+POINT = "●"
 NAME_CELLS = 16
 _FEWEST = 24  # columns below which a plot says nothing
 
-Points = FloatArray
+_ZERO = {(True, True): "┼", (True, False): "─", (False, True): "│", (False, False): " "}
 
 
 class _Canvas:
-    """Rows of cells; a wide character fills two."""
+    """Rows of cells, zero lines in one of them and one column; a wide character fills two cells."""
 
-    def __init__(self, width: int, height: int) -> None:
+    def __init__(self, width: int, height: int, row: int, column: int) -> None:
         self.width, self.height = width, height
-        self.cells = [[" "] * width for _ in range(height)]
+        self.cells = [[_ZERO[r == row, c == column] for c in range(width)] for r in range(height)]
         self.taken = np.zeros((height, width), dtype=bool)
 
     def write(self, row: int, column: int, text: str) -> None:
@@ -43,11 +43,10 @@ class _Canvas:
         inside = 0 <= row < self.height and column >= 0 and column + cells <= self.width
         return inside and not self.taken[row, column : column + cells].any()
 
-    def lines(self) -> list[str]:
-        return ["".join(row).rstrip() for row in self.cells]
 
-
-def scatter(names: Sequence[str], points: Points, width: int = 72, height: int = 20) -> list[str]:
+def scatter(
+    names: Sequence[str], points: FloatArray, width: int = 72, height: int = 20
+) -> list[str]:
     """The lines of the plot: points [n, 2] by name, zero lines where they are within view.
 
     >>> print(*scatter(["a", "b"], np.array([[-1.0, 0.0], [1.0, 1.0]]), 24, 3), sep="\\n")
@@ -56,50 +55,38 @@ def scatter(names: Sequence[str], points: Points, width: int = 72, height: int =
     ────────●─a─┼───────────
     """
     shown = np.flatnonzero(np.isfinite(points).all(axis=1))
-    canvas = _Canvas(max(width, _FEWEST), height)
-    *places, zero = _places(points[shown], canvas)
-    _zero_lines(canvas, *zero)
+    width = max(width, _FEWEST)
+    *places, zero = _places(points[shown], width, height)
+    canvas = _Canvas(width, height, *zero)
     for row, column in places:
         canvas.write(row, column, POINT)
     labels = distinct([shorten(name, NAME_CELLS) for name in names], range(len(names)))
     named = zip(places, shown.tolist(), strict=True)
     below = [_name(canvas, row, column, labels[at], at) for (row, column), at in named]
-    return [*canvas.lines(), *filter(None, below)]
+    return [*("".join(row).rstrip() for row in canvas.cells), *filter(None, below)]
 
 
-def _places(points: Points, canvas: _Canvas) -> list[list[int]]:
+def _places(points: FloatArray, width: int, height: int) -> list[list[int]]:
     """Row and column of every point, and last of zero, at one scale in both directions."""
     inside = points if len(points) else np.zeros((1, 2))
     low, high = inside.min(axis=0), inside.max(axis=0)
-    ends = np.array([canvas.width - 1, canvas.height - 1])
+    ends = np.array([width - 1, height - 1])
     with np.errstate(all="ignore"):
-        scale = (
-            (ends * (1, 2) / np.maximum(high - low, 1e-300)).min() if (high > low).any() else 1.0
-        )
+        fits = ends * (1, 2) / np.maximum(high - low, 1e-300)
+        scale = fits.min() if (high > low).any() else 1.0
         middle = low / 2 + high / 2
         exact = (np.vstack([points, np.zeros(2)]) - middle) * scale / (1, -2) + ends / 2
     cells = np.clip(np.rint(np.nan_to_num(exact, nan=-1.0)), -1, 10**6)  # zero may be out of view
     return [[int(row), int(column)] for column, row in cells.tolist()]
 
 
-def _zero_lines(canvas: _Canvas, row: int, column: int) -> None:
-    if 0 <= row < canvas.height:
-        canvas.cells[row] = [ACROSS] * canvas.width
-    if 0 <= column < canvas.width:
-        for line in range(canvas.height):
-            canvas.cells[line][column] = CROSS if line == row else DOWN
-
-
 def _name(canvas: _Canvas, row: int, column: int, label: str, at: int) -> str:
     """Writes a name next to its point, or gives the line for it below the plot."""
     cells = cell_len(label)
-    next_to = [(row, column + 2), (row, column - cells - 1)]
-    above = [
-        (row + line, start)
-        for line in (-1, 1)
-        for start in (column, column - cells + 1, column + 1)
-    ]
-    for line, start in [*next_to, *above]:
+    places = [(row, column + 2), (row, column - cells - 1)]
+    for line in (row - 1, row + 1):
+        places += [(line, start) for start in (column, column - cells + 1, column + 1)]
+    for line, start in places:
         if canvas.is_free(line, start, cells):
             canvas.write(line, start, label)
             return ""

@@ -169,20 +169,18 @@ def select(trace: Trace, showing: Showing, *, inputs: bool = False) -> Trace:
 
 
 def _cut_stage(block: Block, stage: Stage, showing: Showing, *, whole: bool) -> Stage:
-    slices: dict[str, slice] = {}
+    slices = dict.fromkeys(stage.axes, slice(None))
     for axis in stage.axes[:-2]:
         entry = block.entry(axis, showing.index)
         if entry is not None:
             slices[axis] = slice(entry, entry + 1)
     if stage.value.ndim >= 2 and not whole:
-        slices[stage.axes[-2]] = slice(*showing.rows)
-        slices[stage.axes[-1]] = slice(*showing.cols)
-    shape, labels = dict(zip(stage.axes, stage.value.shape, strict=True)), dict(stage.labels)
-    value = stage.value[tuple(slices.get(axis, slice(None)) for axis in stage.axes)]
-    for axis, part in slices.items():
-        kept = range(shape[axis])[part]
-        if len(kept) < shape[axis]:
-            labels[axis] = tuple(stage.label(axis, entry) for entry in kept)
+        slices[stage.axes[-2]], slices[stage.axes[-1]] = slice(*showing.rows), slice(*showing.cols)
+    value = stage.value[tuple(slices[axis] for axis in stage.axes)]
+    labels = dict(stage.labels)
+    for axis, size, left in zip(stage.axes, stage.value.shape, value.shape, strict=True):
+        if left < size:
+            labels[axis] = stage.names(axis)[slices[axis]]
     return replace(stage, value=value, labels=labels)
 
 
