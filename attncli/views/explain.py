@@ -27,11 +27,8 @@ def explain_page(trace: Trace, showing: Showing) -> Iterator[Part]:
     Where stages are named, they alone are shown, as they are of any trace.
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    if showing.stages:
-        yield from parts(trace, showing)
-        return
-    first = _first(trace, showing)
-    if showing.cell:
+    first = showing if showing.stages else _first(trace, showing)
+    if showing.stages or showing.cell:
         yield from parts(trace, first)
         return
     *before, last = trace.steps

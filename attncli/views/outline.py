@@ -37,16 +37,17 @@ def is_first_layer(name: str) -> bool:
 
 
 def collapsed(trace: Trace) -> Trace:
-    """The same with one block without steps for all layers past the first.
+    """The same with one block without steps for all layers past the first, where that is there.
 
     >>> layers = tuple(Trace("Layer", (), name=str(number)) for number in range(1, 4))
     >>> [(step.name, step.title) for step in collapsed(Trace("Encoder", layers)).steps]
     [('1', 'Layer'), ('2 to 3', 'like layer 1, each with weights of its own')]
     """
     steps: list[Stage | Trace] = []
-    later = [s.name for s in trace.steps if isinstance(s, Trace) and not is_first_layer(s.name)]
+    names = [step.name for step in trace.steps if isinstance(step, Trace)]
+    later = [name for name in names if "1" in names and not is_first_layer(name)]
     for step in trace.steps:
-        if isinstance(step, Stage) or is_first_layer(step.name):
+        if isinstance(step, Stage) or step.name not in later:
             steps.append(step if isinstance(step, Stage) else collapsed(step))
         elif step.name == later[0]:
             several = len(later) > 1

@@ -9,7 +9,7 @@ as it is: isolating marks would keep its neighbours in order, but some terminals
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, chop_cells
@@ -92,15 +92,12 @@ def distinct(labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_C
     ['int…#1', 'int…#2', 'it']
     """
     short = [shorten(label, cells) for label in labels]
-    meanings: dict[str, set[str]] = defaultdict(set)
-    for text, label in zip(short, labels, strict=True):
-        meanings[text].add(label)
-    found = list(short)
-    for at, label in enumerate(labels):
-        if len(meanings[short[at]]) > 1:
+    meanings = Counter(text for text, _ in {*zip(short, labels, strict=True)})
+    for at, (text, label) in enumerate(zip(short, labels, strict=True)):
+        if meanings[text] > 1:
             tag = f"#{numbers[at] + 1}"
-            found[at] = shorten(label, max(cells - len(tag), 2)) + tag
-    return found
+            short[at] = shorten(label, max(cells - len(tag), 2)) + tag
+    return short
 
 
 def pad(text: str, cells: int, *, right: bool = False) -> str:

@@ -182,8 +182,7 @@ def _tree(part: Tree, screen: Screen) -> Iterator[Line]:
     start = names + shapes + GAP
     for branch in part.branches:
         at = start if branch.shape else cell_len(branch.lead + branch.name) + GAP
-        hang = start if branch.shape else at
-        first, *more = fold(branch.formula, screen.width, hang, at)
+        first, *more = fold(branch.formula, screen.width, at)
         named = pad(branch.lead + branch.name, names if branch.shape else at)
         shape = pad(branch.shape, shapes) + " " * GAP if branch.shape else ""
         lead, name = named[: len(branch.lead)], named[len(branch.lead) :]
@@ -194,7 +193,7 @@ def _tree(part: Tree, screen: Screen) -> Iterator[Line]:
         yield [*line[:-1], (line[-1][0].rstrip(), line[-1][1])]
         below = branch.lead.translate(_BELOW)
         for words in more:
-            yield [(pad(below, hang), QUIET), (words[hang:], PLAIN)]
+            yield [(pad(below, at), QUIET), (words[at:], PLAIN)]
 
 
 # ---- a matrix: which of its columns fit, and their cells
