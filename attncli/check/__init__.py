@@ -1,4 +1,4 @@
-"""Somebody else's numbers held against a Trace: do they match, and if not, which bug is it?
+"""Somebody else's numbers compared with attention: do they match, and if not, which bug is it?
 
     observed, q, k, v, Convention ── check ──> Verdict ── report_text, verdict_to_dict
 
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attncli.check.bugs import CATALOGUE
-    from attncli.check.bugs.hypothesis import Hypothesis
+    from attncli.check.bugs.bug import Bug
     from attncli.check.diagnose import check
     from attncli.check.report import (
-        Bug,
         Explanation,
         StageVerdict,
         Verdict,
@@ -29,7 +28,6 @@ __all__ = [
     "CATALOGUE",
     "Bug",
     "Explanation",
-    "Hypothesis",
     "StageVerdict",
     "Suggestion",
     "Verdict",
@@ -42,8 +40,8 @@ __all__ = [
 
 
 _MODULES = {
+    "Bug": "bugs.bug",
     "CATALOGUE": "bugs",
-    "Hypothesis": "bugs.hypothesis",
     "Suggestion": "suggest",
     "check": "diagnose",
     "suggest_input": "suggest",

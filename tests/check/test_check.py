@@ -9,7 +9,7 @@ import pytest
 
 from attncli import Convention, ConventionError, ShapeError, StageError, attend
 from attncli.check import check
-from attncli.check.run import STAGES, everything, stages
+from attncli.check.run import STAGES, all_of, stages
 from attncli.check.setup import setup_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -51,7 +51,7 @@ def test_decimals_allow_half_a_unit_of_the_last_one() -> None:
 
 def test_numbers_that_look_printed_get_a_hint() -> None:
     verdict = check(attend(Q, K, V)["output"].value.round(3), Q, K, V)
-    assert verdict.notes == ("the observed numbers have at most 3 decimals: say decimals",)
+    assert verdict.notes == ("the values look rounded to 3 decimals: pass --decimals 3",)
     wrong = attend(Q, K, V)["output"].value.round(3) + 5
     assert check(wrong, Q, K, V, decimals=3).notes == ()
 
@@ -77,6 +77,13 @@ def test_a_part_names_the_bug() -> None:
     part = unscaled()[1, [0, 2]]
     assert names(check(part, Q, K, V, heads=1, rows=[0, 2])) == ["scale left out"]
     assert names(check(part[None], Q, K, V, heads=[1], rows=slice(0, 3, 2))) == ["scale left out"]
+
+
+@pytest.mark.parametrize("rows", [[2, 0, 1], [1, 1, 0]])
+def test_the_mask_of_a_part_is_that_of_its_rows_in_their_order(rows: list[int]) -> None:
+    mask = np.array([[1, 0, 1, 0, 1], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1]], dtype=bool)
+    output = attend(Q, K, V, mask=mask)["output"].value
+    assert check(output[:, rows], Q, K, V, mask=mask, rows=rows).status == "match"
 
 
 def test_concat_is_the_output_with_its_heads_side_by_side() -> None:
@@ -116,27 +123,27 @@ def test_bugs_that_compute_the_same_are_ambiguous() -> None:
         (
             lambda x: np.concatenate(list(x), axis=-1),
             "output is 3 × 22, expected 2 × 3 × 11. "
-            "the heads are side by side in the last axis: split them; then it matches",
+            "The heads are side by side in the last axis: split them; then it matches",
         ),
         (
             lambda x: np.swapaxes(x, 0, 1),
             "output is 3 × 2 × 11, expected 2 × 3 × 11. "
-            "heads and tokens are exchanged: swap these two axes; then it matches",
+            "Heads and tokens are exchanged: swap these two axes; then it matches",
         ),
         (
             lambda x: np.swapaxes(x, 1, 2) + 1,
             "output is 2 × 11 × 3, expected 2 × 3 × 11. "
-            "its last two axes are exchanged: swap them; then it still differs",
+            "Its last two axes are exchanged: swap them; then it still differs",
         ),
         (
             lambda x: x[None],
             "output is 1 × 2 × 3 × 11, expected 2 × 3 × 11. "
-            "it has axes of length 1 too many or too few; then it matches",
+            "It has axes of length 1 too many or too few; then it matches",
         ),
         (
             lambda x: x[:1],
             "output is 1 × 3 × 11, expected 2 × 3 × 11. "
-            "it may be a part: say which rows and heads it holds",
+            "It may be a subset: pass rows= / heads= (--rows, --head)",
         ),
         (lambda x: x[..., :4, :4], "output is 2 × 3 × 4, expected 2 × 3 × 11"),
     ],
@@ -244,7 +251,7 @@ def test_the_pieces_are_what_attend_computes(
     given: dict[str, Any] = {"mask": mask, "kv_len": [5, 3], "convention": how}
     case = setup_of(q, k, v, **given)
     trace = attend(q, k, v, **given)
-    found = stages(case, everything(case), STAGES)
+    found = stages(case, all_of(case.shape), STAGES)
     for name in set(STAGES) & set(trace):
         np.testing.assert_allclose(found[name], trace[name].value, rtol=1e-12, atol=1e-14)
 

@@ -121,4 +121,4 @@ def test_a_small_type_widened_afterwards_is_judged_as_what_it_was(dtype: str) ->
     verdict = check(observed.astype(np.float32), q, k, v)
     assert verdict.status == "match"
     assert verdict.dtype == dtype
-    assert verdict.notes == (f"every number of output fits {dtype}, so it is judged as that",)
+    assert verdict.notes == (f"every number of output fits {dtype}, so it is judged as such",)

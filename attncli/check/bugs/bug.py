@@ -1,0 +1,71 @@
+"""Bug: one row of the catalogue, with the changes of a setup that it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from attncli.attention import run
+from attncli.check.setup import Array, Setup
+
+
+class Evidence(NamedTuple):
+    """What a bug may look at to find its parameter: the stages over the observed subset.
+
+    eps: the distance from 1 to the next number of the observed type
+    """
+
+    observed: Mapping[str, Array]
+    expected: Mapping[str, Array]
+    eps: float = 2.0**-52
+
+
+Change = Callable[[Setup, Evidence], Iterable[Setup]]
+
+
+@dataclass(frozen=True, eq=False)
+class Bug:
+    """One way in which an attention can be computed differently.
+
+    name      stable, public
+    sentence  what the other implementation does
+    threads   where real projects met it, as repository#number
+    touches   what it changes; two that touch the same thing are not tried together
+    change    the changed setups it stands for; none where it does not apply
+    """
+
+    name: str
+    sentence: str
+    threads: tuple[str, ...]
+    touches: frozenset[str]
+    change: Change
+
+    def __repr__(self) -> str:
+        return f"<Bug {self.name!r}>"
+
+
+def bug(name: str, change: Change, touches: str, sentence: str, threads: str = "") -> Bug:
+    """A row of a table: touches are separated by spaces, threads by commas."""
+    cited = tuple(thread.strip() for thread in threads.split(",") if thread.strip())
+    return Bug(name, sentence, cited, frozenset(touches.split()), change)
+
+
+def changing(
+    *,
+    when: Callable[[Setup], bool] = lambda _: True,
+    steps: Mapping[str, run.Change] | None = None,
+    **how: Any,
+) -> Change:
+    """The change of some fields of the convention, and of some steps of the plan.
+
+    None where `when` is false, or where the convention has these fields already.
+    """
+
+    def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
+        if when(setup):
+            changed = setup.with_how(**how)
+            if steps or changed.how != setup.how:
+                yield changed.with_steps(**steps or {})
+
+    return change
