@@ -2,7 +2,7 @@
 
     q, k, v ── attend ──> Trace of Stages ──┬── table, markdown, csv, mermaid
                               │     │       ├── json, npz (and back)
-      Convention ─────────────┘     │       └── check against somebody else's numbers
+      Convention ─────────────┘     │       └── check of other numbers
     sentence ── explain ────────────┘
 
 >>> import attncli

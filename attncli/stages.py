@@ -42,11 +42,6 @@ class Kind(NamedTuple):
     summarized: bool = False
     plotted: bool = False
 
-    @property
-    def is_map(self) -> bool:
-        """Whether it has a number for every query and key, computed from the scores or them."""
-        return self.axes == _MAP and self.role == "step"
-
     def axes_of(self, ndim: int) -> tuple[str, ...]:
         """The axis names of an array with so many dimensions: the last ones."""
         return tuple(self.axes.split())[-ndim:] if ndim else ()
@@ -69,10 +64,12 @@ KINDS: dict[str, Kind] = {
         "PE",
         "position dimension",
         shade="signed",
-        note="the position of each token, counted from 0: all that tells equal words apart",
+        note="the position of each token, counted from 0: all that distinguishes equal words",
     ),
     "input": Kind(
-        "X", "token dimension", note="what a word is, and where it is: what the first layer reads"
+        "X",
+        "token dimension",
+        note="the vector of each word with its position: what the first layer reads",
     ),
     "dots": Kind("D", "position other", shade="signed"),
     "cos": Kind("cos θ", "batch position pair"),
@@ -118,7 +115,7 @@ KINDS: dict[str, Kind] = {
         "V",
         "batch kv_head key d_v",
         "operand",
-        note="a value for each token: what it gives to the tokens that attend to it",
+        note="a value for each token: what it contributes to the tokens that attend to it",
     ),
     "k_shared": Kind("K", role="inner"),
     "v_shared": Kind("V", role="inner"),
@@ -212,7 +209,7 @@ HIDDEN = ("inner", "aside")
 QKV = tuple(name for name, kind in KINDS.items() if kind.role == "operand" and "head" in kind.axes)
 """The three operands of an attention: q, k and v."""
 
-MAPS = tuple(name for name, kind in KINDS.items() if kind.is_map)
+MAPS = tuple(n for n, kind in KINDS.items() if kind.axes == _MAP and kind.role == "step")
 """The stages with a number for every query and key, in the order of computation."""
 
 SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"

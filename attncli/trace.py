@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
-from attncli.stages import KINDS
+from attncli.stages import KINDS, QKV
 
-INPUTS = ("q", "k", "v", "mask")
+INPUTS = (*QKV, *(name for name, kind in KINDS.items() if kind.role == "input"))
 """Names of the stages that went into an attention; the others came out of it."""
 
 PARAMETERS = tuple(name for name, kind in KINDS.items() if kind.role == "parameter")

@@ -8,13 +8,11 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 
 import pytest
-import typer
 
-from attncli.cli.main import COMMANDS, run
+from attncli.cli.main import COMMANDS, LazyGroup, run
 from attncli.cli.options import Inputs, Show
 from attncli.convention import KNOBS
 
@@ -78,7 +76,7 @@ def test_every_command_and_flag_is_in_the_readme_with_an_example(name: str) -> N
     groups = (Show, Inputs)  # said once, for every command that has them
     shared = {*KNOBS, *(field.name for group in groups for field in fields(group))}
     own_words, all_words = words_of(f"attncli {name}"), words_of("attncli")
-    command = typer.main.get_command(import_module(f"attncli.cli.{name}").app)
+    command = LazyGroup().get_command(None, name)
     for param in command.params:
         for flag in (*param.opts, *param.secondary_opts):
             if flag.startswith("--"):

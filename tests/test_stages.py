@@ -22,12 +22,12 @@ from attncli.attention.transformer import add_decoder, add_encoder
 from attncli.attention.weights import Dimensions, random_weights
 from attncli.convention import Convention
 from attncli.explain.pipeline import Model, explain
-from attncli.explain.sentence import Sentence, made_up
+from attncli.explain.sentence import Sentence, random_vocabulary
 from attncli.stages import CONCAT, KINDS, MAPS, OUTPUT, PROJECTED
-from attncli.text.similarity import similarity
 from attncli.trace import Trace
 from attncli.views.select import blocks_of
 from attncli.views.work import RULES, Entry, equation
+from attncli.words.similarity import similarity
 
 PACKAGE = Path(attncli.__file__).parent
 DECLARED = {"stages.py", "attention/functional.py", "attention/run.py"}
@@ -98,7 +98,7 @@ def attentions() -> Iterator[Trace]:
 
 def sentences() -> Iterator[Trace]:
     words, target = ("the", "money", "bank"), ("la", "banque")
-    vocabulary = made_up((*words, *target), 6)
+    vocabulary = random_vocabulary((*words, *target), 6)
     for block, heads, norm in (
         ("attention", 1, "post"),
         ("attention", 3, "post"),

@@ -1,1 +1,1 @@
-"""Numbers in, Trace out: attention and what stands around it. Prints nothing, reads no file."""
+"""Attention, the layers around it, and positions: arrays in, a Trace out."""

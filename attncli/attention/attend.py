@@ -18,7 +18,7 @@ from attncli.attention.run import Sizes, Step, Values, plan, run
 from attncli.attention.shapes import as_numbers, check_mask, check_rows, lengths, with_past
 from attncli.convention import Convention
 from attncli.errors import ShapeError
-from attncli.stages import HIDDEN, kind_of
+from attncli.stages import HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[Any]
@@ -39,7 +39,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     rows: Sequence[int] | None = None,
     convention: Convention | None = None,
 ) -> Trace:
-    """Attention of queries to keys and values, with every stage on the way.
+    """Attention of queries to keys and values, with every stage.
 
     softmax(Q Kᵀ / √d_k) V, and whatever else the convention asks for.
 
@@ -95,22 +95,21 @@ def prepared(
     """
     whole, n_past = with_past(q, k, v, past_k, past_v)
     scores = (*whole["q"].shape[:-1], whole["k"].shape[-2])
+    n_kv_heads = whole["k"].shape[-3] if whole["k"].ndim > 2 else 1
+    sizes = Sizes(scores, n_kv_heads, whole["q"].shape[-1], n_past)
     inputs = {name: entered(x, how) for name, x in whole.items()}
-    if mask is not None:
-        inputs["given_mask"] = as_numbers(mask, "the mask")
-        check_mask(inputs["given_mask"], scores)
-    if kv_len is not None:
-        inputs["kv_len"] = lengths(kv_len, scores[0] if len(scores) == 4 else 1, scores[-1])
+    inputs |= restrictions(sizes, mask, kv_len)
     if rows is not None:
         inputs["rows"] = check_rows(rows, scores[-2], how)
         inputs["q"] = inputs["q"][..., inputs["rows"], :]
-    n_kv_heads = whole["k"].shape[-3] if whole["k"].ndim > 2 else 1
-    return inputs, Sizes(scores, n_kv_heads, whole["q"].shape[-1], n_past, frozenset(inputs))
+    return inputs, sizes._replace(given=frozenset(inputs))
 
 
 def entered(x: Array, how: Convention) -> Array:
     """An input in the number type, and never the caller's own memory, which may change."""
-    value = round_to(widen(x, how.dtype), how.dtype)
+    value = x.astype(np.float64, copy=False)
+    if how.dtype != "float64":
+        value = round_to(widen(x, how.dtype), how.dtype)
     return value.copy() if np.may_share_memory(value, x) else value
 
 
@@ -298,7 +297,7 @@ def token_rows(x: npt.ArrayLike, name: str = "x") -> Array:
 
 
 class Block(NamedTuple):
-    """What is said of a block of stages: its title, convention, token names and notes."""
+    """Title, convention, token names and notes of a block of stages."""
 
     title: str
     how: Convention | None = None
@@ -346,8 +345,9 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block
     kind = kind_of((step and step.kind) or name)
     prefix, _, own = name.rpartition(".")
     if kind.role == "input":  # the mask, which has the axes of the scores
-        maps = (n for n in values if n.rpartition(".")[0] == prefix and kind_of(n).is_map)
-        value = np.broadcast_to(value, next((values[n].shape for n in maps), value.shape))
+        maps = (f"{prefix}.{other}" if prefix else other for other in MAPS)
+        shapes = (values[other].shape for other in maps if other in values)
+        value = np.broadcast_to(value, next(shapes, value.shape))
     axes = kind.axes_of(value.ndim)
     labels = {axis: tuple(names) for axis, names in block.labels.items() if names}
     if step is None:

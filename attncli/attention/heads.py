@@ -19,7 +19,7 @@ LAYOUTS: tuple[str, ...] = get_args(Layout)
 
 
 def split_heads(x: Array, n_heads: int) -> Array:  # [..., n, h·d] -> [..., h, n, d]
-    """The last axis cut into heads of equal width; the heads then stand before the tokens.
+    """The last axis split into heads of equal width; the head axis comes before the tokens.
 
     Source: "Attention Is All You Need", section 3.2.2. Raises ShapeError where the width does not
     divide.

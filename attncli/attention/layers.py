@@ -85,7 +85,7 @@ class LayerPlan:
     how      the architecture
     weights  every array by its dotted name
     inputs   what goes in, by dotted name: the rows x, masks and the weights that were used
-    steps    the steps so far; blocks: what is said of their blocks
+    steps    the steps so far; blocks: the titles, conventions and labels of their blocks
     shapes   name → shape, of the stages that a sub-layer may read
     """
 

@@ -1,4 +1,4 @@
-"""Positions: what tells two equal words at different places apart.
+"""Positional encodings, which distinguish equal words at different positions.
 
     sinusoidal       positions              [n, d]        sines and cosines of the position
     add_positions    embeddings + positions [n, d]        what goes into the first layer
@@ -191,7 +191,9 @@ def _check(n_positions: int, dim: int, exponent: str, base: float, start: int) -
     if not 1 <= base < math.inf:
         raise ConventionError(f"base is {base}", "use a finite number from 1; the paper's is 10000")
     if max(abs(start), abs(start + n_positions)) > _FARTHEST:
-        raise ConventionError(f"positions from {start} on cannot be told apart", "start below 2^53")
+        raise ConventionError(
+            f"positions from {start} on cannot be distinguished in float64", "start below 2^53"
+        )
 
 
 def _wavelength(divisor: float) -> str:
@@ -259,7 +261,7 @@ def alibi(
     causal:     B[h, i, j] = −m_h · (i − j), and −∞ for a key after its query
     symmetric:  B[h, i, j] = −m_h · |i − j|
 
-    i and j are positions; the first query stands at position `first_query` (the length of the
+    i and j are positions; the first query is at position `first_query` (the length of the
     past where there is one; n_k − n_q puts the last query at the last key). n_k is n_q by default.
 
     Stages: slopes [heads], bias [heads, n_q, n_k]. Raises ConventionError for sizes below 1.

@@ -105,7 +105,7 @@ class _Planner:
     def step(
         self, name: str, compute: Callable[..., Array], of: Mapping[str, str], **more: Any
     ) -> str:
-        """Adds a step that reads `of`, whose symbols stand for {parameters} in its formula."""
+        """Adds a step that reads `of`, whose symbols replace {parameters} in its formula."""
         symbols = {parameter: kind_of(read).symbol for parameter, read in of.items()}
         more = {
             "dtype": self.how.dtype,
@@ -276,7 +276,7 @@ class Memo:
         self.values: dict[int, Array] = {}
 
     def number(self, key: Any) -> int:
-        """A number that stands for a key."""
+        """The number of a key."""
         return self.numbers.setdefault(key, len(self.numbers))
 
 
@@ -317,7 +317,7 @@ def run(
                 if number not in memo.values:
                     memo.values[number] = _computed(step, values)
                 numbers[step.name], values[step.name] = number, memo.values[number]
-            for name in step.reads.values():  # what nobody reads any more is let go
+            for name in step.reads.values():  # what is not read any more is dropped
                 if last_read[name] == at and name not in shown and name not in inputs:
                     values.pop(name, None)
     return values
@@ -339,7 +339,7 @@ def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> li
 
 def _computed(step: Step, values: Values) -> Array:
     reads = {parameter: values[name] for parameter, name in step.reads.items()}
-    if (dtype := step.dtype) is None:
+    if (dtype := step.dtype) in (None, "float64"):  # what goes in is float64 already
         return step.compute(**reads, **step.params)
     wide = {p: f.widen(x, dtype) if x.dtype.kind == "f" else x for p, x in reads.items()}
     return f.round_to(step.compute(**wide, **step.params), dtype)

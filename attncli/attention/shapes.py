@@ -1,4 +1,4 @@
-"""What has to fit before attention can be computed, and the words for what does not."""
+"""Checks of the shapes of q, k, v, masks, caches and key lengths, and their error messages."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def check_qkv(q: Array, k: Array, v: Array) -> None:
 
 
 def check_past(past: Array, x: Array, name: str) -> None:
-    """ShapeError unless a cache [..., n_past, d] can stand before x [..., n, d]."""
+    """ShapeError unless a cache [..., n_past, d] can be put before x [..., n, d]."""
     fits = past.ndim == x.ndim >= 2
     if not fits or past.shape[-1] != x.shape[-1] or past.shape[:-2] != x.shape[:-2]:
         raise ShapeError(
@@ -130,7 +130,7 @@ def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np
 
 
 def lengths(kv_len: npt.ArrayLike, n_batch: int, n_k: int) -> npt.NDArray[np.int64]:
-    """Key lengths, one per batch item, checked to lie within 0 … n_k."""
+    """Key lengths, one per batch item, checked to be within 0 … n_k."""
     array = np.asarray(kv_len)
     if array.dtype.kind not in "iu" or array.ndim > 1:
         raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")

@@ -1,6 +1,6 @@
 """Attention's output without the score matrix: block by block, in memory for O(L · d) numbers.
 
-for each head, for each block of queries              (in threads, BLAS held to one each)
+for each head, for each block of queries              (in threads, BLAS limited to one each)
     for each block of keys that any of them attends to
         scores ── exp(x − shift) ──┬── Σ ──────── total     [rows, 1]
                                    └── · V, Σ ─── values    [rows, d_v]
@@ -58,7 +58,7 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     out        [..., n_q, d_v] of the convention's number type: filled and returned
     progress   called with (blocks done, blocks in all) as they are finished
 
-    While it runs, the BLAS library of the whole process is held to one thread.
+    While it runs, the BLAS library of the whole process is limited to one thread.
     Raises ShapeError, and ConventionError as `check_streams` does.
     Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018); Rabe &
     Staats, "Self-attention does not need O(n²) memory" (2021).

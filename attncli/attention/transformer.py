@@ -129,7 +129,7 @@ def add_decoder(
 
 
 def _layers(layers: LayerPlan, stack: str) -> list[str]:
-    """The names of a stack's layers, of which something is said."""
+    """The names of a stack's layers, each a block."""
     n_layers = n_layers_of(layers.weights, stack)
     if not n_layers:
         raise ShapeError(f"the {stack} has no layers", "give it at least one")

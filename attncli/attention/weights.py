@@ -1,4 +1,4 @@
-"""The weights of a Transformer, by name: which there are, their shapes, and made-up ones.
+"""The weights of a Transformer, by name: which there are, their shapes, and random ones.
 
     attention.w_q   encoder.1.attention.w_q   encoder.1.feed_forward.w_1
     decoder.2.cross_attention.w_o

@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from attncli.check.bugs.bug import Bug
-from attncli.files.spelling import spelled
+from attncli.files.numbers import nan_to_text
 
 Status = Literal["match", "found", "ambiguous", "no match", "wrong shape"]
 
@@ -135,12 +135,10 @@ def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
     """
     data = asdict(verdict)
     for explanation, source in zip(data["explanations"], verdict.explanations, strict=True):
+        fields = "name", "sentence", "threads"
+        explanation["bugs"] = [{x: getattr(bug, x) for x in fields} for bug in source.bugs]
         explanation["name"] = source.name
-        explanation["bugs"] = [
-            {"name": bug.name, "sentence": bug.sentence, "threads": bug.threads}
-            for bug in source.bugs
-        ]
-    plain: dict[str, Any] = spelled({"schema": SCHEMA, "matches": verdict.matches, **data})
+    plain: dict[str, Any] = nan_to_text({"schema": SCHEMA, "matches": verdict.matches, **data})
     return plain
 
 

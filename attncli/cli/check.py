@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import typer
-
-from attncli.cli.groups import command_of, flag
+from attncli.cli.groups import flag
 from attncli.cli.options import Choices, Inputs
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.stages import CONCAT, MAPS, OUTPUT
@@ -13,8 +11,6 @@ from attncli.stages import CONCAT, MAPS, OUTPUT
 if TYPE_CHECKING:
     from attncli.check import Verdict
     from attncli.cli.inputs import AttentionInputs
-
-app = typer.Typer(add_completion=False)
 
 STAGES = (*MAPS, OUTPUT, CONCAT)
 
@@ -42,7 +38,7 @@ class Observed:
     atol: float | None = flag("Absolute tolerance.")
     single: bool = flag("Try single bugs only, not pairs of them.")
     suggest: str | None = flag(
-        "Where several bugs fit: write an input (.npz) that tells them apart.", "FILE"
+        "Where several bugs fit: write an input (.npz) that distinguishes them.", "FILE"
     )
     format: Literal["text", "json"] | None = flag("text (the default) or json.")
     output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
@@ -51,7 +47,6 @@ class Observed:
     debug: bool = flag("Show a traceback where something fails.")
 
 
-@command_of(app)
 def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     """Does my attention match, and if not, which bug is it?
 
@@ -115,7 +110,7 @@ def _numbers(
     if named and loaded.member is None:
         return named, loaded.warnings
     array = _only(loaded, "")
-    merged = given.in_heads and array.ndim == given.arrays["q"].ndim - 1
+    merged = given.in_heads and array.ndim == given.arguments["q"].ndim - 1
     return {CONCAT if merged else OUTPUT: array}, loaded.warnings
 
 
@@ -170,9 +165,10 @@ def _say(verdict: "Verdict", observed: Observed) -> None:
     if observed.output is None:
         sys.stdout.write(f"{text}\n")
         return
-    from attncli.files.save import write_bytes_atomically
+    from attncli.files.write import write_atomically
 
-    write_bytes_atomically(observed.output, f"{text}\n".encode(), force=observed.force)
+    data = f"{text}\n".encode()
+    write_atomically(observed.output, lambda file: file.write(data), force=observed.force)
 
 
 def _suggest(verdict: "Verdict", given: "AttentionInputs", observed: Observed) -> None:
@@ -182,20 +178,20 @@ def _suggest(verdict: "Verdict", given: "AttentionInputs", observed: Observed) -
 
     if len(verdict.explanations) < 2:
         note(
-            f"{observed.suggest} is not written: there is nothing to tell apart",
+            f"{observed.suggest} is not written: there are no two bugs to distinguish",
             quiet=observed.quiet,
         )
         return
     stages = tuple(stage.name for stage in verdict.stages) or (OUTPUT,)
     found = suggest_input(
         verdict.explanations,
-        convention=given.convention,
+        convention=given.arguments["convention"],
         positions=observed.positions,
         stages=stages,
     )
     if found is None:
         note(
-            "no small input tells them apart: they may always compute the same",
+            "no small input distinguishes them: they may always compute the same",
             quiet=observed.quiet,
         )
         return
@@ -206,7 +202,7 @@ def _write_suggestion(found: Any, observed: Observed) -> None:
     import numpy as np
 
     from attncli.cli.output import note
-    from attncli.files.save import write_atomically
+    from attncli.files.write import write_atomically
 
     n = found.n_past
     arrays = {"q": found.q, "k": found.k[..., n:, :], "v": found.v[..., n:, :]}

@@ -11,9 +11,6 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import typer
-
-from attncli.cli.groups import command_of
 from attncli.cli.options import Choices, Inputs, Show
 from attncli.errors import ConventionError, ShapeError
 
@@ -21,15 +18,12 @@ if TYPE_CHECKING:
     from attncli.cli.inputs import AttentionInputs
     from attncli.trace import Trace
 
-app = typer.Typer(add_completion=False)
-
 _WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
 _SURELY_FITS = 1 << 16  # scores, in any memory
-_ROWS = 16  # shown of a matrix too large to compute, where nobody says which
+_ROWS = 16  # shown of a matrix too large to compute, where no rows are named
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
-@command_of(app)
 def compute(inputs: Inputs, choices: Choices, show: Show) -> None:
     """Q, K, V → every stage of attention, with every number.
 
@@ -57,7 +51,7 @@ def computed(given: AttentionInputs, show: Show) -> tuple[Trace, Show]:
     """
     from attncli.attention.attend import attend
 
-    shape, how = given.score_shape, given.convention
+    shape, how = given.score_shape, given.arguments["convention"]
     n_scores = math.prod(shape)
     if n_scores > _WORTH_STREAMING and _is_output_alone(given, show):
         return _streamed(given, show), show
@@ -83,7 +77,9 @@ def computed(given: AttentionInputs, show: Show) -> tuple[Trace, Show]:
 
 def _is_output_alone(given: AttentionInputs, show: Show) -> bool:
     """Whether nothing but the output is asked for, and it can be streamed."""
-    from attncli.attention.streaming import check_streams
+    from inspect import signature
+
+    from attncli.attention.streaming import check_streams, stream
     from attncli.cli.output import form_of
     from attncli.stages import CONCAT, OUTPUT
 
@@ -91,8 +87,10 @@ def _is_output_alone(given: AttentionInputs, show: Show) -> bool:
     wanted = set(show.stage or (last if form_of(show).one_stage else ()))
     if not wanted or wanted - last or show.work or show.cell:
         return False
+    if given.arguments.keys() - signature(stream).parameters.keys():
+        return False
     try:
-        check_streams(given.convention)
+        check_streams(given.arguments["convention"])
     except ConventionError:
         return False
     return True
@@ -107,10 +105,11 @@ def _streamed(given: AttentionInputs, show: Show) -> Trace:
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
         output = stream(**given.arguments, progress=progress)
-    q, k = given.arrays["q"], given.arrays["k"]
+    q, k = given.arguments["q"], given.arguments["k"]
     sizes = Sizes(given.score_shape, k.shape[-3] if k.ndim > 2 else 1, q.shape[-1])
     names = {"query": given.labels["query_labels"], "key": given.labels["key_labels"]}
-    block = Block(title_of(sizes, given.convention), given.convention, names)
+    how = given.arguments["convention"]
+    block = Block(title_of(sizes, how), how, names)
     step = Step(OUTPUT, stream, {}, formula="O = A V")
     return trace_of([step], {OUTPUT: output}, {"": block})
 

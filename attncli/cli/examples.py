@@ -1,11 +1,9 @@
-"""attncli examples: the worked examples of documents, recomputed beside what was printed."""
+"""attncli examples: worked examples of articles, recomputed and compared with what they print."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from attncli.cli.groups import argument, command_of, flag
+from attncli.cli.groups import argument, flag
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
@@ -13,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from attncli.examples import Example
-
-app = typer.Typer(add_completion=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +21,12 @@ class Which:
 
     name: str | None = argument("One example; without a name they are listed.")
     verify: bool = flag("Run them all: exit code 0 if each comes out as recorded.")
-    file: str | None = flag("Somebody else's examples, in the same form.", "FILE")
+    file: str | None = flag("Your own examples, in the same form.", "FILE")
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
-@command_of(app)
 def examples(which: Which, show: Show) -> int | None:
-    """Worked examples of tutorial articles, recomputed beside what was printed.
+    """Worked examples of tutorial articles, recomputed and compared with what they print.
 
     Each printed number is reproduced, agrees as rounded, or differs; where it differs, why.
 
@@ -67,7 +62,7 @@ def _asks_for_the_trace(show: Show) -> bool:
 def _named(known: "Iterable[Example]", name: str) -> "Example":
     from difflib import get_close_matches
 
-    from attncli.files.wording import listing
+    from attncli.files.messages import listing
 
     by_name = {example.name: example for example in known}
     if name not in by_name:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from attncli.cli.explain_options import Block, Vectors, Words, check_flags
-from attncli.cli.groups import command_of
 from attncli.cli.options import Choices, Show
 from attncli.errors import InputError
 
@@ -17,7 +14,8 @@ if TYPE_CHECKING:
     from attncli.explain.pipeline import Keep
     from attncli.trace import Trace
 
-app = typer.Typer(add_completion=False)
+WITHOUT = ("batch",)
+"""Flags of the groups that have no meaning here."""
 
 DIM = 8
 PRECISION = 3  # a long page is read at a glance; --precision sets another
@@ -25,12 +23,11 @@ LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cu
 _LITTLE = 10**9  # bytes of random weights that are drawn without asking how much memory is free
 
 
-@command_of(app, without=("batch",))
 def explain(words: Words, vectors: Vectors, block: Block, choices: Choices, show: Show) -> None:
     """A sentence → tokens → vectors → Q, K, V → every stage → what it means.
 
     Words become vectors, vectors get positions, and a block mixes them: an
-    attention, an encoder or a decoder. Each matrix on the way, and what it is for.
+    attention, an encoder or a decoder. Each matrix is shown, with what it is for.
 
     Example: attncli explain "She visited the money bank, near the river bank"
     """
@@ -74,11 +71,11 @@ def explained(
 ) -> tuple[Trace, tuple[str, ...]]:
     """The trace that the flags ask for, and what was wrong with the file of vectors.
 
-    `keep` says which stages of a layer are held. Raises AttncliError for whatever does not fit.
+    `keep` says which stages of a layer to keep. Raises AttncliError for whatever does not fit.
     """
     from attncli.explain.pipeline import Model
     from attncli.explain.pipeline import explain as compute
-    from attncli.explain.sentence import Sentence, from_file, made_up
+    from attncli.explain.sentence import Sentence, from_file, random_vocabulary
 
     seed = int(choices.given.get("seed", 0))
     how = _architecture(block, choices, seed)
@@ -86,7 +83,7 @@ def explained(
     _check_room(block, choices, max(len(tokens), words.pad_to or 0), len(target or ()), keep)
     every = (*tokens, *(target or ()))
     if vectors.glove is None:
-        vocabulary = made_up(every, vectors.dim or DIM, seed)
+        vocabulary = random_vocabulary(every, vectors.dim or DIM, seed)
     else:
         unknown = vectors.unknown or "random"
         vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
@@ -124,7 +121,7 @@ def _tokens(words: Words) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
 
     Raises InputError where one of them is empty.
     """
-    from attncli.text.tokens import tokenize
+    from attncli.words.tokens import tokenize
 
     if words.tokens is None:
         tokens = tokenize(words.sentence or "", words.lowercase)
@@ -233,7 +230,7 @@ def _weights_of_file(
 ) -> tuple[Weights, tuple[str, ...]]:
     from attncli.attention.state_dict import weights_from_arrays
     from attncli.files.load import load
-    from attncli.files.wording import listing
+    from attncli.files.messages import listing
 
     loaded = load(source)
     arrays = loaded.arrays

@@ -7,7 +7,6 @@ takes groups instead of forty parameters:
         PANEL: ClassVar = "Inputs"
         kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)    # --kv-heads
 
-    @command_of(app)
     def compute(inputs: Inputs, choices: Choices, show: Show) -> None: ...
 
 A flag that is not given is None, a switch False.
@@ -88,39 +87,34 @@ def argument(help: str, metavar: str | None = None) -> Any:  # noqa: A002 - as T
     return field(default=None, metadata={"make": typer.Argument, "names": (), "more": named})
 
 
-def command_of(app: typer.Typer, *, without: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Registers a function of option groups as the app's command, one option a field.
+def typer_command(command: Command, name: str, without: Collection[str] = ()) -> Any:
+    """A function of option groups as a Typer command with one option for each field.
 
-    `without` names fields that have no meaning here: they keep their default.
-
-    What it returns is the exit code; None is 0.
+    `without` names fields that have no meaning here: they keep their default. What the function
+    returns is the exit code; None is 0.
     """
+    groups = {name: kind for name, kind in get_type_hints(command).items() if name != "return"}
 
-    def register(command: Command) -> Command:
-        groups = {name: kind for name, kind in get_type_hints(command).items() if name != "return"}
+    def flat(**values: Any) -> int | None:
+        given = {}
+        for group, kind in groups.items():
+            if hasattr(kind, "of"):
+                given[group] = kind.of(values)
+            else:
+                names = {own.name for own in fields(kind)} & values.keys()
+                given[group] = kind(**{name: values[name] for name in names})
+        return command(**given)
 
-        def flat(**values: Any) -> int | None:
-            given = {}
-            for name, kind in groups.items():
-                if hasattr(kind, "of"):
-                    given[name] = kind.of(values)
-                else:
-                    names = {own.name for own in fields(kind)} & values.keys()
-                    given[name] = kind(**{name: values[name] for name in names})
-            return command(**given)
-
-        parameters = [p for kind in groups.values() for p in parameters_of(kind)]
-        parameters = [parameter for parameter in parameters if parameter.name not in without]
-        paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-        flat.__name__ = command.__name__
-        # The terminal wraps a paragraph that is on one line.
-        flat.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-        flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        vars(flat)["__signature__"] = inspect.Signature(parameters)
-        app.command(cls=QuickCommand)(flat)
-        return command
-
-    return register
+    parameters = [p for kind in groups.values() for p in parameters_of(kind)]
+    parameters = [parameter for parameter in parameters if parameter.name not in without]
+    # The terminal wraps a paragraph that is on one line.
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    flat.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    vars(flat)["__signature__"] = inspect.Signature(parameters)
+    app = typer.Typer(add_completion=False)
+    app.command(name, cls=QuickCommand)(flat)
+    return typer.main.get_command(app)
 
 
 def parameters_of(kind: Any) -> list[inspect.Parameter]:

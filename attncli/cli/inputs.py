@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,7 @@ from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.cli.options import Choices, Inputs
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.load import load
-from attncli.files.loaded import Loaded
+from attncli.files.load import Loaded, load
 from attncli.files.roles import ROLES, Role, attention_prefix, only, pick
 
 Array = npt.NDArray[Any]
@@ -22,29 +21,21 @@ Labels = tuple[str, ...] | None
 Files = Mapping[str, Loaded]
 
 
-@dataclass
-class AttentionInputs:
+class AttentionInputs(NamedTuple):
     """Everything that one attention is computed from, and the notes on where it came from.
 
-    arrays       by role: q, k, v, and those of mask, past_k and past_v that there are
+    arguments    what `attend`, `stream` and `check` all take, by name
+    labels       query_labels and key_labels, which `attend` and `check` take too
     score_shape  the shape the scores will have
-    labels       query_labels and key_labels
     in_heads     the last axis was split into heads
     """
 
-    arrays: dict[str, Array]
-    convention: Convention
+    arguments: dict[str, Any]
+    labels: dict[str, Any]
     score_shape: tuple[int, ...]
-    kv_len: list[int] | None = None
-    labels: dict[str, Any] = field(default_factory=dict)
-    in_heads: bool = False
-    stdin_used: bool = False
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What `attend`, `stream` and `check` all take, by name; the first and last also labels."""
-        return {**self.arrays, "kv_len": self.kv_len, "convention": self.convention}
+    in_heads: bool
+    stdin_used: bool
+    notes: list[str]
 
 
 def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
@@ -71,15 +62,19 @@ def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
         _arrange(arrays, inputs)
     n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
     shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
-    given = AttentionInputs(arrays, convention, shape, notes=notes)
-    given.in_heads = inputs.heads is not None or inputs.layout == "bsd"
-    given.stdin_used = any(source.split("::")[0] == "-" for source in sources.values())
-    given.labels = _labels(shape[-2], shape[-1] - n_past, n_past, files)
+    kv_len = None
     if inputs.kv_len is not None:
         from attncli.cli.parsing import whole_numbers
 
-        given.kv_len = whole_numbers(inputs.kv_len, "--kv-len", "N[,N…], one per batch item")
-    return given
+        kv_len = whole_numbers(inputs.kv_len, "--kv-len", "N[,N…], one per batch item")
+    return AttentionInputs(
+        {**arrays, "kv_len": kv_len, "convention": convention},
+        _labels(shape[-2], shape[-1] - n_past, n_past, files),
+        shape,
+        in_heads=inputs.heads is not None or inputs.layout == "bsd",
+        stdin_used=any(source.split("::")[0] == "-" for source in sources.values()),
+        notes=notes,
+    )
 
 
 def _files(sources: Mapping[Role, str], notes: list[str]) -> Files:
@@ -103,7 +98,7 @@ def _convention(main: Loaded, notes: list[str]) -> Convention:
     trace = main.trace
     if trace is None or trace.convention is None:
         return Convention() if main.scale is None else Convention(scale=main.scale)
-    # What masked the trace is in its stage `mask`; it is not laid over that once more.
+    # What masked the trace is in its stage `mask`; it is not applied once more.
     prefix = attention_prefix(list(trace), main.origin) or ""
     own = trace.part(prefix.removesuffix(".")).convention or trace.convention
     base = replace(own, causal=False, window=None, causal_align="top-left", mask_means="keep")

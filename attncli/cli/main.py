@@ -17,14 +17,14 @@ import typer
 from typer.core import TyperGroup
 
 from attncli._version import __version__
-from attncli.cli.groups import Quick
+from attncli.cli.groups import Quick, typer_command
 from attncli.errors import AttncliError
 
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
 
 COMMANDS = ("compute", "explain", "posenc", "similarity", "examples", "check")
-"""Each is a module of this package, and the function `app` of it."""
+"""Each is a function in the module of its name; `WITHOUT` there are the flags it does not take."""
 
 
 class LazyGroup(Quick, TyperGroup):
@@ -36,9 +36,8 @@ class LazyGroup(Quick, TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        command = typer.main.get_command(import_module(f"attncli.cli.{cmd_name}").app)
-        command.name = cmd_name
-        return command
+        module = import_module(f"attncli.cli.{cmd_name}")
+        return typer_command(getattr(module, cmd_name), cmd_name, getattr(module, "WITHOUT", ()))
 
 
 app = typer.Typer(
@@ -54,7 +53,7 @@ app = typer.Typer(
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Computes attention and prints every number on the way."""
+    """Compute attention and print every intermediate matrix."""
     if version:
         typer.echo(f"attncli {__version__}")
         raise typer.Exit

@@ -8,7 +8,7 @@ import os
 from attncli.convention import Convention
 from attncli.errors import SizeError
 
-_STAGES = 6  # scores, scaled, masked, weights and what softmax holds on the way, at least
+_STAGES = 6  # scores, scaled, masked, weights and what softmax needs, at least
 
 
 def check_numbers(count: int, what: str, hint: str) -> None:

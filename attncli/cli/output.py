@@ -132,6 +132,6 @@ def _write(write: Callable[[BinaryIO], None], show: Show) -> None:
         return
     if show.output == "-":
         raise OutputError("--output - names no file", "leave it out to write to standard output")
-    from attncli.files.save import write_atomically
+    from attncli.files.write import write_atomically
 
     write_atomically(show.output, write, force=show.force)

@@ -3,16 +3,12 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import typer
-
-from attncli.cli.groups import command_of, flag
+from attncli.cli.groups import flag
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
 if TYPE_CHECKING:
     from attncli.trace import Trace
-
-app = typer.Typer(add_completion=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +44,6 @@ _NEEDS_KIND = {
 }
 
 
-@command_of(app)
 def posenc(positions: Positions, show: Show) -> None:
     """Positional encodings: sinusoidal, rotary and ALiBi tables.
 

@@ -1,19 +1,15 @@
-"""attncli similarity: how alike word vectors are."""
+"""attncli similarity: how similar word vectors are."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from attncli.cli.groups import argument, command_of, flag
+from attncli.cli.groups import argument, flag
 from attncli.cli.options import Show
 from attncli.errors import ConventionError
 
 if TYPE_CHECKING:
-    from attncli.text.glove import Vectors
+    from attncli.files.word_vectors import Vectors
     from attncli.trace import Trace
-
-app = typer.Typer(add_completion=False)
 
 WIDEST = 16  # dimensions of a vector that is shown unasked
 NEAREST = 5  # words shown after an analogy, unless --nearest says how many
@@ -34,7 +30,6 @@ class Words:
     pca: bool = flag("Two principal components, and a plot.")
 
 
-@command_of(app)
 def similarity(words: Words, show: Show) -> None:
     """Lengths, dot products, cosines, analogies and principal components of word vectors.
 
@@ -98,7 +93,7 @@ def _source(words: Words) -> tuple[list[str], str]:
 def _read(source: str, words: list[str]) -> "Vectors":
     """The vectors of all these words; a word that is not there is an error that says what is."""
     from attncli.errors import InputError
-    from attncli.text.glove import read_vectors
+    from attncli.files.word_vectors import read_vectors
 
     found = read_vectors(source, words)
     for word, close in found.missing.items():
@@ -108,7 +103,7 @@ def _read(source: str, words: list[str]) -> "Vectors":
 
 
 def _similarity(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
-    from attncli.text.similarity import similarity as alike
+    from attncli.words.similarity import similarity as alike
 
     trace = alike(found.words, found.matrix)
     if words.nearest is None:
@@ -124,7 +119,7 @@ def _similarity(found: "Vectors", words: Words, source: str, notes: list[str]) -
 
 
 def _analogy(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
-    from attncli.text.similarity import analogy
+    from attncli.words.similarity import analogy
 
     a, b, c = words.analogy or ("", "", "")
     row = dict(zip(found.words, found.matrix, strict=True))
@@ -142,19 +137,19 @@ def _nearest(
     """The nearest words as a block of its own, its stage `nearest` their cosines."""
     import numpy as np
 
-    from attncli.text.glove import nearest
+    from attncli.files.word_vectors import nearest
     from attncli.trace import Stage, Trace
 
     found = nearest(source, vector, n, without)
     notes += found.warnings
     cosines = np.array([[cosine] for _, cosine in found.pairs]).reshape(-1, 1)
     labels = {"word": tuple(word for word, _ in found.pairs), "measure": ("cosine",)}
-    formula = "the words whose vectors point most nearly the same way"
+    formula = "the words whose vectors have the largest cosine"
     stage = Stage("nearest", "cos", formula, cosines, ("word", "measure"), labels)
     return Trace(f"Nearest to {name}", (stage,), name="nearest_1")
 
 
 def _pca(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
-    from attncli.text.similarity import pca
+    from attncli.words.similarity import pca
 
     return pca(found.words, found.matrix)

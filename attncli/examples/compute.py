@@ -47,11 +47,18 @@ from attncli.examples.inputs import (
     Words,
     WordVectors,
 )
-from attncli.files.wording import listing, quote, safe
+from attncli.files.messages import listing, quote, safe
+from attncli.files.word_vectors import read_vectors
 from attncli.stages import CONCAT, OUTPUT, RESIDUAL, kind_of
-from attncli.text.glove import read_vectors
-from attncli.text.similarity import analogy, pca, similarity
 from attncli.trace import Stage, Trace
+from attncli.words.similarity import (
+    analogy,
+    analogy_steps,
+    pca,
+    pca_steps,
+    similarity,
+    similarity_steps,
+)
 
 MOST_CELLS = 1 << 22
 """Most scores, and most numbers of an output: 32 MB of float64 a stage."""
@@ -271,34 +278,8 @@ class Pca(_OnWords):
     name: ClassVar[str] = "pca"
 
     def computed(self) -> Computed:
-        return Computed(pca(*self.known), [], {})
-
-
-# To be imported from words/similarity.py, which gets these plans and that of pca.
-
-
-def similarity_steps(n_words: int) -> list[Step]:
-    """Lengths and dot products of the vectors, their cosines; of two words also the angle."""
-    steps = [
-        Step("lengths", lambda x: np.linalg.norm(x, axis=1), {"x": "vectors"}),
-        Step("dots", lambda x: x @ x.T, {"x": "vectors"}),
-        Step("cosines", _cosines, {"dots": "dots", "lengths": "lengths"}),
-        Step("angles", lambda x: np.degrees(np.arccos(x)), {"x": "cosines"}),
-    ]
-    return steps if n_words == 2 else steps[:-1]
-
-
-def _cosines(dots: Array, lengths: Array) -> Array:  # [n, n], [n] -> [n, n]
-    return np.asarray(dots / (lengths[:, None] * lengths))
-
-
-def analogy_steps(words: Sequence[str]) -> list[Step]:
-    """The difference of the first two words, and that added to the third."""
-    reads = {"difference": "difference", "x": "vectors"}
-    return [
-        Step("difference", lambda x: x[1] - x[0], {"x": "vectors"}),
-        Step("analogy", lambda difference, x: difference + x[2], reads),
-    ]
+        words, matrix = self.known
+        return Computed(pca(words, matrix), pca_steps(), {"vectors": matrix})
 
 
 class Share(Computation):

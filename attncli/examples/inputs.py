@@ -27,8 +27,8 @@ from typing_extensions import TypeAliasType
 
 from attncli.convention import Convention
 from attncli.errors import AttncliError, InputError
-from attncli.files.nested_list import to_array
-from attncli.files.wording import listing, quote
+from attncli.files.messages import listing, quote
+from attncli.files.numbers import to_array
 
 Array = npt.NDArray[Any]
 

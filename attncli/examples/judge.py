@@ -38,7 +38,7 @@ from attncli.examples.printed import (
 )
 from attncli.examples.schema import Alternative, At, Cause, Claim, Example, States
 from attncli.examples.selection import Array, Selection, indices, select
-from attncli.files.wording import quote, safe
+from attncli.files.messages import quote, safe
 from attncli.trace import Stage, Trace
 
 CLOSE = 1e-3

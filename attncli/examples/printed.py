@@ -37,8 +37,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.files.nested_list import NOT_JSON, to_array
-from attncli.files.wording import quote
+from attncli.files.messages import quote
+from attncli.files.numbers import NOT_JSON, to_array
 
 Recorded = Literal["reproduced", "agrees as rounded", "differs", "not printed"]
 """The verdicts that an example can record, the best first; of the last nothing is known."""

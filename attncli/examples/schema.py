@@ -33,9 +33,9 @@ from attncli.errors import InputError
 from attncli.examples.compute import COMPUTATIONS, AnyComputation, Computation
 from attncli.examples.inputs import Model, Name, Number, OneKey, Text, refusal
 from attncli.examples.printed import Printed, Recorded, read_printed, shown
-from attncli.files.blob import find
-from attncli.files.json_file import parse
-from attncli.files.wording import listing, quote
+from attncli.files.json import parse
+from attncli.files.messages import listing, quote
+from attncli.files.source import open_source
 
 M = TypeVar("M", bound=Model)
 
@@ -257,15 +257,13 @@ def load_examples(source: str, *, stdin: BinaryIO | None = None) -> tuple[Exampl
     Raises InputError where it cannot be read, is no JSON (with line and column), or does not
     follow the schema (with the example, claim and key).
     """
-    blob, member = find(source, stdin)
-    if blob.kind != "json" or member:
-        raise InputError(f"{blob.origin} is not a JSON file of examples")
-    if blob.size > MOST_BYTES:
-        raise InputError(f"{blob.origin} is larger than {MOST_BYTES >> 20} MB")
-    try:
-        return read_examples(parse(blob.read(), blob.origin), blob.origin)
-    except OSError as problem:
-        raise InputError(f"{blob.origin} cannot be read: {problem.strerror}") from problem
+    with open_source(source, stdin) as found:
+        if found.kind != "json" or found.name:
+            raise InputError(f"{found.origin} is not a JSON file of examples")
+        data = found.read() if (found.size or 0) <= MOST_BYTES else None
+        if data is None or len(data) > MOST_BYTES:
+            raise InputError(f"{found.origin} is larger than {MOST_BYTES >> 20} MB")
+        return read_examples(parse(data, found.origin), found.origin)
 
 
 def read_examples(document: Any, origin: str) -> tuple[Example, ...]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.examples.schema import At, Take
-from attncli.files.wording import listing, quote
+from attncli.files.messages import listing, quote
 from attncli.trace import Stage
 
 Array = npt.NDArray[np.float64]

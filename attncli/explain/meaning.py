@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.text.similarity import similarity
 from attncli.trace import Stage, Trace
+from attncli.words.similarity import similarity
 
 Array = npt.NDArray[Any]
 
 SAME = 1e-9  # cosines closer than this are called the same
-PAIRS = 4  # pairs of equal words that are told
+PAIRS = 4  # pairs of equal words that have a sentence
 
 
 def meaning(
@@ -67,7 +67,7 @@ def _cosines(name: str, note: str, words: Sequence[str], matrix: Array, of: str)
 def _of_equal_words(
     words: Sequence[str], before: Array, after: Array, placed: bool, masked: bool
 ) -> Iterator[str]:
-    """A sentence for each word that stands at two places."""
+    """A sentence for each word that occurs twice."""
     places: dict[str, list[int]] = defaultdict(list)
     for at, word in enumerate(words):
         places[word].append(at)
@@ -89,8 +89,8 @@ def _why_equal(placed: bool, masked: bool) -> str:
     if placed or masked:
         return ""
     return (
-        ": without positions, equal words ask the same of the same keys, wherever they stand, "
-        "so attention gives them the same answer"
+        ": without positions, equal words have equal queries and the same keys, so attention "
+        "gives them equal outputs"
     )
 
 
@@ -100,14 +100,14 @@ def _of_the_farthest(words: Sequence[str], before: Array, after: Array) -> Itera
     a, b = (int(at) for at in np.unravel_index(int(np.argmax(np.abs(change))), change.shape))
     if words[a] == words[b] or abs(change[a, b]) < SAME:
         return
-    way = "closer together" if change[a, b] > 0 else "further apart"
+    where = "closer together" if change[a, b] > 0 else "further apart"
     most = " than any other pair" if len(words) > 2 else ""
-    told = f"{cosine_text(before[a, b])} before, {cosine_text(after[a, b])} after"
-    yield f"{_name(words, a)} and {_name(words, b)}: cosine {told}: moved {way}{most}"
+    both = f"{cosine_text(before[a, b])} before, {cosine_text(after[a, b])} after"
+    yield f"{_name(words, a)} and {_name(words, b)}: cosine {both}: moved {where}{most}"
 
 
 def _name(words: Sequence[str], at: int) -> str:
-    """A word, with its place where it stands at several."""
+    """A word, with its number where it occurs several times."""
     return f"{words[at]} ({at + 1})" if words.count(words[at]) > 1 else words[at]
 
 

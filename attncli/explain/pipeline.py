@@ -65,7 +65,7 @@ def explain(
 
     Stages: those of `entry_stages` (and those of the target as `target.tokens` …); those of the
     block as `attention.q`, `cross_attention.q`, `encoder.1.attention.q`, `decoder.1.…`, each
-    beside its weights (`attention.w_q`); `meaning.static` and `meaning.contextual`. `mask` is
+    with its weights (`attention.w_q`); `meaning.static` and `meaning.contextual`. `mask` is
     additive and belongs to the attention or the encoder. `keep` says by dotted name which stages
     of a layer to hold; the others are dropped as soon as no later stage needs them.
 
@@ -73,10 +73,10 @@ def explain(
     Source: "Attention Is All You Need", section 3.
 
     >>> from attncli.attention.weights import Dimensions, random_weights
-    >>> from attncli.explain.sentence import made_up
+    >>> from attncli.explain.sentence import random_vocabulary
     >>> words = ("river", "bank")
     >>> model = Model(weights=random_weights("attention", Dimensions(d_model=4)))
-    >>> trace = explain(Sentence(words, 2), made_up(words, 4), model)
+    >>> trace = explain(Sentence(words, 2), random_vocabulary(words, 4), model)
     >>> trace["attention.weights"].value.shape, trace["meaning.contextual"].value.shape
     ((1, 2, 2), (2, 2))
     """
@@ -96,12 +96,12 @@ def explain(
     layers.blocks[""] = Block("From words to contextual vectors", convention, notes=notes)
     kept = None if keep is None else _kept(layers, last, keep)
     trace = _annotated(layers.trace(kept, stages), model.how.n_heads)
-    said, restricting = target or sentence, mask is not None or convention.window is not None
+    asked, restricting = target or sentence, mask is not None or convention.window is not None
     embeddings = next(stage.value for stage in asking if stage.name == "embeddings")
     end = meaning(
-        said.words,
-        embeddings[: said.n_real],
-        trace[last].value[: said.n_real],
+        asked.words,
+        embeddings[: asked.n_real],
+        trace[last].value[: asked.n_real],
         placed=model.positions != "none",
         masked=restricting or convention.causal or model.block == "decoder",
         reads=(f"{prefix}embeddings", last),
@@ -123,9 +123,9 @@ def _add_blocks(
         name = "attention" if target is None else "cross_attention"
         own = {key.replace("attention.", f"{name}.", 1): w for key, w in model.weights.items()}
         layers.weights = own
-        said, context = target or sentence, "" if target is None else x
-        labels: dict[str, Any] = {"query_labels": said.tokens, "key_labels": sentence.tokens}
-        total = _total_mask(mask, padding, len(said.tokens), model.how.n_heads)
+        asked, context = target or sentence, "" if target is None else x
+        labels: dict[str, Any] = {"query_labels": asked.tokens, "key_labels": sentence.tokens}
+        total = _total_mask(mask, padding, len(asked.tokens), model.how.n_heads)
         return layers.attention(name, y, context, mask=total, alone=True, **labels)
     from attncli.attention.transformer import add_decoder, add_encoder
 

@@ -1,4 +1,4 @@
-"""A sentence on its way in: its tokens, a vector for every word, and the first stages."""
+"""A sentence before the first layer: its tokens, a vector for every word, and their stages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from attncli.attention.positions import add_positions, sinusoidal
 from attncli.errors import ConventionError, InputError
-from attncli.files.wording import listing
-from attncli.text.random_vectors import random_vectors
-from attncli.text.tokens import pad
+from attncli.files.messages import listing
 from attncli.trace import Stage
+from attncli.words.tokens import pad
+from attncli.words.vectors import random_vectors
 
 Array = npt.NDArray[Any]
 PositionKind = Literal["paper", "article", "none"]
@@ -82,17 +82,17 @@ class Vocabulary:
         return matrix
 
 
-def made_up(words: Sequence[str], dim: int, seed: int = 0) -> Vocabulary:
+def random_vocabulary(words: Sequence[str], dim: int, seed: int = 0) -> Vocabulary:
     """A random vector for each word, the same in every sentence and on every machine.
 
     Raises ConventionError for a dim below 1 or a seed below 0.
 
-    >>> made_up(("bank", "bank"), 3).vectors["bank"].shape
+    >>> random_vocabulary(("bank", "bank"), 3).vectors["bank"].shape
     (3,)
     """
     known = tuple(dict.fromkeys(words))
     vectors = dict(zip(known, random_vectors(known, dim, seed), strict=True))
-    note = f"made up: random numbers (seed {seed}), but always the same for the same word"
+    note = f"random numbers (seed {seed}), always the same for the same word"
     return Vocabulary(vectors, dim, note)
 
 
@@ -106,7 +106,7 @@ def from_file(
 ) -> Vocabulary:
     """The vectors of a GloVe file (or any that `read_vectors` reads).
 
-    `unknown` says what a word gets that is not in it: a made-up vector, drawn from the range that a
+    `unknown` says what a word gets that is not in it: a random vector, drawn from the range that a
     random one has; zeros; or an error. `dim` is the width that is expected.
 
     Raises InputError for a source that is no vectors, or where it lacks a word and may not;
@@ -116,7 +116,7 @@ def from_file(
     >>> found.vectors["quoon"].tolist(), found.remarks
     ([0.0, 0.0], ("1 word is not in the vectors given: 'quoon' is a vector of zeros",))
     """
-    from attncli.text.glove import read_vectors
+    from attncli.files.word_vectors import read_vectors
 
     asked = tuple(dict.fromkeys(words))
     found = read_vectors(source, asked)
@@ -149,9 +149,9 @@ def from_file(
 
 def _unknown_remark(lost: Sequence[str], origin: str, unknown: Unknown) -> str:
     if len(lost) == 1:
-        became = "got a made-up vector" if unknown == "random" else "is a vector of zeros"
+        became = "got a random vector" if unknown == "random" else "is a vector of zeros"
         return f"1 word is not in {origin}: {lost[0]!r} {became}"
-    became = "got a made-up vector each" if unknown == "random" else "are vectors of zeros"
+    became = "got random vectors" if unknown == "random" else "are vectors of zeros"
     return f"{len(lost)} words are not in {origin}: {listing(map(repr, lost), 8)} {became}"
 
 

@@ -1,8 +1,9 @@
-"""Array files in and out: JSON, npy, npz, csv/tsv, safetensors, and saved traces.
+"""Files in and out: arrays, saved traces and word vectors; callers import from the modules.
 
-    SOURCE ── blob (where, which format) ── *_file (how to read it) ── Loaded ── pick / only (role)
-    Trace, Stage ── trace_file / save ── write_atomically ── a file
+    SOURCE ── source ── Source ─┬─ load, by json, npy, table, safetensors ── Loaded ── roles
+                                └─ word_vectors, by word_entries ── Vectors, Neighbours
+    Trace ── trace ── a document ── write ── a file      trace_model: the format, and its schema
 
-Nothing here prints: problems are raised, remarks are `Loaded.warnings`. The modules that read and
-write one format are imported when one is met, so that a small JSON costs no zipfile and no csv.
+Nothing here prints: problems are raised, remarks are `warnings` of what is returned. The modules of
+one format are imported when one is met, so that a small JSON costs no zipfile and no csv.
 """

@@ -2,37 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args, overload
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from attncli.errors import InputError
-from attncli.files.loaded import Loaded
-from attncli.files.wording import ask_for, count, listing, where
+from attncli.files.messages import ask_for, count, listing, location
 
-Role = Literal["q", "k", "v", "mask", "past_k", "past_v"]
-ROLES: tuple[Role, ...] = get_args(Role)
+if TYPE_CHECKING:
+    from attncli.files.load import Loaded
+    from attncli.files.numbers import Array
 
-_WORDS = {"q": ("query", "queries"), "k": ("key", "keys"), "v": ("value", "values")}
-
-
-def _aliases() -> dict[str, Role]:
-    masks = "mask attn_mask attention_mask attn_bias attention_bias additive_mask masks"
-    known: dict[str, Role] = dict.fromkeys(masks.split(), "mask")
-    roles: tuple[tuple[Role, Role | None], ...] = (("q", None), ("k", "past_k"), ("v", "past_v"))
-    for role, past in roles:
-        words = (role, *_WORDS[role])
-        for word in words:
-            for name in (word, f"{word}_states", f"{word}_layer", f"{word}_tensor"):
-                known[name] = role
-        known[f"x{role}"] = role
-        for word in words if past else ():
-            for name in (f"past_{word}", f"{word}_cache", f"cache_{word}", f"cached_{word}"):
-                known[name] = past or role
-    return known
+Role = str
+"""A key of ROLES."""
 
 
-_ALIASES = _aliases()
+class Names(NamedTuple):
+    """How an array of one role is recognised and given, and what it may be.
+
+    aliases   its names in files, in small letters
+    help      of the flag that gives it, --past-k for past_k, and the panel of --help
+    fewest    dimensions it has at least, and at most
+    booleans  whether it may hold true and false
+    """
+
+    aliases: tuple[str, ...]
+    help: str
+    panel: str = "Inputs"
+    fewest: int = 2
+    most: int = 4
+    booleans: bool = False
+
+
+def _names(words: str, forms: str) -> tuple[str, ...]:
+    return tuple(form.format(word) for word in words.split() for form in forms.split())
+
+
+_OWN, _PAST = "{} {}_states {}_layer {}_tensor", "past_{} {}_cache cache_{} cached_{}"
+_MASKS = "mask attn_mask attention_mask attn_bias attention_bias additive_mask masks"
+
+ROLES: dict[Role, Names] = {
+    "q": Names(
+        ("xq", *_names("q query queries", _OWN)),
+        "Queries: a file that names q, k and v, a saved trace, or one matrix. A SOURCE is "
+        "a path, path::name, - (standard input) or JSON that begins with [.",
+    ),
+    "k": Names(
+        ("xk", *_names("k key keys", _OWN)), "Keys, where not in the file of --q; else K = Q."
+    ),
+    "v": Names(
+        ("xv", *_names("v value values", _OWN)), "Values, where not in the file of --q; else V = K."
+    ),
+    "past_k": Names(_names("k key keys", _PAST), "Cached keys, put before the keys."),
+    "past_v": Names(_names("v value values", _PAST), "Cached values, put before the values."),
+    "mask": Names(
+        tuple(_MASKS.split()),
+        "True/false, or numbers added to the scores; broadcasts from the right.",
+        panel="Masking",
+        fewest=1,
+        booleans=True,
+    ),
+}
+"""Every role that an array can have, each with a flag of its own: to add one is to add a row."""
+
+_ROLE_OF = {alias: role for role, names in ROLES.items() for alias in names.aliases}
 
 
 def role_of(name: str) -> Role | None:
@@ -41,13 +72,13 @@ def role_of(name: str) -> Role | None:
     >>> role_of("Query"), role_of("key_states"), role_of("k_cache"), role_of("x")
     ('q', 'k', 'past_k', None)
     """
-    return _ALIASES.get(name.lower().replace("-", "_").replace(" ", "_"))
+    return _ROLE_OF.get(name.lower().replace("-", "_").replace(" ", "_"))
 
 
 def attention_prefix(names: list[str], origin: str) -> str | None:
     """The dotted prefix of the outermost attention in a trace, by its stage q; "" for the top.
 
-    None where no stage is called q. InputError where several lie equally deep.
+    None where no stage is called q. InputError where several are equally deep.
 
     >>> attention_prefix(["input", "encoder.1.q", "encoder.1.k"], "t.json")
     'encoder.1.'
@@ -65,14 +96,14 @@ def attention_prefix(names: list[str], origin: str) -> str | None:
 
 
 @overload
-def pick(loaded: Loaded, role: Literal["q"]) -> npt.NDArray[Any]: ...
+def pick(loaded: Loaded, role: Literal["q"]) -> Array: ...
 
 
 @overload
-def pick(loaded: Loaded, role: Role) -> npt.NDArray[Any] | None: ...
+def pick(loaded: Loaded, role: Role) -> Array | None: ...
 
 
-def pick(loaded: Loaded, role: Role) -> npt.NDArray[Any] | None:
+def pick(loaded: Loaded, role: Role) -> Array | None:
     """The array that a source given for everything (`--q SOURCE`) holds for one role.
 
     By its name (q, Query, key_states, attn_mask, k_cache, …); in a trace, the stage of the
@@ -83,17 +114,19 @@ def pick(loaded: Loaded, role: Role) -> npt.NDArray[Any] | None:
     has the wrong number of dimensions (2 to 4; a mask 1 to 4), is empty, or holds true/false.
     """
     if loaded.member in loaded.arrays:
-        name = loaded.member if role == "q" else None
-    else:
-        name = _named(loaded, role)
-    if name is None and role == "q":
-        name = _lone(loaded)
-        if name is None:
-            raise _absent(loaded, role)
-    return None if name is None else _checked(loaded, name, role)
+        return _checked(loaded, loaded.member or "", role) if role == "q" else None
+    name = _named(loaded, role)
+    if name is None and role != "q":
+        return None
+    if name is None and loaded.trace is None and len(loaded.arrays) == 1:
+        (lone,) = loaded.arrays
+        name = lone if role_of(lone) is None else None
+    if name is None:
+        raise _absent(loaded, role)
+    return _checked(loaded, name, role)
 
 
-def only(loaded: Loaded, role: Role) -> npt.NDArray[Any]:
+def only(loaded: Loaded, role: Role) -> Array:
     """The array of a source given for one role alone, such as `--k SOURCE`.
 
     The one that `::name` asked for, else the one that the role's name names, else the only one.
@@ -104,13 +137,14 @@ def only(loaded: Loaded, role: Role) -> npt.NDArray[Any]:
         return _checked(loaded, loaded.member or "", role)
     name = _named(loaded, role)
     if name is None and len(loaded.arrays) == 1:
-        name = next(iter(loaded.arrays))
+        (name,) = loaded.arrays
     if name is None:
         raise _absent(loaded, role)
     return _checked(loaded, name, role)
 
 
 def _named(loaded: Loaded, role: Role) -> str | None:
+    """The name of the array whose name says the role; in a trace, of the outermost attention's."""
     if loaded.trace is not None:
         prefix = attention_prefix(list(loaded.arrays), loaded.origin)
         name = f"{prefix}{role}"
@@ -124,14 +158,6 @@ def _named(loaded: Loaded, role: Role) -> str | None:
     return names[0] if names else None
 
 
-def _lone(loaded: Loaded) -> str | None:
-    """The only array, where its name gives it no role; a trace's stage is not taken for another."""
-    if loaded.trace is not None:
-        return None
-    names = list(loaded.arrays)
-    return names[0] if len(names) == 1 and role_of(names[0]) is None else None
-
-
 def _absent(loaded: Loaded, role: Role) -> InputError:
     names = list(loaded.arrays)
     return InputError(
@@ -140,17 +166,17 @@ def _absent(loaded: Loaded, role: Role) -> InputError:
     )
 
 
-def _checked(loaded: Loaded, name: str, role: Role) -> npt.NDArray[Any]:
-    array = loaded.arrays[name]
-    spot = where(loaded.origin, name)
-    fewest = 1 if role == "mask" else 2
+def _checked(loaded: Loaded, name: str, role: Role) -> Array:
+    array, row = loaded.arrays[name], ROLES[role]
+    where = location(loaded.origin, name)
     if array.size == 0:
-        raise InputError(f"{spot} is empty: its shape is {array.shape}", "give it numbers")
-    if not fewest <= array.ndim <= 4:
+        raise InputError(f"{where} is empty: its shape is {array.shape}", "give it numbers")
+    if not row.fewest <= array.ndim <= row.most:
+        most = f" to {row.most}" if row.most > row.fewest else ""
         raise InputError(
-            f"{spot} has {count(array.ndim, 'dimension')}, {role} needs {fewest} to 4",
+            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}",
             "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)",
         )
-    if array.dtype.kind == "b" and role != "mask":
-        raise InputError(f"{spot} holds true and false, {role} needs numbers", "write 1 and 0")
+    if array.dtype.kind == "b" and not row.booleans:
+        raise InputError(f"{where} holds true and false, {role} needs numbers", "write 1 and 0")
     return array

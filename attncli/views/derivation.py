@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from attncli.errors import ShapeError, StageError
-from attncli.stages import KINDS, QKV, kind_of
+from attncli.stages import KINDS, MAPS, QKV
 from attncli.trace import Stage, Trace
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
@@ -101,7 +101,7 @@ def _of_weight(entry: Entry) -> Iterator[DerivedStage]:
     """Every stage with a number for each query and key, then what the key gives to the output."""
     for name in entry.block.numbers:
         stage = entry._replace(stage=entry.block.stages[name])
-        if kind_of(name).is_map:
+        if name in MAPS:
             yield from _stage(stage, equation(stage))
         elif {"a", "v"} <= stage.stage.reads.keys():
             yield from _stage(stage, *_share(stage))

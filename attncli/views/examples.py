@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.examples import Example, Judgement, Result, Selection, Verification
-from attncli.files.spelling import spelled
+from attncli.files.numbers import nan_to_text
 from attncli.views.formats.markdown import escape
 from attncli.views.text import clean, fold, pad, sentence
 
@@ -204,13 +204,13 @@ def _claim_data(judgement: Judgement) -> dict[str, Any]:
         "claim": claim.text,
         "stage": claim.stage,
         "printed": None if claim.printed is None else claim.printed.text,
-        "ours": None if ours is None else spelled(ours.value.tolist()),
+        "ours": None if ours is None else nan_to_text(ours.value.tolist()),
         "verdict": judgement.verdict,
         "cause": judgement.cause,
         "ok": judgement.ok,
         "why": claim.why,
         "ways": [
-            {"how": other.text, "ours": spelled(other.ours.value.tolist())}
+            {"how": other.text, "ours": nan_to_text(other.ours.value.tolist())}
             for other in judgement.alternatives
         ],
     }

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.stages import kind_of
-from attncli.text.tokens import PAD
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.numbers import percent
@@ -20,6 +19,7 @@ from attncli.views.page import matrix, parts
 from attncli.views.parts import Closing, Heading, Part, Remark
 from attncli.views.select import HEADS, Block, Showing, blocks_of, is_computed
 from attncli.views.text import sentence
+from attncli.words.tokens import PAD
 
 
 def explain_page(trace: Trace, showing: Showing) -> Iterator[Part]:
@@ -82,8 +82,8 @@ def _n_layers(trace: Trace) -> int:
 def _attention_closing(
     block: Block, weights: Stage, showing: Showing, *, alone: bool
 ) -> Iterator[Part]:
-    """Whom each token attends to: in sentences, or, for several heads, as a table."""
-    heading = "Whom each token attends to"
+    """Which keys each token attends to: in sentences, or, for several heads, as a table."""
+    heading = "Which tokens each token attends to"
     if not alone:
         heading += f": {sentence(block.prefix.removesuffix('.'))}"
     if showing.rows == (None, None):
@@ -92,8 +92,8 @@ def _attention_closing(
     if block.n_heads() <= 1 or showing.head is not None:
         index = {} if showing.head is None else {HEADS: showing.head}
         where = "" if showing.head is None else f", in head {showing.head + 1}"
-        said = closing.sentences(block, index, showing)
-        yield Closing(((heading + where, (*said, *padding)),))
+        sentences = closing.sentences(block, index, showing)
+        yield Closing(((heading + where, (*sentences, *padding)),))
         return
     yield Heading(f"{heading} most, by head")
     names, cells = closing.strongest(block, showing)

@@ -1,7 +1,7 @@
 """Numbers as text: rounded for the eye, decimal points in line, never a false zero.
 
 One rule serves every matrix: the fewest decimals that show each value exactly, and no more than
-the precision. Whole numbers so lose their decimals, an exact 0 is "0" beside "0.0000" (which was
+the precision. So whole numbers have no decimals, an exact 0 is "0" and not "0.0000" (which was
 rounded), and values too large or too small for that are written in scientific notation.
 """
 

@@ -25,7 +25,7 @@ from attncli.views.text import NAME_CELLS, sentence, shorten
 MOST = 8  # heads and batch entries shown of many
 
 Page = Callable[[Trace, Showing], Iterator[Part]]
-"""What lays a trace out in parts: `parts`, or one that shows it in another way."""
+"""What lays a trace out in parts: `parts`, or another page."""
 
 # axis → one of them, many of them; the first ones are counted in the headline, in this order
 _WORDS = {
@@ -146,7 +146,7 @@ def _matrices(
     showing: Showing,
     continued: bool,
 ) -> Iterator[Part]:
-    """The matrices of these stages; what rows and columns are is said once for each kind."""
+    """The matrices of these stages; what rows and columns are is named once for each kind."""
     if stages and continued:
         yield Heading(f"{sentence(block.trace.title)}, continued")
     places, left_out = places_of(block, stages, showing)
@@ -176,8 +176,8 @@ def matrix(
     whole, asked = f"{values.shape[0]} × {values.shape[1]}", f"{len(rows)} × {len(columns)}"
     facts = [asked if asked == whole else f"{asked} of {whole}"]
     if name_axes and len(stage.axes) >= 2:
-        below, beside = (_ENTRIES.get(axis, axis) for axis in stage.axes[-2:])
-        facts.append(f"rows are {below}, columns are {beside}")
+        rows_are, columns_are = (_ENTRIES.get(axis, axis) for axis in stage.axes[-2:])
+        facts.append(f"rows are {rows_are}, columns are {columns_are}")
     how, masked = block.convention, None
     mark = legend = ""
     if kind.masks and block.mask is not None:

@@ -29,7 +29,7 @@ from attncli.views.text import LABEL_CELLS, clean, distinct, shorten
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
-"""Indices in order; None stands for those left out."""
+"""Indices in order; None = those left out."""
 
 LARGE = 100  # rows or columns a matrix is shown whole up to, where no screen sets a limit
 EDGE = 8  # rows or columns at each end of one that is larger
@@ -37,7 +37,7 @@ MASKED = "///"
 NUMERIC = "biuf"
 """Kinds of arrays that are written as numbers; of others, such as tokens, the text is shown."""
 SHADES = " ░▒▓█"
-"""What stands before a number where there is no colour: a blank below a fifth of the scale."""
+"""The mark before a number where there is no colour: a blank below a fifth of the scale."""
 
 
 class Headline(NamedTuple):
@@ -119,7 +119,7 @@ class Derivation(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One cell: its text, what it stands for, and its shade (0 to 1, or −1 to 1)."""
+    """One cell: its text, its kind, and its shade (0 to 1, or −1 to 1)."""
 
     text: str
     kind: Literal["number", "mark", "gap", "sum"] = "number"
@@ -169,8 +169,8 @@ class Matrix:
     number         its place in the order of computation
     precision      decimals
     full           leave nothing out, however large
-    marked, mark   True where `///` stands instead of the number, and what that means
-    sums           whether rows or columns have a sum beside or below them
+    marked, mark   True where `///` replaces the number, and what that means
+    sums           whether rows or columns have a column or row of sums
     ramp, heatmap  how it is shaded, and when: None = where there is colour and `shaded`
     legend         further lines below it
     work           the arithmetic of its first cell, with so many terms of a sum at most
@@ -220,26 +220,23 @@ class Matrix:
         wanted = self.shaded and colour if self.heatmap is None else self.heatmap
         shading = self._shading(shown) if wanted and shown.dtype.kind in NUMERIC else None
         texts = self._texts(shown, self._sums(-2, at[1])[None] if self.sums == "columns" else None)
-        cells = [
-            tuple(
-                Cell(MASKED, "mark")
-                if masked
-                else _shaded(text, x / shading.top, colour)
-                if shading
-                else Cell(text)
-                for text, x, masked in zip(*row, strict=True)
-            )
-            for row in zip(texts, shown.tolist(), hidden.tolist(), strict=False)
-        ]
-        cells += [tuple(Cell(text, "sum") for text in row) for row in texts[len(cells) :]]
-        beside: list[Cell] = []
+        cells = [[Cell(text) for text in row] for row in texts[: len(shown)]]
+        if shading is not None:
+            for i, row in enumerate(shown.tolist()):
+                shares = (x / shading.top for x in row)
+                cells[i] = [_shaded(t, x, colour) for t, x in zip(texts[i], shares, strict=True)]
+        for i, j in np.argwhere(hidden).tolist():
+            cells[i][j] = Cell(MASKED, "mark")
+        cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
+        sums: list[Cell] = []
         if self.sums == "rows":
             column = numbers.texts(self._sums(-1, at[0])[:, None], self.precision)
-            beside = [Cell(text, "sum") for (text,) in numbers.align(column)]
+            sums = [Cell(text, "sum") for (text,) in numbers.align(column)]
         if None in rows:
-            cells.insert(rows.index(None), (Cell("⋮", "gap"),) * len(at[1]))
-            beside[rows.index(None) : 0] = [Cell("⋮", "gap")] if beside else []
-        grid = Grid(rows, tuple(at[1].tolist()), tuple(cells), tuple(beside), shading)
+            cells.insert(rows.index(None), [Cell("⋮", "gap")] * len(at[1]))
+            sums[rows.index(None) : 0] = [Cell("⋮", "gap")] if sums else []
+        whole = tuple(map(tuple, cells))
+        grid = Grid(rows, tuple(at[1].tolist()), whole, tuple(sums), shading)
         if None not in columns:
             return grid
         gap = columns.index(None)
@@ -248,9 +245,7 @@ class Matrix:
     def _texts(self, shown: Array, below: Array | None) -> list[list[str]]:
         if shown.dtype.kind not in NUMERIC:
             return [[shorten(str(x)) for x in row] for row in shown.tolist()]
-        written = numbers.texts(
-            shown.astype(int) if shown.dtype.kind == "b" else shown, self.precision
-        )
+        written = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, self.precision)
         written += [] if below is None else numbers.texts(below, self.precision)
         return numbers.align(written)
 

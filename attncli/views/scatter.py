@@ -1,7 +1,7 @@
-"""A scatter plot in text: points with their names beside them, where no two names collide.
+"""A scatter plot in text: points with their names next to them, where no two names overlap.
 
 One unit is as long across as it is down (a line is about two columns high), so distances can be
-compared by eye. A name that fits nowhere is a number at its point and is told beneath the plot.
+compared by eye. A name that fits nowhere is a number at its point and a line below the plot.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def scatter(names: Sequence[str], points: Points, width: int = 72, height: int =
     for at in shown:
         canvas.write(int(rows[at]), int(columns[at]), POINT)
     labels = distinct([shorten(name, NAME_CELLS) for name in names], range(len(names)))
-    told = [_name(canvas, int(rows[at]), int(columns[at]), labels[at], at) for at in shown]
-    return [*canvas.lines(), *(line for line in told if line)]
+    lines = [_name(canvas, int(rows[at]), int(columns[at]), labels[at], at) for at in shown]
+    return [*canvas.lines(), *(line for line in lines if line)]
 
 
 def _places(points: Points, finite: npt.NDArray[np.bool_], canvas: _Canvas) -> tuple[
@@ -101,15 +101,15 @@ def _zero_lines(canvas: _Canvas, zero: tuple[int, int]) -> None:
 
 
 def _name(canvas: _Canvas, row: int, column: int, label: str, at: int) -> str:
-    """Writes a name beside its point, or gives the line that tells it beneath the plot."""
+    """Writes a name next to its point, or gives the line for it below the plot."""
     cells = cell_len(label)
-    beside = [(row, column + 2), (row, column - cells - 1)]
+    next_to = [(row, column + 2), (row, column - cells - 1)]
     above = [
         (row + line, start)
         for line in (-1, 1)
         for start in (column, column - cells + 1, column + 1)
     ]
-    for line, start in [*beside, *above]:
+    for line, start in [*next_to, *above]:
         if canvas.is_free(line, start, cells):
             canvas.write(line, start, label)
             return ""

@@ -191,7 +191,7 @@ def _cut_stage(block: Block, stage: Stage, showing: Showing, *, whole: bool) -> 
 def chosen(trace: Trace, showing: Showing) -> set[str]:
     """The dotted names of the chosen stages, once all that is asked for is known to be there.
 
-    A name stands for the stage of just this name; else for all whose names end with it; else for
+    A name selects the stage of exactly this name; else all whose names end with it; else
     those of a block. Raises as `select` does.
     """
     names = {name for name, stage in trace.stages() if is_computed(stage)}
@@ -235,7 +235,7 @@ def _check_entry(what: str, counts: Collection[int], wanted: int | None) -> None
     if wanted is None:
         return
     if not counts:
-        raise ShapeError(f"there is no {what} to choose", "the stages shown are not split that way")
+        raise ShapeError(f"there is no {what} to choose", "the stages shown have no such axis")
     if not 0 <= wanted < min(counts):
         there = "there is only 1" if min(counts) == 1 else f"choose from 1 to {min(counts)}"
         raise ShapeError(f"there is no {what} {wanted + 1}", there)

@@ -124,7 +124,7 @@ def first_cell(
 def equation(entry: Entry) -> Equation | None:
     """How a stage came to its number in this entry.
 
-    None where that is not said, or where what it was computed from is not in the trace.
+    None where the stage does not say, or where what it was computed from is not in the trace.
     """
     stage = entry.stage
     if not stage.work or any(entry.block.read(stage, name) is None for name in stage.reads):
@@ -284,7 +284,7 @@ def _cosine(entry: Entry) -> Equation:
 
 def _arc(entry: Entry) -> Equation:
     entry = _of_two(entry)
-    arc = f"arccos({entry.write(entry.of('cosines').value)})"
+    arc = f"arccos({entry.write(entry.of('x').value)})"
     found = entry.equals(arc, left=f"angle({_names(entry, ', ')})")
     return found._replace(forms=(*found.forms[:-1], (f"{found.forms[-1][0]}°",)))
 
@@ -357,12 +357,12 @@ def _in_few_lines(found: Equation, width: int) -> list[str]:
 def at_length(found: Equation, width: int | None) -> list[str]:
     """Every form on lines of its own, the equal signs and the terms in line."""
     width = width or PAGE
-    beside = cell_len(found.left) <= width // 4
-    at = cell_len(found.left) + 1 if beside else 2
-    lines = [] if beside else hang([found.left], width, 2, 0)
+    is_short = cell_len(found.left) <= width // 4
+    at = cell_len(found.left) + 1 if is_short else 2
+    lines = [] if is_short else hang([found.left], width, 2, 0)
     for number, form in enumerate(found.forms):
         first, *more = hang(form, width, at + 2, at + 2)
-        before = f"{found.left} " if beside and not number else " " * at
+        before = f"{found.left} " if is_short and not number else " " * at
         lines += [f"{before}= {first[at + 2 :]}", *more]
     if not found.remark:
         return lines

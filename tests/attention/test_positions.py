@@ -137,7 +137,7 @@ def test_added_keeps_the_names_of_rows_and_columns() -> None:
         (lambda: sinusoidal(3, 4, exponent="book"), "exponent is 'book'; use paper or article"),  # type: ignore[arg-type]
         (lambda: sinusoidal(3, 4, base=0.5), "base is 0.5"),
         (lambda: sinusoidal(3, 4, base=math.nan), "base is nan"),
-        (lambda: sinusoidal(3, 4, start=2**53), "cannot be told apart"),
+        (lambda: sinusoidal(3, 4, start=2**53), "cannot be distinguished"),
     ],
 )
 def test_choices_that_do_not_exist(call: object, message: str) -> None:

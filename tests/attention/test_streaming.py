@@ -291,7 +291,7 @@ def test_the_number_of_threads_changes_nothing() -> None:
     np.testing.assert_array_equal(one, four)
 
 
-def test_progress_is_told_of_every_block() -> None:
+def test_progress_is_reported_for_every_block() -> None:
     told: list[tuple[int, int]] = []
     x = numbers(2, 10, 3)
     with blocks_of(4, 4):

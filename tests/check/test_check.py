@@ -9,7 +9,7 @@ import pytest
 
 from attncli import Convention, ConventionError, ShapeError, StageError, attend
 from attncli.check import check
-from attncli.check.run import STAGES, all_of, stages
+from attncli.check.run import STAGES, all_of, inputs_over, stages, steps_of
 from attncli.check.setup import setup_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -229,6 +229,20 @@ def test_progress_counts_bugs_and_then_pairs() -> None:
     ends = [at for at, (done, total) in enumerate(told) if done == total]
     assert len(ends) == 2
     assert [done for done, _ in told[: ends[0] + 1]] == list(range(1, ends[0] + 2))
+
+
+def test_an_input_is_picked_by_the_axes_that_the_registry_declares() -> None:
+    """An array that attention takes is read by check without a word of it there."""
+    setup = setup_of(Q, K, V, mask=np.ones((3, 5), dtype=bool))
+    bias, sinks = RNG.normal(size=(2, 3, 5)), RNG.normal(size=2)
+    setup = setup.with_inputs(bias=bias, slopes=sinks)  # head query key, and head
+    subset = all_of(setup.shape)._replace(head=np.array([1]), row=np.array([2, 0]))
+    found = inputs_over(setup, subset, steps_of(setup))
+    np.testing.assert_array_equal(found["bias"], bias[[1]][:, [2, 0]])
+    np.testing.assert_array_equal(found["slopes"], sinks[[1]])
+    np.testing.assert_array_equal(found["q"], Q[None, [1]][:, :, [2, 0]])
+    np.testing.assert_array_equal(found["k"], K[None, [1]])
+    assert found["given_mask"].shape == (3, 5)  # the step that reads the rows picks them
 
 
 CONVENTIONS = [

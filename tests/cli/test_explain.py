@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from attncli.attention.weights import Dimensions, random_weights
-from attncli.text.random_vectors import random_vectors
+from attncli.words.vectors import random_vectors
 
 from .conftest import SAMPLES, Call
 
@@ -90,7 +90,7 @@ def test_padding(call: Call) -> None:
     assert (values(call, "a b", "--pad-to", "5")["attention.weights"][..., 2:] == 0).all()
 
 
-def test_a_leaking_mask_value_is_said(call: Call) -> None:
+def test_a_leaking_mask_value_is_noted(call: Call) -> None:
     result = call("explain", "a b", "--pad-to", "3", "--mask-value", "-1")
     assert "the <pad> key is masked: the largest weight is" in result.out
 
@@ -100,10 +100,10 @@ def test_a_leaking_mask_value_is_said(call: Call) -> None:
     [
         ([], "1 word is not in"),
         (["--unknown", "zero"], "'Terry' is a vector of zeros"),
-        (["--unknown", "random"], "'Terry' got a made-up vector"),
+        (["--unknown", "random"], "'Terry' got a random vector"),
     ],
 )
-def test_unknown_words_are_always_said(call: Call, flags: list[str], remark: str) -> None:
+def test_unknown_words_are_always_named(call: Call, flags: list[str], remark: str) -> None:
     source = "eat=1,2,3,4 mango=4,3,2,1"
     table = call("explain", "Terry eat mango", "--glove", source, *flags)
     assert remark in table.out
@@ -321,7 +321,7 @@ WRONG = [
     (["a b", "--mask", "[[1, 0]]"], "say what 1 means"),
     (["a b", "--mask", "[[true, true, false]]"], "the mask (1 × 3)"),
     (["a", "--unknown", "zero"], "--unknown has no effect without --glove"),
-    (["a", "--glove", "none.txt"], "there is no file none.txt"),
+    (["a", "--glove", "none.txt"], "none.txt does not exist"),
     (["a", "--glove", "a=1,2", "--dim", "3"], "--dim is 3, but the vectors have 2"),
     (["b", "--glove", "a=1,2", "--unknown", "error"], "has no vector for 'b'"),
     (["a", "--weights", "none.npz"], "none.npz"),

@@ -171,7 +171,7 @@ def test_layouts(call: Call, folder: Path, layout: str, axes: Any) -> None:
     np.testing.assert_array_equal(stages(result.json)["output"], expected)
 
 
-def test_a_cache_stands_before_the_keys(call: Call, folder: Path) -> None:
+def test_a_cache_is_put_before_the_keys(call: Call, folder: Path) -> None:
     past_k, past_v = RNG.normal(size=(2, 2)), RNG.normal(size=(2, 7))
     np.save(folder / "pk.npy", past_k)
     np.save(folder / "pv.npy", past_v)

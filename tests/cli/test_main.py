@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module
 from typing import Any
 
 import pytest
-import typer
 
 import attncli
-from attncli.cli.main import COMMANDS
+from attncli.cli.main import COMMANDS, LazyGroup
 
 from .conftest import Call
 
@@ -31,7 +29,7 @@ def test_help_names_every_command(call: Call, arguments: Any) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_help(name: str) -> None:
-    command = typer.main.get_command(import_module(f"attncli.cli.{name}").app)
+    command = LazyGroup().get_command(None, name)
     for param in command.params:
         assert getattr(param, "help", None), f"{name} {param.name}"
 
@@ -91,7 +89,7 @@ def test_computing_loads_nothing_it_does_not_need() -> None:
 def test_explaining_loads_nothing_it_does_not_need() -> None:
     loaded = modules_after("explain", "the river bank")
     assert "numpy.random" in loaded
-    unneeded = {"pydantic", "zipfile", "csv", "json", "rich.markdown", "attncli.text.glove"}
+    unneeded = {"pydantic", "zipfile", "csv", "json", "rich.markdown", "attncli.files.word_vectors"}
     unneeded |= {"attncli.files.load", "attncli.attention.transformer"}
     assert loaded & unneeded == set()
 

@@ -194,14 +194,14 @@ def test_a_reader_that_never_reads_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("form", ["table", "json", "npz"])
-def test_a_full_disk_is_said(three: Path, form: str) -> None:
+def test_a_full_disk_is_reported(three: Path, form: str) -> None:
     done = run_in_shell(f"attncli compute --q {three} --format {form} > /dev/full")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "No space left" in done.stderr
 
 
-def test_closed_standard_output_is_said(three: Path) -> None:
+def test_closed_standard_output_is_reported(three: Path) -> None:
     done = run_in_shell(f"attncli compute --q {three} >&-")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
@@ -257,7 +257,7 @@ def test_output_that_cannot_be_encoded_is_escaped(three: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [["--rows", "0:1"], ["--cols", "x"], ["--cell", "q1"]])
-def test_a_wrong_call_is_all_that_is_said(call: Call, flags: list[str]) -> None:
+def test_a_wrong_call_is_all_that_is_reported(call: Call, flags: list[str]) -> None:
     result = call("compute", "--q", "[[1,2]]", *flags)  # which would remark that K = Q
     assert result.code == 2
     assert result.err.count("\n") == 1

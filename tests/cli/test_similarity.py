@@ -76,7 +76,7 @@ def test_the_plot_names_every_point(call: Call) -> None:
     assert all(name in plot for name in "abc")
 
 
-def test_folded_case_is_said(call: Call) -> None:
+def test_folded_case_is_noted(call: Call) -> None:
     result = call("similarity", "King", "dad", "--vectors", WORDS)
     assert result.code == 0
     assert "has no 'King', only 'king': taken" in result.err

@@ -47,7 +47,7 @@ def test_pairs_move_apart_too() -> None:
     assert trace.notes == ("a and b: cosine 1 before, 0.0000 after: moved further apart",)
 
 
-def test_of_many_repeated_words_a_few_are_told() -> None:
+def test_of_many_repeated_words_a_few_have_a_sentence() -> None:
     words = tuple("abcdefg" * 2)
     vectors = np.random.default_rng(3).normal(size=(7, 5))
     trace = meaning(words, np.tile(vectors, (2, 1)), np.random.default_rng(4).normal(size=(14, 5)))

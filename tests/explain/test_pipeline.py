@@ -12,7 +12,7 @@ from attncli.attention.weights import Block, Dimensions, random_weights
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
 from attncli.explain.pipeline import Model, explain
-from attncli.explain.sentence import Sentence, Vocabulary, made_up
+from attncli.explain.sentence import Sentence, Vocabulary, random_vocabulary
 from attncli.trace import Trace
 
 WORDS = ("She", "visited", "the", "bank", "near", "the", "bank")
@@ -20,7 +20,7 @@ ASKED = ("la", "banque", "du", "fleuve", "vert")
 DIM = 6
 SENTENCE = Sentence(WORDS, 7)
 TARGET = Sentence(ASKED, 5)
-VOCABULARY = made_up((*WORDS, *ASKED), DIM, seed=2)
+VOCABULARY = random_vocabulary((*WORDS, *ASKED), DIM, seed=2)
 
 
 def sized(block: Block, n_layers: int = 1, **sizes: Any) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def test_article_003s_variant_has_its_shapes() -> None:
     weights = random_weights("encoder", Dimensions(d_model=128, d_k=16, d_v=16, d_ff=0))
     how = Architecture(norm="none")
     model = Model(block="encoder", weights=weights, how=how, positions="none")
-    trace = explain(Sentence(words, 7), made_up(words, 128), model)
+    trace = explain(Sentence(words, 7), random_vocabulary(words, 128), model)
     shapes = {name.rpartition(".")[2]: stage.value.shape for name, stage in trace.stages()}
     assert shapes["embeddings"] == (7, 128)
     assert shapes["w_q"] == shapes["w_k"] == shapes["w_v"] == (128, 16)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from attncli.errors import ConventionError, InputError
-from attncli.explain.sentence import Sentence, entry_stages, from_file, made_up
+from attncli.explain.sentence import Sentence, entry_stages, from_file, random_vocabulary
 
 WORDS = ("She", "visited", "the", "bank", "near", "the", "bank")
 
 
 def test_equal_words_share_a_number_and_a_vector() -> None:
-    stages = entry_stages(Sentence(WORDS, 7), made_up(WORDS, 5), "paper")
+    stages = entry_stages(Sentence(WORDS, 7), random_vocabulary(WORDS, 5), "paper")
     tokens, embeddings = stages[0].value, stages[1].value
     assert tokens.tolist() == [[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 3, 4]]
     np.testing.assert_array_equal(embeddings[2], embeddings[5])
@@ -21,7 +21,7 @@ def test_equal_words_share_a_number_and_a_vector() -> None:
 
 def test_the_input_is_the_sum_of_both() -> None:
     tokens, embeddings, positions, entry = entry_stages(
-        Sentence(WORDS, 7), made_up(WORDS, 5), "paper"
+        Sentence(WORDS, 7), random_vocabulary(WORDS, 5), "paper"
     )
     np.testing.assert_array_equal(entry.value, embeddings.value + positions.value)
     np.testing.assert_allclose(positions.value[3, :2], [np.sin(3), np.cos(3)])
@@ -30,12 +30,12 @@ def test_the_input_is_the_sum_of_both() -> None:
 
 
 def test_the_articles_exponent_counts_twice() -> None:
-    *_, positions, _ = entry_stages(Sentence(WORDS, 7), made_up(WORDS, 5), "article")
+    *_, positions, _ = entry_stages(Sentence(WORDS, 7), random_vocabulary(WORDS, 5), "article")
     np.testing.assert_allclose(positions.value[3, 2], np.sin(3 / 10000 ** (4 / 5)))
 
 
 def test_without_positions_the_vectors_go_in_as_they_are() -> None:
-    stages = entry_stages(Sentence(WORDS, 7), made_up(WORDS, 5), "none")
+    stages = entry_stages(Sentence(WORDS, 7), random_vocabulary(WORDS, 5), "none")
     assert [(stage.name, stage.symbol) for stage in stages] == [
         ("tokens", "T"),
         ("embeddings", "X"),
@@ -47,7 +47,7 @@ def test_padding_is_zeros_and_masked() -> None:
     assert sentence.tokens == ("a", "b", "<pad>", "<pad>", "<pad>")
     assert sentence.words == ("a", "b")
     assert (sentence.key_mask() == [0, 0, -np.inf, -np.inf, -np.inf]).all()  # type: ignore[union-attr]
-    embeddings = entry_stages(sentence, made_up(("a", "b"), 3), "paper")[1].value
+    embeddings = entry_stages(sentence, random_vocabulary(("a", "b"), 3), "paper")[1].value
     assert embeddings.any(axis=1).tolist() == [True, True, False, False, False]
 
 
@@ -74,11 +74,13 @@ def test_a_file_gives_the_vectors_it_has() -> None:
     ]
 
 
-def test_unknown_words_are_made_up_and_said() -> None:
+def test_unknown_words_get_random_vectors_and_are_named() -> None:
     found = from_file(FILE, WORDS, seed=5)
-    np.testing.assert_array_equal(found.vectors["near"], made_up(["near"], 3, 5).vectors["near"])
+    np.testing.assert_array_equal(
+        found.vectors["near"], random_vocabulary(["near"], 3, 5).vectors["near"]
+    )
     assert found.remarks == (
-        "2 words are not in the vectors given: 'visited', 'near' got a made-up vector each",
+        "2 words are not in the vectors given: 'visited', 'near' got random vectors",
     )
 
 
@@ -93,13 +95,13 @@ def test_unknown_words_may_be_an_error() -> None:
         from_file(FILE, ["bnak"], unknown="error")
 
 
-def test_another_case_is_said() -> None:
+def test_another_case_is_noted() -> None:
     assert from_file(FILE, ["THE"]).remarks == ("found in another case: 'THE' as 'the'",)
 
 
 def test_a_long_list_of_unknown_words_is_cut() -> None:
     remark = from_file(FILE, [f"w{i}" for i in range(11)]).remarks[0]
-    assert "'w7' and 3 more got a made-up vector each" in remark
+    assert "'w7' and 3 more got random vectors" in remark
 
 
 def test_the_width_is_that_of_the_file() -> None:

@@ -17,21 +17,21 @@ import pytest
 
 from attncli.errors import OutputError
 from attncli.files.load import load
-from attncli.files.save import (
-    stage_npy,
-    write_atomically,
-    write_bytes_atomically,
-    write_npy,
-    write_npz,
-)
+from attncli.files.write import write_atomically, write_npy, write_npz
 from attncli.trace import Stage, Trace
+
+from .saved import stage_npy
 
 STAGE = Stage("output", "O", "O = A V", np.arange(15.0).reshape(3, 5), ("query", "d_v"))
 
 
+def write_bytes(path: str, *pieces: bytes, force: bool) -> None:
+    write_atomically(path, lambda file: file.writelines(pieces), force=force)
+
+
 def test_new_file_has_the_content_and_the_usual_mode(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
-    write_bytes_atomically(str(path), [b"ab", b"c"], force=False)
+    write_bytes(str(path), b"ab", b"c", force=False)
     other = tmp_path / "y"
     other.touch()
     assert path.read_bytes() == b"abc"
@@ -43,10 +43,10 @@ def test_existing_file_needs_force(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(b"old")
     with pytest.raises(OutputError) as caught:
-        write_bytes_atomically(str(path), b"new", force=False)
+        write_bytes(str(path), b"new", force=False)
     assert str(caught.value) == f"{path} exists already; replace it with --force"
     assert path.read_bytes() == b"old"
-    write_bytes_atomically(str(path), b"new", force=True)
+    write_bytes(str(path), b"new", force=True)
     assert path.read_bytes() == b"new"
 
 
@@ -54,7 +54,7 @@ def test_mode_of_a_replaced_file_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(b"old")
     path.chmod(0o640)
-    write_bytes_atomically(str(path), b"new", force=True)
+    write_bytes(str(path), b"new", force=True)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
@@ -89,11 +89,11 @@ def test_full_disk_within(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a Linux device")
 def test_full_device() -> None:
     with pytest.raises(OutputError, match="/dev/full cannot be written: No space left on device"):
-        write_bytes_atomically("/dev/full", b"x", force=False)
+        write_bytes("/dev/full", b"x", force=False)
 
 
 def test_devices_are_written_directly() -> None:
-    write_bytes_atomically("/dev/null", b"x", force=False)
+    write_bytes("/dev/null", b"x", force=False)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
@@ -103,7 +103,7 @@ def test_pipe_is_written_directly(tmp_path: Path) -> None:
     found: list[bytes] = []
     reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()))
     reader.start()
-    write_bytes_atomically(str(pipe), b"abc", force=False)
+    write_bytes(str(pipe), b"abc", force=False)
     reader.join()
     assert found == [b"abc"]
     assert os.listdir(tmp_path) == ["pipe"]
@@ -113,12 +113,12 @@ def test_reader_that_goes_away_is_left_to_the_caller() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with pytest.raises(BrokenPipeError):
-        write_bytes_atomically(f"/dev/fd/{writing}", b"x" * 100_000, force=False)
+        write_bytes(f"/dev/fd/{writing}", b"x" * 100_000, force=False)
     os.close(writing)
 
 
 def test_standard_output_that_is_a_pipe() -> None:
-    code = "from attncli.files.save import write_bytes_atomically as w; w('/dev/stdout', b'x', force=False)"
+    code = "from attncli.files.write import write_atomically as w; w('/dev/stdout', lambda f: f.write(b'x'), force=False)"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     assert done.stdout == b"x"
 
@@ -126,14 +126,14 @@ def test_standard_output_that_is_a_pipe() -> None:
 def test_symbolic_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"old")
     (tmp_path / "link").symlink_to("real")
-    write_bytes_atomically(f"{tmp_path}/link", b"new", force=True)
+    write_bytes(f"{tmp_path}/link", b"new", force=True)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_bytes() == b"new"
 
 
 def test_link_to_nothing_makes_what_it_points_to(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
-    write_bytes_atomically(f"{tmp_path}/link", b"new", force=False)
+    write_bytes(f"{tmp_path}/link", b"new", force=False)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_bytes() == b"new"
 
@@ -144,7 +144,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(OutputError, match=r"x cannot be written: Permission denied$"):
-        write_bytes_atomically(f"{tmp_path}/x", b"", force=False)
+        write_bytes(f"{tmp_path}/x", b"", force=False)
 
 
 @pytest.mark.parametrize(
@@ -160,15 +160,15 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_places_that_take_no_file(path: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError) as caught:
-        write_bytes_atomically(f"{tmp_path}/{path}", b"", force=True)
+        write_bytes(f"{tmp_path}/{path}", b"", force=True)
     assert str(caught.value).startswith(expected.format(tmp_path))
     assert os.listdir(tmp_path) == ["file"]
 
 
 def test_leftover_of_another_run_is_not_touched(tmp_path: Path) -> None:
-    leftover = tmp_path / f".attncli-{os.getpid()}-0.tmp"
+    leftover = tmp_path / ".attncli-0.tmp"
     leftover.write_bytes(b"theirs")
-    write_bytes_atomically(f"{tmp_path}/x", b"mine", force=False)
+    write_bytes(f"{tmp_path}/x", b"mine", force=False)
     assert leftover.read_bytes() == b"theirs"
     assert (tmp_path / "x").read_bytes() == b"mine"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import struct
 import tracemalloc
+import zipfile
 from contextlib import suppress
 
 import numpy as np
@@ -15,11 +17,12 @@ from hypothesis import strategies as st
 
 from attncli.convention import Convention
 from attncli.errors import AttncliError
-from attncli.files.load import load
-from attncli.files.loaded import Loaded
+from attncli.files.load import Loaded, load
 from attncli.files.roles import Role, only, pick
-from attncli.files.save import trace_json, trace_npz
+from attncli.files.write import trace_json
 from attncli.trace import Stage, Trace
+
+from .saved import trace_npz
 
 Q = np.arange(6.0).reshape(2, 3)
 
@@ -51,6 +54,14 @@ def _safetensors() -> bytes:
     return struct.pack("<Q", len(head)) + head + bytes(28)
 
 
+def _zip(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
 with np.errstate(all="ignore"):
     SEEDS = {
         "json": b'{"q": [[1, 2.5, "NaN"], [-3e5, 0, 4]], "tokens": ["a", "\\u00e9"], "scale": 2}',
@@ -64,6 +75,8 @@ with np.errstate(all="ignore"):
         "safetensors": _safetensors(),
         "trace": "".join(trace_json(_trace())).encode(),
         "trace npz": trace_npz(_trace()),
+        "gzip": gzip.compress(_npy(Q), mtime=0),
+        "zip": _zip({"a.csv": b"1,2\n", "q.npy": _npy(Q)}),
     }
 
 MUTATION = st.tuples(
@@ -116,7 +129,10 @@ def use(source: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @settings(max_examples=150, deadline=None)
-@given(mutations=st.lists(MUTATION, min_size=1, max_size=4), member=st.sampled_from(["", "::q"]))
+@given(
+    mutations=st.lists(MUTATION, min_size=1, max_size=4),
+    member=st.sampled_from(["", "::q", "::a.csv"]),
+)
 def test_mutated_bytes(seed: str, mutations: list[tuple[str, int, bytes]], member: str) -> None:
     use(f"-{member}", mutated(SEEDS[seed], mutations))
 
@@ -124,7 +140,9 @@ def test_mutated_bytes(seed: str, mutations: list[tuple[str, int, bytes]], membe
 @pytest.mark.parametrize("seed", SEEDS)
 @settings(max_examples=60, deadline=None)
 @given(mutations=st.lists(MUTATION, max_size=3))
-@pytest.mark.parametrize("ending", ["json", "npy", "npz", "csv", "tsv", "txt", "safetensors"])
+@pytest.mark.parametrize(
+    "ending", ["json", "npy", "npz", "csv", "tsv", "txt", "safetensors", "gz", "zip"]
+)
 def test_mutated_bytes_under_any_ending(
     seed: str,
     ending: str,
@@ -148,7 +166,9 @@ def test_any_bytes(data: bytes) -> None:
     use("-", data)
 
 
-@pytest.mark.parametrize("seed", ["npy", "npz", "deflated", "safetensors", "trace npz"])
+@pytest.mark.parametrize(
+    "seed", ["npy", "npz", "deflated", "safetensors", "trace npz", "gzip", "zip"]
+)
 def test_no_claimed_size_is_allocated(seed: str) -> None:
     """Each four bytes in turn claim 4 GiB; nothing near that is ever asked for."""
     data = SEEDS[seed]

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
-from attncli.files.load import load
-from attncli.files.loaded import Loaded
+from attncli.files.load import Loaded, load
 
 
 def read(tmp_path: Path, text: str, member: str = "") -> Loaded:

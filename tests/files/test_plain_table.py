@@ -9,7 +9,7 @@ import pytest
 
 from attncli.errors import InputError
 from attncli.files.load import load
-from attncli.files.plain_table import LARGE, plain_matrix
+from attncli.files.table import LARGE, plain_matrix
 
 X = np.random.default_rng(3).normal(size=(7919, 11))
 

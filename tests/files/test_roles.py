@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from attncli.errors import InputError
-from attncli.files.loaded import Loaded
-from attncli.files.roles import Role, only, pick
+from attncli.files.load import Loaded
+from attncli.files.roles import ROLES, Role, only, pick
 
 
 def loaded(*names: str, member: str | None = None, shape: tuple[int, ...] = (2, 3)) -> Loaded:
@@ -41,6 +41,11 @@ def test_aliases(name: str, role: Role) -> None:
     assert first(pick(file, role)) == 2
     others: list[Role] = ["k", "v", "mask", "past_k", "past_v"]
     assert all(pick(file, other) is None for other in others if other != role)
+
+
+def test_no_alias_has_two_roles() -> None:
+    aliases = [alias for names in ROLES.values() for alias in names.aliases]
+    assert len(set(aliases)) == len(aliases)
 
 
 def test_lone_array_is_q_and_nothing_else() -> None:

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from attncli.files.load import load
-from attncli.files.save import stage_npy, trace_json, trace_npz
-from attncli.files.table_cells import guarded
+from attncli.files.table import guarded
+from attncli.files.write import trace_json
 from attncli.trace import Stage, Trace
+
+from .saved import stage_npy, trace_npz
 
 Array = npt.NDArray[Any]
 

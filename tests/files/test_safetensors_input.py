@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError, MissingExtraError
-from attncli.files import safetensors_file
+from attncli.files import safetensors as reader
 from attncli.files.load import load
 
 pytest.importorskip("safetensors")
@@ -80,10 +80,10 @@ def test_member_and_scale(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (pack(q=("F32", [2, 3], F32.tobytes()))[:-1], "x.safetensors is not a sound safetensors"),
-        (pack(q=("F32", [9, 9], F32.tobytes())), "x.safetensors is not a sound safetensors file"),
-        (b"\xff" * 30, "x.safetensors is not a sound safetensors file"),
-        (b"{}", "x.safetensors is not a sound safetensors file"),
+        (pack(q=("F32", [2, 3], F32.tobytes()))[:-1], "x.safetensors is not a valid safetensors"),
+        (pack(q=("F32", [9, 9], F32.tobytes())), "x.safetensors is not a valid safetensors file"),
+        (b"\xff" * 30, "x.safetensors is not a valid safetensors file"),
+        (b"{}", "x.safetensors is not a valid safetensors file"),
         (pack(), "x.safetensors holds no array"),
         (pack(q=("F8_E5M2", [2], b"ab")), "x.safetensors, q has the type 'F8_E5M2'; save it as"),
         (pack(q=("F32", [0, 3], b"")), "x.safetensors, q is empty"),
@@ -94,7 +94,7 @@ def test_refusals(data: bytes, expected: str, tmp_path: Path) -> None:
 
 
 def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safetensors_file, "safetensors", None)
+    monkeypatch.setattr(reader, "safetensors", None)
     (tmp_path / "x.safetensors").write_bytes(pack(q=("F32", [2, 3], F32.tobytes())))
     with pytest.raises(MissingExtraError) as caught:
         load(f"{tmp_path}/x.safetensors")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -165,12 +167,10 @@ def test_empty_standard_input() -> None:
         ("q.h5", b"x", "an HDF5 file", "h5py"),
         ("q.mat", b"x", "a MATLAB file", "scipy.io.loadmat"),
         ("q.parquet", b"x", "a Parquet file", "csv"),
-        ("q.npy.gz", b"x", "compressed with gzip", "gunzip"),
         ("q.xlsx", b"PK\x03\x04", "a spreadsheet", "csv"),
         ("q", b"\x80\x04\x95\x00", "a pickle", "numpy.savez"),
         ("q.npy", b"\x80\x02}q\x00", "a pickle", "numpy.savez"),
         ("q", b"\x89HDF\r\n\x1a\n", "an HDF5 file", "h5py"),
-        ("q", b"\x1f\x8b\x08", "compressed with gzip", "gunzip"),
     ],
 )
 def test_known_formats_that_are_refused(
@@ -212,9 +212,153 @@ def test_odd_sources(source: str, expected: str) -> None:
 
 
 def test_stream_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncli.files.blob.STREAM_LIMIT", 5000)
+    monkeypatch.setattr("attncli.files.source.STREAM_LIMIT", 5000)
     said = message("-", b"[[" + b"1," * 5000)
-    assert said == "standard input holds more than 4 GiB; save it to a file and name that"
+    assert (
+        said
+        == "standard input holds more than 5,000 bytes; save it uncompressed in a file, and name that"
+    )
+
+
+PACKED = {
+    "q.json": b'{"q": [[1, 2]], "k": [[3, 4]]}',
+    "q.npy": npy([[1, 2]]),
+    "q.npz": npz(q=[[1, 2]], k=[[3, 4]]),
+    "q.csv": b"1,2\n",
+    "q": b"[[1, 2]]",
+}
+
+
+def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("by", ["path", "stdin"])
+def test_gzipped_files_are_read(name: str, by: str, tmp_path: Path) -> None:
+    data = gzip.compress(PACKED[name], mtime=0)
+    (tmp_path / f"{name}.gz").write_bytes(data)
+    loaded = load(f"{tmp_path}/{name}.gz") if by == "path" else load("-", stdin=io.BytesIO(data))
+    assert next(iter(loaded.arrays.values())).tolist() == [[1, 2]]
+
+
+def test_one_array_of_a_gzipped_file(tmp_path: Path) -> None:
+    (tmp_path / "x.json.gz").write_bytes(gzip.compress(PACKED["q.json"]))
+    assert load(f"{tmp_path}/x.json.gz::k").arrays["k"].tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("by", ["path", "stdin"])
+def test_members_of_a_zip_are_read(name: str, by: str, tmp_path: Path) -> None:
+    data = zipped({"d/other.txt": b"", f"d/{name}": PACKED[name]})
+    (tmp_path / "x.zip").write_bytes(data)
+    for member in (f"d/{name}", name):
+        stdin = io.BytesIO(data)
+        loaded = load(
+            f"{tmp_path}/x.zip::{member}" if by == "path" else f"-::{member}", stdin=stdin
+        )
+        assert next(iter(loaded.arrays.values())).tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("name", ["q.json", "q.npz"])
+def test_one_array_of_a_member(name: str, tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(zipped({"other.txt": b"", name: PACKED[name]}))
+    loaded = load(f"{tmp_path}/x.zip::{name}::k")
+    assert loaded.arrays["k"].tolist() == [[3, 4]]
+    assert loaded.origin == f"{tmp_path}/x.zip::{name}"
+
+
+def test_the_only_file_of_a_zip_needs_no_name(tmp_path: Path) -> None:
+    members = {"d/": b"", "__MACOSX/._q.json": b"?", "d/q.json": PACKED["q.json"]}
+    (tmp_path / "x.zip").write_bytes(zipped(members))
+    assert load(f"{tmp_path}/x.zip").arrays["q"].tolist() == [[1, 2]]
+    assert load(f"{tmp_path}/x.zip::k").arrays["k"].tolist() == [[3, 4]]
+
+
+def test_a_zip_of_npy_files_is_an_npz_whatever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(zipped({"a.npy": npy([[1]]), "b.npy": npy([[2]])}))
+    assert load(f"{tmp_path}/x.zip::b").arrays["b"].tolist() == [[2]]
+    assert load(f"{tmp_path}/x.zip::b.npy").arrays[""].tolist() == [[2]]
+
+
+def flagged() -> bytes:
+    """A zip whose member says that it is encrypted."""
+    data = bytearray(zipped({"q.json": PACKED["q.json"]}))
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("x.zip", zipped({"a.json": b"", "b.json": b""}), "x.zip holds a.json, b.json; name one: x.zip::a.json"),
+        ("x.zip", zipped({}), "x.zip holds no file"),
+        ("x.zip", zipped({"a.md": b"hello"}), "x.zip is of no format"),
+        ("x.zip", zipped({"q.json": b""}), "x.zip is empty"),
+        ("x.zip", zipped({"q.pt": b"PK"}), "x.zip is a PyTorch file"),
+        ("x.zip", zipped({"q.json": PACKED["q.json"]})[:-30], "x.zip is not a valid zip file"),
+        ("x.zip", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_BZIP2), "x.zip is not packed with deflate"),
+        ("x.zip", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_LZMA), "x.zip is not packed with deflate"),
+        ("x.npz", zipped({"q.npy": npy([[1]])}, zipfile.ZIP_LZMA), "x.npz is not packed with deflate"),
+        ("x.zip", flagged(), "x.zip is encrypted; save it without a password"),
+        ("x.zip", zipped({"q.gz": gzip.compress(b"1")}), "x.zip is gzip inside another file"),
+        ("x.gz", gzip.compress(gzip.compress(b"1")), "x.gz is gzip inside another file"),
+        ("x.json.gz", gzip.compress(PACKED["q.json"] * 999)[:-9], "x.json.gz is damaged: Compressed"),
+        ("x.gz", b"\x1f\x8b\x08", "x.gz is damaged: "),
+        ("x.pt.gz", b"x", "x.pt.gz is a PyTorch file"),
+        ("x.csv", b"BZh91AY&SY", "x.csv is a bzip2 file; unpack it first"),
+        ("x.json", b"\n<!DOCTYPE html><html>", "x.json is a web page; download the file"),
+        ("x.npy", b"version https://git-lfs.github.com/spec/v1\n", "x.npy is a Git LFS pointer"),
+    ],
+)  # fmt: skip
+def test_packed_files_that_are_refused(
+    name: str, content: bytes, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert message(str(path)).replace(f"{tmp_path}/", "").startswith(expected)
+
+
+def test_a_member_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(zipped({"a.json": b"", "b.json": b""}))
+    assert message(f"{tmp_path}/x.zip::c.json") == (
+        f"{tmp_path}/x.zip holds no 'c.json'; it holds a.json, b.json; "
+        f"name one: {tmp_path}/x.zip::a.json"
+    )
+
+
+@pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
+def test_a_bomb_is_refused_while_it_unpacks(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spaces = b"[" + b" " * (1 << 24)
+    data = zipped({"x.json": spaces}) if name == "x.zip" else gzip.compress(spaces)
+    (tmp_path / name).write_bytes(data)
+    monkeypatch.setattr("attncli.files.unpack.BOMB_SIZE", 1 << 20)
+    # 16 MiB of spaces take about 16 kB, of which no more than 1000 times as much is believed
+    assert f"{name} holds more than 16,3" in message(f"{tmp_path}/{name}")
+
+
+@pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
+def test_what_unpacks_to_more_than_the_memory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"[[" + b"1," * 9999 + b"1]]"
+    packed = zipped({"x.json": data}) if name == "x.zip" else gzip.compress(data)
+    (tmp_path / name).write_bytes(packed)
+    monkeypatch.setattr("attncli.files.unpack.memory", lambda: 9000)
+    assert "holds more than 9,000 bytes" in message(f"{tmp_path}/{name}")
+
+
+def test_an_inline_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load('{"q": [[1, 2]]}').arrays["q"].tolist() == [[1, 2]]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "{x}.json").write_text("[[7]]")
+    assert load("{x}.json").arrays[""].tolist() == [[7]]
 
 
 def test_reading_json_imports_no_other_format() -> None:
@@ -222,7 +366,7 @@ def test_reading_json_imports_no_other_format() -> None:
         "import sys; before = set(sys.modules); import numpy; mid = set(sys.modules)\n"
         "from attncli.files.load import load; load('[[1]]')\n"
         "new = set(sys.modules) - mid\n"
-        "print(sorted(new & {'csv', 'zipfile', 'tempfile', 'safetensors', 'pathlib'}))"
+        "print(sorted(new & {'csv', 'zipfile', 'gzip', 'tempfile', 'safetensors', 'pathlib', 'pydantic'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.strip() == b"[]"

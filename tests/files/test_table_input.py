@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
-from attncli.files.load import load
-from attncli.files.loaded import Loaded
+from attncli.files.load import Loaded, load
 
 
 def read(tmp_path: Path, text: str | bytes, name: str = "t.csv") -> Loaded:
@@ -111,7 +110,7 @@ def test_encodings(encoding: str, tmp_path: Path) -> None:
         ("a,b\n", "t.csv holds no number, only a header"),
         ("\n\n", "t.csv is empty"),
         ("# only\n", "t.csv is empty"),
-        ('1,2\n"3,4\n', "t.csv, line 2 is not sound: unexpected end of data"),
+        ('1,2\n"3,4\n', "t.csv, line 2 is not valid: unexpected end of data"),
         ("1,2\n3,a\x1b[31m\n", "t.csv, line 2, column 2 is the text 'a\\x1b[31m'"),
         (b"1,2\n3,\xff\n", "t.csv is not text: byte 7 is not utf-8"),
         (b"1,\x002\n3,4\n", "t.csv is not text: it holds a null character"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import json
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,12 @@ from attncli.convention import Convention
 from attncli.errors import InputError, OutputError
 from attncli.files.load import load
 from attncli.files.roles import only, pick
-from attncli.files.save import trace_json, trace_npz
-from attncli.files.trace_file import trace_from_dict, trace_to_dict
+from attncli.files.trace import document_of, trace_from
+from attncli.files.trace_model import schema
+from attncli.files.write import trace_json
 from attncli.trace import Stage, Trace
+
+from .saved import trace_npz
 
 INF = float("inf")
 
@@ -28,7 +33,13 @@ def stage(name: str, value: Any, *, dtype: str = "float64", **labels: tuple[str,
     ends = {"q": ("query", "d_k"), "k": ("key", "d_k"), "v": ("key", "d_v")}
     last = ends.get(name, ("query", "key"))
     axes = ("batch", "head", *last)[-array.ndim :] if array.ndim else ()
-    return Stage(name, name.upper(), f"{name} = …", array, axes, labels, note=f"about {name}")
+    reads, params = (
+        {"x": "input"},
+        {"factor": 0.5, "value": -INF, "n": 3, "empty": "zero", "on": True},
+    )
+    how: dict[str, Any] = {"reads": reads, "params": params, "work": "[x] · {factor}"}
+    how = how if name == "masked" else {}
+    return Stage(name, name.upper(), f"{name} = …", array, axes, labels, f"about {name}", **how)
 
 
 def attention(name: str = "", offset: float = 0.0) -> Trace:
@@ -64,7 +75,7 @@ def same(found: Trace, expected: Trace) -> bool:
             if not (isinstance(one, Trace) and isinstance(other, Trace) and same(one, other)):
                 return False
             continue
-        names = ("name", "symbol", "formula", "axes", "labels", "note")
+        names = ("name", "symbol", "formula", "axes", "labels", "note", "reads", "params", "work")
         if [getattr(one, n) for n in names] != [getattr(other, n) for n in names]:
             return False
         if (one.value.dtype, one.value.tobytes()) != (other.value.dtype, other.value.tobytes()):
@@ -76,8 +87,8 @@ def same(found: Trace, expected: Trace) -> bool:
 @pytest.mark.parametrize("kind", ["json", "npz", "dict"])
 def test_what_is_written_is_read_back(trace: Trace, kind: str, tmp_path: Path) -> None:
     if kind == "dict":
-        document = json.loads(json.dumps(trace_to_dict(trace), allow_nan=False))
-        found: Trace | None = trace_from_dict(document, "x")
+        document = json.loads(json.dumps(document_of(trace), allow_nan=False))
+        found: Trace | None = trace_from(document, "x")
     else:
         data = trace_npz(trace) if kind == "npz" else "".join(trace_json(trace)).encode()
         (tmp_path / f"x.{kind}").write_bytes(data)
@@ -91,7 +102,7 @@ def test_what_is_written_is_read_back(trace: Trace, kind: str, tmp_path: Path) -
 
 def test_json_text_is_that_of_the_dict_a_row_a_line() -> None:
     text = "".join(trace_json(attention()))
-    assert json.loads(text) == trace_to_dict(attention())
+    assert json.loads(text) == document_of(attention())
     lines = text.splitlines()
     assert '        [0.5, "-Infinity", "Infinity", "NaN", 1.0],' in lines
     assert "        [true, false, true, true, true]" in lines
@@ -100,7 +111,7 @@ def test_json_text_is_that_of_the_dict_a_row_a_line() -> None:
 
 def test_document_spelled_out() -> None:
     trace = Trace("T", (Stage("s", "S", "S = 1", np.array([[np.inf]]), ("query", "key")),))
-    assert trace_to_dict(trace) == {
+    assert document_of(trace) == {
         "attncli": "trace",
         "version": 1,
         "title": "T",
@@ -122,6 +133,37 @@ def test_document_spelled_out() -> None:
     }
 
 
+def test_how_a_stage_was_computed_is_written_and_read() -> None:
+    how: dict[str, Any] = {"reads": {"x": "s"}, "params": {"value": -INF, "n": 3}, "work": "{x}"}
+    trace = Trace("T", (Stage("s", "S", "", np.ones(1), ("a",), **how),))
+    (written,) = document_of(trace)["steps"]
+    assert written["reads"] == {"x": "s"}
+    assert written["params"] == {"value": "-Infinity", "n": 3}
+    assert written["work"] == "{x}"
+    found = trace_from(document_of(trace), "x")["s"]
+    assert (found.reads, found.params, found.work) == (how["reads"], how["params"], how["work"])
+
+
+def test_what_was_not_always_written_may_be_missing() -> None:
+    document = document_of(attention())
+    del document["convention"], document["notes"]
+    del document["steps"][0]["labels"], document["steps"][0]["dtype"], document["steps"][0]["note"]
+    found = trace_from(document, "x")
+    assert (found.convention, found.notes, found["q"].labels) == (None, (), {})
+    assert found["q"].value.dtype == np.float64
+
+
+def test_writing_does_not_import_pydantic() -> None:
+    code = (
+        "import sys, numpy as np; from attncli.trace import Stage, Trace\n"
+        "from attncli.files.write import trace_json\n"
+        "list(trace_json(Trace('T', (Stage('s', 'S', '', np.ones(1), ('a',)),))))\n"
+        "print('pydantic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout.strip() == b"False"
+
+
 def test_npz_is_numpys_without_pickles_and_the_same_each_time() -> None:
     data = trace_npz(block())
     assert data == trace_npz(block())
@@ -136,40 +178,39 @@ def test_two_stages_of_one_name_are_not_written() -> None:
         trace_npz(trace)
 
 
-def held_against(schema: dict[str, Any], root: dict[str, Any], node: Any, spot: str) -> None:
+def follows(schema: dict[str, Any], root: dict[str, Any], node: Any, where: str) -> None:
     """Assert that a node has the keys, types, constants and choices that the schema says."""
     if "$ref" in schema:
         schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
-    if "oneOf" in schema:
-        schema = choose(schema["oneOf"], root, node, spot)
+    if choices := schema.get("oneOf", schema.get("anyOf")):
+        fitting = [choice for choice in choices if fits(choice, root, node)]
+        assert fitting, where
+        assert len(fitting) == 1 or "oneOf" not in schema, where
+        return
     if "const" in schema:
-        assert node == schema["const"], spot
+        assert node == schema["const"], where
     if "enum" in schema:
-        assert node in schema["enum"], spot
+        assert node in schema["enum"], where
     if "type" in schema:
-        wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        assert json_type(node) & set(wanted), spot
+        assert schema["type"] in json_type(node), where
     if isinstance(node, dict):
         known, extra = schema.get("properties", {}), schema["additionalProperties"]
-        assert set(schema.get("required", ())) <= set(node), spot
-        assert extra or set(node) <= set(known), spot
+        assert set(schema.get("required", ())) <= set(node), where
+        assert extra or set(node) <= set(known), where
         for key, inner in node.items():
-            held_against(known.get(key, extra), root, inner, f"{spot}.{key}")
-    for i, inner in enumerate(node if isinstance(node, list) else ()):
-        held_against(schema["items"], root, inner, f"{spot}[{i}]")
+            follows(known.get(key, extra), root, inner, f"{where}.{key}")
+    if isinstance(node, list):
+        items = schema.get("prefixItems", [schema.get("items")] * len(node))
+        for i, (inner, item) in enumerate(zip(node, items, strict=True)):
+            follows(item, root, inner, f"{where}[{i}]")
 
 
-def choose(schemas: list[Any], root: dict[str, Any], node: Any, spot: str) -> Any:
-    fitting = []
-    for schema in schemas:
-        try:
-            held_against(schema, root, node, spot)
-        except (AssertionError, KeyError):
-            continue
-        fitting.append(schema)
-    assert len(fitting) == 1, spot
-    (one,) = fitting
-    return root["$defs"][one["$ref"].rpartition("/")[2]] if "$ref" in one else one
+def fits(schema: dict[str, Any], root: dict[str, Any], node: Any) -> bool:
+    try:
+        follows(schema, root, node, "")
+    except AssertionError:
+        return False
+    return True
 
 
 def json_type(node: Any) -> set[str]:
@@ -185,7 +226,7 @@ def json_type(node: Any) -> set[str]:
     return names[type(node)]
 
 
-def schema() -> dict[str, Any]:
+def shipped() -> dict[str, Any]:
     text = files("attncli.files").joinpath("trace.schema.json").read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
@@ -193,19 +234,24 @@ def schema() -> dict[str, Any]:
 
 @pytest.mark.parametrize("trace", [attention(), block()], ids=["attention", "block"])
 def test_output_follows_the_schema(trace: Trace) -> None:
-    held_against(schema(), schema(), trace_to_dict(trace), "trace")
+    follows(shipped(), shipped(), document_of(trace), "trace")
 
 
 @pytest.mark.parametrize("key", ["title", "convention", "steps", "version"])
 def test_schema_is_no_empty_promise(key: str) -> None:
-    document = trace_to_dict(attention())
+    document = document_of(attention())
     del document[key]
     with pytest.raises(AssertionError):
-        held_against(schema(), schema(), document, "trace")
+        follows(shipped(), shipped(), document, "trace")
+
+
+def test_the_shipped_schema_is_the_model() -> None:
+    """To write it: python -m attncli.files.trace_model > attncli/files/trace.schema.json."""
+    assert shipped() == schema()
 
 
 def test_schema_names_every_field_of_a_convention() -> None:
-    known = schema()["$defs"]["convention"]
+    known = shipped()["$defs"]["convention"]
     fields = set(Convention.__dataclass_fields__)
     assert set(known["required"]) == set(known["properties"]) == fields
 
@@ -224,35 +270,39 @@ Q = ("steps", 0)
     [
         (("version",), 2, "t.json has version '2' of the trace format, this attncli reads versi"),
         (("version",), None, "t.json has version 'None'"),
-        (("title",), None, "t.json: the trace has no title, which should be a string"),
-        (("steps",), {}, "t.json: the trace has no steps, which should be a list"),
+        (("title",), None, "t.json: title should be a valid string"),
+        (("steps",), {}, "t.json: steps should be a valid list"),
         (("steps",), [], "t.json is a trace without a stage"),
         (("steps", 1, "name"), "q", "t.json has two stages of one name"),
-        (("notes",), [1], "t.json: the trace, notes: entry 1 is not a string"),
-        ((*Q, "kind"), "x", 't.json: step 1 is neither of kind "stage" nor "trace"'),
-        (Q, 5, "t.json: step 1 is neither of kind"),
-        ((*Q, "name"), 5, "t.json: step 1 has no name"),
-        ((*Q, "axes"), ["query"], "t.json: step 1 ('q') does not fit: stage q: 2 dimensions but 1"),
-        ((*Q, "axes"), [1, 2], "t.json: step 1 ('q'), axes: entry 1 is not a string"),
-        ((*Q, "labels"), {"query": ["a"]}, "t.json: step 1 ('q') does not fit: stage q has 2"),
-        ((*Q, "labels"), {"query": [1]}, "t.json: step 1 ('q'), labels of 'query': entry 1 is"),
-        ((*Q, "shape"), [3, 3], "t.json: step 1 ('q') says shape [3, 3], found [2, 3]"),
-        ((*Q, "value"), [[1, 2], [3]], "t.json: step 1 ('q'): row 2 has 1 entry, row 1 has 2"),
-        ((*Q, "value"), [["x"]], "t.json: step 1 ('q'): row 1, column 1 is the text 'x'"),
-        ((*Q, "dtype"), "object", "t.json: step 1 ('q') has dtype 'object'"),
-        ((*Q, "dtype"), "int8", "t.json: step 1 ('q') holds numbers that int8 cannot"),
-        ((*Q, "note"), 5, "t.json: step 1 ('q') has no note"),
-        (("convention",), 5, "t.json: the trace has a convention that is no object"),
-        (("convention", "dtype"), "x", "t.json: the trace has a convention that does not fit: dt"),
-        (("convention", "extra"), 1, "t.json: the trace has a convention that does not fit: a co"),
-        (("convention", "scale"), 10**400, "t.json: the trace has a convention that does not fit"),
-        (("convention", "window"), [1], "t.json: the trace has a convention that does not fit: wi"),
+        (("notes",), [1], "t.json: notes, entry 1 should be a valid string"),
+        ((*Q, "kind"), "x", 't.json: step 1 (\'q\'): should be of kind "stage" or "trace"'),
+        (Q, 5, "t.json: step 1: should be an object"),
+        ((*Q, "name"), 5, "t.json: step 1: name should be a valid string"),
+        ((*Q, "axes"), ["query"], "t.json: step 1 ('q'): stage q: 2 dimensions but 1 axis names"),
+        ((*Q, "axes"), [1, 2], "t.json: step 1 ('q'): axes, entry 1 should be a valid string"),
+        ((*Q, "labels"), {"query": ["a"]}, "t.json: step 1 ('q'): stage q has 2 entries along qu"),
+        ((*Q, "labels"), {"\x1b": [1]}, "t.json: step 1 ('q'): labels, '\\x1b', entry 1 should be"),
+        ((*Q, "shape"), [3, 3], "t.json: step 1 ('q'): shape is [3, 3], found [2, 3]"),
+        ((*Q, "value"), [[1, 2], [3]], "t.json: step 1 ('q'): value: row 2 has 1 entry, row 1 ha"),
+        ((*Q, "value"), [["x"]], "t.json: step 1 ('q'): value: row 1, column 1 is the text 'x'"),
+        ((*Q, "dtype"), "object", "t.json: step 1 ('q'): dtype should be 'float64', 'float32'"),
+        ((*Q, "dtype"), "int8", "t.json: step 1 ('q'): value holds numbers that int8 cannot"),
+        ((*Q, "note"), 5, "t.json: step 1 ('q'): note should be a valid string"),
+        ((*Q, "reads"), {"x": 5}, "t.json: step 1 ('q'): reads, 'x' should be a valid string"),
+        ((*Q, "params"), {"p": [5]}, "t.json: step 1 ('q'): params, 'p' should be a number, text"),
+        ((*Q, "params"), 5, "t.json: step 1 ('q'): params should be an object"),
+        ((*Q, "work"), 5, "t.json: step 1 ('q'): work should be a valid string"),
+        (("convention",), 5, "t.json: convention: should be an object"),
+        (("convention", "dtype"), "x", "t.json: convention: dtype is 'x'; use float64, float32"),
+        (("convention", "extra"), 1, "t.json: convention: a convention has no field 'extra'"),
+        (("convention", "scale"), 10**400, "t.json: convention: scale is 1000000"),
+        (("convention", "window"), [1], "t.json: convention: window is (1,); use two whole"),
     ],
 )
 def test_documents_that_are_refused(
     keys: tuple[Any, ...], value: Any, expected: str, tmp_path: Path
 ) -> None:
-    document = copy.deepcopy(trace_to_dict(attention()))
+    document = copy.deepcopy(document_of(attention()))
     path_to(document, *keys[:-1])[keys[-1]] = value
     (tmp_path / "t.json").write_text(json.dumps(document))
     with pytest.raises(InputError) as caught:
@@ -264,10 +314,10 @@ def test_documents_that_are_refused(
 
 @pytest.mark.parametrize("key", ["value", "shape", "axes", "symbol", "formula", "kind"])
 def test_missing_keys(key: str) -> None:
-    document = trace_to_dict(attention())
+    document = document_of(attention())
     del document["steps"][0][key]
     with pytest.raises(InputError, match=r"t\.json: step 1"):
-        trace_from_dict(document, "t.json")
+        trace_from(document, "t.json")
 
 
 def test_nested_too_deep() -> None:
@@ -275,21 +325,23 @@ def test_nested_too_deep() -> None:
     for _ in range(20):
         trace = Trace("T", (trace,), name="t")
     with pytest.raises(InputError, match="is nested more than 16 deep"):
-        trace_from_dict(trace_to_dict(trace), "t.json")
+        trace_from(document_of(trace), "t.json")
 
 
 def test_step_inside_a_block_is_named() -> None:
-    document = trace_to_dict(block())
+    document = document_of(block())
     del document["steps"][1]["steps"][0]["steps"][0]["steps"][2]["value"]
-    with pytest.raises(InputError, match=r"t\.json: step attention\.3 \('v'\) has no value"):
-        trace_from_dict(document, "t.json")
+    with pytest.raises(
+        InputError, match=r"t\.json: step encoder\.1\.attention\.3 \('v'\): value is missing"
+    ):
+        trace_from(document, "t.json")
 
 
 def test_npz_whose_array_is_missing(tmp_path: Path) -> None:
     with np.load(io.BytesIO(trace_npz(attention()))) as archive:
         kept = {name: archive[name] for name in archive.files if name != "k"}
     np.savez(tmp_path / "t.npz", **kept)
-    with pytest.raises(InputError, match=r"t\.npz: step 2 \('k'\) names the array 'k', which is"):
+    with pytest.raises(InputError, match=r"t\.npz: step 2 \('k'\): names the array 'k', which is"):
         load(f"{tmp_path}/t.npz")
 
 
@@ -333,6 +385,15 @@ def test_part_of_a_trace(saved: str, part: str) -> None:
     assert loaded.trace is not None
     assert loaded.trace.name == part.rpartition(".")[2]
     assert loaded.query_labels == ("the", "[red]\x1b")
+
+
+def test_what_a_stage_of_a_part_reads_is_named_within_the_part(tmp_path: Path) -> None:
+    inner = Stage("norm", "N", "", np.ones(2), ("a",), reads={"x": "encoder.1.x", "y": "input"})
+    trace = Trace("T", (Trace("E", (Trace("L", (inner,), name="1"),), name="encoder"),))
+    (tmp_path / "t.json").write_text("".join(trace_json(trace)))
+    part = load(f"{tmp_path}/t.json::encoder.1").trace
+    assert part is not None
+    assert part["norm"].reads == {"x": "x", "y": "input"}
 
 
 def test_one_stage_of_a_trace(saved: str) -> None:

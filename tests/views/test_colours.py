@@ -111,7 +111,7 @@ def test_which_stages_are_shaded() -> None:
     assert ramps(Showing(heatmap=True), colour=False) == every
 
 
-def test_without_colour_a_mark_stands_before_the_number() -> None:
+def test_without_colour_a_mark_is_before_the_number() -> None:
     lines = lines_of(matrix([[0.1, -0.9, np.nan]]), view(heatmap=True))
     assert lines[-2] == "  q1     0.1  █ -0.9     NaN"
     assert lines[-1].strip() == "░▒▓█ the size of the number, from 0.2 to 1"

@@ -47,7 +47,7 @@ def test_precision() -> None:
 
 
 @given(st.lists(floats, min_size=1, max_size=8), st.integers(0, 8))
-def test_points_stand_in_line(values: list[float], precision: int) -> None:
+def test_decimal_points_are_aligned(values: list[float], precision: int) -> None:
     shown = column(*values, precision=precision)
     assert len({len(text) for text in shown}) == 1
     assert len({text.index(".") for text in shown if "." in text}) <= 1

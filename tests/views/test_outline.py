@@ -79,7 +79,7 @@ def test_markdown_makes_a_list_of_lists() -> None:
 @pytest.mark.parametrize(
     ("shape", "text"), [((1, 3, 2), "3 × 2"), ((2, 3, 5), "2 × 3 × 5"), ((7,), "7"), ((), "1")]
 )
-def test_one_head_is_not_said(shape: tuple[int, ...], text: str) -> None:
+def test_one_head_is_left_out_of_a_shape(shape: tuple[int, ...], text: str) -> None:
     axes = ("head", "query", "key")[3 - len(shape) :]
     assert shape_of(Stage("s", "S", "", np.ones(shape), axes)) == text
 

@@ -57,7 +57,7 @@ def test_every_line_of_an_attention_fits(
 
 @settings(max_examples=40, deadline=None)
 @given(values, views)
-def test_points_are_in_line(array: Array, shown: View) -> None:
+def test_decimal_points_are_aligned(array: Array, shown: View) -> None:
     (m,) = [part for part in parts(matrix(array), shown.showing) if isinstance(part, Matrix)]
     grid = m.grid(tuple(m.rows), tuple(m.columns))
     cells = [cell.text for row in grid.cells for cell in row if cell.kind == "number"]

@@ -45,6 +45,8 @@ def weights(*rows: list[float], **how: Any) -> Block:
         ([0.99999, 0.00001], "q1 attends to k1 (100.0 %), then k2 (< 0.1 %)"),
         ([math.nan, math.nan], "q1 has weights that are not numbers"),
         ([0.0, 0.0], "q1 attends to nothing"),
+        ([0.5, 0.25], "q1 attends to k1 (50.0 %), then k2 (25.0 %); 25.0 % on no key"),
+        ([0.995], "q1 attends to k1 alone (99.5 %)"),  # as float16 and bfloat16 round
     ],
 )
 def test_a_sentence(row: list[float], said: str) -> None:
@@ -59,7 +61,7 @@ def test_keys_share_themselves_out_when_softmax_is_over_queries() -> None:
     )
 
 
-def test_many_queries_are_not_all_told() -> None:
+def test_of_many_queries_only_the_first_have_a_sentence() -> None:
     said = sentences(weights(*[[1.0]] * 20), {}, Showing())
     assert len(said) == 13
     assert said[-1] == "… 8 more queries: --rows A:B or --full"
@@ -182,7 +184,7 @@ def test_work_reads_the_key_head_of_the_head() -> None:
     assert work_of(tiled, "scores", head=2) == "S[q1,k1] = 1·5 = 7"
 
 
-def test_negative_factors_stand_in_parentheses() -> None:
+def test_negative_factors_are_in_parentheses() -> None:
     trace = attention([[-1.0, -2.0]], [[3.0, -4.0]], [[1.0]])
     assert work_of(trace, "scores") == "S[q1,k1] = -1·3 + (-2)·(-4) = 5"
 
@@ -233,7 +235,7 @@ def test_a_derivation_ends_with_the_share_of_the_output() -> None:
     ]
 
 
-def test_tokens_of_the_same_text_are_told_apart() -> None:
+def test_equal_tokens_are_numbered() -> None:
     words = ("a", "b", "a")
     said = sentences(Block(attention(labels={"query": words, "key": words})), {}, Showing())
     assert said[0] == "a (1) attends to a (1) and b (40.1 % each), then a (3) (19.8 %)"

@@ -44,7 +44,7 @@ def _style(step: int, ramp: Ramp) -> Style:
 
 
 def colour(shade: float, ramp: Ramp) -> Rgb:
-    """The colour of a shade, between the two stops it lies between."""
+    """The colour of a shade, interpolated between its two neighbouring stops."""
     stops = _STOPS[ramp]
     share = (shade + 1) / 2 if ramp == "signed" else shade
     at = min(max(share, 0.0), 1.0) * (len(stops) - 1)

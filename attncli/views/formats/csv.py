@@ -11,8 +11,8 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from attncli.files.spelling import spelled
-from attncli.files.table_cells import guarded
+from attncli.files.numbers import nan_to_text
+from attncli.files.table import guarded
 from attncli.trace import Trace
 from attncli.views.page import Page, Place, parts, places_of
 from attncli.views.select import Block, Showing, blocks_of, select
@@ -51,7 +51,7 @@ def _value(x: Any) -> str:
     """A number that reads back as itself; NaN and infinity by name."""
     if isinstance(x, str):
         return cell(x)
-    number = spelled(x)
+    number = nan_to_text(x)
     return number if isinstance(number, str) else repr(number)
 
 

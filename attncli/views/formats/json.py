@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncli.errors import SizeError
-from attncli.files.save import trace_json
+from attncli.files.write import trace_json
 from attncli.trace import Trace
 from attncli.views.page import Page, parts
 from attncli.views.select import Showing, select

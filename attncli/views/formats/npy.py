@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from attncli.errors import ConventionError
-from attncli.files.save import write_npy
+from attncli.files.write import write_npy
 from attncli.trace import Trace
 from attncli.views.select import Showing, select
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from attncli.files.save import write_npz
+from attncli.files.write import write_npz
 from attncli.trace import Trace
 from attncli.views.select import Showing, select
 

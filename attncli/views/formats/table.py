@@ -33,7 +33,7 @@ from attncli.views.parts import (
 from attncli.views.select import Showing
 from attncli.views.text import LABEL_CELLS, fold, pad
 
-RIGHT_EDGE = 80  # where facts end beside a title
+RIGHT_EDGE = 80  # column at which the facts to the right of a title end
 NAME = 8  # cells of a stage's name, so that formulas are in line
 INDENT, GAP = 2, 2
 NARROW_LABEL = 8  # cells of a column's label where the columns would not fit otherwise
@@ -307,7 +307,7 @@ def _ends(widths: Sequence[int], room: int) -> tuple[int, int]:
 
 
 def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
-    """Some columns of a matrix beside the labels of its rows."""
+    """Some columns of a matrix, with the labels of its rows."""
     margin = INDENT + max(map(cell_len, layout.rows), default=0)
     widths, grid = layout.widths, layout.grid
     heads = (" " * GAP + pad(layout.columns[at], widths[at], right=True) for at in block)
@@ -320,7 +320,7 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
 
 
 def _cells(cells: Sequence[Cell], widths: Sequence[int], ramp: Ramp | None) -> Line:
-    """Cells beside each other. A shade fills half of each gap beside its cell."""
+    """The cells of a row. A shade fills half of the gap on either side of its cell."""
     pieces: Line = []
     gap = " "
     for cell, width in zip(cells, widths, strict=True):

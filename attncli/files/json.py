@@ -1,0 +1,120 @@
+"""JSON in: a nested list (one matrix), an object that names q, k, v, …, or a saved trace.
+
+    {"q": [[…]], "k": …, "v": …, "mask": …, "scale": 0.5, "tokens": ["the", "cat"]}
+
+`tokens` may be {"queries": […], "keys": […]}. Keys with a string or null are passed over, others
+that hold no array are left out with a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from attncli.errors import InputError
+from attncli.files.load import LABELS, Loaded, LoadedBuilder, one_array
+from attncli.files.messages import location, quote
+from attncli.files.numbers import Beyond, to_array
+from attncli.files.source import Source
+
+# escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half
+_ESCAPES = re.compile(
+    r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>\\u[dD][89a-fA-F]..)|\\.", re.DOTALL
+)
+
+
+def read(source: Source) -> Loaded:
+    """What a JSON text holds; InputError where it is malformed or holds no array."""
+    origin = source.origin
+    document = parse(source.read(), origin)
+    if isinstance(document, list):
+        return one_array(origin, source.name, partial(to_array, document, origin))
+    if not isinstance(document, dict):
+        raise InputError(
+            f"{origin} holds neither a list nor an object",
+            'write [[1, 2], [3, 4]] or {"q": [[1, 2], [3, 4]]}',
+        )
+    if document.get("attncli") == "trace":
+        from attncli.files.trace import loaded_trace, trace_from
+
+        return loaded_trace(trace_from(document, origin), origin, source.name or None)
+    builder = LoadedBuilder(origin, source.name)
+    for name, found in document.items():
+        if found is None or (isinstance(found, str) and name.lower() != "scale"):
+            continue
+        if name.lower() in LABELS:
+            builder.set_labels(name.lower(), found)
+        elif name.lower() == "scale":
+            builder.set_scale(found)
+        elif isinstance(found, list):
+            builder.add(name, partial(to_array, found, location(origin, name)))
+        else:
+            builder.leave_out(name, "an object" if isinstance(found, dict) else "one value")
+    return builder.done()
+
+
+def parse(
+    data: bytes, origin: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
+    """The document in a JSON text; numbers beyond float64 become Beyond.
+
+    Objects are made by `pairs`, from their keys and values. Without it they are dicts, and a key
+    that is there twice is refused.
+
+    Raises InputError with line and column where the text is malformed.
+    """
+    text = _decode(data, origin)
+    del data  # it may be as large as all that follows
+    if not text or text.isspace():
+        raise InputError(f"{origin} is empty", "it should hold arrays")
+
+    def unique(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        document = dict(found)
+        if len(document) < len(found):
+            (twice, _), *_ = Counter(name for name, _ in found).most_common(1)
+            raise InputError(f"{origin} has the key {quote(twice)} twice", "keep one of them")
+        return document
+
+    try:
+        document = json.loads(
+            text, parse_float=_float, parse_int=_int, object_pairs_hook=pairs or unique
+        )
+    except json.JSONDecodeError as problem:
+        where = f"line {problem.lineno}, column {problem.colno}"
+        hint = "put commas between entries, none after the last, and names in double quotes"
+        if "'" in text and '"' not in text:
+            hint = "use double quotes"
+        raise InputError(f"{origin} is not JSON: {where}: {problem.msg}", hint) from problem
+    except RecursionError as problem:
+        raise InputError(f"{origin} is nested too deeply", "use 2 to 4 levels") from problem
+    half = next((found[0] for found in _ESCAPES.finditer(text) if found["half"]), None)
+    if half:
+        raise InputError(
+            f"{origin} holds {half}, half of a surrogate pair", "write whole characters"
+        )
+    return document
+
+
+def _decode(data: bytes, origin: str) -> str:
+    try:
+        return data.decode(json.detect_encoding(data))
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
+            "save it as UTF-8",
+        ) from problem
+
+
+def _float(text: str) -> float | Beyond:
+    number = float(text)
+    return Beyond(text) if math.isinf(number) else number
+
+
+def _int(text: str) -> int | Beyond:
+    # Python refuses to read more than 4300 digits, and float64 ends at 309
+    return int(text) if len(text) < 400 else Beyond(text)

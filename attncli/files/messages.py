@@ -1,0 +1,112 @@
+"""The words of messages about files: places in them, lists of names, text made safe to print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from attncli.errors import AttncliError, InputError
+
+STANDARD_INPUT, LITERAL = "standard input", "the inline literal"
+_AXES = ("batch", "head", "row", "column")
+
+
+def quote(text: str, limit: int = 60) -> str:
+    r"""Text from a file, in quotes, with control characters escaped and cut to about `limit`.
+
+    >>> quote("a\x1b[31m")
+    "'a\\x1b[31m'"
+    >>> quote("abcdef", limit=4)
+    "'abc…'"
+    """
+    escaped = repr(text[: limit + 1])
+    return escaped if len(escaped) <= limit + 2 else f"{escaped[:limit]}…{escaped[0]}"
+
+
+def safe(text: str) -> str:
+    r"""A path or name as it is, or quoted and escaped where a character of it is not printable.
+
+    >>> safe("q.npy"), safe("q\n.npy")
+    ('q.npy', "'q\\n.npy'")
+    """
+    return text if text.isprintable() else repr(text)
+
+
+def reason(problem: BaseException | str) -> str:
+    """The text of another library's error: one short printable line."""
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    return quote(text, 120)[1:-1]
+
+
+def listing(names: Iterable[str], limit: int = 12) -> str:
+    """Names for a message: the first few, and how many more there are.
+
+    >>> listing(["q", "k", "v"], limit=2)
+    'q, k and 1 more'
+    """
+    known = list(names)
+    shown = ", ".join(
+        name if name.isprintable() and 0 < len(name) <= 60 else quote(name)
+        for name in known[:limit]
+    )
+    return shown if len(known) <= limit else f"{shown} and {len(known) - limit} more"
+
+
+def location(origin: str, name: str) -> str:
+    """An array of a file, or the file alone where the array has no name.
+
+    >>> location("qkv.json", "k"), location("k.npy", "")
+    ('qkv.json, k', 'k.npy')
+    """
+    return f"{origin}, {listing([name])}" if name else origin
+
+
+def ask_for(origin: str, name: str) -> str:
+    """The SOURCE that names one array of a file, for a hint.
+
+    >>> ask_for("qkv.npz", "q"), ask_for("standard input", "q")
+    ('qkv.npz::q', '-::q')
+    """
+    return f"{'-' if origin == STANDARD_INPUT else origin}::{safe(name)}"
+
+
+def entry_at(index: Sequence[int], ndim: int) -> str:
+    """An entry, row or block of an array of `ndim` dimensions, counted from 1.
+
+    >>> entry_at((0, 1, 2), 3), entry_at((1,), 2), entry_at((4,), 1)
+    ('row 2, column 3 of head 1', 'row 2', 'entry 5')
+    """
+    if ndim < 2 or ndim > len(_AXES):
+        return "entry " + ".".join(str(i + 1) for i in index)
+    named = [f"{axis} {i + 1}" for axis, i in zip(_AXES[-ndim:], index, strict=False)]
+    inner, outer = named[ndim - 2 :], named[: ndim - 2]
+    return " of ".join(([", ".join(inner)] if inner else []) + outer[::-1])
+
+
+def count(number: int, noun: str) -> str:
+    """A number and its noun.
+
+    >>> count(1, "cell"), count(3, "cell")
+    ('1 cell', '3 cells')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+@contextmanager
+def explained(message: str, hint: str) -> Iterator[None]:
+    """Turns what another library raises into an InputError: the message, and that library's reason.
+
+    >>> with explained("q.npy is not a valid npy file", "save it again"):
+    ...     raise EOFError("no data left")
+    Traceback (most recent call last):
+        ...
+    attncli.errors.InputError: q.npy is not a valid npy file: no data left; save it again
+    """
+    try:
+        yield
+    except (AttncliError, MemoryError):
+        raise
+    except Exception as problem:  # such libraries document few of their errors
+        if isinstance(problem, OSError) and problem.strerror:  # the system's, not the file's
+            raise
+        raise InputError(f"{message}: {reason(problem)}", hint) from problem

@@ -1,0 +1,179 @@
+"""npy and npz in, by NumPy, after checks that it does not make: of types and claimed sizes.
+
+Pickles are never read. A large array of a file on disk is mapped, not copied.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from attncli.errors import InputError
+from attncli.files.load import LABELS, Loaded, LoadedBuilder, one_array
+from attncli.files.messages import explained, listing, location, quote
+from attncli.files.numbers import MAX_DEPTH, Array
+from attncli.files.source import Source
+
+if TYPE_CHECKING:
+    from zipfile import ZipInfo
+
+MAP_FROM = 1 << 24
+"""Arrays of at least this many bytes are mapped; smaller ones are read more quickly."""
+_HEADER_LIMIT = 16384  # bytes in which a header must end; that of a plain array takes 128
+
+_AS_FLOAT32 = "save it as float32: numpy.save(path, x.astype('float32'))"
+_REFUSED = {
+    "O": ("Python objects, which would need a pickle", _AS_FLOAT32),
+    "c": ("complex numbers", "save the real part, or both as arrays of their own"),
+    "M": ("dates", _AS_FLOAT32),
+    "m": ("time spans", _AS_FLOAT32),
+    "S": ("strings", _AS_FLOAT32),
+    "U": ("strings", _AS_FLOAT32),
+    "f": ("numbers longer than float64", "save it as float64"),
+}
+
+
+def read(source: Source) -> Loaded:
+    """The array of an npy file; or the arrays of an npz, of which those in LABELS are labels.
+
+    Raises InputError where it is damaged, encrypted, holds no array, or unpacks to far more than
+    its size; SizeError where it would not fit into memory.
+    """
+    origin, source = source.origin, source.in_memory()
+    if source.kind == "npy":
+        size, path = source.size or 0, source.path
+        return one_array(origin, source.name, lambda: _array(source.file, size, origin, path=path))
+    with ExitStack() as stack:
+        entries = _entries(source, stack)
+        if "__trace__" in entries:
+            return _trace(entries, source)
+        builder = LoadedBuilder(origin, source.name)
+        for name, entry in entries.items():
+            if name.lower() in LABELS:
+                builder.set_labels(name.lower(), entry(text=True).tolist())
+            else:
+                builder.add(name, entry)
+        return builder.done()
+
+
+def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:
+    """The trace of an npz that attncli saved."""
+    from attncli.files.json import parse
+    from attncli.files.trace import ENTRY, loaded_trace, trace_from
+
+    where = location(source.origin, ENTRY)
+    document = parse(str(entries.pop(ENTRY)(text=True)).encode(), where)
+    if not isinstance(document, dict):
+        raise InputError(f"{where} is no object", "save the trace again")
+    arrays = {name: entry() for name, entry in entries.items()}
+    trace = trace_from(document, source.origin, arrays)
+    return loaded_trace(trace, source.origin, source.name or None)
+
+
+def _entries(source: Source, stack: ExitStack) -> dict[str, Callable[..., Array]]:
+    """The arrays of an npz by name, to be read, after the sizes that it claims were checked."""
+    from attncli.files.unpack import check_unpacked, open_zip
+
+    archive, origin = open_zip(source, stack), source.origin
+    infos = archive.infolist()
+    files = {info.filename: info for info in infos if info.filename.endswith(".npy")}
+    if not files:
+        names = listing(info.filename for info in infos) or "nothing"
+        raise InputError(
+            f"{origin} is a zip without an npy file; it holds {names}", "use numpy.savez"
+        )
+    if len(files) < sum(info.filename.endswith(".npy") for info in infos):
+        raise InputError(f"{origin} holds two arrays of one name", "save it again")
+
+    def entry(info: ZipInfo, where: str, *, text: bool = False) -> Array:
+        hint = "save it again with numpy.savez"
+        with explained(f"{where} is not a valid npz file", hint), archive.open(info) as file:
+            return _array(file, info.file_size, where, text=text)
+
+    entries: dict[str, Callable[..., Array]] = {}
+    for filename, info in files.items():
+        name = filename.removesuffix(".npy")
+        check_unpacked(location(origin, name), info.file_size, info.compress_size)
+        entries[name] = partial(entry, info, location(origin, name))
+    return entries
+
+
+def _array(file: Any, size: int, where: str, *, text: bool = False, path: str = "") -> Array:
+    """The array in an npy file of `size` bytes, mapped where it is a large one on disk.
+
+    Raises InputError where it is damaged or holds neither numbers nor, as asked for, text.
+    """
+    header = io.BytesIO(file.read(_HEADER_LIMIT))
+    file.seek(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what NumPy remarks on headers that Python 2 wrote
+        n_bytes = _check_header(header, size, where, text)
+        is_mapped = path and n_bytes >= MAP_FROM
+        with explained(f"{where} is not a valid npy file", "copy it again"):
+            mode: Literal["r"] | None = "r" if is_mapped else None
+            array = np.load(path if is_mapped else file, mode, allow_pickle=False)
+    array = native(np.asarray(array))
+    if text:
+        codes = array.reshape(-1).view(np.uint32)  # NumPy makes a character of any number
+        if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
+            raise InputError(f"{where} holds a number that is no character", "save it again")
+    return array
+
+
+def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> int:
+    """How many bytes the entries take; InputError where the header is wrong, or refused."""
+    try:
+        is_first = np.lib.format.read_magic(file) == (1, 0)
+        versions = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
+        shape, _, dtype = versions[0 if is_first else 1](file)
+    except Exception as problem:  # NumPy evaluates the header as a literal: any error may come
+        raise InputError(
+            f"{where} is not a valid npy file: its header cannot be read",
+            "save it again with numpy.save",
+        ) from problem
+    refuse_shape(shape, where)
+    if text and (dtype.kind != "U" or not dtype.itemsize):
+        raise InputError(f"{where} holds no strings", "save numpy.array(['the', 'cat'])")
+    if not text:
+        _refuse_type(dtype, where)
+    claimed, found = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if claimed != found:
+        raise InputError(
+            f"{where} says shape {shape} of {dtype.name}, {claimed} bytes, and holds {found}",
+            "copy it again whole, or save one array per file",
+        )
+    return claimed
+
+
+def refuse_shape(shape: Sequence[int], where: str) -> None:
+    """Raise InputError for a shape without an entry, or one no array can have."""
+    if len(shape) > MAX_DEPTH or min(shape, default=1) < 0:
+        raise InputError(f"{where} says its shape is {quote(str(tuple(shape)))}", "save it again")
+    if 0 in shape:
+        raise InputError(f"{where} is empty: its shape is {tuple(shape)}", "give it numbers")
+
+
+def _refuse_type(dtype: np.dtype[Any], where: str) -> None:
+    """Raise InputError where the type is neither a number up to 64 bits nor bool."""
+    if dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize <= 8):
+        return
+    if dtype.kind == "V" and dtype.itemsize == 2 and dtype.fields is None:
+        what, hint = "2-byte values without a type, as bfloat16 is saved", _AS_FLOAT32
+    else:
+        what, hint = _REFUSED.get(dtype.kind, ("structured values", "save each field by itself"))
+    raise InputError(f"{where} holds {what}", hint)
+
+
+def native(array: Array) -> Array:
+    """The array in the machine's byte order; a bool made of 0 and 1 whatever its bytes were."""
+    if array.dtype.kind == "b":
+        return np.asarray(array.view(np.uint8) != 0)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

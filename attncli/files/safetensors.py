@@ -1,0 +1,72 @@
+"""safetensors in, by the package of that name; bfloat16 is widened to float32, exactly.
+
+The package checks the header against the size of the file. Its NumPy side knows no bfloat16, so
+the bytes of each tensor are taken from it and read here; the whole file is read into memory.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from attncli.errors import InputError, MissingExtraError
+from attncli.files.load import Loaded, LoadedBuilder
+from attncli.files.messages import explained, location, quote
+from attncli.files.npy import native, refuse_shape
+from attncli.files.numbers import Array
+from attncli.files.source import Source
+
+try:
+    import safetensors
+except ImportError:  # the extra is not installed: an error when a file needs it
+    safetensors = None  # type: ignore[assignment]
+
+_DTYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "<i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "<u1",
+    "BOOL": "?",
+}
+
+
+def read(source: Source) -> Loaded:
+    """The tensors of a safetensors file, or the one that `::name` asked for.
+
+    Raises MissingExtraError without the package, InputError where the file is damaged or a tensor
+    that is needed has a type attncli does not read.
+    """
+    if safetensors is None:
+        raise MissingExtraError(
+            f"{source.origin} needs the package safetensors", "pip install 'attncli[safetensors]'"
+        )
+    with explained(f"{source.origin} is not a valid safetensors file", "copy it again"):
+        tensors = safetensors.deserialize(source.read())  # type: ignore[no-untyped-call]
+    builder = LoadedBuilder(source.origin, source.name)
+    for name, tensor in sorted(tensors, key=lambda named: str(named[0])):
+        builder.add(name, partial(_array, tensor, location(source.origin, name)))
+    return builder.done()
+
+
+def _array(tensor: dict[str, Any], where: str) -> Array:
+    code = tensor["dtype"]
+    if code not in _DTYPES:
+        raise InputError(
+            f"{where} has the type {quote(code)}", "save it as F32 (in PyTorch: t.float())"
+        )
+    refuse_shape(tensor["shape"], where)
+    array = native(np.frombuffer(tensor["data"], _DTYPES[code]).reshape(tensor["shape"]))
+    if code != "BF16":
+        return array
+    # bfloat16 is the upper half of a float32
+    return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -1,0 +1,307 @@
+"""Source: what a SOURCE names, opened: a path, standard input, a literal; gz and zip unpacked.
+
+    "qkv.json"   "qkv.npz::q"   "-"   "[[1, 2]]"   "glove.txt.gz"   "glove.6B.zip::glove.6B.50d.txt"
+
+The format is that of the first bytes where those are clear, else that of the ending. A file on disk
+is not read into memory here, and neither is what it unpacks to.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from attncli.errors import AttncliError, InputError, SizeError
+from attncli.files.messages import (
+    LITERAL,
+    STANDARD_INPUT,
+    explained,
+    reason,
+    safe,
+)
+
+STREAM_LIMIT = 4 << 30
+"""Most bytes read from a pipe; a file on disk has no limit."""
+_HEAD = 4096  # the first bytes, which tell formats apart: a page of memory
+_STEP = 1 << 20  # bytes read at a time
+
+_KINDS = {
+    ".json": "json",
+    ".npy": "npy",
+    ".npz": "npz",
+    ".csv": "table",
+    ".tsv": "table",
+    ".txt": "table",
+    ".safetensors": "safetensors",
+}
+_NPY, _GZIP, _ZIP = b"\x93NUMPY", b"\x1f\x8b", (b"PK\x03\x04", b"PK\x05\x06")
+
+_SAVEZ = "numpy.savez('qkv.npz', q=q, k=k, v=v)"
+_PYTORCH = "a PyTorch file, which runs code when it is read"
+_IN_TORCH = f"load it in PyTorch and save with {_SAVEZ}, each tensor as t.float().cpu().numpy()"
+_PICKLE = "a pickle, which runs code when it is read"
+_PAGE = rb"(?i)(\xef\xbb\xbf)?\s*<(!doctype|html|head|\?xml|!--)"
+
+# what is refused: its endings, its first bytes (b"(?!)" matches none), what it is, what to do
+_REFUSED = (
+    (".pt .pth .ckpt", b"(?!)", _PYTORCH, _IN_TORCH),
+    (".pkl .pickle .joblib", rb"\x80[\x02-\x05]", _PICKLE, f"save the arrays with {_SAVEZ}"),
+    (".h5 .hdf5", rb"\x89HDF", "an HDF5 file", f"read it with h5py and save with {_SAVEZ}"),
+    (".mat", b"MATLAB 5", "a MATLAB file", f"read it with scipy.io.loadmat and save with {_SAVEZ}"),
+    (".parquet", b"PAR1", "a Parquet file", "save it as csv, in pandas with to_csv"),
+    (".xls .xlsx .ods", b"(?!)", "a spreadsheet", "save the sheet as csv"),
+    ("", b"BZh[1-9]1AY", "a bzip2 file", "unpack it first"),
+    ("", rb"\xfd7zXZ", "an xz file", "unpack it first"),
+    ("", rb"7z\xbc\xaf", "a 7z file", "unpack it first"),
+    ("", rb"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
+    ("", _PAGE, "a web page", "download the file that the page links to"),
+    ("", b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run: git lfs pull"),
+)
+
+# not every [ is JSON: the first label of a table may be [CLS]
+_JSON_START = re.compile(rb'\s*(\{|\[\s*(\[|\]|["\d-]|true|false|null|NaN|Infinity|$))')
+_LAST_NUMBER = re.compile(rb"[-+]?(\d[\d.eE+-]*|\.\d+|nan|inf(inity)?|true|false)[\"']?\s*$", re.I)
+_UNICODE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
+
+
+@dataclass
+class Source:
+    """Bytes, open for reading, and what is known of them.
+
+    origin   what messages call it
+    file     the bytes, from the first one on
+    ending   of the path or the zip member, lower case with its dot and without .gz, or ""
+    name     what is asked for after `::`, or ""
+    path     of a file on disk that is not packed, or ""
+    size     in bytes, of such a file or of what is in memory; else None: it can be read only once
+    most     bytes that may be read at once, where that can be read only once
+    head     its first bytes
+    """
+
+    origin: str
+    file: Any
+    ending: str = ""
+    name: str = ""
+    path: str = ""
+    size: int | None = None
+    most: float | None = None
+    head: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.size is None:
+            stream = _Stream(self.file, self.origin)
+            self.file, self.head = io.BufferedReader(stream, _STEP), stream.ahead
+        else:
+            self.head = self.file.read(_HEAD)
+            self.file.seek(0)
+
+    def read(self) -> bytes:
+        """All bytes. InputError where they are more than can be believed."""
+        if self.path:
+            with open(self.path, "rb", 0) as file:  # without a buffer, whose bytes are a copy
+                return file.read()
+        if self.size is not None:
+            data: bytes = self.file.read()
+            return data
+        most, whole = self.most or STREAM_LIMIT, io.BytesIO()
+        while step := self.file.read(_STEP):
+            whole.write(step)
+            if whole.tell() > most:
+                hint = "save it uncompressed in a file, and name that"
+                raise InputError(f"{self.origin} holds more than {most:,} bytes", hint)
+        return whole.getvalue()
+
+    def in_memory(self) -> Source:
+        """The same, where it can be read only once: with its bytes in memory."""
+        if self.size is not None:
+            return self
+        data = self.read()
+        return Source(self.origin, io.BytesIO(data), self.ending, self.name, size=len(data))
+
+    @property
+    def kind(self) -> str:
+        """Its format: "json", "npy", "npz", "table" or "safetensors". InputError for any other."""
+        if not self.head:
+            raise InputError(f"{self.origin} is empty", "it should hold arrays")
+        if self.head.startswith(_NPY):
+            return "npy"
+        if self.is_zip:
+            return "npz"
+        known = _KINDS.get(self.ending)
+        if known is None or self.ending == ".txt":
+            known = self._guess() or known
+        if known is None:
+            hint = f"it reads {', '.join(_KINDS)}"
+            hint += f", not {safe(self.ending)}" if self.ending else ""
+            raise InputError(f"{self.origin} is of no format that attncli reads", hint)
+        return known
+
+    def _guess(self) -> str | None:
+        """The format of a file whose ending does not say it."""
+        if self.is_safetensors:
+            return "safetensors"
+        if _JSON_START.match(self.head.removeprefix(b"\xef\xbb\xbf")):
+            return "json"
+        if self.head.startswith(_UNICODE_MARKS):
+            return "table"
+        # a table: some line ends in a number
+        is_table = b"\0" not in self.head and any(map(_LAST_NUMBER.search, self.head.splitlines()))
+        return "table" if is_table else None
+
+    @property
+    def is_safetensors(self) -> bool:
+        """Whether it begins with the length of a header, in eight bytes, and with the header."""
+        length = int.from_bytes(self.head[:8], "little")
+        return self.head[8:9] == b"{" and length < (1 << 32 if self.size is None else self.size)
+
+    @property
+    def is_gzip(self) -> bool:
+        """Whether it is compressed with gzip."""
+        return self.head.startswith(_GZIP) and not self.is_safetensors
+
+    @property
+    def is_zip(self) -> bool:
+        """Whether it is a zip, which an npz is too."""
+        return self.head.startswith(_ZIP)
+
+
+class _Stream(io.RawIOBase):
+    """A stream that cannot seek, of which the first bytes were read; its errors are InputErrors."""
+
+    def __init__(self, file: Any, origin: str) -> None:
+        self.source, self.origin, self.ahead = file, origin, b""
+        self.problem: InputError | None = None
+        while len(self.ahead) < _HEAD and (more := self._more(_HEAD)):
+            self.ahead += more
+        if self.problem and not self.ahead:
+            raise self.problem
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.ahead[: len(buffer)] or self._more(len(buffer))
+        self.ahead = self.ahead[len(data) :]
+        if self.problem and not data:
+            raise self.problem
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _more(self, n: int) -> bytes:
+        """Up to n further bytes; none, and a problem, where the file is damaged."""
+        try:
+            if not self.problem:
+                with explained(f"{self.origin} is damaged", "download or copy it again"):
+                    return bytes(self.source.read1(n))  # one read: whole bytes, or an error
+        except InputError as problem:
+            self.problem = problem
+        return b""
+
+
+@contextmanager
+def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
+    """What a SOURCE names, open for reading, unpacked where it is gzipped or in a zip.
+
+    A path that exists is taken whole, even with `::` in it. In a zip, what follows `::` is a
+    member, and what follows that a name in the member; a zip that holds npy files is an npz.
+
+    Raises InputError where there is nothing to read, or a format that is known and not read, and
+    where the system fails while it is read; SizeError where memory does not suffice.
+    """
+    path, name, data = _split(text)
+    origin = LITERAL if data else STANDARD_INPUT if path == "-" else safe(path)
+    with ExitStack() as stack:
+        try:
+            if data:
+                yield Source(origin, io.BytesIO(data), ".json", size=len(data))
+                return
+            source = _opened(origin, path, name, stdin, stack)
+            _refuse(source)
+            if source.is_gzip or (source.is_zip and source.ending != ".npz"):
+                from attncli.files.unpack import unpacked
+
+                source = unpacked(source, stack)
+                _refuse(source)
+            yield source
+        except AttncliError:
+            raise
+        except FileNotFoundError as problem:
+            raise InputError(f"{origin} does not exist", _near(path)) from problem
+        except OSError as problem:
+            text = problem.strerror or reason(problem)
+            raise InputError(f"{origin} cannot be read: {text}") from problem
+        except MemoryError as problem:
+            raise SizeError(f"{origin} does not fit into memory") from problem
+
+
+def _split(text: str) -> tuple[str, str, bytes]:
+    """The path and the name after `::`, or the bytes of a literal."""
+    start = text.lstrip()[:1]
+    if start in ("[", "{") and not os.path.exists(text):
+        return "", "", text.encode("utf-8", "backslashreplace")
+    parts = text.split("::")
+    paths = ("::".join(parts[:n]) for n in range(len(parts), 0, -1))
+    path = next(filter(os.path.exists, paths), parts[0])
+    name = text[len(path) + 2 :]
+    if path != text and not name:
+        raise InputError(f"{safe(text)} names no array after ::", "write path::name")
+    if not path:
+        raise InputError("a path is expected, found nothing")
+    return path, name, b""
+
+
+def _opened(origin: str, path: str, name: str, stdin: BinaryIO | None, stack: ExitStack) -> Source:
+    if path == "-":
+        if stdin is None and sys.stdin is None:
+            raise InputError("standard input is closed", "name a file")
+        return Source(origin, stdin or sys.stdin.buffer, "", name)
+    try:
+        status = os.stat(path)
+    except ValueError as problem:  # a null character, or half a surrogate pair
+        raise InputError(f"{origin} cannot be read: not a path") from problem
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError(f"{origin} is a directory", "name a file in it")
+    file = stack.enter_context(open(path, "rb", _STEP))  # noqa: SIM115 - the stack closes it
+    if not stat.S_ISREG(status.st_mode):
+        return Source(origin, file, ending_of(path), name)
+    return Source(origin, file, ending_of(path), name, path, status.st_size)
+
+
+def _near(path: str) -> str:
+    """A hint with the names in the same folder that look alike."""
+    import difflib
+
+    folder, name = os.path.split(path)
+    try:
+        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=3)
+    except OSError:
+        return f"there is no folder {safe(folder)}" if folder else "check the path"
+    if not near:
+        return "check the path"
+    return "did you mean " + " or ".join(safe(os.path.join(folder, other)) for other in near) + "?"
+
+
+def _refuse(source: Source) -> None:
+    """Raise InputError for a format that is known and not read."""
+    for endings, begins, what, hint in _REFUSED:
+        is_it = re.match(begins, source.head) and not source.is_safetensors
+        if is_it or source.ending in endings.split():
+            raise InputError(f"{source.origin} is {what}", hint)
+
+
+def ending_of(path: str) -> str:
+    """The ending of a path, lower case and with its dot, without .gz; "" where it has none.
+
+    >>> ending_of("a.b/Q.NPY"), ending_of("q.json.gz"), ending_of("a.b/q")
+    ('.npy', '.json', '')
+    """
+    name = path.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".gz")
+    stem, dot, ending = name.rpartition(".")
+    return f".{ending}" if dot and stem else ""

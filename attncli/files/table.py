@@ -1,0 +1,266 @@
+"""csv, tsv and columns of text in: one matrix, its row labels and its header.
+
+    weights,the,cat      a header, where a cell of the first line is no number
+    the,0.7,0.3          a row label, where the first column holds no numbers
+    cat,0.4,0.6
+
+A header whose corner is empty or the name of a stage says that the first column holds labels, even
+if they look like numbers. Lines that begin with # are comments, unless they are as wide as the
+others and numbers but for their label (## begins a word piece).
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import math
+import re
+import warnings
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.errors import InputError
+from attncli.files.load import Loaded, one_array
+from attncli.files.messages import count, quote, reason
+from attncli.files.numbers import Array, Beyond
+from attncli.files.source import Source
+from attncli.stages import HIDDEN, KINDS
+
+LARGE = 1 << 20
+"""Bytes from which a table is tried with NumPy's parser first, which is quicker."""
+
+_BLANKS = ""
+_SAMPLE = 20  # lines by which the delimiter is chosen: those at the end, where no header is
+_DELIMITERS = {".csv": (",", ";"), ".tsv": ("\t",)}
+_ANY_DELIMITER = (",", "\t", ";", _BLANKS)
+_RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet may take such a cell for a formula
+_MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+# Stages by which the corner of a table is known, but those that any column may be called.
+_ORDINARY = "x mean deviation angles lengths bias dots cos sin difference shares components"
+_STAGES = {name for name, kind in KINDS.items() if kind.role not in HIDDEN} - {*_ORDINARY.split()}
+
+
+class _Row(NamedTuple):
+    line: int
+    cells: list[str]
+
+
+class _Layout(NamedTuple):
+    """Whether the first line is a header, and the first column labels."""
+
+    headed: bool
+    labelled: bool
+    remark: str = ""
+
+
+def read(source: Source) -> Loaded:
+    """The matrix of a table, with its labels.
+
+    Raises InputError, with line and column, where rows differ in length or a cell is no number.
+    """
+    origin, data = source.origin, source.read()
+    delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
+    plain = plain_matrix(data, delimiters)
+    if plain is not None:
+        return one_array(origin, source.name, lambda: plain)
+    rows = _rows(_decode(data, origin), delimiters, origin)
+    if not rows:
+        raise InputError(f"{origin} is empty", "it should hold rows of numbers")
+    _refuse_several(rows, origin)
+    first, width = rows[0].cells, len(rows[0].cells)
+    uneven = next((row for row in rows if len(row.cells) != width), None)
+    if uneven:
+        raise InputError(
+            f"{origin}, line {uneven.line} has {count(len(uneven.cells), 'cell')}, "
+            f"line {rows[0].line} has {width}",
+            "give every row as many",
+        )
+    layout = _layout(rows)
+    start = 1 if layout.labelled else 0
+    body = rows[1:] if layout.headed else rows
+    return one_array(
+        origin,
+        source.name,
+        partial(_matrix, body, start, origin),
+        row_labels=tuple(unguarded(row.cells[0]) for row in body) if start else None,
+        column_labels=tuple(map(unguarded, first[start:])) if layout.headed else None,
+        warnings=(f"{origin}: {layout.remark}",) if layout.remark else (),
+    )
+
+
+def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> npt.NDArray[np.float64] | None:
+    """The matrix of a large table of numbers alone, by NumPy's parser; None where it is not plain.
+
+    A header, labels, quotes, comments, ragged rows and numbers beyond float64 are not plain.
+    """
+    if len(data) < LARGE or data[:2] in _MARKS:
+        return None
+    first = data[:65536].decode("ascii", "replace").partition("\n")[0]
+    delimiter = next((one for one in delimiters if one and one in first), None)
+    if delimiter is None:
+        return None
+    lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline=None)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            matrix = np.loadtxt(lines, delimiter=delimiter, comments=None, ndmin=2)
+    except (ValueError, Warning):
+        return None
+    # an infinity may be a number beyond float64, which is refused by name
+    return matrix if matrix.size and not np.isinf(matrix).any() else None
+
+
+def _layout(rows: list[_Row]) -> _Layout:
+    first = rows[0].cells
+    corner, below = first[0].strip(), rows[1:] or rows
+    texts_below = [read_cell(row.cells[0]) is None for row in below]
+    labelled = len(first) > 1 and all(texts_below)
+    texts_right = [read_cell(cell) is None for cell in first[1 if labelled else 0 :]]
+    # as attncli writes it: then labels may look like numbers
+    is_corner = not corner or _names_stage(corner)
+    if is_corner and len(first) > 1 and len(rows) > 1:
+        remark = f"the first line and column are read as labels, for the corner is {quote(corner)}"
+        is_clear = not corner or (labelled and any(texts_right))
+        return _Layout(headed=True, labelled=True, remark="" if is_clear else remark)
+    return _Layout(headed=any(texts_right), labelled=labelled)
+
+
+def _names_stage(corner: str) -> bool:
+    """Whether a corner is one that attncli writes: `weights`, `encoder.1.scores head 2`."""
+    return corner.partition(" ")[0].rpartition(".")[2] in _STAGES
+
+
+def _refuse_several(rows: list[_Row], origin: str) -> None:
+    """Raise InputError where a second header is further down, as attncli writes more stages."""
+    for row in rows[1:] if _names_stage(rows[0].cells[0]) else ():
+        if _names_stage(row.cells[0]) and all(read_cell(cell) is None for cell in row.cells[1:]):
+            raise InputError(
+                f"{origin} holds several matrices, the second from line {row.line}",
+                "save one alone with --stage and --head, or all of them as npz",
+            )
+
+
+def _matrix(rows: list[_Row], start: int, origin: str) -> Array:
+    if not rows:
+        raise InputError(f"{origin} holds no number, only a header", "add rows of numbers")
+    values = [[read_cell(cell) for cell in row.cells[start:]] for row in rows]
+    wanted = bool if type(values[0][0]) is bool else float
+    for row, numbers in zip(rows, values, strict=True):
+        for column, value in enumerate(numbers, start):
+            if type(value) is not wanted:
+                where = f"{origin}, line {row.line}, column {column + 1}"
+                raise _refused(row.cells[column], value, wanted, where)
+    return np.array(values, dtype=wanted)
+
+
+def _refused(cell: str, value: object, wanted: type, where: str) -> InputError:
+    if isinstance(value, Beyond):
+        return InputError(f"{where} is {value}, beyond float64", "the limit is 1.8e308")
+    hint = "labels may fill a whole first column, under an empty corner, or the first line"
+    if "," in cell or ";" in cell:
+        hint = "write decimal points, and one kind of separator"
+    found = f"the text {quote(cell)}" if cell.strip() else "an empty cell"
+    expected = "a number" if wanted is float else "true or false, as before it"
+    return InputError(f"{where} is {found}, expected {expected}", hint)
+
+
+def _decode(data: bytes, origin: str) -> str:
+    try:
+        text = data.decode(_MARKS.get(data[:2], "utf-8-sig"))
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
+            "save it as UTF-8",
+        ) from problem
+    if "\0" in text:
+        raise InputError(f"{origin} is not text: it holds a null character", "save it as UTF-8")
+    return text
+
+
+def _rows(text: str, delimiters: tuple[str, ...], origin: str) -> list[_Row]:
+    """The lines that are neither blank nor a comment, split into cells."""
+    lines = re.split("\r\n|\r|\n", text)  # str.splitlines would split labels too
+    sample = [line for line in lines if line.strip()][-_SAMPLE:]
+
+    def fits(delimiter: str) -> int:
+        """How many lines of the sample end in a number after the delimiter; labels may hold it."""
+        return sum(delimiter in line and _ends_in_number(line, delimiter) for line in sample)
+
+    delimiter = max(delimiters, key=fits)  # the first of equals
+    if delimiter == _BLANKS:
+        rows = [_Row(i, line.split()) for i, line in enumerate(lines, start=1)]
+    else:
+        rows = _separated(text, delimiter, origin)
+    rows = [row for row in rows if any(cell.strip() for cell in row.cells)]
+    plain = [row for row in rows if not row.cells[0].startswith("#")] or rows
+    has_labels = any(read_cell(row.cells[0]) is None for row in plain)
+
+    def is_row(row: _Row) -> bool:
+        """Whether the # of this row begins a label."""
+        as_wide = len(row.cells) == len(plain[-1].cells) > 1
+        return as_wide and all(read_cell(cell) is not None for cell in row.cells[1:])
+
+    return [row for row in rows if not row.cells[0].startswith("#") or (has_labels and is_row(row))]
+
+
+def _separated(text: str, delimiter: str, origin: str) -> list[_Row]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows, line = [], 1
+    try:
+        for cells in reader:
+            rows.append(_Row(line, cells))
+            line = reader.line_num + 1
+    except csv.Error as problem:
+        raise InputError(
+            f"{origin}, line {line} is not valid: {reason(problem)}", "check its quotation marks"
+        ) from problem
+    return rows
+
+
+def _ends_in_number(line: str, delimiter: str) -> bool:
+    cells = line.split() if delimiter == _BLANKS else line.rsplit(delimiter, 1)
+    return bool(cells) and read_cell(cells[-1].strip('"')) is not None
+
+
+def read_cell(cell: str) -> float | bool | Beyond | None:
+    """The number or truth value that a cell says; Beyond what float64 holds; None for text.
+
+    NaN, inf and Infinity are numbers, in any case.
+
+    >>> read_cell(" 1.5 "), read_cell("TRUE"), read_cell("-Infinity"), read_cell("1_0")
+    (1.5, True, -inf, None)
+    """
+    word = cell.strip().lower()
+    if word in ("true", "false"):
+        return word == "true"
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    if "_" in word:  # a number to Python alone
+        return None
+    return Beyond(cell) if math.isinf(number) and "inf" not in word else number
+
+
+def guarded(label: str) -> str:
+    """A label with an apostrophe before it where a spreadsheet would take it for a formula.
+
+    >>> guarded("=1+1"), guarded("'=1"), guarded("'tis")
+    ("'=1+1", "''=1", "'tis")
+    """
+    return f"'{label}" if label.lstrip("'").startswith(_RISKY) else label
+
+
+def unguarded(label: str) -> str:
+    """The label that `guarded` made a cell of.
+
+    >>> unguarded("'=1+1"), unguarded("''=1"), unguarded("'tis")
+    ('=1+1', "'=1", "'tis")
+    """
+    is_guarded = label.startswith("'") and label.lstrip("'").startswith(_RISKY)
+    return label[1:] if is_guarded else label

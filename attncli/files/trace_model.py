@@ -1,0 +1,238 @@
+"""The format of a saved trace, declared once: it reads a document, and it writes the JSON Schema.
+
+    python -m attncli.files.trace_model > attncli/files/trace.schema.json
+
+Importing this imports pydantic, which takes a tenth of a second: only reading a trace does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, Literal, get_type_hints
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SkipValidation,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+)
+from pydantic.json_schema import GenerateJsonSchema, SkipJsonSchema
+from typing_extensions import TypeAliasType
+
+from attncli.convention import KNOBS, Convention
+from attncli.errors import AttncliError, InputError
+from attncli.files.messages import listing, quote, safe
+from attncli.files.numbers import MAX_DEPTH, NOT_JSON, Array, to_array
+from attncli.trace import Stage, Trace
+
+DType = Literal[
+    "float64", "float32", "float16", "bool",
+    "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
+]  # fmt: skip
+Number = TypeAliasType("Number", "float | Literal['NaN', 'Infinity', '-Infinity']")
+Value = TypeAliasType("Value", "list[Value] | Number | bool")
+
+
+def _as_written(*left_out: str) -> ConfigDict:
+    """Its schema says what attncli writes: every field, but for the empty ones of these."""
+
+    def describe(schema: dict[str, Any]) -> None:
+        for found in schema["properties"].values():
+            found.pop("default", None)
+        schema["required"] = [name for name in schema["properties"] if name not in left_out]
+        schema["additionalProperties"] = False
+
+    return ConfigDict(strict=True, json_schema_extra=describe)
+
+
+def _field(name: str) -> Any:
+    """The type of a field of Convention in JSON, and what it is."""
+    default, hint = getattr(Convention, name), get_type_hints(Convention)[name]
+    if isinstance(default, float) and not math.isfinite(default):
+        hint = Number
+    return hint, Field(description=KNOBS[name].help)
+
+
+ConventionModel = create_model(
+    "convention", __config__=_as_written(), **{name: _field(name) for name in KNOBS}
+)
+
+
+def _convention(found: Any) -> Convention | None:
+    """The convention in a document: it checks itself."""
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise ValueError("should be an object")
+    try:
+        return Convention.from_mapping(_numbers(found))
+    except (TypeError, OverflowError) as problem:  # of a type that no field has
+        raise ValueError("holds what no field of a convention can be") from problem
+
+
+def _numbers(found: dict[str, Any]) -> dict[str, Any]:
+    """The same with "NaN" and "Infinity" as numbers."""
+    return {n: NOT_JSON.get(x, x) if isinstance(x, str) else x for n, x in found.items()}
+
+
+class StageModel(BaseModel):
+    """One array, and how it was computed."""
+
+    model_config = _as_written("note", "reads", "params", "work")
+
+    kind: Literal["stage"]
+    name: str
+    symbol: str
+    formula: str
+    axes: list[str] = Field(description="One name per dimension.")
+    labels: dict[str, list[str]] = Field(
+        default={}, description="Axis → the names along it; an axis without an entry is numbered."
+    )
+    shape: list[Annotated[int, Field(ge=1)]]
+    dtype: DType = None  # type: ignore[assignment] # it may be missing in what is read
+    value: Annotated[
+        SkipValidation[Value],
+        Field(description="Nested lists of the shape: its numbers, or true and false."),
+    ] = None  # type: ignore[assignment] # in an npz `array` names it
+    array: SkipJsonSchema[str | None] = None
+    note: str = Field(default="", description="A sentence for the reader.")
+    reads: dict[str, str] = Field(
+        default={}, description="Parameter of the computation → the stage that it reads."
+    )
+    params: dict[str, SkipValidation[bool | Number | str]] = Field(
+        default={}, description="The other parameters of the computation."
+    )
+    work: str = Field(default="", description="How the arithmetic of a cell is written.")
+
+    def made(self, arrays: dict[str, Array] | None) -> Stage:
+        """The stage; ValueError or InputError where its array does not fit."""
+        value = self._value() if arrays is None else arrays.get(self.array or "")
+        if value is None:
+            name = quote(str(self.array))
+            raise ValueError(f"names the array {name}, which is not in the file")
+        if list(value.shape) != self.shape:
+            raise ValueError(f"shape is {self.shape}, found {list(value.shape)}")
+        for name, found in self.params.items():
+            if not isinstance(found, bool | int | float | str):
+                raise ValueError(f"params, {quote(name)} should be a number, text, true or false")
+        labels = {axis: tuple(names) for axis, names in self.labels.items()}
+        computed = (self.note, self.reads, _numbers(self.params), self.work)
+        return Stage(
+            self.name, self.symbol, self.formula, value, tuple(self.axes), labels, *computed
+        )
+
+    def _value(self) -> Array:
+        if "value" not in self.model_fields_set:
+            raise ValueError("value is missing")
+        value = to_array(self.value, "value")
+        with np.errstate(all="ignore"):
+            cast = value.astype(self.dtype or value.dtype)
+        if not np.array_equal(cast, value, equal_nan=value.dtype.kind == "f"):
+            raise ValueError(f"value holds numbers that {self.dtype} cannot")
+        return cast
+
+
+def _made(step: StageModel | TraceModel, info: ValidationInfo) -> Stage | Trace:
+    try:
+        return step.made(info.context)
+    except AttncliError as problem:
+        raise ValueError(problem.message) from problem
+
+
+class _Steps(BaseModel):
+    title: str
+    name: str = ""
+    convention: Annotated[
+        Convention | None,
+        PlainValidator(_convention, json_schema_input_type=ConventionModel | None),
+        Field(description="Every choice on which attentions differ; null where none applies."),
+    ] = None
+    notes: list[str] = []
+    steps: list[
+        Annotated[StageModel | TraceModel, Field(discriminator="kind"), AfterValidator(_made)]
+    ] = Field(description="In the order of computation.")
+
+    def made(self, _: object = None) -> Trace:
+        """The trace of these steps, which were made before."""
+        steps: Any = tuple(self.steps)
+        return Trace(self.title, steps, self.convention, self.name, tuple(self.notes))
+
+
+class TraceModel(_Steps):
+    """A block inside: the dotted names of its stages begin with its name."""
+
+    model_config = _as_written("name")
+
+    kind: Literal["trace"]
+
+
+class Document(_Steps):
+    """A trace saved by attncli."""
+
+    model_config = _as_written("name")
+
+    attncli: Literal["trace"]
+    version: Literal[1]
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False  # it would only be the name again
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a saved trace."""
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return dialect | Document.model_json_schema(schema_generator=_WithoutTitles)
+
+
+def trace_in(document: dict[str, Any], origin: str, arrays: dict[str, Array] | None) -> Trace:
+    """The trace that a document describes; InputError, with the step and field, where it fails."""
+    try:
+        return Document.model_validate(document, context=arrays).made()
+    except ValidationError as problem:
+        message = f"{origin}: {_first_error(problem, document)}"
+        raise InputError(message, "save the trace again") from problem
+
+
+_PLAINLY = {
+    "missing": "is missing",
+    "dict_type": "should be an object",
+    "model_attributes_type": "should be an object",
+    "union_tag_invalid": 'should be of kind "stage" or "trace"',
+    "union_tag_not_found": 'should be of kind "stage" or "trace"',
+}
+
+
+def _first_error(problem: ValidationError, document: Any) -> str:
+    """The first of pydantic's errors in a line: `step encoder.2 ('scores'): note should be …`."""
+    error = problem.errors(include_url=False, include_input=False)[0]
+    location, prefix, step, node = error["loc"], "", "", document
+    if len(location) > 3 * MAX_DEPTH:
+        return f"the trace is nested more than {MAX_DEPTH} deep"
+    while len(location) > 1 and location[0] == "steps" and isinstance(location[1], int):
+        node = node["steps"][location[1]]
+        name = node.get("name") if isinstance(node, dict) else None
+        step = f"step {prefix}{location[1] + 1}"
+        step += f" ({quote(name)}): " if isinstance(name, str) else ": "
+        prefix += f"{listing([str(name)])}."
+        location = location[3:]  # after the number pydantic puts the kind
+    # the first is a name of the format, those after it are the file's
+    inner = (f"entry {part + 1}" if isinstance(part, int) else quote(part) for part in location[1:])
+    where = ", ".join([*map(str, location[:1]), *inner])
+    if error["type"] == "value_error":  # raised here
+        text, joint = error["msg"].removeprefix("Value error, "), ": "
+    else:
+        text, joint = _PLAINLY.get(error["type"], error["msg"].removeprefix("Input ")), " "
+    return step + (where + joint if where else "") + safe(text)
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=2, ensure_ascii=False))

@@ -1,0 +1,136 @@
+"""Out: a trace as JSON or npz, a stage as npy, and a file that is either whole or untouched.
+
+write_atomically("trace.npz", partial(write_npz, trace), force=False)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from attncli.errors import OutputError
+from attncli.files.messages import safe
+from attncli.files.trace import ENTRY, document_of, plain_lists
+from attncli.trace import Stage, Trace
+
+# what a terminal, an editor or a UTF-8 encoder may not handle; JSON can escape it
+_UNSAFE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same trace gives the same bytes
+
+
+def trace_json(trace: Trace) -> Iterator[str]:
+    """The JSON of a trace, piece by piece, a row of a matrix on a line; see `files.trace`.
+
+    >>> scores = Stage("scores", "S", "S = Q Kᵀ", np.eye(2), ("query", "key"))
+    >>> "".join(trace_json(Trace("Attention", (scores,)))).splitlines()[-6:-4]
+    ['        [1.0, 0.0],', '        [0.0, 1.0]']
+    """
+    yield from _json(document_of(trace, lambda _, value: {"value": value}), "\n")
+    yield "\n"
+
+
+def _json(node: Any, line: str) -> Iterator[str]:
+    """JSON of a document with arrays in it; `line` is a line break and the indentation here."""
+    inner = f"{line}  "
+    is_array = isinstance(node, np.ndarray)
+    is_tall = is_array and node.ndim > 1 and node.size > 0  # its rows are on lines of their own
+    pieces: Iterable[tuple[str, Any]]
+    if isinstance(node, dict) and node:
+        start, pieces, end = "{", ((f"{_text(key)}: ", item) for key, item in node.items()), "}"
+    elif is_tall or (isinstance(node, list) and any(isinstance(item, dict) for item in node)):
+        start, pieces, end = "[", (("", item) for item in node), "]"
+    else:
+        yield _text(plain_lists(node) if is_array else node)
+        return
+    separator = start
+    for name, item in pieces:
+        yield f"{separator}{inner}{name}"
+        yield from _json(item, inner)
+        separator = ","
+    yield f"{line}{end}"
+
+
+def _text(plain: Any) -> str:
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def write_npz(trace: Trace, file: BinaryIO) -> None:
+    """Write a trace as npz: an array a stage, and one that describes them; see `files.trace`."""
+    import zipfile
+
+    document = json.dumps(document_of(trace, lambda name, _: {"array": name}))
+    stages = [(name, stage.value) for name, stage in trace.stages()]
+    names = {name for name, _ in stages}
+    if len(names) < len(stages) or ENTRY in names:
+        raise OutputError("the trace has two stages of one name", "give each its own")
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in ((ENTRY, np.array(document)), *stages):
+            entry = zipfile.ZipInfo(f"{name}.npy", _ZIP_EPOCH)
+            with archive.open(entry, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def write_npy(stage: Stage, file: BinaryIO) -> None:
+    """Write the array of a stage as npy."""
+    np.lib.format.write_array(file, stage.value, allow_pickle=False)
+
+
+def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: bool) -> None:
+    """Have `write` fill a temporary file in the same folder, then rename it: never a part of it.
+
+    A symbolic link is followed, the mode of a file that is replaced is kept, and a device or pipe
+    (/dev/null) is written directly. Whatever `write` raises passes through, after the part that
+    was written is removed.
+
+    Raises OutputError where a file is there already without `force`, and where the system refuses;
+    BrokenPipeError where the reader of a pipe went away.
+    """
+    try:
+        status = os.stat(path) if os.path.exists(path) else None
+        if status and stat.S_ISDIR(status.st_mode):
+            raise OutputError(f"{safe(path)} is a directory", "name a file in it")
+        if status and not stat.S_ISREG(status.st_mode):
+            with open(path, "wb") as device:
+                write(device)
+            return
+        if status and not force:
+            raise OutputError(f"{safe(path)} exists already", "replace it with --force")
+        _replace(os.path.realpath(path), write, stat.S_IMODE(status.st_mode) if status else None)
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        folder = os.path.dirname(path)
+        hint = "" if os.path.isdir(folder or ".") else f"make the folder {safe(folder)} first"
+        text = problem.strerror or problem
+        raise OutputError(f"{safe(path)} cannot be written: {text}", hint) from problem
+    except ValueError as problem:
+        if "null" not in str(problem):  # not about the path: an error of `write`
+            raise
+        raise OutputError(f"{safe(path)} is not a path", "name a file") from problem
+
+
+def _replace(target: str, write: Callable[[BinaryIO], object], mode: int | None) -> None:
+    import tempfile
+
+    handle, part = tempfile.mkstemp(".tmp", ".attncli-", os.path.dirname(target))
+    try:
+        with open(handle, "wb") as file:
+            if mode is None:  # that of a new file, which tempfile makes private
+                umask = os.umask(0)
+                os.umask(umask)
+                mode = 0o666 & ~umask
+            os.chmod(part, mode)
+            write(file)
+        os.replace(part, target)
+    except BaseException:  # KeyboardInterrupt too
+        with suppress(OSError):
+            os.unlink(part)
+        raise

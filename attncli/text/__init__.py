@@ -1,1 +1,0 @@
-"""Words in, vectors out: where vectors are read from and what they have in common."""

@@ -1,0 +1,1 @@
+"""Words: the tokens of a sentence, random vectors for words, and what vectors have in common."""

@@ -1,0 +1,255 @@
+"""What word vectors have in common: lengths, angles, analogies, and two dimensions to plot.
+
+similarity   vectors → lengths, dots → cosines → angles
+analogy      a is to b as c is to …: b − a + c
+pca          vectors → centred → two components → coordinates
+
+Each is a plan that the runner of attention computes, so its steps can also be run from a later
+stage on: `run(similarity_steps(2), {"dots": …, "lengths": …}, ["cosines"])`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.attention.attend import Block, trace_of
+from attncli.attention.run import Step, run
+from attncli.errors import ShapeError
+from attncli.trace import Stage, Trace
+
+Array = npt.NDArray[np.float64]
+
+N_COMPONENTS = 2
+_PLANE = ("PC 1", "PC 2")
+
+# Products of two numbers below 2^500, and sums of thousands of them, stay within float64, which
+# ends at 2^1024; those of two numbers above 2^-500 are not rounded to 0.
+_FARTHEST_POWER = 500
+
+
+def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
+    """Lengths, dot products and cosines of word vectors; for two words also their angle.
+
+    ‖a‖ = √(a·a),  cos(a, b) = a·b / (‖a‖·‖b‖),  θ = arccos(cos) in degrees
+
+    Stages: vectors [n, d], lengths [n], dots [n, n], cosines [n, n] in −1 … 1 and, for two
+    words, angles [n, n] in degrees. The cosine of a vector of zeros is undefined: NaN.
+    Raises ShapeError where there is not one row of finite numbers per word.
+    Source: the definition a·b = ‖a‖·‖b‖·cos θ.
+
+    >>> trace = similarity(["mom", "dad"], [[3.0, 4.0], [4.0, 3.0]])
+    >>> trace["lengths"].value.tolist(), trace["cosines"].value[0, 1].item()
+    ([5.0, 5.0], 0.96)
+    """
+    vectors = _vectors(words, matrix)
+    steps = similarity_steps(len(words))
+    if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
+        steps = [_from_vectors(step) if step.name == "cosines" else step for step in steps]
+    if note := _zeros_note(words, vectors):
+        noted = ("cosines", "angles")
+        steps = [step._replace(note=note) if step.name in noted else step for step in steps]
+    labels = {"word": tuple(words), "other": tuple(words)}
+    return _trace(steps, vectors, Block("Similarity", None, labels, (note,) if note else ()))
+
+
+def similarity_steps(n_words: int) -> list[Step]:
+    """The steps of `similarity`, from the vectors to the cosines; for two words to the angle."""
+    both = {"dots": "dots", "lengths": "lengths"}
+    dots_formula, angle_formula = "D = V Vᵀ", "θ = arccos(cos), in degrees"
+    steps = [
+        Step("lengths", lengths_of, {"x": "vectors"}, {}, "‖a‖ = √(a·a)", "length"),
+        Step("dots", dots_of, {"x": "vectors"}, {}, dots_formula, "pairs", kind="word_dots"),
+        Step("cosines", cosines_of, both, {}, "a·b / (‖a‖·‖b‖)", "cosine"),
+        Step("angles", angles_of, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
+    ]
+    return steps if n_words == 2 else steps[:-1]
+
+
+def lengths_of(x: Array) -> Array:  # [n, d] -> [n]
+    """The length of each vector, √(a·a), also where a·a would overflow."""
+    powers = _powers(x)
+    scaled = np.ldexp(x, -powers[:, None])
+    lengths: Array = np.ldexp(np.sqrt((scaled * scaled).sum(axis=1)), powers)
+    return lengths
+
+
+def dots_of(x: Array) -> Array:  # [n, d] -> [n, n]
+    """The dot product of each vector with every other."""
+    dots: Array = x @ x.T
+    return dots
+
+
+def cosines_of(dots: Array, lengths: Array) -> Array:  # [n, n], [n] -> [n, n]
+    """a·b / (‖a‖·‖b‖), in −1 … 1: rounding can take a vector's cosine with itself past 1."""
+    return np.clip(dots / (lengths[:, None] * lengths), -1.0, 1.0)
+
+
+def angles_of(x: Array) -> Array:  # [n, n] -> [n, n]
+    """The angles of these cosines, in degrees."""
+    return np.asarray(np.degrees(np.arccos(x)))
+
+
+def _from_vectors(step: Step) -> Step:
+    """The step of the cosines for very large or small vectors, whose dots are infinite or 0."""
+
+    def cosines(x: Array) -> Array:
+        scaled = np.ldexp(x, -_powers(x)[:, None])
+        return cosines_of(dots_of(scaled), lengths_of(scaled))
+
+    return step._replace(compute=cosines, reads={"x": "vectors"}, work="")
+
+
+def _powers(vectors: Array) -> npt.NDArray[np.int32]:
+    """A power of two per row near its greatest number: dividing by it changes no digit."""
+    powers: npt.NDArray[np.int32] = np.frexp(np.abs(vectors).max(axis=1, initial=0.0))[1]
+    return powers
+
+
+def _zeros_note(words: Sequence[str], vectors: Array) -> str:
+    zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
+    if not zeros:
+        return ""
+    holds = "is all zeros and has" if len(zeros) == 1 else "are all zeros and have"
+    return f"{', '.join(zeros)} {holds} no direction: cosines with it are NaN"
+
+
+def analogy(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
+    """The vector that is to c as b is to a; its nearest words answer the analogy.
+
+    difference = b − a,  analogy = difference + c     # [d], [d], [d] -> [d]
+
+    Stages: vectors [3, d] of a, b, c in this order, difference [d], analogy [d].
+    Raises ShapeError where there are not three words of equal size.
+    Source: Mikolov et al., "Linguistic Regularities in Continuous Space Word Representations"
+    (2013), section 4.
+
+    >>> trace = analogy(["king", "queen", "dad"], [[4.0, 1.0], [1.0, 1.0], [4.0, 3.0]])
+    >>> trace["analogy"].value.tolist()
+    [1.0, 3.0]
+    """
+    vectors = _vectors(words, matrix)
+    if len(words) != 3:
+        raise ShapeError(f"an analogy has 3 words, not {len(words)}", "a is to b as c is to …")
+    a, b, c = words
+    block = Block(f"{a} is to {b} as {c} is to …", None, {"word": tuple(words)})
+    return _trace(analogy_steps(words), vectors, block)
+
+
+def analogy_steps(words: Sequence[str]) -> list[Step]:
+    """The steps of `analogy` for the words a, b and c."""
+    a, b, c = words
+    reads = {"difference": "difference", "x": "vectors"}
+    return [
+        Step("difference", lambda x: x[1] - x[0], {"x": "vectors"}, formula=f"{b} − {a}"),
+        Step("analogy", lambda difference, x: difference + x[2], reads, formula=f"{b} − {a} + {c}"),
+    ]
+
+
+def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
+    """Word vectors in two dimensions: the two directions of greatest variance.
+
+    centred = V − mean,  centred = U Σ Wᵀ,  coordinates = centred · W₂,  share_i = σ_i² / Σσ²
+
+    The sign of a component is free; here its entry of greatest magnitude (the first of equals)
+    is positive, as in scikit-learn from 1.5. A component that explains nothing is all zeros.
+
+    Stages: vectors [n, d], mean [d], centred [n, d], components [2, d], shares [2] in 0 … 1
+    (NaN where all vectors are equal), coordinates [n, 2].
+    Raises ShapeError for fewer than two words or dimensions, or numbers too large for a mean.
+    Source: Jolliffe, "Principal Component Analysis" (2002), section 3.5.
+
+    >>> trace = pca(["a", "b"], [[0.0, 0.0], [6.0, 8.0]])
+    >>> trace["components"].value[0].round(4).tolist(), trace["shares"].value.tolist()
+    ([0.6, 0.8], [1.0, 0.0])
+    """
+    vectors = _vectors(words, matrix)
+    if min(vectors.shape) < N_COMPONENTS:
+        raise ShapeError(
+            f"two components need two words of two numbers; there are {len(words)} words of "
+            f"{vectors.shape[1]}"
+        )
+    block = Block("Principal components", None, {"word": tuple(words), "component": _PLANE})
+    trace = _trace(pca_steps(), vectors, block)
+    shares = trace["shares"].value
+    if np.isnan(shares).all():
+        return replace(trace, notes=("all vectors are equal: there is no variance to explain",))
+    if shares[1] == 0:
+        return replace(trace, notes=("the vectors lie on one line: PC 2 explains nothing",))
+    return trace
+
+
+def pca_steps() -> list[Step]:
+    """The steps of `pca`."""
+    x, rule = {"x": "centred"}, "the entry of greatest magnitude of each is positive"
+    difference, product = {"x": "vectors", "mean": "mean"}, {**x, "w": "components"}
+    return [
+        Step("mean", _mean, {"x": "vectors"}, {}, "mean over the words", kind="centre"),
+        Step("centred", _centred, difference, {}, "C = V − μ"),
+        Step("components", _components, x, {}, "C = U Σ Wᵀ", note=rule),
+        Step("shares", _shares, x, {}, "share of the variance"),
+        Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C · W"),
+    ]
+
+
+def _mean(x: Array) -> Array:  # [n, d] -> [d]
+    return np.asarray(np.mean(x, axis=0))
+
+
+def _centred(x: Array, mean: Array) -> Array:  # [n, d], [d] -> [n, d]
+    centred: Array = x - mean
+    if not np.isfinite(centred).all():
+        raise ShapeError("the vectors hold numbers too large to take their mean")
+    return centred
+
+
+def _components(x: Array) -> Array:  # [n, d] -> [2, d]
+    components = _svd(x)[1][:N_COMPONENTS]
+    largest = np.abs(components).argmax(axis=1)[:, None]
+    signs = np.where(np.take_along_axis(components, largest, axis=1) < 0, -1.0, 1.0)
+    turned: Array = components * signs + 0.0  # + 0.0: no −0 where a row of zeros was turned
+    return turned
+
+
+def _shares(x: Array) -> Array:  # [n, d] -> [2]
+    sigma, _ = _svd(x)
+    if not sigma[0]:
+        return np.full(N_COMPONENTS, np.nan)
+    relative = sigma / sigma[0]  # squares of the numbers themselves could overflow
+    shares: Array = relative[:N_COMPONENTS] ** 2 / (relative**2).sum()
+    return shares
+
+
+def _svd(x: Array) -> tuple[Array, Array]:
+    """The singular values and the directions of x; those that are rounding alone are zeros."""
+    _, sigma, rows = np.linalg.svd(x, full_matrices=False)
+    nothing = sigma <= sigma[0] * max(x.shape) * np.finfo(np.float64).eps
+    rows[nothing], sigma[nothing] = 0.0, 0.0
+    return sigma, rows
+
+
+def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> Array:
+    try:
+        vectors = np.asarray(matrix, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ShapeError("the vectors are not rows of numbers of one length") from None
+    if vectors.ndim != 2 or len(vectors) != len(words):
+        raise ShapeError(
+            f"there are {len(words)} words but vectors of shape {vectors.shape}",
+            "give one row per word",
+        )
+    for word, row in zip(words, vectors, strict=True):
+        if not np.isfinite(row).all():
+            raise ShapeError(f"the vector of {word!r} holds numbers that are not finite")
+    return vectors
+
+
+def _trace(steps: list[Step], vectors: Array, block: Block) -> Trace:
+    """The trace of a plan on these vectors, which are its first stage."""
+    words = {"word": tuple(block.labels["word"] or ())}
+    given = Stage("vectors", "V", "as given", vectors, ("word", "dimension"), words)
+    values = run(steps, {"vectors": vectors})
+    return trace_of(steps, values, {"": block}, {"vectors": given})
