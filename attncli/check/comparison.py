@@ -22,10 +22,10 @@ explains half of it has moved them by at least half the tolerance, which is no a
 LIKE_NOISE = 3.0
 """What a bug leaves may be so many times its noise, both as root mean squares: the factor that
 `NOISE_FACTOR` allows a 16-bit implementation that rounds elsewhere. The tolerance alone goes by the
-largest noise, and where one entry is noisy it would hide a difference in all the others."""
+largest noise, and where one entry is noisy it would conceal a difference in all the others."""
 
 SAMPLE_FACTOR = 2.0
-"""A sample is allowed more than everything: its largest noise may be less than the largest, say
+"""A sample is allowed more than everything: its largest noise may be less than the largest, perhaps
 half of it. What passes the sample by mistake is judged again on everything."""
 
 
@@ -76,7 +76,7 @@ class Comparison:
         return not any(stage.wrong.any() for stage in self.errors.values())
 
     def observed_by(self, setup: Setup, stage: str) -> Array:
-        """A stage as observed, in the layout that this setup says is right."""
+        """A stage as observed, in the layout that is right under this setup."""
         if setup.relayout is None:
             return self.errors[stage].observed
         return setup.relayout(stage, self.observed[stage])[np.ix_(*self.at)]
@@ -173,7 +173,7 @@ def _like_noise(
     return left <= tiny or floor <= CLOSER * before
 
 
-# ---- a sample: a few batch items, heads and rows that stand for all
+# ---- a sample: a few batch items, heads and rows that represent all
 
 SAMPLE = 2**15
 """About how many scores a sample has: enough for every pattern, and computed in a millisecond."""

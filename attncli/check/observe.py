@@ -50,7 +50,7 @@ def to_numpy(x: Any, name: str = "observed") -> tuple[Array, DType]:
 
     A tensor that tracks gradients is detached, one on a device is copied to the host and a
     bfloat16 one is widened, all by its own methods: no other library is imported.
-    Raises ShapeError for what holds no real numbers.
+    Raises ShapeError for an array of anything but real numbers.
 
     >>> to_numpy([[1, 2]])[1]
     'float64'

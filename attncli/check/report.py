@@ -128,7 +128,7 @@ SCHEMA = 1
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
-    """The verdict as dictionaries, lists, strings and numbers that JSON can hold.
+    """The verdict as dictionaries, lists, strings and numbers, ready for JSON.
 
     >>> verdict_to_dict(Verdict("match", "float32"))["status"]
     'match'

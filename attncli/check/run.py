@@ -2,7 +2,7 @@
 
     Setup, Subset ── q, k, v, mask of the subset ── positions ── plan, changed ── run ──> stages
 
-A subset picks batch items, heads and query rows, so that a few rows can stand for all, and all can
+A subset picks batch items, heads and query rows, so that a few rows can represent all, and all can
 be computed in bounded memory.
 """
 

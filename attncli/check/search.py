@@ -81,7 +81,7 @@ class Search:
     def pairs(self) -> list[Match]:
         """The pairs that fit, of bugs that each change numbers and do not touch the same thing.
 
-        None at all where the observed numbers are too few to tell so many pairs apart.
+        None at all where the observed numbers are too few to distinguish so many pairs.
         """
         pairs = [(a, b) for a, b in combinations(self.changing, 2) if not a.touches & b.touches]
         if self.only_nan or not _enough_evidence(self.comparison, len(pairs)):
@@ -95,7 +95,7 @@ class Search:
         return found
 
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
-        """The setups that a bug stands for; where it empties rows, under each rule for those."""
+        """The setups that a bug can be; where it empties rows, under each rule for those."""
         for variant in bug.change(setup, self.evidence):
             if at_once(variant) > max(MOST_AT_ONCE, at_once(setup)):
                 self.skipped[bug.name] = at_once(variant)

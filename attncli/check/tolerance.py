@@ -33,7 +33,7 @@ the large ones the order of the sums decides, and adding term by term is up to 5
 the order measured here."""
 
 EPS_FACTOR = 4.0
-"""An entry is rounded several times on its way: as a score, a weight, a product and a sum."""
+"""An entry is rounded several times: as a score, a weight, a product and a sum."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def test_decimals_allow_half_a_unit_of_the_last_one() -> None:
     assert check(exact + 0.51e-3, Q, K, V, decimals=3).status == "no match"
 
 
-def test_numbers_that_look_printed_get_a_hint() -> None:
+def test_numbers_that_look_rounded_get_a_hint() -> None:
     verdict = check(attend(Q, K, V)["output"].value.round(3), Q, K, V)
     assert verdict.notes == ("the values look rounded to 3 decimals: pass --decimals 3",)
     wrong = attend(Q, K, V)["output"].value.round(3) + 5
@@ -73,14 +73,14 @@ def test_weights_alone_name_the_bug() -> None:
     assert names(check(unscaled("weights"), Q, K, V, stage="weights")) == ["scale left out"]
 
 
-def test_a_part_names_the_bug() -> None:
+def test_a_subset_names_the_bug() -> None:
     part = unscaled()[1, [0, 2]]
     assert names(check(part, Q, K, V, heads=1, rows=[0, 2])) == ["scale left out"]
     assert names(check(part[None], Q, K, V, heads=[1], rows=slice(0, 3, 2))) == ["scale left out"]
 
 
 @pytest.mark.parametrize("rows", [[2, 0, 1], [1, 1, 0]])
-def test_the_mask_of_a_part_is_that_of_its_rows_in_their_order(rows: list[int]) -> None:
+def test_the_mask_of_a_subset_has_its_rows_in_their_order(rows: list[int]) -> None:
     mask = np.array([[1, 0, 1, 0, 1], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1]], dtype=bool)
     output = attend(Q, K, V, mask=mask)["output"].value
     assert check(output[:, rows], Q, K, V, mask=mask, rows=rows).status == "match"
@@ -148,13 +148,13 @@ def test_bugs_that_compute_the_same_are_ambiguous() -> None:
         (lambda x: x[..., :4, :4], "output is 2 × 3 × 4, expected 2 × 3 × 11"),
     ],
 )
-def test_a_wrong_shape_is_said_with_the_layout_that_mends_it(change: Any, words: str) -> None:
+def test_a_wrong_shape_is_named_with_the_layout_that_is_right(change: Any, words: str) -> None:
     verdict = check(change(attend(Q, K, V)["output"].value), Q, K, V)
     assert verdict.status == "wrong shape"
     assert verdict.shape == words
 
 
-def test_another_input_is_said_first() -> None:
+def test_another_input_is_named_first() -> None:
     dump = {"q": Q + 0.5, "output": attend(Q + 0.5, K, V)["output"].value}
     verdict = check(dump, Q, K, V)
     assert (verdict.status, verdict.first_difference) == ("no match", "q")
@@ -163,7 +163,7 @@ def test_another_input_is_said_first() -> None:
     assert check({name: trace[name].value for name in trace}, Q, K, V).status == "match"
 
 
-def test_dropout_of_the_convention_is_part_of_the_reference() -> None:
+def test_dropout_of_the_convention_is_expected() -> None:
     how = Convention(dropout=0.25, seed=3)
     trace = attend(Q, K, V, convention=how)
     observed = {name: trace[name].value for name in ("weights", "dropped", "output")}
@@ -180,7 +180,7 @@ def test_the_share_of_dropout_is_found() -> None:
 
 
 def test_identity_weights_are_not_dropout() -> None:
-    # Three equal diagonal weights and six zeros fit a share of 0.53, and say nothing of it.
+    # Three equal diagonal weights and six zeros fit a share of 0.53, and are too few to show it.
     verdict = check(np.eye(3), np.eye(3), np.eye(3), np.eye(3), stage="weights")
     assert verdict.status == "no match"
 
@@ -224,15 +224,15 @@ def test_calls_that_do_not_fit(error: type[Exception], given: dict[str, Any], me
 
 
 def test_progress_counts_bugs_and_then_pairs() -> None:
-    told: list[tuple[int, int]] = []
-    check(RNG.normal(size=(2, 3, 11)), Q, K, V, progress=lambda *at: told.append(at))
-    ends = [at for at, (done, total) in enumerate(told) if done == total]
+    calls: list[tuple[int, int]] = []
+    check(RNG.normal(size=(2, 3, 11)), Q, K, V, progress=lambda *at: calls.append(at))
+    ends = [at for at, (done, total) in enumerate(calls) if done == total]
     assert len(ends) == 2
-    assert [done for done, _ in told[: ends[0] + 1]] == list(range(1, ends[0] + 2))
+    assert [done for done, _ in calls[: ends[0] + 1]] == list(range(1, ends[0] + 2))
 
 
 def test_an_input_is_picked_by_the_axes_that_the_registry_declares() -> None:
-    """An array that attention takes is read by check without a word of it there."""
+    """A further array that attention takes needs no change in check."""
     setup = setup_of(Q, K, V, mask=np.ones((3, 5), dtype=bool))
     bias, sinks = RNG.normal(size=(2, 3, 5)), RNG.normal(size=2)
     setup = setup.with_inputs(bias=bias, slopes=sinks)  # head query key, and head
@@ -263,14 +263,14 @@ def test_the_pieces_are_what_attend_computes(
     q, k, v = (RNG.normal(size=s) for s in ((2, 4, 3, 7), (2, 2, 5, 7), (2, 2, 5, 11)))
     mask = RNG.random((2, 1, 3, 5)) < 0.7
     given: dict[str, Any] = {"mask": mask, "kv_len": [5, 3], "convention": how}
-    case = setup_of(q, k, v, **given)
+    setup = setup_of(q, k, v, **given)
     trace = attend(q, k, v, **given)
-    found = stages(case, all_of(case.shape), STAGES)
+    found = stages(setup, all_of(setup.shape), STAGES)
     for name in set(STAGES) & set(trace):
         np.testing.assert_allclose(found[name], trace[name].value, rtol=1e-12, atol=1e-14)
 
 
-def test_what_does_not_fit_into_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_into_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncli.check.search.MOST_AT_ONCE", 14)
     verdict = check(unscaled(), Q, K, V)
     assert names(verdict) == ["scale left out"]

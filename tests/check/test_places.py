@@ -1,4 +1,4 @@
-"""Numbers that nothing explains: no bug is named, and the place is right."""
+"""Numbers that nothing explains: no bug is named, and where they differ is described."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_after_a_diagonal() -> None:
     )
 
 
-def test_masked_places_only() -> None:
+def test_masked_entries_only() -> None:
     how = Convention(causal=True)
     observed = attend(Q, K, V, convention=how)["weights"].value.copy()
     i, j = np.indices((67, 71))
@@ -121,7 +121,7 @@ def test_nan_on_one_side_only() -> None:
     assert verdict.stages[0].largest == np.inf
 
 
-def test_some_heads_and_rows_are_named_as_in_the_everything() -> None:
+def test_some_heads_and_rows_are_named_as_in_the_whole() -> None:
     part = copy_of("output")[[1, 3]][:, [10, 20, 30]]
     assert check(part, Q, K, V, heads=[1, 3], rows=[10, 20, 30]).status == "match"
     part[1, 2, 4] += 1

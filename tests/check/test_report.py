@@ -106,7 +106,7 @@ def test_the_flag_that_reproduces_it(
 
 
 @pytest.mark.parametrize("bug", CATALOGUE, ids=lambda bug: bug.name)
-def test_every_bug_says_what_it_is(bug: Any) -> None:
+def test_every_bug_has_a_sentence(bug: Any) -> None:
     assert bug.sentence == bug.sentence.strip() != ""
     assert not bug.sentence.endswith(".")
     assert bug.touches

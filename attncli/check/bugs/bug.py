@@ -1,4 +1,4 @@
-"""Bug: one row of the catalogue, with the changes of a setup that it stands for."""
+"""Bug: one row of the catalogue, with the changes of a setup that it can be."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Change = Callable[[Setup, Evidence], Iterable[Setup]]
 
 @dataclass(frozen=True, eq=False)
 class Bug:
-    """One way in which an attention can be computed differently.
+    """A difference in how attention is computed.
 
     name      stable, public
     sentence  what the other implementation does
-    threads   where real projects met it, as repository#number
+    threads   where real projects had it, as repository#number
     touches   what it changes; two that touch the same thing are not tried together
-    change    the changed setups it stands for; none where it does not apply
+    change    the changed setups that it can be; none where it does not apply
     """
 
     name: str

@@ -64,7 +64,7 @@ def _split_wrong(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
 def _merged_wrong(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if setup.shape[1] > 1 and _all_observed(setup, evidence, OUTPUT):
         yield _relaid(setup, merge_undone)
-        detail = "the other way: (tokens, heads, d) was reshaped to (heads, tokens, d)"
+        detail = "the reverse: (tokens, heads, d) was reshaped to (heads, tokens, d)"
         yield _relaid(setup, cut_undone).with_detail(detail)
 
 

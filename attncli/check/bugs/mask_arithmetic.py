@@ -14,7 +14,7 @@ from attncli.check.setup import Array, Setup
 from attncli.stages import MASKED, OUTPUT, WEIGHTS
 
 FINITE = (-100.0, -1e3, -1e4, -65504.0, -1e5, -1e9, float(np.finfo(np.float32).min))
-"""The finite mask values met in real code."""
+"""The finite mask values used in real code."""
 
 SWALLOWED = 0.02
 """Where numbers of the observed type are so far apart at the mask value, a score that it is added
@@ -59,7 +59,7 @@ def plain_sum(x: Array, mask: Array, value: float) -> Array:
 
 
 def plain_weighted_sum(a: Array, v: Array, allowed: Array | None = None) -> Array:
-    """A V, where a NaN of a masked key reaches every query: 0 · NaN is NaN."""
+    """A V, where a NaN of a masked key gets into every output: 0 · NaN is NaN."""
     return functional.weighted_sum(a, v)
 
 
@@ -86,7 +86,7 @@ MASK_ARITHMETIC: tuple[Bug, ...] = (
         "finite mask value",
         _finite_value,
         "applying empty",
-        "masked scores get a finite number that real scores reach, or that makes a row with "
+        "masked scores get a finite number as low as real scores, or that makes a row with "
         "nothing to attend to uniform",
         "TransformerLens#385, fairseq#3575, apex#1105",
     ),
