@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
 from attncli.stages import KINDS, QKV
@@ -62,7 +62,7 @@ class Stage:
     name: str
     symbol: str
     formula: str
-    value: npt.NDArray[Any]
+    value: Array
     axes: tuple[str, ...]
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     note: str = ""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import merge_heads, shape_text, split_heads
 from attncli.attention.run import Sizes, Step, Values, plan, run
@@ -21,7 +22,6 @@ from attncli.errors import ShapeError
 from attncli.stages import HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
 
-Array = npt.NDArray[Any]
 Labels = Sequence[str] | None
 
 

@@ -5,15 +5,15 @@ The one order in which attention is computed is (batch, head, token, d); a layou
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.convention import HeadOrder
 from attncli.errors import ConventionError, ShapeError
 
-Array = npt.NDArray[Any]
 Layout = Literal["hsd", "shd", "bsd", "bhsd", "bshd"]
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 

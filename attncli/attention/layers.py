@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.attend import (
     Block,
@@ -38,7 +39,6 @@ from attncli.errors import ConventionError, ShapeError
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 
-Array = npt.NDArray[Any]
 Labels = Sequence[str] | None
 NormPlace = Literal["post", "pre", "none"]
 

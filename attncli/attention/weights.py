@@ -14,15 +14,14 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.errors import ShapeError
 from attncli.stages import KINDS
 
-Array = npt.NDArray[Any]
 Weights = Mapping[str, Array]
 Block = Literal["attention", "encoder", "decoder", "encoder-decoder"]
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attncli.arrays import Array, BoolArray
 from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views.numbers import percent, short
-from attncli.views.select import HEADS, Array, Block, BoolArray, Bounds, Index, Showing
+from attncli.views.select import HEADS, Block, Bounds, Index, Showing
 from attncli.views.text import distinct, shorten
 
 TOP = 3  # names in a sentence
