@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attncli.arrays import Array, BoolArray
 from attncli.attention.functional import round_to, widen
 from attncli.check.run import Indices, Subset, all_of, stages
-from attncli.check.setup import Array, Mask, Setup
+from attncli.check.setup import Setup
 from attncli.check.tolerance import Rule, distance, noise_of, rms
 from attncli.convention import DType
 
@@ -41,7 +42,7 @@ class StageErrors(NamedTuple):
     expected: Array
     errors: Array
     allowed: Array
-    wrong: Mask
+    wrong: BoolArray
 
     @property
     def largest(self) -> float:

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.attention.heads import four_axes, shape_text, split_heads
 from attncli.attention.shapes import as_numbers
 from attncli.check.run import STAGES, Indices, Subset, all_of
-from attncli.check.setup import Array, Setup
+from attncli.check.setup import Setup
 from attncli.check.tolerance import EPS, distance, fitting_type, narrower
 from attncli.convention import DType
 from attncli.errors import ShapeError, StageError
@@ -202,50 +203,42 @@ def fitting_layouts(array: Array, expected: tuple[int, ...]) -> Iterator[tuple[s
     for words, change in _LAYOUTS:
         try:
             changed = change(array, expected)
-        except (ValueError, IndexError):
+        except (ValueError, IndexError):  # it does not have these axes, or they do not divide
             continue
         if changed.shape == expected:
             yield words, changed
 
 
-def _split(x: Array, expected: tuple[int, ...]) -> Array:
-    return split_heads(x, expected[-3])
-
-
-def _flat_heads(x: Array, expected: tuple[int, ...]) -> Array:
-    if x.ndim != len(expected) - 1 or x.ndim < 3:
-        raise ValueError
-    return x.reshape(expected[0], expected[1], *x.shape[1:])
-
-
-def _swap(first: int, second: int, ndim: int = 2) -> Relayout:
-    """Two axes swapped, where so many are expected at least."""
-
-    def change(x: Array, expected: tuple[int, ...]) -> Array:
-        if len(expected) < ndim:
-            raise ValueError
-        return np.swapaxes(x, first, second)
-
-    return change
-
-
-def _without_ones(x: Array, expected: tuple[int, ...]) -> Array:
-    if x.ndim == len(expected):
-        raise ValueError
-    return x.reshape(expected) if x.squeeze().shape == tuple(n for n in expected if n > 1) else x
-
-
-def _split_swapped(x: Array, expected: tuple[int, ...]) -> Array:
-    return split_heads(np.swapaxes(x, -1, -2), expected[-3])
+def _without_ones(x: Array, n: tuple[int, ...]) -> Array:
+    same = [size for size in x.shape if size > 1] == [size for size in n if size > 1]
+    return x.reshape(n) if same and x.ndim != len(n) else x
 
 
 _LAYOUTS: tuple[tuple[str, Relayout], ...] = (
     ("It has axes of length 1 too many or too few", _without_ones),
-    ("The heads are side by side in the last axis: split them", _split),
-    ("Heads and tokens are exchanged: swap these two axes", _swap(-3, -2)),
-    ("Its last two axes are exchanged: swap them", _swap(-2, -1)),
-    ("Batch and heads are one axis: reshape it", _flat_heads),
-    ("Batch and heads are exchanged: swap these two axes", _swap(-4, -3, 4)),
-    ("Tokens and batch are exchanged: swap these two axes", _swap(-4, -2, 4)),
-    ("The width is before the tokens, its heads side by side: swap and split", _split_swapped),
+    (
+        "The heads are side by side in the last axis: split them",
+        lambda x, n: split_heads(x, n[-3]),
+    ),
+    (
+        "Heads and tokens are exchanged: swap these two axes",
+        lambda x, n: np.swapaxes(x, -3, -2),
+    ),
+    ("Its last two axes are exchanged: swap them", lambda x, n: np.swapaxes(x, -2, -1)),
+    (
+        "Batch and heads are one axis: reshape it",
+        lambda x, n: x.reshape(n[-4], n[-3], *x.shape[1:]),
+    ),
+    (
+        "Batch and heads are exchanged: swap these two axes",
+        lambda x, n: np.swapaxes(x, -4, -3),
+    ),
+    (
+        "Tokens and batch are exchanged: swap these two axes",
+        lambda x, n: np.swapaxes(x, -4, -2),
+    ),
+    (
+        "The width is before the tokens, its heads side by side: swap and split",
+        lambda x, n: split_heads(np.swapaxes(x, -1, -2), n[-3]),
+    ),
 )

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attncli.arrays import BoolArray
 from attncli.check.comparison import Comparison, StageErrors
 from attncli.check.report import StageVerdict, Worst
 from attncli.check.run import Indices, Subset, mask_of
-from attncli.check.setup import Mask
 from attncli.stages import kind_of
 from attncli.trace import Stage
 
@@ -75,7 +75,7 @@ class Entries:
     whole: Stage
     subset: Subset
     ndim: int
-    masked: Mask | None
+    masked: BoolArray | None
 
     def index(self, axis: int) -> Indices:
         """The whole stage's indices of an axis that were observed."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.functional import round_to
 from attncli.attention.positions import Exponent, sinusoidal, waves_of
 from attncli.attention.rotary import Layout, rotary, rotary_angles
 from attncli.convention import DType
 from attncli.errors import ConventionError, ShapeError
 
-Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.intp]
 PositionKind = Literal["paper", "article", "rope-halves", "rope-interleaved"]
 

@@ -3,22 +3,11 @@
 Verdict ──┬── StageVerdict …   each observed stage: how far off, where, the worst entries
           └── Explanation …    each explanation: one bug, or two at once
 
-Schema of the data (`verdict_to_dict`), version 1; NaN and infinity are strings, as everywhere:
-
-    schema            1
-    status            "match" | "found" | "ambiguous" | "no match" | "wrong shape"
-    matches           true | false
-    dtype             the number type in which the numbers were judged
-    first_difference  name of a stage, or ""
-    explanations      [{name, bugs: [{name, sentence, threads: [..]}], details: [..], flag,
-                        command, errors: {stage: number}, plain_errors: {stage: number}}]
-    common            what several explanations have in common, or ""
-    tell_apart        which input would distinguish them, or ""
-    shape             what is wrong with the shape, or ""
-    notes             [sentence]
-    stages            [{name, matches, tolerance, allowed, largest, median, share_wrong, n,
-                        places: [sentence],
-                        worst: [{place, index: [0-based], observed, expected}]}]
+The data (`verdict_to_dict`) are the fields below by their names; besides them
+    schema    1
+    matches   true | false
+    name      of an explanation: the names of its bugs, joined
+A bug is {name, sentence, threads}. NaN and infinity are strings, as everywhere.
 """
 
 from __future__ import annotations

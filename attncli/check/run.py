@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import key_head_of
 from attncli.attention.run import Sizes, Step, changed, plan, run
-from attncli.check.setup import Array, Setup
+from attncli.check.setup import Setup
 from attncli.convention import DType
 from attncli.stages import MAPS, OUTPUT, QKV, SCORES, kind_of
 

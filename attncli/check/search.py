@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.check.bugs import CATALOGUE
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.comparison import Comparison, Fit, fit, sample_of
 from attncli.check.run import at_once, mask_of, steps_of
-from attncli.check.setup import Array, Setup
+from attncli.check.setup import Setup
 from attncli.check.tolerance import EPS, distance, largest
 
 Progress = Callable[[int, int], None] | None

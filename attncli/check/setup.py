@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.attend import prepared
 from attncli.attention.functional import draw_kept
 from attncli.attention.heads import four_axes
@@ -22,8 +22,6 @@ from attncli.check.positions import PositionKind, Positions, check_widths, posit
 from attncli.convention import Convention
 from attncli.stages import QKV
 
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 Relayout = Callable[[str, Array], Array]
 
 

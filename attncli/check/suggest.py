@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.check.bugs import named
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.positions import PositionKind, positions_of
 from attncli.check.report import Explanation
 from attncli.check.run import all_of, stages
 from attncli.check.search import differ
-from attncli.check.setup import Array, Setup, setup_of
+from attncli.check.setup import Setup, setup_of
 from attncli.convention import Convention
 from attncli.stages import OUTPUT, QKV
 

@@ -14,8 +14,8 @@ from typing import Literal
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.attention.functional import round_to
-from attncli.check.setup import Array
 from attncli.convention import DType
 from attncli.errors import ConventionError
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from attncli.arrays import Array
 from attncli.attention import run
-from attncli.check.setup import Array, Setup
+from attncli.check.setup import Setup
 
 
 class Evidence(NamedTuple):

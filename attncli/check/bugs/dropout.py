@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.check.bugs.bug import Bug, Evidence, bug
-from attncli.check.setup import Array, Setup
+from attncli.check.setup import Setup
 from attncli.stages import DROPPED, WEIGHTS
 
 DISTINCT = 3

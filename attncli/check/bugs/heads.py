@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
-from attncli.check.setup import Array, Relayout, Setup
+from attncli.check.setup import Relayout, Setup
 from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCALED, SCORES
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.attention import functional
 from attncli.check.bugs.bug import Bug, Evidence, bug, changing
 from attncli.check.bugs.scaling import ieee_softmax
-from attncli.check.setup import Array, Setup
+from attncli.check.setup import Setup
 from attncli.stages import MASKED, OUTPUT, WEIGHTS
 
 FINITE = (-100.0, -1e3, -1e4, -65504.0, -1e5, -1e9, float(np.finfo(np.float32).min))

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.attention.masks import total_mask
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
-from attncli.check.setup import Array, Setup
+from attncli.check.setup import Setup
 
 
 def _has_boolean_mask(setup: Setup) -> bool:

@@ -10,9 +10,10 @@ from typing import Any, get_args
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.attention import functional
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
-from attncli.check.setup import Array, Setup
+from attncli.check.setup import Setup
 from attncli.check.tolerance import largest
 from attncli.convention import EmptyRows
 
