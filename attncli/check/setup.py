@@ -90,6 +90,12 @@ class Setup:
         inputs = {**self.inputs, **arrays}
         return replace(self, inputs={name: x for name, x in inputs.items() if x is not None})
 
+    def with_positions(self, **changes: Any) -> Setup:
+        """The same setup with changed positions; none where it puts in none."""
+        if self.positions is None:
+            return self
+        return replace(self, positions=replace(self.positions, **changes))
+
     def with_how(self, **changes: Any) -> Setup:
         """The same setup under a changed convention."""
         return replace(self, how=replace(self.how, **changes))

@@ -55,18 +55,24 @@ def bug(name: str, change: Change, touches: str, sentence: str, threads: str = "
 def changing(
     *,
     when: Callable[[Setup], bool] = lambda _: True,
-    steps: Mapping[str, run.Change] | None = None,
+    steps: Mapping[str, run.Change] = {},
+    positions: Mapping[str, Any] = {},
+    inputs: Mapping[str, Array | None] = {},
     **how: Any,
 ) -> Change:
-    """The change of some fields of the convention, and of some steps of the plan.
+    """The change of some steps of the plan, of the positions, of inputs (None: left out), and of
+    some fields of the convention, which may be functions of the setup.
 
-    None where `when` is false, or where the convention has these fields already.
+    None where `when` is false, or where nothing changes.
     """
 
     def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
-        if when(setup):
-            changed = setup.with_how(**how)
-            if steps or changed.how != setup.how:
-                yield changed.with_steps(**steps or {})
+        if not when(setup):
+            return
+        fields = {name: x(setup) if callable(x) else x for name, x in how.items()}
+        changed = setup.with_how(**fields).with_positions(**positions).with_inputs(**inputs)
+        same = changed.how == setup.how and changed.positions == setup.positions
+        if steps or not same or changed.inputs.keys() != setup.inputs.keys():
+            yield changed.with_steps(**steps)
 
     return change

@@ -33,16 +33,6 @@ def _mask_inverted(setup: Setup, _: Evidence) -> Iterator[Setup]:
         yield setup.with_inputs(given_mask=np.where(np.isneginf(mask), 0.0, -np.inf))
 
 
-def _without(name: str) -> Change:
-    """The setup without one of its inputs."""
-
-    def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
-        if name in setup.inputs:
-            yield setup.with_inputs(**{name: None})
-
-    return change
-
-
 def _padding_on_queries(setup: Setup, _: Evidence) -> Iterator[Setup]:
     if setup.shape[2] != setup.shape[3]:
         return
@@ -90,10 +80,15 @@ MASKING: tuple[Bug, ...] = (
         "true and false are added to the scores as 1 and 0, which masks nothing",
         "pytorch#170415",
     ),
-    bug("mask left out", _without("given_mask"), "mask", "the given mask is not applied"),
+    bug(
+        "mask left out",
+        changing(inputs={"given_mask": None}),
+        "mask",
+        "the given mask is not applied",
+    ),
     bug(
         "padding left out",
-        _without("kv_len"),
+        changing(inputs={"kv_len": None}),
         "padding",
         "keys past the valid length are attended to",
     ),

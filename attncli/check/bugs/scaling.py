@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
@@ -20,13 +20,6 @@ from attncli.convention import EmptyRows
 FLOAT16_MAX = 65504.0
 HALF_STEP = 16
 """Half the distance between the two largest numbers of float16: so much more is rounded down."""
-
-
-def _scaled_by(factor: Callable[[Setup], float]) -> Change:
-    def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
-        yield setup.with_how(scale=factor(setup))
-
-    return change
 
 
 def _scale_twice(setup: Setup, _: Evidence) -> Iterator[Setup]:
@@ -105,21 +98,21 @@ SCALING: tuple[Bug, ...] = (
     ),
     bug(
         "√d_model instead of √d_k",
-        _scaled_by(lambda setup: 1 / math.sqrt(setup.shape[1] * setup.d_k)),
+        changing(scale=lambda setup: 1 / math.sqrt(setup.shape[1] * setup.d_k)),
         "scale",
         "the scores are divided by the root of the whole width, heads · d_k, not of one head's",
         "FareedKhan-dev/train-llm-from-scratch#3, Graylab/DL4Proteins-notebooks#12",
     ),
     bug(
         "divided by d_k, not √d_k",
-        _scaled_by(lambda setup: 1 / setup.d_k),
+        changing(scale=lambda setup: 1 / setup.d_k),
         "scale",
         "the scores are multiplied by 1/d_k, which is also what scaling by 1/√d_k twice gives",
         "esceptico/perceiver-io#9, transformers#38290, maxtext#3138",
     ),
     bug(
         "multiplied by √d_k",
-        _scaled_by(lambda setup: math.sqrt(setup.d_k)),
+        changing(scale=lambda setup: math.sqrt(setup.d_k)),
         "scale",
         "the scores are multiplied by √d_k, not divided by it",
         "esceptico/perceiver-io#9",
