@@ -78,9 +78,9 @@ class Comparison:
 
     def observed_by(self, setup: Setup, stage: str) -> Array:
         """A stage as observed, in the layout that is right under this setup."""
-        if setup.relayout is None:
+        if stage not in setup.relayout:
             return self.errors[stage].observed
-        return setup.relayout(stage, self.observed[stage])[np.ix_(*self.at)]
+        return setup.relayout[stage](self.observed[stage])[np.ix_(*self.at)]
 
     def expected(self, setup: Setup) -> dict[str, Array]:
         """The observed stages as this setup computes them."""

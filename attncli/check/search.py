@@ -117,7 +117,7 @@ class Search:
 
     def _changes(self, setup: Setup) -> bool:
         """Whether a variant computes other numbers than the plain setup at all."""
-        if setup.relayout is not None:
+        if setup.relayout:
             return True
         expected = self.sample.expected(setup)
         return any(differ(x, self.sample.errors[name].expected) for name, x in expected.items())

@@ -22,7 +22,7 @@ from attncli.check.positions import PositionKind, Positions, check_widths, posit
 from attncli.convention import Convention
 from attncli.stages import QKV
 
-Relayout = Callable[[str, Array], Array]
+Relayout = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Setup:
     changes       step of the plan → another function for it, or other parameters
     softmax_axis  0 or 1 where softmax runs over the batch items or the heads
     relabel       observed stage → the stage that it really is
-    relayout      (stage, observed) → observed, its layout corrected
+    relayout      observed stage → a function that corrects its layout
     details       what the names of the bugs leave open, such as "share 0.3"
     """
 
@@ -52,7 +52,7 @@ class Setup:
     changes: Mapping[str, Change] = field(default_factory=dict)
     softmax_axis: int | None = None
     relabel: Mapping[str, str] = field(default_factory=dict)
-    relayout: Relayout | None = None
+    relayout: Mapping[str, Relayout] = field(default_factory=dict)
     details: tuple[str, ...] = ()
 
     @property
@@ -103,6 +103,15 @@ class Setup:
     def with_steps(self, **changes: Change) -> Setup:
         """The same setup with other functions, or other parameters, for some steps of the plan."""
         return replace(self, changes={**self.changes, **changes})
+
+    def with_relayout(self, correct: Relayout, *stages: str) -> Setup:
+        """The same setup with the layout of these observed stages corrected, then as before."""
+
+        def both(before: Relayout | None) -> Relayout:
+            return (lambda x: before(correct(x))) if before else correct
+
+        new = {stage: both(self.relayout.get(stage)) for stage in stages}
+        return replace(self, relayout={**self.relayout, **new})
 
     def with_detail(self, detail: str) -> Setup:
         """The same setup with one more detail."""

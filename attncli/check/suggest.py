@@ -189,11 +189,14 @@ def _changed(
 
 def _observed_differ(first: Setup, a: dict[str, Array], second: Setup, b: dict[str, Array]) -> bool:
     """Whether two setups, which compute the stages a and b, would be observed as different."""
-    if first.relayout is not None and second.relayout is None:
-        b = {name: first.relayout(name, x) for name, x in b.items()}
-    elif second.relayout is not None and first.relayout is None:
-        a = {name: second.relayout(name, x) for name, x in a.items()}
+    if bool(first.relayout) != bool(second.relayout):
+        a, b = _laid_out(second, a), _laid_out(first, b)
     return any(differ(x, b[name], by=FAR) for name, x in a.items())
+
+
+def _laid_out(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:
+    """The stages in the layout that the setup corrects, if any."""
+    return {name: setup.relayout.get(name, np.asarray)(x) for name, x in arrays.items()}
 
 
 def _suggestion(setup: Setup, words: str) -> Suggestion:

@@ -9,7 +9,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
-from attncli.check.setup import Relayout, Setup
+from attncli.check.setup import Setup
 from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCALED, SCORES
 
 
@@ -59,42 +59,27 @@ def _split_wrong(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         split = base.with_inputs(**{name: without_transpose(base.inputs[name]) for name in QKV})
         yield split
         if _all_observed(setup, evidence, OUTPUT):
-            yield _relaid(split, merge_undone).with_detail("and merged in the same way")
+            merged = split.with_relayout(without_transpose, OUTPUT)
+            yield merged.with_detail("and merged in the same way")
 
 
 def _merged_wrong(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if setup.shape[1] > 1 and _all_observed(setup, evidence, OUTPUT):
-        yield _relaid(setup, merge_undone)
+        yield setup.with_relayout(without_transpose, OUTPUT)
         detail = "the reverse: (tokens, heads, d) was reshaped to (heads, tokens, d)"
-        yield _relaid(setup, cut_undone).with_detail(detail)
+        yield setup.with_relayout(with_transpose, OUTPUT).with_detail(detail)
 
 
-def _turned(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+def with_transpose(x: Array) -> Array:
+    """What was reshaped from (n, h, d) to (h, n, d), transposed instead."""
+    n_batch, n_heads, n, d = x.shape
+    return np.swapaxes(x.reshape(n_batch, n, n_heads, d), 1, 2)
+
+
+def _transposed(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     maps = [stage for stage in MAPS if _all_observed(setup, evidence, stage)]
     if maps and setup.shape[2] == setup.shape[3] > 1:
-        yield _relaid(setup, turn_undone)
-
-
-def _relaid(setup: Setup, relayout: Relayout) -> Setup:
-    earlier = setup.relayout
-    if earlier is None:
-        return replace(setup, relayout=relayout)
-    return replace(setup, relayout=lambda stage, x: earlier(stage, relayout(stage, x)))
-
-
-def merge_undone(stage: str, observed: Array) -> Array:
-    return without_transpose(observed) if stage == OUTPUT else observed
-
-
-def cut_undone(stage: str, observed: Array) -> Array:
-    if stage != OUTPUT:
-        return observed
-    n_batch, n_heads, n, d = observed.shape
-    return np.swapaxes(observed.reshape(n_batch, n, n_heads, d), 1, 2)
-
-
-def turn_undone(stage: str, observed: Array) -> Array:
-    return np.swapaxes(observed, -1, -2) if stage in MAPS else observed
+        yield setup.with_relayout(lambda x: np.swapaxes(x, -1, -2), *MAPS)
 
 
 def _shares_key_heads(setup: Setup) -> bool:
@@ -159,7 +144,7 @@ HEADS: tuple[Bug, ...] = (
     ),
     bug(
         "rows and columns exchanged",
-        _turned,
+        _transposed,
         "outputs",
         "the observed map has keys as rows and queries as columns",
     ),

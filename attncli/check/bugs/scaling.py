@@ -22,10 +22,8 @@ HALF_STEP = 16
 """Half the distance between the two largest numbers of float16: so much more is rounded down."""
 
 
-def _scale_twice(setup: Setup, _: Evidence) -> Iterator[Setup]:
-    twice = setup.how.scale_factor(setup.d_k) ** 2
-    if not math.isclose(twice, 1 / setup.d_k):  # that is "divided by d_k"
-        yield setup.with_how(scale=twice)
+def _scale_twice(setup: Setup) -> float:
+    return setup.how.scale_factor(setup.d_k) ** 2
 
 
 def _with_each_empty(setup: Setup) -> Iterator[Setup]:
@@ -119,7 +117,10 @@ SCALING: tuple[Bug, ...] = (
     ),
     bug(
         "scale applied twice",
-        _scale_twice,
+        changing(  # unless that is "divided by d_k"
+            scale=_scale_twice,
+            when=lambda setup: not math.isclose(_scale_twice(setup), 1 / setup.d_k),
+        ),
         "scale",
         "the scores are multiplied by the scale two times",
         "transformers#38290, maxtext#3138",
