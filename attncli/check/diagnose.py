@@ -172,7 +172,8 @@ def _in_common(matches: Sequence[Match]) -> str:
         alike = "they compute the same numbers on this input"
     if not shared:
         return alike
-    return f"they all change the same thing ({', '.join(sorted(shared))}), and {alike}"
+    same = ", ".join(sorted(shared)).replace("-", " ")
+    return f"they all change the same thing ({same}), and {alike}"
 
 
 def _distinguished_by(explanations: Sequence[Explanation], comparison: Comparison) -> str:

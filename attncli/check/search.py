@@ -103,7 +103,7 @@ class Search:
                 continue
             yield variant
             how = variant.how
-            if "empty" in bug.touches or how.mask_value != -np.inf:
+            if "empty-rows" in bug.touches or how.mask_value != -np.inf:
                 continue
             if self._has_empty(variant) and not self._has_empty(self.comparison.setup):
                 for empty, words in EMPTY_WORDS.items():

@@ -117,6 +117,16 @@ def test_bugs_that_compute_the_same_are_ambiguous() -> None:
     assert verdict.tell_apart == "an input with 2 heads, 3 queries, 5 keys, d_k 7, d_v 11"
 
 
+def test_what_several_bugs_have_in_common_is_in_words() -> None:
+    observed = attend(Q, K, V, convention=Convention(causal=True))["output"].value
+    verdict = check(observed, Q, K, V, convention=Convention(causal=True, mask_value=-2.0))
+    assert names(verdict) == ["finite mask value", "mask value −∞, not the finite one given"]
+    assert verdict.common == (
+        "they all change the same thing (empty rows, mask arithmetic), "
+        "and they compute the same numbers on this input"
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

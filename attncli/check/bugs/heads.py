@@ -131,14 +131,14 @@ HEADS: tuple[Bug, ...] = (
     bug(
         "key heads tiled, not in blocks",
         changing(head_order="tiled", when=_shares_key_heads),
-        "order",
+        "head-order",
         "query heads use key heads in turn (0, 1, 0, 1), not in blocks (0, 0, 1, 1)",
         _SHARING_THREADS,
     ),
     bug(
         "key heads in blocks, not tiled",
         changing(head_order="blocks", when=_shares_key_heads),
-        "order",
+        "head-order",
         "query heads use key heads in blocks (0, 0, 1, 1), not in turn (0, 1, 0, 1)",
         _SHARING_THREADS,
     ),
@@ -151,13 +151,13 @@ HEADS: tuple[Bug, ...] = (
     bug(
         "the observed scores are scaled already",
         _really(SCALED),
-        "stage",
+        "stage-name",
         "what was observed as scores are the scores after scaling: name the stage scaled",
     ),
     bug(
         "the observed scores are masked already",
         _really(MASKED),
-        "stage",
+        "stage-name",
         "what was observed as scores goes into softmax: name the stage masked",
     ),
 )

@@ -9,7 +9,7 @@ from attncli.check.bugs.bug import Bug, Evidence, bug, changing
 from attncli.check.positions import PositionKind
 from attncli.check.setup import Setup
 
-ALL = "columns exponent start carriers"
+ALL = "position-layout position-exponent position-offset position-inputs"
 """What leaving positions out touches: everything about them."""
 
 
@@ -49,35 +49,35 @@ POSITIONS: tuple[Bug, ...] = (
     bug(
         "rotary pairs interleaved, not in halves",
         changing(positions={"kind": "rope-interleaved"}, when=_are("rope-halves")),
-        "columns",
+        "position-layout",
         "entries 2i and 2i + 1 are rotated as a pair, not entries i and i + d/2",
         _ROTARY_THREADS,
     ),
     bug(
         "rotary pairs in halves, not interleaved",
         changing(positions={"kind": "rope-halves"}, when=_are("rope-interleaved")),
-        "columns",
+        "position-layout",
         "entries i and i + d/2 are rotated as a pair, not entries 2i and 2i + 1",
         _ROTARY_THREADS,
     ),
     bug(
         "sinusoid exponent 2·2i/d, not 2i/d",
         changing(positions={"kind": "article"}, when=_are("paper")),
-        "exponent",
+        "position-exponent",
         "2i is counted twice: a loop over the even columns multiplies its index by 2 again",
         _EXPONENT_THREADS,
     ),
     bug(
         "sinusoid exponent 2i/d, not 2·2i/d",
         changing(positions={"kind": "paper"}, when=_are("article")),
-        "exponent",
+        "position-exponent",
         "2i is counted once, as in the paper; the article's form counts it twice",
         _EXPONENT_THREADS,
     ),
     bug(
         "sines, then cosines, not interleaved",
         changing(positions={"in_halves": True}, when=_are_sinusoidal),
-        "columns",
+        "position-layout",
         "a layout, no bug by itself: the columns are in another order, and weights trained with "
         "one order do not fit the other",
         "allennlp#2993",
@@ -91,7 +91,7 @@ POSITIONS: tuple[Bug, ...] = (
     bug(
         "positions left out of the values",
         changing(positions={"on": frozenset("qk")}, when=_are_sinusoidal),
-        "carriers",
+        "position-inputs",
         "positions are added to q and k alone, not to the embeddings that v comes from too",
     ),
     bug(
@@ -100,19 +100,19 @@ POSITIONS: tuple[Bug, ...] = (
             positions={"on": frozenset("qkv")},
             when=lambda setup: not _are_sinusoidal(setup) and setup.inputs["v"].shape[-1] % 2 == 0,
         ),
-        "carriers",
+        "position-inputs",
         "the values are rotated as well, not queries and keys alone",
     ),
     bug(
         "positions counted from 1, not 0",
         _from_1,
-        "start",
+        "position-offset",
         "the first token gets position 1: off by one",
     ),
     bug(
         "positions restarted at 0 after the past",
         _restarted,
-        "start",
+        "position-offset",
         "new tokens count from 0 although cached ones come before them",
     ),
 )
