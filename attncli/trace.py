@@ -24,9 +24,6 @@ from attncli.stages import KINDS, QKV
 INPUTS = (*QKV, *(name for name, kind in KINDS.items() if kind.role == "input"))
 """Names of the stages that went into an attention; the others came out of it."""
 
-PARAMETERS = tuple(name for name, kind in KINDS.items() if kind.role == "parameter")
-"""Names of the stages that are the weights of a block."""
-
 # Axes whose entries are called by a letter and a number where no token names them.
 _LETTERS = {"query": "q", "key": "k", "head": "head ", "kv_head": "key head ", "batch": "batch "}
 

@@ -64,13 +64,6 @@ def key_head_of(n_heads: int, n_kv_heads: int, order: HeadOrder = "blocks") -> n
     return heads // (n_heads // n_kv_heads) if order == "blocks" else heads % n_kv_heads
 
 
-def share_heads(x: Array, n_heads: int, order: HeadOrder) -> Array:
-    """Keys or values [..., h_kv, n, d], one for every query head: [..., h, n, d]."""
-    if x.ndim < 3 or x.shape[-3] == n_heads:
-        return x
-    return np.take(x, key_head_of(n_heads, x.shape[-3], order), axis=-3)
-
-
 def heads_first(x: Array, layout: Layout, n_heads: int | None = None) -> Array:
     """An array of the layout, in the order (batch, head, token, d) or (head, token, d).
 

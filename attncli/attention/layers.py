@@ -317,14 +317,3 @@ def layer_norm(
     values = run(steps, {"x": rows, **{n: entered(w, how.convention) for n, w in weights.items()}})
     shown = {step.name: values[step.name] for step in steps}
     return trace_of(steps, shown, {"": Block("Layer norm", how.convention, {"query": labels})})
-
-
-def result(trace: Trace) -> Array:
-    """What a layer or stack gives: the value of its last stage.
-
-    >>> one = Stage("norm", "N", "", np.ones(1), ("query",))
-    >>> result(Trace("Encoder", (Trace("Layer", (one,), name="1"),))).tolist()
-    [1.0]
-    """
-    last = trace.steps[-1]
-    return last.value if isinstance(last, Stage) else result(last)

@@ -4,7 +4,7 @@
     decoder.2.cross_attention.w_o
     encoder.1.attention.gamma (the gain of that sub-layer's norm)   encoder.gamma (of the last norm)
 
-A mapping of such names to arrays is what `encode` and `decode` take. Their axes are those of the
+A mapping of such names to arrays is what a LayerPlan takes. Their axes are those of the
 registry (stages.py); `Sizes` says how wide they are.
 """
 

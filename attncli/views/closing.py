@@ -47,7 +47,12 @@ def shares_of(block: Block, index: Index, showing: Showing) -> Shares:
     masked = np.zeros(values.shape, bool)
     if block.mask is not None:
         masked = block.masked(index, values.shape)
-    names, others = (_numbered(stage.names(axis)) for axis in stage.axes[-2:])
+    tokens = [stage.names(axis) for axis in stage.axes[-2:]]
+    counts = map(Counter, tokens)
+    names, others = (  # of tokens of the same text the number too: bank (3), bank (7)
+        [f"{token} ({at})" if count[token] > 1 else token for at, token in enumerate(found, 1)]
+        for found, count in zip(tokens, counts, strict=True)
+    )
     over_queries = block.convention.softmax_over == "queries"
     bounds = showing.rows
     if over_queries:
@@ -55,12 +60,6 @@ def shares_of(block: Block, index: Index, showing: Showing) -> Shares:
     return Shares(
         stage, values, masked, names, lambda at: shorten(others[at]), bounds, over_queries
     )
-
-
-def _numbered(names: Sequence[str]) -> Sequence[str]:
-    """Tokens of the same text with their number: bank (3), bank (7)."""
-    counts = Counter(names)
-    return [f"{name} ({at})" if counts[name] > 1 else name for at, name in enumerate(names, 1)]
 
 
 def sentences(block: Block, index: Index, showing: Showing, n_heads: int = 1) -> tuple[str, ...]:
