@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -188,21 +188,15 @@ def sample_of(comparison: Comparison) -> Comparison:
 
     Of each axis the entries with the largest error, then the first, the last and some between.
     """
-    errors = _row_errors(comparison.errors)
-    batch = _chosen(errors.max(axis=(1, 2)), MOST[0])
-    head = _chosen(errors[batch].max(axis=(0, 2)), MOST[1])
+    worst = _row_errors(comparison.errors)
+    batch = _chosen(worst.max(axis=(1, 2)), MOST[0])
+    head = _chosen(worst[batch].max(axis=(0, 2)), MOST[1])
     n_rows = SAMPLE // (comparison.setup.shape[3] * len(batch) * len(head))
-    row = _chosen(errors[np.ix_(batch, head)].max(axis=(0, 1)), max(4, min(MOST[2], n_rows)))
+    row = _chosen(worst[np.ix_(batch, head)].max(axis=(0, 1)), max(4, min(MOST[2], n_rows)))
     at = Subset(batch, head, row)
-    return Comparison(
-        comparison.setup,
-        comparison.subset.take(at),
-        comparison.rule,
-        {name: x.at(at) for name, x in comparison.errors.items()},
-        comparison.observed,
-        at,
-        SAMPLE_FACTOR,
-    )
+    subset, loose = comparison.subset.take(at), SAMPLE_FACTOR
+    errors = {name: x.at(at) for name, x in comparison.errors.items()}
+    return replace(comparison, subset=subset, errors=errors, at=at, loose=loose)
 
 
 def _row_errors(errors: Mapping[str, StageErrors]) -> Array:
