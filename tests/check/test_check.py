@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from attncli import Convention, ConventionError, ShapeError, StageError, attend
+from attncli.attention.attend import prepared
+from attncli.attention.run import plan
 from attncli.check import check
 from attncli.check.run import STAGES, all_of, inputs_over, stages, steps_of
 from attncli.check.setup import setup_of
@@ -253,6 +255,33 @@ def test_an_input_is_picked_by_the_axes_that_the_registry_declares() -> None:
     np.testing.assert_array_equal(found["q"], Q[None, [1]][:, :, [2, 0]])
     np.testing.assert_array_equal(found["k"], K[None, [1]])
     assert found["given_mask"].shape == (3, 5)  # the step that reads the rows picks them
+
+
+def test_a_further_array_of_attention_is_passed_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were `bias` an argument of `attend` that its plan adds to the scores, check would take it."""
+
+    def with_bias(*qkv: Any, bias: Any, **more: Any) -> Any:
+        inputs, sizes = prepared(*qkv, **more)
+        return {**inputs, "bias": bias}, sizes
+
+    def plan_with_bias(how: Convention, sizes: Any) -> Any:
+        for step in plan(how, sizes):
+            if step.name == "scores":
+                reads = {**step.reads, "bias": "bias"}
+                yield step._replace(compute=lambda q, k, bias: q @ k.mT + bias, reads=reads)
+            else:
+                yield step
+
+    monkeypatch.setattr("attncli.check.setup.prepared", with_bias)
+    monkeypatch.setattr("attncli.check.run.plan", plan_with_bias)
+    bias = RNG.normal(size=(2, 3, 5))
+    scores = (Q @ K.mT + bias) / 7**0.5
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    given: dict[str, Any] = {"bias": bias, "heads": [1], "rows": [2, 0]}
+    assert check((weights @ V)[[1]][:, [2, 0]], Q, K, V, **given).status == "match"
+    unscaled = np.exp(Q @ K.mT + bias)
+    observed = (unscaled / unscaled.sum(-1, keepdims=True) @ V)[[1]][:, [2, 0]]
+    assert names(check(observed, Q, K, V, **given)) == ["scale left out"]
 
 
 CONVENTIONS = [
