@@ -16,6 +16,7 @@ from attncli.check.observe import (
     Observation,
     Pick,
     WrongShapeError,
+    decimals_hint,
     differing_inputs,
     fitting_layouts,
     observe,
@@ -117,7 +118,7 @@ def _verdict(
         return Verdict("ambiguous", dtype, stages, first, found_bugs, common, other, "", notes)
     if matches:
         return Verdict("found", dtype, stages, first, found_bugs, notes=notes)
-    hints = found.hints if comparison.rule.kind == "noise" else ()
+    hints = decimals_hint(found.stages) if comparison.rule.kind == "noise" else ()
     return Verdict("no match", dtype, stages, first, notes=(*notes, *hints))
 
 

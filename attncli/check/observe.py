@@ -36,14 +36,12 @@ class Observation:
     stages  name → array [batch, head, row, …], in the order of the computation
     dtype   their narrowest number type, or that before they were widened
     notes   what was assumed of them
-    hints   what may help where nothing explains them
     """
 
     stages: Mapping[str, Array]
     subset: Subset
     dtype: DType
     notes: tuple[str, ...] = ()
-    hints: tuple[str, ...] = ()
 
 
 def to_numpy(x: Any, name: str = "observed") -> tuple[Array, DType]:
@@ -90,10 +88,10 @@ def observe(
         types.append(fitting_type(arrays[stage], dtype))
         if types[-1] != dtype:
             notes.append(f"every number of {name} fits {types[-1]}, so it is judged as such")
-    return Observation(arrays, subset, narrower(*types), tuple(notes), _decimals_hint(arrays))
+    return Observation(arrays, subset, narrower(*types), tuple(notes))
 
 
-def _decimals_hint(arrays: Mapping[str, Array]) -> tuple[str, ...]:
+def decimals_hint(arrays: Mapping[str, Array]) -> tuple[str, ...]:
     """Words for numbers that look rounded."""
     finite = np.concatenate([x[np.isfinite(x)] for x in arrays.values()])
     for n in range(1, MOST_DECIMALS + 1):
