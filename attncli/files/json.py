@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any
 
 from attncli.errors import InputError
-from attncli.files.load import LABELS, Loaded, LoadedBuilder, one_array
+from attncli.files.load import LABELS, Loaded, collected
 from attncli.files.messages import location, quote
-from attncli.files.numbers import Beyond, to_array
+from attncli.files.numbers import Array, Beyond, to_array
 from attncli.files.source import Source
 
 # escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half
@@ -33,7 +33,7 @@ def read(source: Source) -> Loaded:
     origin = source.origin
     document = parse(source.read(), origin)
     if isinstance(document, list):
-        return one_array(origin, source.name, partial(to_array, document, origin))
+        return collected(source, {"": partial(to_array, document, origin)})
     if not isinstance(document, dict):
         raise InputError(
             f"{origin} holds neither a list nor an object",
@@ -43,19 +43,19 @@ def read(source: Source) -> Loaded:
         from attncli.files.trace import loaded_trace, trace_from
 
         return loaded_trace(trace_from(document, origin), origin, source.name or None)
-    builder = LoadedBuilder(origin, source.name)
+    arrays: dict[str, Callable[[], Array]] = {}
+    labels: dict[str, object] = {}
+    others: dict[str, str] = {}
     for name, found in document.items():
         if found is None or (isinstance(found, str) and name.lower() != "scale"):
             continue
         if name.lower() in LABELS:
-            builder.set_labels(name.lower(), found)
-        elif name.lower() == "scale":
-            builder.set_scale(found)
-        elif isinstance(found, list):
-            builder.add(name, partial(to_array, found, location(origin, name)))
+            labels[name.lower()] = found
+        elif isinstance(found, list) or name.lower() == "scale":
+            arrays[name] = partial(to_array, found, location(origin, name))
         else:
-            builder.leave_out(name, "an object" if isinstance(found, dict) else "one value")
-    return builder.done()
+            others[name] = "an object" if isinstance(found, dict) else "one value"
+    return collected(source, arrays, labels, others)
 
 
 def parse(
@@ -68,7 +68,13 @@ def parse(
 
     Raises InputError with line and column where the text is malformed.
     """
-    text = _decode(data, origin)
+    try:
+        text = data.decode(json.detect_encoding(data))
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
+            "save it as UTF-8",
+        ) from problem
     del data  # it may be as large as all that follows
     if not text or text.isspace():
         raise InputError(f"{origin} is empty", "it should hold arrays")
@@ -81,15 +87,17 @@ def parse(
         return document
 
     try:
-        document = json.loads(
-            text, parse_float=_float, parse_int=_int, object_pairs_hook=pairs or unique
-        )
+        document = json.loads(text, parse_float=_float, object_pairs_hook=pairs or unique)
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno}, column {problem.colno}"
         hint = "put commas between entries, none after the last, and names in double quotes"
         if "'" in text and '"' not in text:
             hint = "use double quotes"
         raise InputError(f"{origin} is not JSON: {where}: {problem.msg}", hint) from problem
+    except ValueError as problem:  # Python reads no whole number of more than 4300 digits
+        raise InputError(
+            f"{origin} holds a number beyond float64", "the limit is 1.8e308"
+        ) from problem
     except RecursionError as problem:
         raise InputError(f"{origin} is nested too deeply", "use 2 to 4 levels") from problem
     half = next((found[0] for found in _ESCAPES.finditer(text) if found["half"]), None)
@@ -100,21 +108,6 @@ def parse(
     return document
 
 
-def _decode(data: bytes, origin: str) -> str:
-    try:
-        return data.decode(json.detect_encoding(data))
-    except UnicodeDecodeError as problem:
-        raise InputError(
-            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
-            "save it as UTF-8",
-        ) from problem
-
-
 def _float(text: str) -> float | Beyond:
     number = float(text)
     return Beyond(text) if math.isinf(number) else number
-
-
-def _int(text: str) -> int | Beyond:
-    # Python refuses to read more than 4300 digits, and float64 ends at 309
-    return int(text) if len(text) < 400 else Beyond(text)

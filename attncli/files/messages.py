@@ -23,13 +23,13 @@ def quote(text: str, limit: int = 60) -> str:
     return escaped if len(escaped) <= limit + 2 else f"{escaped[:limit]}…{escaped[0]}"
 
 
-def safe(text: str) -> str:
-    r"""A path or name as it is, or quoted and escaped where a character of it is not printable.
+def safe(text: str, limit: int = 4096) -> str:
+    r"""A path or name as it is, or quoted where a character is not printable, or it is too long.
 
     >>> safe("q.npy"), safe("q\n.npy")
     ('q.npy', "'q\\n.npy'")
     """
-    return text if text.isprintable() else repr(text)
+    return text if text.isprintable() and 0 < len(text) <= limit else quote(text, limit)
 
 
 def reason(problem: BaseException | str) -> str:
@@ -45,10 +45,7 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
     'q, k and 1 more'
     """
     known = list(names)
-    shown = ", ".join(
-        name if name.isprintable() and 0 < len(name) <= 60 else quote(name)
-        for name in known[:limit]
-    )
+    shown = ", ".join(safe(name, 60) for name in known[:limit])
     return shown if len(known) <= limit else f"{shown} and {len(known) - limit} more"
 
 
@@ -58,7 +55,7 @@ def location(origin: str, name: str) -> str:
     >>> location("qkv.json", "k"), location("k.npy", "")
     ('qkv.json, k', 'k.npy')
     """
-    return f"{origin}, {listing([name])}" if name else origin
+    return f"{origin}, {safe(name, 60)}" if name else origin
 
 
 def ask_for(origin: str, name: str) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.files.load import LABELS, Loaded, LoadedBuilder, one_array
+from attncli.files.load import LABELS, Loaded, collected
 from attncli.files.messages import explained, listing, location, quote
 from attncli.files.numbers import MAX_DEPTH, Array
 from attncli.files.source import Source
@@ -50,18 +50,14 @@ def read(source: Source) -> Loaded:
     origin, source = source.origin, source.in_memory()
     if source.kind == "npy":
         size, path = source.size or 0, source.path
-        return one_array(origin, source.name, lambda: _array(source.file, size, origin, path=path))
+        return collected(source, {"": lambda: _array(source.file, size, origin, path=path)})
     with ExitStack() as stack:
         entries = _entries(source, stack)
         if "__trace__" in entries:
             return _trace(entries, source)
-        builder = LoadedBuilder(origin, source.name)
-        for name, entry in entries.items():
-            if name.lower() in LABELS:
-                builder.set_labels(name.lower(), entry(text=True).tolist())
-            else:
-                builder.add(name, entry)
-        return builder.done()
+        texts = [name for name in entries if name.lower() in LABELS]
+        labels = {name.lower(): entries.pop(name)(text=True).tolist() for name in texts}
+        return collected(source, entries, labels)
 
 
 def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:

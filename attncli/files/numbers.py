@@ -79,10 +79,15 @@ def to_array(nested: object, where: str) -> Array:
             raise InputError(f"{where} is empty: it holds an empty list", "give it numbers")
         shape += tuple(lengths)
         cells = list(chain.from_iterable(cells))
-    return _convert(cells, shape, where)
+    if kinds <= {int, float}:
+        with suppress(OverflowError):
+            dtype = np.int64 if kinds == {int} else np.float64
+            return np.array(cells, dtype=dtype).reshape(shape)
+    return _converted(cells, shape, where)
 
 
-def _convert(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
+def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
+    """The array of entries that are not all numbers of one type that holds them."""
     numbers = [NOT_JSON.get(cell, cell) if type(cell) is str else cell for cell in cells]
     kinds = set(map(type, numbers))
     if not kinds <= {int, float, bool}:
@@ -95,9 +100,8 @@ def _convert(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
         raise _refused(numbers[wrong], wrong, shape, where, expected)
     if kinds == {bool}:
         return np.array(numbers, dtype=np.bool_).reshape(shape)
-    for dtype in (np.int64, np.float64) if kinds == {int} else (np.float64,):
-        with suppress(OverflowError):  # a whole number may be beyond int64, and beyond float64
-            return np.array(numbers, dtype=dtype).reshape(shape)
+    with suppress(OverflowError):  # a whole number may be beyond int64, and beyond float64
+        return np.array(numbers, dtype=np.float64).reshape(shape)
     # float64 holds every float, so what it cannot hold is a whole number
     wrong = next(i for i, x in enumerate(numbers) if type(x) is int and abs(x) > _LARGEST)
     raise _refused(Beyond(str(numbers[wrong])), wrong, shape, where, "")

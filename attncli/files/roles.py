@@ -28,20 +28,18 @@ class Names(NamedTuple):
     booleans: bool = False
 
 
-def _names(words: str, forms: str) -> tuple[str, ...]:
-    return tuple(form.format(word) for word in words.split() for form in forms.split())
-
-
-_OWN, _PAST = "{} {}_states {}_layer {}_tensor", "past_{} {}_cache cache_{} cached_{}"
+_OWN = ("{}", "{}_states", "{}_layer", "{}_tensor")
+_PAST = ("past_{}", "{}_cache", "cache_{}", "cached_{}")
+_Q, _K, _V = ("q", "query", "queries"), ("k", "key", "keys"), ("v", "value", "values")
 _MASKS = "mask attn_mask attention_mask attn_bias attention_bias additive_mask masks"
 
 ROLES: dict[Role, Names] = {
-    "q": Names(("xq", *_names("q query queries", _OWN))),
-    "k": Names(("xk", *_names("k key keys", _OWN))),
-    "v": Names(("xv", *_names("v value values", _OWN))),
+    "q": Names(("xq", *(form.format(word) for word in _Q for form in _OWN))),
+    "k": Names(("xk", *(form.format(word) for word in _K for form in _OWN))),
+    "v": Names(("xv", *(form.format(word) for word in _V for form in _OWN))),
     "mask": Names(tuple(_MASKS.split()), fewest=1, booleans=True),
-    "past_k": Names(_names("k key keys", _PAST)),
-    "past_v": Names(_names("v value values", _PAST)),
+    "past_k": Names(tuple(form.format(word) for word in _K for form in _PAST)),
+    "past_v": Names(tuple(form.format(word) for word in _V for form in _PAST)),
 }
 """Every role that an array can have: to add one is to add a row."""
 

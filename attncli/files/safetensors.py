@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attncli.errors import InputError, MissingExtraError
-from attncli.files.load import Loaded, LoadedBuilder
+from attncli.files.load import Loaded, collected
 from attncli.files.messages import explained, location, quote
 from attncli.files.npy import native, refuse_shape
 from attncli.files.numbers import Array
@@ -52,10 +52,11 @@ def read(source: Source) -> Loaded:
         )
     with explained(f"{source.origin} is not a valid safetensors file", "copy it again"):
         tensors = safetensors.deserialize(source.read())  # type: ignore[no-untyped-call]
-    builder = LoadedBuilder(source.origin, source.name)
-    for name, tensor in sorted(tensors, key=lambda named: str(named[0])):
-        builder.add(name, partial(_array, tensor, location(source.origin, name)))
-    return builder.done()
+    named = sorted(tensors, key=lambda item: str(item[0]))
+    origin = source.origin
+    return collected(
+        source, {name: partial(_array, tensor, location(origin, name)) for name, tensor in named}
+    )
 
 
 def _array(tensor: dict[str, Any], where: str) -> Array:

@@ -15,7 +15,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from attncli.errors import AttncliError, InputError, SizeError
@@ -32,7 +32,7 @@ STREAM_LIMIT = 4 << 30
 _HEAD = 4096  # the first bytes, which tell formats apart: a page of memory
 _STEP = 1 << 20  # bytes read at a time
 
-_KINDS = {
+KINDS = {
     ".json": "json",
     ".npy": "npy",
     ".npz": "npz",
@@ -41,7 +41,12 @@ _KINDS = {
     ".txt": "table",
     ".safetensors": "safetensors",
 }
-_NPY, _GZIP, _ZIP = b"\x93NUMPY", b"\x1f\x8b", (b"PK\x03\x04", b"PK\x05\x06")
+_BEGINS = (
+    (b"\x93NUMPY", "npy"),
+    (b"\x1f\x8b", "gzip"),
+    (b"PK\x03\x04", "zip"),
+    (b"PK\x05\x06", "zip"),  # an empty one
+)
 
 _SAVEZ = "numpy.savez('qkv.npz', q=q, k=k, v=v)"
 _PYTORCH = "a PyTorch file, which runs code when it is read"
@@ -77,30 +82,22 @@ class Source:
 
     origin   what messages call it
     file     the bytes, from the first one on
+    head     the first bytes
     ending   of the path or the zip member, lower case with its dot and without .gz, or ""
     name     what is asked for after `::`, or ""
     path     of a file on disk that is not packed, or ""
     size     in bytes, of such a file or of what is in memory; else None: it can be read only once
     most     bytes that may be read at once, where that can be read only once
-    head     its first bytes
     """
 
     origin: str
     file: Any
+    head: bytes
     ending: str = ""
     name: str = ""
     path: str = ""
     size: int | None = None
-    most: float | None = None
-    head: bytes = field(init=False)
-
-    def __post_init__(self) -> None:
-        if self.size is None:
-            stream = _Stream(self.file, self.origin)
-            self.file, self.head = io.BufferedReader(stream, _STEP), stream.ahead
-        else:
-            self.head = self.file.read(_HEAD)
-            self.file.seek(0)
+    most: float = STREAM_LIMIT
 
     def read(self) -> bytes:
         """All bytes. InputError where they are more than can be believed."""
@@ -110,12 +107,12 @@ class Source:
         if self.size is not None:
             data: bytes = self.file.read()
             return data
-        most, whole = self.most or STREAM_LIMIT, io.BytesIO()
+        whole = io.BytesIO()
         while step := self.file.read(_STEP):
             whole.write(step)
-            if whole.tell() > most:
+            if whole.tell() > self.most:
                 hint = "save it uncompressed in a file, and name that"
-                raise InputError(f"{self.origin} holds more than {most:,} bytes", hint)
+                raise InputError(f"{self.origin} holds more than {self.most:,} bytes", hint)
         return whole.getvalue()
 
     def in_memory(self) -> Source:
@@ -123,53 +120,44 @@ class Source:
         if self.size is not None:
             return self
         data = self.read()
-        return Source(self.origin, io.BytesIO(data), self.ending, self.name, size=len(data))
+        return replace(self, file=io.BytesIO(data), size=len(data))
 
     @property
     def kind(self) -> str:
-        """Its format: "json", "npy", "npz", "table" or "safetensors". InputError for any other."""
-        if not self.head:
-            raise InputError(f"{self.origin} is empty", "it should hold arrays")
-        if self.head.startswith(_NPY):
-            return "npy"
-        if self.is_zip:
-            return "npz"
-        known = _KINDS.get(self.ending)
-        if known is None or self.ending == ".txt":
-            known = self._guess() or known
-        if known is None:
-            hint = f"it reads {', '.join(_KINDS)}"
-            hint += f", not {safe(self.ending)}" if self.ending else ""
-            raise InputError(f"{self.origin} is of no format that attncli reads", hint)
-        return known
+        """Its format: "gzip", "zip", one that `load` reads, or "" for any other.
 
-    def _guess(self) -> str | None:
-        """The format of a file whose ending does not say it."""
-        if self.is_safetensors:
+        Raises InputError for a format that is known and not read.
+        """
+        head, ending = self.head, self.ending
+        length = int.from_bytes(head[:8], "little")  # of the header of safetensors, which follows
+        is_tensors = head[8:9] == b"{" and length < (1 << 32 if self.size is None else self.size)
+        for endings, begins, what, hint in _REFUSED:
+            if ending in endings.split() or (re.match(begins, head) and not is_tensors):
+                raise InputError(f"{self.origin} is {what}", hint)
+        for begin, kind in _BEGINS:
+            if head.startswith(begin) and not is_tensors:
+                return kind
+        if ending in KINDS and ending != ".txt":
+            return KINDS[ending]
+        if is_tensors:
             return "safetensors"
-        if _JSON_START.match(self.head.removeprefix(b"\xef\xbb\xbf")):
-            return "json"
-        if self.head.startswith(_UNICODE_MARKS):
-            return "table"
-        # a table: some line ends in a number
-        is_table = b"\0" not in self.head and any(map(_LAST_NUMBER.search, self.head.splitlines()))
-        return "table" if is_table else None
+        return _guessed(head) or KINDS.get(ending, "")
 
-    @property
-    def is_safetensors(self) -> bool:
-        """Whether it begins with the length of a header, in eight bytes, and with the header."""
-        length = int.from_bytes(self.head[:8], "little")
-        return self.head[8:9] == b"{" and length < (1 << 32 if self.size is None else self.size)
 
-    @property
-    def is_gzip(self) -> bool:
-        """Whether it is compressed with gzip."""
-        return self.head.startswith(_GZIP) and not self.is_safetensors
+def _guessed(head: bytes) -> str:
+    """The format of a text whose ending does not say it, or ""."""
+    if _JSON_START.match(head.removeprefix(b"\xef\xbb\xbf")):
+        return "json"
+    # a table: some line ends in a number
+    is_table = b"\0" not in head and any(map(_LAST_NUMBER.search, head.splitlines()))
+    return "table" if is_table or head.startswith(_UNICODE_MARKS) else ""
 
-    @property
-    def is_zip(self) -> bool:
-        """Whether it is a zip, which an npz is too."""
-        return self.head.startswith(_ZIP)
+
+def streamed(origin: str, file: Any, ending: str, name: str, most: float) -> Source:
+    """The Source of a stream that cannot seek."""
+    stream = _Stream(file, origin)
+    head = stream.ahead
+    return Source(origin, io.BufferedReader(stream, _STEP), head, ending, name, most=most)
 
 
 class _Stream(io.RawIOBase):
@@ -215,20 +203,23 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
     Raises InputError where there is nothing to read, or a format that is known and not read, and
     where the system fails while it is read; SizeError where memory does not suffice.
     """
-    path, name, data = _split(text)
-    origin = LITERAL if data else STANDARD_INPUT if path == "-" else safe(path)
+    is_literal = text.lstrip()[:1] in ("[", "{") and not os.path.exists(text)
+    path, name = _split(text) if "::" in text and not is_literal else (text, "")
+    if not path:
+        raise InputError("a path is expected, found nothing")
+    origin = LITERAL if is_literal else STANDARD_INPUT if path == "-" else safe(path)
     with ExitStack() as stack:
         try:
-            if data:
-                yield Source(origin, io.BytesIO(data), ".json", size=len(data))
-                return
-            source = _opened(origin, path, name, stdin, stack)
-            _refuse(source)
-            if source.is_gzip or (source.is_zip and source.ending != ".npz"):
+            if is_literal:
+                data = text.encode("utf-8", "backslashreplace")
+                source = Source(origin, io.BytesIO(data), data[:_HEAD], ".json", size=len(data))
+            else:
+                source = _opened(origin, path, name, stdin, stack)
+            kind = source.kind
+            if kind == "gzip" or (kind == "zip" and source.ending != ".npz"):
                 from attncli.files.unpack import unpacked
 
                 source = unpacked(source, stack)
-                _refuse(source)
             yield source
         except AttncliError:
             raise
@@ -241,27 +232,22 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
             raise SizeError(f"{origin} does not fit into memory") from problem
 
 
-def _split(text: str) -> tuple[str, str, bytes]:
-    """The path and the name after `::`, or the bytes of a literal."""
-    start = text.lstrip()[:1]
-    if start in ("[", "{") and not os.path.exists(text):
-        return "", "", text.encode("utf-8", "backslashreplace")
+def _split(text: str) -> tuple[str, str]:
+    """The path and the name after `::`."""
     parts = text.split("::")
     paths = ("::".join(parts[:n]) for n in range(len(parts), 0, -1))
     path = next(filter(os.path.exists, paths), parts[0])
     name = text[len(path) + 2 :]
     if path != text and not name:
         raise InputError(f"{safe(text)} names no array after ::", "write path::name")
-    if not path:
-        raise InputError("a path is expected, found nothing")
-    return path, name, b""
+    return path, name
 
 
 def _opened(origin: str, path: str, name: str, stdin: BinaryIO | None, stack: ExitStack) -> Source:
     if path == "-":
         if stdin is None and sys.stdin is None:
             raise InputError("standard input is closed", "name a file")
-        return Source(origin, stdin or sys.stdin.buffer, "", name)
+        return streamed(origin, stdin or sys.stdin.buffer, "", name, STREAM_LIMIT)
     try:
         status = os.stat(path)
     except ValueError as problem:  # a null character, or half a surrogate pair
@@ -269,9 +255,12 @@ def _opened(origin: str, path: str, name: str, stdin: BinaryIO | None, stack: Ex
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"{origin} is a directory", "name a file in it")
     file = stack.enter_context(open(path, "rb", _STEP))  # noqa: SIM115 - the stack closes it
+    ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
     if not stat.S_ISREG(status.st_mode):
-        return Source(origin, file, ending_of(path), name)
-    return Source(origin, file, ending_of(path), name, path, status.st_size)
+        return streamed(origin, file, ending, name, STREAM_LIMIT)
+    head = file.read(_HEAD)
+    file.seek(0)
+    return Source(origin, file, head, ending, name, path, status.st_size)
 
 
 def _near(path: str) -> str:
@@ -286,22 +275,3 @@ def _near(path: str) -> str:
     if not near:
         return "check the path"
     return "did you mean " + " or ".join(safe(os.path.join(folder, other)) for other in near) + "?"
-
-
-def _refuse(source: Source) -> None:
-    """Raise InputError for a format that is known and not read."""
-    for endings, begins, what, hint in _REFUSED:
-        is_it = re.match(begins, source.head) and not source.is_safetensors
-        if is_it or source.ending in endings.split():
-            raise InputError(f"{source.origin} is {what}", hint)
-
-
-def ending_of(path: str) -> str:
-    """The ending of a path, lower case and with its dot, without .gz; "" where it has none.
-
-    >>> ending_of("a.b/Q.NPY"), ending_of("q.json.gz"), ending_of("a.b/q")
-    ('.npy', '.json', '')
-    """
-    name = path.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".gz")
-    stem, dot, ending = name.rpartition(".")
-    return f".{ending}" if dot and stem else ""

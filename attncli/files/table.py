@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.files.load import Loaded, one_array
+from attncli.files.load import Loaded, collected
 from attncli.files.messages import count, quote, reason
 from attncli.files.numbers import Array, Beyond
 from attncli.files.source import Source
@@ -67,7 +67,7 @@ def read(source: Source) -> Loaded:
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
     plain = plain_matrix(data, delimiters)
     if plain is not None:
-        return one_array(origin, source.name, lambda: plain)
+        return collected(source, {"": lambda: plain})
     rows = _rows(_decode(data, origin), delimiters, origin)
     if not rows:
         raise InputError(f"{origin} is empty", "it should hold rows of numbers")
@@ -83,10 +83,9 @@ def read(source: Source) -> Loaded:
     layout = _layout(rows)
     start = 1 if layout.labelled else 0
     body = rows[1:] if layout.headed else rows
-    return one_array(
-        origin,
-        source.name,
-        partial(_matrix, body, start, origin),
+    return collected(
+        source,
+        {"": partial(_matrix, body, start, origin)},
         row_labels=tuple(unguarded(row.cells[0]) for row in body) if start else None,
         column_labels=tuple(map(unguarded, first[start:])) if layout.headed else None,
         warnings=(f"{origin}: {layout.remark}",) if layout.remark else (),

@@ -73,7 +73,9 @@ def _convention(found: Any) -> Convention | None:
         raise ValueError("should be an object")
     try:
         return Convention.from_mapping(_numbers(found))
-    except (TypeError, OverflowError) as problem:  # of a type that no field has
+    except OverflowError as problem:
+        raise ValueError("holds a number beyond float64") from problem
+    except TypeError as problem:  # of a type that no field has
         raise ValueError("holds what no field of a convention can be") from problem
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 from attncli.errors import InputError, SizeError
 from attncli.files.messages import ask_for, explained, listing, quote
-from attncli.files.source import Source, ending_of
+from attncli.files.source import STREAM_LIMIT, Source, streamed
 
 BOMB_SIZE = 100 << 20
 """What unpacks to less than this many bytes is read however small it was packed."""
@@ -22,13 +22,13 @@ def unpacked(source: Source, stack: ExitStack) -> Source:
     Of a zip it is the member that is asked for, or the only one; an npz stays as it is.
     Raises InputError where it is damaged, holds no such member, or is packed twice.
     """
-    if source.is_zip:
+    if source.kind == "zip":
         inner = _member(source.in_memory(), stack)
     else:
         file = stack.enter_context(gzip.GzipFile(fileobj=source.file))
-        most = None if source.size is None else most_from(source.size)
-        inner = Source(source.origin, file, source.ending, source.name, most=most)
-    if inner.is_gzip:
+        most = STREAM_LIMIT if source.size is None else most_from(source.size)
+        inner = streamed(source.origin, file, source.ending, source.name, most)
+    if inner.kind == "gzip":
         raise InputError(f"{inner.origin} is gzip inside another file", "unpack it first")
     return inner
 
@@ -52,8 +52,8 @@ def _member(source: Source, stack: ExitStack) -> Source:
     origin = source.origin if len(files) == 1 else ask_for(source.origin, info.filename)
     with explained(f"{origin} is damaged", "download or copy it again"):
         file = stack.enter_context(archive.open(info))
-    most = most_from(info.compress_size)
-    return Source(origin, file, ending_of(info.filename), rest, most=most)
+    ending = os.path.splitext(info.filename.lower())[1]
+    return streamed(origin, file, ending, rest, most_from(info.compress_size))
 
 
 def open_zip(source: Source, stack: ExitStack) -> zipfile.ZipFile:
