@@ -63,7 +63,8 @@ def read(source: Source) -> Loaded:
 def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:
     """The trace of an npz that attncli saved."""
     from attncli.files.json import parse
-    from attncli.files.trace import ENTRY, loaded_trace, trace_from
+    from attncli.files.trace import loaded_trace, trace_from
+    from attncli.files.write import ENTRY
 
     where = location(source.origin, ENTRY)
     document = parse(str(entries.pop(ENTRY)(text=True)).encode(), where)

@@ -18,9 +18,8 @@ from attncli.convention import Convention
 from attncli.errors import InputError, OutputError
 from attncli.files.load import load
 from attncli.files.roles import only, pick
-from attncli.files.trace import document_of, trace_from
-from attncli.files.trace_model import schema
-from attncli.files.write import trace_json
+from attncli.files.trace import schema, trace_from
+from attncli.files.write import document_of, trace_json
 from attncli.trace import Stage, Trace
 
 from .saved import trace_npz
@@ -246,7 +245,7 @@ def test_schema_is_no_empty_promise(key: str) -> None:
 
 
 def test_the_shipped_schema_is_the_model() -> None:
-    """To write it: python -m attncli.files.trace_model > attncli/files/trace.schema.json."""
+    """To write it: python -m attncli.files.trace > attncli/files/trace.schema.json."""
     assert shipped() == schema()
 
 
