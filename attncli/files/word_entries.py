@@ -112,6 +112,7 @@ class Table:
 
     def __init__(self, pairs: Sequence[tuple[str, Any]], origin: str) -> None:
         self.pairs, self.origin, self.warnings = pairs, origin, list[str]()
+        self.words = [word for word, _ in pairs]
         sizes = Counter(len(values) for _, values in pairs if _are_numbers(values) and values)
         if not sizes:
             raise InputError(f"{origin} holds no vectors", 'write {"word": [numbers]}')
@@ -127,15 +128,11 @@ class Table:
             return "holds something that is no list of numbers"
         if len(values) != self.dim:
             return f"holds {count(len(values), 'number')}, not {self.dim}"
-        try:
-            row = np.array([math.inf if isinstance(x, Beyond) else float(x) for x in values])
-        except OverflowError:  # a whole number beyond float64
-            row = np.array([math.inf])
-        return row if np.isfinite(row).all() else "holds a number that is not finite"
-
-    def vocabulary(self) -> list[str]:
-        """All words."""
-        return [word for word, _ in self.pairs]
+        with suppress(TypeError, OverflowError):  # of a number beyond float64
+            row = np.array(values, dtype=np.float64)
+            if np.isfinite(row).all():
+                return row
+        return "holds a number that is not finite"
 
 
 def _are_numbers(values: object) -> bool:
@@ -149,7 +146,7 @@ class Text:
 
     def __init__(self, file: Source) -> None:
         self.file, self.origin, self.warnings = file.file, file.origin, list[str]()
-        self.seen: list[bytes] = []
+        self.words = list[str]()  # read, with the first letter of one that was asked for
         lines = self._lines()
         first = list(itertools.islice(lines, _SAMPLE + 1))
         if not first:
@@ -190,34 +187,33 @@ class Text:
 
     def entries(self, left: set[str] | None) -> Iterator[Entry]:
         """All lines; or those that may begin with these words, in any case, until none is left."""
-        tokens = {token for word in left or () for token in _spellings(word) if token.split()}
-        firsts = {token.split()[0].lower() for token in tokens}
-        initials = {case for first in firsts for case in (first[:1], first[:1].upper())}
+        words = {word.casefold() for word in left or ()}
+        firsts = {word.split(" ")[0] for word in words}
+        initials = {word[:1] for word in words if word}
         number, line = 0, b""
         for number, line in self.lines:
             if left is not None and not left:
                 return
-            first = line.split(None, 1)[:1]
+            first = b"".join(line.split(None, 1)[:1])
             if not first:
                 continue
-            if left is None or first[0].lower() in firsts:
-                token, row = _parsed(line, self.dim, tokens)
-                is_cut = isinstance(row, str) and not line.endswith(b"\n")
-                if left is None or not is_cut:
-                    yield Entry(number, *_decoded(token), row)
-            if first[0][:1] in initials:
-                self.seen.append(first[0])
+            if left is None:
+                yield _entry(number, line, self.dim, words)
+                continue
+            text = _decoded(first)[0]
+            folded = text.casefold()
+            if folded in firsts:
+                entry = _entry(number, line, self.dim, words)
+                if not isinstance(entry.row, str) or line.endswith(b"\n"):
+                    yield entry
+            if folded[:1] in initials:
+                self.words.append(text)
         if left and number - 1 < self.promised:
             text = f"line 1 promises {self.promised} words, there are {number - 1}"
             self.warnings.append(text)
-        token, row = _parsed(line, self.dim, tokens)
-        if left and isinstance(row, str) and not line.endswith(b"\n"):
-            word = _decoded(token)[0]
-            self.warnings.append(f"line {number} is cut off: {safe(word)} {row}")
-
-    def vocabulary(self) -> list[str]:
-        """The words read that begin with the same letter as one that was asked for."""
-        return [_decoded(word)[0] for word in self.seen]
+        last = _entry(number, line, self.dim, words)
+        if left and isinstance(last.row, str) and not line.endswith(b"\n"):
+            self.warnings.append(f"line {number} is cut off: {safe(last.word)} {last.row}")
 
 
 def _header(lines: Sequence[bytes]) -> tuple[int, int] | None:
@@ -229,32 +225,33 @@ def _header(lines: Sequence[bytes]) -> tuple[int, int] | None:
     return (words, dim) if words and dim else None
 
 
-def _parsed(line: bytes, dim: int, tokens: Container[bytes]) -> tuple[bytes, Array | str]:
-    """A line's token and its numbers, or what is wrong with them.
+def _entry(number: int, line: bytes, dim: int, words: Container[str] = ()) -> Entry:
+    """The word and the vector on a line, or what is wrong with it.
 
-    The token is all before the last `dim` numbers. Where more numbers follow a word, it is one of
-    the `tokens` (which may hold numbers), or the line has too many.
+    The word is all before the last `dim` numbers. Where more numbers follow, it is one of the
+    `words`, case folded (they may hold numbers), or the line has too many.
 
-    >>> _parsed(b". . . 0.5 1", 2, ())
-    (b'. . .', array([0.5, 1. ]))
-    >>> _parsed(b"king 0.5", 2, ())
-    (b'king', 'holds 1 number, not 2')
+    >>> _entry(1, b". . . 0.5 1", 2)
+    Entry(number=1, word='. . .', is_utf8=True, row=array([0.5, 1. ]))
+    >>> _entry(2, b"king 0.5", 2)
+    Entry(number=2, word='king', is_utf8=True, row='holds 1 number, not 2')
     """
     fields = line.split()
-    extra = len(fields) - dim
-    token = b" ".join(fields[: max(extra, 0)])
-    if extra != 1:
+    start = len(fields) - dim
+    word, is_utf8 = _decoded(b" ".join(fields[: max(start, 0)]))
+    if start != 1:
         found = _count(fields)
-        if extra < 1 or (found != dim and token not in tokens):
-            wrong = f"holds {count(found, 'number')}, not {dim}"
-            return b" ".join(fields[: len(fields) - found]), wrong
-    try:
-        row = np.array([float(field) for field in fields[extra:]])
-    except ValueError:
-        return token, "holds something that is no number"
-    if b"_" in line and any(b"_" in field for field in fields[extra:]):  # a number to Python alone
-        return token, "holds something that is no number"
-    return token, row if np.isfinite(row).all() else "holds a number that is not finite"
+        if start < 1 or (found != dim and word.casefold() not in words):
+            word, is_utf8 = _decoded(b" ".join(fields[: len(fields) - found]))
+            return Entry(number, word, is_utf8, f"holds {count(found, 'number')}, not {dim}")
+    wrong = "holds something that is no number"
+    with suppress(ValueError):
+        row = np.array([float(field) for field in fields[start:]])
+        if b"_" not in line or not any(b"_" in field for field in fields[start:]):  # only Python's
+            if np.isfinite(row).all():
+                return Entry(number, word, is_utf8, row)
+            wrong = "holds a number that is not finite"
+    return Entry(number, word, is_utf8, wrong)
 
 
 def _count(fields: list[bytes]) -> int:
@@ -280,11 +277,3 @@ def _decoded(token: bytes) -> tuple[str, bool]:
         return token.decode("utf-8"), True
     except UnicodeDecodeError:
         return token.decode("latin-1"), False
-
-
-def _spellings(word: str) -> Iterator[bytes]:
-    """The bytes by which a word may be in a file: its cases, in UTF-8 and in Latin-1."""
-    for case in (word, word.lower(), word.upper(), word.title(), word.casefold()):
-        for encoding in ("utf-8", "latin-1"):
-            with suppress(UnicodeEncodeError):
-                yield case.encode(encoding, "surrogateescape")

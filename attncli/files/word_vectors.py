@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,18 +44,11 @@ class Vectors:
     origin: str = ""
 
 
-@dataclass(frozen=True)
-class Neighbours:
+class Neighbours(NamedTuple):
     """Words and their cosines, the nearest first, and what was wrong with the source."""
 
     pairs: tuple[tuple[str, float], ...]
     warnings: tuple[str, ...] = ()
-
-    def __iter__(self) -> Iterator[tuple[str, float]]:
-        return iter(self.pairs)
-
-    def __len__(self) -> int:
-        return len(self.pairs)
 
 
 def read_vectors(source: str, words: Sequence[str]) -> Vectors:
@@ -98,7 +92,7 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
             cases.setdefault(word.casefold(), (word, row))
         folded = {word: cases[word.casefold()][0] for word in left if word.casefold() in cases}
         rows |= {word: cases[word.casefold()][1] for word in folded}
-        vocabulary = file.vocabulary() if left - folded.keys() else []
+        vocabulary = file.words if left - folded.keys() else []
         missing = {word: close_spellings(word, vocabulary) for word in words if word not in rows}
         found = tuple(word for word in words if word in rows)
         matrix = np.array([rows[word] for word in found]).reshape(len(found), file.dim)

@@ -223,7 +223,7 @@ def test_whatever_a_file_holds_only_our_errors_come_out(
     if found is not None:
         assert np.isfinite(found.matrix).all()
         assert set(found.words) | set(found.missing) == words
-        assert len(nearest(path, np.ones(found.matrix.shape[1]), n=2)) <= 2
+        assert len(nearest(path, np.ones(found.matrix.shape[1]), n=2).pairs) <= 2
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
