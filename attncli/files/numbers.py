@@ -87,35 +87,24 @@ def to_array(nested: object, where: str) -> Array:
 
 
 def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
-    """The array of entries that are not all numbers of one type that holds them."""
-    numbers = [NOT_JSON.get(cell, cell) if type(cell) is str else cell for cell in cells]
-    kinds = set(map(type, numbers))
-    if not kinds <= {int, float, bool}:
-        wrong = next(i for i, cell in enumerate(numbers) if type(cell) not in (int, float, bool))
-        raise _refused(numbers[wrong], wrong, shape, where, "a number")
-    if bool in kinds and len(kinds) > 1:
-        starts_bool = type(numbers[0]) is bool
-        wrong = next(i for i, x in enumerate(numbers) if (type(x) is bool) != starts_bool)
-        expected = "true or false as before it" if starts_bool else "a number as before it"
-        raise _refused(numbers[wrong], wrong, shape, where, expected)
-    if kinds == {bool}:
-        return np.array(numbers, dtype=np.bool_).reshape(shape)
-    with suppress(OverflowError):  # a whole number may be beyond int64, and beyond float64
-        return np.array(numbers, dtype=np.float64).reshape(shape)
-    # float64 holds every float, so what it cannot hold is a whole number
-    wrong = next(i for i, x in enumerate(numbers) if type(x) is int and abs(x) > _LARGEST)
-    raise _refused(Beyond(str(numbers[wrong])), wrong, shape, where, "")
-
-
-def _refused(cell: object, flat: int, shape: tuple[int, ...], where: str, text: str) -> InputError:
-    """The error for a cell, the `flat`-th of all, that is not what it should be."""
-    at = f"{where}: {_entry(flat, shape, len(shape))}" if shape else where
-    if isinstance(cell, Beyond):
-        return InputError(f"{at} is {cell}, beyond float64", "the limit is 1.8e308")
-    return InputError(
-        f"{at} is {_described(cell)}, expected {text}",
-        'a number may also be "NaN", "Infinity" or "-Infinity"; true and false do not mix with it',
-    )
+    """The array of entries that are not all numbers, or whole numbers beyond int64."""
+    numbers: list[Any] = [NOT_JSON.get(cell, cell) if type(cell) is str else cell for cell in cells]
+    is_bool = type(numbers[0]) is bool
+    for flat, number in enumerate(numbers):
+        is_int = type(number) is int and not is_bool
+        if type(number) is (bool if is_bool else float) or (is_int and abs(number) <= _LARGEST):
+            continue
+        at = f"{where}: {_entry(flat, shape, len(shape))}" if shape else where
+        if is_int or isinstance(number, Beyond):
+            message = f"{at} is {_described(number)}, beyond float64"
+            raise InputError(message, "the limit is 1.8e308")
+        expected = "true or false as before it" if is_bool else "a number"
+        raise InputError(
+            f"{at} is {_described(number)}, expected {expected}",
+            'a number may also be "NaN", "Infinity" or "-Infinity"; '
+            "true and false do not mix with it",
+        )
+    return np.array(numbers, dtype=np.bool_ if is_bool else np.float64).reshape(shape)
 
 
 def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, where: str) -> InputError:

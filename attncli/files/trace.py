@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
@@ -275,36 +276,32 @@ def _first_error(problem: ValidationError, document: Any) -> str:
 def loaded_trace(trace: Trace, origin: str, member: str | None) -> Loaded:
     """A saved trace as Loaded: all of it, the part inside it called `member`, or one stage."""
     stages = dict(trace.stages())
+    part, prefix = None, ""
     if member in stages:
-        stage = stages[member]
-        return Loaded(origin, {member: stage.value}, *_labels([stage]), member=member)
-    try:
-        part = trace.part(member or "")
-    except StageError as problem:
-        raise InputError(
-            f"{origin} holds no stage or part {quote(member or '')}; it holds {listing(stages)}",
-            f"name one: {ask_for(origin, next(iter(stages)))}",
-        ) from problem
-    inner = dict(part.stages())
-    try:
-        prefix = attention_prefix(list(inner), origin) or ""
-    except InputError:  # several attentions: an error where q is asked for, not here
-        prefix = ""
-    labels = _labels([stage for name, stage in inner.items() if name.startswith(prefix)])
-    arrays = {name: stage.value for name, stage in inner.items()}
-    return Loaded(origin, arrays, *labels, trace=part, member=member)
+        stages = {member: stages[member]}
+    else:
+        try:
+            part = trace.part(member or "")
+        except StageError as problem:
+            raise InputError(
+                f"{origin} holds no stage or part {quote(member or '')}; "
+                f"it holds {listing(stages)}",
+                f"name one: {ask_for(origin, next(iter(stages)))}",
+            ) from problem
+        stages = dict(part.stages())
+        with suppress(InputError):  # several attentions: an error where q is asked for, not here
+            prefix = attention_prefix(list(stages), origin) or ""
+    named = [stage for name, stage in stages.items() if name.startswith(prefix)]
+    queries, keys = _labels(named, "query"), _labels(named, "key")
+    arrays = {name: stage.value for name, stage in stages.items()}
+    return Loaded(origin, arrays, queries, keys, trace=part, member=member)
 
 
-def _labels(stages: list[Stage]) -> tuple[Labels, Labels]:
-    """The names of the queries and of the keys, where a stage names all of them."""
-    return _names(stages, "query"), _names(stages, "key")
-
-
-def _names(stages: list[Stage], axis: str) -> Labels:
+def _labels(stages: list[Stage], axis: str) -> Labels:
     """The labels of the first stage that has them, unless it is cut: shorter than the input."""
     sizes = [stage.value.shape[stage.axes.index(axis)] for stage in stages if axis in stage.axes]
-    named = (stage.labels[axis] for stage in stages if axis in stage.labels)
-    return next((labels for labels in named if len(labels) == sizes[0]), None)
+    found = (stage.labels[axis] for stage in stages if axis in stage.labels)
+    return next((labels for labels in found if len(labels) == sizes[0]), None)
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def test_remark_counts_and_places(tmp_path: Path) -> None:
         ('[[1, "a\\u001b[31m"]]', "x.json: row 1, column 2 is the text 'a\\x1b[31m'"),
         ("[[1, null]]", "x.json: row 1, column 2 is null, expected a number"),
         ("[[1, {}]]", "x.json: row 1, column 2 is an object, expected a number"),
-        ("[[1, true]]", "x.json: row 1, column 2 is true, expected a number as before it"),
+        ("[[1, true]]", "x.json: row 1, column 2 is true, expected a number; a number may also be"),
         ("[[true, 0]]", "x.json: row 1, column 2 is 0, expected true or false"),
         ("[[true, NaN]]", "x.json: row 1, column 2 is nan, expected true or false"),
         ("[[1, 1e999]]", "x.json: row 1, column 2 is 1e999, beyond float64"),
