@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from attncli.errors import InputError
-from attncli.files.load import LABELS, Loaded, collected
+from attncli.files.load import LABELS, Loaded, collected, scale_of
 from attncli.files.messages import location, quote
 from attncli.files.numbers import Array, Beyond, to_array
 from attncli.files.source import Source
@@ -46,16 +46,19 @@ def read(source: Source) -> Loaded:
     arrays: dict[str, Callable[[], Array]] = {}
     labels: dict[str, object] = {}
     others: dict[str, str] = {}
+    scale = None
     for name, found in document.items():
         if found is None or (isinstance(found, str) and name.lower() != "scale"):
             continue
         if name.lower() in LABELS:
             labels[name.lower()] = found
-        elif isinstance(found, list) or name.lower() == "scale":
+        elif name.lower() == "scale":
+            scale = scale_of(found, origin)
+        elif isinstance(found, list):
             arrays[name] = partial(to_array, found, location(origin, name))
         else:
             others[name] = "an object" if isinstance(found, dict) else "one value"
-    return collected(source, arrays, labels, others)
+    return collected(source, arrays, labels, others, scale=scale)
 
 
 def parse(

@@ -5,7 +5,9 @@ SOURCE ── open_source ── Source ── json, npy, table, safetensors ─
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, BinaryIO
@@ -154,12 +156,13 @@ def collected(
         try:
             arrays[name] = read()
         except InputError as problem:
-            if name == member or not name or role_of(name) or name.lower() == "scale":
+            if name == member or not name or role_of(name):
                 raise
             failed.append(problem)
     warnings += [problem.message for problem in failed]
     for name in [name for name in arrays if name.lower() == "scale" and name != member]:
-        more["scale"] = _scale(arrays.pop(name), origin)
+        scale = arrays.pop(name)
+        more["scale"] = scale_of(scale.item() if scale.size == 1 else scale, origin)
     if labels:
         more["query_labels"], more["key_labels"] = _labels(labels, origin)
     if not arrays:
@@ -169,13 +172,16 @@ def collected(
     return Loaded(origin, arrays, warnings=tuple(warnings), member=member, **more)
 
 
-def _scale(found: Array, origin: str) -> float:
-    """The factor on the scores: one finite number."""
-    if found.size != 1 or found.dtype.kind == "b":
+def scale_of(found: object, origin: str) -> float:
+    """The factor on the scores that a file names: one finite number."""
+    if isinstance(found, bool) or not isinstance(found, int | float | np.number):
         raise InputError(f"{origin}, scale is not a number", "write one number")
-    if not np.isfinite(found).all():
+    scale = math.inf
+    with suppress(OverflowError):  # of a whole number beyond float64
+        scale = float(found)
+    if not math.isfinite(scale):
         raise InputError(f"{origin}, scale is not finite", "write one finite number")
-    return float(found.item())
+    return scale
 
 
 def _labels(found: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
