@@ -20,7 +20,7 @@ from attncli.errors import InputError
 from attncli.files.load import LABELS, Loaded, collected
 from attncli.files.messages import explained, listing, location, quote
 from attncli.files.numbers import MAX_DEPTH, Array
-from attncli.files.source import Source
+from attncli.files.source import Source, check_unpacked, open_zip
 
 if TYPE_CHECKING:
     from zipfile import ZipInfo
@@ -77,8 +77,6 @@ def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:
 
 def _entries(source: Source, stack: ExitStack) -> dict[str, Callable[..., Array]]:
     """The arrays of an npz by name, to be read, after the sizes that it claims were checked."""
-    from attncli.files.unpack import check_unpacked, open_zip
-
     archive, origin = open_zip(source, stack), source.origin
     infos = archive.infolist()
     files = {info.filename: info for info in infos if info.filename.endswith(".npy")}

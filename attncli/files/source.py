@@ -16,19 +16,28 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from attncli.errors import AttncliError, InputError, SizeError
 from attncli.files.messages import (
     LITERAL,
     STANDARD_INPUT,
+    ask_for,
     explained,
+    listing,
+    quote,
     reason,
     safe,
 )
 
+if TYPE_CHECKING:
+    from zipfile import ZipFile
+
 STREAM_LIMIT = 4 << 30
 """Most bytes read from a pipe; a file on disk has no limit."""
+BOMB_SIZE = 100 << 20
+"""What unpacks to less than this many bytes is read however small it was packed."""
+_BOMB_RATIO = 1000  # deflate's own limit is 1032: only repetition is packed so small
 _HEAD = 4096  # the first bytes, which tell formats apart: a page of memory
 _STEP = 1 << 20  # bytes read at a time
 
@@ -73,6 +82,8 @@ _REFUSED = (
 # not every [ is JSON: the first label of a table may be [CLS]
 _JSON_START = re.compile(rb'\s*(\{|\[\s*(\[|\]|["\d-]|true|false|null|NaN|Infinity|$))')
 _LAST_NUMBER = re.compile(rb"[-+]?(\d[\d.eE+-]*|\.\d+|nan|inf(inity)?|true|false)[\"']?\s*$", re.I)
+# of a zip: folders, and files that systems put there
+_NO_CONTENT = re.compile(r"__MACOSX/.*|(.*/)?(\.[^/]*)?", re.DOTALL)
 _UNICODE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
 
 
@@ -101,9 +112,6 @@ class Source:
 
     def read(self) -> bytes:
         """All bytes. InputError where they are more than can be believed."""
-        if self.path:
-            with open(self.path, "rb", 0) as file:  # without a buffer, whose bytes are a copy
-                return file.read()
         if self.size is not None:
             data: bytes = self.file.read()
             return data
@@ -217,9 +225,7 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
                 source = _opened(origin, path, name, stdin, stack)
             kind = source.kind
             if kind == "gzip" or (kind == "zip" and source.ending != ".npz"):
-                from attncli.files.unpack import unpacked
-
-                source = unpacked(source, stack)
+                source = _unpacked(source, stack)
             yield source
         except AttncliError:
             raise
@@ -254,10 +260,11 @@ def _opened(origin: str, path: str, name: str, stdin: BinaryIO | None, stack: Ex
         raise InputError(f"{origin} cannot be read: not a path") from problem
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"{origin} is a directory", "name a file in it")
-    file = stack.enter_context(open(path, "rb", _STEP))  # noqa: SIM115 - the stack closes it
+    # without a buffer, whose bytes would be a copy of what is read at once
+    file = stack.enter_context(open(path, "rb", 0))  # noqa: SIM115 - the stack closes it
     ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
     if not stat.S_ISREG(status.st_mode):
-        return streamed(origin, file, ending, name, STREAM_LIMIT)
+        return streamed(origin, io.BufferedReader(file), ending, name, STREAM_LIMIT)
     head = file.read(_HEAD)
     file.seek(0)
     return Source(origin, file, head, ending, name, path, status.st_size)
@@ -268,10 +275,92 @@ def _near(path: str) -> str:
     import difflib
 
     folder, name = os.path.split(path)
+    if folder and not os.path.isdir(folder):
+        return f"there is no folder {safe(folder)}"
+    near = difflib.get_close_matches(name, os.listdir(folder or "."), n=3)
+    paths = " or ".join(safe(os.path.join(folder, other)) for other in near)
+    return f"did you mean {paths}?" if near else "check the path"
+
+
+def _unpacked(source: Source, stack: ExitStack) -> Source:
+    """What a gzipped file or a zip holds, open as long as the stack is.
+
+    Of a zip it is the member that is asked for, or the only one; an npz stays as it is.
+    Raises InputError where it is damaged, holds no such member, or is packed twice.
+    """
+    if source.kind == "zip":
+        inner = _member(source.in_memory(), stack)
+    else:
+        import gzip
+
+        file = stack.enter_context(gzip.GzipFile(fileobj=source.file))
+        most = STREAM_LIMIT if source.size is None else most_from(source.size)
+        inner = streamed(source.origin, file, source.ending, source.name, most)
+    if inner.kind == "gzip":
+        raise InputError(f"{inner.origin} is gzip inside another file", "unpack it first")
+    return inner
+
+
+def _member(source: Source, stack: ExitStack) -> Source:
+    archive = open_zip(source, stack)
+    files = [info for info in archive.infolist() if not _NO_CONTENT.fullmatch(info.filename)]
+    asked, _, rest = source.name.partition("::")
+    found = [info for info in files if info.filename == asked]
+    found = found or [info for info in files if os.path.basename(info.filename) == asked]
+    if not found and any(info.filename.endswith(".npy") for info in files):
+        return source
+    if not found and len(files) == 1:
+        found, rest = files, source.name
+    if not found:
+        names = [info.filename for info in files]
+        lacks = f"no {quote(asked)}; it holds " if asked else ""
+        hint = f"name one: {ask_for(source.origin, names[0])}" if names else "check the file"
+        raise InputError(f"{source.origin} holds {lacks}{listing(names) or 'no file'}", hint)
+    info = found[0]
+    origin = source.origin if len(files) == 1 else ask_for(source.origin, info.filename)
+    with explained(f"{origin} is damaged", "download or copy it again"):
+        file = stack.enter_context(archive.open(info))
+    ending = os.path.splitext(info.filename.lower())[1]
+    return streamed(origin, file, ending, rest, most_from(info.compress_size))
+
+
+def open_zip(source: Source, stack: ExitStack) -> ZipFile:
+    """The zip in a source, after what its directory claims was checked.
+
+    Raises InputError where it is damaged, encrypted, or packed otherwise than with deflate.
+    """
+    import zipfile
+
+    kind = "npz" if source.ending == ".npz" else "zip"
+    with explained(f"{source.origin} is not a valid {kind} file", "copy it again"):
+        archive = stack.enter_context(zipfile.ZipFile(source.file))
+    infos = archive.infolist()
+    if any(info.flag_bits & 1 for info in infos):
+        raise InputError(f"{source.origin} is encrypted", "save it without a password")
+    if {info.compress_type for info in infos} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise InputError(f"{source.origin} is not packed with deflate", "pack it again with zip")
+    if sum(info.compress_size for info in infos) > (source.size or 0):
+        raise InputError(f"{source.origin} claims more bytes than it has", "copy it again whole")
+    return archive
+
+
+def most_from(packed: int) -> float:
+    """The most bytes that so many packed ones are believed to hold, and that fit into memory."""
+    return min(memory(), max(BOMB_SIZE, _BOMB_RATIO * packed))
+
+
+def check_unpacked(where: str, size: int, packed: int) -> None:
+    """Raise InputError where so many bytes come from so few, SizeError where they do not fit."""
+    if size > memory():
+        raise SizeError(f"{where} takes {size} bytes, more than this machine's memory")
+    if size > most_from(packed):
+        message = f"{where} would unpack to {size // max(packed, 1)} times its size, {size} bytes"
+        raise InputError(message, "save it with numpy.savez, uncompressed")
+
+
+def memory() -> float:
+    """Bytes of memory that this machine has; infinite where the system does not say."""
     try:
-        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=3)
-    except OSError:
-        return f"there is no folder {safe(folder)}" if folder else "check the path"
-    if not near:
-        return "check the path"
-    return "did you mean " + " or ".join(safe(os.path.join(folder, other)) for other in near) + "?"
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from attncli.errors import InputError, SizeError
-from attncli.files import unpack
+from attncli.files import source
 from attncli.files.load import load
 
 
@@ -245,13 +245,13 @@ def test_honest_zeros_of_any_ratio_are_read_below_the_limit(tmp_path: Path) -> N
 
 def test_bomb_is_refused_before_it_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = zipped({"q.npy": npy(np.zeros((1 << 21,)))}, zipfile.ZIP_DEFLATED)  # beyond 1000:1
-    monkeypatch.setattr(unpack, "BOMB_SIZE", 1 << 20)
+    monkeypatch.setattr(source, "BOMB_SIZE", 1 << 20)
     assert "times its size" in message(tmp_path, "x.npz", data)
 
 
 def test_more_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.npz").write_bytes(zipped({"q.npy": npy(Q)}))
-    monkeypatch.setattr(unpack, "memory", lambda: 100)
+    monkeypatch.setattr(source, "memory", lambda: 100)
     with pytest.raises(SizeError, match=r"x\.npz, q takes 248 bytes, more than"):
         load(f"{tmp_path}/x.npz")
 

@@ -338,7 +338,7 @@ def test_a_bomb_is_refused_while_it_unpacks(
     spaces = b"[" + b" " * (1 << 24)
     data = zipped({"x.json": spaces}) if name == "x.zip" else gzip.compress(spaces)
     (tmp_path / name).write_bytes(data)
-    monkeypatch.setattr("attncli.files.unpack.BOMB_SIZE", 1 << 20)
+    monkeypatch.setattr("attncli.files.source.BOMB_SIZE", 1 << 20)
     # 16 MiB of spaces take about 16 kB, of which no more than 1000 times as much is believed
     assert f"{name} holds more than 16,3" in message(f"{tmp_path}/{name}")
 
@@ -350,7 +350,7 @@ def test_what_unpacks_to_more_than_the_memory(
     data = b"[[" + b"1," * 9999 + b"1]]"
     packed = zipped({"x.json": data}) if name == "x.zip" else gzip.compress(data)
     (tmp_path / name).write_bytes(packed)
-    monkeypatch.setattr("attncli.files.unpack.memory", lambda: 9000)
+    monkeypatch.setattr("attncli.files.source.memory", lambda: 9000)
     assert "holds more than 9,000 bytes" in message(f"{tmp_path}/{name}")
 
 
