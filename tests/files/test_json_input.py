@@ -1,4 +1,4 @@
-"""JSON in: what is read, and the place that each refusal names."""
+"""JSON in: what is read, and the location that each error names."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def read(tmp_path: Path, text: str, member: str = "") -> Loaded:
 
 
 def message(tmp_path: Path, text: str, member: str = "") -> str:
-    """What load says, without the folder."""
+    """The error of load, without the folder."""
     with pytest.raises(InputError) as caught:
         read(tmp_path, text, member)
-    said = str(caught.value)
-    assert "\n" not in said
-    return said.replace(f"{tmp_path}/", "")
+    error = str(caught.value)
+    assert "\n" not in error
+    return error.replace(f"{tmp_path}/", "")
 
 
 def test_object_with_everything(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_types(text: str, dtype: str, values: list[list[float]], tmp_path: Path)
 
 
 @pytest.mark.parametrize("text", ['[["NaN", 1]]', "[[NaN, 1]]"])
-def test_nan_is_read_and_remarked_on(text: str, tmp_path: Path) -> None:
+def test_nan_is_read_with_a_warning(text: str, tmp_path: Path) -> None:
     loaded = read(tmp_path, text)
     assert np.isnan(loaded.arrays[""][0, 0])
     (warning,) = loaded.warnings
@@ -86,11 +86,13 @@ def test_nan_is_read_and_remarked_on(text: str, tmp_path: Path) -> None:
         ('{"q": [[1, "NaN"]], "k": [["Infinity", 1]], "v": [[1, 2]]}', 2),
     ],
 )
-def test_minus_infinity_is_meant_in_a_mask(text: str, warnings: int, tmp_path: Path) -> None:
+def test_minus_infinity_in_a_mask_gives_no_warning(
+    text: str, warnings: int, tmp_path: Path
+) -> None:
     assert len(read(tmp_path, text).warnings) == warnings
 
 
-def test_remark_counts_and_places(tmp_path: Path) -> None:
+def test_warning_gives_counts_and_location(tmp_path: Path) -> None:
     (warning,) = read(tmp_path, '{"k": [[[1, 2, 3], [4, 5, "Infinity"], ["NaN", 7, 8]]]}').warnings
     assert warning.endswith(
         "x.json, k holds 1 NaN and 1 infinite of 9 numbers, the first at row 2, column 3 of head 1"
@@ -157,11 +159,11 @@ def test_remark_counts_and_places(tmp_path: Path) -> None:
         ('{"q": [[1]], "tokens": ["\\ud800"]}', "x.json holds \\ud800, half of a surrogate"),
     ],
 )
-def test_refusals_name_file_and_place(text: str, expected: str, tmp_path: Path) -> None:
+def test_errors_name_file_and_location(text: str, expected: str, tmp_path: Path) -> None:
     assert message(tmp_path, text).startswith(expected)
 
 
-def test_number_of_too_many_digits_is_shortened(tmp_path: Path) -> None:
+def test_long_number_is_shortened_in_the_message(tmp_path: Path) -> None:
     assert len(message(tmp_path, "[[" + "9" * 4000 + "]]")) < 120
 
 
@@ -184,7 +186,7 @@ def test_other_encodings_of_json(encoding: str, tmp_path: Path) -> None:
     assert load(str(path)).arrays[""].tolist() == [[1, 2]]
 
 
-def test_what_is_no_array_is_left_out_with_a_warning(tmp_path: Path) -> None:
+def test_other_values_are_left_out_with_a_warning(tmp_path: Path) -> None:
     loaded = read(tmp_path, '{"q": [[1]], "n": 5, "meta": {"a": 1}, "names": ["a"]}')
     assert list(loaded.arrays) == ["q"]
     warnings = [w.partition("x.json, ")[2] for w in loaded.warnings]

@@ -1,4 +1,4 @@
-"""SOURCE: paths, members, standard input, pipes, literals; formats told apart; what is refused."""
+"""SOURCE: paths, members, standard input, pipes, literals; format detection; what is refused."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from attncli.files.load import load
 
 
 def message(source: str, stdin: bytes | None = None) -> str:
-    """What load says of a source it refuses."""
+    """The error of load for a source that it refuses."""
     with pytest.raises(InputError) as caught:
         load(source, stdin=None if stdin is None else io.BytesIO(stdin))
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
+    error = str(caught.value)
+    assert "\n" not in error
+    return error
 
 
 def npz(**arrays: object) -> bytes:
@@ -46,7 +46,7 @@ def test_literal_is_one_matrix_without_a_name() -> None:
     assert loaded.arrays[""].tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.5]]
 
 
-def test_literal_with_a_slip_names_its_place() -> None:
+def test_error_in_a_literal_names_its_column() -> None:
     assert message("[[1, 2], [3 4]]").startswith(
         "the inline literal is not JSON: line 1, column 13"
     )
@@ -69,7 +69,7 @@ def test_literal_with_a_slip_names_its_place() -> None:
     ],
 )
 @pytest.mark.parametrize("name", [None, "file", "file.dat"])
-def test_format_is_told_by_the_content(
+def test_format_is_detected_from_the_content(
     content: bytes, expected: list[list[int]], name: str | None, tmp_path: Path
 ) -> None:
     if name is None:
@@ -178,9 +178,9 @@ def test_known_formats_that_are_refused(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    said = message(str(path))
-    assert said.startswith(f"{path} is {what}")
-    assert hint in said
+    error = message(str(path))
+    assert error.startswith(f"{path} is {what}")
+    assert hint in error
 
 
 @pytest.mark.parametrize("content", [b"\0\1\2\3" * 9, b"hello\nworld\n", b"\xff\xd8\xff\xe0"])
@@ -207,15 +207,15 @@ def test_endless_device_is_refused_at_once() -> None:
         ("q\0::k", "'q\\x00' cannot be read"),
     ],
 )
-def test_odd_sources(source: str, expected: str) -> None:
+def test_invalid_sources(source: str, expected: str) -> None:
     assert message(source).startswith(expected)
 
 
 def test_stream_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncli.files.source.STREAM_LIMIT", 5000)
-    said = message("-", b"[[" + b"1," * 5000)
+    error = message("-", b"[[" + b"1," * 5000)
     assert (
-        said
+        error
         == "standard input holds more than 5,000 bytes; save it uncompressed in a file, and name that"
     )
 
@@ -332,7 +332,7 @@ def test_a_member_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
-def test_a_bomb_is_refused_while_it_unpacks(
+def test_bomb_is_refused_while_unpacking(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spaces = b"[" + b" " * (1 << 24)
@@ -344,7 +344,7 @@ def test_a_bomb_is_refused_while_it_unpacks(
 
 
 @pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
-def test_what_unpacks_to_more_than_the_memory(
+def test_more_than_the_memory_is_refused_while_unpacking(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = b"[[" + b"1," * 9999 + b"1]]"
