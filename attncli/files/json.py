@@ -1,9 +1,9 @@
-"""JSON in: a nested list (one matrix), an object that names q, k, v, …, or a saved trace.
+"""Reads JSON: a nested list (one matrix), an object that names q, k, v, …, or a saved trace.
 
     {"q": [[…]], "k": …, "v": …, "mask": …, "scale": 0.5, "tokens": ["the", "cat"]}
 
-`tokens` may be {"queries": […], "keys": […]}. Keys with a string or null are passed over, others
-that hold no array are left out with a warning.
+`tokens` may be {"queries": […], "keys": […]}. Strings and null are ignored, other values
+that are not arrays are left out with a warning.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def load(source: str, *, stdin: BinaryIO | None = None, role: str | None = None)
     A SOURCE is a path, `path::name` for one array in a file that holds several (or one part of a
     saved trace), `-` or `-::name` for standard input, or inline JSON, which begins with [ or {. A
     gzipped file and a member of a zip (`file.zip::member`) are unpacked. `role` is the role of an
-    array whose name has none; it only silences the remark on −∞ in a mask.
+    array whose name has none; it only suppresses the warning about −∞ in a mask.
 
     Raises InputError where the source cannot be read as arrays, MissingExtraError where that
     needs a package, SizeError where it does not fit into memory.
@@ -111,7 +111,7 @@ def load(source: str, *, stdin: BinaryIO | None = None, role: str | None = None)
 def nonfinite_remark(where: str, array: Array, is_mask: bool) -> str:
     """A line that counts the NaN and infinities of an array; "" where there are none.
 
-    In a mask −∞ is meant, and so it is in an array of nothing but 0 and −∞.
+    In a mask −∞ is intended, and so it is in an array of only 0 and −∞.
 
     >>> nonfinite_remark("q.npy", np.array([[1.0, np.nan]]), False)
     'q.npy holds 1 NaN of 2 numbers, the first at row 1, column 2'

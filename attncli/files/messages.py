@@ -1,4 +1,4 @@
-"""The words of messages about files: places in them, lists of names, text made safe to print."""
+"""Parts of messages about files: locations in them, lists of names, text that is safe to print."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def safe(text: str, limit: int = 4096) -> str:
 
 
 def reason(problem: BaseException | str) -> str:
-    """The text of another library's error: one short printable line."""
+    """The message of another library's error, as one short printable line."""
     text = " ".join(str(problem).split()) or type(problem).__name__
     return quote(text, 120)[1:-1]
 
@@ -91,7 +91,7 @@ def count(number: int, noun: str) -> str:
 
 @contextmanager
 def explained(message: str, hint: str) -> Iterator[None]:
-    """Turns what another library raises into an InputError: the message, and that library's reason.
+    """Turns an error of another library into an InputError: this message, and that library's.
 
     >>> with explained("q.npy is not a valid npy file", "save it again"):
     ...     raise EOFError("no data left")

@@ -1,4 +1,4 @@
-"""npy and npz in, by NumPy, after checks that it does not make: of types and claimed sizes.
+"""Reads npy and npz by NumPy, after checks that NumPy lacks: of types and sizes.
 
 Pickles are never read. A large array of a file on disk is mapped, not copied.
 """
@@ -142,7 +142,7 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> int:
     claimed, found = math.prod(shape) * dtype.itemsize, size - file.tell()
     if claimed != found:
         raise InputError(
-            f"{where} says shape {shape} of {dtype.name}, {claimed} bytes, and holds {found}",
+            f"{where} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {found}",
             "copy it again whole, or save one array per file",
         )
     return claimed
@@ -151,7 +151,7 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> int:
 def refuse_shape(shape: Sequence[int], where: str) -> None:
     """Raise InputError for a shape without an entry, or one no array can have."""
     if len(shape) > MAX_DEPTH or min(shape, default=1) < 0:
-        raise InputError(f"{where} says its shape is {quote(str(tuple(shape)))}", "save it again")
+        raise InputError(f"{where} declares the shape {quote(str(tuple(shape)))}", "save it again")
     if 0 in shape:
         raise InputError(f"{where} is empty: its shape is {tuple(shape)}", "give it numbers")
 

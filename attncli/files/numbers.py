@@ -18,7 +18,7 @@ from attncli.files.messages import entry_at, quote
 Array = npt.NDArray[Any]
 
 NOT_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""How numbers that JSON has no word for are written, and what they mean."""
+"""The numbers that JSON lacks: their text and their value."""
 
 _LARGEST = int(sys.float_info.max)
 
@@ -27,7 +27,7 @@ MAX_DEPTH = 16
 
 
 class Beyond:
-    """A number of a text that float64 cannot hold, kept until its place is known."""
+    """A number too large for float64, as text, until its location is known."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -57,8 +57,8 @@ def to_array(nested: object, where: str) -> Array:
     Entries are numbers, "NaN", "Infinity", "-Infinity", or all of them true or false. `where` is
     what messages call the array. Level after level is joined, so depth costs no recursion.
 
-    Raises InputError, with the place, where rows differ in length, a list is empty, or an entry is
-    something else.
+    Raises InputError, with the location, where rows differ in length, a list is empty, or an entry
+    is something else.
 
     >>> to_array([[1, 2], [3, 4.5]], "q").tolist()
     [[1.0, 2.0], [3.0, 4.5]]

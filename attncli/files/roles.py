@@ -18,7 +18,7 @@ Role = str
 class Names(NamedTuple):
     """How an array of one role is recognised, and what it may be.
 
-    aliases   its names in files, in small letters
+    aliases   its names in files, in lowercase
     fewest    dimensions it has at least; 4 is the most
     booleans  whether it may hold true and false
     """
@@ -47,7 +47,7 @@ _ROLE_OF = {alias: role for role, names in ROLES.items() for alias in names.alia
 
 
 def role_of(name: str) -> Role | None:
-    """The role that a name in a file says, in any case.
+    """The role of the arrays called so, in any case of letters.
 
     >>> role_of("Query"), role_of("key_states"), role_of("k_cache"), role_of("x")
     ('q', 'k', 'past_k', None)
@@ -124,7 +124,7 @@ def only(loaded: Loaded, role: Role) -> Array:
 
 
 def _named(loaded: Loaded, role: Role) -> str | None:
-    """The name of the array whose name says the role; in a trace, of the outermost attention's."""
+    """The name of the array with this role; in a trace, of the stage of the outermost attention."""
     if loaded.trace is not None:
         prefix = attention_prefix(list(loaded.arrays), loaded.origin)
         name = f"{prefix}{role}"

@@ -1,4 +1,4 @@
-"""safetensors in, by the package of that name; bfloat16 is widened to float32, exactly.
+"""Reads safetensors by the package of that name; bfloat16 is widened to float32, exactly.
 
 The package checks the header against the size of the file. Its NumPy side knows no bfloat16, so
 the bytes of each tensor are taken from it and read here; the whole file is read into memory.

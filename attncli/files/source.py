@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 STREAM_LIMIT = 4 << 30
 """Most bytes read from a pipe; a file on disk has no limit."""
 BOMB_SIZE = 100 << 20
-"""What unpacks to less than this many bytes is read however small it was packed."""
+"""Data that unpacks to fewer bytes is read at any ratio of compression."""
 _BOMB_RATIO = 1000  # deflate's own limit is 1032: only repetition is packed so small
 _HEAD = 4096  # the first bytes, which tell formats apart: a page of memory
 _STEP = 1 << 20  # bytes read at a time
@@ -89,7 +89,7 @@ _UNICODE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
 
 @dataclass
 class Source:
-    """Bytes, open for reading, and what is known of them.
+    """An open file, stream or literal, and what is known about it.
 
     origin   what messages call it
     file     the bytes, from the first one on
@@ -98,7 +98,7 @@ class Source:
     name     what is asked for after `::`, or ""
     path     of a file on disk that is not packed, or ""
     size     in bytes, of such a file or of what is in memory; else None: it can be read only once
-    most     bytes that may be read at once, where that can be read only once
+    most     bytes that `read` accepts, where it can be read only once
     """
 
     origin: str
@@ -111,7 +111,7 @@ class Source:
     most: float = STREAM_LIMIT
 
     def read(self) -> bytes:
-        """All bytes. InputError where they are more than can be believed."""
+        """All bytes. InputError where they are more than `most`."""
         if self.size is not None:
             data: bytes = self.file.read()
             return data
@@ -124,7 +124,7 @@ class Source:
         return whole.getvalue()
 
     def in_memory(self) -> Source:
-        """The same, where it can be read only once: with its bytes in memory."""
+        """This source, with its bytes in memory where it could be read only once."""
         if self.size is not None:
             return self
         data = self.read()
@@ -134,7 +134,7 @@ class Source:
     def kind(self) -> str:
         """Its format: "gzip", "zip", one that `load` reads, or "" for any other.
 
-        Raises InputError for a format that is known and not read.
+        Raises InputError for a format that is recognised but not supported.
         """
         head, ending = self.head, self.ending
         length = int.from_bytes(head[:8], "little")  # of the header of safetensors, which follows
@@ -153,7 +153,7 @@ class Source:
 
 
 def _guessed(head: bytes) -> str:
-    """The format of a text whose ending does not say it, or ""."""
+    """The format of a text whose ending is unknown, or ""."""
     if _JSON_START.match(head.removeprefix(b"\xef\xbb\xbf")):
         return "json"
     # a table: some line ends in a number
@@ -286,7 +286,7 @@ def _unpacked(source: Source, stack: ExitStack) -> Source:
     """What a gzipped file or a zip holds, open as long as the stack is.
 
     Of a zip it is the member that is asked for, or the only one; an npz stays as it is.
-    Raises InputError where it is damaged, holds no such member, or is packed twice.
+    Raises InputError where it is damaged, holds no such member, or is compressed twice.
     """
     if source.kind == "zip":
         inner = _member(source.in_memory(), stack)
@@ -325,9 +325,9 @@ def _member(source: Source, stack: ExitStack) -> Source:
 
 
 def open_zip(source: Source, stack: ExitStack) -> ZipFile:
-    """The zip in a source, after what its directory claims was checked.
+    """The zip in a source, after its directory was checked.
 
-    Raises InputError where it is damaged, encrypted, or packed otherwise than with deflate.
+    Raises InputError where it is damaged, encrypted, or compressed otherwise than with deflate.
     """
     import zipfile
 
@@ -338,19 +338,19 @@ def open_zip(source: Source, stack: ExitStack) -> ZipFile:
     if any(info.flag_bits & 1 for info in infos):
         raise InputError(f"{source.origin} is encrypted", "save it without a password")
     if {info.compress_type for info in infos} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise InputError(f"{source.origin} is not packed with deflate", "pack it again with zip")
+        raise InputError(f"{source.origin} is not compressed with deflate", "zip it again")
     if sum(info.compress_size for info in infos) > (source.size or 0):
-        raise InputError(f"{source.origin} claims more bytes than it has", "copy it again whole")
+        raise InputError(f"{source.origin} has an index of more than its bytes", "copy it again")
     return archive
 
 
 def most_from(packed: int) -> float:
-    """The most bytes that so many packed ones are believed to hold, and that fit into memory."""
+    """The most bytes that are unpacked from this many; never more than fit into memory."""
     return min(memory(), max(BOMB_SIZE, _BOMB_RATIO * packed))
 
 
 def check_unpacked(where: str, size: int, packed: int) -> None:
-    """Raise InputError where so many bytes come from so few, SizeError where they do not fit."""
+    """Raise SizeError where a member exceeds the memory, InputError where it is a zip bomb."""
     if size > memory():
         raise SizeError(f"{where} takes {size} bytes, more than this machine's memory")
     if size > most_from(packed):
@@ -359,7 +359,7 @@ def check_unpacked(where: str, size: int, packed: int) -> None:
 
 
 def memory() -> float:
-    """Bytes of memory that this machine has; infinite where the system does not say."""
+    """Bytes of memory that this machine has; infinite where the system does not tell."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

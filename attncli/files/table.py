@@ -1,4 +1,4 @@
-"""csv, tsv and columns of text in: one matrix, its row labels and its header.
+"""Reads csv, tsv and columns of text: one matrix, its row labels and its header.
 
     weights,the,cat      a header, where a cell of the first line is no number
     the,0.7,0.3          a row label, where the first column holds no numbers
@@ -99,7 +99,7 @@ def read(source: Source) -> Loaded:
 
 
 def _any_number(values: Iterable[object]) -> bool:
-    """Whether a cell is no text."""
+    """Whether one of these cells is a number or boolean."""
     return any(value is not None for value in values)
 
 
@@ -131,7 +131,7 @@ def _names_stage(corner: str) -> bool:
 
 
 def _matrix(rows: list[_Row], grid: list[list[Any]], start: int, origin: str) -> Array:
-    """The numbers from column `start` on; InputError at the first cell that is none."""
+    """The numbers from column `start` on; InputError for the first cell that is not one."""
     if not rows:
         raise InputError(f"{origin} holds no number, only a header", "add rows of numbers")
     wanted = bool if type(grid[0][start]) is bool else float
@@ -210,7 +210,7 @@ def _ends_in_number(line: str, delimiter: str) -> bool:
 
 
 def read_cell(cell: str) -> float | bool | Beyond | None:
-    """The number or truth value that a cell says; Beyond what float64 holds; None for text.
+    """The number or boolean in a cell; Beyond where float64 cannot hold it; None for text.
 
     NaN, inf and Infinity are numbers, in any case.
 
@@ -224,7 +224,7 @@ def read_cell(cell: str) -> float | bool | Beyond | None:
         number = float(word)
     except ValueError:
         return None
-    if "_" in word:  # a number to Python alone
+    if "_" in word:  # a number only in Python
         return None
     return Beyond(cell) if math.isinf(number) and "inf" not in word else number
 

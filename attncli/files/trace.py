@@ -84,7 +84,7 @@ ConventionModel = create_model(
 
 
 def _convention(found: Any) -> Convention | None:
-    """The convention in a document: it checks itself."""
+    """The convention in a document; its own checks apply."""
     if found is None:
         return None
     if not isinstance(found, dict):
@@ -131,7 +131,7 @@ class StageModel(BaseModel):
     )
     work: str = Field(default="", description="How the arithmetic of a cell is written.")
 
-    def made(self, arrays: dict[str, Array] | None) -> Stage:
+    def build(self, arrays: dict[str, Array] | None) -> Stage:
         """The stage; ValueError or InputError where its array does not fit."""
         value = self._value() if arrays is None else arrays.get(self.array or "")
         if value is None:
@@ -159,9 +159,9 @@ class StageModel(BaseModel):
         return cast
 
 
-def _made(step: StageModel | TraceModel, info: ValidationInfo) -> Stage | Trace:
+def _built(step: StageModel | TraceModel, info: ValidationInfo) -> Stage | Trace:
     try:
-        return step.made(info.context)
+        return step.build(info.context)
     except AttncliError as problem:
         raise ValueError(problem.message) from problem
 
@@ -176,11 +176,11 @@ class _Steps(BaseModel):
     ] = None
     notes: list[str] = []
     steps: list[
-        Annotated[StageModel | TraceModel, Field(discriminator="kind"), AfterValidator(_made)]
+        Annotated[StageModel | TraceModel, Field(discriminator="kind"), AfterValidator(_built)]
     ] = Field(description="In the order of computation.")
 
-    def made(self, _: object = None) -> Trace:
-        """The trace of these steps, which were made before."""
+    def build(self, _: object = None) -> Trace:
+        """The trace of these steps, which are built already."""
         steps: Any = tuple(self.steps)
         return Trace(self.title, steps, self.convention, self.name, tuple(self.notes))
 
@@ -227,7 +227,7 @@ def trace_from(
             "save it again with this attncli",
         )
     try:
-        trace = Document.model_validate(document, context=arrays).made()
+        trace = Document.model_validate(document, context=arrays).build()
     except ValidationError as problem:
         message = f"{origin}: {_first_error(problem, document)}"
         raise InputError(message, "save the trace again") from problem
@@ -241,7 +241,7 @@ def trace_from(
     return trace
 
 
-_PLAINLY = {
+_MESSAGES = {
     "missing": "is missing",
     "dict_type": "should be an object",
     "model_attributes_type": "should be an object",
@@ -269,7 +269,7 @@ def _first_error(problem: ValidationError, document: Any) -> str:
     if error["type"] == "value_error":  # raised here
         text, joint = error["msg"].removeprefix("Value error, "), ": "
     else:
-        text, joint = _PLAINLY.get(error["type"], error["msg"].removeprefix("Input ")), " "
+        text, joint = _MESSAGES.get(error["type"], error["msg"].removeprefix("Input ")), " "
     return step + (where + joint if where else "") + safe(text)
 
 

@@ -1,4 +1,4 @@
-"""Where word vectors are read from: GloVe text, word2vec text, JSON {word: [numbers]}, or inline.
+"""Formats of word vectors: GloVe text, word2vec text, JSON {word: [numbers]}, or inline.
 
     king 0.50451 0.68607 -0.59517 …      a token may hold spaces (". . ." in glove.840B)
     400000 100                           a first line of two counts: word2vec's text format
@@ -74,12 +74,12 @@ def open_entries(source: str) -> Iterator[Text | Table]:
             return
         pairs = parse(file.read(), origin, tuple)
         if not isinstance(pairs, tuple):
-            raise InputError(f"{origin} is JSON but no object", 'write {"word": [numbers]}')
+            raise InputError(f"{origin} is JSON but not an object", 'write {"word": [numbers]}')
         yield Table(pairs, origin)
 
 
 def _refuse(head: bytes, origin: str) -> None:
-    """Raise InputError where the first bytes show that these are no vectors in text."""
+    """Raise InputError where the first bytes are not those of vectors as text."""
     if not head.strip():
         raise InputError(f"{origin} is empty", "it should hold a word and its numbers on each line")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -101,7 +101,7 @@ def _inline(text: str) -> list[tuple[str, Any]]:
         word, _, numbers = part.rpartition("=")
         values = [_number(number) for number in numbers.encode("utf-8", "replace").split(b",")]
         if not word or not all(value is not None and math.isfinite(value) for value in values):
-            raise InputError(f"{part!r} is no word with its numbers", "write king=0.9,0.5,0.1")
+            raise InputError(f"{part!r} is not a word and its numbers", "write king=0.9,0.5,0.1")
         pairs.append((word, values))
     return pairs
 
@@ -126,7 +126,7 @@ class Table:
 
     def _row(self, values: Any) -> Array | str:
         if not _are_numbers(values):
-            return "holds something that is no list of numbers"
+            return "holds something that is not a list of numbers"
         if len(values) != self.dim:
             return f"holds {count(len(values), 'number')}, not {self.dim}"
         with suppress(TypeError, OverflowError):  # of a number beyond float64
@@ -153,9 +153,9 @@ class Text:
         lines = self._lines()
         first = list(itertools.islice(lines, _SAMPLE + 1))
         if not first:
-            raise InputError(f"{self.origin} holds no whole line", "download it again")
-        promised = _header([line for _, line in first])
-        start = 1 if promised else 0
+            raise InputError(f"{self.origin} holds no complete line", "download it again")
+        announced = _header([line for _, line in first])
+        start = 1 if announced else 0
         counts = Counter(_count(line.split()) for _, line in first[start:] if line.strip())
         counts.pop(0, None)
         if not counts:
@@ -165,9 +165,9 @@ class Text:
                 "a line should be a word and its numbers",
             )
         self.dim = counts.most_common(1)[0][0]
-        self.promised, dim = promised or (0, self.dim)
+        self.announced, dim = announced or (0, self.dim)
         if dim != self.dim:
-            self.warnings.append(f"line 1 promises {dim} numbers a word, the lines hold {self.dim}")
+            self.warnings.append(f"line 1 gives {dim} numbers per word, the lines hold {self.dim}")
         self.lines = itertools.chain(first[start:], lines)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
@@ -211,8 +211,8 @@ class Text:
                     yield entry
             if folded[:1] in initials:
                 self.words.append(text)
-        if left and number - 1 < self.promised:
-            text = f"line 1 promises {self.promised} words, there are {number - 1}"
+        if left and number - 1 < self.announced:
+            text = f"line 1 gives {self.announced} words, the file holds {number - 1}"
             self.warnings.append(text)
         last = _entry(number, line, self.dim, words)
         if left and isinstance(last.row, str) and not line.endswith(b"\n"):
@@ -220,7 +220,7 @@ class Text:
 
 
 def _header(lines: Sequence[bytes]) -> tuple[int, int] | None:
-    """The words and numbers per word that word2vec's first line promises, if this is one."""
+    """The words and numbers per word in the first line of word2vec's format, if this is one."""
     found = re.fullmatch(rb"(\d{1,18})\s+(\d{1,18})\s*", lines[0])
     if not found or any(len(line.split()) == 2 for line in lines[1:]):
         return None  # where others have two fields too: vectors of one number each
@@ -247,7 +247,7 @@ def _entry(number: int, line: bytes, dim: int, words: Container[str] = ()) -> En
         if start < 1 or (found != dim and word.casefold() not in words):
             word, is_utf8 = _decoded(b" ".join(fields[: len(fields) - found]))
             return Entry(number, word, is_utf8, f"holds {count(found, 'number')}, not {dim}")
-    wrong = "holds something that is no number"
+    wrong = "holds something that is not a number"
     with suppress(ValueError):
         row = np.array([float(field) for field in fields[start:]])
         if b"_" not in line or not any(b"_" in field for field in fields[start:]):  # only Python's

@@ -26,7 +26,7 @@ _ALIKE = 0.65  # of difflib's ratio: one letter of three may be wrong (0.667), b
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """The vectors of the words that were found, and what became of the others.
+    """The vectors of the words that were found, and close spellings of the others.
 
     words     those found, as asked for and in that order
     matrix    [n, d] float64, write-locked, one row per word found
@@ -60,7 +60,7 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
     Of equal words the first counts. A line asked for with a wrong number of values, or one that is
     not finite, is skipped with a warning; a damaged file is read as far as it is whole.
 
-    Raises InputError for a source that is no vectors: HTML, a Git LFS pointer, binary, empty, ….
+    Raises InputError for a source without vectors: HTML, a Git LFS pointer, binary, empty, ….
     Source: the format of Pennington et al., "GloVe" (2014); word2vec's text format.
 
     >>> found = read_vectors("king=0.9,0.5,0.1 queen=0.2,0.5,0.1", ["queen", "King", "quene"])
@@ -84,7 +84,7 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
             if not is_utf8:
                 remarks.setdefault((word, "bytes"), f"{where} is not UTF-8; read as Latin-1")
             if word in rows:
-                again = f"{where}: {safe(word)} is there again; the first is used"
+                again = f"{where}: {safe(word)} appears again; the first is used"
                 remarks.setdefault((word, "again"), again)
             elif word in left:
                 rows[word] = row
@@ -133,8 +133,8 @@ def nearest(
                 if len(best) > n:
                     taken.remove(heapq.heappop(best)[2])
         if skipped:
-            more = f" and {len(skipped) - 1} more are no vectors"
-            more = more if len(skipped) > 1 else " is no vector"
+            more = f" and {len(skipped) - 1} more are not vectors"
+            more = more if len(skipped) > 1 else " is not a vector"
             file.warnings.append(f"{file.unit} {skipped[0]}{more}; skipped")
         pairs = tuple((word, cosine) for cosine, _, word in sorted(best, reverse=True))
         return Neighbours(pairs, tuple(file.warnings))

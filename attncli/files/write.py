@@ -1,4 +1,4 @@
-"""Out: a trace as JSON or npz, a stage as npy, and a file that is either whole or untouched.
+"""Writes a trace as JSON or npz, a stage as npy, and files that are complete or untouched.
 
 write_atomically("trace.npz", partial(write_npz, trace), force=False)
 """
@@ -150,14 +150,14 @@ def write_npy(stage: Stage, file: BinaryIO) -> None:
 
 
 def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: bool) -> None:
-    """Have `write` fill a temporary file in the same folder, then rename it: never a part of it.
+    """Let `write` fill a temporary file in the same folder, then rename it to `path`.
 
     A symbolic link is followed, the mode of a file that is replaced is kept, and a device or pipe
     (/dev/null) is written directly. Whatever `write` raises passes through, after the part that
     was written is removed.
 
     Raises OutputError where a file is there already without `force`, and where the system refuses;
-    BrokenPipeError where the reader of a pipe went away.
+    BrokenPipeError where the reader of a pipe closed it.
     """
     try:
         status = os.stat(path) if os.path.exists(path) else None

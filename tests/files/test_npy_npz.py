@@ -1,4 +1,4 @@
-"""npy and npz in: what is read, and that no size, type or pickle is believed."""
+"""npy and npz: what is read, and that sizes and types are checked and pickles refused."""
 
 from __future__ import annotations
 
@@ -107,17 +107,23 @@ SHAPE = "{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}"
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (npy(Q.astype(float))[:-8], "q.npy says shape (3, 5) of float64, 120 bytes, and holds 112"),
-        (npy(Q.astype(float)) + b"1234", "q.npy says shape (3, 5) of float64, 120 bytes, and ho"),
+        (
+            npy(Q.astype(float))[:-8],
+            "q.npy declares shape (3, 5) of float64, 120 bytes, but holds 112",
+        ),
+        (
+            npy(Q.astype(float)) + b"1234",
+            "q.npy declares shape (3, 5) of float64, 120 bytes, but ho",
+        ),
         (
             header(SHAPE.format("<f8", "(1000000, 1000000)"), b"x" * 80),
-            "q.npy says shape (1000000, 1000000) of float64, 8000000000000 bytes, and holds 80",
+            "q.npy declares shape (1000000, 1000000) of float64, 8000000000000 bytes, but holds 80",
         ),
-        (header(SHAPE.format("<f8", "(-2, 3)")), "q.npy says its shape is '(-2, 3)'"),
+        (header(SHAPE.format("<f8", "(-2, 3)")), "q.npy declares the shape '(-2, 3)'"),
         (header(SHAPE.format("<f8", "(1,) * 99"), b"x" * 8), "q.npy is not a valid npy file"),
         (
             header(SHAPE.format("<f8", f"({'1, ' * 40})"), b"x" * 8),
-            "q.npy says its shape is '(1, 1,",
+            "q.npy declares the shape '(1, 1,",
         ),
         (header(SHAPE.format("<f8", f"(0, {2**70})")), "q.npy is empty"),
         (header("__import__('os').system('x')"), "q.npy is not a valid npy file: its header"),
@@ -217,18 +223,21 @@ DAMAGED = zipped({"q.npy": npy(Q)}).replace(npy(Q)[-16:], b"\x55" * 16)
         (zipped({}), "x.npz is a zip without an npy file; it holds nothing"),
         (zipped({"a.txt": b""}), "x.npz is a zip without an npy file; it holds a.txt"),
         (zipped({"q.npy": b"what"}), "x.npz, q is not a valid npy file"),
-        (zipped({"q.npy": npy(Q)[:-1]}), "x.npz, q says shape (3, 5) of int64, 120 bytes, and ho"),
+        (
+            zipped({"q.npy": npy(Q)[:-1]}),
+            "x.npz, q declares shape (3, 5) of int64, 120 bytes, but ho",
+        ),
         (zipped({"tokens.npy": npy([1])}), "x.npz, tokens holds no strings"),
         (zipped({"q.npy": npy([[1]]), "scale.npy": npy([1, 2])}), "x.npz, scale is not a number"),
         (with_wrong_size(200_000_000), "x.npz, q would unpack to"),
         (
             with_wrong_size(1_000_000),
-            "x.npz, q says shape (3, 5) of float64, 120 bytes, and holds 999872",
+            "x.npz, q declares shape (3, 5) of float64, 120 bytes, but holds 999872",
         ),
         (with_wrong_size(130), "x.npz, q is not a valid npz file: Bad CRC-32"),
         (
             zipped({"q.npy": header(SHAPE.format("<f8", "(99999, 99999)"), b"x" * 8)}),
-            "x.npz, q says shape (99999, 99999) of float64",
+            "x.npz, q declares shape (99999, 99999) of float64",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Files as they are downloaded, and files that are no vectors at all."""
+"""Files as they are downloaded, and files without vectors."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ def test_file_whose_name_holds_colons(tmp_path: Path) -> None:
         (gzip.compress(gzip.compress(GLOVE, mtime=0), mtime=0), "gzip inside another file"),
         (b"Lorem ipsum dolor\nsit amet\n", "holds no vectors: it begins 'Lorem ipsum dolor'"),
         (b"400000 100\n", "holds no vectors"),
-        (b'["king", 1]', "JSON but no object"),
+        (b'["king", 1]', "JSON but not an object"),
         (b'{"king": ', "is not JSON: line 1, column 10"),
         (b'{"king": {"a": 1}}', "holds no vectors"),
         (b"{}", "holds no vectors"),
         (b'{"king": [\xff]}', "is not text: byte 11 is not utf-8"),
         (b'{"a":' * 100_000, "is nested too deeply"),
         (b"a" * (1 << 25), "line 1 is longer than 16 MB"),
-        (gzip.compress(b"the 0.5 -1 2 " * 99, mtime=0)[:30], "holds no whole line"),
+        (gzip.compress(b"the 0.5 -1 2 " * 99, mtime=0)[:30], "holds no complete line"),
     ],
 )
 def test_other_contents_are_refused_in_one_line(
@@ -149,9 +149,9 @@ def test_other_contents_are_refused_in_one_line(
         ("nowhere.zip::a.txt", "nowhere.zip does not exist"),
         ("a\0b", "cannot be read"),
         ("x" * 5000, "cannot be read"),
-        ("king=0.9,abc", "'king=0.9,abc' is no word with its numbers"),
-        ("king=0.9 queen", "'queen' is no word with its numbers"),
-        ("king=1e999", "is no word with its numbers"),
+        ("king=0.9,abc", "'king=0.9,abc' is not a word and its numbers"),
+        ("king=0.9 queen", "'queen' is not a word and its numbers"),
+        ("king=1e999", "is not a word and its numbers"),
         ("{broken", "the inline literal is not JSON: line 1, column 2"),
         ("no\x1b[31m", r"'no\\x1b\[31m' does not exist"),
     ],

@@ -1,4 +1,4 @@
-"""Vectors from files that the tests write themselves: what is found, and what is warning."""
+"""Vectors from files that the tests write: what is found, and the warnings."""
 
 from __future__ import annotations
 
@@ -123,10 +123,10 @@ def test_numbers_as_tokens(tmp_path: Path) -> None:
         (b"king 1 2", "line 2: king holds 2 numbers, not 3; skipped"),
         (b"king 1 2 3 4", "line 2: king holds 4 numbers, not 3; skipped"),
         (b"king", "line 2: king holds 0 numbers, not 3; skipped"),
-        (b"king 1 two 3", "line 2: king holds something that is no number; skipped"),
+        (b"king 1 two 3", "line 2: king holds something that is not a number; skipped"),
         (b"king 1 nan 3", "line 2: king holds a number that is not finite; skipped"),
         (b"king 1 2 -inf", "line 2: king holds a number that is not finite; skipped"),
-        (b"king 1 2 1_0", "line 2: king holds something that is no number; skipped"),
+        (b"king 1 2 1_0", "line 2: king holds something that is not a number; skipped"),
     ],
 )
 def test_incomplete_line_is_skipped_with_a_warning(
@@ -148,11 +148,11 @@ def test_truncated_last_line_gives_a_warning(tmp_path: Path) -> None:
 
 def test_header_with_wrong_counts_gives_a_warning(tmp_path: Path) -> None:
     path = write(tmp_path, b"5 3\nthe 1 2 3\nking 4 5 6\n")
-    assert read_vectors(path, ["zzz"]).warnings == ("line 1 promises 5 words, there are 2",)
+    assert read_vectors(path, ["zzz"]).warnings == ("line 1 gives 5 words, the file holds 2",)
     assert read_vectors(path, ["king", "the"]).warnings == ()
     path = write(tmp_path, b"2 300\nthe 1 2 3\nking 4 5 6\n")
     assert read_vectors(path, ["the"]).warnings == (
-        "line 1 promises 300 numbers a word, the lines hold 3",
+        "line 1 gives 300 numbers per word, the lines hold 3",
     )
 
 
@@ -160,7 +160,7 @@ def test_first_of_equal_words_is_used(tmp_path: Path) -> None:
     path = write(tmp_path, b"king 1 2\nking 3 4\nking 5 6\nqueen 7 8\n")
     found = read_vectors(path, ["king", "queen"])
     assert found.matrix.tolist() == [[1, 2], [7, 8]]
-    assert found.warnings == ("line 2: king is there again; the first is used",)
+    assert found.warnings == ("line 2: king appears again; the first is used",)
 
 
 def test_bytes_that_are_not_utf8_are_read_as_latin1(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_json(tmp_path: Path, as_file: bool) -> None:
     assert found.missing == {"bad": (), "worse": (), "kinf": ("king",)}
     assert found.warnings == (
         "entry 3: bad holds 1 number, not 2; skipped",
-        "entry 4: worse holds something that is no list of numbers; skipped",
+        "entry 4: worse holds something that is not a list of numbers; skipped",
     )
 
 
@@ -192,7 +192,7 @@ def test_json_numbers_that_are_not_finite(tmp_path: Path) -> None:
     assert found.warnings == (
         "entry 1: a holds a number that is not finite; skipped",
         "entry 2: b holds a number that is not finite; skipped",
-        "entry 4: c is there again; the first is used",
+        "entry 4: c appears again; the first is used",
     )
 
 
@@ -226,7 +226,7 @@ def test_nearest_equals_sorting_all_cosines(tmp_path: Path, broken: bytes) -> No
     cosines = matrix @ [1, 2, 3] / np.linalg.norm(matrix, axis=1) / np.sqrt(14)
     cosines[11] = -2
     np.testing.assert_allclose([c for _, c in found.pairs], np.sort(cosines)[::-1][:7], rtol=1e-12)
-    assert found.warnings == (("line 1 is no vector; skipped",) if broken else ())
+    assert found.warnings == (("line 1 is not a vector; skipped",) if broken else ())
 
 
 def test_nearest_in_inline_vectors() -> None:
