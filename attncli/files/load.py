@@ -210,8 +210,8 @@ def _labels(found: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
                 raise InputError(message, 'write ["the", "cat"]')
         return tuple(names)
 
-    queries = first_of("tokens.queries", "query_tokens", "tokens")
-    return queries, first_of("tokens.keys", "key_tokens", "tokens")
+    queries = first_of("query_tokens", "tokens.queries", "tokens")
+    return queries, first_of("key_tokens", "tokens.keys", "tokens")
 
 
 def _lacking(origin: str, member: str | None, names: Sequence[str]) -> InputError:

@@ -93,17 +93,12 @@ def pick(loaded: Loaded, role: Role) -> Array | None:
     Raises InputError where two arrays could be meant, where there is no q, and where the array
     has the wrong number of dimensions (2 to 4; a mask 1 to 4), is empty, or holds true/false.
     """
-    if loaded.member in loaded.arrays:
-        return _checked(loaded, loaded.member or "", role) if role == "q" else None
-    name = _named(loaded, role)
-    if name is None and role != "q":
+    name = loaded.member if loaded.member in loaded.arrays else _named(loaded, role)
+    if role != "q" and (name is None or name == loaded.member):
         return None
-    if name is None and loaded.trace is None and len(loaded.arrays) == 1:
-        (lone,) = loaded.arrays
-        name = lone if role_of(lone) is None else None
-    if name is None:
+    if name is None and (loaded.trace is not None or any(map(role_of, loaded.arrays))):
         raise _absent(loaded, role)
-    return _checked(loaded, name, role)
+    return only(loaded, role)
 
 
 def only(loaded: Loaded, role: Role) -> Array:
@@ -113,14 +108,22 @@ def only(loaded: Loaded, role: Role) -> Array:
 
     Raises InputError as `pick` does, and where the source holds several of other names.
     """
-    if loaded.member in loaded.arrays:
-        return _checked(loaded, loaded.member or "", role)
-    name = _named(loaded, role)
+    name = loaded.member if loaded.member in loaded.arrays else _named(loaded, role)
     if name is None and len(loaded.arrays) == 1:
         (name,) = loaded.arrays
     if name is None:
         raise _absent(loaded, role)
-    return _checked(loaded, name, role)
+    array, row, where = loaded.arrays[name], ROLES[role], location(loaded.origin, name)
+    if array.size == 0:
+        raise InputError(f"{where} is empty: its shape is {array.shape}", "give it numbers")
+    if not row.fewest <= array.ndim <= 4:
+        raise InputError(
+            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest} to 4",
+            "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)",
+        )
+    if array.dtype.kind == "b" and not row.booleans:
+        raise InputError(f"{where} holds true and false, {role} needs numbers", "write 1 and 0")
+    return array
 
 
 def _named(loaded: Loaded, role: Role) -> str | None:
@@ -144,18 +147,3 @@ def _absent(loaded: Loaded, role: Role) -> InputError:
         f"{loaded.origin} holds no {role}; it holds {listing(names)}",
         f"name one: {ask_for(loaded.origin, names[0])}",
     )
-
-
-def _checked(loaded: Loaded, name: str, role: Role) -> Array:
-    array, row = loaded.arrays[name], ROLES[role]
-    where = location(loaded.origin, name)
-    if array.size == 0:
-        raise InputError(f"{where} is empty: its shape is {array.shape}", "give it numbers")
-    if not row.fewest <= array.ndim <= 4:
-        raise InputError(
-            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest} to 4",
-            "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)",
-        )
-    if array.dtype.kind == "b" and not row.booleans:
-        raise InputError(f"{where} holds true and false, {role} needs numbers", "write 1 and 0")
-    return array
