@@ -16,10 +16,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from attncli.arrays import Array
 from attncli.errors import InputError
 from attncli.files.load import LABELS, Loaded, collected, scale_of
 from attncli.files.messages import location, quote
-from attncli.files.numbers import Array, Beyond, to_array
+from attncli.files.numbers import Beyond, to_array
 from attncli.files.source import Source
 
 # escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half

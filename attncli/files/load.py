@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.errors import InputError
 from attncli.files.messages import ask_for, entry_at, listing, location, quote, safe
-from attncli.files.numbers import Array
 from attncli.files.roles import role_of
 from attncli.files.source import KINDS, Source, open_source
 from attncli.trace import Trace

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.errors import InputError
 from attncli.files.load import LABELS, Loaded, collected
 from attncli.files.messages import explained, listing, location, quote
-from attncli.files.numbers import MAX_DEPTH, Array
+from attncli.files.numbers import MAX_DEPTH
 from attncli.files.source import Source, check_unpacked, open_zip
 
 if TYPE_CHECKING:

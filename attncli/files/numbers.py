@@ -10,12 +10,10 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.errors import InputError
 from attncli.files.messages import entry_at, quote
-
-Array = npt.NDArray[Any]
 
 NOT_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """The numbers that JSON lacks: their text and their value."""

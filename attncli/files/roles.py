@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from attncli.errors import InputError
 from attncli.files.messages import ask_for, count, listing, location
-from attncli.files.numbers import Array
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # --help reads ROLES, without NumPy
+    from attncli.arrays import Array
     from attncli.files.load import Loaded
 
 Role = str
@@ -16,15 +16,19 @@ Role = str
 
 
 class Names(NamedTuple):
-    """How an array of one role is recognised, and what it may be.
+    """How an array of one role is recognised and given, and what it may be.
 
     aliases   its names in files, in lowercase
-    fewest    dimensions it has at least; 4 is the most
+    help      of the flag that gives it, --past-k for past_k, and the panel of --help
+    fewest    dimensions it has at least, and at most
     booleans  whether it may hold true and false
     """
 
     aliases: tuple[str, ...]
+    help: str
+    panel: str = "Inputs"
     fewest: int = 2
+    most: int = 4
     booleans: bool = False
 
 
@@ -34,14 +38,36 @@ _Q, _K, _V = ("q", "query", "queries"), ("k", "key", "keys"), ("v", "value", "va
 _MASKS = "mask attn_mask attention_mask attn_bias attention_bias additive_mask masks"
 
 ROLES: dict[Role, Names] = {
-    "q": Names(("xq", *(form.format(word) for word in _Q for form in _OWN))),
-    "k": Names(("xk", *(form.format(word) for word in _K for form in _OWN))),
-    "v": Names(("xv", *(form.format(word) for word in _V for form in _OWN))),
-    "mask": Names(tuple(_MASKS.split()), fewest=1, booleans=True),
-    "past_k": Names(tuple(form.format(word) for word in _K for form in _PAST)),
-    "past_v": Names(tuple(form.format(word) for word in _V for form in _PAST)),
+    "q": Names(
+        ("xq", *(form.format(word) for word in _Q for form in _OWN)),
+        "Queries: a file that names q, k and v, a saved trace, or one matrix. A SOURCE is "
+        "a path, path::name, - (standard input) or JSON that begins with [.",
+    ),
+    "k": Names(
+        ("xk", *(form.format(word) for word in _K for form in _OWN)),
+        "Keys, where not in the file of --q; else K = Q.",
+    ),
+    "v": Names(
+        ("xv", *(form.format(word) for word in _V for form in _OWN)),
+        "Values, where not in the file of --q; else V = K.",
+    ),
+    "past_k": Names(
+        tuple(form.format(word) for word in _K for form in _PAST),
+        "Cached keys, put before the keys.",
+    ),
+    "past_v": Names(
+        tuple(form.format(word) for word in _V for form in _PAST),
+        "Cached values, put before the values.",
+    ),
+    "mask": Names(
+        tuple(_MASKS.split()),
+        "True/false, or numbers added to the scores; broadcasts from the right.",
+        panel="Masking",
+        fewest=1,
+        booleans=True,
+    ),
 }
-"""Every role that an array can have: to add one is to add a row."""
+"""Every role that an array can have, each with a flag of its own: to add one is to add a row."""
 
 _ROLE_OF = {alias: role for role, names in ROLES.items() for alias in names.aliases}
 
@@ -116,9 +142,10 @@ def only(loaded: Loaded, role: Role) -> Array:
     array, row, where = loaded.arrays[name], ROLES[role], location(loaded.origin, name)
     if array.size == 0:
         raise InputError(f"{where} is empty: its shape is {array.shape}", "give it numbers")
-    if not row.fewest <= array.ndim <= 4:
+    if not row.fewest <= array.ndim <= row.most:
+        most = f" to {row.most}" if row.most > row.fewest else ""
         raise InputError(
-            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest} to 4",
+            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}",
             "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)",
         )
     if array.dtype.kind == "b" and not row.booleans:

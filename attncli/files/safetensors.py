@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.errors import InputError, MissingExtraError
 from attncli.files.load import Loaded, collected
 from attncli.files.messages import explained, location, quote
 from attncli.files.npy import native, refuse_shape
-from attncli.files.numbers import Array
 from attncli.files.source import Source
 
 try:

@@ -22,12 +22,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array, FloatArray
 from attncli.errors import InputError
 from attncli.files.load import Loaded, collected
 from attncli.files.messages import count, quote, reason
-from attncli.files.numbers import Array, Beyond
+from attncli.files.numbers import Beyond
 from attncli.files.source import Source
 from attncli.stages import HIDDEN, KINDS
 
@@ -103,7 +103,7 @@ def _any_number(values: Iterable[object]) -> bool:
     return any(value is not None for value in values)
 
 
-def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> npt.NDArray[np.float64] | None:
+def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> FloatArray | None:
     """The matrix of a large table of numbers alone, by NumPy's parser; None where it is not plain.
 
     A header, labels, quotes, comments, ragged rows and numbers beyond float64 are not plain.

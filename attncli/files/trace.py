@@ -41,11 +41,12 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, SkipJsonSchema
 from typing_extensions import TypeAliasType
 
+from attncli.arrays import Array
 from attncli.convention import KNOBS, Convention
 from attncli.errors import AttncliError, InputError, StageError
 from attncli.files.load import Labels, Loaded
 from attncli.files.messages import ask_for, listing, quote, safe
-from attncli.files.numbers import MAX_DEPTH, NOT_JSON, Array, to_array
+from attncli.files.numbers import MAX_DEPTH, NOT_JSON, to_array
 from attncli.files.roles import attention_prefix
 from attncli.files.write import VERSION
 from attncli.trace import Stage, Trace

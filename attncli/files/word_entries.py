@@ -20,15 +20,13 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import FloatArray
 from attncli.errors import InputError
 from attncli.files.json import parse
 from attncli.files.messages import LITERAL, count, quote, safe
 from attncli.files.numbers import Beyond
 from attncli.files.source import Source, open_source
-
-Array = npt.NDArray[np.float64]
 
 _SAMPLE = 50  # lines that tell how many numbers a line holds: enough that most of them are right
 _LONGEST = 1 << 24  # bytes of a line: a million numbers
@@ -52,7 +50,7 @@ class Entry(NamedTuple):
     number: int
     word: str
     is_utf8: bool
-    row: Array | str
+    row: FloatArray | str
 
 
 @contextmanager
@@ -124,7 +122,7 @@ class Table:
         for number, (word, values) in enumerate(self.pairs, start=1):
             yield Entry(number, word, True, self._row(values))
 
-    def _row(self, values: Any) -> Array | str:
+    def _row(self, values: Any) -> FloatArray | str:
         if not _are_numbers(values):
             return "holds something that is not a list of numbers"
         if len(values) != self.dim:

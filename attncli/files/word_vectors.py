@@ -14,11 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import FloatArray
 from attncli.errors import InputError, ShapeError
 from attncli.files.messages import safe
 from attncli.files.word_entries import open_entries
-
-Array = npt.NDArray[np.float64]
 
 _OFFERED = 3  # close spellings of a word
 _ALIKE = 0.65  # of difflib's ratio: one letter of three may be wrong (0.667), but not of two (0.5)
@@ -37,7 +36,7 @@ class Vectors:
     """
 
     words: tuple[str, ...]
-    matrix: Array
+    matrix: FloatArray
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folded: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -69,8 +68,8 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
     >>> found.folded, found.missing
     ({'King': 'king'}, {'quene': ('queen',)})
     """
-    rows: dict[str, Array] = {}
-    cases: dict[str, tuple[str, Array]] = {}  # folded word → the first that is so in any case
+    rows: dict[str, FloatArray] = {}
+    cases: dict[str, tuple[str, FloatArray]] = {}  # folded word → the first that is so in any case
     remarks: dict[tuple[str, str], str] = {}  # one of a kind for each word
     left, folds = set(words), {word.casefold() for word in words}
     with open_entries(source) as file:
@@ -140,7 +139,7 @@ def nearest(
         return Neighbours(pairs, tuple(file.warnings))
 
 
-def _direction(vector: npt.ArrayLike, dim: int) -> Array:
+def _direction(vector: npt.ArrayLike, dim: int) -> FloatArray:
     try:
         values = np.asarray(vector, dtype=np.float64)
     except (TypeError, ValueError):
@@ -151,7 +150,7 @@ def _direction(vector: npt.ArrayLike, dim: int) -> Array:
     if not 0 < largest < np.inf:
         raise InputError("the vector to compare with is zero or not finite: it has no direction")
     scaled = values / largest  # squares of the numbers themselves could overflow
-    direction: Array = scaled / np.sqrt(scaled @ scaled)
+    direction: FloatArray = scaled / np.sqrt(scaled @ scaled)
     return direction
 
 

@@ -16,9 +16,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.errors import OutputError
 from attncli.files.messages import safe
-from attncli.files.numbers import Array, nan_to_text
+from attncli.files.numbers import nan_to_text
 from attncli.trace import Stage, Trace
 
 Encode = Callable[[str, Array], dict[str, Any]]
