@@ -64,9 +64,31 @@ def read(source: Source) -> Loaded:
     rows = _rows(_decode(data, origin), delimiters, origin)
     if not rows:
         raise InputError(f"{origin} is empty", "it should hold rows of numbers")
-    first, width = rows[0].cells, len(rows[0].cells)
-    corner = first[0].strip()
     grid = [[read_cell(cell) for cell in row.cells] for row in rows]
+    _check_rows(rows, grid, origin)
+    first, corner = rows[0].cells, rows[0].cells[0].strip()
+    labelled = len(first) > 1 and not _any_number(values[0] for values in grid[1:] or grid)
+    headed = None in grid[0][1 if labelled else 0 :]
+    remarks = []
+    if (not corner or _names_stage(corner)) and len(first) > 1 and len(rows) > 1:
+        # as attncli writes it: then labels may look like numbers
+        if corner and not (labelled and headed):
+            remark = "the first line and column are read as labels, for the corner is"
+            remarks = [f"{origin}: {remark} {quote(corner)}"]
+        labelled = headed = True
+    start, top = (1 if labelled else 0), (1 if headed else 0)
+    return collected(
+        source,
+        {"": partial(_matrix, rows[top:], grid[top:], start, origin)},
+        row_labels=tuple(unguarded(row.cells[0]) for row in rows[top:]) if labelled else None,
+        column_labels=tuple(map(unguarded, first[start:])) if headed else None,
+        warnings=remarks,
+    )
+
+
+def _check_rows(rows: list[_Row], grid: list[list[Any]], origin: str) -> None:
+    """Raise InputError for a second header, as attncli writes more stages, and for a ragged row."""
+    corner, width = rows[0].cells[0].strip(), len(rows[0].cells)
     for row, values in zip(rows[1:], grid[1:], strict=True):
         if _names_stage(corner) and _names_stage(row.cells[0]) and not _any_number(values[1:]):
             raise InputError(
@@ -79,23 +101,6 @@ def read(source: Source) -> Loaded:
                 f"line {rows[0].line} has {width}",
                 "give every row as many",
             )
-    labelled = width > 1 and not _any_number(values[0] for values in grid[1:] or grid)
-    headed = None in grid[0][1 if labelled else 0 :]
-    warnings = []
-    if (not corner or _names_stage(corner)) and width > 1 and len(rows) > 1:
-        # as attncli writes it: then labels may look like numbers
-        if corner and not (labelled and headed):
-            remark = "the first line and column are read as labels, for the corner is"
-            warnings = [f"{origin}: {remark} {quote(corner)}"]
-        labelled = headed = True
-    start, top = (1 if labelled else 0), (1 if headed else 0)
-    return collected(
-        source,
-        {"": partial(_matrix, rows[top:], grid[top:], start, origin)},
-        row_labels=tuple(unguarded(row.cells[0]) for row in rows[top:]) if labelled else None,
-        column_labels=tuple(map(unguarded, first[start:])) if headed else None,
-        warnings=warnings,
-    )
 
 
 def _any_number(values: Iterable[object]) -> bool:
