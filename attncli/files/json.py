@@ -93,23 +93,32 @@ def parse(
     try:
         document = json.loads(text, parse_float=_float, object_pairs_hook=pairs or unique)
     except json.JSONDecodeError as problem:
-        where = f"line {problem.lineno}, column {problem.colno}"
-        hint = "put commas between entries, none after the last, and names in double quotes"
-        if "'" in text and '"' not in text:
-            hint = "use double quotes"
-        raise InputError(f"{origin} is not JSON: {where}: {problem.msg}", hint) from problem
+        raise _malformed(problem, origin) from problem
     except ValueError as problem:  # Python reads no whole number of more than 4300 digits
         raise InputError(
             f"{origin} holds a number beyond float64", "the limit is 1.8e308"
         ) from problem
     except RecursionError as problem:
         raise InputError(f"{origin} is nested too deeply", "use 2 to 4 levels") from problem
-    half = next((found[0] for found in _ESCAPES.finditer(text) if found["half"]), None)
-    if half:
-        raise InputError(
-            f"{origin} holds {half}, half of a surrogate pair", "write whole characters"
-        )
+    if "\\u" in text:
+        _check_escapes(text, origin)
     return document
+
+
+def _malformed(problem: json.JSONDecodeError, origin: str) -> InputError:
+    where = f"line {problem.lineno}, column {problem.colno}"
+    hint = "put commas between entries, none after the last, and names in double quotes"
+    if "'" in problem.doc and '"' not in problem.doc:
+        hint = "use double quotes"
+    return InputError(f"{origin} is not JSON: {where}: {problem.msg}", hint)
+
+
+def _check_escapes(text: str, origin: str) -> None:
+    """Raise InputError for half of a surrogate pair, which no encoding can write."""
+    for found in _ESCAPES.finditer(text):
+        if found["half"]:
+            message = f"{origin} holds {found['half']}, half of a surrogate pair"
+            raise InputError(message, "write whole characters")
 
 
 def _float(text: str) -> float | Beyond:
