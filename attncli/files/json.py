@@ -58,7 +58,8 @@ def read(source: Source) -> Loaded:
         elif isinstance(found, list):
             arrays[name] = partial(to_array, found, location(origin, name))
         else:
-            others[name] = "an object" if isinstance(found, dict) else "one value"
+            what = "an object" if isinstance(found, dict) else "one value"
+            others[name] = f"{location(origin, name)} is {what}, not an array"
     return collected(source, arrays, labels, others, scale=scale)
 
 

@@ -1,4 +1,4 @@
-"""load: from a SOURCE to Loaded, whatever the format.
+"""load: from a SOURCE of any format to Loaded.
 
 SOURCE ── open_source ── Source ── json, npy, table, safetensors ── collected ── Loaded
 """
@@ -141,13 +141,12 @@ def collected(
               for or has a role; else it is left out with a warning, as a file may hold more than
               an attention. "" where the array has no name
     labels    one of LABELS → a list of strings; `tokens` may be {"queries": […], "keys": […]}
-    others    name → what it is, where that is no array
+    others    name → the message about what is not an array
     more      further fields of Loaded
     """
     origin, member, others = source.origin, source.name or None, others or {}
     if source.name in others:
-        raise InputError(f"{location(origin, source.name)} is {others[source.name]}, not an array")
-    warnings = [f"{location(origin, name)} is {what}, no array" for name, what in others.items()]
+        raise InputError(others[source.name])
     arrays: dict[str, Array] = {}
     failed: list[InputError] = []
     for name, read in readers.items():
@@ -159,7 +158,6 @@ def collected(
             if name == member or not name or role_of(name):
                 raise
             failed.append(problem)
-    warnings += [problem.message for problem in failed]
     for name in [name for name in arrays if name.lower() == "scale" and name != member]:
         scale = arrays.pop(name)
         more["scale"] = scale_of(scale.item() if scale.size == 1 else scale, origin)
@@ -167,8 +165,8 @@ def collected(
         more["query_labels"], more["key_labels"] = _labels(labels, origin)
     if not arrays:
         raise failed[0] if failed else _lacking(origin, member, [*readers, *others])
-    warnings = [f"{warning}: left out" for warning in warnings]
-    warnings += more.pop("warnings", ())
+    left_out = [*others.values(), *(problem.message for problem in failed)]
+    warnings = [*(f"{message}: left out" for message in left_out), *more.pop("warnings", ())]
     return Loaded(origin, arrays, warnings=tuple(warnings), member=member, **more)
 
 
@@ -203,7 +201,7 @@ def _labels(found: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
             return None
         names = lists[key]
         if not isinstance(names, list):
-            raise InputError(f"{origin}, {key} is no list of strings", 'write ["the", "cat"]')
+            raise InputError(f"{origin}, {key} is not a list of strings", 'write ["the", "cat"]')
         for number, name in enumerate(names, start=1):
             if not isinstance(name, str):
                 message = f"{origin}, {key}: entry {number} is not a string"

@@ -70,7 +70,7 @@ def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:
     where = location(source.origin, ENTRY)
     document = parse(str(entries.pop(ENTRY)(text=True)).encode(), where)
     if not isinstance(document, dict):
-        raise InputError(f"{where} is no object", "save the trace again")
+        raise InputError(f"{where} is not an object", "save the trace again")
     arrays = {name: entry() for name, entry in entries.items()}
     trace = trace_from(document, source.origin, arrays)
     return loaded_trace(trace, source.origin, source.name or None)
@@ -120,7 +120,7 @@ def _array(file: Any, size: int, where: str, *, text: bool = False, path: str = 
     if text:
         codes = array.reshape(-1).view(np.uint32)  # NumPy makes a character of any number
         if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
-            raise InputError(f"{where} holds a number that is no character", "save it again")
+            raise InputError(f"{where} holds a number that is not a character", "save it again")
     return array
 
 
@@ -169,7 +169,7 @@ def _refuse_type(dtype: np.dtype[Any], where: str) -> None:
 
 
 def native(array: Array) -> Array:
-    """The array in the machine's byte order; a bool made of 0 and 1 whatever its bytes were."""
+    """The array in the machine's byte order; a bool of any bytes made of 0 and 1."""
     if array.dtype.kind == "b":
         return np.asarray(array.view(np.uint8) != 0)
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -38,7 +38,7 @@ STREAM_LIMIT = 4 << 30
 BOMB_SIZE = 100 << 20
 """Data that unpacks to fewer bytes is read at any ratio of compression."""
 _BOMB_RATIO = 1000  # deflate's own limit is 1032: only repetition is packed so small
-_HEAD = 4096  # the first bytes, which tell formats apart: a page of memory
+_HEAD = 4096  # the first bytes, by which formats are detected: a page of memory
 _STEP = 1 << 20  # bytes read at a time
 
 KINDS = {
@@ -82,7 +82,7 @@ _REFUSED = (
 # not every [ is JSON: the first label of a table may be [CLS]
 _JSON_START = re.compile(rb'\s*(\{|\[\s*(\[|\]|["\d-]|true|false|null|NaN|Infinity|$))')
 _LAST_NUMBER = re.compile(rb"[-+]?(\d[\d.eE+-]*|\.\d+|nan|inf(inity)?|true|false)[\"']?\s*$", re.I)
-# of a zip: folders, and files that systems put there
+# of a zip: folders, and files that operating systems add
 _NO_CONTENT = re.compile(r"__MACOSX/.*|(.*/)?(\.[^/]*)?", re.DOTALL)
 _UNICODE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
 
@@ -359,7 +359,7 @@ def check_unpacked(where: str, size: int, packed: int) -> None:
 
 
 def memory() -> float:
-    """Bytes of memory that this machine has; infinite where the system does not tell."""
+    """Bytes of memory that this machine has; infinite where the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -1,10 +1,10 @@
 """Reads csv, tsv and columns of text: one matrix, its row labels and its header.
 
-    weights,the,cat      a header, where a cell of the first line is no number
+    weights,the,cat      a header, where a cell of the first line is not a number
     the,0.7,0.3          a row label, where the first column holds no numbers
     cat,0.4,0.6
 
-A header whose corner is empty or the name of a stage says that the first column holds labels, even
+A header whose corner is empty or the name of a stage shows that the first column holds labels, even
 if they look like numbers. Lines that begin with # are comments, unless they are as wide as the
 others and numbers but for their label (## begins a word piece).
 """
@@ -54,7 +54,7 @@ class _Row(NamedTuple):
 def read(source: Source) -> Loaded:
     """The matrix of a table, with its labels.
 
-    Raises InputError, with line and column, where rows differ in length or a cell is no number.
+    Raises InputError, with line and column, where rows differ in length or a cell is not a number.
     """
     origin, data = source.origin, source.read()
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)

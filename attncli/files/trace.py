@@ -60,7 +60,7 @@ Value = TypeAliasType("Value", "list[Value] | Number | bool")
 
 
 def _as_written(*left_out: str) -> ConfigDict:
-    """Its schema says what attncli writes: every field, but for the empty ones of these."""
+    """Its schema describes what attncli writes: all fields, but for the empty ones of these."""
 
     def describe(schema: dict[str, Any]) -> None:
         for found in schema["properties"].values():

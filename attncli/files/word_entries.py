@@ -256,7 +256,7 @@ def _entry(number: int, line: bytes, dim: int, words: Container[str] = ()) -> En
 
 
 def _count(fields: list[bytes]) -> int:
-    """How many numbers end a line, its first field being a word whatever it looks like."""
+    """How many numbers end a line, its first field being a word even if it looks like one."""
     numbers = itertools.takewhile(lambda field: _number(field) is not None, fields[:0:-1])
     return sum(1 for _ in numbers)
 

@@ -153,7 +153,7 @@ def test_warning_gives_counts_and_location(tmp_path: Path) -> None:
         ('{"q": [[1]], "scale": 1' + "0" * 320 + "}", "x.json, scale is not finite"),
         ('{"q": [[1]], "scale": 1e999}', "x.json, scale is not a number"),
         ('{"q": [[1]], "tokens": ["a", 1]}', "x.json, tokens: entry 2 is not a string"),
-        ('{"q": [[1]], "tokens": 5}', "x.json, tokens is no list of strings"),
+        ('{"q": [[1]], "tokens": 5}', "x.json, tokens is not a list of strings"),
         ('{"q": [[1]], "tokens": {"query": []}}', "x.json, tokens names query; write"),
         ('{"q": [[1]], "tokens": {"keys": [1]}}', "x.json, tokens.keys: entry 1 is not"),
         ('{"q": [[1]], "tokens": ["\\ud800"]}', "x.json holds \\ud800, half of a surrogate"),
@@ -191,8 +191,8 @@ def test_other_values_are_left_out_with_a_warning(tmp_path: Path) -> None:
     assert list(loaded.arrays) == ["q"]
     warnings = [w.partition("x.json, ")[2] for w in loaded.warnings]
     assert warnings == [
-        "n is one value, no array: left out",
-        "meta is an object, no array: left out",
+        "n is one value, not an array: left out",
+        "meta is an object, not an array: left out",
         "names: entry 1 is the text 'a', expected a number: left out",
     ]
 
