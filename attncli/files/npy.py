@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,8 @@ _REFUSED = {
     "S": ("strings", _AS_FLOAT32),
     "U": ("strings", _AS_FLOAT32),
     "f": ("numbers longer than float64", "save it as float64"),
+    "V": ("structured values", "save each field by itself"),
+    "V2": ("2-byte values without a type, as bfloat16 is saved", _AS_FLOAT32),
 }
 
 
@@ -114,8 +116,10 @@ def _array(file: Any, size: int, where: str, *, text: bool = False, path: str = 
         n_bytes = _check_header(header, size, where, text)
         is_mapped = path and n_bytes >= MAP_FROM
         with explained(f"{where} is not a valid npy file", "copy it again"):
-            mode: Literal["r"] | None = "r" if is_mapped else None
-            array = np.load(path if is_mapped else file, mode, allow_pickle=False)
+            if is_mapped:
+                array = np.load(path, "r", allow_pickle=False)
+            else:
+                array = np.load(file, allow_pickle=False)
     array = native(np.asarray(array))
     if text:
         codes = array.reshape(-1).view(np.uint32)  # NumPy makes a character of any number
@@ -138,8 +142,11 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> int:
     refuse_shape(shape, where)
     if text and (dtype.kind != "U" or not dtype.itemsize):
         raise InputError(f"{where} holds no strings", "save numpy.array(['the', 'cat'])")
-    if not text:
-        _refuse_type(dtype, where)
+    is_number = dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize <= 8)
+    if not text and not is_number:
+        kind = "V2" if dtype == "V2" else dtype.kind
+        what, hint = _REFUSED.get(kind, _REFUSED["V"])
+        raise InputError(f"{where} holds {what}", hint)
     claimed, found = math.prod(shape) * dtype.itemsize, size - file.tell()
     if claimed != found:
         raise InputError(
@@ -155,17 +162,6 @@ def refuse_shape(shape: Sequence[int], where: str) -> None:
         raise InputError(f"{where} declares the shape {quote(str(tuple(shape)))}", "save it again")
     if 0 in shape:
         raise InputError(f"{where} is empty: its shape is {tuple(shape)}", "give it numbers")
-
-
-def _refuse_type(dtype: np.dtype[Any], where: str) -> None:
-    """Raise InputError where the type is neither a number up to 64 bits nor bool."""
-    if dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize <= 8):
-        return
-    if dtype.kind == "V" and dtype.itemsize == 2 and dtype.fields is None:
-        what, hint = "2-byte values without a type, as bfloat16 is saved", _AS_FLOAT32
-    else:
-        what, hint = _REFUSED.get(dtype.kind, ("structured values", "save each field by itself"))
-    raise InputError(f"{where} holds {what}", hint)
 
 
 def native(array: Array) -> Array:

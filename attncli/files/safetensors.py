@@ -24,20 +24,10 @@ except ImportError:  # the extra is not installed: an error when a file needs it
     safetensors = None  # type: ignore[assignment]
 
 _DTYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "BF16": "<u2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "<i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "<u1",
-    "BOOL": "?",
-}
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1",
+}  # fmt: skip
 
 
 def read(source: Source) -> Loaded:
