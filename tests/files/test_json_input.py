@@ -197,6 +197,24 @@ def test_other_values_are_left_out_with_a_warning(tmp_path: Path) -> None:
     ]
 
 
+def test_value_under_the_name_of_a_role_is_left_out(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"q": [[1]], "k": 3, "mask": {"causal": true}}')
+    assert list(loaded.arrays) == ["q"]
+    assert [warning.partition("x.json, ")[2] for warning in loaded.warnings] == [
+        "k is one value, not an array: left out",
+        "mask is an object, not an array: left out",
+    ]
+
+
+def test_query_tokens_are_used_before_tokens(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"q": [[1]], "tokens": ["a"], "query_tokens": ["b"]}')
+    assert (loaded.query_labels, loaded.key_labels) == (("b",), ("a",))
+
+
+def test_scale_is_read_with_a_member(tmp_path: Path) -> None:
+    assert read(tmp_path, '{"q": [[1]], "k": [[2]], "scale": 0.5}', "k").scale == 0.5
+
+
 def test_member(tmp_path: Path) -> None:
     loaded = read(tmp_path, '{"a": [[1]], "b": [[2]], "c": [null]}', "b")
     assert {name: a.tolist() for name, a in loaded.arrays.items()} == {"b": [[2]]}

@@ -279,6 +279,12 @@ def test_the_only_file_of_a_zip_needs_no_name(tmp_path: Path) -> None:
     assert load(f"{tmp_path}/x.zip::k").arrays["k"].tolist() == [[3, 4]]
 
 
+def test_file_in_a_hidden_folder_of_a_zip_is_read(tmp_path: Path) -> None:
+    members = {"d/.hidden": b"?", "d/.git/q.json": PACKED["q.json"]}
+    (tmp_path / "x.zip").write_bytes(zipped(members))
+    assert load(f"{tmp_path}/x.zip").arrays["q"].tolist() == [[1, 2]]
+
+
 def test_a_zip_of_npy_files_is_an_npz_whatever_it_is_called(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(zipped({"a.npy": npy([[1]]), "b.npy": npy([[2]])}))
     assert load(f"{tmp_path}/x.zip::b").arrays["b"].tolist() == [[2]]
