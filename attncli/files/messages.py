@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from attncli.errors import AttncliError, InputError
 
 STANDARD_INPUT, LITERAL = "standard input", "the inline literal"
+_LONGEST_PATH = 4096  # characters, on Linux: a path that exists is never cut
 _AXES = ("batch", "head", "row", "column")
 
 
@@ -23,7 +24,7 @@ def quote(text: str, limit: int = 60) -> str:
     return escaped if len(escaped) <= limit + 2 else f"{escaped[:limit]}…{escaped[0]}"
 
 
-def safe(text: str, limit: int = 4096) -> str:
+def safe(text: str, limit: int = _LONGEST_PATH) -> str:
     r"""A path or name as it is, or quoted where a character is not printable, or it is too long.
 
     >>> safe("q.npy"), safe("q\n.npy")
