@@ -1,27 +1,20 @@
-"""The kinds of input that an example can have: how each is read from JSON, and how large it may be.
+"""The types of an example's inputs: how each is read from JSON, and how large it may be.
 
-Nothing in a file is executed, and no size in it is used before it is checked. A reader refuses by
-raising `refusal`; schema.py adds the file, example, claim and key.
+Nothing in a file is executed, and no size in it is used before it is checked. A reader raises an
+InputError whose message goes on after the key; schema.py adds the file, example, claim and key.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Sequence
-from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import partial, wraps
+from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    TypeAdapter,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
@@ -30,21 +23,29 @@ from attncli.errors import AttncliError, InputError
 from attncli.files.messages import listing, quote
 from attncli.files.numbers import to_array
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Array = npt.NDArray[Any]
 
-MOST_NUMBERS = 1 << 20
-"""Most numbers in one array: 8 MB of float64, far more than a printed example has."""
+MOST_RANDOM = 1 << 20
+"""Most random numbers in an array: 8 MB of float64. Numbers that are written are bounded by the
+size of the file."""
 MOST_SIDE = 1 << 11
-"""Longest side of a matrix, so that its products stay small too; also most keys of an object."""
-MOST_TEXT = 4000
-"""Most characters of a text: a page."""
-FARTHEST = 2**53
-"""Largest whole number: up to it float64 holds every one."""
+"""Longest side of a matrix and longest list of words, so that their products stay small too."""
 
 
-def refusal(message: str, hint: str = "") -> PydanticCustomError:
-    """What a reader raises: the message goes on after the name of the input."""
-    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
+def refusing(read: Callable[P, R]) -> Callable[P, R]:
+    """A reader for pydantic: an error of attncli becomes one of pydantic's, which knows the key."""
+
+    @wraps(read)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return read(*args, **kwargs)
+        except AttncliError as problem:
+            context = {"message": problem.message, "hint": problem.hint}
+            raise PydanticCustomError("refused", "{message}", context) from problem
+
+    return reading
 
 
 class Model(BaseModel):
@@ -56,22 +57,17 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_keys(cls, found: object) -> object:
+    @refusing
+    def _check_keys(cls, found: Any) -> Any:
         if isinstance(found, cls):
             return found
         if not isinstance(found, dict):
-            raise refusal(" is not an object", 'write {"key": …}')
-        fields = {field.alias or name: field for name, field in cls.model_fields.items()}
-        if unknown := [key for key in found if key not in fields]:
-            near = difflib.get_close_matches(unknown[0], fields, n=1)
-            hint = f"did you mean {quote(near[0])}?" if near else f"known are {listing(fields)}"
-            raise refusal(f" has the unknown key {quote(unknown[0])}", hint)
-        needed = [key for key, field in fields.items() if field.is_required()]
-        if missing := [key for key in needed if key not in found]:
-            raise refusal(f" has no {quote(missing[0])}", f"it needs {listing(needed)}")
-        for key, value in found.items():  # first, as pydantic keeps an error for each wrong key
-            if isinstance(value, dict) and len(value) > MOST_SIDE:
-                raise refusal(f", {key} has {len(value)} keys", f"{MOST_SIDE} is the most")
+            raise InputError(" is not an object", 'write {"key": …}')
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        if unknown := [key for key in found if key not in known]:
+            near = get_close_matches(unknown[0], known, n=1)
+            hint = f"did you mean {quote(near[0])}?" if near else f"known are {listing(known)}"
+            raise InputError(f" has the unknown key {quote(unknown[0])}", hint)
         return found
 
 
@@ -81,97 +77,78 @@ class OneKey(Model):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     @model_validator(mode="after")
+    @refusing
     def _check_one(self) -> Self:
-        if len(self.model_fields_set) != 1 or self.value is None or self.value is False:
-            raise refusal(f" needs one of {listing(type(self).model_fields)}")
+        found = [getattr(self, key) for key in self.model_fields_set]
+        if len(found) != 1 or found[0] is None or found[0] is False:
+            raise InputError(f" needs one of {listing(type(self).model_fields)}")
         return self
 
     @property
-    def key(self) -> str:
-        """The key that it has."""
-        return next(iter(self.model_fields_set))
-
-    @property
-    def value(self) -> Any:
-        """What is under the key."""
-        return getattr(self, self.key)
+    def only(self) -> tuple[str, Any]:
+        """The key and its value."""
+        (key,) = self.model_fields_set
+        return key, getattr(self, key)
 
 
-# ---- text and single numbers
-
-Text = Annotated[str, Field(max_length=MOST_TEXT)]
-Name = Annotated[str, Field(min_length=1, max_length=MOST_TEXT)]
-Words = Annotated[list[Name], Field(min_length=1, max_length=MOST_SIDE)]
-Whole = Annotated[int, Field(ge=-FARTHEST, le=FARTHEST)]
+Words = Annotated[
+    list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_SIDE)
+]
 Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
-Size = Annotated[int, Field(ge=1, le=MOST_NUMBERS)]
-NotJson = Literal["NaN", "Infinity", "-Infinity"]
 
 
-def number(found: object) -> float:
-    """One number, finite or written "NaN", "Infinity", "-Infinity"."""
-    if isinstance(found, list | bool):
-        raise refusal(" is not one number")
-    return float(_converted([found])[0])
-
-
-Number = Annotated[float, PlainValidator(number, json_schema_input_type=float | NotJson)]
-
-
-# ---- arrays
+# ---- numbers
 
 
 class Random(Model):
     """Numbers drawn evenly from 0 to 1, for an example in which they do not matter."""
 
-    random: Annotated[list[Size], Field(min_length=1, max_length=4)]
-    seed: Annotated[int, Field(ge=0, le=FARTHEST)] = 0
+    random: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=4)]
+    seed: Annotated[int, Field(ge=0)] = 0
 
 
+@refusing
 def array(found: object, ndim: int | None = None) -> Array:
     """Nested lists of numbers, or of true and false, or what `Random` draws.
 
-    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false. What has been
-    read already stays the same array.
+    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false.
     """
-    if isinstance(found, np.ndarray):
+    if isinstance(found, np.ndarray):  # an input that a way leaves as it is in the example
         return found
     if isinstance(found, dict):
         random = Random.model_validate(found)
-        _check_size(random.random)
+        if (total := math.prod(random.random)) > MOST_RANDOM:
+            raise InputError(f" has {total} numbers", f"{MOST_RANDOM} is the most")
         made = np.random.default_rng(random.seed).random(random.random)
     elif isinstance(found, list):
-        made = _converted(found)
-        _check_size(made.shape)
+        made = to_array(found, "")
     else:
-        raise refusal(" is not a list of numbers", 'or {"random": [3, 4], "seed": 0}')
+        raise InputError(" is not a list of numbers", 'or {"random": [3, 4], "seed": 0}')
     if ndim is None:
         return made if made.dtype == np.bool_ else made.astype(np.float64)
     if made.ndim != ndim or made.dtype == np.bool_:
         kind = {1: "a list of numbers", 2: "a matrix of numbers, a list of rows"}[ndim]
-        raise refusal(f" is not {kind}")
+        raise InputError(f" is not {kind}")
     if max(made.shape) > MOST_SIDE:
-        raise refusal(f" is {' × '.join(map(str, made.shape))}", f"{MOST_SIDE} is the most")
+        raise InputError(f" is {' × '.join(map(str, made.shape))}", f"{MOST_SIDE} is the most")
     return made.astype(np.float64)
 
 
-def _converted(found: object) -> Array:
-    try:
-        return to_array(found, "")
-    except InputError as problem:
-        raise refusal(problem.message, problem.hint) from problem
+@refusing
+def number(found: object) -> float:
+    """One number, finite or written "NaN", "Infinity", "-Infinity"."""
+    if isinstance(found, list | bool):
+        raise InputError(" is not one number")
+    return float(to_array([found], "")[0])
 
 
-def _check_size(shape: Sequence[int]) -> None:
-    if (total := math.prod(shape)) > MOST_NUMBERS:
-        raise refusal(f" has {total} numbers", f"{MOST_NUMBERS} is the most")
-
-
-Cells = TypeAliasType("Cells", "list[Cells] | float | bool | NotJson")
-Written = TypeAliasType("Written", "list[Cells] | Random")
-Numbers = Annotated[Array, PlainValidator(array, json_schema_input_type=Written)]
-Matrix = Annotated[Array, PlainValidator(partial(array, ndim=2), json_schema_input_type=Written)]
-Row = Annotated[Array, PlainValidator(partial(array, ndim=1), json_schema_input_type=Written)]
+NotJson = Literal["NaN", "Infinity", "-Infinity"]
+Number = TypeAliasType(
+    "Number", Annotated[float, PlainValidator(number, json_schema_input_type=float | NotJson)]
+)
+Numbers = Annotated[Array, PlainValidator(array)]
+Matrix = Annotated[Array, PlainValidator(partial(array, ndim=2))]
+Row = Annotated[Array, PlainValidator(partial(array, ndim=1))]
 
 
 # ---- words and their vectors
@@ -187,20 +164,21 @@ class WordVectors(NamedTuple):
 _ROWS = TypeAdapter(Annotated[dict[str, Row], Field(min_length=1)])
 
 
+@refusing
 def word_vectors(found: object) -> WordVectors:
     """{"king": [0.9, 0.5], …}, every vector of the same length."""
     if isinstance(found, WordVectors):
         return found
-    rows = _ROWS.validate_python(found)
+    if isinstance(found, dict) and len(found) > MOST_SIDE:  # first: every row can be an error
+        raise InputError(f" has {len(found)} words", f"{MOST_SIDE} is the most")
+    rows = _ROWS.validate_python(found, strict=True)
     if len({vector.size for vector in rows.values()}) > 1:
         lengths = [f"{quote(word)} {vector.size}" for word, vector in rows.items()]
-        raise refusal(f": vectors differ in length: {', '.join(lengths[:8])}")
+        raise InputError(f": vectors differ in length: {', '.join(lengths[:8])}")
     return WordVectors(tuple(rows), np.array(list(rows.values())))
 
 
-Vectors = Annotated[
-    WordVectors, PlainValidator(word_vectors, json_schema_input_type=dict[str, Row])
-]
+Vectors = Annotated[WordVectors, PlainValidator(word_vectors)]
 
 
 class Sentence(Model):
@@ -210,6 +188,7 @@ class Sentence(Model):
     vectors: Vectors
 
 
+@refusing
 def token_rows(found: object) -> WordVectors:
     """A matrix, or a `Sentence`: a row for each token."""
     if isinstance(found, WordVectors):
@@ -219,33 +198,32 @@ def token_rows(found: object) -> WordVectors:
     sentence = Sentence.model_validate(found)
     tokens, (words, known) = sentence.tokens, sentence.vectors
     if missing := [token for token in tokens if token not in words]:
-        raise refusal(f" has no vector for {quote(missing[0])}")
+        raise InputError(f" has no vector for {quote(missing[0])}")
     return WordVectors(tuple(tokens), known[[words.index(token) for token in tokens]])
 
 
-TokenRows = Annotated[
-    WordVectors, PlainValidator(token_rows, json_schema_input_type=Written | Sentence)
-]
+TokenRows = Annotated[WordVectors, PlainValidator(token_rows)]
 
 
 # ---- how attention is computed
 
 
+@refusing
 def convention_of(found: object) -> Convention:
     """A convention from its changes to the default."""
+    if isinstance(found, Convention):
+        return found
     if not isinstance(found, dict):
-        raise refusal(" is not an object", 'write {"causal": true}')
+        raise InputError(" is not an object", 'write {"causal": true}')
     changes = dict(found)
     if changes.get("mask_value") == "-Infinity":
         changes["mask_value"] = -math.inf
     try:
         return Convention.from_mapping(changes)
     except AttncliError as problem:
-        raise refusal(f": {problem.message}", problem.hint) from problem
+        raise InputError(f": {problem.message}", problem.hint) from problem
     except (TypeError, ValueError, OverflowError) as problem:
-        raise refusal(": a value is of a type that no field has") from problem
+        raise InputError(": a value is of a type that no field has") from problem
 
 
-Changes = Annotated[
-    Convention, PlainValidator(convention_of, json_schema_input_type=dict[str, Any])
-]
+Changes = Annotated[Convention, PlainValidator(convention_of)]

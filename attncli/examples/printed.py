@@ -94,25 +94,19 @@ def read_printed(found: object, where: str, decimals: int | None = None) -> Prin
     >>> printed.value.round(4).tolist(), printed.decimals.tolist()[0]
     ([0.54, 0.7071, 5.0], 3)
     """
-    if _depth(found) > MOST_DEPTH:
-        raise InputError(f"{where} is nested more than {MOST_DEPTH} deep")
-    cells = _each(found, lambda one: _read_one(one, where, decimals))
-    text, value, places = (_each(cells, itemgetter(i)) for i in range(3))
+    cells = _each(found, lambda one: _read_one(one, where, decimals), where)
+    text, value, places = (_each(cells, itemgetter(i), where) for i in range(3))
     numbers = np.asarray(to_array(value, where), dtype=np.float64)
     return Printed(text, numbers, np.array(places, dtype=np.int64))
 
 
-def _depth(found: object) -> int:
-    """How deep lists are nested, level by level: a file can nest deeper than Python recurses."""
-    depth, level = 0, [found]
-    while level := [cell for part in level if isinstance(part, list) for cell in part]:
-        depth += 1
-    return depth
-
-
-def _each(found: Any, of: Callable[[Any], Any]) -> Any:
+def _each(found: Any, of: Callable[[Any], Any], where: str, depth: int = 0) -> Any:
     """Nested lists with `of` each entry in its place."""
-    return [_each(part, of) for part in found] if isinstance(found, list) else of(found)
+    if not isinstance(found, list):
+        return of(found)
+    if depth == MOST_DEPTH:  # a file can nest deeper than Python recurses
+        raise InputError(f"{where} is nested more than {MOST_DEPTH} deep")
+    return [_each(part, of, where, depth + 1) for part in found]
 
 
 def _read_one(found: object, where: str, decimals: int | None) -> tuple[str, float, int]:
@@ -122,16 +116,11 @@ def _read_one(found: object, where: str, decimals: int | None) -> tuple[str, flo
         if decimals is None:
             return repr(found), value, _decimals(repr(found))
         return f"{value:.{decimals}f}", value, decimals
-    if not isinstance(found, str):
-        raise InputError(
-            f"{where} holds {shown(found)}, which is no printed number",
-            'write numbers as they are printed, such as "0.540"',
-        )
-    plain = found.strip().replace("−", "-")
+    plain = found.strip().replace("−", "-") if isinstance(found, str) else ""
     read = _value(plain)
-    if read is None:
+    if read is None or not isinstance(found, str):
         raise InputError(
-            f"{where} holds {quote(found)}, which is no number",
+            f"{where} holds {shown(found)}, which is no number",
             'write "0.540", or an expression such as "1/√2" or "sin(3/10)"',
         )
     return found, read, _decimals(plain)
