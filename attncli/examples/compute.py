@@ -32,7 +32,6 @@ from attncli.examples.inputs import (
     Changes,
     Matrix,
     Model,
-    Number,
     Numbers,
     OneKey,
     Row,
@@ -263,7 +262,7 @@ class Positions(Computation):
     n: Side
     dim: Side
     exponent: Literal["paper", "article"] = "paper"
-    base: Number = 10000.0
+    base: float = 10000.0
     start: int = 0
 
     def computed(self, glove: str | None = None) -> Computed:
@@ -291,7 +290,7 @@ class LayerNorm(Computation):
     x: Matrix
     gamma: Row | None = None
     beta: Row | None = None
-    epsilon: Number = 1e-5
+    epsilon: float = 1e-5
 
     def computed(self, glove: str | None = None) -> Computed:
         trace = layer_norm(self.x, self.gamma, self.beta, epsilon=self.epsilon)
@@ -306,14 +305,8 @@ Name = Literal[
     "positions sum", "layer norm",
 ]  # fmt: skip
 COMPUTATIONS: dict[Name, type[Computation]] = {
-    "attention": Attention,
-    "self-attention": SelfAttention,
-    "similarity": Similarity,
-    "analogy": Analogy,
-    "pca": Pca,
-    "share": Share,
-    "positions": Positions,
-    "positions sum": PositionsSum,
-    "layer norm": LayerNorm,
-}
+    "attention": Attention, "self-attention": SelfAttention, "similarity": Similarity,
+    "analogy": Analogy, "pca": Pca, "share": Share, "positions": Positions,
+    "positions sum": PositionsSum, "layer norm": LayerNorm,
+}  # fmt: skip
 """Each computation by the name that an example gives as `compute`."""

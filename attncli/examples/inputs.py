@@ -10,26 +10,25 @@ import math
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial, wraps
-from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Annotated, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, model_validator
 from pydantic_core import PydanticCustomError
-from typing_extensions import TypeAliasType
 
 from attncli.convention import Convention
 from attncli.errors import AttncliError, InputError
 from attncli.files.messages import listing, quote
-from attncli.files.numbers import to_array
+from attncli.files.numbers import NOT_JSON, to_array
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Array = npt.NDArray[Any]
 
 MOST_RANDOM = 1 << 20
-"""Most random numbers in an array: 8 MB of float64. Numbers that are written are bounded by the
-size of the file."""
+"""Most random numbers in an array: 8 MB of float64. Those that are written are bounded by the size
+of the file."""
 MOST_SIDE = 1 << 11
 """Longest side of a matrix and longest list of words, so that their products stay small too."""
 
@@ -59,12 +58,9 @@ class Model(BaseModel):
     @classmethod
     @refusing
     def _check_keys(cls, found: Any) -> Any:
-        if isinstance(found, cls):
-            return found
-        if not isinstance(found, dict):
-            raise InputError(" is not an object", 'write {"key": …}')
         known = [field.alias or name for name, field in cls.model_fields.items()]
-        if unknown := [key for key in found if key not in known]:
+        unknown = [key for key in found if key not in known] if isinstance(found, dict) else []
+        if unknown:
             near = get_close_matches(unknown[0], known, n=1)
             hint = f"did you mean {quote(near[0])}?" if near else f"known are {listing(known)}"
             raise InputError(f" has the unknown key {quote(unknown[0])}", hint)
@@ -81,23 +77,14 @@ class OneKey(Model):
     def _check_one(self) -> Self:
         found = [getattr(self, key) for key in self.model_fields_set]
         if len(found) != 1 or found[0] is None or found[0] is False:
-            raise InputError(f" needs one of {listing(type(self).model_fields)}")
+            raise InputError(f" needs exactly one of {listing(type(self).model_fields)}")
         return self
-
-    @property
-    def only(self) -> tuple[str, Any]:
-        """The key and its value."""
-        (key,) = self.model_fields_set
-        return key, getattr(self, key)
 
 
 Words = Annotated[
     list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_SIDE)
 ]
 Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
-
-
-# ---- numbers
 
 
 class Random(Model):
@@ -108,12 +95,13 @@ class Random(Model):
 
 
 @refusing
-def array(found: object, ndim: int | None = None) -> Array:
+def _array(found: object, ndim: int | None = None) -> Array:
     """Nested lists of numbers, or of true and false, or what `Random` draws.
 
-    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false.
+    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false. What has been
+    read already stays the same, so that the ways of a claim share it; so it is in all readers.
     """
-    if isinstance(found, np.ndarray):  # an input that a way leaves as it is in the example
+    if isinstance(found, np.ndarray):
         return found
     if isinstance(found, dict):
         random = Random.model_validate(found)
@@ -127,31 +115,17 @@ def array(found: object, ndim: int | None = None) -> Array:
     if ndim is None:
         return made if made.dtype == np.bool_ else made.astype(np.float64)
     if made.ndim != ndim or made.dtype == np.bool_:
-        kind = {1: "a list of numbers", 2: "a matrix of numbers, a list of rows"}[ndim]
-        raise InputError(f" is not {kind}")
+        raise InputError(
+            " is not a list of numbers" if ndim == 1 else " is not a matrix of numbers"
+        )
     if max(made.shape) > MOST_SIDE:
         raise InputError(f" is {' × '.join(map(str, made.shape))}", f"{MOST_SIDE} is the most")
     return made.astype(np.float64)
 
 
-@refusing
-def number(found: object) -> float:
-    """One number, finite or written "NaN", "Infinity", "-Infinity"."""
-    if isinstance(found, list | bool):
-        raise InputError(" is not one number")
-    return float(to_array([found], "")[0])
-
-
-NotJson = Literal["NaN", "Infinity", "-Infinity"]
-Number = TypeAliasType(
-    "Number", Annotated[float, PlainValidator(number, json_schema_input_type=float | NotJson)]
-)
-Numbers = Annotated[Array, PlainValidator(array)]
-Matrix = Annotated[Array, PlainValidator(partial(array, ndim=2))]
-Row = Annotated[Array, PlainValidator(partial(array, ndim=1))]
-
-
-# ---- words and their vectors
+Numbers = Annotated[Array, PlainValidator(_array)]
+Matrix = Annotated[Array, PlainValidator(partial(_array, ndim=2))]
+Row = Annotated[Array, PlainValidator(partial(_array, ndim=1))]
 
 
 class WordVectors(NamedTuple):
@@ -165,7 +139,7 @@ _ROWS = TypeAdapter(Annotated[dict[str, Row], Field(min_length=1)])
 
 
 @refusing
-def word_vectors(found: object) -> WordVectors:
+def _word_vectors(found: object) -> WordVectors:
     """{"king": [0.9, 0.5], …}, every vector of the same length."""
     if isinstance(found, WordVectors):
         return found
@@ -178,7 +152,7 @@ def word_vectors(found: object) -> WordVectors:
     return WordVectors(tuple(rows), np.array(list(rows.values())))
 
 
-Vectors = Annotated[WordVectors, PlainValidator(word_vectors)]
+Vectors = Annotated[WordVectors, PlainValidator(_word_vectors)]
 
 
 class Sentence(Model):
@@ -189,12 +163,12 @@ class Sentence(Model):
 
 
 @refusing
-def token_rows(found: object) -> WordVectors:
+def _token_rows(found: object) -> WordVectors:
     """A matrix, or a `Sentence`: a row for each token."""
     if isinstance(found, WordVectors):
         return found
     if not isinstance(found, dict) or "tokens" not in found:
-        return WordVectors((), array(found, ndim=2))
+        return WordVectors((), _array(found, ndim=2))
     sentence = Sentence.model_validate(found)
     tokens, (words, known) = sentence.tokens, sentence.vectors
     if missing := [token for token in tokens if token not in words]:
@@ -202,28 +176,21 @@ def token_rows(found: object) -> WordVectors:
     return WordVectors(tuple(tokens), known[[words.index(token) for token in tokens]])
 
 
-TokenRows = Annotated[WordVectors, PlainValidator(token_rows)]
-
-
-# ---- how attention is computed
+TokenRows = Annotated[WordVectors, PlainValidator(_token_rows)]
 
 
 @refusing
-def convention_of(found: object) -> Convention:
+def _convention(found: object) -> Convention:
     """A convention from its changes to the default."""
     if isinstance(found, Convention):
         return found
     if not isinstance(found, dict):
         raise InputError(" is not an object", 'write {"causal": true}')
-    changes = dict(found)
-    if changes.get("mask_value") == "-Infinity":
-        changes["mask_value"] = -math.inf
+    changes = {n: NOT_JSON.get(x, x) if isinstance(x, str) else x for n, x in found.items()}
     try:
         return Convention.from_mapping(changes)
-    except AttncliError as problem:
-        raise InputError(f": {problem.message}", problem.hint) from problem
-    except (TypeError, ValueError, OverflowError) as problem:
-        raise InputError(": a value is of a type that no field has") from problem
+    except (TypeError, OverflowError) as problem:
+        raise InputError("a value is of a type that no field has") from problem
 
 
-Changes = Annotated[Convention, PlainValidator(convention_of)]
+Changes = Annotated[Convention, PlainValidator(_convention)]

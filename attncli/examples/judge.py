@@ -302,10 +302,10 @@ def holds(ours: npt.ArrayLike, states: States, magnitude: float) -> Cells:
     `magnitude` is the greatest number that went into ours, which bounds what float64 loses.
     "unequal" holds where any cell is unequal: two vectors differ if one entry does.
 
-    >>> holds([1.0, 0.9], States(equal=1.0), magnitude=1.0).tolist()
+    >>> holds([1.0, 0.9], {"equal": 1.0}, magnitude=1.0).tolist()
     ['reproduced', 'differs']
     """
-    a, (relation, value) = np.asarray(ours, dtype=np.float64), states.only
+    a, ((relation, value),) = np.asarray(ours, dtype=np.float64), states.items()
     bound = LOSS * max(magnitude, abs(value))
     if relation == "close_to":
         bound = CLOSE * max(abs(value), 1.0)
@@ -340,7 +340,8 @@ def select(stage: Stage, at: At, take: Take | None = None) -> Selection:
     magnitude = float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
     if take is None:
         return Selection(value, axes, magnitude)
-    what, given = take.only
+    (what,) = take.model_fields_set
+    given = getattr(take, what)
     if what == "shape":
         sizes = np.array(value.shape, dtype=np.float64)
         return Selection(sizes, ("axis",), float(sizes.max(initial=0.0)))
@@ -376,23 +377,18 @@ def indices(stage: Stage, at: At) -> list[list[int]]:
     for axis, size in zip(stage.axes, stage.value.shape, strict=True):
         entries = at.get(axis, list(range(1, size + 1)))
         several = entries if isinstance(entries, list) else [entries]
-        found.append([_index(stage, axis, entry, size) for entry in several])
+        found.append([_index(stage, axis, entry) for entry in several])
     return found
 
 
-def _index(stage: Stage, axis: str, entry: int | str, size: int) -> int:
-    if isinstance(entry, int):
-        if not 1 <= entry <= size:
-            raise InputError(
-                f"stage {stage.name} has {size} entries along {axis}, not a number {entry}",
-                "entries are counted from 1",
-            )
-        return entry - 1
+def _index(stage: Stage, axis: str, entry: int | str) -> int:
     names = stage.names(axis)
+    if isinstance(entry, int) and 1 <= entry <= len(names):
+        return entry - 1
     if (count := names.count(entry)) != 1:
         raise InputError(
-            f"stage {stage.name} has {'several entries' if count else 'no entry'} {quote(entry)} "
+            f"stage {stage.name} has {'several entries' if count else 'no entry'} {quote(str(entry))} "
             f"along {axis}",
-            f"name it by its number, 1 to {size}" if count else f"it has {listing(names)}",
+            f"use a number from 1 to {len(names)}" + f", or one of {listing(names)}" * (not count),
         )
     return names.index(entry)

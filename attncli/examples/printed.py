@@ -37,8 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.files.messages import quote
-from attncli.files.numbers import NOT_JSON, to_array
+from attncli.files.numbers import NOT_JSON, described, to_array
 
 Recorded = Literal["reproduced", "agrees as rounded", "differs", "not printed"]
 """The verdicts that an example can record, the best first; of the last nothing is known."""
@@ -120,21 +119,10 @@ def _read_one(found: object, where: str, decimals: int | None) -> tuple[str, flo
     read = _value(plain)
     if read is None or not isinstance(found, str):
         raise InputError(
-            f"{where} holds {shown(found)}, which is no number",
+            f"{where} holds {described(found)}, which is no number",
             'write "0.540", or an expression such as "1/√2" or "sin(3/10)"',
         )
     return found, read, _decimals(plain)
-
-
-def shown(found: object) -> str:
-    """A value of JSON in a message."""
-    if isinstance(found, str):
-        return quote(found, 40)
-    if isinstance(found, list | dict):
-        return "a list" if isinstance(found, list) else "an object"
-    if found is None or isinstance(found, bool):
-        return "null" if found is None else repr(found).lower()
-    return quote(repr(found), 24)[1:-1]
 
 
 def _decimals(text: str) -> int:

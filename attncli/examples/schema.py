@@ -10,10 +10,11 @@ found there, and how to mend it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, Self, TypeVar
 
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -27,10 +28,11 @@ from typing_extensions import TypeAliasType
 
 from attncli.errors import InputError
 from attncli.examples.compute import COMPUTATIONS, Computation, Name
-from attncli.examples.inputs import Model, Number, OneKey, refusing
-from attncli.examples.printed import Printed, Recorded, read_printed, shown
+from attncli.examples.inputs import Model, OneKey, refusing
+from attncli.examples.printed import Printed, Recorded, read_printed
 from attncli.files.json import parse
 from attncli.files.messages import listing, quote
+from attncli.files.numbers import NOT_JSON, described
 from attncli.files.source import open_source
 
 M = TypeVar("M", bound=Model)
@@ -53,7 +55,7 @@ def _read_place(found: object) -> Any:
         several = entries if isinstance(entries, list) else [entries]
         if not several or not all(type(entry) in (int, str) for entry in several):
             hint = "write a whole number from 1, a label, or a list of them"
-            raise InputError(f", {quote(axis)[1:-1]} is {shown(entries)}", hint)
+            raise InputError(f", {quote(axis)[1:-1]} is {described(entries)}", hint)
     return found
 
 
@@ -84,16 +86,18 @@ class Take(OneKey):
     minus: At | None = None
 
 
-class States(OneKey):
-    """A statement about our numbers.
-
-    equal, close_to   each is this value, or within a thousandth of it
-    unequal           one of them at least is not this value
-    """
-
-    equal: Number | None = None
-    close_to: Number | None = None
-    unequal: Number | None = None
+NotJson = Literal["NaN", "Infinity", "-Infinity"]
+Number = Annotated[
+    float,
+    BeforeValidator(
+        lambda found: NOT_JSON.get(found, found) if isinstance(found, str) else found,
+        json_schema_input_type=float | NotJson,
+    ),
+]
+States = Annotated[
+    dict[Literal["equal", "close_to", "unequal"], Number], Field(min_length=1, max_length=1)
+]
+"""Each of our numbers is this value, or within a thousandth of it, or one at least is not."""
 
 
 # ---- claims
@@ -137,7 +141,8 @@ class Claim(Model):
     take       what is computed from the numbers there
     printed    as printed: "0.540", "1/√2", "cos(0.0001)"; or numbers
     decimals   of numbers in `printed` that are not text
-    states     a statement in place of `printed`
+    states     in place of `printed`: each number is `equal` or `close_to` (within a thousandth) to
+               this value, or one of them at least is `unequal`
     free_sign  axis each of whose entries may be negated as a whole
     verdict    as recorded; so are the cause, why it differs in words, and the ways to compute
                what was printed
@@ -233,13 +238,10 @@ def load_catalog() -> tuple[Example, ...]:
     >>> [example.name for example in load_catalog()][:2]
     ['000-length', '000-dot-products']
     """
-    folder = files("attncli.examples").joinpath("catalog")
-    entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
     return tuple(
         example
-        for entry in entries
-        if entry.name.endswith(".json")
-        for example in read_examples(parse(entry.read_bytes(), entry.name), entry.name)
+        for path in sorted(Path(__file__).with_name("catalog").glob("*.json"))
+        for example in read_examples(parse(path.read_bytes(), path.name), path.name)
     )
 
 
@@ -283,12 +285,14 @@ def validated(model: type[M], found: object, origin: str) -> M:
         error = problem.errors(include_url=False)[0]
     where = ": ".join(filter(None, [origin, ", ".join(_keys(error["loc"], found))]))
     if error["type"] == "refused":  # raised by attncli
-        raise InputError(f"{where}{error['ctx']['message']}", error["ctx"]["hint"])
-    if error["type"] == "missing":
-        raise InputError(f"{where} is missing")
-    words = error["msg"].replace("dictionary", "object").replace(" after validation", "")
+        message, hint = error["ctx"].values()
+        raise InputError(f"{where}{message if message[0] in ' ,:' else f': {message}'}", hint)
+    plain = {"missing": "missing", "model_type": "not an object", "dict_type": "not an object"}
+    if error["type"] in plain:
+        raise InputError(f"{where} is {plain[error['type']]}")
+    words = error["msg"].replace("Dictionary", "Object").replace(" after validation", "")
     if words.startswith("Input "):
-        raise InputError(f"{where} is {shown(error['input'])}", f"it {words[6:]}")
+        raise InputError(f"{where} is {described(error['input'])}", f"it {words[6:]}")
     raise InputError(f"{where}: {words}")
 
 
@@ -297,7 +301,7 @@ def _keys(loc: Sequence[int | str], found: Any) -> list[str]:
     keys: list[str] = []
     for key in loc:
         if isinstance(key, str):
-            keys.append(listing([key]))
+            keys += [] if key == "[key]" else [listing([key])]
         elif keys == ["examples"]:
             example = found["examples"][key]
             name = example.get("name") if isinstance(example, dict) else None

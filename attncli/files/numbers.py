@@ -109,7 +109,7 @@ def _refused(cell: object, flat: int, shape: tuple[int, ...], where: str, text: 
     if isinstance(cell, Beyond):
         return InputError(f"{at} is {cell}, beyond float64", "the limit is 1.8e308")
     return InputError(
-        f"{at} is {_described(cell)}, expected {text}",
+        f"{at} is {described(cell)}, expected {text}",
         'a number may also be "NaN", "Infinity" or "-Infinity"; true and false do not mix with it',
     )
 
@@ -124,7 +124,7 @@ def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, where: str
         here, there = (_entry(i, shape, depth) for i in (flat, 0))
         if isinstance(cell, list) != isinstance(first, list):
             return InputError(
-                f"{where}: {here} is {_described(cell)}, {there} is {_described(first)}",
+                f"{where}: {here} is {described(cell)}, {there} is {described(first)}",
                 "give every entry the same depth",
             )
         if isinstance(cell, list) and len(cell) != len(first):
@@ -140,7 +140,8 @@ def _entry(flat: int, shape: tuple[int, ...], depth: int) -> str:
     return entry_at([int(i) for i in np.unravel_index(flat, shape)], depth)
 
 
-def _described(cell: object) -> str:
+def described(cell: object) -> str:
+    """A value of JSON, for a message."""
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if isinstance(cell, Beyond | int | float):

@@ -42,7 +42,7 @@ def rows(result: Result) -> Iterator[Row]:
         if claim.printed is not None:
             printed = _nested(claim.printed.text, str)
         elif claim.states is not None:
-            relation, value = claim.states.only
+            ((relation, value),) = claim.states.items()
             printed = f"stated: {_RELATIONS[relation]} {value:g}"
         if judgement.ours is not None:
             ours = _numbers(judgement.ours, _decimals(judgement))

@@ -74,7 +74,7 @@ def test_the_document_itself(tmp_path: Path, change: dict[str, Any], says: str) 
     [
         (
             {"compute": "magic"},
-            "example 'it', compute is 'magic'; it should be 'attention', 'self-attention'",
+            "example 'it', compute is the text 'magic'; it should be 'attention', 'self-attention'",
         ),
         ({"compute": None}, "compute is null"),
         ({"claims": []}, "example 'it', claims: List should have at least 1 item, not 0"),
@@ -106,14 +106,14 @@ def test_the_document_itself(tmp_path: Path, change: dict[str, Any], says: str) 
         ({"inputs": {**QKV, "convention": 3}}, "inputs, convention is not an object"),
         ({"inputs": {**QKV, "convention": {"scale": "big"}}}, "convention: scale is 'big'"),
         ({"inputs": {**QKV, "convention": {"window": ["a"]}}}, "convention: window is"),
-        ({"compute": "similarity", "inputs": {}}, "needs one of vectors, glove"),
+        ({"compute": "similarity", "inputs": {}}, "needs exactly one of vectors, glove"),
         (
             {"compute": "pca", "inputs": {"vectors": {"a": [1], "b": [1, 2]}}},
             "vectors differ in length: 'a' 1, 'b' 2",
         ),
         (
             {"compute": "positions", "inputs": {"n": 2, "dim": 2, "exponent": "x"}},
-            "exponent is 'x'",
+            "exponent is the text 'x'",
         ),
         (
             {
@@ -134,12 +134,12 @@ def test_an_example(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     [
         ({}, "claim 1, stage is missing"),
         ({**WEIGHTS, "print": ["1"]}, "did you mean 'printed'?"),
-        ({**WEIGHTS, "printed": ["one"]}, "printed holds 'one', which is no number"),
+        ({**WEIGHTS, "printed": ["one"]}, "printed holds the text 'one', which is no number"),
         ({**WEIGHTS, "printed": ["1"], "decimals": 99}, "decimals is 99"),
         ({**WEIGHTS, "printed": "1", "states": {"equal": 1}}, "has both printed and states"),
-        ({**WEIGHTS, "states": {}}, "needs one of equal, close_to, unequal"),
+        ({**WEIGHTS, "states": {}}, "states: Object should have at least 1 item"),
         ({**WEIGHTS, "states": {"equal": "x"}}, "equal"),
-        ({**WEIGHTS, "verdict": "right"}, "verdict is 'right'; it should be 'reproduced'"),
+        ({**WEIGHTS, "verdict": "right"}, "verdict is the text 'right'; it should be 'reproduced'"),
         (
             {**WEIGHTS, "at": {"query": 1.5}},
             "at, query is 1.5; write a whole number from 1, a label",
@@ -162,12 +162,20 @@ def test_a_claim(tmp_path: Path, claim: dict[str, Any], says: str) -> None:
     [
         ({}, {"stage": "wieghts"}, "claim 1: there is no stage 'wieghts'"),
         ({}, {**WEIGHTS, "at": {"row": 1}}, "stage weights has no axis 'row'; it has query, key"),
-        ({}, {**WEIGHTS, "at": {"query": 2}}, "has 1 entries along query, not a number 2"),
-        ({}, {**WEIGHTS, "at": {"key": "k9"}}, "has no entry 'k9' along key; it has k1, k2"),
+        (
+            {},
+            {**WEIGHTS, "at": {"query": 2}},
+            "has no entry '2' along query; use a number from 1 to 1",
+        ),
+        (
+            {},
+            {**WEIGHTS, "at": {"key": "k9"}},
+            "has no entry 'k9' along key; use a number from 1 to 2, or one of k1, k2",
+        ),
         (
             {"keys": ["a", "a"]},
             {**WEIGHTS, "at": {"key": "a"}},
-            "several entries 'a' along key; name it by its number",
+            "several entries 'a' along key; use a number from 1 to 2",
         ),
         ({}, {**WEIGHTS, "printed": ["1", "2"]}, "printed numbers are 2, computed are 1 × 2"),
         ({}, {**WEIGHTS, "take": {"sum": "head"}}, "there is no axis 'head' left"),

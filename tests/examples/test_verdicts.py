@@ -147,15 +147,15 @@ def test_the_worst_cell_decides() -> None:
 @pytest.mark.parametrize(
     ("ours", "states", "magnitude", "verdicts"),
     [
-        ([1.0, 1 + 2e-16, 1.01], States(equal=1), 1.0, [R, R, D]),
-        ([1e-16, 1e-12], States(equal=0), 1.0, [R, D]),
-        ([1e-300], States(equal=0), 0.0, [D]),
-        ([0.0], States(equal=0), 0.0, [R]),
-        ([0.9995, 0.99], States(close_to=1), 1.0, [R, D]),
-        ([0.0, 0.2], States(unequal=0), 1.0, [R, R]),
-        ([0.0, 1e-17], States(unequal=0), 1.0, [D, D]),
-        ([math.nan], States(equal=0), 1.0, [D]),
-        ([math.nan], States(unequal=0), 1.0, [D]),
+        ([1.0, 1 + 2e-16, 1.01], {"equal": 1}, 1.0, [R, R, D]),
+        ([1e-16, 1e-12], {"equal": 0}, 1.0, [R, D]),
+        ([1e-300], {"equal": 0}, 0.0, [D]),
+        ([0.0], {"equal": 0}, 0.0, [R]),
+        ([0.9995, 0.99], {"close_to": 1}, 1.0, [R, D]),
+        ([0.0, 0.2], {"unequal": 0}, 1.0, [R, R]),
+        ([0.0, 1e-17], {"unequal": 0}, 1.0, [D, D]),
+        ([math.nan], {"equal": 0}, 1.0, [D]),
+        ([math.nan], {"unequal": 0}, 1.0, [D]),
     ],
 )
 def test_statements(
