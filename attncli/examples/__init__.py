@@ -19,7 +19,7 @@ and `catalog.schema.json` repeats it as a JSON Schema:
                      "inputs": {"convention": {"scale": "none"}}}]}]}]}
 """
 
-from attncli.examples.judge import Judgement, Recomputed, Result, Selection, judge
+from attncli.examples.judge import Judgement, Recomputed, Result, judge
 from attncli.examples.schema import Example, load_catalog, load_examples
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Judgement",
     "Recomputed",
     "Result",
-    "Selection",
     "judge",
     "load_catalog",
     "load_examples",

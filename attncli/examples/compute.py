@@ -45,14 +45,7 @@ from attncli.files.messages import listing, quote, safe
 from attncli.files.word_vectors import read_vectors
 from attncli.stages import CONCAT, OUTPUT, RESIDUAL, kind_of
 from attncli.trace import Stage, Trace
-from attncli.words.similarity import (
-    analogy,
-    analogy_steps,
-    pca,
-    pca_steps,
-    similarity,
-    similarity_steps,
-)
+from attncli.words import similarity as words
 
 MOST_CELLS = 1 << 22
 """Most scores, and most numbers of an output: 32 MB of float64 a stage."""
@@ -163,9 +156,8 @@ class SelfAttention(_Attending):
             labels = {"token": tokens} if tokens else {}
             stage = Stage("input", "X", "as given", x, ("token", "d_model"), labels)
             return {"input": stage}, [], {"input": x}
-        n, dim = x.shape
-        trace = add_positions(x, sinusoidal(n, dim, exponent=self.positions), tokens=tokens)
-        steps = sinusoidal_steps(n, dim, exponent=self.positions)
+        trace = add_positions(x, sinusoidal(*x.shape, exponent=self.positions), tokens=tokens)
+        steps = sinusoidal_steps(*x.shape, exponent=self.positions)
         reads = {"x": "embeddings", "y": "positions"}
         steps.append(Step("input", f.add, reads, dtype=self.convention.dtype))
         return dict(trace.stages()), steps, {"embeddings": x}
@@ -197,13 +189,13 @@ class _OnWords(OneKey, Computation):
     def needs(self) -> str:
         return self.glove.file if self.glove else ""
 
-    def words(self, glove: str | None) -> WordVectors:
+    def known(self, path: str | None) -> WordVectors:
         """The words and their vectors, from a file where they do not come with the example."""
         if self.glove is None:
             return cast("WordVectors", self.vectors)
-        if glove is None:
+        if path is None:
             raise InputError(f"its vectors are in {quote(self.needs)}", "add --glove FILE")
-        found = read_vectors(glove, self.glove.words)
+        found = read_vectors(path, self.glove.words)
         if found.missing:
             raise InputError(
                 f"{found.origin} has no vector for {listing(found.missing)}",
@@ -216,25 +208,26 @@ class Similarity(_OnWords):
     """Lengths, dot products and cosines; for two words also their angle."""
 
     def computed(self, glove: str | None = None) -> Computed:
-        words, matrix = self.words(glove)
-        steps = similarity_steps(len(words))
-        return Computed(similarity(words, matrix), steps, {"vectors": matrix})
+        known, matrix = self.known(glove)
+        steps = words.similarity_steps(len(known))
+        return Computed(words.similarity(known, matrix), steps, {"vectors": matrix})
 
 
 class Analogy(_OnWords):
     """a is to b as c is to …: b − a + c."""
 
     def computed(self, glove: str | None = None) -> Computed:
-        words, matrix = self.words(glove)
-        return Computed(analogy(words, matrix), analogy_steps(words), {"vectors": matrix})
+        known, matrix = self.known(glove)
+        trace = words.analogy(known, matrix)
+        return Computed(trace, words.analogy_steps(known), {"vectors": matrix})
 
 
 class Pca(_OnWords):
     """The two directions in which the vectors vary most."""
 
     def computed(self, glove: str | None = None) -> Computed:
-        words, matrix = self.words(glove)
-        return Computed(pca(words, matrix), pca_steps(), {"vectors": matrix})
+        known, matrix = self.known(glove)
+        return Computed(words.pca(known, matrix), words.pca_steps(), {"vectors": matrix})
 
 
 class Share(Computation):

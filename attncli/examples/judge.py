@@ -29,23 +29,20 @@ from attncli.attention.run import needed, run
 from attncli.errors import AttncliError, InputError
 from attncli.examples.compute import MOST_CELLS, Computation, Computed
 from attncli.examples.printed import (
-    LOSS,
     VERDICTS,
-    Cells,
     Printed,
     Verdict,
     compare,
     cut_off,
+    holds,
     worst,
 )
-from attncli.examples.schema import Alternative, At, Cause, Claim, Example, States, Take, validated
+from attncli.examples.schema import Alternative, At, Cause, Claim, Example, Take, validated
 from attncli.files.messages import listing, quote, safe
 from attncli.trace import Stage, Trace
 
 Array = npt.NDArray[np.float64]
 
-CLOSE = 1e-3
-"""How near `close_to` is: a thousandth of the value, or of 1 where that is more."""
 MOST_STAGES = 3
 """How many printed stages replace ours at once, the nearest first: seven combinations at most."""
 
@@ -54,24 +51,16 @@ _FINE = (*_RIGHT, "not printed", "needs --glove FILE")
 _ALONG: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "deviation": np.std}
 
 
-class Selection(NamedTuple):
-    """Some numbers of a stage, the axes that are left, and the greatest number they are made of."""
-
-    value: Array
-    axes: tuple[str, ...]
-    magnitude: float
-
-
 class Recomputed(NamedTuple):
     """Numbers that were computed in another way than by the example itself.
 
     ours     the numbers
     verdict  of them, against what should come out (what was printed, by default)
-    text     the way in words, or "" where only printed stages replaced ours
-    start    the stages whose printed numbers replaced ours
+    text     the way in words, of a recorded one
+    start    the stages whose printed numbers replaced ours, of one that was tried
     """
 
-    ours: Selection
+    ours: Array
     verdict: Verdict
     text: str = ""
     start: tuple[str, ...] = ()
@@ -89,7 +78,7 @@ class Judgement:
 
     claim: Claim
     verdict: Verdict
-    ours: Selection | None = None
+    ours: Array | None = None
     cause: Cause | None = None
     own: Recomputed | None = None
     alternatives: tuple[Recomputed, ...] = ()
@@ -141,7 +130,7 @@ def judge(example: Example, glove: str | None = None) -> Result:
     >>> from attncli.examples import load_catalog
     >>> (example,) = [e for e in load_catalog() if e.name == "004-first-example"]
     >>> weights = judge(example).judgements[2]
-    >>> weights.verdict, weights.alternatives[0].ours.value.round(4).tolist()
+    >>> weights.verdict, weights.alternatives[0].ours.round(4).tolist()
     ('differs', [0.4223, 0.4223, 0.1554])
     """
     if example.inputs.needs and glove is None:
@@ -154,7 +143,7 @@ def judge(example: Example, glove: str | None = None) -> Result:
     for number, claim in enumerate(example.claims, start=1):
         where = f"{example.where}, claim {number}"
         with _located(where):
-            ours = _selected(computed.trace[claim.stage], claim, claim.at)
+            ours = numbers_of(computed.trace[claim.stage], claim, claim.at)
             judgement = _judged(claim, ours, computed, judgements)
         alternatives = []
         for other, alternative in enumerate(claim.alternatives, start=1):
@@ -191,18 +180,19 @@ def changed_inputs(inputs: Computation, changes: dict[str, Any]) -> Computation:
 
 
 def _judged(
-    claim: Claim, ours: Selection, computed: Computed, before: Sequence[Judgement]
+    claim: Claim, ours: Array, computed: Computed, before: Sequence[Judgement]
 ) -> Judgement:
     """The judgement with its cause, where the numbers tell, and what printed stages give."""
-    judgement = Judgement(claim, _verdict(ours, claim, claim.printed), ours)
+    verdict = _verdict(ours, computed.trace[claim.stage], claim, claim.printed)
+    judgement = Judgement(claim, verdict, ours)
     if judgement.verdict != "differs" or not claim.printed or claim.take or claim.free_sign:
         return judgement
-    if cut_off(ours.value, claim.printed):
+    if cut_off(ours, claim.printed):
         return replace(judgement, cause="cut off")
     nearest = None
     for start, stage in _from_printed(computed, claim, [b.claim for b in before]):
-        made = select(stage, claim.at)
-        own = Recomputed(made, worst(compare(made.value, claim.printed)), start=start)
+        made = numbers_of(stage, claim, claim.at)
+        own = Recomputed(made, worst(compare(made, claim.printed)), start=start)
         used = {b.verdict for b in before if b.claim.stage in start and b.claim.printed}
         if own.verdict in _RIGHT:
             cause: Cause = "rounding only" if used <= set(_RIGHT) else "carried over"
@@ -215,26 +205,26 @@ def _judged(
 def _recomputed(
     alternative: Alternative,
     claim: Claim,
-    ours: Selection,
+    ours: Array,
     computed: Computed,
     earlier: Sequence[Claim],
 ) -> Recomputed:
     """An alternative, compared with what it should give; `earlier` are the claims before."""
     stage, start = computed.trace[claim.stage], alternative.start
     if start:
-        printed = [c for c in earlier if c.stage == start]
-        _, found = next(_from_printed(computed, claim, printed), (start, None))
+        of_start = [c for c in earlier if c.stage == start]
+        _, found = next(_from_printed(computed, claim, of_start), (start, None))
         if found is None:
             raise InputError(
                 f"the claim does not follow from printed numbers of {quote(start)}",
                 "print them in a claim before it",
             )
         stage = found
-    made = _selected(stage, claim, claim.at if alternative.at is None else alternative.at)
-    if alternative.at is not None and made.value.size == ours.value.size:
-        made = ours._replace(value=made.value.reshape(ours.value.shape))
-    verdict = _verdict(made, claim, alternative.gives or claim.printed)
-    return Recomputed(made, verdict, alternative.text, (start,) if start else ())
+    made = numbers_of(stage, claim, claim.at if alternative.at is None else alternative.at)
+    if alternative.at is not None and made.size == ours.size:
+        made = made.reshape(ours.shape)
+    verdict = _verdict(made, stage, claim, alternative.gives or claim.printed)
+    return Recomputed(made, verdict, alternative.text)
 
 
 def _from_printed(
@@ -269,65 +259,36 @@ def _from_printed(
 # ---- our numbers and their verdict
 
 
-def _selected(stage: Stage, claim: Claim, at: At) -> Selection:
-    """Our numbers at a place; those of each entry of `free_sign` have the sign of the printed."""
-    ours = select(stage, at, claim.take)
-    printed, axis = claim.printed, claim.free_sign
-    if not axis:
-        return ours
-    if axis not in ours.axes or printed is None or printed.value.shape != ours.value.shape:
-        raise InputError("free_sign names no axis of the printed numbers")
-    others = tuple(i for i, name in enumerate(ours.axes) if name != axis)
-    alike = (ours.value * printed.value).sum(axis=others, keepdims=True)
-    return ours._replace(value=ours.value * np.where(alike < 0, -1.0, 1.0))
-
-
-def _verdict(ours: Selection, claim: Claim, expected: Printed | None) -> Verdict:
+def _verdict(ours: Array, stage: Stage, claim: Claim, expected: Printed | None) -> Verdict:
     """Of our numbers, against what is expected or what the claim states."""
     if expected is None:
-        stated = claim.states
-        return worst(holds(ours.value, stated, ours.magnitude)) if stated else "not printed"
-    if ours.value.shape != expected.value.shape:
-        shapes = [" × ".join(map(str, x.shape)) or "one" for x in (expected.value, ours.value)]
+        if claim.states is None:
+            return "not printed"
+        is_counted = claim.take is not None and claim.take.shape
+        went_in = ours if is_counted else select(stage, claim.at)[0]
+        magnitude = np.abs(went_in[np.isfinite(went_in)]).max(initial=0.0)
+        return worst(holds(ours, claim.states, magnitude))
+    if ours.shape != expected.value.shape:
+        shapes = [" × ".join(map(str, x.shape)) or "one" for x in (expected.value, ours)]
         raise InputError(
             f"printed numbers are {shapes[0]}, computed are {shapes[1]}",
             "name their place in the stage with at",
         )
-    return worst(compare(ours.value, expected))
-
-
-def holds(ours: npt.ArrayLike, states: States, magnitude: float) -> Cells:
-    """Whether a statement holds: "reproduced" or "differs" for each cell.
-
-    `magnitude` is the greatest number that went into ours, which bounds what float64 loses.
-    "unequal" holds where any cell is unequal: two vectors differ if one entry does.
-
-    >>> holds([1.0, 0.9], {"equal": 1.0}, magnitude=1.0).tolist()
-    ['reproduced', 'differs']
-    """
-    a, ((relation, value),) = np.asarray(ours, dtype=np.float64), states.items()
-    bound = LOSS * max(magnitude, abs(value))
-    if relation == "close_to":
-        bound = CLOSE * max(abs(value), 1.0)
-    with np.errstate(all="ignore"):
-        near = (np.abs(a - value) <= bound) | (a == value)
-    if relation == "unequal":
-        near = np.broadcast_to((~near & ~np.isnan(a)).any(), a.shape)
-    return np.where(near, VERDICTS[0], VERDICTS[2])
+    return worst(compare(ours, expected))
 
 
 # ---- which numbers of a stage
 
 
-def select(stage: Stage, at: At, take: Take | None = None) -> Selection:
-    """The numbers of a stage at a place, and what `take` computes from them.
+def select(stage: Stage, at: At) -> tuple[Array, tuple[str, ...]]:
+    """The numbers of a stage at a place, and the axes that are left.
 
     An axis named in `at` by one number or label goes away; one named by several stays.
     Raises InputError for an axis, number or label that the stage does not have.
 
     >>> table = Stage("weights", "A", "", np.array([[0.4, 0.6], [0.3, 0.7]]), ("query", "key"))
-    >>> select(table, {"query": "q2"}).value.tolist(), select(table, {"query": 1, "key": 2}).value
-    ([0.3, 0.7], array(0.6))
+    >>> select(table, {"query": "q2"})
+    (array([0.3, 0.7]), ('key',))
     """
     index = indices(stage, at)
     if (size := math.prod(map(len, index))) > MOST_CELLS:
@@ -336,35 +297,54 @@ def select(stage: Stage, at: At, take: Take | None = None) -> Selection:
         )
     value = np.asarray(stage.value, dtype=np.float64)[np.ix_(*index)]
     axes = tuple(axis for axis in stage.axes if not isinstance(at.get(axis), int | str))
-    value = value.reshape([len(index[stage.axes.index(axis)]) for axis in axes])
-    magnitude = float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
-    if take is None:
-        return Selection(value, axes, magnitude)
+    return value.reshape([len(index[stage.axes.index(axis)]) for axis in axes]), axes
+
+
+def numbers_of(stage: Stage, claim: Claim, at: At) -> Array:
+    """Our numbers for a claim: those at a place, or what its `take` computes from them.
+
+    Those of each entry of `free_sign` have the sign of the printed ones.
+    """
+    value, axes = select(stage, at)
+    if claim.take:
+        value, axes = _taken(stage, value, axes, claim.take)
+    printed, axis = claim.printed, claim.free_sign
+    if not axis:
+        return value
+    if axis not in axes or printed is None or printed.value.shape != value.shape:
+        raise InputError("free_sign names no axis of the printed numbers")
+    others = tuple(i for i, name in enumerate(axes) if name != axis)
+    alike = (value * printed.value).sum(axis=others, keepdims=True)
+    return value * np.where(alike < 0, -1.0, 1.0)
+
+
+def _taken(
+    stage: Stage, value: Array, axes: tuple[str, ...], take: Take
+) -> tuple[Array, tuple[str, ...]]:
+    """What `take` computes from numbers of a stage, and the axes that are left."""
     (what,) = take.model_fields_set
     given = getattr(take, what)
     if what == "shape":
-        sizes = np.array(value.shape, dtype=np.float64)
-        return Selection(sizes, ("axis",), float(sizes.max(initial=0.0)))
+        return np.array(value.shape, dtype=np.float64), ("axis",)
     if what == "future":
         if axes[-2:] != ("query", "key") or value.size != stage.value.size:
             raise InputError(
                 f"stage {stage.name} there is not a table of queries and keys",
                 'take "future" of the whole of scores, masked or weights',
             )
-        later = np.triu(np.ones(value.shape[-2:], dtype=bool), k=1)
-        return Selection(value[..., later].ravel(), ("cell",), magnitude)
+        return value[..., np.triu(np.ones(value.shape[-2:], dtype=bool), k=1)].ravel(), ("cell",)
     if what == "minus":
-        other = select(stage, given).value
+        other, _ = select(stage, given)
         if other.shape != value.shape:
             raise InputError(f"the two places in stage {stage.name} differ in shape")
-        return Selection(value - other, axes, magnitude)
+        return value - other, axes
     if given not in axes:
         raise InputError(
             f"there is no axis {quote(given)} left in stage {stage.name}",
             f"there is {listing(axes) or 'none'}",
         )
-    made = np.asarray(_ALONG[what](value, axis=axes.index(given)))
-    return Selection(made, tuple(axis for axis in axes if axis != given), magnitude)
+    left = tuple(axis for axis in axes if axis != given)
+    return np.asarray(_ALONG[what](value, axis=axes.index(given))), left
 
 
 def indices(stage: Stage, at: At) -> list[list[int]]:
@@ -386,9 +366,9 @@ def _index(stage: Stage, axis: str, entry: int | str) -> int:
     if isinstance(entry, int) and 1 <= entry <= len(names):
         return entry - 1
     if (count := names.count(entry)) != 1:
-        raise InputError(
-            f"stage {stage.name} has {'several entries' if count else 'no entry'} {quote(str(entry))} "
-            f"along {axis}",
-            f"use a number from 1 to {len(names)}" + f", or one of {listing(names)}" * (not count),
-        )
+        found, hint = "several entries", f"use a number from 1 to {len(names)}"
+        if not count:
+            found, hint = "no entry", f"{hint}, or one of {listing(names)}"
+        where = f"{quote(str(entry))} along {axis}"
+        raise InputError(f"stage {stage.name} has {found} {where}", hint)
     return names.index(entry)

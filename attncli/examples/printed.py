@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import itemgetter
@@ -51,6 +51,11 @@ EXACT = np.iinfo(np.int64).max
 """The decimals of an expression, which has no last digit."""
 LOSS = 2.0**-46
 """What float64 loses on the way, as a share of the number: 64 times its resolution."""
+
+Relation = Literal["equal", "close_to", "unequal"]
+"""How a statement compares our numbers with a value."""
+CLOSE = 1e-3
+"""How near `close_to` is: a thousandth of the value, or of 1 where that is more."""
 
 MOST_DEPTH = 4
 """Deepest nesting of printed numbers: batch, head, row, column."""
@@ -190,6 +195,26 @@ def cut_off(ours: npt.ArrayLike, printed: Printed) -> bool:
         power = 10.0**decimals
         kept = np.trunc(a * power * (1 + LOSS)) / power
     return bool((compare(kept, printed) == VERDICTS[0]).all())
+
+
+def holds(ours: npt.ArrayLike, states: Mapping[Relation, float], magnitude: float) -> Cells:
+    """Whether a statement holds: "reproduced" or "differs" for each cell.
+
+    `magnitude` is the greatest number that went into ours, which bounds what float64 loses.
+    "unequal" holds where any cell is unequal: two vectors differ if one entry does.
+
+    >>> holds([1.0, 0.9], {"equal": 1.0}, magnitude=1.0).tolist()
+    ['reproduced', 'differs']
+    """
+    a, ((relation, value),) = np.asarray(ours, dtype=np.float64), states.items()
+    bound = LOSS * max(magnitude, abs(value))
+    if relation == "close_to":
+        bound = CLOSE * max(abs(value), 1.0)
+    with np.errstate(all="ignore"):
+        near = (np.abs(a - value) <= bound) | (a == value)
+    if relation == "unequal":
+        near = np.broadcast_to((~near & ~np.isnan(a)).any(), a.shape)
+    return np.where(near, VERDICTS[0], VERDICTS[2])
 
 
 def worst(cells: Cells) -> Verdict:

@@ -29,7 +29,7 @@ from typing_extensions import TypeAliasType
 from attncli.errors import InputError
 from attncli.examples.compute import COMPUTATIONS, Computation, Name
 from attncli.examples.inputs import Model, OneKey, refusing
-from attncli.examples.printed import Printed, Recorded, read_printed
+from attncli.examples.printed import Printed, Recorded, Relation, read_printed
 from attncli.files.json import parse
 from attncli.files.messages import listing, quote
 from attncli.files.numbers import NOT_JSON, described
@@ -94,9 +94,7 @@ Number = Annotated[
         json_schema_input_type=float | NotJson,
     ),
 ]
-States = Annotated[
-    dict[Literal["equal", "close_to", "unequal"], Number], Field(min_length=1, max_length=1)
-]
+States = Annotated[dict[Relation, Number], Field(min_length=1, max_length=1)]
 """Each of our numbers is this value, or within a thousandth of it, or one at least is not."""
 
 

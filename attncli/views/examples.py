@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from attncli.examples import Example, Judgement, Result, Selection
+from attncli.examples import Example, Judgement, Result
 from attncli.examples.printed import VERDICTS, Verdict
 from attncli.files.numbers import nan_to_text
 from attncli.views.formats.markdown import escape
@@ -74,7 +75,7 @@ def _decimals(judgement: Judgement) -> int:
     return max(most, FEWEST if is_counted.all() else FEWEST + MORE)
 
 
-def _numbers(found: Selection, decimals: int) -> str:
+def _numbers(value: npt.NDArray[np.float64], decimals: int) -> str:
     """Numbers as text; of many only how many there are and their range."""
 
     def write(x: float) -> str:
@@ -83,7 +84,6 @@ def _numbers(found: Selection, decimals: int) -> str:
         text = f"{x:.{decimals}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
 
-    value = np.asarray(found.value)
     if value.size <= SHOWN:
         return _nested(value.tolist(), write)
     size = " × ".join(map(str, value.shape))
@@ -213,13 +213,13 @@ def _claim_data(judgement: Judgement) -> dict[str, Any]:
         "claim": claim.text,
         "stage": claim.stage,
         "printed": None if claim.printed is None else claim.printed.text,
-        "ours": None if ours is None else nan_to_text(ours.value.tolist()),
+        "ours": None if ours is None else nan_to_text(ours.tolist()),
         "verdict": judgement.verdict,
         "cause": judgement.cause,
         "ok": judgement.ok,
         "why": claim.why,
         "ways": [
-            {"how": other.text, "ours": nan_to_text(other.ours.value.tolist())}
+            {"how": other.text, "ours": nan_to_text(other.ours.tolist())}
             for other in judgement.alternatives
         ],
     }

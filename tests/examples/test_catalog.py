@@ -104,7 +104,7 @@ def test_each_claim_comes_out_as_listed(name: str, claim: int, verdict: str, val
     assert judgement.claim.verdict == verdict
     assert judgement.ok
     assert judgement.ours is not None
-    assert judgement.ours.value == pytest.approx(np.array(value), rel=1e-9, abs=6e-7)
+    assert judgement.ours == pytest.approx(np.array(value), rel=1e-9, abs=6e-7)
 
 
 def test_the_table_holds_every_claim_that_is_made() -> None:
@@ -122,13 +122,13 @@ def test_layer_norm_has_the_population_deviation() -> None:
     first, mean, deviation = result("000-layer-norm").judgements
     assert [j.verdict for j in (first, mean, deviation)] == [R, R, R]
     assert first.ours is not None
-    assert first.ours.value == pytest.approx(-1.5, abs=1e-5)  # (2 − 5) / 2; a sample's gives −1.40
+    assert first.ours == pytest.approx(-1.5, abs=1e-5)  # (2 − 5) / 2; a sample's gives −1.40
 
 
 def test_the_first_weights_are_the_softmax_of_unscaled_scores() -> None:
     weights = result("004-first-example").judgements[2]
     (way,) = weights.alternatives
-    assert way.ours.value == pytest.approx([0.4223, 0.4223, 0.1554], abs=5e-5)
+    assert way.ours == pytest.approx([0.4223, 0.4223, 0.1554], abs=5e-5)
     assert (way.verdict, weights.cause) == (A, None)
 
 
@@ -138,22 +138,22 @@ def test_the_first_weights_are_the_softmax_of_unscaled_scores() -> None:
 def test_not_even_their_own_weights_give_the_outputs(name: str, left_out: list[float]) -> None:
     output = result(name).judgements[3]
     own, without = output.alternatives
-    assert own.ours.value == pytest.approx([5.0, 5.0])
-    assert without.ours.value == pytest.approx(left_out)
+    assert own.ours == pytest.approx([5.0, 5.0])
+    assert without.ours == pytest.approx(left_out)
     assert output.cause is None
     assert output.own is not None
     assert (output.own.start, output.own.verdict) == (("weights",), D)
     assert output.ours is not None
     assert output.claim.printed is not None
-    cells = compare(output.ours.value, output.claim.printed).tolist()
+    cells = compare(output.ours, output.claim.printed).tolist()
     assert cells == ([D, D] if name == "004-first-example" else [R, D])
 
 
 def test_the_exponent_counted_twice_gives_its_positions() -> None:
     angle, sine, cosine = result("004-positions").judgements[2:5]
-    assert angle.alternatives[0].ours.value == pytest.approx(0.0001)
-    assert sine.alternatives[0].ours.value == pytest.approx(0.0001, rel=1e-8)
-    assert cosine.alternatives[0].ours.value == pytest.approx(0.999999995, rel=1e-12)
+    assert angle.alternatives[0].ours == pytest.approx(0.0001)
+    assert sine.alternatives[0].ours == pytest.approx(0.0001, rel=1e-8)
+    assert cosine.alternatives[0].ours == pytest.approx(0.999999995, rel=1e-12)
     assert [j.cause for j in (angle, sine, cosine)] == [None, "carried over", "carried over"]
 
 
@@ -161,14 +161,14 @@ def test_the_code_of_document_004_counts_2i_twice() -> None:
     (whole,) = result("004-positions-code").judgements
     assert whole.verdict == N
     assert whole.ours is not None
-    assert whole.ours.value[1] == pytest.approx([0.841471, 0.540302, 0.0001, 1.0], abs=1e-6)
+    assert whole.ours[1] == pytest.approx([0.841471, 0.540302, 0.0001, 1.0], abs=1e-6)
 
 
 def test_with_positions_each_bank_has_its_own_output() -> None:
     own = result("001-bank-with-positions").judgements[1]
     assert own.verdict == R
     assert own.ours is not None
-    assert np.abs(own.ours.value).max() > 0.1
+    assert np.abs(own.ours).max() > 0.1
 
 
 def test_the_missing_comma_is_what_the_catalogue_says() -> None:
@@ -214,7 +214,7 @@ def test_the_pca_runs_with_a_glove_file_whatever_the_signs(tmp_path: Path) -> No
     (judgement,) = judge(EXAMPLES["000-pca"], path).judgements
     assert judgement.verdict == A
     assert judgement.ours is not None
-    assert judgement.ours.value == pytest.approx(np.array(PRINTED_PLANE), abs=5e-9)
+    assert judgement.ours == pytest.approx(np.array(PRINTED_PLANE), abs=5e-9)
 
 
 def test_a_glove_file_without_the_words_is_refused(tmp_path: Path) -> None:

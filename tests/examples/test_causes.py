@@ -30,7 +30,7 @@ def test_rounding_between_two_steps() -> None:
     assert (output.verdict, output.cause) == (D, "rounding only")
     assert output.own is not None
     assert output.own.start == ("weights",)
-    assert output.own.ours.value == pytest.approx([67.0, 33.0])
+    assert output.own.ours == pytest.approx([67.0, 33.0])
 
 
 def test_a_mistake_carried_over() -> None:
@@ -111,7 +111,7 @@ def test_a_mask_holds_when_going_on_from_scores() -> None:
     )
     assert (last.verdict, last.cause) == (D, "rounding only")  # σ(2.1) = 0.890903
     assert last.own is not None
-    assert last.own.ours.value[0].tolist() == [1.0, 0.0]
+    assert last.own.ours[0].tolist() == [1.0, 0.0]
 
 
 def test_lengths_rounded_before_a_cosine() -> None:

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli.errors import InputError
-from attncli.examples.judge import holds
-from attncli.examples.printed import EXACT, VERDICTS, compare, cut_off, read_printed, worst
-from attncli.examples.schema import States
+from attncli.examples.printed import EXACT, VERDICTS, compare, cut_off, holds, read_printed, worst
 
 R, A, D, N, _ = VERDICTS
 
@@ -159,7 +157,7 @@ def test_the_worst_cell_decides() -> None:
     ],
 )
 def test_statements(
-    ours: list[float], states: States, magnitude: float, verdicts: list[str]
+    ours: list[float], states: dict[Any, float], magnitude: float, verdicts: list[str]
 ) -> None:
     assert holds(ours, states, magnitude).tolist() == verdicts
 
