@@ -54,16 +54,14 @@ _ALONG: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "deviation": np.std}
 class Recomputed(NamedTuple):
     """Numbers that were computed in another way than by the example itself.
 
+    text     the way in words
     ours     the numbers
     verdict  of them, against what should come out (what was printed, by default)
-    text     the way in words, of a recorded one
-    start    the stages whose printed numbers replaced ours, of one that was tried
     """
 
+    text: str
     ours: Array
     verdict: Verdict
-    text: str = ""
-    start: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +190,8 @@ def _judged(
     nearest = None
     for start, stage in _from_printed(computed, claim, [b.claim for b in before]):
         made = numbers_of(stage, claim, claim.at)
-        own = Recomputed(made, worst(compare(made, claim.printed)), start=start)
+        text = f"from the printed {' and '.join(start)}"
+        own = Recomputed(text, made, worst(compare(made, claim.printed)))
         used = {b.verdict for b in before if b.claim.stage in start and b.claim.printed}
         if own.verdict in _RIGHT:
             cause: Cause = "rounding only" if used <= set(_RIGHT) else "carried over"
@@ -224,7 +223,7 @@ def _recomputed(
     if alternative.at is not None and made.size == ours.size:
         made = made.reshape(ours.shape)
     verdict = _verdict(made, stage, claim, alternative.gives or claim.printed)
-    return Recomputed(made, verdict, alternative.text)
+    return Recomputed(alternative.text, made, verdict)
 
 
 def _from_printed(

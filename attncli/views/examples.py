@@ -53,14 +53,11 @@ def rows(result: Result) -> Iterator[Row]:
 
 
 def _reasons(judgement: Judgement) -> Iterator[str]:
-    decimals, own = _decimals(judgement), judgement.own
+    decimals = _decimals(judgement)
     if judgement.claim.why:
         yield sentence(judgement.claim.why)
-    for other in judgement.alternatives:
+    for other in judgement.alternatives or filter(None, [judgement.own]):
         yield f"{sentence(other.text)}: {_numbers(other.ours, decimals)}"
-    if own is not None and judgement.verdict == "differs" and not judgement.alternatives:
-        numbers = _numbers(own.ours, decimals)
-        yield f"from the printed {' and '.join(own.start)}: {numbers}"
     if not judgement.ok:
         yield f"not as recorded: {sentence(judgement.problem)}"
 

@@ -142,7 +142,7 @@ def test_not_even_their_own_weights_give_the_outputs(name: str, left_out: list[f
     assert without.ours == pytest.approx(left_out)
     assert output.cause is None
     assert output.own is not None
-    assert (output.own.start, output.own.verdict) == (("weights",), D)
+    assert (output.own.text, output.own.verdict) == ("from the printed weights", D)
     assert output.ours is not None
     assert output.claim.printed is not None
     cells = compare(output.ours, output.claim.printed).tolist()

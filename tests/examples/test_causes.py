@@ -29,7 +29,7 @@ def test_rounding_between_two_steps() -> None:
     output = attention(["0.67", "0.33"], ["67.00", "33.00"])
     assert (output.verdict, output.cause) == (D, "rounding only")
     assert output.own is not None
-    assert output.own.start == ("weights",)
+    assert output.own.text == "from the printed weights"
     assert output.own.ours == pytest.approx([67.0, 33.0])
 
 
@@ -178,7 +178,7 @@ def test_mean_and_deviation_rounded_before_the_norm() -> None:
     )
     assert (norm.verdict, norm.cause) == (D, "rounding only")
     assert norm.own is not None
-    assert set(norm.own.start) == {"mean", "deviation"}
+    assert norm.own.text == "from the printed deviation and mean"
 
 
 def test_the_norm_from_a_rounded_mean_has_the_deviation_from_that_mean() -> None:
@@ -202,7 +202,7 @@ def test_queries_rounded_before_everything_else() -> None:
     )
     assert (weights.verdict, weights.cause) == (D, "rounding only")
     assert weights.own is not None
-    assert weights.own.start == ("q",)
+    assert weights.own.text == "from the printed q"
 
 
 @pytest.mark.parametrize(
