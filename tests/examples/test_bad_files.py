@@ -1,4 +1,4 @@
-"""Files that are no examples: one clear line each, and never another kind of error."""
+"""Invalid files of examples: each is refused in one line, and never with another exception."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refused(tmp_path: Path, text: str | bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ('{"attncli": "examples",\n "version" 1}', "is not JSON: line 2, column 12"),
         ("", "is empty"),
@@ -47,12 +47,12 @@ def refused(tmp_path: Path, text: str | bytes) -> str:
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_no_document(tmp_path: Path, text: str | bytes, says: str) -> None:
-    assert says in refused(tmp_path, text)
+def test_files_that_hold_no_document(tmp_path: Path, text: str | bytes, message: str) -> None:
+    assert message in refused(tmp_path, text)
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"version": 2}, "version is 2; it should be 1"),
         ({"extra": 1}, "has the unknown key 'extra'; known are"),
@@ -64,13 +64,15 @@ def test_no_document(tmp_path: Path, text: str | bytes, says: str) -> None:
         ({"examples": [3]}, "example 1 is not an object"),
     ],
 )
-def test_the_document_itself(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+def test_invalid_documents_are_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     whole = {**document(plain("attention", QKV, WEIGHTS)), **change}
-    assert says in refused(tmp_path, json.dumps(whole))
+    assert message in refused(tmp_path, json.dumps(whole))
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (
             {"compute": "magic"},
@@ -124,13 +126,13 @@ def test_the_document_itself(tmp_path: Path, change: dict[str, Any], says: str) 
         ),
     ],
 )
-def test_an_example(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+def test_invalid_examples_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     whole = document({**plain("attention", QKV, WEIGHTS), **change})
-    assert says in refused(tmp_path, json.dumps(whole))
+    assert message in refused(tmp_path, json.dumps(whole))
 
 
 @pytest.mark.parametrize(
-    ("claim", "says"),
+    ("claim", "message"),
     [
         ({}, "claim 1, stage is missing"),
         ({**WEIGHTS, "print": ["1"]}, "did you mean 'printed'?"),
@@ -153,12 +155,12 @@ def test_an_example(tmp_path: Path, change: dict[str, Any], says: str) -> None:
         ({**WEIGHTS, "ways": [{}]}, "way 1, how is missing"),
     ],
 )
-def test_a_claim(tmp_path: Path, claim: dict[str, Any], says: str) -> None:
-    assert says in refused(tmp_path, json.dumps(document(plain("attention", QKV, claim))))
+def test_invalid_claims_are_refused(tmp_path: Path, claim: dict[str, Any], message: str) -> None:
+    assert message in refused(tmp_path, json.dumps(document(plain("attention", QKV, claim))))
 
 
 @pytest.mark.parametrize(
-    ("inputs", "claim", "says"),
+    ("inputs", "claim", "message"),
     [
         ({}, {"stage": "wieghts"}, "claim 1: there is no stage 'wieghts'"),
         ({}, {**WEIGHTS, "at": {"row": 1}}, "stage weights has no axis 'row'; it has query, key"),
@@ -206,17 +208,17 @@ def test_a_claim(tmp_path: Path, claim: dict[str, Any], says: str) -> None:
         ),
     ],
 )
-def test_what_only_computing_shows(
-    inputs: dict[str, Any], claim: dict[str, Any], says: str
+def test_errors_found_while_computing(
+    inputs: dict[str, Any], claim: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
         judge(example("attention", {**QKV, **inputs}, claim))
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith("made.json: example 'it'")
 
 
 @pytest.mark.parametrize(
-    ("size", "change", "says"),
+    ("size", "change", "message"),
     [
         (200, lambda n: {"claims": [{"claim": "", **WEIGHTS}] * n}, "claims: List should have"),
         (
@@ -237,27 +239,27 @@ def test_what_only_computing_shows(
     ],
 )
 def test_sizes_are_bounded(
-    tmp_path: Path, size: int, change: Callable[[int], dict[str, Any]], says: str
+    tmp_path: Path, size: int, change: Callable[[int], dict[str, Any]], message: str
 ) -> None:
     whole = document({**plain("attention", QKV, WEIGHTS), **change(size)})
     assert len(read_examples(whole, "it")) == 1
     whole = document({**plain("attention", QKV, WEIGHTS), **change(size + 1)})
-    assert says in refused(tmp_path, json.dumps(whole))
+    assert message in refused(tmp_path, json.dumps(whole))
 
 
 @pytest.mark.parametrize(
-    ("size", "change", "says"),
+    ("size", "change", "message"),
     [
         (10, lambda n: {"ways": [{"how": ""}] * n}, "ways: List should have at most 10 items"),
         (30, lambda n: {"decimals": n}, "decimals is 31; it should be less than or equal to 30"),
     ],
 )
 def test_sizes_of_a_claim_are_bounded(
-    tmp_path: Path, size: int, change: Callable[[int], dict[str, Any]], says: str
+    tmp_path: Path, size: int, change: Callable[[int], dict[str, Any]], message: str
 ) -> None:
     example("attention", QKV, {**WEIGHTS, **change(size)})
     whole = document(plain("attention", QKV, {**WEIGHTS, **change(size + 1)}))
-    assert says in refused(tmp_path, json.dumps(whole))
+    assert message in refused(tmp_path, json.dumps(whole))
 
 
 def test_a_file_is_bounded_in_size(tmp_path: Path) -> None:
@@ -275,13 +277,13 @@ def test_null_is_the_same_as_leaving_a_key_out() -> None:
     assert judgement.verdict == "not printed"
 
 
-def test_words_of_a_file_are_quoted_in_its_messages(tmp_path: Path) -> None:
+def test_text_of_a_file_is_escaped_in_its_messages(tmp_path: Path) -> None:
     vectors = {"\x1b[31m": ["x"]}
     whole = document(plain("similarity", {"vectors": vectors}, {"stage": "dots"}))
     assert "vectors, '\\x1b[31m': entry 1" in refused(tmp_path, json.dumps(whole))
 
 
-def test_ways_share_the_arrays_that_they_do_not_change() -> None:
+def test_changed_inputs_share_unchanged_arrays() -> None:
     inputs = example("attention", {**QKV, "convention": {"scale": "none"}}, WEIGHTS).inputs
     changed = changed_inputs(inputs, {"v": [[3], [4]], "convention": {"causal": True}})
     assert isinstance(inputs, Attention)
@@ -301,14 +303,12 @@ def test_ways_share_the_arrays_that_they_do_not_change() -> None:
         ("layer norm", {"x": [[1, 2]], "gamma": [1, 2]}),
     ],
 )
-def test_a_way_without_changes_has_the_inputs_of_its_example(
-    compute: str, inputs: dict[str, Any]
-) -> None:
+def test_inputs_without_changes_are_equal(compute: str, inputs: dict[str, Any]) -> None:
     read = example(compute, inputs, {"stage": "any"}).inputs
     assert dict(changed_inputs(read, {})) == dict(read)
 
 
-def test_a_way_with_other_vectors_replaces_those_of_a_file() -> None:
+def test_vectors_of_an_alternative_replace_the_vector_file() -> None:
     glove = {"words": ["a"], "file": "g"}
     way = {"how": "others", "inputs": {"vectors": {"a": [3, 4]}}, "gives": ["5"]}
     claim = {"stage": "lengths", "printed": ["1"], "ways": [way], "verdict": "differs"}
@@ -317,25 +317,25 @@ def test_a_way_with_other_vectors_replaces_those_of_a_file() -> None:
     assert (judgement.verdict, judgement.ok) == ("differs", True)
 
 
-def test_text_from_strangers_is_quoted() -> None:
+def test_an_unknown_key_is_escaped() -> None:
     with pytest.raises(InputError) as caught:
         read_examples(document({**plain("attention", QKV, WEIGHTS), "\x1b[31m": 1}), "mine.json")
     assert str(caught.value).isprintable()
 
 
-def test_two_examples_of_one_name() -> None:
+def test_two_examples_with_one_name_are_refused() -> None:
     twice = [plain("attention", QKV, WEIGHTS)] * 2
     with pytest.raises(InputError, match="two examples 'it'"):
         read_examples(document(*twice), "mine.json")
 
 
-def test_standard_input_is_a_file_like_any_other() -> None:
+def test_examples_are_read_from_standard_input() -> None:
     text = json.dumps(document(plain("attention", QKV, WEIGHTS))).encode()
     (read,) = load_examples("-", stdin=io.BytesIO(text))
     assert read.name == "it"
 
 
-def test_an_array_file_is_no_examples(tmp_path: Path) -> None:
+def test_an_array_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "q.csv"
     path.write_text("1,2\n")
     with pytest.raises(InputError, match="is not a JSON file of examples"):
@@ -375,7 +375,7 @@ def containers(node: Any) -> list[tuple[Any, Any]]:
     return inner + [c for _, v in pairs if isinstance(v, dict | list) for c in containers(v)]
 
 
-def refusal_of(read: Callable[[], tuple[Example, ...]]) -> str | None:
+def error_of(read: Callable[[], tuple[Example, ...]]) -> str | None:
     """The message with which examples are refused; None where they are judged."""
     try:
         for one in read():
@@ -387,7 +387,7 @@ def refusal_of(read: Callable[[], tuple[Example, ...]]) -> str | None:
 
 @settings(max_examples=400, deadline=None)
 @given(st.data())
-def test_a_spoilt_example_gives_an_attncli_error_or_a_result(data: st.DataObject) -> None:
+def test_a_damaged_example_gives_an_attncli_error_or_a_result(data: st.DataObject) -> None:
     whole = copy.deepcopy(data.draw(st.sampled_from(SINGLE)))
     for _ in range(data.draw(st.integers(1, 3))):
         places = containers(whole)
@@ -398,8 +398,8 @@ def test_a_spoilt_example_gives_an_attncli_error_or_a_result(data: st.DataObject
             del container[key]
         else:
             container.insert(key, data.draw(VALUES))
-    complaint = refusal_of(lambda: read_examples(whole, "spoilt.json"))
-    assert complaint is None or "spoilt.json" in complaint
+    message = error_of(lambda: read_examples(whole, "damaged.json"))
+    assert message is None or "damaged.json" in message
 
 
 @settings(max_examples=100, deadline=None)
@@ -408,11 +408,11 @@ def test_a_spoilt_example_gives_an_attncli_error_or_a_result(data: st.DataObject
     st.integers(0, 10**6),
     st.sampled_from(["", "{", "]", '"', ",", "9", "\\"]),
 )
-def test_spoilt_text_gives_an_attncli_error_or_a_result(
+def test_damaged_text_gives_an_attncli_error_or_a_result(
     whole: dict[str, Any], at: int, put: str
 ) -> None:
     text = json.dumps(whole)
     at %= len(text)
-    spoilt = (text[:at] + put + text[at + 1 :]).encode()
-    complaint = refusal_of(lambda: load_examples("-", stdin=io.BytesIO(spoilt)))
-    assert complaint is None or "standard input" in complaint
+    damaged = (text[:at] + put + text[at + 1 :]).encode()
+    message = error_of(lambda: load_examples("-", stdin=io.BytesIO(damaged)))
+    assert message is None or "standard input" in message

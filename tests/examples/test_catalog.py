@@ -107,7 +107,7 @@ def test_each_claim_comes_out_as_listed(name: str, claim: int, verdict: str, val
     assert judgement.ours == pytest.approx(np.array(value), rel=1e-9, abs=6e-7)
 
 
-def test_the_table_holds_every_claim_that_is_made() -> None:
+def test_the_table_lists_every_claim_of_the_catalogue() -> None:
     listed = {(name, claim) for name, claim, *_ in TABLE}
     made = {(e.name, i) for e in EXAMPLES.values() for i in range(1, len(e.claims) + 1)}
     elsewhere = {"000-pca", "000-layer-norm", "004-positions-code"}
@@ -135,7 +135,9 @@ def test_the_first_weights_are_the_softmax_of_unscaled_scores() -> None:
 @pytest.mark.parametrize(
     ("name", "left_out"), [("004-first-example", [5.0, 4.2]), ("004-second-example", [5.0, 4.0])]
 )
-def test_not_even_their_own_weights_give_the_outputs(name: str, left_out: list[float]) -> None:
+def test_the_printed_weights_do_not_give_the_printed_outputs(
+    name: str, left_out: list[float]
+) -> None:
     output = result(name).judgements[3]
     own, without = output.alternatives
     assert own.ours == pytest.approx([5.0, 5.0])
@@ -171,7 +173,7 @@ def test_with_positions_each_bank_has_its_own_output() -> None:
     assert np.abs(own.ours).max() > 0.1
 
 
-def test_the_missing_comma_is_what_the_catalogue_says() -> None:
+def test_the_missing_comma_raises_as_the_catalogue_describes() -> None:
     with pytest.raises(ValueError, match=r"shapes \(2,\) and \(1,\) not aligned"):
         np.dot([-2.40062016, 0.00478901], [-2.24764634 - 0.12963368])
     assert "-2.37728002" in EXAMPLES["000-dot-products"].claims[0].why
@@ -191,7 +193,7 @@ def test_every_difference_is_explained() -> None:
             assert claim.verdict != D or (claim.why and claim.alternatives), claim.text
 
 
-def test_the_pca_says_what_it_needs() -> None:
+def test_the_pca_names_the_file_that_it_needs() -> None:
     (judgement,) = result("000-pca").judgements
     assert (judgement.verdict, judgement.ours, judgement.ok) == ("needs --glove FILE", None, True)
     assert result("000-pca").needs == "glove.6B.100d.txt, given with --glove FILE"
@@ -209,7 +211,7 @@ def glove_file(folder: Path, words: list[str]) -> str:
     return str(path)
 
 
-def test_the_pca_runs_with_a_glove_file_whatever_the_signs(tmp_path: Path) -> None:
+def test_the_pca_agrees_up_to_the_sign_of_each_component(tmp_path: Path) -> None:
     path = glove_file(tmp_path, ["florida", "california", "texas", "politics", "truth"])
     (judgement,) = judge(EXAMPLES["000-pca"], path).judgements
     assert judgement.verdict == A
@@ -229,7 +231,7 @@ def test_names_are_unique_and_begin_with_their_document() -> None:
     assert {e.source.id for e in EXAMPLES.values()} == {"000", "001", "002", "003", "004"}
 
 
-def test_a_file_of_the_catalogue_is_read_as_anybody_elses() -> None:
+def test_a_catalogue_file_can_be_loaded_by_path() -> None:
     examples = load_examples(str(CATALOG / "004.json"))
     assert [e.name for e in examples] == [n for n in EXAMPLES if n.startswith("004")]
 
