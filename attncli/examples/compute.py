@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from attncli.examples.inputs import (
     Vectors,
     Words,
     WordVectors,
+    validated,
 )
 from attncli.files.messages import listing, quote, safe
 from attncli.files.word_vectors import read_vectors
@@ -70,6 +71,16 @@ class Computation(Model):
     def needs(self) -> str:
         """The file of word vectors that must be given for it, or ""."""
         return ""
+
+    def changed(self, changes: dict[str, Any]) -> Self:
+        """The inputs with changes, those of a convention added to its own; others are shared."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        merged, after = given | changes, changes.get("convention")
+        if isinstance(after, dict) and "convention" in given:
+            merged["convention"] = given["convention"].changes() | after
+        if {"vectors", "glove"} <= merged.keys():
+            del merged["glove" if "vectors" in changes else "vectors"]
+        return validated(type(self), merged, "inputs")
 
     def computed(self, glove: str | None = None) -> Computed:
         """Raises an AttncliError where the inputs do not fit together."""

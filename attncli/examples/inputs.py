@@ -1,29 +1,34 @@
 """The types of an example's inputs: how each is read from JSON, and how large it may be.
 
 Nothing in a file is executed, and no size in it is used before it is checked. A reader raises an
-InputError whose message goes on after the key; schema.py adds the file, example, claim and key.
+InputError whose message goes on after the key; `validated` adds the file, example, claim and key.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from difflib import get_close_matches
-from functools import partial, wraps
-from typing import Annotated, Any, NamedTuple, ParamSpec, Self, TypeVar
+from functools import partial
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from attncli.convention import Convention
 from attncli.errors import AttncliError, InputError
 from attncli.files.messages import listing, quote
-from attncli.files.numbers import NOT_JSON, to_array
+from attncli.files.numbers import NOT_JSON, described, to_array
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Array = npt.NDArray[Any]
 
 MOST_RANDOM = 1 << 20
@@ -31,20 +36,6 @@ MOST_RANDOM = 1 << 20
 of the file."""
 MOST_SIDE = 1 << 11
 """Longest side of a matrix and longest list of words, so that their products stay small too."""
-
-
-def refusing(read: Callable[P, R]) -> Callable[P, R]:
-    """A reader for pydantic: an error of attncli becomes one of pydantic's, which knows the key."""
-
-    @wraps(read)
-    def reading(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return read(*args, **kwargs)
-        except AttncliError as problem:
-            context = {"message": problem.message, "hint": problem.hint}
-            raise PydanticCustomError("refused", "{message}", context) from problem
-
-    return reading
 
 
 class Model(BaseModel):
@@ -56,7 +47,6 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    @refusing
     def _check_keys(cls, found: Any) -> Any:
         known = [field.alias or name for name, field in cls.model_fields.items()]
         unknown = [key for key in found if key not in known] if isinstance(found, dict) else []
@@ -73,13 +63,53 @@ class OneKey(Model):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     @model_validator(mode="after")
-    @refusing
     def _check_one(self) -> Self:
         found = [getattr(self, key) for key in self.model_fields_set]
         if len(found) != 1 or found[0] is None or found[0] is False:
             raise InputError(f" needs exactly one of {listing(type(self).model_fields)}")
         return self
 
+
+M = TypeVar("M", bound=Model)
+
+
+def validated(model: type[M], found: object, origin: str) -> M:
+    """The model of what was found; InputError for the first thing in it that does not fit."""
+    try:
+        return model.model_validate(found)
+    except ValidationError as problem:
+        error = problem.errors(include_url=False)[0]
+    where = ": ".join(filter(None, [origin, ", ".join(_keys(error["loc"], found))]))
+    refusal = error.get("ctx", {}).get("error")
+    if isinstance(refusal, AttncliError):
+        joint = "" if refusal.message[0] in " ,:" else ": "
+        raise InputError(f"{where}{joint}{refusal.message}", refusal.hint)
+    plain = {"missing": "missing", "model_type": "not an object", "dict_type": "not an object"}
+    if error["type"] in plain:
+        raise InputError(f"{where} is {plain[error['type']]}")
+    words = error["msg"].replace("Dictionary", "Object").replace(" after validation", "")
+    if words.startswith("Input "):
+        raise InputError(f"{where} is {described(error['input'])}", f"it {words[6:]}")
+    raise InputError(f"{where}: {words}")
+
+
+def _keys(loc: Sequence[int | str], found: Any) -> list[str]:
+    """The keys to a place in the document; examples by their name, others by their number."""
+    keys: list[str] = []
+    for key in loc:
+        if isinstance(key, str):
+            keys += [] if key == "[key]" else [listing([key])]
+        elif keys == ["examples"]:
+            example = found["examples"][key]
+            name = example.get("name") if isinstance(example, dict) else None
+            keys = [f"example {quote(name) if isinstance(name, str) and name else key + 1}"]
+        else:
+            noun = {"claims": "claim", "ways": "way"}.get(keys[-1], f"{keys[-1]}, entry")
+            keys[-1] = f"{noun} {key + 1}"
+    return keys
+
+
+# ---- types of inputs
 
 Words = Annotated[
     list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_SIDE)
@@ -94,7 +124,6 @@ class Random(Model):
     seed: Annotated[int, Field(ge=0)] = 0
 
 
-@refusing
 def _array(found: object, ndim: int | None = None) -> Array:
     """Nested lists of numbers, or of true and false, or what `Random` draws.
 
@@ -138,7 +167,6 @@ class WordVectors(NamedTuple):
 _ROWS = TypeAdapter(Annotated[dict[str, Row], Field(min_length=1)])
 
 
-@refusing
 def _word_vectors(found: object) -> WordVectors:
     """{"king": [0.9, 0.5], …}, every vector of the same length."""
     if isinstance(found, WordVectors):
@@ -162,7 +190,6 @@ class Sentence(Model):
     vectors: Vectors
 
 
-@refusing
 def _token_rows(found: object) -> WordVectors:
     """A matrix, or a `Sentence`: a row for each token."""
     if isinstance(found, WordVectors):
@@ -179,7 +206,6 @@ def _token_rows(found: object) -> WordVectors:
 TokenRows = Annotated[WordVectors, PlainValidator(_token_rows)]
 
 
-@refusing
 def _convention(found: object) -> Convention:
     """A convention from its changes to the default."""
     if isinstance(found, Convention):

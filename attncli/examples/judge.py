@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from attncli.attention.run import needed, run
 from attncli.errors import AttncliError, InputError
-from attncli.examples.compute import MOST_CELLS, Computation, Computed
+from attncli.examples.compute import MOST_CELLS, Computed
 from attncli.examples.printed import (
     VERDICTS,
     Printed,
@@ -37,7 +37,7 @@ from attncli.examples.printed import (
     holds,
     worst,
 )
-from attncli.examples.schema import Alternative, At, Cause, Claim, Example, Take, validated
+from attncli.examples.schema import Alternative, At, Cause, Claim, Example, Take
 from attncli.files.messages import listing, quote, safe
 from attncli.trace import Stage, Trace
 
@@ -146,7 +146,7 @@ def judge(example: Example, glove: str | None = None) -> Result:
         alternatives = []
         for other, alternative in enumerate(claim.alternatives, start=1):
             with _located(f"{where}, way {other}"):
-                again = changed_inputs(example.inputs, alternative.inputs).computed(glove)
+                again = example.inputs.changed(alternative.inputs).computed(glove)
                 earlier = example.claims[: number - 1]
                 alternatives.append(_recomputed(alternative, claim, ours, again, earlier))
         judgements.append(replace(judgement, alternatives=tuple(alternatives)))
@@ -165,23 +165,11 @@ def _located(where: str) -> Iterator[None]:
         raise InputError(f"{where}: it cannot be computed ({problem})") from problem
 
 
-def changed_inputs(inputs: Computation, changes: dict[str, Any]) -> Computation:
-    """The inputs with changes, those of a convention added to its own; the others are shared."""
-    given = {name: getattr(inputs, name) for name in inputs.model_fields_set}
-    merged = given | changes
-    after = changes.get("convention")
-    if isinstance(after, dict) and "convention" in given:
-        merged["convention"] = given["convention"].changes() | after
-    if {"vectors", "glove"} <= merged.keys():
-        del merged["glove" if "vectors" in changes else "vectors"]
-    return validated(type(inputs), merged, "inputs")
-
-
 def _judged(
     claim: Claim, ours: Array, computed: Computed, before: Sequence[Judgement]
 ) -> Judgement:
     """The judgement with its cause, where the numbers tell, and what printed stages give."""
-    verdict = _verdict(ours, computed.trace[claim.stage], claim, claim.printed)
+    verdict = _verdict(ours, computed.trace[claim.stage], claim.at, claim, claim.printed)
     judgement = Judgement(claim, verdict, ours)
     if judgement.verdict != "differs" or not claim.printed or claim.take or claim.free_sign:
         return judgement
@@ -219,10 +207,11 @@ def _recomputed(
                 "print them in a claim before it",
             )
         stage = found
-    made = numbers_of(stage, claim, claim.at if alternative.at is None else alternative.at)
+    at = claim.at if alternative.at is None else alternative.at
+    made = numbers_of(stage, claim, at)
     if alternative.at is not None and made.size == ours.size:
         made = made.reshape(ours.shape)
-    verdict = _verdict(made, stage, claim, alternative.gives or claim.printed)
+    verdict = _verdict(made, stage, at, claim, alternative.gives or claim.printed)
     return Recomputed(alternative.text, made, verdict)
 
 
@@ -258,13 +247,13 @@ def _from_printed(
 # ---- our numbers and their verdict
 
 
-def _verdict(ours: Array, stage: Stage, claim: Claim, expected: Printed | None) -> Verdict:
+def _verdict(ours: Array, stage: Stage, at: At, claim: Claim, expected: Printed | None) -> Verdict:
     """Of our numbers, against what is expected or what the claim states."""
     if expected is None:
         if claim.states is None:
             return "not printed"
         is_counted = claim.take is not None and claim.take.shape
-        went_in = ours if is_counted else select(stage, claim.at)[0]
+        went_in = ours if is_counted else select(stage, at)[0]
         magnitude = np.abs(went_in[np.isfinite(went_in)]).max(initial=0.0)
         return worst(holds(ours, claim.states, magnitude))
     if ours.shape != expected.value.shape:

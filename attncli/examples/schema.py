@@ -9,9 +9,8 @@ found there, and how to mend it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, Self, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -19,7 +18,6 @@ from pydantic import (
     Field,
     PlainValidator,
     PrivateAttr,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -28,14 +26,12 @@ from typing_extensions import TypeAliasType
 
 from attncli.errors import InputError
 from attncli.examples.compute import COMPUTATIONS, Computation, Name
-from attncli.examples.inputs import Model, OneKey, refusing
+from attncli.examples.inputs import Model, OneKey, validated
 from attncli.examples.printed import Printed, Recorded, Relation, read_printed
 from attncli.files.json import parse
-from attncli.files.messages import listing, quote
+from attncli.files.messages import quote
 from attncli.files.numbers import NOT_JSON, described
 from attncli.files.source import open_source
-
-M = TypeVar("M", bound=Model)
 
 MOST_BYTES = 32 << 20
 """Largest file of examples that is read: a hundred times the catalogue."""
@@ -47,7 +43,6 @@ Cause = Literal["rounding only", "carried over", "cut off"]
 # ---- places and statements
 
 
-@refusing
 def _read_place(found: object) -> Any:
     if not isinstance(found, dict):
         raise InputError(" is not an object", 'write {"query": 1}')
@@ -101,7 +96,6 @@ States = Annotated[dict[Relation, Number], Field(min_length=1, max_length=1)]
 # ---- claims
 
 
-@refusing
 def _read_printed(found: object, info: ValidationInfo) -> Printed:
     return read_printed(found, "", info.data.get("decimals"))
 
@@ -160,7 +154,6 @@ class Claim(Model):
     alternatives: Annotated[list[Alternative], Field(max_length=10)] = Field([], alias="ways")
 
     @model_validator(mode="after")
-    @refusing
     def _check_one_expectation(self) -> Self:
         if self.printed and self.states:
             raise InputError(" has both printed and states", "leave one of them out")
@@ -270,41 +263,3 @@ def read_examples(document: Any, origin: str) -> tuple[Example, ...]:
         example._source = whole.source
         example._where = f"{origin}: example {quote(example.name)}"
     return tuple(whole.examples)
-
-
-# ---- errors in one line
-
-
-def validated(model: type[M], found: object, origin: str) -> M:
-    """The model of what was found; InputError for the first thing in it that does not fit."""
-    try:
-        return model.model_validate(found)
-    except ValidationError as problem:
-        error = problem.errors(include_url=False)[0]
-    where = ": ".join(filter(None, [origin, ", ".join(_keys(error["loc"], found))]))
-    if error["type"] == "refused":  # raised by attncli
-        message, hint = error["ctx"].values()
-        raise InputError(f"{where}{message if message[0] in ' ,:' else f': {message}'}", hint)
-    plain = {"missing": "missing", "model_type": "not an object", "dict_type": "not an object"}
-    if error["type"] in plain:
-        raise InputError(f"{where} is {plain[error['type']]}")
-    words = error["msg"].replace("Dictionary", "Object").replace(" after validation", "")
-    if words.startswith("Input "):
-        raise InputError(f"{where} is {described(error['input'])}", f"it {words[6:]}")
-    raise InputError(f"{where}: {words}")
-
-
-def _keys(loc: Sequence[int | str], found: Any) -> list[str]:
-    """The keys to a place in the document; examples by their name, others by their number."""
-    keys: list[str] = []
-    for key in loc:
-        if isinstance(key, str):
-            keys += [] if key == "[key]" else [listing([key])]
-        elif keys == ["examples"]:
-            example = found["examples"][key]
-            name = example.get("name") if isinstance(example, dict) else None
-            keys = [f"example {quote(name) if isinstance(name, str) and name else key + 1}"]
-        else:
-            noun = {"claims": "claim", "ways": "way"}.get(keys[-1], f"{keys[-1]}, entry")
-            keys[-1] = f"{noun} {key + 1}"
-    return keys

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from attncli.errors import AttncliError, InputError
 from attncli.examples import Example, judge, load_examples
 from attncli.examples.compute import Attention
-from attncli.examples.judge import changed_inputs
 from attncli.examples.schema import read_examples
 from tests.examples.made import catalog_documents, document, example, plain
 
@@ -285,7 +284,7 @@ def test_text_of_a_file_is_escaped_in_its_messages(tmp_path: Path) -> None:
 
 def test_changed_inputs_share_unchanged_arrays() -> None:
     inputs = example("attention", {**QKV, "convention": {"scale": "none"}}, WEIGHTS).inputs
-    changed = changed_inputs(inputs, {"v": [[3], [4]], "convention": {"causal": True}})
+    changed = inputs.changed({"v": [[3], [4]], "convention": {"causal": True}})
     assert isinstance(inputs, Attention)
     assert isinstance(changed, Attention)
     assert changed.q is inputs.q
@@ -305,7 +304,7 @@ def test_changed_inputs_share_unchanged_arrays() -> None:
 )
 def test_inputs_without_changes_are_equal(compute: str, inputs: dict[str, Any]) -> None:
     read = example(compute, inputs, {"stage": "any"}).inputs
-    assert dict(changed_inputs(read, {})) == dict(read)
+    assert dict(read.changed({})) == dict(read)
 
 
 def test_vectors_of_an_alternative_replace_the_vector_file() -> None:
