@@ -69,7 +69,7 @@ class Judgement:
     """A claim, our numbers, and how they compare.
 
     ours          our numbers at the claim's place; None where the example was not computed
-    cause         why it differs, where the numbers alone tell
+    cause         why it differs, where that follows from the numbers
     own           what printed earlier numbers give, where it differs and they give anything
     alternatives  those recorded, recomputed
     """
@@ -122,7 +122,7 @@ def judge(example: Example, glove: str | None = None) -> Result:
     """Compute an example and judge each of its claims; printed.py has the rules.
 
     `glove` is the file for examples whose word vectors do not come with them; without it they
-    are not computed. Raises InputError where the inputs do not fit together, or a claim is about
+    are not computed. Raises InputError where the inputs do not fit together, or a claim names
     a place that does not exist.
 
     >>> from attncli.examples import load_catalog
@@ -168,7 +168,7 @@ def _located(where: str) -> Iterator[None]:
 def _judged(
     claim: Claim, ours: Array, computed: Computed, before: Sequence[Judgement]
 ) -> Judgement:
-    """The judgement with its cause, where the numbers tell, and what printed stages give."""
+    """The judgement, and for a difference its cause or what the printed stages give."""
     verdict = _verdict(ours, computed.trace[claim.stage], claim.at, claim, claim.printed)
     judgement = Judgement(claim, verdict, ours)
     if judgement.verdict != "differs" or not claim.printed or claim.take or claim.free_sign:

@@ -8,8 +8,8 @@
 | "1/√2", "2/3", "√2", "sin(3/10)", "cos(1)" | to the last digit | exact |
 | "NaN", "Infinity", "-Infinity" | the same | exact |
 
-With u one unit of the last printed decimal, and n what float64 loses on the way, 64 ulp (2⁻⁴⁶ of
-the number itself):
+With u one unit of the last printed decimal, and n the rounding error of a computation in float64,
+64 ulp (2⁻⁴⁶ of the number itself):
 
 | verdict | our number and the printed one |
 |---|---|
@@ -28,10 +28,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from operator import itemgetter
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +39,9 @@ from attncli.errors import InputError
 from attncli.files.numbers import NOT_JSON, described, to_array
 
 Recorded = Literal["reproduced", "agrees as rounded", "differs", "not printed"]
-"""The verdicts that an example can record, the best first; of the last nothing is known."""
+"""The verdicts that an example can record, the best first; the last: nothing to compare with."""
 Verdict = Literal[Recorded, "needs --glove FILE"]
-"""What comes of a claim."""
+"""The verdict of a claim."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Cells = npt.NDArray[np.str_]
 """A verdict for each number."""
@@ -50,7 +49,7 @@ Cells = npt.NDArray[np.str_]
 EXACT = np.iinfo(np.int64).max
 """The decimals of an expression, which has no last digit."""
 LOSS = 2.0**-46
-"""What float64 loses on the way, as a share of the number: 64 times its resolution."""
+"""Rounding error of a computation in float64, relative to the number: 64 times its resolution."""
 
 Relation = Literal["equal", "close_to", "unequal"]
 """How a statement compares our numbers with a value."""
@@ -71,8 +70,7 @@ _EXPRESSION = re.compile(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Printed:
+class Printed(NamedTuple):
     """Printed numbers: their text, value and decimals, all of one shape.
 
     text      nested lists of the texts
@@ -200,7 +198,7 @@ def cut_off(ours: npt.ArrayLike, printed: Printed) -> bool:
 def holds(ours: npt.ArrayLike, states: Mapping[Relation, float], magnitude: float) -> Cells:
     """Whether a statement holds: "reproduced" or "differs" for each cell.
 
-    `magnitude` is the greatest number that went into ours, which bounds what float64 loses.
+    `magnitude` is the greatest number that went into ours, which bounds the rounding error.
     "unequal" holds where any cell is unequal: two vectors differ if one entry does.
 
     >>> holds([1.0, 0.9], {"equal": 1.0}, magnitude=1.0).tolist()

@@ -37,7 +37,7 @@ MOST_BYTES = 32 << 20
 """Largest file of examples that is read: a hundred times the catalogue."""
 
 Cause = Literal["rounding only", "carried over", "cut off"]
-"""Why a number differs, where that can be told from the numbers alone (see judge.py)."""
+"""Why a number differs, where that follows from the numbers alone (see judge.py)."""
 
 
 # ---- places and statements
@@ -125,7 +125,7 @@ class Alternative(Model):
 
 
 class Claim(Model):
-    """One thing a document says about its example.
+    """One statement of a document about its example.
 
     claim      in words
     stage      dotted name of the stage it is about
