@@ -26,7 +26,7 @@ from pydantic import (
 
 from attncli.convention import Convention
 from attncli.errors import AttncliError, InputError
-from attncli.files.messages import listing, quote
+from attncli.files.messages import listing, quote, safe
 from attncli.files.numbers import NOT_JSON, described, to_array
 
 Array = npt.NDArray[Any]
@@ -90,7 +90,7 @@ def validated(model: type[M], found: object, origin: str) -> M:
     words = error["msg"].replace("Dictionary", "Object").replace(" after validation", "")
     if words.startswith("Input "):
         raise InputError(f"{where} is {described(error['input'])}", f"it {words[6:]}")
-    raise InputError(f"{where}: {words}")
+    raise InputError(f"{where}: {safe(words)}")
 
 
 def _keys(loc: Sequence[int | str], found: Any) -> list[str]:
@@ -127,8 +127,8 @@ class Random(Model):
 def _array(found: object, ndim: int | None = None) -> Array:
     """Nested lists of numbers, or of true and false, or what `Random` draws.
 
-    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false. What has been
-    read already stays the same, so that the ways of a claim share it; so it is in all readers.
+    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false. Here and in
+    the other readers, what is read already stays the same, so that alternatives share it.
     """
     if isinstance(found, np.ndarray):
         return found
@@ -140,7 +140,8 @@ def _array(found: object, ndim: int | None = None) -> Array:
     elif isinstance(found, list):
         made = to_array(found, "")
     else:
-        raise InputError(" is not a list of numbers", 'or {"random": [3, 4], "seed": 0}')
+        hint = 'write [[1, 2], [3, 4]] or {"random": [3, 4], "seed": 0}'
+        raise InputError(" is not a list of numbers", hint)
     if ndim is None:
         return made if made.dtype == np.bool_ else made.astype(np.float64)
     if made.ndim != ndim or made.dtype == np.bool_:
