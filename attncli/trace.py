@@ -15,17 +15,14 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
-from attncli.stages import KINDS
+from attncli.stages import KINDS, QKV
 
-INPUTS = ("q", "k", "v", "mask")
+INPUTS = (*QKV, *(name for name, kind in KINDS.items() if kind.role == "input"))
 """Names of the stages that went into an attention; the others came out of it."""
-
-PARAMETERS = tuple(name for name, kind in KINDS.items() if kind.role == "parameter")
-"""Names of the stages that are the weights of a block."""
 
 # Axes whose entries are called by a letter and a number where no token names them.
 _LETTERS = {"query": "q", "key": "k", "head": "head ", "kv_head": "key head ", "batch": "batch "}
@@ -62,7 +59,7 @@ class Stage:
     name: str
     symbol: str
     formula: str
-    value: npt.NDArray[Any]
+    value: Array
     axes: tuple[str, ...]
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     note: str = ""

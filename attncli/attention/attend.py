@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import merge_heads, shape_text, split_heads
 from attncli.attention.run import Sizes, Step, Values, plan, run
@@ -21,7 +22,6 @@ from attncli.errors import ShapeError
 from attncli.stages import HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
 
-Array = npt.NDArray[Any]
 Labels = Sequence[str] | None
 
 
@@ -95,17 +95,14 @@ def prepared(
     """
     whole, n_past = with_past(q, k, v, past_k, past_v)
     scores = (*whole["q"].shape[:-1], whole["k"].shape[-2])
+    n_kv_heads = whole["k"].shape[-3] if whole["k"].ndim > 2 else 1
+    sizes = Sizes(scores, n_kv_heads, whole["q"].shape[-1], n_past)
     inputs = {name: entered(x, how) for name, x in whole.items()}
-    if mask is not None:
-        inputs["given_mask"] = as_numbers(mask, "the mask")
-        check_mask(inputs["given_mask"], scores)
-    if kv_len is not None:
-        inputs["kv_len"] = lengths(kv_len, scores[0] if len(scores) == 4 else 1, scores[-1])
+    inputs |= restrictions(sizes, mask, kv_len)
     if rows is not None:
         inputs["rows"] = check_rows(rows, scores[-2], how)
         inputs["q"] = inputs["q"][..., inputs["rows"], :]
-    n_kv_heads = whole["k"].shape[-3] if whole["k"].ndim > 2 else 1
-    return inputs, Sizes(scores, n_kv_heads, whole["q"].shape[-1], n_past, frozenset(inputs))
+    return inputs, sizes._replace(given=frozenset(inputs))
 
 
 def entered(x: Array, how: Convention) -> Array:

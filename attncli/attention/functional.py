@@ -10,17 +10,11 @@ infinite, as IEEE 754 has it; the runner keeps NumPy quiet about that.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array, BoolArray
 from attncli.attention.heads import key_head_of, merge_heads, split_heads
 from attncli.convention import DType, EmptyRows, HeadOrder
-
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
-
 
 # ---- from x to q, k and v
 
@@ -99,13 +93,13 @@ def apply_mask(x: Array, mask: Array, value: float) -> Array:  # mask broadcasts
     return masked
 
 
-def may_attend(mask: Array) -> Mask:
+def may_attend(mask: Array) -> BoolArray:
     """True where a key may get a weight: where the additive mask is not −inf."""
     return ~np.isneginf(mask)
 
 
 def softmax(
-    x: Array, allowed: Mask | None = None, axis: int = -1, empty: EmptyRows = "zero"
+    x: Array, allowed: BoolArray | None = None, axis: int = -1, empty: EmptyRows = "zero"
 ) -> Array:
     """exp(X) / Σ exp(X) along an axis: −1 makes rows sum to 1, −2 columns.
 
@@ -133,7 +127,7 @@ def softmax(
     return powers
 
 
-def draw_kept(shape: tuple[int, ...], p: float, seed: int) -> Mask:
+def draw_kept(shape: tuple[int, ...], p: float, seed: int) -> BoolArray:
     """Which numbers dropout keeps, a share 1 − p of them.
 
     Drawn from NumPy's PCG64 with this seed, so the same on every machine.
@@ -141,7 +135,7 @@ def draw_kept(shape: tuple[int, ...], p: float, seed: int) -> Mask:
     return np.random.default_rng(seed).random(shape) >= p
 
 
-def dropout(x: Array, kept: Mask, p: float) -> Array:
+def dropout(x: Array, kept: BoolArray, p: float) -> Array:
     """What is not kept becomes 0, the rest is divided by 1 − p.
 
     Source: Srivastava et al. (2014), section 10; "Attention Is All You Need", section 5.4.
@@ -153,7 +147,7 @@ def dropout(x: Array, kept: Mask, p: float) -> Array:
 
 
 def weighted_sum(  # [n_q, n_k], [n_k, d_v] -> [n_q, d_v]
-    a: Array, v: Array, allowed: Mask | None = None
+    a: Array, v: Array, allowed: BoolArray | None = None
 ) -> Array:
     """The output: each query's sum of the values, each times its weight: O = A V.
 
@@ -171,13 +165,13 @@ def weighted_sum(  # [n_q, n_k], [n_k, d_v] -> [n_q, d_v]
         return np.asarray(a @ np.where(finite, v, 0) + _not_finite(a, v, allowed | (a != 0)))
 
 
-def _not_finite(a: Array, v: Array, reaching: Mask) -> Array:
+def _not_finite(a: Array, v: Array, reaching: BoolArray) -> Array:
     """What IEEE 754 makes of Σ weight · value over the infinite and NaN values that reach a query.
 
     [n_q, n_k], [n_k, d_v] -> [n_q, d_v] of 0, inf, −inf and NaN.
     """
 
-    def any_of(cells: Mask, values: Mask) -> Mask:
+    def any_of(cells: BoolArray, values: BoolArray) -> BoolArray:
         hits: Array = cells.astype(a.dtype) @ values.astype(a.dtype)
         return hits > 0
 

@@ -5,15 +5,15 @@ The one order in which attention is computed is (batch, head, token, d); a layou
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.convention import HeadOrder
 from attncli.errors import ConventionError, ShapeError
 
-Array = npt.NDArray[Any]
 Layout = Literal["hsd", "shd", "bsd", "bhsd", "bshd"]
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 
@@ -62,13 +62,6 @@ def key_head_of(n_heads: int, n_kv_heads: int, order: HeadOrder = "blocks") -> n
         )
     heads = np.arange(n_heads)
     return heads // (n_heads // n_kv_heads) if order == "blocks" else heads % n_kv_heads
-
-
-def share_heads(x: Array, n_heads: int, order: HeadOrder) -> Array:
-    """Keys or values [..., h_kv, n, d], one for every query head: [..., h, n, d]."""
-    if x.ndim < 3 or x.shape[-3] == n_heads:
-        return x
-    return np.take(x, key_head_of(n_heads, x.shape[-3], order), axis=-3)
 
 
 def heads_first(x: Array, layout: Layout, n_heads: int | None = None) -> Array:

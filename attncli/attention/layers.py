@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.attend import (
     Block,
@@ -38,7 +39,6 @@ from attncli.errors import ConventionError, ShapeError
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 
-Array = npt.NDArray[Any]
 Labels = Sequence[str] | None
 NormPlace = Literal["post", "pre", "none"]
 
@@ -317,14 +317,3 @@ def layer_norm(
     values = run(steps, {"x": rows, **{n: entered(w, how.convention) for n, w in weights.items()}})
     shown = {step.name: values[step.name] for step in steps}
     return trace_of(steps, shown, {"": Block("Layer norm", how.convention, {"query": labels})})
-
-
-def result(trace: Trace) -> Array:
-    """What a layer or stack gives: the value of its last stage.
-
-    >>> one = Stage("norm", "N", "", np.ones(1), ("query",))
-    >>> result(Trace("Encoder", (Trace("Layer", (one,), name="1"),))).tolist()
-    [1.0]
-    """
-    last = trace.steps[-1]
-    return last.value if isinstance(last, Stage) else result(last)

@@ -7,22 +7,19 @@ attend), `total_mask` one additive mask of everything that restricts.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array, BoolArray
 from attncli.convention import CausalAlign, MaskMeans
 
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 Offset = int | npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | None
 
 
 def window(
     n_q: int, n_k: int, left: int, right: int, offset: Offset = 0, rows: Rows = None
-) -> Mask:
+) -> BoolArray:
     """Query i may attend to key j where −left ≤ j − (i + offset) ≤ right; −1 means no limit.
 
     left −1 and right 0 is the causal mask. offset: how many keys come before the first query's own;
@@ -47,7 +44,7 @@ def window(
     return allowed
 
 
-def padding(kv_len: npt.NDArray[np.int64], n_k: int) -> Mask:
+def padding(kv_len: npt.NDArray[np.int64], n_k: int) -> BoolArray:
     """Keys before each batch item's length may be attended to: [batch] -> [batch, 1, 1, n_k].
 
     >>> padding(np.array([2]), 3)[0, 0, 0].tolist()

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array, FloatArray
 from attncli.attention.attend import Block, trace_of
 from attncli.attention.heads import shape_text
 from attncli.attention.run import Step, run
@@ -24,7 +25,6 @@ from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
 
-Array = npt.NDArray[Any]
 Exponent = Literal["paper", "article"]
 
 _EXPONENTS = {"paper": "2i/d", "article": "2·2i/d"}
@@ -93,7 +93,7 @@ def sinusoidal_steps(
     ]
 
 
-def divisors(dim: int, exponent: Exponent, base: float) -> npt.NDArray[np.float64]:  # -> [⌈d/2⌉]
+def divisors(dim: int, exponent: Exponent, base: float) -> FloatArray:  # -> [⌈d/2⌉]
     """What a position is divided by: base^(2i/d), or base^(2·2i/d) as an article counts."""
     even_columns = np.arange(0, dim, 2, dtype=np.float64)
     counted = even_columns if exponent == "paper" else 2 * even_columns
@@ -106,7 +106,7 @@ def angles_of(w: Array, n: int, start: int) -> Array:  # [⌈d/2⌉] -> [n, ⌈d
     return np.asarray(np.arange(start, start + n, dtype=np.float64)[:, None] / w)
 
 
-def waves_of(angles: Array, dim: int) -> npt.NDArray[np.float64]:
+def waves_of(angles: Array, dim: int) -> FloatArray:
     """The sine and the cosine of each angle, side by side.
 
     [n, ⌈d/2⌉] -> [n, d]; with an odd d the last cosine is left out.
@@ -218,14 +218,14 @@ def _position_steps(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:
     return (Stage("positions", "PE", "as given", table, ("position", "dimension")),)
 
 
-def _matrix(values: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
+def _matrix(values: npt.ArrayLike, name: str) -> FloatArray:
     matrix = as_numbers(values, name).astype(np.float64)
     if matrix.ndim != 2:
         raise ShapeError(f"{name} has {matrix.ndim} dimensions", "give one row per position")
     return matrix
 
 
-def alibi_slopes(n_heads: int) -> npt.NDArray[np.float64]:
+def alibi_slopes(n_heads: int) -> FloatArray:
     """One slope per head: how fast its scores fall with the distance.
 
     m = 2^(−8/n), 2^(−16/n), …, 2^(−8)     # -> [heads]
@@ -289,8 +289,8 @@ def alibi(
     return Trace("ALiBi", steps)
 
 
-def _geometric(n_heads: int) -> npt.NDArray[np.float64]:
-    slopes: npt.NDArray[np.float64] = np.exp2(-8.0 / n_heads * np.arange(1, n_heads + 1))
+def _geometric(n_heads: int) -> FloatArray:
+    slopes: FloatArray = np.exp2(-8.0 / n_heads * np.arange(1, n_heads + 1))
     return slopes
 
 

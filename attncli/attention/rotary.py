@@ -13,20 +13,20 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import FloatArray
 from attncli.attention.heads import shape_text
 from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
 
 Layout = Literal["halves", "interleaved"]
-Array = npt.NDArray[np.float64]
 
 _AXES = ("batch", "head", "position", "dimension")
 
 
 def rotary_angles(
     position_ids: npt.ArrayLike, rotary_dim: int, *, base: float = 10000.0
-) -> npt.NDArray[np.float64]:
+) -> FloatArray:
     """How far each pair of entries is turned at each position, in radians.
 
     θ[pos, i] = pos · base^(−2i/r),  i = 0 … r/2 − 1     # [..., n] -> [..., n, r/2]
@@ -103,7 +103,11 @@ def rotary(
     ids = _ids(position_ids, vectors.shape[-2] if caches is None else None)
     if caches is None:
         angles = rotary_angles(ids, turned, base=base)
-        made: dict[str, Array] = {"angles": angles, "cos": np.cos(angles), "sin": np.sin(angles)}
+        made: dict[str, FloatArray] = {
+            "angles": angles,
+            "cos": np.cos(angles),
+            "sin": np.sin(angles),
+        }
     else:
         made = {n: _rows(c, ids, n) for n, c in zip(("cos", "sin"), caches, strict=True)}
     cos, sin = (_beside(made[name], vectors, turned, name) for name in ("cos", "sin"))
@@ -111,7 +115,7 @@ def rotary(
     return _trace(vectors, made, rotated, layout, base, _labels(ids))
 
 
-def _turn(x: Array, cos: Array, sin: Array, layout: Layout) -> Array:
+def _turn(x: FloatArray, cos: FloatArray, sin: FloatArray, layout: Layout) -> FloatArray:
     # [..., n, d], [..., n, r/2], [..., n, r/2] -> [..., n, d]
     half = cos.shape[-1]
     first, second = slice(0, half), slice(half, 2 * half)
@@ -125,7 +129,7 @@ def _turn(x: Array, cos: Array, sin: Array, layout: Layout) -> Array:
     return turned
 
 
-def _vectors(x: npt.ArrayLike) -> Array:
+def _vectors(x: npt.ArrayLike) -> FloatArray:
     vectors = as_numbers(x, "x").astype(np.float64)
     if not 2 <= vectors.ndim <= 4:
         raise ShapeError(
@@ -153,7 +157,7 @@ def _ids(position_ids: npt.ArrayLike | None, n: int | None) -> Any:
     return np.asarray(position_ids)
 
 
-def _rows(cache: npt.ArrayLike, ids: Any, name: str) -> Array:
+def _rows(cache: npt.ArrayLike, ids: Any, name: str) -> FloatArray:
     """The rows of a cache that position ids pick, or all of them."""
     values = as_numbers(cache, f"the {name} cache").astype(np.float64)
     if ids is None:
@@ -169,11 +173,11 @@ def _rows(cache: npt.ArrayLike, ids: Any, name: str) -> Array:
             f"position ids run from {ids.min()} to {ids.max()}, the {name} cache from 0 to "
             f"{len(values) - 1}"
         )
-    picked: Array = values[ids]
+    picked: FloatArray = values[ids]
     return picked
 
 
-def _beside(table: Array, x: Array, turned: int, name: str) -> Array:
+def _beside(table: FloatArray, x: FloatArray, turned: int, name: str) -> FloatArray:
     """The table with an axis for the heads where it has one for the batch."""
     n, batch = x.shape[-2], x.shape[0]
     fits = table.ndim == 2 and table.shape == (n, turned // 2)
@@ -195,9 +199,9 @@ def _labels(ids: Any) -> dict[str, tuple[str, ...]]:
 
 
 def _trace(
-    x: Array,
-    made: Mapping[str, Array],
-    rotated: Array,
+    x: FloatArray,
+    made: Mapping[str, FloatArray],
+    rotated: FloatArray,
     layout: Layout,
     base: float,
     labels: dict[str, tuple[str, ...]],

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.masks import total_mask
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
 from attncli.stages import HIDDEN, kind_of
 
-Array = npt.NDArray[Any]
 Values = Mapping[str, Array]
 Change = Callable[..., Array] | Mapping[str, Any]
 
@@ -95,12 +95,13 @@ def plan(
     return planner.steps
 
 
+@dataclass
 class _Planner:
     """The steps so far; each method adds some and gives the stage that they end with."""
 
-    def __init__(self, how: Convention, sizes: Sizes) -> None:
-        self.how, self.sizes = how, sizes
-        self.steps: list[Step] = []
+    how: Convention
+    sizes: Sizes
+    steps: list[Step] = field(default_factory=list)
 
     def step(
         self, name: str, compute: Callable[..., Array], of: Mapping[str, str], **more: Any
@@ -256,13 +257,11 @@ def changed(steps: Iterable[Step], changes: Mapping[str, Change]) -> list[Step]:
         new = changes.get(step.name)
         if new is None:
             return step
-        return step._replace(compute=new) if callable(new) else _with_params(step, new)
+        if callable(new):
+            return step._replace(compute=new)
+        return step._replace(params={**step.params, **new})
 
     return [change(step) for step in steps]
-
-
-def _with_params(step: Step, params: Mapping[str, Any]) -> Step:
-    return step._replace(params={**step.params, **params})
 
 
 class Memo:

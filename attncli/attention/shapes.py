@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.heads import shape_text
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
 
-Array = npt.NDArray[Any]
 AXES = ("batch", "head", "query", "key")
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.heads import shape_text
 from attncli.attention.shapes import as_numbers
 from attncli.attention.weights import (
@@ -32,8 +33,6 @@ from attncli.attention.weights import (
     names_of,
 )
 from attncli.errors import InputError, ShapeError
-
-Array = npt.NDArray[Any]
 
 _NAME = re.compile(
     r"(?:(?P<stack>encoder|decoder)\.)?"

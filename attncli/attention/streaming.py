@@ -17,11 +17,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes, key_head_of, shape_text
 from attncli.attention.masks import first_position, window
@@ -30,8 +31,6 @@ from attncli.attention.shapes import as_numbers, check_mask, lengths, with_past
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import OUTPUT
-
-Array = npt.NDArray[Any]
 
 QUERIES, KEYS = 256, 512  # of a block: its float32 scores take half a megabyte of cache
 CELLS = 1 << 20  # scores that `run` computes at once: 8 MB of float64 a stage

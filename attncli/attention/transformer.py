@@ -17,82 +17,35 @@ from typing import Any
 import numpy.typing as npt
 
 from attncli.attention.attend import Block
-from attncli.attention.layers import Architecture, LayerPlan
-from attncli.attention.weights import Weights, n_layers_of
+from attncli.attention.layers import LayerPlan
+from attncli.attention.weights import n_layers_of
 from attncli.errors import ShapeError
-from attncli.trace import Trace
 
 Labels = Sequence[str] | None
 
 
-def encode(
-    x: npt.ArrayLike,
-    weights: Weights,
-    how: Architecture | None = None,
-    *,
-    mask: npt.ArrayLike | None = None,
-    labels: Labels = None,
-) -> Trace:
-    """An encoder of N layers, each reading the one before; its stages are `1.attention.q` to `N.…`.
+def add_encoder(
+    layers: LayerPlan, x: str, *, mask: npt.ArrayLike | None = None, labels: Labels = None
+) -> str:
+    """Adds the encoder that reads the stage x to a plan; gives its last stage.
 
-    x [n, d_model] or [batch, n, d_model]; weights by name, `encoder.1.attention.w_q` and so on.
-    Each layer is self-attention, then feed-forward, each with residual and norm. `mask` is
-    `attend`'s, so a padding mask is [n] (or [batch, 1, 1, n]).
+    Each layer, `encoder.1` and so on, is self-attention, then feed-forward where its weights hold
+    one, each with residual and norm. `mask` is `attend`'s.
 
     Raises ShapeError where there is no layer or a width does not fit.
     Source: "Attention Is All You Need", section 3.1; the norm after the last layer: Xiong et al.
     (2020), figure 1.
 
     >>> import numpy as np
+    >>> from attncli.attention.layers import Architecture
     >>> from attncli.attention.weights import Dimensions, random_weights
-    >>> trace = encode(np.eye(2), random_weights("encoder", Dimensions(d_model=2), n_layers=2))
-    >>> trace["2.attention.weights"].value.shape
+    >>> weights = random_weights("encoder", Dimensions(d_model=2), n_layers=2)
+    >>> layers = LayerPlan(Architecture(), weights)
+    >>> add_encoder(layers, layers.rows("x", np.eye(2)))
+    'encoder.2.feed_forward.norm'
+    >>> layers.trace()["encoder.2.attention.weights"].value.shape
     (1, 2, 2)
     """
-    layers = LayerPlan(how or Architecture(), weights)
-    add_encoder(layers, layers.rows("x", x), mask=mask, labels=labels)
-    return layers.trace().part("encoder")
-
-
-def decode(
-    x: npt.ArrayLike,
-    memory: npt.ArrayLike,
-    weights: Weights,
-    how: Architecture | None = None,
-    *,
-    mask: npt.ArrayLike | None = None,
-    memory_mask: npt.ArrayLike | None = None,
-    labels: Labels = None,
-    memory_labels: Labels = None,
-) -> Trace:
-    """A decoder of N layers, each of which attends to the encoder's output.
-
-    x [..., n, d_model], memory [..., m, d_model], which is `result(encode(…))`. Each layer is
-    masked self-attention, cross-attention and feed-forward. The self-attention is causal, the
-    cross-attention has neither a causal mask nor a window, whatever the convention says; `mask`
-    and `memory_mask` restrict the two further. The trace's stages are `1.attention.q`,
-    `1.cross_attention.weights` and so on.
-
-    Raises ShapeError where there is no layer or a width does not fit.
-    Source: "Attention Is All You Need", section 3.1.
-
-    >>> import numpy as np
-    >>> from attncli.attention.weights import Dimensions, random_weights
-    >>> weights = random_weights("decoder", Dimensions(d_model=2))
-    >>> decode(np.eye(2), np.ones((3, 2)), weights)["1.cross_attention.weights"].value.shape
-    (1, 2, 3)
-    """
-    layers = LayerPlan(how or Architecture(), weights)
-    y, read = layers.rows("x", x), layers.rows("memory", memory)
-    masks = {"mask": mask, "memory_mask": memory_mask}
-    add_decoder(layers, y, read, labels=labels, memory_labels=memory_labels, **masks)
-    return layers.trace().part("decoder")
-
-
-def add_encoder(
-    layers: LayerPlan, x: str, *, mask: npt.ArrayLike | None = None, labels: Labels = None
-) -> str:
-    """Adds the encoder that reads the stage x to a plan; gives its last stage."""
     names: dict[str, Any] = {"query_labels": labels, "key_labels": labels}
     for name in _layers(layers, "encoder"):
         x = layers.attention(f"{name}.attention", x, mask=mask, **names)
@@ -111,7 +64,16 @@ def add_decoder(
     labels: Labels = None,
     memory_labels: Labels = None,
 ) -> str:
-    """Adds the decoder that reads the stages x and memory to a plan; gives its last stage."""
+    """Adds the decoder that reads the stages x and memory to a plan; gives its last stage.
+
+    Each layer, `decoder.1` and so on, is self-attention, cross-attention to the memory (the
+    encoder's output) and feed-forward. The self-attention is causal, the cross-attention has
+    neither a causal mask nor a window, whatever the convention says; `mask` and `memory_mask`
+    restrict the two further.
+
+    Raises ShapeError where there is no layer or a width does not fit.
+    Source: "Attention Is All You Need", section 3.1.
+    """
     rule = layers.how.convention
     causal, crossing = replace(rule, causal=True), replace(rule, causal=False, window=None)
     own: dict[str, Any] = {"query_labels": labels, "key_labels": labels, "mask": mask}

@@ -4,7 +4,7 @@
     decoder.2.cross_attention.w_o
     encoder.1.attention.gamma (the gain of that sub-layer's norm)   encoder.gamma (of the last norm)
 
-A mapping of such names to arrays is what `encode` and `decode` take. Their axes are those of the
+A mapping of such names to arrays is what a LayerPlan takes. Their axes are those of the
 registry (stages.py); `Sizes` says how wide they are.
 """
 
@@ -14,15 +14,14 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.errors import ShapeError
 from attncli.stages import KINDS
 
-Array = npt.NDArray[Any]
 Weights = Mapping[str, Array]
 Block = Literal["attention", "encoder", "decoder", "encoder-decoder"]
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.cli.options import Choices, Inputs
 from attncli.convention import Convention
@@ -16,7 +16,6 @@ from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.load import Loaded, load
 from attncli.files.roles import ROLES, Role, attention_prefix, only, pick
 
-Array = npt.NDArray[Any]
 Labels = tuple[str, ...] | None
 Files = Mapping[str, Loaded]
 

@@ -7,7 +7,7 @@ None means "not given" throughout, so that a command can tell a choice from a de
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from typer import Option
@@ -16,6 +16,7 @@ from attncli.cli.groups import flag
 from attncli.cli.parsing import unclear
 from attncli.convention import CHOICES, KNOBS, Convention, flag_of
 from attncli.errors import ConventionError
+from attncli.files.roles import ROLES
 from attncli.views.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -23,38 +24,28 @@ if TYPE_CHECKING:
 else:
     Format = Literal[tuple(FORMATS)]
 
-MASK = flag(
-    "True/false, or numbers added to the scores; broadcasts from the right.",
-    "SOURCE",
-    panel="Masking",
-)
+MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
+_ROLES = [
+    (role, str | None, flag(row.help, "SOURCE", panel=row.panel, required=role == "q"))
+    for role, row in ROLES.items()
+]
+_Sources: Any = make_dataclass("_Sources", _ROLES, kw_only=True, frozen=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Inputs:
-    """Where q, k and v come from, and the order of their axes."""
+class Inputs(_Sources):  # type: ignore[misc]
+    """Where each array of ROLES comes from, and the order of their axes."""
 
     PANEL: ClassVar = "Inputs"
 
-    q: str = flag(
-        "Queries: a file that names q, k and v, a saved trace, or one matrix. A SOURCE is "
-        "a path, path::name, - (standard input) or JSON that begins with [.",
-        "SOURCE",
-        required=True,
-    )
-    k: str | None = flag("Keys, where not in the file of --q; else K = Q.", "SOURCE")
-    v: str | None = flag("Values, where not in the file of --q; else V = K.", "SOURCE")
     layout: Literal["hsd", "shd", "bsd", "bhsd", "bshd"] | None = flag(
         "Order of the axes: b batch, h head, s tokens, d. Default: hsd for 3-D, bhsd for 4-D."
     )
     heads: int | None = flag("Split the last axis of (tokens, d) or bsd into heads.", min=1)
     kv_heads: int | None = flag("Heads of K and V, if fewer (grouped queries).", min=1)
-    past_k: str | None = flag("Cached keys, put before the keys.", "SOURCE")
-    past_v: str | None = flag("Cached values, put before the values.", "SOURCE")
     kv_len: str | None = flag(
         "Valid keys, one number per batch item; those past it are padding.", "N[,N…]"
     )
-    mask: str | None = MASK
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.trace import Stage, Trace
 from attncli.words.similarity import similarity
-
-Array = npt.NDArray[Any]
 
 SAME = 1e-9  # cosines closer than this are called the same
 PAIRS = 4  # pairs of equal words that have a sentence

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.attend import Block
 from attncli.attention.layers import Architecture, LayerPlan
 from attncli.attention.shapes import check_mask
@@ -28,7 +28,6 @@ from attncli.explain.sentence import PositionKind, Sentence, Vocabulary, entry_s
 from attncli.stages import HIDDEN, PROJECTED, SCALED, WEIGHTS, kind_of
 from attncli.trace import Stage, Trace
 
-Array = npt.NDArray[Any]
 Keep = Callable[[str], bool]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.positions import add_positions, sinusoidal
 from attncli.errors import ConventionError, InputError
 from attncli.files.messages import listing
@@ -16,7 +16,6 @@ from attncli.trace import Stage
 from attncli.words.tokens import pad
 from attncli.words.vectors import random_vectors
 
-Array = npt.NDArray[Any]
 PositionKind = Literal["paper", "article", "none"]
 Unknown = Literal["random", "zero", "error"]
 

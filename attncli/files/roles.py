@@ -6,25 +6,29 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from attncli.errors import InputError
 from attncli.files.messages import ask_for, count, listing, location
-from attncli.files.numbers import Array
 
 if TYPE_CHECKING:
     from attncli.files.load import Loaded
+    from attncli.files.numbers import Array
 
 Role = str
 """A key of ROLES."""
 
 
 class Names(NamedTuple):
-    """How an array of one role is recognised, and what it may be.
+    """How an array of one role is recognised and given, and what it may be.
 
     aliases   its names in files, in small letters
-    fewest    dimensions it has at least; 4 is the most
+    help      of the flag that gives it, --past-k for past_k, and the panel of --help
+    fewest    dimensions it has at least, and at most
     booleans  whether it may hold true and false
     """
 
     aliases: tuple[str, ...]
+    help: str
+    panel: str = "Inputs"
     fewest: int = 2
+    most: int = 4
     booleans: bool = False
 
 
@@ -36,14 +40,28 @@ _OWN, _PAST = "{} {}_states {}_layer {}_tensor", "past_{} {}_cache cache_{} cach
 _MASKS = "mask attn_mask attention_mask attn_bias attention_bias additive_mask masks"
 
 ROLES: dict[Role, Names] = {
-    "q": Names(("xq", *_names("q query queries", _OWN))),
-    "k": Names(("xk", *_names("k key keys", _OWN))),
-    "v": Names(("xv", *_names("v value values", _OWN))),
-    "mask": Names(tuple(_MASKS.split()), fewest=1, booleans=True),
-    "past_k": Names(_names("k key keys", _PAST)),
-    "past_v": Names(_names("v value values", _PAST)),
+    "q": Names(
+        ("xq", *_names("q query queries", _OWN)),
+        "Queries: a file that names q, k and v, a saved trace, or one matrix. A SOURCE is "
+        "a path, path::name, - (standard input) or JSON that begins with [.",
+    ),
+    "k": Names(
+        ("xk", *_names("k key keys", _OWN)), "Keys, where not in the file of --q; else K = Q."
+    ),
+    "v": Names(
+        ("xv", *_names("v value values", _OWN)), "Values, where not in the file of --q; else V = K."
+    ),
+    "past_k": Names(_names("k key keys", _PAST), "Cached keys, put before the keys."),
+    "past_v": Names(_names("v value values", _PAST), "Cached values, put before the values."),
+    "mask": Names(
+        tuple(_MASKS.split()),
+        "True/false, or numbers added to the scores; broadcasts from the right.",
+        panel="Masking",
+        fewest=1,
+        booleans=True,
+    ),
 }
-"""Every role that an array can have: to add one is to add a row."""
+"""Every role that an array can have, each with a flag of its own: to add one is to add a row."""
 
 _ROLE_OF = {alias: role for role, names in ROLES.items() for alias in names.aliases}
 
@@ -153,9 +171,10 @@ def _checked(loaded: Loaded, name: str, role: Role) -> Array:
     where = location(loaded.origin, name)
     if array.size == 0:
         raise InputError(f"{where} is empty: its shape is {array.shape}", "give it numbers")
-    if not row.fewest <= array.ndim <= 4:
+    if not row.fewest <= array.ndim <= row.most:
+        most = f" to {row.most}" if row.most > row.fewest else ""
         raise InputError(
-            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest} to 4",
+            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}",
             "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)",
         )
     if array.dtype.kind == "b" and not row.booleans:

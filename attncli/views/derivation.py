@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from attncli.arrays import Array
 from attncli.errors import ShapeError, StageError
 from attncli.stages import KINDS, MAPS, QKV
 from attncli.trace import Stage, Trace
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
-from attncli.views.select import Array, Block, Index, Showing, blocks_of
+from attncli.views.select import Block, Index, Showing, blocks_of
 from attncli.views.text import NAME_CELLS, clean, sentence, shorten
 from attncli.views.work import Entry, Words, equation
 

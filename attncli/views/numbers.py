@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from attncli.arrays import Array, FloatArray
 
 WIDE_WHOLE = 1e7  # whole numbers from here on are a wall of digits
 WIDE_FRACTION = 1e5
@@ -26,7 +27,7 @@ class Style(NamedTuple):
     scientific: bool = False
 
 
-def style_of(values: npt.NDArray[Any], precision: int, digits: int = 2) -> Style:
+def style_of(values: Array, precision: int, digits: int = 2) -> Style:
     """The style that suits all these values: the largest keeps so many digits at least.
 
     >>> style_of(np.array([1.0, 2.5]), 4)
@@ -47,7 +48,7 @@ def style_of(values: npt.NDArray[Any], precision: int, digits: int = 2) -> Style
     return Style(_mantissa_decimals(finite, precision), scientific=True)
 
 
-def _mantissa_decimals(values: npt.NDArray[np.float64], precision: int) -> int:
+def _mantissa_decimals(values: FloatArray, precision: int) -> int:
     mantissas = {f"{x:.{precision}e}".partition("e")[0] for x in values.ravel().tolist()}
     return max((len(m.partition(".")[2].rstrip("0")) for m in mantissas), default=0)
 
@@ -61,7 +62,7 @@ def write(x: float, style: Style) -> str:
     return f"{x:.{style.decimals}{'e' if style.scientific else 'f'}}"
 
 
-def texts(values: npt.NDArray[Any], precision: int) -> list[list[str]]:
+def texts(values: Array, precision: int) -> list[list[str]]:
     """The texts of a matrix, in the one style that suits it.
 
     >>> align(texts(np.array([[1.25, -10.0], [np.inf, 0.0]]), 2))

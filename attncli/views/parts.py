@@ -22,9 +22,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from attncli.arrays import Array, BoolArray
 from attncli.trace import Stage
 from attncli.views import numbers
-from attncli.views.select import Array, BoolArray
 from attncli.views.text import LABEL_CELLS, clean, distinct, shorten
 
 Ramp = Literal["share", "signed"]
@@ -219,7 +219,13 @@ class Matrix:
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
         wanted = self.shaded and colour if self.heatmap is None else self.heatmap
         shading = self._shading(shown) if wanted and shown.dtype.kind in NUMERIC else None
-        texts = self._texts(shown, self._sums(-2, at[1])[None] if self.sums == "columns" else None)
+        if shown.dtype.kind in NUMERIC:
+            texts = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, self.precision)
+            if self.sums == "columns":
+                texts += numbers.texts(self._sums(-2, at[1])[None], self.precision)
+            texts = numbers.align(texts)
+        else:
+            texts = [[shorten(str(x)) for x in row] for row in shown.tolist()]
         cells = [[Cell(text) for text in row] for row in texts[: len(shown)]]
         if shading is not None:
             for i, row in enumerate(shown.tolist()):
@@ -241,13 +247,6 @@ class Matrix:
             return grid
         gap = columns.index(None)
         return grid.only([*range(gap), None, *range(gap, len(at[1]))])
-
-    def _texts(self, shown: Array, below: Array | None) -> list[list[str]]:
-        if shown.dtype.kind not in NUMERIC:
-            return [[shorten(str(x)) for x in row] for row in shown.tolist()]
-        written = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, self.precision)
-        written += [] if below is None else numbers.texts(below, self.precision)
-        return numbers.align(written)
 
     def _sums(self, axis: Literal[-1, -2], part: Array) -> Array:
         """The sums of whole rows (−1) or columns (−2), those shown; exact where they round so."""

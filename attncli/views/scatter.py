@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len
 
+from attncli.arrays import BoolArray, FloatArray
 from attncli.views.text import distinct, shorten
 
 POINT, ACROSS, DOWN, CROSS = "●", "─", "│", "┼"
 NAME_CELLS = 16
 _FEWEST = 24  # columns below which a plot says nothing
 
-Points = npt.NDArray[np.float64]
+Points = FloatArray
 
 
 class _Canvas:
@@ -67,7 +68,7 @@ def scatter(names: Sequence[str], points: Points, width: int = 72, height: int =
     return [*canvas.lines(), *(line for line in lines if line)]
 
 
-def _places(points: Points, finite: npt.NDArray[np.bool_], canvas: _Canvas) -> tuple[
+def _places(points: Points, finite: BoolArray, canvas: _Canvas) -> tuple[
     npt.NDArray[np.int64], npt.NDArray[np.int64], tuple[int, int]
 ]:  # fmt: skip
     """Row and column of every point and of zero, at one scale in both directions."""

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array, BoolArray
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 
-Array = npt.NDArray[Any]
-BoolArray = npt.NDArray[np.bool_]
 Bounds = tuple[int | None, int | None]
 Index = Mapping[str, int]
 

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from rich.cells import cell_len
 
+from attncli.arrays import Array
 from attncli.trace import Stage
 from attncli.views.numbers import short
 from attncli.views.parts import Equation, Matrix
-from attncli.views.select import HEADS, KEY_HEADS, Array, Block, Index
+from attncli.views.select import HEADS, KEY_HEADS, Block, Index
 from attncli.views.text import clean, fold, hang, shorten
 
 Words = tuple[str, ...]

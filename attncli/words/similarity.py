@@ -16,12 +16,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import FloatArray
 from attncli.attention.attend import Block, trace_of
 from attncli.attention.run import Step, run
 from attncli.errors import ShapeError
 from attncli.trace import Stage, Trace
-
-Array = npt.NDArray[np.float64]
 
 N_COMPONENTS = 2
 _PLANE = ("PC 1", "PC 2")
@@ -69,26 +68,26 @@ def similarity_steps(n_words: int) -> list[Step]:
     return steps if n_words == 2 else steps[:-1]
 
 
-def lengths_of(x: Array) -> Array:  # [n, d] -> [n]
+def lengths_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n]
     """The length of each vector, √(a·a), also where a·a would overflow."""
     powers = _powers(x)
     scaled = np.ldexp(x, -powers[:, None])
-    lengths: Array = np.ldexp(np.sqrt((scaled * scaled).sum(axis=1)), powers)
+    lengths: FloatArray = np.ldexp(np.sqrt((scaled * scaled).sum(axis=1)), powers)
     return lengths
 
 
-def dots_of(x: Array) -> Array:  # [n, d] -> [n, n]
+def dots_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
     """The dot product of each vector with every other."""
-    dots: Array = x @ x.T
+    dots: FloatArray = x @ x.T
     return dots
 
 
-def cosines_of(dots: Array, lengths: Array) -> Array:  # [n, n], [n] -> [n, n]
+def cosines_of(dots: FloatArray, lengths: FloatArray) -> FloatArray:  # [n, n], [n] -> [n, n]
     """a·b / (‖a‖·‖b‖), in −1 … 1: rounding can take a vector's cosine with itself past 1."""
     return np.clip(dots / (lengths[:, None] * lengths), -1.0, 1.0)
 
 
-def angles_of(x: Array) -> Array:  # [n, n] -> [n, n]
+def angles_of(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
     """The angles of these cosines, in degrees."""
     return np.asarray(np.degrees(np.arccos(x)))
 
@@ -96,20 +95,20 @@ def angles_of(x: Array) -> Array:  # [n, n] -> [n, n]
 def _from_vectors(step: Step) -> Step:
     """The step of the cosines for very large or small vectors, whose dots are infinite or 0."""
 
-    def cosines(x: Array) -> Array:
+    def cosines(x: FloatArray) -> FloatArray:
         scaled = np.ldexp(x, -_powers(x)[:, None])
         return cosines_of(dots_of(scaled), lengths_of(scaled))
 
     return step._replace(compute=cosines, reads={"x": "vectors"}, work="")
 
 
-def _powers(vectors: Array) -> npt.NDArray[np.int32]:
+def _powers(vectors: FloatArray) -> npt.NDArray[np.int32]:
     """A power of two per row near its greatest number: dividing by it changes no digit."""
     powers: npt.NDArray[np.int32] = np.frexp(np.abs(vectors).max(axis=1, initial=0.0))[1]
     return powers
 
 
-def _zeros_note(words: Sequence[str], vectors: Array) -> str:
+def _zeros_note(words: Sequence[str], vectors: FloatArray) -> str:
     zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
     if not zeros:
         return ""
@@ -195,35 +194,35 @@ def pca_steps() -> list[Step]:
     ]
 
 
-def _mean(x: Array) -> Array:  # [n, d] -> [d]
+def _mean(x: FloatArray) -> FloatArray:  # [n, d] -> [d]
     return np.asarray(np.mean(x, axis=0))
 
 
-def _centred(x: Array, mean: Array) -> Array:  # [n, d], [d] -> [n, d]
-    centred: Array = x - mean
+def _centred(x: FloatArray, mean: FloatArray) -> FloatArray:  # [n, d], [d] -> [n, d]
+    centred: FloatArray = x - mean
     if not np.isfinite(centred).all():
         raise ShapeError("the vectors hold numbers too large to take their mean")
     return centred
 
 
-def _components(x: Array) -> Array:  # [n, d] -> [2, d]
+def _components(x: FloatArray) -> FloatArray:  # [n, d] -> [2, d]
     components = _svd(x)[1][:N_COMPONENTS]
     largest = np.abs(components).argmax(axis=1)[:, None]
     signs = np.where(np.take_along_axis(components, largest, axis=1) < 0, -1.0, 1.0)
-    turned: Array = components * signs + 0.0  # + 0.0: no −0 where a row of zeros was turned
+    turned: FloatArray = components * signs + 0.0  # + 0.0: no −0 where a row of zeros was turned
     return turned
 
 
-def _shares(x: Array) -> Array:  # [n, d] -> [2]
+def _shares(x: FloatArray) -> FloatArray:  # [n, d] -> [2]
     sigma, _ = _svd(x)
     if not sigma[0]:
         return np.full(N_COMPONENTS, np.nan)
     relative = sigma / sigma[0]  # squares of the numbers themselves could overflow
-    shares: Array = relative[:N_COMPONENTS] ** 2 / (relative**2).sum()
+    shares: FloatArray = relative[:N_COMPONENTS] ** 2 / (relative**2).sum()
     return shares
 
 
-def _svd(x: Array) -> tuple[Array, Array]:
+def _svd(x: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The singular values and the directions of x; those that are rounding alone are zeros."""
     _, sigma, rows = np.linalg.svd(x, full_matrices=False)
     nothing = sigma <= sigma[0] * max(x.shape) * np.finfo(np.float64).eps
@@ -231,7 +230,7 @@ def _svd(x: Array) -> tuple[Array, Array]:
     return sigma, rows
 
 
-def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> Array:
+def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> FloatArray:
     try:
         vectors = np.asarray(matrix, dtype=np.float64)
     except (TypeError, ValueError):
@@ -247,7 +246,7 @@ def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> Array:
     return vectors
 
 
-def _trace(steps: list[Step], vectors: Array, block: Block) -> Trace:
+def _trace(steps: list[Step], vectors: FloatArray, block: Block) -> Trace:
     """The trace of a plan on these vectors, which are its first stage."""
     words = {"word": tuple(block.labels["word"] or ())}
     given = Stage("vectors", "V", "as given", vectors, ("word", "dimension"), words)

@@ -25,8 +25,8 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import BoolArray
 from attncli.errors import InputError
 
 PAD = "<pad>"
@@ -99,7 +99,7 @@ def _kind(character: str) -> str:
     return _KIND_OF_CATEGORY.get(category) or _KIND_OF_CATEGORY.get(category[0], "P")
 
 
-def pad(tokens: Sequence[str], n: int) -> tuple[tuple[str, ...], npt.NDArray[np.bool_]]:
+def pad(tokens: Sequence[str], n: int) -> tuple[tuple[str, ...], BoolArray]:
     """The tokens filled up to n with `<pad>`, and the key mask [n]: True for the real ones.
 
     The mask is `attend`'s, where True means "may attend".

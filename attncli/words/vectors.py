@@ -7,14 +7,12 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import FloatArray
 from attncli.errors import ConventionError
 
-Matrix = npt.NDArray[np.float64]
 
-
-def random_vectors(words: Sequence[str], dim: int, seed: int = 0) -> Matrix:
+def random_vectors(words: Sequence[str], dim: int, seed: int = 0) -> FloatArray:
     """A vector for each word, drawn evenly from [−1, 1): [n, dim].
 
     Each is drawn by NumPy's PCG64, seeded with BLAKE2b of the seed and the word (composed, NFC, in
@@ -36,7 +34,7 @@ def random_vectors(words: Sequence[str], dim: int, seed: int = 0) -> Matrix:
     return np.array([vectors[word] for word in words]).reshape(len(words), dim)
 
 
-def _vector(word: str, dim: int, seed: int) -> Matrix:
+def _vector(word: str, dim: int, seed: int) -> FloatArray:
     # Arguments may hold bytes that are no UTF-8, which Python keeps as lone surrogates.
     text = f"{seed}:{unicodedata.normalize('NFC', word)}".encode("utf-8", "surrogatepass")
     key = int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "big")

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from attncli import Projections, Trace, multi_head_attention
-from attncli.attention.layers import Architecture, result
+from attncli.attention.layers import Architecture
 from attncli.attention.state_dict import canonical, weights_from_arrays
-from attncli.attention.transformer import decode, encode
 from attncli.attention.weights import Block, Dimensions, Weights
 from attncli.convention import Convention
+
+from .stacks import decode, encode, result
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "torch"
 SIZES = Dimensions(d_model=10, n_heads=2)

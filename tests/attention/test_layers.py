@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli import Convention, ConventionError, ShapeError
-from attncli.attention.layers import Architecture, LayerPlan, result
-from attncli.attention.transformer import add_encoder, decode, encode
+from attncli.attention.layers import Architecture, LayerPlan
+from attncli.attention.transformer import add_encoder
 from attncli.attention.weights import Dimensions, random_weights
+
+from .stacks import decode, encode, result
 
 D_MODEL, HEADS, D_FF = 10, 2, 11
 SIZES = Dimensions(d_model=D_MODEL, n_heads=HEADS, d_ff=D_FF)

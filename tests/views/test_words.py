@@ -45,6 +45,8 @@ def weights(*rows: list[float], **how: Any) -> Block:
         ([0.99999, 0.00001], "q1 attends to k1 (100.0 %), then k2 (< 0.1 %)"),
         ([math.nan, math.nan], "q1 has weights that are not numbers"),
         ([0.0, 0.0], "q1 attends to nothing"),
+        ([0.5, 0.25], "q1 attends to k1 (50.0 %), then k2 (25.0 %); 25.0 % on no key"),
+        ([0.995], "q1 attends to k1 alone (99.5 %)"),  # as float16 and bfloat16 round
     ],
 )
 def test_a_sentence(row: list[float], said: str) -> None:
