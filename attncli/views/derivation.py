@@ -45,7 +45,6 @@ def _derived(block: Block, target: Stage, index: Index, showing: Showing) -> Der
     axes = target.axes[-2:]
     wanted = zip(axes, showing.cell or ("1", "1"), strict=True)
     row, column = (_find(target, axis, name) for axis, name in wanted)
-    names = map(shorten, map(target.label, axes, (row, column)))
     terms = NO_LIMIT if showing.full else TERMS
     entry = Entry(block, target, index, row, column, showing.precision, terms, at_length=True)
     if target is block.weights:
@@ -58,7 +57,7 @@ def _derived(block: Block, target: Stage, index: Index, showing: Showing) -> Der
         number, name = block.numbers[step.stage.name], shorten(step.stage.name, NAME_CELLS)
         if known := tuple(filter(None, equations)):
             stages.append(DerivedStage(number, name, sentence(step.stage.formula), known))
-    return Derivation(title.format(*names), tuple(stages))
+    return Derivation(title.format(*entry.labels()), tuple(stages))
 
 
 def _find(stage: Stage, axis: str, wanted: str) -> int:

@@ -20,7 +20,7 @@ from attncli.trace import Stage
 from attncli.views.numbers import short
 from attncli.views.parts import Equation, Matrix
 from attncli.views.select import HEADS, KEY_HEADS, Block, Index
-from attncli.views.text import clean, fold, hang, shorten
+from attncli.views.text import LABEL_CELLS, clean, fold, hang, shorten
 
 Words = tuple[str, ...]
 
@@ -58,9 +58,12 @@ class Entry(NamedTuple):
     @property
     def name(self) -> str:
         """The entry as a formula names it: S[q1,k1]."""
+        return f"{clean(self.stage.symbol)}[{','.join(self.labels(NAME_CELLS))}]"
+
+    def labels(self, cells: int = LABEL_CELLS) -> list[str]:
+        """The names of its row and its column."""
         places = zip(self.stage.axes[-2:], (self.row, self.column), strict=True)
-        labels = (shorten(self.stage.label(axis, at), NAME_CELLS) for axis, at in places)
-        return f"{clean(self.stage.symbol)}[{','.join(labels)}]"
+        return [shorten(self.stage.label(axis, at), cells) for axis, at in places]
 
     @property
     def matrix(self) -> Array:
@@ -86,12 +89,8 @@ class Entry(NamedTuple):
         """a·b, term by term."""
         with np.errstate(all="ignore"):
             values = a * b
-
-        def term(i: int) -> str:
-            left = self.factor(a[i]) if i else self.write(a[i])
-            return f"{left}·{self.factor(b[i])}"
-
-        return self.sum(values, term)
+        left = [self.write, *[self.factor] * len(a)]  # the first one needs no parentheses
+        return self.sum(values, lambda i: f"{left[i](a[i])}·{self.factor(b[i])}")
 
     def sum(self, values: Array, term: Callable[[int], str]) -> Words:
         """A sum of these values; where they are too many, its middle as one number."""
@@ -248,14 +247,12 @@ def _pair(entry: Entry) -> Equation:
     """The dot product, cosine or angle of two rows: of different ones where there are any."""
     if entry.row == entry.column and entry.column + 1 < entry.stage.value.shape[-1]:
         entry = entry._replace(column=entry.column + 1)
-    places = (entry.row, entry.column)
-    labels = map(entry.stage.label, entry.stage.axes[-2:], places)
-    a, b = map(shorten, labels)
+    (a, b), places = entry.labels(), [entry.row, entry.column]
     if entry.stage.work == "pairs":
-        row, other = entry.of("x").matrix[[*places]]
+        row, other = entry.of("x").matrix[places]
         return entry.equals(entry.product(row, other), left=f"{a} · {b}")
     if entry.stage.work == "cosine":
-        lengths = (entry.write(x) for x in entry.of("lengths").matrix[0, [*places]])
+        lengths = (entry.write(x) for x in entry.of("lengths").matrix[0, places])
         quotient = f"{entry.write(entry.of('dots').value)} / ({' · '.join(lengths)})"
         return entry.equals(quotient, left=f"cos({a}, {b})")
     arc = f"arccos({entry.write(entry.of('x').value)})"

@@ -215,22 +215,18 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     Columns are first made narrower, then printed in blocks; if those are too tall for the screen,
     the first and last columns are shown.
     """
-    limit = None  # lines that one matrix may take
+    rows, columns, most = m.window(m.rows), m.window(m.columns), math.inf
     if screen.height is not None and not m.showing.full:
         limit = max(screen.height - MARGIN, FEWEST_LINES)
-    rows, columns = m.window(m.rows), m.window(m.columns)
-    if limit is not None:
         rows = corners(m.rows, limit - 2 if len(m.rows) >= limit else limit)
-    if limit is not None and screen.width is not None:  # as many as fit if each were one cell wide
-        columns = corners(m.columns, _most(limit, len(rows)) * (screen.width // (1 + GAP)) + 2)
+        most = _most(limit, len(rows) + (m.sums == "columns"))
+        if screen.width is not None:  # as many as fit if each were one cell wide
+            columns = corners(m.columns, _most(limit, len(rows)) * (screen.width // (1 + GAP)) + 2)
     grid = m.grid(rows, columns, colour=screen.colour)
-    cells = LABEL_CELLS if screen.width is None else min(LABEL_CELLS, max(screen.width // 5, 6))
-    row_labels = m.labels(-2, rows, cells)
-    room = most = math.inf
-    if screen.width is not None:
-        beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
-        room = screen.width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
-        most = math.inf if limit is None else _most(limit, len(row_labels))
+    width = math.inf if screen.width is None else screen.width
+    row_labels = m.labels(-2, rows, int(min(LABEL_CELLS, max(width / 5, 6))))
+    beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
+    room = width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
     tries = [(LABEL_CELLS, m.showing.precision + 2), (LABEL_CELLS, 0), (NARROW_LABEL, 0)]
     found = []
     for label_cells, least in tries[2:] if screen.width and None in columns else tries:
