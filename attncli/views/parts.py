@@ -214,8 +214,9 @@ class Matrix:
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
         shading, precision, heatmap = None, self.showing.precision, self.showing.heatmap
         shade = kind_of(self.stage.name).shade
+        is_shaded = shade and colour if heatmap is None else heatmap
         if shown.dtype.kind in NUMERIC:
-            if shade and colour if heatmap is None else heatmap:
+            if is_shaded:
                 sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
                 top = numbers.round_top(float(sizes.max(initial=0.0)))
                 shading = Shading(shade or "signed", top)
@@ -233,11 +234,10 @@ class Matrix:
         for i, j in np.argwhere(hidden).tolist():
             cells[i][j] = Cell(MASKED, "mark")
         cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
-        width = len(at[1])
         if self.sums == "rows":
             column = numbers.align(numbers.texts(self._sums(-1, at[0])[:, None], precision))
             cells = [[*row, Cell(text, "sum")] for row, (text,) in zip(cells, column, strict=True)]
-            width += 1
+        width = len(at[1]) + (self.sums == "rows")
         if None in rows:
             cells.insert(rows.index(None), [Cell("⋮", "gap")] * width)
         grid = Grid(rows, tuple(at[1].tolist()), tuple(map(tuple, cells)), shading)

@@ -56,7 +56,8 @@ def _lines(part: Part) -> Iterator[str]:
             yield f"### {escape(title)}"
             for stage in stages:
                 yield from ["", _title(stage.number, stage.name, stage.formula), ""]
-                yield from _fenced([li for eq in stage.equations for li in at_length(eq, None)])
+                lines = [line for found in stage.equations for line in at_length(found, None)]
+                yield from _fenced(lines)
         case Closing(heads):
             for at, (heading, sentences) in enumerate(heads):
                 yield from [""] if at else []
