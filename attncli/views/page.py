@@ -154,11 +154,12 @@ def _matrices(
         if len(axes) == 2 and axes not in axes_named:
             about = ("rows are {}, columns are {}".format(*(_ENTRIES.get(a, a) for a in axes)),)
         axes_named.add(axes)
-        yield Matrix(block, place.stage, place.where, showing, about)
+        matrix = Matrix(block, place.stage, place.where, showing, about)
+        yield matrix
         if kind_of(place.stage.name).plotted:
-            rows = range(place.stage.value.shape[0])[slice(*showing.rows)]
-            points = block.matrix(place.stage, {})[rows.start : rows.stop, :2].astype(np.float64)
-            yield Plot(place.stage.names(axes[0])[rows.start : rows.stop], points)
+            rows = slice(matrix.rows.start, matrix.rows.stop)
+            points = matrix.values[rows, :2].astype(np.float64)
+            yield Plot(place.stage.names(axes[0])[rows], points)
     if left_out:
         yield Remark(left_out)
 

@@ -93,11 +93,12 @@ def distinct(labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_C
     """
     short = [shorten(label, cells) for label in labels]
     meanings = Counter(text for text, _ in {*zip(short, labels, strict=True)})
-    for at, (text, label) in enumerate(zip(short, labels, strict=True)):
-        if meanings[text] > 1:
-            tag = f"#{numbers[at] + 1}"
-            short[at] = shorten(label, max(cells - len(tag), 2)) + tag
-    return short
+    found = []
+    for text, label, number in zip(short, labels, numbers, strict=True):
+        tag = f"#{number + 1}"
+        is_clear = meanings[text] == 1
+        found.append(text if is_clear else shorten(label, max(cells - len(tag), 2)) + tag)
+    return found
 
 
 def pad(text: str, cells: int, *, right: bool = False) -> str:

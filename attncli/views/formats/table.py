@@ -183,10 +183,9 @@ def _tree(part: Tree, screen: Screen) -> Iterator[Line]:
     for branch in part.branches:
         at = start if branch.shape else cell_len(branch.lead + branch.name) + GAP
         first, *more = fold(branch.formula, screen.width, at)
-        named = pad(branch.lead + branch.name, names if branch.shape else at)
+        name = pad(branch.name, (names if branch.shape else at) - cell_len(branch.lead))
         shape = pad(branch.shape, shapes) + " " * GAP if branch.shape else ""
-        lead, name = named[: len(branch.lead)], named[len(branch.lead) :]
-        line = [(lead, QUIET), (name, PLAIN if branch.shape else BOLD), (shape, LABEL)]
+        line = [(branch.lead, QUIET), (name, PLAIN if shape else BOLD), (shape, LABEL)]
         line.append((first[at:], PLAIN))
         while line and not line[-1][0].strip():  # no spaces at its end
             line.pop()
