@@ -187,7 +187,7 @@ class Matrix:
             if kind.sums:  # a weight that leaks is shown
                 self.marked, meaning = self.marked & (self.values == 0), "its weight is 0"
             self.mark = f"/// masked: may not attend, {meaning}"
-            self.legend = closing.empty_rows(block, where) if kind.summarized else ""
+            self.legend = closing.empty_rows(block, where) if stage is block.weights else ""
 
     def window(self, wanted: range) -> Kept:
         """The rows or columns that are shown where no screen sets a limit."""

@@ -75,7 +75,8 @@ class Block:
         self.numbers = {name: number for number, name in enumerate(computed, start=1)}
         kinds = [(kind_of(name), stage) for name, stage in self.stages.items()]
         self.mask = next((stage for kind, stage in kinds if kind.role == "input"), None)
-        self.weights = next((stage for kind, stage in kinds if kind.summarized), None)
+        maps = (stage for kind, stage in kinds if kind.summarized and stage.value.ndim >= 2)
+        self.weights = next(maps, None)
         self.owners: dict[str, Stage] = {}
         self.sizes: Counter[str] = Counter()
         for stage in self.stages.values():
