@@ -137,7 +137,7 @@ def strongest(block: Block, showing: Showing) -> tuple[list[str], list[list[str]
     Gives the names of the queries, and a row of texts for each. With softmax over queries it is
     the query with the largest weight of every key.
     """
-    heads = [shares_of(block, {HEADS: head}, showing) for head in range(block.n_heads())]
+    heads = [shares_of(block, {HEADS: head}, showing) for head in range(block.n_heads)]
     cells = [[_largest(shares, row) for shares in heads] for row in heads[0].rows]
     return [heads[0].names[row] for row in heads[0].rows], cells
 

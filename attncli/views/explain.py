@@ -66,7 +66,7 @@ def _first(trace: Trace, showing: Showing) -> Showing:
 
 
 def _n_heads(trace: Trace) -> int:
-    return max((block.n_heads() for block in blocks_of(trace)), default=0)
+    return max((block.n_heads for block in blocks_of(trace)), default=0)
 
 
 def _n_layers(trace: Trace) -> int:
@@ -84,7 +84,7 @@ def _attention_closing(
     if showing.rows == (None, None):
         showing = replace(showing, rows=(0, _n_real(weights.names(weights.axes[-2]))))
     padding = _padding(weights)
-    if block.n_heads() <= 1 or showing.head is not None:
+    if block.n_heads <= 1 or showing.head is not None:
         index = {} if showing.head is None else {HEADS: showing.head}
         where = "" if showing.head is None else f", in head {showing.head + 1}"
         sentences = closing.sentences(block, index, showing)

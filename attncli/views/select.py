@@ -65,6 +65,7 @@ class Block:
     numbers        name → the number of every stage that is computed; what is given has none
     mask, weights  the stages with the mask and with the weights of an attention, or None
     owners, sizes  axis → the first stage that has it, and its size there; 0 where none has it
+    n_heads        how many heads there are to choose from
     """
 
     def __init__(self, trace: Trace, prefix: str = "", root: Trace | None = None) -> None:
@@ -83,10 +84,7 @@ class Block:
             for axis, size in zip(stage.axes, stage.value.shape, strict=True):
                 if axis not in self.owners:
                     self.owners[axis], self.sizes[axis] = stage, size
-
-    def n_heads(self) -> int:
-        """How many heads there are to choose from."""
-        return self.sizes[HEADS] or self.sizes[KEY_HEADS]
+        self.n_heads = self.sizes[HEADS] or self.sizes[KEY_HEADS]
 
     def key_head(self, head: int) -> int:
         """The key head that a head reads (grouped-query attention)."""
@@ -208,7 +206,7 @@ def _check_places(trace: Trace, names: Collection[str], showing: Showing) -> Non
         for name, stage in block.stages.items()
         if block.prefix + name in names
     ]
-    heads = [block.n_heads() for block, stage in found if {HEADS, KEY_HEADS} & {*stage.axes}]
+    heads = [block.n_heads for block, stage in found if {HEADS, KEY_HEADS} & {*stage.axes}]
     batches = [block.sizes["batch"] for block, stage in found if "batch" in stage.axes]
     for what, counts, entry in (
         ("head", heads, showing.head),
