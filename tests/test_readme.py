@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from attncli.cli.main import COMMANDS, LazyGroup, run
-from attncli.cli.options import Inputs, Show
+from attncli.cli.options import DisplayFlags, Inputs
 from attncli.convention import KNOBS
 
 ROOT = Path(__file__).parents[1]
@@ -73,7 +73,7 @@ def test_every_picture_is_real(line: str, output: str, capfd: pytest.CaptureFixt
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_flag_is_in_the_readme_with_an_example(name: str) -> None:
-    groups = (Show, Inputs)  # said once, for every command that has them
+    groups = (DisplayFlags, Inputs)  # said once, for every command that has them
     shared = {*KNOBS, *(field.name for group in groups for field in fields(group))}
     own_words, all_words = words_of(f"attncli {name}"), words_of("attncli")
     command = LazyGroup().get_command(None, name)

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attncli.cli.options import Choices, Inputs, Show
+from attncli.cli.options import Choices, DisplayFlags, Inputs
 from attncli.errors import ConventionError, ShapeError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _ROWS = 16  # shown of a matrix too large to compute, where no rows are named
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
-def compute(inputs: Inputs, choices: Choices, show: Show) -> None:
+def compute(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
     """Q, K, V → every stage of attention, with every number.
 
     Softmax(Q Kᵀ / √d_k) V, step by step: scores, scaled, masked, weights, output.
@@ -44,7 +44,7 @@ def compute(inputs: Inputs, choices: Choices, show: Show) -> None:
     present(with_concat(trace) if given.in_heads else trace, shown, stdin_used=given.stdin_used)
 
 
-def computed(given: AttentionInputs, show: Show) -> tuple[Trace, Show]:
+def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
     """The trace of what is asked for, and what is left to choose from it.
 
     Raises SizeError where even that does not fit into memory.
@@ -75,7 +75,7 @@ def computed(given: AttentionInputs, show: Show) -> tuple[Trace, Show]:
     return attend(**given.arguments, **given.labels, rows=rows), shown
 
 
-def _is_output_alone(given: AttentionInputs, show: Show) -> bool:
+def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
     """Whether nothing but the output is asked for, and it can be streamed."""
     from inspect import signature
 
@@ -96,7 +96,7 @@ def _is_output_alone(given: AttentionInputs, show: Show) -> bool:
     return True
 
 
-def _streamed(given: AttentionInputs, show: Show) -> Trace:
+def _streamed(given: AttentionInputs, show: DisplayFlags) -> Trace:
     from attncli.attention.attend import Block, title_of, trace_of
     from attncli.attention.run import Sizes, Step
     from attncli.attention.streaming import stream
@@ -114,7 +114,7 @@ def _streamed(given: AttentionInputs, show: Show) -> Trace:
     return trace_of([step], {OUTPUT: output}, {"": block})
 
 
-def _rows(given: AttentionInputs, show: Show) -> tuple[list[int], Show]:
+def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
     """The queries to compute, and the flags that choose from what is computed of them."""
     from attncli.cli.output import form_of
     from attncli.cli.parsing import cell_of, slice_of

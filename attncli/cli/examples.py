@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attncli.cli.groups import argument, flag
-from attncli.cli.options import Show
+from attncli.cli.options import DisplayFlags
 from attncli.errors import ConventionError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Which:
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
-def examples(which: Which, show: Show) -> int | None:
+def examples(which: Which, show: DisplayFlags) -> int | None:
     """Worked examples of tutorial articles, recomputed and compared with what they print.
 
     Each printed number is reproduced, agrees as rounded, or differs; where it differs, why.
@@ -51,7 +51,7 @@ def examples(which: Which, show: Show) -> int | None:
     return _verdicts(chosen, which, show)
 
 
-def _asks_for_the_trace(show: Show) -> bool:
+def _asks_for_the_trace(show: DisplayFlags) -> bool:
     """Whether a flag asks for the computation itself instead of its verdicts."""
     return bool(
         show.stage or show.work or show.cell or show.step or show.head or show.batch
@@ -71,7 +71,7 @@ def _named(known: "Iterable[Example]", name: str) -> "Example":
     return by_name[name]
 
 
-def _list(known: "Iterable[Example]", which: Which, show: Show) -> None:
+def _list(known: "Iterable[Example]", which: Which, show: DisplayFlags) -> None:
     from attncli.cli.output import form_of, write_text
     from attncli.views.examples import list_lines
 
@@ -95,7 +95,7 @@ def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
     return result.trace
 
 
-def _verdicts(chosen: "Iterable[Example]", which: Which, show: Show) -> int:
+def _verdicts(chosen: "Iterable[Example]", which: Which, show: DisplayFlags) -> int:
     from attncli.cli.output import form_of, write_text
     from attncli.cli.terminal import text_width
     from attncli.examples import judge

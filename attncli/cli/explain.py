@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from attncli.cli.explain_options import Block, Vectors, Words, check_flags
-from attncli.cli.options import Choices, Show
+from attncli.cli.options import Choices, DisplayFlags
 from attncli.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cu
 _LITTLE = 10**9  # bytes of random weights that are drawn without asking how much memory is free
 
 
-def explain(words: Words, vectors: Vectors, block: Block, choices: Choices, show: Show) -> None:
+def explain(
+    words: Words, vectors: Vectors, block: Block, choices: Choices, show: DisplayFlags
+) -> None:
     """A sentence → tokens → vectors → Q, K, V → every stage → what it means.
 
     Words become vectors, vectors get positions, and a block mixes them: an
@@ -49,7 +51,7 @@ def explain(words: Words, vectors: Vectors, block: Block, choices: Choices, show
             note(text, quiet=show.quiet)
 
 
-def _kept(show: Show) -> Keep | None:
+def _kept(show: DisplayFlags) -> Keep | None:
     """Which stages of a layer will be shown; None for all of them."""
     from attncli.cli.output import form_of
     from attncli.views.formats import EXACT

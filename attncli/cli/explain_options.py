@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from attncli.cli.groups import argument, flag
-from attncli.cli.options import MASK, Choices, Show
+from attncli.cli.options import MASK, Choices, DisplayFlags
 from attncli.errors import ConventionError
 
 Problem = tuple[str, str]  # what is wrong, and how to mend it
@@ -77,7 +77,9 @@ class Block:
         return self.block or "attention"
 
 
-def check_flags(words: Words, vectors: Vectors, block: Block, choices: Choices, show: Show) -> None:
+def check_flags(
+    words: Words, vectors: Vectors, block: Block, choices: Choices, show: DisplayFlags
+) -> None:
     """ConventionError for flags that contradict each other, or have no effect without another."""
     from attncli.cli import output
     from attncli.views.formats import PAGE

@@ -7,7 +7,7 @@ takes groups instead of forty parameters:
         PANEL: ClassVar = "Inputs"
         kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)    # --kv-heads
 
-    def compute(inputs: Inputs, choices: Choices, show: Show) -> None: ...
+    def compute(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None: ...
 
 A flag that is not given is None, a switch False.
 """

@@ -99,7 +99,7 @@ class Choices(_Knobs):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Show:
+class DisplayFlags:
     """What is shown, and how; the same on every command."""
 
     PANEL: ClassVar = "Showing"

@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, BinaryIO
 
-from attncli.cli.options import Show
+from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of
 from attncli.errors import ConventionError, OutputError
 from attncli.trace import Trace
 from attncli.views.formats import ENDINGS, FORMATS, PAGE, Format
 from attncli.views.page import Page, parts
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 
 PRECISION = 4  # decimals, where none are asked for
 
 
 def present(
     trace: Trace,
-    show: Show,
+    show: DisplayFlags,
     *,
     stdin_used: bool = False,
     page: Page = parts,
@@ -36,22 +36,22 @@ def present(
     Raises ConventionError where its flags contradict, OutputError where it cannot be written.
     """
     check_flags(show)
-    form, showing = form_of(show), showing_of(show, precision)
+    form, options = form_of(show), display_options(show, precision)
     module: Any = import_module(f"attncli.views.formats.{form.name}")
     if form.binary:
-        _write(lambda file: module.write(trace, showing, file), show)
+        _write(lambda file: module.write(trace, options, file), show)
     elif form is not FORMATS["table"]:
-        write_text(module.text(trace, showing, page), show)
+        write_text(module.text(trace, options, page), show)
     elif show.output:
         screen = module.Screen(width=show.width)
-        write_text(module.text(trace, showing, page, screen), show)
+        write_text(module.text(trace, options, page, screen), show)
     else:
         from attncli.cli.terminal import print_page
 
-        print_page(trace, show, showing, page, stdin_used=stdin_used, least_height=least_height)
+        print_page(trace, show, options, page, stdin_used=stdin_used, least_height=least_height)
 
 
-def form_of(show: Show) -> Format:
+def form_of(show: DisplayFlags) -> Format:
     """The form: --format, else what the ending of --output says, else a table."""
     if show.format is not None:
         return FORMATS[show.format]
@@ -65,13 +65,13 @@ def form_of(show: Show) -> Format:
     return FORMATS[ENDINGS[ending.lower()]]
 
 
-def check_flags(show: Show) -> None:
+def check_flags(show: DisplayFlags) -> None:
     """ConventionError for flags not understood, or with nothing to act on in this form.
 
     Called before anything is read, so that a wrong call is all that is reported.
     """
     form = form_of(show)
-    showing_of(show)
+    display_options(show)
     if form.holds != PAGE:
         for flag, given in (
             ("--work", show.work),
@@ -93,9 +93,9 @@ def check_flags(show: Show) -> None:
         raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
 
 
-def showing_of(show: Show, precision: int = PRECISION) -> Showing:
+def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOptions:
     """The part of the flags that says what of a trace is seen."""
-    return Showing(
+    return DisplayOptions(
         stages=tuple(show.stage or ()),
         batch=None if show.batch is None else show.batch - 1,
         head=None if show.head is None else show.head - 1,
@@ -115,7 +115,7 @@ def note(text: str, *, quiet: bool) -> None:
         print(f"attncli: note: {text}", file=sys.stderr)
 
 
-def write_text(pieces: Iterable[str], show: Show) -> None:
+def write_text(pieces: Iterable[str], show: DisplayFlags) -> None:
     """Writes text to standard output, or whole to the file of --output."""
     if show.output is None:
         for piece in pieces:
@@ -125,7 +125,7 @@ def write_text(pieces: Iterable[str], show: Show) -> None:
         _write(lambda file: file.writelines(encoded), show)
 
 
-def _write(write: Callable[[BinaryIO], None], show: Show) -> None:
+def _write(write: Callable[[BinaryIO], None], show: DisplayFlags) -> None:
     """Standard output, or the file of --output, written whole or not at all."""
     if show.output is None:
         write(sys.stdout.buffer)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from attncli.cli.groups import flag
-from attncli.cli.options import Show
+from attncli.cli.options import DisplayFlags
 from attncli.errors import ConventionError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _NEEDS_KIND = {
 }
 
 
-def posenc(positions: Positions, show: Show) -> None:
+def posenc(positions: Positions, show: DisplayFlags) -> None:
     """Positional encodings: sinusoidal, rotary and ALiBi tables.
 
     Rows are positions, columns are dimensions, labelled with their wave and its length.

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attncli.cli.groups import argument, flag
-from attncli.cli.options import Show
+from attncli.cli.options import DisplayFlags
 from attncli.errors import ConventionError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Words:
     pca: bool = flag("Two principal components, and a plot.")
 
 
-def similarity(words: Words, show: Show) -> None:
+def similarity(words: Words, show: DisplayFlags) -> None:
     """Lengths, dot products, cosines, analogies and principal components of word vectors.
 
     Example: attncli similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9
@@ -54,7 +54,7 @@ def similarity(words: Words, show: Show) -> None:
     present(trace, show)
 
 
-def _readable(trace: "Trace", show: Show, *, shows_pair: bool) -> Show:
+def _readable(trace: "Trace", show: DisplayFlags, *, shows_pair: bool) -> DisplayFlags:
     """For the eye: the arithmetic of a pair, and no rows of a hundred numbers unless asked for."""
     from attncli.cli.output import note
 

@@ -13,11 +13,11 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from attncli.cli.options import Show
+from attncli.cli.options import DisplayFlags
 from attncli.trace import Trace
 from attncli.views.formats.table import Screen, blocks
 from attncli.views.page import Page
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 
 _UNLIMITED = 1_000_000  # columns of a pipe, in which nothing is cut or wrapped
 PATIENCE = 1.0  # seconds before a progress bar is shown
@@ -25,8 +25,8 @@ PATIENCE = 1.0  # seconds before a progress bar is shown
 
 def print_page(
     trace: Trace,
-    show: Show,
-    showing: Showing,
+    show: DisplayFlags,
+    options: DisplayOptions,
     page: Page,
     *,
     stdin_used: bool,
@@ -45,7 +45,7 @@ def print_page(
     screen = Screen(show.width, None, colour)
     if console.is_terminal:
         screen = Screen(console.width, max(console.size.height, least_height), colour)
-    found = blocks(trace, showing, page, screen)
+    found = blocks(trace, options, page, screen)
     ready = list(islice(found, 2))  # what cannot be shown is found before anything is printed
     for number, block in enumerate(chain(ready, found)):
         if show.step and number > 1 and not _wait(stdin_used):
@@ -53,7 +53,7 @@ def print_page(
         console.print(block, soft_wrap=not console.is_terminal and show.width is None)
 
 
-def text_width(show: Show) -> int | None:
+def text_width(show: DisplayFlags) -> int | None:
     """Columns that lines of text may take: --width, the terminal's, or no limit in a pipe."""
     if show.width is not None or show.output or not sys.stdout.isatty():
         return show.width

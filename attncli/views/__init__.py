@@ -1,7 +1,7 @@
 """A Trace turned into something to look at; prints nothing, reads no file.
 
-Trace, Showing ─ page.parts ─► Headline, Heading, Matrix, Closing … ─► a module of formats/
-Trace, Showing ─ select ─────► a smaller Trace ──────────────────────► csv, json, npz …
+Trace, DisplayOptions ─ page.parts ─► Headline, Heading, Matrix, Closing … ─► a module of formats/
+Trace, DisplayOptions ─ select ─────► a smaller Trace ──────────────────────► csv, json, npz …
 
 select       the blocks of a trace, and which of their stages, heads, rows are shown
 page         those as parts in reading order; explain and outline are other pages

@@ -12,7 +12,7 @@ import numpy as np
 from attncli.arrays import Array, BoolArray
 from attncli.trace import Stage
 from attncli.views.numbers import percent, short
-from attncli.views.select import HEADS, Block, Index, Showing
+from attncli.views.select import HEADS, Block, DisplayOptions, Index
 from attncli.views.text import distinct, shorten
 
 TOP = 3  # names in a sentence
@@ -38,7 +38,7 @@ class Shares(NamedTuple):
     over_queries: bool
 
 
-def shares_of(block: Block, index: Index, showing: Showing) -> Shares:
+def shares_of(block: Block, index: Index, options: DisplayOptions) -> Shares:
     """The weights of a block at an index."""
     stage = block.weights
     assert stage is not None  # noqa: S101 - whoever asks has looked
@@ -51,21 +51,23 @@ def shares_of(block: Block, index: Index, showing: Showing) -> Shares:
         [f"{token} ({at})" if count[token] > 1 else token for at, token in enumerate(found, 1)]
         for found, count in zip(tokens, map(Counter, tokens), strict=True)
     )
-    over_queries, bounds = block.convention.softmax_over == "queries", showing.rows
+    over_queries, bounds = block.convention.softmax_over == "queries", options.rows
     if over_queries:
-        values, masked, names, others, bounds = values.T, masked.T, others, names, showing.cols
+        values, masked, names, others, bounds = values.T, masked.T, others, names, options.cols
     rows = range(len(values))[slice(*bounds)]
     return Shares(stage, values, masked, names, others, rows, over_queries)
 
 
-def sentences(block: Block, index: Index, showing: Showing, n_heads: int = 1) -> tuple[str, ...]:
+def sentences(
+    block: Block, index: Index, options: DisplayOptions, n_heads: int = 1
+) -> tuple[str, ...]:
     """One sentence for every query shown; of many, the first few and how many are left out.
 
     With softmax over queries the weights of a key sum to 1, so each key has a sentence. `n_heads`
     is among how many the lines are shared.
     """
-    shares = shares_of(block, index, showing)
-    most = len(shares.rows) if showing.full else max(LINES // n_heads, FEWEST)
+    shares = shares_of(block, index, options)
+    most = len(shares.rows) if options.full else max(LINES // n_heads, FEWEST)
     shown = shares.rows if len(shares.rows) <= most + 1 else shares.rows[:most]
     names = distinct([shares.names[i] for i in shown], shown)
     lines = [f"{name} {_sentence(shares, i)}" for name, i in zip(names, shown, strict=True)]
@@ -116,7 +118,7 @@ def _ranking(row: Array, names: Sequence[str], others: str) -> str:
 
 def empty_rows(block: Block, index: Index) -> str:
     """Which queries (or keys, with softmax over queries) attend to nothing, and their weights."""
-    shares = shares_of(block, index, Showing())
+    shares = shares_of(block, index, DisplayOptions())
     empty = np.flatnonzero(shares.masked.all(axis=-1)).tolist()
     left = shares.values[empty]
     if not left.size or not (np.isnan(left).all() or (left == left.flat[0]).all()):
@@ -131,13 +133,13 @@ def empty_rows(block: Block, index: Index) -> str:
     return f"{', '.join(names)}: every {other} is masked; each weight is {each} ({why})"
 
 
-def strongest(block: Block, showing: Showing) -> tuple[list[str], list[list[str]]]:
+def strongest(block: Block, options: DisplayOptions) -> tuple[list[str], list[list[str]]]:
     """For every query shown and every head the key with the largest weight, and that weight.
 
     Gives the names of the queries, and a row of texts for each. With softmax over queries it is
     the query with the largest weight of every key.
     """
-    heads = [shares_of(block, {HEADS: head}, showing) for head in range(block.n_heads)]
+    heads = [shares_of(block, {HEADS: head}, options) for head in range(block.n_heads)]
     cells = [[_largest(shares, row) for shares in heads] for row in heads[0].rows]
     return [heads[0].names[row] for row in heads[0].rows], cells
 

@@ -10,7 +10,7 @@ from attncli.stages import MAPS, QKV
 from attncli.trace import Stage, Trace
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
-from attncli.views.select import Block, Index, Showing, blocks_of
+from attncli.views.select import Block, DisplayOptions, Index, blocks_of
 from attncli.views.text import NAME_CELLS, clean, sentence, shorten
 from attncli.views.work import Entry, Words, equation
 
@@ -18,8 +18,8 @@ TERMS = 12  # of a sum, unless all are asked for
 NO_LIMIT = 10**9
 
 
-def derivations(trace: Trace, names: Collection[str], showing: Showing) -> Iterator[Part]:
-    """The derivation of the cell that `showing.cell` names, for every attention that is chosen.
+def derivations(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
+    """The derivation of the cell that `options.cell` names, for every attention that is chosen.
 
     Raises StageError where there is nothing to derive, or what it is derived from is not in the
     trace; ShapeError for a row or column that is not there.
@@ -31,9 +31,9 @@ def derivations(trace: Trace, names: Collection[str], showing: Showing) -> Itera
     if not found:
         raise StageError("there are no weights to derive", f"there are {', '.join(trace)}")
     for block, target in found:
-        places, left_out = places_of(block, [target], showing)
+        places, left_out = places_of(block, [target], options)
         for at, place in enumerate(places):
-            derived = _derived(block, target, place.where, showing)
+            derived = _derived(block, target, place.where, options)
             yield from [headline(block)] if not at else []
             yield from [Heading(place.heading)] if place.heading else []
             yield derived
@@ -41,12 +41,12 @@ def derivations(trace: Trace, names: Collection[str], showing: Showing) -> Itera
             yield Remark(left_out)
 
 
-def _derived(block: Block, target: Stage, index: Index, showing: Showing) -> Derivation:
+def _derived(block: Block, target: Stage, index: Index, options: DisplayOptions) -> Derivation:
     axes = target.axes[-2:]
-    wanted = zip(axes, showing.cell or ("1", "1"), strict=True)
+    wanted = zip(axes, options.cell or ("1", "1"), strict=True)
     row, column = (_find(target, axis, name) for axis, name in wanted)
-    terms = NO_LIMIT if showing.full else TERMS
-    entry = Entry(block, target, index, row, column, showing.precision, terms, at_length=True)
+    terms = NO_LIMIT if options.full else TERMS
+    entry = Entry(block, target, index, row, column, options.precision, terms, at_length=True)
     if target is block.weights:
         title, steps = "How {} attends to {}", _of_weight(entry)
     else:

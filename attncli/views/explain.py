@@ -16,19 +16,19 @@ from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
 from attncli.views.page import parts
 from attncli.views.parts import Closing, Heading, Matrix, Part, Remark
-from attncli.views.select import HEADS, Block, Showing, blocks_of, is_computed
+from attncli.views.select import HEADS, Block, DisplayOptions, blocks_of, is_computed
 from attncli.views.text import sentence
 from attncli.words.tokens import PAD
 
 
-def explain_page(trace: Trace, showing: Showing) -> Iterator[Part]:
+def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     """Everything from the words to what it means; of several layers and heads the first.
 
     Where stages are named, they alone are shown, as they are of any trace.
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    first = showing if showing.stages else _first(trace, showing)
-    if showing.stages or showing.cell:
+    first = options if options.stages else _first(trace, options)
+    if options.stages or options.cell:
         yield from parts(trace, first)
         return
     *before, last = trace.steps
@@ -39,7 +39,7 @@ def explain_page(trace: Trace, showing: Showing) -> Iterator[Part]:
     page = parts(trace, first)
     yield next(page)  # the title of the whole
     if _n_heads(trace) > 1 or _n_layers(trace):
-        yield outline(trace, showing)
+        yield outline(trace, options)
     yield from (part for part in page if not isinstance(part, Closing))
     attentions = [
         (block, block.weights)
@@ -47,22 +47,22 @@ def explain_page(trace: Trace, showing: Showing) -> Iterator[Part]:
         if block.weights and block.prefix + block.weights.name in first.stages
     ]
     for block, weights in attentions:
-        yield from _attention_closing(block, weights, showing, alone=len(attentions) == 1)
+        yield from _attention_closing(block, weights, options, alone=len(attentions) == 1)
     if findings:
         yield Closing((("Static against contextual", tuple(map(sentence, findings))),))
-    if left_out := _left_out(trace, showing):
+    if left_out := _left_out(trace, options):
         yield Remark(left_out)
 
 
-def _first(trace: Trace, showing: Showing) -> Showing:
+def _first(trace: Trace, options: DisplayOptions) -> DisplayOptions:
     """The first layer, of several heads the first, unless all or another one is asked for."""
     names = tuple(
         name
         for name, stage in trace.stages()
-        if is_computed(stage) and (showing.full or is_first_layer(name))
+        if is_computed(stage) and (options.full or is_first_layer(name))
     )
-    one_of_many = showing.head is None and not showing.full and _n_heads(trace) > 1
-    return replace(showing, stages=names, head=0 if one_of_many else showing.head)
+    one_of_many = options.head is None and not options.full and _n_heads(trace) > 1
+    return replace(options, stages=names, head=0 if one_of_many else options.head)
 
 
 def _n_heads(trace: Trace) -> int:
@@ -75,25 +75,25 @@ def _n_layers(trace: Trace) -> int:
 
 
 def _attention_closing(
-    block: Block, weights: Stage, showing: Showing, *, alone: bool
+    block: Block, weights: Stage, options: DisplayOptions, *, alone: bool
 ) -> Iterator[Part]:
     """Which keys each token attends to: in sentences, or, for several heads, as a table."""
     heading = "Which tokens each token attends to"
     if not alone:
         heading += f": {sentence(block.prefix.removesuffix('.'))}"
-    if showing.rows == (None, None):
-        showing = replace(showing, rows=(0, _n_real(weights.names(weights.axes[-2]))))
+    if options.rows == (None, None):
+        options = replace(options, rows=(0, _n_real(weights.names(weights.axes[-2]))))
     padding = _padding(weights)
-    if block.n_heads <= 1 or showing.head is not None:
-        index = {} if showing.head is None else {HEADS: showing.head}
-        where = "" if showing.head is None else f", in head {showing.head + 1}"
-        sentences = closing.sentences(block, index, showing)
+    if block.n_heads <= 1 or options.head is not None:
+        index = {} if options.head is None else {HEADS: options.head}
+        where = "" if options.head is None else f", in head {options.head + 1}"
+        sentences = closing.sentences(block, index, options)
         yield Closing(((heading + where, (*sentences, *padding)),))
         return
     yield Heading(f"{heading} most, by head")
-    names, cells = closing.strongest(block, showing)
+    names, cells = closing.strongest(block, options)
     stage = Stage("", "", "", np.array(cells), ("query", HEADS), {"query": tuple(names)})
-    whole = Showing(precision=showing.precision, full=showing.full, heatmap=False)
+    whole = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
     yield Matrix(Block(Trace("", (stage,))), stage, {}, whole)
     yield from map(Remark, padding)
 
@@ -118,7 +118,7 @@ def _padding(weights: Stage) -> tuple[str, ...]:
     return (f"{keys} masked: {got}",)
 
 
-def _left_out(trace: Trace, showing: Showing) -> str:
+def _left_out(trace: Trace, options: DisplayOptions) -> str:
     """What is not shown of several layers and heads, and which flags show it."""
     n_layers, n_heads = _n_layers(trace), _n_heads(trace)
     shown, flags = [], []
@@ -126,9 +126,9 @@ def _left_out(trace: Trace, showing: Showing) -> str:
         decodes = any(name.startswith("decoder.") for name in trace)
         shown.append(f"layer 1 of {n_layers}")
         flags.append(f"--stage {'decoder' if decodes else 'encoder'}.2.attention.weights")
-    if n_heads > 1 and showing.head is None:
+    if n_heads > 1 and options.head is None:
         shown.append(f"head 1 of {n_heads}")
         flags.append("--head 2")
-    if showing.full or not shown:
+    if options.full or not shown:
         return ""
     return f"shown: {' and '.join(shown)}; the rest: {', '.join(flags)}, or --full for everything"

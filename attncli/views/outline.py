@@ -9,22 +9,22 @@ from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views.page import headline
 from attncli.views.parts import Branch, Part, Tree
-from attncli.views.select import Block, Showing
+from attncli.views.select import Block, DisplayOptions
 from attncli.views.text import NAME_CELLS, clean, sentence, shorten
 
 
-def outline_page(trace: Trace, showing: Showing) -> Iterator[Part]:
+def outline_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     """The headline and the tree: a page of the steps alone."""
     yield headline(Block(trace))
-    yield outline(trace, showing)
+    yield outline(trace, options)
 
 
-def outline(trace: Trace, showing: Showing) -> Tree:
+def outline(trace: Trace, options: DisplayOptions) -> Tree:
     """Every step with its shape and formula; layers of the same steps only once.
 
-    With `showing.full` every layer by itself.
+    With `options.full` every layer by itself.
     """
-    return Tree(tuple(_branches(trace if showing.full else collapsed(trace), "")))
+    return Tree(tuple(_branches(trace if options.full else collapsed(trace), "")))
 
 
 def is_first_layer(name: str) -> bool:

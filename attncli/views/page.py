@@ -19,12 +19,12 @@ from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.numbers import short
 from attncli.views.parts import Closing, Heading, Headline, Matrix, Part, Plot, Remark
-from attncli.views.select import HEADS, KEY_HEADS, Block, Index, Showing, chosen
+from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, chosen
 from attncli.views.text import sentence, shorten
 
 MOST = 8  # heads and batch entries shown of many
 
-Page = Callable[[Trace, Showing], Iterator[Part]]
+Page = Callable[[Trace, DisplayOptions], Iterator[Part]]
 """What lays a trace out in parts: `parts`, or another page."""
 
 # axis → one of them, many of them; the first ones are counted in the headline, in this order
@@ -64,21 +64,21 @@ class Place(NamedTuple):
     names: tuple[str, ...]
 
 
-def parts(trace: Trace, showing: Showing) -> Iterator[Part]:
+def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     """Everything that is shown of a trace, in reading order.
 
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    names = chosen(trace, showing)
-    if showing.cell is None:
-        yield from _block(Block(trace), names, showing)
+    names = chosen(trace, options)
+    if options.cell is None:
+        yield from _block(Block(trace), names, options)
         return
     from attncli.views.derivation import derivations
 
-    yield from derivations(trace, names, showing)
+    yield from derivations(trace, names, options)
 
 
-def _block(block: Block, names: Collection[str], showing: Showing) -> Iterator[Part]:
+def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
     if not any(name.startswith(block.prefix) for name in names):
         return
     parts_of = (f"{block.prefix}{step.name}" for step in block.trace.steps)
@@ -90,16 +90,16 @@ def _block(block: Block, names: Collection[str], showing: Showing) -> Iterator[P
     for _, group in groupby(block.trace.steps, key=type):
         steps = list(group)
         run = [s for s in steps if isinstance(s, Stage) and block.prefix + s.name in names]
-        yield from _matrices(block, run, axes_named, showing, continued)
+        yield from _matrices(block, run, axes_named, options, continued)
         for step in steps:
             if isinstance(step, Trace):
                 continued = True
                 inner = Block(step, f"{block.prefix}{step.name}.", block.root)
-                yield from _block(inner, names, showing)
+                yield from _block(inner, names, options)
     if block.weights and block.prefix + block.weights.name in names:
-        places, _ = places_of(block, [block.weights], showing)
+        places, _ = places_of(block, [block.weights], options)
         heads = (
-            (place.heading, closing.sentences(block, place.where, showing, len(places)))
+            (place.heading, closing.sentences(block, place.where, options, len(places)))
             for place in places
         )
         yield Closing(tuple(heads))
@@ -138,13 +138,13 @@ def _matrices(
     block: Block,
     stages: Sequence[Stage],
     axes_named: set[tuple[str, ...]],
-    showing: Showing,
+    options: DisplayOptions,
     continued: bool,
 ) -> Iterator[Part]:
     """The matrices of these stages; what rows and columns are is named once for each kind."""
     if stages and continued:
         yield Heading(f"{sentence(block.trace.title)}, continued")
-    places, left_out = places_of(block, stages, showing)
+    places, left_out = places_of(block, stages, options)
     heading = ""
     for place in places:
         if place.heading and place.heading != heading:
@@ -154,7 +154,7 @@ def _matrices(
         if len(axes) == 2 and axes not in axes_named:
             about = ("rows are {}, columns are {}".format(*(_ENTRIES.get(a, a) for a in axes)),)
         axes_named.add(axes)
-        matrix = Matrix(block, place.stage, place.where, showing, about)
+        matrix = Matrix(block, place.stage, place.where, options, about)
         yield matrix
         if kind_of(place.stage.name).plotted:
             rows = slice(matrix.rows.start, matrix.rows.stop)
@@ -167,14 +167,16 @@ def _matrices(
 # ---- heads and batch entries
 
 
-def places_of(block: Block, stages: Sequence[Stage], showing: Showing) -> tuple[list[Place], str]:
+def places_of(
+    block: Block, stages: Sequence[Stage], options: DisplayOptions
+) -> tuple[list[Place], str]:
     """The matrices of these stages in order, and a line on those that are left out, or "".
 
     They are those of no more than eight heads and batch entries unless all are asked for.
     """
     places = []
     heads_shown = False
-    for index, stage in _indices(block, stages, showing, {}):
+    for index, stage in _indices(block, stages, options, {}):
         names = _names(block, index) if index else {}
         words = [
             f"{name} of {block.sizes[axis]}" if block.sizes[axis] > 1 else name
@@ -186,7 +188,7 @@ def places_of(block: Block, stages: Sequence[Stage], showing: Showing) -> tuple[
         own = tuple(name for axis, name in names.items() if axis in index)
         places.append(Place(stage, index, " · ".join(words), own))
     kept = list(dict.fromkeys(tuple(place.where.items()) for place in places if place.names))
-    if showing.full or len(kept) <= MOST:
+    if options.full or len(kept) <= MOST:
         return places, ""
     hidden = set(kept[MOST:])
     axes = {axis for index in hidden for axis, _ in index if block.sizes[axis] > 1}
@@ -199,7 +201,7 @@ def places_of(block: Block, stages: Sequence[Stage], showing: Showing) -> tuple[
 
 
 def _indices(
-    block: Block, stages: Sequence[Stage], showing: Showing, index: Index
+    block: Block, stages: Sequence[Stage], options: DisplayOptions, index: Index
 ) -> Iterator[tuple[Index, Stage]]:
     """Every stage at every index, the outermost axis first; key heads not shared are heads."""
 
@@ -211,9 +213,9 @@ def _indices(
         if not axis:
             yield from ((index, stage) for stage in here)
             continue
-        wanted = block.entry(axis, showing.index)
+        wanted = block.entry(axis, options.index)
         for entry in range(block.sizes[axis]) if wanted is None else (wanted,):
-            yield from _indices(block, here, showing, {**index, axis: entry})
+            yield from _indices(block, here, options, {**index, axis: entry})
 
 
 def _names(block: Block, index: Index) -> dict[str, str]:

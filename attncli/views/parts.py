@@ -16,7 +16,7 @@ from attncli.arrays import Array
 from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views import closing, numbers
-from attncli.views.select import Block, Index, Showing
+from attncli.views.select import Block, DisplayOptions, Index
 from attncli.views.text import LABEL_CELLS, NAME_CELLS, clean, distinct, sentence, shorten
 
 Ramp = Literal["share", "signed"]
@@ -161,10 +161,10 @@ class Matrix:
         block: Block,
         stage: Stage,
         where: Index,
-        showing: Showing,
+        options: DisplayOptions,
         about: tuple[str, ...] = (),
     ) -> None:
-        self.block, self.stage, self.where, self.showing = block, stage, where, showing
+        self.block, self.stage, self.where, self.options = block, stage, where, options
         kind, how = kind_of(stage.name), block.convention
         self.number = block.numbers.get(stage.name)
         self.name = shorten(stage.name, NAME_CELLS) if stage.name else ""
@@ -173,8 +173,8 @@ class Matrix:
         self.rows, self.columns = map(range, self.values.shape)
         whole = f"{len(self.rows)} × {len(self.columns)}"
         if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
-            self.rows = self.rows[slice(*showing.rows)]
-            self.columns = self.columns[slice(*showing.cols)]
+            self.rows = self.rows[slice(*options.rows)]
+            self.columns = self.columns[slice(*options.cols)]
         asked = f"{len(self.rows)} × {len(self.columns)}"
         self.facts = (asked if asked == whole else f"{asked} of {whole}", *about)
         self.sums: Literal["", "rows", "columns"] = ""
@@ -191,7 +191,7 @@ class Matrix:
 
     def window(self, wanted: range) -> Kept:
         """The rows or columns that are shown where no screen sets a limit."""
-        is_whole = self.showing.full or len(wanted) <= LARGE
+        is_whole = self.options.full or len(wanted) <= LARGE
         return tuple(wanted) if is_whole else corners(wanted, 2 * EDGE)
 
     def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
@@ -212,7 +212,7 @@ class Matrix:
         shown = self.values[np.ix_(*at)]
         hidden = self.marked[np.ix_(*at)]
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
-        shading, precision, heatmap = None, self.showing.precision, self.showing.heatmap
+        shading, precision, heatmap = None, self.options.precision, self.options.heatmap
         shade = kind_of(self.stage.name).shade
         is_shaded = shade and colour if heatmap is None else heatmap
         if shown.dtype.kind in NUMERIC:
@@ -265,7 +265,7 @@ class Matrix:
             yield self.mark
         yield from [self.legend] if self.legend else []
         shading = grid.shading
-        if shading is not None and (self.showing.heatmap or shading.top != 1):
+        if shading is not None and (self.options.heatmap or shading.top != 1):
             yield _shading_words(shading, colour)
         left_out = []
         for wanted, kept, what, flag in (

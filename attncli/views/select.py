@@ -25,7 +25,7 @@ HEADS, KEY_HEADS = "head", "kv_head"
 
 
 @dataclass(frozen=True)
-class Showing:
+class DisplayOptions:
     """What to show of a trace; how wide or coloured a screen is, only the table knows.
 
     stages       dotted names, or the ends or blocks of such; () = all that were computed
@@ -141,7 +141,7 @@ def blocks_of(trace: Trace, prefix: str = "", root: Trace | None = None) -> Iter
             yield from blocks_of(step, f"{prefix}{step.name}.", root or trace)
 
 
-def select(trace: Trace, showing: Showing, *, inputs: bool = False) -> Trace:
+def select(trace: Trace, options: DisplayOptions, *, inputs: bool = False) -> Trace:
     """The chosen stages, head, batch entry, rows and columns as a smaller trace.
 
     Entries keep their names: row 5 of a trace without labels is still "q5". With `inputs` those
@@ -149,7 +149,7 @@ def select(trace: Trace, showing: Showing, *, inputs: bool = False) -> Trace:
     Raises StageError for a stage, ShapeError for a head, batch entry, row or column that is not
     there.
     """
-    names = chosen(trace, showing)
+    names = chosen(trace, options)
     given = {name for name, stage in trace.stages() if inputs and not is_computed(stage)} - names
 
     def cut(block: Block) -> Trace:
@@ -160,21 +160,21 @@ def select(trace: Trace, showing: Showing, *, inputs: bool = False) -> Trace:
                 inner = cut(Block(step, f"{name}."))
                 steps += [inner] if inner.steps else []
             elif name in names or name in given:
-                part = _cut_stage(block, step, showing, whole=name in given)
+                part = _cut_stage(block, step, options, whole=name in given)
                 steps += [part] if part.value.size or not step.value.size else []
         return replace(block.trace, steps=tuple(steps))
 
     return cut(Block(trace))
 
 
-def _cut_stage(block: Block, stage: Stage, showing: Showing, *, whole: bool) -> Stage:
+def _cut_stage(block: Block, stage: Stage, options: DisplayOptions, *, whole: bool) -> Stage:
     slices = dict.fromkeys(stage.axes, slice(None))
     for axis in stage.axes[:-2]:
-        entry = block.entry(axis, showing.index)
+        entry = block.entry(axis, options.index)
         if entry is not None:
             slices[axis] = slice(entry, entry + 1)
     if stage.value.ndim >= 2 and not whole:
-        slices[stage.axes[-2]], slices[stage.axes[-1]] = slice(*showing.rows), slice(*showing.cols)
+        slices[stage.axes[-2]], slices[stage.axes[-1]] = slice(*options.rows), slice(*options.cols)
     value = stage.value[tuple(slices[axis] for axis in stage.axes)]
     labels = dict(stage.labels)
     for axis, size, left in zip(stage.axes, stage.value.shape, value.shape, strict=True):
@@ -183,22 +183,22 @@ def _cut_stage(block: Block, stage: Stage, showing: Showing, *, whole: bool) -> 
     return replace(stage, value=value, labels=labels)
 
 
-def chosen(trace: Trace, showing: Showing) -> set[str]:
+def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
     """The dotted names of the chosen stages, once all that is asked for is known to be there.
 
     A name selects the stage of exactly this name; else all whose names end with it; else
     those of a block. Raises as `select` does.
     """
     names = {name for name, stage in trace.stages() if is_computed(stage)}
-    if showing.stages:
-        names = {name for wanted in showing.stages for name in _named(trace, wanted)}
-    limits = (showing.head, showing.batch, *showing.rows, *showing.cols)
+    if options.stages:
+        names = {name for wanted in options.stages for name in _named(trace, wanted)}
+    limits = (options.head, options.batch, *options.rows, *options.cols)
     if limits != (None,) * len(limits):
-        _check_places(trace, names, showing)
+        _check_places(trace, names, options)
     return names
 
 
-def _check_places(trace: Trace, names: Collection[str], showing: Showing) -> None:
+def _check_places(trace: Trace, names: Collection[str], options: DisplayOptions) -> None:
     """ShapeError for a head, batch entry, row or column that none of the stages has."""
     found = [
         (block, stage)
@@ -209,8 +209,8 @@ def _check_places(trace: Trace, names: Collection[str], showing: Showing) -> Non
     heads = [block.n_heads for block, stage in found if {HEADS, KEY_HEADS} & {*stage.axes}]
     batches = [block.sizes["batch"] for block, stage in found if "batch" in stage.axes]
     for what, counts, entry in (
-        ("head", heads, showing.head),
-        ("batch entry", batches, showing.batch),
+        ("head", heads, options.head),
+        ("batch entry", batches, options.batch),
     ):
         if entry is not None and not counts:
             raise ShapeError(f"there is no {what} to choose", "the stages shown have no such axis")
@@ -218,7 +218,7 @@ def _check_places(trace: Trace, names: Collection[str], showing: Showing) -> Non
             there = "there is only 1" if least == 1 else f"choose from 1 to {least}"
             raise ShapeError(f"there is no {what} {entry + 1}", there)
     matrices = [stage.value.shape for _, stage in found if stage.value.ndim >= 2]
-    for what, at, (start, stop) in (("row", -2, showing.rows), ("column", -1, showing.cols)):
+    for what, at, (start, stop) in (("row", -2, options.rows), ("column", -1, options.cols)):
         sizes = [shape[at] for shape in matrices]
         if (start, stop) != (None, None) and not any(range(size)[start:stop] for size in sizes):
             span = f"{(start or 0) + 1} to {'the end' if stop is None else stop}"

@@ -283,9 +283,9 @@ def work_lines(matrix: Matrix, width: int | None) -> list[str]:
     On one line with as many terms as fit, else on a few, each with as many forms as fit.
     """
     m, room = matrix, (width or PAGE) - 2
-    if not (m.showing.work and m.rows and m.columns):
+    if not (m.options.work and m.rows and m.columns):
         return []
-    precision = m.showing.precision
+    precision = m.options.precision
     entry = Entry(m.block, m.stage, m.where, m.rows[0], m.columns[0], precision, TERMS[0])
     found = equation(entry)
     if found is None:

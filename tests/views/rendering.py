@@ -10,21 +10,21 @@ from rich.console import Console
 
 from attncli.trace import Trace
 from attncli.views.formats.table import Screen, blocks
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 
 
 class View(NamedTuple):
     """What is shown, and on which screen."""
 
-    showing: Showing
+    options: DisplayOptions
     screen: Screen
 
 
 def view(
-    width: int | None = None, height: int | None = None, colour: bool = False, **showing: Any
+    width: int | None = None, height: int | None = None, colour: bool = False, **options: Any
 ) -> View:
     """A screen and what it shows."""
-    return View(Showing(**showing), Screen(width, height, colour))
+    return View(DisplayOptions(**options), Screen(width, height, colour))
 
 
 def rendered(trace: Trace, shown: View) -> str:
@@ -37,7 +37,7 @@ def rendered(trace: Trace, shown: View) -> str:
         file=out,
         legacy_windows=False,
     )
-    for block in blocks(trace, shown.showing, screen=shown.screen):
+    for block in blocks(trace, shown.options, screen=shown.screen):
         console.print(block, soft_wrap=True)
     return out.getvalue()
 

@@ -18,7 +18,7 @@ from attncli.views.formats.table import Screen, blocks
 from attncli.views.numbers import round_top
 from attncli.views.page import parts
 from attncli.views.parts import Matrix, Ramp
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 
 from .rendering import lines_of, view
 from .traces import CAUSAL, attention, matrix
@@ -94,21 +94,21 @@ def test_marks_are_fifths() -> None:
     ]
 
 
-def ramps(showing: Showing, colour: bool = True) -> dict[str, Ramp | None]:
+def ramps(options: DisplayOptions, colour: bool = True) -> dict[str, Ramp | None]:
     """How the matrices are coloured."""
-    found = (part for part in parts(attention(mask=CAUSAL), showing) if isinstance(part, Matrix))
+    found = (part for part in parts(attention(mask=CAUSAL), options) if isinstance(part, Matrix))
     grids = {m.name: m.grid((0, 1), (0, 1), colour=colour) for m in found}
     return {name: grid.shading.ramp if grid.shading else None for name, grid in grids.items()}
 
 
 def test_which_stages_are_shaded() -> None:
     plain = dict.fromkeys(("scores", "scaled", "masked", "weights", "output"))
-    assert ramps(Showing(), colour=False) == plain
-    assert ramps(Showing()) == {**plain, "weights": "share"}
-    assert ramps(Showing(heatmap=False)) == plain
-    every = ramps(Showing(heatmap=True))
+    assert ramps(DisplayOptions(), colour=False) == plain
+    assert ramps(DisplayOptions()) == {**plain, "weights": "share"}
+    assert ramps(DisplayOptions(heatmap=False)) == plain
+    every = ramps(DisplayOptions(heatmap=True))
     assert every == {**dict.fromkeys(plain, "signed"), "weights": "share"}
-    assert ramps(Showing(heatmap=True), colour=False) == every
+    assert ramps(DisplayOptions(heatmap=True), colour=False) == every
 
 
 def test_without_colour_a_mark_is_before_the_number() -> None:
@@ -120,8 +120,8 @@ def test_without_colour_a_mark_is_before_the_number() -> None:
 def test_shades_reach_the_terminal() -> None:
     out = StringIO()
     console = Console(file=out, force_terminal=True, color_system="truecolor", width=80)
-    screen, showing = Screen(width=80, colour=True), Showing(stages=("weights",))
-    for block in blocks(attention(mask=CAUSAL), showing, screen=screen):
+    screen, options = Screen(width=80, colour=True), DisplayOptions(stages=("weights",))
+    for block in blocks(attention(mask=CAUSAL), options, screen=screen):
         console.print(block, soft_wrap=True)
     assert "\x1b[38;2;0;0;0;48;2;254;232;56m 1.0000 \x1b[0m" in out.getvalue()
     masked = next(line for line in out.getvalue().splitlines() if "///" in line)
@@ -133,6 +133,6 @@ def test_shaded_lines_fit(width: int) -> None:
     console = Console(color_system="truecolor", width=width)
     trace = attention(np.ones((3, 2)), np.ones((17, 2)), np.ones((17, 2)))
     screen = Screen(width=width, colour=True)
-    for block in blocks(trace, Showing(heatmap=True), screen=screen):
+    for block in blocks(trace, DisplayOptions(heatmap=True), screen=screen):
         for line in console.render_lines(block, pad=False):
             assert sum(segment.cell_length for segment in line) <= width

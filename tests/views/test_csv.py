@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from attncli.views.formats.csv import cell, text
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 
 from .traces import Array, attention, matrix, numbers
 
@@ -20,7 +20,7 @@ shapes = hnp.array_shapes(min_dims=2, max_dims=2, max_side=5)
 
 @given(hnp.arrays(np.float64, shapes, elements=st.floats()), st.sampled_from(",\t"))
 def test_numbers_read_back_the_same(values: Array, delimiter: str) -> None:
-    lines = "".join(text(matrix(values), Showing(), delimiter=delimiter)).splitlines()
+    lines = "".join(text(matrix(values), DisplayOptions(), delimiter=delimiter)).splitlines()
     header, *rows = csv.reader(lines, delimiter=delimiter)
     assert header[0] == "scaled"
     read = [[float(text) for text in row[1:]] for row in rows]
@@ -28,14 +28,14 @@ def test_numbers_read_back_the_same(values: Array, delimiter: str) -> None:
 
 
 def test_non_finite_numbers_are_named() -> None:
-    lines = "".join(text(matrix([[np.nan, np.inf, -np.inf]]), Showing())).splitlines()
+    lines = "".join(text(matrix([[np.nan, np.inf, -np.inf]]), DisplayOptions())).splitlines()
     assert lines == ["scaled,k1,k2,k3", "q1,NaN,Infinity,-Infinity"]
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4))
 def test_labels_are_one_cell_each(labels: list[str]) -> None:
     trace = matrix(np.ones((1, len(labels))), labels={"key": labels})
-    header, row = csv.reader("".join(text(trace, Showing())).split("\n")[:-1])
+    header, row = csv.reader("".join(text(trace, DisplayOptions())).split("\n")[:-1])
     assert header == ["scaled", *map(cell, labels)]
     assert len(row) == len(header)
 
@@ -59,7 +59,9 @@ def test_no_label_is_a_formula(label: str, written: str) -> None:
 
 def test_matrices_are_named_by_their_heads_and_blank_lines_part_them() -> None:
     trace = attention(numbers(2, 3, 2), numbers(2, 3, 2), numbers(2, 3, 2))
-    lines = "".join(text(trace, Showing(stages=("scores", "output")), delimiter=";")).splitlines()
+    lines = "".join(
+        text(trace, DisplayOptions(stages=("scores", "output")), delimiter=";")
+    ).splitlines()
     assert [line.partition(";")[0] for line in lines if not line.startswith("q")] == [
         "scores head 1",
         "",
@@ -73,13 +75,13 @@ def test_matrices_are_named_by_their_heads_and_blank_lines_part_them() -> None:
 
 def test_what_is_chosen_keeps_its_name() -> None:
     trace = attention(numbers(2, 3, 2), numbers(2, 3, 2), numbers(2, 3, 2))
-    showing = Showing(stages=("weights",), head=1, rows=(2, 3), cols=(1, 3))
-    lines = "".join(text(trace, showing)).splitlines()
+    options = DisplayOptions(stages=("weights",), head=1, rows=(2, 3), cols=(1, 3))
+    lines = "".join(text(trace, options)).splitlines()
     assert lines[0] == "weights head 2,k2,k3"
     assert lines[1].startswith("q3,")
 
 
 def test_nothing_is_left_out() -> None:
-    lines = "".join(text(matrix(np.zeros((150, 130))), Showing())).splitlines()
+    lines = "".join(text(matrix(np.zeros((150, 130))), DisplayOptions())).splitlines()
     assert len(lines) == 151
     assert lines[-1].count(",") == 130

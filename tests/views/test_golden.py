@@ -16,7 +16,7 @@ import pytest
 from attncli.convention import Convention
 from attncli.trace import Stage, Trace
 from attncli.views.formats import csv, markdown, tsv
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 
 from .rendering import View, rendered, view, widest
 from .traces import CAUSAL, NEVER, THREE_K, THREE_Q, THREE_V, attention, computed, numbers
@@ -167,24 +167,24 @@ def check_golden(name: str, found: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_table(name: str) -> None:
-    build, showing = TABLES[name]
-    found = rendered(build(), showing)
-    assert widest(found) <= (showing.screen.width or 10**6)
+    build, options = TABLES[name]
+    found = rendered(build(), options)
+    assert widest(found) <= (options.screen.width or 10**6)
     assert not any(line.endswith(" ") for line in found.splitlines())
     check_golden(f"{name}.txt", found)
 
 
 @pytest.mark.parametrize(
-    ("name", "build", "showing"),
+    ("name", "build", "options"),
     [
-        ("causal", causal, Showing(work=True)),
-        ("grouped", grouped, Showing(stages=("weights", "concat"))),
-        ("labels", hard_labels, Showing(stages=("weights",))),
-        ("cell", causal, Showing(cell=("sat", "cat"))),
+        ("causal", causal, DisplayOptions(work=True)),
+        ("grouped", grouped, DisplayOptions(stages=("weights", "concat"))),
+        ("labels", hard_labels, DisplayOptions(stages=("weights",))),
+        ("cell", causal, DisplayOptions(cell=("sat", "cat"))),
     ],
 )
-def test_markdown(name: str, build: Callable[[], Trace], showing: Showing) -> None:
-    check_golden(f"{name}.md", "".join(markdown.text(build(), showing)))
+def test_markdown(name: str, build: Callable[[], Trace], options: DisplayOptions) -> None:
+    check_golden(f"{name}.md", "".join(markdown.text(build(), options)))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_markdown(name: str, build: Callable[[], Trace], showing: Showing) -> No
 )
 def test_delimited(name: str, build: Callable[[], Trace], delimiter: str) -> None:
     form = csv if delimiter == "," else tsv
-    found = form.text(build(), Showing(stages=("scores", "weights")))
+    found = form.text(build(), DisplayOptions(stages=("scores", "weights")))
     check_golden(name, "".join(found))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attncli.views.formats import FORMATS
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 
 from .traces import CAUSAL, attention
 
@@ -21,21 +21,21 @@ HOSTILE = ("=1+1", "\x1b[31m<script>x</script>", '"]; a --> b\n| [x](y) `z` \u20
 LABELS = {"query": HOSTILE, "key": HOSTILE}
 
 
-def written(name: str, **showing: Any) -> bytes:
+def written(name: str, **options: Any) -> bytes:
     trace = attention(mask=CAUSAL, labels=LABELS, notes=HOSTILE)
     module: Any = import_module(f"attncli.views.formats.{name}")
     if not FORMATS[name].binary:
-        text = "".join(module.text(trace, Showing(**showing)))
+        text = "".join(module.text(trace, DisplayOptions(**options)))
         return text.encode("utf-8")
     file = io.BytesIO()
-    module.write(trace, Showing(**showing), file)
+    module.write(trace, DisplayOptions(**options), file)
     return file.getvalue()
 
 
 @pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if not form.binary])
-@pytest.mark.parametrize("showing", [{}, {"work": True}, {"cell": ("1", "3")}])
-def test_no_character_controls_a_terminal(name: str, showing: dict[str, Any]) -> None:
-    text = written(name, **showing).decode()
+@pytest.mark.parametrize("options", [{}, {"work": True}, {"cell": ("1", "3")}])
+def test_no_character_controls_a_terminal(name: str, options: dict[str, Any]) -> None:
+    text = written(name, **options).decode()
     assert "\x1b" not in text
     controls = {char for char in text if unicodedata.category(char) in ("Cc", "Cf")}
     assert controls <= {"\n", "\t"}

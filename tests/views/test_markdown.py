@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli.views.formats.markdown import code, escape, text
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 
 from .traces import matrix
 
@@ -45,6 +45,8 @@ def test_a_code_span_holds_its_text(plain: str) -> None:
 @given(st.text(max_size=12), st.text(max_size=12))
 def test_every_row_has_as_many_cells(one: str, other: str) -> None:
     trace = matrix([[1, 2], [3, 4]], labels={"query": [one, other], "key": [other, one]})
-    rows = [line for line in "".join(text(trace, Showing())).splitlines() if line.startswith("|")]
+    rows = [
+        line for line in "".join(text(trace, DisplayOptions())).splitlines() if line.startswith("|")
+    ]
     assert len(rows) == 4
     assert {len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) for row in rows} == {4}

@@ -10,7 +10,7 @@ import pytest
 from attncli.trace import Stage, Trace
 from attncli.views.formats import markdown, mermaid, table
 from attncli.views.outline import outline, outline_page, shape_of
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 
 from .rendering import View, view
 from .traces import CAUSAL, attention, numbers
@@ -31,7 +31,7 @@ def layered(n: int) -> Trace:
 
 
 def drawn(trace: Trace, shown: View) -> list[str]:
-    return "".join(table.text(trace, shown.showing, outline_page, shown.screen)).splitlines()
+    return "".join(table.text(trace, shown.options, outline_page, shown.screen)).splitlines()
 
 
 def test_the_tree() -> None:
@@ -54,8 +54,8 @@ def test_the_tree() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_layers_alike_are_drawn_once(n: int) -> None:
-    whole = outline(layered(n), Showing(full=True)).branches
-    short = outline(layered(n), Showing()).branches
+    whole = outline(layered(n), DisplayOptions(full=True)).branches
+    short = outline(layered(n), DisplayOptions()).branches
     said = [f"{b.name}: {b.formula}" for b in short if "like layer 1" in b.formula]
     one = "2: like layer 1, with weights of its own"
     assert said == [one if n == 2 else f"2 to {n}: like layer 1, each with weights of its own"]
@@ -71,7 +71,7 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
 
 
 def test_markdown_makes_a_list_of_lists() -> None:
-    lines = "".join(markdown.text(layered(1), Showing(), outline_page)).splitlines()
+    lines = "".join(markdown.text(layered(1), DisplayOptions(), outline_page)).splitlines()
     assert "- **input** 3 × 5 `X = E + PE`" in lines
     assert "      - **scores** 3 × 3 `S = Q Kᵀ`" in lines
 
@@ -84,10 +84,11 @@ def test_one_head_is_left_out_of_a_shape(shape: tuple[int, ...], text: str) -> N
     assert shape_of(Stage("s", "S", "", np.ones(shape), axes)) == text
 
 
-def arrows(trace: Trace, showing: Showing | None = None) -> set[tuple[str, str]]:
+def arrows(trace: Trace, options: DisplayOptions | None = None) -> set[tuple[str, str]]:
     """Who feeds whom, by the first word of each node."""
     lines = [
-        line.strip() for line in "".join(mermaid.text(trace, showing or Showing())).splitlines()
+        line.strip()
+        for line in "".join(mermaid.text(trace, options or DisplayOptions())).splitlines()
     ]
     names = {
         line.partition("[")[0]: line.partition('["')[2].split("<br/>")[0].rstrip('"]')
@@ -113,7 +114,7 @@ def test_the_arrows_of_an_attention() -> None:
 
 def test_every_layer_or_one_node_for_those_alike() -> None:
     assert {("input", "q"), ("input", "k"), ("output", "q")} <= arrows(
-        layered(2), Showing(full=True)
+        layered(2), DisplayOptions(full=True)
     )
     short = arrows(layered(4))
     assert any(b == "2 to 4" for a, b in short if a == "output")
@@ -129,12 +130,13 @@ def test_every_layer_or_one_node_for_those_alike() -> None:
     ],
 )
 def test_chosen_stages_of_layers_are_drawn(stage: str, expected: set[tuple[str, str]]) -> None:
-    assert arrows(layered(3), Showing(stages=(stage,))) == expected
+    assert arrows(layered(3), DisplayOptions(stages=(stage,))) == expected
 
 
 def test_blocks_are_balanced_and_names_unique() -> None:
     lines = [
-        line.strip() for line in "".join(mermaid.text(layered(3), Showing(full=True))).splitlines()
+        line.strip()
+        for line in "".join(mermaid.text(layered(3), DisplayOptions(full=True))).splitlines()
     ]
     starts = [line for line in lines if line.startswith("subgraph")]
     assert len(starts) == lines.count("end") == 7
@@ -149,6 +151,6 @@ def test_nothing_in_a_label_acts(text: str) -> None:
     written = mermaid.escape(text)
     assert not set(written.replace(";", "")) & set('"[]<>`%{}()|\n\x1b')
     stage = Stage("tokens", "T", text, np.ones((2, 1)), ("count", "token"), {"token": (text,)})
-    lines = "".join(mermaid.text(Trace("T", (stage,)), Showing())).splitlines()
+    lines = "".join(mermaid.text(Trace("T", (stage,)), DisplayOptions())).splitlines()
     assert len(lines) == 2
     assert lines[1].count('"') == 2

@@ -8,7 +8,7 @@ import pytest
 from attncli.convention import Convention
 from attncli.errors import AttncliError, ShapeError, StageError
 from attncli.trace import Trace
-from attncli.views.select import Showing, select
+from attncli.views.select import DisplayOptions, select
 
 from .traces import CAUSAL, attention, matrix, numbers
 
@@ -19,7 +19,7 @@ def grouped(order: str = "blocks") -> Trace:
 
 
 def test_nothing_chosen_is_everything_computed() -> None:
-    assert list(select(attention(mask=CAUSAL), Showing())) == [
+    assert list(select(attention(mask=CAUSAL), DisplayOptions())) == [
         "scores",
         "scaled",
         "masked",
@@ -29,7 +29,7 @@ def test_nothing_chosen_is_everything_computed() -> None:
 
 
 def test_inputs_come_along_whole() -> None:
-    found = select(grouped(), Showing(rows=(0, 1), cols=(1, 2), head=3), inputs=True)
+    found = select(grouped(), DisplayOptions(rows=(0, 1), cols=(1, 2), head=3), inputs=True)
     assert {name: found[name].value.shape for name in found} == {
         "q": (1, 3, 7),
         "k": (1, 5, 7),
@@ -42,7 +42,9 @@ def test_inputs_come_along_whole() -> None:
 
 
 def test_entries_keep_their_names() -> None:
-    found = select(grouped(), Showing(stages=("weights", "k"), head=2, rows=(1, 3), cols=(4, None)))
+    found = select(
+        grouped(), DisplayOptions(stages=("weights", "k"), head=2, rows=(1, 3), cols=(4, None))
+    )
     assert found["weights"].labels == {
         "head": ("head 3",),
         "query": ("q2", "q3"),
@@ -55,25 +57,25 @@ def test_entries_keep_their_names() -> None:
 @pytest.mark.parametrize(("order", "key_head"), [("blocks", 0), ("tiled", 1)])
 def test_a_head_takes_its_key_head_along(order: str, key_head: int) -> None:
     trace = grouped(order)
-    found = select(trace, Showing(stages=("k",), head=1))
+    found = select(trace, DisplayOptions(stages=("k",), head=1))
     np.testing.assert_array_equal(found["k"].value[0], trace["k"].value[key_head])
 
 
 def test_what_is_uncut_is_untouched() -> None:
     trace = attention()
-    assert select(trace, Showing())["scores"].labels == {}
+    assert select(trace, DisplayOptions())["scores"].labels == {}
 
 
 def test_a_batch_entry() -> None:
     trace = attention(numbers(2, 3, 5, 7), numbers(2, 3, 5, 7), numbers(2, 3, 5, 7))
-    found = select(trace, Showing(batch=1))["output"]
+    found = select(trace, DisplayOptions(batch=1))["output"]
     np.testing.assert_array_equal(found.value, trace["output"].value[1:])
     assert found.label("batch", 0) == "batch 2"
 
 
 def test_a_stage_without_the_columns_is_left_out() -> None:
     trace = attention(numbers(3, 2), numbers(7, 2), numbers(7, 2))
-    assert "output" not in select(trace, Showing(cols=(4, 6)))
+    assert "output" not in select(trace, DisplayOptions(cols=(4, 6)))
 
 
 def nested() -> Trace:
@@ -95,29 +97,39 @@ def nested() -> Trace:
     ],
 )
 def test_stages_of_nested_blocks(wish: str, names: list[str]) -> None:
-    assert list(select(nested(), Showing(stages=(wish,)))) == names
+    assert list(select(nested(), DisplayOptions(stages=(wish,)))) == names
 
 
 @pytest.mark.parametrize(
-    ("showing", "error", "message"),
+    ("options", "error", "message"),
     [
-        (Showing(stages=("wieghts",)), StageError, "no stage 'wieghts'; there are q, k, v, scores"),
-        (Showing(head=4), ShapeError, "there is no head 5; choose from 1 to 4"),
-        (Showing(batch=0), ShapeError, "no batch entry to choose"),
-        (Showing(rows=(3, 9)), ShapeError, "there are no rows 4 to 9; the stages shown have 3"),
         (
-            Showing(cols=(11, None)),
+            DisplayOptions(stages=("wieghts",)),
+            StageError,
+            "no stage 'wieghts'; there are q, k, v, scores",
+        ),
+        (DisplayOptions(head=4), ShapeError, "there is no head 5; choose from 1 to 4"),
+        (DisplayOptions(batch=0), ShapeError, "no batch entry to choose"),
+        (
+            DisplayOptions(rows=(3, 9)),
+            ShapeError,
+            "there are no rows 4 to 9; the stages shown have 3",
+        ),
+        (
+            DisplayOptions(cols=(11, None)),
             ShapeError,
             "no columns 12 to the end; the stages shown have 11",
         ),
     ],
 )
-def test_what_is_not_there(showing: Showing, error: type[AttncliError], message: str) -> None:
+def test_what_is_not_there(
+    options: DisplayOptions, error: type[AttncliError], message: str
+) -> None:
     with pytest.raises(error, match=message):
-        select(grouped(), showing)
+        select(grouped(), options)
 
 
 def test_one_head_is_no_choice_of_two() -> None:
     one = matrix(np.ones((1, 2, 2)), axes=("head", "query", "key"))
     with pytest.raises(ShapeError, match="there is no head 2; there is only 1"):
-        select(one, Showing(head=1))
+        select(one, DisplayOptions(head=1))

@@ -15,7 +15,7 @@ from attncli.trace import Stage, Trace
 from attncli.views.formats.table import blocks
 from attncli.views.page import parts
 from attncli.views.parts import Matrix
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 
 from .rendering import View, lines_of, rendered, view, widest
 from .traces import Array, attention, matrix, numbers
@@ -58,7 +58,7 @@ def test_every_line_of_an_attention_fits(
 @settings(max_examples=40)
 @given(values, views)
 def test_decimal_points_are_aligned(array: Array, shown: View) -> None:
-    (m,) = [part for part in parts(matrix(array), shown.showing) if isinstance(part, Matrix)]
+    (m,) = [part for part in parts(matrix(array), shown.options) if isinstance(part, Matrix)]
     grid = m.grid(tuple(m.rows), tuple(m.columns))
     cells = [cell.text for row in grid.cells for cell in row if cell.kind == "number"]
     assert len({len(text) for text in cells}) == 1
@@ -73,14 +73,14 @@ def test_labels_are_never_markup_or_control(label: str) -> None:
 
 
 def test_blocks_are_texts_one_for_each_stage() -> None:
-    found = list(blocks(attention(), Showing()))
+    found = list(blocks(attention(), DisplayOptions()))
     assert all(isinstance(block, Text) for block in found)
     assert [str(block).strip().split()[0] for block in found[:-1]] == ["Scaled", *"1234"]
 
 
 def test_a_heading_goes_with_its_first_stage() -> None:
     trace = attention(numbers(2, 3, 2), numbers(2, 3, 2), numbers(2, 3, 2))
-    found = [str(block) for block in blocks(trace, Showing())]
+    found = [str(block) for block in blocks(trace, DisplayOptions())]
     assert found[1].startswith("\nhead 1 of 2\n\n1  scores")
     assert len(found) == 1 + 2 * 4 + 1
 
@@ -96,7 +96,7 @@ def test_full_shows_everything() -> None:
 @pytest.mark.parametrize("height", [10, 24, 50])
 def test_a_matrix_is_no_taller_than_the_screen(height: int) -> None:
     shown = view(80, height)
-    for block in blocks(matrix(np.ones((500, 400)) / 3), shown.showing, screen=shown.screen):
+    for block in blocks(matrix(np.ones((500, 400)) / 3), shown.options, screen=shown.screen):
         assert len(str(block).splitlines()) <= max(height - 6, 16) + 4
 
 

@@ -13,7 +13,7 @@ from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage, Trace
 from attncli.views.closing import sentences
 from attncli.views.page import headline
-from attncli.views.select import Block, Showing
+from attncli.views.select import Block, DisplayOptions
 
 from .rendering import lines_of, view
 from .traces import CAUSAL, NEVER, attention, matrix, numbers
@@ -50,22 +50,22 @@ def weights(*rows: list[float], **how: Any) -> Block:
     ],
 )
 def test_a_sentence(row: list[float], said: str) -> None:
-    assert sentences(weights(row), {}, Showing()) == (said,)
+    assert sentences(weights(row), {}, DisplayOptions()) == (said,)
 
 
 def test_keys_share_themselves_out_when_softmax_is_over_queries() -> None:
     block = weights([0.75, 0.5], [0.25, 0.5], softmax_over="queries")
-    assert sentences(block, {}, Showing()) == (
+    assert sentences(block, {}, DisplayOptions()) == (
         "k1 goes to q1 (75.0 %), then q2 (25.0 %)",
         "k2 goes to q1 and q2 (50.0 % each)",
     )
 
 
 def test_of_many_queries_only_the_first_have_a_sentence() -> None:
-    said = sentences(weights(*[[1.0]] * 20), {}, Showing())
+    said = sentences(weights(*[[1.0]] * 20), {}, DisplayOptions())
     assert len(said) == 13
     assert said[-1] == "… 8 more queries: --rows A:B or --full"
-    assert len(sentences(weights(*[[1.0]] * 20), {}, Showing(full=True))) == 20
+    assert len(sentences(weights(*[[1.0]] * 20), {}, DisplayOptions(full=True))) == 20
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_derivation_ends_with_the_share_of_the_output() -> None:
 
 def test_equal_tokens_are_numbered() -> None:
     words = ("a", "b", "a")
-    said = sentences(Block(attention(labels={"query": words, "key": words})), {}, Showing())
+    said = sentences(Block(attention(labels={"query": words, "key": words})), {}, DisplayOptions())
     assert said[0] == "a (1) attends to a (1) and b (40.1 % each), then a (3) (19.8 %)"
 
 

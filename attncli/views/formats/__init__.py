@@ -1,7 +1,7 @@
 """The forms of a result: one row here and one module each.
 
-The module of a form has `text(trace, showing, page)`, which gives the text piece by piece, or
-`write(trace, showing, file)` where the form is binary. Both raise StageError or ShapeError for
+The module of a form has `text(trace, options, page)`, which gives the text piece by piece, or
+`write(trace, options, file)` where the form is binary. Both raise StageError or ShapeError for
 what is asked for and not there.
 """
 

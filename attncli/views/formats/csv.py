@@ -15,17 +15,19 @@ from attncli.files.numbers import nan_to_text
 from attncli.files.table import guarded
 from attncli.trace import Trace
 from attncli.views.page import Page, Place, parts, places_of
-from attncli.views.select import Block, Showing, blocks_of, select
+from attncli.views.select import Block, DisplayOptions, blocks_of, select
 from attncli.views.text import clean
 
 
-def text(trace: Trace, showing: Showing, page: Page = parts, delimiter: str = ",") -> Iterator[str]:
+def text(
+    trace: Trace, options: DisplayOptions, page: Page = parts, delimiter: str = ","
+) -> Iterator[str]:
     """The chosen stages as delimited text, a matrix at a time."""
     places = (
         (block, place)
-        for block in blocks_of(select(trace, showing))
+        for block in blocks_of(select(trace, options))
         for stage in block.stages.values()
-        for place in places_of(block, [stage], Showing(full=True))[0]
+        for place in places_of(block, [stage], DisplayOptions(full=True))[0]
     )
     for at, (block, place) in enumerate(places):
         written = io.StringIO()

@@ -8,14 +8,14 @@ from attncli.errors import SizeError
 from attncli.files.write import trace_json
 from attncli.trace import Trace
 from attncli.views.page import Page, parts
-from attncli.views.select import Showing, select
+from attncli.views.select import DisplayOptions, select
 
 MOST_NUMBERS = 50_000_000  # 20 bytes each: 1 GB of text
 
 
-def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
+def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
     """The trace as a document, piece by piece. Raises SizeError too."""
-    cut = select(trace, showing, inputs=not showing.stages)
+    cut = select(trace, options, inputs=not options.stages)
     check_size(sum(stage.value.size for _, stage in cut.stages()))
     yield from trace_json(cut)
 

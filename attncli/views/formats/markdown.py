@@ -22,7 +22,7 @@ from attncli.views.parts import (
     Tree,
 )
 from attncli.views.scatter import scatter
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 from attncli.views.work import at_length, work_lines
 
 # A character that may begin emphasis, a link, HTML, a column, a reference or mathematics; an
@@ -31,9 +31,9 @@ _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~!&$@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)
 _LINE_START = re.compile(r"^(\d*)([-+.)=])(?=\s|[-=]*$)")  # of a list, a rule or an underline
 
 
-def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
+def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
     """The page as Markdown, line by line."""
-    for at, part in enumerate(page(trace, showing)):
+    for at, part in enumerate(page(trace, options)):
         yield from ["\n"] if at else []
         yield from (f"{line}\n" for line in _lines(part))
 

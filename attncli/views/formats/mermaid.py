@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from attncli.trace import Stage, Trace
 from attncli.views.outline import collapsed, is_first_layer, is_weight, shape_of
 from attncli.views.page import Page, parts
-from attncli.views.select import Showing, select
+from attncli.views.select import DisplayOptions, select
 from attncli.views.text import clean, sentence, shorten
 
 _HARMLESS = frozenset(" ,/=+·×√ᵀ₁₂²…λθ")
 _TOKENS = 12  # tokens that a node names
 
 
-def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
+def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
     """The chosen stages as a flowchart, line by line; layers of the same steps only once.
 
     Arrows come from what each stage was computed from; a stage that is not chosen is passed over.
@@ -26,14 +26,14 @@ def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
 
     >>> import numpy as np
     >>> stage = Stage("scores", "S", 'S = "Q" Kᵀ', np.ones((3, 2)), ("query", "key"))
-    >>> print("".join(text(Trace("Attention", (stage,)), Showing())), end="")
+    >>> print("".join(text(Trace("Attention", (stage,)), DisplayOptions())), end="")
     flowchart TD
         n1["scores<br/>S = #34;Q#34; Kᵀ<br/>3 × 2"]
     """
-    chosen = select(trace, showing, inputs=not showing.stages)
+    chosen = select(trace, options, inputs=not options.stages)
     chart = _Chart(trace)
     yield "flowchart TD\n"
-    for line in chart.block(chosen if showing.full else collapsed(chosen), ""):
+    for line in chart.block(chosen if options.full else collapsed(chosen), ""):
         yield f"    {line}\n"
 
 

@@ -7,13 +7,13 @@ from typing import BinaryIO
 from attncli.errors import ConventionError
 from attncli.files.write import write_npy
 from attncli.trace import Trace
-from attncli.views.select import Showing, select
+from attncli.views.select import DisplayOptions, select
 
 
-def write(trace: Trace, showing: Showing, file: BinaryIO) -> None:
+def write(trace: Trace, options: DisplayOptions, file: BinaryIO) -> None:
     """Writes the stage. Raises ConventionError too, for several stages."""
-    stages = list(select(trace, showing).stages())
-    if showing.stages and len(stages) != 1:
+    stages = list(select(trace, options).stages())
+    if options.stages and len(stages) != 1:
         names = ", ".join(name for name, _ in stages)
         raise ConventionError(f"npy holds one stage, not {names}", "name one --stage, or use npz")
     write_npy(stages[-1][1], file)

@@ -6,9 +6,9 @@ from typing import BinaryIO
 
 from attncli.files.write import write_npz
 from attncli.trace import Trace
-from attncli.views.select import Showing, select
+from attncli.views.select import DisplayOptions, select
 
 
-def write(trace: Trace, showing: Showing, file: BinaryIO) -> None:
+def write(trace: Trace, options: DisplayOptions, file: BinaryIO) -> None:
     """Writes the trace."""
-    write_npz(select(trace, showing, inputs=not showing.stages), file)
+    write_npz(select(trace, options, inputs=not options.stages), file)

@@ -29,7 +29,7 @@ from attncli.views.parts import (
     Tree,
     corners,
 )
-from attncli.views.select import Showing
+from attncli.views.select import DisplayOptions
 from attncli.views.text import LABEL_CELLS, fold, pad
 
 RIGHT_EDGE = 80  # column at which the facts to the right of a title end
@@ -60,19 +60,19 @@ PIPE = Screen()
 
 
 def text(
-    trace: Trace, showing: Showing, page: Page = parts, screen: Screen = PIPE
+    trace: Trace, options: DisplayOptions, page: Page = parts, screen: Screen = PIPE
 ) -> Iterator[str]:
     """The page as text without colour."""
-    for block in blocks(trace, showing, page, screen):
+    for block in blocks(trace, options, page, screen):
         yield f"{block.plain}\n"
 
 
 def blocks(
-    trace: Trace, showing: Showing, page: Page = parts, screen: Screen = PIPE
+    trace: Trace, options: DisplayOptions, page: Page = parts, screen: Screen = PIPE
 ) -> Iterator[Text]:
     """The page in blocks to print one by one: headline, one for each matrix, closing sentences."""
     waiting: list[tuple[str, Style]] = []  # a heading goes with the matrix after it
-    for at, part in enumerate(page(trace, showing)):
+    for at, part in enumerate(page(trace, options)):
         waiting += [("\n", PLAIN)] if at else []
         for line in _lines(part, screen):
             waiting += [*line, ("\n", PLAIN)]
@@ -124,7 +124,7 @@ def _matrix(m: Matrix, screen: Screen) -> Iterator[Line]:
     for at, columns in enumerate(layout.blocks if layout.rows and layout.columns else ()):
         yield from [[]] if at else []
         yield from _block(layout, columns, screen)
-    if m.showing.work:
+    if m.options.work:
         from attncli.views.work import work_lines
 
         yield from ([(" " * INDENT + line, PLAIN)] for line in work_lines(m, screen.width))
@@ -215,7 +215,7 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     the first and last columns are shown.
     """
     rows, columns, most = m.window(m.rows), m.window(m.columns), math.inf
-    if screen.height is not None and not m.showing.full:
+    if screen.height is not None and not m.options.full:
         limit = max(screen.height - MARGIN, FEWEST_LINES)
         rows = corners(m.rows, limit - 2 if len(m.rows) >= limit else limit)
         most = _most(limit, len(rows) + (m.sums == "columns"))
@@ -226,7 +226,7 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     row_labels = m.labels(-2, rows, int(min(LABEL_CELLS, max(width / 5, 6))))
     beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
     room = width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
-    tries = [(LABEL_CELLS, m.showing.precision + 2), (LABEL_CELLS, 0), (NARROW_LABEL, 0)]
+    tries = [(LABEL_CELLS, m.options.precision + 2), (LABEL_CELLS, 0), (NARROW_LABEL, 0)]
     found = []
     for label_cells, least in tries[2:] if screen.width and None in columns else tries:
         labels = m.labels(-1, columns, label_cells)
