@@ -98,10 +98,6 @@ KINDS: dict[str, Kind] = {
     "k_wide": Kind("K", role="inner"),
     "v_wide": Kind("V", role="inner"),
     # attention
-    "past_k": Kind("K", role="aside"),
-    "past_v": Kind("V", role="aside"),
-    "new_k": Kind("K", role="aside"),
-    "new_v": Kind("V", role="aside"),
     "rows": Kind("", role="aside"),
     "kv_len": Kind("", role="aside"),
     "given_mask": Kind("M", role="aside"),

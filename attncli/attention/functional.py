@@ -32,11 +32,6 @@ def split(x: Array, n_heads: int) -> Array:  # [n, h·d] -> [h, n, d]
     return split_heads(x, n_heads)
 
 
-def put_before(past: Array, x: Array) -> Array:  # [n_past, d], [n, d] -> [n_past + n, d]
-    """The cached keys or values, then the new ones."""
-    return np.concatenate([past, x], axis=-2)
-
-
 def share(x: Array, n_heads: int, order: HeadOrder) -> Array:  # [h_kv, n, d] -> [h, n, d]
     """For every query head the key head that it uses (grouped-query attention)."""
     return np.take(x, key_head_of(n_heads, x.shape[-3], order), axis=-3)

@@ -3,7 +3,7 @@
     Convention, Sizes ── plan ──> steps ── changed, within ──> steps ── run(inputs) ──> values
 
 A step names what it reads, and the rest follows from that: only what is wanted is computed, a stage
-that is given is not, equal steps on equal inputs are computed once, and a flowchart has its arrows.
+that is given is not, and a flowchart has its arrows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
     name     of the stage, with dots for the blocks it is in
     reads    parameter of `compute` → the stage that it is given
-    params   its other parameters; hashable, so that equal steps are known
+    params   its other parameters
     formula  such as "Z = S / √d_k"
     work     the arithmetic of a cell, see Stage
     dtype    the number type the result is rounded to; None: left as it is
@@ -121,7 +121,7 @@ class _Planner:
         return {parameter: name for parameter, name in reads.items() if name in self.sizes.given}
 
     def operands(self, source: str) -> tuple[str, str, str]:
-        """q, k and v: projected and split, behind a cache, shared by heads, whatever there is."""
+        """q, k and v: projected and split, shared by heads, whatever there is."""
         given, n_heads, n_kv_heads = self.sizes.given, self.sizes.n_heads, self.sizes.n_kv_heads
         for name in "qkv" if "x" in given else "":
             x = source if name == "q" or "x_kv" not in given else "x_kv"
@@ -133,8 +133,6 @@ class _Planner:
             own = {"n_heads": n_heads if name == "q" else n_kv_heads}
             work = "products" if weights else ""
             self.step(name, f.split, {"x": x}, params=own, formula=formula, work=work)
-        for name in "kv" if "past_k" in given else "":
-            self.step(name, f.put_before, {"past": f"past_{name}", "x": f"new_{name}"})
         if n_kv_heads == n_heads:
             return "q", "k", "v"
         params: dict[str, Any] = {"n_heads": n_heads, "order": self.how.head_order}
@@ -264,26 +262,10 @@ def changed(steps: Iterable[Step], changes: Mapping[str, Change]) -> list[Step]:
     return [change(step) for step in steps]
 
 
-class Memo:
-    """Values by what they were computed from, so that plans that begin alike share what is alike.
-
-    It holds every value until it is dropped itself.
-    """
-
-    def __init__(self) -> None:
-        self.numbers: dict[Any, int] = {}
-        self.values: dict[int, Array] = {}
-
-    def number(self, key: Any) -> int:
-        """The number of a key."""
-        return self.numbers.setdefault(key, len(self.numbers))
-
-
 def run(
     steps: Sequence[Step],
     inputs: Values,
     wanted: Collection[str] | None = None,
-    memo: Memo | None = None,
 ) -> dict[str, Array]:
     """The values of the wanted stages (of all that are shown, where none are named) and the inputs.
 
@@ -303,19 +285,9 @@ def run(
     todo, shown = needed(steps, inputs, wanted), set(wanted)
     last_read = {name: at for at, step in enumerate(todo) for name in step.reads.values()}
     values = dict(inputs)
-    numbers: dict[str, int] = {}
-    if memo is not None:
-        numbers = {name: memo.number((name, id(x))) for name, x in inputs.items()}
     with np.errstate(all="ignore"):  # an overflow is infinite, as IEEE 754 has it, and is shown
         for at, step in enumerate(todo):
-            if memo is None:
-                values[step.name] = _computed(step, values)
-            else:
-                reads = ((p, numbers[name]) for p, name in step.reads.items())
-                number = memo.number((step.compute, step.dtype, *step.params.items(), *reads))
-                if number not in memo.values:
-                    memo.values[number] = _computed(step, values)
-                numbers[step.name], values[step.name] = number, memo.values[number]
+            values[step.name] = _computed(step, values)
             for name in step.reads.values():  # what is not read any more is dropped
                 if last_read[name] == at and name not in shown and name not in inputs:
                     values.pop(name, None)
