@@ -6,16 +6,16 @@ S = Q Kᵀ  →  Z = S / √d_k  →  X = Z + M  →  A = softmax(X)  →  O = A
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.functional import round_to, widen
-from attncli.attention.heads import merge_heads, shape_text, split_heads
-from attncli.attention.run import Sizes, Step, Values, plan, run
+from attncli.attention.functional import concat, round_to, widen
+from attncli.attention.heads import shape_text, split_heads
+from attncli.attention.run import CONCAT_FORMULA, Sizes, Step, Values, plan, run
 from attncli.attention.shapes import as_numbers, check_mask, check_rows, lengths, with_past
 from attncli.convention import Convention
 from attncli.errors import ShapeError
@@ -156,11 +156,9 @@ def with_concat(trace: Trace) -> Trace:
     output = trace["output"]
     if "head" not in output.axes:
         raise ShapeError("there are no heads to put side by side", "split q, k and v first")
-    value, kind = merge_heads(output.value), kind_of("concat")
-    formula, axes = "H = [O₁ … O_h], the heads side by side", kind.axes_of(value.ndim)
-    reads = {"x": "output"}
-    concat = Stage("concat", kind.symbol, formula, value, axes, output.labels, reads=reads)
-    return Trace(trace.title, (*trace.steps, concat), trace.convention, trace.name, trace.notes)
+    step = Step("concat", concat, {"x": "output"}, formula=CONCAT_FORMULA)
+    beside = traced([step], Block("", None, output.labels), output)
+    return replace(trace, steps=(*trace.steps, beside["concat"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,12 +280,12 @@ def restrictions(
     return found
 
 
-def token_rows(x: npt.ArrayLike, name: str = "x") -> Array:
+def token_rows(x: npt.ArrayLike) -> Array:
     """x as numbers, [n, d_model] or [batch, n, d_model]; ShapeError where it is neither."""
-    array = as_numbers(x, name)
+    array = as_numbers(x, "x")
     if array.ndim not in {2, 3} or array.size == 0:
         raise ShapeError(
-            f"{name} has the shape {shape_text(array) or 'of one number'}",
+            f"x has the shape {shape_text(array) or 'of one number'}",
             "use (tokens, d_model) or (batch, tokens, d_model), with at least one entry each",
         )
     return array
@@ -338,6 +336,13 @@ def trace_of(
         return Trace(block.title, tuple(found), block.how, own, block.notes)
 
     return nested("", dict.fromkeys([*stages, *shown]), blocks[""])
+
+
+def traced(steps: Sequence[Step], block: Block, *given: Stage) -> Trace:
+    """The trace of a plan computed from these stages, which come first."""
+    stages = {stage.name: stage for stage in given}
+    values = run(steps, {name: stage.value for name, stage in stages.items()})
+    return trace_of(steps, values, {"": block}, stages)
 
 
 def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block) -> Stage:

@@ -24,6 +24,7 @@ from attncli.stages import HIDDEN, kind_of
 
 Values = Mapping[str, Array]
 Change = Callable[..., Array] | Mapping[str, Any]
+CONCAT_FORMULA = "H = [O₁ … O_h], the heads side by side"
 
 
 class Step(NamedTuple):
@@ -216,8 +217,7 @@ class _Planner:
             return
         weights = self.given(w="w_o")
         name = "concat" if show_concat or not weights else "wide_output"
-        formula = "H = [O₁ … O_h], the heads side by side"
-        x = self.step(name, f.concat, {"x": x}, formula=formula)
+        x = self.step(name, f.concat, {"x": x}, formula=CONCAT_FORMULA)
         if weights:
             bias, symbol = self.given(b="b_o"), kind_of(name).symbol
             formula = f"Y = {symbol} W_o" + " + b_o" * len(bias)

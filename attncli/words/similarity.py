@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import FloatArray
-from attncli.attention.attend import Block, trace_of
-from attncli.attention.run import Step, run
+from attncli.attention.attend import Block, traced
+from attncli.attention.run import Step
 from attncli.errors import ShapeError
 from attncli.trace import Stage, Trace
 
@@ -250,5 +250,4 @@ def _trace(steps: list[Step], vectors: FloatArray, block: Block) -> Trace:
     """The trace of a plan on these vectors, which are its first stage."""
     words = {"word": tuple(block.labels["word"] or ())}
     given = Stage("vectors", "V", "as given", vectors, ("word", "dimension"), words)
-    values = run(steps, {"vectors": vectors})
-    return trace_of(steps, values, {"": block}, {"vectors": given})
+    return traced(steps, block, given)
