@@ -25,7 +25,9 @@ from attncli.attention.shapes import as_numbers
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,
+    LEAVES,
     NORM,
+    SUBLAYERS,
     Block,
     Dimensions,
     axes_of,
@@ -59,11 +61,6 @@ _PYTORCH = {
     **{f"norm{number}.bias": f"beta_{number}" for number in (1, 2, 3)},
 }
 _IN_PROJ = {"in_proj_weight": ("w_q", "w_k", "w_v"), "in_proj_bias": ("b_q", "b_k", "b_v")}
-# The sub-layer whose norm gamma_1 and so on belong to.
-_NORM_OF = {
-    "encoder": ("attention", "feed_forward"),
-    "decoder": ("attention", "cross_attention", "feed_forward"),
-}
 
 
 class Named(NamedTuple):
@@ -137,32 +134,27 @@ def _renamed(source: str, x: npt.ArrayLike, block: Block) -> Iterator[tuple[str,
 def _dotted(match: re.Match[str], leaf: str, source: str, block: Block) -> str:
     """The whole name of an array; "" where nothing of that name can be there."""
     part = _PARTS.get(match["part"], match["part"] or "")
-    has_layer = bool(match["from_0"] or match["from_1"])
-    own, _, which = leaf.partition("_") if leaf[:-1] in ("gamma_", "beta_") else (leaf, "", "")
     stack = match["stack"] or ("encoder" if block == "attention" else block)
-    number = int(match["from_0"]) + 1 if match["from_0"] else int(match["from_1"] or 1)
-    if own in NORM and not which:
-        if has_layer and not part:  # a layer has no norm of its own, its sub-layers have
-            return ""
-    elif own in NORM and not part and which in "123":
-        places = _NORM_OF.get(stack, _NORM_OF["decoder"])
-        part = places[int(which) - 1] if int(which) <= len(places) else ""
-    elif own in ATTENTION and part != "feed_forward":
-        part = part or "attention"
-    elif own in FEED_FORWARD and part in ("", "feed_forward"):
-        part = "feed_forward"
-    else:
+    has_layer = bool(match["from_0"] or match["from_1"])
+    if not part and re.fullmatch(r"(gamma|beta)_[123]", leaf):  # of that sub-layer's norm
+        leaf, _, which = leaf.partition("_")
+        places = SUBLAYERS.get(stack, SUBLAYERS["decoder"])
+        part = dict(zip("123", places, strict=False)).get(which, "none")
+    elif not part and leaf in (*ATTENTION, *FEED_FORWARD):
+        part = "attention" if leaf in ATTENTION else "feed_forward"
+    is_last_norm = leaf in NORM and not part and not has_layer
+    if not is_last_norm and leaf not in LEAVES.get(part, ()):
         return ""
     if stack == "encoder-decoder":
         raise InputError(
             f"{source!r} could belong to the encoder or to the decoder",
             f"call it encoder.{source} or decoder.{source}",
         )
-    if own in NORM and not part:
-        return f"{stack}.{own}" if not which else ""
-    layer = f"{stack}.{number}."
-    is_alone = block == "attention" and layer == "encoder.1."
-    return f"{part}.{own}" if is_alone and part == "attention" else f"{layer}{part}.{own}"
+    if is_last_norm:
+        return f"{stack}.{leaf}"
+    number = int(match["from_0"]) + 1 if match["from_0"] else int(match["from_1"] or 1)
+    name = f"{stack}.{number}.{part}.{leaf}"
+    return name.removeprefix("encoder.1.") if block == part == "attention" else name
 
 
 def weights_from_arrays(
@@ -197,8 +189,8 @@ def weights_from_arrays(
     # A gap, or one absurd number in a name, ends at the first layer that is missing.
     n_layers = min(n_layers, len(found) + 1)
     weights = {}
-    has_feed_forward = dimensions.d_ff != 0
-    for name in names_of(block, n_layers=n_layers, feed_forward=has_feed_forward, last_norm=True):
+    has = {"feed_forward": dimensions.d_ff != 0, "last_norm": True}
+    for name in names_of(block, n_layers=n_layers, **has):
         axes, leaf = axes_of(name), name.rpartition(".")[2]
         if name in found:
             widths = dimensions.widths()
