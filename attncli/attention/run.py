@@ -105,16 +105,19 @@ class _Planner:
     steps: list[Step] = field(default_factory=list)
 
     def step(
-        self, name: str, compute: Callable[..., Array], of: Mapping[str, str], **more: Any
+        self,
+        name: str,
+        compute: Callable[..., Array],
+        of: Mapping[str, str],
+        params: Mapping[str, Any] = {},
+        formula: str = "",
+        work: str = "",
+        **own: Any,
     ) -> str:
         """Adds a step that reads `of`, whose symbols replace {parameters} in its formula."""
-        symbols = {parameter: kind_of(read).symbol for parameter, read in of.items()}
-        more = {
-            "dtype": self.how.dtype,
-            **more,
-            "formula": more.get("formula", "").format(**symbols),
-        }
-        self.steps.append(Step(name, compute, of, **more))
+        formula = formula.format(**{name: kind_of(read).symbol for name, read in of.items()})
+        own = {"dtype": self.how.dtype, **own}
+        self.steps.append(Step(name, compute, of, params, formula, work, **own))
         return name
 
     def given(self, **reads: str) -> dict[str, str]:
@@ -133,15 +136,12 @@ class _Planner:
                 x = self.step(f"{name}_wide", f.project, {"x": x} | weights | bias)
             own = {"n_heads": n_heads if name == "q" else n_kv_heads}
             work = "products" if weights else ""
-            self.step(name, f.split, {"x": x}, params=own, formula=formula, work=work)
+            self.step(name, f.split, {"x": x}, own, formula, work)
         if n_kv_heads == n_heads:
             return "q", "k", "v"
-        params: dict[str, Any] = {"n_heads": n_heads, "order": self.how.head_order}
-        return (
-            "q",
-            self.step("k_shared", f.share, {"x": "k"}, params=params),
-            self.step("v_shared", f.share, {"x": "v"}, params=params),
-        )
+        params = {"n_heads": n_heads, "order": self.how.head_order}
+        k, v = (self.step(f"{name}_shared", f.share, {"x": name}, params) for name in "kv")
+        return "q", k, v
 
     def mask(self) -> tuple[bool, dict[str, str]]:
         """Whether anything is masked, and what softmax must know of it."""
@@ -149,16 +149,13 @@ class _Planner:
         restricted = self.given(given_mask="given_mask", kv_len="kv_len")
         if not restricted and not how.causal and how.window is None:
             return False, {}
-        params: dict[str, Any] = {
-            "n_q": sizes.scores[-2],
-            "n_k": sizes.scores[-1],
-            "n_past": sizes.n_past,
-        }
+        n_q, n_k = sizes.scores[-2:]
+        params: dict[str, Any] = {"n_q": n_q, "n_k": n_k, "n_past": sizes.n_past}
         params |= {"n_axes": len(sizes.scores), "causal": how.causal, "align": how.causal_align}
         params |= {"window_size": how.window, "means": how.mask_means}
         formula = "0 = may attend, −inf = may not, other numbers are added"
         restricted |= self.given(rows="rows")
-        self.step("mask", total_mask, restricted, params=params, formula=formula, dtype=None)
+        self.step("mask", total_mask, restricted, params, formula, dtype=None)
         # A masked score is −inf when softmax reads it, unless it is capped after the mask.
         capped_after = how.softcap is not None and how.softcap_place == "after-mask"
         if how.mask_value != -math.inf or capped_after:
@@ -168,30 +165,25 @@ class _Planner:
     def scores(self, q: str, k: str, is_masked: bool) -> str:
         """The scores, scaled, capped and masked, in the convention's order."""
         how = self.how
-        x = self.step(
-            "scores", f.scores, {"q": q, "k": k}, formula="S = {q} {k}ᵀ", work="row products"
-        )
+        x = self.step("scores", f.scores, {"q": q, "k": k}, {}, "S = {q} {k}ᵀ", "row products")
         if how.scale != "none":
             factor, root = how.scale_factor(self.sizes.d_k), math.sqrt(self.sizes.d_k)
             formula, work = f"Z = {{x}} · {factor:g}", "[x] · {factor} = {x} · {factor}"
             if how.scale == "1/sqrt(d_k)":
                 formula = f"Z = {{x}} / √d_k = {{x}} / {root:.5g}"
                 work = f"[x] / √d_k = {{x}} / {{{root!r}}}"
-            params = {"factor": factor}
-            x = self.step("scaled", f.scale, {"x": x}, params=params, formula=formula, work=work)
+            x = self.step("scaled", f.scale, {"x": x}, {"factor": factor}, formula, work)
         order = ("capped", "masked") if how.softcap_place == "before-mask" else ("masked", "capped")
         for name in order:
             if name == "capped" and how.softcap is not None:
                 formula = f"C = c · tanh({{x}} / c), c = {how.softcap:g}"
                 work = "c · tanh([x] / c) = {cap} · tanh({x} / {cap})"
-                params = {"cap": how.softcap}
-                x = self.step(name, f.softcap, {"x": x}, params=params, formula=formula, work=work)
+                x = self.step(name, f.softcap, {"x": x}, {"cap": how.softcap}, formula, work)
             if name == "masked" and is_masked:
                 formula, value = "X = {x} + M", how.mask_value
                 formula += "" if value == -math.inf else f", masked scores become {value:g}"
-                more = {"formula": formula, "work": "mask"}
-                of, params = {"x": x, "mask": "mask"}, {"value": value}
-                x = self.step(name, f.apply_mask, of, params=params, **more)
+                of = {"x": x, "mask": "mask"}
+                x = self.step(name, f.apply_mask, of, {"value": value}, formula, "mask")
         return x
 
     def weights(self, x: str, allowed: Mapping[str, str]) -> str:
@@ -211,18 +203,17 @@ class _Planner:
 
     def outputs(self, a: str, v: str, allowed: Mapping[str, str], show_concat: bool) -> None:
         """The output; from x also the heads side by side, and their projection."""
-        of, formula = {"a": a, "v": v, **allowed}, "O = {a} V"
-        x = self.step("output", f.weighted_sum, of, formula=formula, work="products")
+        of = {"a": a, "v": v, **allowed}
+        x = self.step("output", f.weighted_sum, of, {}, "O = {a} V", "products")
         if "x" not in self.sizes.given:
             return
         weights = self.given(w="w_o")
         name = "concat" if show_concat or not weights else "wide_output"
         x = self.step(name, f.concat, {"x": x}, formula=CONCAT_FORMULA)
         if weights:
-            bias, symbol = self.given(b="b_o"), kind_of(name).symbol
-            formula = f"Y = {symbol} W_o" + " + b_o" * len(bias)
-            of = {"x": x} | weights | bias
-            self.step("projected", f.project, of, formula=formula, work="products")
+            bias = self.given(b="b_o")
+            formula, of = "Y = {x} W_o" + " + b_o" * len(bias), {"x": x} | weights | bias
+            self.step("projected", f.project, of, {}, formula, "products")
 
 
 def dropout_words(symbol: str, of: str, p: float) -> dict[str, str]:
