@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.functional import concat, round_to, widen
-from attncli.attention.heads import shape_text, split_heads
+from attncli.attention.heads import key_head_of, shape_text, split_heads
 from attncli.attention.run import CONCAT_FORMULA, Sizes, Step, Values, plan, run
 from attncli.attention.shapes import as_numbers, check_mask, check_rows, lengths, with_past
 from attncli.convention import Convention
@@ -233,28 +233,23 @@ def projected_sizes(inputs: Values, n_heads: int, n_kv_heads: int) -> Sizes:
     Raises ShapeError where a width does not fit, or does not divide into the heads.
     """
     x, context = inputs["x"], inputs.get("x_kv", inputs["x"])
-    widths = {}
-    for name in "qkv":
-        source, heads = (x, n_heads) if name == "q" else (context, n_kv_heads)
-        w = inputs.get(f"w_{name}")
-        if w is not None:
-            check_projection(source, w)
-        widths[name] = source.shape[-1] if w is None else w.shape[1]
-        split_heads(np.empty((1, widths[name])), heads)
-    if widths["q"] // n_heads != widths["k"] // n_kv_heads:
-        raise ShapeError(
-            f"q and k must have the same d_k: q has {widths['q'] // n_heads}, "
-            f"k has {widths['k'] // n_kv_heads}"
-        )
-    if n_heads % n_kv_heads:
-        raise ShapeError(
-            f"{n_heads} query heads cannot evenly share {n_kv_heads} key heads",
-            "the number of query heads must be a multiple of the number of key heads",
-        )
+    d = {}  # of one head
+    for name, source, heads in (
+        ("q", x, n_heads),
+        ("k", context, n_kv_heads),
+        ("v", context, n_kv_heads),
+    ):
+        wide = inputs.get(f"w_{name}", source)
+        if wide is not source:
+            check_projection(source, wide)
+        d[name] = split_heads(np.empty((1, wide.shape[-1])), heads).shape[-1]
+    if d["q"] != d["k"]:
+        raise ShapeError(f"q and k must have the same d_k: q has {d['q']}, k has {d['k']}")
+    key_head_of(n_heads, n_kv_heads)
     if "w_o" in inputs:
-        check_projection(np.empty((1, widths["v"] // n_kv_heads * n_heads)), inputs["w_o"])
+        check_projection(np.empty((1, n_heads * d["v"])), inputs["w_o"])
     scores = (*x.shape[:-2], n_heads, x.shape[-2], context.shape[-2])
-    return Sizes(scores, n_kv_heads, widths["q"] // n_heads)
+    return Sizes(scores, n_kv_heads, d["q"])
 
 
 def check_projection(x: Array, w: Array) -> None:

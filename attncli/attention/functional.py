@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.heads import key_head_of, merge_heads, split_heads
+from attncli.attention.heads import key_head_of, merge_heads
 from attncli.convention import DType, EmptyRows, HeadOrder
 
 # ---- from x to q, k and v
@@ -25,11 +25,6 @@ def project(x: Array, w: Array, b: Array | None = None) -> Array:  # [n, d], [d,
     Source: "Attention Is All You Need", section 3.2.2.
     """
     return x @ w if b is None else x @ w + b
-
-
-def split(x: Array, n_heads: int) -> Array:  # [n, h·d] -> [h, n, d]
-    """The last axis cut into heads, which then precede the tokens."""
-    return split_heads(x, n_heads)
 
 
 def share(x: Array, n_heads: int, order: HeadOrder) -> Array:  # [h_kv, n, d] -> [h, n, d]

@@ -17,6 +17,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import functional as f
+from attncli.attention.heads import split_heads
 from attncli.attention.masks import total_mask
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
@@ -136,7 +137,7 @@ class _Planner:
                 x = self.step(f"{name}_wide", f.project, {"x": x} | weights | bias)
             own = {"n_heads": n_heads if name == "q" else n_kv_heads}
             work = "products" if weights else ""
-            self.step(name, f.split, {"x": x}, own, formula, work)
+            self.step(name, split_heads, {"x": x}, own, formula, work)
         if n_kv_heads == n_heads:
             return "q", "k", "v"
         params = {"n_heads": n_heads, "order": self.how.head_order}

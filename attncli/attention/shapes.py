@@ -21,7 +21,7 @@ def as_numbers(x: npt.ArrayLike, name: str) -> Array:
         array = np.asarray(x)
     except ValueError:
         raise ShapeError(f"{name} is ragged", "every row needs the same length") from None
-    if array.dtype.name in {"bfloat16"}:
+    if array.dtype.name == "bfloat16":
         return array.astype(np.float32)
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{name} holds {array.dtype} entries", "it must hold real numbers")
@@ -40,14 +40,17 @@ def with_past(
     new = given["k"].shape[-2:-1]
     for name, past in (("k", past_k), ("v", past_v)):
         if past is not None:
-            given[name] = _put_before(as_numbers(past, f"past_{name}"), given[name], name)
+            before, x = as_numbers(past, f"past_{name}"), given[name]
+            fits = before.ndim == x.ndim >= 2 and before.shape[:-2] == x.shape[:-2]
+            if not fits or before.shape[-1] != x.shape[-1]:
+                raise ShapeError(
+                    f"past_{name} ({shape_text(before)}) cannot be put before {name} "
+                    f"({shape_text(x)})",
+                    "only the number of tokens may differ",
+                )
+            given[name] = np.concatenate([before, x], axis=-2)
     check_qkv(**given)
     return given, given["k"].shape[-2] - new[0]
-
-
-def _put_before(past: Array, x: Array, name: str) -> Array:
-    check_past(past, x, name)
-    return np.concatenate([past, x], axis=-2)
 
 
 def check_qkv(q: Array, k: Array, v: Array) -> None:
@@ -81,16 +84,6 @@ def check_qkv(q: Array, k: Array, v: Array) -> None:
             f"{q.shape[-3]} query heads in q ({shape_text(q)}) cannot evenly share "
             f"{k.shape[-3]} key heads in k ({shape_text(k)})",
             "the number of query heads must be a multiple of the number of key heads",
-        )
-
-
-def check_past(past: Array, x: Array, name: str) -> None:
-    """ShapeError unless a cache [..., n_past, d] can be put before x [..., n, d]."""
-    fits = past.ndim == x.ndim >= 2
-    if not fits or past.shape[-1] != x.shape[-1] or past.shape[:-2] != x.shape[:-2]:
-        raise ShapeError(
-            f"past_{name} ({shape_text(past)}) cannot be put before {name} ({shape_text(x)})",
-            "only the number of tokens may differ",
         )
 
 
