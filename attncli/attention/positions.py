@@ -29,7 +29,14 @@ from attncli.trace import Stage, Trace
 Exponent = Literal["paper", "article"]
 
 _EXPONENTS = {"paper": "2i/d", "article": "2·2i/d"}
+_COUNTS_TWICE = (
+    "the article's exponent counts 2i twice: past the first pair its waves are longer than the "
+    "paper's, base^(4i/d) where the paper has base^(2i/d)"
+)
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
+
+SUM = Step("input", f.add, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE", "{x} + {y}")
+"""The step that adds positions to embeddings."""
 
 
 def sinusoidal(
@@ -80,12 +87,23 @@ def sinusoidal_steps(
 
     Raises ConventionError as it does.
     """
-    _check(n_positions, dim, exponent, base, start)
+    for name, size in {"the number of positions": n_positions, "dim": dim}.items():
+        if size < 1:
+            raise ConventionError(f"{name} is {size}", "use a whole number from 1")
+    if exponent not in get_args(Exponent):
+        raise ConventionError(f"exponent is {exponent!r}", "use paper or article")
+    if not 1 <= base < math.inf:
+        raise ConventionError(f"base is {base}", "use a finite number from 1; the paper's is 10000")
+    if max(abs(start), abs(start + n_positions)) > _FARTHEST:
+        raise ConventionError(
+            f"positions from {start} on cannot be distinguished in float64", "start below 2^53"
+        )
+    notes = [_COUNTS_TWICE] * (exponent == "article")
+    notes += [f"d = {dim} is odd: the last column is a sine without its cosine"] * (dim % 2)
     power = f"{base:g}^({_EXPONENTS[exponent]})"
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
     sizes = {"dim": dim, "exponent": exponent, "base": base}
-    rows, reads = {"n": n_positions, "start": start}, {"angles": "angles"}
-    note = _note(dim, exponent)
+    rows, reads, note = {"n": n_positions, "start": start}, {"angles": "angles"}, "; ".join(notes)
     return [
         Step("divisors", divisors, {}, sizes, f"w = {power}", "divisor"),
         Step("angles", angles_of, {"w": "divisors"}, rows, "θ = pos / w", "angle"),
@@ -146,10 +164,8 @@ def add_positions(
     names = tuple(tokens) or table.labels.get("position", ())
     labels, axes = {"token": names} if names else {}, ("token", "dimension")
     before = Stage("embeddings", "E", "one row per token", words, axes, labels)
-    reads = {"x": "embeddings", "y": "positions"}
-    total = Step("input", f.add, reads, formula="X = E + PE", work="{x} + {y}")
     block = Block("Embeddings with positions", None, {**table.labels, **labels})
-    return traced([total], block, before, *given)
+    return traced([SUM], block, before, *given)
 
 
 def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
@@ -174,32 +190,9 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
     return traced([dots], block, *given)
 
 
-def _check(n_positions: int, dim: int, exponent: str, base: float, start: int) -> None:
-    for name, size in {"the number of positions": n_positions, "dim": dim}.items():
-        if size < 1:
-            raise ConventionError(f"{name} is {size}", "use a whole number from 1")
-    if exponent not in get_args(Exponent):
-        raise ConventionError(f"exponent is {exponent!r}", "use paper or article")
-    if not 1 <= base < math.inf:
-        raise ConventionError(f"base is {base}", "use a finite number from 1; the paper's is 10000")
-    if max(abs(start), abs(start + n_positions)) > _FARTHEST:
-        raise ConventionError(
-            f"positions from {start} on cannot be distinguished in float64", "start below 2^53"
-        )
-
-
 def _wavelength(divisor: float) -> str:
     length = 2 * math.pi * divisor
     return f"λ{length:.0f}" if 1000 <= length < 1e7 else f"λ{length:.3g}"
-
-
-def _note(dim: int, exponent: Exponent) -> str:
-    odd = f"d = {dim} is odd: the last column is a sine without its cosine"
-    article = (
-        "the article's exponent counts 2i twice: past the first pair its waves are longer than "
-        "the paper's, base^(4i/d) where the paper has base^(2i/d)"
-    )
-    return "; ".join([article] * (exponent == "article") + [odd] * (dim % 2))
 
 
 def _position_stages(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:
@@ -274,15 +267,12 @@ def alibi(
     fall = 0.0 - slopes[:, None, None] * np.abs(distance)  # 0 − x, as −x would give −0
     bias = np.where(distance < 0, -np.inf, fall) if causal else fall
     rule = "−m·(i − j), −∞ where the key comes after its query" if causal else "−m·|i − j|"
+    below = 1 << (n_heads.bit_length() - 1)
+    slope = f"2^(−8h/{below}) for head h"
+    if below != n_heads:
+        slope += f" to {below}, then every other of {2 * below} heads"
     steps = (
-        Stage("slopes", "m", f"m = {_rule(n_heads)}", slopes, ("head",)),
+        Stage("slopes", "m", f"m = {slope}", slopes, ("head",)),
         Stage("bias", "B", f"B = {rule}", bias, ("head", "query", "key"), reads={"m": "slopes"}),
     )
     return Trace("ALiBi", steps)
-
-
-def _rule(n_heads: int) -> str:
-    below = 1 << (n_heads.bit_length() - 1)
-    if below == n_heads:
-        return f"2^(−8h/{n_heads}) for head h"
-    return f"2^(−8h/{below}) for head h to {below}, then every other of {2 * below} heads"

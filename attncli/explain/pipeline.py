@@ -160,12 +160,10 @@ def _annotated(trace: Trace, n_heads: int) -> Trace:
         PROJECTED: "back at the width of the input" if n_heads == 1 else "",
     }
 
-    def annotated(step: Stage | Trace) -> Stage | Trace:
-        if isinstance(step, Trace):
-            return replace(step, steps=tuple(map(annotated, step.steps)))
-        note = special.get(step.name) or kind_of(step.name).note
-        if step.note:
-            note = f"{note}; {step.note}" if step.name == "positions" else step.note
-        return replace(step, note=note)
+    def annotated(stage: Stage) -> Stage:
+        note = special.get(stage.name) or kind_of(stage.name).note
+        if stage.note:
+            note = f"{note}; {stage.note}" if stage.name == "positions" else stage.note
+        return replace(stage, note=note)
 
-    return replace(trace, steps=tuple(map(annotated, trace.steps)))
+    return trace.mapped(annotated)
