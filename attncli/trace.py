@@ -119,9 +119,6 @@ class Trace:
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self.stages())
 
-    def __contains__(self, name: object) -> bool:
-        return any(name == known for known in self)
-
     def __getitem__(self, name: str) -> Stage:
         for known, stage in self.stages():
             if known == name:

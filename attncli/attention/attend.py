@@ -6,7 +6,7 @@ S = Q Kᵀ  →  Z = S / √d_k  →  X = Z + M  →  A = softmax(X)  →  O = A
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,8 +181,7 @@ class Projections:
 
     def arrays(self) -> dict[str, Array]:
         """Those that are given, by name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: as_numbers(x, name) for name, x in found.items() if x is not None}
+        return {name: as_numbers(x, name) for name, x in vars(self).items() if x is not None}
 
 
 def multi_head_attention(

@@ -244,9 +244,7 @@ def changed(steps: Iterable[Step], changes: Mapping[str, Change]) -> list[Step]:
     """The plan with another function for some steps, or with some of their parameters replaced."""
 
     def change(step: Step) -> Step:
-        new = changes.get(step.name)
-        if new is None:
-            return step
+        new = changes.get(step.name, {})
         if callable(new):
             return step._replace(compute=new)
         return step._replace(params={**step.params, **new})

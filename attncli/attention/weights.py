@@ -131,16 +131,18 @@ def n_layers_of(weights: Mapping[str, object], stack: str) -> int:
     return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
-def named_seed(seed: int, name: str) -> int:
-    """A seed for one dotted name, so that a number depends on the seed and the name alone.
+def named_seed(seed: int, name: str, n_bytes: int = 6) -> int:
+    """A seed for one name, so that a number depends on the seed and the name alone.
 
-    The first 48 bits of BLAKE2b(seed:name), exact in JSON as well. Source: RFC 7693 (BLAKE2).
+    The first bytes of BLAKE2b(seed:name): 48 bits are exact in JSON as well.
+    Source: RFC 7693 (BLAKE2).
 
     >>> named_seed(0, "encoder.1.w_q")
     180783616057621
     """
+    # Arguments may hold bytes that are no UTF-8, which Python keeps as lone surrogates.
     text = f"{seed}:{name}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=n_bytes).digest(), "big")
 
 
 def glorot_uniform(shape: tuple[int, int], seed: int, name: str) -> Array:

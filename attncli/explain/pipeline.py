@@ -111,11 +111,15 @@ def _add_blocks(
 ) -> str:
     """Adds the model's blocks to the plan; gives the last stage.
 
-    rows  the stages that go in: those of the sentence and, where there is one, of the target
+    rows           the stages that go in: of the sentence and, where there is one, of the target
+    padding, mask  both restrict which tokens of the sentence are attended to
     """
     x, y = rows[0], rows[-1]
-    n_q = len(layers.like[y if model.block == "attention" else x])
-    total = _total_mask(mask, padding, n_q, model.how.n_heads)
+    total = padding if mask is None else mask
+    if mask is not None and padding is not None:
+        n_q = len(layers.like[y if model.block == "attention" else x])
+        check_mask(mask, (model.how.n_heads, n_q, len(padding)))
+        total = np.asarray(mask + padding)
     if model.block == "attention":
         name, context = ("attention", "") if x == y else ("cross_attention", x)
         layers.weights = {n.replace("attention", name, 1): w for n, w in model.weights.items()}
@@ -126,14 +130,6 @@ def _add_blocks(
     if x == y:
         raise ConventionError("a decoder needs a target", "add --target")
     return layers.stack(y, last, memory_mask=padding)
-
-
-def _total_mask(mask: Array | None, padding: Array | None, n_q: int, n_heads: int) -> Array | None:
-    """The given mask and the padding's, added up."""
-    if mask is None or padding is None:
-        return padding if mask is None else mask
-    check_mask(mask, (n_heads, n_q, len(padding)))
-    return np.asarray(mask + padding)
 
 
 def _kept(layers: LayerPlan, last: str, keep: Keep) -> set[str]:

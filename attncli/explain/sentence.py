@@ -78,8 +78,7 @@ class Vocabulary:
     def rows(self, sentence: Sentence) -> Array:
         """The vector of each token [n, dim]; zeros for the padding."""
         matrix = np.zeros((len(sentence.tokens), self.dim))
-        for row, token in enumerate(sentence.words):
-            matrix[row] = self.vectors[token]
+        matrix[: sentence.n_real] = [self.vectors[token] for token in sentence.words]
         return matrix
 
 

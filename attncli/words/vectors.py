@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 
 from attncli.arrays import FloatArray
+from attncli.attention.weights import named_seed
 from attncli.errors import ConventionError
 
 
@@ -30,13 +30,8 @@ def random_vectors(words: Sequence[str], dim: int, seed: int = 0) -> FloatArray:
         raise ConventionError(f"dim is {dim}", "use a whole number from 1")
     if seed < 0:
         raise ConventionError(f"seed is {seed}", "use a whole number from 0")
-    vectors = {word: _vector(word, dim, seed) for word in dict.fromkeys(words)}
+    vectors = {}
+    for word in dict.fromkeys(words):
+        key = named_seed(seed, unicodedata.normalize("NFC", word), n_bytes=16)
+        vectors[word] = 2.0 * np.random.default_rng(key).random(dim) - 1.0
     return np.array([vectors[word] for word in words]).reshape(len(words), dim)
-
-
-def _vector(word: str, dim: int, seed: int) -> FloatArray:
-    # Arguments may hold bytes that are no UTF-8, which Python keeps as lone surrogates.
-    text = f"{seed}:{unicodedata.normalize('NFC', word)}".encode("utf-8", "surrogatepass")
-    key = int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "big")
-    generator = np.random.Generator(np.random.PCG64(key))
-    return 2.0 * generator.random(dim) - 1.0
