@@ -140,7 +140,7 @@ def named_seed(seed: int, name: str, n_bytes: int = 6) -> int:
     >>> named_seed(0, "encoder.1.w_q")
     180783616057621
     """
-    # Arguments may hold bytes that are no UTF-8, which Python keeps as lone surrogates.
+    # Arguments may hold bytes that are not UTF-8, which Python keeps as single surrogates.
     text = f"{seed}:{name}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=n_bytes).digest(), "big")
 

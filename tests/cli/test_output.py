@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .conftest import Call
+from .conftest import LISTENING, Call
 
 ATTNCLI = [sys.executable, "-m", "attncli"]
 
@@ -208,14 +208,9 @@ def test_closed_standard_output_is_reported(three: Path) -> None:
 
 
 def test_interrupting_ends_with_130() -> None:
-    # A test run in the background passes on that interrupts are ignored, so listen again.
-    listening = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from attncli.cli.main import main; main()"
-    )
     reading, writing = os.pipe()  # nobody writes, so the call waits for its input
     with subprocess.Popen(
-        [sys.executable, "-c", listening, "compute", "--q", "-"],
+        [*LISTENING, "compute", "--q", "-"],
         stdin=reading,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -223,7 +218,10 @@ def test_interrupting_ends_with_130() -> None:
     ) as process:
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        try:
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
     os.close(reading)
     os.close(writing)
     assert (process.returncode, out, err) == (130, "", "attncli: interrupted\n")
