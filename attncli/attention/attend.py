@@ -342,21 +342,21 @@ def traced(steps: Sequence[Step], block: Block, *given: Stage) -> Trace:
 def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block) -> Stage:
     step, value = computed.get(name), values[name]
     kind = kind_of((step and step.kind) or name)
-    prefix, _, own = name.rpartition(".")
+    own = name.rpartition(".")[2]
+    prefix = name.removesuffix(own)
     if kind.role == "input":  # the mask, which has the axes of the scores
-        maps = (f"{prefix}.{other}" if prefix else other for other in MAPS)
-        shapes = (values[other].shape for other in maps if other in values)
+        shapes = (values[prefix + map_].shape for map_ in MAPS if prefix + map_ in values)
         value = np.broadcast_to(value, next(shapes, value.shape))
     axes = kind.axes_of(value.ndim)
     labels = {axis: tuple(names) for axis, names in block.labels.items() if names}
     if step is None:
         return Stage(own, kind.symbol, "", value, axes, labels)
-    reads = {
-        parameter: read.rpartition(".")[2] if read.rpartition(".")[0] == prefix else read
-        for parameter, read in _shown_reads(step, computed)
-    }
+    reads = {}
+    for parameter, read in _shown_reads(step, computed):
+        place, dot, last = read.rpartition(".")
+        reads[parameter] = last if place + dot == prefix else read
     plain = {n: x for n, x in step.params.items() if isinstance(x, bool | int | float | str)}
-    symbol = step.formula.partition(" = ")[0] if not kind.symbol else kind.symbol
+    symbol = kind.symbol or step.formula.partition(" = ")[0]
     more = (step.note, reads, plain, step.work)
     return Stage(own, symbol, step.formula, value, axes, labels, *more)
 

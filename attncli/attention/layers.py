@@ -16,7 +16,7 @@ the last stage of a layer is what it gives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -27,6 +27,7 @@ from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.attend import (
     Block,
+    Labels,
     check_projection,
     entered,
     projected_sizes,
@@ -50,7 +51,6 @@ from attncli.errors import ConventionError, ShapeError
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 
-Labels = Sequence[str] | None
 NormPlace = Literal["post", "pre", "none"]
 
 
@@ -237,10 +237,9 @@ class LayerPlan:
         stages  those that exist already, by dotted name; they come first
         """
         values = run(self.steps, self.inputs, wanted)
-        if wanted is not None:
-            values = {name: x for name, x in values.items() if name in wanted}
-        hidden = {*self.like} & {*self.inputs} - {*stages}
-        values = {name: x for name, x in values.items() if name not in hidden}
+        hidden = self.like.keys() & self.inputs.keys() - stages.keys()
+        shown = {*(values if wanted is None else wanted)} - hidden
+        values = {name: x for name, x in values.items() if name in shown}
         return trace_of(self.steps, values, self.blocks, stages)
 
     def _block(self, name: str, title: str, rule: Convention, x: str, context: str = "") -> None:

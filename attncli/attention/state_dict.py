@@ -183,7 +183,7 @@ def weights_from_arrays(
     found = canonical(arrays, block)
     stacks = [stack for stack in ("encoder", "decoder") if stack in block]
     first = f"{stacks[0]}.1." if stacks else ""
-    dimensions = _open_widths_filled(dimensions, found, first)
+    dimensions = _with_open_widths(dimensions, found, first)
     if n_layers is None:
         n_layers = max((n_layers_of(found, stack) for stack in stacks), default=1) or 1
     # A gap, or one absurd number in a name, ends at the first layer that is missing.
@@ -203,31 +203,29 @@ def weights_from_arrays(
     return weights
 
 
-def _open_widths_filled(
-    dimensions: Dimensions, found: Mapping[str, Named], first: str
-) -> Dimensions:
+def _with_open_widths(dimensions: Dimensions, found: Mapping[str, Named], first: str) -> Dimensions:
     """The dimensions, with d_k, d_v and d_ff as the first layer's arrays have them."""
-
-    def width(name: str, n_heads: int) -> int | None:
-        """A matrix's columns for each head; ShapeError where its rows are not d_model."""
-        array = found.get(first + name)
-        if array is None:
-            return None
-        rows, *columns = array.value.shape or (0,)
-        if rows != dimensions.d_model or len(columns) != 1 or not array.value.size:
-            raise _wrong_shape(first + name, array, (dimensions.d_model, "any"), axes_of(name))
-        if columns[0] % n_heads:
+    n_heads, n_kv_heads = dimensions.n_heads, dimensions.n_kv_heads or dimensions.n_heads
+    columns = {
+        "d_k": ("attention.w_q", n_heads),
+        "d_v": ("attention.w_v", n_kv_heads),
+        "d_ff": ("feed_forward.w_1", 1),
+    }
+    for width, (leaf, n_parts) in columns.items():
+        name, array = first + leaf, found.get(first + leaf)
+        if array is None or getattr(dimensions, width) is not None:
+            continue
+        axes, shape = axes_of(name), array.value.shape
+        if len(shape) != 2 or shape[0] != dimensions.d_model or not shape[1]:
+            raise _wrong_shape(name, array, (dimensions.d_model, "any"), axes)
+        if shape[1] % n_parts:
             raise ShapeError(
-                f"{array.called(first + name)} gives {axes_of(name)[1]} = {columns[0]}, which "
-                f"{n_heads} heads cannot share",
-                f"use a number of heads that divides {columns[0]}",
+                f"{array.called(name)} gives {axes[1]} = {shape[1]}, which {n_parts} heads cannot "
+                "share",
+                f"use a number of heads that divides {shape[1]}",
             )
-        return int(columns[0] // n_heads)
-
-    d_k = dimensions.d_k or width("attention.w_q", dimensions.n_heads)
-    d_v = dimensions.d_v or width("attention.w_v", dimensions.n_kv_heads or dimensions.n_heads)
-    d_ff = width("feed_forward.w_1", 1) if dimensions.d_ff is None else dimensions.d_ff
-    return replace(dimensions, d_k=d_k, d_v=d_v, d_ff=d_ff)
+        dimensions = replace(dimensions, **{width: shape[1] // n_parts})
+    return dimensions
 
 
 def _missing(name: str, axes: tuple[str, ...], found: Mapping[str, Named]) -> InputError:
