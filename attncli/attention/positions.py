@@ -66,7 +66,8 @@ def sinusoidal(
     ('sin λ6.28', 'cos λ6.28', 'sin λ2916')
     """
     steps = sinusoidal_steps(n_positions, dim, exponent=exponent, base=base, start=start)
-    waves = [_wavelength(divisor) for divisor in divisors(dim, exponent, base)]
+    lengths = 2 * math.pi * divisors(dim, exponent, base)
+    waves = [f"λ{x:.0f}" if 1000 <= x < 1e7 else f"λ{x:.3g}" for x in lengths]
     labels = {
         "position": [f"pos {position}" for position in range(start, start + n_positions)],
         "pair": waves,
@@ -188,11 +189,6 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
     formula, reads = "D = PE · PEᵀ", {"x": "positions"}
     dots = Step("dots", lambda x: x @ x.T, reads, formula=formula, work="pairs")
     return traced([dots], block, *given)
-
-
-def _wavelength(divisor: float) -> str:
-    length = 2 * math.pi * divisor
-    return f"λ{length:.0f}" if 1000 <= length < 1e7 else f"λ{length:.3g}"
 
 
 def _position_stages(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:

@@ -277,7 +277,13 @@ def run(
     values = dict(inputs)
     with np.errstate(all="ignore"):  # an overflow is infinite, as IEEE 754 has it, and is shown
         for at, step in enumerate(todo):
-            values[step.name] = _computed(step, values)
+            reads = {parameter: values[name] for parameter, name in step.reads.items()}
+            if (dtype := step.dtype) in (None, "float64"):  # what goes in is float64 already
+                values[step.name] = step.compute(**reads, **step.params)
+            else:
+                floats = {p: f.widen(x, dtype) for p, x in reads.items() if x.dtype.kind == "f"}
+                value = step.compute(**reads | floats, **step.params)
+                values[step.name] = f.round_to(value, dtype)
             for name in step.reads.values():  # what is not read any more is dropped
                 if last_read[name] == at and name not in shown and name not in inputs:
                     values.pop(name, None)
@@ -296,11 +302,3 @@ def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> li
             f"there is no {', '.join(sorted(missing))}", f"given are {', '.join(inputs)}"
         )
     return found[::-1]
-
-
-def _computed(step: Step, values: Values) -> Array:
-    reads = {parameter: values[name] for parameter, name in step.reads.items()}
-    if (dtype := step.dtype) in (None, "float64"):  # what goes in is float64 already
-        return step.compute(**reads, **step.params)
-    wide = {p: f.widen(x, dtype) if x.dtype.kind == "f" else x for p, x in reads.items()}
-    return f.round_to(step.compute(**wide, **step.params), dtype)

@@ -12,7 +12,7 @@ norm.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -89,9 +89,9 @@ def canonical(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Na
     found: dict[str, Named] = {}
     unknown = []
     for source, x in arrays.items():
-        parts = list(_renamed(source, x, block))
+        parts = _renamed(source, x, block)
         unknown += [] if parts else [source]
-        for name, array in parts:
+        for name, array in parts.items():
             if name in found:
                 both = f"{found[name].source} and {source}"
                 raise InputError(f"{both} both mean {name}", "give it once")
@@ -107,28 +107,25 @@ def canonical(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Na
     return found
 
 
-def _renamed(source: str, x: npt.ArrayLike, block: Block) -> Iterator[tuple[str, Named]]:
-    """The names here of one array, and what belongs to each; nothing where it is not known."""
-    match = _NAME.fullmatch(source.lower())
-    if not match:
-        return
+def _renamed(source: str, x: npt.ArrayLike, block: Block) -> dict[str, Named]:
+    """What one array holds by the names here; nothing where its name is not known."""
+    if not (match := _NAME.fullmatch(source.lower())):
+        return {}
     leaf = match["leaf"]
-    is_torch = leaf in _PYTORCH or leaf in _IN_PROJ
-    values = {_PYTORCH.get(leaf, leaf): x}
-    if leaf in _IN_PROJ:
-        stacked = as_numbers(x, source)
-        if stacked.ndim not in {1, 2} or stacked.shape[0] % 3:
-            raise ShapeError(
-                f"{source} ({shape_text(stacked) or 'one number'}) cannot be cut in three",
-                "it holds those of Q, K and V one below another, 3 · d_model rows",
-            )
-        values = dict(zip(_IN_PROJ[leaf], np.split(stacked, 3), strict=True))
-    for own, value in values.items():
-        name = _dotted(match, own, source, block)
-        if name:
-            turned = is_torch and own.startswith("w_")
-            array = as_numbers(value, source)
-            yield name, Named(array.T if turned else array, source, turned)
+    ours = _IN_PROJ.get(leaf, (_PYTORCH.get(leaf, leaf),))
+    names = [_dotted(match, own, source, block) for own in ours]
+    if not all(names):
+        return {}
+    array = as_numbers(x, source)
+    if leaf in _IN_PROJ and (array.ndim not in {1, 2} or array.shape[0] % 3):
+        raise ShapeError(
+            f"{source} ({shape_text(array) or 'one number'}) cannot be cut in three",
+            "it holds those of Q, K and V one below another, 3 · d_model rows",
+        )
+    parts = np.split(array, 3) if leaf in _IN_PROJ else [array]
+    turned = leaf != ours[0] and ours[0].startswith("w_")
+    named = (Named(part.T if turned else part, source, turned) for part in parts)
+    return dict(zip(names, named, strict=True))
 
 
 def _dotted(match: re.Match[str], leaf: str, source: str, block: Block) -> str:

@@ -90,10 +90,8 @@ def random_vocabulary(words: Sequence[str], dim: int, seed: int = 0) -> Vocabula
     >>> random_vocabulary(("bank", "bank"), 3).vectors["bank"].shape
     (3,)
     """
-    known = tuple(dict.fromkeys(words))
-    vectors = dict(zip(known, random_vectors(known, dim, seed), strict=True))
     note = f"random numbers (seed {seed}), always the same for the same word"
-    return Vocabulary(vectors, dim, note)
+    return Vocabulary(random_vectors(words, dim, seed), dim, note)
 
 
 def from_file(
@@ -135,10 +133,8 @@ def from_file(
             f"{origin} has no vector for {listing(map(repr, lost), 8)}",
             f"{other}use --unknown random or zero",
         )
-    fill = (
-        random_vectors(lost, width, seed) if unknown == "random" else np.zeros((len(lost), width))
-    )
-    vectors |= dict(zip(lost, fill, strict=True))
+    zeros = dict.fromkeys(lost, np.zeros(width))
+    vectors |= random_vectors(lost, width, seed) if unknown == "random" else zeros
     remarks = [_unknown_remark(lost, origin, unknown)] if lost else []
     if found.folded:
         pairs = (f"{a!r} as {b!r}" for a, b in found.folded.items())
