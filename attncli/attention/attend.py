@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.functional import concat, round_to, widen
-from attncli.attention.heads import key_head_of, shape_text, split_heads
+from attncli.attention.functional import round_to, widen
+from attncli.attention.heads import key_head_of, merge_heads, shape_text, split_heads
 from attncli.attention.run import CONCAT_FORMULA, Sizes, Step, Values, plan, run
-from attncli.attention.shapes import as_numbers, check_mask, check_rows, lengths, with_past
+from attncli.attention.shapes import as_numbers, check_mask, check_rows, with_past
 from attncli.convention import Convention
 from attncli.errors import ShapeError
 from attncli.stages import HIDDEN, MAPS, kind_of
@@ -156,7 +156,7 @@ def with_concat(trace: Trace) -> Trace:
     output = trace["output"]
     if "head" not in output.axes:
         raise ShapeError("there are no heads to put side by side", "split q, k and v first")
-    step = Step("concat", concat, {"x": "output"}, formula=CONCAT_FORMULA)
+    step = Step("concat", merge_heads, {"x": "output"}, formula=CONCAT_FORMULA)
     beside = traced([step], Block("", None, output.labels), output)
     return replace(trace, steps=(*trace.steps, beside["concat"]))
 
@@ -216,21 +216,27 @@ def multi_head_attention(
     if context is not None:
         inputs["x_kv"] = token_rows(context)
     inputs = {name: entered(a, how) for name, a in (inputs | weights.arrays()).items()}
-    shared = n_heads if n_kv_heads is None else n_kv_heads
-    sizes = projected_sizes(inputs, n_heads, shared)
-    inputs |= restrictions(sizes, mask, kv_len)
-    sizes = sizes._replace(given=frozenset(inputs))
+    restricting, sizes = projected(inputs, n_heads, n_kv_heads, mask, kv_len)
+    inputs |= restricting
     steps = plan(how, sizes)
     title = f"Multi-head {'cross' if context is not None else 'self'}-attention"
     block = Block(title, how, {"query": query_labels, "key": key_labels})
     return trace_of(steps, run(steps, inputs), {"": block})
 
 
-def projected_sizes(inputs: Values, n_heads: int, n_kv_heads: int) -> Sizes:
-    """The sizes of an attention of x (and x_kv) projected by w_q, w_k, w_v and w_o, where given.
+def projected(
+    inputs: Values,
+    n_heads: int,
+    n_kv_heads: int | None,
+    mask: npt.ArrayLike | None = None,
+    kv_len: npt.ArrayLike | None = None,
+) -> tuple[dict[str, Array], Sizes]:
+    """What restricts an attention of x (and x_kv) projected by w_q, w_k, w_v and w_o where given,
+    and its sizes.
 
     Raises ShapeError where a width does not fit, or does not divide into the heads.
     """
+    n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
     x, context = inputs["x"], inputs.get("x_kv", inputs["x"])
     d = {}  # of one head
     for name, source, heads in (
@@ -248,7 +254,9 @@ def projected_sizes(inputs: Values, n_heads: int, n_kv_heads: int) -> Sizes:
     if "w_o" in inputs:
         check_projection(np.empty((1, n_heads * d["v"])), inputs["w_o"])
     scores = (*x.shape[:-2], n_heads, x.shape[-2], context.shape[-2])
-    return Sizes(scores, n_kv_heads, d["q"])
+    sizes = Sizes(scores, n_kv_heads, d["q"])
+    found = restrictions(sizes, mask, kv_len)
+    return found, sizes._replace(given={*inputs, *found})
 
 
 def check_projection(x: Array, w: Array) -> None:
@@ -269,8 +277,18 @@ def restrictions(
         found["given_mask"] = as_numbers(mask, "the mask")
         check_mask(found["given_mask"], sizes.scores)
     if kv_len is not None:
-        n_batch = sizes.scores[0] if len(sizes.scores) == 4 else 1
-        found["kv_len"] = lengths(kv_len, n_batch, sizes.scores[-1])
+        n_batch, n_k = sizes.scores[0] if len(sizes.scores) == 4 else 1, sizes.scores[-1]
+        given = np.asarray(kv_len)
+        if given.dtype.kind not in "iu" or given.ndim > 1:
+            raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")
+        per_item = np.atleast_1d(given).astype(np.int64)
+        if per_item.size not in {1, n_batch}:
+            message = f"kv_len has {per_item.size} lengths for a batch of {n_batch}"
+            raise ShapeError(message, "use one per batch item")
+        if per_item.min() < 0 or per_item.max() > n_k:
+            message = f"kv_len is {per_item.tolist()} with {n_k} keys"
+            raise ShapeError(message, f"use lengths from 0 to {n_k}")
+        found["kv_len"] = np.broadcast_to(per_item, (n_batch,))
     return found
 
 

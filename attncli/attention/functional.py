@@ -5,7 +5,8 @@
     around an attention:     concat ── project ── add ── mean, deviation, normalize ── relu
 
 The axes are those after each signature, with any axes before them. Where a number overflows it is
-infinite, as IEEE 754 has it; the runner keeps NumPy quiet about that.
+infinite, as IEEE 754 has it; the runner keeps NumPy quiet about that. Heads are split and merged
+(concat) in heads.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.heads import key_head_of, merge_heads
+from attncli.attention.heads import key_head_of
 from attncli.convention import DType, EmptyRows, HeadOrder
 
 # ---- from x to q, k and v
@@ -170,11 +171,6 @@ def _not_finite(a: Array, v: Array, reaching: BoolArray) -> Array:
     above, below = any_of(counted, np.isposinf(v)), any_of(counted, np.isneginf(v))
     either = np.where(above, np.inf, np.where(below, -np.inf, 0))
     return np.where(is_nan | (above & below), np.nan, either).astype(a.dtype)
-
-
-def concat(x: Array) -> Array:  # [h, n, d] -> [n, h·d]
-    """The outputs of the heads, side by side. Source: section 3.2.2 of the paper."""
-    return merge_heads(x)
 
 
 # ---- around an attention

@@ -30,8 +30,7 @@ from attncli.attention.attend import (
     Labels,
     check_projection,
     entered,
-    projected_sizes,
-    restrictions,
+    projected,
     token_rows,
     trace_of,
 )
@@ -186,11 +185,8 @@ class LayerPlan:
             rule = replace(rule, seed=named_seed(rule.seed, f"{name}.dropped"))
         weights, outer = self._weights(name, ATTENTION), {"x_kv": context} if context else {}
         rows = {"x": self.like[x]} | {own: self.like[read] for own, read in outer.items()}
-        n_kv_heads = how.n_kv_heads or how.n_heads
-        sizes = projected_sizes(rows | weights, how.n_heads, n_kv_heads)
-        restricting = restrictions(sizes, mask, None)
+        restricting, sizes = projected(rows | weights, how.n_heads, how.n_kv_heads, mask)
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
-        sizes = sizes._replace(given={*rows, *weights, *restricting})
         words = ["masked"] * rule.causal + ["multi-head"] * (how.n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
         self._block(name, title.capitalize(), rule, x, context)
@@ -203,7 +199,7 @@ class LayerPlan:
             width = weights["w_o"].shape[-1]
         else:
             values = weights.get("w_v", self.like[context or x])
-            width = values.shape[-1] * how.n_heads // n_kv_heads
+            width = values.shape[-1] * how.n_heads // sizes.n_kv_heads
         return self._sublayer(name, x, steps, width, **outer)
 
     def feed_forward(self, name: str, x: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import functional as f
-from attncli.attention.heads import split_heads
+from attncli.attention.heads import merge_heads, split_heads
 from attncli.attention.masks import total_mask
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
@@ -210,7 +210,7 @@ class _Planner:
             return
         weights = self.given(w="w_o")
         name = "concat" if show_concat or not weights else "wide_output"
-        x = self.step(name, f.concat, {"x": x}, formula=CONCAT_FORMULA)
+        x = self.step(name, merge_heads, {"x": x}, formula=CONCAT_FORMULA)
         if weights:
             bias = self.given(b="b_o")
             formula, of = "Y = {x} W_o" + " + b_o" * len(bias), {"x": x} | weights | bias

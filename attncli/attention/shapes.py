@@ -1,4 +1,4 @@
-"""Checks of the shapes of q, k, v, masks, caches and key lengths, and their error messages."""
+"""Checks of the shapes of q, k, v, masks and caches, and their error messages."""
 
 from __future__ import annotations
 
@@ -119,20 +119,3 @@ def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np
     if not are_indices or picked.min() < 0 or picked.max() >= n_q:
         raise ShapeError(f"rows is {rows!r} with {n_q} queries", f"use 0 to {n_q - 1}")
     return picked.astype(np.intp)
-
-
-def lengths(kv_len: npt.ArrayLike, n_batch: int, n_k: int) -> npt.NDArray[np.int64]:
-    """Key lengths, one per batch item, checked to be within 0 … n_k."""
-    array = np.asarray(kv_len)
-    if array.dtype.kind not in "iu" or array.ndim > 1:
-        raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")
-    per_item = np.atleast_1d(array).astype(np.int64)
-    if per_item.size not in {1, n_batch}:
-        raise ShapeError(
-            f"kv_len has {per_item.size} lengths for a batch of {n_batch}", "use one per batch item"
-        )
-    if per_item.min() < 0 or per_item.max() > n_k:
-        raise ShapeError(
-            f"kv_len is {per_item.tolist()} with {n_k} keys", f"use lengths from 0 to {n_k}"
-        )
-    return np.broadcast_to(per_item, (n_batch,))
