@@ -195,12 +195,9 @@ class LayerPlan:
         if alone:
             self.steps += within(f"{name}.", steps, x=x, **outer)
             return f"{name}.{steps[-1].name}"
-        if "w_o" in weights:
-            width = weights["w_o"].shape[-1]
-        else:
-            values = weights.get("w_v", self.like[context or x])
-            width = values.shape[-1] * how.n_heads // sizes.n_kv_heads
-        return self._sublayer(name, x, steps, width, **outer)
+        last = weights.get("w_o", weights.get("w_v", self.like[context or x]))
+        n_shares = 1 if "w_o" in weights else how.n_heads // sizes.n_kv_heads
+        return self._sublayer(name, x, steps, last.shape[-1] * n_shares, **outer)
 
     def feed_forward(self, name: str, x: str) -> str:
         """The position-wise feed-forward of the stage x: FFN(X) = max(0, X W₁ + b₁) W₂ + b₂.
@@ -266,12 +263,10 @@ class LayerPlan:
             )
         if p := how.dropout:
             seed = named_seed(rule.seed, f"{name}.sublayer_dropped")
-            drawn, words = (
-                {"shape": shape, "p": p, "seed": seed},
-                dropout_words(symbol + "'", symbol, p),
-            )
-            reads = {"x": last, "kept": "sublayer_kept"}
+            drawn = {"shape": shape, "p": p, "seed": seed}
             steps.append(Step("sublayer_kept", f.draw_kept, {}, drawn))
+            reads = {"x": last, "kept": "sublayer_kept"}
+            words = dropout_words(f"{symbol}'", symbol, p)
             last, symbol = "sublayer_dropped", f"{symbol}'"
             steps.append(Step(last, f.dropout, reads, {"p": p}, dtype=rule.dtype, **words))
         formula, work = f"R = X + {symbol}", "[x] + [y] = {x} + {y}"
