@@ -231,9 +231,9 @@ def projected(
     mask: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
 ) -> tuple[dict[str, Array], Sizes]:
-    """What restricts an attention of x (and x_kv) projected by w_q, w_k, w_v and w_o where given,
-    and its sizes.
+    """What restricts the attention of x (to x_kv, where there is one), and its sizes.
 
+    x is projected by w_q, w_k, w_v and w_o, where they are given.
     Raises ShapeError where a width does not fit, or does not divide into the heads.
     """
     n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
