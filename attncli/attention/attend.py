@@ -14,9 +14,16 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
-from attncli.attention.heads import key_head_of, merge_heads, shape_text, split_heads
+from attncli.attention.heads import merge_heads, shape_text, split_heads
 from attncli.attention.run import CONCAT_FORMULA, Sizes, Step, Values, plan, run
-from attncli.attention.shapes import as_numbers, check_mask, check_rows, with_past
+from attncli.attention.shapes import (
+    as_numbers,
+    check_rows,
+    projected,
+    restrictions,
+    token_rows,
+    with_past,
+)
 from attncli.convention import Convention
 from attncli.errors import ShapeError
 from attncli.stages import HIDDEN, MAPS, kind_of
@@ -222,85 +229,6 @@ def multi_head_attention(
     title = f"Multi-head {'cross' if context is not None else 'self'}-attention"
     block = Block(title, how, {"query": query_labels, "key": key_labels})
     return trace_of(steps, run(steps, inputs), {"": block})
-
-
-def projected(
-    inputs: Values,
-    n_heads: int,
-    n_kv_heads: int | None,
-    mask: npt.ArrayLike | None = None,
-    kv_len: npt.ArrayLike | None = None,
-) -> tuple[dict[str, Array], Sizes]:
-    """What restricts the attention of x (to x_kv, where there is one), and its sizes.
-
-    x is projected by w_q, w_k, w_v and w_o, where they are given.
-    Raises ShapeError where a width does not fit, or does not divide into the heads.
-    """
-    n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-    x, context = inputs["x"], inputs.get("x_kv", inputs["x"])
-    d = {}  # of one head
-    for name, source, heads in (
-        ("q", x, n_heads),
-        ("k", context, n_kv_heads),
-        ("v", context, n_kv_heads),
-    ):
-        wide = inputs.get(f"w_{name}", source)
-        if wide is not source:
-            check_projection(source, wide)
-        d[name] = split_heads(np.empty((1, wide.shape[-1])), heads).shape[-1]
-    if d["q"] != d["k"]:
-        raise ShapeError(f"q and k must have the same d_k: q has {d['q']}, k has {d['k']}")
-    key_head_of(n_heads, n_kv_heads)
-    if "w_o" in inputs:
-        check_projection(np.empty((1, n_heads * d["v"])), inputs["w_o"])
-    scores = (*x.shape[:-2], n_heads, x.shape[-2], context.shape[-2])
-    sizes = Sizes(scores, n_kv_heads, d["q"])
-    found = restrictions(sizes, mask, kv_len)
-    return found, sizes._replace(given={*inputs, *found})
-
-
-def check_projection(x: Array, w: Array) -> None:
-    """ShapeError unless x can be multiplied by the weights."""
-    if w.ndim != 2 or x.shape[-1] != w.shape[0]:
-        raise ShapeError(
-            f"x ({shape_text(x)}) cannot be multiplied by weights of {shape_text(w)}",
-            f"the weights need {x.shape[-1]} rows",
-        )
-
-
-def restrictions(
-    sizes: Sizes, mask: npt.ArrayLike | None, kv_len: npt.ArrayLike | None
-) -> dict[str, Array]:
-    """A mask and key lengths as inputs of the plan. ShapeError where they do not fit the scores."""
-    found = {}
-    if mask is not None:
-        found["given_mask"] = as_numbers(mask, "the mask")
-        check_mask(found["given_mask"], sizes.scores)
-    if kv_len is not None:
-        n_batch, n_k = sizes.scores[0] if len(sizes.scores) == 4 else 1, sizes.scores[-1]
-        given = np.asarray(kv_len)
-        if given.dtype.kind not in "iu" or given.ndim > 1:
-            raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")
-        per_item = np.atleast_1d(given).astype(np.int64)
-        if per_item.size not in {1, n_batch}:
-            message = f"kv_len has {per_item.size} lengths for a batch of {n_batch}"
-            raise ShapeError(message, "use one per batch item")
-        if per_item.min() < 0 or per_item.max() > n_k:
-            message = f"kv_len is {per_item.tolist()} with {n_k} keys"
-            raise ShapeError(message, f"use lengths from 0 to {n_k}")
-        found["kv_len"] = np.broadcast_to(per_item, (n_batch,))
-    return found
-
-
-def token_rows(x: npt.ArrayLike) -> Array:
-    """x as numbers, [n, d_model] or [batch, n, d_model]; ShapeError where it is neither."""
-    array = as_numbers(x, "x")
-    if array.ndim not in {2, 3} or array.size == 0:
-        raise ShapeError(
-            f"x has the shape {shape_text(array) or 'of one number'}",
-            "use (tokens, d_model) or (batch, tokens, d_model), with at least one entry each",
-        )
-    return array
 
 
 # ---- from values to a trace

@@ -23,12 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.attend import restrictions
 from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes, key_head_of, shape_text
 from attncli.attention.masks import first_position, window
 from attncli.attention.run import Sizes, plan, run
-from attncli.attention.shapes import with_past
+from attncli.attention.shapes import restrictions, with_past
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import OUTPUT
