@@ -105,8 +105,7 @@ def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
     from attncli.attention.layers import Architecture
     from attncli.convention import Convention
 
-    given = {n: x for n, x in choices.given.items() if n not in ("seed", "mask_means")}
-    convention = Choices(given).over(Convention(seed=seed))
+    convention = choices.over(Convention(seed=seed), "seed", "mask_means")
     return Architecture(
         n_heads=block.heads or 1,
         n_kv_heads=block.kv_heads,

@@ -18,6 +18,7 @@ import inspect
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import MISSING, field, fields
+from operator import attrgetter
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -98,11 +99,8 @@ def typer_command(command: Command, name: str, without: Collection[str] = ()) ->
     def flat(**values: Any) -> int | None:
         given = {}
         for group, kind in groups.items():
-            if hasattr(kind, "of"):
-                given[group] = kind.of(values)
-            else:
-                names = {own.name for own in fields(kind)} & values.keys()
-                given[group] = kind(**{name: values[name] for name in names})
+            names = {own.name for own in fields(kind)} & values.keys()
+            given[group] = kind(**{name: values[name] for name in names})
         return command(**given)
 
     parameters = [p for kind in groups.values() for p in parameters_of(kind)]
@@ -118,11 +116,9 @@ def typer_command(command: Command, name: str, without: Collection[str] = ()) ->
 
 
 def parameters_of(kind: Any) -> list[inspect.Parameter]:
-    """The options of a group: what it gives itself, or one for each field."""
-    if hasattr(kind, "parameters"):
-        return list(kind.parameters())
+    """The options of a group, one for each field that is given."""
     found = []
-    for own in fields(kind):
+    for own in filter(attrgetter("init"), fields(kind)):
         make, names, more = (own.metadata[key] for key in ("make", "names", "more"))
         if make is typer.Option:
             names = names or (f"--{own.name.replace('_', '-')}",)

@@ -5,12 +5,9 @@ None means "not given" throughout, so that a command can tell a choice from a de
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
-import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, make_dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-
-from typer import Option
+from dataclasses import dataclass, field, make_dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from attncli.cli.groups import flag
 from attncli.cli.parsing import unclear
@@ -48,54 +45,49 @@ class Inputs(_Sources):  # type: ignore[misc]
     )
 
 
-@dataclass(frozen=True)
-class Choices:
-    """The fields of Convention that flags set, parsed; those not given are not in it."""
+_TAKES: dict[str, Any] = {  # a switch, text to be parsed, or one of a few
+    name: bool
+    if isinstance(getattr(Convention, name), bool)
+    else (str if knob.parse else Literal[CHOICES[name]]) | None
+    for name, knob in KNOBS.items()
+}
+_KNOBS = [
+    (name, _TAKES[name], flag(knob.help, knob.metavar or None, panel=knob.panel))
+    for name, knob in KNOBS.items()
+]
+_Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, frozen=True)
 
-    given: Mapping[str, Any]
 
-    @classmethod
-    def parameters(cls) -> list[inspect.Parameter]:
-        """An option for every field of Convention: `--causal`, `--window LEFT,RIGHT` and so on."""
-        found = []
-        for name, knob in KNOBS.items():
-            is_switch = isinstance(getattr(Convention, name), bool)
-            kind: Any = bool if is_switch else str if knob.parse else Literal[CHOICES[name]]
-            option = Option(
-                flag_of(name),
-                rich_help_panel=knob.panel,
-                show_default=False,
-                help=knob.help,
-                metavar=knob.metavar or None,
-            )
-            annotation: Any = Annotated[kind if is_switch else kind | None, option]
-            default = False if is_switch else None
-            named = {"default": default, "annotation": annotation}
-            found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **named))
-        return found
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Choices(_Knobs):  # type: ignore[misc]
+    """A flag for every field of Convention; `given` holds those that were given, parsed."""
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Choices":
-        """From the values of those options. Raises ConventionError for a text not understood."""
+    given: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises ConventionError for a text that is not understood."""
         given = {}
-        for name, value in values.items():
-            if name not in KNOBS or value is None or value is False:
+        for name, knob in KNOBS.items():
+            value = getattr(self, name)
+            if value is None or value is False:
                 continue
-            parse = KNOBS[name].parse
             try:
-                given[name] = value if parse is None else parse(value)
+                given[name] = value if knob.parse is None else knob.parse(value)
             except ValueError:
-                raise unclear(flag_of(name), value, KNOBS[name].form) from None
-        return cls(given)
+                raise unclear(flag_of(name), value, knob.form) from None
+        object.__setattr__(self, "given", given)
 
-    def over(self, base: Convention) -> Convention:
+    def over(self, base: Convention, *without: str) -> Convention:
         """The base, which an input brings, with every flag that was given put in its place.
+
+        Those of the fields `without` are left as the base has them.
 
         Raises ConventionError for a value outside its range, and for a flag that has no effect.
         """
-        how = replace(base, **self.given)
+        given = {name: value for name, value in self.given.items() if name not in without}
+        how = replace(base, **given)
         changed = how.changes()
-        for name in self.given:
+        for name in given:
             needs = KNOBS[name].needs
             if needs and not any(other in changed for other in needs):
                 others = " or ".join(map(flag_of, needs))

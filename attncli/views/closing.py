@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views.numbers import percent, short
-from attncli.views.select import HEADS, Block, Bounds, Index, Showing
+from attncli.views.select import HEADS, Block, Index, Showing
 from attncli.views.text import distinct, shorten
 
 TOP = 3  # names in a sentence
@@ -27,39 +26,36 @@ MISSING = 0.01  # of a row's sum: rounding each share to bfloat16, 8 bits, chang
 class Shares(NamedTuple):
     """The weights, each row of which sums to 1: transposed where softmax is over queries.
 
-    values [n, m], masked [n, m]; names of the n; other(i): the name of one of the m
-    bounds  the rows asked for
+    values [n, m], masked [n, m]; names of the n, others: of the m; rows: those asked for
     """
 
     stage: Stage
     values: Array
     masked: BoolArray
     names: Sequence[str]
-    other: Callable[[int], str]
-    bounds: Bounds
+    others: Sequence[str]
+    rows: range
     over_queries: bool
 
 
 def shares_of(block: Block, index: Index, showing: Showing) -> Shares:
     """The weights of a block at an index."""
-    stage = next(stage for name, stage in block.stages.items() if kind_of(name).summarized)
+    stage = block.weights
+    assert stage is not None  # noqa: S101 - whoever asks has looked
     values = block.matrix(stage, index)
     masked = np.zeros(values.shape, bool)
     if block.mask is not None:
         masked = block.masked(index, values.shape)
     tokens = [stage.names(axis) for axis in stage.axes[-2:]]
-    counts = map(Counter, tokens)
     names, others = (  # of tokens of the same text the number too: bank (3), bank (7)
         [f"{token} ({at})" if count[token] > 1 else token for at, token in enumerate(found, 1)]
-        for found, count in zip(tokens, counts, strict=True)
+        for found, count in zip(tokens, map(Counter, tokens), strict=True)
     )
-    over_queries = block.convention.softmax_over == "queries"
-    bounds = showing.rows
+    over_queries, bounds = block.convention.softmax_over == "queries", showing.rows
     if over_queries:
         values, masked, names, others, bounds = values.T, masked.T, others, names, showing.cols
-    return Shares(
-        stage, values, masked, names, lambda at: shorten(others[at]), bounds, over_queries
-    )
+    rows = range(len(values))[slice(*bounds)]
+    return Shares(stage, values, masked, names, others, rows, over_queries)
 
 
 def sentences(block: Block, index: Index, showing: Showing, n_heads: int = 1) -> tuple[str, ...]:
@@ -69,12 +65,11 @@ def sentences(block: Block, index: Index, showing: Showing, n_heads: int = 1) ->
     is among how many the lines are shared.
     """
     shares = shares_of(block, index, showing)
-    wanted = range(len(shares.values))[slice(*shares.bounds)]
-    most = len(wanted) if showing.full else max(LINES // n_heads, FEWEST)
-    shown = wanted if len(wanted) <= most + 1 else wanted[:most]
+    most = len(shares.rows) if showing.full else max(LINES // n_heads, FEWEST)
+    shown = shares.rows if len(shares.rows) <= most + 1 else shares.rows[:most]
     names = distinct([shares.names[i] for i in shown], shown)
     lines = [f"{name} {_sentence(shares, i)}" for name, i in zip(names, shown, strict=True)]
-    if left := len(wanted) - len(shown):
+    if left := len(shares.rows) - len(shown):
         what, flag = ("keys", "--cols") if shares.over_queries else ("queries", "--rows")
         lines.append(f"… {left} more {what}: {flag} A:B or --full")
     return tuple(lines)
@@ -92,12 +87,12 @@ def _sentence(shares: Shares, i: int) -> str:
         return f"{verb} nothing{why and f': {why}'}"
     with np.errstate(over="ignore", invalid="ignore"):  # what is called weights may be anything
         missing = 1 - float(row.sum())
-        ranking = _ranking(row, shares.other, others)
+        ranking = _ranking(row, shares.others, others)
     rest = f"; {percent(missing)} on no {other}" if missing > MISSING else ""
     return f"{verb} {ranking}{rest}{why and f', though {why}'}"
 
 
-def _ranking(row: Array, name: Callable[[int], str], others: str) -> str:
+def _ranking(row: Array, names: Sequence[str], others: str) -> str:
     """The largest shares by name, equal ones together, and the rest as one sum."""
     order = np.argsort(-row, kind="stable")
     order = order[row[order] > 0]
@@ -105,13 +100,13 @@ def _ranking(row: Array, name: Callable[[int], str], others: str) -> str:
     if len(order) > TOP and texts[0] == texts[-1]:
         return f"{len(order)} {others} alike ({texts[0]} each)"
     if len(order) == 1:
-        return f"{name(int(order[0]))} alone ({texts[0]})"
+        return f"{shorten(names[order[0]])} alone ({texts[0]})"
     groups, at = [], 0
     while at < min(len(order), TOP) or at == len(order) - 1:
         tied = texts.count(texts[at])
-        names = [name(int(i)) for i in order[at : at + min(tied, max(TOP - at, 1))]]
-        names += [f"{tied - len(names)} more"] if tied > len(names) else []
-        together = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+        top = [shorten(names[i]) for i in order[at : at + min(tied, max(TOP - at, 1))]]
+        top += [f"{tied - len(top)} more"] if tied > len(top) else []
+        together = " and ".join([", ".join(top[:-1]), top[-1]] if len(top) > 1 else top)
         groups.append(f"{together} ({texts[at]}{' each' if tied > 1 else ''})")
         at += tied
     rest = row[order[at:]]
@@ -126,9 +121,8 @@ def empty_rows(block: Block, index: Index) -> str:
     left = shares.values[empty]
     if not left.size or not (np.isnan(left).all() or (left == left.flat[0]).all()):
         return ""
-    stage = shares.stage
-    axis = stage.axes[-1 if shares.over_queries else -2]
-    names = [shorten(stage.label(axis, i)) for i in empty[:NAMED]]
+    axis = shares.stage.axes[-1 if shares.over_queries else -2]
+    names = [shorten(shares.stage.label(axis, i)) for i in empty[:NAMED]]
     names += [f"{len(empty) - NAMED} more"] if len(empty) > NAMED else []
     other, each = "query" if shares.over_queries else "key", short(float(left.flat[0]), 4)
     how = block.convention
@@ -143,10 +137,9 @@ def strongest(block: Block, showing: Showing) -> tuple[list[str], list[list[str]
     Gives the names of the queries, and a row of texts for each. With softmax over queries it is
     the query with the largest weight of every key.
     """
-    heads = [shares_of(block, {HEADS: head}, showing) for head in range(block.n_heads())]
-    rows = range(len(heads[0].values))[slice(*heads[0].bounds)]
-    cells = [[_largest(shares, row) for shares in heads] for row in rows]
-    return [heads[0].names[row] for row in rows], cells
+    heads = [shares_of(block, {HEADS: head}, showing) for head in range(block.n_heads)]
+    cells = [[_largest(shares, row) for shares in heads] for row in heads[0].rows]
+    return [heads[0].names[row] for row in heads[0].rows], cells
 
 
 def _largest(shares: Shares, i: int) -> str:
@@ -154,4 +147,4 @@ def _largest(shares: Shares, i: int) -> str:
     if not np.isfinite(row).all() or not row.any():
         return "nothing"
     at = int(np.argmax(row))
-    return f"{shorten(shares.other(at), TOP_CELLS)} {percent(float(row[at]))}"
+    return f"{shorten(shares.others[at], TOP_CELLS)} {percent(float(row[at]))}"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from attncli.arrays import Array
 from attncli.errors import ShapeError, StageError
-from attncli.stages import KINDS, MAPS, QKV
+from attncli.stages import MAPS, QKV
 from attncli.trace import Stage, Trace
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
@@ -16,7 +16,6 @@ from attncli.views.work import Entry, Words, equation
 
 TERMS = 12  # of a sum, unless all are asked for
 NO_LIMIT = 10**9
-_SUMMARIZED = {name for name, kind in KINDS.items() if kind.summarized}
 
 
 def derivations(trace: Trace, names: Collection[str], showing: Showing) -> Iterator[Part]:
@@ -25,13 +24,10 @@ def derivations(trace: Trace, names: Collection[str], showing: Showing) -> Itera
     Raises StageError where there is nothing to derive, or what it is derived from is not in the
     trace; ShapeError for a row or column that is not there.
     """
-    wanted = [
-        (block, target)
-        for block in blocks_of(trace)
-        if (target := _target(block)) and any(block.prefix + name in names for name in block.stages)
-    ]
+    blocks = [b for b in blocks_of(trace) if any(b.prefix + name in names for name in b.stages)]
+    found = [(block, block.weights) for block in blocks if block.weights]
     # A table of positions before an attention is not what is asked about.
-    found = [(block, target) for block, target in wanted if target.name in _SUMMARIZED] or wanted
+    found = found or [(b, s) for b in blocks for s in b.stages.values() if s.work == "wave"]
     if not found:
         raise StageError("there are no weights to derive", f"there are {', '.join(trace)}")
     for block, target in found:
@@ -45,30 +41,23 @@ def derivations(trace: Trace, names: Collection[str], showing: Showing) -> Itera
             yield Remark(left_out)
 
 
-def _target(block: Block) -> Stage | None:
-    """The stage whose cells are derived: the weights of an attention, or a table of positions."""
-    weights = (stage for name, stage in block.stages.items() if name in _SUMMARIZED)
-    tables = (stage for stage in block.stages.values() if stage.work == "wave")
-    return next(weights, None) or next(tables, None)
-
-
 def _derived(block: Block, target: Stage, index: Index, showing: Showing) -> Derivation:
-    row, column = (
-        _find(target, axis, wanted)
-        for axis, wanted in zip(target.axes[-2:], showing.cell or ("1", "1"), strict=True)
-    )
-    names = (
-        shorten(target.label(axis, at))
-        for axis, at in zip(target.axes[-2:], (row, column), strict=True)
-    )
+    axes = target.axes[-2:]
+    wanted = zip(axes, showing.cell or ("1", "1"), strict=True)
+    row, column = (_find(target, axis, name) for axis, name in wanted)
     terms = NO_LIMIT if showing.full else TERMS
     entry = Entry(block, target, index, row, column, showing.precision, terms, at_length=True)
-    if target.name not in _SUMMARIZED:
-        return Derivation("How {} gets its {}".format(*names), tuple(_of_table(entry)))
-    for name in QKV:
-        if name not in block.stages:
-            raise StageError(f"a weight is derived from q, k and v, and the trace holds no {name}")
-    return Derivation("How {} attends to {}".format(*names), tuple(_of_weight(entry)))
+    if target is block.weights:
+        title, steps = "How {} attends to {}", _of_weight(entry)
+    else:
+        title, angle = "How {} gets its {}", entry.of("angles")._replace(column=column // 2)
+        steps = ((step, [equation(step)]) for step in (angle.of("w"), angle, entry))
+    stages = []
+    for step, equations in steps:
+        number, name = block.numbers[step.stage.name], shorten(step.stage.name, NAME_CELLS)
+        if known := tuple(filter(None, equations)):
+            stages.append(DerivedStage(number, name, sentence(step.stage.formula), known))
+    return Derivation(title.format(*entry.labels()), tuple(stages))
 
 
 def _find(stage: Stage, axis: str, wanted: str) -> int:
@@ -91,30 +80,19 @@ def _find(stage: Stage, axis: str, wanted: str) -> int:
     )
 
 
-def _of_table(entry: Entry) -> Iterator[DerivedStage]:
-    """An entry of a table of positions: its angle, and the sine or cosine of that."""
-    angle = entry.of("angles")._replace(column=entry.column // 2)
-    for step in (angle.of("w"), angle, entry):
-        yield from _stage(step, equation(step))
-
-
-def _of_weight(entry: Entry) -> Iterator[DerivedStage]:
+def _of_weight(entry: Entry) -> Iterator[tuple[Entry, list[Equation | None]]]:
     """Every stage with a number for each query and key, then what the key gives to the output."""
+    stages = entry.block.stages
+    for name in QKV:
+        if name not in stages:
+            raise StageError(f"a weight is derived from q, k and v, and the trace holds no {name}")
     for name in entry.block.numbers:
-        stage = entry._replace(stage=entry.block.stages[name])
+        step = entry._replace(stage=stages[name])
         if name in MAPS:
-            yield from _stage(stage, equation(stage))
-        elif {"a", "v"} <= stage.stage.reads.keys():
-            yield from _stage(stage, *_share(stage))
+            yield step, [equation(step)]
+        elif {"a", "v"} <= step.stage.reads.keys():
+            yield step, [*_share(step)]
             return
-
-
-def _stage(entry: Entry, *equations: Equation | None) -> Iterator[DerivedStage]:
-    found = tuple(equation for equation in equations if equation)
-    if found:
-        stage = entry.stage
-        number, name = entry.block.numbers[stage.name], shorten(stage.name, NAME_CELLS)
-        yield DerivedStage(number, name, sentence(stage.formula), found)
 
 
 def _share(output: Entry) -> Iterator[Equation]:

@@ -10,13 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
-from attncli.views.page import matrix, parts
-from attncli.views.parts import Closing, Heading, Part, Remark
+from attncli.views.page import parts
+from attncli.views.parts import Closing, Heading, Matrix, Part, Remark
 from attncli.views.select import HEADS, Block, Showing, blocks_of, is_computed
 from attncli.views.text import sentence
 from attncli.words.tokens import PAD
@@ -28,11 +27,8 @@ def explain_page(trace: Trace, showing: Showing) -> Iterator[Part]:
     Where stages are named, they alone are shown, as they are of any trace.
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    if showing.stages:
-        yield from parts(trace, showing)
-        return
-    first = _first(trace, showing)
-    if showing.cell:
+    first = showing if showing.stages else _first(trace, showing)
+    if showing.stages or showing.cell:
         yield from parts(trace, first)
         return
     *before, last = trace.steps
@@ -46,13 +42,12 @@ def explain_page(trace: Trace, showing: Showing) -> Iterator[Part]:
         yield outline(trace, showing)
     yield from (part for part in page if not isinstance(part, Closing))
     attentions = [
-        (block, stage)
+        (block, block.weights)
         for block in blocks_of(trace)
-        for name, stage in block.stages.items()
-        if kind_of(name).summarized and block.prefix + name in first.stages
+        if block.weights and block.prefix + block.weights.name in first.stages
     ]
-    for block, stage in attentions:
-        yield from _attention_closing(block, stage, showing, alone=len(attentions) == 1)
+    for block, weights in attentions:
+        yield from _attention_closing(block, weights, showing, alone=len(attentions) == 1)
     if findings:
         yield Closing((("Static against contextual", tuple(map(sentence, findings))),))
     if left_out := _left_out(trace, showing):
@@ -71,7 +66,7 @@ def _first(trace: Trace, showing: Showing) -> Showing:
 
 
 def _n_heads(trace: Trace) -> int:
-    return max((block.n_heads() for block in blocks_of(trace)), default=0)
+    return max((block.n_heads for block in blocks_of(trace)), default=0)
 
 
 def _n_layers(trace: Trace) -> int:
@@ -89,7 +84,7 @@ def _attention_closing(
     if showing.rows == (None, None):
         showing = replace(showing, rows=(0, _n_real(weights.names(weights.axes[-2]))))
     padding = _padding(weights)
-    if block.n_heads() <= 1 or showing.head is not None:
+    if block.n_heads <= 1 or showing.head is not None:
         index = {} if showing.head is None else {HEADS: showing.head}
         where = "" if showing.head is None else f", in head {showing.head + 1}"
         sentences = closing.sentences(block, index, showing)
@@ -99,7 +94,7 @@ def _attention_closing(
     names, cells = closing.strongest(block, showing)
     stage = Stage("", "", "", np.array(cells), ("query", HEADS), {"query": tuple(names)})
     whole = Showing(precision=showing.precision, full=showing.full, heatmap=False)
-    yield matrix(Block(Trace("", (stage,))), stage, {}, whole)
+    yield Matrix(Block(Trace("", (stage,))), stage, {}, whole)
     yield from map(Remark, padding)
 
 

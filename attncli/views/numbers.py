@@ -9,57 +9,41 @@ from __future__ import annotations
 
 import math
 import re
-from typing import NamedTuple
 
 import numpy as np
 
-from attncli.arrays import Array, FloatArray
+from attncli.arrays import Array
 
 WIDE_WHOLE = 1e7  # whole numbers from here on are a wall of digits
 WIDE_FRACTION = 1e5
 _POINT = re.compile(r"(?=[.e])")  # the decimal point or the exponent of a number
 
 
-class Style(NamedTuple):
-    """How the numbers of one matrix are written."""
+def style_of(values: Array, precision: int, digits: int = 2) -> str:
+    """The format that suits all these values: the largest keeps so many digits at least.
 
-    decimals: int
-    scientific: bool = False
-
-
-def style_of(values: Array, precision: int, digits: int = 2) -> Style:
-    """The style that suits all these values: the largest keeps so many digits at least.
-
-    >>> style_of(np.array([1.0, 2.5]), 4)
-    Style(decimals=1, scientific=False)
-    >>> style_of(np.array([1e-9, 0.0]), 4)
-    Style(decimals=0, scientific=True)
+    >>> style_of(np.array([1.0, 2.5]), 4), style_of(np.array([1e-9, 0.0]), 4)
+    ('.1f', '.0e')
     """
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
     largest = float(finite.max(initial=0.0))
     if largest == 0:
-        return Style(0)
+        return ".0f"
     exact = (d for d in range(precision + 1) if np.array_equal(np.round(finite, d), finite))
     decimals = next(exact, None) if largest < WIDE_WHOLE else None
     if decimals == 0 or (decimals is not None and largest < WIDE_FRACTION):
-        return Style(decimals)
+        return f".{decimals}f"
     if 10.0 ** (digits - 1 - precision) <= largest < WIDE_FRACTION:
-        return Style(precision)
-    return Style(_mantissa_decimals(finite, precision), scientific=True)
+        return f".{precision}f"
+    mantissas = {f"{x:.{precision}e}".partition("e")[0] for x in finite.ravel().tolist()}
+    return f".{max(len(m.partition('.')[2].rstrip('0')) for m in mantissas)}e"
 
 
-def _mantissa_decimals(values: FloatArray, precision: int) -> int:
-    mantissas = {f"{x:.{precision}e}".partition("e")[0] for x in values.ravel().tolist()}
-    return max((len(m.partition(".")[2].rstrip("0")) for m in mantissas), default=0)
-
-
-def write(x: float, style: Style) -> str:
-    """One number in a style: NaN, inf and -inf by name, an exact zero as "0"."""
+def write(x: float, style: str) -> str:
+    """One number in a format: NaN, inf and -inf by name, an exact zero as "0"."""
     if not math.isfinite(x):
         return "NaN" if math.isnan(x) else f"{x:.0f}"
-    if x == 0:
-        return "0"
-    return f"{x:.{style.decimals}{'e' if style.scientific else 'f'}}"
+    return f"{x:{style}}" if x else "0"
 
 
 def texts(values: Array, precision: int) -> list[list[str]]:
@@ -95,12 +79,11 @@ def short(x: float, precision: int) -> str:
     >>> short(0.70710678, 4), short(5.0, 4), short(-1e9, 4), short(0.0012345, 4)
     ('0.7071', '5', '-1e9', '1.2345e-3')
     """
-    style = style_of(np.array([x]), precision, digits=3)
-    text = write(x, style)
-    if not style.scientific:
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    mantissa, _, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}"
+    text = write(x, style_of(np.array([x]), precision, digits=3))
+    mantissa, e, exponent = text.partition("e")
+    if e:
+        return f"{mantissa}e{int(exponent)}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def percent(share: float) -> str:

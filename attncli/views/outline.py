@@ -12,8 +12,6 @@ from attncli.views.parts import Branch, Part, Tree
 from attncli.views.select import Block, Showing
 from attncli.views.text import NAME_CELLS, clean, sentence, shorten
 
-_FORKS = (("├─ ", "│  "), ("└─ ", "   "))
-
 
 def outline_page(trace: Trace, showing: Showing) -> Iterator[Part]:
     """The headline and the tree: a page of the steps alone."""
@@ -39,16 +37,17 @@ def is_first_layer(name: str) -> bool:
 
 
 def collapsed(trace: Trace) -> Trace:
-    """The same with one block without steps for all layers past the first.
+    """The same with one block without steps for all layers past the first, where that is there.
 
     >>> layers = tuple(Trace("Layer", (), name=str(number)) for number in range(1, 4))
     >>> [(step.name, step.title) for step in collapsed(Trace("Encoder", layers)).steps]
     [('1', 'Layer'), ('2 to 3', 'like layer 1, each with weights of its own')]
     """
     steps: list[Stage | Trace] = []
-    later = [s.name for s in trace.steps if isinstance(s, Trace) and not is_first_layer(s.name)]
+    names = [step.name for step in trace.steps if isinstance(step, Trace)]
+    later = [name for name in names if "1" in names and not is_first_layer(name)]
     for step in trace.steps:
-        if isinstance(step, Stage) or is_first_layer(step.name):
+        if isinstance(step, Stage) or step.name not in later:
             steps.append(step if isinstance(step, Stage) else collapsed(step))
         elif step.name == later[0]:
             several = len(later) > 1
@@ -76,16 +75,17 @@ def _branches(trace: Trace, lead: str) -> Iterator[Branch]:
     steps = [step for step in trace.steps if step not in weights]
     if weights:
         given = " · ".join(f"{stage.name} {shape_of(stage)}" for stage in weights)
-        yield Branch(f"{lead}{_FORKS[0][0]}", f"{lead}{_FORKS[0][1]}", "given", "", given)
-    for at, step in enumerate(steps, start=1):
-        fork, below = _FORKS[at == len(steps)]
+        yield Branch(f"{lead}├─ ", "given", "", given)
+    for step in steps:
+        is_last = step is steps[-1]
+        fork = f"{lead}└─ " if is_last else f"{lead}├─ "
         name = shorten(step.name, NAME_CELLS)
         if isinstance(step, Trace):
-            yield Branch(lead + fork, lead + below, name, "", sentence(step.title))
-            yield from _branches(step, lead + below)
+            yield Branch(fork, name, "", sentence(step.title))
+            yield from _branches(step, lead + ("   " if is_last else "│  "))
         else:
             formula = sentence(step.formula) or clean(step.symbol)
-            yield Branch(lead + fork, lead + below, name, shape_of(step), formula)
+            yield Branch(fork, name, shape_of(step), formula)
 
 
 def is_weight(stage: Stage) -> bool:

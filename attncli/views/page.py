@@ -18,9 +18,9 @@ from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.numbers import short
-from attncli.views.parts import NUMERIC, Closing, Heading, Headline, Matrix, Part, Plot, Remark
+from attncli.views.parts import Closing, Heading, Headline, Matrix, Part, Plot, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, Index, Showing, chosen
-from attncli.views.text import NAME_CELLS, sentence, shorten
+from attncli.views.text import sentence, shorten
 
 MOST = 8  # heads and batch entries shown of many
 
@@ -86,25 +86,23 @@ def _block(block: Block, names: Collection[str], showing: Showing) -> Iterator[P
     if first in names or not block.prefix:  # a block that begins with another has none of its own
         yield headline(block)
     axes_named: set[tuple[str, ...]] = set()
-    run: list[Stage] = []
     continued = False
-    for step in block.trace.steps:
-        if isinstance(step, Stage):
-            run += [step] if block.prefix + step.name in names else []
-            continue
+    for _, group in groupby(block.trace.steps, key=type):
+        steps = list(group)
+        run = [s for s in steps if isinstance(s, Stage) and block.prefix + s.name in names]
         yield from _matrices(block, run, axes_named, showing, continued)
-        run, continued = [], True
-        inner = Block(step, f"{block.prefix}{step.name}.", block.root)
-        yield from _block(inner, names, showing)
-    yield from _matrices(block, run, axes_named, showing, continued)
-    for name, stage in block.stages.items():
-        if kind_of(name).summarized and block.prefix + name in names:
-            places, _ = places_of(block, [stage], showing)
-            heads = (
-                (place.heading, closing.sentences(block, place.where, showing, len(places)))
-                for place in places
-            )
-            yield Closing(tuple(heads))
+        for step in steps:
+            if isinstance(step, Trace):
+                continued = True
+                inner = Block(step, f"{block.prefix}{step.name}.", block.root)
+                yield from _block(inner, names, showing)
+    if block.weights and block.prefix + block.weights.name in names:
+        places, _ = places_of(block, [block.weights], showing)
+        heads = (
+            (place.heading, closing.sentences(block, place.where, showing, len(places)))
+            for place in places
+        )
+        yield Closing(tuple(heads))
 
 
 def headline(block: Block) -> Headline:
@@ -113,7 +111,7 @@ def headline(block: Block) -> Headline:
     Sizes are those of the axes: 3 queries · 3 keys · d_k 2 · d_v 2, and the number type where it
     is not float64.
     """
-    sizes = {axis: block.sizes[axis] for axis in (*_WORDS, *_WIDTHS, KEY_HEADS)}
+    sizes = block.sizes
     n_heads, n_key_heads = sizes[HEADS], sizes[KEY_HEADS]
     facts = []
     for axis, (one, many) in _WORDS.items():
@@ -130,13 +128,10 @@ def headline(block: Block) -> Headline:
         for name, value in how.changes().items()
         if (write := KNOBS[name].words)
     )
-    return Headline(
-        title=sentence(block.trace.title),
-        name=sentence(block.prefix.removesuffix(".")),
-        facts=tuple(facts),
-        choices=tuple(filter(None, words)),
-        notes=tuple(map(sentence, block.trace.notes)),
-    )
+    title, name = sentence(block.trace.title), sentence(block.prefix.removesuffix("."))
+    notes = tuple(map(sentence, block.trace.notes))
+    choices = tuple(filter(None, words))
+    return Headline(f"{title} ({name})" if name else title, tuple(facts), choices, notes)
 
 
 def _matrices(
@@ -155,65 +150,18 @@ def _matrices(
         if place.heading and place.heading != heading:
             yield Heading(place.heading)
         heading, axes = place.heading, place.stage.axes[-2:]
-        yield matrix(block, place.stage, place.where, showing, name_axes=axes not in axes_named)
+        about: tuple[str, ...] = ()
+        if len(axes) == 2 and axes not in axes_named:
+            about = ("rows are {}, columns are {}".format(*(_ENTRIES.get(a, a) for a in axes)),)
         axes_named.add(axes)
+        matrix = Matrix(block, place.stage, place.where, showing, about)
+        yield matrix
         if kind_of(place.stage.name).plotted:
-            rows = range(place.stage.value.shape[0])[slice(*showing.rows)]
-            points = block.matrix(place.stage, {})[rows.start : rows.stop, :2].astype(np.float64)
-            yield Plot(place.stage.names(axes[0])[rows.start : rows.stop], points)
+            rows = slice(matrix.rows.start, matrix.rows.stop)
+            points = matrix.values[rows, :2].astype(np.float64)
+            yield Plot(place.stage.names(axes[0])[rows], points)
     if left_out:
         yield Remark(left_out)
-
-
-def matrix(
-    block: Block, stage: Stage, index: Index, showing: Showing, *, name_axes: bool = False
-) -> Matrix:
-    """The matrix of a stage at an index; `name_axes` adds what its rows and columns are."""
-    kind, values = kind_of(stage.name), block.matrix(stage, index)
-    rows, columns = map(range, values.shape)
-    if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
-        rows, columns = rows[slice(*showing.rows)], columns[slice(*showing.cols)]
-    whole, asked = f"{values.shape[0]} × {values.shape[1]}", f"{len(rows)} × {len(columns)}"
-    facts = [asked if asked == whole else f"{asked} of {whole}"]
-    if name_axes and len(stage.axes) >= 2:
-        rows_are, columns_are = (_ENTRIES.get(axis, axis) for axis in stage.axes[-2:])
-        facts.append(f"rows are {rows_are}, columns are {columns_are}")
-    how, masked = block.convention, None
-    mark = legend = ""
-    if kind.masks and block.mask is not None:
-        masked = block.masked(index, values.shape)
-        score = short(how.mask_value, 4)
-        mark = "its weight is 0" if kind.sums else f"its score is {score}"
-        legend = closing.empty_rows(block, index) if kind.summarized else ""
-        masked = masked & (values == 0) if kind.sums else masked  # a weight that leaks is shown
-    over_queries = how.softmax_over == "queries"
-    sums = kind.sums and values.dtype.kind in NUMERIC
-    work = None
-    if showing.work:
-        from attncli.views.work import first_cell
-
-        work = first_cell(block, stage, index, rows, columns, showing.precision)
-    return Matrix(
-        stage,
-        values,
-        rows,
-        columns,
-        shorten(stage.name, NAME_CELLS) if stage.name else "",
-        sentence(stage.formula),
-        sentence(stage.note),
-        tuple(facts),
-        number=block.numbers.get(stage.name),
-        precision=showing.precision,
-        full=showing.full,
-        marked=masked,
-        mark=f"/// masked: may not attend, {mark}",
-        sums="" if not sums else "columns" if over_queries else "rows",
-        ramp="share" if kind.shade == "share" else "signed",
-        shaded=bool(kind.shade),
-        heatmap=showing.heatmap,
-        legend=(legend,) if legend else (),
-        work=work,
-    )
 
 
 # ---- heads and batch entries

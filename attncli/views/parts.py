@@ -1,14 +1,5 @@
 """The parts of a page, before any format writes them.
 
-Headline    the title, how large everything is, choices that are not the usual ones, notes
-Heading     head 2 of 4; a block continued
-Matrix      one matrix, exact and whole; `window` and `grid` give what of it a format shows
-Plot        points in a plane
-Derivation  one weight, term by term
-Closing     what each query attends to
-Remark      what is left out
-Tree        the steps without their matrices
-
 A format is a loop over the parts. Every string in them is clean (see text.py), labels excepted,
 which `labels` cleans; what means something to a format, it escapes itself.
 """
@@ -16,16 +7,17 @@ which `labels` cleans; what means something to a format, it escapes itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from attncli.arrays import Array, BoolArray
+from attncli.arrays import Array
+from attncli.stages import kind_of
 from attncli.trace import Stage
-from attncli.views import numbers
-from attncli.views.text import LABEL_CELLS, clean, distinct, shorten
+from attncli.views import closing, numbers
+from attncli.views.select import Block, Index, Showing
+from attncli.views.text import LABEL_CELLS, NAME_CELLS, clean, distinct, sentence, shorten
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
@@ -41,17 +33,16 @@ SHADES = " ░▒▓█"
 
 
 class Headline(NamedTuple):
-    """The title of a trace or of a block in it; name is the block's dotted name."""
+    """The title of a trace or of a block in it, its sizes, its convention, its notes."""
 
     title: str
-    name: str = ""
-    facts: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    facts: tuple[str, ...]
+    choices: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 class Heading(NamedTuple):
-    """What the parts that follow belong to."""
+    """What the parts that follow belong to: a head, or a block that continues."""
 
     text: str
 
@@ -76,16 +67,12 @@ class Closing(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A line of a tree: what is drawn before it, the step's name, its shape and formula.
-
-    below  what is drawn before the lines that continue it
-    """
+    """A line of a tree: what is drawn before it, the step's name, its shape and formula."""
 
     lead: str
-    below: str
     name: str
-    shape: str = ""
-    formula: str = ""
+    shape: str
+    formula: str
 
 
 class Tree(NamedTuple):
@@ -137,92 +124,105 @@ class Grid(NamedTuple):
     """The rows and columns of a matrix that are shown, as text.
 
     rows, columns  their indices; None = a gap
-    cells          one row for each of `rows`, and one of the sums where those are of columns
-    sums           a cell for each of `rows` where the sums are of rows, else ()
+    cells          one row for each of `rows`, and one of the sums where those are of columns;
+                   at the end of each its sum where those are of rows
     """
 
     rows: Kept
     columns: Kept
     cells: tuple[tuple[Cell, ...], ...]
-    sums: tuple[Cell, ...]
     shading: Shading | None
 
-    def only(self, columns: Sequence[int | None]) -> Grid:
-        """The grid with some of its columns: their places in it, None for a gap."""
-        kept = tuple(None if at is None else self.columns[at] for at in columns)
-        gaps = [Cell("⋱" if row is None else "…", "gap") for row in self.rows]
-        gaps += [Cell("…", "gap")] * (len(self.cells) - len(self.rows))
-        cells = tuple(
-            tuple(gap if at is None else row[at] for at in columns)
-            for row, gap in zip(self.cells, gaps, strict=True)
-        )
-        return self._replace(columns=kept, cells=cells)
+    def only(self, kept: Sequence[int | None]) -> Grid:
+        """The grid with some of the places in its rows of cells, None for a gap."""
+        own = [at for at in kept if at is None or at < len(self.columns)]
+        columns = tuple(None if at is None else self.columns[at] for at in own)
+        cells = []
+        for i, row in enumerate(self.cells):
+            gap = Cell("⋱" if None in self.rows[i : i + 1] else "…", "gap")
+            cells.append(tuple(gap if at is None else row[at] for at in kept))
+        return self._replace(columns=columns, cells=tuple(cells))
 
 
-@dataclass(frozen=True, eq=False)
 class Matrix:
     """One matrix of a stage, with all that any format needs of it; nothing is rounded yet.
 
-    stage          whose matrix it is; name, formula and note of it, clean
+    where          at which heads and batch entries of its block
+    name … note    of the stage, clean; number: its place in the order of computation
     values         the whole matrix; rows, columns: those asked for
-    facts          its size, and what its rows and columns are
-    number         its place in the order of computation
-    precision      decimals
-    full           leave nothing out, however large
+    facts          its size, and what else is said beside its name
     marked, mark   True where `///` replaces the number, and what that means
     sums           whether rows or columns have a column or row of sums
-    ramp, heatmap  how it is shaded, and when: None = where there is colour and `shaded`
-    legend         further lines below it
-    work           the arithmetic of its first cell, with so many terms of a sum at most
+    legend         a further line below it
     """
 
-    stage: Stage
-    values: Array
-    rows: range
-    columns: range
-    name: str
-    formula: str
-    note: str
-    facts: tuple[str, ...]
-    number: int | None = None
-    precision: int = 4
-    full: bool = False
-    marked: BoolArray | None = None
-    mark: str = ""
-    sums: Literal["", "rows", "columns"] = ""
-    ramp: Ramp = "signed"
-    shaded: bool = False
-    heatmap: bool | None = None
-    legend: tuple[str, ...] = ()
-    work: Callable[[int], Equation | None] | None = None
+    def __init__(
+        self,
+        block: Block,
+        stage: Stage,
+        where: Index,
+        showing: Showing,
+        about: tuple[str, ...] = (),
+    ) -> None:
+        self.block, self.stage, self.where, self.showing = block, stage, where, showing
+        kind, how = kind_of(stage.name), block.convention
+        self.number = block.numbers.get(stage.name)
+        self.name = shorten(stage.name, NAME_CELLS) if stage.name else ""
+        self.formula, self.note = sentence(stage.formula), sentence(stage.note)
+        self.values = block.matrix(stage, where)
+        self.rows, self.columns = map(range, self.values.shape)
+        whole = f"{len(self.rows)} × {len(self.columns)}"
+        if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
+            self.rows = self.rows[slice(*showing.rows)]
+            self.columns = self.columns[slice(*showing.cols)]
+        asked = f"{len(self.rows)} × {len(self.columns)}"
+        self.facts = (asked if asked == whole else f"{asked} of {whole}", *about)
+        self.sums: Literal["", "rows", "columns"] = ""
+        if kind.sums and self.values.dtype.kind in NUMERIC:
+            self.sums = "columns" if how.softmax_over == "queries" else "rows"
+        self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
+        if kind.masks and block.mask is not None:
+            self.marked = block.masked(where, self.values.shape)
+            meaning = f"its score is {numbers.short(how.mask_value, 4)}"
+            if kind.sums:  # a weight that leaks is shown
+                self.marked, meaning = self.marked & (self.values == 0), "its weight is 0"
+            self.mark = f"/// masked: may not attend, {meaning}"
+            self.legend = closing.empty_rows(block, where) if stage is block.weights else ""
 
     def window(self, wanted: range) -> Kept:
         """The rows or columns that are shown where no screen sets a limit."""
-        return tuple(wanted) if self.full or len(wanted) <= LARGE else corners(wanted, 2 * EDGE)
+        is_whole = self.showing.full or len(wanted) <= LARGE
+        return tuple(wanted) if is_whole else corners(wanted, 2 * EDGE)
 
     def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
-        """The names of the rows (−2) or columns (−1); a vector's one row has its symbol's."""
+        """The names of the rows (−2) or columns (−1) of a grid; a vector's row has its symbol's."""
         axes = self.stage.axes
-        if len(axes) < -axis:
-            return [clean(self.stage.symbol)] if axis == -2 else [""]
-        indices = [at for at in kept if at is not None]
-        names = distinct([self.stage.label(axes[axis], at) for at in indices], indices, cells)
-        if None in kept:
-            names.insert(kept.index(None), "⋮" if axis == -2 else "…")
-        return names
+        names = [clean(self.stage.symbol) if axis == -2 else ""]
+        if len(axes) >= -axis:
+            indices = [at for at in kept if at is not None]
+            names = distinct([self.stage.label(axes[axis], at) for at in indices], indices, cells)
+            if None in kept:
+                names.insert(kept.index(None), "⋮" if axis == -2 else "…")
+        is_summed = self.sums == ("columns" if axis == -2 else "rows")
+        return [*names, "Σ"] if is_summed else names
 
     def grid(self, rows: Kept, columns: Kept, *, colour: bool = False) -> Grid:
         """These rows and columns: the only place where numbers, marks and sums become text."""
         at = [np.array([i for i in kept if i is not None], dtype=int) for kept in (rows, columns)]
         shown = self.values[np.ix_(*at)]
-        hidden = np.zeros(shown.shape, bool) if self.marked is None else self.marked[np.ix_(*at)]
+        hidden = self.marked[np.ix_(*at)]
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
-        wanted = self.shaded and colour if self.heatmap is None else self.heatmap
-        shading = self._shading(shown) if wanted and shown.dtype.kind in NUMERIC else None
+        shading, precision, heatmap = None, self.showing.precision, self.showing.heatmap
+        shade = kind_of(self.stage.name).shade
+        is_shaded = shade and colour if heatmap is None else heatmap
         if shown.dtype.kind in NUMERIC:
-            texts = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, self.precision)
+            if is_shaded:
+                sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
+                top = numbers.round_top(float(sizes.max(initial=0.0)))
+                shading = Shading(shade or "signed", top)
+            texts = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, precision)
             if self.sums == "columns":
-                texts += numbers.texts(self._sums(-2, at[1])[None], self.precision)
+                texts += numbers.texts(self._sums(-2, at[1])[None], precision)
             texts = numbers.align(texts)
         else:
             texts = [[shorten(str(x)) for x in row] for row in shown.tolist()]
@@ -234,19 +234,17 @@ class Matrix:
         for i, j in np.argwhere(hidden).tolist():
             cells[i][j] = Cell(MASKED, "mark")
         cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
-        sums: list[Cell] = []
         if self.sums == "rows":
-            column = numbers.texts(self._sums(-1, at[0])[:, None], self.precision)
-            sums = [Cell(text, "sum") for (text,) in numbers.align(column)]
+            column = numbers.align(numbers.texts(self._sums(-1, at[0])[:, None], precision))
+            cells = [[*row, Cell(text, "sum")] for row, (text,) in zip(cells, column, strict=True)]
+        width = len(at[1]) + (self.sums == "rows")
         if None in rows:
-            cells.insert(rows.index(None), [Cell("⋮", "gap")] * len(at[1]))
-            sums[rows.index(None) : 0] = [Cell("⋮", "gap")] if sums else []
-        whole = tuple(map(tuple, cells))
-        grid = Grid(rows, tuple(at[1].tolist()), whole, tuple(sums), shading)
+            cells.insert(rows.index(None), [Cell("⋮", "gap")] * width)
+        grid = Grid(rows, tuple(at[1].tolist()), tuple(map(tuple, cells)), shading)
         if None not in columns:
             return grid
         gap = columns.index(None)
-        return grid.only([*range(gap), None, *range(gap, len(at[1]))])
+        return grid.only([*range(gap), None, *range(gap, width)])
 
     def _sums(self, axis: Literal[-1, -2], part: Array) -> Array:
         """The sums of whole rows (−1) or columns (−2), those shown; exact where they round so."""
@@ -258,10 +256,6 @@ class Matrix:
             is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis]
         return np.asarray(np.where(is_whole, whole, sums))
 
-    def _shading(self, shown: Array) -> Shading:
-        sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
-        return Shading(self.ramp, numbers.round_top(float(sizes.max(initial=0.0))))
-
     def footnotes(self, grid: Grid, *, colour: bool = False) -> Iterator[str]:
         """What the marks and shades of a grid mean, which rows are empty, what is left out."""
         if not self.rows or not self.columns:
@@ -269,9 +263,9 @@ class Matrix:
             return
         if any(cell.kind == "mark" for row in grid.cells for cell in row):
             yield self.mark
-        yield from self.legend
+        yield from [self.legend] if self.legend else []
         shading = grid.shading
-        if shading is not None and (self.heatmap or shading.top != 1):
+        if shading is not None and (self.showing.heatmap or shading.top != 1):
             yield _shading_words(shading, colour)
         left_out = []
         for wanted, kept, what, flag in (

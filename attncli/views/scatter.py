@@ -9,25 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from rich.cells import cell_len
 
-from attncli.arrays import BoolArray, FloatArray
+from attncli.arrays import FloatArray
 from attncli.views.text import distinct, shorten
 
-POINT, ACROSS, DOWN, CROSS = "●", "─", "│", "┼"
+POINT = "●"
 NAME_CELLS = 16
 _FEWEST = 24  # columns below which a plot says nothing
 
-Points = FloatArray
+_ZERO = {(True, True): "┼", (True, False): "─", (False, True): "│", (False, False): " "}
 
 
 class _Canvas:
-    """Rows of cells; a wide character fills two."""
+    """Rows of cells, zero lines in one of them and one column; a wide character fills two cells."""
 
-    def __init__(self, width: int, height: int) -> None:
+    def __init__(self, width: int, height: int, row: int, column: int) -> None:
         self.width, self.height = width, height
-        self.cells = [[" "] * width for _ in range(height)]
+        self.cells = [[_ZERO[r == row, c == column] for c in range(width)] for r in range(height)]
         self.taken = np.zeros((height, width), dtype=bool)
 
     def write(self, row: int, column: int, text: str) -> None:
@@ -44,11 +43,10 @@ class _Canvas:
         inside = 0 <= row < self.height and column >= 0 and column + cells <= self.width
         return inside and not self.taken[row, column : column + cells].any()
 
-    def lines(self) -> list[str]:
-        return ["".join(row).rstrip() for row in self.cells]
 
-
-def scatter(names: Sequence[str], points: Points, width: int = 72, height: int = 20) -> list[str]:
+def scatter(
+    names: Sequence[str], points: FloatArray, width: int = 72, height: int = 20
+) -> list[str]:
     """The lines of the plot: points [n, 2] by name, zero lines where they are within view.
 
     >>> print(*scatter(["a", "b"], np.array([[-1.0, 0.0], [1.0, 1.0]]), 24, 3), sep="\\n")
@@ -56,61 +54,39 @@ def scatter(names: Sequence[str], points: Points, width: int = 72, height: int =
                 │
     ────────●─a─┼───────────
     """
-    finite = np.isfinite(points[:, 0]) & np.isfinite(points[:, 1])
-    canvas = _Canvas(max(width, _FEWEST), height)
-    rows, columns, zero = _places(points, finite, canvas)
-    _zero_lines(canvas, zero)
-    shown = np.flatnonzero(finite).tolist()
-    for at in shown:
-        canvas.write(int(rows[at]), int(columns[at]), POINT)
+    shown = np.flatnonzero(np.isfinite(points).all(axis=1))
+    width = max(width, _FEWEST)
+    *places, zero = _places(points[shown], width, height)
+    canvas = _Canvas(width, height, *zero)
+    for row, column in places:
+        canvas.write(row, column, POINT)
     labels = distinct([shorten(name, NAME_CELLS) for name in names], range(len(names)))
-    lines = [_name(canvas, int(rows[at]), int(columns[at]), labels[at], at) for at in shown]
-    return [*canvas.lines(), *(line for line in lines if line)]
+    named = zip(places, shown.tolist(), strict=True)
+    below = [_name(canvas, row, column, labels[at], at) for (row, column), at in named]
+    return [*("".join(row).rstrip() for row in canvas.cells), *filter(None, below)]
 
 
-def _places(points: Points, finite: BoolArray, canvas: _Canvas) -> tuple[
-    npt.NDArray[np.int64], npt.NDArray[np.int64], tuple[int, int]
-]:  # fmt: skip
-    """Row and column of every point and of zero, at one scale in both directions."""
-    inside = points[finite] if finite.any() else np.zeros((1, 2))
+def _places(points: FloatArray, width: int, height: int) -> list[list[int]]:
+    """Row and column of every point, and last of zero, at one scale in both directions."""
+    inside = points if len(points) else np.zeros((1, 2))
     low, high = inside.min(axis=0), inside.max(axis=0)
-    room = np.array([canvas.width - 1, 2 * (canvas.height - 1)])
-    middle = low / 2 + high / 2
+    ends = np.array([width - 1, height - 1])
     with np.errstate(all="ignore"):
-        span = np.maximum(high - low, 1e-300)
-        scale = float((room / span).min()) if (high > low).any() else 1.0
-        across = (points[:, 0] - middle[0]) * scale + (canvas.width - 1) / 2
-        down = (middle[1] - points[:, 1]) * scale / 2 + (canvas.height - 1) / 2
-        zero = (middle[1] * scale / 2 + (canvas.height - 1) / 2,
-                -middle[0] * scale + (canvas.width - 1) / 2)  # fmt: skip
-    limits = canvas.height - 1, canvas.width - 1
-    rows, columns = (
-        np.clip(np.rint(np.nan_to_num(x)), 0, limit).astype(np.int64)
-        for x, limit in zip((down, across), limits, strict=True)
-    )
-    kept = [int(np.clip(np.rint(np.nan_to_num(x, nan=-1.0)), -1, 10**6)) for x in zero]
-    return rows, columns, (kept[0], kept[1])
-
-
-def _zero_lines(canvas: _Canvas, zero: tuple[int, int]) -> None:
-    row, column = zero
-    if 0 <= row < canvas.height:
-        canvas.cells[row] = [ACROSS] * canvas.width
-    if 0 <= column < canvas.width:
-        for line in range(canvas.height):
-            canvas.cells[line][column] = CROSS if line == row else DOWN
+        fits = ends * (1, 2) / np.maximum(high - low, 1e-300)
+        scale = fits.min() if (high > low).any() else 1.0
+        middle = low / 2 + high / 2
+        exact = (np.vstack([points, np.zeros(2)]) - middle) * scale / (1, -2) + ends / 2
+    cells = np.clip(np.rint(np.nan_to_num(exact, nan=-1.0)), -1, 10**6)  # zero may be out of view
+    return [[int(row), int(column)] for column, row in cells.tolist()]
 
 
 def _name(canvas: _Canvas, row: int, column: int, label: str, at: int) -> str:
     """Writes a name next to its point, or gives the line for it below the plot."""
     cells = cell_len(label)
-    next_to = [(row, column + 2), (row, column - cells - 1)]
-    above = [
-        (row + line, start)
-        for line in (-1, 1)
-        for start in (column, column - cells + 1, column + 1)
-    ]
-    for line, start in [*next_to, *above]:
+    places = [(row, column + 2), (row, column - cells - 1)]
+    for line in (row - 1, row + 1):
+        places += [(line, start) for start in (column, column - cells + 1, column + 1)]
+    for line, start in places:
         if canvas.is_free(line, start, cells):
             canvas.write(line, start, label)
             return ""

@@ -63,8 +63,9 @@ class Block:
     root           the whole trace
     stages         by their own names, in the order of computation
     numbers        name → the number of every stage that is computed; what is given has none
-    mask           the stage with the mask, or None
+    mask, weights  the stages with the mask and with the weights of an attention, or None
     owners, sizes  axis → the first stage that has it, and its size there; 0 where none has it
+    n_heads        how many heads there are to choose from
     """
 
     def __init__(self, trace: Trace, prefix: str = "", root: Trace | None = None) -> None:
@@ -73,18 +74,17 @@ class Block:
         self.stages = {step.name: step for step in trace.steps if isinstance(step, Stage)}
         computed = [name for name, stage in self.stages.items() if is_computed(stage)]
         self.numbers = {name: number for number, name in enumerate(computed, start=1)}
-        masks = (stage for name, stage in self.stages.items() if kind_of(name).role == "input")
-        self.mask = next(masks, None)
+        kinds = [(kind_of(name), stage) for name, stage in self.stages.items()]
+        self.mask = next((stage for kind, stage in kinds if kind.role == "input"), None)
+        maps = (stage for kind, stage in kinds if kind.summarized and stage.value.ndim >= 2)
+        self.weights = next(maps, None)
         self.owners: dict[str, Stage] = {}
         self.sizes: Counter[str] = Counter()
         for stage in self.stages.values():
             for axis, size in zip(stage.axes, stage.value.shape, strict=True):
                 if axis not in self.owners:
                     self.owners[axis], self.sizes[axis] = stage, size
-
-    def n_heads(self) -> int:
-        """How many heads there are to choose from."""
-        return self.sizes[HEADS] or self.sizes[KEY_HEADS]
+        self.n_heads = self.sizes[HEADS] or self.sizes[KEY_HEADS]
 
     def key_head(self, head: int) -> int:
         """The key head that a head reads (grouped-query attention)."""
@@ -168,20 +168,18 @@ def select(trace: Trace, showing: Showing, *, inputs: bool = False) -> Trace:
 
 
 def _cut_stage(block: Block, stage: Stage, showing: Showing, *, whole: bool) -> Stage:
-    slices: dict[str, slice] = {}
+    slices = dict.fromkeys(stage.axes, slice(None))
     for axis in stage.axes[:-2]:
         entry = block.entry(axis, showing.index)
         if entry is not None:
             slices[axis] = slice(entry, entry + 1)
     if stage.value.ndim >= 2 and not whole:
-        slices[stage.axes[-2]] = slice(*showing.rows)
-        slices[stage.axes[-1]] = slice(*showing.cols)
-    shape, labels = dict(zip(stage.axes, stage.value.shape, strict=True)), dict(stage.labels)
-    value = stage.value[tuple(slices.get(axis, slice(None)) for axis in stage.axes)]
-    for axis, part in slices.items():
-        kept = range(shape[axis])[part]
-        if len(kept) < shape[axis]:
-            labels[axis] = tuple(stage.label(axis, entry) for entry in kept)
+        slices[stage.axes[-2]], slices[stage.axes[-1]] = slice(*showing.rows), slice(*showing.cols)
+    value = stage.value[tuple(slices[axis] for axis in stage.axes)]
+    labels = dict(stage.labels)
+    for axis, size, left in zip(stage.axes, stage.value.shape, value.shape, strict=True):
+        if left < size:
+            labels[axis] = stage.names(axis)[slices[axis]]
     return replace(stage, value=value, labels=labels)
 
 
@@ -208,14 +206,24 @@ def _check_places(trace: Trace, names: Collection[str], showing: Showing) -> Non
         for name, stage in block.stages.items()
         if block.prefix + name in names
     ]
-    heads = [block.n_heads() for block, stage in found if {HEADS, KEY_HEADS} & {*stage.axes}]
+    heads = [block.n_heads for block, stage in found if {HEADS, KEY_HEADS} & {*stage.axes}]
     batches = [block.sizes["batch"] for block, stage in found if "batch" in stage.axes]
-    _check_entry("head", heads, showing.head)
-    _check_entry("batch entry", batches, showing.batch)
+    for what, counts, entry in (
+        ("head", heads, showing.head),
+        ("batch entry", batches, showing.batch),
+    ):
+        if entry is not None and not counts:
+            raise ShapeError(f"there is no {what} to choose", "the stages shown have no such axis")
+        if entry is not None and not 0 <= entry < (least := min(counts)):
+            there = "there is only 1" if least == 1 else f"choose from 1 to {least}"
+            raise ShapeError(f"there is no {what} {entry + 1}", there)
     matrices = [stage.value.shape for _, stage in found if stage.value.ndim >= 2]
-    for what, at, bounds in (("row", -2, showing.rows), ("column", -1, showing.cols)):
-        if bounds != (None, None):
-            _check_slice(what, [shape[at] for shape in matrices], bounds)
+    for what, at, (start, stop) in (("row", -2, showing.rows), ("column", -1, showing.cols)):
+        sizes = [shape[at] for shape in matrices]
+        if (start, stop) != (None, None) and not any(range(size)[start:stop] for size in sizes):
+            span = f"{(start or 0) + 1} to {'the end' if stop is None else stop}"
+            most = f"the stages shown have {max(sizes, default=0)} at most"
+            raise ShapeError(f"there are no {what}s {span}", most)
 
 
 def _named(trace: Trace, wanted: str) -> Collection[str]:
@@ -226,21 +234,3 @@ def _named(trace: Trace, wanted: str) -> Collection[str]:
     if not found:
         raise StageError(f"there is no stage {wanted!r}", f"there are {', '.join(trace)}")
     return found
-
-
-def _check_entry(what: str, counts: Collection[int], wanted: int | None) -> None:
-    if wanted is None:
-        return
-    if not counts:
-        raise ShapeError(f"there is no {what} to choose", "the stages shown have no such axis")
-    if not 0 <= wanted < min(counts):
-        there = "there is only 1" if min(counts) == 1 else f"choose from 1 to {min(counts)}"
-        raise ShapeError(f"there is no {what} {wanted + 1}", there)
-
-
-def _check_slice(what: str, sizes: Collection[int], bounds: Bounds) -> None:
-    if not any(len(range(size)[slice(*bounds)]) for size in sizes):
-        start, stop = (bounds[0] or 0) + 1, bounds[1]
-        span = f"{start} to {'the end' if stop is None else stop}"
-        most = max(sizes, default=0)
-        raise ShapeError(f"there are no {what}s {span}", f"the stages shown have {most} at most")

@@ -9,7 +9,7 @@ as it is: isolating marks would keep its neighbours in order, but some terminals
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, chop_cells
@@ -92,14 +92,12 @@ def distinct(labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_C
     ['int…#1', 'int…#2', 'it']
     """
     short = [shorten(label, cells) for label in labels]
-    meanings: dict[str, set[str]] = defaultdict(set)
-    for text, label in zip(short, labels, strict=True):
-        meanings[text].add(label)
-    found = list(short)
-    for at, label in enumerate(labels):
-        if len(meanings[short[at]]) > 1:
-            tag = f"#{numbers[at] + 1}"
-            found[at] = shorten(label, max(cells - len(tag), 2)) + tag
+    meanings = Counter(text for text, _ in {*zip(short, labels, strict=True)})
+    found = []
+    for text, label, number in zip(short, labels, numbers, strict=True):
+        tag = f"#{number + 1}"
+        is_clear = meanings[text] == 1
+        found.append(text if is_clear else shorten(label, max(cells - len(tag), 2)) + tag)
     return found
 
 

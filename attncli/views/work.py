@@ -20,7 +20,7 @@ from attncli.trace import Stage
 from attncli.views.numbers import short
 from attncli.views.parts import Equation, Matrix
 from attncli.views.select import HEADS, KEY_HEADS, Block, Index
-from attncli.views.text import clean, fold, hang, shorten
+from attncli.views.text import LABEL_CELLS, clean, fold, hang, shorten
 
 Words = tuple[str, ...]
 
@@ -28,6 +28,7 @@ LARGE_SCORE = 20  # beyond it softmax is shown as it is computed: with the maxim
 NAME_CELLS = 12  # of labels within a formula
 PAGE = 100  # cells of a line where no terminal sets a width
 TERMS = (12, 6, 3)  # terms of a sum on one line: as many as fit
+_PACKED = {"h": HEADS, "h_kv": KEY_HEADS}  # the weights of all heads in one axis, such as "h·d_k"
 _IN_TEMPLATE = re.compile(r"\[(\w+)\]|\{([^}]+)\}")
 
 
@@ -57,9 +58,12 @@ class Entry(NamedTuple):
     @property
     def name(self) -> str:
         """The entry as a formula names it: S[q1,k1]."""
+        return f"{clean(self.stage.symbol)}[{','.join(self.labels(NAME_CELLS))}]"
+
+    def labels(self, cells: int = LABEL_CELLS) -> list[str]:
+        """The names of its row and its column."""
         places = zip(self.stage.axes[-2:], (self.row, self.column), strict=True)
-        labels = (shorten(self.stage.label(axis, at), NAME_CELLS) for axis, at in places)
-        return f"{clean(self.stage.symbol)}[{','.join(labels)}]"
+        return [shorten(self.stage.label(axis, at), cells) for axis, at in places]
 
     @property
     def matrix(self) -> Array:
@@ -85,7 +89,8 @@ class Entry(NamedTuple):
         """a·b, term by term."""
         with np.errstate(all="ignore"):
             values = a * b
-        return self.sum(values, lambda i: f"{self.write(a[i])}·{self.factor(b[i])}")
+        left = [self.write, *[self.factor] * len(a)]  # the first one needs no parentheses
+        return self.sum(values, lambda i: f"{left[i](a[i])}·{self.factor(b[i])}")
 
     def sum(self, values: Array, term: Callable[[int], str]) -> Words:
         """A sum of these values; where they are too many, its middle as one number."""
@@ -98,28 +103,12 @@ class Entry(NamedTuple):
                 middle = self.write(values[head:tail].sum())
             left_out = f"… {tail - head} more: {middle} …"
             words = [*map(term, range(head)), left_out, *map(term, range(tail, n))]
-        return (*words[:1], *(f"+ {_in_parentheses(word)}" for word in words[1:]))
+        return (*words[:1], *(f"+ {word}" for word in words[1:]))
 
     def equals(self, *forms: Words | str, remark: str = "", left: str = "") -> Equation:
         """The equation that ends with the number the trace holds for this entry."""
         all_forms = [(form,) if isinstance(form, str) else form for form in forms]
         return Equation(left or self.name, (*all_forms, (self.write(self.value),)), remark)
-
-
-def _in_parentheses(term: str) -> str:
-    """A term after a plus: the leading factor in parentheses where it is negative."""
-    first, dot, rest = term.partition("·")
-    return f"({first}){dot}{rest}" if first.startswith("-") else term
-
-
-def first_cell(
-    block: Block, stage: Stage, index: Index, rows: range, columns: range, precision: int
-) -> Callable[[int], Equation | None] | None:
-    """The arithmetic of the first of these cells, as a function of the most terms of a sum."""
-    if not stage.work or not rows or not columns:
-        return None
-    first = Entry(block, stage, index, rows[0], columns[0], precision, TERMS[0])
-    return lambda terms: equation(first._replace(terms=terms))
 
 
 def equation(entry: Entry) -> Equation | None:
@@ -130,44 +119,38 @@ def equation(entry: Entry) -> Equation | None:
     stage = entry.stage
     if not stage.work or any(entry.block.read(stage, name) is None for name in stage.reads):
         return None
-    return RULES.get(stage.work, _template)(entry)
+    rule = RULES.get(stage.work)
+    return rule(entry) if rule else _filled(entry, stage.work)
 
 
 # ---- the rules
 
 
-def _template(entry: Entry) -> Equation:
-    return entry.equals(*(_filled(entry, form) for form in entry.stage.work.split(" = ")))
+def _filled(entry: Entry, template: str) -> Equation:
+    """The equation of a template."""
 
-
-def _filled(entry: Entry, form: str) -> str:
     def fill(found: re.Match[str]) -> str:
         if found[1]:
             return entry.of(found[1]).name
         name, params = found[2], entry.stage.params
-        x = entry.of(name).value if name in entry.stage.reads else params.get(name, name)
-        is_after_operator = form[: found.start()].rstrip().endswith(("·", "+", "-", "/"))
-        return entry.factor(float(x)) if is_after_operator else entry.write(float(x))
+        x = entry.of(name).value if name in entry.stage.reads else float(params.get(name, name))
+        is_after_operator = found.string[: found.start()].rstrip().endswith(("·", "+", "-", "/"))
+        return entry.factor(x) if is_after_operator else entry.write(x)
 
-    return _IN_TEMPLATE.sub(fill, form)
+    return entry.equals(*(_IN_TEMPLATE.sub(fill, form) for form in template.split(" = ")))
 
 
 def _products(entry: Entry) -> Equation:
     """A row times a column, and a bias: Σ a_ik b_kj + b_j."""
     a, b, *bias = (entry.of(name) for name in entry.stage.reads)
-    column = _column_of_weights(entry, b.stage)
+    column = entry.column
+    axis = _PACKED.get(b.stage.axes[-1].partition("·")[0])
+    if axis:
+        head = entry.block.entry(axis, entry.where) or 0
+        column += head * entry.stage.value.shape[-1]
     words = entry.product(a.matrix[entry.row], b.matrix[:, column])
     words += tuple(f"+ {entry.factor(b.matrix[0, column])}" for b in bias)
     return entry.equals(words)
-
-
-def _column_of_weights(entry: Entry, weights: Stage) -> int:
-    """The column of the weights for this entry's, where they hold those of all heads."""
-    packed = weights.axes[-1].partition("·")[0]
-    if packed not in ("h", "h_kv"):
-        return entry.column
-    head = entry.block.entry(HEADS if packed == "h" else KEY_HEADS, entry.where) or 0
-    return head * int(entry.stage.value.shape[-1]) + entry.column
 
 
 def _row_products(entry: Entry) -> Equation:
@@ -183,11 +166,9 @@ def _relu(entry: Entry) -> Equation:
 
 def _mask(entry: Entry) -> Equation:
     """Z + M; a key that may not be attended to has no sum."""
-    x, mask = entry.of("x"), entry.of("mask")
-    if np.isneginf(mask.value):
+    if np.isneginf(entry.of("mask").value):
         return entry.equals(remark="masked: may not attend")
-    numbers = f"{entry.write(x.value)} + {entry.factor(mask.value)}"
-    return entry.equals(f"{x.name} + {mask.name}", numbers)
+    return _filled(entry, "[x] + [mask] = {x} + {mask}")
 
 
 def _softmax(entry: Entry) -> Equation:
@@ -222,9 +203,8 @@ def _bracketed(words: Words) -> Words:
 
 
 def _between(before: str, words: Words, after: str) -> Words:
-    if len(words) == 1:
-        return (f"{before}{words[0]}{after}",)
-    return (f"{before}{words[0]}", *words[1:-1], f"{words[-1]}{after}")
+    *most, last = (f"{before}{words[0]}", *words[1:])
+    return (*most, f"{last}{after}")
 
 
 def _dropout(entry: Entry) -> Equation:
@@ -244,28 +224,16 @@ def _divisor(entry: Entry) -> Equation:
 
 
 def _angle(entry: Entry) -> Equation:
-    return entry.equals(f"{_position(entry)} / {entry.write(entry.of('w').value)}")
+    """The position in the label of a row, divided."""
+    position = entry.stage.label(entry.stage.axes[-2], entry.row).rpartition(" ")[2]
+    return entry.equals(f"{position} / {entry.write(entry.of('w').value)}")
 
 
 def _wave(entry: Entry) -> Equation:
     """sin or cos of the angle of the column's pair."""
-    pair, wave = entry._replace(column=entry.column // 2), ("sin", "cos")[entry.column % 2]
-    angle = pair.of("angles")
-    quotient = f"{_position(entry)} / {entry.write(angle.of('w').value)}"
-    return entry.equals(f"{wave}({quotient})", f"{wave}({entry.write(angle.value)})")
-
-
-def _position(entry: Entry) -> str:
-    """The position that a row is of: the number in its label."""
-    return entry.stage.label(entry.stage.axes[-2], entry.row).rpartition(" ")[2]
-
-
-def _pairs(entry: Entry) -> Equation:
-    """The dot product of two rows."""
-    entry = _of_two(entry)
-    rows = entry.of("x").matrix
-    product = entry.product(rows[entry.row], rows[entry.column])
-    return entry.equals(product, left=_names(entry, " · "))
+    wave = ("sin", "cos")[entry.column % 2]
+    angle = _angle(entry._replace(column=entry.column // 2).of("angles"))
+    return entry.equals(*(f"{wave}({form})" for (form,) in angle.forms))
 
 
 def _length(entry: Entry) -> Equation:
@@ -275,31 +243,20 @@ def _length(entry: Entry) -> Equation:
     return entry.equals(_between("√(", squares, ")"), left=f"‖{name}‖")
 
 
-def _cosine(entry: Entry) -> Equation:
-    entry = _of_two(entry)
-    lengths = entry.of("lengths").matrix[0]
-    a, b = (entry.write(lengths[at]) for at in (entry.row, entry.column))
-    quotient = f"{entry.write(entry.of('dots').value)} / ({a} · {b})"
-    return entry.equals(quotient, left=f"cos({_names(entry, ', ')})")
-
-
-def _arc(entry: Entry) -> Equation:
-    entry = _of_two(entry)
-    arc = f"arccos({entry.write(entry.of('x').value)})"
-    found = entry.equals(arc, left=f"angle({_names(entry, ', ')})")
-    return found._replace(forms=(*found.forms[:-1], (f"{found.forms[-1][0]}°",)))
-
-
-def _of_two(entry: Entry) -> Entry:
-    """The entry of two different rows instead of that of one with itself, where there is one."""
+def _pair(entry: Entry) -> Equation:
+    """The dot product, cosine or angle of two rows: of different ones where there are any."""
     if entry.row == entry.column and entry.column + 1 < entry.stage.value.shape[-1]:
-        return entry._replace(column=entry.column + 1)
-    return entry
-
-
-def _names(entry: Entry, between: str) -> str:
-    places = zip(entry.stage.axes[-2:], (entry.row, entry.column), strict=True)
-    return between.join(shorten(entry.stage.label(axis, at)) for axis, at in places)
+        entry = entry._replace(column=entry.column + 1)
+    (a, b), places = entry.labels(), [entry.row, entry.column]
+    if entry.stage.work == "pairs":
+        row, other = entry.of("x").matrix[places]
+        return entry.equals(entry.product(row, other), left=f"{a} · {b}")
+    if entry.stage.work == "cosine":
+        lengths = (entry.write(x) for x in entry.of("lengths").matrix[0, places])
+        quotient = f"{entry.write(entry.of('dots').value)} / ({' · '.join(lengths)})"
+        return entry.equals(quotient, left=f"cos({a}, {b})")
+    arc = f"arccos({entry.write(entry.of('x').value)})"
+    return Equation(f"angle({a}, {b})", ((arc,), (f"{entry.write(entry.value)}°",)))
 
 
 RULES: dict[str, Callable[[Entry], Equation]] = {
@@ -312,10 +269,8 @@ RULES: dict[str, Callable[[Entry], Equation]] = {
     "divisor": _divisor,
     "angle": _angle,
     "wave": _wave,
-    "pairs": _pairs,
     "length": _length,
-    "cosine": _cosine,
-    "arc": _arc,
+    **dict.fromkeys(("pairs", "cosine", "arc"), _pair),
 }
 
 
@@ -323,36 +278,33 @@ RULES: dict[str, Callable[[Entry], Equation]] = {
 
 
 def work_lines(matrix: Matrix, width: int | None) -> list[str]:
-    """The arithmetic of a matrix: on one line with as many terms as fit, else on a few."""
-    if matrix.work is None:
+    """The arithmetic of a matrix's first cell, where it is asked for.
+
+    On one line with as many terms as fit, else on a few, each with as many forms as fit.
+    """
+    m, room = matrix, (width or PAGE) - 2
+    if not (m.showing.work and m.rows and m.columns):
         return []
-    room, found = (width or PAGE) - 2, None
+    precision = m.showing.precision
+    entry = Entry(m.block, m.stage, m.where, m.rows[0], m.columns[0], precision, TERMS[0])
+    found = equation(entry)
+    if found is None:
+        return []
     for terms in TERMS:
-        found = matrix.work(terms)
-        if found is None:
-            return []
-        if cell_len(on_a_line(found)) <= room:
-            return [on_a_line(found)]
-    return _in_few_lines(found, room) if found else []
-
-
-def on_a_line(found: Equation) -> str:
-    """left = form = … = result (remark)."""
-    line = " = ".join([found.left, *(" ".join(form) for form in found.forms)])
-    return f"{line}  ({found.remark})" if found.remark else line
-
-
-def _in_few_lines(found: Equation, width: int) -> list[str]:
-    """As many forms on each line as fit."""
-    room = width - cell_len(found.left) - 3
+        found = equation(entry._replace(terms=terms)) or found
+        line = " = ".join([found.left, *(" ".join(form) for form in found.forms)])
+        line += f"  ({found.remark})" if found.remark else ""
+        if cell_len(line) <= room:
+            return [line]
+    beside = room - cell_len(found.left) - 3
     packed = list(found.forms[:1])
     for form in found.forms[1:]:
         together = (*packed[-1], "=", *form)
-        if cell_len(" ".join(together)) <= room:
+        if cell_len(" ".join(together)) <= beside:
             packed[-1] = together
         else:
             packed.append(form)
-    return at_length(found._replace(forms=tuple(packed)), width)
+    return at_length(found._replace(forms=tuple(packed)), room)
 
 
 def at_length(found: Equation, width: int | None) -> list[str]:

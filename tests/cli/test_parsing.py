@@ -54,7 +54,7 @@ def test_cells_that_are_none(text: str) -> None:
 )
 def test_choices_that_are_not_understood(name: str, text: str) -> None:
     with pytest.raises(ConventionError, match=f"{flag_of(name)} '{text}' is not understood"):
-        Choices.of({name: text})
+        Choices(**{name: text})
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_choices_that_are_not_understood(name: str, text: str) -> None:
     ],
 )
 def test_choices(name: str, text: str, value: Any) -> None:
-    assert Choices.of({name: text, "causal": False, "dtype": None}).given == {name: value}
+    assert Choices(**{name: text, "causal": False, "dtype": None}).given == {name: value}
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,6 @@ def test_choices(name: str, text: str, value: Any) -> None:
 )
 def test_a_flag_without_effect_is_refused(given: Any, says: str) -> None:
     with pytest.raises(ConventionError, match=says):
-        Choices(given).over(Convention())
+        Choices(**given).over(Convention())
     base = Convention(window=(1, 1), softcap=2.0, dropout=0.5)
-    assert Choices(given).over(base).changes().items() >= given.items()
+    assert Choices(**given).over(base).changes().items() >= given.items()

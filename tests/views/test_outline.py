@@ -119,6 +119,19 @@ def test_every_layer_or_one_node_for_those_alike() -> None:
     assert any(b == "2 to 4" for a, b in short if a == "output")
 
 
+@pytest.mark.parametrize(
+    ("stage", "expected"),
+    [
+        ("encoder.2.attention.weights", set()),
+        ("weights", {("weights", "2 to 3")}),
+        ("w_q", set()),
+        ("encoder.3", arrows(attention())),
+    ],
+)
+def test_chosen_stages_of_layers_are_drawn(stage: str, expected: set[tuple[str, str]]) -> None:
+    assert arrows(layered(3), Showing(stages=(stage,))) == expected
+
+
 def test_blocks_are_balanced_and_names_unique() -> None:
     lines = [
         line.strip() for line in "".join(mermaid.text(layered(3), Showing(full=True))).splitlines()

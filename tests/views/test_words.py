@@ -239,3 +239,8 @@ def test_equal_tokens_are_numbered() -> None:
     words = ("a", "b", "a")
     said = sentences(Block(attention(labels={"query": words, "key": words})), {}, Showing())
     assert said[0] == "a (1) attends to a (1) and b (40.1 % each), then a (3) (19.8 %)"
+
+
+def test_a_vector_of_weights_has_no_sentences() -> None:
+    stage = Stage("weights", "A", "", np.array([0.25, 0.75]), ("key",))
+    assert lines_of(Trace("T", (stage,)))[-1].split() == ["A", "0.25", "0.75", "1"]

@@ -1,7 +1,8 @@
 """The forms of a result: one row here and one module each.
 
 The module of a form has `text(trace, showing, page)`, which gives the text piece by piece, or
-`write(trace, showing, file)` where the form is binary.
+`write(trace, showing, file)` where the form is binary. Both raise StageError or ShapeError for
+what is asked for and not there.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def colour(shade: float, ramp: Ramp) -> Rgb:
     share = (shade + 1) / 2 if ramp == "signed" else shade
     at = min(max(share, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(at), len(stops) - 2)
-    first, second = _rgb(stops[low]), _rgb(stops[low + 1])
+    first, second = map(bytes.fromhex, stops[low : low + 2])
     red, green, blue = (round(a + (b - a) * (at - low)) for a, b in zip(first, second, strict=True))
     return red, green, blue
 
@@ -60,8 +60,3 @@ def _luminance(*rgb: int) -> float:
         c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in rgb)
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def _rgb(hexadecimal: str) -> Rgb:
-    red, green, blue = bytes.fromhex(hexadecimal)
-    return red, green, blue

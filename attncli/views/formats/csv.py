@@ -20,20 +20,19 @@ from attncli.views.text import clean
 
 
 def text(trace: Trace, showing: Showing, page: Page = parts, delimiter: str = ",") -> Iterator[str]:
-    """The chosen stages as delimited text, a matrix at a time.
-
-    Raises StageError or ShapeError for what is asked for and not there.
-    """
-    blank = False
-    for block in blocks_of(select(trace, showing)):
-        for stage in block.stages.values():
-            for place in places_of(block, [stage], Showing(full=True))[0]:
-                written = io.StringIO()
-                writer = csv.writer(written, delimiter=delimiter, lineterminator="\n")
-                writer.writerows([[]] if blank else [])
-                writer.writerows(_rows(block, place))
-                blank = True
-                yield written.getvalue()
+    """The chosen stages as delimited text, a matrix at a time."""
+    places = (
+        (block, place)
+        for block in blocks_of(select(trace, showing))
+        for stage in block.stages.values()
+        for place in places_of(block, [stage], Showing(full=True))[0]
+    )
+    for at, (block, place) in enumerate(places):
+        written = io.StringIO()
+        writer = csv.writer(written, delimiter=delimiter, lineterminator="\n")
+        writer.writerows([[]] if at else [])
+        writer.writerows(_rows(block, place))
+        yield written.getvalue()
 
 
 def _rows(block: Block, place: Place) -> Iterator[list[str]]:

@@ -14,7 +14,7 @@ MOST_NUMBERS = 50_000_000  # 20 bytes each: 1 GB of text
 
 
 def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
-    """The trace as a document, piece by piece. Raises as `select` does, and SizeError."""
+    """The trace as a document, piece by piece. Raises SizeError too."""
     cut = select(trace, showing, inputs=not showing.stages)
     check_size(sum(stage.value.size for _, stage in cut.stages()))
     yield from trace_json(cut)

@@ -32,10 +32,7 @@ _LINE_START = re.compile(r"^(\d*)([-+.)=])(?=\s|[-=]*$)")  # of a list, a rule o
 
 
 def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
-    """The page as Markdown, line by line.
-
-    Raises StageError or ShapeError for what is asked for and not there.
-    """
+    """The page as Markdown, line by line."""
     for at, part in enumerate(page(trace, showing)):
         yield from ["\n"] if at else []
         yield from (f"{line}\n" for line in _lines(part))
@@ -44,7 +41,7 @@ def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
 def _lines(part: Part) -> Iterator[str]:
     match part:
         case Headline():
-            yield f"## {escape(f'{part.title} ({part.name})' if part.name else part.title)}"
+            yield f"## {escape(part.title)}"
             for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
                 yield from ["", escape(words)] if words else []
         case Heading(words):
@@ -55,10 +52,17 @@ def _lines(part: Part) -> Iterator[str]:
             yield from _matrix(part)
         case Plot(names, points):
             yield from _fenced(scatter(names, points))
-        case Derivation():
-            yield from _derivation(part)
-        case Closing():
-            yield from _closing(part)
+        case Derivation(title, stages):
+            yield f"### {escape(title)}"
+            for stage in stages:
+                yield from ["", _title(stage.number, stage.name, stage.formula), ""]
+                lines = [line for found in stage.equations for line in at_length(found, None)]
+                yield from _fenced(lines)
+        case Closing(heads):
+            for at, (heading, sentences) in enumerate(heads):
+                yield from [""] if at else []
+                yield from [f"**{escape(heading)}**", ""] if heading else []
+                yield from (f"- {escape(line)}" for line in sentences)
         case Tree():
             yield from _tree(part)
 
@@ -68,13 +72,11 @@ def _matrix(part: Matrix) -> Iterator[str]:
     for words in (" · ".join(part.facts), part.note):
         yield from ["", escape(words)] if words else []
     grid = part.grid(part.window(part.rows), part.window(part.columns))
-    columns = [*part.labels(-1, grid.columns), *(["Σ"] if grid.sums else [])]
-    rows = [*part.labels(-2, grid.rows), *(["Σ"] if part.sums == "columns" else [])]
+    rows, columns = part.labels(-2, grid.rows), part.labels(-1, grid.columns)
     if rows and columns:
         yield from ["", _row(["", *map(escape, columns)]), _row([":--", *["--:"] * len(columns)])]
-        for i, label in enumerate(rows):
-            cells = (escape(c.text.strip()) for c in (*grid.cells[i], *grid.sums[i : i + 1]))
-            yield _row([f"**{escape(label)}**", *cells])
+        for label, row in zip(rows, grid.cells, strict=True):
+            yield _row([f"**{escape(label)}**", *(escape(cell.text.strip()) for cell in row)])
     if lines := work_lines(part, None):
         yield from ["", *_fenced(lines)]
     for line in part.footnotes(grid):
@@ -90,37 +92,18 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _derivation(part: Derivation) -> Iterator[str]:
-    yield f"### {escape(part.title)}"
-    for stage in part.stages:
-        yield from ["", _title(stage.number, stage.name, stage.formula), ""]
-        yield from _fenced(
-            [line for equation in stage.equations for line in at_length(equation, None)]
-        )
-
-
 def _tree(part: Tree) -> Iterator[str]:
     """A list within lists, a bullet for each step."""
     for branch in part.branches:
         depth = len(branch.lead) // len("├─ ")
-        words = [
-            f"**{escape(branch.name)}**",
-            branch.shape,
-            branch.formula and code(branch.formula),
-        ]
-        yield "  " * max(depth - 1, 0) + "- " + " ".join(filter(None, words))
+        formula = branch.formula and code(branch.formula)
+        words = filter(None, (f"**{escape(branch.name)}**", branch.shape, formula))
+        yield "  " * max(depth - 1, 0) + "- " + " ".join(words)
 
 
 def _fenced(lines: Sequence[str]) -> Iterator[str]:
     fence = "`" * max(3, _longest_run("\n".join(lines)) + 1)
     yield from [fence, *lines, fence]
-
-
-def _closing(part: Closing) -> Iterator[str]:
-    for at, (heading, sentences) in enumerate(part.heads):
-        yield from [""] if at else []
-        yield from [f"**{escape(heading)}**", ""] if heading else []
-        yield from (f"- {escape(line)}" for line in sentences)
 
 
 def escape(text: str) -> str:

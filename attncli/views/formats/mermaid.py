@@ -22,7 +22,6 @@ def text(trace: Trace, showing: Showing, page: Page = parts) -> Iterator[str]:
     """The chosen stages as a flowchart, line by line; layers of the same steps only once.
 
     Arrows come from what each stage was computed from; a stage that is not chosen is passed over.
-    Raises StageError or ShapeError for what is asked for and not there.
     Source: the flowchart syntax of Mermaid, with its entity codes (mermaid.js.org).
 
     >>> import numpy as np
@@ -95,11 +94,11 @@ class _Chart:
 
     def of_layers(self, prefix: str) -> list[str]:
         """The nodes that layers past the first read: the first one's end, and what it reads too."""
-        first = [name for name in self.nodes if name.startswith(f"{prefix}1.")]
-        own = {self.nodes[name] for name in first}
-        read = (source for name in first for source in self.sources(name) if source not in own)
-        _, *others = dict.fromkeys(read)
-        return [self.nodes[first[-1]], *others]
+        first = {name: node for name, node in self.nodes.items() if name.startswith(f"{prefix}1.")}
+        own = [*first.values()]
+        read = dict.fromkeys(source for name in first for source in self.sources(name))
+        others = [source for source in read if source not in own]
+        return [*own[-1:], *others[1:]]
 
 
 def _words(stage: Stage) -> list[str]:

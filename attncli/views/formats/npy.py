@@ -11,7 +11,7 @@ from attncli.views.select import Showing, select
 
 
 def write(trace: Trace, showing: Showing, file: BinaryIO) -> None:
-    """Writes the stage. Raises as `select` does, and ConventionError for several stages."""
+    """Writes the stage. Raises ConventionError too, for several stages."""
     stages = list(select(trace, showing).stages())
     if showing.stages and len(stages) != 1:
         names = ", ".join(name for name, _ in stages)

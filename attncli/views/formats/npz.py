@@ -10,5 +10,5 @@ from attncli.views.select import Showing, select
 
 
 def write(trace: Trace, showing: Showing, file: BinaryIO) -> None:
-    """Writes the trace. Raises as `select` does."""
+    """Writes the trace."""
     write_npz(select(trace, showing, inputs=not showing.stages), file)

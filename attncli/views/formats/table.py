@@ -6,6 +6,7 @@ text is never markup. Print them with `soft_wrap=True`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,7 +17,6 @@ from rich.text import Text
 from attncli.trace import Trace
 from attncli.views.page import Page, parts
 from attncli.views.parts import (
-    Cell,
     Closing,
     Derivation,
     Grid,
@@ -25,7 +25,6 @@ from attncli.views.parts import (
     Matrix,
     Part,
     Plot,
-    Ramp,
     Remark,
     Tree,
     corners,
@@ -44,6 +43,7 @@ WIDEST_PLOT = 72
 BOLD, LABEL = Style(bold=True), Style(color="cyan")
 QUIET, NOTE, PLAIN = Style(dim=True), Style(italic=True), Style()
 _KINDS = {"number": PLAIN, "mark": QUIET, "gap": QUIET, "sum": QUIET}
+_BELOW = str.maketrans("├└─", "│  ")  # what continues a line of a tree
 
 Line = list[tuple[str, Style]]
 
@@ -62,7 +62,7 @@ PIPE = Screen()
 def text(
     trace: Trace, showing: Showing, page: Page = parts, screen: Screen = PIPE
 ) -> Iterator[str]:
-    """The page as text without colour. Raises as `blocks` does."""
+    """The page as text without colour."""
     for block in blocks(trace, showing, page, screen):
         yield f"{block.plain}\n"
 
@@ -70,10 +70,7 @@ def text(
 def blocks(
     trace: Trace, showing: Showing, page: Page = parts, screen: Screen = PIPE
 ) -> Iterator[Text]:
-    """The page in blocks to print one by one: headline, one for each matrix, closing sentences.
-
-    Raises StageError or ShapeError for what is asked for and not there.
-    """
+    """The page in blocks to print one by one: headline, one for each matrix, closing sentences."""
     waiting: list[tuple[str, Style]] = []  # a heading goes with the matrix after it
     for at, part in enumerate(page(trace, showing)):
         waiting += [("\n", PLAIN)] if at else []
@@ -89,8 +86,7 @@ def blocks(
 def _lines(part: Part, screen: Screen) -> Iterator[Line]:
     match part:
         case Headline():
-            words = f"{part.title} ({part.name})" if part.name else part.title
-            title: list[Line] = [[(line, BOLD)] for line in fold(words, screen.width)]
+            title: list[Line] = [[(line, BOLD)] for line in fold(part.title, screen.width)]
             yield from _beside(title, part.facts, 0, screen)
             yield from _folded(" · ".join(part.choices), QUIET, screen)
             for note in part.notes:
@@ -128,7 +124,7 @@ def _matrix(m: Matrix, screen: Screen) -> Iterator[Line]:
     for at, columns in enumerate(layout.blocks if layout.rows and layout.columns else ()):
         yield from [[]] if at else []
         yield from _block(layout, columns, screen)
-    if m.work:
+    if m.showing.work:
         from attncli.views.work import work_lines
 
         yield from ([(" " * INDENT + line, PLAIN)] for line in work_lines(m, screen.width))
@@ -186,18 +182,17 @@ def _tree(part: Tree, screen: Screen) -> Iterator[Line]:
     start = names + shapes + GAP
     for branch in part.branches:
         at = start if branch.shape else cell_len(branch.lead + branch.name) + GAP
-        hang = start if branch.shape else at
-        first, *more = fold(branch.formula, screen.width, hang, at)
-        named = pad(branch.lead + branch.name, names if branch.shape else at)
+        first, *more = fold(branch.formula, screen.width, at)
+        name = pad(branch.name, (names if branch.shape else at) - cell_len(branch.lead))
         shape = pad(branch.shape, shapes) + " " * GAP if branch.shape else ""
-        lead, name = named[: len(branch.lead)], named[len(branch.lead) :]
-        line = [(lead, QUIET), (name, PLAIN if branch.shape else BOLD), (shape, LABEL)]
+        line = [(branch.lead, QUIET), (name, PLAIN if shape else BOLD), (shape, LABEL)]
         line.append((first[at:], PLAIN))
         while line and not line[-1][0].strip():  # no spaces at its end
             line.pop()
         yield [*line[:-1], (line[-1][0].rstrip(), line[-1][1])]
+        below = branch.lead.translate(_BELOW)
         for words in more:
-            yield [(pad(branch.below, hang), QUIET), (words[hang:], PLAIN)]
+            yield [(pad(below, at), QUIET), (words[at:], PLAIN)]
 
 
 # ---- a matrix: which of its columns fit, and their cells
@@ -207,9 +202,9 @@ class Layout(NamedTuple):
     """The columns that fit: their labels and widths, and the blocks they are printed in."""
 
     grid: Grid
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    widths: tuple[int, ...]
+    rows: Sequence[str]
+    columns: Sequence[str]
+    widths: Sequence[int]
     blocks: tuple[range, ...]
 
 
@@ -219,31 +214,26 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     Columns are first made narrower, then printed in blocks; if those are too tall for the screen,
     the first and last columns are shown.
     """
-    limit = None  # lines that one matrix may take
-    if screen.height is not None and not m.full:
+    rows, columns, most = m.window(m.rows), m.window(m.columns), math.inf
+    if screen.height is not None and not m.showing.full:
         limit = max(screen.height - MARGIN, FEWEST_LINES)
-    rows, columns = m.window(m.rows), m.window(m.columns)
-    if limit is not None:
         rows = corners(m.rows, limit - 2 if len(m.rows) >= limit else limit)
-    if limit is not None and screen.width is not None:  # as many as fit if each were one cell wide
-        columns = corners(m.columns, _most(limit, len(rows)) * (screen.width // (1 + GAP)) + 2)
+        most = _most(limit, len(rows) + (m.sums == "columns"))
+        if screen.width is not None:  # as many as fit if each were one cell wide
+            columns = corners(m.columns, _most(limit, len(rows)) * (screen.width // (1 + GAP)) + 2)
     grid = m.grid(rows, columns, colour=screen.colour)
-    cells = LABEL_CELLS if screen.width is None else min(LABEL_CELLS, max(screen.width // 5, 6))
-    row_labels = (*m.labels(-2, rows, cells), *(["Σ"] if m.sums == "columns" else []))
-    room = most = None
-    if screen.width is not None:
-        beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
-        room = screen.width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
-        most = None if limit is None else _most(limit, len(row_labels))
-    tries = [(LABEL_CELLS, m.precision + 2), (LABEL_CELLS, 0), (NARROW_LABEL, 0)]
-    found: list[Layout] = []
-    for label_cells, least in tries[2:] if room and None in columns else tries:
+    width = math.inf if screen.width is None else screen.width
+    row_labels = m.labels(-2, rows, int(min(LABEL_CELLS, max(width / 5, 6))))
+    beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
+    room = width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
+    tries = [(LABEL_CELLS, m.showing.precision + 2), (LABEL_CELLS, 0), (NARROW_LABEL, 0)]
+    found = []
+    for label_cells, least in tries[2:] if screen.width and None in columns else tries:
         labels = m.labels(-1, columns, label_cells)
         found.append(_fitted(grid, row_labels, labels, least, room, most))
-        if len(found[-1].blocks) == 1 and len(found[-1].grid.columns) == len(columns):
-            return found[-1]
-    complete = (f for f in found[:-1] if len(f.grid.columns) == len(columns))
-    return next(complete, found[-1])
+    whole = [layout for layout in found if len(layout.grid.columns) == len(columns)]
+    in_one = (layout for layout in whole if len(layout.blocks) == 1)
+    return next(in_one, (whole or found[-1:])[0])
 
 
 def _most(lines: int, n_rows: int) -> int:
@@ -252,37 +242,34 @@ def _most(lines: int, n_rows: int) -> int:
 
 
 def _fitted(
-    grid: Grid,
-    rows: tuple[str, ...],
-    labels: Sequence[str],
-    least: int,
-    room: int | None,
-    most: int | None,
+    grid: Grid, rows: Sequence[str], labels: list[str], least: int, room: float, most: float
 ) -> Layout:
     """The columns in blocks no wider than the room; where that are too many, the outer ones.
 
     least  cells of a column of numbers at least
-    most   blocks there may be; None = unlimited
+    most   blocks there may be
     """
-    numbers = (c for row in grid.cells for c in row if c.kind != "gap")
-    cell = max((cell_len(c.text) for c in numbers), default=0)
-    widths = [1 if at is None else max(cell, least) for at in grid.columns]
-    widths = [max(cell_len(label), width) for label, width in zip(labels, widths, strict=True)]
-    sums = [max(cell_len(c.text) for c in grid.sums)] if grid.sums else []
-    blocks: tuple[range, ...] = (range(len(widths) + len(sums)),)
-    if room is not None:
-        blocks = _pack([*widths, *sums], room)
-    if room is not None and most is not None and len(blocks) > most and len(widths) > 1:
-        left, right = _ends(widths, room - sum(width + GAP for width in (1, *sums)))
-        kept = [*range(left), None, *range(len(widths) - right, len(widths))]
-        grid = grid.only(kept)
-        labels = ["…" if at is None else labels[at] for at in kept]
-        widths = [1 if at is None else widths[at] for at in kept]
-        blocks = _pack([*widths, *sums], room)  # one block, if not a very narrow screen
-    return Layout(grid, rows, (*labels, *(["Σ"] if sums else [])), (*widths, *sums), blocks)
+    n = len(grid.columns)
+    numbers = (cell for row in grid.cells for cell in row[:n] if cell.kind != "gap")
+    cell = max((cell_len(cell.text) for cell in numbers), default=0)
+    sums = max((cell_len(cell.text) for row in grid.cells for cell in row[n:]), default=0)
+    widths = [1 if at is None else max(cell, least) for at in grid.columns] + [sums]
+    widths = [max(cell_len(label), width) for label, width in zip(labels, widths, strict=False)]
+    blocks = _pack(widths, room)
+    if len(blocks) > most and n > 1:
+        whole = widths
+        # As many as fit side by side, at least one; no column is narrower than one cell.
+        for ends in range(max(min(n - 1, int(room) // (1 + GAP)), 1), 0, -1):
+            kept = (*corners(range(n), ends), *range(n, len(whole)))
+            widths = [1 if at is None else whole[at] for at in kept]
+            blocks = _pack(widths, room)
+            if len(blocks) == 1:
+                break
+        grid, labels = grid.only(kept), ["…" if at is None else labels[at] for at in kept]
+    return Layout(grid, rows, labels, widths, blocks)
 
 
-def _pack(widths: Sequence[int], room: int) -> tuple[range, ...]:
+def _pack(widths: Sequence[int], room: float) -> tuple[range, ...]:
     """As few blocks as fit into the room, at least one column each."""
     starts, used = [0], 0
     for at, width in enumerate(widths):
@@ -293,19 +280,6 @@ def _pack(widths: Sequence[int], room: int) -> tuple[range, ...]:
     return tuple(map(range, starts, [*starts[1:], len(widths)]))
 
 
-def _ends(widths: Sequence[int], room: int) -> tuple[int, int]:
-    """How many columns from the left and from the right fit side by side, at least one in all."""
-    left, right = 1, 0
-    used = widths[0] + GAP
-    while left + right < len(widths) - 1:
-        take_left = left <= right
-        used += GAP + (widths[left] if take_left else widths[-1 - right])
-        if used > room:
-            break
-        left, right = (left + 1, right) if take_left else (left, right + 1)
-    return left, right
-
-
 def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
     """Some columns of a matrix, with the labels of its rows."""
     margin = INDENT + max(map(cell_len, layout.rows), default=0)
@@ -313,27 +287,18 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
     heads = (" " * GAP + pad(layout.columns[at], widths[at], right=True) for at in block)
     yield [(" " * margin + "".join(heads), LABEL)]
     ramp = grid.shading.ramp if grid.shading and screen.colour else None
-    for i, label in enumerate(layout.rows):
-        row = (*grid.cells[i], *grid.sums[i : i + 1])
-        cells = _cells([row[at] for at in block], [widths[at] for at in block], ramp)
-        yield [(pad(" " * INDENT + label, margin), LABEL), *cells]
+    for label, row in zip(layout.rows, grid.cells, strict=True):
+        line: Line = [(pad(" " * INDENT + label, margin), LABEL)]
+        gap = " "  # a shade fills half of the gap on either side of its cell
+        for at in block:
+            text, shade = pad(row[at].text, widths[at], right=True), row[at].shade
+            if ramp is None or shade is None:
+                line += [(gap, PLAIN), (f" {text}", _KINDS[row[at].kind])]
+                gap = " "
+            else:
+                from attncli.views.formats.colours import style
 
-
-def _cells(cells: Sequence[Cell], widths: Sequence[int], ramp: Ramp | None) -> Line:
-    """The cells of a row. A shade fills half of the gap on either side of its cell."""
-    pieces: Line = []
-    gap = " "
-    for cell, width in zip(cells, widths, strict=True):
-        text = pad(cell.text, width, right=True)
-        if ramp is None or cell.shade is None:
-            pieces += [(gap, PLAIN), (f" {text}", _KINDS[cell.kind])]
-            gap = " "
-        else:
-            from attncli.views.formats.colours import style
-
-            pieces += [(gap, PLAIN), (f" {text} ", style(cell.shade, ramp))]
-            gap = ""
-    if gap and pieces:
-        text, plain = pieces.pop()
-        pieces.append((text.rstrip(), plain))
-    return pieces
+                line += [(gap, PLAIN), (f" {text} ", style(shade, ramp))]
+                gap = ""
+        text, plain = line.pop()
+        yield [*line, (text.rstrip() if gap else text, plain)]
