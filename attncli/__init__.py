@@ -60,22 +60,18 @@ __all__ = [
     "stream",
 ]
 
-
-_MODULES = {
-    **dict.fromkeys(
-        ("Projections", "attend", "attend_heads", "multi_head_attention"), "attention.attend"
-    ),
-    **dict.fromkeys(("heads_first", "merge_heads", "split_heads"), "attention.heads"),
-    "stream": "attention.streaming",
-    "Convention": "convention",
-    **dict.fromkeys(("Stage", "Trace"), "trace"),
-}
+_MODULES = (
+    "errors", "convention", "trace", "attention.heads", "attention.attend", "attention.streaming",
+)  # fmt: skip
+"""Where they are, those that import the least first."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'attncli' has no attribute {name!r}")
-    return getattr(import_module(f"attncli.{_MODULES.get(name, 'errors')}"), name)
+    for module in _MODULES if name in __all__ else ():
+        found = vars(import_module(f"attncli.{module}"))
+        if name in found:
+            return found[name]
+    raise AttributeError(f"module 'attncli' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -84,11 +84,6 @@ def _window(text: str) -> tuple[int, int]:
     return left, right
 
 
-def _causal_words(_: bool, how: Convention, __: Write) -> str:
-    aligned = how.causal_align == "bottom-right"
-    return "causal, the last query at the last key" if aligned else "causal"
-
-
 def _window_words(value: tuple[int, int], _: Convention, __: Write) -> str:
     before, after = ("all" if size < 0 else str(size) for size in value)
     return f"window of {before} keys before and {after} after"
@@ -114,7 +109,9 @@ class Convention:
         "No query attends to a key after its own position.",
         valid=lambda value: isinstance(value, bool),
         use="True or False",
-        words=_causal_words,
+        words=lambda _, how, __: (
+            "causal" + ", the last query at the last key" * (how.causal_align == "bottom-right")
+        ),
     )
     causal_align: CausalAlign = knob(
         "top-left",
@@ -236,10 +233,9 @@ class Convention:
     def __post_init__(self) -> None:
         for name, found in KNOBS.items():
             value, choices = getattr(self, name), CHOICES.get(name, ())
-            if found.valid is None and value not in choices:
-                raise ConventionError(f"{name} is {value!r}", f"use {_or(choices)}")
-            if found.valid is not None and not found.valid(value):
-                raise ConventionError(f"{name} is {value!r}", f"use {found.use}")
+            if not (found.valid(value) if found.valid else value in choices):
+                use = found.use or " or ".join([", ".join(choices[:-1]), choices[-1]])
+                raise ConventionError(f"{name} is {value!r}", f"use {use}")
 
     def scale_factor(self, d_k: int) -> float:
         """The factor the scores are multiplied by; 1/√d_k unless the convention says otherwise.
@@ -305,10 +301,6 @@ def flag_text(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         return f"{flag} {','.join(map(str, value))}"
     return f"{flag} {value:.10g}" if isinstance(value, float) else f"{flag} {value}"
-
-
-def _or(words: tuple[str, ...]) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]])
 
 
 KNOBS: dict[str, Knob] = {field.name: field.metadata["knob"] for field in fields(Convention)}

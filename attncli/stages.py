@@ -59,7 +59,7 @@ KINDS: dict[str, Kind] = {
         "E", "token dimension", note="one vector for each word, whatever its context: static"
     ),
     "divisors": Kind("w", "pair"),
-    "angles": Kind("θ", "position pair"),
+    "angles": Kind("θ", "batch position pair"),
     "positions": Kind(
         "PE",
         "position dimension",
@@ -74,6 +74,7 @@ KINDS: dict[str, Kind] = {
     "dots": Kind("D", "position other", shade="signed"),
     "cos": Kind("cos θ", "batch position pair"),
     "sin": Kind("sin θ", "batch position pair"),
+    "unrotated": Kind("x", "batch head position dimension"),
     "rotated": Kind("x′", "batch head position dimension"),
     "slopes": Kind("m", "head"),
     "bias": Kind("B", "head query key"),
@@ -98,10 +99,6 @@ KINDS: dict[str, Kind] = {
     "k_wide": Kind("K", role="inner"),
     "v_wide": Kind("V", role="inner"),
     # attention
-    "past_k": Kind("K", role="aside"),
-    "past_v": Kind("V", role="aside"),
-    "new_k": Kind("K", role="aside"),
-    "new_v": Kind("V", role="aside"),
     "rows": Kind("", "query", "aside"),
     "kv_len": Kind("", "batch", "aside"),
     "given_mask": Kind("M", _MAP, "aside"),
@@ -190,7 +187,8 @@ KINDS: dict[str, Kind] = {
     "coordinates": Kind("Y", "word component", plotted=True),
 }
 """Each row by the name of its stage. Where two stages of one name differ (`dots` and `angles` of
-positions and of words, `mean` of a token and of words), the second has a row of another key."""
+positions and of words, `mean` of a token and of words, `x` and what is rotated), the second has a
+row of another key."""
 
 
 def kind_of(name: str) -> Kind:

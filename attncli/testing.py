@@ -12,29 +12,16 @@ from typing import Any
 
 from attncli.check.diagnose import check
 from attncli.check.report import report_text
-from attncli.convention import Convention
-from attncli.stages import OUTPUT
 
 
-def assert_attention(
-    observed: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    *,
-    mask: Any = None,
-    convention: Convention | None = None,
-    stage: str = OUTPUT,
-    rtol: float | None = None,
-    atol: float | None = None,
-    **how: Any,
-) -> None:
+def assert_attention(observed: Any, q: Any, k: Any, v: Any, **how: Any) -> None:
     """Pass where `observed` is the attention of q, k and v; else say which bug it is.
 
-    observed   the named stage, or a mapping of several; any array that NumPy or DLPack takes,
-               PyTorch and JAX tensors included (those that track gradients and bfloat16 too)
-    rtol, atol else the noise floor of the observed number type
-    how        further keywords of `attncli.check.check`, such as kv_len or decimals
+    observed  the output, or the stage that `stage` names, or a mapping of several; any array that
+              NumPy or DLPack takes, PyTorch and JAX tensors included (those that track gradients
+              and bfloat16 too)
+    how       further keywords of `attncli.check.check`, such as mask, convention, stage, kv_len,
+              decimals, or rtol and atol, else the noise floor of the observed number type
 
     Raises AssertionError, whose text is the report; ShapeError and ConventionError for inputs
     that do not fit together.
@@ -49,17 +36,6 @@ def assert_attention(
     ...
     """
     __tracebackhide__ = True
-    verdict = check(
-        observed,
-        q,
-        k,
-        v,
-        mask=mask,
-        convention=convention,
-        stage=stage,
-        rtol=rtol,
-        atol=atol,
-        **how,
-    )
+    verdict = check(observed, q, k, v, **how)
     if not verdict.matches:
         raise AssertionError(report_text(verdict))

@@ -9,7 +9,7 @@ A computation returns a Trace of named stages; tables, exports and checks only r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -119,9 +119,6 @@ class Trace:
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self.stages())
 
-    def __contains__(self, name: object) -> bool:
-        return any(name == known for known in self)
-
     def __getitem__(self, name: str) -> Stage:
         for known, stage in self.stages():
             if known == name:
@@ -144,26 +141,22 @@ class Trace:
         """
         found = self
         for own in name.split(".") if name else ():
-            inner = (step for step in found.steps if isinstance(step, Trace) and step.name == own)
-            nested = next(inner, None)
-            if nested is None:
+            inner = {step.name: step for step in found.steps if isinstance(step, Trace)}
+            if own not in inner:
                 raise StageError(f"there is no part {name!r}", f"there are {', '.join(self)}")
-            found = nested
-        return found._without(f"{name}.") if name else found
+            found = inner[own]
 
-    def _without(self, prefix: str) -> Trace:
-        """The same with a prefix taken off the names of what its stages read."""
-        return replace(
-            self,
-            steps=tuple(
-                step._without(prefix)
-                if isinstance(step, Trace)
-                else replace(
-                    step, reads={p: name.removeprefix(prefix) for p, name in step.reads.items()}
-                )
-                for step in self.steps
-            ),
-        )
+        def within(stage: Stage) -> Stage:
+            """The stage with the part's name taken off the names of what it reads."""
+            reads = {p: read.removeprefix(f"{name}.") for p, read in stage.reads.items()}
+            return replace(stage, reads=reads)
+
+        return found.mapped(within) if name else found
+
+    def mapped(self, change: Callable[[Stage], Stage]) -> Trace:
+        """The same trace with every stage changed."""
+        steps = (s.mapped(change) if isinstance(s, Trace) else change(s) for s in self.steps)
+        return replace(self, steps=tuple(steps))
 
     def keep(self, names: set[str]) -> Trace:
         """The same trace with only the stages of these dotted names."""
@@ -172,8 +165,7 @@ class Trace:
             if isinstance(step, Stage):
                 steps += [step] if step.name in names else []
                 continue
-            inner = step.keep(
-                {n.removeprefix(f"{step.name}.") for n in names if n.startswith(f"{step.name}.")}
-            )
+            prefix = f"{step.name}."
+            inner = step.keep({n.removeprefix(prefix) for n in names if n.startswith(prefix)})
             steps += [inner] if inner.steps else []
         return replace(self, steps=tuple(steps))

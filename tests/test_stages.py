@@ -18,7 +18,6 @@ from attncli.attention.attend import attend, prepared
 from attncli.attention.layers import Architecture, LayerPlan
 from attncli.attention.positions import add_positions, position_dots, sinusoidal
 from attncli.attention.run import plan
-from attncli.attention.transformer import add_decoder, add_encoder
 from attncli.attention.weights import Dimensions, random_weights
 from attncli.convention import Convention
 from attncli.explain.pipeline import Model, explain
@@ -31,7 +30,7 @@ from attncli.words.similarity import similarity
 
 PACKAGE = Path(attncli.__file__).parent
 DECLARED = {"stages.py", "attention/functional.py", "attention/run.py"}
-PLANNED = {"attention/attend.py", "attention/layers.py", "attention/transformer.py"}
+PLANNED = {"attention/attend.py", "attention/layers.py"}
 STAGES = {*MAPS, OUTPUT, CONCAT, PROJECTED, "residual", "hidden", "sublayer_dropped"}
 
 
@@ -78,7 +77,7 @@ def test_every_step_binds_the_parameters_of_its_function(changes: dict[str, Any]
     weights = random_weights("encoder-decoder", Dimensions(d_model=6, n_heads=2))
     layers = LayerPlan(architecture, weights)
     x, y = layers.rows("x", numbers(5, 6)), layers.rows("y", numbers(3, 6))
-    add_decoder(layers, y, add_encoder(layers, x))
+    layers.stack(y, layers.stack(x))
     for step in [*steps, *layers.steps]:
         inspect.signature(step.compute).bind(**dict.fromkeys(step.reads), **step.params)
 

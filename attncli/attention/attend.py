@@ -6,7 +6,7 @@ S = Q Kᵀ  →  Z = S / √d_k  →  X = Z + M  →  A = softmax(X)  →  O = A
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +15,15 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import merge_heads, shape_text, split_heads
-from attncli.attention.run import Sizes, Step, Values, plan, run
-from attncli.attention.shapes import as_numbers, check_mask, check_rows, lengths, with_past
+from attncli.attention.run import CONCAT_FORMULA, Sizes, Step, Values, plan, run
+from attncli.attention.shapes import (
+    as_numbers,
+    check_rows,
+    projected,
+    restrictions,
+    token_rows,
+    with_past,
+)
 from attncli.convention import Convention
 from attncli.errors import ShapeError
 from attncli.stages import HIDDEN, MAPS, kind_of
@@ -156,11 +163,9 @@ def with_concat(trace: Trace) -> Trace:
     output = trace["output"]
     if "head" not in output.axes:
         raise ShapeError("there are no heads to put side by side", "split q, k and v first")
-    value, kind = merge_heads(output.value), kind_of("concat")
-    formula, axes = "H = [O₁ … O_h], the heads side by side", kind.axes_of(value.ndim)
-    reads = {"x": "output"}
-    concat = Stage("concat", kind.symbol, formula, value, axes, output.labels, reads=reads)
-    return Trace(trace.title, (*trace.steps, concat), trace.convention, trace.name, trace.notes)
+    step = Step("concat", merge_heads, {"x": "output"}, formula=CONCAT_FORMULA)
+    beside = traced([step], Block("", None, output.labels), output)
+    return replace(trace, steps=(*trace.steps, beside["concat"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,8 +188,7 @@ class Projections:
 
     def arrays(self) -> dict[str, Array]:
         """Those that are given, by name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: as_numbers(x, name) for name, x in found.items() if x is not None}
+        return {name: as_numbers(x, name) for name, x in vars(self).items() if x is not None}
 
 
 def multi_head_attention(
@@ -219,78 +223,12 @@ def multi_head_attention(
     if context is not None:
         inputs["x_kv"] = token_rows(context)
     inputs = {name: entered(a, how) for name, a in (inputs | weights.arrays()).items()}
-    shared = n_heads if n_kv_heads is None else n_kv_heads
-    sizes = projected_sizes(inputs, n_heads, shared)
-    inputs |= restrictions(sizes, mask, kv_len)
-    sizes = sizes._replace(given=frozenset(inputs))
+    restricting, sizes = projected(inputs, n_heads, n_kv_heads, mask, kv_len)
+    inputs |= restricting
     steps = plan(how, sizes)
     title = f"Multi-head {'cross' if context is not None else 'self'}-attention"
     block = Block(title, how, {"query": query_labels, "key": key_labels})
     return trace_of(steps, run(steps, inputs), {"": block})
-
-
-def projected_sizes(inputs: Values, n_heads: int, n_kv_heads: int) -> Sizes:
-    """The sizes of an attention of x (and x_kv) projected by w_q, w_k, w_v and w_o, where given.
-
-    Raises ShapeError where a width does not fit, or does not divide into the heads.
-    """
-    x, context = inputs["x"], inputs.get("x_kv", inputs["x"])
-    widths = {}
-    for name in "qkv":
-        source, heads = (x, n_heads) if name == "q" else (context, n_kv_heads)
-        w = inputs.get(f"w_{name}")
-        if w is not None:
-            check_projection(source, w)
-        widths[name] = source.shape[-1] if w is None else w.shape[1]
-        split_heads(np.empty((1, widths[name])), heads)
-    if widths["q"] // n_heads != widths["k"] // n_kv_heads:
-        raise ShapeError(
-            f"q and k must have the same d_k: q has {widths['q'] // n_heads}, "
-            f"k has {widths['k'] // n_kv_heads}"
-        )
-    if n_heads % n_kv_heads:
-        raise ShapeError(
-            f"{n_heads} query heads cannot evenly share {n_kv_heads} key heads",
-            "the number of query heads must be a multiple of the number of key heads",
-        )
-    if "w_o" in inputs:
-        check_projection(np.empty((1, widths["v"] // n_kv_heads * n_heads)), inputs["w_o"])
-    scores = (*x.shape[:-2], n_heads, x.shape[-2], context.shape[-2])
-    return Sizes(scores, n_kv_heads, widths["q"] // n_heads)
-
-
-def check_projection(x: Array, w: Array) -> None:
-    """ShapeError unless x can be multiplied by the weights."""
-    if w.ndim != 2 or x.shape[-1] != w.shape[0]:
-        raise ShapeError(
-            f"x ({shape_text(x)}) cannot be multiplied by weights of {shape_text(w)}",
-            f"the weights need {x.shape[-1]} rows",
-        )
-
-
-def restrictions(
-    sizes: Sizes, mask: npt.ArrayLike | None, kv_len: npt.ArrayLike | None
-) -> dict[str, Array]:
-    """A mask and key lengths as inputs of the plan. ShapeError where they do not fit the scores."""
-    found = {}
-    if mask is not None:
-        found["given_mask"] = as_numbers(mask, "the mask")
-        check_mask(found["given_mask"], sizes.scores)
-    if kv_len is not None:
-        n_batch = sizes.scores[0] if len(sizes.scores) == 4 else 1
-        found["kv_len"] = lengths(kv_len, n_batch, sizes.scores[-1])
-    return found
-
-
-def token_rows(x: npt.ArrayLike, name: str = "x") -> Array:
-    """x as numbers, [n, d_model] or [batch, n, d_model]; ShapeError where it is neither."""
-    array = as_numbers(x, name)
-    if array.ndim not in {2, 3} or array.size == 0:
-        raise ShapeError(
-            f"{name} has the shape {shape_text(array) or 'of one number'}",
-            "use (tokens, d_model) or (batch, tokens, d_model), with at least one entry each",
-        )
-    return array
 
 
 # ---- from values to a trace
@@ -340,24 +278,31 @@ def trace_of(
     return nested("", dict.fromkeys([*stages, *shown]), blocks[""])
 
 
+def traced(steps: Sequence[Step], block: Block, *given: Stage) -> Trace:
+    """The trace of a plan computed from these stages, which come first."""
+    stages = {stage.name: stage for stage in given}
+    values = run(steps, {name: stage.value for name, stage in stages.items()})
+    return trace_of(steps, values, {"": block}, stages)
+
+
 def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block) -> Stage:
     step, value = computed.get(name), values[name]
     kind = kind_of((step and step.kind) or name)
-    prefix, _, own = name.rpartition(".")
+    own = name.rpartition(".")[2]
+    prefix = name.removesuffix(own)
     if kind.role == "input":  # the mask, which has the axes of the scores
-        maps = (f"{prefix}.{other}" if prefix else other for other in MAPS)
-        shapes = (values[other].shape for other in maps if other in values)
+        shapes = (values[prefix + map_].shape for map_ in MAPS if prefix + map_ in values)
         value = np.broadcast_to(value, next(shapes, value.shape))
     axes = kind.axes_of(value.ndim)
     labels = {axis: tuple(names) for axis, names in block.labels.items() if names}
     if step is None:
         return Stage(own, kind.symbol, "", value, axes, labels)
-    reads = {
-        parameter: read.rpartition(".")[2] if read.rpartition(".")[0] == prefix else read
-        for parameter, read in _shown_reads(step, computed)
-    }
+    reads = {}
+    for parameter, read in _shown_reads(step, computed):
+        place, dot, last = read.rpartition(".")
+        reads[parameter] = last if place + dot == prefix else read
     plain = {n: x for n, x in step.params.items() if isinstance(x, bool | int | float | str)}
-    symbol = step.formula.partition(" = ")[0] if not kind.symbol else kind.symbol
+    symbol = kind.symbol or step.formula.partition(" = ")[0]
     more = (step.note, reads, plain, step.work)
     return Stage(own, symbol, step.formula, value, axes, labels, *more)
 

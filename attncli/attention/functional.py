@@ -5,7 +5,8 @@
     around an attention:     concat ── project ── add ── mean, deviation, normalize ── relu
 
 The axes are those after each signature, with any axes before them. Where a number overflows it is
-infinite, as IEEE 754 has it; the runner keeps NumPy quiet about that.
+infinite, as IEEE 754 has it; the runner keeps NumPy quiet about that. Heads are split and merged
+(concat) in heads.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.heads import key_head_of, merge_heads, split_heads
+from attncli.attention.heads import key_head_of
 from attncli.convention import DType, EmptyRows, HeadOrder
 
 # ---- from x to q, k and v
@@ -25,16 +26,6 @@ def project(x: Array, w: Array, b: Array | None = None) -> Array:  # [n, d], [d,
     Source: "Attention Is All You Need", section 3.2.2.
     """
     return x @ w if b is None else x @ w + b
-
-
-def split(x: Array, n_heads: int) -> Array:  # [n, h·d] -> [h, n, d]
-    """The last axis cut into heads, which then precede the tokens."""
-    return split_heads(x, n_heads)
-
-
-def put_before(past: Array, x: Array) -> Array:  # [n_past, d], [n, d] -> [n_past + n, d]
-    """The cached keys or values, then the new ones."""
-    return np.concatenate([past, x], axis=-2)
 
 
 def share(x: Array, n_heads: int, order: HeadOrder) -> Array:  # [h_kv, n, d] -> [h, n, d]
@@ -180,11 +171,6 @@ def _not_finite(a: Array, v: Array, reaching: BoolArray) -> Array:
     above, below = any_of(counted, np.isposinf(v)), any_of(counted, np.isneginf(v))
     either = np.where(above, np.inf, np.where(below, -np.inf, 0))
     return np.where(is_nan | (above & below), np.nan, either).astype(a.dtype)
-
-
-def concat(x: Array) -> Array:  # [h, n, d] -> [n, h·d]
-    """The outputs of the heads, side by side. Source: section 3.2.2 of the paper."""
-    return merge_heads(x)
 
 
 # ---- around an attention

@@ -57,7 +57,7 @@ def key_head_of(n_heads: int, n_kv_heads: int, order: HeadOrder = "blocks") -> n
     """
     if n_kv_heads < 1 or n_heads % n_kv_heads:
         raise ShapeError(
-            f"{n_heads} query heads cannot share {n_kv_heads} key heads evenly",
+            f"{n_heads} query heads cannot evenly share {n_kv_heads} key heads",
             "the number of query heads must be a multiple of the number of key heads",
         )
     heads = np.arange(n_heads)

@@ -1,5 +1,9 @@
 """Transformer layers as steps of one flat plan: sub-layers, each with its residual and norm.
 
+    x ── encoder.1 ── … ── encoder.N ── [norm] ── memory
+                                                    │
+    y ── decoder.1 ── … ── decoder.N ── [norm] ─────┴── the decoder's output
+
     norm="post"  x ─┬─ sub-layer ── [dropout] ── residual ── mean, deviation, norm   the paper, 3.1
                     └───────────────────────────┘
     norm="pre"   x ─┬─ mean, deviation, norm ── sub-layer ── [dropout] ── residual   Xiong (2020)
@@ -12,34 +16,32 @@ the last stage of a layer is what it gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention import functional as f
-from attncli.attention.attend import (
-    Block,
-    check_projection,
-    entered,
-    projected_sizes,
-    restrictions,
-    token_rows,
-    trace_of,
-)
+from attncli.attention.attend import Block, Labels, entered, trace_of
 from attncli.attention.heads import shape_text
 from attncli.attention.run import Step, dropout_words, plan, run, within
-from attncli.attention.shapes import as_numbers
-from attncli.attention.weights import ATTENTION, FEED_FORWARD, NORM, Weights, named_seed
+from attncli.attention.shapes import as_numbers, check_projection, projected, token_rows
+from attncli.attention.weights import (
+    ATTENTION,
+    FEED_FORWARD,
+    NORM,
+    Weights,
+    n_layers_of,
+    named_seed,
+)
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 
-Labels = Sequence[str] | None
 NormPlace = Literal["post", "pre", "none"]
 
 
@@ -80,13 +82,17 @@ weights is the convention's |
 
 
 class LayerPlan:
-    """A flat plan of layers in the making: `attention` and `feed_forward` add a sub-layer each.
+    """A flat plan of layers in the making; each method adds to it and gives the stage it ends with.
 
     how      the architecture
     weights  every array by its dotted name
     inputs   what goes in, by dotted name: the rows x, masks and the weights that were used
-    steps    the steps so far; blocks: the titles, conventions and labels of their blocks
-    shapes   name → shape, of the stages that a sub-layer may read
+    steps    the steps so far
+    blocks   titles, conventions and labels of their blocks
+    like     an array of the shape of each stage that a sub-layer may read
+    labels   the names of its tokens
+
+    The methods raise ShapeError where a width does not fit.
     """
 
     def __init__(self, how: Architecture, weights: Weights) -> None:
@@ -94,13 +100,60 @@ class LayerPlan:
         self.inputs: dict[str, Array] = {}
         self.steps: list[Step] = []
         self.blocks = {"": Block("")}
-        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.like: dict[str, Array] = {}
+        self.labels: dict[str, Labels] = {}
 
-    def rows(self, name: str, x: npt.ArrayLike) -> str:
-        """Adds rows of tokens under a name, [n, d_model] or [batch, n, d_model]."""
-        value = entered(token_rows(x), self.how.convention)
-        self.inputs[name], self.shapes[name] = value, value.shape
+    def rows(self, name: str, x: npt.ArrayLike, labels: Labels = None) -> str:
+        """Rows of tokens under a name, [n, d_model] or [batch, n, d_model]."""
+        self.inputs[name] = self.like[name] = entered(token_rows(x), self.how.convention)
+        self.labels[name] = labels
         return name
+
+    def stack(
+        self,
+        x: str,
+        memory: str = "",
+        *,
+        mask: npt.ArrayLike | None = None,
+        memory_mask: npt.ArrayLike | None = None,
+    ) -> str:
+        """The encoder that reads the stage x; with a memory, the encoder's output, the decoder.
+
+        Each layer, `encoder.1` and so on, is self-attention, in a decoder also cross-attention to
+        the memory, and feed-forward where its weights hold one. A decoder's self-attention is
+        causal, its cross-attention has neither a causal mask nor a window, whatever the convention
+        says; `mask` and `memory_mask` restrict the two further.
+
+        A stack ends with a norm where its weights hold one, and only there: a pre-norm stack needs
+        it, because its last residual is a plain sum; a post-norm stack has normed its output.
+        Source: "Attention Is All You Need", section 3.1; the last norm: Xiong et al. (2020),
+        figure 1.
+
+        >>> from attncli.attention.weights import Dimensions, random_weights
+        >>> weights = random_weights("encoder", Dimensions(d_model=2), n_layers=2)
+        >>> layers = LayerPlan(Architecture(), weights)
+        >>> layers.stack(layers.rows("x", np.eye(2)))
+        'encoder.2.feed_forward.norm'
+        >>> layers.trace()["encoder.2.attention.weights"].value.shape
+        (1, 2, 2)
+        """
+        rule, stack = self.how.convention, "decoder" if memory else "encoder"
+        own, crossing = replace(rule, causal=True), replace(rule, causal=False, window=None)
+        self._block(stack, stack.capitalize(), rule, x)
+        if not (n_layers := n_layers_of(self.weights, stack)):
+            raise ShapeError(f"the {stack} has no layers", "give it at least one")
+        for name in (f"{stack}.{number}" for number in range(1, n_layers + 1)):
+            self._block(name, f"{stack.capitalize()} layer", rule, x)
+            x = self.attention(f"{name}.attention", x, rule=own if memory else rule, mask=mask)
+            if memory:
+                cross = f"{name}.cross_attention"
+                x = self.attention(cross, x, memory, rule=crossing, mask=memory_mask)
+            if f"{name}.feed_forward.w_1" in self.weights:
+                x = self.feed_forward(f"{name}.feed_forward", x)
+        if not (gain := self._weights(stack, NORM)):
+            return x
+        check_gain(gain, self.like[x].shape)
+        return self._added(stack, norm_steps("x", gain, self.how), x)
 
     def attention(
         self,
@@ -110,100 +163,88 @@ class LayerPlan:
         *,
         rule: Convention | None = None,
         mask: npt.ArrayLike | None = None,
-        query_labels: Labels = None,
-        key_labels: Labels = None,
         alone: bool = False,
     ) -> str:
-        """Self-attention of the stage x, or cross-attention to a context; gives its last stage.
+        """Self-attention of the stage x, or cross-attention to a context.
 
         Without w_q (w_k, w_v) the vectors themselves are the queries (keys, values).
 
         rule   the convention, where it is not that of the architecture
         alone  without dropout, residual and norm
-
-        Raises ShapeError where a width does not fit.
         """
         how, rule = self.how, rule or self.how.convention
         if rule.dropout:
             rule = replace(rule, seed=named_seed(rule.seed, f"{name}.dropped"))
-        weights = self._given(name, ATTENTION)
-        like = {"x": np.broadcast_to(0.0, self.shapes[x])}
-        if context:
-            like["x_kv"] = np.broadcast_to(0.0, self.shapes[context])
-        n_kv_heads = how.n_kv_heads or how.n_heads
-        sizes = projected_sizes(like | weights, how.n_heads, n_kv_heads)
-        restricting = restrictions(sizes, mask, None)
+        weights, outer = self._weights(name, ATTENTION), {"x_kv": context} if context else {}
+        rows = {"x": self.like[x]} | {own: self.like[read] for own, read in outer.items()}
+        restricting, sizes = projected(rows | weights, how.n_heads, how.n_kv_heads, mask)
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
-        sizes = sizes._replace(given={*like, *weights, *restricting})
-        last = weights.get("w_o", weights.get("w_v", like.get("x_kv", like["x"])))
-        width = last.shape[-1] * (1 if "w_o" in weights else how.n_heads // n_kv_heads)
-        title = " ".join(
-            ["masked"] * rule.causal
-            + ["multi-head"] * (how.n_heads > 1)
-            + [f"{'cross' if context else 'self'}-attention"]
-        )
-        labels = {"query": query_labels, "key": key_labels}
-        self.blocks[name] = Block(title[0].upper() + title[1:], rule, labels)
+        words = ["masked"] * rule.causal + ["multi-head"] * (how.n_heads > 1)
+        title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
+        self._block(name, title.capitalize(), rule, x, context)
+        source = "norm" if how.norm == "pre" and not alone else "x"
+        steps = plan(rule, sizes, source=source, show_concat=how.n_heads > 1)
+        if alone:
+            self.steps += within(f"{name}.", steps, x=x, **outer)
+            return f"{name}.{steps[-1].name}"
+        last = weights.get("w_o", weights.get("w_v", self.like[context or x]))
+        n_shares = 1 if "w_o" in weights else how.n_heads // sizes.n_kv_heads
+        return self._sublayer(name, x, steps, last.shape[-1] * n_shares, **outer)
 
-        def inner(source: str) -> list[Step]:
-            return plan(rule, sizes, source=source, show_concat=how.n_heads > 1)
+    def feed_forward(self, name: str, x: str) -> str:
+        """The position-wise feed-forward of the stage x: FFN(X) = max(0, X W₁ + b₁) W₂ + b₂.
 
-        outer = {"x_kv": context} if context else {}
-        if not alone:
-            return self._sublayer(name, x, inner, width, outer)
-        steps = inner("x")
-        self.steps += within(f"{name}.", steps, x=x, **outer)
-        return f"{name}.{steps[-1].name}"
-
-    def feed_forward(self, name: str, x: str, labels: Labels = None) -> str:
-        """The position-wise feed-forward of the stage x; gives its last stage.
-
-        Raises ShapeError where a width does not fit.
+        Source: "Attention Is All You Need", section 3.3, equation 2.
         """
-        weights = self._given(name, FEED_FORWARD)
+        weights, rule = self._weights(name, FEED_FORWARD), self.how.convention
         for leaf in ("w_1", "w_2"):
             if leaf not in weights:
                 raise ShapeError(f"the weights hold no {name}.{leaf}", "give both w_1 and w_2")
-        check_projection(np.broadcast_to(0.0, self.shapes[x]), weights["w_1"])
-        check_projection(np.broadcast_to(0.0, (1, weights["w_1"].shape[1])), weights["w_2"])
-        title, rule = "Position-wise feed-forward", self.how.convention
-        self.blocks[name] = Block(title, rule, {"query": labels})
+        check_projection(self.like[x], weights["w_1"])
+        check_projection(np.empty((1, weights["w_1"].shape[1])), weights["w_2"])
+        self._block(name, "Position-wise feed-forward", rule, x)
+        source = "norm" if self.how.norm == "pre" else "x"
+        b_1, b_2 = ({"b": name} if name in weights else {} for name in ("b_1", "b_2"))
+        first = f"G = max(0, {kind_of(source).symbol} W₁{' + b₁' * len(b_1)})"
+        reads, last = {"x": "hidden", "w": "w_2"} | b_2, f"F = G W₂{' + b₂' * len(b_2)}"
+        steps = [
+            Step("linear", f.project, {"x": source, "w": "w_1"} | b_1, dtype=rule.dtype),
+            Step("hidden", f.relu, {"x": "linear"}, {}, first, "relu", rule.dtype),
+            Step("feed_forward", f.project, reads, {}, last, "products", rule.dtype),
+        ]
+        return self._sublayer(name, x, steps, weights["w_2"].shape[1])
 
-        def inner(source: str) -> list[Step]:
-            return feed_forward_steps(source, weights, rule)
+    def trace(
+        self, wanted: Collection[str] | None = None, stages: Mapping[str, Stage] = {}
+    ) -> Trace:
+        """Runs the plan: the trace of the wanted stages, all that are shown where None are named.
 
-        return self._sublayer(name, x, inner, weights["w_2"].shape[1], {})
+        stages  those that exist already, by dotted name; they come first
+        """
+        values = run(self.steps, self.inputs, wanted)
+        hidden = self.like.keys() & self.inputs.keys() - stages.keys()
+        shown = {*(values if wanted is None else wanted)} - hidden
+        values = {name: x for name, x in values.items() if name in shown}
+        return trace_of(self.steps, values, self.blocks, stages)
 
-    def norm(self, block: str, x: str, labels: Labels = None) -> str:
-        """A norm of its own, such as the one after the last layer; gives its last stage."""
-        weights = self._given(block, NORM)
-        check_gain(weights, self.shapes[x])
-        steps = norm_steps("x", weights, self.how)
-        self.steps += within(f"{block}.", steps, x=x)
-        self.shapes[f"{block}.norm"] = self.shapes[x]
-        return f"{block}.norm"
+    def _block(self, name: str, title: str, rule: Convention, x: str, context: str = "") -> None:
+        labels = {"query": self.labels[x], "key": self.labels[context or x]}
+        self.blocks[name] = Block(title, rule, labels)
 
-    def _given(self, block: str, leaves: Collection[str]) -> dict[str, Array]:
+    def _weights(self, block: str, leaves: Collection[str]) -> dict[str, Array]:
         """The weights of a block that there are, by their own names, as inputs."""
         found = {leaf: self.weights.get(f"{block}.{leaf}") for leaf in leaves}
         given = {n: entered(x, self.how.convention) for n, x in found.items() if x is not None}
         self.inputs |= {f"{block}.{name}": x for name, x in given.items()}
         return given
 
-    def _sublayer(
-        self,
-        name: str,
-        x: str,
-        inner: Callable[[str], list[Step]],
-        width: int,
-        outer: Mapping[str, str],
-    ) -> str:
+    def _sublayer(self, name: str, x: str, steps: list[Step], width: int, **outer: str) -> str:
         """The sub-layer's steps, then dropout and residual, with the norm where it belongs."""
-        how, rule, shape = self.how, self.how.convention, self.shapes[x]
-        gain = self._given(name, NORM) if how.norm != "none" else {}
+        how, rule, shape = self.how, self.how.convention, self.like[x].shape
+        gain = self._weights(name, NORM) if how.norm != "none" else {}
         check_gain(gain, shape)
-        steps = norm_steps("x", gain, how) if how.norm == "pre" else []
-        steps += inner("norm" if steps else "x")
+        if how.norm == "pre":
+            steps = norm_steps("x", gain, how) + steps
         last = steps[-1].name
         symbol = kind_of(last).symbol
         if width != shape[-1]:
@@ -216,33 +257,21 @@ class LayerPlan:
             seed = named_seed(rule.seed, f"{name}.sublayer_dropped")
             drawn = {"shape": shape, "p": p, "seed": seed}
             steps.append(Step("sublayer_kept", f.draw_kept, {}, drawn))
-            words: dict[str, Any] = dropout_words(f"{symbol}'", symbol, p)
             reads = {"x": last, "kept": "sublayer_kept"}
-            words |= {"dtype": rule.dtype}
-            steps.append(Step("sublayer_dropped", f.dropout, reads, {"p": p}, **words))
+            words = dropout_words(f"{symbol}'", symbol, p)
             last, symbol = "sublayer_dropped", f"{symbol}'"
+            steps.append(Step(last, f.dropout, reads, {"p": p}, dtype=rule.dtype, **words))
         formula, work = f"R = X + {symbol}", "[x] + [y] = {x} + {y}"
         reads = {"x": "x", "y": last}
         steps.append(Step("residual", f.add, reads, {}, formula, work, rule.dtype))
         steps += norm_steps("residual", gain, how) if how.norm == "post" else []
+        return self._added(name, steps, x, **outer)
+
+    def _added(self, name: str, steps: list[Step], x: str, **outer: str) -> str:
         self.steps += within(f"{name}.", steps, x=x, **outer)
         end = f"{name}.{steps[-1].name}"
-        self.shapes[end] = shape
+        self.like[end], self.labels[end] = self.like[x], self.labels[x]
         return end
-
-    def trace(
-        self, wanted: Collection[str] | None = None, stages: Mapping[str, Stage] = {}
-    ) -> Trace:
-        """Runs the plan: the trace of the wanted stages, all that are shown where None are named.
-
-        stages  those that exist already, by dotted name; they come first
-        """
-        values = run(self.steps, self.inputs, wanted)
-        if wanted is not None:
-            values = {name: x for name, x in values.items() if name in wanted}
-        hidden = [name for name in self.shapes if name in self.inputs and name not in stages]
-        values = {name: x for name, x in values.items() if name not in hidden}
-        return trace_of(self.steps, values, self.blocks, stages)
 
 
 def norm_steps(x: str, gain: Weights, how: Architecture) -> list[Step]:
@@ -258,22 +287,6 @@ def norm_steps(x: str, gain: Weights, how: Architecture) -> list[Step]:
         Step("mean", f.mean, reads, {}, f"μ = mean of each row of {symbol}", "", dtype),
         Step("deviation", f.deviation, both, {}, f"σ = √(mean of {centre}²)", "", dtype),
         Step("norm", f.normalize, every, params, formula, "", dtype),
-    ]
-
-
-def feed_forward_steps(x: str, weights: Weights, how: Convention) -> list[Step]:
-    """FFN(X) = max(0, X W₁ + b₁) W₂ + b₂ of the stage x.
-
-    Source: "Attention Is All You Need", section 3.3, equation 2.
-    """
-    symbol, dtype = kind_of(x).symbol, how.dtype
-    b_1, b_2 = ({"b": name} if name in weights else {} for name in ("b_1", "b_2"))
-    first = f"G = max(0, {symbol} W₁{' + b₁' * len(b_1)})"
-    reads, last = {"x": "hidden", "w": "w_2"} | b_2, f"F = G W₂{' + b₂' * len(b_2)}"
-    return [
-        Step("linear", f.project, {"x": x, "w": "w_1"} | b_1, dtype=dtype),
-        Step("hidden", f.relu, {"x": "linear"}, {}, first, "relu", dtype),
-        Step("feed_forward", f.project, reads, {}, last, "products", dtype),
     ]
 
 

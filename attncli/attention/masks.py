@@ -1,8 +1,8 @@
 """Masks: who may attend to whom.
 
 A mask is additive, M [..., n_q, n_k]: 0 where a query may attend to a key, −inf where it may not,
-any other number is added to the score. `window` and `padding` give boolean arrays (True = may
-attend), `total_mask` one additive mask of everything that restricts.
+any other number is added to the score. `window` gives a boolean array (True = may attend),
+`total_mask` one additive mask of everything that restricts.
 """
 
 from __future__ import annotations
@@ -44,30 +44,6 @@ def window(
     return allowed
 
 
-def padding(kv_len: npt.NDArray[np.int64], n_k: int) -> BoolArray:
-    """Keys before each batch item's length may be attended to: [batch] -> [batch, 1, 1, n_k].
-
-    >>> padding(np.array([2]), 3)[0, 0, 0].tolist()
-    [True, True, False]
-    """
-    return (np.arange(n_k) < kv_len[:, None])[:, None, None, :]
-
-
-def additive(mask: Array, means: MaskMeans) -> Array:
-    """Any mask as numbers to add: a boolean one becomes 0 (may attend) and −inf (may not).
-
-    Chosen with `where`, never multiplied: 0 · −inf is NaN. Where it means "add", true and false
-    are the numbers 1 and 0.
-
-    >>> additive(np.array([True, False]), "keep").tolist()
-    [0.0, -inf]
-    """
-    if mask.dtype != np.bool_ or means == "add":
-        return mask.astype(np.float64) if mask.dtype == np.bool_ else mask
-    allowed = mask if means == "keep" else ~mask
-    return np.where(allowed, 0.0, -np.inf)
-
-
 def total_mask(  # noqa: PLR0913 - everything that can restrict
     given_mask: Array | None = None,
     kv_len: npt.NDArray[np.int64] | None = None,
@@ -87,7 +63,8 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
 
     -> [n_q, n_k] or [rows, n_k], with a batch and a head axis before where they differ.
 
-    given_mask  broadcasts from the right to the scores, of all queries or of the rows
+    given_mask  broadcasts from the right to the scores, of all queries or of the rows; a boolean
+                one becomes 0 (may attend) and −inf (may not), with means "add" 1 and 0
     kv_len      valid keys of each batch item
     rows        the queries wanted; all where left out
     n_past      keys before the first query's own position, where causality is aligned top-left
@@ -101,13 +78,17 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
     first = first_position(align, n_q, n_k, n_past, kv_len)
     allowed = [window(n_q, n_k, -1, 0, first + shift, rows)] if causal else []
     allowed += [] if window_size is None else [window(n_q, n_k, *window_size, first, rows)]
-    allowed += [] if kv_len is None else [padding(kv_len, n_k)]
+    if kv_len is not None:  # [batch] -> [batch, 1, 1, n_k]
+        allowed.append((np.arange(n_k) < kv_len[:, None])[:, None, None, :])
     if given_mask is None:
         total = np.zeros((n_q if rows is None else len(rows), n_k))
     else:
         is_whole = given_mask.ndim > 1 and given_mask.shape[-2] == n_q > 1
-        own = given_mask[..., rows, :] if rows is not None and is_whole else given_mask
-        total = additive(own, means)
+        total = given_mask[..., rows, :] if rows is not None and is_whole else given_mask
+        if total.dtype == np.bool_ and means == "add":
+            total = total.astype(np.float64)
+        elif total.dtype == np.bool_:  # chosen, never multiplied: 0 · −inf is NaN
+            total = np.where(total == (means == "keep"), 0.0, -np.inf)
     for may in allowed:
         total = np.where(may, total, -np.inf)
     return total.reshape(total.shape[-n_axes:])  # key lengths bring a batch axis

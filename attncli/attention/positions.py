@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array, FloatArray
-from attncli.attention.attend import Block, trace_of
+from attncli.attention import functional as f
+from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
-from attncli.attention.run import Step, run
+from attncli.attention.run import Step
 from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
@@ -28,7 +29,14 @@ from attncli.trace import Stage, Trace
 Exponent = Literal["paper", "article"]
 
 _EXPONENTS = {"paper": "2i/d", "article": "2·2i/d"}
+_COUNTS_TWICE = (
+    "the article's exponent counts 2i twice: past the first pair its waves are longer than the "
+    "paper's, base^(4i/d) where the paper has base^(2i/d)"
+)
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
+
+SUM = Step("input", f.add, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE", "{x} + {y}")
+"""The step that adds positions to embeddings."""
 
 
 def sinusoidal(
@@ -58,14 +66,14 @@ def sinusoidal(
     ('sin λ6.28', 'cos λ6.28', 'sin λ2916')
     """
     steps = sinusoidal_steps(n_positions, dim, exponent=exponent, base=base, start=start)
-    values = run(steps, {})
-    waves = tuple(_wavelength(divisor) for divisor in values["divisors"])
+    lengths = 2 * math.pi * divisors(dim, exponent, base)
+    waves = [f"λ{x:.0f}" if 1000 <= x < 1e7 else f"λ{x:.3g}" for x in lengths]
     labels = {
-        "position": tuple(f"pos {position}" for position in range(start, start + n_positions)),
+        "position": [f"pos {position}" for position in range(start, start + n_positions)],
         "pair": waves,
-        "dimension": tuple(f"{('sin', 'cos')[i % 2]} {waves[i // 2]}" for i in range(dim)),
+        "dimension": [f"{('sin', 'cos')[i % 2]} {waves[i // 2]}" for i in range(dim)],
     }
-    return trace_of(steps, values, {"": Block("Sinusoidal positions", None, labels)})
+    return traced(steps, Block("Sinusoidal positions", None, labels))
 
 
 def sinusoidal_steps(
@@ -80,12 +88,23 @@ def sinusoidal_steps(
 
     Raises ConventionError as it does.
     """
-    _check(n_positions, dim, exponent, base, start)
+    for name, size in {"the number of positions": n_positions, "dim": dim}.items():
+        if size < 1:
+            raise ConventionError(f"{name} is {size}", "use a whole number from 1")
+    if exponent not in get_args(Exponent):
+        raise ConventionError(f"exponent is {exponent!r}", "use paper or article")
+    if not 1 <= base < math.inf:
+        raise ConventionError(f"base is {base}", "use a finite number from 1; the paper's is 10000")
+    if max(abs(start), abs(start + n_positions)) > _FARTHEST:
+        raise ConventionError(
+            f"positions from {start} on cannot be distinguished in float64", "start below 2^53"
+        )
+    notes = [_COUNTS_TWICE] * (exponent == "article")
+    notes += [f"d = {dim} is odd: the last column is a sine without its cosine"] * (dim % 2)
     power = f"{base:g}^({_EXPONENTS[exponent]})"
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
     sizes = {"dim": dim, "exponent": exponent, "base": base}
-    rows, reads = {"n": n_positions, "start": start}, {"angles": "angles"}
-    note = _note(dim, exponent)
+    rows, reads, note = {"n": n_positions, "start": start}, {"angles": "angles"}, "; ".join(notes)
     return [
         Step("divisors", divisors, {}, sizes, f"w = {power}", "divisor"),
         Step("angles", angles_of, {"w": "divisors"}, rows, "θ = pos / w", "angle"),
@@ -136,25 +155,18 @@ def add_positions(
     >>> list(added), added["input"].value.tolist()
     (['embeddings', 'divisors', 'angles', 'positions', 'input'], [[0.5, 1.25]])
     """
-    words = _matrix(embeddings, "the matrix of embeddings")
-    steps = _position_steps(positions)
-    table = steps[-1]
+    words, given = _matrix(embeddings, "the matrix of embeddings"), _position_stages(positions)
+    table = given[-1]
     if words.shape != table.value.shape:
         raise ShapeError(
             f"embeddings are {shape_text(words)} but positions are {shape_text(table.value)}",
             "both need one row per token and the same number of columns",
         )
-    axes = ("token", "dimension")
-    labels = dict(table.labels)
-    names = {"token": tuple(tokens) or labels.pop("position", ())}
-    names = {axis: found for axis, found in names.items() if found}
-    before = Stage("embeddings", "E", "one row per token", words, axes, names)
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = words + table.value
-    reads = {"x": "embeddings", "y": "positions"}
-    labels |= names
-    after = Stage("input", "X", "X = E + PE", total, axes, labels, "", reads, {}, "{x} + {y}")
-    return Trace("Embeddings with positions", (before, *steps, after))
+    names = tuple(tokens) or table.labels.get("position", ())
+    labels, axes = {"token": names} if names else {}, ("token", "dimension")
+    before = Stage("embeddings", "E", "one row per token", words, axes, labels)
+    block = Block("Embeddings with positions", None, {**table.labels, **labels})
+    return traced([SUM], block, before, *given)
 
 
 def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
@@ -171,46 +183,15 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
     >>> position_dots(sinusoidal(3, 2))["dots"].value.round(4).tolist()
     [[1.0, 0.5403, -0.4161], [0.5403, 1.0, 0.5403], [-0.4161, 0.5403, 1.0]]
     """
-    steps = _position_steps(positions)
-    table = steps[-1]
-    with np.errstate(over="ignore", invalid="ignore"):
-        dots = table.value @ table.value.T
-    rows = table.labels.get("position", ())
-    labels = {"position": rows, "other": rows} if rows else {}
-    reads, axes = {"x": "positions"}, ("position", "other")
-    last = Stage("dots", "D", "D = PE · PEᵀ", dots, axes, labels, "", reads, {}, "pairs")
-    return Trace("Dot products of positions", (*steps, last))
+    given = _position_stages(positions)
+    rows = given[-1].labels.get("position", ())
+    block = Block("Dot products of positions", None, {"position": rows, "other": rows})
+    formula, reads = "D = PE · PEᵀ", {"x": "positions"}
+    dots = Step("dots", lambda x: x @ x.T, reads, formula=formula, work="pairs")
+    return traced([dots], block, *given)
 
 
-def _check(n_positions: int, dim: int, exponent: str, base: float, start: int) -> None:
-    for name, size in {"the number of positions": n_positions, "dim": dim}.items():
-        if size < 1:
-            raise ConventionError(f"{name} is {size}", "use a whole number from 1")
-    if exponent not in get_args(Exponent):
-        raise ConventionError(f"exponent is {exponent!r}", "use paper or article")
-    if not 1 <= base < math.inf:
-        raise ConventionError(f"base is {base}", "use a finite number from 1; the paper's is 10000")
-    if max(abs(start), abs(start + n_positions)) > _FARTHEST:
-        raise ConventionError(
-            f"positions from {start} on cannot be distinguished in float64", "start below 2^53"
-        )
-
-
-def _wavelength(divisor: float) -> str:
-    length = 2 * math.pi * divisor
-    return f"λ{length:.0f}" if 1000 <= length < 1e7 else f"λ{length:.3g}"
-
-
-def _note(dim: int, exponent: Exponent) -> str:
-    odd = f"d = {dim} is odd: the last column is a sine without its cosine"
-    article = (
-        "the article's exponent counts 2i twice: past the first pair its waves are longer than "
-        "the paper's, base^(4i/d) where the paper has base^(2i/d)"
-    )
-    return "; ".join([article] * (exponent == "article") + [odd] * (dim % 2))
-
-
-def _position_steps(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:
+def _position_stages(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:
     if isinstance(positions, Trace):
         wanted = ("divisors", "angles", "positions")
         return tuple(positions[name] for name in wanted if name in positions)
@@ -244,8 +225,8 @@ def alibi_slopes(n_heads: int) -> FloatArray:
     if n_heads < 1:
         raise ConventionError(f"there are {n_heads} heads", "use a whole number from 1")
     below = 1 << (n_heads.bit_length() - 1)
-    between = _geometric(2 * below)[::2]
-    return np.concatenate([_geometric(below), between])[:n_heads]
+    own, between = (np.exp2(-8.0 / n * np.arange(1, n + 1)) for n in (below, 2 * below))
+    return np.concatenate([own, between[::2]])[:n_heads]
 
 
 def alibi(
@@ -282,20 +263,12 @@ def alibi(
     fall = 0.0 - slopes[:, None, None] * np.abs(distance)  # 0 − x, as −x would give −0
     bias = np.where(distance < 0, -np.inf, fall) if causal else fall
     rule = "−m·(i − j), −∞ where the key comes after its query" if causal else "−m·|i − j|"
+    below = 1 << (n_heads.bit_length() - 1)
+    slope = f"2^(−8h/{below}) for head h"
+    if below != n_heads:
+        slope += f" to {below}, then every other of {2 * below} heads"
     steps = (
-        Stage("slopes", "m", f"m = {_rule(n_heads)}", slopes, ("head",)),
+        Stage("slopes", "m", f"m = {slope}", slopes, ("head",)),
         Stage("bias", "B", f"B = {rule}", bias, ("head", "query", "key"), reads={"m": "slopes"}),
     )
     return Trace("ALiBi", steps)
-
-
-def _geometric(n_heads: int) -> FloatArray:
-    slopes: FloatArray = np.exp2(-8.0 / n_heads * np.arange(1, n_heads + 1))
-    return slopes
-
-
-def _rule(n_heads: int) -> str:
-    below = 1 << (n_heads.bit_length() - 1)
-    if below == n_heads:
-        return f"2^(−8h/{n_heads}) for head h"
-    return f"2^(−8h/{below}) for head h to {below}, then every other of {2 * below} heads"

@@ -7,21 +7,21 @@ position ids → angles → cos, sin → x turned     the dot product of two tur
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import FloatArray
+from attncli.arrays import Array, FloatArray
+from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
+from attncli.attention.run import Step
 from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
-from attncli.trace import Stage, Trace
+from attncli.trace import Trace
 
 Layout = Literal["halves", "interleaved"]
-
-_AXES = ("batch", "head", "position", "dimension")
 
 
 def rotary_angles(
@@ -98,66 +98,56 @@ def rotary(
     """
     if layout not in get_args(Layout):
         raise ConventionError(f"layout is {layout!r}", "use halves or interleaved")
-    vectors = _vectors(x)
-    turned = _rotary_dim(rotary_dim, vectors.shape[-1])
-    ids = _ids(position_ids, vectors.shape[-2] if caches is None else None)
-    if caches is None:
-        angles = rotary_angles(ids, turned, base=base)
-        made: dict[str, FloatArray] = {
-            "angles": angles,
-            "cos": np.cos(angles),
-            "sin": np.sin(angles),
-        }
-    else:
-        made = {n: _rows(c, ids, n) for n, c in zip(("cos", "sin"), caches, strict=True)}
-    cos, sin = (_beside(made[name], vectors, turned, name) for name in ("cos", "sin"))
-    rotated = _turn(vectors, cos, sin, layout)
-    return _trace(vectors, made, rotated, layout, base, _labels(ids))
-
-
-def _turn(x: FloatArray, cos: FloatArray, sin: FloatArray, layout: Layout) -> FloatArray:
-    # [..., n, d], [..., n, r/2], [..., n, r/2] -> [..., n, d]
-    half = cos.shape[-1]
-    first, second = slice(0, half), slice(half, 2 * half)
-    if layout == "interleaved":
-        first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
-    a, b = x[..., first], x[..., second]
-    turned = x.copy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        turned[..., first] = a * cos - b * sin
-        turned[..., second] = a * sin + b * cos
-    return turned
-
-
-def _vectors(x: npt.ArrayLike) -> FloatArray:
     vectors = as_numbers(x, "x").astype(np.float64)
     if not 2 <= vectors.ndim <= 4:
         raise ShapeError(
             f"x has {vectors.ndim} dimensions", "give (n, d), (heads, n, d) or (batch, heads, n, d)"
         )
-    return vectors
+    n, dim = vectors.shape[-2:]
+    r = dim if rotary_dim is None else rotary_dim
+    if r > dim:
+        raise ShapeError(f"the rotary dim is {r} but x has only {dim} entries a row")
+    if r < 2 or r % 2:
+        hint = "use an even number from 2 up to the size of a row"
+        raise ConventionError(f"the rotary dim is {r}", hint)
+    given = np.arange(n) if position_ids is None and caches is None else position_ids
+    ids: Any = None if given is None else as_numbers(given, "the list of position ids")
+    steps = [Step("x", lambda: vectors, {}, formula="as given", kind="unrotated")]
+    if caches is None:
+        angles, reads = partial(rotary_angles, ids, r, base=base), {"angles": "angles"}
+        steps += [
+            Step("angles", angles, {}, formula=f"θ = pos · {base:g}^(−2i/r)"),
+            Step("cos", lambda angles: np.asarray(np.cos(angles)), reads, formula="cos θ"),
+            Step("sin", lambda angles: np.asarray(np.sin(angles)), reads, formula="sin θ"),
+        ]
+    else:
+        for name, cache in zip(("cos", "sin"), caches, strict=True):
+            rows = partial(_rows, cache, ids, name)
+            steps.append(Step(name, rows, {}, formula="from the cache"))
+    pairs = "i and i + r/2" if layout == "halves" else "2i and 2i + 1"
+    note = f"{layout}: entries {pairs} are a pair"
+    note += f"; the last {dim - r} of {dim} stay as they are" if dim > r else ""
+    reads = {name: name for name in ("x", "cos", "sin")}
+    formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
+    turned = partial(_turned, r=r, layout=layout)
+    steps.append(Step("rotated", turned, reads, formula=formula, note=note))
+    labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
+    return traced(steps, Block("Rotary positions", None, {"position": labels}))
 
 
-def _rotary_dim(rotary_dim: int | None, dim: int) -> int:
-    turned = dim if rotary_dim is None else rotary_dim
-    if turned > dim:
-        raise ShapeError(f"the rotary dim is {turned} but x has only {dim} entries a row")
-    if turned < 2 or turned % 2:
-        raise ConventionError(
-            f"the rotary dim is {turned}", "use an even number from 2 up to the size of a row"
-        )
+def _turned(x: Array, cos: Array, sin: Array, r: int, layout: Layout) -> Array:
+    # [..., n, d], [..., n, r/2], [..., n, r/2] -> [..., n, d]
+    cos, sin = (_fitting(table, x, r, name) for name, table in (("cos", cos), ("sin", sin)))
+    first, second = slice(0, r // 2), slice(r // 2, r)
+    if layout == "interleaved":
+        first, second = slice(0, r, 2), slice(1, r, 2)
+    a, b, turned = x[..., first], x[..., second], x.copy()
+    turned[..., first] = a * cos - b * sin
+    turned[..., second] = a * sin + b * cos
     return turned
 
 
-def _ids(position_ids: npt.ArrayLike | None, n: int | None) -> Any:
-    """The position ids as an array; 0 … n − 1, or none, where there are none."""
-    if position_ids is None:
-        return None if n is None else np.arange(n)
-    as_numbers(position_ids, "the list of position ids").astype(np.float64)
-    return np.asarray(position_ids)
-
-
-def _rows(cache: npt.ArrayLike, ids: Any, name: str) -> FloatArray:
+def _rows(cache: npt.ArrayLike, ids: Array | None, name: str) -> FloatArray:
     """The rows of a cache that position ids pick, or all of them."""
     values = as_numbers(cache, f"the {name} cache").astype(np.float64)
     if ids is None:
@@ -177,49 +167,16 @@ def _rows(cache: npt.ArrayLike, ids: Any, name: str) -> FloatArray:
     return picked
 
 
-def _beside(table: FloatArray, x: FloatArray, turned: int, name: str) -> FloatArray:
+def _fitting(table: Array, x: Array, r: int, name: str) -> Array:
     """The table with an axis for the heads where it has one for the batch."""
-    n, batch = x.shape[-2], x.shape[0]
-    fits = table.ndim == 2 and table.shape == (n, turned // 2)
-    if table.ndim == 3 and x.ndim == 4:
-        fits = table.shape[1:] == (n, turned // 2) and table.shape[0] in (1, batch)
-    if not fits:
+    whole, batch = (x.shape[-2], r // 2), x.shape[0]
+    has_batch = table.ndim == 3 and x.ndim == 4
+    allowed = [(1, *whole), (batch, *whole)] if has_batch else [whole]
+    if table.shape not in allowed:
+        needed = "×".join(map(str, whole))
         raise ShapeError(
             f"{name} is {shape_text(table)}, x is {shape_text(x)}",
-            f"one row of {turned // 2} numbers per position is needed: {n}×{turned // 2}"
-            + (f" or {batch}×{n}×{turned // 2}" if x.ndim == 4 else ""),
+            f"one row of {r // 2} numbers per position is needed: {needed}"
+            + (f" or {batch}×{needed}" if x.ndim == 4 else ""),
         )
-    return table[:, None] if table.ndim == 3 else table
-
-
-def _labels(ids: Any) -> dict[str, tuple[str, ...]]:
-    if ids is None or ids.ndim != 1:
-        return {}
-    return {"position": tuple(f"pos {position}" for position in ids.tolist())}
-
-
-def _trace(
-    x: FloatArray,
-    made: Mapping[str, FloatArray],
-    rotated: FloatArray,
-    layout: Layout,
-    base: float,
-    labels: dict[str, tuple[str, ...]],
-) -> Trace:
-    formulas = {"angles": f"θ = pos · {base:g}^(−2i/r)", "cos": "cos θ", "sin": "sin θ"}
-    symbols = {"angles": "θ", "cos": "cos θ", "sin": "sin θ"}
-    axes = _AXES[-x.ndim :]
-    steps = [Stage("x", "x", "as given", x, axes, labels)]
-    for name, table in made.items():
-        formula = formulas[name] if "angles" in made else "from the cache"
-        inner = ("batch", "position", "pair")[-table.ndim :]
-        reads = {"angles": "angles"} if name != "angles" and "angles" in made else {}
-        steps.append(Stage(name, symbols[name], formula, table, inner, labels, reads=reads))
-    pairs = "i and i + r/2" if layout == "halves" else "2i and 2i + 1"
-    note = f"{layout}: entries {pairs} are a pair"
-    if (stays := x.shape[-1] - 2 * made["cos"].shape[-1]) > 0:
-        note += f"; the last {stays} of {x.shape[-1]} stay as they are"
-    formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
-    reads = {name: name for name in ("x", "cos", "sin")}
-    steps.append(Stage("rotated", "x′", formula, rotated, axes, labels, note, reads))
-    return Trace("Rotary positions", tuple(steps))
+    return table[:, None] if has_batch else table

@@ -3,7 +3,7 @@
     Convention, Sizes ── plan ──> steps ── changed, within ──> steps ── run(inputs) ──> values
 
 A step names what it reads, and the rest follows from that: only what is wanted is computed, a stage
-that is given is not, equal steps on equal inputs are computed once, and a flowchart has its arrows.
+that is given is not, and a flowchart has its arrows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import functional as f
+from attncli.attention.heads import merge_heads, split_heads
 from attncli.attention.masks import total_mask
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
@@ -24,6 +25,7 @@ from attncli.stages import HIDDEN, kind_of
 
 Values = Mapping[str, Array]
 Change = Callable[..., Array] | Mapping[str, Any]
+CONCAT_FORMULA = "H = [O₁ … O_h], the heads side by side"
 
 
 class Step(NamedTuple):
@@ -31,7 +33,7 @@ class Step(NamedTuple):
 
     name     of the stage, with dots for the blocks it is in
     reads    parameter of `compute` → the stage that it is given
-    params   its other parameters; hashable, so that equal steps are known
+    params   its other parameters
     formula  such as "Z = S / √d_k"
     work     the arithmetic of a cell, see Stage
     dtype    the number type the result is rounded to; None: left as it is
@@ -104,16 +106,19 @@ class _Planner:
     steps: list[Step] = field(default_factory=list)
 
     def step(
-        self, name: str, compute: Callable[..., Array], of: Mapping[str, str], **more: Any
+        self,
+        name: str,
+        compute: Callable[..., Array],
+        of: Mapping[str, str],
+        params: Mapping[str, Any] = {},
+        formula: str = "",
+        work: str = "",
+        **own: Any,
     ) -> str:
         """Adds a step that reads `of`, whose symbols replace {parameters} in its formula."""
-        symbols = {parameter: kind_of(read).symbol for parameter, read in of.items()}
-        more = {
-            "dtype": self.how.dtype,
-            **more,
-            "formula": more.get("formula", "").format(**symbols),
-        }
-        self.steps.append(Step(name, compute, of, **more))
+        formula = formula.format(**{name: kind_of(read).symbol for name, read in of.items()})
+        own = {"dtype": self.how.dtype, **own}
+        self.steps.append(Step(name, compute, of, params, formula, work, **own))
         return name
 
     def given(self, **reads: str) -> dict[str, str]:
@@ -121,7 +126,7 @@ class _Planner:
         return {parameter: name for parameter, name in reads.items() if name in self.sizes.given}
 
     def operands(self, source: str) -> tuple[str, str, str]:
-        """q, k and v: projected and split, behind a cache, shared by heads, whatever there is."""
+        """q, k and v: projected and split, shared by heads, whatever there is."""
         given, n_heads, n_kv_heads = self.sizes.given, self.sizes.n_heads, self.sizes.n_kv_heads
         for name in "qkv" if "x" in given else "":
             x = source if name == "q" or "x_kv" not in given else "x_kv"
@@ -132,17 +137,12 @@ class _Planner:
                 x = self.step(f"{name}_wide", f.project, {"x": x} | weights | bias)
             own = {"n_heads": n_heads if name == "q" else n_kv_heads}
             work = "products" if weights else ""
-            self.step(name, f.split, {"x": x}, params=own, formula=formula, work=work)
-        for name in "kv" if "past_k" in given else "":
-            self.step(name, f.put_before, {"past": f"past_{name}", "x": f"new_{name}"})
+            self.step(name, split_heads, {"x": x}, own, formula, work)
         if n_kv_heads == n_heads:
             return "q", "k", "v"
-        params: dict[str, Any] = {"n_heads": n_heads, "order": self.how.head_order}
-        return (
-            "q",
-            self.step("k_shared", f.share, {"x": "k"}, params=params),
-            self.step("v_shared", f.share, {"x": "v"}, params=params),
-        )
+        params = {"n_heads": n_heads, "order": self.how.head_order}
+        k, v = (self.step(f"{name}_shared", f.share, {"x": name}, params) for name in "kv")
+        return "q", k, v
 
     def mask(self) -> tuple[bool, dict[str, str]]:
         """Whether anything is masked, and what softmax must know of it."""
@@ -150,16 +150,13 @@ class _Planner:
         restricted = self.given(given_mask="given_mask", kv_len="kv_len")
         if not restricted and not how.causal and how.window is None:
             return False, {}
-        params: dict[str, Any] = {
-            "n_q": sizes.scores[-2],
-            "n_k": sizes.scores[-1],
-            "n_past": sizes.n_past,
-        }
+        n_q, n_k = sizes.scores[-2:]
+        params: dict[str, Any] = {"n_q": n_q, "n_k": n_k, "n_past": sizes.n_past}
         params |= {"n_axes": len(sizes.scores), "causal": how.causal, "align": how.causal_align}
         params |= {"window_size": how.window, "means": how.mask_means}
         formula = "0 = may attend, −inf = may not, other numbers are added"
         restricted |= self.given(rows="rows")
-        self.step("mask", total_mask, restricted, params=params, formula=formula, dtype=None)
+        self.step("mask", total_mask, restricted, params, formula, dtype=None)
         # A masked score is −inf when softmax reads it, unless it is capped after the mask.
         capped_after = how.softcap is not None and how.softcap_place == "after-mask"
         if how.mask_value != -math.inf or capped_after:
@@ -169,30 +166,25 @@ class _Planner:
     def scores(self, q: str, k: str, is_masked: bool) -> str:
         """The scores, scaled, capped and masked, in the convention's order."""
         how = self.how
-        x = self.step(
-            "scores", f.scores, {"q": q, "k": k}, formula="S = {q} {k}ᵀ", work="row products"
-        )
+        x = self.step("scores", f.scores, {"q": q, "k": k}, {}, "S = {q} {k}ᵀ", "row products")
         if how.scale != "none":
             factor, root = how.scale_factor(self.sizes.d_k), math.sqrt(self.sizes.d_k)
             formula, work = f"Z = {{x}} · {factor:g}", "[x] · {factor} = {x} · {factor}"
             if how.scale == "1/sqrt(d_k)":
                 formula = f"Z = {{x}} / √d_k = {{x}} / {root:.5g}"
                 work = f"[x] / √d_k = {{x}} / {{{root!r}}}"
-            params = {"factor": factor}
-            x = self.step("scaled", f.scale, {"x": x}, params=params, formula=formula, work=work)
+            x = self.step("scaled", f.scale, {"x": x}, {"factor": factor}, formula, work)
         order = ("capped", "masked") if how.softcap_place == "before-mask" else ("masked", "capped")
         for name in order:
             if name == "capped" and how.softcap is not None:
                 formula = f"C = c · tanh({{x}} / c), c = {how.softcap:g}"
                 work = "c · tanh([x] / c) = {cap} · tanh({x} / {cap})"
-                params = {"cap": how.softcap}
-                x = self.step(name, f.softcap, {"x": x}, params=params, formula=formula, work=work)
+                x = self.step(name, f.softcap, {"x": x}, {"cap": how.softcap}, formula, work)
             if name == "masked" and is_masked:
                 formula, value = "X = {x} + M", how.mask_value
                 formula += "" if value == -math.inf else f", masked scores become {value:g}"
-                more = {"formula": formula, "work": "mask"}
-                of, params = {"x": x, "mask": "mask"}, {"value": value}
-                x = self.step(name, f.apply_mask, of, params=params, **more)
+                of = {"x": x, "mask": "mask"}
+                x = self.step(name, f.apply_mask, of, {"value": value}, formula, "mask")
         return x
 
     def weights(self, x: str, allowed: Mapping[str, str]) -> str:
@@ -212,19 +204,17 @@ class _Planner:
 
     def outputs(self, a: str, v: str, allowed: Mapping[str, str], show_concat: bool) -> None:
         """The output; from x also the heads side by side, and their projection."""
-        of, formula = {"a": a, "v": v, **allowed}, "O = {a} V"
-        x = self.step("output", f.weighted_sum, of, formula=formula, work="products")
+        of = {"a": a, "v": v, **allowed}
+        x = self.step("output", f.weighted_sum, of, {}, "O = {a} V", "products")
         if "x" not in self.sizes.given:
             return
         weights = self.given(w="w_o")
         name = "concat" if show_concat or not weights else "wide_output"
-        formula = "H = [O₁ … O_h], the heads side by side"
-        x = self.step(name, f.concat, {"x": x}, formula=formula)
+        x = self.step(name, merge_heads, {"x": x}, formula=CONCAT_FORMULA)
         if weights:
-            bias, symbol = self.given(b="b_o"), kind_of(name).symbol
-            formula = f"Y = {symbol} W_o" + " + b_o" * len(bias)
-            of = {"x": x} | weights | bias
-            self.step("projected", f.project, of, formula=formula, work="products")
+            bias = self.given(b="b_o")
+            formula, of = "Y = {x} W_o" + " + b_o" * len(bias), {"x": x} | weights | bias
+            self.step("projected", f.project, of, {}, formula, "products")
 
 
 def dropout_words(symbol: str, of: str, p: float) -> dict[str, str]:
@@ -254,9 +244,7 @@ def changed(steps: Iterable[Step], changes: Mapping[str, Change]) -> list[Step]:
     """The plan with another function for some steps, or with some of their parameters replaced."""
 
     def change(step: Step) -> Step:
-        new = changes.get(step.name)
-        if new is None:
-            return step
+        new = changes.get(step.name, {})
         if callable(new):
             return step._replace(compute=new)
         return step._replace(params={**step.params, **new})
@@ -264,26 +252,10 @@ def changed(steps: Iterable[Step], changes: Mapping[str, Change]) -> list[Step]:
     return [change(step) for step in steps]
 
 
-class Memo:
-    """Values by what they were computed from, so that plans that begin alike share what is alike.
-
-    It holds every value until it is dropped itself.
-    """
-
-    def __init__(self) -> None:
-        self.numbers: dict[Any, int] = {}
-        self.values: dict[int, Array] = {}
-
-    def number(self, key: Any) -> int:
-        """The number of a key."""
-        return self.numbers.setdefault(key, len(self.numbers))
-
-
 def run(
     steps: Sequence[Step],
     inputs: Values,
     wanted: Collection[str] | None = None,
-    memo: Memo | None = None,
 ) -> dict[str, Array]:
     """The values of the wanted stages (of all that are shown, where none are named) and the inputs.
 
@@ -303,19 +275,15 @@ def run(
     todo, shown = needed(steps, inputs, wanted), set(wanted)
     last_read = {name: at for at, step in enumerate(todo) for name in step.reads.values()}
     values = dict(inputs)
-    numbers: dict[str, int] = {}
-    if memo is not None:
-        numbers = {name: memo.number((name, id(x))) for name, x in inputs.items()}
     with np.errstate(all="ignore"):  # an overflow is infinite, as IEEE 754 has it, and is shown
         for at, step in enumerate(todo):
-            if memo is None:
-                values[step.name] = _computed(step, values)
+            reads = {parameter: values[name] for parameter, name in step.reads.items()}
+            if (dtype := step.dtype) in (None, "float64"):  # what goes in is float64 already
+                values[step.name] = step.compute(**reads, **step.params)
             else:
-                reads = ((p, numbers[name]) for p, name in step.reads.items())
-                number = memo.number((step.compute, step.dtype, *step.params.items(), *reads))
-                if number not in memo.values:
-                    memo.values[number] = _computed(step, values)
-                numbers[step.name], values[step.name] = number, memo.values[number]
+                floats = {p: f.widen(x, dtype) for p, x in reads.items() if x.dtype.kind == "f"}
+                value = step.compute(**reads | floats, **step.params)
+                values[step.name] = f.round_to(value, dtype)
             for name in step.reads.values():  # what is not read any more is dropped
                 if last_read[name] == at and name not in shown and name not in inputs:
                     values.pop(name, None)
@@ -334,11 +302,3 @@ def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> li
             f"there is no {', '.join(sorted(missing))}", f"given are {', '.join(inputs)}"
         )
     return found[::-1]
-
-
-def _computed(step: Step, values: Values) -> Array:
-    reads = {parameter: values[name] for parameter, name in step.reads.items()}
-    if (dtype := step.dtype) in (None, "float64"):  # what goes in is float64 already
-        return step.compute(**reads, **step.params)
-    wide = {p: f.widen(x, dtype) if x.dtype.kind == "f" else x for p, x in reads.items()}
-    return f.round_to(step.compute(**wide, **step.params), dtype)

@@ -1,4 +1,4 @@
-"""Checks of the shapes of q, k, v, masks, caches and key lengths, and their error messages."""
+"""The shapes of what goes into an attention: checks, their messages, and the sizes that follow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.heads import shape_text
+from attncli.attention.heads import key_head_of, shape_text, split_heads
+from attncli.attention.run import Sizes, Values
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
 
@@ -21,7 +22,7 @@ def as_numbers(x: npt.ArrayLike, name: str) -> Array:
         array = np.asarray(x)
     except ValueError:
         raise ShapeError(f"{name} is ragged", "every row needs the same length") from None
-    if array.dtype.name in {"bfloat16"}:
+    if array.dtype.name == "bfloat16":
         return array.astype(np.float32)
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{name} holds {array.dtype} entries", "it must hold real numbers")
@@ -40,14 +41,17 @@ def with_past(
     new = given["k"].shape[-2:-1]
     for name, past in (("k", past_k), ("v", past_v)):
         if past is not None:
-            given[name] = _put_before(as_numbers(past, f"past_{name}"), given[name], name)
+            before, x = as_numbers(past, f"past_{name}"), given[name]
+            fits = before.ndim == x.ndim >= 2 and before.shape[:-2] == x.shape[:-2]
+            if not fits or before.shape[-1] != x.shape[-1]:
+                raise ShapeError(
+                    f"past_{name} ({shape_text(before)}) cannot be put before {name} "
+                    f"({shape_text(x)})",
+                    "only the number of tokens may differ",
+                )
+            given[name] = np.concatenate([before, x], axis=-2)
     check_qkv(**given)
     return given, given["k"].shape[-2] - new[0]
-
-
-def _put_before(past: Array, x: Array, name: str) -> Array:
-    check_past(past, x, name)
-    return np.concatenate([past, x], axis=-2)
 
 
 def check_qkv(q: Array, k: Array, v: Array) -> None:
@@ -81,16 +85,6 @@ def check_qkv(q: Array, k: Array, v: Array) -> None:
             f"{q.shape[-3]} query heads in q ({shape_text(q)}) cannot evenly share "
             f"{k.shape[-3]} key heads in k ({shape_text(k)})",
             "the number of query heads must be a multiple of the number of key heads",
-        )
-
-
-def check_past(past: Array, x: Array, name: str) -> None:
-    """ShapeError unless a cache [..., n_past, d] can be put before x [..., n, d]."""
-    fits = past.ndim == x.ndim >= 2
-    if not fits or past.shape[-1] != x.shape[-1] or past.shape[:-2] != x.shape[:-2]:
-        raise ShapeError(
-            f"past_{name} ({shape_text(past)}) cannot be put before {name} ({shape_text(x)})",
-            "only the number of tokens may differ",
         )
 
 
@@ -128,18 +122,80 @@ def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np
     return picked.astype(np.intp)
 
 
-def lengths(kv_len: npt.ArrayLike, n_batch: int, n_k: int) -> npt.NDArray[np.int64]:
-    """Key lengths, one per batch item, checked to be within 0 … n_k."""
-    array = np.asarray(kv_len)
-    if array.dtype.kind not in "iu" or array.ndim > 1:
-        raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")
-    per_item = np.atleast_1d(array).astype(np.int64)
-    if per_item.size not in {1, n_batch}:
+def projected(
+    inputs: Values,
+    n_heads: int,
+    n_kv_heads: int | None,
+    mask: npt.ArrayLike | None = None,
+    kv_len: npt.ArrayLike | None = None,
+) -> tuple[dict[str, Array], Sizes]:
+    """What restricts the attention of x (to x_kv, where there is one), and its sizes.
+
+    x is projected by w_q, w_k, w_v and w_o, where they are given.
+    Raises ShapeError where a width does not fit, or does not divide into the heads.
+    """
+    n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+    x, context = inputs["x"], inputs.get("x_kv", inputs["x"])
+    d = {}  # of one head
+    for name, source, heads in (
+        ("q", x, n_heads),
+        ("k", context, n_kv_heads),
+        ("v", context, n_kv_heads),
+    ):
+        wide = inputs.get(f"w_{name}", source)
+        if wide is not source:
+            check_projection(source, wide)
+        d[name] = split_heads(np.empty((1, wide.shape[-1])), heads).shape[-1]
+    if d["q"] != d["k"]:
+        raise ShapeError(f"q and k must have the same d_k: q has {d['q']}, k has {d['k']}")
+    key_head_of(n_heads, n_kv_heads)
+    if "w_o" in inputs:
+        check_projection(np.empty((1, n_heads * d["v"])), inputs["w_o"])
+    scores = (*x.shape[:-2], n_heads, x.shape[-2], context.shape[-2])
+    sizes = Sizes(scores, n_kv_heads, d["q"])
+    found = restrictions(sizes, mask, kv_len)
+    return found, sizes._replace(given={*inputs, *found})
+
+
+def check_projection(x: Array, w: Array) -> None:
+    """ShapeError unless x can be multiplied by the weights."""
+    if w.ndim != 2 or x.shape[-1] != w.shape[0]:
         raise ShapeError(
-            f"kv_len has {per_item.size} lengths for a batch of {n_batch}", "use one per batch item"
+            f"x ({shape_text(x)}) cannot be multiplied by weights of {shape_text(w)}",
+            f"the weights need {x.shape[-1]} rows",
         )
-    if per_item.min() < 0 or per_item.max() > n_k:
+
+
+def restrictions(
+    sizes: Sizes, mask: npt.ArrayLike | None, kv_len: npt.ArrayLike | None
+) -> dict[str, Array]:
+    """A mask and key lengths as inputs of the plan. ShapeError where they do not fit the scores."""
+    found = {}
+    if mask is not None:
+        found["given_mask"] = as_numbers(mask, "the mask")
+        check_mask(found["given_mask"], sizes.scores)
+    if kv_len is not None:
+        n_batch, n_k = sizes.scores[0] if len(sizes.scores) == 4 else 1, sizes.scores[-1]
+        given = np.asarray(kv_len)
+        if given.dtype.kind not in "iu" or given.ndim > 1:
+            raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")
+        per_item = np.atleast_1d(given).astype(np.int64)
+        if per_item.size not in {1, n_batch}:
+            message = f"kv_len has {per_item.size} lengths for a batch of {n_batch}"
+            raise ShapeError(message, "use one per batch item")
+        if per_item.min() < 0 or per_item.max() > n_k:
+            message = f"kv_len is {per_item.tolist()} with {n_k} keys"
+            raise ShapeError(message, f"use lengths from 0 to {n_k}")
+        found["kv_len"] = np.broadcast_to(per_item, (n_batch,))
+    return found
+
+
+def token_rows(x: npt.ArrayLike) -> Array:
+    """x as numbers, [n, d_model] or [batch, n, d_model]; ShapeError where it is neither."""
+    array = as_numbers(x, "x")
+    if array.ndim not in {2, 3} or array.size == 0:
         raise ShapeError(
-            f"kv_len is {per_item.tolist()} with {n_k} keys", f"use lengths from 0 to {n_k}"
+            f"x has the shape {shape_text(array) or 'of one number'}",
+            "use (tokens, d_model) or (batch, tokens, d_model), with at least one entry each",
         )
-    return np.broadcast_to(per_item, (n_batch,))
+    return array

@@ -12,7 +12,7 @@ norm.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,7 +25,9 @@ from attncli.attention.shapes import as_numbers
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,
+    LEAVES,
     NORM,
+    SUBLAYERS,
     Block,
     Dimensions,
     axes_of,
@@ -59,11 +61,6 @@ _PYTORCH = {
     **{f"norm{number}.bias": f"beta_{number}" for number in (1, 2, 3)},
 }
 _IN_PROJ = {"in_proj_weight": ("w_q", "w_k", "w_v"), "in_proj_bias": ("b_q", "b_k", "b_v")}
-# The sub-layer whose norm gamma_1 and so on belong to.
-_NORM_OF = {
-    "encoder": ("attention", "feed_forward"),
-    "decoder": ("attention", "cross_attention", "feed_forward"),
-}
 
 
 class Named(NamedTuple):
@@ -92,9 +89,9 @@ def canonical(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Na
     found: dict[str, Named] = {}
     unknown = []
     for source, x in arrays.items():
-        parts = list(_renamed(source, x, block))
+        parts = _renamed(source, x, block)
         unknown += [] if parts else [source]
-        for name, array in parts:
+        for name, array in parts.items():
             if name in found:
                 both = f"{found[name].source} and {source}"
                 raise InputError(f"{both} both mean {name}", "give it once")
@@ -110,59 +107,51 @@ def canonical(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Na
     return found
 
 
-def _renamed(source: str, x: npt.ArrayLike, block: Block) -> Iterator[tuple[str, Named]]:
-    """The names here of one array, and what belongs to each; nothing where it is not known."""
-    match = _NAME.fullmatch(source.lower())
-    if not match:
-        return
+def _renamed(source: str, x: npt.ArrayLike, block: Block) -> dict[str, Named]:
+    """What one array holds by the names here; nothing where its name is not known."""
+    if not (match := _NAME.fullmatch(source.lower())):
+        return {}
     leaf = match["leaf"]
-    is_torch = leaf in _PYTORCH or leaf in _IN_PROJ
-    values = {_PYTORCH.get(leaf, leaf): x}
-    if leaf in _IN_PROJ:
-        stacked = as_numbers(x, source)
-        if stacked.ndim not in {1, 2} or stacked.shape[0] % 3:
-            raise ShapeError(
-                f"{source} ({shape_text(stacked) or 'one number'}) cannot be cut in three",
-                "it holds those of Q, K and V one below another, 3 · d_model rows",
-            )
-        values = dict(zip(_IN_PROJ[leaf], np.split(stacked, 3), strict=True))
-    for own, value in values.items():
-        name = _dotted(match, own, source, block)
-        if name:
-            turned = is_torch and own.startswith("w_")
-            array = as_numbers(value, source)
-            yield name, Named(array.T if turned else array, source, turned)
+    ours = _IN_PROJ.get(leaf, (_PYTORCH.get(leaf, leaf),))
+    names = [_dotted(match, own, source, block) for own in ours]
+    if not all(names):
+        return {}
+    array = as_numbers(x, source)
+    if leaf in _IN_PROJ and (array.ndim not in {1, 2} or array.shape[0] % 3):
+        raise ShapeError(
+            f"{source} ({shape_text(array) or 'one number'}) cannot be cut in three",
+            "it holds those of Q, K and V one below another, 3 · d_model rows",
+        )
+    parts = np.split(array, 3) if leaf in _IN_PROJ else [array]
+    turned = leaf != ours[0] and ours[0].startswith("w_")
+    named = (Named(part.T if turned else part, source, turned) for part in parts)
+    return dict(zip(names, named, strict=True))
 
 
 def _dotted(match: re.Match[str], leaf: str, source: str, block: Block) -> str:
     """The whole name of an array; "" where nothing of that name can be there."""
     part = _PARTS.get(match["part"], match["part"] or "")
-    has_layer = bool(match["from_0"] or match["from_1"])
-    own, _, which = leaf.partition("_") if leaf[:-1] in ("gamma_", "beta_") else (leaf, "", "")
     stack = match["stack"] or ("encoder" if block == "attention" else block)
-    number = int(match["from_0"]) + 1 if match["from_0"] else int(match["from_1"] or 1)
-    if own in NORM and not which:
-        if has_layer and not part:  # a layer has no norm of its own, its sub-layers have
-            return ""
-    elif own in NORM and not part and which in "123":
-        places = _NORM_OF.get(stack, _NORM_OF["decoder"])
-        part = places[int(which) - 1] if int(which) <= len(places) else ""
-    elif own in ATTENTION and part != "feed_forward":
-        part = part or "attention"
-    elif own in FEED_FORWARD and part in ("", "feed_forward"):
-        part = "feed_forward"
-    else:
+    has_layer = bool(match["from_0"] or match["from_1"])
+    if not part and re.fullmatch(r"(gamma|beta)_[123]", leaf):  # of that sub-layer's norm
+        leaf, _, which = leaf.partition("_")
+        places = SUBLAYERS.get(stack, SUBLAYERS["decoder"])
+        part = dict(zip("123", places, strict=False)).get(which, "none")
+    elif not part and leaf in (*ATTENTION, *FEED_FORWARD):
+        part = "attention" if leaf in ATTENTION else "feed_forward"
+    is_last_norm = leaf in NORM and not part and not has_layer
+    if not is_last_norm and leaf not in LEAVES.get(part, ()):
         return ""
     if stack == "encoder-decoder":
         raise InputError(
             f"{source!r} could belong to the encoder or to the decoder",
             f"call it encoder.{source} or decoder.{source}",
         )
-    if own in NORM and not part:
-        return f"{stack}.{own}" if not which else ""
-    layer = f"{stack}.{number}."
-    is_alone = block == "attention" and layer == "encoder.1."
-    return f"{part}.{own}" if is_alone and part == "attention" else f"{layer}{part}.{own}"
+    if is_last_norm:
+        return f"{stack}.{leaf}"
+    number = int(match["from_0"]) + 1 if match["from_0"] else int(match["from_1"] or 1)
+    name = f"{stack}.{number}.{part}.{leaf}"
+    return name.removeprefix("encoder.1.") if block == part == "attention" else name
 
 
 def weights_from_arrays(
@@ -191,14 +180,14 @@ def weights_from_arrays(
     found = canonical(arrays, block)
     stacks = [stack for stack in ("encoder", "decoder") if stack in block]
     first = f"{stacks[0]}.1." if stacks else ""
-    dimensions = _open_widths_filled(dimensions, found, first)
+    dimensions = _with_open_widths(dimensions, found, first)
     if n_layers is None:
         n_layers = max((n_layers_of(found, stack) for stack in stacks), default=1) or 1
     # A gap, or one absurd number in a name, ends at the first layer that is missing.
     n_layers = min(n_layers, len(found) + 1)
     weights = {}
-    has_feed_forward = dimensions.d_ff != 0
-    for name in names_of(block, n_layers=n_layers, feed_forward=has_feed_forward, last_norm=True):
+    has = {"feed_forward": dimensions.d_ff != 0, "last_norm": True}
+    for name in names_of(block, n_layers=n_layers, **has):
         axes, leaf = axes_of(name), name.rpartition(".")[2]
         if name in found:
             widths = dimensions.widths()
@@ -211,31 +200,29 @@ def weights_from_arrays(
     return weights
 
 
-def _open_widths_filled(
-    dimensions: Dimensions, found: Mapping[str, Named], first: str
-) -> Dimensions:
+def _with_open_widths(dimensions: Dimensions, found: Mapping[str, Named], first: str) -> Dimensions:
     """The dimensions, with d_k, d_v and d_ff as the first layer's arrays have them."""
-
-    def width(name: str, n_heads: int) -> int | None:
-        """A matrix's columns for each head; ShapeError where its rows are not d_model."""
-        array = found.get(first + name)
-        if array is None:
-            return None
-        rows, *columns = array.value.shape or (0,)
-        if rows != dimensions.d_model or len(columns) != 1 or not array.value.size:
-            raise _wrong_shape(first + name, array, (dimensions.d_model, "any"), axes_of(name))
-        if columns[0] % n_heads:
+    n_heads, n_kv_heads = dimensions.n_heads, dimensions.n_kv_heads or dimensions.n_heads
+    columns = {
+        "d_k": ("attention.w_q", n_heads),
+        "d_v": ("attention.w_v", n_kv_heads),
+        "d_ff": ("feed_forward.w_1", 1),
+    }
+    for width, (leaf, n_parts) in columns.items():
+        name, array = first + leaf, found.get(first + leaf)
+        if array is None or getattr(dimensions, width) is not None:
+            continue
+        axes, shape = axes_of(name), array.value.shape
+        if len(shape) != 2 or shape[0] != dimensions.d_model or not shape[1]:
+            raise _wrong_shape(name, array, (dimensions.d_model, "any"), axes)
+        if shape[1] % n_parts:
             raise ShapeError(
-                f"{array.called(first + name)} gives {axes_of(name)[1]} = {columns[0]}, which "
-                f"{n_heads} heads cannot share",
-                f"use a number of heads that divides {columns[0]}",
+                f"{array.called(name)} gives {axes[1]} = {shape[1]}, which {n_parts} heads cannot "
+                "share",
+                f"use a number of heads that divides {shape[1]}",
             )
-        return int(columns[0] // n_heads)
-
-    d_k = dimensions.d_k or width("attention.w_q", dimensions.n_heads)
-    d_v = dimensions.d_v or width("attention.w_v", dimensions.n_kv_heads or dimensions.n_heads)
-    d_ff = width("feed_forward.w_1", 1) if dimensions.d_ff is None else dimensions.d_ff
-    return replace(dimensions, d_k=d_k, d_v=d_v, d_ff=d_ff)
+        dimensions = replace(dimensions, **{width: shape[1] // n_parts})
+    return dimensions
 
 
 def _missing(name: str, axes: tuple[str, ...], found: Mapping[str, Named]) -> InputError:

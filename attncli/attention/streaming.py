@@ -27,7 +27,7 @@ from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes, key_head_of, shape_text
 from attncli.attention.masks import first_position, window
 from attncli.attention.run import Sizes, plan, run
-from attncli.attention.shapes import as_numbers, check_mask, lengths, with_past
+from attncli.attention.shapes import restrictions, with_past
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import OUTPUT
@@ -121,14 +121,14 @@ class _Job:
         self.is_stopped = False
         n_batch, n_heads, n_q, d_k = self.q.shape
         self.key_head = key_head_of(n_heads, self.k.shape[1], how.head_order).tolist()
-        self.mask: Array | None = None
-        if mask is not None:
-            given = as_numbers(mask, "the mask")
-            check_mask(given, (*whole["q"].shape[:-1], n_k))
-            self.mask = np.broadcast_to(given, (n_batch, n_heads, n_q, n_k))
+        scores = (*whole["q"].shape[:-1], n_k)
+        restricting = restrictions(Sizes(scores, self.k.shape[1], d_k), mask, kv_len)
+        self.mask = restricting.get("given_mask")
+        if self.mask is not None:
+            self.mask = np.broadcast_to(self.mask, (n_batch, n_heads, n_q, n_k))
         is_boolean = self.mask is not None and self.mask.dtype == np.bool_
         self.adds = self.mask is not None and (not is_boolean or how.mask_means == "add")
-        valid = None if kv_len is None else lengths(kv_len, n_batch, n_k)
+        valid = restricting.get("kv_len")
         first = first_position(how.causal_align, n_q, n_k, n_past, valid)
         self.first = np.broadcast_to(np.asarray(first), (n_batch,)).tolist()
         self.valid = [n_k] * n_batch if valid is None else valid.tolist()

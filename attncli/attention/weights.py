@@ -28,6 +28,16 @@ Block = Literal["attention", "encoder", "decoder", "encoder-decoder"]
 ATTENTION = ("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
 FEED_FORWARD = ("w_1", "w_2", "b_1", "b_2")
 NORM = ("gamma", "beta")
+SUBLAYERS = {
+    "encoder": ("attention", "feed_forward"),
+    "decoder": ("attention", "cross_attention", "feed_forward"),
+}
+LEAVES = {
+    "attention": (*ATTENTION, *NORM),
+    "cross_attention": (*ATTENTION, *NORM),
+    "feed_forward": (*FEED_FORWARD, *NORM),
+}
+"""The weights of each sub-layer, those of its norm included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,16 +111,12 @@ def names_of(
     """
     if block == "attention":
         yield from (f"attention.{leaf}" for leaf in ATTENTION)
-    sublayers = {"encoder": ["attention"], "decoder": ["attention", "cross_attention"]}
-    for stack, parts in sublayers.items():
+    for stack, parts in SUBLAYERS.items():
         if stack not in block:
             continue
         for number in range(1, n_layers + 1):
-            for part in parts:
-                yield from (f"{stack}.{number}.{part}.{leaf}" for leaf in (*ATTENTION, *NORM))
-            if feed_forward:
-                leaves = (*FEED_FORWARD, *NORM)
-                yield from (f"{stack}.{number}.feed_forward.{leaf}" for leaf in leaves)
+            for part in parts if feed_forward else parts[:-1]:
+                yield from (f"{stack}.{number}.{part}.{leaf}" for leaf in LEAVES[part])
         if last_norm:
             yield from (f"{stack}.{leaf}" for leaf in NORM)
 
@@ -125,16 +131,18 @@ def n_layers_of(weights: Mapping[str, object], stack: str) -> int:
     return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
-def named_seed(seed: int, name: str) -> int:
-    """A seed for one dotted name, so that a number depends on the seed and the name alone.
+def named_seed(seed: int, name: str, n_bytes: int = 6) -> int:
+    """A seed for one name, so that a number depends on the seed and the name alone.
 
-    The first 48 bits of BLAKE2b(seed:name), exact in JSON as well. Source: RFC 7693 (BLAKE2).
+    The first bytes of BLAKE2b(seed:name): 48 bits are exact in JSON as well.
+    Source: RFC 7693 (BLAKE2).
 
     >>> named_seed(0, "encoder.1.w_q")
     180783616057621
     """
+    # Arguments may hold bytes that are not UTF-8, which Python keeps as single surrogates.
     text = f"{seed}:{name}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=n_bytes).digest(), "big")
 
 
 def glorot_uniform(shape: tuple[int, int], seed: int, name: str) -> Array:
@@ -148,10 +156,8 @@ def glorot_uniform(shape: tuple[int, int], seed: int, name: str) -> Array:
     >>> w.shape, bool(np.abs(w).max() <= np.sqrt(6 / 8))
     ((3, 5), True)
     """
-    generator = np.random.Generator(np.random.PCG64(named_seed(seed, name)))
-    limit = math.sqrt(6.0) / math.sqrt(shape[0] + shape[1])
-    drawn: Array = (2.0 * generator.random(shape) - 1.0) * limit
-    return drawn
+    drawn: Array = np.random.default_rng(named_seed(seed, name)).random(shape)
+    return (2.0 * drawn - 1.0) * (math.sqrt(6.0) / math.sqrt(shape[0] + shape[1]))
 
 
 def random_weights(
@@ -174,20 +180,15 @@ def random_weights(
     (3, (6, 24))
     """
     widths, found = dimensions.widths(), {}
-    has_feed_forward = dimensions.d_ff != 0
-    for name in names_of(
-        block, n_layers=n_layers, feed_forward=has_feed_forward, last_norm=last_norm
-    ):
+    has = {"feed_forward": dimensions.d_ff != 0, "last_norm": last_norm}
+    for name in names_of(block, n_layers=n_layers, **has):
         leaf = name.rpartition(".")[2]
         shape = tuple(widths[axis] for axis in axes_of(name))
         if leaf.startswith("w_"):
-            found[name] = glorot_uniform((shape[0], shape[1]), seed, _drawn_as(name))
+            # A matrix is drawn by layer and leaf, whatever sub-layer it is in: encoder.1.w_q.
+            whole = f"encoder.1.{name}" if block == "attention" else name
+            drawn_as = whole.replace(".attention.", ".").replace(".feed_forward.", ".")
+            found[name] = glorot_uniform((shape[0], shape[1]), seed, drawn_as)
         elif leaf in ("b_1", "b_2", *NORM):
             found[name] = np.ones(shape) if leaf == "gamma" else np.zeros(shape)
     return found
-
-
-def _drawn_as(name: str) -> str:
-    """The name that seeds a matrix: `encoder.1.w_q`, whatever sub-layer it is in."""
-    whole = f"encoder.1.{name}" if name.startswith("attention.") else name
-    return whole.replace(".attention.", ".").replace(".feed_forward.", ".")

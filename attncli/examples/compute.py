@@ -12,19 +12,12 @@ from typing import Any, Literal, NamedTuple, Self, cast
 import numpy as np
 
 from attncli.attention import functional as f
-from attncli.attention.attend import (
-    Block,
-    attend,
-    attend_heads,
-    entered,
-    prepared,
-    projected_sizes,
-    restrictions,
-    trace_of,
-)
+from attncli.attention.attend import Block, attend, attend_heads, entered, prepared, trace_of
+from attncli.attention.heads import merge_heads
 from attncli.attention.layers import Architecture, layer_norm, norm_steps
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
 from attncli.attention.run import Step, Values, plan, run
+from attncli.attention.shapes import projected
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.examples.inputs import (
@@ -114,7 +107,7 @@ class Attention(_Attending):
             trace = attend(self.q, self.k, self.v, **how)
         else:
             trace = attend_heads(self.q, self.k, self.v, n_heads=self.n_heads, **how)
-            more = [Step(CONCAT, f.concat, {"x": OUTPUT})]
+            more = [Step(CONCAT, merge_heads, {"x": OUTPUT})]
         q, k, v = (trace[name].value for name in "qkv")
         inputs, sizes = prepared(q, k, v, self.convention, mask=self.mask)
         return Computed(trace, [*plan(self.convention, sizes), *more], inputs)
@@ -140,9 +133,8 @@ class SelfAttention(_Attending):
         given = {name: getattr(self, name) for name in ("w_q", "w_k", "w_v", "w_o")}
         own = {name: entered(w, how) for name, w in given.items() if w is not None}
         if own or self.n_heads is not None:
-            sizes = projected_sizes({"x": x} | own, n_heads, n_heads)
-            own |= restrictions(sizes, self.mask, None)
-            sizes = sizes._replace(given={"x", *own})
+            restricting, sizes = projected({"x": x} | own, n_heads, n_heads, self.mask)
+            own |= restricting
         else:
             own, sizes = prepared(x, x, x, how, mask=self.mask)
         steps += plan(how, sizes, source="input")

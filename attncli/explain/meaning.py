@@ -14,6 +14,10 @@ from attncli.words.similarity import similarity
 
 SAME = 1e-9  # cosines closer than this are called the same
 PAIRS = 4  # pairs of equal words that have a sentence
+_WHY_EQUAL = (
+    ": without positions, equal words have equal queries and the same keys, so attention gives "
+    "them equal outputs"
+)
 
 
 def meaning(
@@ -43,11 +47,10 @@ def meaning(
     before, after = np.asarray(static, dtype=np.float64), np.asarray(contextual, dtype=np.float64)
     if len(words) < 2 or not (np.isfinite(before).all() and np.isfinite(after).all()):
         return None
+    own, context = "between the words' own vectors", "between the vectors in their context"
     stages = (
-        _cosines("static", "before: between the words' own vectors", words, before, reads[0]),
-        _cosines(
-            "contextual", "after: between the vectors in their context", words, after, reads[1]
-        ),
+        _cosines("static", f"before: {own}", words, before, reads[0]),
+        _cosines("contextual", f"after: {context}", words, after, reads[1]),
     )
     a, b = (stage.value for stage in stages)
     notes = (*_of_equal_words(words, a, b, placed, masked), *_of_the_farthest(words, a, b))
@@ -71,25 +74,16 @@ def _of_equal_words(
         places[word].append(at)
     repeated = [found for found in places.values() if len(found) > 1]
     for a, b, *_ in repeated[:PAIRS]:
-        pair = f"{words[a]} ({a + 1}) and {words[b]} ({b + 1})"
+        pair = f"{_name(words, a)} and {_name(words, b)}"
         if np.isnan(before[a, b]) or np.isnan(after[a, b]):
             continue
         if after[a, b] > 1 - SAME:
-            yield f"{pair}: cosine 1 before and 1 after{_why_equal(placed, masked)}"
+            why = "" if placed or masked else _WHY_EQUAL
+            yield f"{pair}: cosine 1 before and 1 after{why}"
         else:
-            why = (
-                "one word in two contexts" if placed else "no positions, but each sees other words"
-            )
+            context = "one word in two contexts"
+            why = context if placed else "no positions, but each sees other words"
             yield f"{pair}: cosine 1 before, {cosine_text(after[a, b])} after: {why}"
-
-
-def _why_equal(placed: bool, masked: bool) -> str:
-    if placed or masked:
-        return ""
-    return (
-        ": without positions, equal words have equal queries and the same keys, so attention "
-        "gives them equal outputs"
-    )
 
 
 def _of_the_farthest(words: Sequence[str], before: Array, after: Array) -> Iterator[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -79,27 +79,25 @@ def explain(
     >>> trace["attention.weights"].value.shape, trace["meaning.contextual"].value.shape
     ((1, 2, 2), (2, 2))
     """
-    entry = entry_stages(sentence, vocabulary, model.positions)
-    stages = {stage.name: stage for stage in entry}
-    asking, prefix = entry, ""
     layers = LayerPlan(model.how, model.weights)
-    x = y = layers.rows(entry[-1].name, entry[-1].value)
-    if target is not None:
-        asking, prefix = entry_stages(target, vocabulary, model.positions), "target."
-        stages |= {f"target.{stage.name}": stage for stage in asking}
-        y = layers.rows(f"target.{asking[-1].name}", asking[-1].value)
-        layers.blocks["target"] = Block("Target")
-    last = _add_blocks(layers, model, (sentence, x), (target, y), mask)
-    notes = (*model.notes, *vocabulary.remarks)
-    convention = model.how.convention
+    stages: dict[str, Stage] = {}
+    ends = []
+    for prefix, asked in (("", sentence), ("target.", target)):
+        if asked is not None:
+            entry = entry_stages(asked, vocabulary, model.positions)
+            stages |= {prefix + stage.name: stage for stage in entry}
+            ends.append(layers.rows(prefix + entry[-1].name, entry[-1].value, asked.tokens))
+    last = _add_blocks(layers, model, ends, sentence.key_mask(), mask)
+    convention, notes = model.how.convention, (*model.notes, *vocabulary.remarks)
     layers.blocks[""] = Block("From words to contextual vectors", convention, notes=notes)
+    layers.blocks["target"] = Block("Target")
     kept = None if keep is None else _kept(layers, last, keep)
     trace = _annotated(layers.trace(kept, stages), model.how.n_heads)
-    asked, restricting = target or sentence, mask is not None or convention.window is not None
-    embeddings = next(stage.value for stage in asking if stage.name == "embeddings")
+    asked, prefix = (sentence, "") if target is None else (target, "target.")
+    restricting = mask is not None or convention.window is not None
     end = meaning(
         asked.words,
-        embeddings[: asked.n_real],
+        stages[f"{prefix}embeddings"].value[: asked.n_real],
         trace[last].value[: asked.n_real],
         placed=model.positions != "none",
         masked=restricting or convention.causal or model.block == "decoder",
@@ -109,41 +107,29 @@ def explain(
 
 
 def _add_blocks(
-    layers: LayerPlan,
-    model: Model,
-    source: tuple[Sentence, str],
-    asking: tuple[Sentence | None, str],
-    mask: Array | None,
+    layers: LayerPlan, model: Model, rows: list[str], padding: Array | None, mask: Array | None
 ) -> str:
-    """Adds the model's blocks to the plan; gives the last stage."""
-    (sentence, x), (target, y) = source, asking
-    padding = sentence.key_mask()
-    if model.block == "attention":
-        name = "attention" if target is None else "cross_attention"
-        own = {key.replace("attention.", f"{name}.", 1): w for key, w in model.weights.items()}
-        layers.weights = own
-        asked, context = target or sentence, "" if target is None else x
-        labels: dict[str, Any] = {"query_labels": asked.tokens, "key_labels": sentence.tokens}
-        total = _total_mask(mask, padding, len(asked.tokens), model.how.n_heads)
-        return layers.attention(name, y, context, mask=total, alone=True, **labels)
-    from attncli.attention.transformer import add_decoder, add_encoder
+    """Adds the model's blocks to the plan; gives the last stage.
 
-    total = _total_mask(mask, padding, len(sentence.tokens), model.how.n_heads)
-    last = add_encoder(layers, x, mask=total, labels=sentence.tokens)
+    rows           the stages that go in: of the sentence and, where there is one, of the target
+    padding, mask  both restrict which tokens of the sentence are attended to
+    """
+    x, y = rows[0], rows[-1]
+    total = padding if mask is None else mask
+    if mask is not None and padding is not None:
+        n_q = len(layers.like[y if model.block == "attention" else x])
+        check_mask(mask, (model.how.n_heads, n_q, len(padding)))
+        total = np.asarray(mask + padding)
+    if model.block == "attention":
+        name, context = ("attention", "") if x == y else ("cross_attention", x)
+        layers.weights = {n.replace("attention", name, 1): w for n, w in model.weights.items()}
+        return layers.attention(name, y, context, mask=total, alone=True)
+    last = layers.stack(x, mask=total)
     if model.block == "encoder":
         return last
-    if target is None:
+    if x == y:
         raise ConventionError("a decoder needs a target", "add --target")
-    names = {"labels": target.tokens, "memory_labels": sentence.tokens}
-    return add_decoder(layers, y, last, memory_mask=padding, **names)
-
-
-def _total_mask(mask: Array | None, padding: Array | None, n_q: int, n_heads: int) -> Array | None:
-    """The given mask and the padding's, added up."""
-    if mask is None or padding is None:
-        return padding if mask is None else mask
-    check_mask(mask, (n_heads, n_q, len(padding)))
-    return np.asarray(mask + padding)
+    return layers.stack(y, last, memory_mask=padding)
 
 
 def _kept(layers: LayerPlan, last: str, keep: Keep) -> set[str]:
@@ -170,12 +156,10 @@ def _annotated(trace: Trace, n_heads: int) -> Trace:
         PROJECTED: "back at the width of the input" if n_heads == 1 else "",
     }
 
-    def annotated(step: Stage | Trace) -> Stage | Trace:
-        if isinstance(step, Trace):
-            return replace(step, steps=tuple(map(annotated, step.steps)))
-        note = special.get(step.name) or kind_of(step.name).note
-        if step.name == "positions" and step.note:
-            note = f"{note}; {step.note}"
-        return replace(step, note=note if step.name == "positions" else step.note or note)
+    def annotated(stage: Stage) -> Stage:
+        note = special.get(stage.name) or kind_of(stage.name).note
+        if stage.note:
+            note = f"{note}; {stage.note}" if stage.name == "positions" else stage.note
+        return replace(stage, note=note)
 
-    return replace(trace, steps=tuple(map(annotated, trace.steps)))
+    return trace.mapped(annotated)

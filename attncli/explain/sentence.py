@@ -9,17 +9,16 @@ from typing import Literal
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.positions import add_positions, sinusoidal
+from attncli.attention.attend import Block, traced
+from attncli.attention.positions import SUM, sinusoidal
 from attncli.errors import ConventionError, InputError
 from attncli.files.messages import listing
 from attncli.trace import Stage
-from attncli.words.tokens import pad
+from attncli.words.tokens import PAD
 from attncli.words.vectors import random_vectors
 
 PositionKind = Literal["paper", "article", "none"]
 Unknown = Literal["random", "zero", "error"]
-
-_AXES = ("token", "dimension")
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,11 @@ class Sentence:
     @classmethod
     def padded(cls, tokens: Sequence[str], n: int | None = None) -> Sentence:
         """The tokens, filled up to n with `<pad>`; InputError where there are more than n."""
-        filled = tuple(tokens) if n is None else pad(tokens, n)[0]
-        return cls(filled, len(tokens))
+        n_real = len(tokens)
+        if n is not None and n < n_real:
+            hint = f"pad to {n_real} or more"
+            raise InputError(f"{n_real} tokens cannot be padded to {n}", hint)
+        return cls((*tokens, *[PAD] * ((n or 0) - n_real)), n_real)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -76,8 +78,7 @@ class Vocabulary:
     def rows(self, sentence: Sentence) -> Array:
         """The vector of each token [n, dim]; zeros for the padding."""
         matrix = np.zeros((len(sentence.tokens), self.dim))
-        for row, token in enumerate(sentence.words):
-            matrix[row] = self.vectors[token]
+        matrix[: sentence.n_real] = [self.vectors[token] for token in sentence.words]
         return matrix
 
 
@@ -89,10 +90,8 @@ def random_vocabulary(words: Sequence[str], dim: int, seed: int = 0) -> Vocabula
     >>> random_vocabulary(("bank", "bank"), 3).vectors["bank"].shape
     (3,)
     """
-    known = tuple(dict.fromkeys(words))
-    vectors = dict(zip(known, random_vectors(known, dim, seed), strict=True))
     note = f"random numbers (seed {seed}), always the same for the same word"
-    return Vocabulary(vectors, dim, note)
+    return Vocabulary(random_vectors(words, dim, seed), dim, note)
 
 
 def from_file(
@@ -134,10 +133,8 @@ def from_file(
             f"{origin} has no vector for {listing(map(repr, lost), 8)}",
             f"{other}use --unknown random or zero",
         )
-    fill = (
-        random_vectors(lost, width, seed) if unknown == "random" else np.zeros((len(lost), width))
-    )
-    vectors |= dict(zip(lost, fill, strict=True))
+    zeros = dict.fromkeys(lost, np.zeros(width))
+    vectors |= random_vectors(lost, width, seed) if unknown == "random" else zeros
     remarks = [_unknown_remark(lost, origin, unknown)] if lost else []
     if found.folded:
         pairs = (f"{a!r} as {b!r}" for a, b in found.folded.items())
@@ -174,24 +171,16 @@ def entry_stages(
     numbers = [number_of.setdefault(token, len(number_of) + 1) for token in sentence.tokens]
     value = np.array([range(1, len(numbers) + 1), numbers])
     names = {"token": sentence.tokens}
-    labels = {"count": ("place", "word"), **names}
-    tokens = Stage(
-        "tokens", "T", "the sentence split into tokens", value, ("count", "token"), labels
-    )
-    embeddings, reads = vocabulary.rows(sentence), {"tokens": "tokens"}
+    axes, labels = ("count", "token"), {"count": ("place", "word"), **names}
+    tokens = Stage("tokens", "T", "the sentence split into tokens", value, axes, labels)
+    symbol, formula = "E", "E = the vector of each token"
     if positions == "none":
-        formula = "X = the vector of each token, no positions added"
-        alone = Stage("embeddings", "X", formula, embeddings, _AXES, names, vocabulary.note, reads)
-        return tokens, alone
-    table = sinusoidal(len(sentence.tokens), vocabulary.dim, exponent=positions)
-    added = add_positions(embeddings, table, tokens=sentence.tokens)
-    position_labels = {"position": table["positions"].labels["position"]}
-    formula = "E = the vector of each token"
-    return (
-        tokens,
-        replace(
-            added["embeddings"], formula=formula, labels=names, note=vocabulary.note, reads=reads
-        ),
-        replace(added["positions"], labels=position_labels, reads={}, work=""),
-        replace(added["input"], labels=names),
-    )
+        symbol, formula = "X", "X = the vector of each token, no positions added"
+    vectors, axes, reads = vocabulary.rows(sentence), ("token", "dimension"), {"tokens": "tokens"}
+    words = Stage("embeddings", symbol, formula, vectors, axes, names, vocabulary.note, reads)
+    if positions == "none":
+        return tokens, words
+    table = sinusoidal(len(numbers), vocabulary.dim, exponent=positions)["positions"]
+    labels = {"position": table.labels["position"]}
+    table = replace(table, labels=labels, reads={}, work="")
+    return tokens, words, table, traced([SUM], Block("", None, names), words, table)["input"]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import FloatArray
-from attncli.attention.attend import Block, trace_of
-from attncli.attention.run import Step, run
+from attncli.attention.attend import Block, traced
+from attncli.attention.run import Step
 from attncli.errors import ShapeError
 from attncli.trace import Stage, Trace
 
@@ -45,14 +45,19 @@ def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     ([5.0, 5.0], 0.96)
     """
     vectors = _vectors(words, matrix)
-    steps = similarity_steps(len(words))
+    lengths, dots, cosines, *angles = similarity_steps(len(words))
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
-        steps = [_from_vectors(step) if step.name == "cosines" else step for step in steps]
-    if note := _zeros_note(words, vectors):
-        noted = ("cosines", "angles")
-        steps = [step._replace(note=note) if step.name in noted else step for step in steps]
+        reads = {"x": "vectors"}
+        cosines = cosines._replace(compute=_scaled_cosines, reads=reads, work="")
+    zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
+    notes = []
+    if zeros:
+        holds = "is all zeros and has" if len(zeros) == 1 else "are all zeros and have"
+        notes = [f"{', '.join(zeros)} {holds} no direction: cosines with it are NaN"]
+    noted = [step._replace(note="".join(notes)) for step in (cosines, *angles)]
     labels = {"word": tuple(words), "other": tuple(words)}
-    return _trace(steps, vectors, Block("Similarity", None, labels, (note,) if note else ()))
+    block = Block("Similarity", None, labels, tuple(notes))
+    return _trace([lengths, dots, *noted], vectors, block)
 
 
 def similarity_steps(n_words: int) -> list[Step]:
@@ -63,7 +68,7 @@ def similarity_steps(n_words: int) -> list[Step]:
         Step("lengths", lengths_of, {"x": "vectors"}, {}, "‖a‖ = √(a·a)", "length"),
         Step("dots", dots_of, {"x": "vectors"}, {}, dots_formula, "pairs", kind="word_dots"),
         Step("cosines", cosines_of, both, {}, "a·b / (‖a‖·‖b‖)", "cosine"),
-        Step("angles", angles_of, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
+        Step("angles", _angles, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
     ]
     return steps if n_words == 2 else steps[:-1]
 
@@ -87,33 +92,20 @@ def cosines_of(dots: FloatArray, lengths: FloatArray) -> FloatArray:  # [n, n], 
     return np.clip(dots / (lengths[:, None] * lengths), -1.0, 1.0)
 
 
-def angles_of(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
-    """The angles of these cosines, in degrees."""
+def _angles(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
     return np.asarray(np.degrees(np.arccos(x)))
 
 
-def _from_vectors(step: Step) -> Step:
-    """The step of the cosines for very large or small vectors, whose dots are infinite or 0."""
-
-    def cosines(x: FloatArray) -> FloatArray:
-        scaled = np.ldexp(x, -_powers(x)[:, None])
-        return cosines_of(dots_of(scaled), lengths_of(scaled))
-
-    return step._replace(compute=cosines, reads={"x": "vectors"}, work="")
+def _scaled_cosines(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
+    """The cosines of very large or small vectors, whose dot products are infinite or 0."""
+    scaled = np.ldexp(x, -_powers(x)[:, None])
+    return cosines_of(dots_of(scaled), lengths_of(scaled))
 
 
 def _powers(vectors: FloatArray) -> npt.NDArray[np.int32]:
     """A power of two per row near its greatest number: dividing by it changes no digit."""
     powers: npt.NDArray[np.int32] = np.frexp(np.abs(vectors).max(axis=1, initial=0.0))[1]
     return powers
-
-
-def _zeros_note(words: Sequence[str], vectors: FloatArray) -> str:
-    zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
-    if not zeros:
-        return ""
-    holds = "is all zeros and has" if len(zeros) == 1 else "are all zeros and have"
-    return f"{', '.join(zeros)} {holds} no direction: cosines with it are NaN"
 
 
 def analogy(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
@@ -195,7 +187,7 @@ def pca_steps() -> list[Step]:
 
 
 def _mean(x: FloatArray) -> FloatArray:  # [n, d] -> [d]
-    return np.asarray(np.mean(x, axis=0))
+    return np.asarray(x.mean(axis=0))
 
 
 def _centred(x: FloatArray, mean: FloatArray) -> FloatArray:  # [n, d], [d] -> [n, d]
@@ -250,5 +242,4 @@ def _trace(steps: list[Step], vectors: FloatArray, block: Block) -> Trace:
     """The trace of a plan on these vectors, which are its first stage."""
     words = {"word": tuple(block.labels["word"] or ())}
     given = Stage("vectors", "V", "as given", vectors, ("word", "dimension"), words)
-    values = run(steps, {"vectors": vectors})
-    return trace_of(steps, values, {"": block}, {"vectors": given})
+    return traced(steps, block, given)

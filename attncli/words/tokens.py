@@ -1,4 +1,4 @@
-"""Tokens: a sentence split into words and punctuation, and padded.
+"""Tokens: a sentence split into words and punctuation.
 
 | kind | rule |
 |---|---|
@@ -22,11 +22,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 
-import numpy as np
-
-from attncli.arrays import BoolArray
 from attncli.errors import InputError
 
 PAD = "<pad>"
@@ -97,20 +93,3 @@ def _kind(character: str) -> str:
         return "E"
     category = unicodedata.category(character)
     return _KIND_OF_CATEGORY.get(category) or _KIND_OF_CATEGORY.get(category[0], "P")
-
-
-def pad(tokens: Sequence[str], n: int) -> tuple[tuple[str, ...], BoolArray]:
-    """The tokens filled up to n with `<pad>`, and the key mask [n]: True for the real ones.
-
-    The mask is `attend`'s, where True means "may attend".
-    Raises InputError where there are more than n tokens.
-
-    >>> tokens, mask = pad(("the", "bank"), 3)
-    >>> tokens, mask.tolist()
-    (('the', 'bank', '<pad>'), [True, True, False])
-    """
-    if n < len(tokens):
-        raise InputError(
-            f"{len(tokens)} tokens cannot be padded to {n}", f"pad to {len(tokens)} or more"
-        )
-    return (*tokens, *[PAD] * (n - len(tokens))), np.arange(n) < len(tokens)

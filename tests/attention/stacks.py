@@ -8,7 +8,6 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.layers import Architecture, LayerPlan
-from attncli.attention.transformer import add_decoder, add_encoder
 from attncli.attention.weights import Weights
 from attncli.trace import Stage, Trace
 
@@ -25,7 +24,7 @@ def encode(
 ) -> Trace:
     """The trace of an encoder alone."""
     layers = LayerPlan(how or Architecture(), weights)
-    add_encoder(layers, layers.rows("x", x), mask=mask, labels=labels)
+    layers.stack(layers.rows("x", x, labels), mask=mask)
     return layers.trace().part("encoder")
 
 
@@ -42,9 +41,8 @@ def decode(
 ) -> Trace:
     """The trace of a decoder that attends to a memory."""
     layers = LayerPlan(how or Architecture(), weights)
-    y, read = layers.rows("x", x), layers.rows("memory", memory)
-    masks = {"mask": mask, "memory_mask": memory_mask}
-    add_decoder(layers, y, read, labels=labels, memory_labels=memory_labels, **masks)
+    y, read = layers.rows("x", x, labels), layers.rows("memory", memory, memory_labels)
+    layers.stack(y, read, mask=mask, memory_mask=memory_mask)
     return layers.trace().part("decoder")
 
 

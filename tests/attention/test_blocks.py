@@ -21,7 +21,7 @@ NUMBERS = st.floats(-1e6, 1e6)
 def feed_forward(x: Any, labels: Any = None, how: Architecture = PLAIN, **weights: Any) -> Trace:
     """The feed-forward of x alone, with its residual."""
     layers = LayerPlan(how, {f"ffn.{name}": np.asarray(w, float) for name, w in weights.items()})
-    layers.feed_forward("ffn", layers.rows("x", x), labels)
+    layers.feed_forward("ffn", layers.rows("x", x, labels))
     return layers.trace().part("ffn")
 
 

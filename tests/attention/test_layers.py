@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from attncli import Convention, ConventionError, ShapeError
 from attncli.attention.layers import Architecture, LayerPlan
-from attncli.attention.transformer import add_encoder
 from attncli.attention.weights import Dimensions, random_weights
 
 from .stacks import decode, encode, result
@@ -222,7 +221,7 @@ def test_dropout_is_off_unless_asked_and_differs_by_place() -> None:
 def test_only_what_is_wanted_is_kept() -> None:
     weights, how = stacks(n_layers=2), Architecture(n_heads=2)
     layers = LayerPlan(how, weights)
-    last = add_encoder(layers, layers.rows("x", rows(3)))
+    last = layers.stack(layers.rows("x", rows(3)))
     wanted = {"encoder.1.attention.weights", "encoder.2.attention.w_q", last}
     trace = layers.trace(wanted)
     assert set(trace) == wanted

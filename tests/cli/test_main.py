@@ -90,7 +90,7 @@ def test_explaining_loads_nothing_it_does_not_need() -> None:
     loaded = modules_after("explain", "the river bank")
     assert "numpy.random" in loaded
     unneeded = {"pydantic", "zipfile", "csv", "json", "rich.markdown", "attncli.files.word_vectors"}
-    unneeded |= {"attncli.files.load", "attncli.attention.transformer"}
+    unneeded |= {"attncli.files.load", "attncli.attention.state_dict"}
     assert loaded & unneeded == set()
 
 

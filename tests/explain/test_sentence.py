@@ -55,9 +55,15 @@ def test_a_sentence_that_is_full_has_no_mask() -> None:
     assert Sentence.padded(("a",), 1).key_mask() is None
 
 
-@pytest.mark.parametrize(("tokens", "n"), [((), None), (("a", "b"), 1)])
-def test_no_tokens_or_too_many(tokens: tuple[str, ...], n: int | None) -> None:
-    with pytest.raises(InputError):
+TOO_MANY = "2 tokens cannot be padded to 1; pad to 2 or more"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "n", "message"),
+    [((), None, "the sentence is empty"), (("a", "b"), 1, TOO_MANY)],
+)
+def test_no_tokens_or_too_many(tokens: tuple[str, ...], n: int | None, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         Sentence.padded(tokens, n)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli import InputError
-from attncli.words.tokens import PAD, pad, tokenize
+from attncli.words.tokens import tokenize
 
 # White space and what is invisible and parts tokens; everything else must survive.
 DROPPED = set(
@@ -102,14 +102,3 @@ def test_long_sentences_take_linear_time(piece: str) -> None:
     start = time.perf_counter()
     assert tokenize(piece * 50_000 + "xx")
     assert time.perf_counter() - start < 5
-
-
-def test_padding_and_its_mask() -> None:
-    tokens, mask = pad(("the", "bank"), 5)
-    assert tokens == ("the", "bank", PAD, PAD, PAD)
-    assert mask.tolist() == [True, True, False, False, False]
-    same, full = pad(["the"], 1)
-    assert same == ("the",)
-    assert full.tolist() == [True]
-    with pytest.raises(InputError, match="2 tokens cannot be padded to 1; pad to 2 or more"):
-        pad(("the", "bank"), 1)
