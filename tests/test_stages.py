@@ -115,7 +115,9 @@ def sentences() -> Iterator[Trace]:
                 weights[bias] = numbers(weights[name].shape[1])
         place: Any = norm
         own: Any = block
-        model = Model(block=own, weights=weights, how=Architecture(n_heads=heads, norm=place))
+        model = Model(
+            block=own, weights=weights, architecture=Architecture(n_heads=heads, norm=place)
+        )
         asking = Sentence(target, 2) if block == "decoder" or heads == 3 else None
         yield explain(Sentence(words, 3), vocabulary, model, target=asking)
 

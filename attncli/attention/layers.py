@@ -84,7 +84,7 @@ weights is the convention's |
 class LayerPlan:
     """A flat plan of layers in the making; each method adds to it and gives the stage it ends with.
 
-    how      the architecture
+    how      the convention of the architecture
     weights  every array by its dotted name
     inputs   what goes in, by dotted name: the rows x, masks and the weights that were used
     steps    the steps so far
@@ -95,8 +95,8 @@ class LayerPlan:
     The methods raise ShapeError where a width does not fit.
     """
 
-    def __init__(self, how: Architecture, weights: Weights) -> None:
-        self.how, self.weights = how, weights
+    def __init__(self, architecture: Architecture, weights: Weights) -> None:
+        self.architecture, self.how, self.weights = architecture, architecture.convention, weights
         self.inputs: dict[str, Array] = {}
         self.steps: list[Step] = []
         self.blocks = {"": Block("")}
@@ -105,7 +105,7 @@ class LayerPlan:
 
     def rows(self, name: str, x: npt.ArrayLike, labels: Labels = None) -> str:
         """Rows of tokens under a name, [n, d_model] or [batch, n, d_model]."""
-        self.inputs[name] = self.like[name] = entered(token_rows(x), self.how.convention)
+        self.inputs[name] = self.like[name] = entered(token_rows(x), self.how)
         self.labels[name] = labels
         return name
 
@@ -137,23 +137,23 @@ class LayerPlan:
         >>> layers.trace()["encoder.2.attention.weights"].value.shape
         (1, 2, 2)
         """
-        rule, stack = self.how.convention, "decoder" if memory else "encoder"
-        own, crossing = replace(rule, causal=True), replace(rule, causal=False, window=None)
-        self._block(stack, stack.capitalize(), rule, x)
+        how, stack = self.how, "decoder" if memory else "encoder"
+        own, crossing = replace(how, causal=True), replace(how, causal=False, window=None)
+        self._block(stack, stack.capitalize(), how, x)
         if not (n_layers := n_layers_of(self.weights, stack)):
             raise ShapeError(f"the {stack} has no layers", "give it at least one")
         for name in (f"{stack}.{number}" for number in range(1, n_layers + 1)):
-            self._block(name, f"{stack.capitalize()} layer", rule, x)
-            x = self.attention(f"{name}.attention", x, rule=own if memory else rule, mask=mask)
+            self._block(name, f"{stack.capitalize()} layer", how, x)
+            x = self.attention(f"{name}.attention", x, how=own if memory else how, mask=mask)
             if memory:
                 cross = f"{name}.cross_attention"
-                x = self.attention(cross, x, memory, rule=crossing, mask=memory_mask)
+                x = self.attention(cross, x, memory, how=crossing, mask=memory_mask)
             if f"{name}.feed_forward.w_1" in self.weights:
                 x = self.feed_forward(f"{name}.feed_forward", x)
         if not (gain := self._weights(stack, NORM)):
             return x
         check_gain(gain, self.like[x].shape)
-        return self._added(stack, norm_steps("x", gain, self.how), x)
+        return self._added(stack, norm_steps("x", gain, self.architecture), x)
 
     def attention(
         self,
@@ -161,7 +161,7 @@ class LayerPlan:
         x: str,
         context: str = "",
         *,
-        rule: Convention | None = None,
+        how: Convention | None = None,
         mask: npt.ArrayLike | None = None,
         alone: bool = False,
     ) -> str:
@@ -169,26 +169,28 @@ class LayerPlan:
 
         Without w_q (w_k, w_v) the vectors themselves are the queries (keys, values).
 
-        rule   the convention, where it is not that of the architecture
+        how    the convention, where it is not that of the architecture
         alone  without dropout, residual and norm
         """
-        how, rule = self.how, rule or self.how.convention
-        if rule.dropout:
-            rule = replace(rule, seed=named_seed(rule.seed, f"{name}.dropped"))
+        architecture, how = self.architecture, how or self.how
+        if how.dropout:
+            how = replace(how, seed=named_seed(how.seed, f"{name}.dropped"))
         weights, outer = self._weights(name, ATTENTION), {"x_kv": context} if context else {}
         rows = {"x": self.like[x]} | {own: self.like[read] for own, read in outer.items()}
-        restricting, sizes = projected(rows | weights, how.n_heads, how.n_kv_heads, mask)
+        restricting, sizes = projected(
+            rows | weights, architecture.n_heads, architecture.n_kv_heads, mask
+        )
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
-        words = ["masked"] * rule.causal + ["multi-head"] * (how.n_heads > 1)
+        words = ["masked"] * how.causal + ["multi-head"] * (architecture.n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
-        self._block(name, title.capitalize(), rule, x, context)
-        source = "norm" if how.norm == "pre" and not alone else "x"
-        steps = plan(rule, sizes, source=source, show_concat=how.n_heads > 1)
+        self._block(name, title.capitalize(), how, x, context)
+        source = "norm" if architecture.norm == "pre" and not alone else "x"
+        steps = plan(how, sizes, source=source, show_concat=architecture.n_heads > 1)
         if alone:
             self.steps += within(f"{name}.", steps, x=x, **outer)
             return f"{name}.{steps[-1].name}"
         last = weights.get("w_o", weights.get("w_v", self.like[context or x]))
-        n_shares = 1 if "w_o" in weights else how.n_heads // sizes.n_kv_heads
+        n_shares = 1 if "w_o" in weights else architecture.n_heads // sizes.n_kv_heads
         return self._sublayer(name, x, steps, last.shape[-1] * n_shares, **outer)
 
     def feed_forward(self, name: str, x: str) -> str:
@@ -196,21 +198,21 @@ class LayerPlan:
 
         Source: "Attention Is All You Need", section 3.3, equation 2.
         """
-        weights, rule = self._weights(name, FEED_FORWARD), self.how.convention
+        weights, how = self._weights(name, FEED_FORWARD), self.how
         for leaf in ("w_1", "w_2"):
             if leaf not in weights:
                 raise ShapeError(f"the weights hold no {name}.{leaf}", "give both w_1 and w_2")
         check_projection(self.like[x], weights["w_1"])
         check_projection(np.empty((1, weights["w_1"].shape[1])), weights["w_2"])
-        self._block(name, "Position-wise feed-forward", rule, x)
-        source = "norm" if self.how.norm == "pre" else "x"
+        self._block(name, "Position-wise feed-forward", how, x)
+        source = "norm" if self.architecture.norm == "pre" else "x"
         b_1, b_2 = ({"b": name} if name in weights else {} for name in ("b_1", "b_2"))
         first = f"G = max(0, {kind_of(source).symbol} W₁{' + b₁' * len(b_1)})"
         reads, last = {"x": "hidden", "w": "w_2"} | b_2, f"F = G W₂{' + b₂' * len(b_2)}"
         steps = [
-            Step("linear", f.project, {"x": source, "w": "w_1"} | b_1, dtype=rule.dtype),
-            Step("hidden", f.relu, {"x": "linear"}, {}, first, "relu", rule.dtype),
-            Step("feed_forward", f.project, reads, {}, last, "products", rule.dtype),
+            Step("linear", f.project, {"x": source, "w": "w_1"} | b_1, dtype=how.dtype),
+            Step("hidden", f.relu, {"x": "linear"}, {}, first, "relu", how.dtype),
+            Step("feed_forward", f.project, reads, {}, last, "products", how.dtype),
         ]
         return self._sublayer(name, x, steps, weights["w_2"].shape[1])
 
@@ -227,24 +229,24 @@ class LayerPlan:
         values = {name: x for name, x in values.items() if name in shown}
         return trace_of(self.steps, values, self.blocks, stages)
 
-    def _block(self, name: str, title: str, rule: Convention, x: str, context: str = "") -> None:
+    def _block(self, name: str, title: str, how: Convention, x: str, context: str = "") -> None:
         labels = {"query": self.labels[x], "key": self.labels[context or x]}
-        self.blocks[name] = Block(title, rule, labels)
+        self.blocks[name] = Block(title, how, labels)
 
     def _weights(self, block: str, leaves: Collection[str]) -> dict[str, Array]:
         """The weights of a block that there are, by their own names, as inputs."""
         found = {leaf: self.weights.get(f"{block}.{leaf}") for leaf in leaves}
-        given = {n: entered(x, self.how.convention) for n, x in found.items() if x is not None}
+        given = {n: entered(x, self.how) for n, x in found.items() if x is not None}
         self.inputs |= {f"{block}.{name}": x for name, x in given.items()}
         return given
 
     def _sublayer(self, name: str, x: str, steps: list[Step], width: int, **outer: str) -> str:
         """The sub-layer's steps, then dropout and residual, with the norm where it belongs."""
-        how, rule, shape = self.how, self.how.convention, self.like[x].shape
-        gain = self._weights(name, NORM) if how.norm != "none" else {}
+        architecture, how, shape = self.architecture, self.how, self.like[x].shape
+        gain = self._weights(name, NORM) if architecture.norm != "none" else {}
         check_gain(gain, shape)
-        if how.norm == "pre":
-            steps = norm_steps("x", gain, how) + steps
+        if architecture.norm == "pre":
+            steps = norm_steps("x", gain, architecture) + steps
         last = steps[-1].name
         symbol = kind_of(last).symbol
         if width != shape[-1]:
@@ -253,18 +255,18 @@ class LayerPlan:
                 f"sub-layer's input ({' × '.join(map(str, shape))})",
                 f"its last weights need {shape[-1]} columns",
             )
-        if p := how.dropout:
-            seed = named_seed(rule.seed, f"{name}.sublayer_dropped")
+        if p := architecture.dropout:
+            seed = named_seed(how.seed, f"{name}.sublayer_dropped")
             drawn = {"shape": shape, "p": p, "seed": seed}
             steps.append(Step("sublayer_kept", f.draw_kept, {}, drawn))
             reads = {"x": last, "kept": "sublayer_kept"}
             words = dropout_words(f"{symbol}'", symbol, p)
             last, symbol = "sublayer_dropped", f"{symbol}'"
-            steps.append(Step(last, f.dropout, reads, {"p": p}, dtype=rule.dtype, **words))
+            steps.append(Step(last, f.dropout, reads, {"p": p}, dtype=how.dtype, **words))
         formula, work = f"R = X + {symbol}", "[x] + [y] = {x} + {y}"
         reads = {"x": "x", "y": last}
-        steps.append(Step("residual", f.add, reads, {}, formula, work, rule.dtype))
-        steps += norm_steps("residual", gain, how) if how.norm == "post" else []
+        steps.append(Step("residual", f.add, reads, {}, formula, work, how.dtype))
+        steps += norm_steps("residual", gain, architecture) if architecture.norm == "post" else []
         return self._added(name, steps, x, **outer)
 
     def _added(self, name: str, steps: list[Step], x: str, **outer: str) -> str:
@@ -274,15 +276,15 @@ class LayerPlan:
         return end
 
 
-def norm_steps(x: str, gain: Weights, how: Architecture) -> list[Step]:
+def norm_steps(x: str, gain: Weights, architecture: Architecture) -> list[Step]:
     """Layer norm of the stage x: N = γ (X − μ) / √(σ² + ε) + β, as mean, deviation and norm."""
-    symbol, dtype = kind_of(x).symbol, how.convention.dtype
+    symbol, dtype = kind_of(x).symbol, architecture.convention.dtype
     centre = f"({symbol} − μ)"
     formula = f"N = {'γ ' if 'gamma' in gain else ''}{centre} / √(σ² + ε)"
-    formula += f"{' + β' if 'beta' in gain else ''}, ε = {how.epsilon:g}"
+    formula += f"{' + β' if 'beta' in gain else ''}, ε = {architecture.epsilon:g}"
     given = {name: name for name in NORM if name in gain}
     reads, both = {"x": x}, {"x": x, "mean": "mean"}
-    every, params = both | {"deviation": "deviation"} | given, {"epsilon": how.epsilon}
+    every, params = both | {"deviation": "deviation"} | given, {"epsilon": architecture.epsilon}
     return [
         Step("mean", f.mean, reads, {}, f"μ = mean of each row of {symbol}", "", dtype),
         Step("deviation", f.deviation, both, {}, f"σ = √(mean of {centre}²)", "", dtype),
@@ -321,12 +323,16 @@ def layer_norm(
     >>> list(trace), trace["deviation"].value.tolist(), trace["norm"].value.tolist()
     (['mean', 'deviation', 'norm'], [1.0], [[-1.0, 1.0]])
     """
-    how = Architecture(epsilon=epsilon, convention=convention or Convention())
+    architecture = Architecture(epsilon=epsilon, convention=convention or Convention())
     gain = {"gamma": gamma, "beta": beta}
     weights = {n: as_numbers(w, n) for n, w in gain.items() if w is not None}
-    rows = entered(token_rows(x), how.convention)
+    rows = entered(token_rows(x), architecture.convention)
     check_gain(weights, rows.shape)
-    steps = norm_steps("x", weights, how)
-    values = run(steps, {"x": rows, **{n: entered(w, how.convention) for n, w in weights.items()}})
+    steps = norm_steps("x", weights, architecture)
+    values = run(
+        steps, {"x": rows, **{n: entered(w, architecture.convention) for n, w in weights.items()}}
+    )
     shown = {step.name: values[step.name] for step in steps}
-    return trace_of(steps, shown, {"": Block("Layer norm", how.convention, {"query": labels})})
+    return trace_of(
+        steps, shown, {"": Block("Layer norm", architecture.convention, {"query": labels})}
+    )

@@ -80,7 +80,7 @@ def explained(
     from attncli.explain.sentence import Sentence, from_file, random_vocabulary
 
     seed = int(choices.given.get("seed", 0))
-    how = _architecture(block, choices, seed)
+    architecture = _architecture(block, choices, seed)
     tokens, target = _tokens(words)
     _check_room(block, choices, max(len(tokens), words.pad_to or 0), len(target or ()), keep)
     every = (*tokens, *(target or ()))
@@ -91,7 +91,13 @@ def explained(
         vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
     weights, notes = _weights(block, vocabulary.dim, seed)
     positions = vectors.positions or "paper"
-    model = Model(block=block.kind, weights=weights, how=how, positions=positions, notes=notes)
+    model = Model(
+        block=block.kind,
+        weights=weights,
+        architecture=architecture,
+        positions=positions,
+        notes=notes,
+    )
     trace = compute(
         Sentence.padded(tokens, words.pad_to),
         vocabulary,

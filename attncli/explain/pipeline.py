@@ -35,16 +35,16 @@ Keep = Callable[[str], bool]
 class Model:
     """What the vectors go through.
 
-    block      "attention", "encoder", or "decoder": an encoder and a decoder that reads it
-    weights    by name; an attention without w_q, w_k and w_v takes the vectors themselves
-    how        heads, norm, dropout, convention
-    positions  "paper", "article" or "none"
-    notes      what the reader should know before the first number
+    block         "attention", "encoder", or "decoder": an encoder and a decoder that reads it
+    weights       by name; an attention without w_q, w_k and w_v takes the vectors themselves
+    architecture  heads, norm, dropout, convention
+    positions     "paper", "article" or "none"
+    notes         what the reader should know before the first number
     """
 
     block: Literal["attention", "encoder", "decoder"] = "attention"
     weights: Weights
-    how: Architecture = field(default_factory=Architecture)
+    architecture: Architecture = field(default_factory=Architecture)
     positions: PositionKind = "paper"
     notes: tuple[str, ...] = ()
 
@@ -79,7 +79,7 @@ def explain(
     >>> trace["attention.weights"].value.shape, trace["meaning.contextual"].value.shape
     ((1, 2, 2), (2, 2))
     """
-    layers = LayerPlan(model.how, model.weights)
+    layers = LayerPlan(model.architecture, model.weights)
     stages: dict[str, Stage] = {}
     ends = []
     for prefix, asked in (("", sentence), ("target.", target)):
@@ -88,11 +88,11 @@ def explain(
             stages |= {prefix + stage.name: stage for stage in entry}
             ends.append(layers.rows(prefix + entry[-1].name, entry[-1].value, asked.tokens))
     last = _add_blocks(layers, model, ends, sentence.key_mask(), mask)
-    convention, notes = model.how.convention, (*model.notes, *vocabulary.remarks)
+    convention, notes = model.architecture.convention, (*model.notes, *vocabulary.remarks)
     layers.blocks[""] = Block("From words to contextual vectors", convention, notes=notes)
     layers.blocks["target"] = Block("Target")
     kept = None if keep is None else _kept(layers, last, keep)
-    trace = _annotated(layers.trace(kept, stages), model.how.n_heads)
+    trace = _annotated(layers.trace(kept, stages), model.architecture.n_heads)
     asked, prefix = (sentence, "") if target is None else (target, "target.")
     restricting = mask is not None or convention.window is not None
     end = meaning(
@@ -118,7 +118,7 @@ def _add_blocks(
     total = padding if mask is None else mask
     if mask is not None and padding is not None:
         n_q = len(layers.like[y if model.block == "attention" else x])
-        check_mask(mask, (model.how.n_heads, n_q, len(padding)))
+        check_mask(mask, (model.architecture.n_heads, n_q, len(padding)))
         total = np.asarray(mask + padding)
     if model.block == "attention":
         name, context = ("attention", "") if x == y else ("cross_attention", x)

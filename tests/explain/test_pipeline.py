@@ -60,7 +60,7 @@ def last(trace: Trace, block: str) -> Any:
 @pytest.mark.parametrize("heads", [1, 2, 3])
 def test_self_attention(heads: int) -> None:
     weights = sized("attention", n_heads=heads, d_k=5, d_v=4)
-    model = Model(weights=weights, how=Architecture(n_heads=heads))
+    model = Model(weights=weights, architecture=Architecture(n_heads=heads))
     trace = explain(SENTENCE, VOCABULARY, model)
     x = trace["input"].value
     expected = plain(x, x, weights, "attention", heads)
@@ -89,7 +89,7 @@ def test_cross_attention_asks_from_the_target() -> None:
 def test_an_encoder_of_two_layers() -> None:
     weights = sized("encoder", 2, n_heads=2)
     how = Architecture(n_heads=2)
-    model = Model(block="encoder", weights=weights, how=how)
+    model = Model(block="encoder", weights=weights, architecture=how)
     trace = explain(SENTENCE, VOCABULARY, model)
     x = trace["input"].value
     for layer in ("encoder.1", "encoder.2"):
@@ -120,7 +120,7 @@ def test_article_003s_variant_has_its_shapes() -> None:
     words = ("Terry", "loves", "to", "eat", "Mango", "Greek", "Yogurt")
     weights = random_weights("encoder", Dimensions(d_model=128, d_k=16, d_v=16, d_ff=0))
     how = Architecture(norm="none")
-    model = Model(block="encoder", weights=weights, how=how, positions="none")
+    model = Model(block="encoder", weights=weights, architecture=how, positions="none")
     trace = explain(Sentence(words, 7), random_vocabulary(words, 128), model)
     shapes = {name.rpartition(".")[2]: stage.value.shape for name, stage in trace.stages()}
     assert shapes["embeddings"] == (7, 128)
@@ -164,7 +164,7 @@ def test_equal_words_end_equal_without_positions_and_different_with_them() -> No
 
 def test_a_causal_mask_tells_equal_words_apart_without_positions() -> None:
     how = Architecture(convention=Convention(causal=True))
-    model = Model(weights=sized("attention"), positions="none", how=how)
+    model = Model(weights=sized("attention"), positions="none", architecture=how)
     trace = explain(SENTENCE, VOCABULARY, model)
     assert trace["meaning.contextual"].value[3, 6] < 1 - 1e-6
     (meaning,) = (step for step in trace.steps if step.name == "meaning")
@@ -194,7 +194,7 @@ def test_keep_lets_the_other_layers_go_and_changes_no_number() -> None:
 def test_every_stage_says_in_words_what_it_is() -> None:
     weights = sized("encoder-decoder", n_heads=2)
     how = Architecture(n_heads=2, dropout=0.1, convention=Convention(softcap=3.0, dropout=0.1))
-    model = Model(block="decoder", weights=weights, how=how)
+    model = Model(block="decoder", weights=weights, architecture=how)
     trace = explain(SENTENCE, VOCABULARY, model, target=TARGET)
     silent = {"mask", *(f"{w}_{x}" for w in "wb" for x in "qkvo12"), "gamma", "beta"}
     for name, stage in trace.stages():
