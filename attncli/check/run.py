@@ -22,7 +22,7 @@ from attncli.attention.heads import key_head_of
 from attncli.attention.run import Sizes, Step, changed, plan, run
 from attncli.check.setup import Setup
 from attncli.convention import DType
-from attncli.stages import MAPS, OUTPUT, QKV, SCORES, kind_of
+from attncli.stages import MAPS, OUTPUT, QKV, kind_of
 
 Indices = npt.NDArray[np.intp]
 STAGES = (*MAPS, OUTPUT)
@@ -60,16 +60,24 @@ def stages(
 ) -> dict[str, Array]:
     """The wanted stages over the subset, as float64 arrays [batch, head, row, …].
 
+    One that the plan lacks, as it would do nothing, is the stage before it.
+
     >>> from attncli.check.setup import setup_of
     >>> setup = setup_of([[2.0]], [[1.0], [1.0]], [[3.0], [5.0]])
     >>> stages(setup, all_of(setup.shape), ["output"])["output"].tolist()
     [[[[4.0]]]]
     """
     found: dict[str, Array] = {}
+    steps = steps_of(setup, dtype)
+    planned = {step.name for step in steps}
+    sources = {}
+    for name in wanted:
+        before = STAGES[: STAGES.index(setup.relabel.get(name, name)) + 1]
+        sources[name] = next(stage for stage in reversed(before) if stage in planned)
     for at in _pieces(setup, all_of(subset.sizes)):
-        piece = _every_stage(setup, subset.take(at), dtype)
-        for name in wanted:
-            value = piece[setup.relabel.get(name, name)]
+        piece = _computed(setup, steps, subset.take(at), {*sources.values()}, dtype)
+        for name, source in sources.items():
+            value = piece[source]
             if name not in found:
                 found[name] = np.empty((*subset.sizes, value.shape[-1]))
             found[name][np.ix_(*at)] = value
@@ -88,24 +96,23 @@ def _pieces(setup: Setup, at: Subset) -> Iterator[Subset]:
         yield from _pieces(setup, at.with_axis(axis, half))
 
 
-def _every_stage(setup: Setup, subset: Subset, dtype: DType) -> dict[str, Array]:
-    """Every stage over the subset, each rounded to dtype; one that does nothing is a copy."""
+def _computed(
+    setup: Setup, steps: Sequence[Step], subset: Subset, wanted: Collection[str], dtype: DType
+) -> dict[str, Array]:
+    """The wanted stages over the subset, each rounded to dtype."""
     whole, computed_over = setup.whole_axis, subset
     if whole is not None:
         computed_over = subset.with_axis(whole, all_of(setup.shape)[whole])
-    steps = steps_of(setup, dtype)
     inputs = inputs_over(setup, computed_over, steps)
     numbers = {name: x for name, x in inputs.items() if kind_of(name).role != "aside"}
     inputs |= _rounded(numbers, dtype)
     if setup.positions is not None:
         qkv = {name: inputs[name] for name in QKV}
         inputs |= _rounded(setup.positions.put_in(qkv, inputs["rows"], dtype), dtype)
-    computed = run(steps, inputs)
-    found, last = {}, computed[SCORES]
-    for name in STAGES:
-        last = computed.get(name, last)
-        found[name] = last if whole is None else np.take(last, subset[whole], axis=whole)
-    return found
+    computed = run(steps, inputs, wanted)
+    if whole is None:
+        return computed
+    return {name: np.take(computed[name], subset[whole], axis=whole) for name in wanted}
 
 
 def _rounded(arrays: Mapping[str, Array], dtype: DType) -> dict[str, Array]:
