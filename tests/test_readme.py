@@ -7,14 +7,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from attncli.cli.main import COMMANDS, LazyGroup, run
-from attncli.cli.options import DisplayFlags, Inputs
-from attncli.convention import KNOBS
+from tests.reference import GROUPS, rows_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -71,22 +69,30 @@ def test_every_picture_is_real(line: str, output: str, capfd: pytest.CaptureFixt
     assert [row.rstrip() for row in printed.rstrip("\n").split("\n")] == output.split("\n")
 
 
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_flag_is_in_its_table_with_its_help_and_an_example(group: str) -> None:
+    rows = {tuple(row[:2]): row[2] for row in map(cells_of, README.splitlines()) if len(row) == 3}
+    for flags, words in rows_of(group):
+        assert (flags, words) in rows
+        flag = re.findall("`(-[^`]+)`", flags)[0]
+        assert flag in rows[flags, words], f"no example of {flag}"
+
+
+def cells_of(line: str) -> list[str]:
+    """The cells of a row of a table."""
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_flag_is_in_the_readme_with_an_example(name: str) -> None:
-    groups = (DisplayFlags, Inputs)  # said once, for every command that has them
-    shared = {*KNOBS, *(field.name for group in groups for field in fields(group))}
-    own_words, all_words = words_of(f"attncli {name}"), words_of("attncli")
-    command = LazyGroup().get_command(None, name)
-    for param in command.params:
+def test_every_flag_of_a_command_is_in_the_reference(name: str) -> None:
+    known = {flag for group in GROUPS for flags, _ in rows_of(group) for flag in flags.split("`")}
+    for param in LazyGroup().get_command(None, name).params:
         for flag in (*param.opts, *param.secondary_opts):
-            if flag.startswith("--"):
-                said = all_words if param.name in shared else own_words
-                assert flag in said, f"no example of {name} {flag}"
+            assert not flag.startswith("--") or flag in known | {"--help"}, f"{name} {flag}"
 
 
-def words_of(start: str) -> set[str]:
-    """The words of all examples of a command."""
-    return set(re.split(r"[\s=]+", " ".join(line for line in examples() if start in line)))
+def test_it_can_be_read_at_once() -> None:
+    assert len(README.splitlines()) <= 350
 
 
 def test_the_two_commands_that_do_everything() -> None:
