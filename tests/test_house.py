@@ -36,7 +36,7 @@ def level(part: str) -> int:
 
 
 def imports(path: Path) -> set[str]:
-    """The modules a file imports, wherever in it the import stands."""
+    """The modules a file imports, wherever in it the import is."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -150,7 +150,7 @@ class Matrix:
     where          at which heads and batch entries of its block
     name … note    of the stage, clean; number: its place in the order of computation
     values         the whole matrix; rows, columns: those asked for
-    facts          its size, and what else is said beside its name
+    facts          its size, and what its rows and columns are
     marked, mark   True where `///` replaces the number, and what that means
     sums           whether rows or columns have a column or row of sums
     legend         a further line below it

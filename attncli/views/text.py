@@ -20,7 +20,7 @@ LABEL_CELLS = 16
 NAME_CELLS = 24
 """The widest a stage's own name is shown."""
 
-MARKS_IN_A_ROW = 4  # combining marks on one character; a language needs three, a prank takes more
+MARKS_IN_A_ROW = 4  # combining marks on one character; a language needs three
 
 _BREAK = re.compile(" (?!%)")  # a line never begins with the % of a number
 

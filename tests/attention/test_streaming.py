@@ -292,11 +292,11 @@ def test_the_number_of_threads_changes_nothing() -> None:
 
 
 def test_progress_is_reported_for_every_block() -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     x = numbers(2, 10, 3)
     with blocks_of(4, 4):
-        stream(x, x, x, progress=lambda done, n: told.append((done, n)))
-    assert told == [(done, 6) for done in range(1, 7)]
+        stream(x, x, x, progress=lambda done, n: reported.append((done, n)))
+    assert reported == [(done, 6) for done in range(1, 7)]
 
 
 def test_an_interruption_stops_the_rest() -> None:

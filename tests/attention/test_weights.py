@@ -1,4 +1,4 @@
-"""Weights: drawn, read from arrays by name, and what is said of those that do not fit."""
+"""Weights: drawn, read from arrays by name, and the errors for those that do not fit."""
 
 from __future__ import annotations
 

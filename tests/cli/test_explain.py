@@ -130,8 +130,10 @@ def test_the_two_banks(call: Call) -> None:
     found = values(call, BANKS)
     assert found["meaning.static"][4, 9] == pytest.approx(1, abs=1e-15)
     assert found["meaning.contextual"][4, 9] < 0.9999
-    told = call("explain", BANKS).out
-    assert "bank (5) and bank (10): cosine 1 before, 0.9977 after: one word in two contexts" in told
+    printed = call("explain", BANKS).out
+    assert (
+        "bank (5) and bank (10): cosine 1 before, 0.9977 after: one word in two contexts" in printed
+    )
     alone = call("explain", BANKS, "--positions", "none").out
     assert "bank (5) and bank (10): cosine 1 before and 1 after: without positions" in alone
 

@@ -1,4 +1,4 @@
-"""The whole pipeline, held against the same mathematics written out in NumPy."""
+"""The whole pipeline, compared with the same mathematics written out in NumPy."""
 
 from __future__ import annotations
 

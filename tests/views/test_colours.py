@@ -1,4 +1,4 @@
-"""Shades that can be read and told apart."""
+"""Shades that can be read and distinguished."""
 
 from __future__ import annotations
 

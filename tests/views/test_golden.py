@@ -1,4 +1,4 @@
-"""Whole pages held against what they should look like.
+"""Whole pages compared with what they should look like.
 
 ATTNCLI_UPDATE_GOLDEN=1 writes the files anew; look at them before you keep them.
 """

@@ -56,9 +56,9 @@ def test_the_tree() -> None:
 def test_layers_alike_are_drawn_once(n: int) -> None:
     whole = outline(layered(n), DisplayOptions(full=True)).branches
     short = outline(layered(n), DisplayOptions()).branches
-    said = [f"{b.name}: {b.formula}" for b in short if "like layer 1" in b.formula]
+    lines = [f"{b.name}: {b.formula}" for b in short if "like layer 1" in b.formula]
     one = "2: like layer 1, with weights of its own"
-    assert said == [one if n == 2 else f"2 to {n}: like layer 1, each with weights of its own"]
+    assert lines == [one if n == 2 else f"2 to {n}: like layer 1, each with weights of its own"]
     assert len(whole) == 2 + 10 * n
     assert len(short) == 2 + 10 + 1
 

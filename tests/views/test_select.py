@@ -1,4 +1,4 @@
-"""Choosing a part of a trace, and being told what is not there."""
+"""Choosing a part of a trace, and errors for what is not there."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def nested() -> Trace:
 
 
 @pytest.mark.parametrize(
-    ("wish", "names"),
+    ("wanted", "names"),
     [
         ("decoder.self.weights", ["decoder.self.weights"]),
         ("weights", ["decoder.self.weights", "decoder.cross.weights"]),
@@ -96,8 +96,8 @@ def nested() -> Trace:
         ("cross", [f"decoder.cross.{n}" for n in attention()]),
     ],
 )
-def test_stages_of_nested_blocks(wish: str, names: list[str]) -> None:
-    assert list(select(nested(), DisplayOptions(stages=(wish,)))) == names
+def test_stages_of_nested_blocks(wanted: str, names: list[str]) -> None:
+    assert list(select(nested(), DisplayOptions(stages=(wanted,)))) == names
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def weights(*rows: list[float], **how: Any) -> Block:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "text"),
     [
         ([0.25, 0.25, 0.5], "q1 attends to k3 (50.0 %), then k1 and k2 (25.0 % each)"),
         ([0.0, 1.0, 0.0], "q1 attends to k2 alone (100 %)"),
@@ -49,8 +49,8 @@ def weights(*rows: list[float], **how: Any) -> Block:
         ([0.995], "q1 attends to k1 alone (99.5 %)"),  # as float16 and bfloat16 round
     ],
 )
-def test_a_sentence(row: list[float], said: str) -> None:
-    assert sentences(weights(row), {}, DisplayOptions()) == (said,)
+def test_a_sentence(row: list[float], text: str) -> None:
+    assert sentences(weights(row), {}, DisplayOptions()) == (text,)
 
 
 def test_keys_share_themselves_out_when_softmax_is_over_queries() -> None:
@@ -62,14 +62,14 @@ def test_keys_share_themselves_out_when_softmax_is_over_queries() -> None:
 
 
 def test_of_many_queries_only_the_first_have_a_sentence() -> None:
-    said = sentences(weights(*[[1.0]] * 20), {}, DisplayOptions())
-    assert len(said) == 13
-    assert said[-1] == "… 8 more queries: --rows A:B or --full"
+    text = sentences(weights(*[[1.0]] * 20), {}, DisplayOptions())
+    assert len(text) == 13
+    assert text[-1] == "… 8 more queries: --rows A:B or --full"
     assert len(sentences(weights(*[[1.0]] * 20), {}, DisplayOptions(full=True))) == 20
 
 
 @pytest.mark.parametrize(
-    ("empty", "row", "said", "beneath"),
+    ("empty", "row", "text", "below"),
     [
         ("zero", 0.0, "q1 attends to nothing: every key is masked", "each weight is 0 "),
         ("nan", math.nan, "q1 has weights that are not numbers: every key is masked", "NaN"),
@@ -81,19 +81,19 @@ def test_of_many_queries_only_the_first_have_a_sentence() -> None:
         ),
     ],
 )
-def test_a_query_without_keys(empty: str, row: float, said: str, beneath: str) -> None:
+def test_a_query_without_keys(empty: str, row: float, text: str, below: str) -> None:
     axes = ("query", "key")
     steps = (
         Stage("mask", "M", "", np.full((1, 2), NEVER), axes),
         Stage("weights", "A", "", np.full((1, 2), row), axes),
     )
     lines = lines_of(Trace("T", steps, Convention(empty_rows=empty)))  # type: ignore[arg-type]
-    assert lines[-1] == said
-    assert any("q1: every key is masked" in line and beneath in line for line in lines)
+    assert lines[-1] == text
+    assert any("q1: every key is masked" in line and below in line for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "text"),
     [
         ({}, ()),
         (
@@ -112,8 +112,8 @@ def test_a_query_without_keys(empty: str, row: float, said: str, beneath: str) -
         ),
     ],
 )
-def test_choices(how: dict[str, Any], said: tuple[str, ...]) -> None:
-    assert headline(Block(Trace("T", (), Convention(**how)))).choices == said
+def test_choices(how: dict[str, Any], text: tuple[str, ...]) -> None:
+    assert headline(Block(Trace("T", (), Convention(**how)))).choices == text
 
 
 def test_every_choice_has_words() -> None:
@@ -158,9 +158,9 @@ def work_of(trace: Trace, stage: str, **more: Any) -> str:
 
 def test_work_of_a_long_sum_shows_its_ends() -> None:
     trace = attention(np.ones((1, 64)), np.full((2, 64), 2.0), np.ones((2, 1)))
-    said = work_of(trace, "scores")
+    text = work_of(trace, "scores")
     ends = " + ".join(["1·2"] * 4), " + ".join(["1·2"] * 2)
-    assert said == f"S[q1,k1] = {ends[0]} + … 58 more: 116 … + {ends[1]} = 128"
+    assert text == f"S[q1,k1] = {ends[0]} + … 58 more: 116 … + {ends[1]} = 128"
     narrow = work_of(trace, "scores", width=60)
     assert narrow == "S[q1,k1] = 1·2 + 1·2 + … 61 more: 122 … + 1·2 = 128"
 
@@ -237,8 +237,8 @@ def test_a_derivation_ends_with_the_share_of_the_output() -> None:
 
 def test_equal_tokens_are_numbered() -> None:
     words = ("a", "b", "a")
-    said = sentences(Block(attention(labels={"query": words, "key": words})), {}, DisplayOptions())
-    assert said[0] == "a (1) attends to a (1) and b (40.1 % each), then a (3) (19.8 %)"
+    text = sentences(Block(attention(labels={"query": words, "key": words})), {}, DisplayOptions())
+    assert text[0] == "a (1) attends to a (1) and b (40.1 % each), then a (3) (19.8 %)"
 
 
 def test_a_vector_of_weights_has_no_sentences() -> None:

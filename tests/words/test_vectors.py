@@ -1,4 +1,4 @@
-"""Random vectors: the same word has the same one, whatever stands beside it."""
+"""Random vectors: the same word has the same one, whatever the other words are."""
 
 from __future__ import annotations
 

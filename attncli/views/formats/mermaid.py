@@ -1,6 +1,6 @@
 """The steps as a Mermaid flowchart: a node for each with its formula and shape, boxes for blocks.
 
-Text from strangers cannot act: every character of a label that is not a letter, a digit or known
+Text cannot change the chart: every character of a label that is not a letter, a digit or known
 to be harmless is written as its code, #34; for a quote.
 """
 
