@@ -114,6 +114,9 @@ KINDS: dict[str, Kind] = {
         "operand",
         note="a value for each token: what it contributes to the tokens that attend to it",
     ),
+    "sinks": Kind(
+        "s", "head", "parameter", note="a learned score per head that takes weight and has no value"
+    ),
     "k_shared": Kind("K", role="inner"),
     "v_shared": Kind("V", role="inner"),
     "mask": Kind("M", _MAP, "input"),

@@ -25,7 +25,7 @@ from attncli.attention.shapes import (
     with_past,
 )
 from attncli.convention import Convention
-from attncli.errors import ShapeError
+from attncli.errors import ConventionError, ShapeError
 from attncli.stages import HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
 
@@ -41,6 +41,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     past_k: npt.ArrayLike | None = None,
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
+    sinks: npt.ArrayLike | None = None,
     query_labels: Labels = None,
     key_labels: Labels = None,
     rows: Sequence[int] | None = None,
@@ -55,11 +56,13 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     mask         True/False, or numbers that are added to the scores; broadcasts from the right
     past_k/_v    a cache of earlier keys and values, put before k and v
     kv_len       valid keys per batch item; those past it are padding
+    sinks        [head], a score of each head that joins its softmax and has no value
     *_labels     names of the tokens
     rows         the stages of these queries alone, counted from 0; each keeps its place and name
 
     Raises ShapeError where these do not fit together, ConventionError for `rows` where a row
-    depends on the others: a softmax over queries, and dropout, which is drawn for all.
+    depends on the others: a softmax over queries, and dropout, which is drawn for all; and for
+    `sinks` with a softmax over queries.
     Source: "Attention Is All You Need", section 3.2.1, equation 1.
 
     >>> trace = attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
@@ -69,8 +72,8 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     array([[0.6698, 0.3302]])
     """
     how = convention or Convention()
-    past = {"past_k": past_k, "past_v": past_v}
-    inputs, sizes = prepared(q, k, v, how, mask=mask, kv_len=kv_len, rows=rows, **past)
+    more = {"past_k": past_k, "past_v": past_v, "kv_len": kv_len, "sinks": sinks}
+    inputs, sizes = prepared(q, k, v, how, mask=mask, rows=rows, **more)
     steps = plan(how, sizes)
     n_q = sizes.scores[-2]
     if rows is not None:
@@ -94,6 +97,7 @@ def prepared(
     past_k: npt.ArrayLike | None = None,
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
+    sinks: npt.ArrayLike | None = None,
     rows: Sequence[int] | None = None,
 ) -> tuple[dict[str, Array], Sizes]:
     """The inputs of `attend` by name, checked, in the number type, and their sizes.
@@ -106,6 +110,13 @@ def prepared(
     sizes = Sizes(scores, n_kv_heads, whole["q"].shape[-1], n_past)
     inputs = {name: entered(x, how) for name, x in whole.items()}
     inputs |= restrictions(sizes, mask, kv_len)
+    if sinks is not None:
+        inputs["sinks"] = entered(as_numbers(sinks, "sinks"), how)
+        if inputs["sinks"].shape != (sizes.n_heads,):
+            shape = shape_text(inputs["sinks"]) or "one number"
+            raise ShapeError(f"sinks ({shape}) need one score per head: {sizes.n_heads}")
+        if how.softmax_over == "queries":
+            raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
     if rows is not None:
         inputs["rows"] = check_rows(rows, scores[-2], how)
         inputs["q"] = inputs["q"][..., inputs["rows"], :]

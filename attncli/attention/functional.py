@@ -90,29 +90,42 @@ def may_attend(mask: Array) -> BoolArray:
 
 
 def softmax(
-    x: Array, allowed: BoolArray | None = None, axis: int = -1, empty: EmptyRows = "zero"
+    x: Array,
+    allowed: BoolArray | None = None,
+    axis: int = -1,
+    empty: EmptyRows = "zero",
+    sinks: Array | None = None,
 ) -> Array:
     """exp(X) / Σ exp(X) along an axis: −1 makes rows sum to 1, −2 columns.
 
     The largest score is subtracted first, which changes nothing but keeps exp finite. What is not
     `allowed` gets no weight; where nothing is allowed, `empty` says what the weights are: "zero",
-    "nan" or "uniform" (1/n each).
+    "nan" or "uniform" (1/n each). A sink, one score for each head, joins the sum in every row and
+    has no weight of its own: exp(X) / (Σ exp(X) + exp(s)), in an empty row 0.
+
+    Source of the sinks: gpt-oss model card (OpenAI, 2025), section 2.2.
 
     >>> softmax(np.array([[1000.0, 1000.0]]))
     array([[0.5, 0.5]])
     >>> softmax(np.full((1, 2), -np.inf), allowed=np.zeros((1, 2), dtype=bool))
     array([[0., 0.]])
+    >>> softmax(np.zeros((1, 2)), sinks=np.log([2.0]))
+    array([[0.25, 0.25]])
     """
-    top = np.max(x, axis=axis, keepdims=True)
+    sink = np.full(1, -np.inf, x.dtype) if sinks is None else sinks  # exp(−inf) = 0: no sink
+    sink = sink.reshape(-1, *[1] * min(x.ndim - 1, 2))
+    top = np.maximum(np.max(x, axis=axis, keepdims=True), sink)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        powers = x - np.where(np.isneginf(top), 0, top)
+        top = np.where(np.isneginf(top), 0, top)
+        powers = x - top
         np.exp(powers, out=powers)
-        np.divide(powers, powers.sum(axis=axis, keepdims=True), out=powers)
+        total = powers.sum(axis=axis, keepdims=True) + np.exp(sink - top)
+        np.divide(powers, total, out=powers)
     if allowed is None:
         return powers
     if np.isnan(powers).any():
         np.copyto(powers, 0, where=~allowed)
-    is_empty = ~np.atleast_2d(allowed).any(axis=axis, keepdims=True)
+    is_empty = ~np.atleast_2d(allowed).any(axis=axis, keepdims=True) & np.isneginf(sink)
     filler = {"zero": 0.0, "nan": np.nan, "uniform": 1.0 / x.shape[axis]}[empty]
     np.copyto(powers, filler, where=is_empty)
     return powers

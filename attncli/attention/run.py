@@ -193,7 +193,9 @@ class _Planner:
         axis, sums = (-1, "each row") if how.softmax_over == "keys" else (-2, "each column")
         formula = f"A = softmax({{x}}) over {how.softmax_over}: {sums} sums to 1"
         params: dict[str, Any] = {"axis": axis, "empty": how.empty_rows}
-        of = {"x": x, **allowed}
+        of = {"x": x, **allowed, **self.given(sinks="sinks")}
+        if "sinks" in of:
+            formula = "A = exp({x}) / (Σ exp({x}) + exp({sinks})): a row sums to less than 1"
         x = self.step("weights", f.softmax, of, params=params, formula=formula, work="softmax")
         if not (p := how.dropout):
             return x

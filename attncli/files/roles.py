@@ -21,6 +21,7 @@ class Names(NamedTuple):
     aliases   its names in files, in lowercase
     help      of the flag that gives it, --past-k for past_k, and the panel of --help
     fewest    dimensions it has at least, and at most
+    form      what to give, where the dimensions are wrong
     booleans  whether it may hold true and false
     """
 
@@ -29,6 +30,7 @@ class Names(NamedTuple):
     panel: str = "Inputs"
     fewest: int = 2
     most: int = 4
+    form: str = "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)"
     booleans: bool = False
 
 
@@ -65,6 +67,13 @@ ROLES: dict[Role, Names] = {
         panel="Masking",
         fewest=1,
         booleans=True,
+    ),
+    "sinks": Names(
+        ("sinks", "sink", "attn_sinks", "attention_sinks", "s_aux"),
+        "A learned score per head that joins the softmax and has no value.",
+        fewest=1,
+        most=1,
+        form="give one number for each head",
     ),
 }
 """Every role that an array can have, each with a flag of its own: to add one is to add a row."""
@@ -146,7 +155,7 @@ def only(loaded: Loaded, role: Role) -> Array:
         most = f" to {row.most}" if row.most > row.fewest else ""
         raise InputError(
             f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}",
-            "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)",
+            row.form,
         )
     if array.dtype.kind == "b" and not row.booleans:
         raise InputError(f"{where} holds true and false, {role} needs numbers", "write 1 and 0")

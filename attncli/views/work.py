@@ -185,6 +185,8 @@ def _softmax(entry: Entry) -> Equation:
     n_masked = len(scores) - int(allowed.sum())
     remark = f"and exp(-inf) = 0 for {n_masked} masked" if n_masked else ""
     scores, at = scores[allowed], int(allowed[:at].sum())
+    if "sinks" in entry.stage.reads:  # the last term of the sum
+        scores = np.append(scores, entry.of("sinks").matrix[0, entry.where.get(HEADS, 0)])
     shift = float(scores.max()) if np.abs(scores).max() > LARGE_SCORE else 0.0
     minus = f" - {entry.factor(shift)}" if shift else ""
     with np.errstate(all="ignore"):
