@@ -169,6 +169,15 @@ def test_debug_shows_a_traceback(call: Call) -> None:
     assert "Traceback" in result.err
 
 
+# A test run in the background passes on that interrupts are ignored, so listen again.
+LISTENING = [
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from attncli.__main__ import main; main()",
+]
+
+
 def run_in_shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command.replace("attncli", " ".join(ATTNCLI))],
@@ -201,21 +210,70 @@ def test_a_full_disk_is_reported(three: Path, form: str) -> None:
     assert "No space left" in done.stderr
 
 
-def test_closed_standard_output_is_reported(three: Path) -> None:
-    done = run_in_shell(f"attncli compute --q {three} >&-")
+@pytest.mark.parametrize(
+    "call",
+    ["compute --q {three}", "explain 'the bank'", "posenc --len 500 --dim 4", "compute --help"],
+)
+@pytest.mark.parametrize("reader", ["true", "head -1"])
+def test_a_reader_that_goes_away_is_0_everywhere(three: Path, call: str, reader: str) -> None:
+    done = run_in_shell(f"attncli {call.format(three=three)} | {reader}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("call", ["compute --q {three}", "compute --q {three} --format json", "-h"])
+def test_closed_standard_output_is_reported(three: Path, call: str) -> None:
+    done = run_in_shell(f"attncli {call.format(three=three)} >&-")
     assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
+    assert done.stderr == "attncli: cannot write the result: Bad file descriptor\n"
+
+
+def test_with_standard_output_closed_a_file_is_written_whole(three: Path, tmp_path: Path) -> None:
+    done = run_in_shell(f"cd {tmp_path} && attncli compute --q {three} --output t.json >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads((tmp_path / "t.json").read_text())["attncli"] == "trace"
+
+
+def test_with_standard_error_closed_notes_are_lost_and_the_result_is_not() -> None:
+    done = run_in_shell("attncli compute --q '[[1,2]]' --format json 2>&-")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["attncli"] == "trace"
+    assert run_in_shell("attncli compute --q nowhere.json 2>&-").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"]
+)
+def test_whoever_is_ended_while_writing_leaves_no_file(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    np.save(tmp_path / "q.npy", np.ones((700, 3)))
+    call = ["compute", "--q", "q.npy", "--quiet", "--output", "t.json"]
+    with subprocess.Popen([*LISTENING, *call], cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        end = time.monotonic() + 30
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < end:
+            time.sleep(0.001)  # until there is a temporary file
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == code
+    assert [path.name for path in tmp_path.iterdir()] == ["q.npy"]
+
+
+def test_an_interrupt_while_modules_are_imported_has_no_traceback() -> None:
+    # Until main() listens, the system ends the process without a word.
+    imported = "import attncli.__main__; print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL)"
+    call = [
+        sys.executable,
+        "-c",
+        f"{LISTENING[2].rpartition(';')[0].rpartition(';')[0]}; {imported}",
+    ]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_interrupting_ends_with_130() -> None:
-    # A test run in the background passes on that interrupts are ignored, so listen again.
-    listening = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from attncli.cli.main import main; main()"
-    )
     reading, writing = os.pipe()  # nobody writes, so the call waits for its input
     with subprocess.Popen(
-        [sys.executable, "-c", listening, "compute", "--q", "-"],
+        [*LISTENING, "compute", "--q", "-"],
         stdin=reading,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
