@@ -81,7 +81,7 @@ def main() -> None:
 def _replace_closed_streams() -> None:
     """Gives closed streams their numbers, which a file opened later would take.
 
-    Then writing to a closed standard output fails, and what goes to a closed standard error is lost.
+    Then writing to a closed standard output fails; what goes to a closed standard error is lost.
     """
     for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
