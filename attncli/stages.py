@@ -102,9 +102,9 @@ KINDS: dict[str, Kind] = {
     "past_v": Kind("V", role="aside"),
     "new_k": Kind("K", role="aside"),
     "new_v": Kind("V", role="aside"),
-    "rows": Kind("", role="aside"),
-    "kv_len": Kind("", role="aside"),
-    "given_mask": Kind("M", role="aside"),
+    "rows": Kind("", "query", "aside"),
+    "kv_len": Kind("", "batch", "aside"),
+    "given_mask": Kind("M", _MAP, "aside"),
     "q": Kind(
         "Q", "batch head query d_k", "operand", note="a query for each token: what it looks for"
     ),
@@ -121,7 +121,7 @@ KINDS: dict[str, Kind] = {
     "v_shared": Kind("V", role="inner"),
     "mask": Kind("M", _MAP, "input"),
     "allowed": Kind("", role="aside"),
-    "kept": Kind("", role="aside"),
+    "kept": Kind("", _MAP, "aside"),
     "scores": Kind("S", _MAP, note="every query times every key: the larger, the better they fit"),
     "scaled": Kind(
         "Z", _MAP, note="made smaller, so that wide vectors do not push softmax to its extremes"

@@ -1,37 +1,36 @@
 """check: somebody else's numbers in, a Verdict out.
 
-observed ── shapes ── within tolerance? ── single bugs ── pairs ── where the errors lie
+observed ── shapes ── within tolerance? ── single bugs ── pairs ── where the errors are
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
-
-import numpy as np
 
 from attncli.attention.heads import four_axes
 from attncli.check.comparison import Comparison, comparison_of, within_low_sums
-from attncli.check.explain import common_ground, explanations_of, telling_input
-from attncli.check.layouts import fitting_layouts
 from attncli.check.observe import (
-    DTYPES,
     Observation,
     Pick,
     WrongShapeError,
+    decimals_hint,
     differing_inputs,
+    fitting_layouts,
     observe,
     to_numpy,
 )
-from attncli.check.places import Names, names_of, places
+from attncli.check.places import Labels, stage_verdicts
 from attncli.check.positions import PositionKind
-from attncli.check.report import StageVerdict, Verdict, Worst
-from attncli.check.search import Progress, Search, only_nan, search_of, search_pairs, search_singles
-from attncli.check.setup import Array, Mask, Setup, setup_of
-from attncli.check.tolerance import Rule, fitting_type, rule_of
-from attncli.convention import Convention
-from attncli.stages import OUTPUT
+from attncli.check.report import Explanation, Verdict
+from attncli.check.search import Match, Progress, Search, differ
+from attncli.check.setup import Setup, setup_of
+from attncli.check.suggest import suggest_input
+from attncli.check.tolerance import Rule, fitting_type, narrower, rule_of
+from attncli.convention import KNOBS, Convention, flag_text
+from attncli.stages import MASKED, OUTPUT, SCALED, SCORES, WEIGHTS
 
 
 def check(  # noqa: PLR0913
@@ -41,10 +40,6 @@ def check(  # noqa: PLR0913
     v: Any,
     *,
     stage: str = OUTPUT,
-    mask: Any = None,
-    past_k: Any = None,
-    past_v: Any = None,
-    kv_len: Any = None,
     convention: Convention | None = None,
     positions: PositionKind | None = None,
     decimals: int | None = None,
@@ -56,13 +51,15 @@ def check(  # noqa: PLR0913
     key_labels: Sequence[str] | None = None,
     pairs: bool = True,
     progress: Progress = None,
+    **arrays: Any,
 ) -> Verdict:
     """Do these numbers match, and if not, which bug is it?
 
     observed    an array, the stage of that name; or a mapping of several stages by name
-    q, k, v …   what `attend` takes; the convention is the one that ought to have been followed
+    q, k, v …   what `attend` takes, with mask, past_k, past_v and kv_len among the `arrays`; the
+                convention is the one that ought to have been followed
     positions   "paper", "article" (sinusoidal, added to q, k and v, which are embeddings of one
-                width), "rope-halves", "rope-interleaved" (rotary, turned into q and k): they are
+                width), "rope-halves", "rope-interleaved" (rotary, q and k are rotated): they are
                 put in here, so q, k, v and the past are given without. Keys count from 0, the
                 cached ones first; queries from the length of the past. Among several observed
                 stages, q, k and v are those without positions as well
@@ -82,140 +79,154 @@ def check(  # noqa: PLR0913
     'scale left out'
     """
     given = dict(observed) if isinstance(observed, Mapping) else {stage: observed}
-    inputs = {"q": q, "k": k, "v": v, "mask": mask, "past_k": past_k, "past_v": past_v}
-    setup = _case_of(inputs | {"kv_len": kv_len}, convention, positions)
+    inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **arrays}
+    inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items() if x is not None}
+    setup = setup_of(**inputs, convention=convention, positions=positions)
     rule = rule_of(decimals, rtol, atol, setup.how.dtype)
-    if wrong := differing_inputs(given, {"q": q, "k": k, "v": v}):
+    if wrong := differing_inputs(given, inputs):
         return Verdict("no match", rule.dtype, first_difference=wrong[0], notes=(wrong[1],))
     try:
-        seen = observe(given, setup, rows=rows, heads=heads)
+        found = observe(given, setup, rows=rows, heads=heads)
     except WrongShapeError as error:
         return _wrong_shape(error, setup, rule)
-    comparison = comparison_of(setup, seen.subset, seen.stages, _rule_for(seen, rule))
-    labels = {"query": tuple(query_labels or ()), "key": tuple(key_labels or ())}
-    return _judged(comparison, seen, labels, pairs, progress)
+    rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
+    comparison = comparison_of(setup, found.subset, found.stages, rule)
+    labels = {"query": query_labels or (), "key": key_labels or ()}
+    return _verdict(comparison, found, labels, pairs, progress)
 
 
-def _case_of(
-    inputs: Mapping[str, Any], convention: Convention | None, positions: PositionKind | None
-) -> Setup:
-    """The setup of inputs that may be any library's tensors."""
-    arrays: dict[str, Any] = {
-        name: None if x is None else to_numpy(x, name)[0] for name, x in inputs.items()
-    }
-    return setup_of(**arrays, convention=convention, positions=positions)
-
-
-def _rule_for(seen: Observation, rule: Rule) -> Rule:
-    """The rule in the narrower of the observed and the convention's number type."""
-    dtype = min(seen.dtype, rule.dtype, key=DTYPES.index)
-    return replace(rule, dtype=dtype)
-
-
-def _judged(
-    comparison: Comparison, seen: Observation, labels: Labels, pairs: bool, progress: Progress
+def _verdict(
+    comparison: Comparison, found: Observation, labels: Labels, pairs: bool, progress: Progress
 ) -> Verdict:
-    dtype, notes = comparison.rule.dtype, seen.notes
-    if not any(wrong.any() for wrong in comparison.wrong.values()):
-        return Verdict("match", dtype, stage_verdicts(comparison, seen.ndim, labels), notes=notes)
-    search = search_of(comparison)
-    found, telling = search_singles(search, progress)
+    dtype, notes = comparison.rule.dtype, found.notes
+    if comparison.matches:
+        return Verdict("match", dtype, stage_verdicts(comparison, labels), notes=notes)
+    search = Search(comparison, progress)
+    matches = search.singles()
     notes += tuple(_not_tried(search))
-    if not found and within_low_sums(comparison, search.sample):
-        stages = stage_verdicts(comparison, seen.ndim, labels, passing=True)
+    if not matches and within_low_sums(comparison, search.sample):
+        stages = stage_verdicts(comparison, labels, passing=True)
         low = f"the errors are those of sums kept in {dtype}, rounded after every term"
         return Verdict("match", dtype, stages, notes=(*notes, low))
-    if not found and pairs:
-        found = search_pairs(search, telling, progress)
-    stages = stage_verdicts(comparison, seen.ndim, labels)
+    if not matches and pairs:
+        matches = search.pairs()
+    stages = stage_verdicts(comparison, labels)
     first = next(stage.name for stage in stages if not stage.matches)
-    explanations = explanations_of(found, comparison)
-    if len(found) > 1:
-        common, apart = common_ground(found), telling_input(explanations, comparison)
-        return Verdict("ambiguous", dtype, stages, first, explanations, common, apart, "", notes)
-    if found:
-        return Verdict("found", dtype, stages, first, explanations, notes=notes)
-    hints = seen.hints if comparison.rule.kind == "noise" else ()
+    found_bugs = tuple(_explanation(match, comparison) for match in matches)
+    if len(matches) > 1:
+        common, other = _in_common(matches), _distinguished_by(found_bugs, comparison)
+        return Verdict("ambiguous", dtype, stages, first, found_bugs, common, other, "", notes)
+    if matches:
+        return Verdict("found", dtype, stages, first, found_bugs, notes=notes)
+    hints = decimals_hint(found.stages) if comparison.rule.kind == "noise" else ()
     return Verdict("no match", dtype, stages, first, notes=(*notes, *hints))
 
 
 def _not_tried(search: Search) -> Iterator[str]:
-    """Which bugs were left out, and why."""
-    if only_nan(search.full):
+    """Which bugs were not tried, and why."""
+    if search.only_nan:
         yield "every wrong number is NaN: only bugs that make NaN were tried"
     for name, n in search.skipped.items():
         yield f"{name!r} was not tried: it needs {n} scores at once"
 
 
 def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
-    """What is wrong with the shape, which re-layouts give the right one, and what comes of them."""
+    """What is wrong with the shape, which layouts would be right, and whether they match then."""
     sentences = [error.message]
     for words, array in fitting_layouts(error.array, error.expected):
-        dtype = min(fitting_type(array, error.dtype), rule.dtype, key=DTYPES.index)
-        comparison = comparison_of(
-            setup, error.subset, {error.stage: four_axes(array)}, replace(rule, dtype=dtype)
-        )
-        outcome = (
-            "then it still differs" if comparison.wrong[error.stage].any() else "then it matches"
-        )
+        dtype = narrower(fitting_type(array, error.dtype), rule.dtype)
+        stages = {error.stage: four_axes(array)}
+        comparison = comparison_of(setup, error.subset, stages, replace(rule, dtype=dtype))
+        outcome = "then it matches" if comparison.matches else "then it still differs"
         sentences.append(f"{words}; {outcome}")
-    if len(sentences) == 1 and error.is_part:
-        sentences.append("it may be a part: say which rows and heads it holds")
-    return Verdict(
-        "wrong shape", rule.dtype, first_difference=error.stage, shape=". ".join(sentences)
+    if len(sentences) == 1 and error.may_be_subset:
+        sentences.append("It may be a subset: pass rows= / heads= (--rows, --head)")
+    shape = ". ".join(sentences)
+    return Verdict("wrong shape", rule.dtype, first_difference=error.stage, shape=shape)
+
+
+# ---- what was found, in words
+
+
+def _explanation(match: Match, comparison: Comparison) -> Explanation:
+    fits = match.fits
+    details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in fits))
+    return Explanation(
+        bugs=match.bugs,
+        details=details if all(details) else (),
+        flag=flags(comparison.setup, fits[0].setup),
+        errors=fits[0].errors,
+        plain_errors={name: stage.largest for name, stage in comparison.errors.items()},
+        command="compute" if comparison.setup.positions is None else "check",
     )
 
 
-N_WORST = 5
-Labels = Mapping[str, Sequence[str]]
+def _in_common(matches: Sequence[Match]) -> str:
+    """What several explanations have in common: what they change, and how alike they are here."""
+    shared = frozenset.intersection(
+        *(frozenset().union(*(bug.touches for bug in match.bugs)) for match in matches)
+    )
+    expected = [match.fits[0].expected for match in matches]
+    if any(differ(x, b[name]) for a, b in combinations(expected, 2) for name, x in a.items()):
+        alike = "they differ by less than the tolerance on this input"
+    else:
+        alike = "they compute the same numbers on this input"
+    if not shared:
+        return alike
+    same = ", ".join(sorted(shared)).replace("-", " ")
+    return f"they all change the same thing ({same}), and {alike}"
 
 
-def stage_verdicts(
-    comparison: Comparison, ndim: int, labels: Labels, *, passing: bool = False
-) -> tuple[StageVerdict, ...]:
-    """A verdict on each stage of the comparison, in the order of the computation.
+def _distinguished_by(explanations: Sequence[Explanation], comparison: Comparison) -> str:
+    """Which input, or which stage observed as well, distinguishes the explanations."""
+    how, positions = comparison.setup.how, comparison.setup.positions
+    kind = None if positions is None else positions.kind
+    for more in (None, SCORES, SCALED, MASKED, WEIGHTS):
+        stages = [*comparison.errors, *([more] if more else [])]
+        found = suggest_input(explanations, convention=how, positions=kind, stages=stages)
+        if found is not None:
+            observed = f"the {more} observed as well, on " if more else ""
+            return f"{observed}an input with {found.words}"
+    return "no input that was tried: they may always compute the same numbers"
 
-    passing: everything passes by another rule than the comparison's own
+
+def flags(plain: Setup, changed: Setup) -> str:
+    """What to add to, or take from, the call of `attncli compute`; "" where no flags do it.
+
+    Positions are flags of `attncli check`.
+
+    >>> from attncli.check.setup import setup_of
+    >>> setup = setup_of([[1.0]], [[1.0]], [[1.0]])
+    >>> flags(setup, setup.with_how(scale="none", causal=True))
+    '--causal --scale none'
     """
-    found = []
-    for stage in comparison.observed:
-        names = names_of(stage, comparison.setup, comparison.subset, ndim, labels)
-        found.append(_stage_verdict(stage, comparison, names, passing))
-    return tuple(found)
+    before, after = plain.inputs, changed.inputs
+    given = {name for name in after if after[name] is not before.get(name)}
+    swapped = given == {"k", "v"} and after["k"] is before["v"] and after["v"] is before["k"]
+    left_out = before.keys() - after.keys()
+    if changed.changes or changed.relayout or changed.relabel:
+        return ""
+    if (given and not swapped) or left_out - _FLAG_OF.keys():
+        return ""
+    words = ["exchange --k and --v"] if swapped else []
+    if plain.positions is not None and plain.positions != changed.positions:
+        kind = plain.positions.kind
+        if changed.positions is None:
+            words.append("without --positions")
+        elif replace(changed.positions, kind=kind) == plain.positions:
+            words.append(f"--positions {changed.positions.kind}")
+        else:
+            return ""  # no flags for positions that are wrong otherwise than in their kind
+    names = [name for name in KNOBS if getattr(changed.how, name) != getattr(plain.how, name)]
+    if "dropout" in names or "seed" in names:  # what was dropped is not drawn from a seed of ours
+        return ""
+    in_effect = changed.how.changes()
+    for name in names:
+        needs = KNOBS[name].needs
+        if not needs or any(other in in_effect for other in needs):
+            words.append(flag_text(name, getattr(changed.how, name)))
+    words += [f"without {flag}" for name, flag in _FLAG_OF.items() if name in left_out]
+    return " ".join(words)
 
 
-def _stage_verdict(stage: str, comparison: Comparison, names: Names, passing: bool) -> StageVerdict:
-    errors, wrong = comparison.errors[stage], comparison.wrong[stage]
-    matches = passing or not bool(wrong.any())
-    return StageVerdict(
-        name=stage,
-        matches=matches,
-        tolerance=comparison.rule.describe(),
-        allowed=float(np.median(comparison.allowed[stage])),
-        largest=float(errors.max(initial=0.0)),
-        median=float(np.median(errors)),
-        share_wrong=0.0 if matches else float(wrong.mean()),
-        n=int(errors.size),
-        places=() if matches else places(stage, comparison, names),
-        worst=() if matches else _worst(stage, comparison, names),
-    )
-
-
-def _worst(stage: str, comparison: Comparison, names: Names) -> tuple[Worst, ...]:
-    """The entries with the largest errors; of equal ones, those that come first."""
-    observed, expected = comparison.observed[stage], comparison.plain[stage]
-    found = []
-    for flat in _largest(comparison.errors[stage], comparison.wrong[stage]):
-        at = tuple(int(i) for i in np.unravel_index(flat, observed.shape))
-        both = float(observed[at]), float(expected[at])
-        found.append(Worst(names.place(at), names.whole_index(at), *both))
-    return tuple(found)
-
-
-def _largest(errors: Array, wrong: Mask) -> list[int]:
-    flat = np.where(wrong, errors, -1.0).ravel()
-    n = min(N_WORST, int(wrong.sum()))
-    bound = np.partition(flat, flat.size - n)[flat.size - n]
-    at = np.flatnonzero(flat >= bound)
-    order = np.argsort(-flat[at], kind="stable")[:n]
-    return [int(i) for i in at[order]]
+_FLAG_OF = {"given_mask": "--mask", "kv_len": "--kv-len"}

@@ -1,32 +1,32 @@
-"""What was observed: somebody else's arrays, whatever they are made of, subset to a known part."""
+"""What was observed: somebody else's arrays, whatever they are made of, and their shapes.
+
+An array may be a subset of the heads and rows; one of a wrong shape may be right after a change of
+its layout, such as splitting its heads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.heads import four_axes, shape_text, split_heads
 from attncli.attention.shapes import as_numbers
-from attncli.check.run import STAGES, Subset, everything
-from attncli.check.setup import Array, Setup
-from attncli.check.tolerance import EPS, distance, fitting_type
+from attncli.check.run import STAGES, Indices, Subset, all_of
+from attncli.check.setup import Setup
+from attncli.check.tolerance import EPS, distance, fitting_type, narrower
 from attncli.convention import DType
 from attncli.errors import ShapeError, StageError
-from attncli.stages import CONCAT, OUTPUT
+from attncli.stages import CONCAT, OUTPUT, QKV
 from attncli.trace import INPUTS
 
 Pick = int | slice | Sequence[int] | None
-_TYPES: dict[str, DType] = {
-    "float64": "float64",
-    "float32": "float32",
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-}
-DTYPES: tuple[DType, ...] = ("bfloat16", "float16", "float32", "float64")
+Relayout = Callable[[Array, tuple[int, ...]], Array]
+MOST_DECIMALS = 5
+"""More decimals than these are rarely printed; NumPy itself prints 8."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,18 +34,14 @@ class Observation:
     """Observed stages over a subset of batch items, heads and rows.
 
     stages  name → array [batch, head, row, …], in the order of the computation
-    ndim    how many axes the caller's arrays have
-    dtype   the narrowest type they are held in, or were before they were widened
+    dtype   their narrowest number type, or that before they were widened
     notes   what was assumed of them
-    hints   what may help where nothing explains them
     """
 
     stages: Mapping[str, Array]
     subset: Subset
-    ndim: int
     dtype: DType
     notes: tuple[str, ...] = ()
-    hints: tuple[str, ...] = ()
 
 
 def to_numpy(x: Any, name: str = "observed") -> tuple[Array, DType]:
@@ -53,7 +49,7 @@ def to_numpy(x: Any, name: str = "observed") -> tuple[Array, DType]:
 
     A tensor that tracks gradients is detached, one on a device is copied to the host and a
     bfloat16 one is widened, all by its own methods: no other library is imported.
-    Raises ShapeError for what holds no real numbers.
+    Raises ShapeError for an array of anything but real numbers.
 
     >>> to_numpy([[1, 2]])[1]
     'float64'
@@ -65,7 +61,7 @@ def to_numpy(x: Any, name: str = "observed") -> tuple[Array, DType]:
         x = x.float()
     if not isinstance(x, np.ndarray) and not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
         x = np.from_dlpack(x)
-    return as_numbers(x, name), _TYPES.get(kind, "float64")
+    return as_numbers(x, name), next((name for name in EPS if name == kind), "float64")
 
 
 def observe(
@@ -79,9 +75,9 @@ def observe(
 
     Raises StageError for an unknown stage, WrongShapeError for a shape that does not fit.
     """
-    full = everything(setup)
-    head, row = _picked(heads, full.head, "heads"), _picked(rows, full.row, "rows")
-    subset = Subset(full.batch, head, row)
+    whole = all_of(setup.shape)
+    head, row = _picked(heads, whole.head, "heads"), _picked(rows, whole.row, "rows")
+    subset = Subset(whole.batch, head, row)
     arrays: dict[str, Array] = {}
     types: list[DType] = []
     notes: list[str] = []
@@ -91,23 +87,18 @@ def observe(
         arrays[stage] = _fitted(stage, array, dtype, setup, subset)
         types.append(fitting_type(arrays[stage], dtype))
         if types[-1] != dtype:
-            notes.append(f"every number of {name} fits {types[-1]}, so it is judged as that")
-    dtype = min(types, key=DTYPES.index)
-    return Observation(arrays, subset, setup.ndim, dtype, tuple(notes), _decimals_hint(arrays))
+            notes.append(f"every number of {name} fits {types[-1]}, so it is judged as such")
+    return Observation(arrays, subset, narrower(*types), tuple(notes))
 
 
-def _decimals_hint(arrays: Mapping[str, Array]) -> tuple[str, ...]:
-    """Words for numbers that look copied from paper."""
-    for decimals in range(1, 6):
-        if all(_has_decimals(x, decimals) for x in arrays.values()):
-            return (f"the observed numbers have at most {decimals} decimals: say decimals",)
+def decimals_hint(arrays: Mapping[str, Array]) -> tuple[str, ...]:
+    """Words for numbers that look rounded."""
+    finite = np.concatenate([x[np.isfinite(x)] for x in arrays.values()])
+    for n in range(1, MOST_DECIMALS + 1):
+        if (np.round(finite, n) == finite).all() and (finite % 1 != 0).any():
+            decimals = f"{n} decimal{'s' * (n > 1)}"
+            return (f"the values look rounded to {decimals}: pass --decimals {n}",)
     return ()
-
-
-def _has_decimals(x: Array, decimals: int) -> bool:
-    finite = x[np.isfinite(x)]
-    whole_units = np.round(finite, decimals) == finite
-    return bool(finite.size) and bool(whole_units.all()) and bool((finite % 1 != 0).any())
 
 
 def differing_inputs(
@@ -118,9 +109,7 @@ def differing_inputs(
     >>> differing_inputs({"q": [[1.0]]}, {"q": np.array([[2.0]])})
     ('q', 'the observed q is not the given one: they differ by up to 1')
     """
-    for name in ("q", "k", "v"):
-        if name not in observed:
-            continue
+    for name in (name for name in QKV if name in observed):
         (array, dtype), (wanted, _) = (to_numpy(x[name], name) for x in (observed, given))
         if array.shape != wanted.shape:
             shapes = f"{shape_text(array)} and {shape_text(wanted)}"
@@ -145,7 +134,7 @@ def _in_order(observed: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _picked(pick: Pick, axis: npt.NDArray[np.intp], what: str) -> npt.NDArray[np.intp]:
+def _picked(pick: Pick, axis: Indices, what: str) -> Indices:
     if pick is None:
         return axis
     try:
@@ -177,7 +166,7 @@ class WrongShapeError(ShapeError):
         self.expected, self.subset = expected, subset
 
     @property
-    def is_part(self) -> bool:
+    def may_be_subset(self) -> bool:
         """Whether it could be some of the heads and rows."""
         sizes, whole_sizes = self.array.shape[::-1], self.expected[::-1]
         fits = all(n <= most for n, most in zip(sizes, whole_sizes, strict=False))
@@ -190,7 +179,7 @@ def _fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset
     Raises WrongShapeError.
     """
     ndim = setup.ndim
-    last = setup.v.shape[-1] if stage == OUTPUT else setup.shape[3]
+    last = setup.inputs["v"].shape[-1] if stage == OUTPUT else setup.shape[3]
     expected = (*subset.sizes, last)[4 - ndim :]
     squeezed = tuple(
         size for axis, size in enumerate(expected, 4 - ndim) if size != 1 or axis not in {1, 2}
@@ -198,3 +187,56 @@ def _fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset
     if array.shape not in {expected, squeezed}:
         raise WrongShapeError(stage, array, dtype, expected, subset)
     return four_axes(array.reshape(expected).astype(np.float64))
+
+
+# ---- wrong shapes that a change of layout makes right
+
+
+def fitting_layouts(array: Array, expected: tuple[int, ...]) -> Iterator[tuple[str, Array]]:
+    """Every known layout that gives the array the expected shape: what is wrong, and the result.
+
+    >>> [words for words, _ in fitting_layouts(np.zeros((5, 6)), (2, 5, 3))]
+    ['The heads are side by side in the last axis: split them']
+    """
+    for words, change in _LAYOUTS:
+        try:
+            changed = change(array, expected)
+        except (ValueError, IndexError):  # it does not have these axes, or they do not divide
+            continue
+        if changed.shape == expected:
+            yield words, changed
+
+
+def _without_ones(x: Array, n: tuple[int, ...]) -> Array:
+    same = [size for size in x.shape if size > 1] == [size for size in n if size > 1]
+    return x.reshape(n) if same and x.ndim != len(n) else x
+
+
+_LAYOUTS: tuple[tuple[str, Relayout], ...] = (
+    ("It has axes of length 1 too many or too few", _without_ones),
+    (
+        "The heads are side by side in the last axis: split them",
+        lambda x, n: split_heads(x, n[-3]),
+    ),
+    (
+        "Heads and tokens are exchanged: swap these two axes",
+        lambda x, n: np.swapaxes(x, -3, -2),
+    ),
+    ("Its last two axes are exchanged: swap them", lambda x, n: np.swapaxes(x, -2, -1)),
+    (
+        "Batch and heads are one axis: reshape it",
+        lambda x, n: x.reshape(n[-4], n[-3], *x.shape[1:]),
+    ),
+    (
+        "Batch and heads are exchanged: swap these two axes",
+        lambda x, n: np.swapaxes(x, -4, -3),
+    ),
+    (
+        "Tokens and batch are exchanged: swap these two axes",
+        lambda x, n: np.swapaxes(x, -4, -2),
+    ),
+    (
+        "The width is before the tokens, its heads side by side: swap and split",
+        lambda x, n: split_heads(np.swapaxes(x, -1, -2), n[-3]),
+    ),
+)

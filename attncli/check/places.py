@@ -1,6 +1,7 @@
-"""Where the wrong entries lie: a sentence for each pattern that holds for all of them.
+"""Where the wrong entries of a stage are: a verdict on it, with a sentence for each pattern.
 
-Places are called by token where there is a label, else q1, k2, head 3.
+A pattern is named where it holds for all wrong entries. Tokens are called by their labels, else
+q1, k2, head 3.
 """
 
 from __future__ import annotations
@@ -10,225 +11,229 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attncli.check.comparison import Comparison
+from attncli.arrays import BoolArray
+from attncli.check.comparison import Comparison, StageErrors
+from attncli.check.report import StageVerdict, Worst
 from attncli.check.run import Indices, Subset, mask_of
-from attncli.check.setup import Array, Mask, Setup
-from attncli.stages import OUTPUT
+from attncli.stages import kind_of
 from attncli.trace import Stage
 
-_KINDS = {"batch": "batch items", "head": "heads", "query": "rows", "key": "columns"}
+Labels = Mapping[str, Sequence[str]]
+N_WORST = 5
+"""How many of the worst entries are shown: enough to see a pattern, few enough to read."""
+
+TILES = 16, 32, 64, 128
+"""The sizes of blocks in which kernels compute."""
+
+CLEAR = 20
+"""A number must be so many times its tolerance for a ratio to it to be known to 5 %."""
+
+BOTH_OFF = 2.0
+"""A pattern joins two numbers, each of which may be off by the tolerance."""
+
+
+def stage_verdicts(
+    comparison: Comparison, labels: Labels, *, passing: bool = False
+) -> tuple[StageVerdict, ...]:
+    """A verdict on each stage of the comparison, in the order of the computation.
+
+    passing: everything passes by another rule than the comparison's own
+    """
+    return tuple(_verdict(name, comparison, labels, passing) for name in comparison.errors)
+
+
+def _verdict(name: str, comparison: Comparison, labels: Labels, passing: bool) -> StageVerdict:
+    stage = comparison.errors[name]
+    matches = passing or not stage.wrong.any()
+    entries = entries_of(name, comparison, labels)
+    return StageVerdict(
+        name=name,
+        matches=bool(matches),
+        tolerance=comparison.rule.describe(),
+        allowed=float(np.median(stage.allowed)),
+        largest=stage.largest,
+        median=float(np.median(stage.errors)),
+        share_wrong=0.0 if matches else float(stage.wrong.mean()),
+        n=int(stage.errors.size),
+        places=() if matches else places(entries),
+        worst=() if matches else tuple(_worst(entries)),
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class Names:
-    """How the entries of one stage are called.
+class Entries:
+    """The entries of one stage, by position [batch, head, row, last], and their names.
 
-    stage  has the shape of the whole stage, and no numbers
-    subset    which of it was observed
-    ndim   how many axes the caller's arrays have; the ones before are not spoken of
+    of      the two arrays and how far they are apart
+    whole   has the axes, shape and labels of the whole stage, and no numbers
+    subset  which of it was observed
+    ndim    number of axes of the caller's arrays; those before are not named
+    masked  which entries are masked, of a stage over queries and keys
     """
 
-    stage: Stage
+    of: StageErrors
+    whole: Stage
     subset: Subset
     ndim: int
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """batch, head, query, and key or d_v."""
-        return self.stage.axes
+    masked: BoolArray | None
 
     def index(self, axis: int) -> Indices:
-        """The whole stage's positions of an axis that were observed."""
-        if axis == 3:
-            return np.arange(self.stage.value.shape[3])
-        return (self.subset.batch, self.subset.head, self.subset.row)[axis]
+        """The whole stage's indices of an axis that were observed."""
+        return self.subset[axis] if axis < 3 else np.arange(self.whole.value.shape[3])
+
+    def along(self, axis: int) -> Indices:
+        """The positions of an axis at which anything is wrong."""
+        others = tuple(i for i in range(4) if i != axis)
+        return np.flatnonzero(self.of.wrong.any(axis=others))
 
     def one(self, axis: int, position: int) -> str:
         """One entry of an axis, such as q3 or d_v 2."""
-        name = self.stage.label(self.axes[axis], int(self.index(axis)[position]))
-        return f"d_v {name}" if self.axes[axis] == "d_v" else name
-
-    def _bare(self, axis: int, position: int) -> str:
-        """One entry, where the kind of axis has been said already."""
-        return self.one(axis, position).removeprefix("head ").removeprefix("batch ")
+        kind = self.whole.axes[axis]
+        name = self.whole.label(kind, int(self.index(axis)[position]))
+        return f"d_v {name}" if kind == "d_v" else name
 
     def place(self, position: Sequence[int]) -> str:
         """One entry, such as head 1, q3, k2."""
-        spoken = range(4 - self.ndim, 4)
-        return ", ".join(self.one(axis, position[axis]) for axis in spoken)
-
-    def whole_index(self, position: Sequence[int]) -> tuple[int, ...]:
-        """The 0-based index of an entry in the whole stage, as the caller's axes count."""
-        spoken = range(4 - self.ndim, 4)
-        return tuple(int(self.index(axis)[position[axis]]) for axis in spoken)
+        return ", ".join(self.one(axis, position[axis]) for axis in range(4 - self.ndim, 4))
 
     def span(self, axis: int, positions: Indices) -> str:
         """Some entries of an axis: `head 2`, `heads 1, 3`, `rows q3 to q7`, `columns k1, k4`."""
         if len(positions) == 1:
             return self.one(axis, positions[0])
-        kind = _KINDS.get(self.axes[axis], "columns")
-        first, last = self._bare(axis, positions[0]), self._bare(axis, positions[-1])
+        kind = ("batch items", "heads", "rows", "columns")[axis]
+        names = [self.one(axis, at) for at in positions]
+        names = [name.removeprefix("head ").removeprefix("batch ") for name in names]
         if len(positions) == positions[-1] - positions[0] + 1:
-            return f"{kind} {first} to {last}"
-        shown = ", ".join(self._bare(axis, at) for at in positions[:5])
-        more = f" and {len(positions) - 5} more" if len(positions) > 5 else ""
-        return f"{kind} {shown}{more}"
+            return f"{kind} {names[0]} to {names[-1]}"
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        return f"{kind} {', '.join(names[:5])}{more}"
 
 
-def names_of(
-    stage: str, setup: Setup, subset: Subset, ndim: int, labels: Mapping[str, Sequence[str]]
-) -> Names:
-    """The names of one stage's entries."""
-    last, width = ("d_v", setup.v.shape[-1]) if stage == OUTPUT else ("key", setup.shape[3])
-    shape = np.broadcast_to(np.float64(0), (*setup.shape[:3], width))
+def entries_of(name: str, comparison: Comparison, labels: Labels) -> Entries:
+    """The entries of a stage of the comparison."""
+    setup, subset, stage = comparison.setup, comparison.subset, comparison.errors[name]
+    axes = kind_of(name).axes_of(4)
+    value = np.broadcast_to(np.float64(0), (*setup.shape[:3], stage.errors.shape[3]))
     words = {axis: tuple(names) for axis, names in labels.items() if names}
-    return Names(Stage(stage, "", "", shape, ("batch", "head", "query", last), words), subset, ndim)
+    mask = mask_of(setup, subset.row) if "key" in axes else None
+    masked = None
+    if mask is not None:
+        whole = np.broadcast_to(np.isneginf(mask), (*setup.shape[:2], *mask.shape[-2:]))
+        masked = whole[np.ix_(subset.batch, subset.head)]
+    return Entries(stage, Stage(name, "", "", value, axes, words), subset, setup.ndim, masked)
 
 
-TILES = (128, 64, 32, 16)
-SCATTERED = "scattered: every head, row and column has wrong entries"
+def _worst(entries: Entries) -> list[Worst]:
+    """The entries with the largest errors; of equal ones, those that come first."""
+    of = entries.of
+    errors = np.where(of.wrong, of.errors, -1.0).ravel()
+    n = min(N_WORST, int(of.wrong.sum()))
+    candidates = np.flatnonzero(errors >= np.partition(errors, errors.size - n)[errors.size - n])
+    found = []
+    for flat in candidates[np.argsort(-errors[candidates], kind="stable")[:n]]:
+        at = tuple(int(i) for i in np.unravel_index(flat, of.errors.shape))
+        index = tuple(int(entries.index(axis)[at[axis]]) for axis in range(4 - entries.ndim, 4))
+        both = float(of.observed[at]), float(of.expected[at])
+        found.append(Worst(entries.place(at), index, *both))
+    return found
 
 
-@dataclass(frozen=True, eq=False)
-class StageErrors:
-    """One stage: observed and expected [batch, head, row, last] and which entries are wrong."""
-
-    observed: Array
-    expected: Array
-    allowed: Array
-    wrong: Mask
-    names: Names
-    hidden: Mask | None
-
-    @property
-    def has_keys(self) -> bool:
-        return self.names.axes[3] == "key"
-
-    def along(self, axis: int) -> Indices:
-        """The positions of an axis at which anything is wrong."""
-        others = tuple(i for i in range(4) if i != axis)
-        return np.flatnonzero(self.wrong.any(axis=others))
-
-
-def places(stage: str, comparison: Comparison, names: Names) -> tuple[str, ...]:
+def places(entries: Entries) -> tuple[str, ...]:
     """Where a stage is wrong, in sentences; empty where nothing is."""
-    if not comparison.wrong[stage].any():
+    if not entries.of.wrong.any():
         return ()
-    parts = (
-        comparison.observed[stage],
-        comparison.plain[stage],
-        comparison.allowed[stage],
-        comparison.wrong[stage],
-    )
-    errors = StageErrors(*parts, names, _hidden(comparison, stage))
-    found = [sentence for find in _FINDERS if (sentence := find(errors))]
-    everywhere = "everywhere: no entry is right" if errors.wrong.all() else SCATTERED
-    return tuple(found) or (everywhere,)
+    if found := tuple(sentence for find in _PATTERNS if (sentence := find(entries))):
+        return found
+    if entries.of.wrong.all():
+        return ("everywhere: no entry is right",)
+    return ("scattered: every head, row and column has wrong entries",)
 
 
-def _hidden(comparison: Comparison, stage: str) -> Mask | None:
-    """The masked cells of a stage over queries and keys."""
-    if stage == OUTPUT:
-        return None
-    mask = mask_of(comparison.setup, comparison.subset.row)
-    if mask is None:
-        return None
-    hidden = np.broadcast_to(np.isneginf(mask), (*comparison.setup.shape[:2], *mask.shape[-2:]))
-    return hidden[np.ix_(comparison.subset.batch, comparison.subset.head)]
-
-
-def _not_numbers(errors: StageErrors) -> str:
-    bad = ~np.isfinite(errors.observed) & np.isfinite(errors.expected)
-    if not bad.any() or (errors.wrong & ~bad).any():
+def _not_numbers(entries: Entries) -> str:
+    of = entries.of
+    bad = ~np.isfinite(of.observed) & np.isfinite(of.expected)
+    if not bad.any() or (of.wrong & ~bad).any():
         return ""
     return "the observed number is NaN or infinite in each of them, and nowhere else"
 
 
-def _one_factor(errors: StageErrors) -> str:
+def _one_factor(entries: Entries) -> str:
     """Everything is the same multiple of what is expected."""
-    finite = np.isfinite(errors.expected) & np.isfinite(errors.observed)
-    x, y = errors.expected[finite], errors.observed[finite]
-    telling = np.abs(x) > 20 * errors.allowed[finite]
-    if telling.sum() < 2 or not finite.all():
+    of = entries.of
+    clear = np.isfinite(of.expected) & (np.abs(of.expected) > CLEAR * of.allowed)
+    if clear.sum() < 2 or not (np.isfinite(of.expected) & np.isfinite(of.observed)).all():
         return ""
-    factor = float(np.median(y[telling] / x[telling]))
-    off = np.abs(y - factor * x) > 2 * max(1.0, abs(factor)) * errors.allowed[finite]
-    if factor == 0 or off.any():
+    factor = float(np.median(of.observed[clear] / of.expected[clear]))
+    allowed = BOTH_OFF * max(1.0, abs(factor)) * of.allowed
+    if factor == 0 or (np.abs(of.observed - factor * of.expected) > allowed).any():
         return ""
     return f"everywhere, by one factor: observed = {factor:.6g} · expected"
 
 
-def _one_addend(errors: StageErrors) -> str:
-    apart = errors.observed - errors.expected
-    if apart.size < 3 or not np.isfinite(apart).all():
+def _one_addend(entries: Entries) -> str:
+    of = entries.of
+    if of.errors.size < 3 or not (np.isfinite(of.expected) & np.isfinite(of.observed)).all():
         return ""
+    apart = of.observed - of.expected
     step = float(np.median(apart))
-    if step == 0 or (np.abs(apart - step) > 2 * errors.allowed).any():
+    if step == 0 or (np.abs(apart - step) > BOTH_OFF * of.allowed).any():
         return ""
     return f"everywhere, by one addend: observed = expected + {step:.6g}"
 
 
-def _single(errors: StageErrors) -> str:
-    if errors.wrong.sum() != 1:
+def _single(entries: Entries) -> str:
+    if entries.of.wrong.sum() != 1:
         return ""
-    return f"one entry alone: {errors.names.place(tuple(np.argwhere(errors.wrong)[0]))}"
+    return f"one entry alone: {entries.place(np.argwhere(entries.of.wrong)[0].tolist())}"
 
 
-def _along(axis: int) -> Callable[[StageErrors], str]:
-    """The wrong entries lie in some positions of an axis only."""
+def _along(axis: int) -> Callable[[Entries], str]:
+    """The wrong entries are at some positions of an axis only."""
 
-    def find(errors: StageErrors) -> str:
-        at, n = errors.along(axis), errors.wrong.shape[axis]
-        if len(at) == n or errors.wrong.sum() == 1:
+    def find(entries: Entries) -> str:
+        at, n = entries.along(axis), entries.of.wrong.shape[axis]
+        if len(at) == n or entries.of.wrong.sum() == 1:
             return ""
-        text = f"only in {errors.names.span(axis, at)}"
-        return text + _tile(at, n, errors.names.index(axis))
+        return f"only in {entries.span(axis, at)}{_last_block(at, n, entries.index(axis))}"
 
     return find
 
 
-def _tile(at: Indices, n: int, index: Indices) -> str:
+def _last_block(at: Indices, n: int, index: Indices) -> str:
     """Words for positions that are the last block of a tiled axis; index: those of the whole."""
     if not np.array_equal(index, np.arange(n)) or len(at) != n - at[0]:
         return ""
-    tiles = [tile for tile in TILES if n > tile and at[0] == (n - 1) // tile * tile]
-    if not tiles:
-        return ""
-    return f": the last block of {_or([str(tile) for tile in reversed(tiles)])}"
+    tiles = [str(tile) for tile in TILES if n > tile and at[0] == (n - 1) // tile * tile]
+    several = ", ".join(tiles[:-1])
+    return f": the last block of {several}{' or ' * bool(several)}{tiles[-1]}" if tiles else ""
 
 
-def _or(words: list[str]) -> str:
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def _shifted(errors: StageErrors) -> str:
-    """The wrong rows hold what belongs in the rows a fixed step away."""
-    rows, n = errors.along(2), errors.wrong.shape[2]
+def _shifted(entries: Entries) -> str:
+    """The wrong rows have the numbers of the rows a fixed step away."""
+    of, rows = entries.of, entries.along(2)
     for step in (-1, 1, -2, 2):
-        held = rows[(rows + step >= 0) & (rows + step < n)]
-        if not len(held) or len(held) < len(rows) - abs(step):
+        inside = rows[(rows + step >= 0) & (rows + step < of.wrong.shape[2])]
+        if not len(inside) or len(inside) < len(rows) - abs(step):
             continue
-        observed, other = errors.observed[:, :, held], errors.expected[:, :, held + step]
-        part = errors.wrong[:, :, held].any(axis=-1, keepdims=True)
-        same = np.abs(observed - other) <= errors.allowed[:, :, held]
-        if (same | ~part).all():
-            return _shift_words(errors.names, held, step)
+        other = of.expected[:, :, inside + step]
+        same = np.abs(of.observed[:, :, inside] - other) <= of.allowed[:, :, inside]
+        if not (same | ~of.wrong[:, :, inside].any(axis=-1, keepdims=True)).all():
+            continue
+        if len(inside) == 1:
+            one, other_one = (entries.one(2, row) for row in (inside[0], inside[0] + step))
+            return f"{one} has the numbers of {other_one}"
+        where = "after" if step > 0 else "before"
+        return f"{entries.span(2, inside)} have the numbers of the row {abs(step)} {where}"
     return ""
 
 
-def _shift_words(names: Names, rows: Indices, step: int) -> str:
-    if len(rows) == 1:
-        return f"{names.one(2, rows[0])} holds what belongs in {names.one(2, rows[0] + step)}"
-    way = "after" if step > 0 else "before"
-    return f"{names.span(2, rows)} hold what belongs in the row {abs(step)} {way}"
-
-
-def _diagonal(errors: StageErrors) -> str:
-    """The wrong entries lie on one side of a diagonal of queries and keys."""
-    if not errors.has_keys or len(errors.along(2)) < 2 or errors.wrong.shape[3] < 3:
+def _diagonal(entries: Entries) -> str:
+    """The wrong entries are on one side of a diagonal of queries and keys."""
+    wrong = entries.of.wrong
+    if entries.whole.axes[3] != "key" or len(entries.along(2)) < 2 or wrong.shape[3] < 3:
         return ""
-    _, _, row, key = np.nonzero(errors.wrong)
-    ahead = key - errors.names.index(2)[row]
+    _, _, row, key = np.nonzero(wrong)
+    ahead = key - entries.index(2)[row]
     low, high = int(ahead.min()), int(ahead.max())
     if low == high:
         return f"on one diagonal: {_ahead(low)}"
@@ -245,25 +250,23 @@ def _ahead(steps: int) -> str:
     return f"the key {abs(steps)} {'after' if steps > 0 else 'before'} the query's own position"
 
 
-def _masked(errors: StageErrors) -> str:
-    if errors.hidden is None or not errors.hidden.any() or errors.hidden.all():
+def _masked(entries: Entries) -> str:
+    masked, wrong = entries.masked, entries.of.wrong
+    if masked is None or not masked.any() or masked.all():
         return ""
-    if not (errors.wrong & ~errors.hidden).any():
-        return "only in masked places"
-    if not (errors.wrong & errors.hidden).any():
-        return "only in places that are not masked"
+    if not (wrong & ~masked).any():
+        return "only in masked entries"
+    if not (wrong & masked).any():
+        return "only in entries that are not masked"
     return ""
 
 
-_FINDERS: tuple[Callable[[StageErrors], str], ...] = (
+_PATTERNS: tuple[Callable[[Entries], str], ...] = (
     _not_numbers,
     _one_factor,
     _one_addend,
     _single,
-    _along(0),
-    _along(1),
-    _along(2),
-    _along(3),
+    *(_along(axis) for axis in range(4)),
     _shifted,
     _diagonal,
     _masked,

@@ -1,25 +1,26 @@
-"""Positions: which are put into q, k and v before attention, and from where they count.
+"""Positions: which are put into q, k and v before attention, and where they count from.
 
     q, k, v without positions ── put_in ──> q, k, v as they go into the scores
 
-The numbers are those of `sinusoidal` and `rotary`; here are only the choices that can be wrong.
+The numbers are those of `sinusoidal` and `rotary`; only the choices that can be wrong are here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.attention.functional import round_to
 from attncli.attention.positions import Exponent, sinusoidal, waves_of
 from attncli.attention.rotary import Layout, rotary, rotary_angles
 from attncli.convention import DType
 from attncli.errors import ConventionError, ShapeError
 
-Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.intp]
 PositionKind = Literal["paper", "article", "rope-halves", "rope-interleaved"]
 
@@ -32,7 +33,7 @@ class Positions:
     """The positions of one attention.
 
     kind        sinusoidal in the paper's or the article's form, or rotary in one of two layouts
-    n_past      how many keys are cached ones
+    n_past      number of cached keys
     on          which of q, k, v get positions
     from_query  position of the first query
     from_past   position of the first cached key
@@ -53,7 +54,7 @@ class Positions:
 
     @property
     def is_rotary(self) -> bool:
-        """Whether positions are turned in, not added."""
+        """Whether q and k are rotated, and nothing is added."""
         return self.kind in _LAYOUTS
 
     def key_ids(self, n_k: int) -> Ids:
@@ -62,41 +63,36 @@ class Positions:
         return np.where(at < self.n_past, self.from_past + at, self.from_new + at - self.n_past)
 
     def put_in(
-        self, q: Array, k: Array, v: Array, rows: Ids, dtype: DType = "float64"
-    ) -> tuple[Array, Array, Array]:
-        """q (only these query rows), k and v with their positions.
+        self, qkv: Mapping[str, Array], rows: Ids | None = None, dtype: DType = "float64"
+    ) -> dict[str, Array]:
+        """q (of these query rows; of all where left out), k and v with their positions.
 
-        Angles are held in float32 and their sines and cosines in dtype, unless it is float64.
+        Angles are rounded to float32 and their sines and cosines to dtype, unless it is float64.
         """
-        ids = {"q": rows + self.from_query, "k": self.key_ids(k.shape[-2])}
-        given = {"q": q, "k": k, "v": v}
-        placed = (
-            self._put(x, ids.get(name, ids["k"]), dtype) if name in self.on else x
-            for name, x in given.items()
-        )
-        in_q, in_k, in_v = placed
-        return in_q, in_k, in_v
+        rows = np.arange(qkv["q"].shape[-2]) if rows is None else rows
+        keys = self.key_ids(qkv["k"].shape[-2])
+        ids = {"q": rows + self.from_query, "k": keys, "v": keys}
+        return {
+            name: self._put(x, ids[name], dtype) if name in self.on else x
+            for name, x in qkv.items()
+        }
 
     def _put(self, x: Array, ids: Ids, dtype: DType) -> Array:
-        if not self.is_rotary:
-            with np.errstate(over="ignore", invalid="ignore"):
-                return x + self._table(ids, x.shape[-1], dtype)
-        angles = _held(rotary_angles(ids, x.shape[-1]), dtype)
-        caches = (round_to(np.cos(angles), dtype), round_to(np.sin(angles), dtype))
-        return rotary(x, caches=caches, layout=_LAYOUTS[self.kind])["rotated"].value
-
-    def _table(self, ids: Ids, dim: int, dtype: DType) -> Array:
-        """The rows of the sinusoidal table at these positions."""
-        n = int(ids.max()) + 1
+        if self.is_rotary:
+            angles = _rounded(rotary_angles(ids, x.shape[-1]), dtype)
+            caches = (round_to(np.cos(angles), dtype), round_to(np.sin(angles), dtype))
+            return rotary(x, caches=caches, layout=_LAYOUTS[self.kind])["rotated"].value
+        n, dim = int(ids.max()) + 1, x.shape[-1]
         angles = sinusoidal(n, dim, exponent=_EXPONENTS[self.kind])["angles"].value[ids]
-        table = waves_of(_held(angles, dtype), dim)
+        table = waves_of(_rounded(angles, dtype), dim)
         if self.in_halves:
             table = np.concatenate([table[:, 0::2], table[:, 1::2]], axis=-1)
-        return round_to(table, dtype).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return x + round_to(table, dtype).astype(np.float64)
 
 
-def _held(angles: Array, dtype: DType) -> Array:
-    """Angles as an implementation in this number type has them: in float32 at the least."""
+def _rounded(angles: Array, dtype: DType) -> Array:
+    """Angles as an implementation in this number type has them: in float32 at least."""
     return angles if dtype == "float64" else angles.astype(np.float32).astype(np.float64)
 
 
@@ -119,7 +115,7 @@ def check_widths(kind: PositionKind, d_k: int, d_v: int) -> None:
     """Raises ShapeError where positions of this kind do not fit vectors of these widths."""
     if kind in _LAYOUTS:
         if d_k % 2:
-            raise ShapeError(f"d_k is {d_k}", "rotary positions turn pairs: it must be even")
+            raise ShapeError(f"d_k is {d_k}", "rotary positions rotate pairs: it must be even")
     elif d_k != d_v:
         raise ShapeError(
             f"q and k are {d_k} wide but v is {d_v}",

@@ -1,25 +1,13 @@
-"""Verdict: what came of comparing somebody else's numbers; as plain text, and as data for scripts.
+"""Verdict: the result of comparing somebody else's numbers; as plain text, and as data for scripts.
 
 Verdict ──┬── StageVerdict …   each observed stage: how far off, where, the worst entries
-          └── Explanation …    each way to explain it: one bug, or two at once
+          └── Explanation …    each explanation: one bug, or two at once
 
-
-Schema of the data (`verdict_to_dict`), version 1; NaN and infinity are strings, as everywhere:
-
-    schema            1
-    status            "match" | "found" | "ambiguous" | "no match" | "wrong shape"
-    matches           true | false
-    dtype             the number type in which the numbers were judged
-    first_difference  name of a stage, or ""
-    explanations      [{name, bugs: [{name, sentence, threads: [..]}], details: [..], flag,
-                        command, errors: {stage: number}, plain_errors: {stage: number}}]
-    common            what several explanations share, or ""
-    tell_apart        which input would tell them apart, or ""
-    shape             what is wrong with the shape, or ""
-    notes             [sentence]
-    stages            [{name, matches, tolerance, allowed, largest, median, share_wrong, n,
-                        places: [sentence],
-                        worst: [{place, index: [0-based], observed, expected}]}]
+The data (`verdict_to_dict`) are the fields below by their names; besides them
+    schema    1
+    matches   true | false
+    name      of an explanation: the names of its bugs, joined
+A bug is {name, sentence, threads}. NaN and infinity are strings, as everywhere.
 """
 
 from __future__ import annotations
@@ -29,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from attncli.check.bugs.bug import Bug
 from attncli.files.numbers import nan_to_text
 
 Status = Literal["match", "found", "ambiguous", "no match", "wrong shape"]
@@ -46,13 +35,13 @@ class Worst:
 
 @dataclass(frozen=True)
 class StageVerdict:
-    """One observed stage beside the reference.
+    """One observed stage compared with the expected one.
 
     tolerance     the rule in words; allowed is its median over the entries
-    largest       the largest error, inf where a NaN or an infinity stands on one side only
+    largest       the largest error, inf where only one number is NaN or infinite
     median        the median error
-    share_wrong   the share of entries that lie further apart than allowed, 0 … 1
-    places        where those lie, a sentence each
+    share_wrong   the share of entries whose error is larger than allowed, 0 … 1
+    places        where those are, a sentence each
     worst         up to five entries, the worst first
     """
 
@@ -69,15 +58,6 @@ class StageVerdict:
 
 
 @dataclass(frozen=True)
-class Bug:
-    """A bug by its stable name, and in a sentence; threads are public, as repository#number."""
-
-    name: str
-    sentence: str
-    threads: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Explanation:
     """One bug, or two at once, under which the observed numbers are the expected ones.
 
@@ -85,7 +65,7 @@ class Explanation:
     flag          the flags that reproduce it, or ""
     command       the command that has them: "compute", or "check" where positions are put in
     errors        stage → largest error under this explanation
-    plain_errors  stage → largest error under the plain reference
+    plain_errors  stage → largest error without the bugs
     """
 
     bugs: tuple[Bug, ...]
@@ -103,7 +83,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a check.
+    """The result of a check.
 
     status            "match", "found" (one explanation), "ambiguous" (several), "no match",
                       "wrong shape"
@@ -112,8 +92,8 @@ class Verdict:
     first_difference  the first observed stage that differs, or ""
     explanations      each fits within tolerance; never merely the nearest
     common            what several explanations have in common, or ""
-    tell_apart        which input would tell them apart, or ""
-    shape             what is wrong with the shape, and which re-layout would mend it, or ""
+    tell_apart        which input would distinguish them, or ""
+    shape             what is wrong with the shape, and which layout would be right, or ""
     notes             what was assumed
     """
 
@@ -137,13 +117,15 @@ SCHEMA = 1
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
-    """The verdict as dictionaries, lists, strings and numbers that JSON can hold.
+    """The verdict as dictionaries, lists, strings and numbers, ready for JSON.
 
     >>> verdict_to_dict(Verdict("match", "float32"))["status"]
     'match'
     """
     data = asdict(verdict)
     for explanation, source in zip(data["explanations"], verdict.explanations, strict=True):
+        fields = "name", "sentence", "threads"
+        explanation["bugs"] = [{x: getattr(bug, x) for x in fields} for bug in source.bugs]
         explanation["name"] = source.name
     plain: dict[str, Any] = nan_to_text({"schema": SCHEMA, "matches": verdict.matches, **data})
     return plain
@@ -167,7 +149,7 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     if verdict.common:
         yield f"  in common: {verdict.common}"
     if verdict.tell_apart:
-        yield f"  told apart by: {verdict.tell_apart}"
+        yield f"  distinguished by: {verdict.tell_apart}"
     for stage in verdict.stages:
         yield from _stage(stage)
     for note in verdict.notes:
@@ -178,7 +160,7 @@ _HEADLINES = {
     "match": "it matches",
     "found": "it differs, and this is it:",
     "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
-    "no match": "it differs from {first} on, and no known bug explains it",
+    "no match": "first difference at stage {first}; no known bug explains it",
     "wrong shape": "the shape is wrong",
 }
 
@@ -194,9 +176,10 @@ def _explanation(explanation: Explanation, number: int) -> Iterator[str]:
         yield f"     {detail}"
     if explanation.flag:
         yield f"     attncli {explanation.command}: {explanation.flag}"
+    bugs = "this bug" if len(explanation.bugs) == 1 else "these bugs"
     for stage, error in explanation.errors.items():
-        plain = _number(explanation.plain_errors[stage])
-        yield f"     largest error of {stage}: {_number(error)}, by the plain reference {plain}"
+        plain = f"{_number(explanation.plain_errors[stage])} without {bugs}"
+        yield f"     largest error of {stage}: {_number(error)} ({plain})"
 
 
 def _stage(stage: StageVerdict) -> Iterator[str]:

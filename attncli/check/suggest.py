@@ -1,4 +1,4 @@
-"""An input that tells bugs apart: small, of distinct sizes, on which they all differ."""
+"""An input that distinguishes bugs: small, of distinct sizes, on which they all differ."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.check.bugs import named
-from attncli.check.bugs.hypothesis import Evidence, Hypothesis
+from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.positions import PositionKind, positions_of
 from attncli.check.report import Explanation
-from attncli.check.run import everything, stages
-from attncli.check.setup import Array, Setup, setup_of
-from attncli.check.tolerance import distance
+from attncli.check.run import all_of, stages
+from attncli.check.search import differ
+from attncli.check.setup import Setup, setup_of
 from attncli.convention import Convention
-from attncli.stages import OUTPUT
+from attncli.stages import OUTPUT, QKV
 
-Told = str | Hypothesis | Explanation
-# (batch, head, kv_head, n_q, n_k, d_k, d_v): all different where the bugs allow it.
+Details = tuple[str, ...]
 SHAPES = (
     (1, 2, 2, 3, 5, 7, 11),
     (1, 2, 2, 5, 3, 7, 11),
@@ -34,12 +34,25 @@ SHAPES = (
     (2, 4, 2, 3, 5, 7, 11),
     (2, 4, 2, 5, 5, 5, 5),
 )
+"""(batch, head, kv_head, n_q, n_k, d_k, d_v): all different where the bugs allow it."""
+
 FAR = 1e-3
+"""Numbers must differ by so large a share of the largest, which every number type shows: the
+coarsest, bfloat16, has about 2 decimals for a number, and many of them are compared."""
+
+MASKING = {
+    "": "",
+    "mask": ", a boolean mask",
+    "emptying mask": ", a boolean mask that leaves the last query nothing",
+    "lengths": ", key lengths below the number of keys",
+    "past": ", 2 of the keys as a past",
+}
+"""What restricts an input, and the words for it; the plainest first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """An input for the implementation under test; what its output is tells the bugs apart.
+    """An input for the implementation under test: its output distinguishes the bugs.
 
     q [head, n_q, d_k], k, v, with a batch axis before where that is needed; words say what it is.
     """
@@ -54,7 +67,7 @@ class Suggestion:
 
 
 def suggest_input(
-    bugs: Sequence[Told],
+    bugs: Sequence[str | Bug | Explanation],
     *,
     convention: Convention | None = None,
     positions: PositionKind | None = None,
@@ -62,8 +75,8 @@ def suggest_input(
 ) -> Suggestion | None:
     """The first of a fixed list of small inputs on which all the bugs differ from each other.
 
-    bugs        names, hypotheses, or the explanations of an ambiguous verdict
-    convention  the one under which they are told apart
+    bugs        names, rows of the catalogue, or the explanations of an ambiguous verdict
+    convention  the one under which they are distinguished
     positions   those that the implementation puts in, as in `check`; the input is without them
     None where no input does: two bugs may always compute the same.
     Raises ConventionError for a name that does not exist.
@@ -72,29 +85,26 @@ def suggest_input(
     >>> found.words
     '2 heads, 3 queries, 5 keys, d_k 7, d_v 11'
     """
-    ways = [_bugs(told) for told in bugs]
+    explanations: list[list[tuple[Bug, Details]]] = []
+    for one in bugs:
+        if isinstance(one, Explanation):
+            explanations.append([(bug, one.details) for bug in one.bugs])
+        else:
+            explanations.append([(named(one) if isinstance(one, str) else one, ())])
     for setup, words in _candidates(convention or Convention(), positions):
-        if _all_differ(setup, ways, stages):
+        if _all_differ(setup, explanations, stages):
             return _suggestion(setup, words)
     return None
 
 
-def _bugs(told: Told) -> list[tuple[Hypothesis, tuple[str, ...]]]:
-    if isinstance(told, str):
-        return [(named(told), ())]
-    if isinstance(told, Hypothesis):
-        return [(told, ())]
-    return [(named(bug.name), told.details) for bug in told.bugs]
-
-
 def _candidates(how: Convention, positions: PositionKind | None) -> Iterator[tuple[Setup, str]]:
     """Small inputs, the plainest first."""
-    for masking, loud, shape in product(
-        ("", "mask", "emptying mask", "lengths", "past"), (1.0, 300.0, 1e5), SHAPES
-    ):
-        sizes = _roomy(_fitting(shape, positions), how.window)
-        words = _words(sizes, masking, loud) + (f", {positions} positions" if positions else "")
-        yield _candidate(sizes, masking, loud, how, positions), words
+    for masking, factor, shape in product(MASKING, (1.0, 300.0, 1e5), SHAPES):
+        sizes = _lengthened(_fitting(shape, positions), how.window)
+        words = _words(sizes) + MASKING[masking]
+        words += f", queries about {factor:g} in size" if factor > 1 else ""
+        words += f", {positions} positions" if positions else ""
+        yield _candidate(sizes, masking, factor, how, positions), words
 
 
 def _fitting(shape: tuple[int, ...], positions: PositionKind | None) -> tuple[int, ...]:
@@ -109,23 +119,22 @@ def _fitting(shape: tuple[int, ...], positions: PositionKind | None) -> tuple[in
     return (*shape[:-2], *even)
 
 
-def _roomy(shape: tuple[int, ...], window: tuple[int, int] | None) -> tuple[int, ...]:
-    """Enough tokens for the window to hide some."""
-    room = 0 if window is None else min(512, 2 * max(0, *window))
-    n_q, n_k = shape[3] + room, shape[4] + room
-    return (*shape[:3], n_q, n_k, *shape[5:])
+def _lengthened(shape: tuple[int, ...], window: tuple[int, int] | None) -> tuple[int, ...]:
+    """Enough tokens for the window to mask some."""
+    more = 0 if window is None else min(512, 2 * max(0, *window))
+    return (*shape[:3], shape[3] + more, shape[4] + more, *shape[5:])
 
 
 def _candidate(
     shape: tuple[int, ...],
     masking: str,
-    loud: float,
+    factor: float,
     how: Convention,
     positions: PositionKind | None,
 ) -> Setup:
     rng = np.random.default_rng(7)
     n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape
-    q = rng.normal(size=(n_batch, n_heads, n_q, d_k)).round(2) * loud
+    q = rng.normal(size=(n_batch, n_heads, n_q, d_k)).round(2) * factor
     k = rng.normal(size=(n_batch, n_kv, n_k, d_k)).round(2)
     v = rng.normal(size=(n_batch, n_kv, n_k, d_v)).round(2)
     given: dict[str, Any] = {}
@@ -142,64 +151,56 @@ def _candidate(
     return setup_of(q, k, v, convention=how, positions=positions, **given)
 
 
-def _words(shape: tuple[int, ...], masking: str, loud: float) -> str:
+def _words(shape: tuple[int, ...]) -> str:
     n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape
-    heads = f"{n_heads} heads" + (f" on {n_kv} key heads" if n_kv != n_heads else "")
-    parts = [f"{n_batch} batch items"] * (n_batch > 1) + [heads, f"{n_q} queries", f"{n_k} keys"]
-    parts += [f"d_k {d_k}", f"d_v {d_v}"]
-    parts += {
-        "": [],
-        "mask": ["a boolean mask"],
-        "emptying mask": ["a boolean mask that leaves the last query nothing"],
-        "lengths": ["key lengths below the number of keys"],
-        "past": ["2 of the keys as a past"],
-    }[masking]
-    return ", ".join(parts + [f"queries about {loud:g} in size"] * (loud > 1))
+    batch = f"{n_batch} batch items, " * (n_batch > 1)
+    shared = f" on {n_kv} key heads" * (n_kv != n_heads)
+    return f"{batch}{n_heads} heads{shared}, {n_q} queries, {n_k} keys, d_k {d_k}, d_v {d_v}"
 
 
 def _all_differ(
-    setup: Setup, ways: list[list[tuple[Hypothesis, tuple[str, ...]]]], names: Sequence[str]
+    setup: Setup, explanations: Sequence[list[tuple[Bug, Details]]], names: Sequence[str]
 ) -> bool:
     with np.errstate(all="ignore"):
-        plain = stages(setup, everything(setup), names)
-        seen = [(setup, plain)]
-        for way in ways:
-            changed = _changed(setup, way, plain)
+        plain = stages(setup, all_of(setup.shape), names)
+        computed = [(setup, plain)]
+        for bugs in explanations:
+            changed = _changed(setup, bugs, plain)
             if changed is None:
                 return False
-            seen.append((changed, stages(changed, everything(changed), names)))
-        return all(_differ(one, two) for one, two in combinations(seen, 2))
+            computed.append((changed, stages(changed, all_of(changed.shape), names)))
+        return all(_observed_differ(*one, *two) for one, two in combinations(computed, 2))
 
 
 def _changed(
-    setup: Setup, way: list[tuple[Hypothesis, tuple[str, ...]]], plain: dict[str, Array]
+    setup: Setup, bugs: list[tuple[Bug, Details]], plain: dict[str, Array]
 ) -> Setup | None:
-    """The setup under all bugs of one explanation, in the variant that was named."""
+    """The setup with all bugs of one explanation, in the variants that its details name."""
     evidence = Evidence(plain, plain)
-    for bug, details in way:
+    for bug, details in bugs:
         variants = list(bug.change(setup, evidence))
-        wanted = [one for one in variants if one.detail and any(one.detail in d for d in details)]
         if not variants:
             return None
-        setup = (wanted or variants)[0].setup
+        n = len(setup.details)
+        named = [x for x in variants if x.details[n:] and x.details[-1] in "; ".join(details)]
+        setup = (named or variants)[0]
     return setup
 
 
-def _differ(one: tuple[Setup, dict[str, Array]], two: tuple[Setup, dict[str, Array]]) -> bool:
-    """Whether two cases would be observed as different numbers."""
-    (first, a), (second, b) = one, two
-    if first.relayout is not None and second.relayout is None:
-        b = {name: first.relayout(name, x) for name, x in b.items()}
-    elif second.relayout is not None and first.relayout is None:
-        a = {name: second.relayout(name, x) for name, x in a.items()}
-    for name, x in a.items():
-        size = max(1e-300, float(np.max(np.abs(x[np.isfinite(x)]), initial=0.0)))
-        if (distance(x, b[name]) > FAR * size).any():
-            return True
-    return False
+def _observed_differ(first: Setup, a: dict[str, Array], second: Setup, b: dict[str, Array]) -> bool:
+    """Whether two setups, which compute the stages a and b, would be observed as different."""
+    if bool(first.relayout) != bool(second.relayout):
+        a, b = _laid_out(second, a), _laid_out(first, b)
+    return any(differ(x, b[name], by=FAR) for name, x in a.items())
+
+
+def _laid_out(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:
+    """The stages in the layout that the setup corrects, if any."""
+    return {name: setup.relayout.get(name, np.asarray)(x) for name, x in arrays.items()}
 
 
 def _suggestion(setup: Setup, words: str) -> Suggestion:
     """The arrays, without a batch axis of one."""
-    q, k, v = (x[0] if setup.shape[0] == 1 else x for x in (setup.q, setup.k, setup.v))
-    return Suggestion(q, k, v, setup.mask, setup.kv_len, setup.n_past, words)
+    q, k, v = (x[0] if len(x) == 1 else x for x in (setup.inputs[name] for name in QKV))
+    mask, kv_len = setup.inputs.get("given_mask"), setup.inputs.get("kv_len")
+    return Suggestion(q, k, v, mask, kv_len, setup.n_past, words)

@@ -1,7 +1,7 @@
-"""How far two right answers may lie apart, and how far two arrays do.
+"""How far apart two right results may be, and how far apart two arrays are.
 
 noise floor   the same stages with every stage rounded to the observed type, and their distance N
-              to the float64 result: |observed − expected| ≤ f·max N + 4·eps·(|expected| + mean),
+              from the float64 result: |observed − expected| ≤ f·max N + 4·eps·(|expected| + mean),
               f = 3 for 16-bit types, 6 for larger ones
 decimals      half a unit of the last printed decimal
 given         atol + rtol · |expected|
@@ -14,27 +14,31 @@ from typing import Literal
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.attention.functional import round_to
-from attncli.check.setup import Array
 from attncli.convention import DType
 from attncli.errors import ConventionError
 
-EPS: dict[str, float] = {
-    "float64": 2.0**-52,
-    "float32": 2.0**-23,
-    "float16": 2.0**-10,
+EPS: dict[DType, float] = {
     "bfloat16": 2.0**-7,
+    "float16": 2.0**-10,
+    "float32": 2.0**-23,
+    "float64": 2.0**-52,
 }
+"""The distance from 1 to the next number of each type, the narrowest type first."""
+
 NOISE_FACTOR = {"float64": 6.0, "float32": 6.0, "float16": 3.0, "bfloat16": 3.0}
 """FlashAttention's own tests allow 2. Small types are rounded alike in every implementation; in
-the large ones the order of the sums decides, and one after another is up to 5 times as noisy as
+the large ones the order of the sums decides, and adding term by term is up to 5 times as noisy as
 the order measured here."""
+
 EPS_FACTOR = 4.0
+"""An entry is rounded several times: as a score, a weight, a product and a sum."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How far an observed number may lie from the expected one.
+    """How far an observed number may be from the expected one.
 
     kind   "noise": the noise floor of dtype; "decimals"; "given": rtol and atol
     dtype  the number type the observed values are judged in
@@ -73,10 +77,9 @@ class Rule:
             return np.full(expected.shape, 0.5 * 10.0**-self.decimals * (1 + 1e-9)) + 1e-12 * size
         if self.kind == "given":
             return self.atol + self.rtol * size
-        eps = EPS_FACTOR * EPS[self.dtype]
         counted = size[(size > 0) & (expected != mask_value)]
         mean = float(counted.mean()) if counted.size else 0.0
-        return NOISE_FACTOR[self.dtype] * noise + eps * (size + mean)
+        return NOISE_FACTOR[self.dtype] * noise + EPS_FACTOR * EPS[self.dtype] * (size + mean)
 
 
 def rule_of(decimals: int | None, rtol: float | None, atol: float | None, dtype: DType) -> Rule:
@@ -107,6 +110,11 @@ def distance(observed: Array, expected: Array) -> Array:
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
+def largest(x: Array) -> float:
+    """The largest size of a finite entry; 0 where there is none."""
+    return float(np.max(np.abs(x), initial=0.0, where=np.isfinite(x)))
+
+
 def noise_of(rounded: Array, exact: Array, rule: Rule) -> Array:
     """The noise of every entry beyond its own last rounding; 0 where either is not finite."""
     dtype, factor = rule.noise_type()
@@ -124,28 +132,28 @@ def rms(x: Array) -> float:
     return top * float(np.sqrt(np.mean((x / top) ** 2)))
 
 
-def fitting_type(x: Array, dtype: DType) -> DType:
-    """The narrowest type that holds every number of x exactly: what x was before it was widened.
+def narrower(*dtypes: DType) -> DType:
+    """The narrowest of some number types.
 
-    Only numbers that would not fit by chance count: 0.5 fits everything.
+    >>> narrower("float32", "float16")
+    'float16'
+    """
+    return max(dtypes, key=EPS.__getitem__)
+
+
+def fitting_type(x: Array, dtype: DType) -> DType:
+    """The narrowest type that has every number of x exactly: the type x was widened from.
+
+    Numbers that fit any type, such as 0.5, are not counted. A float16 number fits bfloat16 by
+    chance, 1 in 8, so four must fit a 16-bit type; one that fits float32 is enough: 1 in 2²⁹.
 
     >>> fitting_type(np.float32([0.1, 0.2]).astype(np.float64), "float64")
     'float32'
     """
-    telling = x[np.isfinite(x) & (x * 16 != np.floor(x * 16))]
-    for name, at_least in _NARROWER[dtype]:
-        if telling.size >= at_least and _fits(x, name):
+    counted = np.isfinite(x) & (x * 16 != np.floor(x * 16))
+    at_least: dict[DType, int] = {"bfloat16": 4, "float16": 4, "float32": 1}
+    for name in at_least if dtype in ("float64", "float32") else ():
+        exact = round_to(x, name).astype(np.float64)
+        if counted.sum() >= at_least[name] and not distance(exact, x).any():
             return name
     return dtype
-
-
-_NARROWER: dict[str, list[tuple[DType, int]]] = {
-    "float64": [("bfloat16", 4), ("float16", 4), ("float32", 1)],
-    "float32": [("bfloat16", 4), ("float16", 4)],
-    "float16": [],
-    "bfloat16": [],
-}
-
-
-def _fits(x: Array, dtype: DType) -> bool:
-    return bool((distance(round_to(x, dtype).astype(np.float64), x) == 0).all())

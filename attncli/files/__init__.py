@@ -2,7 +2,7 @@
 
     SOURCE ── source ── Source ─┬─ load, by json, npy, table, safetensors ── Loaded ── roles
                                 └─ word_vectors, by word_entries ── Vectors, Neighbours
-    Trace ── trace ── a document ── write ── a file      trace_model: the format, and its schema
+    Trace ── write ── a file ── trace ── Trace           trace: the format too, and its schema
 
 Nothing here prints: problems are raised, remarks are `warnings` of what is returned. The modules of
 one format are imported when one is met, so that a small JSON costs no zipfile and no csv.

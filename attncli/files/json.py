@@ -1,9 +1,9 @@
-"""JSON in: a nested list (one matrix), an object that names q, k, v, …, or a saved trace.
+"""Reads JSON: a nested list (one matrix), an object that names q, k, v, …, or a saved trace.
 
     {"q": [[…]], "k": …, "v": …, "mask": …, "scale": 0.5, "tokens": ["the", "cat"]}
 
-`tokens` may be {"queries": […], "keys": […]}. Keys with a string or null are passed over, others
-that hold no array are left out with a warning.
+`tokens` may be {"queries": […], "keys": […]}. Strings and null are ignored, other values
+that are not arrays are left out with a warning.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from attncli.arrays import Array
 from attncli.errors import InputError
-from attncli.files.load import LABELS, Loaded, LoadedBuilder, one_array
+from attncli.files.load import LABELS, Loaded, collected, scale_of
 from attncli.files.messages import location, quote
 from attncli.files.numbers import Beyond, to_array
 from attncli.files.source import Source
@@ -33,7 +34,7 @@ def read(source: Source) -> Loaded:
     origin = source.origin
     document = parse(source.read(), origin)
     if isinstance(document, list):
-        return one_array(origin, source.name, partial(to_array, document, origin))
+        return collected(source, {"": partial(to_array, document, origin)})
     if not isinstance(document, dict):
         raise InputError(
             f"{origin} holds neither a list nor an object",
@@ -43,19 +44,23 @@ def read(source: Source) -> Loaded:
         from attncli.files.trace import loaded_trace, trace_from
 
         return loaded_trace(trace_from(document, origin), origin, source.name or None)
-    builder = LoadedBuilder(origin, source.name)
+    arrays: dict[str, Callable[[], Array]] = {}
+    labels: dict[str, object] = {}
+    others: dict[str, str] = {}
+    scale = None
     for name, found in document.items():
         if found is None or (isinstance(found, str) and name.lower() != "scale"):
             continue
         if name.lower() in LABELS:
-            builder.set_labels(name.lower(), found)
+            labels[name.lower()] = found
         elif name.lower() == "scale":
-            builder.set_scale(found)
+            scale = scale_of(found, origin)
         elif isinstance(found, list):
-            builder.add(name, partial(to_array, found, location(origin, name)))
+            arrays[name] = partial(to_array, found, location(origin, name))
         else:
-            builder.leave_out(name, "an object" if isinstance(found, dict) else "one value")
-    return builder.done()
+            what = "an object" if isinstance(found, dict) else "one value"
+            others[name] = f"{location(origin, name)} is {what}, not an array"
+    return collected(source, arrays, labels, others, scale=scale)
 
 
 def parse(
@@ -68,7 +73,13 @@ def parse(
 
     Raises InputError with line and column where the text is malformed.
     """
-    text = _decode(data, origin)
+    try:
+        text = data.decode(json.detect_encoding(data))
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
+            "save it as UTF-8",
+        ) from problem
     del data  # it may be as large as all that follows
     if not text or text.isspace():
         raise InputError(f"{origin} is empty", "it should hold arrays")
@@ -81,40 +92,36 @@ def parse(
         return document
 
     try:
-        document = json.loads(
-            text, parse_float=_float, parse_int=_int, object_pairs_hook=pairs or unique
-        )
+        document = json.loads(text, parse_float=_float, object_pairs_hook=pairs or unique)
     except json.JSONDecodeError as problem:
-        where = f"line {problem.lineno}, column {problem.colno}"
-        hint = "put commas between entries, none after the last, and names in double quotes"
-        if "'" in text and '"' not in text:
-            hint = "use double quotes"
-        raise InputError(f"{origin} is not JSON: {where}: {problem.msg}", hint) from problem
+        raise _malformed(problem, origin) from problem
+    except ValueError as problem:  # Python reads no whole number of more than 4300 digits
+        raise InputError(
+            f"{origin} holds a number beyond float64", "the limit is 1.8e308"
+        ) from problem
     except RecursionError as problem:
         raise InputError(f"{origin} is nested too deeply", "use 2 to 4 levels") from problem
-    half = next((found[0] for found in _ESCAPES.finditer(text) if found["half"]), None)
-    if half:
-        raise InputError(
-            f"{origin} holds {half}, half of a surrogate pair", "write whole characters"
-        )
+    if "\\u" in text:
+        _check_escapes(text, origin)
     return document
 
 
-def _decode(data: bytes, origin: str) -> str:
-    try:
-        return data.decode(json.detect_encoding(data))
-    except UnicodeDecodeError as problem:
-        raise InputError(
-            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
-            "save it as UTF-8",
-        ) from problem
+def _malformed(problem: json.JSONDecodeError, origin: str) -> InputError:
+    where = f"line {problem.lineno}, column {problem.colno}"
+    hint = "put commas between entries, none after the last, and names in double quotes"
+    if "'" in problem.doc and '"' not in problem.doc:
+        hint = "use double quotes"
+    return InputError(f"{origin} is not JSON: {where}: {problem.msg}", hint)
+
+
+def _check_escapes(text: str, origin: str) -> None:
+    """Raise InputError for half of a surrogate pair, which no encoding can write."""
+    for found in _ESCAPES.finditer(text):
+        if found["half"]:
+            message = f"{origin} holds {found['half']}, half of a surrogate pair"
+            raise InputError(message, "write whole characters")
 
 
 def _float(text: str) -> float | Beyond:
     number = float(text)
     return Beyond(text) if math.isinf(number) else number
-
-
-def _int(text: str) -> int | Beyond:
-    # Python refuses to read more than 4300 digits, and float64 ends at 309
-    return int(text) if len(text) < 400 else Beyond(text)

@@ -1,24 +1,27 @@
-"""load: from a SOURCE to Loaded, whatever the format; and the builder that the formats fill.
+"""load: from a SOURCE of any format to Loaded.
 
-SOURCE ── open_source ── Source ── json, npy, table, safetensors ── LoadedBuilder ── Loaded
+SOURCE ── open_source ── Source ── json, npy, table, safetensors ── collected ── Loaded
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.errors import InputError
-from attncli.files.messages import ask_for, entry_at, listing, location, quote
-from attncli.files.numbers import Array
+from attncli.files.messages import ask_for, entry_at, listing, location, quote, safe
 from attncli.files.roles import role_of
-from attncli.files.source import open_source
+from attncli.files.source import KINDS, Source, open_source
 from attncli.trace import Trace
+
+Labels = tuple[str, ...] | None
 
 LABELS = ("tokens", "query_tokens", "key_tokens")
 """Names under which a file holds labels; `tokens` names queries and keys alike."""
@@ -28,6 +31,7 @@ _READERS = {
     "json": "attncli.files.json",
     "npy": "attncli.files.npy",
     "npz": "attncli.files.npy",
+    "zip": "attncli.files.npy",
     "table": "attncli.files.table",
     "safetensors": "attncli.files.safetensors",
 }
@@ -54,10 +58,10 @@ class Loaded:
 
     origin: str
     arrays: dict[str, Array]
-    query_labels: tuple[str, ...] | None = None
-    key_labels: tuple[str, ...] | None = None
-    row_labels: tuple[str, ...] | None = None
-    column_labels: tuple[str, ...] | None = None
+    query_labels: Labels = None
+    key_labels: Labels = None
+    row_labels: Labels = None
+    column_labels: Labels = None
     scale: float | None = None
     trace: Trace | None = None
     warnings: tuple[str, ...] = ()
@@ -70,7 +74,7 @@ def load(source: str, *, stdin: BinaryIO | None = None, role: str | None = None)
     A SOURCE is a path, `path::name` for one array in a file that holds several (or one part of a
     saved trace), `-` or `-::name` for standard input, or inline JSON, which begins with [ or {. A
     gzipped file and a member of a zip (`file.zip::member`) are unpacked. `role` is the role of an
-    array whose name has none; it only silences the remark on −∞ in a mask.
+    array whose name has none; it only suppresses the warning about −∞ in a mask.
 
     Raises InputError where the source cannot be read as arrays, MissingExtraError where that
     needs a package, SizeError where it does not fit into memory.
@@ -79,31 +83,39 @@ def load(source: str, *, stdin: BinaryIO | None = None, role: str | None = None)
     [[1.0, 0.0], [0.5, 2.0]]
     """
     with open_source(source, stdin) as found:
-        loaded: Loaded = import_module(_READERS[found.kind]).read(found)
+        kind = found.kind
+        if not found.head:
+            raise InputError(f"{found.origin} is empty", "it should hold arrays")
+        if not kind:
+            other = f", not {safe(found.ending)}" if found.ending else ""
+            raise InputError(
+                f"{found.origin} is of no format that attncli reads",
+                f"it reads {', '.join(KINDS)}{other}",
+            )
+        loaded: Loaded = import_module(_READERS[kind]).read(found)
     if loaded.trace is not None:  # its −∞ and NaN are results, shown as such
         return loaded
+    with np.errstate(all="ignore"):  # a sum carries NaN and infinity, and needs no second array
+        doubtful = [
+            (name, array)
+            for name, array in loaded.arrays.items()
+            if array.dtype.kind == "f" and not np.isfinite(array.sum())
+        ]
     remarks = (
-        nonfinite_remark(
-            location(loaded.origin, name), array, is_mask=(role_of(name) or role) == "mask"
-        )
-        for name, array in loaded.arrays.items()
+        nonfinite_remark(location(loaded.origin, name), array, (role_of(name) or role) == "mask")
+        for name, array in doubtful
     )
     return replace(loaded, warnings=(*loaded.warnings, *filter(None, remarks)))
 
 
-def nonfinite_remark(where: str, array: Array, *, is_mask: bool) -> str:
+def nonfinite_remark(where: str, array: Array, is_mask: bool) -> str:
     """A line that counts the NaN and infinities of an array; "" where there are none.
 
-    In a mask −∞ is meant, and so it is in an array of nothing but 0 and −∞.
+    In a mask −∞ is intended, and so it is in an array of only 0 and −∞.
 
-    >>> nonfinite_remark("q.npy", np.array([[1.0, np.nan]]), is_mask=False)
+    >>> nonfinite_remark("q.npy", np.array([[1.0, np.nan]]), False)
     'q.npy holds 1 NaN of 2 numbers, the first at row 1, column 2'
     """
-    if array.dtype.kind != "f" or not array.size:
-        return ""
-    with np.errstate(all="ignore"):  # min and max carry NaN and infinity, and need no second array
-        if np.isfinite(array.min()) and np.isfinite(array.max()):
-            return ""
     nan, infinite = np.isnan(array), np.isinf(array)
     if is_mask or (not nan.any() and bool(np.all((array == 0) | (array == -np.inf)))):
         infinite &= array > 0
@@ -116,117 +128,100 @@ def nonfinite_remark(where: str, array: Array, *, is_mask: bool) -> str:
     return f"{where} holds {found} of {array.size} numbers, the first at {entry}"
 
 
-class LoadedBuilder:
-    """Collects what one file holds, name by name, and becomes its Loaded.
+def collected(
+    source: Source,
+    readers: Mapping[str, Callable[[], Array]],
+    labels: Mapping[str, object] | None = None,
+    others: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Loaded:
+    """The Loaded of a file: each array read, or only the one that `::name` asked for.
 
-    An array that cannot be read is an error where it was asked for or has a role; else it is left
-    out with a warning, as a file may hold more than an attention.
+    readers   name → what reads the array. One that cannot be read is an error where it was asked
+              for or has a role; else it is left out with a warning, as a file may hold more than
+              an attention. "" where the array has no name
+    labels    one of LABELS → a list of strings; `tokens` may be {"queries": […], "keys": […]}
+    others    name → the message about what is not an array
+    more      further fields of Loaded
     """
-
-    def __init__(self, origin: str, member: str | None) -> None:
-        self.origin = origin
-        self.member = member or None
-        self.names: list[str] = []
-        self.arrays: dict[str, Array] = {}
-        self.labels: dict[str, tuple[str, ...]] = {}
-        self.scale: float | None = None
-        self.warnings: list[str] = []
-        self._failed: InputError | None = None
-
-    def add(self, name: str, read: Callable[[], Array]) -> None:
-        """Read one array; nothing is read where `::name` asked for another."""
-        self.names.append(name)
-        if self.member not in (None, name):
-            return
+    origin, member, others = source.origin, source.name or None, others or {}
+    if source.name in others:
+        raise InputError(others[source.name])
+    arrays: dict[str, Array] = {}
+    failed: list[InputError] = []
+    for name, read in readers.items():
+        if member not in (None, name):
+            continue
         try:
-            array = read()
+            arrays[name] = read()
         except InputError as problem:
-            if name == self.member or role_of(name) or not name:
+            if name == member or not name or role_of(name):
                 raise
-            self._failed = self._failed or problem
-            self.warnings.append(f"{problem.message}: left out")
-            return
-        if name.lower() == "scale" and name != self.member:
-            self.set_scale(array.item() if array.size == 1 else array)
-        else:
-            self.arrays[name] = array
+            failed.append(problem)
+    for name in [name for name in arrays if name.lower() == "scale" and name != member]:
+        scale = arrays.pop(name)
+        more["scale"] = scale_of(scale.item() if scale.size == 1 else scale, origin)
+    if labels:
+        more["query_labels"], more["key_labels"] = _labels(labels, origin)
+    if not arrays:
+        raise failed[0] if failed else _lacking(origin, member, [*readers, *others])
+    left_out = [*others.values(), *(problem.message for problem in failed)]
+    warnings = [*(f"{message}: left out" for message in left_out), *more.pop("warnings", ())]
+    return Loaded(origin, arrays, warnings=tuple(warnings), member=member, **more)
 
-    def leave_out(self, name: str, what: str) -> None:
-        """Note what is no array."""
-        self.names.append(name)
-        if name == self.member:
-            raise InputError(f"{location(self.origin, name)} is {what}, not an array")
-        self.warnings.append(f"{location(self.origin, name)} is {what}, no array: left out")
 
-    def set_labels(self, name: str, found: object) -> None:
-        """Take the labels under one of LABELS; `tokens` may hold {"queries": […], "keys": […]}."""
-        if not isinstance(found, dict):
-            self.labels[name] = label_tuple(found, location(self.origin, name))
-            return
-        if name != "tokens" or not found or not set(found) <= {"queries", "keys"}:
+def scale_of(found: object, origin: str) -> float:
+    """The factor on the scores that a file names: one finite number."""
+    if isinstance(found, bool) or not isinstance(found, int | float | np.number):
+        raise InputError(f"{origin}, scale is not a number", "write one number")
+    scale = math.inf
+    with suppress(OverflowError):  # of a whole number beyond float64
+        scale = float(found)
+    if not math.isfinite(scale):
+        raise InputError(f"{origin}, scale is not finite", "write one finite number")
+    return scale
+
+
+def _labels(found: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
+    """The names of the queries and of the keys."""
+    lists = dict(found)
+    tokens = lists.get("tokens")
+    if isinstance(tokens, dict):
+        if not tokens or not set(tokens) <= {"queries", "keys"}:
             raise InputError(
-                f"{location(self.origin, name)} names {listing(map(str, found))}",
+                f"{origin}, tokens names {listing(map(str, tokens))}",
                 'write {"queries": […], "keys": […]}, or one list for both',
             )
-        for key, kind in (("queries", "query_tokens"), ("keys", "key_tokens")):
-            if key in found:
-                self.labels[kind] = label_tuple(found[key], f"{self.origin}, tokens.{key}")
+        del lists["tokens"]
+        lists |= {f"tokens.{part}": names for part, names in tokens.items()}
 
-    def set_scale(self, found: object) -> None:
-        """Take the factor on the scores: one finite number."""
-        if isinstance(found, bool) or not isinstance(found, int | float | np.number):
-            raise InputError(f"{self.origin}, scale is not a number", "write one number")
-        try:
-            scale = float(found)
-        except OverflowError:
-            scale = math.inf
-        if not math.isfinite(scale):
-            raise InputError(f"{self.origin}, scale is not finite", "write one finite number")
-        self.scale = scale
+    def first_of(*keys: str) -> Labels:
+        key = next((key for key in keys if key in lists), None)
+        if key is None:
+            return None
+        names = lists[key]
+        if not isinstance(names, list):
+            raise InputError(f"{origin}, {key} is not a list of strings", 'write ["the", "cat"]')
+        for number, name in enumerate(names, start=1):
+            if not isinstance(name, str):
+                message = f"{origin}, {key}: entry {number} is not a string"
+                raise InputError(message, 'write ["the", "cat"]')
+        return tuple(names)
 
-    def done(self, **more: Any) -> Loaded:
-        """What was collected; InputError where there is no array, or not the one asked for."""
-        if not self.arrays:
-            raise self._nothing()
-        tokens = self.labels.get("tokens")
-        return Loaded(
-            self.origin,
-            self.arrays,
-            query_labels=self.labels.get("query_tokens", tokens),
-            key_labels=self.labels.get("key_tokens", tokens),
-            scale=self.scale,
-            warnings=(*self.warnings, *more.pop("warnings", ())),
-            member=self.member,
-            **more,
-        )
-
-    def _nothing(self) -> InputError:
-        if self.member is None or not self.names:
-            only = f", only {listing(self.names)}" if self.names else ""
-            hint = "it should hold q, or q, k and v"
-            return self._failed or InputError(f"{self.origin} holds no array{only}", hint)
-        if self.names == [""]:
-            message = f"{self.origin} holds one array without a name, not {quote(self.member)}"
-            return InputError(message, "leave out ::name")
-        return InputError(
-            f"{self.origin} holds no {quote(self.member)}; it holds {listing(self.names)}",
-            f"name one: {ask_for(self.origin, self.names[0])}",
-        )
+    queries = first_of("query_tokens", "tokens.queries", "tokens")
+    return queries, first_of("key_tokens", "tokens.keys", "tokens")
 
 
-def one_array(origin: str, member: str | None, read: Callable[[], Array], **labels: Any) -> Loaded:
-    """The Loaded of a format that holds one array without a name."""
-    builder = LoadedBuilder(origin, member)
-    builder.add("", read)
-    return builder.done(**labels)
-
-
-def label_tuple(found: object, where: str) -> tuple[str, ...]:
-    """A list of strings as labels; InputError where it is none."""
-    if not isinstance(found, Iterable) or isinstance(found, str | dict):
-        raise InputError(f"{where} is no list of strings", 'write ["the", "cat"]')
-    labels = tuple(found)
-    for index, label in enumerate(labels):
-        if not isinstance(label, str):
-            raise InputError(f"{where}: entry {index + 1} is not a string", 'write ["the", "cat"]')
-    return labels
+def _lacking(origin: str, member: str | None, names: Sequence[str]) -> InputError:
+    """The error where there is no array, or not the one that `::name` asked for."""
+    if member is None or not names:
+        only = f", only {listing(names)}" if names else ""
+        hint = "it should hold q, or q, k and v"
+        return InputError(f"{origin} holds no array{only}", hint)
+    if names == [""]:
+        message = f"{origin} holds one array without a name, not {quote(member)}"
+        return InputError(message, "leave out ::name")
+    return InputError(
+        f"{origin} holds no {quote(member)}; it holds {listing(names)}",
+        f"name one: {ask_for(origin, names[0])}",
+    )

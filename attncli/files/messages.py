@@ -1,4 +1,4 @@
-"""The words of messages about files: places in them, lists of names, text made safe to print."""
+"""Parts of messages about files: locations in them, lists of names, text that is safe to print."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from attncli.errors import AttncliError, InputError
 
 STANDARD_INPUT, LITERAL = "standard input", "the inline literal"
+_LONGEST_PATH = 4096  # characters, on Linux: a path that exists is never cut
 _AXES = ("batch", "head", "row", "column")
 
 
@@ -23,17 +24,17 @@ def quote(text: str, limit: int = 60) -> str:
     return escaped if len(escaped) <= limit + 2 else f"{escaped[:limit]}…{escaped[0]}"
 
 
-def safe(text: str) -> str:
-    r"""A path or name as it is, or quoted and escaped where a character of it is not printable.
+def safe(text: str, limit: int = _LONGEST_PATH) -> str:
+    r"""A path or name as it is, or quoted where a character is not printable, or it is too long.
 
     >>> safe("q.npy"), safe("q\n.npy")
     ('q.npy', "'q\\n.npy'")
     """
-    return text if text.isprintable() else repr(text)
+    return text if text.isprintable() and 0 < len(text) <= limit else quote(text, limit)
 
 
 def reason(problem: BaseException | str) -> str:
-    """The text of another library's error: one short printable line."""
+    """The message of another library's error, as one short printable line."""
     text = " ".join(str(problem).split()) or type(problem).__name__
     return quote(text, 120)[1:-1]
 
@@ -45,10 +46,7 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
     'q, k and 1 more'
     """
     known = list(names)
-    shown = ", ".join(
-        name if name.isprintable() and 0 < len(name) <= 60 else quote(name)
-        for name in known[:limit]
-    )
+    shown = ", ".join(safe(name, 60) for name in known[:limit])
     return shown if len(known) <= limit else f"{shown} and {len(known) - limit} more"
 
 
@@ -58,7 +56,7 @@ def location(origin: str, name: str) -> str:
     >>> location("qkv.json", "k"), location("k.npy", "")
     ('qkv.json, k', 'k.npy')
     """
-    return f"{origin}, {listing([name])}" if name else origin
+    return f"{origin}, {safe(name, 60)}" if name else origin
 
 
 def ask_for(origin: str, name: str) -> str:
@@ -94,7 +92,7 @@ def count(number: int, noun: str) -> str:
 
 @contextmanager
 def explained(message: str, hint: str) -> Iterator[None]:
-    """Turns what another library raises into an InputError: the message, and that library's reason.
+    """Turns an error of another library into an InputError: this message, and that library's.
 
     >>> with explained("q.npy is not a valid npy file", "save it again"):
     ...     raise EOFError("no data left")

@@ -1,4 +1,4 @@
-"""npy and npz in, by NumPy, after checks that it does not make: of types and claimed sizes.
+"""Reads npy and npz by NumPy, after checks that NumPy lacks: of types and sizes.
 
 Pickles are never read. A large array of a file on disk is mapped, not copied.
 """
@@ -12,15 +12,16 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.errors import InputError
-from attncli.files.load import LABELS, Loaded, LoadedBuilder, one_array
+from attncli.files.load import LABELS, Loaded, collected
 from attncli.files.messages import explained, listing, location, quote
-from attncli.files.numbers import MAX_DEPTH, Array
-from attncli.files.source import Source
+from attncli.files.numbers import MAX_DEPTH
+from attncli.files.source import Source, check_unpacked, open_zip
 
 if TYPE_CHECKING:
     from zipfile import ZipInfo
@@ -38,6 +39,8 @@ _REFUSED = {
     "S": ("strings", _AS_FLOAT32),
     "U": ("strings", _AS_FLOAT32),
     "f": ("numbers longer than float64", "save it as float64"),
+    "V": ("structured values", "save each field by itself"),
+    "V2": ("2-byte values without a type, as bfloat16 is saved", _AS_FLOAT32),
 }
 
 
@@ -50,29 +53,26 @@ def read(source: Source) -> Loaded:
     origin, source = source.origin, source.in_memory()
     if source.kind == "npy":
         size, path = source.size or 0, source.path
-        return one_array(origin, source.name, lambda: _array(source.file, size, origin, path=path))
+        return collected(source, {"": lambda: _array(source.file, size, origin, path=path)})
     with ExitStack() as stack:
         entries = _entries(source, stack)
         if "__trace__" in entries:
             return _trace(entries, source)
-        builder = LoadedBuilder(origin, source.name)
-        for name, entry in entries.items():
-            if name.lower() in LABELS:
-                builder.set_labels(name.lower(), entry(text=True).tolist())
-            else:
-                builder.add(name, entry)
-        return builder.done()
+        texts = [name for name in entries if name.lower() in LABELS]
+        labels = {name.lower(): entries.pop(name)(text=True).tolist() for name in texts}
+        return collected(source, entries, labels)
 
 
 def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:
     """The trace of an npz that attncli saved."""
     from attncli.files.json import parse
-    from attncli.files.trace import ENTRY, loaded_trace, trace_from
+    from attncli.files.trace import loaded_trace, trace_from
+    from attncli.files.write import ENTRY
 
     where = location(source.origin, ENTRY)
     document = parse(str(entries.pop(ENTRY)(text=True)).encode(), where)
     if not isinstance(document, dict):
-        raise InputError(f"{where} is no object", "save the trace again")
+        raise InputError(f"{where} is not an object", "save the trace again")
     arrays = {name: entry() for name, entry in entries.items()}
     trace = trace_from(document, source.origin, arrays)
     return loaded_trace(trace, source.origin, source.name or None)
@@ -80,8 +80,6 @@ def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:
 
 def _entries(source: Source, stack: ExitStack) -> dict[str, Callable[..., Array]]:
     """The arrays of an npz by name, to be read, after the sizes that it claims were checked."""
-    from attncli.files.unpack import check_unpacked, open_zip
-
     archive, origin = open_zip(source, stack), source.origin
     infos = archive.infolist()
     files = {info.filename: info for info in infos if info.filename.endswith(".npy")}
@@ -118,13 +116,15 @@ def _array(file: Any, size: int, where: str, *, text: bool = False, path: str = 
         n_bytes = _check_header(header, size, where, text)
         is_mapped = path and n_bytes >= MAP_FROM
         with explained(f"{where} is not a valid npy file", "copy it again"):
-            mode: Literal["r"] | None = "r" if is_mapped else None
-            array = np.load(path if is_mapped else file, mode, allow_pickle=False)
+            if is_mapped:
+                array = np.load(path, "r", allow_pickle=False)
+            else:
+                array = np.load(file, allow_pickle=False)
     array = native(np.asarray(array))
     if text:
         codes = array.reshape(-1).view(np.uint32)  # NumPy makes a character of any number
         if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
-            raise InputError(f"{where} holds a number that is no character", "save it again")
+            raise InputError(f"{where} holds a number that is not a character", "save it again")
     return array
 
 
@@ -142,12 +142,15 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> int:
     refuse_shape(shape, where)
     if text and (dtype.kind != "U" or not dtype.itemsize):
         raise InputError(f"{where} holds no strings", "save numpy.array(['the', 'cat'])")
-    if not text:
-        _refuse_type(dtype, where)
+    is_number = dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize <= 8)
+    if not text and not is_number:
+        kind = "V2" if dtype == "V2" else dtype.kind
+        what, hint = _REFUSED.get(kind, _REFUSED["V"])
+        raise InputError(f"{where} holds {what}", hint)
     claimed, found = math.prod(shape) * dtype.itemsize, size - file.tell()
     if claimed != found:
         raise InputError(
-            f"{where} says shape {shape} of {dtype.name}, {claimed} bytes, and holds {found}",
+            f"{where} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {found}",
             "copy it again whole, or save one array per file",
         )
     return claimed
@@ -156,24 +159,13 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> int:
 def refuse_shape(shape: Sequence[int], where: str) -> None:
     """Raise InputError for a shape without an entry, or one no array can have."""
     if len(shape) > MAX_DEPTH or min(shape, default=1) < 0:
-        raise InputError(f"{where} says its shape is {quote(str(tuple(shape)))}", "save it again")
+        raise InputError(f"{where} declares the shape {quote(str(tuple(shape)))}", "save it again")
     if 0 in shape:
         raise InputError(f"{where} is empty: its shape is {tuple(shape)}", "give it numbers")
 
 
-def _refuse_type(dtype: np.dtype[Any], where: str) -> None:
-    """Raise InputError where the type is neither a number up to 64 bits nor bool."""
-    if dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize <= 8):
-        return
-    if dtype.kind == "V" and dtype.itemsize == 2 and dtype.fields is None:
-        what, hint = "2-byte values without a type, as bfloat16 is saved", _AS_FLOAT32
-    else:
-        what, hint = _REFUSED.get(dtype.kind, ("structured values", "save each field by itself"))
-    raise InputError(f"{where} holds {what}", hint)
-
-
 def native(array: Array) -> Array:
-    """The array in the machine's byte order; a bool made of 0 and 1 whatever its bytes were."""
+    """The array in the machine's byte order; a bool of any bytes made of 0 and 1."""
     if array.dtype.kind == "b":
         return np.asarray(array.view(np.uint8) != 0)
     return array.astype(array.dtype.newbyteorder("="), copy=False)

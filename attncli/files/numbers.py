@@ -10,15 +10,13 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array
 from attncli.errors import InputError
 from attncli.files.messages import entry_at, quote
 
-Array = npt.NDArray[Any]
-
 NOT_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""How numbers that JSON has no word for are written, and what they mean."""
+"""The numbers that JSON lacks: their text and their value."""
 
 _LARGEST = int(sys.float_info.max)
 
@@ -27,7 +25,7 @@ MAX_DEPTH = 16
 
 
 class Beyond:
-    """A number of a text that float64 cannot hold, kept until its place is known."""
+    """A number too large for float64, as text, until its location is known."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -57,8 +55,8 @@ def to_array(nested: object, where: str) -> Array:
     Entries are numbers, "NaN", "Infinity", "-Infinity", or all of them true or false. `where` is
     what messages call the array. Level after level is joined, so depth costs no recursion.
 
-    Raises InputError, with the place, where rows differ in length, a list is empty, or an entry is
-    something else.
+    Raises InputError, with the location, where rows differ in length, a list is empty, or an entry
+    is something else.
 
     >>> to_array([[1, 2], [3, 4.5]], "q").tolist()
     [[1.0, 2.0], [3.0, 4.5]]
@@ -79,39 +77,32 @@ def to_array(nested: object, where: str) -> Array:
             raise InputError(f"{where} is empty: it holds an empty list", "give it numbers")
         shape += tuple(lengths)
         cells = list(chain.from_iterable(cells))
-    return _convert(cells, shape, where)
+    if kinds <= {int, float}:
+        with suppress(OverflowError):
+            dtype = np.int64 if kinds == {int} else np.float64
+            return np.array(cells, dtype=dtype).reshape(shape)
+    return _converted(cells, shape, where)
 
 
-def _convert(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
-    numbers = [NOT_JSON.get(cell, cell) if type(cell) is str else cell for cell in cells]
-    kinds = set(map(type, numbers))
-    if not kinds <= {int, float, bool}:
-        wrong = next(i for i, cell in enumerate(numbers) if type(cell) not in (int, float, bool))
-        raise _refused(numbers[wrong], wrong, shape, where, "a number")
-    if bool in kinds and len(kinds) > 1:
-        starts_bool = type(numbers[0]) is bool
-        wrong = next(i for i, x in enumerate(numbers) if (type(x) is bool) != starts_bool)
-        expected = "true or false as before it" if starts_bool else "a number as before it"
-        raise _refused(numbers[wrong], wrong, shape, where, expected)
-    if kinds == {bool}:
-        return np.array(numbers, dtype=np.bool_).reshape(shape)
-    for dtype in (np.int64, np.float64) if kinds == {int} else (np.float64,):
-        with suppress(OverflowError):  # a whole number may be beyond int64, and beyond float64
-            return np.array(numbers, dtype=dtype).reshape(shape)
-    # float64 holds every float, so what it cannot hold is a whole number
-    wrong = next(i for i, x in enumerate(numbers) if type(x) is int and abs(x) > _LARGEST)
-    raise _refused(Beyond(str(numbers[wrong])), wrong, shape, where, "")
-
-
-def _refused(cell: object, flat: int, shape: tuple[int, ...], where: str, text: str) -> InputError:
-    """The error for a cell, the `flat`-th of all, that is not what it should be."""
-    at = f"{where}: {_entry(flat, shape, len(shape))}" if shape else where
-    if isinstance(cell, Beyond):
-        return InputError(f"{at} is {cell}, beyond float64", "the limit is 1.8e308")
-    return InputError(
-        f"{at} is {_described(cell)}, expected {text}",
-        'a number may also be "NaN", "Infinity" or "-Infinity"; true and false do not mix with it',
-    )
+def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
+    """The array of entries that are not all numbers, or whole numbers beyond int64."""
+    numbers: list[Any] = [NOT_JSON.get(cell, cell) if type(cell) is str else cell for cell in cells]
+    is_bool = type(numbers[0]) is bool
+    for flat, number in enumerate(numbers):
+        is_int = type(number) is int and not is_bool
+        if type(number) is (bool if is_bool else float) or (is_int and abs(number) <= _LARGEST):
+            continue
+        at = f"{where}: {_entry(flat, shape, len(shape))}" if shape else where
+        if is_int or isinstance(number, Beyond):
+            message = f"{at} is {_described(number)}, beyond float64"
+            raise InputError(message, "the limit is 1.8e308")
+        expected = "true or false as before it" if is_bool else "a number"
+        raise InputError(
+            f"{at} is {_described(number)}, expected {expected}",
+            'a number may also be "NaN", "Infinity" or "-Infinity"; '
+            "true and false do not mix with it",
+        )
+    return np.array(numbers, dtype=np.bool_ if is_bool else np.float64).reshape(shape)
 
 
 def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, where: str) -> InputError:

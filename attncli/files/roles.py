@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 from attncli.errors import InputError
 from attncli.files.messages import ask_for, count, listing, location
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # --help reads ROLES, without NumPy
+    from attncli.arrays import Array
     from attncli.files.load import Loaded
-    from attncli.files.numbers import Array
 
 Role = str
 """A key of ROLES."""
@@ -18,7 +18,7 @@ Role = str
 class Names(NamedTuple):
     """How an array of one role is recognised and given, and what it may be.
 
-    aliases   its names in files, in small letters
+    aliases   its names in files, in lowercase
     help      of the flag that gives it, --past-k for past_k, and the panel of --help
     fewest    dimensions it has at least, and at most
     booleans  whether it may hold true and false
@@ -32,27 +32,33 @@ class Names(NamedTuple):
     booleans: bool = False
 
 
-def _names(words: str, forms: str) -> tuple[str, ...]:
-    return tuple(form.format(word) for word in words.split() for form in forms.split())
-
-
-_OWN, _PAST = "{} {}_states {}_layer {}_tensor", "past_{} {}_cache cache_{} cached_{}"
+_OWN = ("{}", "{}_states", "{}_layer", "{}_tensor")
+_PAST = ("past_{}", "{}_cache", "cache_{}", "cached_{}")
+_Q, _K, _V = ("q", "query", "queries"), ("k", "key", "keys"), ("v", "value", "values")
 _MASKS = "mask attn_mask attention_mask attn_bias attention_bias additive_mask masks"
 
 ROLES: dict[Role, Names] = {
     "q": Names(
-        ("xq", *_names("q query queries", _OWN)),
+        ("xq", *(form.format(word) for word in _Q for form in _OWN)),
         "Queries: a file that names q, k and v, a saved trace, or one matrix. A SOURCE is "
         "a path, path::name, - (standard input) or JSON that begins with [.",
     ),
     "k": Names(
-        ("xk", *_names("k key keys", _OWN)), "Keys, where not in the file of --q; else K = Q."
+        ("xk", *(form.format(word) for word in _K for form in _OWN)),
+        "Keys, where not in the file of --q; else K = Q.",
     ),
     "v": Names(
-        ("xv", *_names("v value values", _OWN)), "Values, where not in the file of --q; else V = K."
+        ("xv", *(form.format(word) for word in _V for form in _OWN)),
+        "Values, where not in the file of --q; else V = K.",
     ),
-    "past_k": Names(_names("k key keys", _PAST), "Cached keys, put before the keys."),
-    "past_v": Names(_names("v value values", _PAST), "Cached values, put before the values."),
+    "past_k": Names(
+        tuple(form.format(word) for word in _K for form in _PAST),
+        "Cached keys, put before the keys.",
+    ),
+    "past_v": Names(
+        tuple(form.format(word) for word in _V for form in _PAST),
+        "Cached values, put before the values.",
+    ),
     "mask": Names(
         tuple(_MASKS.split()),
         "True/false, or numbers added to the scores; broadcasts from the right.",
@@ -67,7 +73,7 @@ _ROLE_OF = {alias: role for role, names in ROLES.items() for alias in names.alia
 
 
 def role_of(name: str) -> Role | None:
-    """The role that a name in a file says, in any case.
+    """The role of the arrays called so, in any case of letters.
 
     >>> role_of("Query"), role_of("key_states"), role_of("k_cache"), role_of("x")
     ('q', 'k', 'past_k', None)
@@ -113,17 +119,12 @@ def pick(loaded: Loaded, role: Role) -> Array | None:
     Raises InputError where two arrays could be meant, where there is no q, and where the array
     has the wrong number of dimensions (2 to 4; a mask 1 to 4), is empty, or holds true/false.
     """
-    if loaded.member in loaded.arrays:
-        return _checked(loaded, loaded.member or "", role) if role == "q" else None
-    name = _named(loaded, role)
-    if name is None and role != "q":
+    name = loaded.member if loaded.member in loaded.arrays else _named(loaded, role)
+    if role != "q" and (name is None or name == loaded.member):
         return None
-    if name is None and loaded.trace is None and len(loaded.arrays) == 1:
-        (lone,) = loaded.arrays
-        name = lone if role_of(lone) is None else None
-    if name is None:
+    if name is None and (loaded.trace is not None or any(map(role_of, loaded.arrays))):
         raise _absent(loaded, role)
-    return _checked(loaded, name, role)
+    return only(loaded, role)
 
 
 def only(loaded: Loaded, role: Role) -> Array:
@@ -133,18 +134,27 @@ def only(loaded: Loaded, role: Role) -> Array:
 
     Raises InputError as `pick` does, and where the source holds several of other names.
     """
-    if loaded.member in loaded.arrays:
-        return _checked(loaded, loaded.member or "", role)
-    name = _named(loaded, role)
+    name = loaded.member if loaded.member in loaded.arrays else _named(loaded, role)
     if name is None and len(loaded.arrays) == 1:
         (name,) = loaded.arrays
     if name is None:
         raise _absent(loaded, role)
-    return _checked(loaded, name, role)
+    array, row, where = loaded.arrays[name], ROLES[role], location(loaded.origin, name)
+    if array.size == 0:
+        raise InputError(f"{where} is empty: its shape is {array.shape}", "give it numbers")
+    if not row.fewest <= array.ndim <= row.most:
+        most = f" to {row.most}" if row.most > row.fewest else ""
+        raise InputError(
+            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}",
+            "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)",
+        )
+    if array.dtype.kind == "b" and not row.booleans:
+        raise InputError(f"{where} holds true and false, {role} needs numbers", "write 1 and 0")
+    return array
 
 
 def _named(loaded: Loaded, role: Role) -> str | None:
-    """The name of the array whose name says the role; in a trace, of the outermost attention's."""
+    """The name of the array with this role; in a trace, of the stage of the outermost attention."""
     if loaded.trace is not None:
         prefix = attention_prefix(list(loaded.arrays), loaded.origin)
         name = f"{prefix}{role}"
@@ -164,19 +174,3 @@ def _absent(loaded: Loaded, role: Role) -> InputError:
         f"{loaded.origin} holds no {role}; it holds {listing(names)}",
         f"name one: {ask_for(loaded.origin, names[0])}",
     )
-
-
-def _checked(loaded: Loaded, name: str, role: Role) -> Array:
-    array, row = loaded.arrays[name], ROLES[role]
-    where = location(loaded.origin, name)
-    if array.size == 0:
-        raise InputError(f"{where} is empty: its shape is {array.shape}", "give it numbers")
-    if not row.fewest <= array.ndim <= row.most:
-        most = f" to {row.most}" if row.most > row.fewest else ""
-        raise InputError(
-            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}",
-            "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)",
-        )
-    if array.dtype.kind == "b" and not row.booleans:
-        raise InputError(f"{where} holds true and false, {role} needs numbers", "write 1 and 0")
-    return array

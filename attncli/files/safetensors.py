@@ -1,4 +1,4 @@
-"""safetensors in, by the package of that name; bfloat16 is widened to float32, exactly.
+"""Reads safetensors by the package of that name; bfloat16 is widened to float32, exactly.
 
 The package checks the header against the size of the file. Its NumPy side knows no bfloat16, so
 the bytes of each tensor are taken from it and read here; the whole file is read into memory.
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.errors import InputError, MissingExtraError
-from attncli.files.load import Loaded, LoadedBuilder
+from attncli.files.load import Loaded, collected
 from attncli.files.messages import explained, location, quote
 from attncli.files.npy import native, refuse_shape
-from attncli.files.numbers import Array
 from attncli.files.source import Source
 
 try:
@@ -24,20 +24,10 @@ except ImportError:  # the extra is not installed: an error when a file needs it
     safetensors = None  # type: ignore[assignment]
 
 _DTYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "BF16": "<u2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "<i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "<u1",
-    "BOOL": "?",
-}
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1",
+}  # fmt: skip
 
 
 def read(source: Source) -> Loaded:
@@ -52,10 +42,11 @@ def read(source: Source) -> Loaded:
         )
     with explained(f"{source.origin} is not a valid safetensors file", "copy it again"):
         tensors = safetensors.deserialize(source.read())  # type: ignore[no-untyped-call]
-    builder = LoadedBuilder(source.origin, source.name)
-    for name, tensor in sorted(tensors, key=lambda named: str(named[0])):
-        builder.add(name, partial(_array, tensor, location(source.origin, name)))
-    return builder.done()
+    named = sorted(tensors, key=lambda item: str(item[0]))
+    origin = source.origin
+    return collected(
+        source, {name: partial(_array, tensor, location(origin, name)) for name, tensor in named}
+    )
 
 
 def _array(tensor: dict[str, Any], where: str) -> Array:

@@ -15,24 +15,33 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from attncli.errors import AttncliError, InputError, SizeError
 from attncli.files.messages import (
     LITERAL,
     STANDARD_INPUT,
+    ask_for,
     explained,
+    listing,
+    quote,
     reason,
     safe,
 )
 
+if TYPE_CHECKING:
+    from zipfile import ZipFile
+
 STREAM_LIMIT = 4 << 30
 """Most bytes read from a pipe; a file on disk has no limit."""
-_HEAD = 4096  # the first bytes, which tell formats apart: a page of memory
+BOMB_SIZE = 100 << 20
+"""Data that unpacks to fewer bytes is read at any ratio of compression."""
+_BOMB_RATIO = 1000  # deflate's own limit is 1032: only repetition is packed so small
+_HEAD = 4096  # the first bytes, by which formats are detected: a page of memory
 _STEP = 1 << 20  # bytes read at a time
 
-_KINDS = {
+KINDS = {
     ".json": "json",
     ".npy": "npy",
     ".npz": "npz",
@@ -41,7 +50,12 @@ _KINDS = {
     ".txt": "table",
     ".safetensors": "safetensors",
 }
-_NPY, _GZIP, _ZIP = b"\x93NUMPY", b"\x1f\x8b", (b"PK\x03\x04", b"PK\x05\x06")
+_BEGINS = (
+    (b"\x93NUMPY", "npy"),
+    (b"\x1f\x8b", "gzip"),
+    (b"PK\x03\x04", "zip"),
+    (b"PK\x05\x06", "zip"),  # an empty one
+)
 
 _SAVEZ = "numpy.savez('qkv.npz', q=q, k=k, v=v)"
 _PYTORCH = "a PyTorch file, which runs code when it is read"
@@ -68,108 +82,90 @@ _REFUSED = (
 # not every [ is JSON: the first label of a table may be [CLS]
 _JSON_START = re.compile(rb'\s*(\{|\[\s*(\[|\]|["\d-]|true|false|null|NaN|Infinity|$))')
 _LAST_NUMBER = re.compile(rb"[-+]?(\d[\d.eE+-]*|\.\d+|nan|inf(inity)?|true|false)[\"']?\s*$", re.I)
+# of a zip: folders, and files that operating systems add
+_NO_CONTENT = re.compile(r"__MACOSX/.*|(.*/)?(\.[^/]*)?", re.DOTALL)
 _UNICODE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
 
 
 @dataclass
 class Source:
-    """Bytes, open for reading, and what is known of them.
+    """An open file, stream or literal, and what is known about it.
 
     origin   what messages call it
     file     the bytes, from the first one on
+    head     the first bytes
     ending   of the path or the zip member, lower case with its dot and without .gz, or ""
     name     what is asked for after `::`, or ""
     path     of a file on disk that is not packed, or ""
     size     in bytes, of such a file or of what is in memory; else None: it can be read only once
-    most     bytes that may be read at once, where that can be read only once
-    head     its first bytes
+    most     bytes that `read` accepts, where it can be read only once
     """
 
     origin: str
     file: Any
+    head: bytes
     ending: str = ""
     name: str = ""
     path: str = ""
     size: int | None = None
-    most: float | None = None
-    head: bytes = field(init=False)
-
-    def __post_init__(self) -> None:
-        if self.size is None:
-            stream = _Stream(self.file, self.origin)
-            self.file, self.head = io.BufferedReader(stream, _STEP), stream.ahead
-        else:
-            self.head = self.file.read(_HEAD)
-            self.file.seek(0)
+    most: float = STREAM_LIMIT
 
     def read(self) -> bytes:
-        """All bytes. InputError where they are more than can be believed."""
-        if self.path:
-            with open(self.path, "rb", 0) as file:  # without a buffer, whose bytes are a copy
-                return file.read()
+        """All bytes. InputError where they are more than `most`."""
         if self.size is not None:
             data: bytes = self.file.read()
             return data
-        most, whole = self.most or STREAM_LIMIT, io.BytesIO()
+        whole = io.BytesIO()
         while step := self.file.read(_STEP):
             whole.write(step)
-            if whole.tell() > most:
+            if whole.tell() > self.most:
                 hint = "save it uncompressed in a file, and name that"
-                raise InputError(f"{self.origin} holds more than {most:,} bytes", hint)
+                raise InputError(f"{self.origin} holds more than {self.most:,} bytes", hint)
         return whole.getvalue()
 
     def in_memory(self) -> Source:
-        """The same, where it can be read only once: with its bytes in memory."""
+        """This source, with its bytes in memory where it could be read only once."""
         if self.size is not None:
             return self
         data = self.read()
-        return Source(self.origin, io.BytesIO(data), self.ending, self.name, size=len(data))
+        return replace(self, file=io.BytesIO(data), size=len(data))
 
     @property
     def kind(self) -> str:
-        """Its format: "json", "npy", "npz", "table" or "safetensors". InputError for any other."""
-        if not self.head:
-            raise InputError(f"{self.origin} is empty", "it should hold arrays")
-        if self.head.startswith(_NPY):
-            return "npy"
-        if self.is_zip:
-            return "npz"
-        known = _KINDS.get(self.ending)
-        if known is None or self.ending == ".txt":
-            known = self._guess() or known
-        if known is None:
-            hint = f"it reads {', '.join(_KINDS)}"
-            hint += f", not {safe(self.ending)}" if self.ending else ""
-            raise InputError(f"{self.origin} is of no format that attncli reads", hint)
-        return known
+        """Its format: "gzip", "zip", one that `load` reads, or "" for any other.
 
-    def _guess(self) -> str | None:
-        """The format of a file whose ending does not say it."""
-        if self.is_safetensors:
+        Raises InputError for a format that is recognised but not supported.
+        """
+        head, ending = self.head, self.ending
+        length = int.from_bytes(head[:8], "little")  # of the header of safetensors, which follows
+        is_tensors = head[8:9] == b"{" and length < (1 << 32 if self.size is None else self.size)
+        for endings, begins, what, hint in _REFUSED:
+            if ending in endings.split() or (re.match(begins, head) and not is_tensors):
+                raise InputError(f"{self.origin} is {what}", hint)
+        for begin, kind in _BEGINS:
+            if head.startswith(begin) and not is_tensors:
+                return kind
+        if ending in KINDS and ending != ".txt":
+            return KINDS[ending]
+        if is_tensors:
             return "safetensors"
-        if _JSON_START.match(self.head.removeprefix(b"\xef\xbb\xbf")):
-            return "json"
-        if self.head.startswith(_UNICODE_MARKS):
-            return "table"
-        # a table: some line ends in a number
-        is_table = b"\0" not in self.head and any(map(_LAST_NUMBER.search, self.head.splitlines()))
-        return "table" if is_table else None
+        return _guessed(head) or KINDS.get(ending, "")
 
-    @property
-    def is_safetensors(self) -> bool:
-        """Whether it begins with the length of a header, in eight bytes, and with the header."""
-        length = int.from_bytes(self.head[:8], "little")
-        return self.head[8:9] == b"{" and length < (1 << 32 if self.size is None else self.size)
 
-    @property
-    def is_gzip(self) -> bool:
-        """Whether it is compressed with gzip."""
-        return self.head.startswith(_GZIP) and not self.is_safetensors
+def _guessed(head: bytes) -> str:
+    """The format of a text whose ending is unknown, or ""."""
+    if _JSON_START.match(head.removeprefix(b"\xef\xbb\xbf")):
+        return "json"
+    # a table: some line ends in a number
+    is_table = b"\0" not in head and any(map(_LAST_NUMBER.search, head.splitlines()))
+    return "table" if is_table or head.startswith(_UNICODE_MARKS) else ""
 
-    @property
-    def is_zip(self) -> bool:
-        """Whether it is a zip, which an npz is too."""
-        return self.head.startswith(_ZIP)
+
+def streamed(origin: str, file: Any, ending: str, name: str, most: float) -> Source:
+    """The Source of a stream that cannot seek."""
+    stream = _Stream(file, origin)
+    head = stream.ahead
+    return Source(origin, io.BufferedReader(stream, _STEP), head, ending, name, most=most)
 
 
 class _Stream(io.RawIOBase):
@@ -215,20 +211,21 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
     Raises InputError where there is nothing to read, or a format that is known and not read, and
     where the system fails while it is read; SizeError where memory does not suffice.
     """
-    path, name, data = _split(text)
-    origin = LITERAL if data else STANDARD_INPUT if path == "-" else safe(path)
+    is_literal = text.lstrip()[:1] in ("[", "{") and not os.path.exists(text)
+    path, name = _split(text) if "::" in text and not is_literal else (text, "")
+    if not path:
+        raise InputError("a path is expected, found nothing")
+    origin = LITERAL if is_literal else STANDARD_INPUT if path == "-" else safe(path)
     with ExitStack() as stack:
         try:
-            if data:
-                yield Source(origin, io.BytesIO(data), ".json", size=len(data))
-                return
-            source = _opened(origin, path, name, stdin, stack)
-            _refuse(source)
-            if source.is_gzip or (source.is_zip and source.ending != ".npz"):
-                from attncli.files.unpack import unpacked
-
-                source = unpacked(source, stack)
-                _refuse(source)
+            if is_literal:
+                data = text.encode("utf-8", "backslashreplace")
+                source = Source(origin, io.BytesIO(data), data[:_HEAD], ".json", size=len(data))
+            else:
+                source = _opened(origin, path, name, stdin, stack)
+            kind = source.kind
+            if kind == "gzip" or (kind == "zip" and source.ending != ".npz"):
+                source = _unpacked(source, stack)
             yield source
         except AttncliError:
             raise
@@ -241,37 +238,36 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
             raise SizeError(f"{origin} does not fit into memory") from problem
 
 
-def _split(text: str) -> tuple[str, str, bytes]:
-    """The path and the name after `::`, or the bytes of a literal."""
-    start = text.lstrip()[:1]
-    if start in ("[", "{") and not os.path.exists(text):
-        return "", "", text.encode("utf-8", "backslashreplace")
+def _split(text: str) -> tuple[str, str]:
+    """The path and the name after `::`."""
     parts = text.split("::")
     paths = ("::".join(parts[:n]) for n in range(len(parts), 0, -1))
     path = next(filter(os.path.exists, paths), parts[0])
     name = text[len(path) + 2 :]
     if path != text and not name:
         raise InputError(f"{safe(text)} names no array after ::", "write path::name")
-    if not path:
-        raise InputError("a path is expected, found nothing")
-    return path, name, b""
+    return path, name
 
 
 def _opened(origin: str, path: str, name: str, stdin: BinaryIO | None, stack: ExitStack) -> Source:
     if path == "-":
         if stdin is None and sys.stdin is None:
             raise InputError("standard input is closed", "name a file")
-        return Source(origin, stdin or sys.stdin.buffer, "", name)
+        return streamed(origin, stdin or sys.stdin.buffer, "", name, STREAM_LIMIT)
     try:
         status = os.stat(path)
     except ValueError as problem:  # a null character, or half a surrogate pair
         raise InputError(f"{origin} cannot be read: not a path") from problem
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"{origin} is a directory", "name a file in it")
-    file = stack.enter_context(open(path, "rb", _STEP))  # noqa: SIM115 - the stack closes it
+    # without a buffer, whose bytes would be a copy of what is read at once
+    file = stack.enter_context(open(path, "rb", 0))  # noqa: SIM115 - the stack closes it
+    ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
     if not stat.S_ISREG(status.st_mode):
-        return Source(origin, file, ending_of(path), name)
-    return Source(origin, file, ending_of(path), name, path, status.st_size)
+        return streamed(origin, io.BufferedReader(file), ending, name, STREAM_LIMIT)
+    head = file.read(_HEAD)
+    file.seek(0)
+    return Source(origin, file, head, ending, name, path, status.st_size)
 
 
 def _near(path: str) -> str:
@@ -279,29 +275,92 @@ def _near(path: str) -> str:
     import difflib
 
     folder, name = os.path.split(path)
-    try:
-        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=3)
-    except OSError:
-        return f"there is no folder {safe(folder)}" if folder else "check the path"
-    if not near:
-        return "check the path"
-    return "did you mean " + " or ".join(safe(os.path.join(folder, other)) for other in near) + "?"
+    if folder and not os.path.isdir(folder):
+        return f"there is no folder {safe(folder)}"
+    near = difflib.get_close_matches(name, os.listdir(folder or "."), n=3)
+    paths = " or ".join(safe(os.path.join(folder, other)) for other in near)
+    return f"did you mean {paths}?" if near else "check the path"
 
 
-def _refuse(source: Source) -> None:
-    """Raise InputError for a format that is known and not read."""
-    for endings, begins, what, hint in _REFUSED:
-        is_it = re.match(begins, source.head) and not source.is_safetensors
-        if is_it or source.ending in endings.split():
-            raise InputError(f"{source.origin} is {what}", hint)
+def _unpacked(source: Source, stack: ExitStack) -> Source:
+    """What a gzipped file or a zip holds, open as long as the stack is.
 
-
-def ending_of(path: str) -> str:
-    """The ending of a path, lower case and with its dot, without .gz; "" where it has none.
-
-    >>> ending_of("a.b/Q.NPY"), ending_of("q.json.gz"), ending_of("a.b/q")
-    ('.npy', '.json', '')
+    Of a zip it is the member that is asked for, or the only one; an npz stays as it is.
+    Raises InputError where it is damaged, holds no such member, or is compressed twice.
     """
-    name = path.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".gz")
-    stem, dot, ending = name.rpartition(".")
-    return f".{ending}" if dot and stem else ""
+    if source.kind == "zip":
+        inner = _member(source.in_memory(), stack)
+    else:
+        import gzip
+
+        file = stack.enter_context(gzip.GzipFile(fileobj=source.file))
+        most = STREAM_LIMIT if source.size is None else most_from(source.size)
+        inner = streamed(source.origin, file, source.ending, source.name, most)
+    if inner.kind == "gzip":
+        raise InputError(f"{inner.origin} is gzip inside another file", "unpack it first")
+    return inner
+
+
+def _member(source: Source, stack: ExitStack) -> Source:
+    archive = open_zip(source, stack)
+    files = [info for info in archive.infolist() if not _NO_CONTENT.fullmatch(info.filename)]
+    asked, _, rest = source.name.partition("::")
+    found = [info for info in files if info.filename == asked]
+    found = found or [info for info in files if os.path.basename(info.filename) == asked]
+    if not found and any(info.filename.endswith(".npy") for info in files):
+        return source
+    if not found and len(files) == 1:
+        found, rest = files, source.name
+    if not found:
+        names = [info.filename for info in files]
+        lacks = f"no {quote(asked)}; it holds " if asked else ""
+        hint = f"name one: {ask_for(source.origin, names[0])}" if names else "check the file"
+        raise InputError(f"{source.origin} holds {lacks}{listing(names) or 'no file'}", hint)
+    info = found[0]
+    origin = source.origin if len(files) == 1 else ask_for(source.origin, info.filename)
+    with explained(f"{origin} is damaged", "download or copy it again"):
+        file = stack.enter_context(archive.open(info))
+    ending = os.path.splitext(info.filename.lower())[1]
+    return streamed(origin, file, ending, rest, most_from(info.compress_size))
+
+
+def open_zip(source: Source, stack: ExitStack) -> ZipFile:
+    """The zip in a source, after its directory was checked.
+
+    Raises InputError where it is damaged, encrypted, or compressed otherwise than with deflate.
+    """
+    import zipfile
+
+    kind = "npz" if source.ending == ".npz" else "zip"
+    with explained(f"{source.origin} is not a valid {kind} file", "copy it again"):
+        archive = stack.enter_context(zipfile.ZipFile(source.file))
+    infos = archive.infolist()
+    if any(info.flag_bits & 1 for info in infos):
+        raise InputError(f"{source.origin} is encrypted", "save it without a password")
+    if {info.compress_type for info in infos} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise InputError(f"{source.origin} is not compressed with deflate", "zip it again")
+    if sum(info.compress_size for info in infos) > (source.size or 0):
+        raise InputError(f"{source.origin} has an index of more than its bytes", "copy it again")
+    return archive
+
+
+def most_from(packed: int) -> float:
+    """The most bytes that are unpacked from this many; never more than fit into memory."""
+    return min(memory(), max(BOMB_SIZE, _BOMB_RATIO * packed))
+
+
+def check_unpacked(where: str, size: int, packed: int) -> None:
+    """Raise SizeError where a member exceeds the memory, InputError where it is a zip bomb."""
+    if size > memory():
+        raise SizeError(f"{where} takes {size} bytes, more than this machine's memory")
+    if size > most_from(packed):
+        message = f"{where} would unpack to {size // max(packed, 1)} times its size, {size} bytes"
+        raise InputError(message, "save it with numpy.savez, uncompressed")
+
+
+def memory() -> float:
+    """Bytes of memory that this machine has; infinite where the system does not report it."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")

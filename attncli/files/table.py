@@ -1,10 +1,10 @@
-"""csv, tsv and columns of text in: one matrix, its row labels and its header.
+"""Reads csv, tsv and columns of text: one matrix, its row labels and its header.
 
-    weights,the,cat      a header, where a cell of the first line is no number
+    weights,the,cat      a header, where a cell of the first line is not a number
     the,0.7,0.3          a row label, where the first column holds no numbers
     cat,0.4,0.6
 
-A header whose corner is empty or the name of a stage says that the first column holds labels, even
+A header whose corner is empty or the name of a stage shows that the first column holds labels, even
 if they look like numbers. Lines that begin with # are comments, unless they are as wide as the
 others and numbers but for their label (## begins a word piece).
 """
@@ -17,16 +17,17 @@ import io
 import math
 import re
 import warnings
+from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import Array, FloatArray
 from attncli.errors import InputError
-from attncli.files.load import Loaded, one_array
+from attncli.files.load import Loaded, collected
 from attncli.files.messages import count, quote, reason
-from attncli.files.numbers import Array, Beyond
+from attncli.files.numbers import Beyond
 from attncli.files.source import Source
 from attncli.stages import HIDDEN, KINDS
 
@@ -50,50 +51,64 @@ class _Row(NamedTuple):
     cells: list[str]
 
 
-class _Layout(NamedTuple):
-    """Whether the first line is a header, and the first column labels."""
-
-    headed: bool
-    labelled: bool
-    remark: str = ""
-
-
 def read(source: Source) -> Loaded:
     """The matrix of a table, with its labels.
 
-    Raises InputError, with line and column, where rows differ in length or a cell is no number.
+    Raises InputError, with line and column, where rows differ in length or a cell is not a number.
     """
     origin, data = source.origin, source.read()
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
     plain = plain_matrix(data, delimiters)
     if plain is not None:
-        return one_array(origin, source.name, lambda: plain)
+        return collected(source, {"": lambda: plain})
     rows = _rows(_decode(data, origin), delimiters, origin)
     if not rows:
         raise InputError(f"{origin} is empty", "it should hold rows of numbers")
-    _refuse_several(rows, origin)
-    first, width = rows[0].cells, len(rows[0].cells)
-    uneven = next((row for row in rows if len(row.cells) != width), None)
-    if uneven:
-        raise InputError(
-            f"{origin}, line {uneven.line} has {count(len(uneven.cells), 'cell')}, "
-            f"line {rows[0].line} has {width}",
-            "give every row as many",
-        )
-    layout = _layout(rows)
-    start = 1 if layout.labelled else 0
-    body = rows[1:] if layout.headed else rows
-    return one_array(
-        origin,
-        source.name,
-        partial(_matrix, body, start, origin),
-        row_labels=tuple(unguarded(row.cells[0]) for row in body) if start else None,
-        column_labels=tuple(map(unguarded, first[start:])) if layout.headed else None,
-        warnings=(f"{origin}: {layout.remark}",) if layout.remark else (),
+    grid = [[read_cell(cell) for cell in row.cells] for row in rows]
+    _check_rows(rows, grid, origin)
+    first, corner = rows[0].cells, rows[0].cells[0].strip()
+    labelled = len(first) > 1 and not _any_number(values[0] for values in grid[1:] or grid)
+    headed = None in grid[0][1 if labelled else 0 :]
+    remarks = []
+    if (not corner or _names_stage(corner)) and len(first) > 1 and len(rows) > 1:
+        # as attncli writes it: then labels may look like numbers
+        if corner and not (labelled and headed):
+            remark = "the first line and column are read as labels, for the corner is"
+            remarks = [f"{origin}: {remark} {quote(corner)}"]
+        labelled = headed = True
+    start, top = (1 if labelled else 0), (1 if headed else 0)
+    return collected(
+        source,
+        {"": partial(_matrix, rows[top:], grid[top:], start, origin)},
+        row_labels=tuple(unguarded(row.cells[0]) for row in rows[top:]) if labelled else None,
+        column_labels=tuple(map(unguarded, first[start:])) if headed else None,
+        warnings=remarks,
     )
 
 
-def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> npt.NDArray[np.float64] | None:
+def _check_rows(rows: list[_Row], grid: list[list[Any]], origin: str) -> None:
+    """Raise InputError for a second header, as attncli writes more stages, and for a ragged row."""
+    corner, width = rows[0].cells[0].strip(), len(rows[0].cells)
+    for row, values in zip(rows[1:], grid[1:], strict=True):
+        if _names_stage(corner) and _names_stage(row.cells[0]) and not _any_number(values[1:]):
+            raise InputError(
+                f"{origin} holds several matrices, the second from line {row.line}",
+                "save one alone with --stage and --head, or all of them as npz",
+            )
+        if len(values) != width:
+            raise InputError(
+                f"{origin}, line {row.line} has {count(len(values), 'cell')}, "
+                f"line {rows[0].line} has {width}",
+                "give every row as many",
+            )
+
+
+def _any_number(values: Iterable[object]) -> bool:
+    """Whether one of these cells is a number or boolean."""
+    return any(value is not None for value in values)
+
+
+def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> FloatArray | None:
     """The matrix of a large table of numbers alone, by NumPy's parser; None where it is not plain.
 
     A header, labels, quotes, comments, ragged rows and numbers beyond float64 are not plain.
@@ -115,58 +130,30 @@ def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> npt.NDArray[np.flo
     return matrix if matrix.size and not np.isinf(matrix).any() else None
 
 
-def _layout(rows: list[_Row]) -> _Layout:
-    first = rows[0].cells
-    corner, below = first[0].strip(), rows[1:] or rows
-    texts_below = [read_cell(row.cells[0]) is None for row in below]
-    labelled = len(first) > 1 and all(texts_below)
-    texts_right = [read_cell(cell) is None for cell in first[1 if labelled else 0 :]]
-    # as attncli writes it: then labels may look like numbers
-    is_corner = not corner or _names_stage(corner)
-    if is_corner and len(first) > 1 and len(rows) > 1:
-        remark = f"the first line and column are read as labels, for the corner is {quote(corner)}"
-        is_clear = not corner or (labelled and any(texts_right))
-        return _Layout(headed=True, labelled=True, remark="" if is_clear else remark)
-    return _Layout(headed=any(texts_right), labelled=labelled)
-
-
 def _names_stage(corner: str) -> bool:
     """Whether a corner is one that attncli writes: `weights`, `encoder.1.scores head 2`."""
     return corner.partition(" ")[0].rpartition(".")[2] in _STAGES
 
 
-def _refuse_several(rows: list[_Row], origin: str) -> None:
-    """Raise InputError where a second header is further down, as attncli writes more stages."""
-    for row in rows[1:] if _names_stage(rows[0].cells[0]) else ():
-        if _names_stage(row.cells[0]) and all(read_cell(cell) is None for cell in row.cells[1:]):
-            raise InputError(
-                f"{origin} holds several matrices, the second from line {row.line}",
-                "save one alone with --stage and --head, or all of them as npz",
-            )
-
-
-def _matrix(rows: list[_Row], start: int, origin: str) -> Array:
+def _matrix(rows: list[_Row], grid: list[list[Any]], start: int, origin: str) -> Array:
+    """The numbers from column `start` on; InputError for the first cell that is not one."""
     if not rows:
         raise InputError(f"{origin} holds no number, only a header", "add rows of numbers")
-    values = [[read_cell(cell) for cell in row.cells[start:]] for row in rows]
-    wanted = bool if type(values[0][0]) is bool else float
-    for row, numbers in zip(rows, values, strict=True):
-        for column, value in enumerate(numbers, start):
-            if type(value) is not wanted:
-                where = f"{origin}, line {row.line}, column {column + 1}"
-                raise _refused(row.cells[column], value, wanted, where)
-    return np.array(values, dtype=wanted)
-
-
-def _refused(cell: str, value: object, wanted: type, where: str) -> InputError:
-    if isinstance(value, Beyond):
-        return InputError(f"{where} is {value}, beyond float64", "the limit is 1.8e308")
-    hint = "labels may fill a whole first column, under an empty corner, or the first line"
-    if "," in cell or ";" in cell:
-        hint = "write decimal points, and one kind of separator"
-    found = f"the text {quote(cell)}" if cell.strip() else "an empty cell"
-    expected = "a number" if wanted is float else "true or false, as before it"
-    return InputError(f"{where} is {found}, expected {expected}", hint)
+    wanted = bool if type(grid[0][start]) is bool else float
+    for row, values in zip(rows, grid, strict=True):
+        for column, value in enumerate(values[start:], start):
+            if type(value) is wanted:
+                continue
+            where, cell = f"{origin}, line {row.line}, column {column + 1}", row.cells[column]
+            if isinstance(value, Beyond):
+                raise InputError(f"{where} is {value}, beyond float64", "the limit is 1.8e308")
+            hint = "labels may fill a whole first column, under an empty corner, or the first line"
+            if "," in cell or ";" in cell:
+                hint = "write decimal points, and one kind of separator"
+            found = f"the text {quote(cell)}" if cell.strip() else "an empty cell"
+            expected = "a number" if wanted is float else "true or false, as before it"
+            raise InputError(f"{where} is {found}, expected {expected}", hint)
+    return np.array([values[start:] for values in grid], dtype=wanted)
 
 
 def _decode(data: bytes, origin: str) -> str:
@@ -228,7 +215,7 @@ def _ends_in_number(line: str, delimiter: str) -> bool:
 
 
 def read_cell(cell: str) -> float | bool | Beyond | None:
-    """The number or truth value that a cell says; Beyond what float64 holds; None for text.
+    """The number or boolean in a cell; Beyond where float64 cannot hold it; None for text.
 
     NaN, inf and Infinity are numbers, in any case.
 
@@ -242,7 +229,7 @@ def read_cell(cell: str) -> float | bool | Beyond | None:
         number = float(word)
     except ValueError:
         return None
-    if "_" in word:  # a number to Python alone
+    if "_" in word:  # a number only in Python
         return None
     return Beyond(cell) if math.isinf(number) and "inf" not in word else number
 

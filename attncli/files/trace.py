@@ -1,4 +1,4 @@
-"""A Trace as a document (JSON) and back; the same document describes the arrays of an npz.
+"""A saved trace: its format, declared once; reading it; and its JSON Schema.
 
     {"attncli": "trace", "version": 1, "title": "…", "convention": {…}, "notes": ["…"],
      "steps": [{"kind": "stage", "name": "scaled", "symbol": "Z", "formula": "Z = S / √d_k",
@@ -6,95 +6,212 @@
                 "dtype": "float64", "value": [[1.0, "-Infinity"], [0.5, 2.0]], …},
                {"kind": "trace", "name": "…", "title": "…", …, "steps": […]}]}
 
-trace_model.py declares every field, and trace.schema.json is the JSON Schema. What is read back
-equals what was written, bit for bit (NaN aside, which is one value). NaN and infinity are not JSON:
-they are the strings "NaN", "Infinity" and "-Infinity".
+What is read back equals what was written, bit for bit (NaN aside, which is one value). NaN and
+infinity are not JSON: they are the strings "NaN", "Infinity" and "-Infinity".
 
 In an npz each stage is an array under its dotted name (`encoder.1.attention.weights`), and the
 array `__trace__` is a string: this document, in which a stage has "array", that name, instead of
 "value".
+
+    python -m attncli.files.trace > attncli/files/trace.schema.json
+
+write.py writes traces. Importing this module imports pydantic, which takes a tenth of a second:
+only reading a trace does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+import json
+import math
+from contextlib import suppress
+from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SkipValidation,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+)
+from pydantic.json_schema import GenerateJsonSchema, SkipJsonSchema
+from typing_extensions import TypeAliasType
 
-from attncli.errors import InputError, StageError
-from attncli.files.load import Loaded
-from attncli.files.messages import ask_for, listing, quote
-from attncli.files.numbers import MAX_DEPTH, Array, nan_to_text
+from attncli.arrays import Array
+from attncli.convention import KNOBS, Convention
+from attncli.errors import AttncliError, InputError, StageError
+from attncli.files.load import Labels, Loaded
+from attncli.files.messages import ask_for, listing, quote, safe
+from attncli.files.numbers import MAX_DEPTH, NOT_JSON, to_array
 from attncli.files.roles import attention_prefix
+from attncli.files.write import VERSION
 from attncli.trace import Stage, Trace
 
-Labels = tuple[str, ...] | None
-Encode = Callable[[str, Array], dict[str, Any]]
-
-ENTRY = "__trace__"
-"""The array of an npz that holds the document."""
-VERSION = 1
-"""The version of the format that is written, and the only one there is."""
-
-
-def document_of(trace: Trace, encode: Encode | None = None) -> dict[str, Any]:
-    """The document of a trace, each value as `encode(dotted name, value)` puts it, or as lists.
-
-    >>> scores = Stage("scores", "S", "S = Q Kᵀ", np.array([[1.0, np.inf]]), ("query", "key"))
-    >>> document_of(Trace("Attention", (scores,)))["steps"][0]["value"]
-    [[1.0, 'Infinity']]
-    """
-    encode = encode or (lambda _, value: {"value": plain_lists(value)})
-    return {"attncli": "trace", "version": VERSION, **_written(trace, "", encode)}
+DType = Literal[
+    "float64", "float32", "float16", "bool",
+    "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
+]  # fmt: skip
+Number = TypeAliasType("Number", "float | Literal['NaN', 'Infinity', '-Infinity']")
+Value = TypeAliasType("Value", "list[Value] | Number | bool")
 
 
-def plain_lists(value: Array) -> Any:
-    """An array as nested lists of numbers (or true and false), NaN and infinity as strings.
+def _as_written(*left_out: str) -> ConfigDict:
+    """Its schema describes what attncli writes: all fields, but for the empty ones of these."""
 
-    >>> plain_lists(np.array([0.1, -np.inf]))
-    [0.1, '-Infinity']
-    """
-    cells = value.tolist()
-    finite = value.dtype.kind != "f" or bool(np.isfinite(value).all())
-    return cells if finite else nan_to_text(cells)
+    def describe(schema: dict[str, Any]) -> None:
+        for found in schema["properties"].values():
+            found.pop("default", None)
+        schema["required"] = [name for name in schema["properties"] if name not in left_out]
+        schema["additionalProperties"] = False
 
-
-def _written(trace: Trace, prefix: str, encode: Encode) -> dict[str, Any]:
-    return {
-        "title": trace.title,
-        **({"name": trace.name} if trace.name else {}),
-        "convention": trace.convention and nan_to_text(asdict(trace.convention)),
-        "notes": list(trace.notes),
-        "steps": [
-            _written_stage(step, f"{prefix}{step.name}", encode)
-            if isinstance(step, Stage)
-            else {"kind": "trace", **_written(step, f"{prefix}{step.name}.", encode)}
-            for step in trace.steps
-        ],
-    }
+    return ConfigDict(strict=True, json_schema_extra=describe)
 
 
-def _written_stage(stage: Stage, dotted: str, encode: Encode) -> dict[str, Any]:
-    optional = {
-        "note": stage.note,
-        "reads": dict(stage.reads),
-        "params": nan_to_text(stage.params),
-        "work": stage.work,
-    }
-    return {
-        "kind": "stage",
-        "name": stage.name,
-        "symbol": stage.symbol,
-        "formula": stage.formula,
-        "axes": list(stage.axes),
-        "labels": {axis: list(names) for axis, names in stage.labels.items()},
-        "shape": list(stage.value.shape),
-        "dtype": stage.value.dtype.name,
-        **encode(dotted, stage.value),
-        **{name: found for name, found in optional.items() if found},
-    }
+def _field(name: str) -> Any:
+    """The type of a field of Convention in JSON, and what it is."""
+    default, hint = getattr(Convention, name), get_type_hints(Convention)[name]
+    if isinstance(default, float) and not math.isfinite(default):
+        hint = Number
+    return hint, Field(description=KNOBS[name].help)
+
+
+ConventionModel = create_model(
+    "convention", __config__=_as_written(), **{name: _field(name) for name in KNOBS}
+)
+
+
+def _convention(found: Any) -> Convention | None:
+    """The convention in a document; its own checks apply."""
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise ValueError("should be an object")
+    try:
+        return Convention.from_mapping(_numbers(found))
+    except OverflowError as problem:
+        raise ValueError("holds a number beyond float64") from problem
+    except TypeError as problem:  # of a type that no field has
+        raise ValueError("holds what no field of a convention can be") from problem
+
+
+def _numbers(found: dict[str, Any]) -> dict[str, Any]:
+    """The same with "NaN" and "Infinity" as numbers."""
+    return {n: NOT_JSON.get(x, x) if isinstance(x, str) else x for n, x in found.items()}
+
+
+class StageModel(BaseModel):
+    """One array, and how it was computed."""
+
+    model_config = _as_written("note", "reads", "params", "work")
+
+    kind: Literal["stage"]
+    name: str
+    symbol: str
+    formula: str
+    axes: list[str] = Field(description="One name per dimension.")
+    labels: dict[str, list[str]] = Field(
+        default={}, description="Axis → the names along it; an axis without an entry is numbered."
+    )
+    shape: list[Annotated[int, Field(ge=1)]]
+    dtype: DType = None  # type: ignore[assignment] # it may be missing in what is read
+    value: Annotated[
+        SkipValidation[Value],
+        Field(description="Nested lists of the shape: its numbers, or true and false."),
+    ] = None  # type: ignore[assignment] # in an npz `array` names it
+    array: SkipJsonSchema[str | None] = None
+    note: str = Field(default="", description="A sentence for the reader.")
+    reads: dict[str, str] = Field(
+        default={}, description="Parameter of the computation → the stage that it reads."
+    )
+    params: dict[str, SkipValidation[bool | Number | str]] = Field(
+        default={}, description="The other parameters of the computation."
+    )
+    work: str = Field(default="", description="How the arithmetic of a cell is written.")
+
+    def build(self, arrays: dict[str, Array] | None) -> Stage:
+        """The stage; ValueError or InputError where its array does not fit."""
+        value = self._value() if arrays is None else arrays.get(self.array or "")
+        if value is None:
+            name = quote(str(self.array))
+            raise ValueError(f"names the array {name}, which is not in the file")
+        if list(value.shape) != self.shape:
+            raise ValueError(f"shape is {self.shape}, found {list(value.shape)}")
+        for name, found in self.params.items():
+            if not isinstance(found, bool | int | float | str):
+                raise ValueError(f"params, {quote(name)} should be a number, text, true or false")
+        labels = {axis: tuple(names) for axis, names in self.labels.items()}
+        computed = (self.note, self.reads, _numbers(self.params), self.work)
+        return Stage(
+            self.name, self.symbol, self.formula, value, tuple(self.axes), labels, *computed
+        )
+
+    def _value(self) -> Array:
+        if "value" not in self.model_fields_set:
+            raise ValueError("value is missing")
+        value = to_array(self.value, "value")
+        with np.errstate(all="ignore"):
+            cast = value.astype(self.dtype or value.dtype)
+        if not np.array_equal(cast, value, equal_nan=value.dtype.kind == "f"):
+            raise ValueError(f"value holds numbers that {self.dtype} cannot")
+        return cast
+
+
+def _built(step: StageModel | TraceModel, info: ValidationInfo) -> Stage | Trace:
+    try:
+        return step.build(info.context)
+    except AttncliError as problem:
+        raise ValueError(problem.message) from problem
+
+
+class _Steps(BaseModel):
+    title: str
+    name: str = ""
+    convention: Annotated[
+        Convention | None,
+        PlainValidator(_convention, json_schema_input_type=ConventionModel | None),
+        Field(description="Every choice on which attentions differ; null where none applies."),
+    ] = None
+    notes: list[str] = []
+    steps: list[
+        Annotated[StageModel | TraceModel, Field(discriminator="kind"), AfterValidator(_built)]
+    ] = Field(description="In the order of computation.")
+
+    def build(self, _: object = None) -> Trace:
+        """The trace of these steps, which are built already."""
+        steps: Any = tuple(self.steps)
+        return Trace(self.title, steps, self.convention, self.name, tuple(self.notes))
+
+
+class TraceModel(_Steps):
+    """A block inside: the dotted names of its stages begin with its name."""
+
+    model_config = _as_written("name")
+
+    kind: Literal["trace"]
+
+
+class Document(_Steps):
+    """A trace saved by attncli."""
+
+    model_config = _as_written("name")
+
+    attncli: Literal["trace"]
+    version: Literal[1]
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False  # it would only be the name again
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a saved trace."""
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return dialect | Document.model_json_schema(schema_generator=_WithoutTitles)
 
 
 def trace_from(
@@ -104,17 +221,17 @@ def trace_from(
 
     Raises InputError, naming `origin` and the step, where something is missing or does not fit.
     """
-    from attncli.files.trace_model import trace_in
-
-    if document.get("attncli") != "trace":
-        raise InputError(f'{origin} has no "attncli": "trace"', "save a trace with --format json")
     if document.get("version") != VERSION:
         raise InputError(
             f"{origin} has version {quote(str(document.get('version')))} of the trace format, "
             f"this attncli reads version {VERSION}",
             "save it again with this attncli",
         )
-    trace = trace_in(document, origin, arrays)
+    try:
+        trace = Document.model_validate(document, context=arrays).build()
+    except ValidationError as problem:
+        message = f"{origin}: {_first_error(problem, document)}"
+        raise InputError(message, "save the trace again") from problem
     names = list(trace)
     if not names:
         raise InputError(f"{origin} is a trace without a stage", "save it again")
@@ -125,36 +242,68 @@ def trace_from(
     return trace
 
 
+_MESSAGES = {
+    "missing": "is missing",
+    "dict_type": "should be an object",
+    "model_attributes_type": "should be an object",
+    "union_tag_invalid": 'should be of kind "stage" or "trace"',
+    "union_tag_not_found": 'should be of kind "stage" or "trace"',
+}
+
+
+def _first_error(problem: ValidationError, document: Any) -> str:
+    """The first of pydantic's errors in a line: `step encoder.2 ('scores'): note should be …`."""
+    error = problem.errors(include_url=False, include_input=False)[0]
+    location, prefix, step, node = error["loc"], "", "", document
+    if len(location) > 3 * MAX_DEPTH:
+        return f"the trace is nested more than {MAX_DEPTH} deep"
+    while len(location) > 1 and location[0] == "steps" and isinstance(location[1], int):
+        node = node["steps"][location[1]]
+        name = node.get("name") if isinstance(node, dict) else None
+        step = f"step {prefix}{location[1] + 1}"
+        step += f" ({quote(name)}): " if isinstance(name, str) else ": "
+        prefix += f"{listing([str(name)])}."
+        location = location[3:]  # after the number pydantic puts the kind
+    # the first is a name of the format, those after it are the file's
+    inner = (f"entry {part + 1}" if isinstance(part, int) else quote(part) for part in location[1:])
+    where = ", ".join([*map(str, location[:1]), *inner])
+    if error["type"] == "value_error":  # raised here
+        text, joint = error["msg"].removeprefix("Value error, "), ": "
+    else:
+        text, joint = _MESSAGES.get(error["type"], error["msg"].removeprefix("Input ")), " "
+    return step + (where + joint if where else "") + safe(text)
+
+
 def loaded_trace(trace: Trace, origin: str, member: str | None) -> Loaded:
     """A saved trace as Loaded: all of it, the part inside it called `member`, or one stage."""
     stages = dict(trace.stages())
+    part, prefix = None, ""
     if member in stages:
-        stage = stages[member]
-        return Loaded(origin, {member: stage.value}, *_labels([stage]), member=member)
-    try:
-        part = trace.part(member or "")
-    except StageError as problem:
-        raise InputError(
-            f"{origin} holds no stage or part {quote(member or '')}; it holds {listing(stages)}",
-            f"name one: {ask_for(origin, next(iter(stages)))}",
-        ) from problem
-    inner = dict(part.stages())
-    try:
-        prefix = attention_prefix(list(inner), origin) or ""
-    except InputError:  # several attentions: an error where q is asked for, not here
-        prefix = ""
-    labels = _labels([stage for name, stage in inner.items() if name.startswith(prefix)])
-    arrays = {name: stage.value for name, stage in inner.items()}
-    return Loaded(origin, arrays, *labels, trace=part, member=member)
+        stages = {member: stages[member]}
+    else:
+        try:
+            part = trace.part(member or "")
+        except StageError as problem:
+            raise InputError(
+                f"{origin} holds no stage or part {quote(member or '')}; "
+                f"it holds {listing(stages)}",
+                f"name one: {ask_for(origin, next(iter(stages)))}",
+            ) from problem
+        stages = dict(part.stages())
+        with suppress(InputError):  # several attentions: an error where q is asked for, not here
+            prefix = attention_prefix(list(stages), origin) or ""
+    named = [stage for name, stage in stages.items() if name.startswith(prefix)]
+    queries, keys = _labels(named, "query"), _labels(named, "key")
+    arrays = {name: stage.value for name, stage in stages.items()}
+    return Loaded(origin, arrays, queries, keys, trace=part, member=member)
 
 
-def _labels(stages: list[Stage]) -> tuple[Labels, Labels]:
-    """The names of the queries and of the keys, where a stage names all of them."""
-    return _names(stages, "query"), _names(stages, "key")
-
-
-def _names(stages: list[Stage], axis: str) -> Labels:
+def _labels(stages: list[Stage], axis: str) -> Labels:
     """The labels of the first stage that has them, unless it is cut: shorter than the input."""
     sizes = [stage.value.shape[stage.axes.index(axis)] for stage in stages if axis in stage.axes]
-    named = (stage.labels[axis] for stage in stages if axis in stage.labels)
-    return next((labels for labels in named if len(labels) == sizes[0]), None)
+    found = (stage.labels[axis] for stage in stages if axis in stage.labels)
+    return next((labels for labels in found if len(labels) == sizes[0]), None)
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=2, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Where word vectors are read from: GloVe text, word2vec text, JSON {word: [numbers]}, or inline.
+"""Formats of word vectors: GloVe text, word2vec text, JSON {word: [numbers]}, or inline.
 
     king 0.50451 0.68607 -0.59517 …      a token may hold spaces (". . ." in glove.840B)
     400000 100                           a first line of two counts: word2vec's text format
@@ -9,6 +9,7 @@ Each yields entries: a word and its vector. Text is read line by line.
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import os
@@ -19,15 +20,13 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import FloatArray
 from attncli.errors import InputError
 from attncli.files.json import parse
 from attncli.files.messages import LITERAL, count, quote, safe
 from attncli.files.numbers import Beyond
 from attncli.files.source import Source, open_source
-
-Array = npt.NDArray[np.float64]
 
 _SAMPLE = 50  # lines that tell how many numbers a line holds: enough that most of them are right
 _LONGEST = 1 << 24  # bytes of a line: a million numbers
@@ -51,7 +50,7 @@ class Entry(NamedTuple):
     number: int
     word: str
     is_utf8: bool
-    row: Array | str
+    row: FloatArray | str
 
 
 @contextmanager
@@ -73,12 +72,12 @@ def open_entries(source: str) -> Iterator[Text | Table]:
             return
         pairs = parse(file.read(), origin, tuple)
         if not isinstance(pairs, tuple):
-            raise InputError(f"{origin} is JSON but no object", 'write {"word": [numbers]}')
+            raise InputError(f"{origin} is JSON but not an object", 'write {"word": [numbers]}')
         yield Table(pairs, origin)
 
 
 def _refuse(head: bytes, origin: str) -> None:
-    """Raise InputError where the first bytes show that these are no vectors in text."""
+    """Raise InputError where the first bytes are not those of vectors as text."""
     if not head.strip():
         raise InputError(f"{origin} is empty", "it should hold a word and its numbers on each line")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -100,7 +99,7 @@ def _inline(text: str) -> list[tuple[str, Any]]:
         word, _, numbers = part.rpartition("=")
         values = [_number(number) for number in numbers.encode("utf-8", "replace").split(b",")]
         if not word or not all(value is not None and math.isfinite(value) for value in values):
-            raise InputError(f"{part!r} is no word with its numbers", "write king=0.9,0.5,0.1")
+            raise InputError(f"{part!r} is not a word and its numbers", "write king=0.9,0.5,0.1")
         pairs.append((word, values))
     return pairs
 
@@ -112,6 +111,7 @@ class Table:
 
     def __init__(self, pairs: Sequence[tuple[str, Any]], origin: str) -> None:
         self.pairs, self.origin, self.warnings = pairs, origin, list[str]()
+        self.words = [word for word, _ in pairs]
         sizes = Counter(len(values) for _, values in pairs if _are_numbers(values) and values)
         if not sizes:
             raise InputError(f"{origin} holds no vectors", 'write {"word": [numbers]}')
@@ -122,20 +122,16 @@ class Table:
         for number, (word, values) in enumerate(self.pairs, start=1):
             yield Entry(number, word, True, self._row(values))
 
-    def _row(self, values: Any) -> Array | str:
+    def _row(self, values: Any) -> FloatArray | str:
         if not _are_numbers(values):
-            return "holds something that is no list of numbers"
+            return "holds something that is not a list of numbers"
         if len(values) != self.dim:
             return f"holds {count(len(values), 'number')}, not {self.dim}"
-        try:
-            row = np.array([math.inf if isinstance(x, Beyond) else float(x) for x in values])
-        except OverflowError:  # a whole number beyond float64
-            row = np.array([math.inf])
-        return row if np.isfinite(row).all() else "holds a number that is not finite"
-
-    def vocabulary(self) -> list[str]:
-        """All words."""
-        return [word for word, _ in self.pairs]
+        with suppress(TypeError, OverflowError):  # of a number beyond float64
+            row = np.array(values, dtype=np.float64)
+            if np.isfinite(row).all():
+                return row
+        return "holds a number that is not finite"
 
 
 def _are_numbers(values: object) -> bool:
@@ -148,14 +144,16 @@ class Text:
     unit = "line"
 
     def __init__(self, file: Source) -> None:
-        self.file, self.origin, self.warnings = file.file, file.origin, list[str]()
-        self.seen: list[bytes] = []
+        # a file on disk has no buffer; a megabyte at a time is read as quickly as more
+        self.file = file.file if file.size is None else io.BufferedReader(file.file, 1 << 20)
+        self.origin, self.warnings = file.origin, list[str]()
+        self.words = list[str]()  # read, with the first letter of one that was asked for
         lines = self._lines()
         first = list(itertools.islice(lines, _SAMPLE + 1))
         if not first:
-            raise InputError(f"{self.origin} holds no whole line", "download it again")
-        promised = _header([line for _, line in first])
-        start = 1 if promised else 0
+            raise InputError(f"{self.origin} holds no complete line", "download it again")
+        announced = _header([line for _, line in first])
+        start = 1 if announced else 0
         counts = Counter(_count(line.split()) for _, line in first[start:] if line.strip())
         counts.pop(0, None)
         if not counts:
@@ -165,9 +163,9 @@ class Text:
                 "a line should be a word and its numbers",
             )
         self.dim = counts.most_common(1)[0][0]
-        self.promised, dim = promised or (0, self.dim)
+        self.announced, dim = announced or (0, self.dim)
         if dim != self.dim:
-            self.warnings.append(f"line 1 promises {dim} numbers a word, the lines hold {self.dim}")
+            self.warnings.append(f"line 1 gives {dim} numbers per word, the lines hold {self.dim}")
         self.lines = itertools.chain(first[start:], lines)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
@@ -190,38 +188,37 @@ class Text:
 
     def entries(self, left: set[str] | None) -> Iterator[Entry]:
         """All lines; or those that may begin with these words, in any case, until none is left."""
-        tokens = {token for word in left or () for token in _spellings(word) if token.split()}
-        firsts = {token.split()[0].lower() for token in tokens}
-        initials = {case for first in firsts for case in (first[:1], first[:1].upper())}
+        words = {word.casefold() for word in left or ()}
+        firsts = {word.split(" ")[0] for word in words}
+        initials = {word[:1] for word in words if word}
         number, line = 0, b""
         for number, line in self.lines:
             if left is not None and not left:
                 return
-            first = line.split(None, 1)[:1]
+            first = b"".join(line.split(None, 1)[:1])
             if not first:
                 continue
-            if left is None or first[0].lower() in firsts:
-                token, row = _parsed(line, self.dim, tokens)
-                is_cut = isinstance(row, str) and not line.endswith(b"\n")
-                if left is None or not is_cut:
-                    yield Entry(number, *_decoded(token), row)
-            if first[0][:1] in initials:
-                self.seen.append(first[0])
-        if left and number - 1 < self.promised:
-            text = f"line 1 promises {self.promised} words, there are {number - 1}"
+            if left is None:
+                yield _entry(number, line, self.dim, words)
+                continue
+            text = _decoded(first)[0]
+            folded = text.casefold()
+            if folded in firsts:
+                entry = _entry(number, line, self.dim, words)
+                if not isinstance(entry.row, str) or line.endswith(b"\n"):
+                    yield entry
+            if folded[:1] in initials:
+                self.words.append(text)
+        if left and number - 1 < self.announced:
+            text = f"line 1 gives {self.announced} words, the file holds {number - 1}"
             self.warnings.append(text)
-        token, row = _parsed(line, self.dim, tokens)
-        if left and isinstance(row, str) and not line.endswith(b"\n"):
-            word = _decoded(token)[0]
-            self.warnings.append(f"line {number} is cut off: {safe(word)} {row}")
-
-    def vocabulary(self) -> list[str]:
-        """The words read that begin with the same letter as one that was asked for."""
-        return [_decoded(word)[0] for word in self.seen]
+        last = _entry(number, line, self.dim, words)
+        if left and isinstance(last.row, str) and not line.endswith(b"\n"):
+            self.warnings.append(f"line {number} is cut off: {safe(last.word)} {last.row}")
 
 
 def _header(lines: Sequence[bytes]) -> tuple[int, int] | None:
-    """The words and numbers per word that word2vec's first line promises, if this is one."""
+    """The words and numbers per word in the first line of word2vec's format, if this is one."""
     found = re.fullmatch(rb"(\d{1,18})\s+(\d{1,18})\s*", lines[0])
     if not found or any(len(line.split()) == 2 for line in lines[1:]):
         return None  # where others have two fields too: vectors of one number each
@@ -229,36 +226,37 @@ def _header(lines: Sequence[bytes]) -> tuple[int, int] | None:
     return (words, dim) if words and dim else None
 
 
-def _parsed(line: bytes, dim: int, tokens: Container[bytes]) -> tuple[bytes, Array | str]:
-    """A line's token and its numbers, or what is wrong with them.
+def _entry(number: int, line: bytes, dim: int, words: Container[str] = ()) -> Entry:
+    """The word and the vector on a line, or what is wrong with it.
 
-    The token is all before the last `dim` numbers. Where more numbers follow a word, it is one of
-    the `tokens` (which may hold numbers), or the line has too many.
+    The word is all before the last `dim` numbers. Where more numbers follow, it is one of the
+    `words`, case folded (they may hold numbers), or the line has too many.
 
-    >>> _parsed(b". . . 0.5 1", 2, ())
-    (b'. . .', array([0.5, 1. ]))
-    >>> _parsed(b"king 0.5", 2, ())
-    (b'king', 'holds 1 number, not 2')
+    >>> _entry(1, b". . . 0.5 1", 2)
+    Entry(number=1, word='. . .', is_utf8=True, row=array([0.5, 1. ]))
+    >>> _entry(2, b"king 0.5", 2)
+    Entry(number=2, word='king', is_utf8=True, row='holds 1 number, not 2')
     """
     fields = line.split()
-    extra = len(fields) - dim
-    token = b" ".join(fields[: max(extra, 0)])
-    if extra != 1:
+    start = len(fields) - dim
+    word, is_utf8 = _decoded(b" ".join(fields[: max(start, 0)]))
+    if start != 1:
         found = _count(fields)
-        if extra < 1 or (found != dim and token not in tokens):
-            wrong = f"holds {count(found, 'number')}, not {dim}"
-            return b" ".join(fields[: len(fields) - found]), wrong
-    try:
-        row = np.array([float(field) for field in fields[extra:]])
-    except ValueError:
-        return token, "holds something that is no number"
-    if b"_" in line and any(b"_" in field for field in fields[extra:]):  # a number to Python alone
-        return token, "holds something that is no number"
-    return token, row if np.isfinite(row).all() else "holds a number that is not finite"
+        if start < 1 or (found != dim and word.casefold() not in words):
+            word, is_utf8 = _decoded(b" ".join(fields[: len(fields) - found]))
+            return Entry(number, word, is_utf8, f"holds {count(found, 'number')}, not {dim}")
+    wrong = "holds something that is not a number"
+    with suppress(ValueError):
+        row = np.array([float(field) for field in fields[start:]])
+        if b"_" not in line or not any(b"_" in field for field in fields[start:]):  # only Python's
+            if np.isfinite(row).all():
+                return Entry(number, word, is_utf8, row)
+            wrong = "holds a number that is not finite"
+    return Entry(number, word, is_utf8, wrong)
 
 
 def _count(fields: list[bytes]) -> int:
-    """How many numbers end a line, its first field being a word whatever it looks like."""
+    """How many numbers end a line, its first field being a word even if it looks like one."""
     numbers = itertools.takewhile(lambda field: _number(field) is not None, fields[:0:-1])
     return sum(1 for _ in numbers)
 
@@ -280,11 +278,3 @@ def _decoded(token: bytes) -> tuple[str, bool]:
         return token.decode("utf-8"), True
     except UnicodeDecodeError:
         return token.decode("latin-1"), False
-
-
-def _spellings(word: str) -> Iterator[bytes]:
-    """The bytes by which a word may be in a file: its cases, in UTF-8 and in Latin-1."""
-    for case in (word, word.lower(), word.upper(), word.title(), word.casefold()):
-        for encoding in ("utf-8", "latin-1"):
-            with suppress(UnicodeEncodeError):
-                yield case.encode(encoding, "surrogateescape")

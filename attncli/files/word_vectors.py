@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arrays import FloatArray
 from attncli.errors import InputError, ShapeError
 from attncli.files.messages import safe
 from attncli.files.word_entries import open_entries
-
-Array = npt.NDArray[np.float64]
 
 _OFFERED = 3  # close spellings of a word
 _ALIKE = 0.65  # of difflib's ratio: one letter of three may be wrong (0.667), but not of two (0.5)
@@ -25,7 +25,7 @@ _ALIKE = 0.65  # of difflib's ratio: one letter of three may be wrong (0.667), b
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """The vectors of the words that were found, and what became of the others.
+    """The vectors of the words that were found, and close spellings of the others.
 
     words     those found, as asked for and in that order
     matrix    [n, d] float64, write-locked, one row per word found
@@ -36,25 +36,18 @@ class Vectors:
     """
 
     words: tuple[str, ...]
-    matrix: Array
+    matrix: FloatArray
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folded: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     origin: str = ""
 
 
-@dataclass(frozen=True)
-class Neighbours:
+class Neighbours(NamedTuple):
     """Words and their cosines, the nearest first, and what was wrong with the source."""
 
     pairs: tuple[tuple[str, float], ...]
     warnings: tuple[str, ...] = ()
-
-    def __iter__(self) -> Iterator[tuple[str, float]]:
-        return iter(self.pairs)
-
-    def __len__(self) -> int:
-        return len(self.pairs)
 
 
 def read_vectors(source: str, words: Sequence[str]) -> Vectors:
@@ -66,7 +59,7 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
     Of equal words the first counts. A line asked for with a wrong number of values, or one that is
     not finite, is skipped with a warning; a damaged file is read as far as it is whole.
 
-    Raises InputError for a source that is no vectors: HTML, a Git LFS pointer, binary, empty, ….
+    Raises InputError for a source without vectors: HTML, a Git LFS pointer, binary, empty, ….
     Source: the format of Pennington et al., "GloVe" (2014); word2vec's text format.
 
     >>> found = read_vectors("king=0.9,0.5,0.1 queen=0.2,0.5,0.1", ["queen", "King", "quene"])
@@ -75,8 +68,8 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
     >>> found.folded, found.missing
     ({'King': 'king'}, {'quene': ('queen',)})
     """
-    rows: dict[str, Array] = {}
-    cases: dict[str, tuple[str, Array]] = {}  # folded word → the first that is so in any case
+    rows: dict[str, FloatArray] = {}
+    cases: dict[str, tuple[str, FloatArray]] = {}  # folded word → the first that is so in any case
     remarks: dict[tuple[str, str], str] = {}  # one of a kind for each word
     left, folds = set(words), {word.casefold() for word in words}
     with open_entries(source) as file:
@@ -90,7 +83,7 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
             if not is_utf8:
                 remarks.setdefault((word, "bytes"), f"{where} is not UTF-8; read as Latin-1")
             if word in rows:
-                again = f"{where}: {safe(word)} is there again; the first is used"
+                again = f"{where}: {safe(word)} appears again; the first is used"
                 remarks.setdefault((word, "again"), again)
             elif word in left:
                 rows[word] = row
@@ -98,7 +91,7 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
             cases.setdefault(word.casefold(), (word, row))
         folded = {word: cases[word.casefold()][0] for word in left if word.casefold() in cases}
         rows |= {word: cases[word.casefold()][1] for word in folded}
-        vocabulary = file.vocabulary() if left - folded.keys() else []
+        vocabulary = file.words if left - folded.keys() else []
         missing = {word: close_spellings(word, vocabulary) for word in words if word not in rows}
         found = tuple(word for word in words if word in rows)
         matrix = np.array([rows[word] for word in found]).reshape(len(found), file.dim)
@@ -139,14 +132,14 @@ def nearest(
                 if len(best) > n:
                     taken.remove(heapq.heappop(best)[2])
         if skipped:
-            more = f" and {len(skipped) - 1} more are no vectors"
-            more = more if len(skipped) > 1 else " is no vector"
+            more = f" and {len(skipped) - 1} more are not vectors"
+            more = more if len(skipped) > 1 else " is not a vector"
             file.warnings.append(f"{file.unit} {skipped[0]}{more}; skipped")
         pairs = tuple((word, cosine) for cosine, _, word in sorted(best, reverse=True))
         return Neighbours(pairs, tuple(file.warnings))
 
 
-def _direction(vector: npt.ArrayLike, dim: int) -> Array:
+def _direction(vector: npt.ArrayLike, dim: int) -> FloatArray:
     try:
         values = np.asarray(vector, dtype=np.float64)
     except (TypeError, ValueError):
@@ -157,7 +150,7 @@ def _direction(vector: npt.ArrayLike, dim: int) -> Array:
     if not 0 < largest < np.inf:
         raise InputError("the vector to compare with is zero or not finite: it has no direction")
     scaled = values / largest  # squares of the numbers themselves could overflow
-    direction: Array = scaled / np.sqrt(scaled @ scaled)
+    direction: FloatArray = scaled / np.sqrt(scaled @ scaled)
     return direction
 
 

@@ -1,4 +1,4 @@
-"""Out: a trace as JSON or npz, a stage as npy, and a file that is either whole or untouched.
+"""Writes a trace as JSON or npz, a stage as npy, and files that are complete or untouched.
 
 write_atomically("trace.npz", partial(write_npz, trace), force=False)
 """
@@ -11,22 +11,89 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.errors import OutputError
 from attncli.files.messages import safe
-from attncli.files.trace import ENTRY, document_of, plain_lists
+from attncli.files.numbers import nan_to_text
 from attncli.trace import Stage, Trace
+
+Encode = Callable[[str, Array], dict[str, Any]]
+
+ENTRY = "__trace__"
+"""The array of an npz that holds the document."""
+VERSION = 1
+"""The version of the format that is written, and the only one there is."""
 
 # what a terminal, an editor or a UTF-8 encoder may not handle; JSON can escape it
 _UNSAFE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same trace gives the same bytes
 
 
+def document_of(trace: Trace, encode: Encode | None = None) -> dict[str, Any]:
+    """The document of a trace, each value as `encode(dotted name, value)` puts it, or as lists.
+
+    >>> scores = Stage("scores", "S", "S = Q Kᵀ", np.array([[1.0, np.inf]]), ("query", "key"))
+    >>> document_of(Trace("Attention", (scores,)))["steps"][0]["value"]
+    [[1.0, 'Infinity']]
+    """
+    encode = encode or (lambda _, value: {"value": plain_lists(value)})
+    return {"attncli": "trace", "version": VERSION, **_written(trace, "", encode)}
+
+
+def plain_lists(value: Array) -> Any:
+    """An array as nested lists of numbers (or true and false), NaN and infinity as strings.
+
+    >>> plain_lists(np.array([0.1, -np.inf]))
+    [0.1, '-Infinity']
+    """
+    cells = value.tolist()
+    finite = value.dtype.kind != "f" or bool(np.isfinite(value).all())
+    return cells if finite else nan_to_text(cells)
+
+
+def _written(trace: Trace, prefix: str, encode: Encode) -> dict[str, Any]:
+    return {
+        "title": trace.title,
+        **({"name": trace.name} if trace.name else {}),
+        "convention": trace.convention and nan_to_text(asdict(trace.convention)),
+        "notes": list(trace.notes),
+        "steps": [
+            _written_stage(step, f"{prefix}{step.name}", encode)
+            if isinstance(step, Stage)
+            else {"kind": "trace", **_written(step, f"{prefix}{step.name}.", encode)}
+            for step in trace.steps
+        ],
+    }
+
+
+def _written_stage(stage: Stage, dotted: str, encode: Encode) -> dict[str, Any]:
+    optional = {
+        "note": stage.note,
+        "reads": dict(stage.reads),
+        "params": nan_to_text(stage.params),
+        "work": stage.work,
+    }
+    return {
+        "kind": "stage",
+        "name": stage.name,
+        "symbol": stage.symbol,
+        "formula": stage.formula,
+        "axes": list(stage.axes),
+        "labels": {axis: list(names) for axis, names in stage.labels.items()},
+        "shape": list(stage.value.shape),
+        "dtype": stage.value.dtype.name,
+        **encode(dotted, stage.value),
+        **{name: found for name, found in optional.items() if found},
+    }
+
+
 def trace_json(trace: Trace) -> Iterator[str]:
-    """The JSON of a trace, piece by piece, a row of a matrix on a line; see `files.trace`.
+    """The JSON of a trace, piece by piece, a row of a matrix on a line; see files/trace.py.
 
     >>> scores = Stage("scores", "S", "S = Q Kᵀ", np.eye(2), ("query", "key"))
     >>> "".join(trace_json(Trace("Attention", (scores,)))).splitlines()[-6:-4]
@@ -63,7 +130,7 @@ def _text(plain: Any) -> str:
 
 
 def write_npz(trace: Trace, file: BinaryIO) -> None:
-    """Write a trace as npz: an array a stage, and one that describes them; see `files.trace`."""
+    """Write a trace as npz: an array a stage, and one that describes them; see files/trace.py."""
     import zipfile
 
     document = json.dumps(document_of(trace, lambda name, _: {"array": name}))
@@ -84,14 +151,14 @@ def write_npy(stage: Stage, file: BinaryIO) -> None:
 
 
 def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: bool) -> None:
-    """Have `write` fill a temporary file in the same folder, then rename it: never a part of it.
+    """Let `write` fill a temporary file in the same folder, then rename it to `path`.
 
     A symbolic link is followed, the mode of a file that is replaced is kept, and a device or pipe
     (/dev/null) is written directly. Whatever `write` raises passes through, after the part that
     was written is removed.
 
     Raises OutputError where a file is there already without `force`, and where the system refuses;
-    BrokenPipeError where the reader of a pipe went away.
+    BrokenPipeError where the reader of a pipe closed it.
     """
     try:
         status = os.stat(path) if os.path.exists(path) else None

@@ -1,4 +1,4 @@
-"""What word vectors have in common: lengths, angles, analogies, and two dimensions to plot.
+"""Similarity of word vectors: lengths, angles, analogies, and two dimensions to plot.
 
 similarity   vectors → lengths, dots → cosines → angles
 analogy      a is to b as c is to …: b − a + c

@@ -35,7 +35,7 @@ def random_vectors(words: Sequence[str], dim: int, seed: int = 0) -> FloatArray:
 
 
 def _vector(word: str, dim: int, seed: int) -> FloatArray:
-    # Arguments may hold bytes that are no UTF-8, which Python keeps as lone surrogates.
+    # Arguments may hold bytes that are not UTF-8, which Python keeps as single surrogates.
     text = f"{seed}:{unicodedata.normalize('NFC', word)}".encode("utf-8", "surrogatepass")
     key = int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "big")
     generator = np.random.Generator(np.random.PCG64(key))

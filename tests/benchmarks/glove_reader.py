@@ -40,7 +40,7 @@ from attncli.files.word_vectors import nearest, read_vectors
 vector = read_vectors(path, words[:1]).matrix[0]
 start = time.perf_counter()
 found = nearest(path, vector, 10, words[:1])
-print(time.perf_counter() - start, peak_mb(), len(found))
+print(time.perf_counter() - start, peak_mb(), len(found.pairs))
 """
 
 PLAIN = """

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from attncli import Convention, ConventionError, ShapeError, StageError, attend
+from attncli.attention.attend import prepared
+from attncli.attention.run import plan
 from attncli.check import check
-from attncli.check.run import STAGES, everything, stages
+from attncli.check.run import STAGES, all_of, inputs_over, stages, steps_of
 from attncli.check.setup import setup_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -49,9 +51,9 @@ def test_decimals_allow_half_a_unit_of_the_last_one() -> None:
     assert check(exact + 0.51e-3, Q, K, V, decimals=3).status == "no match"
 
 
-def test_numbers_that_look_printed_get_a_hint() -> None:
+def test_numbers_that_look_rounded_get_a_hint() -> None:
     verdict = check(attend(Q, K, V)["output"].value.round(3), Q, K, V)
-    assert verdict.notes == ("the observed numbers have at most 3 decimals: say decimals",)
+    assert verdict.notes == ("the values look rounded to 3 decimals: pass --decimals 3",)
     wrong = attend(Q, K, V)["output"].value.round(3) + 5
     assert check(wrong, Q, K, V, decimals=3).notes == ()
 
@@ -73,10 +75,17 @@ def test_weights_alone_name_the_bug() -> None:
     assert names(check(unscaled("weights"), Q, K, V, stage="weights")) == ["scale left out"]
 
 
-def test_a_part_names_the_bug() -> None:
+def test_a_subset_names_the_bug() -> None:
     part = unscaled()[1, [0, 2]]
     assert names(check(part, Q, K, V, heads=1, rows=[0, 2])) == ["scale left out"]
     assert names(check(part[None], Q, K, V, heads=[1], rows=slice(0, 3, 2))) == ["scale left out"]
+
+
+@pytest.mark.parametrize("rows", [[2, 0, 1], [1, 1, 0]])
+def test_the_mask_of_a_subset_has_its_rows_in_their_order(rows: list[int]) -> None:
+    mask = np.array([[1, 0, 1, 0, 1], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1]], dtype=bool)
+    output = attend(Q, K, V, mask=mask)["output"].value
+    assert check(output[:, rows], Q, K, V, mask=mask, rows=rows).status == "match"
 
 
 def test_concat_is_the_output_with_its_heads_side_by_side() -> None:
@@ -110,44 +119,54 @@ def test_bugs_that_compute_the_same_are_ambiguous() -> None:
     assert verdict.tell_apart == "an input with 2 heads, 3 queries, 5 keys, d_k 7, d_v 11"
 
 
+def test_what_several_bugs_have_in_common_is_in_words() -> None:
+    observed = attend(Q, K, V, convention=Convention(causal=True))["output"].value
+    verdict = check(observed, Q, K, V, convention=Convention(causal=True, mask_value=-2.0))
+    assert names(verdict) == ["finite mask value", "mask value −∞, not the finite one given"]
+    assert verdict.common == (
+        "they all change the same thing (empty rows, mask arithmetic), "
+        "and they compute the same numbers on this input"
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (
             lambda x: np.concatenate(list(x), axis=-1),
             "output is 3 × 22, expected 2 × 3 × 11. "
-            "the heads are side by side in the last axis: split them; then it matches",
+            "The heads are side by side in the last axis: split them; then it matches",
         ),
         (
             lambda x: np.swapaxes(x, 0, 1),
             "output is 3 × 2 × 11, expected 2 × 3 × 11. "
-            "heads and tokens are exchanged: swap these two axes; then it matches",
+            "Heads and tokens are exchanged: swap these two axes; then it matches",
         ),
         (
             lambda x: np.swapaxes(x, 1, 2) + 1,
             "output is 2 × 11 × 3, expected 2 × 3 × 11. "
-            "its last two axes are exchanged: swap them; then it still differs",
+            "Its last two axes are exchanged: swap them; then it still differs",
         ),
         (
             lambda x: x[None],
             "output is 1 × 2 × 3 × 11, expected 2 × 3 × 11. "
-            "it has axes of length 1 too many or too few; then it matches",
+            "It has axes of length 1 too many or too few; then it matches",
         ),
         (
             lambda x: x[:1],
             "output is 1 × 3 × 11, expected 2 × 3 × 11. "
-            "it may be a part: say which rows and heads it holds",
+            "It may be a subset: pass rows= / heads= (--rows, --head)",
         ),
         (lambda x: x[..., :4, :4], "output is 2 × 3 × 4, expected 2 × 3 × 11"),
     ],
 )
-def test_a_wrong_shape_is_said_with_the_layout_that_mends_it(change: Any, words: str) -> None:
+def test_a_wrong_shape_is_named_with_the_layout_that_is_right(change: Any, words: str) -> None:
     verdict = check(change(attend(Q, K, V)["output"].value), Q, K, V)
     assert verdict.status == "wrong shape"
     assert verdict.shape == words
 
 
-def test_another_input_is_said_first() -> None:
+def test_another_input_is_named_first() -> None:
     dump = {"q": Q + 0.5, "output": attend(Q + 0.5, K, V)["output"].value}
     verdict = check(dump, Q, K, V)
     assert (verdict.status, verdict.first_difference) == ("no match", "q")
@@ -156,7 +175,7 @@ def test_another_input_is_said_first() -> None:
     assert check({name: trace[name].value for name in trace}, Q, K, V).status == "match"
 
 
-def test_dropout_of_the_convention_is_part_of_the_reference() -> None:
+def test_dropout_of_the_convention_is_expected() -> None:
     how = Convention(dropout=0.25, seed=3)
     trace = attend(Q, K, V, convention=how)
     observed = {name: trace[name].value for name in ("weights", "dropped", "output")}
@@ -173,7 +192,7 @@ def test_the_share_of_dropout_is_found() -> None:
 
 
 def test_identity_weights_are_not_dropout() -> None:
-    # Three equal diagonal weights and six zeros fit a share of 0.53, and say nothing of it.
+    # Three equal diagonal weights and six zeros fit a share of 0.53, and are too few to show it.
     verdict = check(np.eye(3), np.eye(3), np.eye(3), np.eye(3), stage="weights")
     assert verdict.status == "no match"
 
@@ -217,11 +236,52 @@ def test_calls_that_do_not_fit(error: type[Exception], given: dict[str, Any], me
 
 
 def test_progress_counts_bugs_and_then_pairs() -> None:
-    told: list[tuple[int, int]] = []
-    check(RNG.normal(size=(2, 3, 11)), Q, K, V, progress=lambda *at: told.append(at))
-    ends = [at for at, (done, total) in enumerate(told) if done == total]
+    calls: list[tuple[int, int]] = []
+    check(RNG.normal(size=(2, 3, 11)), Q, K, V, progress=lambda *at: calls.append(at))
+    ends = [at for at, (done, total) in enumerate(calls) if done == total]
     assert len(ends) == 2
-    assert [done for done, _ in told[: ends[0] + 1]] == list(range(1, ends[0] + 2))
+    assert [done for done, _ in calls[: ends[0] + 1]] == list(range(1, ends[0] + 2))
+
+
+def test_an_input_is_picked_by_the_axes_that_the_registry_declares() -> None:
+    """A further array that attention takes needs no change in check."""
+    setup = setup_of(Q, K, V, mask=np.ones((3, 5), dtype=bool))
+    bias, sinks = RNG.normal(size=(2, 3, 5)), RNG.normal(size=2)
+    setup = setup.with_inputs(bias=bias, slopes=sinks)  # head query key, and head
+    subset = all_of(setup.shape)._replace(head=np.array([1]), row=np.array([2, 0]))
+    found = inputs_over(setup, subset, steps_of(setup))
+    np.testing.assert_array_equal(found["bias"], bias[[1]][:, [2, 0]])
+    np.testing.assert_array_equal(found["slopes"], sinks[[1]])
+    np.testing.assert_array_equal(found["q"], Q[None, [1]][:, :, [2, 0]])
+    np.testing.assert_array_equal(found["k"], K[None, [1]])
+    assert found["given_mask"].shape == (3, 5)  # the step that reads the rows picks them
+
+
+def test_a_further_array_of_attention_is_passed_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were `bias` an argument of `attend` that its plan adds to the scores, check would take it."""
+
+    def with_bias(*qkv: Any, bias: Any, **more: Any) -> Any:
+        inputs, sizes = prepared(*qkv, **more)
+        return {**inputs, "bias": bias}, sizes
+
+    def plan_with_bias(how: Convention, sizes: Any) -> Any:
+        for step in plan(how, sizes):
+            if step.name == "scores":
+                reads = {**step.reads, "bias": "bias"}
+                yield step._replace(compute=lambda q, k, bias: q @ k.mT + bias, reads=reads)
+            else:
+                yield step
+
+    monkeypatch.setattr("attncli.check.setup.prepared", with_bias)
+    monkeypatch.setattr("attncli.check.run.plan", plan_with_bias)
+    bias = RNG.normal(size=(2, 3, 5))
+    scores = (Q @ K.mT + bias) / 7**0.5
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    given: dict[str, Any] = {"bias": bias, "heads": [1], "rows": [2, 0]}
+    assert check((weights @ V)[[1]][:, [2, 0]], Q, K, V, **given).status == "match"
+    unscaled = np.exp(Q @ K.mT + bias)
+    observed = (unscaled / unscaled.sum(-1, keepdims=True) @ V)[[1]][:, [2, 0]]
+    assert names(check(observed, Q, K, V, **given)) == ["scale left out"]
 
 
 CONVENTIONS = [
@@ -242,14 +302,14 @@ def test_the_pieces_are_what_attend_computes(
     q, k, v = (RNG.normal(size=s) for s in ((2, 4, 3, 7), (2, 2, 5, 7), (2, 2, 5, 11)))
     mask = RNG.random((2, 1, 3, 5)) < 0.7
     given: dict[str, Any] = {"mask": mask, "kv_len": [5, 3], "convention": how}
-    case = setup_of(q, k, v, **given)
+    setup = setup_of(q, k, v, **given)
     trace = attend(q, k, v, **given)
-    found = stages(case, everything(case), STAGES)
+    found = stages(setup, all_of(setup.shape), STAGES)
     for name in set(STAGES) & set(trace):
         np.testing.assert_allclose(found[name], trace[name].value, rtol=1e-12, atol=1e-14)
 
 
-def test_what_does_not_fit_into_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_into_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncli.check.search.MOST_AT_ONCE", 14)
     verdict = check(unscaled(), Q, K, V)
     assert names(verdict) == ["scale left out"]

@@ -8,91 +8,99 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attncli import Convention
 from attncli.check import check
-from tests.check.zoo_room import (
+from tests.check.buggy import verdict_of
+from tests.check.buggy.parts import (
     TYPES,
-    Room,
-    Specimen,
+    Computed,
+    Inputs,
     causal_cells,
-    cut_apart,
-    dots,
-    hide,
-    mix,
+    mask_scores,
+    merge,
     positions,
     random_mask,
-    root,
-    side_by_side,
+    scale,
+    scores,
     softmax,
+    split,
+    weighted_sum,
 )
 
 CAUSAL = {"causal": True}
 
 
-def unscaled_and_not_causal(room: Room) -> Specimen:
-    q, k, v = room.qkv()
-    return Specimen(room.round(mix(softmax(dots(q, k)), v)), q, k, v, CAUSAL)
+def unscaled_and_not_causal(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    return Computed(inputs.round(weighted_sum(softmax(scores(q, k)), v)), q, k, v, CAUSAL)
 
 
-def d_model_and_off_by_one(room: Room) -> Specimen:
-    q, k, v = room.qkv()
-    i, j = positions(room.n_q, room.n_k)
-    s = dots(q, k) * (room.h * room.d_k) ** -0.5
-    return Specimen(room.round(mix(softmax(hide(s, j > i + 1)), v)), q, k, v, CAUSAL)
+def d_model_and_off_by_one(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    i, j = positions(inputs.n_q, inputs.n_k)
+    s = scores(q, k) * (inputs.h * inputs.d_k) ** -0.5
+    return Computed(
+        inputs.round(weighted_sum(softmax(mask_scores(s, j > i + 1)), v)), q, k, v, CAUSAL
+    )
 
 
-def tiled_and_unscaled(room: Room) -> Specimen:
-    q, k, v = room.qkv(h=4, h_kv=2)
+def tiled_and_unscaled(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv(h=4, h_kv=2)
     both = [np.concatenate([x, x]) for x in (k, v)]
-    return Specimen(room.round(mix(softmax(dots(q, both[0])), both[1])), q, k, v)
+    return Computed(inputs.round(weighted_sum(softmax(scores(q, both[0])), both[1])), q, k, v)
 
 
-def inverted_and_d_k(room: Room) -> Specimen:
-    q, k, v = room.qkv()
-    keep = random_mask(room, room.n_q, room.n_k)
-    observed = mix(softmax(hide(dots(q, k) / room.d_k, keep)), v)
-    return Specimen(room.round(observed), q, k, v, {}, {"mask": keep})
+def inverted_and_d_k(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    keep = random_mask(inputs, inputs.n_q, inputs.n_k)
+    observed = weighted_sum(softmax(mask_scores(scores(q, k) / inputs.d_k, keep)), v)
+    return Computed(inputs.round(observed), q, k, v, {}, {"mask": keep})
 
 
-def over_queries_and_unscaled(room: Room) -> Specimen:
-    q, k, v = room.qkv()
-    return Specimen(room.round(mix(softmax(dots(q, k), axis=-2), v)), q, k, v)
+def over_queries_and_unscaled(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    return Computed(inputs.round(weighted_sum(softmax(scores(q, k), axis=-2), v)), q, k, v)
 
 
-def after_softmax_and_unscaled(room: Room) -> Specimen:
-    q, k, v = room.qkv()
-    keep = random_mask(room, room.n_q, room.n_k)
-    return Specimen(room.round(mix(softmax(dots(q, k)) * keep, v)), q, k, v, {}, {"mask": keep})
+def after_softmax_and_unscaled(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    keep = random_mask(inputs, inputs.n_q, inputs.n_k)
+    return Computed(
+        inputs.round(weighted_sum(softmax(scores(q, k)) * keep, v)), q, k, v, {}, {"mask": keep}
+    )
 
 
-def split_and_unscaled(room: Room) -> Specimen:
-    q, k, v = room.qkv()
-    wrong = [side_by_side(x).reshape(x.shape) for x in (q, k, v)]
-    return Specimen(room.round(mix(softmax(dots(wrong[0], wrong[1])), wrong[2])), q, k, v)
+def split_and_unscaled(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    wrong = [merge(x).reshape(x.shape) for x in (q, k, v)]
+    return Computed(
+        inputs.round(weighted_sum(softmax(scores(wrong[0], wrong[1])), wrong[2])), q, k, v
+    )
 
 
-def merged_and_not_causal(room: Room) -> Specimen:
-    q, k, v = room.qkv()
-    output = np.ascontiguousarray(mix(softmax(dots(q, k) * root(q)), v))
-    merged = output.reshape(room.n_q, room.h * room.d_v)
-    return Specimen(room.round(cut_apart(merged, room.h)), q, k, v, CAUSAL)
+def merged_and_not_causal(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    output = np.ascontiguousarray(weighted_sum(softmax(scores(q, k) * scale(q)), v))
+    merged = output.reshape(inputs.n_q, inputs.h * inputs.d_v)
+    return Computed(inputs.round(split(merged, inputs.h)), q, k, v, CAUSAL)
 
 
-def swapped_and_causal(room: Room) -> Specimen:
-    q, k, v = room.qkv(d_v=room.d_k)
-    s = hide(dots(q, v) * root(q), causal_cells(room))
-    return Specimen(room.round(mix(softmax(s), k)), q, k, v)
+def swapped_and_causal(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv(d_v=inputs.d_k)
+    s = mask_scores(scores(q, v) * scale(q), causal_cells(inputs))
+    return Computed(inputs.round(weighted_sum(softmax(s), k)), q, k, v)
 
 
-def uncapped_and_bottom_right(room: Room) -> Specimen:
-    q, k, v = room.qkv()
-    i, j = positions(room.n_q, room.n_k)
-    s = hide(dots(q, k) * root(q), j > i + room.n_k - room.n_q)
-    return Specimen(room.round(mix(softmax(s), v)), q, k, v, {"softcap": 1.5, "causal": True})
+def uncapped_and_bottom_right(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    i, j = positions(inputs.n_q, inputs.n_k)
+    s = mask_scores(scores(q, k) * scale(q), j > i + inputs.n_k - inputs.n_q)
+    return Computed(
+        inputs.round(weighted_sum(softmax(s), v)), q, k, v, {"softcap": 1.5, "causal": True}
+    )
 
 
 UNSCALED = "scale left out"
-PAIRS: tuple[tuple[Callable[[Room], Specimen], set[str]], ...] = (
+PAIRS: tuple[tuple[Callable[[Inputs], Computed], set[str]], ...] = (
     (unscaled_and_not_causal, {UNSCALED, "causal mask left out"}),
     (d_model_and_off_by_one, {"√d_model instead of √d_k", "causal mask shows the next position"}),
     (tiled_and_unscaled, {"key heads tiled, not in blocks", UNSCALED}),
@@ -114,25 +122,20 @@ PAIRS: tuple[tuple[Callable[[Room], Specimen], set[str]], ...] = (
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("make", "names"), PAIRS, ids=[make.__name__ for make, _ in PAIRS])
-def test_both_are_named(make: Callable[[Room], Specimen], names: set[str], dtype: str) -> None:
-    room = Room(dtype, np.random.default_rng(3), 2, 3, 5, 7, 11)
+def test_both_are_named(make: Callable[[Inputs], Computed], names: set[str], dtype: str) -> None:
+    inputs = Inputs(dtype, np.random.default_rng(3), 2, 3, 5, 7, 11)
     for seed in (3, 4):
-        animal = make(replace(room, rng=np.random.default_rng(seed)))
-        how = Convention(**animal.how)
-        verdict = check(
-            animal.observed, animal.q, animal.k, animal.v, convention=how, **animal.given
-        )
+        computed = make(replace(inputs, rng=np.random.default_rng(seed)))
+        verdict = verdict_of(computed)
         found = [{bug.name for bug in one.bugs} for one in verdict.explanations]
         assert found == [names]
         assert verdict.status == "found"
 
 
 def test_pairs_can_be_left_out() -> None:
-    room = Room("float64", np.random.default_rng(3), 2, 3, 5, 7, 11)
-    animal = unscaled_and_not_causal(room)
-    how = Convention(causal=True)
-    verdict = check(animal.observed, animal.q, animal.k, animal.v, convention=how, pairs=False)
-    assert verdict.status == "no match"
+    inputs = Inputs("float64", np.random.default_rng(3), 2, 3, 5, 7, 11)
+    computed = unscaled_and_not_causal(inputs)
+    assert verdict_of(computed, pairs=False).status == "no match"
 
 
 def test_a_few_rounded_numbers_name_no_pair() -> None:

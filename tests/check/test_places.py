@@ -1,4 +1,4 @@
-"""Numbers that nothing explains: no bug is named, and the place is right."""
+"""Numbers that nothing explains: no bug is named, and where they differ is described."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_a_shifted_row() -> None:
     observed = copy_of("output")
     observed[:, 30] = observed[:, 29]
     found = places(check(observed, Q, K, V))
-    assert found == ("only in q31", "q31 holds what belongs in q30")
+    assert found == ("only in q31", "q31 has the numbers of q30")
 
 
 def test_all_rows_shifted() -> None:
     found = places(check(np.roll(copy_of("output"), 1, axis=1), Q, K, V))
-    assert found == ("rows q2 to q67 hold what belongs in the row 1 before",)
+    assert found == ("rows q2 to q67 have the numbers of the row 1 before",)
 
 
 @pytest.mark.parametrize(("start", "tiles"), [(64, "16, 32 or 64"), (48, None), (65, None)])
@@ -101,12 +101,12 @@ def test_after_a_diagonal() -> None:
     )
 
 
-def test_masked_places_only() -> None:
+def test_masked_entries_only() -> None:
     how = Convention(causal=True)
     observed = attend(Q, K, V, convention=how)["weights"].value.copy()
     i, j = np.indices((67, 71))
     observed[:, (j > i) & (j % 3 == 0)] = 0.01
-    assert "only in masked places" in places(
+    assert "only in masked entries" in places(
         check(observed, Q, K, V, stage="weights", convention=how)
     )
 
@@ -121,7 +121,7 @@ def test_nan_on_one_side_only() -> None:
     assert verdict.stages[0].largest == np.inf
 
 
-def test_some_heads_and_rows_are_named_as_in_the_everything() -> None:
+def test_some_heads_and_rows_are_named_as_in_the_whole() -> None:
     part = copy_of("output")[[1, 3]][:, [10, 20, 30]]
     assert check(part, Q, K, V, heads=[1, 3], rows=[10, 20, 30]).status == "match"
     part[1, 2, 4] += 1

@@ -22,29 +22,29 @@ def wide(x: Array) -> Array:
     return x if x.dtype in (np.float64, np.float32) else x.astype(np.float32)
 
 
-def fused(q: Array, k: Array, v: Array, hidden: Array) -> Array:
+def fused(q: Array, k: Array, v: Array, masked: Array) -> Array:
     """All in the wide type, rounded once."""
     s = wide(q) @ np.swapaxes(wide(k), 1, 2) / float(q.shape[-1]) ** 0.5
-    e = np.exp(np.where(hidden, -np.inf, s - s.max(-1, keepdims=True)))
+    e = np.exp(np.where(masked, -np.inf, s - s.max(-1, keepdims=True)))
     return np.asarray((e / e.sum(-1, keepdims=True)) @ wide(v)).astype(q.dtype)
 
 
-def stage_by_stage(q: Array, k: Array, v: Array, hidden: Array) -> Array:
+def stage_by_stage(q: Array, k: Array, v: Array, masked: Array) -> Array:
     """Rounded to the small type after every stage."""
     t = q.dtype
     s = wide((wide(q) @ np.swapaxes(wide(k), 1, 2)).astype(t))
     z = wide((s / float(q.shape[-1]) ** 0.5).astype(t))
-    e = np.exp(np.where(hidden, -np.inf, z - z.max(-1, keepdims=True)))
+    e = np.exp(np.where(masked, -np.inf, z - z.max(-1, keepdims=True)))
     weights = wide((e / e.sum(-1, keepdims=True)).astype(t))
     return np.asarray(weights @ wide(v)).astype(t)
 
 
-def backwards(q: Array, k: Array, v: Array, hidden: Array) -> Array:
+def backwards(q: Array, k: Array, v: Array, masked: Array) -> Array:
     """Sums from the last term to the first, one after another, in the wide type."""
     s = np.zeros((*q.shape[:-1], k.shape[1]), dtype=wide(q).dtype)
     for d in reversed(range(q.shape[-1])):
         s += wide(q)[..., d, None] * wide(k)[:, None, :, d]
-    e = np.exp(np.where(hidden, -np.inf, s / s.dtype.type(q.shape[-1]) ** 0.5))
+    e = np.exp(np.where(masked, -np.inf, s / s.dtype.type(q.shape[-1]) ** 0.5))
     output = np.zeros((*q.shape[:-1], v.shape[-1]), dtype=s.dtype)
     total = np.zeros((*q.shape[:-1], 1), dtype=s.dtype)
     for j in reversed(range(k.shape[1])):
@@ -53,13 +53,13 @@ def backwards(q: Array, k: Array, v: Array, hidden: Array) -> Array:
     return np.asarray(output / total).astype(q.dtype)
 
 
-def online(q: Array, k: Array, v: Array, hidden: Array) -> Array:
+def online(q: Array, k: Array, v: Array, masked: Array) -> Array:
     """Blocks of keys with a running maximum, as FlashAttention does it."""
     top = np.full((*q.shape[:-1], 1), -1e30, dtype=wide(q).dtype)
     total, output = np.zeros_like(top), np.zeros((*q.shape[:-1], v.shape[-1]), dtype=top.dtype)
     for j in range(0, k.shape[1], 16):
         s = wide(q) @ np.swapaxes(wide(k)[:, j : j + 16], 1, 2) / top.dtype.type(q.shape[-1]) ** 0.5
-        s = np.where(hidden[..., j : j + 16], -np.inf, s)
+        s = np.where(masked[..., j : j + 16], -np.inf, s)
         new = np.maximum(top, s.max(-1, keepdims=True))
         e, old = np.exp(s - new), np.exp(top - new)
         total = total * old + e.sum(-1, keepdims=True)
@@ -68,22 +68,22 @@ def online(q: Array, k: Array, v: Array, hidden: Array) -> Array:
     return np.asarray(output / total).astype(q.dtype)
 
 
-def renormalised(q: Array, k: Array, v: Array, hidden: Array) -> Array:
+def renormalised(q: Array, k: Array, v: Array, masked: Array) -> Array:
     """Masked after softmax and renormalised, which is no bug."""
     s = wide(q) @ np.swapaxes(wide(k), 1, 2) * wide(q).dtype.type(q.shape[-1] ** -0.5)
     e = np.exp(s - s.max(-1, keepdims=True))
-    weights = e / e.sum(-1, keepdims=True) * ~hidden
+    weights = e / e.sum(-1, keepdims=True) * ~masked
     return np.asarray(weights / weights.sum(-1, keepdims=True) @ wide(v)).astype(q.dtype)
 
 
-def low_sums(q: Array, k: Array, v: Array, hidden: Array) -> Array:
+def low_sums(q: Array, k: Array, v: Array, masked: Array) -> Array:
     """Running sums kept in the small type itself."""
     t = q.dtype
     s = np.zeros((*q.shape[:-1], k.shape[1]), dtype=t)
     for d in range(q.shape[-1]):
         s = (wide(s) + wide(q)[..., d, None] * wide(k)[:, None, :, d]).astype(t)
     z = wide((wide(s) / float(q.shape[-1]) ** 0.5).astype(t))
-    e = np.exp(np.where(hidden, -np.inf, z - z.max(-1, keepdims=True)))
+    e = np.exp(np.where(masked, -np.inf, z - z.max(-1, keepdims=True)))
     weights = wide((e / e.sum(-1, keepdims=True)).astype(t))
     output = np.zeros((*q.shape[:-1], v.shape[-1]), dtype=t)
     for j in range(k.shape[1]):
@@ -105,15 +105,15 @@ def test_a_right_implementation_matches(
         rng = np.random.default_rng(seed)
         shapes = (h, n_q, d_k), (h, n_k, d_k), (h, n_k, d_v)
         q, k, v = (rng.normal(size=shape).astype(TYPES[dtype]) for shape in shapes)
-        hidden = np.arange(n_k) > np.arange(n_q)[:, None] + (n_k if not causal else 0)
-        observed = attention(q, k, v, hidden)
+        masked = np.arange(n_k) > np.arange(n_q)[:, None] + (n_k if not causal else 0)
+        observed = attention(q, k, v, masked)
         verdict = check(observed, q, k, v, convention=Convention(causal=causal))
         assert verdict.status == "match", verdict
         assert verdict.explanations == ()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_small_type_widened_afterwards_is_judged_as_what_it_was(dtype: str) -> None:
+def test_a_small_type_widened_afterwards_is_judged_as_that_type(dtype: str) -> None:
     rng = np.random.default_rng(5)
     q, k, v = (rng.normal(size=s) for s in ((2, 5, 7), (2, 11, 7), (2, 11, 3)))
     t = TYPES[dtype]
@@ -121,4 +121,4 @@ def test_a_small_type_widened_afterwards_is_judged_as_what_it_was(dtype: str) ->
     verdict = check(observed.astype(np.float32), q, k, v)
     assert verdict.status == "match"
     assert verdict.dtype == dtype
-    assert verdict.notes == (f"every number of output fits {dtype}, so it is judged as that",)
+    assert verdict.notes == (f"every number of output fits {dtype}, so it is judged as such",)

@@ -10,7 +10,7 @@ from attncli.check import check, suggest_input
 from attncli.check.bugs import CATALOGUE
 
 
-def test_the_suggested_input_tells_two_alignments_apart() -> None:
+def test_the_suggested_input_distinguishes_two_alignments() -> None:
     how = Convention(causal=True)
     bugs = ["causal mask left out", "causal mask aligned bottom-right, not top-left"]
     found = suggest_input(bugs, convention=how)
@@ -24,7 +24,7 @@ def test_the_suggested_input_tells_two_alignments_apart() -> None:
         assert [one.name for one in verdict.explanations] == [name]
 
 
-def test_uniform_rows_are_told_from_a_finite_mask_value() -> None:
+def test_uniform_rows_are_distinguished_from_a_finite_mask_value() -> None:
     bugs = ["rows with nothing to attend to get the mean of V", "finite mask value"]
     found = suggest_input(bugs)
     assert found is not None

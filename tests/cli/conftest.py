@@ -17,6 +17,14 @@ from attncli.cli.main import run
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "samples"
 
+# A test run in the background passes on that interrupts are ignored, so listen again.
+LISTENING = (
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from attncli.cli.main import main; main()",
+)
+
 
 @dataclass(frozen=True)
 class Result:

@@ -15,7 +15,7 @@ import pytest
 from attncli import Convention, attend
 from attncli.cli import compute, memory
 from attncli.views.formats import json as json_format
-from tests.cli.conftest import Call
+from tests.cli.conftest import LISTENING, Call
 
 N_Q, N_K = 41, 53
 
@@ -155,11 +155,14 @@ def test_json_of_very_many_numbers_is_refused(
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (1, 200_000, 64))
     del x
-    command = [sys.executable, "-m", "attncli", "compute", "--q", "x.npy", "--output", "out.npy"]
+    command = [*LISTENING, "compute", "--q", "x.npy", "--output", "out.npy"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as running:
         time.sleep(2)
         running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=30)
+        try:
+            _, printed = running.communicate(timeout=30)
+        finally:
+            running.kill()
     assert running.returncode == 130
-    assert said.decode().splitlines()[-1] == "attncli: interrupted"
+    assert printed.decode().splitlines()[-1] == "attncli: interrupted"
     assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .conftest import Call
+from .conftest import LISTENING, Call
 
 ATTNCLI = [sys.executable, "-m", "attncli"]
 
@@ -281,7 +281,10 @@ def test_interrupting_ends_with_130() -> None:
     ) as process:
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        try:
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
     os.close(reading)
     os.close(writing)
     assert (process.returncode, out, err) == (130, "", "attncli: interrupted\n")

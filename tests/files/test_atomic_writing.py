@@ -77,7 +77,7 @@ def test_interrupted_writing_leaves_nothing(
     assert not existing or path.read_bytes() == b"old"
 
 
-def test_full_disk_within(tmp_path: Path) -> None:
+def test_full_disk_while_writing(tmp_path: Path) -> None:
     def write(file: BinaryIO) -> None:
         raise OSError(28, "No space left on device")
 
@@ -109,7 +109,7 @@ def test_pipe_is_written_directly(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["pipe"]
 
 
-def test_reader_that_goes_away_is_left_to_the_caller() -> None:
+def test_broken_pipe_is_raised_to_the_caller() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with pytest.raises(BrokenPipeError):
@@ -131,7 +131,7 @@ def test_symbolic_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_bytes() == b"new"
 
 
-def test_link_to_nothing_makes_what_it_points_to(tmp_path: Path) -> None:
+def test_dangling_link_creates_its_target(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     write_bytes(f"{tmp_path}/link", b"new", force=False)
     assert (tmp_path / "link").is_symlink()
@@ -157,7 +157,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("x" * 300, "{}/xxxx"),
     ],
 )
-def test_places_that_take_no_file(path: str, expected: str, tmp_path: Path) -> None:
+def test_paths_that_cannot_be_written(path: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError) as caught:
         write_bytes(f"{tmp_path}/{path}", b"", force=True)

@@ -13,7 +13,7 @@ VOCABULARY = (
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"),
+    ("word", "expected"),
     [
         ("teh", "the"),
         ("kingg", "king"),
@@ -37,16 +37,16 @@ VOCABULARY = (
         ("naive", "naïve"),
     ],
 )
-def test_obvious_misspellings_come_first(word: str, meant: str) -> None:
-    assert close_spellings(word, VOCABULARY)[0] == meant
+def test_obvious_misspellings_come_first(word: str, expected: str) -> None:
+    assert close_spellings(word, VOCABULARY)[0] == expected
 
 
 @pytest.mark.parametrize("word", ["", "f", "i", "x" * 40, "zebra", "kangaroo", "attn"])
-def test_what_is_far_is_not_offered(word: str) -> None:
+def test_distant_words_are_not_offered(word: str) -> None:
     assert close_spellings(word, VOCABULARY) == ()
 
 
-def test_the_closest_three_in_order_and_of_equals_the_earlier() -> None:
+def test_at_most_three_are_offered_the_closest_first() -> None:
     words = ["kind", "kin", "ring", "king", "kong", "King", "kings"]
     assert close_spellings("kiing", words) == ("king", "King", "kings")
     assert close_spellings("kint", ["kint", "kins", "kino"]) == ("kins", "kino")

@@ -1,4 +1,4 @@
-"""Bytes from strangers: whatever is done to a valid file, load reads it or raises AttncliError."""
+"""Damaged files: whatever is done to a valid file, load reads it or raises AttncliError."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def mutated(data: bytes, mutations: list[tuple[str, int, bytes]]) -> bytes:
 
 
 def attempt(source: str, data: bytes) -> tuple[Loaded | None, tuple[str, ...]]:
-    """What load gives, and the lines it has for the user."""
+    """What load gives, and its warnings or its error."""
     try:
         loaded = load(source, stdin=io.BytesIO(data))
     except AttncliError as problem:
@@ -114,8 +114,8 @@ def attempt(source: str, data: bytes) -> tuple[Loaded | None, tuple[str, ...]]:
 
 def use(source: str, data: bytes) -> None:
     """Load and ask for everything; the message of a refusal must be one printable line."""
-    loaded, said = attempt(source, data)
-    assert all(line.isprintable() for line in said)
+    loaded, lines = attempt(source, data)
+    assert all(line.isprintable() for line in lines)
     if loaded is None:
         return
     roles: tuple[Role, ...] = ("q", "k", "v", "mask", "past_k", "past_v")
@@ -169,8 +169,8 @@ def test_any_bytes(data: bytes) -> None:
 @pytest.mark.parametrize(
     "seed", ["npy", "npz", "deflated", "safetensors", "trace npz", "gzip", "zip"]
 )
-def test_no_claimed_size_is_allocated(seed: str) -> None:
-    """Each four bytes in turn claim 4 GiB; nothing near that is ever asked for."""
+def test_claimed_sizes_are_not_allocated(seed: str) -> None:
+    """Each four bytes in turn claim 4 GiB; memory stays far below that."""
     data = SEEDS[seed]
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""JSON in: what is read, and the place that each refusal names."""
+"""JSON in: what is read, and the location that each error names."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def read(tmp_path: Path, text: str, member: str = "") -> Loaded:
 
 
 def message(tmp_path: Path, text: str, member: str = "") -> str:
-    """What load says, without the folder."""
+    """The error of load, without the folder."""
     with pytest.raises(InputError) as caught:
         read(tmp_path, text, member)
-    said = str(caught.value)
-    assert "\n" not in said
-    return said.replace(f"{tmp_path}/", "")
+    error = str(caught.value)
+    assert "\n" not in error
+    return error.replace(f"{tmp_path}/", "")
 
 
 def test_object_with_everything(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_types(text: str, dtype: str, values: list[list[float]], tmp_path: Path)
 
 
 @pytest.mark.parametrize("text", ['[["NaN", 1]]', "[[NaN, 1]]"])
-def test_nan_is_read_and_remarked_on(text: str, tmp_path: Path) -> None:
+def test_nan_is_read_with_a_warning(text: str, tmp_path: Path) -> None:
     loaded = read(tmp_path, text)
     assert np.isnan(loaded.arrays[""][0, 0])
     (warning,) = loaded.warnings
@@ -86,11 +86,13 @@ def test_nan_is_read_and_remarked_on(text: str, tmp_path: Path) -> None:
         ('{"q": [[1, "NaN"]], "k": [["Infinity", 1]], "v": [[1, 2]]}', 2),
     ],
 )
-def test_minus_infinity_is_meant_in_a_mask(text: str, warnings: int, tmp_path: Path) -> None:
+def test_minus_infinity_in_a_mask_gives_no_warning(
+    text: str, warnings: int, tmp_path: Path
+) -> None:
     assert len(read(tmp_path, text).warnings) == warnings
 
 
-def test_remark_counts_and_places(tmp_path: Path) -> None:
+def test_warning_gives_counts_and_location(tmp_path: Path) -> None:
     (warning,) = read(tmp_path, '{"k": [[[1, 2, 3], [4, 5, "Infinity"], ["NaN", 7, 8]]]}').warnings
     assert warning.endswith(
         "x.json, k holds 1 NaN and 1 infinite of 9 numbers, the first at row 2, column 3 of head 1"
@@ -132,14 +134,15 @@ def test_remark_counts_and_places(tmp_path: Path) -> None:
         ('[[1, "a\\u001b[31m"]]', "x.json: row 1, column 2 is the text 'a\\x1b[31m'"),
         ("[[1, null]]", "x.json: row 1, column 2 is null, expected a number"),
         ("[[1, {}]]", "x.json: row 1, column 2 is an object, expected a number"),
-        ("[[1, true]]", "x.json: row 1, column 2 is true, expected a number as before it"),
+        ("[[1, true]]", "x.json: row 1, column 2 is true, expected a number; a number may also be"),
         ("[[true, 0]]", "x.json: row 1, column 2 is 0, expected true or false"),
         ("[[true, NaN]]", "x.json: row 1, column 2 is nan, expected true or false"),
         ("[[1, 1e999]]", "x.json: row 1, column 2 is 1e999, beyond float64"),
         ("[[1], [-1e999]]", "x.json: row 2, column 1 is -1e999, beyond float64"),
         ("[[0.5, 1" + "0" * 309 + "]]", "x.json: row 1, column 2 is 1000000000"),
         ("[[1, 1" + "0" * 309 + "]]", "x.json: row 1, column 2 is 1000000000"),
-        ("[[" + "9" * 5000 + "]]", "x.json: row 1, column 1 is 999999"),
+        ("[[" + "9" * 4000 + "]]", "x.json: row 1, column 1 is 999999"),
+        ("[[" + "9" * 5000 + "]]", "x.json holds a number beyond float64"),
         ('{"q": [[1]], "q": [[2]]}', "x.json has the key 'q' twice; keep one"),
         ('{"q": [[1]], "x": {"a": 1, "a": 2}}', "x.json has the key 'a' twice"),
         ("[" * 100_000, "x.json is nested too deeply"),
@@ -150,18 +153,18 @@ def test_remark_counts_and_places(tmp_path: Path) -> None:
         ('{"q": [[1]], "scale": 1' + "0" * 320 + "}", "x.json, scale is not finite"),
         ('{"q": [[1]], "scale": 1e999}', "x.json, scale is not a number"),
         ('{"q": [[1]], "tokens": ["a", 1]}', "x.json, tokens: entry 2 is not a string"),
-        ('{"q": [[1]], "tokens": 5}', "x.json, tokens is no list of strings"),
+        ('{"q": [[1]], "tokens": 5}', "x.json, tokens is not a list of strings"),
         ('{"q": [[1]], "tokens": {"query": []}}', "x.json, tokens names query; write"),
         ('{"q": [[1]], "tokens": {"keys": [1]}}', "x.json, tokens.keys: entry 1 is not"),
         ('{"q": [[1]], "tokens": ["\\ud800"]}', "x.json holds \\ud800, half of a surrogate"),
     ],
 )
-def test_refusals_name_file_and_place(text: str, expected: str, tmp_path: Path) -> None:
+def test_errors_name_file_and_location(text: str, expected: str, tmp_path: Path) -> None:
     assert message(tmp_path, text).startswith(expected)
 
 
-def test_number_of_too_many_digits_is_shortened(tmp_path: Path) -> None:
-    assert len(message(tmp_path, "[[" + "9" * 5000 + "]]")) < 120
+def test_long_number_is_shortened_in_the_message(tmp_path: Path) -> None:
+    assert len(message(tmp_path, "[[" + "9" * 4000 + "]]")) < 120
 
 
 def test_whole_surrogate_pair_and_escaped_backslash_are_read(tmp_path: Path) -> None:
@@ -183,15 +186,33 @@ def test_other_encodings_of_json(encoding: str, tmp_path: Path) -> None:
     assert load(str(path)).arrays[""].tolist() == [[1, 2]]
 
 
-def test_what_is_no_array_is_left_out_with_a_warning(tmp_path: Path) -> None:
+def test_other_values_are_left_out_with_a_warning(tmp_path: Path) -> None:
     loaded = read(tmp_path, '{"q": [[1]], "n": 5, "meta": {"a": 1}, "names": ["a"]}')
     assert list(loaded.arrays) == ["q"]
     warnings = [w.partition("x.json, ")[2] for w in loaded.warnings]
     assert warnings == [
-        "n is one value, no array: left out",
-        "meta is an object, no array: left out",
+        "n is one value, not an array: left out",
+        "meta is an object, not an array: left out",
         "names: entry 1 is the text 'a', expected a number: left out",
     ]
+
+
+def test_value_under_the_name_of_a_role_is_left_out(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"q": [[1]], "k": 3, "mask": {"causal": true}}')
+    assert list(loaded.arrays) == ["q"]
+    assert [warning.partition("x.json, ")[2] for warning in loaded.warnings] == [
+        "k is one value, not an array: left out",
+        "mask is an object, not an array: left out",
+    ]
+
+
+def test_query_tokens_are_used_before_tokens(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"q": [[1]], "tokens": ["a"], "query_tokens": ["b"]}')
+    assert (loaded.query_labels, loaded.key_labels) == (("b",), ("a",))
+
+
+def test_scale_is_read_with_a_member(tmp_path: Path) -> None:
+    assert read(tmp_path, '{"q": [[1]], "k": [[2]], "scale": 0.5}', "k").scale == 0.5
 
 
 def test_member(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""npy and npz in: what is read, and that no size, type or pickle is believed."""
+"""npy and npz: what is read, and that sizes and types are checked and pickles refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from attncli.errors import InputError, SizeError
-from attncli.files import unpack
+from attncli.files import source
 from attncli.files.load import load
 
 
@@ -24,7 +24,7 @@ def npy(array: Any, *, allow_pickle: bool = False) -> bytes:
 
 
 def header(text: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
-    """An npy file with a header of one's own."""
+    """An npy file with this header."""
     size = struct.pack("<H" if version == b"\x01\x00" else "<I", len(text) + 1)
     return b"\x93NUMPY" + version + size + text.encode() + b"\n" + data
 
@@ -42,9 +42,9 @@ def message(tmp_path: Path, name: str, data: bytes, member: str = "") -> str:
     path.write_bytes(data)
     with pytest.raises(InputError) as caught:
         load(f"{path}::{member}" if member else str(path))
-    said = str(caught.value)
-    assert "\n" not in said
-    return said.replace(f"{tmp_path}/", "")
+    error = str(caught.value)
+    assert "\n" not in error
+    return error.replace(f"{tmp_path}/", "")
 
 
 Q = np.arange(15).reshape(3, 5)
@@ -96,9 +96,9 @@ def test_types_that_are_refused(array: npt.NDArray[Any], expected: str, tmp_path
     )
 
 
-def test_bfloat16_says_how_to_mend(tmp_path: Path) -> None:
-    said = message(tmp_path, "q.npy", npy(np.zeros((2, 3), dtype="V2")))
-    assert said.endswith("save it as float32: numpy.save(path, x.astype('float32'))")
+def test_error_for_bfloat16_has_a_hint(tmp_path: Path) -> None:
+    error = message(tmp_path, "q.npy", npy(np.zeros((2, 3), dtype="V2")))
+    assert error.endswith("save it as float32: numpy.save(path, x.astype('float32'))")
 
 
 SHAPE = "{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}"
@@ -107,17 +107,23 @@ SHAPE = "{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}"
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (npy(Q.astype(float))[:-8], "q.npy says shape (3, 5) of float64, 120 bytes, and holds 112"),
-        (npy(Q.astype(float)) + b"1234", "q.npy says shape (3, 5) of float64, 120 bytes, and ho"),
+        (
+            npy(Q.astype(float))[:-8],
+            "q.npy declares shape (3, 5) of float64, 120 bytes, but holds 112",
+        ),
+        (
+            npy(Q.astype(float)) + b"1234",
+            "q.npy declares shape (3, 5) of float64, 120 bytes, but ho",
+        ),
         (
             header(SHAPE.format("<f8", "(1000000, 1000000)"), b"x" * 80),
-            "q.npy says shape (1000000, 1000000) of float64, 8000000000000 bytes, and holds 80",
+            "q.npy declares shape (1000000, 1000000) of float64, 8000000000000 bytes, but holds 80",
         ),
-        (header(SHAPE.format("<f8", "(-2, 3)")), "q.npy says its shape is '(-2, 3)'"),
+        (header(SHAPE.format("<f8", "(-2, 3)")), "q.npy declares the shape '(-2, 3)'"),
         (header(SHAPE.format("<f8", "(1,) * 99"), b"x" * 8), "q.npy is not a valid npy file"),
         (
             header(SHAPE.format("<f8", f"({'1, ' * 40})"), b"x" * 8),
-            "q.npy says its shape is '(1, 1,",
+            "q.npy declares the shape '(1, 1,",
         ),
         (header(SHAPE.format("<f8", f"(0, {2**70})")), "q.npy is empty"),
         (header("__import__('os').system('x')"), "q.npy is not a valid npy file: its header"),
@@ -177,7 +183,7 @@ def test_npz_member_alone_is_read(tmp_path: Path) -> None:
     assert {name: a.tolist() for name, a in loaded.arrays.items()} == {"x": [[2]]}
 
 
-def test_npz_leaves_out_what_is_nobodys_role(tmp_path: Path) -> None:
+def test_npz_leaves_out_unreadable_arrays_without_a_role(tmp_path: Path) -> None:
     data = zipped({"q.npy": npy([[1]]), "meta.npy": npy([None], allow_pickle=True)})
     (tmp_path / "x.npz").write_bytes(data)
     loaded = load(f"{tmp_path}/x.npz")
@@ -187,11 +193,11 @@ def test_npz_leaves_out_what_is_nobodys_role(tmp_path: Path) -> None:
     )
 
 
-def lying(claimed: int) -> bytes:
-    """A deflated entry of zeros whose archive says another size than it unpacks to."""
-    honest = zipped({"q.npy": npy(np.zeros((3, 5)))}, zipfile.ZIP_DEFLATED)
+def with_wrong_size(claimed: int) -> bytes:
+    """A deflated entry of zeros for which the archive gives a wrong size."""
+    data = zipped({"q.npy": npy(np.zeros((3, 5)))}, zipfile.ZIP_DEFLATED)
     size = struct.pack("<I", len(npy(np.zeros((3, 5)))))
-    return honest.replace(size, struct.pack("<I", claimed))
+    return data.replace(size, struct.pack("<I", claimed))
 
 
 def encrypted() -> bytes:
@@ -217,15 +223,21 @@ DAMAGED = zipped({"q.npy": npy(Q)}).replace(npy(Q)[-16:], b"\x55" * 16)
         (zipped({}), "x.npz is a zip without an npy file; it holds nothing"),
         (zipped({"a.txt": b""}), "x.npz is a zip without an npy file; it holds a.txt"),
         (zipped({"q.npy": b"what"}), "x.npz, q is not a valid npy file"),
-        (zipped({"q.npy": npy(Q)[:-1]}), "x.npz, q says shape (3, 5) of int64, 120 bytes, and ho"),
+        (
+            zipped({"q.npy": npy(Q)[:-1]}),
+            "x.npz, q declares shape (3, 5) of int64, 120 bytes, but ho",
+        ),
         (zipped({"tokens.npy": npy([1])}), "x.npz, tokens holds no strings"),
         (zipped({"q.npy": npy([[1]]), "scale.npy": npy([1, 2])}), "x.npz, scale is not a number"),
-        (lying(200_000_000), "x.npz, q would unpack to"),
-        (lying(1_000_000), "x.npz, q says shape (3, 5) of float64, 120 bytes, and holds 999872"),
-        (lying(130), "x.npz, q is not a valid npz file: Bad CRC-32"),
+        (with_wrong_size(200_000_000), "x.npz, q would unpack to"),
+        (
+            with_wrong_size(1_000_000),
+            "x.npz, q declares shape (3, 5) of float64, 120 bytes, but holds 999872",
+        ),
+        (with_wrong_size(130), "x.npz, q is not a valid npz file: Bad CRC-32"),
         (
             zipped({"q.npy": header(SHAPE.format("<f8", "(99999, 99999)"), b"x" * 8)}),
-            "x.npz, q says shape (99999, 99999) of float64",
+            "x.npz, q declares shape (99999, 99999) of float64",
         ),
     ],
 )
@@ -238,26 +250,28 @@ def test_two_entries_of_one_name(tmp_path: Path) -> None:
     assert message(tmp_path, "x.npz", twice()).startswith("x.npz holds two arrays of one name")
 
 
-def test_honest_zeros_of_any_ratio_are_read_below_the_limit(tmp_path: Path) -> None:
+def test_highly_compressed_zeros_are_read_below_the_limit(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "x.npz", q=np.zeros((1009, 1013)))
     assert load(f"{tmp_path}/x.npz").arrays["q"].shape == (1009, 1013)
 
 
-def test_bomb_is_refused_before_it_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zip_bomb_is_refused_before_unpacking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = zipped({"q.npy": npy(np.zeros((1 << 21,)))}, zipfile.ZIP_DEFLATED)  # beyond 1000:1
-    monkeypatch.setattr(unpack, "BOMB_SIZE", 1 << 20)
+    monkeypatch.setattr(source, "BOMB_SIZE", 1 << 20)
     assert "times its size" in message(tmp_path, "x.npz", data)
 
 
 def test_more_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.npz").write_bytes(zipped({"q.npy": npy(Q)}))
-    monkeypatch.setattr(unpack, "memory", lambda: 100)
+    monkeypatch.setattr(source, "memory", lambda: 100)
     with pytest.raises(SizeError, match=r"x\.npz, q takes 248 bytes, more than"):
         load(f"{tmp_path}/x.npz")
 
 
 @pytest.mark.parametrize("code", [b"\xff\xff\xff\x7f", b"\x00\x00\x11\x00", b"\x00\xd8\x00\x00"])
-def test_characters_that_are_none(code: bytes, tmp_path: Path) -> None:
+def test_invalid_code_points_are_refused(code: bytes, tmp_path: Path) -> None:
     bad = npy(np.array(["ab"])).replace("b".encode("utf-32-le"), code)
     data = zipped({"q.npy": npy([[1]]), "tokens.npy": bad})
     assert message(tmp_path, "x.npz", data).startswith("x.npz, tokens holds a number that is no")

@@ -1,4 +1,4 @@
-"""pick and only: which array is meant, and what is said where none or several could be."""
+"""pick and only: which array has a role, and the error where none or several could have it."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_no_alias_has_two_roles() -> None:
     assert len(set(aliases)) == len(aliases)
 
 
-def test_lone_array_is_q_and_nothing_else() -> None:
+def test_only_array_is_q_and_no_other_role() -> None:
     for name in ("", "x"):
         assert first(pick(loaded(name), "q")) == 1
         assert pick(loaded(name), "k") is None
 
 
-def test_member_is_q_and_nothing_else() -> None:
+def test_member_is_q_and_no_other_role() -> None:
     file = loaded("k", member="k")
     assert first(pick(file, "q")) == 1
     assert pick(file, "k") is None
@@ -124,7 +124,7 @@ def test_mask_may_be_a_row() -> None:
     assert first(only(loaded("mask", shape=(3,)), "mask")) == 1
 
 
-def test_true_and_false_are_for_masks() -> None:
+def test_booleans_are_accepted_only_as_a_mask() -> None:
     file = Loaded("x.npz", {"q": np.ones((2, 3), dtype=bool)})
     with pytest.raises(InputError, match=r"x\.npz, q holds true and false, q needs numbers"):
         pick(file, "q")

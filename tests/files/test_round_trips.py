@@ -62,7 +62,7 @@ def test_trace_as_json_and_npz(block: Array, dtype: str) -> None:
 
 @settings(deadline=None)
 @given(hnp.arrays(st.sampled_from([np.bool_, np.int64, np.uint8]), (2, 3)))
-def test_whole_numbers_and_truths(value: Array) -> None:
+def test_integers_and_booleans(value: Array) -> None:
     for data in ("".join(trace_json(trace_of(value))).encode(), trace_npz(trace_of(value))):
         assert same(read(data).arrays["scores"], value)
 

@@ -1,4 +1,4 @@
-"""SOURCE: paths, members, standard input, pipes, literals; formats told apart; what is refused."""
+"""SOURCE: paths, members, standard input, pipes, literals; format detection; what is refused."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from attncli.files.load import load
 
 
 def message(source: str, stdin: bytes | None = None) -> str:
-    """What load says of a source it refuses."""
+    """The error of load for a source that it refuses."""
     with pytest.raises(InputError) as caught:
         load(source, stdin=None if stdin is None else io.BytesIO(stdin))
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
+    error = str(caught.value)
+    assert "\n" not in error
+    return error
 
 
 def npz(**arrays: object) -> bytes:
@@ -46,7 +46,7 @@ def test_literal_is_one_matrix_without_a_name() -> None:
     assert loaded.arrays[""].tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.5]]
 
 
-def test_literal_with_a_slip_names_its_place() -> None:
+def test_error_in_a_literal_names_its_column() -> None:
     assert message("[[1, 2], [3 4]]").startswith(
         "the inline literal is not JSON: line 1, column 13"
     )
@@ -69,7 +69,7 @@ def test_literal_with_a_slip_names_its_place() -> None:
     ],
 )
 @pytest.mark.parametrize("name", [None, "file", "file.dat"])
-def test_format_is_told_by_the_content(
+def test_format_is_detected_from_the_content(
     content: bytes, expected: list[list[int]], name: str | None, tmp_path: Path
 ) -> None:
     if name is None:
@@ -178,9 +178,9 @@ def test_known_formats_that_are_refused(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    said = message(str(path))
-    assert said.startswith(f"{path} is {what}")
-    assert hint in said
+    error = message(str(path))
+    assert error.startswith(f"{path} is {what}")
+    assert hint in error
 
 
 @pytest.mark.parametrize("content", [b"\0\1\2\3" * 9, b"hello\nworld\n", b"\xff\xd8\xff\xe0"])
@@ -207,15 +207,15 @@ def test_endless_device_is_refused_at_once() -> None:
         ("q\0::k", "'q\\x00' cannot be read"),
     ],
 )
-def test_odd_sources(source: str, expected: str) -> None:
+def test_invalid_sources(source: str, expected: str) -> None:
     assert message(source).startswith(expected)
 
 
 def test_stream_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncli.files.source.STREAM_LIMIT", 5000)
-    said = message("-", b"[[" + b"1," * 5000)
+    error = message("-", b"[[" + b"1," * 5000)
     assert (
-        said
+        error
         == "standard input holds more than 5,000 bytes; save it uncompressed in a file, and name that"
     )
 
@@ -279,6 +279,12 @@ def test_the_only_file_of_a_zip_needs_no_name(tmp_path: Path) -> None:
     assert load(f"{tmp_path}/x.zip::k").arrays["k"].tolist() == [[3, 4]]
 
 
+def test_file_in_a_hidden_folder_of_a_zip_is_read(tmp_path: Path) -> None:
+    members = {"d/.hidden": b"?", "d/.git/q.json": PACKED["q.json"]}
+    (tmp_path / "x.zip").write_bytes(zipped(members))
+    assert load(f"{tmp_path}/x.zip").arrays["q"].tolist() == [[1, 2]]
+
+
 def test_a_zip_of_npy_files_is_an_npz_whatever_it_is_called(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(zipped({"a.npy": npy([[1]]), "b.npy": npy([[2]])}))
     assert load(f"{tmp_path}/x.zip::b").arrays["b"].tolist() == [[2]]
@@ -301,9 +307,9 @@ def flagged() -> bytes:
         ("x.zip", zipped({"q.json": b""}), "x.zip is empty"),
         ("x.zip", zipped({"q.pt": b"PK"}), "x.zip is a PyTorch file"),
         ("x.zip", zipped({"q.json": PACKED["q.json"]})[:-30], "x.zip is not a valid zip file"),
-        ("x.zip", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_BZIP2), "x.zip is not packed with deflate"),
-        ("x.zip", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_LZMA), "x.zip is not packed with deflate"),
-        ("x.npz", zipped({"q.npy": npy([[1]])}, zipfile.ZIP_LZMA), "x.npz is not packed with deflate"),
+        ("x.zip", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_BZIP2), "x.zip is not compressed with deflate"),
+        ("x.zip", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_LZMA), "x.zip is not compressed with deflate"),
+        ("x.npz", zipped({"q.npy": npy([[1]])}, zipfile.ZIP_LZMA), "x.npz is not compressed with deflate"),
         ("x.zip", flagged(), "x.zip is encrypted; save it without a password"),
         ("x.zip", zipped({"q.gz": gzip.compress(b"1", mtime=0)}), "x.zip is gzip inside another file"),
         ("x.gz", gzip.compress(gzip.compress(b"1", mtime=0), mtime=0), "x.gz is gzip inside another file"),
@@ -332,25 +338,25 @@ def test_a_member_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
-def test_a_bomb_is_refused_while_it_unpacks(
+def test_bomb_is_refused_while_unpacking(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spaces = b"[" + b" " * (1 << 24)
     data = zipped({"x.json": spaces}) if name == "x.zip" else gzip.compress(spaces)
     (tmp_path / name).write_bytes(data)
-    monkeypatch.setattr("attncli.files.unpack.BOMB_SIZE", 1 << 20)
+    monkeypatch.setattr("attncli.files.source.BOMB_SIZE", 1 << 20)
     # 16 MiB of spaces take about 16 kB, of which no more than 1000 times as much is believed
     assert f"{name} holds more than 16,3" in message(f"{tmp_path}/{name}")
 
 
 @pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
-def test_what_unpacks_to_more_than_the_memory(
+def test_more_than_the_memory_is_refused_while_unpacking(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = b"[[" + b"1," * 9999 + b"1]]"
     packed = zipped({"x.json": data}) if name == "x.zip" else gzip.compress(data)
     (tmp_path / name).write_bytes(packed)
-    monkeypatch.setattr("attncli.files.unpack.memory", lambda: 9000)
+    monkeypatch.setattr("attncli.files.source.memory", lambda: 9000)
     assert "holds more than 9,000 bytes" in message(f"{tmp_path}/{name}")
 
 

@@ -1,4 +1,4 @@
-"""csv, tsv and columns of text in: delimiters, headers, labels, and the place of each slip."""
+"""csv, tsv and columns of text in: delimiters, headers, labels, and the location of errors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_nan(word: str, tmp_path: Path) -> None:
     )
 
 
-def test_labels_that_look_like_numbers_are_remarked_on(tmp_path: Path) -> None:
+def test_numeric_labels_give_a_warning(tmp_path: Path) -> None:
     loaded = read(tmp_path, "weights,1,2\n1,0.25,0.75\n2,0.5,0.5\n")
     assert loaded.arrays[""].tolist() == [[0.25, 0.75], [0.5, 0.5]]
     assert loaded.warnings == (
@@ -116,14 +116,12 @@ def test_encodings(encoding: str, tmp_path: Path) -> None:
         (b"1,\x002\n3,4\n", "t.csv is not text: it holds a null character"),
     ],
 )
-def test_refusals_name_file_line_and_column(
-    text: str | bytes, expected: str, tmp_path: Path
-) -> None:
+def test_errors_name_file_line_and_column(text: str | bytes, expected: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path, text)
-    said = str(caught.value)
-    assert "\n" not in said
-    assert said.replace(f"{tmp_path}/", "").startswith(expected)
+    error = str(caught.value)
+    assert "\n" not in error
+    assert error.replace(f"{tmp_path}/", "").startswith(expected)
 
 
 def test_decimal_comma_is_explained(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files as they are downloaded, and files that are no vectors at all."""
+"""Files as they are downloaded, and files without vectors."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def zipped(tmp_path: Path, members: dict[str, bytes]) -> str:
 
 
 @pytest.mark.parametrize("name", ["v.txt.gz", "v.txt"])
-def test_gzip_is_known_by_its_bytes(tmp_path: Path, name: str) -> None:
+def test_gzip_is_detected_from_its_first_bytes(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, gzip.compress(GLOVE, mtime=0), name)
     assert read_vectors(path, ["king"]).matrix.tolist() == [[0.25, 1, 3]]
     assert nearest(path, [0.25, 1, 3], n=1).pairs[0][0] == "king"
 
 
-def test_a_truncated_gzip_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
+def test_truncated_gzip_is_read_up_to_the_damage(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     lines = [f"w{i} {' '.join(map(str, rng.normal(size=7)))}" for i in range(20_011)]
     packed = gzip.compress("\n".join(lines).encode(), mtime=0)
@@ -48,14 +48,14 @@ def test_a_truncated_gzip_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
     found = read_vectors(path, ["w3", "w20010"])
     assert found.words == ("w3",)
     assert list(found.missing) == ["w20010"]
-    (said,) = found.warnings
-    assert said.startswith(f"{path} is damaged: Compressed file ended")
-    last = int(said.split("after line ")[1].split(";")[0])
+    (error,) = found.warnings
+    assert error.startswith(f"{path} is damaged: Compressed file ended")
+    last = int(error.split("after line ")[1].split(";")[0])
     assert 1000 < last < 20_010
     assert read_vectors(path, [f"w{last - 1}"]).words == (f"w{last - 1}",)
 
 
-def test_a_gzip_with_a_wrong_checksum_is_said(tmp_path: Path) -> None:
+def test_gzip_with_a_wrong_checksum_gives_a_warning(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(GLOVE, mtime=0))
     packed[-6] ^= 1
     found = read_vectors(write(tmp_path, bytes(packed)), ["king", "zzz"])
@@ -96,7 +96,7 @@ def test_a_truncated_zip_is_refused(tmp_path: Path) -> None:
         read_vectors(write(tmp_path, content[:-30]), ["king"])
 
 
-def test_a_file_called_like_a_member_is_a_file(tmp_path: Path) -> None:
+def test_file_whose_name_holds_colons(tmp_path: Path) -> None:
     assert read_vectors(write(tmp_path, GLOVE, "a::b"), ["king"]).words == ("king",)
     with pytest.raises(InputError, match="holds no 'b'; leave out ::name"):
         read_vectors(write(tmp_path, GLOVE, "plain") + "::b", ["king"])
@@ -122,17 +122,17 @@ def test_a_file_called_like_a_member_is_a_file(tmp_path: Path) -> None:
         (gzip.compress(gzip.compress(GLOVE, mtime=0), mtime=0), "gzip inside another file"),
         (b"Lorem ipsum dolor\nsit amet\n", "holds no vectors: it begins 'Lorem ipsum dolor'"),
         (b"400000 100\n", "holds no vectors"),
-        (b'["king", 1]', "JSON but no object"),
+        (b'["king", 1]', "JSON but not an object"),
         (b'{"king": ', "is not JSON: line 1, column 10"),
         (b'{"king": {"a": 1}}', "holds no vectors"),
         (b"{}", "holds no vectors"),
         (b'{"king": [\xff]}', "is not text: byte 11 is not utf-8"),
         (b'{"a":' * 100_000, "is nested too deeply"),
         (b"a" * (1 << 25), "line 1 is longer than 16 MB"),
-        (gzip.compress(b"the 0.5 -1 2 " * 99, mtime=0)[:30], "holds no whole line"),
+        (gzip.compress(b"the 0.5 -1 2 " * 99, mtime=0)[:30], "holds no complete line"),
     ],
 )
-def test_what_is_no_vectors_is_refused_in_one_line(
+def test_other_contents_are_refused_in_one_line(
     tmp_path: Path, content: bytes, message: str
 ) -> None:
     path = write(tmp_path, content)
@@ -149,14 +149,14 @@ def test_what_is_no_vectors_is_refused_in_one_line(
         ("nowhere.zip::a.txt", "nowhere.zip does not exist"),
         ("a\0b", "cannot be read"),
         ("x" * 5000, "cannot be read"),
-        ("king=0.9,abc", "'king=0.9,abc' is no word with its numbers"),
-        ("king=0.9 queen", "'queen' is no word with its numbers"),
-        ("king=1e999", "is no word with its numbers"),
+        ("king=0.9,abc", "'king=0.9,abc' is not a word and its numbers"),
+        ("king=0.9 queen", "'queen' is not a word and its numbers"),
+        ("king=1e999", "is not a word and its numbers"),
         ("{broken", "the inline literal is not JSON: line 1, column 2"),
         ("no\x1b[31m", r"'no\\x1b\[31m' does not exist"),
     ],
 )
-def test_sources_that_are_none(source: str, message: str) -> None:
+def test_invalid_sources(source: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_vectors(source, ["king"])
 
@@ -193,7 +193,7 @@ WHOLE = [
 
 
 def outcome(source: str, words: list[str]) -> tuple[Vectors | None, str]:
-    """What was read, or what our error said; any other error is a failure."""
+    """What was read, or the text of our error; any other error is a failure."""
     try:
         return read_vectors(source, words), ""
     except AttncliError as error:
@@ -213,33 +213,35 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 @given(content=st.one_of(mutated(), st.binary(max_size=60)), pack=st.booleans())
-def test_whatever_a_file_holds_only_our_errors_come_out(
+def test_any_file_is_read_or_raises_attncli_error(
     tmp_path: Path, content: bytes, pack: bool
 ) -> None:
     path = zipped(tmp_path, {"v.txt": content}) if pack else write(tmp_path, content)
     words = {"king", "queem", "new york", "café", "", "3"}
-    found, said = outcome(path, sorted(words))
-    assert "\n" not in said
+    found, error = outcome(path, sorted(words))
+    assert "\n" not in error
     if found is not None:
         assert np.isfinite(found.matrix).all()
         assert set(found.words) | set(found.missing) == words
-        assert len(nearest(path, np.ones(found.matrix.shape[1]), n=2)) <= 2
+        assert len(nearest(path, np.ones(found.matrix.shape[1]), n=2).pairs) <= 2
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(at=st.integers(0, 200), byte=st.integers(0, 255), cut=st.integers(0, 200))
-def test_broken_zips_only_raise_ours(tmp_path: Path, at: int, byte: int, cut: int) -> None:
+def test_damaged_zip_is_read_or_raises_attncli_error(
+    tmp_path: Path, at: int, byte: int, cut: int
+) -> None:
     path = Path(zipped(tmp_path, {"v.txt": GLOVE}))
     content = bytearray(path.read_bytes())
     content[at % len(content)] = byte
     path.write_bytes(content[: len(content) - cut] if cut % 3 == 0 else content)
-    found, said = outcome(str(path), ["king"])
-    assert "\n" not in said
+    found, error = outcome(str(path), ["king"])
+    assert "\n" not in error
     assert found is None or len(found.words) <= 1
 
 
 @settings(max_examples=300)
 @given(source=st.text(alphabet="king=,;. 0159-e{}[]\"':\n\x00é\ud800", max_size=30))
-def test_whatever_is_written_inline_only_our_errors_come_out(source: str) -> None:
-    found, said = outcome(source, ["king"])
-    assert said if found is None else found.matrix.ndim == 2
+def test_any_inline_text_is_read_or_raises_attncli_error(source: str) -> None:
+    found, error = outcome(source, ["king"])
+    assert error if found is None else found.matrix.ndim == 2

@@ -1,4 +1,4 @@
-"""Vectors from files that the tests write themselves: what is found, and what is said."""
+"""Vectors from files that the tests write: what is found, and the warnings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_words_come_in_the_order_asked_for(file: Path) -> None:
     assert not found.matrix.flags.writeable
 
 
-def test_nothing_asked_for_is_nothing_found(file: Path) -> None:
+def test_no_words_give_an_empty_matrix(file: Path) -> None:
     assert read_vectors(str(file), []).matrix.shape == (0, 3)
 
 
@@ -90,7 +90,7 @@ def test_missing_words_get_close_spellings(file: Path) -> None:
         "tabs",
     ],
 )
-def test_ways_to_write_the_same(tmp_path: Path, content: bytes) -> None:
+def test_line_ends_headers_and_separators(tmp_path: Path, content: bytes) -> None:
     found = read_vectors(write(tmp_path, content), ["king", "the", "King"])
     assert found.matrix.tolist() == [[0.25, 0.01, 3], [0.5, -1, 2], [7, 7, 7]]
     assert found.warnings == ()
@@ -101,7 +101,7 @@ def test_the_first_and_the_last_line_are_found(tmp_path: Path) -> None:
     assert read_vectors(path, ["w1008", "w0"]).matrix.tolist() == [[1008, -1008], [0, 0]]
 
 
-def test_words_across_the_edges_of_blocks(tmp_path: Path) -> None:
+def test_all_words_of_a_large_file(tmp_path: Path) -> None:
     numbers = " ".join(["0.12345"] * 97)
     lines = [f"w{i}x{'y' * (i % 31)} {i} {numbers}" for i in range(4001)]
     path = write(tmp_path, "\n".join(lines).encode())
@@ -118,49 +118,49 @@ def test_numbers_as_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "warning"),
     [
         (b"king 1 2", "line 2: king holds 2 numbers, not 3; skipped"),
         (b"king 1 2 3 4", "line 2: king holds 4 numbers, not 3; skipped"),
         (b"king", "line 2: king holds 0 numbers, not 3; skipped"),
-        (b"king 1 two 3", "line 2: king holds something that is no number; skipped"),
+        (b"king 1 two 3", "line 2: king holds something that is not a number; skipped"),
         (b"king 1 nan 3", "line 2: king holds a number that is not finite; skipped"),
         (b"king 1 2 -inf", "line 2: king holds a number that is not finite; skipped"),
-        (b"king 1 2 1_0", "line 2: king holds something that is no number; skipped"),
+        (b"king 1 2 1_0", "line 2: king holds something that is not a number; skipped"),
     ],
 )
-def test_a_line_that_is_not_whole_is_skipped_and_said(
-    tmp_path: Path, line: bytes, said: str
+def test_incomplete_line_is_skipped_with_a_warning(
+    tmp_path: Path, line: bytes, warning: str
 ) -> None:
     path = write(tmp_path, b"the 1 2 3\n" + line + b"\nqueen 4 5 6\nof 7 8 9\n")
     found = read_vectors(path, ["king", "queen"])
     assert found.words == ("queen",)
     assert list(found.missing) == ["king"]
-    assert found.warnings == (said,)
+    assert found.warnings == (warning,)
 
 
-def test_a_truncated_last_line_is_said_whatever_was_asked_for(tmp_path: Path) -> None:
+def test_truncated_last_line_gives_a_warning(tmp_path: Path) -> None:
     path = write(tmp_path, b"the 1 2 3\nking 4 5 6\nhuman -0.09 ")
     found = read_vectors(path, ["king", "truth"])
     assert found.words == ("king",)
     assert found.warnings == ("line 3 is cut off: human holds 1 number, not 3",)
 
 
-def test_a_header_that_promises_more_is_said(tmp_path: Path) -> None:
+def test_header_with_wrong_counts_gives_a_warning(tmp_path: Path) -> None:
     path = write(tmp_path, b"5 3\nthe 1 2 3\nking 4 5 6\n")
-    assert read_vectors(path, ["zzz"]).warnings == ("line 1 promises 5 words, there are 2",)
+    assert read_vectors(path, ["zzz"]).warnings == ("line 1 gives 5 words, the file holds 2",)
     assert read_vectors(path, ["king", "the"]).warnings == ()
     path = write(tmp_path, b"2 300\nthe 1 2 3\nking 4 5 6\n")
     assert read_vectors(path, ["the"]).warnings == (
-        "line 1 promises 300 numbers a word, the lines hold 3",
+        "line 1 gives 300 numbers per word, the lines hold 3",
     )
 
 
-def test_of_equal_words_the_first_counts(tmp_path: Path) -> None:
+def test_first_of_equal_words_is_used(tmp_path: Path) -> None:
     path = write(tmp_path, b"king 1 2\nking 3 4\nking 5 6\nqueen 7 8\n")
     found = read_vectors(path, ["king", "queen"])
     assert found.matrix.tolist() == [[1, 2], [7, 8]]
-    assert found.warnings == ("line 2: king is there again; the first is used",)
+    assert found.warnings == ("line 2: king appears again; the first is used",)
 
 
 def test_bytes_that_are_not_utf8_are_read_as_latin1(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_json(tmp_path: Path, as_file: bool) -> None:
     assert found.missing == {"bad": (), "worse": (), "kinf": ("king",)}
     assert found.warnings == (
         "entry 3: bad holds 1 number, not 2; skipped",
-        "entry 4: worse holds something that is no list of numbers; skipped",
+        "entry 4: worse holds something that is not a list of numbers; skipped",
     )
 
 
@@ -192,7 +192,7 @@ def test_json_numbers_that_are_not_finite(tmp_path: Path) -> None:
     assert found.warnings == (
         "entry 1: a holds a number that is not finite; skipped",
         "entry 2: b holds a number that is not finite; skipped",
-        "entry 4: c is there again; the first is used",
+        "entry 4: c appears again; the first is used",
     )
 
 
@@ -204,21 +204,19 @@ def test_vectors_written_inline(source: str) -> None:
     assert read_vectors(source, ["queen", "king"]).matrix.tolist() == [[0.2, 0.5], [0.9, 0.5]]
 
 
-def test_nearest_leaves_out_what_it_is_told_to(file: Path) -> None:
+def test_nearest_leaves_out_excluded_words(file: Path) -> None:
     found = nearest(str(file), [0.0, 4.0, 5.0], n=2, exclude=["queen"])
     matrix: dict[str, list[float]]
     matrix = {"the": [0.5, -1, 2], "king": [0.25, 0.01, 3], "King": [7, 7, 7], ". . .": [1, 2, 3]}
     target = np.array([0.0, 4.0, 5.0]) / np.sqrt(41)
     cosines = {w: float(np.array(v) @ target) / math.hypot(*v) for w, v in matrix.items()}
     expected = sorted(cosines.items(), key=lambda pair: -pair[1])[:2]
-    assert [word for word, _ in found] == [word for word, _ in expected]
-    np.testing.assert_allclose([c for _, c in found], [c for _, c in expected], rtol=1e-14)
+    assert [word for word, _ in found.pairs] == [word for word, _ in expected]
+    np.testing.assert_allclose([c for _, c in found.pairs], [c for _, c in expected], rtol=1e-14)
 
 
 @pytest.mark.parametrize("broken", [b"", b"bad 1 2\nzero 0 0 0\n"], ids=["whole", "broken lines"])
-def test_nearest_over_many_blocks_is_what_a_sort_of_all_gives(
-    tmp_path: Path, broken: bytes
-) -> None:
+def test_nearest_equals_sorting_all_cosines(tmp_path: Path, broken: bytes) -> None:
     rng = np.random.default_rng(3)
     table = {f"w{i}": rng.normal(size=3).round(3) for i in range(50_021)}
     rows = "".join(f"{w} {' '.join(map(str, v))}\n" for w, v in table.items())
@@ -227,14 +225,13 @@ def test_nearest_over_many_blocks_is_what_a_sort_of_all_gives(
     matrix = np.array(list(table.values()))
     cosines = matrix @ [1, 2, 3] / np.linalg.norm(matrix, axis=1) / np.sqrt(14)
     cosines[11] = -2
-    np.testing.assert_allclose([c for _, c in found], np.sort(cosines)[::-1][:7], rtol=1e-12)
-    assert found.warnings == (("line 1 is no vector; skipped",) if broken else ())
+    np.testing.assert_allclose([c for _, c in found.pairs], np.sort(cosines)[::-1][:7], rtol=1e-12)
+    assert found.warnings == (("line 1 is not a vector; skipped",) if broken else ())
 
 
-def test_nearest_in_a_table() -> None:
+def test_nearest_in_inline_vectors() -> None:
     found = nearest("king=1,0 queen=0,1 up=1,1 void=0,0", [0, 3], n=5, exclude=["up"])
     assert found.pairs == (("queen", 1.0), ("king", 0.0))
-    assert len(found) == 2
 
 
 @pytest.mark.parametrize(
@@ -246,7 +243,7 @@ def test_nearest_in_a_table() -> None:
         ([1, np.nan, 0], InputError, "no direction"),
     ],
 )
-def test_vectors_that_nothing_can_be_near(
+def test_nearest_refuses_invalid_vectors(
     file: Path, vector: list[float], error: type[AttncliError], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -1,4 +1,4 @@
-"""Dropout left on: its share is read off the observed weights."""
+"""Dropout left on: its share is computed from the observed weights."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from attncli.check.bugs.hypothesis import Evidence, Hypothesis, Variant, hypothesis
-from attncli.check.setup import Array, Setup
+from attncli.arrays import Array
+from attncli.check.bugs.bug import Bug, Evidence, bug
+from attncli.check.setup import Setup
 from attncli.stages import DROPPED, WEIGHTS
 
 DISTINCT = 3
-"""Kept weights of as many different sizes must have grown by one factor: the factor is read off the
+"""Kept weights of as many different sizes must have grown by one factor: the factor comes from the
 observed weights themselves, so one size confirms nothing and two could agree by chance."""
 
 SPREAD = 4.0
-"""How many standard deviations of the binomial distribution the number of zeros may lie from what
-the factor says: beyond 4 lies one right dropout in 16,000."""
+"""How many standard deviations of the binomial distribution the number of zeros may be from what
+the factor implies: beyond 4 is one right dropout in 16,000."""
+
+COUNTED = 1e-3
+"""Weights are counted from this share of the largest on: smaller ones may be 0 by rounding."""
+
+GROWN = 1.001, 100.0
+"""Between which factors dropout is believed: of a share from 0.001 to 0.99."""
+
+ROUND = 1e-3
+"""A share as near as this to one of two decimals is that one: nobody drops 0.2003."""
 
 
 def share_dropped(observed: Array, expected: Array) -> float | None:
@@ -27,39 +37,34 @@ def share_dropped(observed: Array, expected: Array) -> float | None:
     >>> share_dropped(np.where(kept, weights / 0.75, 0), weights)
     0.25
     """
-    counted = np.isfinite(expected) & (expected > 1e-3 * np.nanmax(expected, initial=0.0))
+    counted = np.isfinite(expected) & (expected > COUNTED * np.nanmax(expected, initial=0.0))
     weights, plain = observed[counted], expected[counted]
     kept = weights != 0
     if kept.all() or np.unique(plain[kept].astype(np.float32)).size < DISTINCT:
         return None
     grown = float(np.median(weights[kept] / plain[kept]))
-    if not 1.001 < grown < 100:
+    if not GROWN[0] < grown < GROWN[1]:
         return None
     exact = 1 - 1 / grown
-    share = round(exact, 2) if abs(round(exact, 2) - exact) < 1e-3 else exact
+    share = round(exact, 2) if abs(round(exact, 2) - exact) < ROUND else exact
     spread = SPREAD * float(np.sqrt(share * (1 - share) / kept.size))
     return share if abs(float(1 - kept.mean()) - share) <= spread else None
 
 
-def _dropout(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
-    for stage in (DROPPED, WEIGHTS):
-        if (
-            stage not in evidence.observed
-            or stage not in evidence.expected
-            or setup.kept is not None
-        ):
-            continue
-        observed = evidence.observed[stage]
-        share = share_dropped(observed, evidence.expected[stage])
-        if share is not None and observed.shape == setup.shape:
-            changed = replace(setup.with_how(dropout=share), kept=observed != 0)
-            changed = replace(changed, relabel={**setup.relabel, WEIGHTS: DROPPED})
-            yield Variant(changed, f"share {share:.4g}")
+def _dropout(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    stage = DROPPED if DROPPED in evidence.observed else WEIGHTS
+    if stage not in evidence.observed or "kept" in setup.inputs:
         return
+    observed = evidence.observed[stage]
+    share = share_dropped(observed, evidence.expected[stage])
+    if share is not None and observed.shape == setup.shape:
+        changed = setup.with_how(dropout=share).with_inputs(kept=observed != 0)
+        changed = replace(changed, relabel={**setup.relabel, WEIGHTS: DROPPED})
+        yield changed.with_detail(f"share {share:.4g}")
 
 
-DROPOUT: tuple[Hypothesis, ...] = (
-    hypothesis(
+DROPOUT: tuple[Bug, ...] = (
+    bug(
         "dropout left on",
         _dropout,
         "dropout",

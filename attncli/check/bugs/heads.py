@@ -1,4 +1,4 @@
-"""Bugs of what goes where: inputs exchanged, heads cut or joined wrongly, axes transposed."""
+"""Bugs of arrangement: inputs exchanged, heads split or merged wrongly, axes transposed."""
 
 from __future__ import annotations
 
@@ -7,40 +7,39 @@ from dataclasses import replace
 
 import numpy as np
 
-from attncli.check.bugs.hypothesis import Change, Evidence, Hypothesis, Variant, hypothesis
-from attncli.check.setup import Array, Relayout, Setup
-from attncli.stages import MAPS, MASKED, OUTPUT, SCALED, SCORES
+from attncli.arrays import Array
+from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
+from attncli.check.setup import Setup
+from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCALED, SCORES
 
 
-def _either_order(setup: Setup) -> Iterator[tuple[Setup, str]]:
-    """Inputs are exchanged or cut before their positions are put in, or after."""
+def _either_order(setup: Setup) -> Iterator[Setup]:
+    """Inputs are exchanged or split before their positions are put in, or after."""
     if setup.positions is None:
-        yield setup, ""
+        yield setup
         return
-    yield setup, "before the positions are put in"
-    yield setup.placed(), "after the positions are put in"
+    yield setup.with_detail("before the positions are put in")
+    yield setup.placed().with_detail("after the positions are put in")
 
 
-def _k_v_swapped(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.k.shape == setup.v.shape:
-        for one, order in _either_order(setup):
-            yield Variant(replace(one, k=one.v, v=one.k), order)
+def _exchanged(one: str, other: str) -> Change:
+    def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
+        for base in _either_order(setup):
+            x, y = base.inputs[one], base.inputs[other]
+            if x.shape == y.shape:
+                yield base.with_inputs(**{one: y, other: x})
+
+    return change
 
 
-def _q_k_swapped(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.q.shape == setup.k.shape:
-        for one, order in _either_order(setup):
-            yield Variant(replace(one, q=one.k, k=one.q), order)
-
-
-def _k_not_transposed(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.k.shape[-1] == setup.k.shape[-2]:
+def _k_not_transposed(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    if setup.d_k == setup.shape[3]:
         placed = setup.placed()
-        yield Variant(replace(placed, k=np.swapaxes(placed.k, -1, -2)))
+        yield placed.with_inputs(k=np.swapaxes(placed.inputs["k"], -1, -2))
 
 
 def without_transpose(x: Array) -> Array:
-    """Heads that were made by reshape alone: (n, h·d) read as (h, n, d) instead of (n, h, d).
+    """Heads made by reshape alone: (n, h·d) read as (h, n, d) instead of (n, h, d).
 
     >>> without_transpose(np.arange(6).reshape(1, 2, 3, 1)).ravel().tolist()
     [0, 3, 1, 4, 2, 5]
@@ -53,132 +52,112 @@ def _all_observed(setup: Setup, evidence: Evidence, stage: str) -> bool:
     return stage in evidence.observed and evidence.observed[stage].shape[:3] == setup.shape[:3]
 
 
-def _split_wrong(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
+def _split_wrong(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if setup.shape[1] == 1 or setup.n_past:
         return
-    for one, order in _either_order(setup):
-        q, k, v = (without_transpose(x) for x in (one.q, one.k, one.v))
-        split = replace(one, q=q, k=k, v=v)
-        yield Variant(split, order)
+    for base in _either_order(setup):
+        split = base.with_inputs(**{name: without_transpose(base.inputs[name]) for name in QKV})
+        yield split
         if _all_observed(setup, evidence, OUTPUT):
-            detail = "; ".join(filter(None, (order, "and merged in the same way")))
-            yield Variant(_relaid(split, merge_undone), detail)
+            merged = split.with_relayout(without_transpose, OUTPUT)
+            yield merged.with_detail("and merged in the same way")
 
 
-def _merged_wrong(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
+def _merged_wrong(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if setup.shape[1] > 1 and _all_observed(setup, evidence, OUTPUT):
-        yield Variant(_relaid(setup, merge_undone))
-        detail = "the other way: (tokens, heads, d) was reshaped to (heads, tokens, d)"
-        yield Variant(_relaid(setup, cut_undone), detail)
+        yield setup.with_relayout(without_transpose, OUTPUT)
+        detail = "the reverse: (tokens, heads, d) was reshaped to (heads, tokens, d)"
+        yield setup.with_relayout(with_transpose, OUTPUT).with_detail(detail)
 
 
-def merge_undone(stage: str, observed: Array) -> Array:
-    return without_transpose(observed) if stage == OUTPUT else observed
+def with_transpose(x: Array) -> Array:
+    """What was reshaped from (n, h, d) to (h, n, d), transposed instead."""
+    n_batch, n_heads, n, d = x.shape
+    return np.swapaxes(x.reshape(n_batch, n, n_heads, d), 1, 2)
 
 
-def cut_undone(stage: str, observed: Array) -> Array:
-    n_batch, n_heads, n, d = observed.shape
-    if stage != OUTPUT:
-        return observed
-    return np.swapaxes(observed.reshape(n_batch, n, n_heads, d), 1, 2)
-
-
-def _relaid(setup: Setup, relayout: Relayout) -> Setup:
-    earlier = setup.relayout
-    if earlier is None:
-        return replace(setup, relayout=relayout)
-    return replace(setup, relayout=lambda stage, x: earlier(stage, relayout(stage, x)))
-
-
-def _head_order(order: str) -> Change:
-    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
-        if setup.q.shape[1] != setup.k.shape[1] and setup.how.head_order != order:
-            yield Variant(setup.with_how(head_order=order))
-
-    return change
-
-
-def _turned(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
-    """Every observed map has rows and columns exchanged."""
+def _transposed(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     maps = [stage for stage in MAPS if _all_observed(setup, evidence, stage)]
     if maps and setup.shape[2] == setup.shape[3] > 1:
-        yield Variant(_relaid(setup, turn_undone))
+        yield setup.with_relayout(lambda x: np.swapaxes(x, -1, -2), *MAPS)
 
 
-def turn_undone(stage: str, observed: Array) -> Array:
-    return np.swapaxes(observed, -1, -2) if stage in MAPS else observed
+def _shares_key_heads(setup: Setup) -> bool:
+    return bool(setup.shape[1] != setup.inputs["k"].shape[1])
 
 
 def _really(stage: str) -> Change:
     """What was observed as `scores` is a later stage."""
 
-    def change(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
-        how = setup.how
-        later = stage == SCALED or setup.may_mask or how.softcap is not None
+    def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+        later = stage == SCALED or setup.may_mask() or setup.how.softcap is not None
         if SCORES in evidence.observed and later:
-            yield Variant(replace(setup, relabel={**setup.relabel, SCORES: stage}))
+            yield replace(setup, relabel={**setup.relabel, SCORES: stage})
 
     return change
 
 
-HEADS: tuple[Hypothesis, ...] = (
-    hypothesis(
+_RESHAPE_THREADS = "jsbaan/transformer-from-scratch#6, FuxiCTR#30"
+_SHARING_THREADS = "onnx#7274, jax-js#180, axlearn#842"
+
+HEADS: tuple[Bug, ...] = (
+    bug(
         "heads split by reshape without transpose",
         _split_wrong,
         "inputs",
         "(tokens, heads · d) is reshaped to (heads, tokens, d), which mixes tokens and heads",
-        "jsbaan/transformer-from-scratch#6, FuxiCTR#30",
+        _RESHAPE_THREADS,
     ),
-    hypothesis(
+    bug(
         "heads merged by reshape without transpose",
         _merged_wrong,
         "outputs",
         "(heads, tokens, d) is reshaped to (tokens, heads · d), which mixes tokens and heads",
-        "jsbaan/transformer-from-scratch#6, FuxiCTR#30",
+        _RESHAPE_THREADS,
     ),
-    hypothesis(
+    bug(
         "K and V swapped",
-        _k_v_swapped,
+        _exchanged("k", "v"),
         "inputs",
         "the values are used as keys and the keys as values",
     ),
-    hypothesis("Q and K swapped", _q_k_swapped, "inputs", "the scores are K Qᵀ: rows are keys"),
-    hypothesis(
+    bug("Q and K swapped", _exchanged("q", "k"), "inputs", "the scores are K Qᵀ: rows are keys"),
+    bug(
         "K not transposed",
         _k_not_transposed,
         "inputs",
-        "the scores are Q K, which a square K hides",
+        "the scores are Q K, which works only because K is square",
     ),
-    hypothesis(
+    bug(
         "key heads tiled, not in blocks",
-        _head_order("tiled"),
-        "order",
-        "query heads share key heads in turn (0, 1, 0, 1) where they should in blocks (0, 0, 1, 1)",
-        "onnx#7274, jax-js#180, axlearn#842",
+        changing(head_order="tiled", when=_shares_key_heads),
+        "head-order",
+        "query heads use key heads in turn (0, 1, 0, 1), not in blocks (0, 0, 1, 1)",
+        _SHARING_THREADS,
     ),
-    hypothesis(
+    bug(
         "key heads in blocks, not tiled",
-        _head_order("blocks"),
-        "order",
-        "query heads share key heads in blocks (0, 0, 1, 1) where they should in turn (0, 1, 0, 1)",
-        "onnx#7274, jax-js#180, axlearn#842",
+        changing(head_order="blocks", when=_shares_key_heads),
+        "head-order",
+        "query heads use key heads in blocks (0, 0, 1, 1), not in turn (0, 1, 0, 1)",
+        _SHARING_THREADS,
     ),
-    hypothesis(
+    bug(
         "rows and columns exchanged",
-        _turned,
+        _transposed,
         "outputs",
         "the observed map has keys as rows and queries as columns",
     ),
-    hypothesis(
+    bug(
         "the observed scores are scaled already",
         _really(SCALED),
-        "stage",
-        "what was observed as scores is what stands after the scale: name it scaled",
+        "stage-name",
+        "what was observed as scores are the scores after scaling: name the stage scaled",
     ),
-    hypothesis(
+    bug(
         "the observed scores are masked already",
         _really(MASKED),
-        "stage",
-        "what was observed as scores is what goes into softmax: name it masked",
+        "stage-name",
+        "what was observed as scores goes into softmax: name the stage masked",
     ),
 )

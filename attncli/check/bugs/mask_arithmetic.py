@@ -1,4 +1,4 @@
-"""Bugs of how a mask does its work: after softmax, by a finite number, through 0 · −inf or NaN."""
+"""Bugs of how a mask is applied: after softmax, by a finite number, through 0 · −inf or NaN."""
 
 from __future__ import annotations
 
@@ -7,13 +7,35 @@ from typing import Any
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.attention import functional
-from attncli.check.bugs.hypothesis import Change, Evidence, Hypothesis, Variant, hypothesis
+from attncli.check.bugs.bug import Bug, Evidence, bug, changing
 from attncli.check.bugs.scaling import ieee_softmax
-from attncli.check.setup import Array, Setup
+from attncli.check.setup import Setup
+from attncli.stages import MASKED, OUTPUT, WEIGHTS
 
 FINITE = (-100.0, -1e3, -1e4, -65504.0, -1e5, -1e9, float(np.finfo(np.float32).min))
+"""The finite mask values used in real code."""
+
 SWALLOWED = 0.02
+"""Where numbers of the observed type are so far apart at the mask value, a score that it is added
+to is lost in rounding: adding the value is then the same as replacing the score."""
+
+
+def _finite_value(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    for value in FINITE if setup.may_mask() else ():
+        if value == setup.how.mask_value:
+            continue
+        replaced = setup.with_how(mask_value=value)
+        yield replaced.with_detail(f"masked scores become {value:g}")
+        if abs(value) * evidence.eps < SWALLOWED:
+            added = replaced.with_steps(masked=value_added)
+            yield added.with_detail(f"{value:g} is added to masked scores")
+
+
+def value_added(x: Array, mask: Array, value: float) -> Array:
+    """The mask value added to a masked score, not put in its place."""
+    return np.asarray(x + np.where(np.isneginf(mask), value, mask).astype(x.dtype))
 
 
 def finite_numbers_added(x: Array, mask: Array, value: float) -> Array:
@@ -27,62 +49,9 @@ def softmax_then_mask(x: Array, allowed: Array | None = None, **_: Any) -> Array
     return weights if allowed is None else np.where(allowed, weights, 0)
 
 
-def _mask_after_softmax(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.may_mask:
-        plain = setup.with_how(mask_value=-np.inf)
-        yield Variant(plain.with_steps(masked=finite_numbers_added, weights=softmax_then_mask))
-
-
-def _mask_multiplied(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.may_mask:
-        yield Variant(setup.with_how(mask_value=0.0))
-
-
-def _finite_value(setup: Setup, evidence: Evidence) -> Iterator[Variant]:
-    if not setup.may_mask:
-        return
-    for value in FINITE:
-        if value == setup.how.mask_value:
-            continue
-        replaced = setup.with_how(mask_value=value)
-        yield Variant(replaced, f"masked scores become {value:g}")
-        # A value so large that it swallows the score is the same as one that replaces it.
-        if abs(value) * evidence.eps < SWALLOWED:
-            added = replaced.with_steps(masked=value_added)
-            yield Variant(added, f"{value:g} is added to masked scores")
-
-
-def value_added(x: Array, mask: Array, value: float) -> Array:
-    """The mask value added to a masked score, not put in its place."""
-    return np.asarray(x + np.where(np.isneginf(mask), value, mask).astype(x.dtype))
-
-
-def _infinite_value(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.may_mask and setup.how.mask_value != -np.inf:
-        yield Variant(setup.with_how(mask_value=-np.inf))
-
-
-def _empty_rows(wanted: str) -> Change:
-    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
-        if setup.may_mask and setup.how.empty_rows != wanted:
-            yield Variant(setup.with_how(empty_rows=wanted))
-
-    return change
-
-
-def _zero_times_infinity(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.may_mask:
-        yield Variant(setup.with_steps(masked=nan_where_allowed, weights=ieee_softmax))
-
-
 def nan_where_allowed(x: Array, mask: Array, value: float) -> Array:
     """Scores with a mask that is (1 − allowed) · −inf: 0 · −inf is NaN."""
     return np.asarray(x + np.where(np.isneginf(mask), -np.inf, np.nan).astype(x.dtype))
-
-
-def _nan_in_keys(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.may_mask and not np.isfinite(setup.k).all():
-        yield Variant(setup.with_steps(masked=plain_sum, weights=ieee_softmax))
 
 
 def plain_sum(x: Array, mask: Array, value: float) -> Array:
@@ -90,85 +59,90 @@ def plain_sum(x: Array, mask: Array, value: float) -> Array:
     return np.asarray(x + mask.astype(x.dtype))
 
 
-def _nan_in_values(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.may_mask and not np.isfinite(setup.v).all():
-        yield Variant(setup.with_steps(output=plain_weighted_sum))
-
-
 def plain_weighted_sum(a: Array, v: Array, allowed: Array | None = None) -> Array:
-    """A V, where a NaN of a masked key reaches every query: 0 · NaN is NaN."""
+    """A V, where a NaN of a masked key gets into every output: 0 · NaN is NaN."""
     return functional.weighted_sum(a, v)
 
 
-MASK_ARITHMETIC: tuple[Hypothesis, ...] = (
-    hypothesis(
+MASK_ARITHMETIC: tuple[Bug, ...] = (
+    bug(
         "mask applied after softmax, not renormalised",
-        _mask_after_softmax,
-        "applying empty",
+        changing(
+            mask_value=-np.inf,
+            steps={MASKED: finite_numbers_added, WEIGHTS: softmax_then_mask},
+            when=Setup.may_mask,
+        ),
+        "mask-arithmetic empty-rows",
         "masked weights are set to 0 after softmax, so the rest of a row sums to less than 1",
         "timm#2236",
     ),
-    hypothesis(
+    bug(
         "mask multiplied into the scores",
-        _mask_multiplied,
-        "applying empty",
+        changing(mask_value=0.0, when=Setup.may_mask),
+        "mask-arithmetic empty-rows",
         "a masked score becomes 0, not −∞, and still gets a weight",
         "timm#2236",
     ),
-    hypothesis(
+    bug(
         "finite mask value",
         _finite_value,
-        "applying empty",
-        "masked scores get a finite number that real scores reach, or that makes a row with "
+        "mask-arithmetic empty-rows",
+        "masked scores get a finite number as low as real scores, or that makes a row with "
         "nothing to attend to uniform",
         "TransformerLens#385, fairseq#3575, apex#1105",
     ),
-    hypothesis(
+    bug(
         "mask value −∞, not the finite one given",
-        _infinite_value,
-        "applying empty",
+        changing(mask_value=-np.inf, when=Setup.may_mask),
+        "mask-arithmetic empty-rows",
         "masked scores become −∞ although a finite number was asked for",
         "flax#982",
     ),
-    hypothesis(
+    bug(
         "rows with nothing to attend to become NaN",
-        _empty_rows("nan"),
-        "empty NaN",
+        changing(empty_rows="nan", when=Setup.may_mask),
+        "empty-rows NaN",
         "softmax of a row of −∞ is 0/0; so is a finite mask value that overflows in float16",
         "pytorch#103749, mlx#2395, apex#1105",
     ),
-    hypothesis(
+    bug(
         "rows with nothing to attend to become zero",
-        _empty_rows("zero"),
-        "empty",
+        changing(empty_rows="zero", when=Setup.may_mask),
+        "empty-rows",
         "a query with nothing to attend to gets weights of 0",
         "pytorch#103749, cubecl#1070",
     ),
-    hypothesis(
+    bug(
         "rows with nothing to attend to get the mean of V",
-        _empty_rows("uniform"),
-        "empty",
+        changing(empty_rows="uniform", when=Setup.may_mask),
+        "empty-rows",
         "a query with nothing to attend to attends to every key alike",
         "mlx#2395, onnxruntime#28904",
     ),
-    hypothesis(
+    bug(
         "0 · −∞ in the mask",
-        _zero_times_infinity,
-        "applying empty NaN",
+        changing(steps={MASKED: nan_where_allowed, WEIGHTS: ieee_softmax}, when=Setup.may_mask),
+        "mask-arithmetic empty-rows NaN",
         "the mask is made as 0 · −∞ = NaN where a query may attend, so every row is NaN",
         "onnx#8068",
     ),
-    hypothesis(
+    bug(
         "NaN leaks from masked keys",
-        _nan_in_keys,
-        "applying empty leak NaN",
+        changing(
+            steps={MASKED: plain_sum, WEIGHTS: ieee_softmax},
+            when=lambda setup: setup.may_mask() and not np.isfinite(setup.inputs["k"]).all(),
+        ),
+        "mask-arithmetic empty-rows NaN-propagation NaN",
         "−∞ is added to a masked score that is NaN, which stays NaN",
         "pytorch#101967",
     ),
-    hypothesis(
+    bug(
         "NaN leaks from masked values",
-        _nan_in_values,
-        "leak NaN",
+        changing(
+            steps={OUTPUT: plain_weighted_sum},
+            when=lambda setup: setup.may_mask() and not np.isfinite(setup.inputs["v"]).all(),
+        ),
+        "NaN-propagation NaN",
         "a weight of 0 times a value that is NaN or infinite gives NaN",
         "pytorch#101967",
     ),

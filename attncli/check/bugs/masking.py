@@ -1,219 +1,183 @@
-"""Bugs of who may attend to whom: masks read otherwise, left out, shifted, or a little too wide."""
+"""Bugs of who may attend to whom: masks misread, left out, shifted, or a little too wide."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.attention.masks import total_mask
-from attncli.check.bugs.hypothesis import Change, Evidence, Hypothesis, Variant, hypothesis
-from attncli.check.setup import Array, Setup
-
-_SIDES = ("left", "right")
+from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
+from attncli.check.setup import Setup
 
 
-def _mask_inverted(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.mask is None:
-        return
-    if setup.mask.dtype == np.bool_:
-        other = "ignore" if setup.how.mask_means == "keep" else "keep"
-        yield Variant(setup.with_how(mask_means=other))
-    elif np.isin(setup.mask, (0.0, -np.inf)).all():
-        inverted = np.where(np.isneginf(setup.mask), 0.0, -np.inf)
-        yield Variant(replace(setup, mask=inverted))
+def _has_boolean_mask(setup: Setup) -> bool:
+    return "given_mask" in setup.inputs and setup.inputs["given_mask"].dtype == np.bool_
 
 
-def _added_as_numbers(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.mask is not None and setup.mask.dtype == np.bool_:
-        yield Variant(setup.with_how(mask_means="add"))
+def _is_causal(setup: Setup) -> bool:
+    return setup.how.causal
 
 
-def _mask_left_out(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.mask is not None:
-        yield Variant(replace(setup, mask=None))
+def _is_aligned(setup: Setup) -> bool:
+    return setup.how.causal or setup.how.window is not None
 
 
-def _padding_left_out(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.kv_len is not None:
-        yield Variant(replace(setup, kv_len=None))
+def _mask_inverted(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    mask = setup.inputs.get("given_mask")
+    if _has_boolean_mask(setup):
+        yield setup.with_how(mask_means="ignore" if setup.how.mask_means == "keep" else "keep")
+    elif mask is not None and np.isin(mask, (0.0, -np.inf)).all():
+        yield setup.with_inputs(given_mask=np.where(np.isneginf(mask), 0.0, -np.inf))
 
 
-def _padding_on_queries(setup: Setup, _: Evidence) -> Iterator[Variant]:
+def _padding_on_queries(setup: Setup, _: Evidence) -> Iterator[Setup]:
     if setup.shape[2] != setup.shape[3]:
         return
-    if setup.kv_len is not None:
-        yield Variant(setup.with_steps(mask=mask_with_padded_queries))
-    if setup.mask is not None:
-        turned = np.swapaxes(np.broadcast_to(setup.mask, setup.shape), -1, -2)
-        yield Variant(replace(setup, mask=turned))
+    if "kv_len" in setup.inputs:
+        yield setup.with_steps(mask=mask_with_padded_queries)
+    if (mask := setup.inputs.get("given_mask")) is not None:
+        mask = np.swapaxes(np.broadcast_to(mask, setup.shape), -1, -2)
+        yield setup.with_inputs(given_mask=mask)
 
 
 def mask_with_padded_queries(kv_len: Array, rows: Array, **how: Any) -> Array:
-    """The mask with key lengths laid on the queries."""
+    """The mask with the key lengths applied to the queries."""
     padded = (rows >= kv_len[:, None])[:, None, :, None]
     return np.where(padded, -np.inf, total_mask(rows=rows, **how))
-
-
-def _causal(wanted: bool) -> Change:
-    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
-        if setup.how.causal != wanted:
-            yield Variant(setup.with_how(causal=wanted, causal_align="top-left"))
-
-    return change
-
-
-def _causal_bottom_right(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if not setup.how.causal and setup.shape[2] != setup.shape[3] and not setup.n_past:
-        yield Variant(setup.with_how(causal=True, causal_align="bottom-right"))
-
-
-def _aligned(corner: str) -> Change:
-    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
-        restricted = setup.how.causal or setup.how.window is not None
-        if restricted and setup.how.causal_align != corner:
-            yield Variant(setup.with_how(causal_align=corner))
-
-    return change
-
-
-def _causal_shifted(shift: int) -> Change:
-    """Each query's own position is one further left (−1) or right (1)."""
-
-    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
-        if setup.how.causal:
-            yield Variant(setup.with_steps(mask={"shift": shift}))
-
-    return change
-
-
-def _history_masked(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.n_past and setup.how.causal:
-        yield Variant(setup.with_how(causal_align="top-left").with_steps(mask={"n_past": 0}))
 
 
 def _window_by(step: int) -> Change:
     """Each bound of the window moved by a step, one side at a time and then both."""
 
-    def change(setup: Setup, _: Evidence) -> Iterator[Variant]:
+    def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
         if setup.how.window is None:
             return
-        for sides in ((0,), (1,), (0, 1)):
-            bounds = list(setup.how.window)
-            for side in sides:
-                bounds[side] += step
-            if all(setup.how.window[side] >= 0 and bounds[side] >= 0 for side in sides):
-                detail = "on the " + " and ".join(_SIDES[side] for side in sides)
-                yield Variant(setup.with_how(window=tuple(bounds)), detail)
+        for sides in (("left",), ("right",), ("left", "right")):
+            bounds = dict(zip(("left", "right"), setup.how.window, strict=True))
+            moved = bounds | {side: bounds[side] + step for side in sides}
+            if all(bounds[side] >= 0 and moved[side] >= 0 for side in sides):
+                changed = setup.with_how(window=tuple(moved.values()))
+                yield changed.with_detail("on the " + " and ".join(sides))
 
     return change
 
 
-def _no_window(setup: Setup, _: Evidence) -> Iterator[Variant]:
-    if setup.how.window is not None:
-        yield Variant(setup.with_how(window=None))
-
-
-MASKING: tuple[Hypothesis, ...] = (
-    hypothesis(
+MASKING: tuple[Bug, ...] = (
+    bug(
         "boolean mask read the other way round",
         _mask_inverted,
         "mask",
         "true is read as ignore where it means keep, or the reverse",
         "pytorch#170415, rasbt/LLMs-from-scratch#1061, TransformerEngine#614",
     ),
-    hypothesis(
+    bug(
         "boolean mask added as numbers",
-        _added_as_numbers,
+        changing(mask_means="add", when=_has_boolean_mask),
         "mask",
-        "true and false are added to the scores as 1 and 0, which hides nothing",
+        "true and false are added to the scores as 1 and 0, which masks nothing",
         "pytorch#170415",
     ),
-    hypothesis("mask left out", _mask_left_out, "mask", "the given mask is not applied"),
-    hypothesis(
+    bug(
+        "mask left out",
+        changing(inputs={"given_mask": None}),
+        "mask",
+        "the given mask is not applied",
+    ),
+    bug(
         "padding left out",
-        _padding_left_out,
+        changing(inputs={"kv_len": None}),
         "padding",
         "keys past the valid length are attended to",
     ),
-    hypothesis(
+    bug(
         "padding mask on queries, not keys",
         _padding_on_queries,
         "mask padding",
-        "the mask is laid on the rows of the scores where it belongs on the columns",
+        "the mask is applied to the rows of the scores, not to the columns",
         "hyunwoongko/transformer#40, bentrevett/pytorch-seq2seq#96",
     ),
-    hypothesis(
+    bug(
         "causal mask left out",
-        _causal(wanted=False),
+        changing(causal=False, causal_align="top-left", when=_is_causal),
         "causal",
-        "queries see the keys after their own position",
+        "queries attend to keys after their own position",
     ),
-    hypothesis(
+    bug(
         "causal mask where none is wanted",
-        _causal(wanted=True),
+        changing(causal=True, causal_align="top-left", when=lambda setup: not setup.how.causal),
         "causal",
-        "queries do not see the keys after their own position",
+        "queries do not attend to keys after their own position",
     ),
-    hypothesis(
+    bug(
         "causal mask where none is wanted, bottom-right",
-        _causal_bottom_right,
+        changing(
+            causal=True,
+            causal_align="bottom-right",
+            when=lambda setup: (
+                not (setup.how.causal or setup.n_past) and setup.shape[2] != setup.shape[3]
+            ),
+        ),
         "causal",
-        "queries do not see the keys after their own position, counted from the last key",
+        "queries do not attend to keys after their own position, counted from the last key",
         "pytorch#108108",
     ),
-    hypothesis(
+    bug(
         "causal mask aligned bottom-right, not top-left",
-        _aligned("bottom-right"),
+        changing(causal_align="bottom-right", when=_is_aligned),
         "causal window",
-        "the last query stands at the last key; here the first query stands at the first key",
+        "the last query is at the position of the last key, not the first at that of the first",
         "pytorch#108108, pytorch#103082, flash-attention#1778",
     ),
-    hypothesis(
+    bug(
         "causal mask aligned top-left, not bottom-right",
-        _aligned("top-left"),
+        changing(causal_align="top-left", when=_is_aligned),
         "causal window",
-        "the first query stands at the first key; here the last query stands at the last key",
+        "the first query is at the position of the first key, not the last at that of the last",
         "pytorch#108108, mlx#2835, onnx#8054",
     ),
-    hypothesis(
+    bug(
         "causal mask hides each query's own position",
-        _causal_shifted(-1),
+        changing(steps={"mask": {"shift": -1}}, when=_is_causal),
         "causal",
-        "a query sees only the keys before its own position: off by one",
+        "a query attends only to keys before its own position: off by one",
     ),
-    hypothesis(
+    bug(
         "causal mask shows the next position",
-        _causal_shifted(1),
+        changing(steps={"mask": {"shift": 1}}, when=_is_causal),
         "causal",
-        "a query sees one key after its own position: off by one",
+        "a query attends to one key after its own position: off by one",
     ),
-    hypothesis(
+    bug(
         "cached decode masks its own history",
-        _history_masked,
+        changing(
+            causal_align="top-left",
+            steps={"mask": {"n_past": 0}},
+            when=lambda setup: setup.how.causal and setup.n_past > 0,
+        ),
         "causal window",
         "positions are counted from the first new token, so the cache before it is masked",
         "gpt-fast#233",
     ),
-    hypothesis(
+    bug(
         "window one too wide",
         _window_by(1),
         "window",
-        "the sliding window shows one key more",
+        "the sliding window has one key too many",
         "transformers#39408, transformers#29623, vllm#3385",
     ),
-    hypothesis(
+    bug(
         "window one too narrow",
         _window_by(-1),
         "window",
-        "the sliding window shows one key less",
+        "the sliding window has one key too few",
         "transformers#39408, mlx-lm#390",
     ),
-    hypothesis(
+    bug(
         "window left out",
-        _no_window,
+        changing(window=None),
         "window",
         "keys outside the sliding window are attended to",
     ),

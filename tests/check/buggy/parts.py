@@ -1,4 +1,4 @@
-"""What the wrong attentions of the zoo are built from: sizes, number types, a few plain steps.
+"""What buggy attentions are built from: inputs of given sizes and number types, and the right steps.
 
 Nothing of attncli is used here. q [h, n_q, d_k], k [h_kv, n_k, d_k], v [h_kv, n_k, d_v].
 """
@@ -18,8 +18,8 @@ INF = np.inf
 
 
 @dataclass(frozen=True)
-class Specimen:
-    """What a wrong implementation gave, and how it should have been called."""
+class Computed:
+    """What a wrong implementation computed, from what, and what it should have followed."""
 
     observed: Any
     q: Array
@@ -30,8 +30,8 @@ class Specimen:
 
 
 @dataclass(frozen=True)
-class Room:
-    """A number type, sizes that are all different, and a source of numbers."""
+class Inputs:
+    """Random inputs of a number type and of sizes that are all different."""
 
     dtype: str
     rng: np.random.Generator
@@ -48,7 +48,7 @@ class Room:
         return x.astype(TYPES[self.dtype])
 
     def qkv(self, **sizes: int) -> tuple[Array, Array, Array]:
-        """q, k, v in the room's type; sizes may be set otherwise by name."""
+        """q, k, v in the number type; other sizes may be given by name."""
         s = {
             name: sizes.get(name, getattr(self, name)) for name in ("h", "n_q", "n_k", "d_k", "d_v")
         }
@@ -68,16 +68,16 @@ def softmax(s: Array, axis: int = -1) -> Array:
         return np.asarray(e / e.sum(axis=axis, keepdims=True))
 
 
-def dots(q: Array, k: Array) -> Array:
+def scores(q: Array, k: Array) -> Array:
     return np.asarray(np.einsum("hqd,hkd->hqk", wide(q), wide(k)))
 
 
-def mix(weights: Array, v: Array) -> Array:
+def weighted_sum(weights: Array, v: Array) -> Array:
     with np.errstate(all="ignore"):
         return np.asarray(np.einsum("hqk,hkd->hqd", weights, wide(v)))
 
 
-def root(x: Array) -> float:
+def scale(x: Array) -> float:
     return float(x.shape[-1] ** -0.5)
 
 
@@ -86,33 +86,33 @@ def positions(n_q: int, n_k: int) -> tuple[Array, Array]:
     return i, j
 
 
-def hide(s: Array, hidden: Array, value: float = -INF) -> Array:
-    return np.where(hidden, s.dtype.type(value), s)
+def mask_scores(s: Array, masked: Array, value: float = -INF) -> Array:
+    return np.where(masked, s.dtype.type(value), s)
 
 
-def causal_cells(room: Room) -> Array:
-    i, j = positions(room.n_q, room.n_k)
+def causal_cells(inputs: Inputs) -> Array:
+    i, j = positions(inputs.n_q, inputs.n_k)
     return j > i
 
 
-def random_mask(room: Room, n_q: int, n_k: int) -> Array:
-    """True where a query may attend; nobody is left with nothing, or with everything."""
-    keep = room.rng.random((n_q, n_k)) < 0.6
+def random_mask(inputs: Inputs, n_q: int, n_k: int) -> Array:
+    """True where a query may attend; no query is left with no key, or with every key."""
+    keep = inputs.rng.random((n_q, n_k)) < 0.6
     at = np.arange(n_q)
     keep[at, at % n_k] = True
     keep[at, (at + 2) % n_k] = False
     return keep
 
 
-def masked(s: Array, keep: Array) -> Array:
-    return softmax(hide(s, ~keep))
+def masked_softmax(s: Array, keep: Array) -> Array:
+    return softmax(mask_scores(s, ~keep))
 
 
-def side_by_side(x: Array) -> Array:
+def merge(x: Array) -> Array:
     """[h, n, d] -> [n, h·d], as a projection gives it."""
     return np.concatenate(list(x), axis=-1)
 
 
-def cut_apart(x: Array, h: int) -> Array:
-    """[n, h·d] -> [h, n, d], rightly."""
+def split(x: Array, h: int) -> Array:
+    """[n, h·d] -> [h, n, d], the right way round."""
     return np.stack(np.split(x, h, axis=-1))

@@ -1,0 +1,78 @@
+"""Bug: one row of the catalogue, with the changes of a setup that it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from attncli.arrays import Array
+from attncli.attention import run
+from attncli.check.setup import Setup
+
+
+class Evidence(NamedTuple):
+    """What a bug may look at to find its parameter: the stages over the observed subset.
+
+    eps: the distance from 1 to the next number of the observed type
+    """
+
+    observed: Mapping[str, Array]
+    expected: Mapping[str, Array]
+    eps: float = 2.0**-52
+
+
+Change = Callable[[Setup, Evidence], Iterable[Setup]]
+
+
+@dataclass(frozen=True, eq=False)
+class Bug:
+    """A difference in how attention is computed.
+
+    name      stable, public
+    sentence  what the other implementation does
+    threads   where real projects had it, as repository#number
+    touches   what it changes; two that touch the same thing are not tried together
+    change    the changed setups that it can be; none where it does not apply
+    """
+
+    name: str
+    sentence: str
+    threads: tuple[str, ...]
+    touches: frozenset[str]
+    change: Change
+
+    def __repr__(self) -> str:
+        return f"<Bug {self.name!r}>"
+
+
+def bug(name: str, change: Change, touches: str, sentence: str, threads: str = "") -> Bug:
+    """A row of a table: touches are separated by spaces, threads by commas."""
+    cited = tuple(thread.strip() for thread in threads.split(",") if thread.strip())
+    return Bug(name, sentence, cited, frozenset(touches.split()), change)
+
+
+def changing(
+    *,
+    when: Callable[[Setup], bool] = lambda _: True,
+    steps: Mapping[str, run.Change] = {},
+    positions: Mapping[str, Any] = {},
+    inputs: Mapping[str, Array | None] = {},
+    **how: Any,
+) -> Change:
+    """The change of some steps of the plan, of the positions, of inputs (None: left out), and of
+    some fields of the convention, which may be functions of the setup.
+
+    None where `when` is false, or where nothing changes.
+    """
+
+    def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
+        if not when(setup):
+            return
+        fields = {name: x(setup) if callable(x) else x for name, x in how.items()}
+        changed = setup.with_how(**fields).with_positions(**positions).with_inputs(**inputs)
+        same = changed.how == setup.how and changed.positions == setup.positions
+        if steps or not same or changed.inputs.keys() != setup.inputs.keys():
+            yield changed.with_steps(**steps)
+
+    return change

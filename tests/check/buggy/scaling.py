@@ -1,0 +1,97 @@
+"""Buggy attentions: scale, softmax, softcap, overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tests.check.buggy.parts import (
+    Array,
+    Computed,
+    Inputs,
+    causal_cells,
+    mask_scores,
+    scale,
+    scores,
+    softmax,
+    weighted_sum,
+    wide,
+)
+
+
+def scaled_by(factor: Callable[[Inputs], float]) -> Callable[[Inputs], Computed]:
+    def make(inputs: Inputs) -> Computed:
+        q, k, v = inputs.qkv()
+        return Computed(
+            inputs.round(weighted_sum(softmax(scores(q, k) * factor(inputs)), v)), q, k, v
+        )
+
+    return make
+
+
+def scaled_twice(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    s = scores(q, k) * 0.7 * 0.7
+    return Computed(inputs.round(weighted_sum(softmax(s), v)), q, k, v, {"scale": 0.7})
+
+
+def default_scale(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    return Computed(
+        inputs.round(weighted_sum(softmax(scores(q, k) * scale(q)), v)), q, k, v, {"scale": 0.9}
+    )
+
+
+def over_queries(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    return Computed(
+        inputs.round(weighted_sum(softmax(scores(q, k) * scale(q), axis=-2), v)), q, k, v
+    )
+
+
+def over_keys(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    observed = inputs.round(weighted_sum(softmax(scores(q, k) * scale(q)), v))
+    return Computed(observed, q, k, v, {"softmax_over": "queries"})
+
+
+def over_heads(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv(h=inputs.h + 1)
+    return Computed(
+        inputs.round(weighted_sum(softmax(scores(q, k) * scale(q), axis=0), v)), q, k, v
+    )
+
+
+def over_batch(inputs: Inputs) -> Computed:
+    pairs = [inputs.qkv() for _ in range(3)]
+    q, k, v = (np.stack(parts) for parts in zip(*pairs, strict=True))
+    s = np.einsum("bhqd,bhkd->bhqk", wide(q), wide(k)) * scale(q)
+    observed = np.einsum("bhqk,bhkd->bhqd", softmax(s, axis=0), wide(v))
+    return Computed(inputs.round(observed), q, k, v)
+
+
+def cap(s: Array, c: float) -> Array:
+    return np.asarray(c * np.tanh(s / c))
+
+
+def softcap_after_mask(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    s = cap(mask_scores(scores(q, k) * scale(q), causal_cells(inputs)), 2.0)
+    observed = inputs.round(weighted_sum(softmax(s), v))
+    return Computed(observed, q, k, v, {"softcap": 2.0, "causal": True})
+
+
+def no_softcap(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    observed = inputs.round(weighted_sum(softmax(scores(q, k) * scale(q)), v))
+    return Computed(observed, q, k, v, {"softcap": 1.5})
+
+
+def float16_overflow(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    q = inputs.round(wide(q) * 200)
+    k = inputs.round(wide(k) * 300)
+    with np.errstate(over="ignore"):
+        s = scores(q, k).astype(np.float16).astype(np.float32) * scale(q)
+    return Computed(inputs.round(weighted_sum(softmax(s), v)), q, k, v)
