@@ -169,15 +169,6 @@ def test_debug_shows_a_traceback(call: Call) -> None:
     assert "Traceback" in result.err
 
 
-# A test run in the background passes on that interrupts are ignored, so listen again.
-LISTENING = [
-    sys.executable,
-    "-c",
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from attncli.__main__ import main; main()",
-]
-
-
 def run_in_shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command.replace("attncli", " ".join(ATTNCLI))],
@@ -253,7 +244,10 @@ def test_whoever_is_ended_while_writing_leaves_no_file(
         while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < end:
             time.sleep(0.001)  # until there is a temporary file
         process.send_signal(number)
-        process.communicate(timeout=30)
+        try:
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == code
     assert [path.name for path in tmp_path.iterdir()] == ["q.npy"]
 
@@ -264,7 +258,7 @@ def test_an_interrupt_while_modules_are_imported_has_no_traceback() -> None:
     call = [
         sys.executable,
         "-c",
-        f"{LISTENING[2].rpartition(';')[0].rpartition(';')[0]}; {imported}",
+        f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {imported}",
     ]
     done = subprocess.run(call, capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
