@@ -1,7 +1,7 @@
 """Everything attncli raises on purpose.
 
 AttncliError
-├── InputError         a file or literal cannot be read as what was asked for
+├── InputError         a file or literal cannot be read as what was asked for (also a ValueError)
 │   └── MissingExtraError  reading or writing it needs a package that is not installed
 ├── ShapeError         arrays that do not fit together (also a ValueError)
 ├── ConventionError    a choice that does not exist, or two that contradict (also a ValueError)
@@ -29,7 +29,7 @@ class AttncliError(Exception):
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
 
-class InputError(AttncliError):
+class InputError(AttncliError, ValueError):
     """A file, stream or literal cannot be read as what was asked for."""
 
 

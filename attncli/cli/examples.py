@@ -98,21 +98,22 @@ def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
 def _verdicts(chosen: "Iterable[Example]", which: Which, show: Show) -> int:
     from attncli.cli.output import form_of, write_text
     from attncli.cli.terminal import text_width
-    from attncli.examples import verify
+    from attncli.examples import judge
     from attncli.views import examples as views
 
-    verification = verify(chosen, which.glove)
+    results = [judge(example, which.glove) for example in chosen]
     form = form_of(show).name
     if form == "json":
         import json
 
-        data = views.verification_data(verification)
+        data = views.verification_data(results)
         lines: Iterable[str] = [json.dumps(data, indent=2, ensure_ascii=False)]
     elif form == "markdown":
-        lines = views.errata(verification.results)
+        lines = views.errata(results)
     elif which.name is None:
-        lines = views.verification_lines(verification)
+        lines = views.verification_lines(results)
     else:
-        lines = views.result_lines(verification.results[0], text_width(show))
+        lines = views.result_lines(results[0], text_width(show))
     write_text((f"{line}\n" for line in lines), show)
-    return 0 if verification.ok or not which.verify else 1
+    is_ok = all(result.ok for result in results)
+    return 0 if is_ok or not which.verify else 1

@@ -1,7 +1,7 @@
 """Worked examples of documents as data, and how they are judged.
 
     catalog/*.json ── load_catalog ──┐
-                                     ├── Examples ── judge ── Result ── verify ── Verification
+                                     ├── Examples ── judge ── Result ── Judgement of each claim
     a file ── load_examples ─────────┘
 
 A file holds one document and its examples; schema.py and compute.py declare all that it can say,
@@ -19,19 +19,15 @@ and `catalog.schema.json` repeats it as a JSON Schema:
                      "inputs": {"convention": {"scale": "none"}}}]}]}]}
 """
 
-from attncli.examples.judge import Judgement, Recomputed, Result, Verification, judge, verify
+from attncli.examples.judge import Judgement, Recomputed, Result, judge
 from attncli.examples.schema import Example, load_catalog, load_examples
-from attncli.examples.selection import Selection
 
 __all__ = [
     "Example",
     "Judgement",
     "Recomputed",
     "Result",
-    "Selection",
-    "Verification",
     "judge",
     "load_catalog",
     "load_examples",
-    "verify",
 ]

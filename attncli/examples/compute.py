@@ -1,16 +1,13 @@
 """What an example can ask for: one class for each computation, whose fields are its inputs.
 
-    Attention(q=…, k=…, v=…) ── computed ──> Computed ── trace
-                                                └─ going_on: a stage from printed ones
-
-To add a computation: a class here, and its name in `AnyComputation`.
+To add a computation: a class here, and its name in `Name` and `COMPUTATIONS`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -27,7 +24,7 @@ from attncli.attention.attend import (
 )
 from attncli.attention.layers import Architecture, layer_norm, norm_steps
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
-from attncli.attention.run import Sizes, Step, Values, needed, plan, run
+from attncli.attention.run import Step, Values, plan, run
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.examples.inputs import (
@@ -35,39 +32,30 @@ from attncli.examples.inputs import (
     Changes,
     Matrix,
     Model,
-    Number,
     Numbers,
     OneKey,
     Row,
     Side,
-    Text,
     TokenRows,
     Vectors,
-    Whole,
     Words,
     WordVectors,
+    validated,
 )
 from attncli.files.messages import listing, quote, safe
 from attncli.files.word_vectors import read_vectors
 from attncli.stages import CONCAT, OUTPUT, RESIDUAL, kind_of
 from attncli.trace import Stage, Trace
-from attncli.words.similarity import (
-    analogy,
-    analogy_steps,
-    pca,
-    pca_steps,
-    similarity,
-    similarity_steps,
-)
+from attncli.words import similarity as words
 
 MOST_CELLS = 1 << 22
 """Most scores, and most numbers of an output: 32 MB of float64 a stage."""
 
 
 class Computed(NamedTuple):
-    """A trace, and the plan by which it goes on from a printed stage.
+    """A trace, and the plan that computes a stage of it again where earlier ones are given.
 
-    steps   in the order of the computation; none where nothing can go on
+    steps   in the order of the computation; none where no stage can be computed again
     inputs  what they are computed from
     """
 
@@ -75,35 +63,26 @@ class Computed(NamedTuple):
     steps: Sequence[Step]
     inputs: Values
 
-    def going_on(self, printed: Values, stage: str) -> Array | None:
-        """The stage computed from these printed ones; None where it does not follow from each.
-
-        >>> done = Positions(n=1, dim=2).computed()
-        >>> done.going_on({"angles": np.array([[np.pi]])}, "positions").round(4).tolist()
-        [[0.0, -1.0]]
-        """
-        if all(step.name != stage for step in self.steps):
-            return None
-        inputs = {**self.inputs, **printed}
-        read = {name for s in needed(self.steps, inputs, [stage]) for name in s.reads.values()}
-        return run(self.steps, inputs, [stage])[stage] if printed.keys() <= read else None
-
 
 class Computation(Model):
-    """The inputs of a computation. `needs` is a file that must be given for it, or ""."""
-
-    name: ClassVar[str]
+    """The inputs of a computation."""
 
     @property
     def needs(self) -> str:
-        """A file that does not come with the example."""
+        """The file of word vectors that must be given for it, or ""."""
         return ""
 
-    def with_vectors(self, path: str | None) -> Self:
-        """The same with its word vectors read from a file of that kind, where it needs them."""
-        return self
+    def changed(self, changes: dict[str, Any]) -> Self:
+        """The inputs with changes, those of a convention added to its own; others are shared."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        merged, after = given | changes, changes.get("convention")
+        if isinstance(after, dict) and "convention" in given:
+            merged["convention"] = given["convention"].changes() | after
+        if {"vectors", "glove"} <= merged.keys():
+            del merged["glove" if "vectors" in changes else "vectors"]
+        return validated(type(self), merged, "inputs")
 
-    def computed(self) -> Computed:
+    def computed(self, glove: str | None = None) -> Computed:
         """Raises an AttncliError where the inputs do not fit together."""
         raise NotImplementedError
 
@@ -114,20 +93,19 @@ class Computation(Model):
 class _Attending(Computation):
     mask: Numbers | None = None
     convention: Changes = Convention()
-    n_heads: Whole | None = None
+    n_heads: int | None = None
 
 
 class Attention(_Attending):
     """`attend` of q, k, v; with n_heads their last axis is split into heads."""
 
-    name: ClassVar[str] = "attention"
     q: Numbers
     k: Numbers
     v: Numbers
     queries: Words | None = None
     keys: Words | None = None
 
-    def computed(self) -> Computed:
+    def computed(self, glove: str | None = None) -> Computed:
         _check_cells(self.q, self.k, self.v, self.n_heads or 1)
         how: dict[str, Any] = {"mask": self.mask, "convention": self.convention}
         how |= {"query_labels": self.queries, "key_labels": self.keys}
@@ -146,7 +124,6 @@ class SelfAttention(_Attending):
     """Rows of x, with positions if asked for, that attend to each other; without weights x itself
     is q, k and v. Its own output projection and residual come last."""
 
-    name: ClassVar[str] = "self-attention"
     x: TokenRows
     positions: Literal["paper", "article", "none"] = "none"
     w_q: Matrix | None = None
@@ -155,11 +132,19 @@ class SelfAttention(_Attending):
     w_o: Matrix | None = None
     residual: bool = False
 
-    def computed(self) -> Computed:
-        how, tokens = self.convention, self.x.words
-        stages, steps, inputs = self._entry()
+    def computed(self, glove: str | None = None) -> Computed:
+        how, n_heads = self.convention, 1 if self.n_heads is None else self.n_heads
+        stages, steps, inputs = self._before()
         x = entered(stages["input"].value, how)
-        own, sizes = self._sized(x)
+        _check_cells(x, x, x, n_heads)
+        given = {name: getattr(self, name) for name in ("w_q", "w_k", "w_v", "w_o")}
+        own = {name: entered(w, how) for name, w in given.items() if w is not None}
+        if own or self.n_heads is not None:
+            sizes = projected_sizes({"x": x} | own, n_heads, n_heads)
+            own |= restrictions(sizes, self.mask, None)
+            sizes = sizes._replace(given={"x", *own})
+        else:
+            own, sizes = prepared(x, x, x, how, mask=self.mask)
         steps += plan(how, sizes, source="input")
         inputs |= own
         values = run(steps, inputs)
@@ -171,35 +156,22 @@ class SelfAttention(_Attending):
             formula, reads = f"R = {kind_of(last).symbol} + X", {"x": last, "y": "input"}
             steps.append(Step(RESIDUAL, f.add, reads, formula=formula, dtype=how.dtype))
             values = run(steps, values)
+        tokens = self.x.words
         block = Block("Self-attention", how, {"query": tokens, "key": tokens})
         return Computed(trace_of(steps, values, {"": block}, stages), steps, inputs)
 
-    def _entry(self) -> tuple[dict[str, Stage], list[Step], dict[str, Array]]:
+    def _before(self) -> tuple[dict[str, Stage], list[Step], dict[str, Array]]:
         """What comes before the attention: its stages, their steps and inputs."""
-        x = entered(self.x.matrix, self.convention)
-        tokens = self.x.words
+        x, tokens = entered(self.x.matrix, self.convention), self.x.words
         if self.positions == "none":
             labels = {"token": tokens} if tokens else {}
             stage = Stage("input", "X", "as given", x, ("token", "d_model"), labels)
             return {"input": stage}, [], {"input": x}
-        n, dim = x.shape
-        before = add_positions(x, sinusoidal(n, dim, exponent=self.positions), tokens=tokens)
-        steps = sinusoidal_steps(n, dim, exponent=self.positions)
+        trace = add_positions(x, sinusoidal(*x.shape, exponent=self.positions), tokens=tokens)
+        steps = sinusoidal_steps(*x.shape, exponent=self.positions)
         reads = {"x": "embeddings", "y": "positions"}
         steps.append(Step("input", f.add, reads, dtype=self.convention.dtype))
-        return dict(before.stages()), steps, {"embeddings": x}
-
-    def _sized(self, x: Array) -> tuple[dict[str, Array], Sizes]:
-        """What the attention of x reads besides it, and its sizes."""
-        how, n_heads = self.convention, 1 if self.n_heads is None else self.n_heads
-        _check_cells(x, x, x, n_heads)
-        given = {name: getattr(self, name) for name in ("w_q", "w_k", "w_v", "w_o")}
-        weights = {name: entered(w, how) for name, w in given.items() if w is not None}
-        if not weights and self.n_heads is None:
-            return prepared(x, x, x, how, mask=self.mask)
-        sizes = projected_sizes({"x": x} | weights, n_heads, n_heads)
-        own = weights | restrictions(sizes, self.mask, None)
-        return own, sizes._replace(given={"x", *own})
+        return dict(trace.stages()), steps, {"embeddings": x}
 
 
 def _check_cells(q: Array, k: Array, v: Array, n_heads: int) -> None:
@@ -217,17 +189,7 @@ class GloveWords(Model):
     """Words whose vectors are in a file that does not come with the example."""
 
     words: Words
-    file: Text
-
-    def read(self, path: str) -> WordVectors:
-        """Their vectors from the file; InputError where a word is not in it."""
-        found = read_vectors(path, self.words)
-        if found.missing:
-            raise InputError(
-                f"{found.origin} has no vector for {listing(found.missing)}",
-                f"the example was made with {safe(self.file)}",
-            )
-        return WordVectors(tuple(self.words), found.matrix)
+    file: str
 
 
 class _OnWords(OneKey, Computation):
@@ -238,58 +200,54 @@ class _OnWords(OneKey, Computation):
     def needs(self) -> str:
         return self.glove.file if self.glove else ""
 
-    def with_vectors(self, path: str | None) -> Self:
-        if self.glove is None or path is None:
-            return self
-        return self.model_copy(update={"vectors": self.glove.read(path), "glove": None})
-
-    @property
-    def known(self) -> WordVectors:
-        """The words and their vectors. Raises InputError where they are still to be read."""
-        if self.vectors is None:
+    def known(self, path: str | None) -> WordVectors:
+        """The words and their vectors, from a file where they do not come with the example."""
+        if self.glove is None:
+            return cast("WordVectors", self.vectors)
+        if path is None:
             raise InputError(f"its vectors are in {quote(self.needs)}", "add --glove FILE")
-        return self.vectors
+        found = read_vectors(path, self.glove.words)
+        if found.missing:
+            raise InputError(
+                f"{found.origin} has no vector for {listing(found.missing)}",
+                f"the example was made with {safe(self.needs)}",
+            )
+        return WordVectors(tuple(self.glove.words), found.matrix)
 
 
 class Similarity(_OnWords):
     """Lengths, dot products and cosines; for two words also their angle."""
 
-    name: ClassVar[str] = "similarity"
-
-    def computed(self) -> Computed:
-        words, matrix = self.known
-        steps = similarity_steps(len(words))
-        return Computed(similarity(words, matrix), steps, {"vectors": matrix})
+    def computed(self, glove: str | None = None) -> Computed:
+        known, matrix = self.known(glove)
+        steps = words.similarity_steps(len(known))
+        return Computed(words.similarity(known, matrix), steps, {"vectors": matrix})
 
 
 class Analogy(_OnWords):
     """a is to b as c is to …: b − a + c."""
 
-    name: ClassVar[str] = "analogy"
-
-    def computed(self) -> Computed:
-        words, matrix = self.known
-        return Computed(analogy(words, matrix), analogy_steps(words), {"vectors": matrix})
+    def computed(self, glove: str | None = None) -> Computed:
+        known, matrix = self.known(glove)
+        trace = words.analogy(known, matrix)
+        return Computed(trace, words.analogy_steps(known), {"vectors": matrix})
 
 
 class Pca(_OnWords):
     """The two directions in which the vectors vary most."""
 
-    name: ClassVar[str] = "pca"
-
-    def computed(self) -> Computed:
-        words, matrix = self.known
-        return Computed(pca(words, matrix), pca_steps(), {"vectors": matrix})
+    def computed(self, glove: str | None = None) -> Computed:
+        known, matrix = self.known(glove)
+        return Computed(words.pca(known, matrix), words.pca_steps(), {"vectors": matrix})
 
 
 class Share(Computation):
     """How many of the tokens, in percent, are among those of `of`."""
 
-    name: ClassVar[str] = "share"
     tokens: Words
     of: Words
 
-    def computed(self) -> Computed:
+    def computed(self, glove: str | None = None) -> Computed:
         hits = np.array([float(token in self.of) for token in self.tokens])
         labels = {"token": tuple(self.tokens)}
         steps = (
@@ -305,14 +263,13 @@ class Share(Computation):
 class Positions(Computation):
     """The table of sines and cosines."""
 
-    name: ClassVar[str] = "positions"
     n: Side
     dim: Side
     exponent: Literal["paper", "article"] = "paper"
-    base: Number = 10000.0
-    start: Whole = 0
+    base: float = 10000.0
+    start: int = 0
 
-    def computed(self) -> Computed:
+    def computed(self, glove: str | None = None) -> Computed:
         how: dict[str, Any] = {"exponent": self.exponent, "base": self.base, "start": self.start}
         steps = sinusoidal_steps(self.n, self.dim, **how)
         return Computed(sinusoidal(self.n, self.dim, **how), steps, {})
@@ -321,12 +278,11 @@ class Positions(Computation):
 class PositionsSum(Computation):
     """Embeddings with their positions added."""
 
-    name: ClassVar[str] = "positions sum"
     embeddings: Matrix
     positions: Matrix
     tokens: Words | None = None
 
-    def computed(self) -> Computed:
+    def computed(self, glove: str | None = None) -> Computed:
         trace = add_positions(self.embeddings, self.positions, tokens=self.tokens or ())
         steps = [Step("input", f.add, {"x": "embeddings", "y": "positions"})]
         return Computed(trace, steps, {"embeddings": self.embeddings, "positions": self.positions})
@@ -335,13 +291,12 @@ class PositionsSum(Computation):
 class LayerNorm(Computation):
     """Each row with mean 0 and deviation 1, then gain and bias."""
 
-    name: ClassVar[str] = "layer norm"
     x: Matrix
     gamma: Row | None = None
     beta: Row | None = None
-    epsilon: Number = 1e-5
+    epsilon: float = 1e-5
 
-    def computed(self) -> Computed:
+    def computed(self, glove: str | None = None) -> Computed:
         trace = layer_norm(self.x, self.gamma, self.beta, epsilon=self.epsilon)
         given = {"gamma": self.gamma, "beta": self.beta}
         gain = {name: w for name, w in given.items() if w is not None}
@@ -349,9 +304,13 @@ class LayerNorm(Computation):
         return Computed(trace, steps, {"x": self.x, **gain})
 
 
-AnyComputation = (
-    Attention | SelfAttention | Similarity | Analogy | Pca | Positions | PositionsSum | LayerNorm
-    | Share
-)  # fmt: skip
-COMPUTATIONS: dict[str, type[Computation]] = {kind.name: kind for kind in get_args(AnyComputation)}
+Name = Literal[
+    "attention", "self-attention", "similarity", "analogy", "pca", "share", "positions",
+    "positions sum", "layer norm",
+]  # fmt: skip
+COMPUTATIONS: dict[Name, type[Computation]] = {
+    "attention": Attention, "self-attention": SelfAttention, "similarity": Similarity,
+    "analogy": Analogy, "pca": Pca, "share": Share, "positions": Positions,
+    "positions sum": PositionsSum, "layer norm": LayerNorm,
+}  # fmt: skip
 """Each computation by the name that an example gives as `compute`."""

@@ -1,11 +1,11 @@
 """Judging: an example is computed with the library's own functions, and each claim is compared.
 
-Example ── computed ── Trace ── select ── ours ── cells ── Judgement ──┐
-   claims ── cause: from printed earlier stages ── Recomputed ─────────┤
-      └───── alternatives, recomputed ──────────── Recomputed ─────────┴── Result ── Verification
+Example ── computed ── Trace ── select ── ours ── compare ── Judgement ──┐
+   claims ── cause: from printed earlier stages ── Recomputed ───────────┼── Result
+      └───── alternatives, recomputed ──────────── Recomputed ───────────┘
 
 A number can differ because its author rounded between two steps, or because an earlier number is
-wrong. So the printed numbers of an earlier stage replace ours, and the computation goes on:
+wrong. So the printed numbers of an earlier stage replace ours, and the rest is computed from them:
 
 | the printed number comes out, and the earlier ones | cause |
 |---|---|
@@ -15,60 +15,53 @@ wrong. So the printed numbers of an earlier stage replace ours, and the computat
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.attention.run import needed, run
 from attncli.errors import AttncliError, InputError
-from attncli.examples.compute import Computed
+from attncli.examples.compute import MOST_CELLS, Computed
 from attncli.examples.printed import (
-    LOSS,
     VERDICTS,
-    Cells,
     Printed,
     Verdict,
     compare,
     cut_off,
+    holds,
     worst,
 )
-from attncli.examples.schema import Alternative, At, Cause, Claim, Example, States
-from attncli.examples.selection import Array, Selection, indices, select
-from attncli.files.messages import quote, safe
+from attncli.examples.schema import Alternative, At, Cause, Claim, Example, Take
+from attncli.files.messages import listing, quote, safe
 from attncli.trace import Stage, Trace
 
-CLOSE = 1e-3
-"""How near `close_to` is: a thousandth of the value, or of 1 where that is more."""
+Array = npt.NDArray[np.float64]
+
 MOST_STAGES = 3
 """How many printed stages replace ours at once, the nearest first: seven combinations at most."""
 
 _RIGHT = VERDICTS[:2]
 _FINE = (*_RIGHT, "not printed", "needs --glove FILE")
+_ALONG: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "deviation": np.std}
 
 
-@dataclass(frozen=True, eq=False)
-class Recomputed:
+class Recomputed(NamedTuple):
     """Numbers that were computed in another way than by the example itself.
 
-    ours   the numbers
-    cells  the verdict of each against what should come out (what was printed, by default)
-    text   the way in words, or "" where only printed stages replaced ours
-    start  the stages whose printed numbers replaced ours
+    text     the way in words
+    ours     the numbers
+    verdict  of them, against what should come out (what was printed, by default)
     """
 
-    ours: Selection
-    cells: Cells
-    text: str = ""
-    start: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst of the cells."""
-        return worst(self.cells)
+    text: str
+    ours: Array
+    verdict: Verdict
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +69,14 @@ class Judgement:
     """A claim, our numbers, and how they compare.
 
     ours          our numbers at the claim's place; None where the example was not computed
-    cells         the verdict of each number; empty where nothing is printed
-    cause         why it differs, where the numbers alone tell
+    cause         why it differs, where that follows from the numbers
     own           what printed earlier numbers give, where it differs and they give anything
     alternatives  those recorded, recomputed
     """
 
     claim: Claim
     verdict: Verdict
-    ours: Selection | None = None
-    cells: Cells = field(default_factory=lambda: np.array([], dtype=np.str_))
+    ours: Array | None = None
     cause: Cause | None = None
     own: Recomputed | None = None
     alternatives: tuple[Recomputed, ...] = ()
@@ -113,8 +104,7 @@ class Judgement:
         return not self.problem
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
+class Result(NamedTuple):
     """An example, computed and judged; `needs` says what it could not be computed without."""
 
     example: Example
@@ -128,58 +118,38 @@ class Result:
         return all(judgement.ok for judgement in self.judgements)
 
 
-@dataclass(frozen=True, eq=False)
-class Verification:
-    """The results of many examples."""
-
-    results: tuple[Result, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether each example came out as recorded."""
-        return all(result.ok for result in self.results)
-
-    @property
-    def counts(self) -> dict[Verdict, int]:
-        """How many claims have each verdict."""
-        found = Counter(j.verdict for result in self.results for j in result.judgements)
-        return {verdict: found[verdict] for verdict in VERDICTS}
-
-
-def verify(examples: Iterable[Example], glove: str | None = None) -> Verification:
-    """Judge all examples; the verification is ok if each claim comes out as it is recorded.
-
-    >>> from attncli.examples import load_catalog
-    >>> verify(e for e in load_catalog() if e.source.id == "003").ok
-    True
-    """
-    return Verification(tuple(judge(example, glove) for example in examples))
-
-
 def judge(example: Example, glove: str | None = None) -> Result:
     """Compute an example and judge each of its claims; printed.py has the rules.
 
     `glove` is the file for examples whose word vectors do not come with them; without it they
-    are not computed. Raises InputError where the inputs do not fit together, or a claim is about
+    are not computed. Raises InputError where the inputs do not fit together, or a claim names
     a place that does not exist.
 
     >>> from attncli.examples import load_catalog
     >>> (example,) = [e for e in load_catalog() if e.name == "004-first-example"]
     >>> weights = judge(example).judgements[2]
-    >>> weights.verdict, weights.alternatives[0].ours.value.round(4).tolist()
+    >>> weights.verdict, weights.alternatives[0].ours.round(4).tolist()
     ('differs', [0.4223, 0.4223, 0.1554])
     """
     if example.inputs.needs and glove is None:
         waiting = tuple(Judgement(claim, "needs --glove FILE") for claim in example.claims)
         needs = f"{safe(example.inputs.needs)}, given with --glove FILE"
         return Result(example, waiting, needs=needs)
-    inputs = example.inputs.with_vectors(glove)
     with _located(example.where):
-        computed = inputs.computed()
+        computed = example.inputs.computed(glove)
     judgements: list[Judgement] = []
     for number, claim in enumerate(example.claims, start=1):
         where = f"{example.where}, claim {number}"
-        judgements.append(_judged(claim, computed, judgements, glove, where))
+        with _located(where):
+            ours = numbers_of(computed.trace[claim.stage], claim, claim.at)
+            judgement = _judged(claim, ours, computed, judgements)
+        alternatives = []
+        for other, alternative in enumerate(claim.alternatives, start=1):
+            with _located(f"{where}, way {other}"):
+                again = example.inputs.changed(alternative.inputs).computed(glove)
+                earlier = example.claims[: number - 1]
+                alternatives.append(_recomputed(alternative, claim, ours, again, earlier))
+        judgements.append(replace(judgement, alternatives=tuple(alternatives)))
     return Result(example, tuple(judgements), computed.trace)
 
 
@@ -196,87 +166,20 @@ def _located(where: str) -> Iterator[None]:
 
 
 def _judged(
-    claim: Claim, computed: Computed, before: Sequence[Judgement], glove: str | None, where: str
+    claim: Claim, ours: Array, computed: Computed, before: Sequence[Judgement]
 ) -> Judgement:
-    with _located(where):
-        ours = _selected(computed.trace[claim.stage], claim, claim.at)
-        cells = _compared(ours, claim, claim.printed)
-        judgement = Judgement(claim, worst(cells), ours, cells)
-        if judgement.verdict == "differs":
-            judgement = _explained(judgement, ours, computed, before)
-    earlier, alternatives = [b.claim for b in before], []
-    for number, alternative in enumerate(claim.alternatives, start=1):
-        with _located(f"{where}, way {number}"):
-            alternatives.append(_recomputed(alternative, claim, ours, earlier, glove))
-    return replace(judgement, alternatives=tuple(alternatives))
-
-
-# ---- our numbers and the verdict of each
-
-
-def _selected(stage: Stage, claim: Claim, at: At) -> Selection:
-    """Our numbers at a place; those of each entry of `free_sign` have the sign of the printed."""
-    ours = select(stage, at, claim.take)
-    printed, axis = claim.printed, claim.free_sign
-    if not axis:
-        return ours
-    if axis not in ours.axes or printed is None or printed.value.shape != ours.value.shape:
-        raise InputError("free_sign names no axis of the printed numbers")
-    others = tuple(i for i, name in enumerate(ours.axes) if name != axis)
-    alike = (ours.value * printed.value).sum(axis=others, keepdims=True)
-    return replace(ours, value=ours.value * np.where(alike < 0, -1.0, 1.0))
-
-
-def _compared(ours: Selection, claim: Claim, expected: Printed | None) -> Cells:
-    """The verdict of each cell against what is expected, or what the claim states."""
-    if expected is None:
-        stated = claim.states
-        return np.array([], "U1") if not stated else holds(ours.value, stated, ours.magnitude)
-    if ours.value.shape != expected.value.shape:
-        shapes = [" × ".join(map(str, x.shape)) or "one" for x in (expected.value, ours.value)]
-        raise InputError(
-            f"printed numbers are {shapes[0]}, computed are {shapes[1]}",
-            "name their place in the stage with at",
-        )
-    return compare(ours.value, expected)
-
-
-def holds(ours: npt.ArrayLike, states: States, magnitude: float) -> Cells:
-    """Whether a statement holds: "reproduced" or "differs" for each cell.
-
-    `magnitude` is the greatest number that went into ours, which bounds what float64 loses.
-    "unequal" holds where any cell is unequal: two vectors differ if one entry does.
-
-    >>> holds([1.0, 0.9], States(equal=1.0), magnitude=1.0).tolist()
-    ['reproduced', 'differs']
-    """
-    a, value = np.asarray(ours, dtype=np.float64), states.value
-    bound = LOSS * max(magnitude, abs(value))
-    if states.key == "close_to":
-        bound = CLOSE * max(abs(value), 1.0)
-    with np.errstate(all="ignore"):
-        near = (np.abs(a - value) <= bound) | (a == value)
-    if states.key == "unequal":
-        near = np.broadcast_to((~near & ~np.isnan(a)).any(), a.shape)
-    return np.where(near, VERDICTS[0], VERDICTS[2])
-
-
-# ---- why a number differs
-
-
-def _explained(
-    judgement: Judgement, ours: Selection, computed: Computed, before: Sequence[Judgement]
-) -> Judgement:
-    """The judgement with its cause, where the numbers tell, and what printed stages give."""
-    claim = judgement.claim
-    if claim.printed is None or claim.take or claim.free_sign:
+    """The judgement, and for a difference its cause or what the printed stages give."""
+    verdict = _verdict(ours, computed.trace[claim.stage], claim.at, claim, claim.printed)
+    judgement = Judgement(claim, verdict, ours)
+    if judgement.verdict != "differs" or not claim.printed or claim.take or claim.free_sign:
         return judgement
-    if cut_off(ours.value, claim.printed):
+    if cut_off(ours, claim.printed):
         return replace(judgement, cause="cut off")
     nearest = None
-    for start, stage in _going_on(computed, claim, [b.claim for b in before]):
-        made = select(stage, claim.at)
-        own = Recomputed(made, compare(made.value, claim.printed), start=start)
+    for start, stage in _from_printed(computed, claim, [b.claim for b in before]):
+        made = numbers_of(stage, claim, claim.at)
+        text = f"from the printed {' and '.join(start)}"
+        own = Recomputed(text, made, worst(compare(made, claim.printed)))
         used = {b.verdict for b in before if b.claim.stage in start and b.claim.printed}
         if own.verdict in _RIGHT:
             cause: Cause = "rounding only" if used <= set(_RIGHT) else "carried over"
@@ -289,55 +192,171 @@ def _explained(
 def _recomputed(
     alternative: Alternative,
     claim: Claim,
-    ours: Selection,
+    ours: Array,
+    computed: Computed,
     earlier: Sequence[Claim],
-    glove: str | None,
 ) -> Recomputed:
     """An alternative, compared with what it should give; `earlier` are the claims before."""
-    computed = alternative.computation.with_vectors(glove).computed()
     stage, start = computed.trace[claim.stage], alternative.start
     if start:
-        printed = [c for c in earlier if c.stage == start]
-        going = next(_going_on(computed, claim, printed), None)
-        if going is None:
+        of_start = [c for c in earlier if c.stage == start]
+        _, found = next(_from_printed(computed, claim, of_start), (start, None))
+        if found is None:
             raise InputError(
                 f"the claim does not follow from printed numbers of {quote(start)}",
                 "print them in a claim before it",
             )
-        _, stage = going
-    made = _selected(stage, claim, claim.at if alternative.at is None else alternative.at)
-    if alternative.at is not None and made.value.size == ours.value.size:
-        made = replace(ours, value=made.value.reshape(ours.value.shape))
-    cells = _compared(made, claim, alternative.gives or claim.printed)
-    return Recomputed(made, cells, alternative.text, (start,) if start else ())
+        stage = found
+    at = claim.at if alternative.at is None else alternative.at
+    made = numbers_of(stage, claim, at)
+    if alternative.at is not None and made.size == ours.size:
+        made = made.reshape(ours.shape)
+    verdict = _verdict(made, stage, at, claim, alternative.gives or claim.printed)
+    return Recomputed(alternative.text, made, verdict)
 
 
-def _going_on(
+def _from_printed(
     computed: Computed, claim: Claim, earlier: Sequence[Claim]
 ) -> Iterator[tuple[tuple[str, ...], Stage]]:
     """The claim's stage from printed numbers: of an earlier stage, the nearest first, then of more.
 
     Gives the names of those stages too; nothing where the stage does not follow from any.
     """
-    trace = computed.trace
-    order, printed = list(trace), _printed_stages(trace, earlier)
+    trace, printed = computed.trace, dict[str, Array]()
+    for other in earlier:
+        if other.take or other.free_sign or other.printed is None or other.stage not in trace:
+            continue
+        stage = trace[other.stage]
+        value = printed.setdefault(other.stage, np.array(stage.value, dtype=np.float64))
+        place = np.ix_(*indices(stage, other.at))
+        if value[place].size == other.printed.value.size:
+            value[place] = other.printed.value.reshape(value[place].shape)
+    if all(step.name != claim.stage for step in computed.steps):
+        return
+    order = list(trace)
     near = [name for name in reversed(order[: order.index(claim.stage)]) if name in printed]
     for size in range(1, min(len(near), MOST_STAGES) + 1):
         for start in combinations(near[:MOST_STAGES], size):
-            value = computed.going_on({name: printed[name] for name in start}, claim.stage)
-            if value is not None:
+            inputs = {**computed.inputs, **{name: printed[name] for name in start}}
+            steps = needed(computed.steps, inputs, [claim.stage])
+            if {*start} <= {name for step in steps for name in step.reads.values()}:
+                value = run(steps, inputs, [claim.stage])[claim.stage]
                 yield start, replace(trace[claim.stage], value=value)
 
 
-def _printed_stages(trace: Trace, claims: Sequence[Claim]) -> dict[str, Array]:
-    """The stages of which numbers are printed, with those in the places of ours."""
-    found: dict[str, Array] = {}
-    for claim in claims:
-        if claim.take or claim.free_sign or claim.printed is None or claim.stage not in trace:
-            continue
-        stage = trace[claim.stage]
-        value = found.setdefault(claim.stage, np.array(stage.value, dtype=np.float64))
-        place = np.ix_(*indices(stage, claim.at))
-        if value[place].size == claim.printed.value.size:
-            value[place] = claim.printed.value.reshape(value[place].shape)
+# ---- our numbers and their verdict
+
+
+def _verdict(ours: Array, stage: Stage, at: At, claim: Claim, expected: Printed | None) -> Verdict:
+    """Of our numbers, against what is expected or what the claim states."""
+    if expected is None:
+        if claim.states is None:
+            return "not printed"
+        is_counted = claim.take is not None and claim.take.shape
+        went_in = ours if is_counted else select(stage, at)[0]
+        magnitude = np.abs(went_in[np.isfinite(went_in)]).max(initial=0.0)
+        return worst(holds(ours, claim.states, magnitude))
+    if ours.shape != expected.value.shape:
+        shapes = [" × ".join(map(str, x.shape)) or "one" for x in (expected.value, ours)]
+        raise InputError(
+            f"printed numbers are {shapes[0]}, computed are {shapes[1]}",
+            "name their place in the stage with at",
+        )
+    return worst(compare(ours, expected))
+
+
+# ---- which numbers of a stage
+
+
+def select(stage: Stage, at: At) -> tuple[Array, tuple[str, ...]]:
+    """The numbers of a stage at a place, and the axes that are left.
+
+    An axis named in `at` by one number or label goes away; one named by several stays.
+    Raises InputError for an axis, number or label that the stage does not have.
+
+    >>> table = Stage("weights", "A", "", np.array([[0.4, 0.6], [0.3, 0.7]]), ("query", "key"))
+    >>> select(table, {"query": "q2"})
+    (array([0.3, 0.7]), ('key',))
+    """
+    index = indices(stage, at)
+    if (size := math.prod(map(len, index))) > MOST_CELLS:
+        raise InputError(
+            f"the place is {size} numbers of stage {stage.name}", f"{MOST_CELLS} is the most"
+        )
+    value = np.asarray(stage.value, dtype=np.float64)[np.ix_(*index)]
+    axes = tuple(axis for axis in stage.axes if not isinstance(at.get(axis), int | str))
+    return value.reshape([len(index[stage.axes.index(axis)]) for axis in axes]), axes
+
+
+def numbers_of(stage: Stage, claim: Claim, at: At) -> Array:
+    """Our numbers for a claim: those at a place, or what its `take` computes from them.
+
+    Those of each entry of `free_sign` have the sign of the printed ones.
+    """
+    value, axes = select(stage, at)
+    if claim.take:
+        value, axes = _taken(stage, value, axes, claim.take)
+    printed, axis = claim.printed, claim.free_sign
+    if not axis:
+        return value
+    if axis not in axes or printed is None or printed.value.shape != value.shape:
+        raise InputError("free_sign names no axis of the printed numbers")
+    others = tuple(i for i, name in enumerate(axes) if name != axis)
+    alike = (value * printed.value).sum(axis=others, keepdims=True)
+    return value * np.where(alike < 0, -1.0, 1.0)
+
+
+def _taken(
+    stage: Stage, value: Array, axes: tuple[str, ...], take: Take
+) -> tuple[Array, tuple[str, ...]]:
+    """What `take` computes from numbers of a stage, and the axes that are left."""
+    (what,) = take.model_fields_set
+    given = getattr(take, what)
+    if what == "shape":
+        return np.array(value.shape, dtype=np.float64), ("axis",)
+    if what == "future":
+        if axes[-2:] != ("query", "key") or value.size != stage.value.size:
+            raise InputError(
+                f"stage {stage.name} there is not a table of queries and keys",
+                'take "future" of the whole of scores, masked or weights',
+            )
+        return value[..., np.triu(np.ones(value.shape[-2:], dtype=bool), k=1)].ravel(), ("cell",)
+    if what == "minus":
+        other, _ = select(stage, given)
+        if other.shape != value.shape:
+            raise InputError(f"the two places in stage {stage.name} differ in shape")
+        return value - other, axes
+    if given not in axes:
+        raise InputError(
+            f"there is no axis {quote(given)} left in stage {stage.name}",
+            f"there is {listing(axes) or 'none'}",
+        )
+    left = tuple(axis for axis in axes if axis != given)
+    return np.asarray(_ALONG[what](value, axis=axes.index(given))), left
+
+
+def indices(stage: Stage, at: At) -> list[list[int]]:
+    """For every axis of a stage, the indices from 0 that a place means. Raises InputError."""
+    if unknown := [axis for axis in at if axis not in stage.axes]:
+        raise InputError(
+            f"stage {stage.name} has no axis {quote(unknown[0])}", f"it has {listing(stage.axes)}"
+        )
+    found = []
+    for axis, size in zip(stage.axes, stage.value.shape, strict=True):
+        entries = at.get(axis, list(range(1, size + 1)))
+        several = entries if isinstance(entries, list) else [entries]
+        found.append([_index(stage, axis, entry) for entry in several])
     return found
+
+
+def _index(stage: Stage, axis: str, entry: int | str) -> int:
+    names = stage.names(axis)
+    if isinstance(entry, int) and 1 <= entry <= len(names):
+        return entry - 1
+    if (count := names.count(entry)) != 1:
+        found, hint = "several entries", f"use a number from 1 to {len(names)}"
+        if not count:
+            found, hint = "no entry", f"{hint}, or one of {listing(names)}"
+        where = f"{quote(str(entry))} along {axis}"
+        raise InputError(f"stage {stage.name} has {found} {where}", hint)
+    return names.index(entry)

@@ -8,8 +8,8 @@
 | "1/√2", "2/3", "√2", "sin(3/10)", "cos(1)" | to the last digit | exact |
 | "NaN", "Infinity", "-Infinity" | the same | exact |
 
-With u one unit of the last printed decimal, and n what float64 loses on the way, 64 ulp (2⁻⁴⁶ of
-the number itself):
+With u one unit of the last printed decimal, and n the rounding error of a computation in float64,
+64 ulp (2⁻⁴⁶ of the number itself):
 
 | verdict | our number and the printed one |
 |---|---|
@@ -27,23 +27,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from operator import itemgetter
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.files.messages import quote
-from attncli.files.numbers import NOT_JSON, to_array
+from attncli.files.numbers import NOT_JSON, described, to_array
 
 Recorded = Literal["reproduced", "agrees as rounded", "differs", "not printed"]
-"""The verdicts that an example can record, the best first; of the last nothing is known."""
+"""The verdicts that an example can record, the best first; the last: nothing to compare with."""
 Verdict = Literal[Recorded, "needs --glove FILE"]
-"""What comes of a claim."""
+"""The verdict of a claim."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Cells = npt.NDArray[np.str_]
 """A verdict for each number."""
@@ -51,7 +49,12 @@ Cells = npt.NDArray[np.str_]
 EXACT = np.iinfo(np.int64).max
 """The decimals of an expression, which has no last digit."""
 LOSS = 2.0**-46
-"""What float64 loses on the way, as a share of the number: 64 times its resolution."""
+"""Rounding error of a computation in float64, relative to the number: 64 times its resolution."""
+
+Relation = Literal["equal", "close_to", "unequal"]
+"""How a statement compares our numbers with a value."""
+CLOSE = 1e-3
+"""How near `close_to` is: a thousandth of the value, or of 1 where that is more."""
 
 MOST_DEPTH = 4
 """Deepest nesting of printed numbers: batch, head, row, column."""
@@ -67,8 +70,7 @@ _EXPRESSION = re.compile(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Printed:
+class Printed(NamedTuple):
     """Printed numbers: their text, value and decimals, all of one shape.
 
     text      nested lists of the texts
@@ -94,25 +96,19 @@ def read_printed(found: object, where: str, decimals: int | None = None) -> Prin
     >>> printed.value.round(4).tolist(), printed.decimals.tolist()[0]
     ([0.54, 0.7071, 5.0], 3)
     """
-    if _depth(found) > MOST_DEPTH:
-        raise InputError(f"{where} is nested more than {MOST_DEPTH} deep")
-    cells = _each(found, lambda one: _read_one(one, where, decimals))
-    text, value, places = (_each(cells, itemgetter(i)) for i in range(3))
+    cells = _each(found, lambda one: _read_one(one, where, decimals), where)
+    text, value, places = (_each(cells, itemgetter(i), where) for i in range(3))
     numbers = np.asarray(to_array(value, where), dtype=np.float64)
     return Printed(text, numbers, np.array(places, dtype=np.int64))
 
 
-def _depth(found: object) -> int:
-    """How deep lists are nested, level by level: a file can nest deeper than Python recurses."""
-    depth, level = 0, [found]
-    while level := [cell for part in level if isinstance(part, list) for cell in part]:
-        depth += 1
-    return depth
-
-
-def _each(found: Any, of: Callable[[Any], Any]) -> Any:
+def _each(found: Any, of: Callable[[Any], Any], where: str, depth: int = 0) -> Any:
     """Nested lists with `of` each entry in its place."""
-    return [_each(part, of) for part in found] if isinstance(found, list) else of(found)
+    if not isinstance(found, list):
+        return of(found)
+    if depth == MOST_DEPTH:  # a file can nest deeper than Python recurses
+        raise InputError(f"{where} is nested more than {MOST_DEPTH} deep")
+    return [_each(part, of, where, depth + 1) for part in found]
 
 
 def _read_one(found: object, where: str, decimals: int | None) -> tuple[str, float, int]:
@@ -122,30 +118,14 @@ def _read_one(found: object, where: str, decimals: int | None) -> tuple[str, flo
         if decimals is None:
             return repr(found), value, _decimals(repr(found))
         return f"{value:.{decimals}f}", value, decimals
-    if not isinstance(found, str):
-        raise InputError(
-            f"{where} holds {shown(found)}, which is no printed number",
-            'write numbers as they are printed, such as "0.540"',
-        )
-    plain = found.strip().replace("−", "-")
+    plain = found.strip().replace("−", "-") if isinstance(found, str) else ""
     read = _value(plain)
-    if read is None:
+    if read is None or not isinstance(found, str):
         raise InputError(
-            f"{where} holds {quote(found)}, which is no number",
+            f"{where} holds {described(found)}, which is no number",
             'write "0.540", or an expression such as "1/√2" or "sin(3/10)"',
         )
     return found, read, _decimals(plain)
-
-
-def shown(found: object) -> str:
-    """A value of JSON in a message."""
-    if isinstance(found, str):
-        return quote(found, 40)
-    if isinstance(found, list | dict):
-        return "a list" if isinstance(found, list) else "an object"
-    if found is None or isinstance(found, bool):
-        return "null" if found is None else repr(found).lower()
-    return quote(repr(found), 24)[1:-1]
 
 
 def _decimals(text: str) -> int:
@@ -213,6 +193,26 @@ def cut_off(ours: npt.ArrayLike, printed: Printed) -> bool:
         power = 10.0**decimals
         kept = np.trunc(a * power * (1 + LOSS)) / power
     return bool((compare(kept, printed) == VERDICTS[0]).all())
+
+
+def holds(ours: npt.ArrayLike, states: Mapping[Relation, float], magnitude: float) -> Cells:
+    """Whether a statement holds: "reproduced" or "differs" for each cell.
+
+    `magnitude` is the greatest number that went into ours, which bounds the rounding error.
+    "unequal" holds where any cell is unequal: two vectors differ if one entry does.
+
+    >>> holds([1.0, 0.9], {"equal": 1.0}, magnitude=1.0).tolist()
+    ['reproduced', 'differs']
+    """
+    a, ((relation, value),) = np.asarray(ours, dtype=np.float64), states.items()
+    bound = LOSS * max(magnitude, abs(value))
+    if relation == "close_to":
+        bound = CLOSE * max(abs(value), 1.0)
+    with np.errstate(all="ignore"):
+        near = (np.abs(a - value) <= bound) | (a == value)
+    if relation == "unequal":
+        near = np.broadcast_to((~near & ~np.isnan(a)).any(), a.shape)
+    return np.where(near, VERDICTS[0], VERDICTS[2])
 
 
 def worst(cells: Cells) -> Verdict:

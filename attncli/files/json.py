@@ -95,6 +95,8 @@ def parse(
         document = json.loads(text, parse_float=_float, object_pairs_hook=pairs or unique)
     except json.JSONDecodeError as problem:
         raise _malformed(problem, origin) from problem
+    except InputError:
+        raise
     except ValueError as problem:  # Python reads no whole number of more than 4300 digits
         raise InputError(
             f"{origin} holds a number beyond float64", "the limit is 1.8e308"

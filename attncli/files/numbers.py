@@ -94,11 +94,11 @@ def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
             continue
         at = f"{where}: {_entry(flat, shape, len(shape))}" if shape else where
         if is_int or isinstance(number, Beyond):
-            message = f"{at} is {_described(number)}, beyond float64"
+            message = f"{at} is {described(number)}, beyond float64"
             raise InputError(message, "the limit is 1.8e308")
         expected = "true or false as before it" if is_bool else "a number"
         raise InputError(
-            f"{at} is {_described(number)}, expected {expected}",
+            f"{at} is {described(number)}, expected {expected}",
             'a number may also be "NaN", "Infinity" or "-Infinity"; '
             "true and false do not mix with it",
         )
@@ -115,7 +115,7 @@ def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, where: str
         here, there = (_entry(i, shape, depth) for i in (flat, 0))
         if isinstance(cell, list) != isinstance(first, list):
             return InputError(
-                f"{where}: {here} is {_described(cell)}, {there} is {_described(first)}",
+                f"{where}: {here} is {described(cell)}, {there} is {described(first)}",
                 "give every entry the same depth",
             )
         if isinstance(cell, list) and len(cell) != len(first):
@@ -131,7 +131,8 @@ def _entry(flat: int, shape: tuple[int, ...], depth: int) -> str:
     return entry_at([int(i) for i in np.unravel_index(flat, shape)], depth)
 
 
-def _described(cell: object) -> str:
+def described(cell: object) -> str:
+    """A value of JSON, for a message."""
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if isinstance(cell, Beyond | int | float):

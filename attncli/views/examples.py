@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from attncli.examples import Example, Judgement, Result, Selection, Verification
+from attncli.examples import Example, Judgement, Result
+from attncli.examples.printed import VERDICTS, Verdict
 from attncli.files.numbers import nan_to_text
 from attncli.views.formats.markdown import escape
 from attncli.views.text import clean, fold, pad, sentence
@@ -41,7 +43,8 @@ def rows(result: Result) -> Iterator[Row]:
         if claim.printed is not None:
             printed = _nested(claim.printed.text, str)
         elif claim.states is not None:
-            printed = f"stated: {_RELATIONS[claim.states.key]} {claim.states.value:g}"
+            ((relation, value),) = claim.states.items()
+            printed = f"stated: {_RELATIONS[relation]} {value:g}"
         if judgement.ours is not None:
             ours = _numbers(judgement.ours, _decimals(judgement))
         verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")
@@ -50,14 +53,11 @@ def rows(result: Result) -> Iterator[Row]:
 
 
 def _reasons(judgement: Judgement) -> Iterator[str]:
-    decimals, own = _decimals(judgement), judgement.own
+    decimals = _decimals(judgement)
     if judgement.claim.why:
         yield sentence(judgement.claim.why)
-    for other in judgement.alternatives:
+    for other in judgement.alternatives or filter(None, [judgement.own]):
         yield f"{sentence(other.text)}: {_numbers(other.ours, decimals)}"
-    if own is not None and judgement.verdict == "differs" and not judgement.alternatives:
-        numbers = _numbers(own.ours, decimals)
-        yield f"from the printed {' and '.join(own.start)}: {numbers}"
     if not judgement.ok:
         yield f"not as recorded: {sentence(judgement.problem)}"
 
@@ -72,7 +72,7 @@ def _decimals(judgement: Judgement) -> int:
     return max(most, FEWEST if is_counted.all() else FEWEST + MORE)
 
 
-def _numbers(found: Selection, decimals: int) -> str:
+def _numbers(value: npt.NDArray[np.float64], decimals: int) -> str:
     """Numbers as text; of many only how many there are and their range."""
 
     def write(x: float) -> str:
@@ -81,7 +81,6 @@ def _numbers(found: Selection, decimals: int) -> str:
         text = f"{x:.{decimals}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
 
-    value = np.asarray(found.value)
     if value.size <= SHOWN:
         return _nested(value.tolist(), write)
     size = " × ".join(map(str, value.shape))
@@ -136,24 +135,30 @@ def result_lines(result: Result, width: int | None) -> Iterator[str]:
             yield from fold(reason, width, 4, 4)
 
 
-def verification_lines(verification: Verification) -> Iterator[str]:
+def verification_lines(results: Sequence[Result]) -> Iterator[str]:
     """One line an example and a summary."""
-    names = max((len(result.example.name) for result in verification.results), default=0)
-    for result in verification.results:
-        mark, counts = "ok" if result.ok else "FAILED", _counted(result)
+    names = max((len(result.example.name) for result in results), default=0)
+    for result in results:
+        counts = Counter(judgement.verdict for judgement in result.judgements)
+        mark, text = "ok" if result.ok else "FAILED", _counted(counts)
         if result.needs:
-            mark, counts = "needs", f"needs {clean(result.needs)}"
-        yield f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {counts}"
+            mark, text = "needs", f"needs {clean(result.needs)}"
+        yield f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {text}"
         for row in rows(result):
             yield from (f"        {row.claim}: {reason}" for reason in row.reasons if not row.ok)
-    total = ", ".join(f"{n} {verdict}" for verdict, n in verification.counts.items())
-    state = "each as recorded" if verification.ok else "not all as recorded"
+    is_ok = all(result.ok for result in results)
+    state = "each as recorded" if is_ok else "not all as recorded"
     yield ""
-    yield f"{len(verification.results)} examples, {state}: {total}"
+    yield f"{len(results)} examples, {state}: {_counted(verdict_counts(results))}"
 
 
-def _counted(result: Result) -> str:
-    counts = Counter(judgement.verdict for judgement in result.judgements)
+def verdict_counts(results: Iterable[Result]) -> dict[Verdict, int]:
+    """How many claims have each verdict."""
+    found = Counter(j.verdict for result in results for j in result.judgements)
+    return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def _counted(counts: Mapping[Verdict, int]) -> str:
     return ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
 
 
@@ -177,8 +182,8 @@ def errata(results: Iterable[Result]) -> Iterator[str]:
             yield f"| {' | '.join(escape(cell) for cell in cells)} |"
 
 
-def verification_data(verification: Verification) -> dict[str, Any]:
-    """The verification as plain data for scripts; NaN and infinity as strings.
+def verification_data(results: Sequence[Result]) -> dict[str, Any]:
+    """The results as plain data for scripts; NaN and infinity as strings.
 
     {schema, ok, counts, examples: [{name, title, source, ok, needs, claims: [{claim, stage,
     printed, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
@@ -192,10 +197,11 @@ def verification_data(verification: Verification) -> dict[str, Any]:
             "needs": result.needs,
             "claims": [_claim_data(judgement) for judgement in result.judgements],
         }
-        for result in verification.results
+        for result in results
     ]
-    counts = dict(verification.counts)
-    return {"schema": SCHEMA, "ok": verification.ok, "counts": counts, "examples": examples}
+    is_ok = all(result.ok for result in results)
+    counts = verdict_counts(results)
+    return {"schema": SCHEMA, "ok": is_ok, "counts": counts, "examples": examples}
 
 
 def _claim_data(judgement: Judgement) -> dict[str, Any]:
@@ -204,13 +210,13 @@ def _claim_data(judgement: Judgement) -> dict[str, Any]:
         "claim": claim.text,
         "stage": claim.stage,
         "printed": None if claim.printed is None else claim.printed.text,
-        "ours": None if ours is None else nan_to_text(ours.value.tolist()),
+        "ours": None if ours is None else nan_to_text(ours.tolist()),
         "verdict": judgement.verdict,
         "cause": judgement.cause,
         "ok": judgement.ok,
         "why": claim.why,
         "ways": [
-            {"how": other.text, "ours": nan_to_text(other.ours.value.tolist())}
+            {"how": other.text, "ours": nan_to_text(other.ours.tolist())}
             for other in judgement.alternatives
         ],
     }

@@ -19,7 +19,7 @@ def document(*examples: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain(compute: str, inputs: dict[str, Any], *claims: dict[str, Any]) -> dict[str, Any]:
-    """An example as it stands in a file."""
+    """An example as written in a file."""
     named = [{"claim": "it", **claim} for claim in claims]
     return {"name": "it", "title": "", "compute": compute, "inputs": inputs, "claims": named}
 

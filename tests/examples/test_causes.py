@@ -1,4 +1,4 @@
-"""Differences told apart: rounding between two steps, an earlier mistake, digits cut off.
+"""Causes of differences: rounding between two steps, an earlier error, truncated digits.
 
 All numbers are worked by hand: with q = (1, 0), k = (1, 0), (0, 1) and d_k = 2 the weights are
 0.669762 and 0.330238.
@@ -25,27 +25,27 @@ def attention(weights: list[str], output: list[str], **recorded: Any) -> Judgeme
     return judged("attention", QKV, first, second)[1]
 
 
-def test_rounding_between_two_steps() -> None:
+def test_rounding_between_two_steps_is_recognized() -> None:
     output = attention(["0.67", "0.33"], ["67.00", "33.00"])
     assert (output.verdict, output.cause) == (D, "rounding only")
     assert output.own is not None
-    assert output.own.start == ("weights",)
-    assert output.own.ours.value == pytest.approx([67.0, 33.0])
+    assert output.own.text == "from the printed weights"
+    assert output.own.ours == pytest.approx([67.0, 33.0])
 
 
-def test_a_mistake_carried_over() -> None:
+def test_an_error_carried_over_is_recognized() -> None:
     output = attention(["0.73", "0.27"], ["73.00", "27.00"])
     assert (output.verdict, output.cause) == (D, "carried over")
 
 
-def test_a_mistake_of_its_own() -> None:
+def test_a_new_error_has_no_cause() -> None:
     output = attention(["0.67", "0.33"], ["68.00", "33.00"])
     assert (output.verdict, output.cause) == (D, None)
     assert output.own is not None
     assert output.own.verdict == D
 
 
-def test_digits_cut_off() -> None:
+def test_truncated_digits_are_recognized() -> None:
     (weights,) = judged("attention", QKV, {"stage": "weights", "printed": [["0.66", "0.33"]]})
     assert (weights.verdict, weights.cause) == (D, "cut off")
 
@@ -95,7 +95,7 @@ def test_scores_rounded_before_softmax(stage: str) -> None:
     assert (last.verdict, last.cause) == (D, "rounding only")
 
 
-def test_a_mask_holds_when_going_on_from_scores() -> None:
+def test_the_mask_is_applied_to_printed_scores() -> None:
     inputs = {
         "q": [[1.94], [2.04]],
         "k": [[1], [2]],
@@ -111,7 +111,7 @@ def test_a_mask_holds_when_going_on_from_scores() -> None:
     )
     assert (last.verdict, last.cause) == (D, "rounding only")  # σ(2.1) = 0.890903
     assert last.own is not None
-    assert last.own.ours.value[0].tolist() == [1.0, 0.0]
+    assert last.own.ours[0].tolist() == [1.0, 0.0]
 
 
 def test_lengths_rounded_before_a_cosine() -> None:
@@ -178,7 +178,7 @@ def test_mean_and_deviation_rounded_before_the_norm() -> None:
     )
     assert (norm.verdict, norm.cause) == (D, "rounding only")
     assert norm.own is not None
-    assert set(norm.own.start) == {"mean", "deviation"}
+    assert norm.own.text == "from the printed deviation and mean"
 
 
 def test_the_norm_from_a_rounded_mean_has_the_deviation_from_that_mean() -> None:
@@ -202,7 +202,7 @@ def test_queries_rounded_before_everything_else() -> None:
     )
     assert (weights.verdict, weights.cause) == (D, "rounding only")
     assert weights.own is not None
-    assert weights.own.start == ("q",)
+    assert weights.own.text == "from the printed q"
 
 
 @pytest.mark.parametrize(
@@ -238,13 +238,13 @@ def test_a_stage_that_does_not_follow_from_the_printed_one_is_not_computed_from_
     assert (k.verdict, k.cause, k.own) == (D, None, None)
 
 
-def test_a_way_from_numbers_that_are_not_printed_leads_nowhere() -> None:
+def test_an_alternative_from_unprinted_numbers_is_refused() -> None:
     claim = {"stage": "output", "printed": [["1", "2"]], "ways": [{"how": "w", "from": "weights"}]}
     with pytest.raises(InputError, match="way 1: the claim does not follow from printed numbers"):
         judge(example("attention", QKV, claim))
 
 
-def test_a_way_to_a_stage_that_it_does_not_have_is_refused() -> None:
+def test_an_alternative_without_the_stage_is_refused() -> None:
     way = {"how": "no scale", "from": "scores", "inputs": {"convention": {"scale": "none"}}}
     claims: list[dict[str, Any]] = [
         {"stage": "scores", "printed": [["1", "0"]]},
@@ -254,7 +254,7 @@ def test_a_way_to_a_stage_that_it_does_not_have_is_refused() -> None:
         judge(example("attention", QKV, *claims))
 
 
-def test_a_way_in_which_a_printed_place_does_not_exist_is_refused_with_its_name() -> None:
+def test_an_alternative_without_a_printed_place_is_refused() -> None:
     way = {"how": "one query", "from": "weights", "inputs": {"q": [[1, 0]]}}
     claims: list[dict[str, Any]] = [
         {"stage": "weights", "at": {"query": 2}, "printed": ["0.3", "0.7"]},
@@ -266,7 +266,7 @@ def test_a_way_in_which_a_printed_place_does_not_exist_is_refused_with_its_name(
         judge(example("attention", {**QKV, "q": [[1, 0], [0, 1]]}, *claims))
 
 
-def test_without_a_recorded_verdict_agreeing_is_enough() -> None:
+def test_a_claim_without_a_recorded_verdict_must_agree() -> None:
     weights, output = judged(
         "attention", QKV, {"stage": "weights", "printed": [["0.67", "0.33"]]}, {"stage": "output"}
     )

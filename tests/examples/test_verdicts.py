@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli.errors import InputError
-from attncli.examples.judge import holds
-from attncli.examples.printed import EXACT, VERDICTS, compare, cut_off, read_printed, worst
-from attncli.examples.schema import States
+from attncli.examples.printed import EXACT, VERDICTS, compare, cut_off, holds, read_printed, worst
 
 R, A, D, N, _ = VERDICTS
 
@@ -39,13 +37,13 @@ R, A, D, N, _ = VERDICTS
         ("-Infinity", -math.inf, EXACT),
     ],
 )
-def test_printed_numbers(printed: Any, value: float, decimals: int) -> None:
+def test_printed_numbers_are_read(printed: Any, value: float, decimals: int) -> None:
     read = read_printed(printed, "it")
     assert read.value == pytest.approx(value, rel=1e-15)
     assert read.decimals.tolist() == decimals
 
 
-def test_decimals_are_for_numbers_that_are_no_text() -> None:
+def test_decimals_apply_to_numbers_that_are_not_text() -> None:
     read = read_printed([0.5, "0.5"], "it", 3)
     assert read.decimals.tolist() == [3, 1]
     assert read.text == ["0.500", "0.5"]
@@ -76,7 +74,7 @@ def test_decimals_are_for_numbers_that_are_no_text() -> None:
         [[[[["1"]]]]],
     ],
 )
-def test_what_is_no_printed_number(bad: Any) -> None:
+def test_invalid_printed_numbers_are_refused(bad: Any) -> None:
     with pytest.raises(InputError, match=r"^it"):
         read_printed(bad, "it")
 
@@ -117,12 +115,12 @@ def test_what_is_no_printed_number(bad: Any) -> None:
         (1e300, "0", D),
     ],
 )
-def test_one_number(ours: float, printed: str, verdict: str) -> None:
+def test_the_verdict_of_one_number(ours: float, printed: str, verdict: str) -> None:
     assert compare(ours, read_printed(printed, "it")).tolist() == verdict
 
 
 @given(st.floats(-1e6, 1e6), st.integers(0, 8))
-def test_what_python_rounds_agrees(ours: float, decimals: int) -> None:
+def test_a_number_rounded_by_python_agrees(ours: float, decimals: int) -> None:
     verdict = compare(ours, read_printed(f"{ours:.{decimals}f}", "it")).tolist()
     assert verdict in (R, A)
 
@@ -138,7 +136,7 @@ def test_a_number_printed_in_full_is_reproduced(ours: float) -> None:
     assert compare(ours, read_printed(repr(ours), "it")).tolist() == R
 
 
-def test_the_worst_cell_decides() -> None:
+def test_the_worst_cell_gives_the_verdict() -> None:
     cells = compare([0.4, 0.4011, 0.3], read_printed(["0.4", "0.4", "0.4"], "it"))
     assert cells.tolist() == [R, A, D]
     assert (worst(cells), worst(cells[:2]), worst(cells[:0])) == (D, A, N)
@@ -147,19 +145,19 @@ def test_the_worst_cell_decides() -> None:
 @pytest.mark.parametrize(
     ("ours", "states", "magnitude", "verdicts"),
     [
-        ([1.0, 1 + 2e-16, 1.01], States(equal=1), 1.0, [R, R, D]),
-        ([1e-16, 1e-12], States(equal=0), 1.0, [R, D]),
-        ([1e-300], States(equal=0), 0.0, [D]),
-        ([0.0], States(equal=0), 0.0, [R]),
-        ([0.9995, 0.99], States(close_to=1), 1.0, [R, D]),
-        ([0.0, 0.2], States(unequal=0), 1.0, [R, R]),
-        ([0.0, 1e-17], States(unequal=0), 1.0, [D, D]),
-        ([math.nan], States(equal=0), 1.0, [D]),
-        ([math.nan], States(unequal=0), 1.0, [D]),
+        ([1.0, 1 + 2e-16, 1.01], {"equal": 1}, 1.0, [R, R, D]),
+        ([1e-16, 1e-12], {"equal": 0}, 1.0, [R, D]),
+        ([1e-300], {"equal": 0}, 0.0, [D]),
+        ([0.0], {"equal": 0}, 0.0, [R]),
+        ([0.9995, 0.99], {"close_to": 1}, 1.0, [R, D]),
+        ([0.0, 0.2], {"unequal": 0}, 1.0, [R, R]),
+        ([0.0, 1e-17], {"unequal": 0}, 1.0, [D, D]),
+        ([math.nan], {"equal": 0}, 1.0, [D]),
+        ([math.nan], {"unequal": 0}, 1.0, [D]),
     ],
 )
-def test_statements(
-    ours: list[float], states: States, magnitude: float, verdicts: list[str]
+def test_the_verdict_of_a_statement(
+    ours: list[float], states: dict[Any, float], magnitude: float, verdicts: list[str]
 ) -> None:
     assert holds(ours, states, magnitude).tolist() == verdicts
 
@@ -175,5 +173,5 @@ def test_statements(
         (0.5, "1/2", False),
     ],
 )
-def test_digits_cut_off(ours: float, printed: str, cut: bool) -> None:
+def test_truncated_digits_are_recognized(ours: float, printed: str, cut: bool) -> None:
     assert cut_off(ours, read_printed(printed, "it")) is cut
