@@ -130,7 +130,7 @@ def test_one_small_head_and_one_map_up_is_the_variant_without_norm() -> None:
     np.testing.assert_allclose(result(trace), expected, rtol=1e-10)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 7), NORMS, st.integers(0, 99), st.randoms(use_true_random=False))
 def test_permuting_tokens_permutes_the_encoder_output(
     n: int, norm: Any, seed: int, random: Any
@@ -142,7 +142,7 @@ def test_permuting_tokens_permutes_the_encoder_output(
     np.testing.assert_allclose(after, before[order], atol=1e-10)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 7), NORMS, st.integers(0, 99), st.floats(-100, 100))
 def test_a_decoder_ignores_what_comes_after(n: int, norm: Any, seed: int, other: float) -> None:
     stack, how = stacks(seed, 2), Architecture(n_heads=2, norm=norm)
@@ -155,7 +155,7 @@ def test_a_decoder_ignores_what_comes_after(n: int, norm: Any, seed: int, other:
         np.testing.assert_allclose(after[: i + 1], before[: i + 1], atol=1e-9)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(1, 5), st.integers(1, 4), NORMS)
 def test_padding_behind_a_key_mask_changes_nothing(n: int, more: int, norm: Any) -> None:
     stack, how = stacks(n_layers=2), Architecture(n_heads=2, norm=norm)
@@ -165,7 +165,7 @@ def test_padding_behind_a_key_mask_changes_nothing(n: int, more: int, norm: Any)
     assert (padded["1.attention.weights"].value[:, :, n:] == 0).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.integers(1, 4),
     st.integers(1, 4),

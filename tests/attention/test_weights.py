@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli import InputError, ShapeError
@@ -68,7 +68,6 @@ def test_every_matrix_has_numbers_of_its_own_whatever_else_is_drawn() -> None:
     assert (other["encoder.1.attention.w_q"] != fewer["encoder.1.attention.w_q"]).all()
 
 
-@settings(deadline=None)
 @given(BLOCKS, st.integers(1, 3), st.booleans(), st.sampled_from([SIZES, OPEN]))
 def test_weights_survive_their_names(
     block: Any, n_layers: int, last: bool, sizes: Dimensions

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -51,7 +51,6 @@ def trace_of(value: Array, labels: list[str] | None = None) -> Trace:
     return Trace("T", (Stage("scores", "S", "S = Q Kᵀ", value, axes, named),))
 
 
-@settings(deadline=None)
 @given(BLOCKS, st.sampled_from(["float64", "float32", "float16"]))
 def test_trace_as_json_and_npz(block: Array, dtype: str) -> None:
     with np.errstate(all="ignore"):
@@ -60,14 +59,12 @@ def test_trace_as_json_and_npz(block: Array, dtype: str) -> None:
         assert same(read(data).arrays["scores"], value)
 
 
-@settings(deadline=None)
 @given(hnp.arrays(st.sampled_from([np.bool_, np.int64, np.uint8]), (2, 3)))
 def test_integers_and_booleans(value: Array) -> None:
     for data in ("".join(trace_json(trace_of(value))).encode(), trace_npz(trace_of(value))):
         assert same(read(data).arrays["scores"], value)
 
 
-@settings(deadline=None)
 @given(st.lists(LABEL, min_size=1, max_size=5))
 def test_labels_of_any_characters(labels: list[str]) -> None:
     trace = trace_of(np.zeros((len(labels), 1)), labels)
@@ -75,7 +72,6 @@ def test_labels_of_any_characters(labels: list[str]) -> None:
         assert read(data).trace["scores"].labels["axis0"] == tuple(labels)
 
 
-@settings(deadline=None)
 @given(BLOCKS)
 def test_npy(block: Array) -> None:
     (stage,) = trace_of(block).steps
@@ -87,7 +83,6 @@ def test_npy(block: Array) -> None:
 CSV_LABEL = LABEL.filter(lambda label: "\0" not in label)
 
 
-@settings(deadline=None)
 @given(matrix=MATRICES, data=st.data())
 @pytest.mark.parametrize(("ending", "delimiter"), [("csv", ","), ("tsv", "\t")])
 def test_table_as_attncli_writes_it(

@@ -34,7 +34,7 @@ views = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values, views, st.text(max_size=40), st.sampled_from(["scores", "weights", "other"]))
 def test_every_line_fits(array: Array, shown: View, word: str, name: str) -> None:
     labels = {
@@ -44,7 +44,7 @@ def test_every_line_fits(array: Array, shown: View, word: str, name: str) -> Non
     assert widest(rendered(matrix(array, name, labels=labels), shown)) <= (shown.screen.width or 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text(max_size=60), st.integers(40, 80), st.sampled_from([None, ("1", "2")]))
 def test_every_line_of_an_attention_fits(
     word: str, width: int, cell: tuple[str, str] | None
@@ -55,7 +55,7 @@ def test_every_line_of_an_attention_fits(
     assert widest(rendered(trace, shown)) <= width
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(values, views)
 def test_decimal_points_are_aligned(array: Array, shown: View) -> None:
     (m,) = [part for part in parts(matrix(array), shown.showing) if isinstance(part, Matrix)]
