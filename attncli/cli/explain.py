@@ -228,12 +228,15 @@ def _weights(block: Block, dim: int, seed: int) -> tuple[Weights, tuple[str, ...
 def _weights_of_file(
     source: str, kind: Any, dimensions: Dimensions, n_layers: int | None
 ) -> tuple[Weights, tuple[str, ...]]:
-    from attncli.attention.state_dict import weights_from_arrays
+    from attncli.attention.state_dict import is_weight, weights_from_arrays
     from attncli.files.load import load
     from attncli.files.messages import listing
 
     loaded = load(source)
     arrays = loaded.arrays
+    for name, message in loaded.left_out.items():
+        if is_weight(name, kind):
+            raise InputError(message, "mend it, or leave it out")
     if "" in arrays:
         raise InputError(
             f"{loaded.origin} holds one matrix without a name", "name w_q, w_k and so on"
