@@ -8,8 +8,10 @@ A reader of the output that goes away, such as `| head`, is no failure: 0.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gc
+import io
 import os
 import signal
 import sys
@@ -22,6 +24,7 @@ from typer.core import TyperGroup
 from attncli._version import __version__
 from attncli.cli.groups import Quick, typer_command
 from attncli.errors import AttncliError
+from attncli.files.messages import printable
 
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
@@ -68,14 +71,23 @@ def main() -> None:
     _replace_closed_streams()
     _end_in_order()
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_errors_for(stream.encoding))
     if "_ATTNCLI_COMPLETE" in os.environ:  # a shell asks what could follow
         app(prog_name="attncli")
     code = run(sys.argv[1:])
     with contextlib.suppress(OSError):
         sys.stderr.flush()
     sys.exit(code)
+
+
+def _errors_for(encoding: str) -> str:
+    """The handler for characters that an encoding lacks."""
+    if codecs.lookup(encoding).name == "utf-8":
+        return "backslashreplace"
+    from attncli.cli.ascii import register
+
+    return register()
 
 
 def _replace_closed_streams() -> None:
@@ -163,7 +175,7 @@ def _failed(message: str, code: int, arguments: list[str]) -> int:
 
         traceback.print_exc()
     with contextlib.suppress(OSError):
-        print(f"attncli: {message}", file=sys.stderr)
+        print(f"attncli: {printable(message)}", file=sys.stderr)
     return code
 
 

@@ -300,19 +300,32 @@ def test_step_waits_and_leaves_on_q_and_end_of_input(three: Path, keys: str, sta
     assert "next stage" in done.stderr
 
 
-def test_output_that_cannot_be_encoded_is_escaped(three: Path) -> None:
-    done = subprocess.run(
-        [*ATTNCLI, "compute", "--q", three],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "\\u221a" in done.stdout
-
-
 @pytest.mark.parametrize("flags", [["--rows", "0:1"], ["--cols", "x"], ["--cell", "q1"]])
 def test_a_wrong_call_is_all_that_is_reported(call: Call, flags: list[str]) -> None:
     result = call("compute", "--q", "[[1,2]]", *flags)  # which would remark that K = Q
     assert result.code == 2
     assert result.err.count("\n") == 1
+
+
+def test_an_encoding_without_these_characters_gets_near_ones(three: Path) -> None:
+    done = run_in_shell(f"PYTHONIOENCODING=ascii attncli compute --q {three} --causal")
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+    assert "S = Q K^T" in done.stdout
+    assert "Z = S / sqrt d_k = S / 1.4142" in done.stdout
+    assert "\\" not in done.stdout
+    latin = run_in_shell(f"PYTHONIOENCODING=latin-1 attncli compute --q {three} | iconv -f latin1")
+    assert "3 queries · 3 keys" in latin.stdout
+
+
+def test_step_without_a_terminal_for_its_keys_is_refused_before_anything_is_printed() -> None:
+    done = subprocess.run(
+        [*ATTNCLI, "compute", "--q", "-", "--step", "--quiet"],
+        input="[[1, 2]]",
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,  # so that there is no terminal to open
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("attncli: --step reads keys from the terminal, and there is none")
