@@ -82,12 +82,13 @@ def explained(
     tokens, target = _tokens(words)
     _check_room(block, choices, max(len(tokens), words.pad_to or 0), len(target or ()), keep)
     every = (*tokens, *(target or ()))
-    if vectors.glove is None:
+    if vectors.glove is None:  # weights first: they are larger, and too large ones are refused
+        weights, notes = _weights(block, vectors.dim or DIM, seed)
         vocabulary = random_vocabulary(every, vectors.dim or DIM, seed)
     else:
         unknown = vectors.unknown or "random"
         vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
-    weights, notes = _weights(block, vocabulary.dim, seed)
+        weights, notes = _weights(block, vocabulary.dim, seed)
     positions = vectors.positions or "paper"
     model = Model(block=block.kind, weights=weights, how=how, positions=positions, notes=notes)
     trace = compute(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +387,14 @@ def test_weights_that_cannot_be_read_are_refused(
     result = call("explain", "a b", "--dim", "2", "--weights", "w.json")
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"attncli: {error}")
+
+
+@pytest.mark.parametrize("dim", ["30000000", "1000000000", "9223372036854775807", "1" + "0" * 30])
+def test_vectors_that_do_not_fit_are_refused_before_they_are_drawn(call: Call, dim: str) -> None:
+    tracemalloc.start()
+    result = call("explain", "a b", "--dim", dim)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("attncli: weights of these widths need ")
+    assert peak < 30e6
