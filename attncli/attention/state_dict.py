@@ -107,6 +107,15 @@ def canonical(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Na
     return found
 
 
+def is_weight(source: str, block: Block) -> bool:
+    """Whether an array of this name would be one of a block's weights.
+
+    >>> is_weight("linear1.weight", "encoder"), is_weight("title", "encoder")
+    (True, False)
+    """
+    return bool(_renamed(source, np.zeros((3, 1)), block))
+
+
 def _renamed(source: str, x: npt.ArrayLike, block: Block) -> dict[str, Named]:
     """What one array holds by the names here; nothing where its name is not known."""
     if not (match := _NAME.fullmatch(source.lower())):

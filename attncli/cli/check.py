@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from attncli.cli.inputs import AttentionInputs
 
 STAGES = (*MAPS, OUTPUT, CONCAT)
+ENDINGS = {"json": "json", "txt": "text", "log": "text"}
+"""Ending of --output → format of the verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,11 @@ def _check_flags(observed: Observed, inputs: Inputs) -> None:
         raise ConventionError(f"there is no stage {observed.stage!r}", f"use {', '.join(STAGES)}")
     if observed.suggest is not None and not observed.suggest.endswith(".npz"):
         raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
+    _, dot, ending = (observed.output or "").rpartition("/")[2].rpartition(".")
+    if observed.format is None and dot and ending.lower() not in ENDINGS:
+        raise ConventionError(
+            f"the ending of {observed.output} names no format", "add --format text or json"
+        )
     if observed.force and not (observed.output or observed.suggest):
         raise ConventionError("--force has no effect alone", "add --output or --suggest")
     _rows(observed)  # not understood, it is refused before anything is read
@@ -102,16 +109,40 @@ def _numbers(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The observed stages by name, and notes on the file they came from."""
     from attncli.files.load import load
+    from attncli.files.messages import listing
+    from attncli.files.roles import role_of
 
     loaded = load(observed.observed)
+    if observed.stage is None and loaded.member is None and loaded.trace is None:
+        _check_names(loaded)
     named = {name: x for name, x in loaded.arrays.items() if name in STAGES}
     if observed.stage is not None:
         return {observed.stage: _only(loaded, observed.stage)}, loaded.warnings
     if named and loaded.member is None:
-        return named, loaded.warnings
+        others = [name for name in loaded.arrays if not (name in STAGES or role_of(name))]
+        text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
+        return named, (*loaded.warnings, *([text] if others else ()))
     array = _only(loaded, "")
     merged = given.in_heads and array.ndim == given.arguments["q"].ndim - 1
     return {CONCAT if merged else OUTPUT: array}, loaded.warnings
+
+
+def _check_names(loaded: Any) -> None:
+    """InputError for a stage that cannot be read, or that is misspelt: it would be ignored."""
+    from difflib import get_close_matches
+
+    from attncli.files.messages import quote
+    from attncli.files.roles import role_of
+
+    for name in (*loaded.arrays, *loaded.left_out):
+        if name in STAGES and name in loaded.left_out:
+            raise InputError(loaded.left_out[name], "mend it, or name another stage with --stage")
+        close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
+        if name not in STAGES and not role_of(name) and close:
+            raise InputError(
+                f"{loaded.origin} names {quote(name)}, which is not a stage",
+                f"did you mean {close[0]}?",
+            )
 
 
 def _only(loaded: Any, name: str) -> Any:
@@ -134,6 +165,10 @@ def _verdict(numbers: dict[str, Any], given: "AttentionInputs", observed: Observ
     n_queries = given.score_shape[-2]
     if rows is not None and not range(n_queries)[rows]:
         raise ShapeError(f"there are no rows {observed.rows}", f"there are {n_queries} queries")
+    n_heads = given.score_shape[-3] if len(given.score_shape) > 2 else 1
+    if observed.head is not None and observed.head > n_heads:
+        heads = "is only 1 head" if n_heads == 1 else f"are {n_heads} heads"
+        raise ShapeError(f"there is no head {observed.head}", f"there {heads}")
     with progress_bar("bugs tried", quiet=observed.quiet) as progress:
         return compare(
             numbers,
@@ -155,7 +190,8 @@ def _say(verdict: "Verdict", observed: Observed) -> None:
 
     from attncli.check import report_text, verdict_to_dict
 
-    form = observed.format or ("json" if (observed.output or "").endswith(".json") else "text")
+    ending = (observed.output or "").rpartition(".")[2].lower()
+    form = observed.format or ENDINGS.get(ending, "text")
     if form == "json":
         import json
 

@@ -84,12 +84,13 @@ def explained(
     tokens, target = _tokens(words)
     _check_room(block, choices, max(len(tokens), words.pad_to or 0), len(target or ()), keep)
     every = (*tokens, *(target or ()))
-    if vectors.glove is None:
+    if vectors.glove is None:  # weights first: they are larger, and too large ones are refused
+        weights, notes = _weights(block, vectors.dim or DIM, seed)
         vocabulary = random_vocabulary(every, vectors.dim or DIM, seed)
     else:
         unknown = vectors.unknown or "random"
         vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
-    weights, notes = _weights(block, vocabulary.dim, seed)
+        weights, notes = _weights(block, vocabulary.dim, seed)
     positions = vectors.positions or "paper"
     model = Model(
         block=block.kind,
@@ -235,12 +236,15 @@ def _weights(block: Block, dim: int, seed: int) -> tuple[Weights, tuple[str, ...
 def _weights_of_file(
     source: str, kind: Any, dimensions: Dimensions, n_layers: int | None
 ) -> tuple[Weights, tuple[str, ...]]:
-    from attncli.attention.state_dict import weights_from_arrays
+    from attncli.attention.state_dict import is_weight, weights_from_arrays
     from attncli.files.load import load
     from attncli.files.messages import listing
 
     loaded = load(source)
     arrays = loaded.arrays
+    for name, message in loaded.left_out.items():
+        if is_weight(name, kind):
+            raise InputError(message, "mend it, or leave it out")
     if "" in arrays:
         raise InputError(
             f"{loaded.origin} holds one matrix without a name", "name w_q, w_k and so on"

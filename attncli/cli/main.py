@@ -1,14 +1,19 @@
 """The entry point: finds the command, and turns every failure into one line and an exit code.
 
 0  it worked     1  it differs (check, --verify)     2  the call or an input is wrong
-130  interrupted
+130  interrupted (143: terminated)
+
+A reader of the output that goes away, such as `| head`, is no failure: 0.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gc
+import io
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -19,6 +24,7 @@ from typer.core import TyperGroup
 from attncli._version import __version__
 from attncli.cli.groups import Quick, typer_command
 from attncli.errors import AttncliError
+from attncli.files.messages import printable
 
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
@@ -62,15 +68,53 @@ def _root(
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
     gc.set_threshold(_RARELY)
+    _replace_closed_streams()
+    _end_in_order()
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_errors_for(stream.encoding))
     if "_ATTNCLI_COMPLETE" in os.environ:  # a shell asks what could follow
         app(prog_name="attncli")
     code = run(sys.argv[1:])
     with contextlib.suppress(OSError):
         sys.stderr.flush()
     sys.exit(code)
+
+
+def _errors_for(encoding: str) -> str:
+    """The handler for characters that an encoding lacks."""
+    if codecs.lookup(encoding).name == "utf-8":
+        return "backslashreplace"
+    from attncli.cli.ascii import register
+
+    return register()
+
+
+def _replace_closed_streams() -> None:
+    """Gives closed streams their numbers, which a file opened later would take.
+
+    Then writing to a closed standard output fails; what goes to a closed standard error is lost.
+    """
+    for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)  # takes the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - never closed
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _end_in_order() -> None:
+    """Ctrl-C and SIGTERM raise an exception, so that no temporary file is left."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see __main__
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _terminated)
+
+
+def _terminated(number: int, _: Any) -> None:
+    raise SystemExit(128 + number)
 
 
 def run(arguments: list[str]) -> int:
@@ -80,6 +124,10 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_output()
+        return 0
+    except SystemExit as end:
+        if end.code != 1:  # Rich ends with 1 where the reader of the output went away
+            raise
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return _failed("interrupted", 130, arguments)
@@ -127,7 +175,7 @@ def _failed(message: str, code: int, arguments: list[str]) -> int:
 
         traceback.print_exc()
     with contextlib.suppress(OSError):
-        print(f"attncli: {message}", file=sys.stderr)
+        print(f"attncli: {printable(message)}", file=sys.stderr)
     return code
 
 

@@ -112,7 +112,9 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
 def note(text: str, *, quiet: bool) -> None:
     """One line on standard error besides the result, unless --quiet was given."""
     if not quiet:
-        print(f"attncli: note: {text}", file=sys.stderr)
+        from attncli.files.messages import printable
+
+        print(f"attncli: note: {printable(text)}", file=sys.stderr)
 
 
 def write_text(pieces: Iterable[str], show: DisplayFlags) -> None:

@@ -93,11 +93,14 @@ def _source(words: Words) -> tuple[list[str], str]:
 def _read(source: str, words: list[str]) -> "Vectors":
     """The vectors of all these words; a word that is not there is an error that says what is."""
     from attncli.errors import InputError
+    from attncli.files.messages import safe
     from attncli.files.word_vectors import read_vectors
 
     found = read_vectors(source, words)
     for word, close in found.missing.items():
+        wrong = (text for text in found.warnings if f": {safe(word)} " in text)
         hint = f"close to it are {', '.join(close)}" if close else "check its spelling"
+        hint = next(wrong, hint)
         raise InputError(f"{found.origin} has no vector for {word!r}", hint)
     return found
 

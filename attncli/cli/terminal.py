@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from attncli.cli.options import DisplayFlags
+from attncli.errors import ConventionError
 from attncli.trace import Trace
 from attncli.views.formats.table import Screen, blocks
 from attncli.views.page import Page
@@ -36,6 +37,11 @@ def print_page(
 
     stdin_used: the input came from there, so keys have to come from the terminal itself.
     """
+    if show.step and stdin_used and not _has_terminal():
+        raise ConventionError(
+            "--step reads keys from the terminal, and there is none",
+            "leave it out, or name the input's file",
+        )
     width = show.width
     if width is None and not sys.stdout.isatty():
         width = _UNLIMITED
@@ -60,6 +66,15 @@ def text_width(show: DisplayFlags) -> int | None:
     from shutil import get_terminal_size
 
     return get_terminal_size().columns
+
+
+def _has_terminal() -> bool:
+    """Whether keys can be read though standard input is used for something else."""
+    try:
+        with open("/dev/tty", "rb"):
+            return True
+    except OSError:
+        return os.name == "nt"
 
 
 def _wait(stdin_used: bool) -> bool:

@@ -20,7 +20,7 @@ from attncli.arrays import Array
 from attncli.errors import InputError
 from attncli.files.load import LABELS, Loaded, collected, scale_of
 from attncli.files.messages import location, quote
-from attncli.files.numbers import Beyond, to_array
+from attncli.files.numbers import Beyond, described, to_array
 from attncli.files.source import Source
 
 # escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half
@@ -49,7 +49,7 @@ def read(source: Source) -> Loaded:
     others: dict[str, str] = {}
     scale = None
     for name, found in document.items():
-        if found is None or (isinstance(found, str) and name.lower() != "scale"):
+        if found is None:
             continue
         if name.lower() in LABELS:
             labels[name.lower()] = found
@@ -58,9 +58,9 @@ def read(source: Source) -> Loaded:
         elif isinstance(found, list):
             arrays[name] = partial(to_array, found, location(origin, name))
         else:
-            what = "an object" if isinstance(found, dict) else "one value"
-            others[name] = f"{location(origin, name)} is {what}, not an array"
-    return collected(source, arrays, labels, others, scale=scale)
+            others[name] = f"{location(origin, name)} is {described(found)}, not an array"
+    texts = {name for name in others if isinstance(document[name], str)}
+    return collected(source, arrays, labels, others, texts, scale=scale)
 
 
 def parse(

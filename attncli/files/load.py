@@ -6,9 +6,9 @@ SOURCE ── open_source ── Source ── json, npy, table, safetensors ─
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, BinaryIO
 
@@ -51,6 +51,7 @@ class Loaded:
     trace          the trace, where the file is one saved by attncli; arrays then holds the values
                    of its stages by dotted name. `path::part` gives the trace inside called so
     warnings       remarks for the user, one line each
+    left_out       name → what is wrong with it, of what is in the file and could not be read
     member         what `::name` asked for, or None
 
     How many labels there should be is not checked: which axis they name depends on a layout.
@@ -65,6 +66,7 @@ class Loaded:
     scale: float | None = None
     trace: Trace | None = None
     warnings: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
     member: str | None = None
 
 
@@ -133,6 +135,7 @@ def collected(
     readers: Mapping[str, Callable[[], Array]],
     labels: Mapping[str, object] | None = None,
     others: Mapping[str, str] | None = None,
+    texts: Collection[str] = (),
     **more: Any,
 ) -> Loaded:
     """The Loaded of a file: each array read, or only the one that `::name` asked for.
@@ -141,13 +144,16 @@ def collected(
               for or has a role; else it is left out with a warning, as a file may hold more than
               an attention. "" where the array has no name
     labels    one of LABELS → a list of strings; `tokens` may be {"queries": […], "keys": […]}
-    others    name → the message about what is not an array
+    others    name → the message about what is not an array; an error where the name has a role
+    texts     those of the others that are a text without a role, such as a title: no warning
     more      further fields of Loaded
     """
     origin, member, others = source.origin, source.name or None, others or {}
-    if source.name in others:
-        raise InputError(others[source.name])
+    for name, message in others.items():
+        if name == source.name or (member is None and role_of(name)):
+            raise InputError(message, "give it numbers, or leave it out")
     arrays: dict[str, Array] = {}
+    left_out = dict(others)
     failed: list[InputError] = []
     for name, read in readers.items():
         if member not in (None, name):
@@ -158,6 +164,7 @@ def collected(
             if name == member or not name or role_of(name):
                 raise
             failed.append(problem)
+            left_out[name] = problem.message
     for name in [name for name in arrays if name.lower() == "scale" and name != member]:
         scale = arrays.pop(name)
         more["scale"] = scale_of(scale.item() if scale.size == 1 else scale, origin)
@@ -165,9 +172,9 @@ def collected(
         more["query_labels"], more["key_labels"] = _labels(labels, origin)
     if not arrays:
         raise failed[0] if failed else _lacking(origin, member, [*readers, *others])
-    left_out = [*others.values(), *(problem.message for problem in failed)]
-    warnings = [*(f"{message}: left out" for message in left_out), *more.pop("warnings", ())]
-    return Loaded(origin, arrays, warnings=tuple(warnings), member=member, **more)
+    notes = [f"{message}: left out" for name, message in left_out.items() if name not in texts]
+    warnings = (*notes, *more.pop("warnings", ()))
+    return Loaded(origin, arrays, warnings=warnings, left_out=left_out, member=member, **more)
 
 
 def scale_of(found: object, origin: str) -> float:

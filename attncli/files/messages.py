@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from attncli.errors import AttncliError, InputError
 
 STANDARD_INPUT, LITERAL = "standard input", "the inline literal"
+_LONGEST_WORD = 300  # characters of a message, however long a name in it is
 _LONGEST_PATH = 4096  # characters, on Linux: a path that exists is never cut
 _AXES = ("batch", "head", "row", "column")
 
@@ -31,6 +32,20 @@ def safe(text: str, limit: int = _LONGEST_PATH) -> str:
     ('q.npy', "'q\\n.npy'")
     """
     return text if text.isprintable() and 0 < len(text) <= limit else quote(text, limit)
+
+
+def printable(text: str) -> str:
+    r"""A message as one line on which no terminal acts; what is too long for a name is cut.
+
+    >>> printable("no file a\x1b[31m"), len(printable("x" * 5000))
+    ('no file a\\x1b[31m', 261)
+    """
+    words = (
+        word if len(word) <= _LONGEST_WORD else f"{word[:200]}…{word[-60:]}"
+        for word in text.split(" ")
+    )
+    line = " ".join(words)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def reason(problem: BaseException | str) -> str:

@@ -38,6 +38,7 @@ _BLANKS = ""
 _SAMPLE = 20  # lines by which the delimiter is chosen: those at the end, where no header is
 _DELIMITERS = {".csv": (",", ";"), ".tsv": ("\t",)}
 _ANY_DELIMITER = (",", "\t", ";", _BLANKS)
+_LIKE_A_NUMBER = re.compile(r"#[-+.\d]")
 _RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet may take such a cell for a formula
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
@@ -77,6 +78,8 @@ def read(source: Source) -> Loaded:
             remarks = [f"{origin}: {remark} {quote(corner)}"]
         labelled = headed = True
     start, top = (1 if labelled else 0), (1 if headed else 0)
+    if headed and not remarks:
+        remarks = _as_header(rows[0], grid[0], start, corner, origin)
     return collected(
         source,
         {"": partial(_matrix, rows[top:], grid[top:], start, origin)},
@@ -84,6 +87,19 @@ def read(source: Source) -> Loaded:
         column_labels=tuple(map(unguarded, first[start:])) if headed else None,
         warnings=remarks,
     )
+
+
+def _as_header(row: _Row, values: list[Any], start: int, corner: str, origin: str) -> list[str]:
+    """The remark that a first line is taken as a header, where that is not plain from its corner.
+
+    Raises InputError where it holds numbers too: then the text is more likely a misspelt number.
+    """
+    if start and (not corner or _names_stage(corner)):
+        return []
+    if _any_number(values[start:]):
+        column = next(at for at, value in enumerate(values[start:], start) if value is None)
+        raise _wrong_cell(row, column, "a number", origin, "a header is text alone")
+    return [f"{origin}: line {row.line} is read as a header"]
 
 
 def _check_rows(rows: list[_Row], grid: list[list[Any]], origin: str) -> None:
@@ -144,16 +160,23 @@ def _matrix(rows: list[_Row], grid: list[list[Any]], start: int, origin: str) ->
         for column, value in enumerate(values[start:], start):
             if type(value) is wanted:
                 continue
-            where, cell = f"{origin}, line {row.line}, column {column + 1}", row.cells[column]
             if isinstance(value, Beyond):
+                where = f"{origin}, line {row.line}, column {column + 1}"
                 raise InputError(f"{where} is {value}, beyond float64", "the limit is 1.8e308")
             hint = "labels may fill a whole first column, under an empty corner, or the first line"
-            if "," in cell or ";" in cell:
-                hint = "write decimal points, and one kind of separator"
-            found = f"the text {quote(cell)}" if cell.strip() else "an empty cell"
             expected = "a number" if wanted is float else "true or false, as before it"
-            raise InputError(f"{where} is {found}, expected {expected}", hint)
+            raise _wrong_cell(row, column, expected, origin, hint)
     return np.array([values[start:] for values in grid], dtype=wanted)
+
+
+def _wrong_cell(row: _Row, column: int, expected: str, origin: str, hint: str) -> InputError:
+    """The error for a text where something else is expected."""
+    cell = row.cells[column]
+    found = f"the text {quote(cell)}" if cell.strip() else "an empty cell"
+    if "," in cell or ";" in cell:
+        hint = "write decimal points, and one kind of separator"
+    where = f"{origin}, line {row.line}, column {column + 1}"
+    return InputError(f"{where} is {found}, expected {expected}", hint)
 
 
 def _decode(data: bytes, origin: str) -> str:
@@ -192,6 +215,9 @@ def _rows(text: str, delimiters: tuple[str, ...], origin: str) -> list[_Row]:
         as_wide = len(row.cells) == len(plain[-1].cells) > 1
         return as_wide and all(read_cell(cell) is not None for cell in row.cells[1:])
 
+    for row in rows if not has_labels else ():
+        if row.cells[0].startswith("#") and is_row(row) and _LIKE_A_NUMBER.match(row.cells[0]):
+            raise _wrong_cell(row, 0, "a number", origin, "a comment has a blank after its #")
     return [row for row in rows if not row.cells[0].startswith("#") or (has_labels and is_row(row))]
 
 

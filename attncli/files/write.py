@@ -5,6 +5,7 @@ write_atomically("trace.npz", partial(write_npz, trace), force=False)
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -170,9 +171,12 @@ def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: b
             return
         if status and not force:
             raise OutputError(f"{safe(path)} exists already", "replace it with --force")
-        _replace(os.path.realpath(path), write, stat.S_IMODE(status.st_mode) if status else None)
+        mode = stat.S_IMODE(status.st_mode) if status else None
+        _replace(os.path.realpath(path), write, mode, replace=force)
     except BrokenPipeError:
         raise
+    except FileExistsError:  # another process was faster
+        raise OutputError(f"{safe(path)} exists already", "replace it with --force") from None
     except OSError as problem:
         folder = os.path.dirname(path)
         hint = "" if os.path.isdir(folder or ".") else f"make the folder {safe(folder)} first"
@@ -184,20 +188,34 @@ def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: b
         raise OutputError(f"{safe(path)} is not a path", "name a file") from problem
 
 
-def _replace(target: str, write: Callable[[BinaryIO], object], mode: int | None) -> None:
-    import tempfile
-
-    handle, part = tempfile.mkstemp(".tmp", ".attncli-", os.path.dirname(target))
+def _replace(
+    target: str, write: Callable[[BinaryIO], object], mode: int | None, *, replace: bool
+) -> None:
+    # Named before it is made, so that whatever ends the process finds it to remove.
+    part = os.path.join(
+        os.path.dirname(target), f".attncli-{os.getpid()}-{os.urandom(6).hex()}.tmp"
+    )
     try:
-        with open(handle, "wb") as file:
-            if mode is None:  # that of a new file, which tempfile makes private
-                umask = os.umask(0)
-                os.umask(umask)
-                mode = 0o666 & ~umask
-            os.chmod(part, mode)
+        with open(part, "xb") as file:
+            if mode is not None:
+                os.chmod(part, mode)
             write(file)
-        os.replace(part, target)
-    except BaseException:  # KeyboardInterrupt too
+        if replace:
+            os.replace(part, target)
+        else:
+            _link(part, target)
+    finally:  # after KeyboardInterrupt too
         with suppress(OSError):
             os.unlink(part)
+
+
+def _link(part: str, target: str) -> None:
+    """Gives a file its name, where none has taken it in the meantime: FileExistsError."""
+    try:
+        os.link(part, target)
+    except FileExistsError:
         raise
+    except OSError:  # a file system without links
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.replace(part, target)

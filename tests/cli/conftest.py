@@ -22,7 +22,7 @@ LISTENING = (
     sys.executable,
     "-c",
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from attncli.cli.main import main; main()",
+    "from attncli.__main__ import main; main()",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,45 @@ def test_a_wrong_shape_is_a_verdict(call: Call) -> None:
     result = call("check", *THREE, "--observed", "[[1,2,3]]")
     assert result.code == 1
     assert result.out.startswith("the shape is wrong")
+
+
+@pytest.mark.parametrize(
+    ("file", "error"),
+    [
+        ({"weights": [[1, 2], [3]]}, "o.json, weights: row 2 has 1 entry, row 1 has 2; mend it"),
+        ({"weights": "oops"}, "o.json, weights is the text 'oops', not an array; mend it"),
+        ({"wieghts": [[9]]}, "o.json names 'wieghts', which is not a stage; did you mean weights?"),
+        ({"Scores": [[9]]}, "o.json names 'Scores', which is not a stage; did you mean scores?"),
+    ],
+)
+def test_what_cannot_be_judged_is_no_part_of_a_match(
+    call: Call, tmp_path: Path, file: Any, error: str
+) -> None:
+    (tmp_path / "o.json").write_text(json.dumps({**file, "output": [[5, 5]]}))
+    result = call("check", "--q", "[[1,2]]", "--v", "[[5,5]]", "--observed", "o.json")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"attncli: {error}")
+
+
+def test_names_that_are_no_stages_are_named(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "o.json").write_text('{"foo": [[1]], "output": [[5, 5]], "q": [[1, 2]]}')
+    result = call("check", "--q", "[[1,2]]", "--v", "[[5,5]]", "--observed", "o.json")
+    assert result.code == 0
+    assert "note: o.json: not compared, as they are no stages: foo\n" in result.err
+
+
+@pytest.mark.parametrize("name", ["v.npz", "v.csv", "v.JSN"])
+def test_an_ending_that_names_no_format_is_refused(call: Call, tmp_path: Path, name: str) -> None:
+    result = call("check", *THREE, "--observed", RIGHT, "--decimals", "6", "--output", name)
+    assert result.code == 2
+    assert (
+        result.err == f"attncli: the ending of {name} names no format; add --format text or json\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("head", ["2", "1" + "0" * 30])
+def test_a_head_that_is_not_there_is_refused(call: Call, head: str) -> None:
+    result = call("check", *THREE, "--observed", RIGHT, "--head", head)
+    assert result.code == 2
+    assert result.err.endswith(f"attncli: there is no head {head}; there is only 1 head\n")

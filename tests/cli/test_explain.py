@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -369,3 +370,34 @@ def test_no_token_acts(call: Call, token: str, form: str) -> None:
         assert "<script>" not in result.out
     if form == "mermaid":
         assert all(line.count('"') in {0, 2} for line in result.out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("w_o", [[1, 2], [3]], "w.json, w_o: row 2 has 1 entry, row 1 has 2"),
+        ("w_o", "oops", "w.json, w_o is the text 'oops', not an array"),
+        ("b_q", "x", "w.json, b_q is the text 'x', not an array"),
+        ("self_attn.out_proj.weight", {}, "w.json, self_attn.out_proj.weight is an object"),
+    ],
+)
+def test_weights_that_cannot_be_read_are_refused(
+    call: Call, tmp_path: Path, name: str, value: Any, error: str
+) -> None:
+    eye = [[1, 0], [0, 1]]
+    weights = {"w_q": eye, "w_k": eye, "w_v": eye, name: value, "title": "mine"}
+    (tmp_path / "w.json").write_text(json.dumps(weights))
+    result = call("explain", "a b", "--dim", "2", "--weights", "w.json")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"attncli: {error}")
+
+
+@pytest.mark.parametrize("dim", ["30000000", "1000000000", "9223372036854775807", "1" + "0" * 30])
+def test_vectors_that_do_not_fit_are_refused_before_they_are_drawn(call: Call, dim: str) -> None:
+    tracemalloc.start()
+    result = call("explain", "a b", "--dim", dim)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("attncli: weights of these widths need ")
+    assert peak < 30e6

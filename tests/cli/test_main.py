@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +119,40 @@ def test_completion_knows_commands_and_choices(shell: str) -> None:
         check=False,
     )
     assert "--format" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compute", "--q", "{}"),
+        ("compute", "--q", "[[1]]", "--mask", "{}"),
+        ("compute", "--q", "[[1]]", "--stage", "{}", "--quiet"),
+        ("compute", "--q", "[[1]]", "--cell", "{},1", "--quiet"),
+        ("compute", "--q", "[[1]]", "--window", "{}"),
+        ("compute", "--q", "[[1]]", "--output", "{}"),
+        ("compute", "--q", "[[1]]", "--output", "x.{}"),
+        ("compute", "--q", "esc.json"),
+        ("compute", "--q", "esc.json::{}3"),
+        ("check", "--q", "[[1]]", "--observed", "esc.json"),
+        ("check", "--q", "[[1]]", "--observed", "[[1]]", "--stage", "{}"),
+        ("explain", "a", "--weights", "esc.json"),
+        ("explain", "a", "--glove", "{}"),
+        ("similarity", "{}=x"),
+        ("similarity", "a", "--vectors", "esc.json"),
+        ("posenc", "--len", "{}"),
+        ("examples", "{}"),
+        ("examples", "--verify", "--file", "esc.json"),
+        ("{}",),
+        ("compute", "--{}"),
+    ],
+)
+@pytest.mark.parametrize("text", ["a\x1b[31mb\x9b\u202e\u200b", "x" * 5000])
+def test_no_message_acts_on_a_terminal_or_fills_it(
+    call: Call, tmp_path: Path, arguments: tuple[str, ...], text: str
+) -> None:
+    (tmp_path / "esc.json").write_text(json.dumps({text: [[1]], f"{text}2": [["x"]], "b": [[2]]}))
+    result = call(*(argument.replace("{}", text) for argument in arguments))
+    assert result.code == 2, result.out
+    assert result.err.count("\n") == 1
+    assert result.err[:-1].isprintable()
+    assert len(result.err) < 1000

@@ -201,10 +201,67 @@ def test_a_full_disk_is_reported(three: Path, form: str) -> None:
     assert "No space left" in done.stderr
 
 
-def test_closed_standard_output_is_reported(three: Path) -> None:
-    done = run_in_shell(f"attncli compute --q {three} >&-")
+@pytest.mark.parametrize(
+    "call",
+    ["compute --q {three}", "explain 'the bank'", "posenc --len 500 --dim 4", "compute --help"],
+)
+@pytest.mark.parametrize("reader", ["true", "head -1"])
+def test_a_reader_that_goes_away_is_0_everywhere(three: Path, call: str, reader: str) -> None:
+    done = run_in_shell(f"attncli {call.format(three=three)} | {reader}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("call", ["compute --q {three}", "compute --q {three} --format json", "-h"])
+def test_closed_standard_output_is_reported(three: Path, call: str) -> None:
+    done = run_in_shell(f"attncli {call.format(three=three)} >&-")
     assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
+    assert done.stderr == "attncli: cannot write the result: Bad file descriptor\n"
+
+
+def test_with_standard_output_closed_a_file_is_written_whole(three: Path, tmp_path: Path) -> None:
+    done = run_in_shell(f"cd {tmp_path} && attncli compute --q {three} --output t.json >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads((tmp_path / "t.json").read_text())["attncli"] == "trace"
+
+
+def test_with_standard_error_closed_notes_are_lost_and_the_result_is_not() -> None:
+    done = run_in_shell("attncli compute --q '[[1,2]]' --format json 2>&-")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["attncli"] == "trace"
+    assert run_in_shell("attncli compute --q nowhere.json 2>&-").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"]
+)
+def test_whoever_is_ended_while_writing_leaves_no_file(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    np.save(tmp_path / "q.npy", np.ones((700, 3)))
+    call = ["compute", "--q", "q.npy", "--quiet", "--output", "t.json"]
+    with subprocess.Popen([*LISTENING, *call], cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        end = time.monotonic() + 30
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < end:
+            time.sleep(0.001)  # until there is a temporary file
+        process.send_signal(number)
+        try:
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == code
+    assert [path.name for path in tmp_path.iterdir()] == ["q.npy"]
+
+
+def test_an_interrupt_while_modules_are_imported_has_no_traceback() -> None:
+    # Until main() listens, the system ends the process without a word.
+    imported = "import attncli.__main__; print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL)"
+    call = [
+        sys.executable,
+        "-c",
+        f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {imported}",
+    ]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_interrupting_ends_with_130() -> None:
@@ -243,19 +300,32 @@ def test_step_waits_and_leaves_on_q_and_end_of_input(three: Path, keys: str, sta
     assert "next stage" in done.stderr
 
 
-def test_output_that_cannot_be_encoded_is_escaped(three: Path) -> None:
-    done = subprocess.run(
-        [*ATTNCLI, "compute", "--q", three],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "\\u221a" in done.stdout
-
-
 @pytest.mark.parametrize("flags", [["--rows", "0:1"], ["--cols", "x"], ["--cell", "q1"]])
 def test_a_wrong_call_is_all_that_is_reported(call: Call, flags: list[str]) -> None:
     result = call("compute", "--q", "[[1,2]]", *flags)  # which would remark that K = Q
     assert result.code == 2
     assert result.err.count("\n") == 1
+
+
+def test_an_encoding_without_these_characters_gets_near_ones(three: Path) -> None:
+    done = run_in_shell(f"PYTHONIOENCODING=ascii attncli compute --q {three} --causal")
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+    assert "S = Q K^T" in done.stdout
+    assert "Z = S / sqrt d_k = S / 1.4142" in done.stdout
+    assert "\\" not in done.stdout
+    latin = run_in_shell(f"PYTHONIOENCODING=latin-1 attncli compute --q {three} | iconv -f latin1")
+    assert "3 queries · 3 keys" in latin.stdout
+
+
+def test_step_without_a_terminal_for_its_keys_is_refused_before_anything_is_printed() -> None:
+    done = subprocess.run(
+        [*ATTNCLI, "compute", "--q", "-", "--step", "--quiet"],
+        input="[[1, 2]]",
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,  # so that there is no terminal to open
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("attncli: --step reads keys from the terminal, and there is none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,3 +114,11 @@ def test_what_is_refused(call: Call, arguments: Any, says: str) -> None:
     assert (result.code, result.out) == (2, ""), result.err
     assert result.err.count("\n") == 1
     assert says in result.err
+
+
+def test_a_damaged_line_is_named_where_its_word_is_asked_for(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("king 1 2 x\nqueen 1 2 3\nman 1 2 3\n")
+    result = call("similarity", "king", "queen", "--vectors", "v.txt")
+    assert result.code == 2
+    reason = "line 1: king holds something that is not a number; skipped"
+    assert result.err == f"attncli: v.txt has no vector for 'king'; {reason}\n"

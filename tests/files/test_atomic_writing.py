@@ -142,7 +142,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(OutputError, match=r"x cannot be written: Permission denied$"):
         write_bytes(f"{tmp_path}/x", b"", force=False)
 
@@ -182,3 +182,24 @@ def test_stage_as_npy(tmp_path: Path) -> None:
 def test_trace_as_npz_to_a_file_and_to_a_pipe(tmp_path: Path) -> None:
     write_atomically(f"{tmp_path}/t.npz", partial(write_npz, Trace("T", (STAGE,))), force=False)
     assert load(f"{tmp_path}/t.npz").arrays["output"].tolist() == STAGE.value.tolist()
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_of_two_writers_without_force_the_second_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    def no_link(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_link)
+    target = tmp_path / "out.json"
+
+    def slow(file: BinaryIO) -> None:
+        write_atomically(str(target), lambda other: other.write(b"first"), force=False)
+        file.write(b"second")
+
+    with pytest.raises(OutputError, match="exists already; replace it with --force"):
+        write_atomically(str(target), slow, force=False)
+    assert target.read_bytes() == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -191,19 +192,35 @@ def test_other_values_are_left_out_with_a_warning(tmp_path: Path) -> None:
     assert list(loaded.arrays) == ["q"]
     warnings = [w.partition("x.json, ")[2] for w in loaded.warnings]
     assert warnings == [
-        "n is one value, not an array: left out",
+        "n is 5, not an array: left out",
         "meta is an object, not an array: left out",
         "names: entry 1 is the text 'a', expected a number: left out",
     ]
 
 
-def test_value_under_the_name_of_a_role_is_left_out(tmp_path: Path) -> None:
-    loaded = read(tmp_path, '{"q": [[1]], "k": 3, "mask": {"causal": true}}')
-    assert list(loaded.arrays) == ["q"]
-    assert [warning.partition("x.json, ")[2] for warning in loaded.warnings] == [
-        "k is one value, not an array: left out",
-        "mask is an object, not an array: left out",
-    ]
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("k", "3", "3"),
+        ("mask", '{"causal": true}', "an object"),
+        ("mask", '"x"', "the text 'x'"),
+        ("attention_mask", "true", "true"),
+        ("past_k", '"x"', "the text 'x'"),
+        ("Values", "{}", "an object"),
+    ],
+)
+def test_a_name_with_a_role_must_hold_an_array(
+    tmp_path: Path, name: str, value: str, what: str
+) -> None:
+    message = f"x.json, {name} is {what}, not an array; give it numbers, or leave it out"
+    with pytest.raises(InputError, match=re.escape(message)):
+        read(tmp_path, f'{{"q": [[1]], "{name}": {value}}}')
+
+
+def test_null_is_nothing_and_a_text_without_a_role_is_no_array(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"q": [[1]], "mask": null, "title": "x"}')
+    assert (list(loaded.arrays), loaded.warnings) == (["q"], ())
+    assert list(loaded.left_out) == ["title"]
 
 
 def test_query_tokens_are_used_before_tokens(tmp_path: Path) -> None:
@@ -225,7 +242,7 @@ def test_member(tmp_path: Path) -> None:
     ("text", "member", "expected"),
     [
         ('{"a": [[1]], "b": 5}', "c", "x.json holds no 'c'; it holds a, b; name one: x.json::a"),
-        ('{"a": [[1]], "b": 5}', "b", "x.json, b is one value, not an array"),
+        ('{"a": [[1]], "b": 5}', "b", "x.json, b is 5, not an array"),
         ('{"a": [[1]], "b": [null]}', "b", "x.json, b: entry 1 is null"),
         ("[[1]]", "q", "x.json holds one array without a name, not 'q'; leave out ::name"),
     ],

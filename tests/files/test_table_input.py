@@ -30,9 +30,8 @@ Labels = tuple[str, ...] | None
         ("t.csv", "\ufeff1,2\n", [[1, 2]], None, None),
         ("t.csv", "1\n2\n", [[1], [2]], None, None),
         ("t.csv", "# a, b\n#c\n1,2\n# end\n", [[1, 2]], None, None),
-        ("t.csv", "#1,2\n3,4\n", [[3, 4]], None, None),
+        ("t.csv", "# 1,2\n3,4\n", [[3, 4]], None, None),
         ("t.csv", "a,b\n1,2\n", [[1, 2]], None, ("a", "b")),
-        ("t.csv", "a,1\n1,2\n", [[1, 2]], None, ("a", "1")),
         ("t.csv", "the,1,2\ncat,3,4\n", [[1, 2], [3, 4]], ("the", "cat"), None),
         ("t.csv", "the,1,2\n", [[1, 2]], ("the",), None),
         ("t.csv", "x,a,b\nthe,1,2\ncat,3,4\n", [[1, 2], [3, 4]], ("the", "cat"), ("a", "b")),
@@ -108,6 +107,15 @@ def test_encodings(encoding: str, tmp_path: Path) -> None:
         ("q,d1\nq1,1\n\nk,d1\nk1,2\n", "t.csv holds several matrices, the second from line 4"),
         ("a.w,1\na.w,x\n", "t.csv, line 2, column 2 is the text 'x'"),
         ("a,b\n", "t.csv holds no number, only a header"),
+        (
+            "1.O,2\n3,4\n5,6\n",
+            "t.csv, line 1, column 1 is the text '1.O', expected a number; a head",
+        ),
+        ("0,-l,-9\n0,0,0\n", "t.csv, line 1, column 2 is the text '-l', expected a number"),
+        ("1,0x10\n3,4\n", "t.csv, line 1, column 2 is the text '0x10', expected a number"),
+        ("1_000,2\n3,4\n", "t.csv, line 1, column 1 is the text '1_000', expected a number"),
+        ("#1,2\n3,4\n", "t.csv, line 1, column 1 is the text '#1', expected a number; a comment"),
+        ("a,1\n1,2\n", "t.csv, line 1, column 1 is the text 'a', expected a number"),
         ("\n\n", "t.csv is empty"),
         ("# only\n", "t.csv is empty"),
         ('1,2\n"3,4\n', "t.csv, line 2 is not valid: unexpected end of data"),
@@ -127,6 +135,12 @@ def test_errors_name_file_line_and_column(text: str | bytes, expected: str, tmp_
 def test_decimal_comma_is_explained(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="write decimal points, and one kind of separator"):
         read(tmp_path, "1,5;2,5\n3,5;4,5\n")
+
+
+def test_a_header_is_said_to_be_one(tmp_path: Path) -> None:
+    (remark,) = read(tmp_path, "a,b\n1,2\n").warnings
+    assert remark.endswith("t.csv: line 1 is read as a header")
+    assert read(tmp_path, ",a,b\nthe,1,2\n").warnings == ()
 
 
 def test_table_has_no_members(tmp_path: Path) -> None:
