@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from attncli.cli import check, examples, explain_options, posenc, similarity
+from attncli.cli import commands
 from attncli.cli.groups import parameters_of
 from attncli.cli.options import Choices, DisplayFlags, Inputs
 
@@ -12,13 +12,13 @@ GROUPS: dict[str, Any] = {
     "Inputs": Inputs,
     "Masking and scores": Choices,
     "Showing": DisplayFlags,
-    "Sentence": explain_options.Words,
-    "Vectors": explain_options.Vectors,
-    "Block": explain_options.Block,
-    "Positions": posenc.Positions,
-    "Word vectors": similarity.Words,
-    "Examples": examples.Which,
-    "Checking": check.Observed,
+    "Sentence": commands.Text,
+    "Vectors": commands.Vectors,
+    "Block": commands.Block,
+    "Positions": commands.Positions,
+    "Word vectors": commands.Words,
+    "Examples": commands.Which,
+    "Checking": commands.Observed,
 }
 """The headings of the README's reference, and the option group of each."""
 

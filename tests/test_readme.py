@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from attncli.cli.main import COMMANDS, LazyGroup, run
+from attncli.cli.commands import COMMANDS
+from attncli.cli.main import LazyGroup, run
 from tests.reference import GROUPS, rows_of
 
 ROOT = Path(__file__).parents[1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-
 _NEAR = "ᵀ ^T Σ sum ∞ inf ² ^2 ₀ _0 ₁ _1 ₂ _2 ₃ _3 ₙ _n ≥ >= ≤ <= ‖ || · * × x − - … ... ′ ' "
 _NEAR += "→ -> ← <- │ | ─ - ┼ + ├ |- └ `- ║ | ● o α alpha β beta γ gamma ε epsilon θ theta "
 _NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ #"
@@ -23,9 +21,3 @@ def near(error: UnicodeError) -> tuple[str, int]:
     missing = error.object[error.start : error.end]
     found = (_PAIRS.get(char) or char.encode("unicode_escape").decode() for char in missing)
     return "".join(found), error.end
-
-
-def register() -> str:
-    """Makes `near` known to codecs; gives its name."""
-    codecs.register_error("attncli", near)
-    return "attncli"

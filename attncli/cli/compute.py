@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from inspect import signature
 
+from attncli.attention.attend import Block, attend, title_of, trace_of, with_concat
+from attncli.attention.run import Sizes, Step
+from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, Inputs
+from attncli.cli.output import check_flags, form_of, note, present
+from attncli.cli.parsing import cell_of, rows_of
 from attncli.errors import ConventionError, ShapeError
-
-if TYPE_CHECKING:
-    from attncli.cli.inputs import AttentionInputs
-    from attncli.trace import Trace
+from attncli.stages import CONCAT, OUTPUT
+from attncli.trace import Trace
+from attncli.views.formats import PAGE
 
 _WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
 _SURELY_FITS = 1 << 16  # scores, in any memory
@@ -25,21 +29,10 @@ _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage o
 
 
 def compute(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
-    """Q, K, V → every stage of attention, with every number.
-
-    Softmax(Q Kᵀ / √d_k) V, step by step: scores, scaled, masked, weights, output.
-    Rows are queries, columns are keys.
-
-    Example: attncli compute --q samples/three-tokens.json --causal --work
-    """
-    from attncli.attention.attend import with_concat
-    from attncli.cli.inputs import read_inputs
-    from attncli.cli.output import check_flags, note, present
-
+    """Computes what the flags ask for, and shows it."""
     check_flags(show)
     given = read_inputs(inputs, choices)
-    for text in given.notes:
-        note(text, quiet=show.quiet)
+    note(*given.notes, quiet=show.quiet)
     trace, shown = computed(given, show)
     present(with_concat(trace) if given.in_heads else trace, shown, stdin_used=given.stdin_used)
 
@@ -49,8 +42,6 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
 
     Raises SizeError where even that does not fit into memory.
     """
-    from attncli.attention.attend import attend
-
     shape, how = given.score_shape, given.arguments["convention"]
     n_scores = math.prod(shape)
     if n_scores > _WORTH_STREAMING and _is_output_alone(given, show):
@@ -58,7 +49,6 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
     if n_scores <= _SURELY_FITS:
         return attend(**given.arguments, **given.labels), show
     from attncli.cli.memory import check_fits, fits
-    from attncli.cli.output import form_of, note
 
     if form_of(show).name == "json" and not (show.stage or show.rows or show.head or show.batch):
         from attncli.views.formats.json import check_size
@@ -77,11 +67,7 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
 
 def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
     """Whether nothing but the output is asked for, and it can be streamed."""
-    from inspect import signature
-
     from attncli.attention.streaming import check_streams, stream
-    from attncli.cli.output import form_of
-    from attncli.stages import CONCAT, OUTPUT
 
     last = {OUTPUT, CONCAT} if given.in_heads else {OUTPUT}
     wanted = set(show.stage or (last if form_of(show).one_stage else ()))
@@ -97,11 +83,8 @@ def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
 
 
 def _streamed(given: AttentionInputs, show: DisplayFlags) -> Trace:
-    from attncli.attention.attend import Block, title_of, trace_of
-    from attncli.attention.run import Sizes, Step
     from attncli.attention.streaming import stream
     from attncli.cli.terminal import progress_bar
-    from attncli.stages import OUTPUT
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
         output = stream(**given.arguments, progress=progress)
@@ -116,10 +99,6 @@ def _streamed(given: AttentionInputs, show: DisplayFlags) -> Trace:
 
 def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
     """The queries to compute, and the flags that choose from what is computed of them."""
-    from attncli.cli.output import form_of
-    from attncli.cli.parsing import cell_of, slice_of
-    from attncli.views.formats import PAGE
-
     n_q = given.score_shape[-2]
     names = given.labels["query_labels"] or tuple(f"q{row + 1}" for row in range(n_q))
     if show.cell is not None:
@@ -127,12 +106,8 @@ def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displa
         return [_row_of(query, names)], replace(show, cell=f"1,{key}")
     if show.rows is None and form_of(show).holds == PAGE and not show.full:
         return sorted({*range(n_q)[: _ROWS // 2], *range(n_q)[-_ROWS // 2 :]}), show
-    rows = list(range(n_q))
-    if show.rows is not None:
-        rows = rows[slice(*slice_of(show.rows, "--rows"))]
-    if not rows:
-        raise ShapeError(f"there are no rows {show.rows}", f"there are {n_q} queries")
-    return rows, replace(show, rows=None)
+    rows = slice(None) if show.rows is None else rows_of(show.rows, n_q)
+    return list(range(n_q)[rows]), replace(show, rows=None)
 
 
 def _row_of(wanted: str, names: tuple[str, ...]) -> int:

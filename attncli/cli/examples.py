@@ -1,40 +1,24 @@
 """attncli examples: worked examples of articles, recomputed and compared with what they print."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from __future__ import annotations
 
-from attncli.cli.groups import argument, flag
+import json
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from attncli.cli.commands import Which
 from attncli.cli.options import DisplayFlags
+from attncli.cli.output import check_flags, form_of, present, write_text
 from attncli.errors import ConventionError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from attncli.examples import Example
-
-
-@dataclass(frozen=True, kw_only=True)
-class Which:
-    """Which examples, and what to do with them."""
-
-    PANEL: ClassVar = "Examples"
-
-    name: str | None = argument("One example; without a name they are listed.")
-    verify: bool = flag("Run them all: exit code 0 if each comes out as recorded.")
-    file: str | None = flag("Your own examples, in the same form.", "FILE")
-    glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
+from attncli.examples import Example, judge, load_catalog, load_examples
+from attncli.files.messages import listing
+from attncli.views import examples as views
+from attncli.views.examples import list_lines
 
 
 def examples(which: Which, show: DisplayFlags) -> int | None:
-    """Worked examples of tutorial articles, recomputed and compared with what they print.
-
-    Each printed number is reproduced, agrees as rounded, or differs; where it differs, why.
-
-    Example: attncli examples 004-first-example
-    """
-    from attncli.cli.output import check_flags, form_of, present
-    from attncli.examples import load_catalog, load_examples
-
+    """Lists, shows or verifies what the flags ask for; 1 where --verify finds a difference."""
     check_flags(show)
     known = load_catalog() if which.file is None else load_examples(which.file)
     if which.name is None and not which.verify:
@@ -59,11 +43,7 @@ def _asks_for_the_trace(show: DisplayFlags) -> bool:
     )  # fmt: skip
 
 
-def _named(known: "Iterable[Example]", name: str) -> "Example":
-    from difflib import get_close_matches
-
-    from attncli.files.messages import listing
-
+def _named(known: Iterable[Example], name: str) -> Example:
     by_name = {example.name: example for example in known}
     if name not in by_name:
         close = get_close_matches(name, by_name, n=3) or list(by_name)[:5]
@@ -71,10 +51,7 @@ def _named(known: "Iterable[Example]", name: str) -> "Example":
     return by_name[name]
 
 
-def _list(known: "Iterable[Example]", which: Which, show: DisplayFlags) -> None:
-    from attncli.cli.output import form_of, write_text
-    from attncli.views.examples import list_lines
-
+def _list(known: Iterable[Example], which: Which, show: DisplayFlags) -> None:
     if form_of(show).name != "table" or _asks_for_the_trace(show):
         raise ConventionError(
             "the list supports only --format table", "name an example, or --verify"
@@ -84,9 +61,7 @@ def _list(known: "Iterable[Example]", which: Which, show: DisplayFlags) -> None:
     write_text((f"{line}\n" for line in list_lines(tuple(known))), show)
 
 
-def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
-    from attncli.examples import judge
-
+def _trace(chosen: Iterable[Example], which: Which) -> Any:
     if which.name is None:
         raise ConventionError("stages can be shown of one example only", "name it")
     result = judge(next(iter(chosen)), which.glove)
@@ -95,17 +70,12 @@ def _trace(chosen: "Iterable[Example]", which: Which) -> Any:
     return result.trace
 
 
-def _verdicts(chosen: "Iterable[Example]", which: Which, show: DisplayFlags) -> int:
-    from attncli.cli.output import form_of, write_text
+def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> int:
     from attncli.cli.terminal import text_width
-    from attncli.examples import judge
-    from attncli.views import examples as views
 
     results = [judge(example, which.glove) for example in chosen]
     form = form_of(show).name
     if form == "json":
-        import json
-
         data = views.verification_data(results)
         lines: Iterable[str] = [json.dumps(data, indent=2, ensure_ascii=False)]
     elif form == "markdown":

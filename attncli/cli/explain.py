@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from attncli.cli.explain_options import Block, Vectors, Words, check_flags
+import numpy as np
+
+from attncli.attention.layers import Architecture
+from attncli.attention.weights import Dimensions, Weights, random_weights
+from attncli.cli.commands import Block, Text, Vectors
+from attncli.cli.groups import given_of
+from attncli.cli.memory import check_bytes, check_fits
 from attncli.cli.options import Choices, DisplayFlags
-from attncli.errors import InputError
-
-if TYPE_CHECKING:
-    from attncli.attention.layers import Architecture
-    from attncli.attention.weights import Dimensions, Weights
-    from attncli.explain.pipeline import Keep
-    from attncli.trace import Trace
-
-WITHOUT = ("batch",)
-"""Flags of the groups that have no meaning here."""
+from attncli.cli.output import check_flags, form_of, note, present
+from attncli.convention import Convention, flag_of
+from attncli.errors import ConventionError, InputError
+from attncli.explain.pipeline import Keep, Model
+from attncli.explain.pipeline import explain as compute
+from attncli.explain.sentence import Sentence, from_file, random_vocabulary
+from attncli.files.messages import listing
+from attncli.files.roles import only
+from attncli.trace import Trace
+from attncli.views.explain import explain_page
+from attncli.views.formats import EXACT, PAGE
+from attncli.views.outline import is_first_layer, outline_page
+from attncli.words.tokens import tokenize
 
 DIM = 8
 PRECISION = 3  # a long page is read at a glance; --precision sets another
@@ -24,39 +34,68 @@ _LITTLE = 10**9  # bytes of random weights that are drawn without asking how muc
 
 
 def explain(
-    words: Words, vectors: Vectors, block: Block, choices: Choices, show: DisplayFlags
+    words: Text, vectors: Vectors, block: Block, choices: Choices, show: DisplayFlags
 ) -> None:
-    """A sentence → tokens → vectors → Q, K, V → every stage → what it means.
-
-    Words become vectors, vectors get positions, and a block mixes them: an
-    attention, an encoder or a decoder. Each matrix is shown, with what it is for.
-
-    Example: attncli explain "She visited the money bank, near the river bank"
-    """
-    from attncli.cli.output import form_of, note, present
-    from attncli.views.explain import explain_page
-    from attncli.views.formats import PAGE
-    from attncli.views.outline import outline_page
-
-    check_flags(words, vectors, block, choices, show)
+    """Shows what the flags ask for, and notes what was wrong with a file."""
+    check_flags(show)
+    for message, hint in _contradictions(words, vectors, block, choices, show):
+        raise ConventionError(message, hint)
     trace, warnings = explained(words, vectors, block, choices, _kept(show))
-    for text in warnings:
-        note(text, quiet=show.quiet)
+    note(*warnings, quiet=show.quiet)
     page = outline_page if block.outline else explain_page
     height = 0 if show.stage else LEAST_HEIGHT
     present(trace, show, page=page, precision=PRECISION, least_height=height)
     form = form_of(show)
     if not form.notes or (form.holds == PAGE and show.cell):
-        for text in trace.notes:
-            note(text, quiet=show.quiet)
+        note(*trace.notes, quiet=show.quiet)
+
+
+def _contradictions(
+    words: Text, vectors: Vectors, block: Block, choices: Choices, show: DisplayFlags
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with flags that contradict or need each other, and how to mend it."""
+    form = form_of(show)
+    if block.outline and form.holds != PAGE:
+        what = "holds numbers" if form.holds == EXACT else "is an outline already"
+        yield f"--outline is for tables and markdown; {form.name} {what}", "leave it out"
+    for name in given_of(show, "stage", "cell", "work") if block.outline else ():
+        yield f"--{name} has no effect with --outline", "leave it out"
+    if vectors.unknown is not None and vectors.glove is None:
+        yield "--unknown has no effect without --glove", "add --glove FILE, or leave it out"
+    if words.sentence is not None and words.tokens is not None:
+        yield "there are both a sentence and --tokens", "give one of the two"
+    if words.sentence is None and words.tokens is None:
+        yield "there is no sentence", 'write attncli explain "…"'
+    yield from _contradictions_of_block(words, block, choices)
+
+
+def _contradictions_of_block(
+    words: Text, block: Block, choices: Choices
+) -> Iterator[tuple[str, str]]:
+    decodes = block.kind == "decoder"
+    if decodes and words.target is None:
+        yield "--block decoder needs what it decodes", 'add --target "…"'
+    if block.kind == "encoder" and words.target is not None:
+        yield "an encoder has no target", "use --block decoder, or leave out --target"
+    if words.mask is None and "mask_means" in choices.given:
+        yield "--mask-means is given, but no mask", "add --mask SOURCE"
+    if words.mask is not None and decodes:
+        yield "--mask could be for any of a decoder's three attentions", "leave it out"
+    if "causal" in choices.given and decodes:
+        yield "a decoder's self-attention is causal already", "leave out --causal"
+    if block.kind == "attention":
+        for name in given_of(block, "layers", "d_ff", "norm"):
+            mend = "add --block encoder, or leave it out"
+            yield f"{flag_of(name)} has no effect on one attention", mend
+    if block.projection == "identity":
+        flags = [flag_of(name) for name in given_of(block, "d_k", "d_v", "kv_heads")]
+        for flag in flags if block.weights is None else [*flags, "--weights"]:
+            why = "with --projection identity, Q, K and V are the vectors themselves"
+            yield f"{flag} is given, but {why}", "leave one of the two out"
 
 
 def _kept(show: DisplayFlags) -> Keep | None:
     """Which stages of a layer will be shown; None for all of them."""
-    from attncli.cli.output import form_of
-    from attncli.views.formats import EXACT
-    from attncli.views.outline import is_first_layer
-
     if show.full or form_of(show).holds == EXACT:
         return None
     if not show.stage:
@@ -69,16 +108,12 @@ def _kept(show: DisplayFlags) -> Keep | None:
 
 
 def explained(
-    words: Words, vectors: Vectors, block: Block, choices: Choices, keep: Keep | None
+    words: Text, vectors: Vectors, block: Block, choices: Choices, keep: Keep | None
 ) -> tuple[Trace, tuple[str, ...]]:
     """The trace that the flags ask for, and what was wrong with the file of vectors.
 
     `keep` says which stages of a layer to keep. Raises AttncliError for whatever does not fit.
     """
-    from attncli.explain.pipeline import Model
-    from attncli.explain.pipeline import explain as compute
-    from attncli.explain.sentence import Sentence, from_file, random_vocabulary
-
     seed = int(choices.given.get("seed", 0))
     architecture = _architecture(block, choices, seed)
     tokens, target = _tokens(words)
@@ -91,12 +126,11 @@ def explained(
         unknown = vectors.unknown or "random"
         vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
         weights, notes = _weights(block, vocabulary.dim, seed)
-    positions = vectors.positions or "paper"
     model = Model(
         block=block.kind,
         weights=weights,
         architecture=architecture,
-        positions=positions,
+        positions=vectors.positions or "paper",
         notes=notes,
     )
     trace = compute(
@@ -111,9 +145,6 @@ def explained(
 
 
 def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
-    from attncli.attention.layers import Architecture
-    from attncli.convention import Convention
-
     convention = choices.over(Convention(seed=seed), "seed", "mask_means")
     return Architecture(
         n_heads=block.heads or 1,
@@ -124,13 +155,11 @@ def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
     )
 
 
-def _tokens(words: Words) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+def _tokens(words: Text) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """The tokens of the sentence and of the target, without padding.
 
     Raises InputError where one of them is empty.
     """
-    from attncli.words.tokens import tokenize
-
     if words.tokens is None:
         tokens = tokenize(words.sentence or "", words.lowercase)
     else:
@@ -166,11 +195,8 @@ def _mask(source: str | None, means: str | None) -> Any:
     """The mask of --mask as numbers to add: −∞ where a token may not attend."""
     if source is None:
         return None
-    import numpy as np
-
     from attncli.cli.inputs import checked_mask
     from attncli.files.load import load
-    from attncli.files.roles import only
 
     loaded = load(source, role="mask")
     mask = checked_mask(only(loaded, "mask"), means, loaded.origin)
@@ -183,9 +209,6 @@ def _check_room(
     block: Block, choices: Choices, n_keys: int, n_target: int, keep: Keep | None
 ) -> None:
     """SizeError where the stages do not fit into memory."""
-    from attncli.cli.memory import check_fits
-    from attncli.convention import Convention
-
     n_layers = block.layers or 1
     n_held = n_layers if keep is None else min(n_layers, 2)
     matrices = (block.heads or 1) * n_held + 2  # and the cosines at the end
@@ -198,17 +221,11 @@ def _weights(block: Block, dim: int, seed: int) -> tuple[Weights, tuple[str, ...
 
     Raises InputError or ShapeError where those of the file do not fit.
     """
-    from attncli.attention.weights import Dimensions, random_weights
-
     kinds: Any = {"attention": "attention", "encoder": "encoder", "decoder": "encoder-decoder"}
     kind = kinds[block.kind]
+    asked = given_of(block, "d_k", "d_v", "d_ff")
     dimensions = Dimensions(
-        d_model=dim,
-        n_heads=block.heads or 1,
-        n_kv_heads=block.kv_heads,
-        d_k=block.d_k,
-        d_v=block.d_v,
-        d_ff=block.d_ff,
+        d_model=dim, n_heads=block.heads or 1, n_kv_heads=block.kv_heads, **asked
     )
     if block.weights is not None:
         return _weights_of_file(block.weights, kind, dimensions, block.layers)
@@ -217,15 +234,13 @@ def _weights(block: Block, dim: int, seed: int) -> tuple[Weights, tuple[str, ...
     per_layer = dim * (4 * max(widths.values()) + 2 * widths["d_ff"])
     need = 8 * per_layer * n_layers * (3 if block.kind == "decoder" else 1)
     if need > _LITTLE:
-        from attncli.cli.memory import check_bytes
-
         check_bytes(need, "weights of these widths need", "use a smaller --dim, --d-k or --layers")
     found = random_weights(
         kind, dimensions, seed=seed, n_layers=n_layers, last_norm=block.norm == "pre"
     )
     if block.projection != "identity":
-        note = f"The weights are random (Glorot-uniform, seed {seed}): they show the arithmetic"
-        return found, (f"{note}, not meaning.",)
+        text = f"The weights are random (Glorot-uniform, seed {seed}): they show the arithmetic"
+        return found, (f"{text}, not meaning.",)
     notes = ["Q, K and V are the vectors themselves (--projection identity)."]
     if block.kind != "attention" and block.d_ff != 0:
         notes.append(f"The feed-forward's weights are random (seed {seed}).")
@@ -238,7 +253,6 @@ def _weights_of_file(
 ) -> tuple[Weights, tuple[str, ...]]:
     from attncli.attention.state_dict import is_weight, weights_from_arrays
     from attncli.files.load import load
-    from attncli.files.messages import listing
 
     loaded = load(source)
     arrays = loaded.arrays

@@ -7,7 +7,7 @@ takes groups instead of forty parameters:
         PANEL: ClassVar = "Inputs"
         kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)    # --kv-heads
 
-    def compute(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None: ...
+    Command((Inputs, Choices, DisplayFlags), "What the command does.")
 
 A flag that is not given is None, a switch False.
 """
@@ -15,16 +15,26 @@ A flag that is not given is None, a switch False.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import MISSING, field, fields
+from importlib import import_module
 from operator import attrgetter
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
 
-Command = Callable[..., int | None]
+
+class Command(NamedTuple):
+    """The option groups that a command takes, its help, and the fields that mean nothing here.
+
+    The fields `without` are no options then, and keep their default.
+    """
+
+    groups: tuple[Any, ...]
+    help: str
+    without: tuple[str, ...] = ()
 
 
 class Quick:
@@ -74,39 +84,35 @@ def flag(
     names: Collection[str] = (),
     panel: str | None = None,
     required: bool = False,
+    make: Any = typer.Option,
     **more: Any,
 ) -> Any:
-    """A field of a group that is an option, of the field's name or of these names."""
+    """A field of a group: an option of the field's name or of these names, or an Argument."""
     named = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
     default = MISSING if required else None
-    return field(default=default, metadata={"make": typer.Option, "names": names, "more": named})
+    return field(default=default, metadata={"make": make, "names": names, "more": named})
 
 
-def argument(help: str, metavar: str | None = None) -> Any:  # noqa: A002 - as Typer has it
-    """A field of a group that is given by its place."""
-    named = {"help": help, "metavar": metavar}
-    return field(default=None, metadata={"make": typer.Argument, "names": (), "more": named})
+def typer_command(name: str, command: Command) -> Any:
+    """A command as Typer takes it, with one option for each field of its groups.
 
-
-def typer_command(command: Command, name: str, without: Collection[str] = ()) -> Any:
-    """A function of option groups as a Typer command with one option for each field.
-
-    `without` names fields that have no meaning here: they keep their default. What the function
-    returns is the exit code; None is 0.
+    It calls the function of its name in the module of its name, imported then and not before.
+    What that returns is the exit code; None is 0.
     """
-    groups = {name: kind for name, kind in get_type_hints(command).items() if name != "return"}
 
     def flat(**values: Any) -> int | None:
-        given = {}
-        for group, kind in groups.items():
-            names = {own.name for own in fields(kind)} & values.keys()
-            given[group] = kind(**{name: values[name] for name in names})
-        return command(**given)
+        given = [
+            kind(**{own.name: values[own.name] for own in fields(kind) if own.name in values})
+            for kind in command.groups
+        ]
+        function: Any = getattr(import_module(f"attncli.cli.{name}"), name)
+        code: int | None = function(*given)
+        return code
 
-    parameters = [p for kind in groups.values() for p in parameters_of(kind)]
-    parameters = [parameter for parameter in parameters if parameter.name not in without]
+    parameters = [p for kind in command.groups for p in parameters_of(kind)]
+    parameters = [p for p in parameters if p.name not in command.without]
     # The terminal wraps a paragraph that is on one line.
-    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    paragraphs = inspect.cleandoc(command.help).split("\n\n")
     flat.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     vars(flat)["__signature__"] = inspect.Signature(parameters)
@@ -132,3 +138,9 @@ def parameters_of(kind: Any) -> list[inspect.Parameter]:
             )
         )
     return found
+
+
+def given_of(group: Any, *names: str) -> dict[str, Any]:
+    """Those of these fields, or of all, that are given; a switch that is off is not."""
+    values = {name: getattr(group, name) for name in names or vars(group)}
+    return {name: x for name, x in values.items() if x is not None and x is not False}

@@ -11,6 +11,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.cli.options import Choices, Inputs
+from attncli.cli.parsing import whole_numbers
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.load import Loaded, load
@@ -63,8 +64,6 @@ def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
     shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
     kv_len = None
     if inputs.kv_len is not None:
-        from attncli.cli.parsing import whole_numbers
-
         kv_len = whole_numbers(inputs.kv_len, "--kv-len", "N[,N…], one per batch item")
     return AttentionInputs(
         {**arrays, "kv_len": kv_len, "convention": convention},

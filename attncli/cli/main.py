@@ -15,22 +15,19 @@ import io
 import os
 import signal
 import sys
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from attncli._version import __version__
+from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import Quick, typer_command
 from attncli.errors import AttncliError
 from attncli.files.messages import printable
 
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
-
-COMMANDS = ("compute", "explain", "posenc", "similarity", "examples", "check")
-"""Each is a function in the module of its name; `WITHOUT` there are the flags it does not take."""
 
 
 class LazyGroup(Quick, TyperGroup):
@@ -40,10 +37,7 @@ class LazyGroup(Quick, TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(f"attncli.cli.{cmd_name}")
-        return typer_command(getattr(module, cmd_name), cmd_name, getattr(module, "WITHOUT", ()))
+        return typer_command(cmd_name, COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
 
 app = typer.Typer(
@@ -85,9 +79,10 @@ def _errors_for(encoding: str) -> str:
     """The handler for characters that an encoding lacks."""
     if codecs.lookup(encoding).name == "utf-8":
         return "backslashreplace"
-    from attncli.cli.ascii import register
+    from attncli.cli.ascii import near
 
-    return register()
+    codecs.register_error("attncli", near)
+    return "attncli"
 
 
 def _replace_closed_streams() -> None:

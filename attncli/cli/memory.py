@@ -20,7 +20,7 @@ def check_bytes(need: int, what: str, hint: str) -> None:
     """SizeError where what needs so many bytes would not fit into the free memory."""
     free = free_memory()
     if free is not None and need > free:
-        raise SizeError(f"{what} {gigabytes(need)}, {gigabytes(free)} are free", hint)
+        raise SizeError(f"{what} {need / 1e9:.3g} GB, {free / 1e9:.3g} GB are free", hint)
 
 
 def fits(score_shape: tuple[int, ...], convention: Convention) -> bool:
@@ -54,8 +54,3 @@ def free_memory() -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return None
-
-
-def gigabytes(size: int) -> str:
-    """Bytes in the words of a message."""
-    return f"{size / 1e9:.3g} GB"

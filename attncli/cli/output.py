@@ -7,14 +7,18 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, BinaryIO
 
+from attncli.cli.commands import Observed
+from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of
 from attncli.errors import ConventionError, OutputError
+from attncli.files.messages import printable
 from attncli.trace import Trace
 from attncli.views.formats import ENDINGS, FORMATS, PAGE, Format
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 
+Destination = DisplayFlags | Observed
 PRECISION = 4  # decimals, where none are asked for
 
 
@@ -57,12 +61,18 @@ def form_of(show: DisplayFlags) -> Format:
         return FORMATS[show.format]
     if show.output is None:
         return FORMATS["table"]
-    _, dot, ending = show.output.rpartition("/")[2].rpartition(".")
-    if not dot or ending.lower() not in ENDINGS:
+    ending = ending_of(show.output)
+    if ending not in ENDINGS:
         raise ConventionError(
             f"the ending of {show.output} names no format", f"add --format {'|'.join(FORMATS)}"
         )
-    return FORMATS[ENDINGS[ending.lower()]]
+    return FORMATS[ENDINGS[ending]]
+
+
+def ending_of(path: str) -> str | None:
+    """What follows the last dot of a file's name, in lowercase; None where there is no dot."""
+    _, dot, ending = path.rpartition("/")[2].rpartition(".")
+    return ending.lower() if dot else None
 
 
 def check_flags(show: DisplayFlags) -> None:
@@ -73,18 +83,11 @@ def check_flags(show: DisplayFlags) -> None:
     form = form_of(show)
     display_options(show)
     if form.holds != PAGE:
-        for flag, given in (
-            ("--work", show.work),
-            ("--cell", show.cell),
-            ("--heatmap", show.heatmap),
-            ("--precision", show.precision is not None),
-            ("--width", show.width is not None),
-        ):
-            if given:
-                raise ConventionError(
-                    f"{flag} is for tables and markdown; {form.name} holds {form.holds}",
-                    f"leave out {flag} or --format {form.name}",
-                )
+        for name in given_of(show, "work", "cell", "heatmap", "precision", "width"):
+            raise ConventionError(
+                f"--{name} is for tables and markdown; {form.name} holds {form.holds}",
+                f"leave out --{name} or --format {form.name}",
+            )
     if show.step and (form is not FORMATS["table"] or show.output):
         raise ConventionError("--step is for tables on the terminal", "leave it out")
     if show.force and not show.output:
@@ -109,15 +112,13 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
     )
 
 
-def note(text: str, *, quiet: bool) -> None:
-    """One line on standard error besides the result, unless --quiet was given."""
-    if not quiet:
-        from attncli.files.messages import printable
-
+def note(*texts: str, quiet: bool) -> None:
+    """A line for each on standard error, besides the result, unless --quiet was given."""
+    for text in () if quiet else texts:
         print(f"attncli: note: {printable(text)}", file=sys.stderr)
 
 
-def write_text(pieces: Iterable[str], show: DisplayFlags) -> None:
+def write_text(pieces: Iterable[str], show: Destination) -> None:
     """Writes text to standard output, or whole to the file of --output."""
     if show.output is None:
         for piece in pieces:
@@ -127,7 +128,7 @@ def write_text(pieces: Iterable[str], show: DisplayFlags) -> None:
         _write(lambda file: file.writelines(encoded), show)
 
 
-def _write(write: Callable[[BinaryIO], None], show: DisplayFlags) -> None:
+def _write(write: Callable[[BinaryIO], None], show: Destination) -> None:
     """Standard output, or the file of --output, written whole or not at all."""
     if show.output is None:
         write(sys.stdout.buffer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncli.errors import ConventionError
+from attncli.errors import ConventionError, ShapeError
 
 Bounds = tuple[int | None, int | None]
 
@@ -30,6 +30,18 @@ def slice_of(text: str, flag: str) -> Bounds:
     if end is not None and end < 0:  # the last entry, -1, is the open end
         end = end + 1 or None
     return start, end
+
+
+def rows_of(text: str, n_queries: int) -> slice:
+    """The rows of --rows; ShapeError where there are none such.
+
+    >>> rows_of("2:", 3)
+    slice(1, None, None)
+    """
+    rows = slice(*slice_of(text, "--rows"))
+    if not range(n_queries)[rows]:
+        raise ShapeError(f"there are no rows {text}", f"there are {n_queries} queries")
+    return rows
 
 
 def whole_numbers(text: str, flag: str, form: str) -> list[int]:

@@ -1,63 +1,52 @@
 """attncli similarity: how similar word vectors are."""
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from __future__ import annotations
 
-from attncli.cli.groups import argument, flag
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attncli.cli.commands import Words
+from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.errors import ConventionError
-
-if TYPE_CHECKING:
-    from attncli.files.word_vectors import Vectors
-    from attncli.trace import Trace
+from attncli.cli.output import check_flags, form_of, note, present
+from attncli.errors import ConventionError, InputError
+from attncli.files.messages import safe
+from attncli.files.word_vectors import Vectors, nearest, read_vectors
+from attncli.trace import Stage, Trace
+from attncli.views.formats import PAGE
+from attncli.words.similarity import analogy, pca
+from attncli.words.similarity import similarity as alike
 
 WIDEST = 16  # dimensions of a vector that is shown unasked
 NEAREST = 5  # words shown after an analogy, unless --nearest says how many
 
 
-@dataclass(frozen=True, kw_only=True)
-class Words:
-    """Which words, their vectors, and what to compute of them."""
-
-    PANEL: ClassVar = "Words"
-
-    words: list[str] | None = argument("Words, or words with their vectors: king=0.9,0.5,0.1.")
-    vectors: str | None = flag(
-        "GloVe or word2vec text (also .gz, .zip, .zip::name), or JSON {word: [numbers]}.", "FILE"
-    )
-    analogy: tuple[str, str, str] | None = flag("A is to B as C is to …: B − A + C.", "A B C")
-    nearest: int | None = flag("The N words nearest to each word.", min=1)
-    pca: bool = flag("Two principal components, and a plot.")
-
-
 def similarity(words: Words, show: DisplayFlags) -> None:
-    """Lengths, dot products, cosines, analogies and principal components of word vectors.
-
-    Example: attncli similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9
-    """
-    from attncli.cli.output import check_flags, form_of, note, present
-    from attncli.views.formats import PAGE
-
+    """Compares the words that the flags name, and shows it."""
     check_flags(show)
-    _check_flag_combinations(words)
+    for name in given_of(words, "analogy", "nearest") if words.pca else ():
+        raise ConventionError(f"--{name} and --pca show different things", "use one of the two")
     asked, source = _source(words)
     found = _read(source, asked)
     notes = [*found.warnings]
     for name, known in found.folded.items():
         notes.append(f"{found.origin} has no {name!r}, only {known!r}: taken")
-    make = _analogy if words.analogy is not None else _pca if words.pca else _similarity
-    trace = make(found, words, source, notes)
-    for text in dict.fromkeys(notes):
-        note(text, quiet=show.quiet)
+    if words.pca:
+        trace = pca(found.words, found.matrix)
+    else:
+        make = _similarity if words.analogy is None else _analogy
+        trace = make(found, words, source, notes)
+    note(*dict.fromkeys(notes), quiet=show.quiet)
     if form_of(show).holds == PAGE:
-        show = _readable(trace, show, shows_pair=make is _similarity and len(found.words) == 2)
+        is_pair = len(found.words) == 2 and words.analogy is None and not words.pca
+        show = _readable(trace, show, shows_pair=is_pair)
     present(trace, show)
 
 
-def _readable(trace: "Trace", show: DisplayFlags, *, shows_pair: bool) -> DisplayFlags:
+def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayFlags:
     """For the eye: the arithmetic of a pair, and no rows of a hundred numbers unless asked for."""
-    from attncli.cli.output import note
-
     show = replace(show, work=show.work or shows_pair)
     wide = [name for name, stage in trace.stages() if stage.axes[-1:] == ("dimension",)]
     too_wide = wide and trace[wide[0]].value.shape[-1] > WIDEST
@@ -65,13 +54,6 @@ def _readable(trace: "Trace", show: DisplayFlags, *, shows_pair: bool) -> Displa
         return show
     note(f"{', '.join(wide)} are left out: too wide; --full shows them", quiet=show.quiet)
     return replace(show, stage=[name for name in trace if name not in wide])
-
-
-def _check_flag_combinations(words: Words) -> None:
-    if words.analogy is not None and words.pca:
-        raise ConventionError("--analogy and --pca show different things", "use one of the two")
-    if words.nearest is not None and words.pca:
-        raise ConventionError("--nearest and --pca show different things", "use one of the two")
 
 
 def _source(words: Words) -> tuple[list[str], str]:
@@ -90,12 +72,8 @@ def _source(words: Words) -> tuple[list[str], str]:
     return list(dict.fromkeys(named + three)), "; ".join(inline)
 
 
-def _read(source: str, words: list[str]) -> "Vectors":
+def _read(source: str, words: list[str]) -> Vectors:
     """The vectors of all these words; a word that is not there is an error that says what is."""
-    from attncli.errors import InputError
-    from attncli.files.messages import safe
-    from attncli.files.word_vectors import read_vectors
-
     found = read_vectors(source, words)
     for word, close in found.missing.items():
         wrong = (text for text in found.warnings if f": {safe(word)} " in text)
@@ -105,9 +83,7 @@ def _read(source: str, words: list[str]) -> "Vectors":
     return found
 
 
-def _similarity(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
-    from attncli.words.similarity import similarity as alike
-
+def _similarity(found: Vectors, words: Words, source: str, notes: list[str]) -> Trace:
     trace = alike(found.words, found.matrix)
     if words.nearest is None:
         return trace
@@ -121,9 +97,7 @@ def _similarity(found: "Vectors", words: Words, source: str, notes: list[str]) -
     return replace(trace, steps=(*trace.steps, *lists))
 
 
-def _analogy(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
-    from attncli.words.similarity import analogy
-
+def _analogy(found: Vectors, words: Words, source: str, notes: list[str]) -> Trace:
     a, b, c = words.analogy or ("", "", "")
     row = dict(zip(found.words, found.matrix, strict=True))
     trace = analogy((a, b, c), [row[word] for word in (a, b, c)])
@@ -136,13 +110,8 @@ def _analogy(found: "Vectors", words: Words, source: str, notes: list[str]) -> "
 
 def _nearest(
     source: str, vector: Any, n: int, without: set[str], name: str, notes: list[str]
-) -> "Trace":
+) -> Trace:
     """The nearest words as a block of its own, its stage `nearest` their cosines."""
-    import numpy as np
-
-    from attncli.files.word_vectors import nearest
-    from attncli.trace import Stage, Trace
-
     found = nearest(source, vector, n, without)
     notes += found.warnings
     cosines = np.array([[cosine] for _, cosine in found.pairs]).reshape(-1, 1)
@@ -150,9 +119,3 @@ def _nearest(
     formula = "the words whose vectors have the largest cosine"
     stage = Stage("nearest", "cos", formula, cosines, ("word", "measure"), labels)
     return Trace(f"Nearest to {name}", (stage,), name="nearest_1")
-
-
-def _pca(found: "Vectors", words: Words, source: str, notes: list[str]) -> "Trace":
-    from attncli.words.similarity import pca
-
-    return pca(found.words, found.matrix)

@@ -184,6 +184,17 @@ def test_names_that_are_no_stages_are_named(call: Call, tmp_path: Path) -> None:
     assert "note: o.json: not compared, as they are no stages: foo\n" in result.err
 
 
+def test_a_file_whose_name_has_no_ending_holds_text(call: Call, tmp_path: Path) -> None:
+    call("check", *THREE, "--observed", RIGHT, "--decimals", "6", "--output", "json")
+    assert not (tmp_path / "json").read_text(encoding="utf-8").startswith("{")
+
+
+def test_a_verdict_is_not_written_to_a_file_called_dash(call: Call) -> None:
+    result = call("check", *THREE, "--observed", RIGHT, "--decimals", "6", "--output", "-")
+    hint = "leave it out to write to standard output"
+    assert (result.code, result.err) == (2, f"attncli: --output - names no file; {hint}\n")
+
+
 @pytest.mark.parametrize("name", ["v.npz", "v.csv", "v.JSN"])
 def test_an_ending_that_names_no_format_is_refused(call: Call, tmp_path: Path, name: str) -> None:
     result = call("check", *THREE, "--observed", RIGHT, "--decimals", "6", "--output", name)

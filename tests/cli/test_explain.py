@@ -316,6 +316,7 @@ WRONG = [
     (["a", "--kv-heads", "3", "--heads", "2"], "share 3 key heads"),
     (["a", "--layers", "2"], "--layers has no effect on one attention"),
     (["a", "--d-ff", "2"], "--d-ff has no effect on one attention"),
+    (["a", "--d-ff", "0"], "--d-ff has no effect on one attention"),
     (["a", "--norm", "pre"], "--norm has no effect on one attention"),
     (["a", "--block", "decoder"], "--block decoder needs what it decodes"),
     (["a", "--block", "encoder", "--target", "b"], "an encoder has no target"),

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import attncli
-from attncli.cli.main import COMMANDS, LazyGroup
+from attncli.cli.commands import COMMANDS
+from attncli.cli.main import LazyGroup
 
 from .conftest import Call
 

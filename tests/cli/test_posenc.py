@@ -106,6 +106,7 @@ def test_alibi_is_a_mask_for_compute(call: Call, tmp_path: Path) -> None:
         (["--len", "0", "--dim", "4"], "greater than or equal to 1"),
         (["--len", "3", "--dim", "4", "--heads", "2"], "--heads has no effect with --kind sinusoidal"),
         (["--kind", "alibi", "--len", "3", "--dim", "4"], "--dim has no effect with --kind alibi"),
+        (["--kind", "alibi", "--len", "3", "--heads", "2", "--start", "0"], "--start has no effect"),
         (["--kind", "alibi", "--len", "3"], "--heads is missing"),
         (["--kind", "rope", "--len", "3", "--dim", "5"], "use an even number"),
         (["--kind", "rope", "--len", "3", "--dim", "4", "--layout", "halves"], "--layout has no effect"),

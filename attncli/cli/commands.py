@@ -1,0 +1,230 @@
+"""Every command declared: what it takes and its help. Its function is in the module of its name."""
+
+# Annotations are evaluated here on purpose: Typer reads them as objects.
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import typer
+
+from attncli.cli.groups import Command, flag
+from attncli.cli.options import MASK, Choices, DisplayFlags, Inputs
+from attncli.stages import CONCAT, MAPS, OUTPUT
+
+STAGES = (*MAPS, OUTPUT, CONCAT)
+"""The stages that can be checked."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Text:
+    """What is read: a sentence, or tokens, and what is asked of it."""
+
+    PANEL: ClassVar = "Words"
+
+    sentence: str | None = flag("The sentence to explain.", "SENTENCE", make=typer.Argument)
+    tokens: str | None = flag(
+        "Tokens instead of a sentence: separated by commas, or as a JSON list.", "A,B,C"
+    )
+    lowercase: bool = flag("Lowercase all tokens.")
+    pad_to: int | None = flag("Pad to N tokens with <pad>, masked as keys.", min=1)
+    mask: str | None = MASK
+    target: str | None = flag(
+        "Cross-attention: queries from this one, keys and values from the sentence.", "SENTENCE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Vectors:
+    """Word vectors and positional encodings."""
+
+    PANEL: ClassVar = "Vectors"
+
+    dim: int | None = flag("Size of a random vector (default: 8).", min=1)
+    glove: str | None = flag("Word vectors in GloVe's text format.", "FILE")
+    unknown: Literal["random", "zero", "error"] | None = flag(
+        "Vector of a word missing from the file (default: random)."
+    )
+    positions: Literal["paper", "article", "none"] | None = flag(
+        "Sines and cosines to add (default: paper), or none."
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Block:
+    """What the vectors go through, and with which weights."""
+
+    PANEL: ClassVar = "Block"
+
+    block: Literal["attention", "encoder", "decoder"] | None = flag(
+        "What to compute (default: attention); decoder needs --target."
+    )
+    layers: int | None = flag("Layers of encoder and decoder (default: 1).", min=1)
+    heads: int | None = flag("Heads (default: 1).", min=1)
+    kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)
+    d_k: int | None = flag("Width of a query and key (default: dim / heads).", min=1)
+    d_v: int | None = flag("Width of a value (default: that of a key).", min=1)
+    d_ff: int | None = flag("Width of the feed-forward (default: 4 · dim); 0 = none.", min=0)
+    norm: Literal["pre", "post", "none"] | None = flag(
+        "Layer norm before a sub-layer, or after (the default), or none."
+    )
+    weights: str | None = flag("A file of w_q, w_k, w_v, w_o and so on.", "SOURCE")
+    projection: Literal["learned", "identity"] | None = flag(
+        "identity: the vectors themselves are Q, K and V."
+    )
+    outline: bool = flag("Show only each step's formula and shape.")
+
+    @property
+    def kind(self) -> Literal["attention", "encoder", "decoder"]:
+        """What is computed."""
+        return self.block or "attention"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Positions:
+    """Which encoding, for how many positions."""
+
+    PANEL: ClassVar = "Positions"
+
+    length: int | None = flag("Positions: rows of the table.", min=1, names=("--len",))
+    dim: int | None = flag("Dimensions: its columns.", min=1)
+    kind: Literal["sinusoidal", "rope", "alibi"] | None = flag(
+        "sinusoidal (the default), rope (rotary) or alibi (a bias)."
+    )
+    exponent: Literal["paper", "article"] | None = flag(
+        "paper: 2i/d (the default); article: 2·2i/d, 2i counted twice."
+    )
+    base: float | None = flag("Base (default: 10000).")
+    start: int | None = flag("First position (default: 0).")
+    add: str | None = flag("Embeddings to add it to: both and the sum.", "SOURCE")
+    dots: bool = flag("Every position's dot product with every other.")
+    apply: str | None = flag("rope: queries and keys to turn.", "SOURCE")
+    layout: Literal["halves", "interleaved"] | None = flag(
+        "rope: pairs are i and i + d/2 (the default), or 2i and 2i + 1."
+    )
+    heads: int | None = flag("alibi: how many heads.", min=1)
+    symmetric: bool = flag("alibi: keys after the query are biased too, not masked.")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Words:
+    """Which words, their vectors, and what to compute of them."""
+
+    PANEL: ClassVar = "Words"
+
+    words: list[str] | None = flag(
+        "Words, or words with their vectors: king=0.9,0.5,0.1.", make=typer.Argument
+    )
+    vectors: str | None = flag(
+        "GloVe or word2vec text (also .gz, .zip, .zip::name), or JSON {word: [numbers]}.", "FILE"
+    )
+    analogy: tuple[str, str, str] | None = flag("A is to B as C is to …: B − A + C.", "A B C")
+    nearest: int | None = flag("The N words nearest to each word.", min=1)
+    pca: bool = flag("Two principal components, and a plot.")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Which:
+    """Which examples, and what to do with them."""
+
+    PANEL: ClassVar = "Examples"
+
+    name: str | None = flag("One example; without a name they are listed.", make=typer.Argument)
+    verify: bool = flag("Run them all: exit code 0 if each comes out as recorded.")
+    file: str | None = flag("Your own examples, in the same form.", "FILE")
+    glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Observed:
+    """What was observed, and how closely it has to match."""
+
+    PANEL: ClassVar = "Checking"
+
+    observed: str = flag(
+        "The numbers to check: one stage, or a file of several named stages.",
+        "SOURCE",
+        required=True,
+    )
+    stage: str | None = flag(f"Which stage they are: {', '.join(STAGES)}.", "NAME")
+    rows: str | None = flag("Only these query rows, from 1.", "A:B")
+    head: int | None = flag("Only this head, from 1.", min=1)
+    positions: Literal["paper", "article", "rope-halves", "rope-interleaved"] | None = flag(
+        "Put these in first: sinusoidal, added to q, k and v (paper, article), or rotary, "
+        "turned into q and k. The inputs, cached ones too, are then given without positions."
+    )
+    decimals: int | None = flag("They were printed with so many decimals.", min=0, max=17)
+    rtol: float | None = flag("Relative tolerance.")
+    atol: float | None = flag("Absolute tolerance.")
+    single: bool = flag("Try single bugs only, not pairs of them.")
+    suggest: str | None = flag(
+        "Where several bugs fit: write an input (.npz) that distinguishes them.", "FILE"
+    )
+    format: Literal["text", "json"] | None = flag("text (the default) or json.")
+    output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
+    force: bool = flag("Replace the files written.")
+    quiet: bool = flag("Print nothing; use the exit code.")
+    debug: bool = flag("Show a traceback where something fails.")
+
+
+COMMANDS = {
+    "compute": Command(
+        (Inputs, Choices, DisplayFlags),
+        """Q, K, V → every stage of attention, with every number.
+
+        Softmax(Q Kᵀ / √d_k) V, step by step: scores, scaled, masked, weights, output.
+        Rows are queries, columns are keys.
+
+        Example: attncli compute --q samples/three-tokens.json --causal --work
+        """,
+    ),
+    "explain": Command(
+        (Text, Vectors, Block, Choices, DisplayFlags),
+        """A sentence → tokens → vectors → Q, K, V → every stage → what it means.
+
+        Words become vectors, vectors get positions, and a block mixes them: an
+        attention, an encoder or a decoder. Each matrix is shown, with what it is for.
+
+        Example: attncli explain "She visited the money bank, near the river bank"
+        """,
+        without=("batch",),
+    ),
+    "posenc": Command(
+        (Positions, DisplayFlags),
+        """Positional encodings: sinusoidal, rotary and ALiBi tables.
+
+        Rows are positions, columns are dimensions, labelled with their wave and its length.
+
+        Example: attncli posenc --len 5 --dim 4 --work
+        """,
+    ),
+    "similarity": Command(
+        (Words, DisplayFlags),
+        """Lengths, dot products, cosines, analogies and principal components of word vectors.
+
+        Example: attncli similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9
+        """,
+    ),
+    "examples": Command(
+        (Which, DisplayFlags),
+        """Worked examples of tutorial articles, recomputed and compared with what they print.
+
+        Each printed number is reproduced, agrees as rounded, or differs; where it differs, why.
+
+        Example: attncli examples 004-first-example
+        """,
+    ),
+    "check": Command(
+        (Inputs, Choices, Observed),
+        """Does my attention match, and if not, which bug is it?
+
+        Compares numbers from elsewhere with exact attention on the same inputs. Where they
+        differ, every known bug is tried, singly and in pairs; the answer names it, or says where
+        it differs.
+
+        Example: attncli check --q samples/three-tokens.json --observed '[[0.42, 0.42, 0.16]]'
+        --stage weights --rows 1 --decimals 2
+
+        Exit code 0: it matches; 1: it differs; 2: the call or an input is wrong.
+        """,
+    ),
+}
