@@ -245,7 +245,9 @@ def _from_printed(
 # ---- our numbers and their verdict
 
 
-def _verdict(ours: FloatArray, stage: Stage, at: At, claim: Claim, expected: Printed | None) -> Verdict:
+def _verdict(
+    ours: FloatArray, stage: Stage, at: At, claim: Claim, expected: Printed | None
+) -> Verdict:
     """Of our numbers, against what is expected or what the claim states."""
     if expected is None:
         if claim.states is None:
