@@ -281,8 +281,6 @@ class Convention:
             return cls(**values)
         except OverflowError as problem:
             raise ConventionError("holds a number beyond float64") from problem
-        except TypeError as problem:
-            raise ConventionError("holds what no field of a convention can be") from problem
 
 
 def flag_of(name: str) -> str:
