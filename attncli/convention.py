@@ -262,7 +262,9 @@ class Convention:
 
     @classmethod
     def from_mapping(cls, mapping: dict[str, Any]) -> Convention:
-        """The convention with these fields; ConventionError for a field that does not exist.
+        """The convention with these fields, from JSON.
+
+        ConventionError for a field that does not exist, or a value that no field has.
 
         >>> Convention.from_mapping({"causal": True, "window": [2, 0]}).window
         (2, 0)
@@ -275,7 +277,10 @@ class Convention:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in mapping.items()
         }
-        return cls(**values)
+        try:
+            return cls(**values)
+        except OverflowError as problem:
+            raise ConventionError("holds a number beyond float64") from problem
 
 
 def flag_of(name: str) -> str:

@@ -95,7 +95,8 @@ def comparison_of(
     noise = noise_over(setup, subset, expected, rule)
     errors = {}
     for name, x in expected.items():
-        apart, allowed = distance(observed[name], x), allowed_by(setup, x, noise[name], rule)
+        apart = distance(observed[name], x)
+        allowed = rule.allowed(x, noise[name], setup.how.mask_value)
         errors[name] = StageErrors(observed[name], x, apart, allowed, apart > allowed)
     return Comparison(setup, subset, rule, errors, observed, all_of(subset.sizes))
 
@@ -108,11 +109,6 @@ def noise_over(
         return {name: np.zeros(1) for name in expected}
     rounded = stages(setup, subset, expected, rule.noise_type()[0])
     return {name: noise_of(rounded[name], x, rule) for name, x in expected.items()}
-
-
-def allowed_by(setup: Setup, expected: Array, noise: Array, rule: Rule) -> Array:
-    """The allowed distance of every entry of a stage."""
-    return rule.allowed(expected, float(noise.max()), setup.how.mask_value)
 
 
 class Fit(NamedTuple):
@@ -138,8 +134,8 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
         return None
     noise = noise_over(setup, comparison.subset, expected, rule)
     for name, x in errors.items():
-        allowed = comparison.loose * allowed_by(setup, expected[name], noise[name], rule)
-        if (x > allowed).any():
+        allowed = rule.allowed(expected[name], noise[name], setup.how.mask_value)
+        if (x > comparison.loose * allowed).any():
             return None
         if by_noise and not _like_noise(x, expected[name], noise[name], name, comparison):
             return None
@@ -254,6 +250,6 @@ def within_low_sums(comparison: Comparison, sample: Comparison) -> bool:
     expected = {name: x.expected for name, x in sample.errors.items()}
     noise = noise_over(low, sample.subset, expected, rule)
     return all(
-        (x.errors <= allowed_by(setup, x.expected, noise[name], rule)).all()
+        (x.errors <= rule.allowed(x.expected, noise[name], setup.how.mask_value)).all()
         for name, x in comparison.errors.items()
     )

@@ -7,14 +7,12 @@ q1, k2, head 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from attncli.arrays import BoolArray
-from attncli.check.comparison import Comparison, StageErrors
+from attncli.check.comparison import Comparison
 from attncli.check.report import StageVerdict, Worst
-from attncli.check.run import Indices, Subset, mask_of
+from attncli.check.run import Indices, mask_of
 from attncli.stages import kind_of
 from attncli.trace import Stage
 
@@ -45,7 +43,7 @@ def stage_verdicts(
 def _verdict(name: str, comparison: Comparison, labels: Labels, passing: bool) -> StageVerdict:
     stage = comparison.errors[name]
     matches = passing or not stage.wrong.any()
-    entries = entries_of(name, comparison, labels)
+    entries = Entries(name, comparison, labels)
     return StageVerdict(
         name=name,
         matches=bool(matches),
@@ -60,22 +58,21 @@ def _verdict(name: str, comparison: Comparison, labels: Labels, passing: bool) -
     )
 
 
-@dataclass(frozen=True, eq=False)
 class Entries:
     """The entries of one stage, by position [batch, head, row, last], and their names.
 
-    of      the two arrays and how far they are apart
-    whole   has the axes, shape and labels of the whole stage, and no numbers
-    subset  which of it was observed
-    ndim    number of axes of the caller's arrays; those before are not named
-    masked  which entries are masked, of a stage over queries and keys
+    of             the two arrays and how far they are apart
+    whole          has the axes, shape and labels of the whole stage, and no numbers
+    setup, subset  what the stage was computed from, and which of it was observed
+    ndim           number of axes of the caller's arrays; those before are not named
     """
 
-    of: StageErrors
-    whole: Stage
-    subset: Subset
-    ndim: int
-    masked: BoolArray | None
+    def __init__(self, name: str, comparison: Comparison, labels: Labels) -> None:
+        self.setup, self.subset = comparison.setup, comparison.subset
+        self.of, self.ndim = comparison.errors[name], self.setup.ndim
+        value = np.broadcast_to(np.float64(0), (*self.setup.shape[:3], self.of.errors.shape[3]))
+        words = {axis: tuple(names) for axis, names in labels.items() if names}
+        self.whole = Stage(name, "", "", value, kind_of(name).axes_of(4), words)
 
     def index(self, axis: int) -> Indices:
         """The whole stage's indices of an axis that were observed."""
@@ -107,20 +104,6 @@ class Entries:
             return f"{kind} {names[0]} to {names[-1]}"
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         return f"{kind} {', '.join(names[:5])}{more}"
-
-
-def entries_of(name: str, comparison: Comparison, labels: Labels) -> Entries:
-    """The entries of a stage of the comparison."""
-    setup, subset, stage = comparison.setup, comparison.subset, comparison.errors[name]
-    axes = kind_of(name).axes_of(4)
-    value = np.broadcast_to(np.float64(0), (*setup.shape[:3], stage.errors.shape[3]))
-    words = {axis: tuple(names) for axis, names in labels.items() if names}
-    mask = mask_of(setup, subset.row) if "key" in axes else None
-    masked = None
-    if mask is not None:
-        whole = np.broadcast_to(np.isneginf(mask), (*setup.shape[:2], *mask.shape[-2:]))
-        masked = whole[np.ix_(subset.batch, subset.head)]
-    return Entries(stage, Stage(name, "", "", value, axes, words), subset, setup.ndim, masked)
 
 
 def _worst(entries: Entries) -> list[Worst]:
@@ -251,8 +234,13 @@ def _ahead(steps: int) -> str:
 
 
 def _masked(entries: Entries) -> str:
-    masked, wrong = entries.masked, entries.of.wrong
-    if masked is None or not masked.any() or masked.all():
+    setup, subset, wrong = entries.setup, entries.subset, entries.of.wrong
+    mask = mask_of(setup, subset.row) if entries.whole.axes[3] == "key" else None
+    if mask is None:
+        return ""
+    whole = np.broadcast_to(np.isneginf(mask), (*setup.shape[:2], *mask.shape[-2:]))
+    masked = whole[np.ix_(subset.batch, subset.head)]
+    if not masked.any() or masked.all():
         return ""
     if not (wrong & ~masked).any():
         return "only in masked entries"

@@ -70,8 +70,8 @@ class Rule:
             return "float32", EPS["float64"] / EPS["float32"]
         return self.dtype, 1.0
 
-    def allowed(self, expected: Array, noise: float, mask_value: float = -np.inf) -> Array:
-        """The allowed distance of every entry."""
+    def allowed(self, expected: Array, noise: Array | float, mask_value: float = -np.inf) -> Array:
+        """The allowed distance of every entry, by the largest noise of the stage."""
         size = np.where(np.isfinite(expected), np.abs(expected), 0.0)
         if self.kind == "decimals":
             return np.full(expected.shape, 0.5 * 10.0**-self.decimals * (1 + 1e-9)) + 1e-12 * size
@@ -79,7 +79,9 @@ class Rule:
             return self.atol + self.rtol * size
         counted = size[(size > 0) & (expected != mask_value)]
         mean = float(counted.mean()) if counted.size else 0.0
-        return NOISE_FACTOR[self.dtype] * noise + EPS_FACTOR * EPS[self.dtype] * (size + mean)
+        return NOISE_FACTOR[self.dtype] * float(np.max(noise)) + EPS_FACTOR * EPS[self.dtype] * (
+            size + mean
+        )
 
 
 def rule_of(decimals: int | None, rtol: float | None, atol: float | None, dtype: DType) -> Rule:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.attend import Block, attend, attend_heads, entered, prepared, trace_of
 from attncli.attention.heads import merge_heads
@@ -21,7 +22,6 @@ from attncli.attention.shapes import projected
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.examples.inputs import (
-    Array,
     Changes,
     Matrix,
     Model,

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -24,12 +23,11 @@ from pydantic import (
     model_validator,
 )
 
+from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import AttncliError, InputError
 from attncli.files.messages import listing, quote, safe
-from attncli.files.numbers import NOT_JSON, described, to_array
-
-Array = npt.NDArray[Any]
+from attncli.files.numbers import described, text_to_nan, to_array
 
 MOST_RANDOM = 1 << 20
 """Most random numbers in an array: 8 MB of float64. Those that are written are bounded by the size
@@ -213,11 +211,7 @@ def _convention(found: object) -> Convention:
         return found
     if not isinstance(found, dict):
         raise InputError(" is not an object", 'write {"causal": true}')
-    changes = {n: NOT_JSON.get(x, x) if isinstance(x, str) else x for n, x in found.items()}
-    try:
-        return Convention.from_mapping(changes)
-    except (TypeError, OverflowError) as problem:
-        raise InputError("a value is of a type that no field has") from problem
+    return Convention.from_mapping(text_to_nan(found))
 
 
 Changes = Annotated[Convention, PlainValidator(_convention)]

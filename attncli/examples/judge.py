@@ -23,8 +23,8 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from attncli.arrays import FloatArray
 from attncli.attention.run import needed, run
 from attncli.errors import AttncliError, InputError
 from attncli.examples.compute import MOST_CELLS, Computed
@@ -40,8 +40,6 @@ from attncli.examples.printed import (
 from attncli.examples.schema import Alternative, At, Cause, Claim, Example, Take
 from attncli.files.messages import listing, quote, safe
 from attncli.trace import Stage, Trace
-
-Array = npt.NDArray[np.float64]
 
 MOST_STAGES = 3
 """How many printed stages replace ours at once, the nearest first: seven combinations at most."""
@@ -60,7 +58,7 @@ class Recomputed(NamedTuple):
     """
 
     text: str
-    ours: Array
+    ours: FloatArray
     verdict: Verdict
 
 
@@ -76,7 +74,7 @@ class Judgement:
 
     claim: Claim
     verdict: Verdict
-    ours: Array | None = None
+    ours: FloatArray | None = None
     cause: Cause | None = None
     own: Recomputed | None = None
     alternatives: tuple[Recomputed, ...] = ()
@@ -166,7 +164,7 @@ def _located(where: str) -> Iterator[None]:
 
 
 def _judged(
-    claim: Claim, ours: Array, computed: Computed, before: Sequence[Judgement]
+    claim: Claim, ours: FloatArray, computed: Computed, before: Sequence[Judgement]
 ) -> Judgement:
     """The judgement, and for a difference its cause or what the printed stages give."""
     verdict = _verdict(ours, computed.trace[claim.stage], claim.at, claim, claim.printed)
@@ -192,7 +190,7 @@ def _judged(
 def _recomputed(
     alternative: Alternative,
     claim: Claim,
-    ours: Array,
+    ours: FloatArray,
     computed: Computed,
     earlier: Sequence[Claim],
 ) -> Recomputed:
@@ -222,7 +220,7 @@ def _from_printed(
 
     Gives the names of those stages too; nothing where the stage does not follow from any.
     """
-    trace, printed = computed.trace, dict[str, Array]()
+    trace, printed = computed.trace, dict[str, FloatArray]()
     for other in earlier:
         if other.take or other.free_sign or other.printed is None or other.stage not in trace:
             continue
@@ -247,7 +245,9 @@ def _from_printed(
 # ---- our numbers and their verdict
 
 
-def _verdict(ours: Array, stage: Stage, at: At, claim: Claim, expected: Printed | None) -> Verdict:
+def _verdict(
+    ours: FloatArray, stage: Stage, at: At, claim: Claim, expected: Printed | None
+) -> Verdict:
     """Of our numbers, against what is expected or what the claim states."""
     if expected is None:
         if claim.states is None:
@@ -268,7 +268,7 @@ def _verdict(ours: Array, stage: Stage, at: At, claim: Claim, expected: Printed 
 # ---- which numbers of a stage
 
 
-def select(stage: Stage, at: At) -> tuple[Array, tuple[str, ...]]:
+def select(stage: Stage, at: At) -> tuple[FloatArray, tuple[str, ...]]:
     """The numbers of a stage at a place, and the axes that are left.
 
     An axis named in `at` by one number or label goes away; one named by several stays.
@@ -288,7 +288,7 @@ def select(stage: Stage, at: At) -> tuple[Array, tuple[str, ...]]:
     return value.reshape([len(index[stage.axes.index(axis)]) for axis in axes]), axes
 
 
-def numbers_of(stage: Stage, claim: Claim, at: At) -> Array:
+def numbers_of(stage: Stage, claim: Claim, at: At) -> FloatArray:
     """Our numbers for a claim: those at a place, or what its `take` computes from them.
 
     Those of each entry of `free_sign` have the sign of the printed ones.
@@ -307,8 +307,8 @@ def numbers_of(stage: Stage, claim: Claim, at: At) -> Array:
 
 
 def _taken(
-    stage: Stage, value: Array, axes: tuple[str, ...], take: Take
-) -> tuple[Array, tuple[str, ...]]:
+    stage: Stage, value: FloatArray, axes: tuple[str, ...], take: Take
+) -> tuple[FloatArray, tuple[str, ...]]:
     """What `take` computes from numbers of a stage, and the axes that are left."""
     (what,) = take.model_fields_set
     given = getattr(take, what)

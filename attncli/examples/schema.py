@@ -30,7 +30,7 @@ from attncli.examples.inputs import Model, OneKey, validated
 from attncli.examples.printed import Printed, Recorded, Relation, read_printed
 from attncli.files.json import parse
 from attncli.files.messages import quote
-from attncli.files.numbers import NOT_JSON, described
+from attncli.files.numbers import described, text_to_nan
 from attncli.files.source import open_source
 
 MOST_BYTES = 32 << 20
@@ -84,10 +84,7 @@ class Take(OneKey):
 NotJson = Literal["NaN", "Infinity", "-Infinity"]
 Number = Annotated[
     float,
-    BeforeValidator(
-        lambda found: NOT_JSON.get(found, found) if isinstance(found, str) else found,
-        json_schema_input_type=float | NotJson,
-    ),
+    BeforeValidator(text_to_nan, json_schema_input_type=float | NotJson),
 ]
 States = Annotated[dict[Relation, Number], Field(min_length=1, max_length=1)]
 """Each of our numbers is this value, or within a thousandth of it, or one at least is not."""

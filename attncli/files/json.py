@@ -19,7 +19,7 @@ from typing import Any
 from attncli.arrays import Array
 from attncli.errors import InputError
 from attncli.files.load import LABELS, Loaded, collected, scale_of
-from attncli.files.messages import location, quote
+from attncli.files.messages import decoded, location, quote
 from attncli.files.numbers import Beyond, described, to_array
 from attncli.files.source import Source
 
@@ -73,13 +73,7 @@ def parse(
 
     Raises InputError with line and column where the text is malformed.
     """
-    try:
-        text = data.decode(json.detect_encoding(data))
-    except UnicodeDecodeError as problem:
-        raise InputError(
-            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
-            "save it as UTF-8",
-        ) from problem
+    text = decoded(data, json.detect_encoding(data), origin)
     del data  # it may be as large as all that follows
     if not text or text.isspace():
         raise InputError(f"{origin} is empty", "it should hold arrays")

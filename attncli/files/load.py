@@ -206,13 +206,12 @@ def _labels(found: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
         key = next((key for key in keys if key in lists), None)
         if key is None:
             return None
-        names = lists[key]
+        names, hint = lists[key], 'write ["the", "cat"]'
         if not isinstance(names, list):
-            raise InputError(f"{origin}, {key} is not a list of strings", 'write ["the", "cat"]')
+            raise InputError(f"{origin}, {key} is not a list of strings", hint)
         for number, name in enumerate(names, start=1):
             if not isinstance(name, str):
-                message = f"{origin}, {key}: entry {number} is not a string"
-                raise InputError(message, 'write ["the", "cat"]')
+                raise InputError(f"{origin}, {key}: entry {number} is not a string", hint)
         return tuple(names)
 
     queries = first_of("query_tokens", "tokens.queries", "tokens")

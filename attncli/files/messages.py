@@ -105,6 +105,17 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def decoded(data: bytes, encoding: str, origin: str) -> str:
+    """Bytes as text; InputError for the first byte that is none in this encoding."""
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
+            "save it as UTF-8",
+        ) from problem
+
+
 @contextmanager
 def explained(message: str, hint: str) -> Iterator[None]:
     """Turns an error of another library into an InputError: this message, and that library's.

@@ -49,6 +49,13 @@ def nan_to_text(x: Any) -> Any:
     return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
 
 
+def text_to_nan(cell: Any) -> Any:
+    """The number that "NaN", "Infinity" or "-Infinity" is, in a mapping too; all else as it is."""
+    if isinstance(cell, dict):
+        return {name: text_to_nan(value) for name, value in cell.items()}
+    return NOT_JSON.get(cell, cell) if isinstance(cell, str) else cell
+
+
 def to_array(nested: object, where: str) -> Array:
     """The array of nested lists of equal length: bool, int64 where all are whole, else float64.
 
@@ -86,7 +93,7 @@ def to_array(nested: object, where: str) -> Array:
 
 def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
     """The array of entries that are not all numbers, or whole numbers beyond int64."""
-    numbers: list[Any] = [NOT_JSON.get(cell, cell) if type(cell) is str else cell for cell in cells]
+    numbers = [text_to_nan(cell) for cell in cells]
     is_bool = type(numbers[0]) is bool
     for flat, number in enumerate(numbers):
         is_int = type(number) is int and not is_bool

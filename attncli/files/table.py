@@ -26,7 +26,7 @@ import numpy as np
 from attncli.arrays import Array, FloatArray
 from attncli.errors import InputError
 from attncli.files.load import Loaded, collected
-from attncli.files.messages import count, quote, reason
+from attncli.files.messages import count, decoded, quote, reason
 from attncli.files.numbers import Beyond
 from attncli.files.source import Source
 from attncli.stages import HIDDEN, KINDS
@@ -62,7 +62,10 @@ def read(source: Source) -> Loaded:
     plain = plain_matrix(data, delimiters)
     if plain is not None:
         return collected(source, {"": lambda: plain})
-    rows = _rows(_decode(data, origin), delimiters, origin)
+    text = decoded(data, _MARKS.get(data[:2], "utf-8-sig"), origin)
+    if "\0" in text:
+        raise InputError(f"{origin} is not text: it holds a null character", "save it as UTF-8")
+    rows = _rows(text, delimiters, origin)
     if not rows:
         raise InputError(f"{origin} is empty", "it should hold rows of numbers")
     grid = [[read_cell(cell) for cell in row.cells] for row in rows]
@@ -177,19 +180,6 @@ def _wrong_cell(row: _Row, column: int, expected: str, origin: str, hint: str) -
         hint = "write decimal points, and one kind of separator"
     where = f"{origin}, line {row.line}, column {column + 1}"
     return InputError(f"{where} is {found}, expected {expected}", hint)
-
-
-def _decode(data: bytes, origin: str) -> str:
-    try:
-        text = data.decode(_MARKS.get(data[:2], "utf-8-sig"))
-    except UnicodeDecodeError as problem:
-        raise InputError(
-            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
-            "save it as UTF-8",
-        ) from problem
-    if "\0" in text:
-        raise InputError(f"{origin} is not text: it holds a null character", "save it as UTF-8")
-    return text
 
 
 def _rows(text: str, delimiters: tuple[str, ...], origin: str) -> list[_Row]:

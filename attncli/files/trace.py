@@ -46,7 +46,7 @@ from attncli.convention import KNOBS, Convention
 from attncli.errors import AttncliError, InputError, StageError
 from attncli.files.load import Labels, Loaded
 from attncli.files.messages import ask_for, listing, quote, safe
-from attncli.files.numbers import MAX_DEPTH, NOT_JSON, to_array
+from attncli.files.numbers import MAX_DEPTH, text_to_nan, to_array
 from attncli.files.roles import attention_prefix
 from attncli.files.write import VERSION
 from attncli.trace import Stage, Trace
@@ -86,21 +86,9 @@ ConventionModel = create_model(
 
 def _convention(found: Any) -> Convention | None:
     """The convention in a document; its own checks apply."""
-    if found is None:
-        return None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict | None):
         raise ValueError("should be an object")
-    try:
-        return Convention.from_mapping(_numbers(found))
-    except OverflowError as problem:
-        raise ValueError("holds a number beyond float64") from problem
-    except TypeError as problem:  # of a type that no field has
-        raise ValueError("holds what no field of a convention can be") from problem
-
-
-def _numbers(found: dict[str, Any]) -> dict[str, Any]:
-    """The same with "NaN" and "Infinity" as numbers."""
-    return {n: NOT_JSON.get(x, x) if isinstance(x, str) else x for n, x in found.items()}
+    return None if found is None else Convention.from_mapping(text_to_nan(found))
 
 
 class StageModel(BaseModel):
@@ -144,7 +132,7 @@ class StageModel(BaseModel):
             if not isinstance(found, bool | int | float | str):
                 raise ValueError(f"params, {quote(name)} should be a number, text, true or false")
         labels = {axis: tuple(names) for axis, names in self.labels.items()}
-        computed = (self.note, self.reads, _numbers(self.params), self.work)
+        computed = (self.note, self.reads, text_to_nan(self.params), self.work)
         return Stage(
             self.name, self.symbol, self.formula, value, tuple(self.axes), labels, *computed
         )

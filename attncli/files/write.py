@@ -73,23 +73,15 @@ def _written(trace: Trace, prefix: str, encode: Encode) -> dict[str, Any]:
 
 
 def _written_stage(stage: Stage, dotted: str, encode: Encode) -> dict[str, Any]:
-    optional = {
-        "note": stage.note,
-        "reads": dict(stage.reads),
-        "params": nan_to_text(stage.params),
-        "work": stage.work,
-    }
+    always = ("name", "symbol", "formula", "axes", "labels")
+    optional = [name for name in ("note", "reads", "params", "work") if getattr(stage, name)]
     return {
         "kind": "stage",
-        "name": stage.name,
-        "symbol": stage.symbol,
-        "formula": stage.formula,
-        "axes": list(stage.axes),
-        "labels": {axis: list(names) for axis, names in stage.labels.items()},
+        **{name: nan_to_text(getattr(stage, name)) for name in always},
         "shape": list(stage.value.shape),
         "dtype": stage.value.dtype.name,
         **encode(dotted, stage.value),
-        **{name: found for name, found in optional.items() if found},
+        **{name: nan_to_text(getattr(stage, name)) for name in optional},
     }
 
 
