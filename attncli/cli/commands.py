@@ -15,7 +15,7 @@ STAGES = (*MAPS, OUTPUT, CONCAT)
 """The stages that can be checked."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Text:
     """What is read: a sentence, or tokens, and what is asked of it."""
 
@@ -33,7 +33,7 @@ class Text:
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Vectors:
     """Word vectors and positional encodings."""
 
@@ -49,7 +49,7 @@ class Vectors:
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Block:
     """What the vectors go through, and with which weights."""
 
@@ -79,7 +79,7 @@ class Block:
         return self.block or "attention"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Positions:
     """Which encoding, for how many positions."""
 
@@ -105,7 +105,7 @@ class Positions:
     symmetric: bool = flag("alibi: keys after the query are biased too, not masked.")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Words:
     """Which words, their vectors, and what to compute of them."""
 
@@ -122,7 +122,7 @@ class Words:
     pca: bool = flag("Two principal components, and a plot.")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Which:
     """Which examples, and what to do with them."""
 
@@ -134,7 +134,7 @@ class Which:
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Observed:
     """What was observed, and how closely it has to match."""
 

@@ -1,6 +1,6 @@
 """How a command is declared: option groups in, one flat Typer command out, quick to start.
 
-An option group is a frozen dataclass of flags, and its PANEL their heading in --help. A command
+An option group is a dataclass of flags, and its PANEL their heading in --help. A command
 takes groups instead of forty parameters:
 
     class Inputs:
@@ -111,14 +111,18 @@ def typer_command(name: str, command: Command) -> Any:
 
     parameters = [p for kind in command.groups for p in parameters_of(kind)]
     parameters = [p for p in parameters if p.name not in command.without]
-    # The terminal wraps a paragraph that is on one line.
-    paragraphs = inspect.cleandoc(command.help).split("\n\n")
-    flat.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    flat.__doc__ = help_of(command)
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     vars(flat)["__signature__"] = inspect.Signature(parameters)
     app = typer.Typer(add_completion=False)
     app.command(name, cls=QuickCommand)(flat)
     return typer.main.get_command(app)
+
+
+def help_of(command: Command) -> str:
+    """The help of a command, each paragraph on one line: the terminal wraps it."""
+    paragraphs = inspect.cleandoc(command.help).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def parameters_of(kind: Any) -> list[inspect.Parameter]:

@@ -18,11 +18,11 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from attncli._version import __version__
 from attncli.cli.commands import COMMANDS
-from attncli.cli.groups import Quick, typer_command
+from attncli.cli.groups import Quick, help_of, typer_command
 from attncli.errors import AttncliError
 from attncli.files.messages import printable
 
@@ -31,13 +31,26 @@ _RARELY = 200_000
 
 
 class LazyGroup(Quick, TyperGroup):
-    """Commands that are imported when they are called, and not before."""
+    """Commands that are imported when they are called, and not before.
+
+    is_listed  whether the help of all is written, for which none needs its options
+    """
+
+    is_listed = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return typer_command(cmd_name, COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            return None
+        if self.is_listed:
+            return TyperCommand(cmd_name, help=help_of(COMMANDS[cmd_name]))
+        return typer_command(cmd_name, COMMANDS[cmd_name])
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.is_listed = True
+        super().format_help(ctx, formatter)
 
 
 app = typer.Typer(

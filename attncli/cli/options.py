@@ -26,10 +26,12 @@ _ROLES = [
     (role, str | None, flag(row.help, "SOURCE", panel=row.panel, required=role == "q"))
     for role, row in ROLES.items()
 ]
-_Sources: Any = make_dataclass("_Sources", _ROLES, kw_only=True, frozen=True)
+_Sources: Any = make_dataclass(
+    "_Sources", _ROLES, kw_only=True, eq=False, repr=False, match_args=False
+)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Inputs(_Sources):  # type: ignore[misc]
     """Where each array of ROLES comes from, and the order of their axes."""
 
@@ -55,10 +57,10 @@ _KNOBS = [
     (name, _TAKES[name], flag(knob.help, knob.metavar or None, panel=knob.panel))
     for name, knob in KNOBS.items()
 ]
-_Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, frozen=True)
+_Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, eq=False, repr=False, match_args=False)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Choices(_Knobs):  # type: ignore[misc]
     """A flag for every field of Convention; `given` holds those that were given, parsed."""
 
@@ -75,7 +77,7 @@ class Choices(_Knobs):  # type: ignore[misc]
                 given[name] = value if knob.parse is None else knob.parse(value)
             except ValueError:
                 raise unclear(flag_of(name), value, knob.form) from None
-        object.__setattr__(self, "given", given)
+        self.given = given
 
     def over(self, base: Convention, *without: str) -> Convention:
         """The base, which an input brings, with every flag that was given put in its place.
@@ -98,7 +100,7 @@ class Choices(_Knobs):  # type: ignore[misc]
         return how
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class DisplayFlags:
     """What is shown, and how; the same on every command."""
 
