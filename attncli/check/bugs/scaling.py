@@ -153,6 +153,12 @@ SCALING: tuple[Bug, ...] = (
         "onnx#7865, onnxruntime#28370",
     ),
     bug(
+        "sinks left out",
+        changing(inputs={"sinks": None}),
+        "sinks",
+        "the learned scores of the heads do not join the softmax",
+    ),
+    bug(
         "softmax over queries, not keys",
         _softmax_over("queries"),
         "softmax",

@@ -39,6 +39,7 @@ BUGGY_CASES = (
     BuggyCase("softmax over the batch", scaling.over_batch),
     BuggyCase("softcap on the other side of the mask", scaling.softcap_after_mask),
     BuggyCase("softcap left out", scaling.no_softcap),
+    BuggyCase("sinks left out", scaling.no_sinks),
     BuggyCase("scores overflow in float16", scaling.float16_overflow),
     BuggyCase("boolean mask read the other way round", masking.mask_inverted),
     BuggyCase("boolean mask added as numbers", masking.mask_as_numbers),

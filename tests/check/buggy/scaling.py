@@ -82,6 +82,13 @@ def softcap_after_mask(inputs: Inputs) -> Computed:
     return Computed(observed, q, k, v, {"softcap": 2.0, "causal": True})
 
 
+def no_sinks(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv()
+    observed = weighted_sum(softmax(scores(q, k) * scale(q)), v)
+    sinks = np.linspace(0.5, 1.5, inputs.h)
+    return Computed(inputs.round(observed), q, k, v, {}, {"sinks": sinks})
+
+
 def no_softcap(inputs: Inputs) -> Computed:
     q, k, v = inputs.qkv()
     observed = inputs.round(weighted_sum(softmax(scores(q, k) * scale(q)), v))
