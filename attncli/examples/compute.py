@@ -31,6 +31,7 @@ from attncli.examples.inputs import (
     Side,
     TokenRows,
     Vectors,
+    Whole,
     Words,
     WordVectors,
     validated,
@@ -86,7 +87,7 @@ class Computation(Model):
 class _Attending(Computation):
     mask: Numbers | None = None
     convention: Changes = Convention()
-    n_heads: int | None = None
+    n_heads: Whole | None = None
 
 
 class Attention(_Attending):
@@ -259,7 +260,7 @@ class Positions(Computation):
     dim: Side
     exponent: Literal["paper", "article"] = "paper"
     base: float = 10000.0
-    start: int = 0
+    start: Whole = 0
 
     def computed(self, glove: str | None = None) -> Computed:
         how: dict[str, Any] = {"exponent": self.exponent, "base": self.base, "start": self.start}

@@ -29,18 +29,26 @@ from attncli.errors import AttncliError, InputError
 from attncli.files.messages import listing, quote, safe
 from attncli.files.numbers import described, text_to_nan, to_array
 
-MOST_RANDOM = 1 << 20
-"""Most random numbers in an array: 8 MB of float64. Those that are written are bounded by the size
-of the file."""
+MOST_NUMBERS = 1 << 20
+"""Most numbers in one array: 8 MB of float64, far more than a printed example has."""
 MOST_SIDE = 1 << 11
-"""Longest side of a matrix and longest list of words, so that their products stay small too."""
+"""Longest side of a matrix and longest list of words, so that their products stay small too; also
+most keys of an object."""
+MOST_TEXT = 4000
+"""Most characters of a text: a page."""
+FARTHEST = 2**53
+"""Largest whole number: up to it float64 holds every one."""
 
 
 class Model(BaseModel):
     """An object of the file: it has the keys it needs and no unknown one, and never changes."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        arbitrary_types_allowed=True,
+        str_max_length=MOST_TEXT,
     )
 
     @model_validator(mode="before")
@@ -52,6 +60,9 @@ class Model(BaseModel):
             near = get_close_matches(unknown[0], known, n=1)
             hint = f"did you mean {quote(near[0])}?" if near else f"known are {listing(known)}"
             raise InputError(f" has the unknown key {quote(unknown[0])}", hint)
+        for key, value in found.items() if isinstance(found, dict) else ():
+            if isinstance(value, dict) and len(value) > MOST_SIDE:  # each could be an error
+                raise InputError(f", {key} has {len(value)} keys", f"{MOST_SIDE} is the most")
         return found
 
 
@@ -113,13 +124,16 @@ Words = Annotated[
     list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_SIDE)
 ]
 Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
+Whole = Annotated[int, Field(ge=-FARTHEST, le=FARTHEST)]
 
 
 class Random(Model):
     """Numbers drawn evenly from 0 to 1, for an example in which they do not matter."""
 
-    random: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=4)]
-    seed: Annotated[int, Field(ge=0)] = 0
+    random: Annotated[
+        list[Annotated[int, Field(ge=1, le=MOST_NUMBERS)]], Field(min_length=1, max_length=4)
+    ]
+    seed: Annotated[int, Field(ge=0, le=FARTHEST)] = 0
 
 
 def _array(found: object, ndim: int | None = None) -> Array:
@@ -132,11 +146,11 @@ def _array(found: object, ndim: int | None = None) -> Array:
         return found
     if isinstance(found, dict):
         random = Random.model_validate(found)
-        if (total := math.prod(random.random)) > MOST_RANDOM:
-            raise InputError(f" has {total} numbers", f"{MOST_RANDOM} is the most")
+        _check_total(random.random)
         made = np.random.default_rng(random.seed).random(random.random)
     elif isinstance(found, list):
         made = to_array(found, "")
+        _check_total(made.shape)
     else:
         hint = 'write [[1, 2], [3, 4]] or {"random": [3, 4], "seed": 0}'
         raise InputError(" is not a list of numbers", hint)
@@ -149,6 +163,11 @@ def _array(found: object, ndim: int | None = None) -> Array:
     if max(made.shape) > MOST_SIDE:
         raise InputError(f" is {' × '.join(map(str, made.shape))}", f"{MOST_SIDE} is the most")
     return made.astype(np.float64)
+
+
+def _check_total(shape: Sequence[int]) -> None:
+    if (total := math.prod(shape)) > MOST_NUMBERS:
+        raise InputError(f" has {total} numbers", f"{MOST_NUMBERS} is the most")
 
 
 Numbers = Annotated[Array, PlainValidator(_array)]
@@ -170,8 +189,6 @@ def _word_vectors(found: object) -> WordVectors:
     """{"king": [0.9, 0.5], …}, every vector of the same length."""
     if isinstance(found, WordVectors):
         return found
-    if isinstance(found, dict) and len(found) > MOST_SIDE:  # first: every row can be an error
-        raise InputError(f" has {len(found)} words", f"{MOST_SIDE} is the most")
     rows = _ROWS.validate_python(found, strict=True)
     if len({vector.size for vector in rows.values()}) > 1:
         lengths = [f"{quote(word)} {vector.size}" for word, vector in rows.items()]

@@ -36,6 +36,9 @@ from attncli.files.source import open_source
 MOST_BYTES = 32 << 20
 """Largest file of examples that is read: a hundred times the catalogue."""
 
+MOST_ENTRIES = 1000
+"""Most entries of an axis that a place names."""
+
 Cause = Literal["rounding only", "carried over", "cut off"]
 """Why a number differs, where that follows from the numbers alone (see judge.py)."""
 
@@ -48,6 +51,9 @@ def _read_place(found: object) -> Any:
         raise InputError(" is not an object", 'write {"query": 1}')
     for axis, entries in found.items():
         several = entries if isinstance(entries, list) else [entries]
+        if len(several) > MOST_ENTRIES:
+            hint = f"{MOST_ENTRIES} is the most"
+            raise InputError(f", {quote(axis)[1:-1]} names {len(several)} entries", hint)
         if not several or not all(type(entry) in (int, str) for entry in several):
             hint = "write a whole number from 1, a label, or a list of them"
             raise InputError(f", {quote(axis)[1:-1]} is {described(entries)}", hint)

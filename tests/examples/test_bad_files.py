@@ -189,13 +189,13 @@ def test_invalid_claims_are_refused(tmp_path: Path, claim: dict[str, Any], messa
         ({}, {**WEIGHTS, "free_sign": "key"}, "free_sign names no axis of the printed"),
         ({"v": [[1]]}, WEIGHTS, "example 'it': k and v must have the same number of tokens"),
         ({"n_heads": 3}, WEIGHTS, "does not divide into 3 heads"),
-        ({"n_heads": 2**53 + 1}, WEIGHTS, "scores or outputs are too many"),
+        ({"n_heads": 2**53}, WEIGHTS, "scores or outputs are too many"),
         (
-            {},
-            {**WEIGHTS, "at": {"query": [1] * 3000, "key": [1] * 3000}},
-            "9000000 numbers of stage weights; 4194304 is the most",
+            {"q": [[[1, 0]]], "k": [[[1, 0], [0, 1]]], "v": [[[1], [2]]]},
+            {**WEIGHTS, "at": {axis: [1] * 1000 for axis in ("head", "query", "key")}},
+            "1000000000 numbers of stage weights; 4194304 is the most",
         ),
-        ({}, {**WEIGHTS, "at": {str(i): 1 for i in range(3000)}}, "has no axis '0'"),
+        ({}, {**WEIGHTS, "at": {str(i): 1 for i in range(2048)}}, "has no axis '0'"),
         (
             {},
             {**WEIGHTS, "ways": [{"how": "", "inputs": {"z": 1}}]},
@@ -220,6 +220,8 @@ def test_errors_found_while_computing(
 @pytest.mark.parametrize(
     ("size", "change", "message"),
     [
+        (4000, lambda n: {"title": "x" * n}, "title: String should have at most 4000"),
+        (2**53, lambda n: {"inputs": {**QKV, "n_heads": n}}, "n_heads is 9007199254740993; it"),
         (200, lambda n: {"claims": [{"claim": "", **WEIGHTS}] * n}, "claims: List should have"),
         (
             2048,
@@ -252,6 +254,12 @@ def test_sizes_are_bounded(
     [
         (10, lambda n: {"ways": [{"how": ""}] * n}, "ways: List should have at most 10 items"),
         (30, lambda n: {"decimals": n}, "decimals is 31; it should be less than or equal to 30"),
+        (1000, lambda n: {"at": {"query": [1] * n}}, "at, query names 1001 entries"),
+        (
+            2048,
+            lambda n: {"at": {str(i): 1 for i in range(n)}},
+            "claim 1, at has 2049 keys; 2048 is the most",
+        ),
     ],
 )
 def test_sizes_of_a_claim_are_bounded(
@@ -260,6 +268,14 @@ def test_sizes_of_a_claim_are_bounded(
     example("attention", QKV, {**WEIGHTS, **change(size)})
     whole = document(plain("attention", QKV, {**WEIGHTS, **change(size + 1)}))
     assert message in refused(tmp_path, json.dumps(whole))
+
+
+def test_an_array_is_bounded_whether_it_is_written_or_drawn(tmp_path: Path) -> None:
+    rows = ", ".join(["[" + "1," * 1023 + "1]"] * 1025)
+    for q in (rows.join("[]"), '{"random": [1025, 1024]}'):
+        whole = json.dumps(document(plain("attention", {**QKV, "q": 0}, WEIGHTS)))
+        message = "q has 1049600 numbers; 1048576 is the most"
+        assert message in refused(tmp_path, whole.replace('"q": 0', f'"q": {q}'))
 
 
 def test_a_file_is_bounded_in_size(tmp_path: Path) -> None:
