@@ -14,7 +14,7 @@ PACKAGE = Path(attncli.__file__).parent
 # Each may import from those before it; packages of one level do not import each other.
 LEVELS = [
     {"_version", "arrays", "errors"},
-    {"convention", "stages"},
+    {"budget", "convention", "stages"},
     {"trace"},
     {"attention", "files"},
     {"words"},

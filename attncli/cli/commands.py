@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import typer
 
 from attncli.cli.groups import Command, flag
-from attncli.cli.options import MASK, Choices, DisplayFlags, Inputs
+from attncli.cli.options import MASK, MAX_SIZE, Choices, DisplayFlags, Inputs
 from attncli.stages import CONCAT, MAPS, OUTPUT
 
 STAGES = (*MAPS, OUTPUT, CONCAT)
@@ -164,6 +164,7 @@ class Observed:
     force: bool = flag("Replace the files written.")
     quiet: bool = flag("Print nothing; use the exit code.")
     debug: bool = flag("Show a traceback where something fails.")
+    max_size: str | None = MAX_SIZE
 
 
 COMMANDS = {

@@ -9,9 +9,10 @@ import numpy as np
 
 from attncli.attention.layers import Architecture
 from attncli.attention.weights import Dimensions, Weights, random_weights
+from attncli.budget import check_cells
 from attncli.cli.commands import Block, Text, Vectors
 from attncli.cli.groups import given_of
-from attncli.cli.memory import check_bytes, check_fits
+from attncli.cli.memory import check_fits
 from attncli.cli.options import Choices, DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.convention import Convention, flag_of
@@ -30,7 +31,6 @@ from attncli.words.tokens import tokenize
 DIM = 8
 PRECISION = 3  # a long page is read at a glance; --precision sets another
 LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cut its matrices
-_LITTLE = 10**9  # bytes of random weights that are drawn without asking how much memory is free
 
 
 def explain(
@@ -232,9 +232,8 @@ def _weights(block: Block, dim: int, seed: int) -> tuple[Weights, tuple[str, ...
     n_layers = block.layers or 1
     widths = dimensions.widths()
     per_layer = dim * (4 * max(widths.values()) + 2 * widths["d_ff"])
-    need = 8 * per_layer * n_layers * (3 if block.kind == "decoder" else 1)
-    if need > _LITTLE:
-        check_bytes(need, "weights of these widths need", "use a smaller --dim, --d-k or --layers")
+    n_numbers = per_layer * n_layers * (3 if block.kind == "decoder" else 1)
+    check_cells(n_numbers, "weights of these widths have", "use a smaller --dim, --d-k or --layers")
     found = random_weights(
         kind, dimensions, seed=seed, n_layers=n_layers, last_norm=block.norm == "pre"
     )

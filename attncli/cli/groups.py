@@ -25,6 +25,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
+from attncli.budget import limited
+from attncli.cli.parsing import bytes_of
+
 
 class Command(NamedTuple):
     """The option groups that a command takes, its help, and the fields that mean nothing here.
@@ -106,7 +109,8 @@ def typer_command(name: str, command: Command) -> Any:
             for kind in command.groups
         ]
         function: Any = getattr(import_module(f"attncli.cli.{name}"), name)
-        code: int | None = function(*given)
+        with limited(bytes_of(values["max_size"])):
+            code: int | None = function(*given)
         return code
 
     parameters = [p for kind in command.groups for p in parameters_of(kind)]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 else:
     Format = Literal[tuple(FORMATS)]
 
+MAX_SIZE = flag(
+    "Memory that a call may take, and numbers, one for 50 bytes (default: 1GB).", "SIZE"
+)
 MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
 _ROLES = [
     (role, str | None, flag(row.help, "SOURCE", panel=row.panel, required=role == "q"))
@@ -126,6 +129,7 @@ class DisplayFlags:
     no_color: bool = flag("No colour; NO_COLOR does the same.")
     quiet: bool = flag("No notes on standard error.")
     debug: bool = flag("Show a traceback where something fails.")
+    max_size: str | None = MAX_SIZE
     format: Format | None = flag(
         "Form of the result (default: table, or what the ending of --output says)."
     )

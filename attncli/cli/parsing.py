@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+
+from attncli.budget import DEFAULT
 from attncli.errors import ConventionError, ShapeError
 
 Bounds = tuple[int | None, int | None]
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
 def slice_of(text: str, flag: str) -> Bounds:
@@ -54,6 +59,22 @@ def whole_numbers(text: str, flag: str, form: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise unclear(flag, text, form) from None
+
+
+def bytes_of(text: str | None) -> int:
+    """The SIZE of --max-size: bytes, or so many kB, MB or GB; that of a budget where it is None.
+
+    >>> bytes_of("1.5GB"), bytes_of("200 MB"), bytes_of("2e9")
+    (1500000000, 200000000, 2000000000)
+    """
+    if text is None:
+        return DEFAULT
+    found = re.fullmatch(r"([0-9.]+(?:e[0-9]{1,2})?)\s*([kmg]?)b?", text.strip().lower())
+    with suppress(ValueError):
+        size = int(float(found[1]) * _UNITS[found[2]]) if found else 0
+        if size > 0:
+            return size
+    raise unclear("--max-size", text, "SIZE, such as 500MB or 4GB")
 
 
 def cell_of(text: str) -> tuple[str, str]:

@@ -9,9 +9,9 @@ import numpy as np
 
 from attncli.attention.positions import add_positions, alibi, position_dots, sinusoidal
 from attncli.attention.rotary import rotary, rotary_table
+from attncli.budget import check_cells
 from attncli.cli.commands import Positions
 from attncli.cli.groups import given_of
-from attncli.cli.memory import check_numbers
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import check_flags, note, present
 from attncli.errors import ConventionError
@@ -61,7 +61,7 @@ def _sinusoidal(positions: Positions, quiet: bool) -> Trace:
     n = _needed(positions.length if words is None else len(words), "--len", or_add)
     dim = _needed(positions.dim if words is None else words.shape[-1], "--dim", or_add)
     larger = max(n, dim) if positions.dots else dim
-    check_numbers(n * larger, f"a table of {n} × {larger}", "use a smaller --len or --dim")
+    check_cells(n * larger, f"a table of {n} × {larger} has", "use a smaller --len or --dim")
     table = sinusoidal(n, dim, **given_of(positions, "exponent", "base", "start"))
     if words is not None:
         return add_positions(words, table, tokens=tokens)
@@ -97,7 +97,7 @@ def _rope(positions: Positions, quiet: bool) -> Trace:
         return _rotated(positions, positions.apply, quiet)
     n = _needed(positions.length, "--len", ", or --apply SOURCE")
     dim = _needed(positions.dim, "--dim", ", or --apply SOURCE")
-    check_numbers(n * dim, f"a table of {n} × {dim}", "use a smaller --len or --dim")
+    check_cells(n * dim, f"a table of {n} × {dim} has", "use a smaller --len or --dim")
     return rotary_table(n, dim, **given_of(positions, "base", "start"))
 
 
@@ -121,5 +121,5 @@ def _rotated(positions: Positions, source: str, quiet: bool) -> Trace:
 
 def _alibi(positions: Positions, quiet: bool) -> Trace:
     n, heads = _needed(positions.length, "--len"), _needed(positions.heads, "--heads")
-    check_numbers(heads * n * n, f"a bias of {heads} × {n} × {n}", "use a smaller --len")
+    check_cells(heads * n * n, f"a bias of {heads} × {n} × {n} has", "use a smaller --len")
     return alibi(heads, n, causal=not positions.symmetric)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli import Convention, attend
-from attncli.cli import compute, memory
+from attncli import Convention, attend, budget
+from attncli.cli import compute
 from attncli.views.formats import json as json_format
 from tests.cli.conftest import LISTENING, Call
 
@@ -32,7 +32,7 @@ def arrays(tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for the stages of some of the rows, not for those of all."""
-    monkeypatch.setattr(memory, "free_memory", lambda: 2 * 20 * N_K * 8 * 6)
+    monkeypatch.setattr(budget, "free_memory", lambda: 2 * 20 * N_K * 8 * 6)
     monkeypatch.setattr(compute, "_SURELY_FITS", 1)
 
 
