@@ -58,6 +58,8 @@ def _check_flags(observed: Observed, inputs: Inputs) -> None:
     form_of(observed)
     if observed.force and not (observed.output or observed.suggest):
         raise ConventionError("--force has no effect alone", "add --output or --suggest")
+    if observed.suggest is not None and observed.suggest == observed.output:
+        raise ConventionError("--output and --suggest name one file", "name two")
     if observed.rows is not None:
         slice_of(observed.rows, "--rows")
 

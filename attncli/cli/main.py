@@ -1,7 +1,7 @@
 """The entry point: finds the command, and turns every failure into one line and an exit code.
 
 0  it worked     1  it differs (check, --verify)     2  the call or an input is wrong
-130  interrupted (143: terminated)
+130  interrupted (143: terminated; 129: its terminal was closed)
 
 A reader of the output that goes away, such as `| head`, is no failure: 0.
 """
@@ -15,6 +15,7 @@ import io
 import os
 import signal
 import sys
+import time
 from typing import Annotated, Any
 
 import typer
@@ -28,6 +29,9 @@ from attncli.files.messages import printable
 
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
+# Seconds in which another signal is taken for an echo of the first: `timeout` sends SIGTERM twice,
+# a shell and a wrapper both pass on a Ctrl-C, and cleaning up takes less.
+_ECHO = 1.0
 
 
 class LazyGroup(Quick, TyperGroup):
@@ -76,15 +80,18 @@ def main() -> None:
     """Runs the command line and ends the process with its exit code."""
     gc.set_threshold(_RARELY)
     _replace_closed_streams()
-    _end_in_order()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_errors_for(stream.encoding))
     if "_ATTNCLI_COMPLETE" in os.environ:  # a shell asks what could follow
         app(prog_name="attncli")
-    code = run(sys.argv[1:])
-    with contextlib.suppress(OSError):
-        sys.stderr.flush()
+    try:
+        _end_in_order()
+        code = run(sys.argv[1:])
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+    except KeyboardInterrupt:  # before or after what run() guards
+        code = 130
     sys.exit(code)
 
 
@@ -115,14 +122,22 @@ def _replace_closed_streams() -> None:
 
 
 def _end_in_order() -> None:
-    """Ctrl-C and SIGTERM raise an exception, so that no temporary file is left."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see __main__
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _terminated)
+    """Ctrl-C, SIGTERM and SIGHUP raise an exception, so that no temporary file is left."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets
+            signal.signal(number, _ended)
 
 
-def _terminated(number: int, _: Any) -> None:
-    raise SystemExit(128 + number)
+_ended_at: list[float] = []
+
+
+def _ended(number: int, _: Any) -> None:
+    """Raises KeyboardInterrupt or SystemExit, but not for an echo: cleaning up would stop."""
+    if _ended_at and time.monotonic() - _ended_at[-1] < _ECHO:
+        return
+    _ended_at.append(time.monotonic())
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def run(arguments: list[str]) -> int:

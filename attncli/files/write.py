@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -140,7 +141,9 @@ def write_npz(trace: Trace, file: BinaryIO) -> None:
 
 def write_npy(stage: Stage, file: BinaryIO) -> None:
     """Write the array of a stage as npy."""
-    np.lib.format.write_array(file, stage.value, allow_pickle=False)
+    # Given a file itself, NumPy asks for its position, which a pipe has not, and does not say
+    # why a disk refuses.
+    np.lib.format.write_array(SimpleNamespace(write=file.write), stage.value, allow_pickle=False)
 
 
 def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: bool) -> None:

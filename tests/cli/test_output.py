@@ -232,7 +232,9 @@ def test_with_standard_error_closed_notes_are_lost_and_the_result_is_not() -> No
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"]
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
+    ids=["TERM", "INT", "HUP"],
 )
 def test_whoever_is_ended_while_writing_leaves_no_file(
     tmp_path: Path, number: signal.Signals, code: int
