@@ -29,7 +29,7 @@ def message(source: str, stdin: bytes | None = None) -> str:
 
 def npz(**arrays: object) -> bytes:
     file = io.BytesIO()
-    np.savez(file, allow_pickle=True, **arrays)  # type: ignore[arg-type]
+    np.savez(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
 
 
