@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,7 +20,7 @@ from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.load import load
 from attncli.files.messages import listing, quote
 from attncli.files.roles import role_of
-from attncli.files.write import write_atomically
+from attncli.files.write import json_text, write_atomically
 from attncli.stages import CONCAT, OUTPUT
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
@@ -139,7 +138,7 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
 
 def _say(verdict: Verdict, observed: Observed) -> None:
     if form_of(observed) == "json":
-        text = json.dumps(verdict_to_dict(verdict), indent=2, ensure_ascii=False)
+        text = json_text(verdict_to_dict(verdict), indent=2)
     else:
         text = report_text(verdict)
     write_text([f"{text}\n"], observed)
