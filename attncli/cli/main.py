@@ -13,9 +13,7 @@ import contextlib
 import gc
 import io
 import os
-import signal
 import sys
-import time
 from typing import Annotated, Any
 
 import typer
@@ -24,14 +22,12 @@ from typer.core import TyperCommand, TyperGroup
 from attncli._version import __version__
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import Quick, help_of, typer_command
+from attncli.cli.signals import end_in_order
 from attncli.errors import AttncliError
 from attncli.files.messages import printable
 
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
-# Seconds in which another signal is taken for an echo of the first: `timeout` sends SIGTERM twice,
-# a shell and a wrapper both pass on a Ctrl-C, and cleaning up takes less.
-_ECHO = 1.0
 
 
 class LazyGroup(Quick, TyperGroup):
@@ -86,7 +82,7 @@ def main() -> None:
     if "_ATTNCLI_COMPLETE" in os.environ:  # a shell asks what could follow
         app(prog_name="attncli")
     try:
-        _end_in_order()
+        end_in_order()
         code = run(sys.argv[1:])
         with contextlib.suppress(OSError):
             sys.stderr.flush()
@@ -119,25 +115,6 @@ def _replace_closed_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - never closed
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-
-
-def _end_in_order() -> None:
-    """Ctrl-C, SIGTERM and SIGHUP raise an exception, so that no temporary file is left."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets
-            signal.signal(number, _ended)
-
-
-_ended_at: list[float] = []
-
-
-def _ended(number: int, _: Any) -> None:
-    """Raises KeyboardInterrupt or SystemExit, but not for an echo: cleaning up would stop."""
-    if _ended_at and time.monotonic() - _ended_at[-1] < _ECHO:
-        return
-    _ended_at.append(time.monotonic())
-    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def run(arguments: list[str]) -> int:

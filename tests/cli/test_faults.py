@@ -229,6 +229,35 @@ main()
     assert os.listdir(folder) == ["q.npz"]
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "says"), [("SIGTERM", 143, ""), ("SIGINT", 130, "attncli: interrupted\n")]
+)
+def test_a_signal_in_a_finalizer_is_not_lost(name: str, code: int, says: str) -> None:
+    # Python ignores what is raised there.
+    script = f"""{LISTEN}
+import os, time
+from attncli.cli import main
+
+class Thing:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0.01)
+
+def call(arguments):
+    Thing()
+    time.sleep(20)
+
+main._call = call
+main.main()
+"""
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", says)
+    assert time.monotonic() - start < 15
+
+
 def test_a_hangup_that_is_ignored_stays_so() -> None:
     script = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); from attncli.__main__ import main; main()"
     with subprocess.Popen(
