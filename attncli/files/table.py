@@ -17,18 +17,19 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array, FloatArray
+from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.load import Loaded, collected
 from attncli.files.messages import count, decoded, quote, reason
 from attncli.files.numbers import Beyond
-from attncli.files.source import Source
+from attncli.files.source import TEXT, Source
 from attncli.stages import HIDDEN, KINDS
 
 LARGE = 1 << 20
@@ -50,21 +51,28 @@ _ORDINARY = "x mean deviation angles lengths bias dots cos sin difference shares
 _STAGES = {name for name, kind in KINDS.items() if kind.role not in HIDDEN} - {*_ORDINARY.split()}
 
 
+_COST = 4  # cells that one takes while it is a text in a line, a text of its own, and a number
+
+
 class _Row(NamedTuple):
     line: int
     cells: list[str]
 
 
-def read(source: Source) -> Loaded:
+def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     """The matrix of a table, with its labels.
 
     Raises InputError, with line and column, where rows differ in length or a cell is not a number.
     """
-    origin, data = source.origin, source.read()
+    origin, data = source.origin, source.read(TEXT)
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
+    n_cells = _count_cells(data) if len(data) >= LARGE else 0
+    too_many = partial(check_cells, what=f"{origin} has", hint="save it as npy", unit="cells")
+    too_many(n_cells)
     plain = plain_matrix(data, delimiters)
     if plain is not None:
-        return collected(source, {"": lambda: plain})
+        return collected(source, wanted, {"": lambda: plain})
+    too_many(_COST * n_cells)
     text = decoded(data, _MARKS.get(data[:2], "utf-8-sig"), origin)
     if "\0" in text:
         raise InputError(f"{origin} is not text: it holds a null character", "save it as UTF-8")
@@ -88,6 +96,7 @@ def read(source: Source) -> Loaded:
         remarks = _as_header(rows[0], grid[0], start, corner, origin)
     return collected(
         source,
+        wanted,
         {"": partial(_matrix, rows[top:], grid[top:], start, origin)},
         row_labels=tuple(unguarded(row.cells[0]) for row in rows[top:]) if labelled else None,
         column_labels=tuple(map(unguarded, first[start:])) if headed else None,
@@ -128,6 +137,14 @@ def _check_rows(rows: list[_Row], grid: list[list[Any]], origin: str) -> None:
 def _any_number(values: Iterable[object]) -> bool:
     """Whether one of these cells is a number or boolean."""
     return any(value is not None for value in values)
+
+
+def _count_cells(data: bytes) -> int:
+    """How many cells a text has at most, whatever separates them; a blank line is one too."""
+    characters = np.frombuffer(data, np.uint8)
+    is_blank = characters <= ord(" ")
+    words = int(np.count_nonzero(is_blank[:-1] & ~is_blank[1:]))
+    return data.count(b"\n") + data.count(b"\r") + max(words, *map(data.count, (b",", b"\t", b";")))
 
 
 def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> FloatArray | None:
