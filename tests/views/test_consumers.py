@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyte
 import pytest
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
@@ -31,8 +32,6 @@ from attncli.views.text import shorten
 
 from .hostile import LABELS
 from .traces import matrix
-
-pyte = pytest.importorskip("pyte", reason="needs pyte, a terminal emulator")
 
 WHOLE = DisplayOptions(full=True)
 ALL = tuple(LABELS.values())
@@ -65,7 +64,8 @@ def printed(trace: Trace) -> str:
 def events_of(text: str) -> list[tuple[str, list[Any]]]:
     """What a terminal does with it, but for the characters it draws."""
     log = io.StringIO()
-    pyte.Stream(pyte.DebugScreen(to=log)).feed(text)
+    screen: Any = pyte.DebugScreen(to=log)
+    pyte.Stream(screen).feed(text)
     events = (json.loads(line) for line in log.getvalue().splitlines())
     return [(name, args) for name, args, _ in events if name != "draw"]
 
