@@ -22,13 +22,13 @@ from rich.console import Console
 
 from attncli.files.load import load
 from attncli.files.table import unguarded
-from attncli.trace import Trace
+from attncli.trace import Stage, Trace
 from attncli.views.formats import csv as csv_form
 from attncli.views.formats import json as json_form
 from attncli.views.formats import markdown, npy, npz
 from attncli.views.formats.table import Screen, blocks
 from attncli.views.select import DisplayOptions
-from attncli.views.text import shorten
+from attncli.views.text import sentence, shorten
 
 from .hostile import LABELS
 from .traces import matrix
@@ -183,3 +183,24 @@ def test_binary_forms_are_read_without_pickles() -> None:
     npy.write(all_of_them(), WHOLE, one)
     one.seek(0)
     assert np.load(one, allow_pickle=False).shape == (len(ALL), len(ALL))
+
+
+@EACH
+def test_a_page_shows_titles_notes_and_formulas_as_they_are(label: str) -> None:
+    stage = Stage("scaled", label, label, np.ones((2, 2)), ("query", "key"), note=label)
+    block = Trace(label, (stage,), name="block")
+    tokens = page_of(Trace(label, (block,), notes=(label,)))
+    inline = [token for token in tokens if token.type == "inline"]
+    types = {child.type for token in inline for child in token.children}
+    assert types <= {"text", "text_special", "code_inline", "strong_open", "strong_close"}
+    blocks = {token.type.removesuffix("_open").removesuffix("_close") for token in tokens}
+    assert blocks <= {
+        "inline",
+        "heading",
+        "paragraph",
+        *["table", "thead", "tbody", "tr", "th", "td"],
+    }
+    texts = ["".join(child.content for child in token.children) for token in inline]
+    shown = [sentence(label)] if label else []
+    assert texts[: len(shown)] == shown
+    assert texts.count(sentence(label)) >= 3 * len(shown), texts  # its title, and both notes
