@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from attncli._version import __version__
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import Quick, help_of, typer_command
-from attncli.cli.signals import end_in_order
+from attncli.cli.signals import end_in_order, ignore
 from attncli.errors import AttncliError
 from attncli.files.messages import printable
 
@@ -88,6 +88,8 @@ def main() -> None:
             sys.stderr.flush()
     except KeyboardInterrupt:  # before or after what run() guards
         code = 130
+    finally:
+        ignore()
     sys.exit(code)
 
 

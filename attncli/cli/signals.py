@@ -13,18 +13,27 @@ from typing import Any
 # Seconds in which another signal is taken for an echo of the first: `timeout` sends SIGTERM twice,
 # a shell and a wrapper both pass on a Ctrl-C, and cleaning up takes less.
 _ECHO = 1.0
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+_SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]  # on Windows two
 
 _received: list[tuple[int, float]] = []  # each signal that was not an echo, and when it came
 
 
 def end_in_order() -> None:
     """Listens to these signals, but for those that are ignored, as nohup sets SIGHUP."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _ended)
     if hasattr(signal, "setitimer"):  # Windows has none
         sys.unraisablehook = _lost
+
+
+def ignore() -> None:
+    """The call is over and its result is written: Python may end without an exception."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _ended(number: int, _: Any) -> None:

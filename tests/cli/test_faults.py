@@ -287,6 +287,21 @@ main.main()
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+def test_a_signal_after_the_result_is_written_changes_nothing() -> None:
+    script = f"""{LISTEN}
+import atexit, os
+from attncli.__main__ import main
+
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    atexit.register(os.kill, os.getpid(), number)
+main()
+"""
+    call = ["compute", "--q", "[[1, 2]]", "--format", "csv", "--quiet"]
+    done = subprocess.run([sys.executable, "-c", script, *call], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"scores,")
+
+
 def test_importing_attncli_imports_no_other_module() -> None:
     # Ctrl-C has a traceback until __main__ runs, and the package is imported before it.
     script = f"import sys; sys.path.insert(0, {str(ROOT)!r}); before = {{*sys.modules}}; import attncli; print(sorted({{*sys.modules}} - before))"
