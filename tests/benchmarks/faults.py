@@ -5,7 +5,8 @@
 Each kind of call (a command and a form of its output) meets each fault. A fault is passed where the
 exit code is the documented one, standard error holds one line at most, the output file is as it was
 before or whole, and no temporary file is left (after SIGKILL: one at most). Prints a table of what
-was tried and passed and then every failure; the exit code is 1 where there is one.
+was tried and passed, and each failure when it is met; the exit code is 1 where there is one. Ctrl-C
+ends it with the table of what was tried.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -415,7 +417,7 @@ def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     tried: Counter[str] = Counter()
     failed: list[Tried] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
         bench = Bench(Path(folder), arguments.moments)
         for kind in bench.kinds:
             if not kind.name.startswith(arguments.kinds):
