@@ -94,7 +94,9 @@ def run(name: str, python: str) -> tuple[bool, str]:
             )
             lines = done.stdout.splitlines()
             if done.returncode:
-                failed = [line[:300] for line in lines if line.startswith(("FAILED", "ERROR"))]
+                failed = [
+                    line[:300] for line in lines if line.startswith(("FAILED", "ERROR", "E  "))
+                ]
                 return False, "\n".join([*lines[-1:], *failed, done.stderr[-500:]])
         return True, lines[-1]
 
