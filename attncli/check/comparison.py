@@ -108,7 +108,7 @@ def noise_over(
     if rule.kind != "noise":
         return {name: np.zeros(1) for name in expected}
     rounded = stages(setup, subset, expected, rule.noise_type()[0])
-    return {name: noise_of(rounded[name], x, rule) for name, x in expected.items()}
+    return {name: noise_of(rounded.pop(name), x, rule) for name, x in expected.items()}
 
 
 class Fit(NamedTuple):

@@ -72,16 +72,17 @@ class Rule:
 
     def allowed(self, expected: Array, noise: Array | float, mask_value: float = -np.inf) -> Array:
         """The allowed distance of every entry, by the largest noise of the stage."""
-        size = np.where(np.isfinite(expected), np.abs(expected), 0.0)
+        size = np.abs(expected)  # changed in place from here on: it may be as large as all stages
+        np.copyto(size, 0.0, where=~np.isfinite(size))
         if self.kind == "decimals":
             return np.full(expected.shape, 0.5 * 10.0**-self.decimals * (1 + 1e-9)) + 1e-12 * size
         if self.kind == "given":
             return self.atol + self.rtol * size
-        counted = size[(size > 0) & (expected != mask_value)]
-        mean = float(counted.mean()) if counted.size else 0.0
-        return NOISE_FACTOR[self.dtype] * float(np.max(noise)) + EPS_FACTOR * EPS[self.dtype] * (
-            size + mean
-        )
+        counted = (size > 0) & (expected != mask_value)
+        size += float(size.mean(where=counted)) if counted.any() else 0.0
+        size *= EPS_FACTOR * EPS[self.dtype]
+        size += NOISE_FACTOR[self.dtype] * float(np.max(noise))
+        return size
 
 
 def rule_of(decimals: int | None, rtol: float | None, atol: float | None, dtype: DType) -> Rule:
@@ -107,9 +108,12 @@ def distance(observed: Array, expected: Array) -> Array:
     [0.0, inf, 0.0, 2.0]
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(observed - expected)
+        apart = np.asarray(observed - expected)
+    np.abs(apart, out=apart)
+    np.copyto(apart, np.inf, where=np.isnan(apart))
     same = (observed == expected) | (np.isnan(observed) & np.isnan(expected))
-    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+    np.copyto(apart, 0.0, where=same)
+    return apart
 
 
 def largest(x: Array) -> float:
@@ -120,10 +124,14 @@ def largest(x: Array) -> float:
 def noise_of(rounded: Array, exact: Array, rule: Rule) -> Array:
     """The noise of every entry beyond its own last rounding; 0 where either is not finite."""
     dtype, factor = rule.noise_type()
-    apart = distance(rounded, exact)
-    usable = np.isfinite(apart) & np.isfinite(exact)
-    own = np.where(usable, EPS[dtype] * np.abs(exact), 0.0)
-    return np.where(usable, np.maximum(apart - own, 0.0), 0.0) * factor
+    noise = distance(rounded, exact)
+    np.copyto(noise, 0.0, where=~(np.isfinite(noise) & np.isfinite(exact)))
+    own = np.abs(exact)
+    own *= EPS[dtype]
+    noise -= own
+    np.fmax(noise, 0.0, out=noise)  # also where either is not finite
+    noise *= factor
+    return noise
 
 
 def rms(x: Array) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from attncli.files.numbers import nan_to_text
@@ -22,19 +23,21 @@ from attncli.views.text import clean
 def text(
     trace: Trace, options: DisplayOptions, page: Page = parts, delimiter: str = ","
 ) -> Iterator[str]:
-    """The chosen stages as delimited text, a matrix at a time."""
+    """The chosen stages as delimited text, a row at a time."""
     places = (
         (block, place)
         for block in blocks_of(select(trace, options))
         for stage in block.stages.values()
         for place in places_of(block, [stage], DisplayOptions(full=True))[0]
     )
+    written = io.StringIO()
+    writer = csv.writer(written, delimiter=delimiter, lineterminator="\n")
     for at, (block, place) in enumerate(places):
-        written = io.StringIO()
-        writer = csv.writer(written, delimiter=delimiter, lineterminator="\n")
-        writer.writerows([[]] if at else [])
-        writer.writerows(_rows(block, place))
-        yield written.getvalue()
+        for row in chain([[]] if at else [], _rows(block, place)):
+            writer.writerow(row)
+            yield written.getvalue()
+            written.seek(0)
+            written.truncate()
 
 
 def _rows(block: Block, place: Place) -> Iterator[list[str]]:
