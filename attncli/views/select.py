@@ -116,7 +116,7 @@ class Block:
         """
         found = np.zeros((1, 1)) if self.mask is None else self.matrix(self.mask, index)
         fits = all(size in (1, whole) for size, whole in zip(found.shape, shape, strict=True))
-        return np.broadcast_to(np.isneginf(found) if fits else False, shape)
+        return np.broadcast_to(found == -np.inf if fits else False, shape)
 
     def read(self, stage: Stage, parameter: str) -> Stage | None:
         """What a stage read as this parameter: of this block, or by its dotted name of any other.
