@@ -63,26 +63,29 @@ allowed; use a smaller --len, or --max-size 5GB
         raise SizeError(found, _or_more(hint, count * _CELL))
 
 
-def check_bytes(need: int, what: str, hint: str = "") -> None:
-    """SizeError where `what`, such as "the stages need", is more bytes than are allowed or free."""
+def check_bytes(need: int, what: str, hint: str = "", *, held: int = 0) -> None:
+    """SizeError where `what`, such as "the stages need", is more bytes than are allowed or free.
+
+    held  how many of them the process has already
+    """
     free = free_memory()
-    if free is not None and need > free:
-        raise SizeError(f"{what} {in_bytes(need)}, {in_bytes(free)} are free", hint)
+    if free is not None and need - held > free:
+        raise SizeError(f"{what} {in_bytes(need)}, {in_bytes(free + held)} are free", hint)
     if need > allowed():
         found = f"{what} {in_bytes(need)}, {in_bytes(allowed())} are allowed"
-        raise SizeError(found, _or_more(hint, need))
+        raise SizeError(found, _or_more(hint, need, held))
 
 
-def fits(need: int) -> bool:
-    """Whether so many bytes are allowed, and free."""
+def fits(need: int, *, held: int = 0) -> bool:
+    """Whether so many bytes are allowed, and free but for those that the process has already."""
     free = free_memory()
-    return need <= allowed() and (free is None or need <= free)
+    return need <= allowed() and (free is None or need - held <= free)
 
 
-def _or_more(hint: str, need: int) -> str:
+def _or_more(hint: str, need: int, held: int = 0) -> str:
     """The hint, and, if they are free, the --max-size for so many bytes, up to one digit."""
     free = free_memory()
-    if free is not None and need > free:
+    if free is not None and need - held > free:
         return hint
     unit = 10 ** int(math.log10(max(need, 1000)))
     enough = in_bytes(-(-need // unit) * unit).replace(" ", "")

@@ -147,7 +147,7 @@ def dropout(x: Array, kept: BoolArray, p: float) -> Array:
     >>> dropout(np.array([3.0, 5.0]), np.array([True, False]), 0.25)
     array([4., 0.])
     """
-    dropped = x / x.dtype.type(1 - p)
+    dropped = np.asarray(x / x.dtype.type(1 - p))
     np.copyto(dropped, 0, where=~kept)
     return dropped
 

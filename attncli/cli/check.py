@@ -13,6 +13,7 @@ from attncli.check import check as compare
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
+from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.output import ending_of, note, write_text
 from attncli.cli.parsing import rows_of, slice_of
@@ -34,6 +35,8 @@ def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     given = read_inputs(inputs, choices)
     numbers, notes = _numbers(observed, given)
     note(*given.notes, *notes, quiet=observed.quiet)
+    more = of_check(given.arguments, given.score_shape, numbers.values())
+    check_fits(more, "the check needs", "check fewer rows or heads: --rows, --head")
     verdict = _verdict(numbers, given, observed)
     if not observed.quiet or observed.output:
         _say(verdict, observed)

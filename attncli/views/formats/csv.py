@@ -16,7 +16,7 @@ from attncli.files.numbers import nan_to_text
 from attncli.files.table import guarded
 from attncli.trace import Trace
 from attncli.views.page import Page, Place, parts, places_of
-from attncli.views.select import Block, DisplayOptions, blocks_of, select
+from attncli.views.select import Block, DisplayOptions, blocks_of, check_written, select
 from attncli.views.text import clean
 
 
@@ -24,9 +24,11 @@ def text(
     trace: Trace, options: DisplayOptions, page: Page = parts, delimiter: str = ","
 ) -> Iterator[str]:
     """The chosen stages as delimited text, a row at a time."""
+    cut = select(trace, options)
+    check_written(sum(stage.value.size for _, stage in cut.stages()))
     places = (
         (block, place)
-        for block in blocks_of(select(trace, options))
+        for block in blocks_of(cut)
         for stage in block.stages.values()
         for place in places_of(block, [stage], DisplayOptions(full=True))[0]
     )
