@@ -100,7 +100,7 @@ def in_bytes(count: int) -> str:
     """
     if count >= 10**15:
         return f"10^{int(math.log10(count))} bytes"  # a flag may have any number of digits
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (1000, "kB")):
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (1000, "kB")):
         if count >= unit:
             return f"{count / unit:.4g} {name}"
     return f"{count} bytes"

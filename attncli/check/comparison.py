@@ -144,9 +144,12 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
     """
     rule, expected = comparison.rule, comparison.expected(setup)
     by_noise, largest = rule.kind == "noise", {}
-    for name, x in expected.items() if by_noise else ():
-        if not _closer(distance(comparison.observed_by(setup, name), x), comparison.errors[name]):
+    for name, plain in comparison.errors.items() if by_noise else ():
+        wrong, most = plain.wrong, CLOSER * plain.typical
+        errors = distance(comparison.observed_by(setup, name), expected[name])
+        if np.isinf(errors).any() or rms(errors, wrong) > most:  # not at most half as wrong
             return None
+        del errors  # before the next ones are made
     noise = noise_over(setup, comparison.subset, expected, rule)
     for name, x in expected.items():
         level = Level.of(noise.pop(name), comparison.errors[name])
@@ -172,13 +175,6 @@ class Level(NamedTuple):
         """The level of this noise, which is of the shape of the stage, or one 0."""
         at_wrong = rms(noise, plain.wrong) if noise.shape == plain.wrong.shape else 0.0
         return cls(float(noise.max()), rms(noise), at_wrong)
-
-
-def _closer(errors: Array, plain: StageErrors) -> bool:
-    """Whether the entries that were wrong are now at most half as wrong."""
-    if np.isinf(errors).any():
-        return False
-    return rms(errors, plain.wrong) <= CLOSER * plain.typical
 
 
 def _like_noise(

@@ -5,7 +5,7 @@ observed ── shapes ── within tolerance? ── single bugs ── pairs 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,7 @@ def check(  # noqa: PLR0913
     key_labels: Sequence[str] | None = None,
     pairs: bool = True,
     progress: Progress = None,
+    before_search: Callable[[], None] = lambda: None,
     **arrays: Any,
 ) -> Verdict:
     """Do these numbers match, and if not, which bug is it?
@@ -66,6 +67,7 @@ def check(  # noqa: PLR0913
     rows, heads which query rows and heads were observed, counted from 0; else all
     pairs       whether pairs of bugs are tried where no single one fits
     progress    called with how many bugs, then how many pairs, are tried, and of how many
+    before_search  called where the numbers differ, before any bug is tried
 
     Arrays are whatever NumPy or DLPack takes, PyTorch and JAX tensors included. Numbers are
     judged in the type they came in, or in the convention's where that is narrower.
@@ -91,6 +93,8 @@ def check(  # noqa: PLR0913
     rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
     comparison = comparison_of(setup, found.subset, found.stages, rule)
     labels = {"query": query_labels or (), "key": key_labels or ()}
+    if not comparison.matches:
+        before_search()
     return _verdict(comparison, found, labels, pairs, progress)
 
 

@@ -205,8 +205,10 @@ def _shifted(entries: Entries) -> str:
         inside = rows[(rows + step >= 0) & (rows + step < of.wrong.shape[2])]
         if not len(inside) or len(inside) < len(rows) - abs(step):
             continue
-        other = of.expected[:, :, inside + step]
-        same = np.abs(of.observed[:, :, inside] - other) <= of.allowed[:, :, inside]
+        apart = of.observed[:, :, inside]
+        apart -= of.expected[:, :, inside + step]
+        np.abs(apart, out=apart)
+        same = apart <= of.tolerance.of(of.expected[:, :, inside])
         if not (same | ~of.wrong[:, :, inside].any(axis=-1, keepdims=True)).all():
             continue
         if len(inside) == 1:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -222,23 +222,30 @@ def of_pca(n: int, dim: int) -> int:
     return 5 * n * dim * FLOAT + n * LABEL
 
 
-_AT_ONCE = 5
-"""Arrays of the observed stages: as observed and as expected, as a bug expects them, and two to
-compare these."""
-
-
 def of_check(
-    arguments: Mapping[str, Any], scores: tuple[int, ...], observed: Iterable[Array]
+    arguments: Mapping[str, Any],
+    scores: tuple[int, ...],
+    observed: Collection[Array],
+    *,
+    searches: bool = False,
 ) -> int:
-    """Bytes of `check`: the observed stages, and three stages of the piece that is computed."""
+    """Bytes of comparing the observed stages with those computed, or of searching for a bug.
+
+    A stage as observed, as expected and as rounded, for its noise, and in the search as a bug has
+    it; and either a difference of two or, while a piece is computed, two stages of it and masks.
+    """
     from attncli.check.run import CELLS
     from attncli.check.search import most_at_once
 
     q, k, v = (arguments[name] for name in "qkv")
-    n_mask = scores[-2] * scores[-1]  # and the scores of a softmax over queries
-    piece = n_mask if CELLS < n_mask <= most_at_once() else min(math.prod(scores), CELLS)
-    need = size_of([q, k, v, arguments.get("past_k"), arguments.get("past_v")], FLOAT)
-    return need + size_of(observed, _AT_ONCE * FLOAT) + 3 * (piece + min(n_mask, piece)) * FLOAT
+    inputs = size_of([q, k, v, arguments.get("past_k"), arguments.get("past_v")], FLOAT)
+    piece, n_mask = min(math.prod(scores), CELLS), scores[-2] * scores[-1]
+    if searches and n_mask <= most_at_once():  # of a softmax over queries
+        piece = max(piece, n_mask)
+    of_piece = 2 * piece + 3 * min(n_mask, piece) * searches
+    of_stage = sum(x.size for x in observed)
+    stages = (3 + searches) * of_stage + max(of_stage, of_piece)
+    return inputs + size_of(observed, 0) + stages * FLOAT
 
 
 # ---- what is shown
