@@ -20,6 +20,7 @@ from attncli.errors import SizeError
 DEFAULT = 10**9
 """Bytes; --max-size says otherwise."""
 _CELL = 50  # bytes of a cell as Python holds it: a float takes 32 with its place, a short text 60
+_LITTLE = 1 << 24  # bytes: any machine has them, so that small calls need not ask
 
 _size = ContextVar("size", default=DEFAULT)
 
@@ -68,6 +69,8 @@ def check_bytes(need: int, what: str, hint: str = "", *, held: int = 0) -> None:
 
     held  how many of them the process has already
     """
+    if need <= min(_LITTLE, allowed()):
+        return
     free = free_memory()
     if free is not None and need - held > free:
         raise SizeError(f"{what} {in_bytes(need)}, {in_bytes(free + held)} are free", hint)

@@ -29,7 +29,7 @@ from attncli.explain.pipeline import Keep, Model
 from attncli.explain.pipeline import explain as compute
 from attncli.explain.sentence import Sentence, from_file, random_vocabulary
 from attncli.files.messages import listing
-from attncli.files.roles import only
+from attncli.files.roles import only, role_of
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
 from attncli.views.formats import EXACT, PAGE
@@ -213,7 +213,7 @@ def _mask(source: str | None, means: str | None) -> Any:
     from attncli.cli.inputs import checked_mask
     from attncli.files.load import load
 
-    loaded = load(source, role="mask")
+    loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
     mask = checked_mask(only(loaded, "mask"), means, loaded.origin)
     if mask.dtype != np.bool_:
         return mask
@@ -247,13 +247,12 @@ def _check_room(
     of_stages = memory.of_output(show, shape, masked=is_masked) + memory.of_explanation(
         how, dimensions, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
     )
-    what, hint = "stages of {} × {} × {} scores need".format(*shape), "use fewer tokens or heads"
-    if of_weights > of_stages:
-        what, hint = (
-            "weights of these widths need",
-            "use a smaller --dim, --d-ff or --layers",
-        )
-    memory.check_fits(of_weights + of_stages, f"the {what}", hint)
+    what, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
+    if of_weights <= of_stages:
+        what, hint = f"stages of {' × '.join(map(str, shape))} scores", "use fewer tokens or heads"
+        if n_layers > 1:
+            what, hint = f"{what} in {n_layers} layers", f"{hint}, or --layers"
+    memory.check_fits(of_weights + of_stages, f"the {what} need", hint)
 
 
 _KINDS: dict[str, Any] = {
@@ -294,18 +293,18 @@ def _weights_of_file(
     from attncli.attention.state_dict import is_weight, weights_from_arrays
     from attncli.files.load import load
 
-    loaded, kind = load(source), _KINDS[block.kind]
+    kind = _KINDS[block.kind]
+    loaded = load(source, wanted=lambda name: is_weight(name, kind))
     arrays = loaded.arrays
-    for name, message in loaded.left_out.items():
-        if is_weight(name, kind):
-            raise InputError(message, "mend it, or leave it out")
     if "" in arrays:
         raise InputError(
             f"{loaded.origin} holds one matrix without a name", "name w_q, w_k and so on"
         )
-    found = weights_from_arrays(arrays, kind, dimensions, n_layers=block.layers)
+    unknown = dict.fromkeys(loaded.unread, np.zeros(0))  # refused by their names
+    everything = {**arrays, **unknown}
+    found = weights_from_arrays(everything, kind, dimensions, n_layers=block.layers)
     used, given = (sum(x.size for x in weights.values()) for weights in (found, arrays))
     notes = [f"The weights are those of {loaded.origin}: {listing(arrays)}."]
     if used < given:
         notes.append(f"{given - used} of its {given} numbers are for other blocks and not used.")
-    return found, (*notes, *loaded.warnings)
+    return found, (*notes, *loaded.notes)

@@ -17,21 +17,22 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array, FloatArray
+from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.load import Loaded, collected
 from attncli.files.messages import count, decoded, quote, reason
 from attncli.files.numbers import Beyond
-from attncli.files.source import Source
+from attncli.files.source import TEXT, Source
 from attncli.stages import HIDDEN, KINDS
 
-LARGE = 1 << 20
+LARGE = 1 << 17
 """Bytes from which a table is tried with NumPy's parser first, which is quicker."""
 
 _BLANKS = ""
@@ -47,21 +48,28 @@ _ORDINARY = "x mean deviation angles lengths bias dots cos sin difference shares
 _STAGES = {name for name, kind in KINDS.items() if kind.role not in HIDDEN} - {*_ORDINARY.split()}
 
 
+_COST = 4  # cells that one takes while it is a text in a line, a text of its own, and a number
+
+
 class _Row(NamedTuple):
     line: int
     cells: list[str]
 
 
-def read(source: Source) -> Loaded:
+def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     """The matrix of a table, with its labels.
 
     Raises InputError, with line and column, where rows differ in length or a cell is not a number.
     """
-    origin, data = source.origin, source.read()
+    origin, data = source.origin, source.read(TEXT)
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
+    n_cells = _count_cells(data) if len(data) >= LARGE else 0
+    too_many = partial(check_cells, what=f"{origin} has", hint="save it as npy", unit="cells")
+    too_many(n_cells)
     plain = plain_matrix(data, delimiters)
     if plain is not None:
-        return collected(source, {"": lambda: plain})
+        return collected(source, wanted, {"": lambda: plain})
+    too_many(_COST * n_cells)
     text = decoded(data, _MARKS.get(data[:2], "utf-8-sig"), origin)
     if "\0" in text:
         raise InputError(f"{origin} is not text: it holds a null character", "save it as UTF-8")
@@ -85,6 +93,7 @@ def read(source: Source) -> Loaded:
         remarks = _as_header(rows[0], grid[0], start, corner, origin)
     return collected(
         source,
+        wanted,
         {"": partial(_matrix, rows[top:], grid[top:], start, origin)},
         row_labels=tuple(unguarded(row.cells[0]) for row in rows[top:]) if labelled else None,
         column_labels=tuple(map(unguarded, first[start:])) if headed else None,
@@ -127,6 +136,14 @@ def _any_number(values: Iterable[object]) -> bool:
     return any(value is not None for value in values)
 
 
+def _count_cells(data: bytes) -> int:
+    """How many cells a text has at most, whatever separates them; a blank line is one too."""
+    characters = np.frombuffer(data, np.uint8)
+    is_blank = characters <= ord(" ")
+    words = int(np.count_nonzero(is_blank[:-1] & ~is_blank[1:]))
+    return data.count(b"\n") + data.count(b"\r") + max(words, *map(data.count, (b",", b"\t", b";")))
+
+
 def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> FloatArray | None:
     """The matrix of a large table of numbers alone, by NumPy's parser; None where it is not plain.
 
@@ -135,9 +152,8 @@ def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> FloatArray | None:
     if len(data) < LARGE or data[:2] in _MARKS:
         return None
     first = data[:65536].decode("ascii", "replace").partition("\n")[0]
-    delimiter = next((one for one in delimiters if one and one in first), None)
-    if delimiter is None:
-        return None
+    last = None if _BLANKS in delimiters else delimiters[-1]  # also where there is one column
+    delimiter = next((one for one in delimiters if one and one in first), last)
     lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline=None)
     try:
         with warnings.catch_warnings():

@@ -311,7 +311,7 @@ WRONG = [
     (["a b c", "--pad-to", "2"], "3 tokens cannot be padded to 2"),
     (["a", "--pad-to", "10000000"], "are free"),
     (["a", "--dim", "1000000"], "the weights of these widths need"),
-    (["a", "--layers", "100000000", "--block", "encoder"], "the weights of these widths need"),
+    (["a", "--layers", "100000000", "--block", "encoder"], "scores in 100000000 layers need"),
     (["a", "--heads", "3"], "does not divide into 3 heads"),
     (["a", "--kv-heads", "3", "--heads", "2"], "share 3 key heads"),
     (["a", "--layers", "2"], "--layers has no effect on one attention"),
