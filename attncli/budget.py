@@ -126,8 +126,8 @@ def _counted(count: int) -> str:
 def free_memory() -> int | None:
     """Bytes that can be had without swapping, or None where the system does not say.
 
-    The least of what the machine has free, what the container's limit leaves, and what is left of
-    the address space (`ulimit -v`).
+    The least of what the machine has free, and what the limits of the container and of the process
+    leave.
     """
     found = [*_of_machine(), *_of_container(), *_of_process()]
     return max(min(found), 0) if found else None
@@ -154,12 +154,45 @@ def _of_container() -> Iterator[int]:
 
 
 def _of_process() -> Iterator[int]:
+    """What limits of the process leave (ulimit -v, ulimit -d), once all is loaded."""
+    return (left - _LATER for left in _left())
+
+
+_LATER = 60 * 10**6
+"""Bytes mapped after the size of a call is known: 34 MB in which OpenBLAS multiplies matrices (it
+ends the process where it cannot have them), and modules that write the result."""
+_NUMPY = 90 * 10**6
+"""Bytes that NumPy maps when it is imported, with one thread; 32 MB more for each other one."""
+
+
+def _left() -> Iterator[int]:
     try:
         import resource
     except ImportError:  # Windows
         return
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit == resource.RLIM_INFINITY:
-        return
+    limits = (resource.RLIMIT_AS, 0), (resource.RLIMIT_DATA, 5)
     with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
-        yield limit - int(file.read().split()[0]) * resource.getpagesize()
+        pages = file.read().split()
+        for kind, field in limits:
+            limit = resource.getrlimit(kind)[0]
+            if limit != resource.RLIM_INFINITY:
+                yield limit - int(pages[field]) * resource.getpagesize()
+
+
+def is_limited() -> bool:
+    """Whether the process has a limit on its memory, in which each thread takes some more."""
+    return any(True for _ in _left())
+
+
+def before_numpy() -> None:
+    """To be called before NumPy is imported: with a limit its linear algebra gets one thread.
+
+    Raises SizeError where it could not be loaded: it would end the process in words of its own.
+    """
+    left = min(_left(), default=None)
+    if left is None:
+        return
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if left < _NUMPY + _LATER:
+        needs, found = in_bytes(_NUMPY + _LATER), in_bytes(max(left, 0))
+        raise SizeError(f"NumPy needs {needs} of memory, {found} are left", "raise ulimit -v or -d")

@@ -13,6 +13,7 @@ from inspect import signature
 
 from attncli.attention.attend import Block, attend, title_of, trace_of, with_concat
 from attncli.attention.run import Sizes, Step
+from attncli.budget import is_limited
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, Inputs
 from attncli.cli.output import check_flags, form_of, note, present
@@ -103,7 +104,8 @@ def _streamed(given: AttentionInputs, show: DisplayFlags) -> Trace:
     from attncli.cli.terminal import progress_bar
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
-        output = stream(**given.arguments, progress=progress)
+        n_threads = 1 if is_limited() else None
+        output = stream(**given.arguments, n_threads=n_threads, progress=progress)
     q, k = given.arguments["q"], given.arguments["k"]
     sizes = Sizes(given.score_shape, k.shape[-3] if k.ndim > 2 else 1, q.shape[-1])
     names = {"query": given.labels["query_labels"], "key": given.labels["key_labels"]}
