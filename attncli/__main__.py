@@ -1,6 +1,7 @@
 """`python -m attncli` and the `attncli` command."""
 
 import signal
+import sys
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of the imports; main() restores it
@@ -8,7 +9,8 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 try:
     from attncli.cli.main import main
 except MemoryError:
-    raise SystemExit("attncli: this needs more memory than there is") from None
+    print("attncli: this needs more memory than there is", file=sys.stderr)
+    sys.exit(2)
 
 if __name__ == "__main__":
     main()

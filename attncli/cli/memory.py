@@ -28,6 +28,7 @@ from attncli.cli.parsing import slice_of
 from attncli.convention import Convention
 from attncli.stages import DROPPED, MAPS
 from attncli.views.formats import PAGE
+from attncli.views.parts import LARGE
 
 FLOAT = 8  # bytes of a float64
 WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 4, "float16": 2}
@@ -261,13 +262,15 @@ _BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an 
 
 def of_output(show: DisplayFlags, shape: tuple[int, ...], *, masked: bool = False) -> int:
     """Bytes of writing stages of which the largest has this shape; `masked` where cells are."""
-    form, n_cells = form_of(show), math.prod(shape[-2:])
+    form = form_of(show)
     if form.name == "npz":
         return 2 * min(math.prod(shape) * FLOAT, _BUFFER)  # a piece, and its bytes
     if form.holds != PAGE:
         return 0  # written row by row
-    n_asked = 1
+    asked = []
     for size, text in zip(shape[-2:], (show.rows, show.cols), strict=True):
         start, stop, _ = slice(*(slice_of(text, "") if text else (None,))).indices(size)
-        n_asked *= max(stop - start, 0)
-    return n_asked * _TEXT * show.full + n_cells * _MARKS * masked
+        asked.append(max(stop - start, 0))
+    n_rows, n_cols = asked if show.full else (min(asked[0], LARGE), min(asked[1], show.width or 0))
+    summed = min(asked[0], LARGE) * shape[-1] * FLOAT  # a copy of the rows shown, for their sums
+    return n_rows * n_cols * _TEXT + summed + math.prod(shape[-2:]) * _MARKS * masked

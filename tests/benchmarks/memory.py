@@ -32,19 +32,20 @@ os._exit(code)
 """
 
 
-def _ran(arguments: Sequence[str], folder: Path) -> tuple[int, str]:
-    """The exit code of a call, and what it wrote on standard error; the last line is its peak."""
+def ran(arguments: Sequence[str], folder: Path) -> tuple[int, str, float]:
+    """The exit code of a call, what it wrote on standard error, and the megabytes it took."""
     force = ["--force"] if "-o" in arguments else []
     command = [sys.executable, "-c", _CHILD, *arguments, "--quiet", *force]
     done = subprocess.run(  # noqa: PLW1510 - the exit code is looked at
         command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    return done.returncode, done.stderr
+    *printed, peak = done.stderr.splitlines(keepends=True)
+    return done.returncode, "".join(printed), int(peak.split()[-1]) * 1024 / 1e6
 
 
 def said(arguments: Sequence[str], folder: Path, allowed: str = SMALL) -> float:
     """The megabytes that a call says it needs."""
-    code, printed = _ran([*arguments, "--max-size", allowed], folder)
+    code, printed, _ = ran([*arguments, "--max-size", allowed], folder)
     found = re.search(r"needs? ([0-9.]+) (GB|MB|kB), ", printed)
     if code != 2 or found is None:
         raise SystemExit(f"{' '.join(arguments)} was not refused: {printed}")
@@ -53,10 +54,10 @@ def said(arguments: Sequence[str], folder: Path, allowed: str = SMALL) -> float:
 
 def measured(arguments: Sequence[str], folder: Path) -> float:
     """The megabytes that a call takes at its largest."""
-    code, printed = _ran([*arguments, "--max-size", "16GB"], folder)
+    code, printed, peak = ran([*arguments, "--max-size", "16GB"], folder)
     if code not in {0, 1}:
         raise SystemExit(f"{' '.join(arguments)} failed: {printed}")
-    return int(printed.split()[-1]) * 1024 / 1e6
+    return peak
 
 
 def save(folder: Path, name: str, *shape: int) -> None:
