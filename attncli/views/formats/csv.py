@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from attncli.files.numbers import nan_to_text
 from attncli.files.table import guarded
 from attncli.trace import Trace
@@ -50,7 +52,8 @@ def _rows(block: Block, place: Place) -> Iterator[list[str]]:
         labels, columns = (stage.symbol,), stage.names(stage.axes[0]) if stage.axes else ("",)
     yield [cell(title), *map(cell, columns)]
     for label, values in zip(labels, block.matrix(stage, place.where), strict=True):
-        yield [cell(label), *map(_value, values.tolist())]
+        is_plain = values.dtype.kind == "f" and np.isfinite(values).all()
+        yield [cell(label), *map(repr if is_plain else _value, values.tolist())]
 
 
 def _value(x: Any) -> str:
