@@ -69,7 +69,7 @@ def check_bytes(need: int, what: str, hint: str = "", *, held: int = 0) -> None:
 
     held  how many of them the process has already
     """
-    if need <= min(_LITTLE, allowed()):
+    if need <= allowed() and need - held <= _LITTLE:
         return
     free = free_memory()
     if free is not None and need - held > free:

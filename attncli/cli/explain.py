@@ -230,22 +230,25 @@ def _check_room(
 ) -> None:
     """SizeError where the weights (None: random ones) and the stages do not fit into memory."""
     n_layers = block.layers or 1
-    if weights is not None:
-        n_layers = n_layers_of(weights, "encoder") or 1
-        of_weights = memory.size_of(weights.values(), memory.WIDTHS[how.dtype])
-    else:
-        of_layer = names_of(_KINDS[block.kind], feed_forward=dimensions.d_ff != 0)
+    if weights is None:
         widths = dimensions.widths()
+        of_layer = names_of(_KINDS[block.kind], feed_forward=dimensions.d_ff != 0)
         shapes = ([widths[axis] for axis in axes_of(name)] for name in of_layer)
         copied = 0 if how.dtype == "float64" else memory.WIDTHS[how.dtype]
         of_weights = n_layers * sum(map(math.prod, shapes)) * (memory.FLOAT + copied)
+    else:
+        n_layers = n_layers_of(weights, "encoder") or 1
+        of_weights = memory.size_of(weights.values(), memory.WIDTHS[how.dtype])
+        widths = dict.fromkeys(_AXES, dimensions.d_model) | {"d_ff": 0}
+        for name, x in weights.items():
+            widths |= zip(axes_of(name), x.shape, strict=False)
     is_crossing = block.kind == "attention" and sizes.n_target > 0
     n_q = sizes.n_target if is_crossing else max(sizes.n_keys, sizes.n_target)
     shape = dimensions.n_heads, n_q, sizes.n_keys
     is_masked = sizes.n_keys > sizes.n_words or how.causal or sizes.mask is not None
     n_kept = n_layers if _kept(show) is None else 1
     of_stages = memory.of_output(show, shape, masked=is_masked) + memory.of_explanation(
-        how, dimensions, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
+        how, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
     )
     what, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
     if of_weights <= of_stages:
@@ -261,6 +264,7 @@ _KINDS: dict[str, Any] = {
     "decoder": "encoder-decoder",
 }
 """What --block names, as the weights have it."""
+_AXES = ("d_model", "h·d_k", "h_kv·d_k", "h_kv·d_v", "h·d_v")  # as wide as x without weights
 
 
 def _random_weights(

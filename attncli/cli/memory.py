@@ -21,7 +21,6 @@ import numpy as np
 from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.run import Sizes, plan
-from attncli.attention.weights import Dimensions
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import form_of
 from attncli.cli.parsing import slice_of
@@ -105,8 +104,9 @@ def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
     how: Convention = arguments["convention"]
     q, k, v = (arguments[name] for name in "qkv")
     width, copies, n_rows = WIDTHS[how.dtype], 1, scores[-2]
-    if q.ndim > 2 and k.shape[-3] != q.shape[-3]:  # key heads, and one of them for each query head
-        copies += q.shape[-3] // k.shape[-3]
+    n_heads, n_kv_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
+    if n_heads != n_kv_heads:  # key heads, and one of them for each query head
+        copies += n_heads // n_kv_heads
     past = [arguments.get("past_k"), arguments.get("past_v")]
     need = size_of([q], width) + size_of([k, v, *past], width * copies)
     need += math.prod(scores[:-1]) * v.shape[-1] * width  # the output
@@ -152,7 +152,8 @@ class Sentences(NamedTuple):
 
 def of_explanation(
     how: Convention,
-    dimensions: Dimensions,
+    n_heads: int,
+    d: Mapping[str, int],
     sizes: Sentences,
     block: str,
     *,
@@ -161,9 +162,10 @@ def of_explanation(
 ) -> int:
     """Bytes of the stages from the vectors to what they mean, without the weights.
 
+    d       the width behind each axis of the weights
     n_kept  of how many layers of a stack the stages are kept
     """
-    d, n_heads, width = dimensions.widths(), dimensions.n_heads, WIDTHS[how.dtype]
+    width = WIDTHS[how.dtype]
     n_k, n = sizes.n_keys, sizes.n_target or sizes.n_keys
     residual = 2 * d["d_model"]  # and its norm
     of_head = d["h·d_k"] + d["h_kv·d_k"] + d["h_kv·d_v"] + 2 * d["h·d_v"]  # q, k, v, output, concat

@@ -87,3 +87,18 @@ def test_a_size_that_is_too_large_costs_nothing(tmp_path: Path, call: str) -> No
     assert (code, printed.count("\n")) == (2, 1)
     assert " need" in printed
     assert peak < 60
+
+
+def test_large_shapes_that_do_not_fit_together_are_named(arrays: Path) -> None:
+    save(arrays, "flat", 701, 61)
+    for call in ("--q q.npy --k flat.npy --v flat.npy", "--q flat.npy --k k.npy --v v.npy"):
+        code, printed, _ = ran(["compute", *call.split()], arrays)
+        assert (code, printed.count("\n")) == (2, 1)
+        assert "all three need the same number of dimensions" in printed
+
+
+def test_weights_of_a_file_have_their_own_widths(tmp_path: Path) -> None:
+    wide, narrow = np.eye(5, 6), np.eye(6, 5)
+    np.savez(tmp_path / "w.npz", w_q=wide, w_k=wide, w_v=wide, w_o=narrow)
+    call = "explain --tokens a,b --dim 5 --heads 3 --weights w.npz"
+    assert ran(call.split(), tmp_path)[0] == 0
