@@ -83,10 +83,11 @@ def of_maps(how: Convention, scores: tuple[int, ...], given: Iterable[str], n_ma
     """Bytes of the stages with a number for every query and key, and of making the last of them.
 
     scores  their shape
-    given   the names of what restricts it: given_mask, kv_len
+    given   the names of what restricts it: mask, kv_len
     n_mask  numbers of the mask, where there is one
     """
-    names = {step.name for step in plan(how, Sizes(scores, 1, 1, given={"q", "k", "v", *given}))}
+    inputs = {"q", "k", "v", *("given_mask" if name == "mask" else name for name in given)}
+    names = {step.name for step in plan(how, Sizes(scores, 1, 1, given=inputs))}
     n_scores, width = math.prod(scores), WIDTHS[how.dtype]
     need = n_scores * (width * len(names & {*MAPS}) + WIDENED[how.dtype])
     if DROPPED in names:
@@ -110,13 +111,16 @@ def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
     past = [arguments.get("past_k"), arguments.get("past_v")]
     need = size_of([q], width) + size_of([k, v, *past], width * copies)
     need += math.prod(scores[:-1]) * v.shape[-1] * width  # the output
-    masks, n_mask = [], n_rows * scores[-1]
-    if (mask := arguments.get("mask")) is not None:
-        masks.append("given_mask")
+    restricts = {name: arguments.get(name) for name in ("mask", "kv_len")}
+    mask, lengths = restricts.values()
+    n_mask, is_made = 0, how.causal or how.window is not None or lengths is not None
+    if is_made:
+        n_mask = n_rows * scores[-1] * (1 if lengths is None else scores[0])
+    if mask is not None:
         n_mask = max(n_mask, mask.size * n_rows // q.shape[-2])
-    if arguments.get("kv_len") is not None:
-        masks.append("kv_len")
-        n_mask = max(n_mask, scores[0] * n_rows * scores[-1])
+        if not is_made and mask.dtype != np.bool_:
+            need -= n_mask * FLOAT  # it is added as it is
+    masks = [name for name, x in restricts.items() if x is not None]
     return int(need) + of_maps(how, scores, masks, n_mask)
 
 
@@ -170,7 +174,7 @@ def of_explanation(
     residual = 2 * d["d_model"]  # and its norm
     of_head = d["h·d_k"] + d["h_kv·d_k"] + d["h_kv·d_v"] + 2 * d["h·d_v"]  # q, k, v, output, concat
     is_padded = sizes.n_target > 0 or n_k > sizes.n_words
-    masks = ["given_mask"] if is_padded or sizes.mask else []
+    masks = ["mask"] if is_padded or sizes.mask else []
 
     def attention(n_q: int, n_k: int, *, causal: bool = how.causal) -> int:
         own = replace(how, causal=causal)
@@ -185,8 +189,10 @@ def of_explanation(
         layer = attention(n_k, n_k) + n_k * feed_forward
         if block == "decoder":
             layer += attention(n, n, causal=True) + attention(n, n_k) + n * feed_forward
-        # Of a layer that is not kept two stages are there at once, of three or more.
-        layers = layer * n_kept + (n_layers > n_kept) * layer * 2 // 3 + n_layers * _LAYER
+        layers = layer * n_kept + n_layers * _LAYER
+        if n_layers > n_kept:  # of the others a stage and the one that it reads
+            widest = max(n_heads * n_k, 2 * d["d_ff"], d["d_model"])
+            layers += 2 * max(n, n_k) * widest * width
     entry = 5 * (n_k + sizes.n_target) * d["d_model"] * FLOAT  # embeddings to input, and its copy
     meaning = 6 * sizes.n_words**2 * FLOAT  # cosines before and after; four tables to compare them
     return layers + entry + meaning

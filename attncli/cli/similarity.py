@@ -53,7 +53,7 @@ def similarity(words: Words, show: DisplayFlags) -> None:
 def _check_room(n: int, dim: int, words: Words, show: DisplayFlags) -> None:
     """SizeError where the tables of n words and vectors of this width do not fit."""
     of = memory.of_pca if words.pca else memory.of_similarity
-    more = of(n, dim) + memory.of_output(show, (n, n))
+    more = of(n, dim) + memory.of_output(show, (n, dim if words.pca else max(n, dim)))
     memory.check_fits(more, f"comparing {n} words needs", "name fewer")
 
 
