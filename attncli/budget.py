@@ -22,7 +22,10 @@ DEFAULT = 10**9
 _CELL = 50  # bytes of a cell as Python holds it: a float takes 32 with its place, a short text 60
 _LITTLE = 1 << 24  # bytes: any machine has them, so that small calls need not ask
 
+_PROCESS = 20 * 10**6  # bytes that Python and Typer take before a command begins
+
 _size = ContextVar("size", default=DEFAULT)
+_before = ContextVar("before", default=0)
 
 
 @contextmanager
@@ -33,11 +36,12 @@ def limited(size: int) -> Iterator[None]:
     ...     allowed(), cells()
     (1000000, 20000)
     """
-    token = _size.set(size)
+    size_before, taken_before = _size.set(size), _before.set(_resident())
     try:
         yield
     finally:
-        _size.reset(token)
+        _size.reset(size_before)
+        _before.reset(taken_before)
 
 
 def allowed() -> int:
@@ -48,6 +52,19 @@ def allowed() -> int:
 def cells() -> int:
     """The numbers, texts, keys or rows that a call may make."""
     return allowed() // _CELL
+
+
+def taken() -> int:
+    """The bytes of memory that the process has taken for this call; its start counts, once."""
+    return max(_resident() - max(_before.get() - _PROCESS, 0), 0)
+
+
+def _resident() -> int:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not Linux
+        return 2 * _PROCESS  # with NumPy and Rich
 
 
 def check_cells(count: int, what: str, hint: str = "", *, unit: str = "numbers") -> None:
@@ -165,18 +182,21 @@ _NUMPY = 90 * 10**6
 """Bytes that NumPy maps when it is imported, with one thread; 32 MB more for each other one."""
 
 
+_LIMITS = {"Max address space": 0, "Max data size": 5}
+"""Limits in /proc/self/limits, and the field of /proc/self/statm that each bounds, in pages."""
+
+
 def _left() -> Iterator[int]:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    limits = (resource.RLIMIT_AS, 0), (resource.RLIMIT_DATA, 5)
-    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
-        pages = file.read().split()
-        for kind, field in limits:
-            limit = resource.getrlimit(kind)[0]
-            if limit != resource.RLIM_INFINITY:
-                yield limit - int(pages[field]) * resource.getpagesize()
+    with (
+        suppress(OSError),  # not Linux
+        open("/proc/self/limits", encoding="ascii") as limits,
+        open("/proc/self/statm", encoding="ascii") as taken,
+    ):
+        pages, size = taken.read().split(), os.sysconf("SC_PAGE_SIZE")
+        for line in limits:
+            name, value = line[:26].strip(), line[26:].split()[0]
+            if name in _LIMITS and value != "unlimited":
+                yield int(value) - int(pages[_LIMITS[name]]) * size
 
 
 def is_limited() -> bool:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from attncli.budget import taken
 from attncli.check import Verdict, report_text, suggest_input, verdict_to_dict
 from attncli.check import check as compare
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.memory import check_fits, of_check, taken
+from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.output import ending_of, note, write_text
 from attncli.cli.parsing import rows_of, slice_of

@@ -108,9 +108,9 @@ def typer_command(name: str, command: Command) -> Any:
             kind(**{own.name: values[own.name] for own in fields(kind) if own.name in values})
             for kind in command.groups
         ]
-        before_numpy()
-        function: Any = getattr(import_module(f"attncli.cli.{name}"), name)
         with limited(bytes_of(values["max_size"])):
+            before_numpy()
+            function: Any = getattr(import_module(f"attncli.cli.{name}"), name)
             code: int | None = function(*given)
         return code
 

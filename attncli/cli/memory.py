@@ -37,27 +37,18 @@ WIDENED = {"float64": 0, "float32": 0, "bfloat16": 4, "float16": 8}
 and that of the stage that it reads where that is not one already."""
 LABEL = 100
 """Bytes of a name that is made for a row: a text of 60, and its place in four tuples."""
-PROCESS = 50 * 10**6
-"""What Python, NumPy, Typer and Rich take, where the system does not say."""
-
-
-def taken() -> int:
-    """The bytes of memory that this process has taken so far."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * mmap.PAGESIZE
-    except OSError:  # not Linux
-        return PROCESS
 
 
 def fits(more: int) -> bool:
     """Whether so many bytes more are allowed, and free."""
-    return budget.fits(taken() + more, held=taken())
+    held = budget.taken()
+    return budget.fits(held + more, held=held)
 
 
 def check_fits(more: int, what: str, hint: str = "") -> None:
     """SizeError where so many bytes more are not: `what` is such as "the stages need"."""
-    budget.check_bytes(taken() + more, what, hint, held=taken())
+    held = budget.taken()
+    budget.check_bytes(held + more, what, hint, held=held)
 
 
 def size_of(arrays: Iterable[Any], width: int) -> int:
