@@ -22,7 +22,10 @@ DEFAULT = 10**9
 _CELL = 50  # bytes of a cell as Python holds it: a float takes 32 with its place, a short text 60
 _LITTLE = 1 << 24  # bytes: any machine has them, so that small calls need not ask
 
+_PROCESS = 20 * 10**6  # bytes that Python and Typer take before a command begins
+
 _size = ContextVar("size", default=DEFAULT)
+_before = ContextVar("before", default=0)
 
 
 @contextmanager
@@ -33,11 +36,12 @@ def limited(size: int) -> Iterator[None]:
     ...     allowed(), cells()
     (1000000, 20000)
     """
-    token = _size.set(size)
+    size_before, taken_before = _size.set(size), _before.set(_resident())
     try:
         yield
     finally:
-        _size.reset(token)
+        _size.reset(size_before)
+        _before.reset(taken_before)
 
 
 def allowed() -> int:
@@ -48,6 +52,19 @@ def allowed() -> int:
 def cells() -> int:
     """The numbers, texts, keys or rows that a call may make."""
     return allowed() // _CELL
+
+
+def taken() -> int:
+    """The bytes of memory that the process has taken for this call; its start counts, once."""
+    return max(_resident() - max(_before.get() - _PROCESS, 0), 0)
+
+
+def _resident() -> int:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not Linux
+        return 2 * _PROCESS  # with NumPy and Rich
 
 
 def check_cells(count: int, what: str, hint: str = "", *, unit: str = "numbers") -> None:
@@ -64,28 +81,31 @@ allowed; use a smaller --len, or --max-size 5GB
         raise SizeError(found, _or_more(hint, count * _CELL))
 
 
-def check_bytes(need: int, what: str, hint: str = "") -> None:
-    """SizeError where `what`, such as "the stages need", is more bytes than are allowed or free."""
-    if need <= min(_LITTLE, allowed()):
+def check_bytes(need: int, what: str, hint: str = "", *, held: int = 0) -> None:
+    """SizeError where `what`, such as "the stages need", is more bytes than are allowed or free.
+
+    held  how many of them the process has already
+    """
+    if need <= allowed() and need - held <= _LITTLE:
         return
     free = free_memory()
-    if free is not None and need > free:
-        raise SizeError(f"{what} {in_bytes(need)}, {in_bytes(free)} are free", hint)
+    if free is not None and need - held > free:
+        raise SizeError(f"{what} {in_bytes(need)}, {in_bytes(free + held)} are free", hint)
     if need > allowed():
         found = f"{what} {in_bytes(need)}, {in_bytes(allowed())} are allowed"
-        raise SizeError(found, _or_more(hint, need))
+        raise SizeError(found, _or_more(hint, need, held))
 
 
-def fits(need: int) -> bool:
-    """Whether so many bytes are allowed, and free."""
+def fits(need: int, *, held: int = 0) -> bool:
+    """Whether so many bytes are allowed, and free but for those that the process has already."""
     free = free_memory()
-    return need <= allowed() and (free is None or need <= free)
+    return need <= allowed() and (free is None or need - held <= free)
 
 
-def _or_more(hint: str, need: int) -> str:
+def _or_more(hint: str, need: int, held: int = 0) -> str:
     """The hint, and, if they are free, the --max-size for so many bytes, up to one digit."""
     free = free_memory()
-    if free is not None and need > free:
+    if free is not None and need - held > free:
         return hint
     unit = 10 ** int(math.log10(max(need, 1000)))
     enough = in_bytes(-(-need // unit) * unit).replace(" ", "")
@@ -100,7 +120,7 @@ def in_bytes(count: int) -> str:
     """
     if count >= 10**15:
         return f"10^{int(math.log10(count))} bytes"  # a flag may have any number of digits
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (1000, "kB")):
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (1000, "kB")):
         if count >= unit:
             return f"{count / unit:.4g} {name}"
     return f"{count} bytes"
@@ -123,8 +143,8 @@ def _counted(count: int) -> str:
 def free_memory() -> int | None:
     """Bytes that can be had without swapping, or None where the system does not say.
 
-    The least of what the machine has free, what the container's limit leaves, and what is left of
-    the address space (`ulimit -v`).
+    The least of what the machine has free, and what the limits of the container and of the process
+    leave.
     """
     found = [*_of_machine(), *_of_container(), *_of_process()]
     return max(min(found), 0) if found else None
@@ -151,12 +171,48 @@ def _of_container() -> Iterator[int]:
 
 
 def _of_process() -> Iterator[int]:
-    try:
-        import resource
-    except ImportError:  # Windows
+    """What limits of the process leave (ulimit -v, ulimit -d), once all is loaded."""
+    return (left - _LATER for left in _left())
+
+
+_LATER = 60 * 10**6
+"""Bytes mapped after the size of a call is known: 34 MB in which OpenBLAS multiplies matrices (it
+ends the process where it cannot have them), and modules that write the result."""
+_NUMPY = 90 * 10**6
+"""Bytes that NumPy maps when it is imported, with one thread; 32 MB more for each other one."""
+
+
+_LIMITS = {"Max address space": 0, "Max data size": 5}
+"""Limits in /proc/self/limits, and the field of /proc/self/statm that each bounds, in pages."""
+
+
+def _left() -> Iterator[int]:
+    with (
+        suppress(OSError),  # not Linux
+        open("/proc/self/limits", encoding="ascii") as limits,
+        open("/proc/self/statm", encoding="ascii") as taken,
+    ):
+        pages, size = taken.read().split(), os.sysconf("SC_PAGE_SIZE")
+        for line in limits:
+            name, value = line[:26].strip(), line[26:].split()[0]
+            if name in _LIMITS and value != "unlimited":
+                yield int(value) - int(pages[_LIMITS[name]]) * size
+
+
+def is_limited() -> bool:
+    """Whether the process has a limit on its memory, in which each thread takes some more."""
+    return any(True for _ in _left())
+
+
+def before_numpy() -> None:
+    """To be called before NumPy is imported: with a limit its linear algebra gets one thread.
+
+    Raises SizeError where it could not be loaded: it would end the process in words of its own.
+    """
+    left = min(_left(), default=None)
+    if left is None:
         return
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit == resource.RLIM_INFINITY:
-        return
-    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
-        yield limit - int(file.read().split()[0]) * resource.getpagesize()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if left < _NUMPY + _LATER:
+        needs, found = in_bytes(_NUMPY + _LATER), in_bytes(max(left, 0))
+        raise SizeError(f"NumPy needs {needs} of memory, {found} are left", "raise ulimit -v or -d")

@@ -124,11 +124,12 @@ def prepared(
 
 
 def entered(x: Array, how: Convention) -> Array:
-    """An input in the number type, and never the caller's own memory, which may change."""
+    """An input in the number type, and never memory of the caller's that may change."""
     value = x.astype(np.float64, copy=False)
     if how.dtype != "float64":
         value = round_to(widen(x, how.dtype), how.dtype)
-    return value.copy() if np.may_share_memory(value, x) else value
+    is_fixed = x.base is None and not x.flags.writeable  # a view's memory can change by its base
+    return value.copy() if np.may_share_memory(value, x) and not is_fixed else value
 
 
 def attend_heads(

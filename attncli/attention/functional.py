@@ -147,7 +147,9 @@ def dropout(x: Array, kept: BoolArray, p: float) -> Array:
     >>> dropout(np.array([3.0, 5.0]), np.array([True, False]), 0.25)
     array([4., 0.])
     """
-    return np.where(kept, x / x.dtype.type(1 - p), 0).astype(x.dtype)
+    dropped = np.asarray(x / x.dtype.type(1 - p))
+    np.copyto(dropped, 0, where=~kept)
+    return dropped
 
 
 def weighted_sum(  # [n_q, n_k], [n_k, d_v] -> [n_q, d_v]
@@ -251,7 +253,11 @@ def round_to(x: Array, dtype: DType) -> Array:
             return x.astype(dtype, copy=False)
         wide = np.ascontiguousarray(x, dtype=np.float32)
     bits = wide.view(np.uint32)
-    lowest_kept = (bits >> np.uint32(16)) & np.uint32(1)
-    rounded = bits + np.uint32(0x7FFF) + lowest_kept
-    kept = (rounded & np.uint32(0xFFFF0000)).view(np.float32)
-    return np.where(np.isnan(wide), wide, kept)
+    rounded = bits >> np.uint32(16)
+    rounded &= np.uint32(1)  # the lowest bit that is kept, for ties to even
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded &= np.uint32(0xFFFF0000)
+    kept = rounded.view(np.float32)
+    np.copyto(kept, wide, where=np.isnan(wide))
+    return kept

@@ -134,8 +134,8 @@ def waves_of(angles: Array, dim: int) -> FloatArray:
     [[0.0, 1.0, 0.0]]
     """
     table = np.empty((angles.shape[0], dim))
-    table[:, 0::2] = np.sin(angles)
-    table[:, 1::2] = np.cos(angles)[:, : dim // 2]
+    np.sin(angles, out=table[:, 0::2])
+    np.cos(angles[:, : dim // 2], out=table[:, 1::2])
     return table
 
 
@@ -260,8 +260,10 @@ def alibi(
             raise ConventionError(f"there are {size} {name}", "use a whole number from 1")
     slopes = alibi_slopes(n_heads)
     distance = (np.arange(n_q) + first_query)[:, None] - np.arange(n_k)
-    fall = 0.0 - slopes[:, None, None] * np.abs(distance)  # 0 − x, as −x would give −0
-    bias = np.where(distance < 0, -np.inf, fall) if causal else fall
+    bias = slopes[:, None, None] * np.abs(distance)
+    np.subtract(0.0, bias, out=bias)  # 0 − x, as −x would give −0
+    if causal:
+        np.copyto(bias, -np.inf, where=distance < 0)
     rule = "−m·(i − j), −∞ where the key comes after its query" if causal else "−m·|i − j|"
     below = 1 << (n_heads.bit_length() - 1)
     slope = f"2^(−8h/{below}) for head h"

@@ -64,8 +64,8 @@ def rotary_table(n_positions: int, dim: int, *, base: float = 10000.0, start: in
     if dim < 2 or dim % 2:
         raise ConventionError(f"dim is {dim}", "rotary positions turn pairs: use an even number")
     ids = np.arange(start, start + n_positions)
-    turned = rotary(np.zeros((n_positions, dim)), position_ids=ids, base=base)
-    return turned.keep({"angles", "cos", "sin"})
+    labels = [f"pos {at}" for at in ids.tolist()]
+    return traced(_tables(ids, dim, base), Block("Rotary positions", None, {"position": labels}))
 
 
 def rotary(
@@ -114,12 +114,7 @@ def rotary(
     ids: Any = None if given is None else as_numbers(given, "the list of position ids")
     steps = [Step("x", lambda: vectors, {}, formula="as given", kind="unrotated")]
     if caches is None:
-        angles, reads = partial(rotary_angles, ids, r, base=base), {"angles": "angles"}
-        steps += [
-            Step("angles", angles, {}, formula=f"θ = pos · {base:g}^(−2i/r)"),
-            Step("cos", lambda angles: np.asarray(np.cos(angles)), reads, formula="cos θ"),
-            Step("sin", lambda angles: np.asarray(np.sin(angles)), reads, formula="sin θ"),
-        ]
+        steps += _tables(ids, r, base)
     else:
         for name, cache in zip(("cos", "sin"), caches, strict=True):
             rows = partial(_rows, cache, ids, name)
@@ -133,6 +128,16 @@ def rotary(
     steps.append(Step("rotated", turned, reads, formula=formula, note=note))
     labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
     return traced(steps, Block("Rotary positions", None, {"position": labels}))
+
+
+def _tables(ids: npt.ArrayLike, r: int, base: float) -> list[Step]:
+    """The steps of the angles, and their cos and sin."""
+    angles, reads = partial(rotary_angles, ids, r, base=base), {"angles": "angles"}
+    return [
+        Step("angles", angles, {}, formula=f"θ = pos · {base:g}^(−2i/r)"),
+        Step("cos", lambda angles: np.asarray(np.cos(angles)), reads, formula="cos θ"),
+        Step("sin", lambda angles: np.asarray(np.sin(angles)), reads, formula="sin θ"),
+    ]
 
 
 def _turned(x: Array, cos: Array, sin: Array, r: int, layout: Layout) -> Array:

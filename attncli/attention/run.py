@@ -279,17 +279,20 @@ def run(
     values = dict(inputs)
     with np.errstate(all="ignore"):  # an overflow is infinite, as IEEE 754 has it, and is shown
         for at, step in enumerate(todo):
-            reads = {parameter: values[name] for parameter, name in step.reads.items()}
-            if (dtype := step.dtype) in (None, "float64"):  # what goes in is float64 already
-                values[step.name] = step.compute(**reads, **step.params)
-            else:
-                floats = {p: f.widen(x, dtype) for p, x in reads.items() if x.dtype.kind == "f"}
-                value = step.compute(**reads | floats, **step.params)
-                values[step.name] = f.round_to(value, dtype)
+            values[step.name] = _computed(step, values)
             for name in step.reads.values():  # what is not read any more is dropped
                 if last_read[name] == at and name not in shown and name not in inputs:
                     values.pop(name, None)
     return values
+
+
+def _computed(step: Step, values: Values) -> Array:
+    """The stage of one step. A function, so that nothing it makes on the way outlives the step."""
+    reads = {parameter: values[name] for parameter, name in step.reads.items()}
+    if (dtype := step.dtype) in (None, "float64"):  # what goes in is float64 already
+        return step.compute(**reads, **step.params)
+    floats = {p: f.widen(x, dtype) for p, x in reads.items() if x.dtype.kind == "f"}
+    return f.round_to(step.compute(**reads | floats, **step.params), dtype)
 
 
 def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> list[Step]:

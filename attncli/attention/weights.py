@@ -157,7 +157,10 @@ def glorot_uniform(shape: tuple[int, int], seed: int, name: str) -> Array:
     ((3, 5), True)
     """
     drawn: Array = np.random.default_rng(named_seed(seed, name)).random(shape)
-    return (2.0 * drawn - 1.0) * (math.sqrt(6.0) / math.sqrt(shape[0] + shape[1]))
+    drawn *= 2.0
+    drawn -= 1.0
+    drawn *= math.sqrt(6.0) / math.sqrt(shape[0] + shape[1])
+    return drawn
 
 
 def random_weights(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from attncli.arrays import Array, BoolArray
 from attncli.attention.functional import round_to, widen
 from attncli.check.run import Indices, Subset, all_of, stages
 from attncli.check.setup import Setup
-from attncli.check.tolerance import Rule, distance, noise_of, rms
+from attncli.check.tolerance import Rule, Tolerance, distance, noise_of, rms
 from attncli.convention import DType
 
 CLOSER = 0.5
@@ -30,28 +31,45 @@ SAMPLE_FACTOR = 2.0
 half of it. What passes the sample by mistake is judged again on everything."""
 
 
-class StageErrors(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class StageErrors:
     """One stage, [batch, head, row, last]: two arrays and how far they are apart.
 
-    errors   |observed − expected|
-    allowed  the tolerance of every entry
-    wrong    errors > allowed
+    Each may be as large as all stages together, so what follows from them is made when asked for.
+
+    tolerance  how far they may be apart
+    wrong      errors > allowed
     """
 
     observed: Array
     expected: Array
-    errors: Array
-    allowed: Array
+    tolerance: Tolerance
     wrong: BoolArray
 
     @property
+    def errors(self) -> Array:
+        """|observed − expected|."""
+        return distance(self.observed, self.expected)
+
+    @property
+    def allowed(self) -> Array:
+        """The tolerance of every entry."""
+        return self.tolerance.of(self.expected)
+
+    @cached_property
     def largest(self) -> float:
         """The largest error."""
         return float(self.errors.max(initial=0.0))
 
+    @cached_property
+    def typical(self) -> float:
+        """The root mean square of the errors that are too large."""
+        return rms(self.errors, self.wrong)
+
     def at(self, positions: Subset) -> StageErrors:
         """The same at these positions of the batch items, heads and rows."""
-        return StageErrors(*(x[np.ix_(*positions)] for x in self))
+        at = np.ix_(*positions)
+        return StageErrors(self.observed[at], self.expected[at], self.tolerance, self.wrong[at])
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +113,9 @@ def comparison_of(
     noise = noise_over(setup, subset, expected, rule)
     errors = {}
     for name, x in expected.items():
-        apart = distance(observed[name], x)
-        allowed = rule.allowed(x, noise[name], setup.how.mask_value)
-        errors[name] = StageErrors(observed[name], x, apart, allowed, apart > allowed)
+        tolerance = rule.tolerance(x, noise.pop(name), setup.how.mask_value)
+        wrong = distance(observed[name], x) > tolerance.of(x)
+        errors[name] = StageErrors(observed[name], x, tolerance, wrong)
     return Comparison(setup, subset, rule, errors, observed, all_of(subset.sizes))
 
 
@@ -108,14 +126,13 @@ def noise_over(
     if rule.kind != "noise":
         return {name: np.zeros(1) for name in expected}
     rounded = stages(setup, subset, expected, rule.noise_type()[0])
-    return {name: noise_of(rounded[name], x, rule) for name, x in expected.items()}
+    return {name: noise_of(rounded.pop(name), x, rule) for name, x in expected.items()}
 
 
 class Fit(NamedTuple):
-    """A setup that explains what was observed, the stages it expects, and their largest errors."""
+    """A setup that explains what was observed, and the largest error of each stage."""
 
     setup: Setup
-    expected: Mapping[str, Array]
     errors: Mapping[str, float]
 
 
@@ -126,31 +143,42 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
     has wrong entries the setup must be at least twice as near, and as near as its noise.
     """
     rule, expected = comparison.rule, comparison.expected(setup)
-    errors = {
-        name: distance(comparison.observed_by(setup, name), x) for name, x in expected.items()
-    }
-    by_noise = rule.kind == "noise"
-    if by_noise and not all(_closer(errors[name], x) for name, x in comparison.errors.items()):
-        return None
+    by_noise, largest = rule.kind == "noise", {}
+    for name, plain in comparison.errors.items() if by_noise else ():
+        wrong, most = plain.wrong, CLOSER * plain.typical
+        errors = distance(comparison.observed_by(setup, name), expected[name])
+        if np.isinf(errors).any() or rms(errors, wrong) > most:  # not at most half as wrong
+            return None
+        del errors  # before the next ones are made
     noise = noise_over(setup, comparison.subset, expected, rule)
-    for name, x in errors.items():
-        allowed = rule.allowed(expected[name], noise[name], setup.how.mask_value)
-        if (x > comparison.loose * allowed).any():
+    for name, x in expected.items():
+        level = Level.of(noise.pop(name), comparison.errors[name])
+        errors = distance(comparison.observed_by(setup, name), x)
+        allowed = rule.tolerance(x, level.largest, setup.how.mask_value)
+        if (errors > comparison.loose * allowed.of(x)).any():
             return None
-        if by_noise and not _like_noise(x, expected[name], noise[name], name, comparison):
+        if by_noise and not _like_noise(errors, x, level, name, comparison):
             return None
-    return Fit(setup, expected, {name: float(x.max(initial=0.0)) for name, x in errors.items()})
+        largest[name] = float(errors.max(initial=0.0))
+    return Fit(setup, largest)
 
 
-def _closer(errors: Array, plain: StageErrors) -> bool:
-    """Whether the entries that were wrong are now at most half as wrong."""
-    if np.isinf(errors).any():
-        return False
-    return rms(errors[plain.wrong]) <= CLOSER * rms(plain.errors[plain.wrong])
+class Level(NamedTuple):
+    """The noise of a stage: the largest, and root mean squares of all and of the wrong entries."""
+
+    largest: float
+    typical: float
+    at_wrong: float
+
+    @classmethod
+    def of(cls, noise: Array, plain: StageErrors) -> Level:
+        """The level of this noise, which is of the shape of the stage, or one 0."""
+        at_wrong = rms(noise, plain.wrong) if noise.shape == plain.wrong.shape else 0.0
+        return cls(float(noise.max()), rms(noise), at_wrong)
 
 
 def _like_noise(
-    errors: Array, expected: Array, noise: Array, stage: str, comparison: Comparison
+    errors: Array, expected: Array, noise: Level, stage: str, comparison: Comparison
 ) -> bool:
     """Whether the entries that were wrong are now wrong by no more than noise.
 
@@ -160,9 +188,9 @@ def _like_noise(
     wrong = plain.wrong
     if not wrong.any():
         return True
-    floor = max(rms(noise), rms(noise[wrong]))
-    tiny = float(np.median(comparison.rule.allowed(expected, 0.0)))
-    left, before = rms(errors[wrong]), rms(plain.errors[wrong])
+    floor = max(noise.typical, noise.at_wrong)
+    tiny = float(np.median(comparison.rule.allowed(expected, 0.0), overwrite_input=True))
+    left, before = rms(errors, wrong), plain.typical
     if np.isinf(before):
         before = rms(np.abs(expected[wrong & np.isfinite(expected)]))
     if left > LIKE_NOISE * comparison.loose * floor + tiny:

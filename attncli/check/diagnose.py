@@ -5,9 +5,8 @@ observed ── shapes ── within tolerance? ── single bugs ── pairs 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 from attncli.attention.heads import four_axes
@@ -51,6 +50,7 @@ def check(  # noqa: PLR0913
     key_labels: Sequence[str] | None = None,
     pairs: bool = True,
     progress: Progress = None,
+    before_search: Callable[[], None] = lambda: None,
     **arrays: Any,
 ) -> Verdict:
     """Do these numbers match, and if not, which bug is it?
@@ -67,6 +67,7 @@ def check(  # noqa: PLR0913
     rows, heads which query rows and heads were observed, counted from 0; else all
     pairs       whether pairs of bugs are tried where no single one fits
     progress    called with how many bugs, then how many pairs, are tried, and of how many
+    before_search  called where the numbers differ, before any bug is tried
 
     Arrays are whatever NumPy or DLPack takes, PyTorch and JAX tensors included. Numbers are
     judged in the type they came in, or in the convention's where that is narrower.
@@ -92,6 +93,8 @@ def check(  # noqa: PLR0913
     rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
     comparison = comparison_of(setup, found.subset, found.stages, rule)
     labels = {"query": query_labels or (), "key": key_labels or ()}
+    if not comparison.matches:
+        before_search()
     return _verdict(comparison, found, labels, pairs, progress)
 
 
@@ -114,7 +117,8 @@ def _verdict(
     first = next(stage.name for stage in stages if not stage.matches)
     found_bugs = tuple(_explanation(match, comparison) for match in matches)
     if len(matches) > 1:
-        common, other = _in_common(matches), _distinguished_by(found_bugs, comparison)
+        common = _in_common(matches, comparison)
+        other = _distinguished_by(found_bugs, comparison)
         return Verdict("ambiguous", dtype, stages, first, found_bugs, common, other, "", notes)
     if matches:
         return Verdict("found", dtype, stages, first, found_bugs, notes=notes)
@@ -161,13 +165,15 @@ def _explanation(match: Match, comparison: Comparison) -> Explanation:
     )
 
 
-def _in_common(matches: Sequence[Match]) -> str:
+def _in_common(matches: Sequence[Match], comparison: Comparison) -> str:
     """What several explanations have in common: what they change, and how alike they are here."""
     shared = frozenset.intersection(
         *(frozenset().union(*(bug.touches for bug in match.bugs)) for match in matches)
     )
-    expected = [match.fits[0].expected for match in matches]
-    if any(differ(x, b[name]) for a, b in combinations(expected, 2) for name, x in a.items()):
+    first, *others = (match.fits[0].setup for match in matches)
+    expected = comparison.expected(first)
+    each = map(comparison.expected, others)  # one at a time: each may be as large as a stage
+    if any(differ(x, other[name]) for other in each for name, x in expected.items()):
         alike = "they differ by less than the tolerance on this input"
     else:
         alike = "they compute the same numbers on this input"

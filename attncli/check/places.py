@@ -51,11 +51,11 @@ def _verdict(name: str, comparison: Comparison, labels: Labels, passing: bool) -
         name=name,
         matches=bool(matches),
         tolerance=comparison.rule.describe(),
-        allowed=float(np.median(stage.allowed)),
+        allowed=float(np.median(stage.allowed, overwrite_input=True)),
         largest=stage.largest,
-        median=float(np.median(stage.errors)),
+        median=float(np.median(stage.errors, overwrite_input=True)),
         share_wrong=0.0 if matches else float(stage.wrong.mean()),
-        n=int(stage.errors.size),
+        n=int(stage.wrong.size),
         places=() if matches else places(entries),
         worst=() if matches else tuple(_worst(entries)),
     )
@@ -73,7 +73,7 @@ class Entries:
     def __init__(self, name: str, comparison: Comparison, labels: Labels) -> None:
         self.setup, self.subset = comparison.setup, comparison.subset
         self.of, self.ndim = comparison.errors[name], self.setup.ndim
-        value = np.broadcast_to(np.float64(0), (*self.setup.shape[:3], self.of.errors.shape[3]))
+        value = np.broadcast_to(np.float64(0), (*self.setup.shape[:3], self.of.wrong.shape[3]))
         words = {axis: tuple(names) for axis, names in labels.items() if names}
         self.whole = Stage(name, "", "", value, kind_of(name).axes_of(4), words)
 
@@ -112,12 +112,15 @@ class Entries:
 def _worst(entries: Entries) -> list[Worst]:
     """The entries with the largest errors; of equal ones, those that come first."""
     of = entries.of
-    errors = np.where(of.wrong, of.errors, -1.0).ravel()
-    n = min(N_WORST, int(of.wrong.sum()))
-    candidates = np.flatnonzero(errors >= np.partition(errors, errors.size - n)[errors.size - n])
+    errors = of.errors
+    wrong = errors[of.wrong]
+    n = min(N_WORST, wrong.size)
+    wrong.partition(wrong.size - n)
+    candidates = np.flatnonzero(of.wrong & (errors >= wrong[wrong.size - n]))
+    errors = errors.ravel()
     found = []
     for flat in candidates[np.argsort(-errors[candidates], kind="stable")[:n]]:
-        at = tuple(int(i) for i in np.unravel_index(flat, of.errors.shape))
+        at = tuple(int(i) for i in np.unravel_index(flat, of.wrong.shape))
         index = tuple(int(entries.index(axis)[at[axis]]) for axis in range(4 - entries.ndim, 4))
         both = float(of.observed[at]), float(of.expected[at])
         found.append(Worst(entries.place(at), index, *both))
@@ -149,20 +152,24 @@ def _one_factor(entries: Entries) -> str:
     clear = np.isfinite(of.expected) & (np.abs(of.expected) > CLEAR * of.allowed)
     if clear.sum() < 2 or not (np.isfinite(of.expected) & np.isfinite(of.observed)).all():
         return ""
-    factor = float(np.median(of.observed[clear] / of.expected[clear]))
-    allowed = BOTH_OFF * max(1.0, abs(factor)) * of.allowed
-    if factor == 0 or (np.abs(of.observed - factor * of.expected) > allowed).any():
+    ratios = of.observed[clear]
+    ratios /= of.expected[clear]
+    factor = float(np.median(ratios, overwrite_input=True))
+    apart = factor * of.expected
+    np.abs(np.subtract(of.observed, apart, out=apart), out=apart)
+    if factor == 0 or (apart > BOTH_OFF * max(1.0, abs(factor)) * of.allowed).any():
         return ""
     return f"everywhere, by one factor: observed = {factor:.6g} · expected"
 
 
 def _one_addend(entries: Entries) -> str:
     of = entries.of
-    if of.errors.size < 3 or not (np.isfinite(of.expected) & np.isfinite(of.observed)).all():
+    if of.wrong.size < 3 or not (np.isfinite(of.expected) & np.isfinite(of.observed)).all():
         return ""
     apart = of.observed - of.expected
     step = float(np.median(apart))
-    if step == 0 or (np.abs(apart - step) > BOTH_OFF * of.allowed).any():
+    apart -= step
+    if step == 0 or (np.abs(apart, out=apart) > BOTH_OFF * of.allowed).any():
         return ""
     return f"everywhere, by one addend: observed = expected + {step:.6g}"
 
@@ -201,8 +208,10 @@ def _shifted(entries: Entries) -> str:
         inside = rows[(rows + step >= 0) & (rows + step < of.wrong.shape[2])]
         if not len(inside) or len(inside) < len(rows) - abs(step):
             continue
-        other = of.expected[:, :, inside + step]
-        same = np.abs(of.observed[:, :, inside] - other) <= of.allowed[:, :, inside]
+        apart = of.observed[:, :, inside]
+        apart -= of.expected[:, :, inside + step]
+        np.abs(apart, out=apart)
+        same = apart <= of.tolerance.of(of.expected[:, :, inside])
         if not (same | ~of.wrong[:, :, inside].any(axis=-1, keepdims=True)).all():
             continue
         if len(inside) == 1:
@@ -218,7 +227,7 @@ def _diagonal(entries: Entries) -> str:
     wrong = entries.of.wrong
     if entries.whole.axes[3] != "key" or len(entries.along(2)) < 2 or wrong.shape[3] < 3:
         return ""
-    _, _, row, key = np.nonzero(wrong)
+    row, key = np.nonzero(wrong.any(axis=(0, 1)))
     ahead = key - entries.index(2)[row]
     low, high = int(ahead.min()), int(ahead.max())
     if low == high:

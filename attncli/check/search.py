@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attncli import budget
 from attncli.arrays import Array
 from attncli.check.bugs import CATALOGUE
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.comparison import Comparison, Fit, fit, sample_of
-from attncli.check.run import at_once, mask_of, steps_of
+from attncli.check.run import CELLS, at_once, mask_of, steps_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import EPS, distance, largest
 
 Progress = Callable[[int, int], None] | None
-MOST_AT_ONCE = 2**25
-"""How many scores a bug may need at once: 256 MB of float64 a stage."""
 
 SAME = 1e-9
 """Two computations of one number in float64 are nearer than this, relative to the largest: sums of
@@ -36,6 +35,11 @@ EMPTY_WORDS = {
     "nan": "rows left with nothing to attend to become NaN",
     "uniform": "rows left with nothing to attend to attend to every key alike",
 }
+
+
+def most_at_once() -> int:
+    """How many scores a bug may need at once: six stages of them are half of the memory allowed."""
+    return max(CELLS, budget.allowed() // 100)
 
 
 class Match(NamedTuple):
@@ -98,7 +102,7 @@ class Search:
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
         for variant in bug.change(setup, self.evidence):
-            if at_once(variant) > max(MOST_AT_ONCE, at_once(setup)):
+            if at_once(variant) > max(most_at_once(), at_once(setup)):
                 self.skipped[bug.name] = at_once(variant)
                 continue
             yield variant

@@ -10,11 +10,11 @@ given         atol + rtol · |expected|
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, BoolArray
 from attncli.attention.functional import round_to
 from attncli.convention import DType
 from attncli.errors import ConventionError
@@ -70,18 +70,44 @@ class Rule:
             return "float32", EPS["float64"] / EPS["float32"]
         return self.dtype, 1.0
 
+    def tolerance(
+        self, expected: Array, noise: Array | float, mask_value: float = -np.inf
+    ) -> Tolerance:
+        """The allowed distance, by the largest noise of the stage."""
+        if self.kind == "decimals":
+            return Tolerance(0.5 * 10.0**-self.decimals * (1 + 1e-9), 1e-12)
+        if self.kind == "given":
+            return Tolerance(self.atol, self.rtol)
+        size = sizes(expected)
+        counted = (size > 0) & (expected != mask_value)
+        mean = float(size.mean(where=counted)) if counted.any() else 0.0
+        share = EPS_FACTOR * EPS[self.dtype]
+        return Tolerance(NOISE_FACTOR[self.dtype] * float(np.max(noise)) + share * mean, share)
+
     def allowed(self, expected: Array, noise: Array | float, mask_value: float = -np.inf) -> Array:
         """The allowed distance of every entry, by the largest noise of the stage."""
-        size = np.where(np.isfinite(expected), np.abs(expected), 0.0)
-        if self.kind == "decimals":
-            return np.full(expected.shape, 0.5 * 10.0**-self.decimals * (1 + 1e-9)) + 1e-12 * size
-        if self.kind == "given":
-            return self.atol + self.rtol * size
-        counted = size[(size > 0) & (expected != mask_value)]
-        mean = float(counted.mean()) if counted.size else 0.0
-        return NOISE_FACTOR[self.dtype] * float(np.max(noise)) + EPS_FACTOR * EPS[self.dtype] * (
-            size + mean
-        )
+        return self.tolerance(expected, noise, mask_value).of(expected)
+
+
+class Tolerance(NamedTuple):
+    """How far an entry may be off: so much, and so much of its own size."""
+
+    absolute: float
+    relative: float
+
+    def of(self, expected: Array) -> Array:
+        """The allowed distance of every entry."""
+        allowed = sizes(expected)
+        allowed *= self.relative
+        allowed += self.absolute
+        return allowed
+
+
+def sizes(x: Array) -> Array:
+    """The size of every entry; 0 where it is not finite."""
+    size = np.abs(x)
+    np.copyto(size, 0.0, where=~np.isfinite(size))
+    return size
 
 
 def rule_of(decimals: int | None, rtol: float | None, atol: float | None, dtype: DType) -> Rule:
@@ -107,9 +133,12 @@ def distance(observed: Array, expected: Array) -> Array:
     [0.0, inf, 0.0, 2.0]
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(observed - expected)
+        apart = np.asarray(observed - expected)
+    np.abs(apart, out=apart)
+    np.copyto(apart, np.inf, where=np.isnan(apart))
     same = (observed == expected) | (np.isnan(observed) & np.isnan(expected))
-    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+    np.copyto(apart, 0.0, where=same)
+    return apart
 
 
 def largest(x: Array) -> float:
@@ -118,20 +147,29 @@ def largest(x: Array) -> float:
 
 
 def noise_of(rounded: Array, exact: Array, rule: Rule) -> Array:
-    """The noise of every entry beyond its own last rounding; 0 where either is not finite."""
+    """The noise of every entry beyond its own last rounding; 0 where either is not finite.
+
+    `rounded` is overwritten: each of these may be as large as all stages.
+    """
     dtype, factor = rule.noise_type()
-    apart = distance(rounded, exact)
-    usable = np.isfinite(apart) & np.isfinite(exact)
-    own = np.where(usable, EPS[dtype] * np.abs(exact), 0.0)
-    return np.where(usable, np.maximum(apart - own, 0.0), 0.0) * factor
+    noise = distance(rounded, exact)
+    np.copyto(noise, 0.0, where=~(np.isfinite(noise) & np.isfinite(exact)))
+    own = np.abs(exact, out=rounded)
+    own *= EPS[dtype]
+    noise -= own
+    np.fmax(noise, 0.0, out=noise)  # also where either is not finite
+    noise *= factor
+    return noise
 
 
-def rms(x: Array) -> float:
-    """Root of the mean square; inf where an entry is infinite."""
-    top = float(np.max(x, initial=0.0))
+def rms(x: Array, where: BoolArray | Literal[True] = True) -> float:
+    """Root of the mean square of some entries; inf where one is infinite."""
+    top = float(np.max(x, initial=0.0, where=where))
     if top == 0 or not np.isfinite(top):
         return top
-    return top * float(np.sqrt(np.mean((x / top) ** 2)))
+    squares = x / top
+    squares *= squares
+    return top * float(np.sqrt(np.mean(squares, where=where)))
 
 
 def narrower(*dtypes: DType) -> DType:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from attncli.budget import taken
 from attncli.check import Verdict, report_text, suggest_input, verdict_to_dict
 from attncli.check import check as compare
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
+from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.output import ending_of, note, write_text
 from attncli.cli.parsing import rows_of, slice_of
@@ -124,6 +127,15 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
     if observed.head is not None and observed.head > n_heads:
         heads = "is only 1 head" if n_heads == 1 else f"are {n_heads} heads"
         raise ShapeError(f"there is no head {observed.head}", f"there {heads}")
+
+    before, arrays = taken(), list(numbers.values())
+
+    def check_room(what: str, *, searches: bool) -> None:
+        need = of_check(given.arguments, given.score_shape, arrays, searches=searches)
+        check_fits(before + need - taken(), what, "check fewer rows or heads: --rows, --head")
+
+    check_room("the comparison needs", searches=False)
+    searching = "it differs, and the search for a bug needs"
     with progress_bar("bugs tried", quiet=observed.quiet) as progress:
         return compare(
             numbers,
@@ -131,6 +143,7 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
             heads=None if observed.head is None else observed.head - 1,
             pairs=not observed.single,
             progress=progress,
+            before_search=partial(check_room, searching, searches=True),
             **given.arguments,
             **given.labels,
             **given_of(observed, "positions", "decimals", "rtol", "atol"),

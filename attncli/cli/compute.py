@@ -13,6 +13,7 @@ from inspect import signature
 
 from attncli.attention.attend import Block, attend, title_of, trace_of, with_concat
 from attncli.attention.run import Sizes, Step
+from attncli.budget import is_limited
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, Inputs
 from attncli.cli.output import check_flags, form_of, note, present
@@ -21,10 +22,13 @@ from attncli.errors import ConventionError, ShapeError
 from attncli.stages import CONCAT, OUTPUT
 from attncli.trace import Trace
 from attncli.views.formats import PAGE
+from attncli.views.select import check_written
 
 _WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
 _SURELY_FITS = 1 << 16  # scores, in any memory
 _ROWS = 16  # shown of a matrix too large to compute, where no rows are named
+_TEXTS = ("json", "csv", "tsv")  # forms that hold every number as text
+_FEWER = "give fewer queries, heads or batch items, or --dtype float32"
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
@@ -43,26 +47,39 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
     Raises SizeError where even that does not fit into memory.
     """
     shape, how = given.score_shape, given.arguments["convention"]
-    n_scores = math.prod(shape)
-    if n_scores > _WORTH_STREAMING and _is_output_alone(given, show):
+    streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
+    if math.prod(shape) <= _SURELY_FITS and not streams:
+        return attend(**given.arguments, **given.labels), show
+    from attncli.cli import memory
+
+    if streams:
+        what = f"the output of {shape[-2]} queries needs"
+        memory.check_fits(memory.of_streaming(given.arguments, shape), what, _FEWER)
         return _streamed(given, show), show
-    if n_scores <= _SURELY_FITS:
+    if form_of(show).name in _TEXTS and not (show.stage or show.rows or show.head or show.batch):
+        check_written(2 * math.prod(shape))  # the scores and the weights, at least
+    if memory.fits(_need(given, shape, show)):
         return attend(**given.arguments, **given.labels), show
-    from attncli.cli.memory import check_fits, fits
-
-    if form_of(show).name == "json" and not (show.stage or show.rows or show.head or show.batch):
-        from attncli.views.formats.json import check_size
-
-        check_size(2 * n_scores)  # the scores and the weights, at least
-    if fits(shape, how):
-        return attend(**given.arguments, **given.labels), show
-    if how.dropout or how.softmax_over == "queries":
-        check_fits(shape, how)  # no row can be computed alone
-    rows, shown = _rows(given, show)
-    check_fits((*shape[:-2], len(rows), shape[-1]), how, _ADVICE)
-    text = f"too large for memory at once: {len(rows)} of {shape[-2]} queries computed; {_ADVICE}"
-    note(text, quiet=show.quiet or bool(show.rows or show.cell))
+    rows, shown, hint = None, show, _FEWER
+    if not how.dropout and how.softmax_over == "keys":  # else no row can be computed alone
+        rows, shown = _rows(given, show)
+        shape, hint = (*shape[:-2], len(rows), shape[-1]), _ADVICE
+    what = f"the stages of {' × '.join(map(str, shape))} scores need"
+    memory.check_fits(_need(given, shape, shown), what, hint)
+    text = f"too large for memory at once: {shape[-2]} of {given.score_shape[-2]} queries computed"
+    note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows or show.cell))
     return attend(**given.arguments, **given.labels, rows=rows), shown
+
+
+def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) -> int:
+    """Bytes of the stages of scores of this shape, and of writing them."""
+    from attncli.cli.memory import of_attention, of_output
+
+    how = given.arguments["convention"]
+    masks = (given.arguments.get(name) is not None for name in ("mask", "kv_len"))
+    is_masked = how.causal or how.window is not None or any(masks)
+    need = of_attention(given.arguments, shape)
+    return need + of_output(show, shape, masked=is_masked)
 
 
 def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
@@ -87,7 +104,8 @@ def _streamed(given: AttentionInputs, show: DisplayFlags) -> Trace:
     from attncli.cli.terminal import progress_bar
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
-        output = stream(**given.arguments, progress=progress)
+        n_threads = 1 if is_limited() else None
+        output = stream(**given.arguments, n_threads=n_threads, progress=progress)
     q, k = given.arguments["q"], given.arguments["k"]
     sizes = Sizes(given.score_shape, k.shape[-3] if k.ndim > 2 else 1, q.shape[-1])
     names = {"query": given.labels["query_labels"], "key": given.labels["key_labels"]}

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from attncli.attention.layers import Architecture
-from attncli.attention.weights import Dimensions, Weights, random_weights
-from attncli.budget import check_cells
+from attncli.attention.weights import (
+    Dimensions,
+    Weights,
+    axes_of,
+    n_layers_of,
+    names_of,
+    random_weights,
+)
+from attncli.cli import memory
 from attncli.cli.commands import Block, Text, Vectors
 from attncli.cli.groups import given_of
-from attncli.cli.memory import check_fits
+from attncli.cli.memory import Sentences
 from attncli.cli.options import Choices, DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.convention import Convention, flag_of
@@ -40,7 +48,7 @@ def explain(
     check_flags(show)
     for message, hint in _contradictions(words, vectors, block, choices, show):
         raise ConventionError(message, hint)
-    trace, warnings = explained(words, vectors, block, choices, _kept(show))
+    trace, warnings = explained(words, vectors, block, choices, show)
     note(*warnings, quiet=show.quiet)
     page = outline_page if block.outline else explain_page
     height = 0 if show.stage else LEAST_HEIGHT
@@ -108,24 +116,31 @@ def _kept(show: DisplayFlags) -> Keep | None:
 
 
 def explained(
-    words: Text, vectors: Vectors, block: Block, choices: Choices, keep: Keep | None
+    words: Text, vectors: Vectors, block: Block, choices: Choices, show: DisplayFlags
 ) -> tuple[Trace, tuple[str, ...]]:
     """The trace that the flags ask for, and what was wrong with the file of vectors.
 
-    `keep` says which stages of a layer to keep. Raises AttncliError for whatever does not fit.
+    Raises AttncliError for whatever does not fit.
     """
     seed = int(choices.given.get("seed", 0))
     architecture = _architecture(block, choices, seed)
     tokens, target = _tokens(words)
-    _check_room(block, choices, max(len(tokens), words.pad_to or 0), len(target or ()), keep)
-    every = (*tokens, *(target or ()))
-    if vectors.glove is None:  # weights first: they are larger, and too large ones are refused
-        weights, notes = _weights(block, vectors.dim or DIM, seed)
-        vocabulary = random_vocabulary(every, vectors.dim or DIM, seed)
-    else:
+    every, vocabulary, dim = (*tokens, *(target or ())), None, vectors.dim or DIM
+    if vectors.glove is not None:
         unknown = vectors.unknown or "random"
         vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
-        weights, notes = _weights(block, vocabulary.dim, seed)
+        dim = vocabulary.dim
+    asked = given_of(block, "d_k", "d_v", "d_ff")
+    dimensions = Dimensions(
+        d_model=dim, n_heads=block.heads or 1, n_kv_heads=block.kv_heads, **asked
+    )
+    found = None if block.weights is None else _weights_of_file(block, block.weights, dimensions)
+    sizes = Sentences(
+        max(len(tokens), words.pad_to or 0), len(target or ()), len(target or tokens), words.mask
+    )
+    _check_room(block, architecture.convention, dimensions, sizes, found and found[0], show)
+    weights, notes = found or _random_weights(block, dimensions, seed)
+    vocabulary = vocabulary or random_vocabulary(every, dim, seed)
     model = Model(
         block=block.kind,
         weights=weights,
@@ -139,7 +154,7 @@ def explained(
         model,
         target=None if target is None else Sentence.padded(target),
         mask=_mask(words.mask, choices.given.get("mask_means")),
-        keep=keep,
+        keep=_kept(show),
     )
     return trace, vocabulary.warnings
 
@@ -206,37 +221,65 @@ def _mask(source: str | None, means: str | None) -> Any:
 
 
 def _check_room(
-    block: Block, choices: Choices, n_keys: int, n_target: int, keep: Keep | None
+    block: Block,
+    how: Convention,
+    dimensions: Dimensions,
+    sizes: Sentences,
+    weights: Weights | None,
+    show: DisplayFlags,
 ) -> None:
-    """SizeError where the stages do not fit into memory."""
+    """SizeError where the weights (None: random ones) and the stages do not fit into memory."""
     n_layers = block.layers or 1
-    n_held = n_layers if keep is None else min(n_layers, 2)
-    matrices = (block.heads or 1) * n_held + 2  # and the cosines at the end
-    dtype = choices.given.get("dtype", "float64")
-    check_fits((matrices, max(n_keys, n_target), n_keys), Convention(dtype=dtype))
-
-
-def _weights(block: Block, dim: int, seed: int) -> tuple[Weights, tuple[str, ...]]:
-    """The block's weights, given or random, and notes on them.
-
-    Raises InputError or ShapeError where those of the file do not fit.
-    """
-    kinds: Any = {"attention": "attention", "encoder": "encoder", "decoder": "encoder-decoder"}
-    kind = kinds[block.kind]
-    asked = given_of(block, "d_k", "d_v", "d_ff")
-    dimensions = Dimensions(
-        d_model=dim, n_heads=block.heads or 1, n_kv_heads=block.kv_heads, **asked
+    if weights is None:
+        widths = dimensions.widths()
+        of_layer = names_of(_KINDS[block.kind], feed_forward=dimensions.d_ff != 0)
+        shapes = ([widths[axis] for axis in axes_of(name)] for name in of_layer)
+        copied = 0 if how.dtype == "float64" else memory.WIDTHS[how.dtype]
+        of_weights = n_layers * sum(map(math.prod, shapes)) * (memory.FLOAT + copied)
+    else:
+        n_layers = n_layers_of(weights, "encoder") or 1
+        of_weights = memory.size_of(weights.values(), memory.WIDTHS[how.dtype])
+        widths = dict.fromkeys(_AXES, dimensions.d_model) | {"d_ff": 0}
+        for name, x in weights.items():
+            widths |= zip(axes_of(name), x.shape, strict=False)
+    is_crossing = block.kind == "attention" and sizes.n_target > 0
+    n_q = sizes.n_target if is_crossing else max(sizes.n_keys, sizes.n_target)
+    shape = dimensions.n_heads, n_q, sizes.n_keys
+    is_masked = sizes.n_keys > sizes.n_words or how.causal or sizes.mask is not None
+    n_kept = n_layers if _kept(show) is None else 1
+    of_stages = memory.of_output(show, shape, masked=is_masked) + memory.of_explanation(
+        how, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
     )
-    if block.weights is not None:
-        return _weights_of_file(block.weights, kind, dimensions, block.layers)
-    n_layers = block.layers or 1
-    widths = dimensions.widths()
-    per_layer = dim * (4 * max(widths.values()) + 2 * widths["d_ff"])
-    n_numbers = per_layer * n_layers * (3 if block.kind == "decoder" else 1)
-    check_cells(n_numbers, "weights of these widths have", "use a smaller --dim, --d-k or --layers")
+    what, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
+    if of_weights <= of_stages:
+        what, hint = f"stages of {' × '.join(map(str, shape))} scores", "use fewer tokens or heads"
+        if n_layers > 1:
+            what, hint = f"{what} in {n_layers} layers", f"{hint}, or --layers"
+    memory.check_fits(of_weights + of_stages, f"the {what} need", hint)
+
+
+_KINDS: dict[str, Any] = {
+    "attention": "attention",
+    "encoder": "encoder",
+    "decoder": "encoder-decoder",
+}
+"""What --block names, as the weights have it."""
+_AXES = ("d_model", "h·d_k", "h_kv·d_k", "h_kv·d_v", "h·d_v")  # as wide as x without weights
+
+
+def _random_weights(
+    block: Block, dimensions: Dimensions, seed: int
+) -> tuple[Weights, tuple[str, ...]]:
+    """Random weights of the block, and notes on them."""
     found = random_weights(
-        kind, dimensions, seed=seed, n_layers=n_layers, last_norm=block.norm == "pre"
+        _KINDS[block.kind],
+        dimensions,
+        seed=seed,
+        n_layers=block.layers or 1,
+        last_norm=block.norm == "pre",
     )
+    for weights in found.values():
+        weights.setflags(write=False)  # so they are not copied
     if block.projection != "identity":
         text = f"The weights are random (Glorot-uniform, seed {seed}): they show the arithmetic"
         return found, (f"{text}, not meaning.",)
@@ -248,11 +291,13 @@ def _weights(block: Block, dim: int, seed: int) -> tuple[Weights, tuple[str, ...
 
 
 def _weights_of_file(
-    source: str, kind: Any, dimensions: Dimensions, n_layers: int | None
+    block: Block, source: str, dimensions: Dimensions
 ) -> tuple[Weights, tuple[str, ...]]:
+    """The weights of a file, and notes on them. InputError or ShapeError where they do not fit."""
     from attncli.attention.state_dict import is_weight, weights_from_arrays
     from attncli.files.load import load
 
+    kind = _KINDS[block.kind]
     loaded = load(source, wanted=lambda name: is_weight(name, kind))
     arrays = loaded.arrays
     if "" in arrays:
@@ -260,7 +305,8 @@ def _weights_of_file(
             f"{loaded.origin} holds one matrix without a name", "name w_q, w_k and so on"
         )
     unknown = dict.fromkeys(loaded.unread, np.zeros(0))  # refused by their names
-    found = weights_from_arrays({**arrays, **unknown}, kind, dimensions, n_layers=n_layers)
+    everything = {**arrays, **unknown}
+    found = weights_from_arrays(everything, kind, dimensions, n_layers=block.layers)
     used, given = (sum(x.size for x in weights.values()) for weights in (found, arrays))
     notes = [f"The weights are those of {loaded.origin}: {listing(arrays)}."]
     if used < given:

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
-from attncli.budget import limited
+from attncli.budget import before_numpy, limited
 from attncli.cli.parsing import bytes_of
 
 
@@ -108,8 +108,9 @@ def typer_command(name: str, command: Command) -> Any:
             kind(**{own.name: values[own.name] for own in fields(kind) if own.name in values})
             for kind in command.groups
         ]
-        function: Any = getattr(import_module(f"attncli.cli.{name}"), name)
         with limited(bytes_of(values["max_size"])):
+            before_numpy()
+            function: Any = getattr(import_module(f"attncli.cli.{name}"), name)
             code: int | None = function(*given)
         return code
 

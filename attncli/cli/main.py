@@ -28,6 +28,7 @@ from attncli.files.messages import printable
 
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
+_NO_MEMORY = "this needs more memory than there is; use fewer tokens"
 
 
 class LazyGroup(Quick, TyperGroup):
@@ -136,11 +137,13 @@ def run(arguments: list[str]) -> int:
     except (AttncliError, typer.TyperException) as error:
         return _failed(_in_words(error), 2, arguments)
     except MemoryError:
-        return _failed("this needs more memory than there is; use fewer tokens", 2, arguments)
+        return _failed(_NO_MEMORY, 2, arguments)
     except OSError as error:
         _forget_output()
         return _failed(f"cannot write the result: {error.strerror or error}", 2, arguments)
     except Exception as error:
+        if isinstance(error, ImportError) and "map segment" in str(error):  # of a library
+            return _failed(_NO_MEMORY, 2, arguments)
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
         return _failed(f"a fault of attncli itself ({what}); --debug shows where", 2, arguments)
     return code

@@ -1,27 +1,275 @@
-"""What the stages of an attention will need, before anything is allocated."""
+"""What a call will take at its largest, known before anything large is made.
+
+    what the process has taken so far     the interpreter, the libraries, the inputs as read
+  + what will be kept                     stages, their inputs in the number type
+  + what is made on the way               by the step, or the page, that makes the most
+
+Counted from the shapes alone. tests/benchmarks/memory.py compares it with what is measured.
+"""
 
 from __future__ import annotations
 
 import math
+import mmap
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from attncli import budget
+from attncli.arrays import Array
+from attncli.attention.run import Sizes, plan
+from attncli.cli.options import DisplayFlags
+from attncli.cli.output import form_of
+from attncli.cli.parsing import slice_of
 from attncli.convention import Convention
+from attncli.stages import DROPPED, MAPS
+from attncli.views.formats import PAGE
+from attncli.views.parts import LARGE
 
-_STAGES = 6  # scores, scaled, masked, weights and what softmax needs, at least
-
-
-def fits(score_shape: tuple[int, ...], convention: Convention) -> bool:
-    """Whether the stages of this many scores are allowed to be made, and fit into memory."""
-    return budget.fits(_need(score_shape, convention))
-
-
-def check_fits(score_shape: tuple[int, ...], convention: Convention, hint: str = "") -> None:
-    """SizeError where the stages of this many scores would not fit into memory."""
-    shape = " × ".join(str(size) for size in score_shape)
-    default = "give fewer queries, heads or batch items, or --dtype float32"
-    what = f"the stages of {shape} scores need"
-    budget.check_bytes(_need(score_shape, convention), what, hint or default)
+FLOAT = 8  # bytes of a float64
+WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 4, "float16": 2}
+"""Bytes of a number of each type; a bfloat16 is held as a float32."""
+WIDENED = {"float64": 0, "float32": 0, "bfloat16": 4, "float16": 8}
+"""Bytes for each number of the largest stage while it is computed and not yet rounded: its float32,
+and that of the stage that it reads where that is not one already."""
+LABEL = 100
+"""Bytes of a name that is made for a row: a text of 60, and its place in four tuples."""
 
 
-def _need(score_shape: tuple[int, ...], convention: Convention) -> int:
-    return math.prod(score_shape) * (8 if convention.dtype == "float64" else 4) * _STAGES
+def fits(more: int) -> bool:
+    """Whether so many bytes more are allowed, and free."""
+    held = budget.taken()
+    return budget.fits(held + more, held=held)
+
+
+def check_fits(more: int, what: str, hint: str = "") -> None:
+    """SizeError where so many bytes more are not: `what` is such as "the stages need"."""
+    held = budget.taken()
+    budget.check_bytes(held + more, what, hint, held=held)
+
+
+def size_of(arrays: Iterable[Any], width: int) -> int:
+    """Bytes of a copy of these arrays with numbers of a width, and what they take when read.
+
+    A mapped file takes memory once its numbers are read.
+    """
+    found = [x for x in arrays if isinstance(x, np.ndarray)]
+    mapped = {id(x): x.nbytes for x in found if _is_mapped(x)}
+    return sum(x.size for x in found) * width + sum(mapped.values())
+
+
+def _is_mapped(x: Any) -> bool:
+    while x is not None and not isinstance(x, mmap.mmap):
+        x = getattr(x, "base", None)
+    return x is not None
+
+
+# ---- attention
+
+
+def of_maps(how: Convention, scores: tuple[int, ...], given: Iterable[str], n_mask: int) -> int:
+    """Bytes of the stages with a number for every query and key, and of making the last of them.
+
+    scores  their shape
+    given   the names of what restricts it: mask, kv_len
+    n_mask  numbers of the mask, where there is one
+    """
+    inputs = {"q", "k", "v", *("given_mask" if name == "mask" else name for name in given)}
+    names = {step.name for step in plan(how, Sizes(scores, 1, 1, given=inputs))}
+    n_scores, width = math.prod(scores), WIDTHS[how.dtype]
+    need = n_scores * (width * len(names & {*MAPS}) + WIDENED[how.dtype])
+    if DROPPED in names:
+        need += n_scores  # which weights are kept, a byte each
+    if "mask" in names:  # a float64 and a byte each, and a byte a score: which weights are NaN
+        need += n_mask * (FLOAT + 1) + n_scores
+    return need
+
+
+def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
+    """Bytes of the stages of `attend` with these arguments, for scores of this shape.
+
+    They may be of fewer queries than there are.
+    """
+    how: Convention = arguments["convention"]
+    q, k, v = (arguments[name] for name in "qkv")
+    width, copies, n_rows = WIDTHS[how.dtype], 1, scores[-2]
+    n_heads, n_kv_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
+    if n_heads != n_kv_heads:  # key heads, and one of them for each query head
+        copies += n_heads // n_kv_heads
+    past = [arguments.get("past_k"), arguments.get("past_v")]
+    need = size_of([q], width) + size_of([k, v, *past], width * copies)
+    need += math.prod(scores[:-1]) * v.shape[-1] * width  # the output
+    restricts = {name: arguments.get(name) for name in ("mask", "kv_len")}
+    mask, lengths = restricts.values()
+    n_mask, is_made = 0, how.causal or how.window is not None or lengths is not None
+    if is_made:
+        n_mask = n_rows * scores[-1] * (1 if lengths is None else scores[0])
+    if mask is not None:
+        n_mask = max(n_mask, mask.size * n_rows // q.shape[-2])
+        if not is_made and mask.dtype != np.bool_:
+            need -= n_mask * FLOAT  # it is added as it is
+    masks = [name for name, x in restricts.items() if x is not None]
+    return int(need) + of_maps(how, scores, masks, n_mask)
+
+
+def of_streaming(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
+    """Bytes of `stream`: the output, K and V in the number type, and blocks in each thread."""
+    from attncli.attention.streaming import CELLS
+
+    how: Convention = arguments["convention"]
+    q, k, v = (arguments[name] for name in "qkv")
+    width = WIDTHS[how.dtype]
+    copied = 0 if k.dtype == v.dtype == how.dtype else width
+    past = [x for x in (arguments.get("past_k"), arguments.get("past_v")) if x is not None]
+    need = size_of([q], 0) + size_of([k, v, *past], copied)
+    need += sum(x.nbytes for x in (k, v, *past)) if past else 0  # put together first
+    need += math.prod(scores[:-1]) * v.shape[-1] * width
+    return int(need) + (os.cpu_count() or 1) * CELLS * width
+
+
+class Sentences(NamedTuple):
+    """How many tokens there are.
+
+    n_keys    of the sentence, with its padding
+    n_target  of the target; 0 where there is none
+    n_words   whose vectors are compared at the end: no padding
+    mask      what else restricts the attention, or None
+    """
+
+    n_keys: int
+    n_target: int
+    n_words: int
+    mask: str | None
+
+
+def of_explanation(
+    how: Convention,
+    n_heads: int,
+    d: Mapping[str, int],
+    sizes: Sentences,
+    block: str,
+    *,
+    n_layers: int,
+    n_kept: int,
+) -> int:
+    """Bytes of the stages from the vectors to what they mean, without the weights.
+
+    d       the width behind each axis of the weights
+    n_kept  of how many layers of a stack the stages are kept
+    """
+    width = WIDTHS[how.dtype]
+    n_k, n = sizes.n_keys, sizes.n_target or sizes.n_keys
+    residual = 2 * d["d_model"]  # and its norm
+    of_head = d["h·d_k"] + d["h_kv·d_k"] + d["h_kv·d_v"] + 2 * d["h·d_v"]  # q, k, v, output, concat
+    is_padded = sizes.n_target > 0 or n_k > sizes.n_words
+    masks = ["mask"] if is_padded or sizes.mask else []
+
+    def attention(n_q: int, n_k: int, *, causal: bool = how.causal) -> int:
+        own = replace(how, causal=causal)
+        is_whole = causal or how.window is not None or sizes.mask
+        maps = of_maps(own, (n_heads, n_q, n_k), masks, n_q * n_k if is_whole else n_k)
+        return maps + n_q * (of_head + d["d_model"] + residual) * width
+
+    if block == "attention":
+        layers = attention(n, n_k)
+    else:
+        feed_forward = (2 * d["d_ff"] + d["d_model"] + residual) * width
+        layer = attention(n_k, n_k) + n_k * feed_forward
+        if block == "decoder":
+            layer += attention(n, n, causal=True) + attention(n, n_k) + n * feed_forward
+        layers = layer * n_kept + n_layers * _LAYER
+        if n_layers > n_kept:  # of the others a stage and the one that it reads
+            widest = max(n_heads * n_k, 2 * d["d_ff"], d["d_model"])
+            layers += 2 * max(n, n_k) * widest * width
+    entry = 5 * (n_k + sizes.n_target) * d["d_model"] * FLOAT  # embeddings to input, and its copy
+    meaning = 6 * sizes.n_words**2 * FLOAT  # cosines before and after; four tables to compare them
+    return layers + entry + meaning
+
+
+_LAYER = 10**5  # bytes of the steps and stages of a layer, however narrow: about 30, 3 kB each
+
+
+# ---- tables of positions, word vectors, check
+
+
+def of_positions(n: int, dim: int, *, added: bool, dots: bool) -> int:
+    """Bytes of the sinusoidal table with its angles, of the sum with embeddings, or of the dots."""
+    numbers = n * dim + n * (dim + 1) // 2 + 2 * n * dim * added + n * n * dots
+    return numbers * FLOAT + (n + 2 * dim) * LABEL
+
+
+def of_rotary(shape: tuple[int, ...], *, turned: bool) -> int:
+    """Bytes of the angles, their cos and sin; of x turned by them also x and two halves of it."""
+    *_, n, dim = shape
+    return (3 * n * (dim // 2) + 3 * math.prod(shape) * turned) * FLOAT + n * LABEL
+
+
+def of_alibi(n_heads: int, n: int) -> int:
+    """Bytes of the bias, and of the distances and their sizes."""
+    return (n_heads + 2) * n * n * FLOAT
+
+
+def of_similarity(n: int, dim: int) -> int:
+    """Bytes of the vectors and three tables made from them, of the dots and of the cosines."""
+    return (4 * n * dim + 2 * n * n) * FLOAT + n * LABEL
+
+
+def of_pca(n: int, dim: int) -> int:
+    """Bytes of the vectors, centred, and their two singular value decompositions' three tables."""
+    return 5 * n * dim * FLOAT + n * LABEL
+
+
+def of_check(
+    arguments: Mapping[str, Any],
+    scores: tuple[int, ...],
+    observed: Collection[Array],
+    *,
+    searches: bool = False,
+) -> int:
+    """Bytes of comparing the observed stages with those computed, or of searching for a bug.
+
+    A stage as observed, as expected and as rounded, for its noise, and in the search as a bug has
+    it; and either a difference of two or, while a piece is computed, two stages of it and masks.
+    """
+    from attncli.check.run import CELLS
+    from attncli.check.search import most_at_once
+
+    q, k, v = (arguments[name] for name in "qkv")
+    inputs = size_of([q, k, v, arguments.get("past_k"), arguments.get("past_v")], FLOAT)
+    piece, n_mask = min(math.prod(scores), CELLS), scores[-2] * scores[-1]
+    if searches and n_mask <= most_at_once():  # of a softmax over queries
+        piece = max(piece, n_mask)
+    of_piece = 2 * piece + 3 * min(n_mask, piece) * searches
+    of_stage = sum(x.size for x in observed)
+    stages = (3 + searches) * of_stage + max(of_stage, of_piece)
+    return inputs + size_of(observed, 0) + stages * FLOAT
+
+
+# ---- what is shown
+
+
+_TEXT = 400
+"""Bytes of a number in a table that is shown whole: its text before and after it is aligned, each
+with its parts, and its cell."""
+_MARKS = 4
+"""Bytes of a number of a table with masked cells: which are, in the matrix and in sentences."""
+_BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an archive
+
+
+def of_output(show: DisplayFlags, shape: tuple[int, ...], *, masked: bool = False) -> int:
+    """Bytes of writing stages of which the largest has this shape; `masked` where cells are."""
+    form = form_of(show)
+    if form.name == "npz":
+        return 2 * min(math.prod(shape) * FLOAT, _BUFFER)  # a piece, and its bytes
+    if form.holds != PAGE:
+        return 0  # written row by row
+    asked = []
+    for size, text in zip(shape[-2:], (show.rows, show.cols), strict=True):
+        start, stop, _ = slice(*(slice_of(text, "") if text else (None,))).indices(size)
+        asked.append(max(stop - start, 0))
+    n_rows, n_cols = asked if show.full else (min(asked[0], LARGE), min(asked[1], show.width or 0))
+    summed = min(asked[0], LARGE) * shape[-1] * FLOAT  # a copy of the rows shown, for their sums
+    return n_rows * n_cols * _TEXT + summed + math.prod(shape[-2:]) * _MARKS * masked

@@ -9,7 +9,7 @@ import numpy as np
 
 from attncli.attention.positions import add_positions, alibi, position_dots, sinusoidal
 from attncli.attention.rotary import rotary, rotary_table
-from attncli.budget import check_cells
+from attncli.cli import memory
 from attncli.cli.commands import Positions
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
@@ -31,7 +31,7 @@ def posenc(positions: Positions, show: DisplayFlags) -> None:
     kind = positions.kind or "sinusoidal"
     _check_flag_combinations(positions, kind)
     make = {"sinusoidal": _sinusoidal, "rope": _rope, "alibi": _alibi}[kind]
-    present(make(positions, show.quiet), show, stdin_used="-" in {positions.add, positions.apply})
+    present(make(positions, show), show, stdin_used="-" in {positions.add, positions.apply})
 
 
 def _check_flag_combinations(positions: Positions, kind: str) -> None:
@@ -55,13 +55,15 @@ def _needed(value: int | None, flag: str, instead: str = "") -> int:
     return value
 
 
-def _sinusoidal(positions: Positions, quiet: bool) -> Trace:
-    words, tokens = _embeddings(positions, quiet)
+def _sinusoidal(positions: Positions, show: DisplayFlags) -> Trace:
+    words, tokens = _embeddings(positions, show.quiet)
     or_add = ", or --add SOURCE"
     n = _needed(positions.length if words is None else len(words), "--len", or_add)
     dim = _needed(positions.dim if words is None else words.shape[-1], "--dim", or_add)
     larger = max(n, dim) if positions.dots else dim
-    check_cells(n * larger, f"a table of {n} × {larger} has", "use a smaller --len or --dim")
+    what, hint = f"a table of {n} × {larger}", "use a smaller --len or --dim"
+    more = memory.of_positions(n, dim, added=words is not None, dots=positions.dots)
+    memory.check_fits(more + memory.of_output(show, (n, larger)), f"{what} needs", hint)
     table = sinusoidal(n, dim, **given_of(positions, "exponent", "base", "start"))
     if words is not None:
         return add_positions(words, table, tokens=tokens)
@@ -92,24 +94,30 @@ def _embeddings(positions: Positions, quiet: bool) -> tuple[Any, tuple[str, ...]
     return words, loaded.query_labels or loaded.row_labels or ()
 
 
-def _rope(positions: Positions, quiet: bool) -> Trace:
+def _rope(positions: Positions, show: DisplayFlags) -> Trace:
     if positions.apply is not None:
-        return _rotated(positions, positions.apply, quiet)
+        return _rotated(positions, positions.apply, show)
     n = _needed(positions.length, "--len", ", or --apply SOURCE")
     dim = _needed(positions.dim, "--dim", ", or --apply SOURCE")
-    check_cells(n * dim, f"a table of {n} × {dim} has", "use a smaller --len or --dim")
+    what, hint = f"a table of {n} × {dim}", "use a smaller --len or --dim"
+    more = memory.of_rotary((n, dim), turned=False) + memory.of_output(show, (n, dim // 2))
+    memory.check_fits(more, f"{what} needs", hint)
     return rotary_table(n, dim, **given_of(positions, "base", "start"))
 
 
-def _rotated(positions: Positions, source: str, quiet: bool) -> Trace:
+def _rotated(positions: Positions, source: str, show: DisplayFlags) -> Trace:
     """Queries, and keys where the file names some, turned by the angles of their positions."""
     from attncli.files.load import load
 
     if positions.length is not None or positions.dim is not None:
         raise ConventionError("--apply takes its sizes from the file", "leave out --len and --dim")
     loaded = load(source, wanted=lambda name: role_of(name) in {"q", "k"})
-    note(*loaded.notes, quiet=quiet)
+    note(*loaded.notes, quiet=show.quiet)
     found = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}
+    shapes = [array.shape for array in found.values() if array is not None]
+    more = sum(memory.of_rotary(shape, turned=True) for shape in shapes)
+    more += memory.size_of(found.values(), 0) + memory.of_output(show, shapes[0])
+    memory.check_fits(more, f"turning {loaded.origin} needs", "give fewer tokens or heads")
     parts, start = [], positions.start or 0
     for name, array in found.items():
         if array is not None:
@@ -119,7 +127,9 @@ def _rotated(positions: Positions, source: str, quiet: bool) -> Trace:
     return parts[0] if len(parts) == 1 else Trace("Rotary positions", tuple(parts))
 
 
-def _alibi(positions: Positions, quiet: bool) -> Trace:
+def _alibi(positions: Positions, show: DisplayFlags) -> Trace:
     n, heads = _needed(positions.length, "--len"), _needed(positions.heads, "--heads")
-    check_cells(heads * n * n, f"a bias of {heads} × {n} × {n} has", "use a smaller --len")
+    what, hint = f"a bias of {heads} × {n} × {n}", "use a smaller --len"
+    more = memory.of_alibi(heads, n) + memory.of_output(show, (n, n))
+    memory.check_fits(more, f"{what} needs", hint)
     return alibi(heads, n, causal=not positions.symmetric)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from attncli.cli import memory
 from attncli.cli.commands import Words
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
@@ -29,7 +30,11 @@ def similarity(words: Words, show: DisplayFlags) -> None:
     for name in given_of(words, "analogy", "nearest") if words.pca else ():
         raise ConventionError(f"--{name} and --pca show different things", "use one of the two")
     asked, source = _source(words)
+    n = len(asked)
+    if not words.pca:
+        _check_room(n, 0, words, show)  # before a large file is read
     found = _read(source, asked)
+    _check_room(n, found.matrix.shape[1], words, show)
     notes = [*found.warnings]
     for name, known in found.folded.items():
         notes.append(f"{found.origin} has no {name!r}, only {known!r}: taken")
@@ -43,6 +48,13 @@ def similarity(words: Words, show: DisplayFlags) -> None:
         is_pair = len(found.words) == 2 and words.analogy is None and not words.pca
         show = _readable(trace, show, shows_pair=is_pair)
     present(trace, show)
+
+
+def _check_room(n: int, dim: int, words: Words, show: DisplayFlags) -> None:
+    """SizeError where the tables of n words and vectors of this width do not fit."""
+    of = memory.of_pca if words.pca else memory.of_similarity
+    more = of(n, dim) + memory.of_output(show, (n, dim if words.pca else max(n, dim)))
+    memory.check_fits(more, f"comparing {n} words needs", "name fewer")
 
 
 def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayFlags:

@@ -250,7 +250,7 @@ class Matrix:
         """The sums of whole rows (−1) or columns (−2), those shown; exact where they round so."""
         taken = self.values[part] if axis == -1 else self.values[:, part]
         with np.errstate(all="ignore"):
-            sums = taken.astype(np.float64).sum(axis=axis)
+            sums = taken.astype(np.float64, copy=False).sum(axis=axis)
             whole = np.round(sums)
             # Rounding makes a sum of n float64 shares wrong by n · 1e-16; in float32 it is shown.
             is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
+from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
 from attncli.stages import kind_of
@@ -116,7 +117,7 @@ class Block:
         """
         found = np.zeros((1, 1)) if self.mask is None else self.matrix(self.mask, index)
         fits = all(size in (1, whole) for size, whole in zip(found.shape, shape, strict=True))
-        return np.broadcast_to(np.isneginf(found) if fits else False, shape)
+        return np.broadcast_to(found == -np.inf if fits else False, shape)
 
     def read(self, stage: Stage, parameter: str) -> Stage | None:
         """What a stage read as this parameter: of this block, or by its dotted name of any other.
@@ -181,6 +182,12 @@ def _cut_stage(block: Block, stage: Stage, options: DisplayOptions, *, whole: bo
         if left < size:
             labels[axis] = stage.names(axis)[slices[axis]]
     return replace(stage, value=value, labels=labels)
+
+
+def check_written(count: int) -> None:
+    """SizeError for more numbers, each written as text, than are allowed."""
+    hint = "choose some with --stage, --head or --rows, or use --format npz"
+    check_cells(count, "the stages have", hint)
 
 
 def chosen(trace: Trace, options: DisplayOptions) -> set[str]:

@@ -89,7 +89,9 @@ def dots_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
 
 def cosines_of(dots: FloatArray, lengths: FloatArray) -> FloatArray:  # [n, n], [n] -> [n, n]
     """a·b / (‖a‖·‖b‖), in −1 … 1: rounding can take a vector's cosine with itself past 1."""
-    return np.clip(dots / (lengths[:, None] * lengths), -1.0, 1.0)
+    cosines = lengths[:, None] * lengths
+    np.divide(dots, cosines, out=cosines)
+    return np.clip(cosines, -1.0, 1.0, out=cosines)
 
 
 def _angles(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]

@@ -310,7 +310,7 @@ def test_the_pieces_are_what_attend_computes(
 
 
 def test_what_does_not_fit_into_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncli.check.search.MOST_AT_ONCE", 14)
+    monkeypatch.setattr("attncli.check.search.most_at_once", lambda: 14)
     verdict = check(unscaled(), Q, K, V)
     assert names(verdict) == ["scale left out"]
     assert verdict.notes == (

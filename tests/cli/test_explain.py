@@ -310,8 +310,8 @@ WRONG = [
     (["--tokens", "[]"], "no JSON list of strings"),
     (["a b c", "--pad-to", "2"], "3 tokens cannot be padded to 2"),
     (["a", "--pad-to", "10000000"], "are free"),
-    (["a", "--dim", "1000000"], "weights of these widths have"),
-    (["a", "--layers", "100000000", "--block", "encoder"], "weights of these widths have"),
+    (["a", "--dim", "1000000"], "the weights of these widths need"),
+    (["a", "--layers", "100000000", "--block", "encoder"], "scores in 100000000 layers need"),
     (["a", "--heads", "3"], "does not divide into 3 heads"),
     (["a", "--kv-heads", "3", "--heads", "2"], "share 3 key heads"),
     (["a", "--layers", "2"], "--layers has no effect on one attention"),
@@ -400,5 +400,5 @@ def test_vectors_that_do_not_fit_are_refused_before_they_are_drawn(call: Call, d
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("attncli: weights of these widths have ")
+    assert result.err.startswith("attncli: the weights of these widths need ")
     assert peak < 30e6

@@ -13,7 +13,6 @@ import pytest
 
 from attncli import Convention, attend, budget
 from attncli.cli import compute
-from attncli.views.formats import json as json_format
 from tests.cli.conftest import LISTENING, Call
 
 N_Q, N_K = 41, 53
@@ -141,15 +140,17 @@ def test_what_does_not_fit_either_is_refused(call: Call, flags: list[str], words
     assert result.err.count("\n") == 1
 
 
-def test_json_of_very_many_numbers_is_refused(
-    call: Call, arrays: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("arrays")
+@pytest.mark.parametrize("form", ["json", "csv", "tsv"])
+def test_a_text_of_very_many_numbers_is_refused(
+    call: Call, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(json_format, "MOST_NUMBERS", 2 * N_Q * N_K)
-    result = call(*QKV, "--format", "json")
+    monkeypatch.setattr(budget, "cells", lambda: 2 * N_Q * N_K)
+    result = call(*QKV, "--format", form)
     assert (result.code, result.out) == (2, "")
     assert "use --format npz" in result.err
-    assert call(*QKV, "--format", "json", "--stage", "weights").code == 0
-    assert call(*QKV, "--format", "json", "--stage", "weights", "--stage", "output").code == 2
+    assert call(*QKV, "--format", form, "--stage", "weights").code == 0
+    assert call(*QKV, "--format", form, "--stage", "weights", "--stage", "output").code == 2
 
 
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:

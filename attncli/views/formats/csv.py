@@ -9,31 +9,38 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from attncli.files.numbers import nan_to_text
 from attncli.files.table import guarded
 from attncli.trace import Trace
 from attncli.views.page import Page, Place, parts, places_of
-from attncli.views.select import Block, DisplayOptions, blocks_of, select
+from attncli.views.select import Block, DisplayOptions, blocks_of, check_written, select
 
 
 def text(
     trace: Trace, options: DisplayOptions, page: Page = parts, delimiter: str = ","
 ) -> Iterator[str]:
-    """The chosen stages as delimited text, a matrix at a time."""
+    """The chosen stages as delimited text, a row at a time."""
+    cut = select(trace, options)
+    check_written(sum(stage.value.size for _, stage in cut.stages()))
     places = (
         (block, place)
-        for block in blocks_of(select(trace, options))
+        for block in blocks_of(cut)
         for stage in block.stages.values()
         for place in places_of(block, [stage], DisplayOptions(full=True))[0]
     )
+    written = io.StringIO()
+    writer = csv.writer(written, delimiter=delimiter, lineterminator="\n")
     for at, (block, place) in enumerate(places):
-        written = io.StringIO()
-        writer = csv.writer(written, delimiter=delimiter, lineterminator="\n")
-        writer.writerows([[]] if at else [])
-        writer.writerows(_rows(block, place))
-        yield written.getvalue()
+        for row in chain([[]] if at else [], _rows(block, place)):
+            writer.writerow(row)
+            yield written.getvalue()
+            written.seek(0)
+            written.truncate()
 
 
 def _rows(block: Block, place: Place) -> Iterator[list[str]]:
@@ -44,7 +51,8 @@ def _rows(block: Block, place: Place) -> Iterator[list[str]]:
         labels, columns = (stage.symbol,), stage.names(stage.axes[0]) if stage.axes else ("",)
     yield [guarded(title), *map(guarded, columns)]
     for label, values in zip(labels, block.matrix(stage, place.where), strict=True):
-        yield [guarded(label), *map(_value, values.tolist())]
+        is_plain = values.dtype.kind == "f" and np.isfinite(values).all()
+        yield [guarded(label), *map(repr if is_plain else _value, values.tolist())]
 
 
 def _value(x: Any) -> str:
