@@ -1,0 +1,37 @@
+"""One call of the command line: its words, flags, files and standard input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Case:
+    """A call, and what it was made as.
+
+    kind   of input that is fuzzed, a row of the benchmark's table
+    flags  name and value, None of a switch; what is there twice counts as given last
+    """
+
+    kind: str
+    command: str
+    words: list[str] = field(default_factory=list)
+    flags: list[tuple[str, str | None]] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    stdin: bytes = b""
+
+    @property
+    def arguments(self) -> list[str]:
+        """What a shell would pass."""
+        flags = [part for flag in self.flags for part in flag if part is not None]
+        return [self.command, *self.words, *flags]
+
+    @property
+    def given(self) -> dict[str, str | None]:
+        """The value of each flag; None of a switch."""
+        return dict(self.flags)
+
+    def numbers(self, flag: str) -> list[int] | None:
+        """The whole numbers of a flag, separated by commas; None where it is not given."""
+        text = self.given.get(flag)
+        return None if text is None else [int(part) for part in text.split(",")]

@@ -1,0 +1,416 @@
+"""A second reading of every form of file, by json, csv, gzip, zipfile and NumPy alone.
+
+A reader gives what a file holds, or raises: `Refuse` or any other error says that the file must not
+be accepted. Where two readings are honest, there are two: what is accepted must equal one of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import re
+import struct
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from attncli.arrays import Array
+
+NAMES = {
+    "q": r"xq|(q|query|queries)(_states|_layer|_tensor)?",
+    "k": r"xk|(k|key|keys)(_states|_layer|_tensor)?",
+    "v": r"xv|(v|value|values)(_states|_layer|_tensor)?",
+    "past_k": r"past_(k|key|keys)|(k|key|keys)_cache|(cache|cached)_(k|key|keys)",
+    "past_v": r"past_(v|value|values)|(v|value|values)_cache|(cache|cached)_(v|value|values)",
+    "mask": r"mask|masks|attn_mask|attention_mask|attn_bias|attention_bias|additive_mask",
+    "sinks": r"sinks?|attn_sinks|attention_sinks|s_aux",
+}
+"""The names under which a file may hold each role, in any case."""
+STAGE_NAMES = set(
+    "q k v mask scores scaled capped masked weights dropped output concat projected".split()
+)
+LABELS = ("tokens", "query_tokens", "key_tokens")
+NOT_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class Refuse(Exception):
+    """This must not be accepted."""
+
+
+class NoOpinion(Exception):
+    """What this means is a choice that the second reading does not make."""
+
+
+@dataclass
+class Reading:
+    """What a file holds: arrays by name, and what else has a role.
+
+    wrong   names of what is there and is no array
+    labels  lists of names: `tokens`, `query_tokens`, `key_tokens`, or `rows` of a table
+    how     the convention of a trace; None of any other file
+    prefix  of the attention in a trace that is meant
+    """
+
+    arrays: dict[str, Array]
+    wrong: tuple[str, ...] = ()
+    scale: float | None = None
+    labels: dict[str, Any] = field(default_factory=dict)
+    how: dict[str, Any] | None = None
+    prefix: str = ""
+
+
+def role_of(name: str) -> str | None:
+    """The role of an array called so."""
+    plain = name.lower().replace("-", "_").replace(" ", "_")
+    return next((role for role, names in NAMES.items() if re.fullmatch(names, plain)), None)
+
+
+def readings(source: str, files: Mapping[str, bytes], stdin: bytes) -> tuple[list[Reading], str]:
+    """What a SOURCE may be read as, at least one, and what its `::name` asks for."""
+    if source.lstrip()[:1] in ("[", "{") and source not in files:
+        return [json_reading(source.encode())], ""
+    data, ending, name = opened(source, files, stdin)
+    return _by_form(data, ending, name), name
+
+
+def opened(source: str, files: Mapping[str, bytes], stdin: bytes) -> tuple[bytes, str, str]:
+    """The bytes that a SOURCE names, unpacked, their ending, and what is left after `::`."""
+    path = next((name for name in files if source == name or source.startswith(f"{name}::")), "-")
+    if path not in files and not re.match(r"-(::|$)", source):
+        raise Refuse("no such file")
+    data = stdin if path == "-" else files[path]
+    return unpacked(data, _ending(path), source[len(path) + 2 :])
+
+
+def _ending(path: str) -> str:
+    found = re.search(r"\.[a-z]+$", path.lower().removesuffix(".gz"))
+    return found[0] if found else ""
+
+
+def unpacked(data: bytes, ending: str, name: str) -> tuple[bytes, str, str]:
+    """The bytes inside a gz or a zip, their ending, and what is left of the name."""
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+        if data[:2] == b"\x1f\x8b":
+            raise Refuse("gzip twice")
+    if data[:2] == b"PK" and ending != ".npz":
+        archive = _archive(data)
+        names = [one for one in archive.namelist() if not re.match(r"__MACOSX/|(.*/)?(\.|$)", one)]
+        asked, _, rest = name.partition("::")
+        found = [one for one in names if one == asked]
+        found = found or [one for one in names if one.rpartition("/")[2] == asked]
+        if not found and any(one.endswith(".npy") for one in archive.namelist()):
+            return data, ".npz", name
+        if not found:
+            found, rest = names, name
+        if len(found) != 1:
+            raise Refuse("which member")
+        return archive.read(found[0]), _ending(found[0]), rest
+    return data, ending, name
+
+
+def _archive(data: bytes) -> zipfile.ZipFile:
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    names = archive.namelist()
+    if len(set(names)) < len(names):
+        raise Refuse("two members of one name")
+    return archive
+
+
+def _by_form(data: bytes, ending: str, member: str) -> list[Reading]:
+    """By the first bytes, else by the ending; of an unknown one, all that can be read."""
+    if data[8:9] == b"{" and struct.unpack("<Q", data[:8])[0] < len(data):
+        return [safetensors_reading(data)]
+    if data[:6] == b"\x93NUMPY":
+        return [Reading({"": npy_array(data)})]
+    if data[:2] == b"PK":
+        return [npz_reading(data, member)]
+    if ending in (".npy", ".npz", ".safetensors"):
+        raise Refuse(f"not {ending}")
+    if ending == ".json":
+        return [json_reading(data, member)]
+    if ending in (".csv", ".tsv"):
+        return table_readings(data, ending)
+    found = []
+    for reader in (lambda: [json_reading(data, member)], lambda: table_readings(data, ending)):
+        try:
+            found += reader()
+        except Exception as problem:
+            reason = problem
+    if not found:
+        raise reason
+    return found
+
+
+# ---- JSON
+
+
+def json_document(data: bytes) -> Any:
+    """A JSON text; Refuse for a key that is there twice, and for a number beyond float64."""
+
+    def number(text: str) -> float:
+        if math.isinf(float(text)):
+            raise Refuse("beyond float64")
+        return float(text)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise Refuse("a key twice")
+        return dict(pairs)
+
+    document = json.loads(data, parse_float=number, object_pairs_hook=unique)
+    json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair raises
+    return document
+
+
+def json_array(nested: Any) -> Array:
+    """Nested lists of numbers, or of true and false, as an array."""
+    kinds = set()
+
+    def read(node: Any) -> Any:
+        if isinstance(node, list):
+            return [read(inner) for inner in node]
+        kinds.add(type(node) is bool)
+        number = NOT_JSON.get(node, node) if isinstance(node, str) else node
+        if not isinstance(number, bool | int | float):
+            raise Refuse(f"{node!r} among numbers")
+        return number if isinstance(number, bool) else float(number)
+
+    array = np.array(read(nested))
+    if len(kinds) != 1:
+        raise Refuse("no number, or true among numbers")
+    return array
+
+
+def json_reading(data: bytes, member: str = "") -> Reading:
+    """An object of arrays, a nested list, or a saved trace."""
+    document = json_document(data)
+    if isinstance(document, list):
+        return Reading({"": json_array(document)})
+    if document.get("attncli") == "trace":
+        return trace_reading(document, None, member)
+    found = Reading({})
+    names = [name.lower() for name in document if document[name] is not None]
+    if not member and any(names.count(one) > 1 for one in (*LABELS, "scale")):
+        raise Refuse("scale or tokens twice")
+    for name, value in document.items():
+        if value is None:
+            continue
+        if name.lower() in LABELS:
+            found.labels[name.lower()] = value
+        elif name.lower() == "scale":
+            if isinstance(value, bool) or not math.isfinite(float(json_array([value])[0])):
+                raise Refuse("scale")
+            found.scale = float(value)
+        elif isinstance(value, list):
+            try:
+                found.arrays[name] = json_array(value)
+            except (Refuse, ValueError, OverflowError):
+                found.wrong += (name,)
+        else:
+            found.wrong += (name,)
+    return found
+
+
+# ---- npy, npz, safetensors
+
+
+def npy_array(data: bytes) -> Array:
+    """An npy file of version 1, 2 or 3 that ends with its last number."""
+    if data[6:8] not in (b"\1\0", b"\2\0", b"\3\0"):
+        raise Refuse("no such version")
+    file = io.BytesIO(data)
+    array = np.load(file, allow_pickle=False)
+    if file.read(1):
+        raise Refuse("bytes after the array")
+    return np.asarray(array)
+
+
+def npz_reading(data: bytes, member: str = "") -> Reading:
+    """The arrays of an npz; those called as labels are lists of names."""
+    archive = _archive(data)
+    names = [name for name in archive.namelist() if name.endswith(".npy")]
+    found = Reading({})
+    if "__trace__.npy" in names:
+        arrays = {name[:-4]: npy_array(archive.read(name)) for name in names}
+        return trace_reading(json_document(str(arrays.pop("__trace__")).encode()), arrays, member)
+    if not names:
+        raise Refuse("no npy in it")
+    for filename in names:
+        name = filename[:-4]
+        try:
+            array = npy_array(archive.read(filename))
+            if name.lower() in LABELS:
+                if name.lower() in found.labels:
+                    raise NoOpinion("tokens in two cases of letters")
+                found.labels[name.lower()] = array.tolist()
+            elif name.lower() == "scale":
+                if found.scale is not None and not member:
+                    raise Refuse("scale twice")
+                found.scale = float(array.reshape(-1)[0]) if array.size == 1 else math.nan
+            else:
+                found.arrays[name] = array
+        except Exception:
+            if name.lower() in (*LABELS, *([] if member else ["scale"])):
+                raise
+            found.wrong += (name,)
+    return found
+
+
+SAFE = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "BOOL": "?",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+}  # fmt: skip
+
+
+def safetensors_reading(data: bytes) -> Reading:
+    """The tensors, cut out of the bytes by the header."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header, body, found = json_document(data[8 : 8 + length]), data[8 + length :], Reading({})
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = tensor["data_offsets"]
+        if not 0 <= begin <= end <= len(body):
+            raise Refuse("offsets")
+        if tensor["dtype"] not in SAFE:
+            found.wrong += (name,)
+            continue
+        array = np.frombuffer(body[begin:end], SAFE[tensor["dtype"]]).reshape(tensor["shape"])
+        if name.lower() == "scale":
+            found.scale = float(array.reshape(-1)[0]) if array.size == 1 else math.nan
+        elif array.dtype == ml_dtypes.bfloat16:
+            found.arrays[name] = array.astype(np.float32)
+        else:
+            found.arrays[name] = array
+    return found
+
+
+# ---- tables
+
+
+def table_readings(data: bytes, ending: str) -> list[Reading]:
+    """The matrix, with each separator that can be meant."""
+    text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    found, reason = [], Exception("no separator fits")
+    for delimiter in {".csv": ",;", ".tsv": "\t"}.get(ending, ",\t; "):
+        try:
+            found.append(_table(text, delimiter))
+        except Exception as problem:
+            reason = problem
+    if not found:
+        raise reason
+    return found
+
+
+def _table(text: str, delimiter: str) -> Reading:
+    if delimiter == " ":
+        rows = [line.split() for line in re.split("\r\n|\r|\n", text)]
+    else:
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+    rows = [row for row in rows if any(cell.strip() for cell in row)]
+    plain = [row for row in rows if not row[0].startswith("#")] or rows
+    has_labels = any(_cell(row[0]) is None for row in plain)  # then ##ing may be one too
+    width = len(plain[-1])
+    rows = [r for r in rows if not r[0].startswith("#") or (has_labels and _is_label(r, width))]
+    if len({len(row) for row in rows}) != 1:
+        raise Refuse("rows differ in length")
+    corner = rows[0][0].strip()
+    is_written = not corner or corner.partition(" ")[0].rpartition(".")[2] in STAGE_NAMES
+    for top in (0, 1):
+        for left in (0, 1):
+            body = [[_cell(cell) for cell in row[left:]] for row in rows[top:]]
+            kinds = {type(cell) for row in body for cell in row}
+            texts = [row[0] for row in rows[top:]] * left + rows[0][left:] * top
+            if kinds not in ({float}, {bool}) or not body[0]:
+                continue
+            if (is_written and top and left) or not any(_cell(text) is not None for text in texts):
+                labels = {"rows": [_unguarded(row[0]) for row in rows[top:]]} if left else {}
+                return Reading({"": np.array(body)}, labels=labels)
+    raise Refuse("a text among numbers")
+
+
+def _is_label(row: list[str], width: int) -> bool:
+    """Whether a row that begins with # is as wide as the others, and numbers but for that."""
+    return len(row) == width > 1 and all(_cell(cell) is not None for cell in row[1:])
+
+
+def _cell(cell: str) -> float | bool | None:
+    """The number, true or false in a cell; None for a text, Refuse beyond float64."""
+    word = cell.strip().lower()
+    if word in ("true", "false"):
+        return word == "true"
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    if math.isinf(number) and "inf" not in word:
+        raise Refuse("beyond float64")
+    return None if "_" in word else number
+
+
+def _unguarded(label: str) -> str:
+    """A label without the apostrophe that keeps a spreadsheet from taking it for a formula."""
+    return re.sub(r"^'(?='*[-=+@\t\r])", "", label)
+
+
+# ---- saved traces
+
+
+def trace_reading(document: Any, arrays: dict[str, Array] | None, member: str) -> Reading:
+    """The stages of a trace by dotted name, and the convention of the attention that is meant."""
+    found, conventions = Reading({}), {"": document.get("convention")}
+
+    def walk(steps: list[Any], prefix: str) -> None:
+        for step in steps:
+            name = prefix + step["name"] if step["kind"] == "stage" or "name" in step else prefix
+            if step["kind"] == "trace":
+                conventions[f"{name}."] = step.get("convention")
+                walk(step["steps"], f"{name}.")
+                continue
+            value = json_array(step["value"]) if arrays is None else arrays[step["array"]]
+            axes, labels = step["axes"], step.get("labels") or {}
+            if list(value.shape) != step["shape"] or len(axes) != value.ndim:
+                raise Refuse("the shape")
+            if not all(isinstance(one, str) for one in (*axes, step["symbol"], step["formula"])):
+                raise Refuse("a name that is no text")
+            if any(len(labels[axis]) != value.shape[axes.index(axis)] for axis in labels):
+                raise Refuse("labels")
+            if arrays is None and step.get("dtype"):
+                value = value.astype(step["dtype"])
+            if name in found.arrays:
+                raise Refuse("a stage twice")
+            found.arrays[name] = value
+            for axis in ("query", "key"):
+                if axis in labels and step["name"] == {"query": "q", "key": "k"}[axis]:
+                    found.labels[f"{name}:{axis}"] = labels[axis]
+
+    walk(document["steps"], "")
+    part = f"{member}." if member and member not in found.arrays else ""
+    inside = [name for name in found.arrays if name.startswith(part)]
+    queries = [name for name in inside if name.rpartition(".")[2] == "q"]
+    if member not in found.arrays and queries:
+        depth = min(name.count(".") for name in queries)
+        first, *others = [name for name in queries if name.count(".") == depth]
+        if others:
+            raise Refuse("several attentions")
+        found.prefix = first[:-1]
+        found.labels = {
+            f"{axis}_tokens": found.labels[f"{found.prefix}{name}:{axis}"]
+            for axis, name in (("query", "q"), ("key", "k"))
+            if f"{found.prefix}{name}:{axis}" in found.labels
+        }
+        found.how = conventions.get(found.prefix) or conventions[part] or conventions[""] or {}
+    elif member in found.arrays:  # one array, like that of any other file
+        found.labels = {}
+    else:
+        found.labels, found.how = {}, document.get("convention") or {}
+    return found
