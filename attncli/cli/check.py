@@ -18,7 +18,7 @@ from attncli.cli.output import ending_of, note, write_text
 from attncli.cli.parsing import rows_of, slice_of
 from attncli.cli.terminal import progress_bar
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.load import load
+from attncli.files.load import Loaded, load
 from attncli.files.messages import listing, quote
 from attncli.files.roles import role_of
 from attncli.files.write import write_atomically
@@ -76,14 +76,16 @@ def form_of(observed: Observed) -> str:
 
 def _numbers(observed: Observed, given: AttentionInputs) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The observed stages by name, and notes on the file they came from."""
-    loaded = load(observed.observed)
-    if observed.stage is None and loaded.member is None and loaded.trace is None:
-        _check_names(loaded)
-    named = {name: x for name, x in loaded.arrays.items() if name in STAGES}
+    stages = STAGES if observed.stage is None else (observed.stage,)
+    loaded = load(observed.observed, wanted=lambda name: name in stages)
     if observed.stage is not None:
         return {observed.stage: _only(loaded, observed.stage)}, loaded.warnings
+    if loaded.member is None and loaded.trace is None:
+        _check_names(loaded)
+    named = {name: x for name, x in loaded.arrays.items() if name in STAGES}
     if named and loaded.member is None:
-        others = [name for name in loaded.arrays if not (name in STAGES or role_of(name))]
+        others = [name for name in (*loaded.arrays, *loaded.unread) if name not in STAGES]
+        others = [name for name in others if not role_of(name)]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
         return named, (*loaded.warnings, *([text] if others else ()))
     array = _only(loaded, "")
@@ -91,11 +93,9 @@ def _numbers(observed: Observed, given: AttentionInputs) -> tuple[dict[str, Any]
     return {CONCAT if merged else OUTPUT: array}, loaded.warnings
 
 
-def _check_names(loaded: Any) -> None:
-    """InputError for a stage that cannot be read, or that is misspelt: it would be ignored."""
-    for name in (*loaded.arrays, *loaded.left_out):
-        if name in STAGES and name in loaded.left_out:
-            raise InputError(loaded.left_out[name], "mend it, or name another stage with --stage")
+def _check_names(loaded: Loaded) -> None:
+    """InputError for a misspelt stage: it would be ignored."""
+    for name in (*loaded.arrays, *loaded.unread, *loaded.others):
         close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
         if name not in STAGES and not role_of(name) and close:
             raise InputError(
@@ -104,15 +104,16 @@ def _check_names(loaded: Any) -> None:
             )
 
 
-def _only(loaded: Any, name: str) -> Any:
+def _only(loaded: Loaded, name: str) -> Any:
     """The array of a stage: that of its name, else the only one."""
     if name in loaded.arrays:
         return loaded.arrays[name]
-    if len(loaded.arrays) == 1:
-        return next(iter(loaded.arrays.values()))
-    names = ", ".join(loaded.arrays)
+    names = [*loaded.arrays, *loaded.unread]
+    if len(names) == 1 and loaded.arrays:
+        return loaded.arrays[names[0]]
     raise InputError(
-        f"{loaded.origin} holds several arrays: {names}", f"name one: {loaded.origin}::NAME"
+        f"{loaded.origin} holds several arrays: {listing(names)}",
+        f"name one: {loaded.origin}::NAME",
     )
 
 

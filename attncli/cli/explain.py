@@ -21,7 +21,7 @@ from attncli.explain.pipeline import Keep, Model
 from attncli.explain.pipeline import explain as compute
 from attncli.explain.sentence import Sentence, from_file, random_vocabulary
 from attncli.files.messages import listing
-from attncli.files.roles import only
+from attncli.files.roles import only, role_of
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
 from attncli.views.formats import EXACT, PAGE
@@ -198,7 +198,7 @@ def _mask(source: str | None, means: str | None) -> Any:
     from attncli.cli.inputs import checked_mask
     from attncli.files.load import load
 
-    loaded = load(source, role="mask")
+    loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
     mask = checked_mask(only(loaded, "mask"), means, loaded.origin)
     if mask.dtype != np.bool_:
         return mask
@@ -253,18 +253,16 @@ def _weights_of_file(
     from attncli.attention.state_dict import is_weight, weights_from_arrays
     from attncli.files.load import load
 
-    loaded = load(source)
+    loaded = load(source, wanted=lambda name: is_weight(name, kind))
     arrays = loaded.arrays
-    for name, message in loaded.left_out.items():
-        if is_weight(name, kind):
-            raise InputError(message, "mend it, or leave it out")
     if "" in arrays:
         raise InputError(
             f"{loaded.origin} holds one matrix without a name", "name w_q, w_k and so on"
         )
-    found = weights_from_arrays(arrays, kind, dimensions, n_layers=n_layers)
+    unknown = dict.fromkeys(loaded.unread, np.zeros(0))  # refused by their names
+    found = weights_from_arrays({**arrays, **unknown}, kind, dimensions, n_layers=n_layers)
     used, given = (sum(x.size for x in weights.values()) for weights in (found, arrays))
     notes = [f"The weights are those of {loaded.origin}: {listing(arrays)}."]
     if used < given:
         notes.append(f"{given - used} of its {given} numbers are for other blocks and not used.")
-    return found, (*notes, *loaded.warnings)
+    return found, (*notes, *loaded.notes)

@@ -15,7 +15,7 @@ from attncli.cli.parsing import whole_numbers
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.load import Loaded, load
-from attncli.files.roles import ROLES, Role, attention_prefix, only, pick
+from attncli.files.roles import ROLES, Role, attention_prefix, only, pick, role_of
 
 Labels = tuple[str, ...] | None
 Files = Mapping[str, Loaded]
@@ -86,8 +86,9 @@ def _files(sources: Mapping[Role, str], notes: list[str]) -> Files:
     read: dict[str, Loaded] = {}
     for role, source in sources.items():
         if source not in read:
-            read[source] = load(source, role=role)
-            notes += read[source].warnings
+            asked = {other for other in ROLES if sources.get(other, sources["q"]) == source}
+            read[source] = load(source, role=role, wanted=lambda name: role_of(name) in asked)  # noqa: B023 - called at once
+            notes += read[source].notes
     return {role: read[source] for role, source in sources.items()}
 
 

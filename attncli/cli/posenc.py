@@ -15,7 +15,7 @@ from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import check_flags, note, present
 from attncli.errors import ConventionError
-from attncli.files.roles import only, pick
+from attncli.files.roles import only, pick, role_of
 from attncli.trace import Trace
 
 _NEEDS_KIND = {
@@ -74,8 +74,8 @@ def _embeddings(positions: Positions, quiet: bool) -> tuple[Any, tuple[str, ...]
         return None, ()
     from attncli.files.load import load
 
-    loaded = load(positions.add)
-    note(*loaded.warnings, quiet=quiet)
+    loaded = load(positions.add, wanted=lambda name: role_of(name) == "q")
+    note(*loaded.notes, quiet=quiet)
     words = only(loaded, "q")
     if words.ndim != 2:
         raise ConventionError(
@@ -107,8 +107,8 @@ def _rotated(positions: Positions, source: str, quiet: bool) -> Trace:
 
     if positions.length is not None or positions.dim is not None:
         raise ConventionError("--apply takes its sizes from the file", "leave out --len and --dim")
-    loaded = load(source)
-    note(*loaded.warnings, quiet=quiet)
+    loaded = load(source, wanted=lambda name: role_of(name) in {"q", "k"})
+    note(*loaded.notes, quiet=quiet)
     found = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}
     parts, start = [], positions.start or 0
     for name, array in found.items():

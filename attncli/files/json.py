@@ -2,8 +2,7 @@
 
     {"q": [[…]], "k": …, "v": …, "mask": …, "scale": 0.5, "tokens": ["the", "cat"]}
 
-`tokens` may be {"queries": […], "keys": […]}. Strings and null are ignored, other values
-that are not arrays are left out with a warning.
+`tokens` may be {"queries": […], "keys": […]}. A name with null is as if it were not there.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _ESCAPES = re.compile(
 )
 
 
-def read(source: Source) -> Loaded:
+def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     """What a JSON text holds; InputError where it is malformed or holds no array."""
     origin = source.origin
     document = parse(source.read(), origin)
     if isinstance(document, list):
-        return collected(source, {"": partial(to_array, document, origin)})
+        return collected(source, wanted, {"": partial(to_array, document, origin)})
     if not isinstance(document, dict):
         raise InputError(
             f"{origin} holds neither a list nor an object",
@@ -59,8 +58,7 @@ def read(source: Source) -> Loaded:
             arrays[name] = partial(to_array, found, location(origin, name))
         else:
             others[name] = f"{location(origin, name)} is {described(found)}, not an array"
-    texts = {name for name in others if isinstance(document[name], str)}
-    return collected(source, arrays, labels, others, texts, scale=scale)
+    return collected(source, wanted, arrays, labels, others, scale=scale)
 
 
 def parse(

@@ -6,9 +6,9 @@ SOURCE ── open_source ── Source ── json, npy, table, safetensors ─
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, BinaryIO
 
@@ -17,7 +17,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.errors import InputError
 from attncli.files.messages import ask_for, entry_at, listing, location, quote, safe
-from attncli.files.roles import role_of
+from attncli.files.roles import role_of, similar_role
 from attncli.files.source import KINDS, Source, open_source
 from attncli.trace import Trace
 
@@ -25,6 +25,9 @@ Labels = tuple[str, ...] | None
 
 LABELS = ("tokens", "query_tokens", "key_tokens")
 """Names under which a file holds labels; `tokens` names queries and keys alike."""
+
+DESCRIPTIONS = ("title", "name", "description", "comment", "note", "notes", "source")
+"""Names under which a file may say what it is: not to be used, so it need not be said."""
 
 # kind of a source → module with `read(source) -> Loaded`; each brings its own libraries
 _READERS = {
@@ -51,7 +54,8 @@ class Loaded:
     trace          the trace, where the file is one saved by attncli; arrays then holds the values
                    of its stages by dotted name. `path::part` gives the trace inside called so
     warnings       remarks for the user, one line each
-    left_out       name → what is wrong with it, of what is in the file and could not be read
+    unread         names of arrays that nobody asked for: they were not read
+    others         names of what is not an array and has no role
     member         what `::name` asked for, or None
 
     How many labels there should be is not checked: which axis they name depends on a layout.
@@ -66,12 +70,30 @@ class Loaded:
     scale: float | None = None
     trace: Trace | None = None
     warnings: tuple[str, ...] = ()
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     member: str | None = None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The warnings, and which names without a role there are beside what was asked for."""
+        names = [name for name in (*self.unread, *self.others) if name not in DESCRIPTIONS]
+        names = [name for name in names if self.member is None and not role_of(name)]
+        if not names:
+            return self.warnings
+        near = filter(None, map(similar_role, names))
+        question = next((f"; did you mean {name}?" for name in near), "")
+        return (*self.warnings, f"{self.origin}: not used: {listing(names)}{question}")
 
-def load(source: str, *, stdin: BinaryIO | None = None, role: str | None = None) -> Loaded:
-    """Read what a SOURCE holds.
+
+def load(
+    source: str,
+    *,
+    stdin: BinaryIO | None = None,
+    role: str | None = None,
+    wanted: Callable[[str], object] = role_of,
+) -> Loaded:
+    """Read what a SOURCE holds: the arrays that are `wanted` by their names, or the only one.
 
     A SOURCE is a path, `path::name` for one array in a file that holds several (or one part of a
     saved trace), `-` or `-::name` for standard input, or inline JSON, which begins with [ or {. A
@@ -94,7 +116,7 @@ def load(source: str, *, stdin: BinaryIO | None = None, role: str | None = None)
                 f"{found.origin} is of no format that attncli reads",
                 f"it reads {', '.join(KINDS)}{other}",
             )
-        loaded: Loaded = import_module(_READERS[kind]).read(found)
+        loaded: Loaded = import_module(_READERS[kind]).read(found, wanted)
     if loaded.trace is not None:  # its −∞ and NaN are results, shown as such
         return loaded
     with np.errstate(all="ignore"):  # a sum carries NaN and infinity, and needs no second array
@@ -132,49 +154,42 @@ def nonfinite_remark(where: str, array: Array, is_mask: bool) -> str:
 
 def collected(
     source: Source,
+    wanted: Callable[[str], object],
     readers: Mapping[str, Callable[[], Array]],
     labels: Mapping[str, object] | None = None,
     others: Mapping[str, str] | None = None,
-    texts: Collection[str] = (),
     **more: Any,
 ) -> Loaded:
-    """The Loaded of a file: each array read, or only the one that `::name` asked for.
+    """The Loaded of a file: the arrays that are wanted, the only one, or what `::name` asked for.
 
-    readers   name → what reads the array. One that cannot be read is an error where it was asked
-              for or has a role; else it is left out with a warning, as a file may hold more than
-              an attention. "" where the array has no name
+    wanted    whether an array of this name is to be read; an error then where it cannot be
+    readers   name → what reads the array. "" where the array has no name
     labels    one of LABELS → a list of strings; `tokens` may be {"queries": […], "keys": […]}
-    others    name → the message about what is not an array; an error where the name has a role
-    texts     those of the others that are a text without a role, such as a title: no warning
+    others    name → the message about what is not an array; an error where it is wanted
     more      further fields of Loaded
     """
     origin, member, others = source.origin, source.name or None, others or {}
+    n_matrices = sum(name.lower() != "scale" for name in readers)
+
+    def is_read(name: str) -> bool:
+        if member is not None:
+            return name == member
+        return bool(wanted(name)) or n_matrices == 1 or name.lower() == "scale"
+
     for name, message in others.items():
-        if name == source.name or (member is None and role_of(name)):
+        if name == member or (member is None and wanted(name)):
             raise InputError(message, "give it numbers, or leave it out")
-    arrays: dict[str, Array] = {}
-    left_out = dict(others)
-    failed: list[InputError] = []
-    for name, read in readers.items():
-        if member not in (None, name):
-            continue
-        try:
-            arrays[name] = read()
-        except InputError as problem:
-            if name == member or not name or role_of(name):
-                raise
-            failed.append(problem)
-            left_out[name] = problem.message
+    arrays = {name: read() for name, read in readers.items() if is_read(name)}
     for name in [name for name in arrays if name.lower() == "scale" and name != member]:
         scale = arrays.pop(name)
         more["scale"] = scale_of(scale.item() if scale.size == 1 else scale, origin)
     if labels:
         more["query_labels"], more["key_labels"] = _labels(labels, origin)
-    if not arrays:
-        raise failed[0] if failed else _lacking(origin, member, [*readers, *others])
-    notes = [f"{message}: left out" for name, message in left_out.items() if name not in texts]
-    warnings = (*notes, *more.pop("warnings", ()))
-    return Loaded(origin, arrays, warnings=warnings, left_out=left_out, member=member, **more)
+    unread = tuple(name for name in readers if not is_read(name))
+    if not arrays and (member is not None or not unread):
+        raise _lacking(origin, member, [*readers, *others])
+    more["warnings"] = tuple(more.pop("warnings", ()))
+    return Loaded(origin, arrays, unread=unread, others=tuple(others), member=member, **more)
 
 
 def scale_of(found: object, origin: str) -> float:

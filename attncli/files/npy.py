@@ -44,7 +44,7 @@ _REFUSED = {
 }
 
 
-def read(source: Source) -> Loaded:
+def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     """The array of an npy file; or the arrays of an npz, of which those in LABELS are labels.
 
     Raises InputError where it is damaged, encrypted, holds no array, or unpacks to far more than
@@ -53,14 +53,14 @@ def read(source: Source) -> Loaded:
     origin, source = source.origin, source.in_memory()
     if source.kind == "npy":
         size, path = source.size or 0, source.path
-        return collected(source, {"": lambda: _array(source.file, size, origin, path=path)})
+        return collected(source, wanted, {"": lambda: _array(source.file, size, origin, path=path)})
     with ExitStack() as stack:
         entries = _entries(source, stack)
         if "__trace__" in entries:
             return _trace(entries, source)
         texts = [name for name in entries if name.lower() in LABELS]
         labels = {name.lower(): entries.pop(name)(text=True).tolist() for name in texts}
-        return collected(source, entries, labels)
+        return collected(source, wanted, entries, labels)
 
 
 def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:

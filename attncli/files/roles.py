@@ -90,6 +90,20 @@ def role_of(name: str) -> Role | None:
     return _ROLE_OF.get(name.lower().replace("-", "_").replace(" ", "_"))
 
 
+def similar_role(name: str) -> str:
+    """The role that a name may mean, misspelt, or "".
+
+    >>> similar_role("maks"), similar_role("layer")
+    ('mask', '')
+    """
+    from difflib import get_close_matches
+
+    # short names are all alike, and of those in parts the common part would count
+    words = [alias for alias in _ROLE_OF if len(alias) > 3 and "_" not in alias]
+    close = get_close_matches(name.lower(), words, n=1, cutoff=0.75)
+    return _ROLE_OF[close[0]] if close else ""
+
+
 def attention_prefix(names: list[str], origin: str) -> str | None:
     """The dotted prefix of the outermost attention in a trace, by its stage q; "" for the top.
 
@@ -131,7 +145,7 @@ def pick(loaded: Loaded, role: Role) -> Array | None:
     name = loaded.member if loaded.member in loaded.arrays else _named(loaded, role)
     if role != "q" and (name is None or name == loaded.member):
         return None
-    if name is None and (loaded.trace is not None or any(map(role_of, loaded.arrays))):
+    if name is None and (loaded.trace is not None or any(map(role_of, _names(loaded)))):
         raise _absent(loaded, role)
     return only(loaded, role)
 
@@ -144,7 +158,7 @@ def only(loaded: Loaded, role: Role) -> Array:
     Raises InputError as `pick` does, and where the source holds several of other names.
     """
     name = loaded.member if loaded.member in loaded.arrays else _named(loaded, role)
-    if name is None and len(loaded.arrays) == 1:
+    if name is None and len(loaded.arrays) == 1 and not loaded.unread:
         (name,) = loaded.arrays
     if name is None:
         raise _absent(loaded, role)
@@ -177,8 +191,13 @@ def _named(loaded: Loaded, role: Role) -> str | None:
     return names[0] if names else None
 
 
+def _names(loaded: Loaded) -> list[str]:
+    """Those of all its arrays, read or not."""
+    return [*loaded.arrays, *loaded.unread]
+
+
 def _absent(loaded: Loaded, role: Role) -> InputError:
-    names = list(loaded.arrays)
+    names = _names(loaded)
     return InputError(
         f"{loaded.origin} holds no {role}; it holds {listing(names)}",
         f"name one: {ask_for(loaded.origin, names[0])}",

@@ -6,6 +6,7 @@ the bytes of each tensor are taken from it and read here; the whole file is read
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,7 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def read(source: Source) -> Loaded:
+def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     """The tensors of a safetensors file, or the one that `::name` asked for.
 
     Raises MissingExtraError without the package, InputError where the file is damaged or a tensor
@@ -45,7 +46,9 @@ def read(source: Source) -> Loaded:
     named = sorted(tensors, key=lambda item: str(item[0]))
     origin = source.origin
     return collected(
-        source, {name: partial(_array, tensor, location(origin, name)) for name, tensor in named}
+        source,
+        wanted,
+        {name: partial(_array, tensor, location(origin, name)) for name, tensor in named},
     )
 
 

@@ -17,7 +17,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,7 +52,7 @@ class _Row(NamedTuple):
     cells: list[str]
 
 
-def read(source: Source) -> Loaded:
+def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     """The matrix of a table, with its labels.
 
     Raises InputError, with line and column, where rows differ in length or a cell is not a number.
@@ -61,7 +61,7 @@ def read(source: Source) -> Loaded:
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
     plain = plain_matrix(data, delimiters)
     if plain is not None:
-        return collected(source, {"": lambda: plain})
+        return collected(source, wanted, {"": lambda: plain})
     text = decoded(data, _MARKS.get(data[:2], "utf-8-sig"), origin)
     if "\0" in text:
         raise InputError(f"{origin} is not text: it holds a null character", "save it as UTF-8")
@@ -85,6 +85,7 @@ def read(source: Source) -> Loaded:
         remarks = _as_header(rows[0], grid[0], start, corner, origin)
     return collected(
         source,
+        wanted,
         {"": partial(_matrix, rows[top:], grid[top:], start, origin)},
         row_labels=tuple(unguarded(row.cells[0]) for row in rows[top:]) if labelled else None,
         column_labels=tuple(map(unguarded, first[start:])) if headed else None,

@@ -162,8 +162,8 @@ def test_a_wrong_shape_is_a_verdict(call: Call) -> None:
 @pytest.mark.parametrize(
     ("file", "error"),
     [
-        ({"weights": [[1, 2], [3]]}, "o.json, weights: row 2 has 1 entry, row 1 has 2; mend it"),
-        ({"weights": "oops"}, "o.json, weights is the text 'oops', not an array; mend it"),
+        ({"weights": [[1, 2], [3]]}, "o.json, weights: row 2 has 1 entry, row 1 has 2; give"),
+        ({"weights": "oops"}, "o.json, weights is the text 'oops', not an array; give"),
         ({"wieghts": [[9]]}, "o.json names 'wieghts', which is not a stage; did you mean weights?"),
         ({"Scores": [[9]]}, "o.json names 'Scores', which is not a stage; did you mean scores?"),
     ],

@@ -187,14 +187,11 @@ def test_other_encodings_of_json(encoding: str, tmp_path: Path) -> None:
     assert load(str(path)).arrays[""].tolist() == [[1, 2]]
 
 
-def test_other_values_are_left_out_with_a_warning(tmp_path: Path) -> None:
-    loaded = read(tmp_path, '{"q": [[1]], "n": 5, "meta": {"a": 1}, "names": ["a"]}')
+def test_what_has_no_role_is_not_used_and_said_to_be(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"n": 5, "q": [[1]], "meta": {"a": 1}, "names": ["a"], "maks": "x"}')
     assert list(loaded.arrays) == ["q"]
-    warnings = [w.partition("x.json, ")[2] for w in loaded.warnings]
-    assert warnings == [
-        "n is 5, not an array: left out",
-        "meta is an object, not an array: left out",
-        "names: entry 1 is the text 'a', expected a number: left out",
+    assert [note.partition("x.json")[2] for note in loaded.notes] == [
+        ": not used: names, n, meta, maks; did you mean mask?"
     ]
 
 
@@ -217,10 +214,9 @@ def test_a_name_with_a_role_must_hold_an_array(
         read(tmp_path, f'{{"q": [[1]], "{name}": {value}}}')
 
 
-def test_null_is_nothing_and_a_text_without_a_role_is_no_array(tmp_path: Path) -> None:
+def test_null_is_nothing_and_a_title_need_not_be_used(tmp_path: Path) -> None:
     loaded = read(tmp_path, '{"q": [[1]], "mask": null, "title": "x"}')
-    assert (list(loaded.arrays), loaded.warnings) == (["q"], ())
-    assert list(loaded.left_out) == ["title"]
+    assert (list(loaded.arrays), loaded.others, loaded.notes) == (["q"], ("title",), ())
 
 
 def test_query_tokens_are_used_before_tokens(tmp_path: Path) -> None:

@@ -183,14 +183,12 @@ def test_npz_member_alone_is_read(tmp_path: Path) -> None:
     assert {name: a.tolist() for name, a in loaded.arrays.items()} == {"x": [[2]]}
 
 
-def test_npz_leaves_out_unreadable_arrays_without_a_role(tmp_path: Path) -> None:
-    data = zipped({"q.npy": npy([[1]]), "meta.npy": npy([None], allow_pickle=True)})
+def test_npz_does_not_read_what_nobody_asked_for(tmp_path: Path) -> None:
+    data = zipped({"q.npy": npy([[1]]), "meta.npy": npy([None], allow_pickle=True), "x.npy": b"?"})
     (tmp_path / "x.npz").write_bytes(data)
     loaded = load(f"{tmp_path}/x.npz")
-    assert list(loaded.arrays) == ["q"]
-    assert loaded.warnings == (
-        f"{tmp_path}/x.npz, meta holds Python objects, which would need a pickle: left out",
-    )
+    assert (list(loaded.arrays), loaded.unread) == (["q"], ("meta", "x"))
+    assert loaded.notes == (f"{tmp_path}/x.npz: not used: meta, x",)
 
 
 def with_wrong_size(claimed: int) -> bytes:
