@@ -232,8 +232,8 @@ def _only(found: Reading, member: str, role: str) -> Array:
         return found.arrays[member]
     if member and found.how is None:
         raise Refuse(f"no {member}")
-    if found.how is None and any(map(second.role_of, found.wrong)):
-        raise Refuse("something else under the name of an array")
+    if found.how is None and role in map(second.role_of, found.wrong):
+        raise Refuse("something else under the name of the array")
     is_it = (lambda n: n == found.prefix + role) if found.how is not None else None
     named = [n for n in found.arrays if (is_it(n) if is_it else second.role_of(n) == role)]
     if len(named) == 1 or (not named and len(found.arrays) == 1):
@@ -342,7 +342,7 @@ def _explain(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
                 raise Refuse("a word that is missing")
             table = [found.get(token, row) for token, row in zip(tokens, rows, strict=True)]
             stages["embeddings"] = np.array(table)
-    is_cut = {"--rows", "--cols", "--head", "--stage"} & flags.keys()
+    is_cut = {"--rows", "--cols", "--head", "--stage", "--target"} & flags.keys()
     if flags.get("--block", "attention") != "attention" or is_cut:
         stages |= {} if "--weights" not in flags else weights_of(case, shown)
         yield Expected(stages, labels)
@@ -458,12 +458,12 @@ def _wrong_verdict(
 ) -> str:
     if "weights" not in stages or verdict["status"] == "wrong shape":
         raise NoOpinion("nothing reliable to compare with")
-    named = {name: x for name, x in observed.arrays.items() if name in second.STAGE_NAMES}
-    named = {name: x for name, x in named.items() if name not in ("q", "k", "v", "mask")}
+    known = second.STAGE_NAMES - {"q", "k", "v", "mask"}
+    named = {name: x for name, x in observed.arrays.items() if name in known}
     stage = case.given.get("--stage")
     if stage or not named or (member and member in observed.arrays):
         named = {stage or "output": _only_observed(observed, member, stage)}
-    elif any(name in second.STAGE_NAMES for name in observed.wrong):
+    elif known.intersection(observed.wrong):
         return "a stage that cannot be read is left out"
     compared = {found["name"]: found for found in verdict["stages"]}
     if compared.keys() != named.keys():

@@ -219,11 +219,12 @@ def of_zip(data: bytes, rng: Random) -> bytes:
 
 
 def _with_twins(members: list[tuple[str, bytes]]) -> bytes:
-    """A zip in which several members have one name: renamed in the bytes of another zip."""
-    names = {f"{i:0{len(name)}d}"[: len(name)]: name for i, (name, _) in enumerate(members)}
-    data = zipped({fake: content for fake, (_, content) in zip(names, members, strict=False)}, Random(0))
-    for fake, name in names.items():
-        data = data.replace(fake.encode(), name.encode())
+    """A zip in which several members have one name: put into the bytes of one with other names."""
+    others = {chr(65 + i) * len(name): name for i, (name, _) in enumerate(members)}
+    contents = [content for _, content in members]
+    data = zipped(dict(zip(others, contents, strict=True)), Random(0))  # noqa: S311 - no secret
+    for other, name in others.items():
+        data = data.replace(other.encode(), name.encode())
     return data
 
 

@@ -101,7 +101,7 @@ def unpacked(data: bytes, ending: str, name: str) -> tuple[bytes, str, str]:
         if data[:2] == b"\x1f\x8b":
             raise Refuse("gzip twice")
     if data[:2] == b"PK" and ending != ".npz":
-        archive = _archive(data)
+        archive = zipfile.ZipFile(io.BytesIO(data))
         names = [one for one in archive.namelist() if not re.match(r"__MACOSX/|(.*/)?(\.|$)", one)]
         asked, _, rest = name.partition("::")
         found = [one for one in names if one == asked]
@@ -114,14 +114,6 @@ def unpacked(data: bytes, ending: str, name: str) -> tuple[bytes, str, str]:
             raise Refuse("which member")
         return archive.read(found[0]), _ending(found[0]), rest
     return data, ending, name
-
-
-def _archive(data: bytes) -> zipfile.ZipFile:
-    archive = zipfile.ZipFile(io.BytesIO(data))
-    names = archive.namelist()
-    if len(set(names)) < len(names):
-        raise Refuse("two members of one name")
-    return archive
 
 
 def _by_form(data: bytes, ending: str, member: str) -> list[Reading]:
@@ -235,8 +227,10 @@ def npy_array(data: bytes) -> Array:
 
 def npz_reading(data: bytes, member: str = "") -> Reading:
     """The arrays of an npz; those called as labels are lists of names."""
-    archive = _archive(data)
+    archive = zipfile.ZipFile(io.BytesIO(data))
     names = [name for name in archive.namelist() if name.endswith(".npy")]
+    if len(set(names)) < len(names):
+        raise Refuse("two arrays of one name")
     found = Reading({})
     if "__trace__.npy" in names:
         arrays = {name[:-4]: npy_array(archive.read(name)) for name in names}
@@ -325,8 +319,8 @@ def _table(text: str, delimiter: str) -> Reading:
         raise Refuse("rows differ in length")
     corner = rows[0][0].strip()
     is_written = not corner or corner.partition(" ")[0].rpartition(".")[2] in STAGE_NAMES
-    for top in (0, 1):
-        for left in (0, 1):
+    for top in (1, 0):
+        for left in (1, 0):
             body = [[_cell(cell) for cell in row[left:]] for row in rows[top:]]
             kinds = {type(cell) for row in body for cell in row}
             texts = [row[0] for row in rows[top:]] * left + rows[0][left:] * top

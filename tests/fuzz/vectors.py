@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -12,7 +13,7 @@ import numpy as np
 from attncli.arrays import Array
 
 from .case import Case
-from .second import NoOpinion, Refuse, json_document, opened
+from .second import NoOpinion, Refuse, opened
 
 Rows = list[tuple[str, list[float] | None]]
 
@@ -51,9 +52,8 @@ def _rows(source: str, case: Case) -> Rows:
 
 
 def _of_json(data: bytes) -> Rows:
-    document = json_document(data) if data.count(b'"') < 200 else {}
     rows: Rows = []
-    for word, values in document.items():
+    for word, values in json.loads(data, object_pairs_hook=list):  # of equal words the first counts
         numbers = isinstance(values, list) and all(type(x) in (int, float) for x in values)
         rows.append((word, _finite(values) if numbers else None))
     return _even(rows)
