@@ -337,6 +337,17 @@ def test_a_member_that_is_not_there_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_member_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(zipped({"a/x.json": b"[[1]]", "b/x.json": b"[[2]]"}))
+    assert message(f"{tmp_path}/x.zip::x.json") == (
+        f"{tmp_path}/x.zip holds 2 files 'x.json': a/x.json, b/x.json; "
+        f"name one: {tmp_path}/x.zip::a/x.json"
+    )
+    twins = zipped({"x.json": b"[[1]]", "y.json": b"[[2]]"}).replace(b"y.json", b"x.json")
+    (tmp_path / "x.zip").write_bytes(twins)
+    assert message(f"{tmp_path}/x.zip::x.json").endswith("x.json, x.json; zip it again")
+
+
 @pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
 def test_bomb_is_refused_while_unpacking(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
