@@ -6,7 +6,7 @@ SOURCE ── open_source ── Source ── json, npy, table, safetensors ─
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -190,6 +190,14 @@ def collected(
         raise _lacking(origin, member, [*readers, *others])
     more["warnings"] = tuple(more.pop("warnings", ()))
     return Loaded(origin, arrays, unread=unread, others=tuple(others), member=member, **more)
+
+
+def check_once(names: Iterable[str], origin: str) -> None:
+    """InputError where labels or the scale are there twice, in other cases of letters."""
+    known = [name.lower() for name in names if name.lower() in (*LABELS, "scale")]
+    for name in known:
+        if known.count(name) > 1:
+            raise InputError(f"{origin} has {name} twice, in other letters", "keep one of them")
 
 
 def scale_of(found: object, origin: str) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.errors import InputError, MissingExtraError
-from attncli.files.load import Loaded, collected
+from attncli.files.load import Loaded, check_once, collected
 from attncli.files.messages import explained, location, quote
 from attncli.files.npy import native, refuse_shape
 from attncli.files.source import Source
@@ -45,6 +45,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         tensors = safetensors.deserialize(source.read())  # type: ignore[no-untyped-call]
     named = sorted(tensors, key=lambda item: str(item[0]))
     origin = source.origin
+    check_once((name for name, _ in named), origin)
     return collected(
         source,
         wanted,

@@ -149,6 +149,8 @@ def test_warning_gives_counts_and_location(tmp_path: Path) -> None:
         ("[" * 100_000, "x.json is nested too deeply"),
         ("[" * 20 + "1" + "]" * 20, "x.json is nested more than 16 deep"),
         ('{"q": [[1]], "scale": "x"}', "x.json, scale is not a number"),
+        ('{"q": [[1]], "scale": 1, "Scale": 2}', "x.json has scale twice, in other letters; keep"),
+        ('{"q": [[1]], "tokens": ["a"], "Tokens": ["b"]}', "x.json has tokens twice"),
         ('{"q": [[1]], "scale": true}', "x.json, scale is not a number"),
         ('{"q": [[1]], "scale": NaN}', "x.json, scale is not finite"),
         ('{"q": [[1]], "scale": 1' + "0" * 320 + "}", "x.json, scale is not finite"),

@@ -227,6 +227,10 @@ DAMAGED = zipped({"q.npy": npy(Q)}).replace(npy(Q)[-16:], b"\x55" * 16)
         ),
         (zipped({"tokens.npy": npy([1])}), "x.npz, tokens holds no strings"),
         (zipped({"q.npy": npy([[1]]), "scale.npy": npy([1, 2])}), "x.npz, scale is not a number"),
+        (
+            zipped({"q.npy": npy([[1]]), "scale.npy": npy(1), "Scale.npy": npy(2)}),
+            "x.npz has scale twice, in other letters; keep one of them",
+        ),
         (with_wrong_size(200_000_000), "x.npz, q would unpack to"),
         (
             with_wrong_size(1_000_000),

@@ -86,6 +86,10 @@ def test_member_and_scale(tmp_path: Path) -> None:
         (pack(), "x.safetensors holds no array"),
         (pack(q=("F8_E5M2", [2], b"ab")), "x.safetensors, q has the type 'F8_E5M2'; save it as"),
         (pack(q=("F32", [0, 3], b"")), "x.safetensors, q is empty"),
+        (
+            pack(q=("I8", [1, 1], b"a"), scale=("I8", [], b"a"), SCALE=("I8", [], b"b")),
+            "x.safetensors has scale twice, in other letters; keep one of them",
+        ),
     ],
 )
 def test_refusals(data: bytes, expected: str, tmp_path: Path) -> None:
