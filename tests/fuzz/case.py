@@ -11,6 +11,7 @@ class Case:
 
     kind   of input that is fuzzed, a row of the benchmark's table
     flags  name and value, None of a switch; what is there twice counts as given last
+    large  whether it is read and computed as a large one is: by NumPy's parser, mapped, in blocks
     """
 
     kind: str
@@ -19,6 +20,7 @@ class Case:
     flags: list[tuple[str, str | None]] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     stdin: bytes = b""
+    large: bool = False
 
     @property
     def arguments(self) -> list[str]:

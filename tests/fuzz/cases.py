@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import parameters_of
 
-from . import forms
+from . import forms, plain
 from .case import Case
 from .forms import FORMS, SINGLE, Arrays, catalogue, problem
 from .mutate import damaged, of_bytes
@@ -20,6 +20,7 @@ HARMLESS = (
     ("--causal", None), ("--scale", "0.5"), ("--scale", "none"), ("--window", "1,0"),
     ("--softmax-over", "queries"), ("--softcap", "2"), ("--dtype", "float32"), ("--rows", "1"),
     ("--stage", "weights"), ("--stage", "output"), ("--mask-value", "-1e4"), ("--kv-len", "1"),
+    ("--heads", "2"), ("--layout", "shd"), ("--causal-align", "bottom-right"), ("--dropout", "0.5"),
 )  # fmt: skip
 """Flags that any attention takes."""
 
@@ -57,10 +58,13 @@ def _inputs(form: str, arrays: Arrays, case: Case, rng: Random, *, intact: bool 
     ending, write = FORMS[form]
     groups = {"q": arrays}
     if form in SINGLE:
-        groups = {role: {name: x} for name, x in arrays.items() if (role := role_of(name)) in [*"qkv"]}
+        groups = {str(role_of(name)): {name: x} for name, x in arrays.items()}
+        groups = {role: group for role, group in groups.items() if role in ("q", "k", "v")}
     for name, group in groups.items():
         data = write(group, rng)
-        data = data if intact or (len(groups) > 1 and rng.random() < 0.5) else damaged(data, form, rng)
+        data = (
+            data if intact or (len(groups) > 1 and rng.random() < 0.5) else damaged(data, form, rng)
+        )
         if form == "literal":
             source = data.decode("utf-8", "surrogateescape")
         else:
@@ -76,10 +80,12 @@ def _files(*of: str) -> Callable[[Random, str], Case]:
     """Cases of compute whose inputs are in one of these forms."""
 
     def make(rng: Random, kind: str) -> Case:
-        case, form = Case(kind, "compute"), rng.choice(of)
+        case, form = Case(kind, "compute", large=rng.random() < 0.3), rng.choice(of)
         _inputs(form, problem(rng), case, rng)
         if rng.random() < 0.3:
             case.flags.append(rng.choice(HARMLESS))
+        if case.large and rng.random() < 0.5:
+            case.flags.append(("--stage", "output"))
         return case
 
     return make
@@ -97,7 +103,9 @@ def _packed(rng: Random, kind: str) -> Case:
     members = {f"q{ending}": data, f"in/b{ending}": write(problem(rng), rng)}
     members = dict(rng.sample(sorted(members.items()), rng.choice([1, 2])))
     case.files["q.zip"] = damaged(forms.zipped(members, rng), "zip", rng)
-    asked = rng.choice(["", f"::q{ending}", f"::b{ending}", f"::in/b{ending}", f"::q{ending}::q", "::q"])
+    asked = rng.choice(
+        ["", f"::q{ending}", f"::b{ending}", f"::in/b{ending}", f"::q{ending}::q", "::q"]
+    )
     case.flags.append(("--q", f"q.zip{asked}"))
     return case
 
@@ -118,12 +126,19 @@ def _masks(rng: Random, kind: str) -> Case:
         means = rng.choice(["keep", "ignore", "add"])
     form = rng.choice(["json", "literal", "npy", "npz", "csv", "safetensors"])
     ending, write = FORMS[form]
-    data = damaged(write({"mask": mask.reshape(1, -1) if form == "csv" and mask.ndim < 2 else mask}, rng), form, rng)
+    data = damaged(
+        write({"mask": mask.reshape(1, -1) if form == "csv" and mask.ndim < 2 else mask}, rng),
+        form,
+        rng,
+    )
     source = data.decode("utf-8", "surrogateescape")
     source = source if form == "literal" else _put(case, "mask", data, ending, rng)
     case.flags += [("--mask", source), *([("--mask-means", means)] if means else [])]
     if case.command == "check":
-        case.flags += [("--observed", "[[1, 2]]"), ("--single", None)]
+        given = {role: x for role, x in by_role.items() if role in ("q", "k", "v")}
+        given = {"k": q, "v": given.get("k", q), **given}
+        seen = json.dumps(plain.attention(given, {})["output"].tolist())
+        case.flags += [("--observed", seen), ("--single", None)]
     elif rng.random() < 0.3:
         case.flags.append(rng.choice([*HARMLESS, ("--empty-rows", "uniform")]))
     return case
@@ -144,6 +159,8 @@ def _weights(rng: Random, kind: str) -> Case:
     if rng.random() < 0.3:
         more = [("--heads", "3"), ("--causal", None), ("--scale", "none"), ("--pad-to", "4")]
         case.flags.append(rng.choice(more))
+    elif rng.random() < 0.2:
+        case.flags += [("--block", "encoder"), ("--d-ff", "0")]
     return case
 
 
@@ -153,8 +170,13 @@ def _vectors(rng: Random, kind: str) -> Case:
     vectors, form = forms.word_vectors(rng, words), rng.choice(["glove", "glove", "json", "inline"])
     asked = [rng.choice([w, w, w.upper()]) for w in rng.sample(words, 2)]
     if form == "inline":
-        texts = [f"{w}={','.join(map(str, x.tolist()))}".replace(" ", "") for w, x in vectors.items()]
-        texts = [of_bytes(t.encode(), rng).decode("utf-8", "replace") if rng.random() < 0.5 else t for t in texts]
+        texts = [
+            f"{w}={','.join(map(str, x.tolist()))}".replace(" ", "") for w, x in vectors.items()
+        ]
+        texts = [
+            of_bytes(t.encode(), rng).decode("utf-8", "replace") if rng.random() < 0.5 else t
+            for t in texts
+        ]
         return Case(kind, "similarity", [text for text in texts if text])
     write = forms.to_json if form == "json" else forms.to_glove
     case = Case(kind, "similarity", asked)
@@ -183,12 +205,13 @@ def _tokens(rng: Random, kind: str) -> Case:
 
 def _observed(rng: Random, kind: str) -> Case:
     """What check compares: one stage, or a file of several."""
-    from .expected import plain
-
     case, arrays = Case(kind, "check"), {n: forms.numbers(rng, 2, 2) for n in "qkv"}
     _inputs("json", arrays, case, rng, intact=True)
     stages = plain.attention(arrays, {"scale": rng.choice(["1/sqrt(d_k)", "none"])})
-    named = {name: stages[name] for name in rng.sample(["scores", "weights", "output"], rng.randint(1, 3))}
+    named = {
+        name: stages[name]
+        for name in rng.sample(["scores", "weights", "output"], rng.randint(1, 3))
+    }
     form = rng.choice(["json", "json", "npz", "npy", "csv", "literal", "safetensors"])
     if form in SINGLE and rng.random() < 0.7:
         case.flags.append(("--stage", next(iter(named))))
@@ -288,12 +311,16 @@ def _flags(rng: Random, kind: str) -> Case:
         case.flags.append((flag, value))
     if rng.random() < 0.1:
         case.words.append(rng.choice(ODD))
-    arrays = {"q": forms.numbers(rng, 3, 2), "k": forms.numbers(rng, 3, 2), "v": forms.numbers(rng, 3, 2)}
+    arrays = {
+        "q": forms.numbers(rng, 3, 2),
+        "k": forms.numbers(rng, 3, 2),
+        "v": forms.numbers(rng, 3, 2),
+    }
     case.files = {
-        "q.json": forms.to_json(arrays, Random(0)),
+        "q.json": forms.to_json(arrays, rng),
         "mask.json": json.dumps([[True, False, True]]).encode(),
         "words.txt": forms.to_glove(forms.word_vectors(rng, WORDS), rng),
-        "weights.json": forms.to_json(forms.attention_weights(rng, 8, torch=False), Random(0)),
+        "weights.json": forms.to_json(forms.attention_weights(rng, 8, torch=False), rng),
         "mine.json": json.dumps(catalogue(rng)).encode(),
     }
     return case

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from attncli.arrays import Array
 
 from . import plain, second
 from .case import Case
-from .second import NoOpinion, Reading, Refuse
+from .second import NoOpinionError, Reading, RefusalError
 from .vectors import vectors_of
 from .weights import weights_of
 
@@ -38,25 +39,26 @@ class Shown(NamedTuple):
     labels: dict[str, list[str]]
 
 
-class Expected(NamedTuple):
+@dataclass(frozen=True)
+class Expected:
     """What one reading of the files gives: stages and labels by dotted name, and the convention."""
 
     stages: dict[str, Array]
-    labels: dict[tuple[str, str], list[str]] = {}
+    labels: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     how: dict[str, Any] | None = None
 
 
 def misread(case: Case, out: str) -> str:
     """What is wrong with the result of an accepted call; "" where nothing is.
 
-    Raises NoOpinion where the second reading has none.
+    Raises NoOpinionError where the second reading has none.
     """
     if case.given.get("--format") != "json" or {"--output", "-o"} & case.given.keys():
-        raise NoOpinion("other formats are held by tests of their own")
+        raise NoOpinionError("other formats are held by tests of their own")
     try:
         judge = {"check": _check, "examples": _examples}.get(case.command, _trace)
         return judge(case, out)
-    except NoOpinion:
+    except NoOpinionError:
         raise
     except Exception as problem:
         return f"accepted, but {type(problem).__name__}: {problem}"
@@ -66,11 +68,12 @@ def misread(case: Case, out: str) -> str:
 
 
 def _trace(case: Case, out: str) -> str:
-    shown = shown_stages(json.loads(out))
+    document, wrong = json.loads(out), ""
+    shown, parts = shown_stages(document), {part.get("name"): part for part in document["steps"]}
     makers = {"compute": _compute, "explain": _explain, "posenc": _posenc}
-    wrong = ""
+    how = parts.get("attention", document).get("convention")
     for expected in makers.get(case.command, _similarity)(case, shown):
-        wrong = _difference(case, expected, shown, json.loads(out).get("convention"))
+        wrong = _difference(case, expected, shown, how)
         if not wrong:
             return ""
     return wrong
@@ -78,7 +81,7 @@ def _trace(case: Case, out: str) -> str:
 
 def shown_stages(document: Any, prefix: str = "") -> dict[str, Shown]:
     """The stages of a trace that was printed as JSON."""
-    found = {}
+    found: dict[str, Shown] = {}
     for step in document["steps"]:
         name = prefix + step.get("name", "")
         if step["kind"] == "trace":
@@ -89,8 +92,8 @@ def shown_stages(document: Any, prefix: str = "") -> dict[str, Shown]:
 
 
 def _difference(case: Case, expected: Expected, shown: dict[str, Shown], how: Any) -> str:
-    named = [value for flag, value in case.flags if flag == "--stage"]
-    if not named and (lacking := expected.stages.keys() - shown.keys()):
+    may_lack = {"--stage", "--rows", "--cols", "--cell"} & case.given.keys()
+    if not may_lack and (lacking := expected.stages.keys() - shown.keys()):
         return f"no stage {sorted(lacking)}"
     if expected.how is not None:
         for name in KNOBS:
@@ -131,15 +134,15 @@ def _cut(case: Case, wanted: Array, axes: list[str]) -> Array:
     """The part of a stage that --head, --batch, --rows and --cols choose."""
     index: list[Any] = [slice(None)] * wanted.ndim
     for flag, names in (("--head", ("head", "kv_head")), ("--batch", ("batch",))):
-        number = case.numbers(flag)
-        for axis in range(wanted.ndim) if number else ():
-            if axes[axis] in names:
-                index[axis] = slice(number[0] - 1, number[0])
+        for number in case.numbers(flag) or ():
+            for axis in range(wanted.ndim):
+                if axes[axis] in names:
+                    index[axis] = slice(number - 1, number)
     for flag, axis in (("--rows", -2), ("--cols", -1)):
         text = case.given.get(flag)
         if text is not None and wanted.ndim >= 2:
             index[axis] = _bounds(text, wanted.shape[axis])
-    return wanted[tuple(index)]
+    return np.asarray(wanted[tuple(index)])
 
 
 def _bounds(text: str, size: int) -> list[int]:
@@ -173,16 +176,16 @@ def inputs_of(case: Case) -> Iterator[tuple[dict[str, Array], dict[str, Any], Re
         arrays.setdefault("k", arrays["q"])
         arrays.setdefault("v", arrays["k"])
         if ("past_k" in arrays) != ("past_v" in arrays):
-            raise Refuse("half a cache")
+            raise RefusalError("half a cache")
         if member and main.scale is not None:
-            raise NoOpinion("whether a scale beside the array that is asked for is meant")
+            raise NoOpinionError("whether a scale beside the array that is asked for is meant")
         flags = flags_of(case)
         how = _convention(main) | flags
         is_of_trace = main.how is not None and "mask" not in files
         if "mask" in arrays:
             arrays["mask"] = read_mask(arrays["mask"], flags.get("mask_means"), is_of_trace)
         elif "mask_means" in flags:
-            raise Refuse("--mask-means without a mask")
+            raise RefusalError("--mask-means without a mask")
         yield *_arranged(case, arrays, how), main, bool(member)
 
 
@@ -196,7 +199,7 @@ def _arranged(
             continue
         x = arrays[name]
         if layout and x.ndim != len(layout):
-            raise Refuse("layout")
+            raise RefusalError("layout")
         if layout in ("shd", "bshd"):
             x = np.swapaxes(x, -2, -3)
         elif layout == "bsd" or heads:
@@ -215,12 +218,12 @@ def _by_role(main: Reading, member: str) -> dict[str, Array]:
         found = {role: main.arrays.get(prefix + role) for role in second.NAMES}
         return {role: x for role, x in found.items() if x is not None}
     if member:
-        raise Refuse(f"no {member}")
+        raise RefusalError(f"no {member}")
     if any(map(second.role_of, main.wrong)):
-        raise Refuse("something else under the name of an array")
+        raise RefusalError("something else under the name of an array")
     roles = [second.role_of(name) for name in main.arrays]
     if any(role and roles.count(role) > 1 for role in roles):
-        raise Refuse("two arrays of one role")
+        raise RefusalError("two arrays of one role")
     if not any(roles) and len(roles) == 1:
         return {"q": next(iter(main.arrays.values()))}
     return {role: x for role, x in zip(roles, main.arrays.values(), strict=True) if role}
@@ -231,14 +234,14 @@ def _only(found: Reading, member: str, role: str) -> Array:
     if member and member in found.arrays:
         return found.arrays[member]
     if member and found.how is None:
-        raise Refuse(f"no {member}")
+        raise RefusalError(f"no {member}")
     if found.how is None and role in map(second.role_of, found.wrong):
-        raise Refuse("something else under the name of the array")
+        raise RefusalError("something else under the name of the array")
     is_it = (lambda n: n == found.prefix + role) if found.how is not None else None
     named = [n for n in found.arrays if (is_it(n) if is_it else second.role_of(n) == role)]
     if len(named) == 1 or (not named and len(found.arrays) == 1):
         return found.arrays[(named or list(found.arrays))[0]]
-    raise Refuse(f"which is {role}")
+    raise RefusalError(f"which is {role}")
 
 
 def _convention(main: Reading) -> dict[str, Any]:
@@ -267,20 +270,20 @@ def flags_of(case: Case) -> dict[str, Any]:
 
 
 def read_mask(mask: Array, means: str | None, is_of_trace: bool) -> Array:
-    """True and false, or numbers to add; Refuse where that is not said."""
+    """True and false, or numbers to add; RefusalError where that is not said."""
     if mask.dtype == np.bool_ or is_of_trace:
         if means == "add" and mask.dtype == np.bool_:
-            raise Refuse("true and false cannot be added")
+            raise RefusalError("true and false cannot be added")
         return mask
     is_binary = bool(np.isin(mask, (0, 1)).all())
     if (means is None) == is_binary and means != "add":
-        raise Refuse("0 and 1 may be either")
+        raise RefusalError("0 and 1 may be either")
     return mask.astype(bool) if means in ("keep", "ignore") else mask
 
 
 def _compute(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
     if "--cell" in case.given:
-        raise NoOpinion("a derivation is held by tests of its own")
+        raise NoOpinionError("a derivation is held by tests of its own")
     for arrays, how, main, has_member in inputs_of(case):
         # a mask that the type's own rounding hides is compared as it is
         stages = reliable(plain.attention(arrays, how, case.numbers("--kv-len")))
@@ -288,8 +291,8 @@ def _compute(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
             x = np.swapaxes(stages["output"], -2, -3)
             if "--heads" in case.given or case.given["--layout"] == "bsd":
                 stages["concat"] = x.reshape(*x.shape[:-2], -1)
-        n_q, n_past = arrays["q"].shape[-2], len(arrays.get("past_k", np.zeros((0, 0))))
-        yield Expected(stages, {} if has_member or n_past else _labels(case, main, arrays), how)
+        has_labels = not has_member and "past_k" not in arrays
+        yield Expected(stages, _labels(case, main, arrays) if has_labels else {}, how)
 
 
 def reliable(stages: dict[str, Array]) -> dict[str, Array]:
@@ -311,18 +314,20 @@ def _labels(
     n = {"query": arrays["q"].shape[-2], "key": arrays["k"].shape[-2]}
     tokens = main.labels.get("tokens")
     rows = main.labels.get("rows")
-    found = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for axis in ("query",) if "--k" in case.given else ("query", "key"):
-        own = tokens.get({"query": "queries", "key": "keys"}[axis]) if isinstance(
-            tokens, dict
-        ) else tokens
+        own = (
+            tokens.get({"query": "queries", "key": "keys"}[axis])
+            if isinstance(tokens, dict)
+            else tokens
+        )
         names = main.labels.get(f"{axis}_tokens", own if own is not None else rows)
         if names is not None and len(names) == n[axis]:
             found[axis[0], axis] = [str(name) for name in names]
             if found[axis[0], axis] != names:
-                raise Refuse("a label that is no text")
+                raise RefusalError("a label that is no text")
         elif names is not None and n["query"] == n["key"]:
-            raise Refuse(f"{len(names)} names for {n[axis]}")
+            raise RefusalError(f"{len(names)} names for {n[axis]}")
     return found
 
 
@@ -339,7 +344,7 @@ def _explain(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
             found = vectors_of(flags["--glove"] or "", tokens, case)
             rows = shown["embeddings"].value
             if flags.get("--unknown") == "error" and len(found) < len(set(tokens)):
-                raise Refuse("a word that is missing")
+                raise RefusalError("a word that is missing")
             table = [found.get(token, row) for token, row in zip(tokens, rows, strict=True)]
             stages["embeddings"] = np.array(table)
     is_cut = {"--rows", "--cols", "--head", "--stage", "--target"} & flags.keys()
@@ -361,13 +366,16 @@ def _explain(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
     padding = np.broadcast_to(np.where(np.arange(len(x)) < n_words, 0, -np.inf), (len(x), len(x)))
     how = {name: value for name, value in flags_of(case).items() if name != "mask_means"}
     for mask in _masks(case):
-        given = inner if mask is None and n_words == len(x) else inner | {
-            "mask": padding if mask is None else np.where(np.isneginf(padding), padding, mask)
-        }
+        given = (
+            inner
+            if mask is None and n_words == len(x)
+            else inner
+            | {"mask": padding if mask is None else np.where(np.isneginf(padding), padding, mask)}
+        )
         found = reliable(plain.attention(given, how))
         names = ("weights", "output") if how.get("dtype", "float64") == "float64" else ()
         more = {f"attention.{name}": found[name] for name in names if name in found}
-        yield Expected(stages | more, labels)
+        yield Expected(stages | more, labels, how if "--stage" not in flags else None)
 
 
 def _masks(case: Case) -> Iterator[Array | None]:
@@ -388,7 +396,7 @@ def listed(text: str, lowercase: bool) -> list[str]:
     """The tokens of --tokens: A,B,C or a JSON list."""
     tokens = json.loads(text) if text.startswith("[") else [x.strip() for x in text.split(",")]
     if not tokens or not all(isinstance(token, str) and token for token in tokens):
-        raise Refuse("tokens")
+        raise RefusalError("tokens")
     return [token.lower() for token in tokens] if lowercase else list(tokens)
 
 
@@ -401,7 +409,7 @@ def _posenc(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
         yield Expected({} if bias is None else {"bias": bias})
         return
     if kind != "sinusoidal" or {"--add", "--dots"} & flags.keys():
-        raise NoOpinion("rotary positions, sums and dots are held by tests of their own")
+        raise NoOpinionError("rotary positions, sums and dots are held by tests of their own")
     table = plain.sinusoidal(
         int(flags["--len"] or ""),
         int(flags["--dim"] or ""),
@@ -410,7 +418,7 @@ def _posenc(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
         int(flags.get("--start") or 0),
     )
     if abs(int(flags.get("--start") or 0)) > LARGEST:
-        raise NoOpinion("an angle so large has no reliable sine")
+        raise NoOpinionError("an angle so large has no reliable sine")
     yield Expected({"positions": table})
 
 
@@ -418,7 +426,7 @@ def _similarity(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
     words = list(dict.fromkeys(word.rpartition("=")[0] or word for word in case.words))
     source = case.given.get("--vectors")
     if {"--analogy", "--nearest", "--pca"} & case.given.keys():
-        raise NoOpinion("held by tests of their own")
+        raise NoOpinionError("held by tests of their own")
     if source is None:
         pairs = [word.rpartition("=") for word in case.words]
         found = {
@@ -432,7 +440,7 @@ def _similarity(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
         dots = vectors @ vectors.T
         lengths = np.sqrt(np.diag(dots))
     stages = {"vectors": vectors}
-    if 1e-100 < lengths.min(initial=1) and lengths.max(initial=1) < 1e100:
+    if lengths.min(initial=1) > 1e-100 and lengths.max(initial=1) < 1e100:
         stages |= {"lengths": lengths, "dots": dots, "cosines": dots / np.outer(lengths, lengths)}
     yield Expected(stages, {("vectors", "word"): words})
 
@@ -442,7 +450,7 @@ def _similarity(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
 
 def _check(case: Case, out: str) -> str:
     if {"--positions", "--head", "--decimals"} & case.given.keys():
-        raise NoOpinion("held by tests of their own")
+        raise NoOpinionError("held by tests of their own")
     verdict, wrong = json.loads(out), "no stage is compared"
     every, member = second.readings(case.given["--observed"] or "", case.files, case.stdin)
     for (arrays, how, _, _), observed in itertools.product(inputs_of(case), every):
@@ -457,7 +465,7 @@ def _wrong_verdict(
     case: Case, verdict: Any, stages: dict[str, Array], observed: Reading, member: str
 ) -> str:
     if "weights" not in stages or verdict["status"] == "wrong shape":
-        raise NoOpinion("nothing reliable to compare with")
+        raise NoOpinionError("nothing reliable to compare with")
     known = second.STAGE_NAMES - {"q", "k", "v", "mask"}
     named = {name: x for name, x in observed.arrays.items() if name in known}
     stage = case.given.get("--stage")
@@ -489,13 +497,13 @@ def _only_observed(observed: Reading, member: str, stage: str | None) -> Array:
     if name in observed.arrays:
         return observed.arrays[name or ""]
     if len(observed.arrays) != 1 or member:
-        raise Refuse("which is observed")
+        raise RefusalError("which is observed")
     return next(iter(observed.arrays.values()))
 
 
 def _examples(case: Case, out: str) -> str:
     if "--file" not in case.given:
-        raise NoOpinion("the catalogue is held by tests of its own")
+        raise NoOpinionError("the catalogue is held by tests of its own")
     data, _, _ = second.opened(case.given["--file"] or "", case.files, case.stdin)
     document, verdicts = second.json_document(data), json.loads(out)
     wrong = [_wrong_example(*pair) for pair in _pairs(document["examples"], verdicts["examples"])]
@@ -524,7 +532,7 @@ def _wrong_example(example: Any, verdict: Any) -> str:
         if name not in stages or claim.get("take") or set(at) - {"query"}:
             continue
         rows = at.get("query", list(range(1, len(stages[name]) + 1)))
-        if isinstance(rows, str) or isinstance(rows, list) and not all(map(_is_whole, rows)):
+        if isinstance(rows, str) or (isinstance(rows, list) and not all(map(_is_whole, rows))):
             continue
         ours = stages[name][..., np.array(rows) - 1, :]
         theirs = np.array(second.json_array(found["ours"]))

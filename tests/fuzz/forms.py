@@ -55,7 +55,10 @@ def problem(rng: Random) -> Arrays:
     if rng.random() < 0.2:
         found["tokens"] = [f"t{i}" for i in range(n_q)]
     if rng.random() < 0.1 and "k" in found and "mask" not in found:
-        found["past_k"], found["past_v"] = numbers(rng, *before, 2, d_k), numbers(rng, *before, 2, 2)
+        found["past_k"], found["past_v"] = (
+            numbers(rng, *before, 2, d_k),
+            numbers(rng, *before, 2, 2),
+        )
     if rng.random() < 0.1 and before:
         found["sinks"] = numbers(rng, 2)
     return {rng.choice(NAMES.get(name, (name,))): x for name, x in found.items()}
@@ -137,13 +140,17 @@ def to_table(arrays: Arrays, rng: Random, separator: str = "") -> bytes:
     rows = [[rng.choice(ways) % cell for cell in row] for row in matrix.tolist()]
     labels, header = rng.random() < 0.3, rng.random() < 0.3
     if labels:
-        rows = [[rng.choice(["the", "cat", "##s", '"x"', "=1+1"])] + row for row in rows]
+        rows = [[rng.choice(["the", "cat", "##s", '"x"', "=1+1"]), *row] for row in rows]
     if header:
         corner = [rng.choice(["", "weights", "token"])] if labels else []
         corner = ["token"] if separator == " " and labels else corner
         rows.insert(0, corner + [f"c{i}" for i in range(len(rows[0]) - labels)])
-    lines = [separator.join(f'"{c}"' if separator == "," and rng.random() < 0.1 and '"' not in c
-                            else c for c in row) for row in rows]
+    lines = [
+        separator.join(
+            f'"{c}"' if separator == "," and rng.random() < 0.1 and '"' not in c else c for c in row
+        )
+        for row in rows
+    ]
     if rng.random() < 0.2:
         lines.insert(rng.randrange(len(lines) + 1), "# a comment")
     return rng.choice(["\n", "\n", "\r\n"]).join([*lines, ""]).encode()
@@ -236,7 +243,8 @@ def to_glove(vectors: Arrays, rng: Random) -> bytes:
 
 def attention_weights(rng: Random, d: int, *, torch: bool) -> Arrays:
     """The projections of one attention of width d, by our names or PyTorch's."""
-    prefix = rng.choice(["", "", "self_attn." if torch else "attention."])
+    ours = ["", "attention.", "1.attention.", "encoder.1."]
+    prefix = rng.choice(["", "self_attn.", "layers.0.self_attn."] if torch else ours)
     if not torch:
         names = [f"w_{role}" for role in "qkvo"] + rng.choice([[], ["b_q", "b_k", "b_v", "b_o"]])
         return {prefix + n: numbers(rng, *((d, d) if n[0] == "w" else (d,))) for n in names}

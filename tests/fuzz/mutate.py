@@ -21,12 +21,18 @@ NODES: tuple[Any, ...] = (
     "1", [], {}, [[]], [1], [[1, 2]], [[True]], [[1], [2, 3]], [[[[[1]]]]], {"a": [[1]]}, ["a"],
     "\x1b[31m", "é" * 300, [[1, "x"]], [None], float("nan"), float("inf"), "float64", 3,
 )  # fmt: skip
+NUMBERS = (0, 1, -1, 2.5, 1e-300, 1e300, "NaN", "-Infinity", True, 10**19, 7, float("nan"), -0.0)
 KEYS = (
     "q", "Q", "k", "v", "query", "key_states", "mask", "attn_mask", "scale", "Scale", "tokens",
     "Tokens", "past_k", "past_v", "sinks", "x", "", "w_q", "w_o", "b_q", "linear1.weight", "weights",
     "output", "attncli", "version", "value", "shape", "dtype", "axes", "labels", "name", "a\x1b[1m",
     "query_tokens", "key_tokens", "convention", "causal", "window", "array", "convention",
 )  # fmt: skip
+SAME_SIZE = {
+    "64": (b'"F64"', b'"I64"', b'"U64"', b'"C64"'), "32": (b'"F32"', b'"I32"', b'"U32"'),
+    "16": (b'"F16"', b'"BF16"', b'"I16"', b'"U16"'), "OL": (b'"U8"', b'"I8"', b'"F8_E4M3"'),
+    "I8": (b'"U8"', b'"BOOL"', b'"F8_E5M2"'), "U8": (b'"I8"', b'"BOOL"'),
+}  # fmt: skip
 CELLS = (
     "", "x", "1.O", "1,5", "nan", "-inf", "inf", "1e400", "=1+1", "'=1", "#", "# 1", "true", "1_0",
     "٣", " 2 ", "0x10", '"', '"a', "weights", "1e5", "+3", "-", ".", "1.5.2", "NaN", "None", "##a",
@@ -53,7 +59,11 @@ def of_bytes(data: bytes, rng: Random) -> bytes:
     size = rng.choice([1, 1, 2, 4, 8])
     match rng.randrange(9):
         case 0:
-            return data[:at] + bytes(x ^ (1 << rng.randrange(8)) for x in data[at : at + 1]) + data[at + 1 :]
+            return (
+                data[:at]
+                + bytes(x ^ (1 << rng.randrange(8)) for x in data[at : at + 1])
+                + data[at + 1 :]
+            )
         case 1:
             return data[:at] + piece + data[at:]
         case 2:
@@ -82,9 +92,12 @@ def of_json(data: bytes, rng: Random) -> bytes:
     if not places:
         return json.dumps(rng.choice(NODES)).encode()
     parent, key = rng.choice(places)
-    if isinstance(parent, list) and rng.random() < 0.7:  # numbers are most: choose a field instead
+    if isinstance(parent, list) and rng.random() < 0.5:  # numbers are most: choose a field instead
         fields = [place for place in places if isinstance(place[0], dict)]
         parent, key = rng.choice(fields or places)
+    if isinstance(parent[key], int | float) and rng.random() < 0.5:
+        parent[key] = rng.choice(NUMBERS)
+        return json.dumps(document).encode()
     match rng.randrange(7):
         case 0 | 1:
             parent[key] = rng.choice(NODES)
@@ -166,7 +179,9 @@ def of_npy(data: bytes, rng: Random) -> bytes:
         case 3:
             text = text.replace("False", "Fals_").replace("True", "False").replace("Fals_", "True")
         case 4:
-            text = text.replace(rng.choice(["descr", "shape", "'", "}"]), rng.choice(["x", "", "'"]))
+            text = text.replace(
+                rng.choice(["descr", "shape", "'", "}"]), rng.choice(["x", "", "'"])
+            )
     text = text.rstrip("\n ").ljust(size - 1)[: size - 1] + "\n"
     return data[:start] + text.encode("latin-1", "replace") + data[start + size :]
 
@@ -181,9 +196,11 @@ def of_safetensors(data: bytes, rng: Random) -> bytes:
         case 1:
             body = rng.choice([body[:-1], body + b"\0", b""])
         case 2:
-            codes = "F64 F32 F16 BF16 I64 I32 I8 U8 BOOL F8_E4M3 F4 x".split()
-            old = rng.choice(re.findall(rb'"dtype": "(\w+)"', header))
-            header = header.replace(old, rng.choice(codes).encode(), 1)
+            code = rng.choice(re.findall(rb'"(?:F|I|U)(?:8|16|32|64)"|"BOOL"|"BF16"', header))
+            header = header.replace(code, rng.choice(SAME_SIZE[code[-3:-1].decode()]), 1)
+        case 3:
+            old = rng.choice(re.findall(rb'"(\w+)": {', header))
+            header = header.replace(old, rng.choice(KEYS).encode("ascii", "replace"), 1)
         case _:
             header = of_json(header, rng)
     return struct.pack("<Q", len(header)) + header + body

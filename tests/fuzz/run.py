@@ -12,7 +12,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -22,7 +22,7 @@ from attncli.cli.main import run
 
 from .case import Case
 from .expected import misread
-from .second import NoOpinion
+from .second import NoOpinionError
 
 SLOW = 5.0
 """Seconds; small files take a hundredth of that."""
@@ -30,6 +30,13 @@ HANGS = 30
 """Seconds after which a case is ended."""
 LARGE = 1 << 30
 """Bytes beyond those of the process; the default of --max-size."""
+
+SIZES = (
+    "attncli.files.table.LARGE",
+    "attncli.files.npy.MAP_FROM",
+    "attncli.cli.compute._WORTH_STREAMING",
+)
+"""From which size on inputs are treated otherwise; 0 where a case is to be treated so."""
 
 
 class Outcome(NamedTuple):
@@ -44,7 +51,7 @@ class Outcome(NamedTuple):
         return self.what not in ("refused", "accepted")
 
 
-class Hangs(BaseException):
+class HangError(BaseException):
     """The call did not end."""
 
 
@@ -52,8 +59,8 @@ def outcome(case: Case) -> Outcome:
     """Runs a case and judges it."""
     before, start = _memory(fresh=True), time.perf_counter()
     try:
-        code, out, err, warned = _called(case)
-    except Hangs:
+        code, out, err, warned = called(case)
+    except HangError:
         return Outcome("slow", f"more than {HANGS} s")
     except BaseException as problem:
         return Outcome("escaped", f"{type(problem).__name__}: {problem}")
@@ -70,21 +77,26 @@ def outcome(case: Case) -> Outcome:
         warnings.simplefilter("ignore")
         try:
             wrong = misread(case, out)
-        except NoOpinion as reason:
+        except NoOpinionError as reason:
             return Outcome("accepted", str(reason))
     return Outcome("misread", wrong) if wrong else Outcome("accepted", is_held=True)
 
 
-def _called(case: Case) -> tuple[int, str, str, str]:
+def called(case: Case) -> tuple[int, str, str, str]:
     """Exit code, output, errors, and warnings of Python that would be printed."""
     streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in "oe"]
     given = io.TextIOWrapper(io.BytesIO(case.stdin))
-    names = {"stdin": given, "stdout": streams[0], "stderr": streams[1]}
-    no_colour = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    with _folder(case), warnings.catch_warnings(record=True) as found, mock.patch.dict(os.environ, no_colour):
+    with ExitStack() as stack:
+        stack.enter_context(_folder(case))
+        found = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
-        with mock.patch.multiple(sys, **names), _ended_after(HANGS):
-            code = run(case.arguments)
+        stack.enter_context(mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}))
+        for name in SIZES if case.large else ():
+            stack.enter_context(mock.patch(name, 0))
+        for name, stream in (("stdin", given), ("stdout", streams[0]), ("stderr", streams[1])):
+            stack.enter_context(mock.patch.object(sys, name, stream))
+        stack.enter_context(_ended_after(HANGS))
+        code = run(case.arguments)
     texts = []
     for stream in streams:
         stream.flush()
@@ -111,7 +123,7 @@ def _folder(case: Case) -> Iterator[None]:
 @contextmanager
 def _ended_after(seconds: int) -> Iterator[None]:
     def end(*_: object) -> None:
-        raise Hangs
+        raise HangError
 
     if not hasattr(signal, "setitimer"):  # Windows
         yield

@@ -1,6 +1,6 @@
 """A second reading of every form of file, by json, csv, gzip, zipfile and NumPy alone.
 
-A reader gives what a file holds, or raises: `Refuse` or any other error says that the file must not
+A reader gives what a file holds, or raises: `RefusalError` or any other error says that the file must not
 be accepted. Where two readings are honest, there are two: what is accepted must equal one of them.
 """
 
@@ -33,18 +33,19 @@ NAMES = {
     "sinks": r"sinks?|attn_sinks|attention_sinks|s_aux",
 }
 """The names under which a file may hold each role, in any case."""
-STAGE_NAMES = set(
-    "q k v mask scores scaled capped masked weights dropped output concat projected".split()
-)
+STAGE_NAMES = {
+    "q", "k", "v", "mask", "scores", "scaled", "capped", "masked", "weights", "dropped", "output",
+    "concat", "projected",
+}  # fmt: skip
 LABELS = ("tokens", "query_tokens", "key_tokens")
 NOT_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-class Refuse(Exception):
+class RefusalError(Exception):
     """This must not be accepted."""
 
 
-class NoOpinion(Exception):
+class NoOpinionError(Exception):
     """What this means is a choice that the second reading does not make."""
 
 
@@ -84,7 +85,7 @@ def opened(source: str, files: Mapping[str, bytes], stdin: bytes) -> tuple[bytes
     """The bytes that a SOURCE names, unpacked, their ending, and what is left after `::`."""
     path = next((name for name in files if source == name or source.startswith(f"{name}::")), "-")
     if path not in files and not re.match(r"-(::|$)", source):
-        raise Refuse("no such file")
+        raise RefusalError("no such file")
     data = stdin if path == "-" else files[path]
     return unpacked(data, _ending(path), source[len(path) + 2 :])
 
@@ -99,7 +100,7 @@ def unpacked(data: bytes, ending: str, name: str) -> tuple[bytes, str, str]:
     if data[:2] == b"\x1f\x8b":
         data = gzip.decompress(data)
         if data[:2] == b"\x1f\x8b":
-            raise Refuse("gzip twice")
+            raise RefusalError("gzip twice")
     if data[:2] == b"PK" and ending != ".npz":
         archive = zipfile.ZipFile(io.BytesIO(data))
         names = [one for one in archive.namelist() if not re.match(r"__MACOSX/|(.*/)?(\.|$)", one)]
@@ -111,7 +112,7 @@ def unpacked(data: bytes, ending: str, name: str) -> tuple[bytes, str, str]:
         if not found:
             found, rest = names, name
         if len(found) != 1:
-            raise Refuse("which member")
+            raise RefusalError("which member")
         return archive.read(found[0]), _ending(found[0]), rest
     return data, ending, name
 
@@ -125,36 +126,31 @@ def _by_form(data: bytes, ending: str, member: str) -> list[Reading]:
     if data[:2] == b"PK":
         return [npz_reading(data, member)]
     if ending in (".npy", ".npz", ".safetensors"):
-        raise Refuse(f"not {ending}")
+        raise RefusalError(f"not {ending}")
     if ending == ".json":
         return [json_reading(data, member)]
     if ending in (".csv", ".tsv"):
         return table_readings(data, ending)
-    found = []
-    for reader in (lambda: [json_reading(data, member)], lambda: table_readings(data, ending)):
-        try:
-            found += reader()
-        except Exception as problem:
-            reason = problem
-    if not found:
-        raise reason
-    return found
+    try:
+        return [json_reading(data, member)]
+    except (ValueError, AttributeError):  # no JSON, or but a number
+        return table_readings(data, ending)
 
 
 # ---- JSON
 
 
 def json_document(data: bytes) -> Any:
-    """A JSON text; Refuse for a key that is there twice, and for a number beyond float64."""
+    """A JSON text; RefusalError for a key that is there twice, and for a number beyond float64."""
 
     def number(text: str) -> float:
         if math.isinf(float(text)):
-            raise Refuse("beyond float64")
+            raise RefusalError("beyond float64")
         return float(text)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
-            raise Refuse("a key twice")
+            raise RefusalError("a key twice")
         return dict(pairs)
 
     document = json.loads(data, parse_float=number, object_pairs_hook=unique)
@@ -172,12 +168,12 @@ def json_array(nested: Any) -> Array:
         kinds.add(type(node) is bool)
         number = NOT_JSON.get(node, node) if isinstance(node, str) else node
         if not isinstance(number, bool | int | float):
-            raise Refuse(f"{node!r} among numbers")
+            raise RefusalError(f"{node!r} among numbers")
         return number if isinstance(number, bool) else float(number)
 
     array = np.array(read(nested))
     if len(kinds) != 1:
-        raise Refuse("no number, or true among numbers")
+        raise RefusalError("no number, or true among numbers")
     return array
 
 
@@ -191,7 +187,7 @@ def json_reading(data: bytes, member: str = "") -> Reading:
     found = Reading({})
     names = [name.lower() for name in document if document[name] is not None]
     if not member and any(names.count(one) > 1 for one in (*LABELS, "scale")):
-        raise Refuse("scale or tokens twice")
+        raise RefusalError("scale or tokens twice")
     for name, value in document.items():
         if value is None:
             continue
@@ -199,12 +195,12 @@ def json_reading(data: bytes, member: str = "") -> Reading:
             found.labels[name.lower()] = value
         elif name.lower() == "scale":
             if isinstance(value, bool) or not math.isfinite(float(json_array([value])[0])):
-                raise Refuse("scale")
+                raise RefusalError("scale")
             found.scale = float(value)
         elif isinstance(value, list):
             try:
                 found.arrays[name] = json_array(value)
-            except (Refuse, ValueError, OverflowError):
+            except (RefusalError, ValueError, OverflowError):
                 found.wrong += (name,)
         else:
             found.wrong += (name,)
@@ -217,11 +213,11 @@ def json_reading(data: bytes, member: str = "") -> Reading:
 def npy_array(data: bytes) -> Array:
     """An npy file of version 1, 2 or 3 that ends with its last number."""
     if data[6:8] not in (b"\1\0", b"\2\0", b"\3\0"):
-        raise Refuse("no such version")
+        raise RefusalError("no such version")
     file = io.BytesIO(data)
     array = np.load(file, allow_pickle=False)
     if file.read(1):
-        raise Refuse("bytes after the array")
+        raise RefusalError("bytes after the array")
     return np.asarray(array)
 
 
@@ -230,24 +226,24 @@ def npz_reading(data: bytes, member: str = "") -> Reading:
     archive = zipfile.ZipFile(io.BytesIO(data))
     names = [name for name in archive.namelist() if name.endswith(".npy")]
     if len(set(names)) < len(names):
-        raise Refuse("two arrays of one name")
+        raise RefusalError("two arrays of one name")
     found = Reading({})
     if "__trace__.npy" in names:
         arrays = {name[:-4]: npy_array(archive.read(name)) for name in names}
         return trace_reading(json_document(str(arrays.pop("__trace__")).encode()), arrays, member)
     if not names:
-        raise Refuse("no npy in it")
+        raise RefusalError("no npy in it")
     for filename in names:
         name = filename[:-4]
         try:
             array = npy_array(archive.read(filename))
             if name.lower() in LABELS:
                 if name.lower() in found.labels:
-                    raise NoOpinion("tokens in two cases of letters")
+                    raise NoOpinionError("tokens in two cases of letters")
                 found.labels[name.lower()] = array.tolist()
             elif name.lower() == "scale":
                 if found.scale is not None and not member:
-                    raise Refuse("scale twice")
+                    raise RefusalError("scale twice")
                 found.scale = float(array.reshape(-1)[0]) if array.size == 1 else math.nan
             else:
                 found.arrays[name] = array
@@ -274,7 +270,7 @@ def safetensors_reading(data: bytes) -> Reading:
             continue
         begin, end = tensor["data_offsets"]
         if not 0 <= begin <= end <= len(body):
-            raise Refuse("offsets")
+            raise RefusalError("offsets")
         if tensor["dtype"] not in SAFE:
             found.wrong += (name,)
             continue
@@ -316,7 +312,7 @@ def _table(text: str, delimiter: str) -> Reading:
     width = len(plain[-1])
     rows = [r for r in rows if not r[0].startswith("#") or (has_labels and _is_label(r, width))]
     if len({len(row) for row in rows}) != 1:
-        raise Refuse("rows differ in length")
+        raise RefusalError("rows differ in length")
     corner = rows[0][0].strip()
     is_written = not corner or corner.partition(" ")[0].rpartition(".")[2] in STAGE_NAMES
     for top in (1, 0):
@@ -329,7 +325,7 @@ def _table(text: str, delimiter: str) -> Reading:
             if (is_written and top and left) or not any(_cell(text) is not None for text in texts):
                 labels = {"rows": [_unguarded(row[0]) for row in rows[top:]]} if left else {}
                 return Reading({"": np.array(body)}, labels=labels)
-    raise Refuse("a text among numbers")
+    raise RefusalError("a text among numbers")
 
 
 def _is_label(row: list[str], width: int) -> bool:
@@ -338,7 +334,7 @@ def _is_label(row: list[str], width: int) -> bool:
 
 
 def _cell(cell: str) -> float | bool | None:
-    """The number, true or false in a cell; None for a text, Refuse beyond float64."""
+    """The number, true or false in a cell; None for a text, RefusalError beyond float64."""
     word = cell.strip().lower()
     if word in ("true", "false"):
         return word == "true"
@@ -347,7 +343,7 @@ def _cell(cell: str) -> float | bool | None:
     except ValueError:
         return None
     if math.isinf(number) and "inf" not in word:
-        raise Refuse("beyond float64")
+        raise RefusalError("beyond float64")
     return None if "_" in word else number
 
 
@@ -373,15 +369,15 @@ def trace_reading(document: Any, arrays: dict[str, Array] | None, member: str) -
             value = json_array(step["value"]) if arrays is None else arrays[step["array"]]
             axes, labels = step["axes"], step.get("labels") or {}
             if list(value.shape) != step["shape"] or len(axes) != value.ndim:
-                raise Refuse("the shape")
+                raise RefusalError("the shape")
             if not all(isinstance(one, str) for one in (*axes, step["symbol"], step["formula"])):
-                raise Refuse("a name that is no text")
+                raise RefusalError("a name that is no text")
             if any(len(labels[axis]) != value.shape[axes.index(axis)] for axis in labels):
-                raise Refuse("labels")
+                raise RefusalError("labels")
             if arrays is None and step.get("dtype"):
                 value = value.astype(step["dtype"])
             if name in found.arrays:
-                raise Refuse("a stage twice")
+                raise RefusalError("a stage twice")
             found.arrays[name] = value
             for axis in ("query", "key"):
                 if axis in labels and step["name"] == {"query": "q", "key": "k"}[axis]:
@@ -395,7 +391,7 @@ def trace_reading(document: Any, arrays: dict[str, Array] | None, member: str) -
         depth = min(name.count(".") for name in queries)
         first, *others = [name for name in queries if name.count(".") == depth]
         if others:
-            raise Refuse("several attentions")
+            raise RefusalError("several attentions")
         found.prefix = first[:-1]
         found.labels = {
             f"{axis}_tokens": found.labels[f"{found.prefix}{name}:{axis}"]

@@ -13,7 +13,7 @@ import numpy as np
 from attncli.arrays import Array
 
 from .case import Case
-from .second import NoOpinion, Refuse, opened
+from .second import NoOpinionError, RefusalError, opened
 
 Rows = list[tuple[str, list[float] | None]]
 
@@ -40,9 +40,9 @@ def _rows(source: str, case: Case) -> Rows:
     try:
         data, _, rest = opened(source, case.files, case.stdin)
     except (EOFError, OSError) as problem:  # a damaged gz is read as far as it is whole
-        raise NoOpinion("how far a damaged file is whole") from problem
+        raise NoOpinionError("how far a damaged file is whole") from problem
     if rest:
-        raise Refuse("no such name")
+        raise RefusalError("no such name")
     data = data.removeprefix(b"\xef\xbb\xbf")
     if re.match(rb'\s*(\{\s*("|\}\s*$)|\[\s*["\[{])', data) and not re.match(
         rb'\s*[\[{]+"*[ \t]+[-.\d]', data
@@ -64,7 +64,7 @@ def _even(rows: Rows) -> Rows:
     sizes = Counter(len(x) for _, x in rows if x)
     most = [size for size, n in sizes.items() if n == max(sizes.values())]
     if len(most) > 1:
-        raise NoOpinion("which of two lengths is meant")
+        raise NoOpinionError("which of two lengths is meant")
     return [(w, x if x and len(x) == most[0] else None) for w, x in rows]
 
 
@@ -76,25 +76,25 @@ def _finite(values: Iterable[float | None]) -> list[float] | None:
 def _of_text(data: bytes) -> Rows:
     """A word and its numbers on each line; a first line of two counts is word2vec's header."""
     if b"\0" in data:
-        raise NoOpinion("where binary data begin")
+        raise NoOpinionError("where binary data begin")
     lines = [line.split() for line in data.split(b"\n")]
     lines = [line for line in lines if line]
-    if len(lines) > 1 and len(lines[0]) == 2 and all(x.isdigit() for x in lines[0]):
-        if not any(len(line) == 2 for line in lines[1:51]):
-            lines = lines[1:]
+    is_header = len(lines) > 1 and len(lines[0]) == 2 and all(x.isdigit() for x in lines[0])
+    if is_header and not any(len(line) == 2 for line in lines[1:51]):
+        lines = lines[1:]
     counts = [_count(line) for line in lines]
     sizes = Counter(count for count in counts[:50] if count)
     if not sizes:
-        raise Refuse("no vectors")
+        raise RefusalError("no vectors")
     most = [size for size, n in sizes.items() if n == max(sizes.values())]
     if len(most) > 1:
-        raise NoOpinion("which of two lengths is meant")
+        raise NoOpinionError("which of two lengths is meant")
     dim, rows = most[0], []
     for line, count in zip(lines, counts, strict=True):
         word = b" ".join(line[:-dim])
         if count >= dim and len(line) > dim:
             if count > dim:
-                raise NoOpinion("whether a number is of the word or of the vector")
+                raise NoOpinionError("whether a number is of the word or of the vector")
             rows.append((_text(word), _finite([_number(x) for x in line[-dim:]])))
     return rows
 

@@ -10,14 +10,16 @@ import numpy as np
 from attncli.arrays import Array
 
 from .case import Case
-from .second import Reading, Refuse, readings
+from .second import Reading, RefusalError, readings
 
 if TYPE_CHECKING:
     from .expected import Shown
 
 _PREFIX = r"(encoder\.)?(layers\.0\.|1\.)?(attention\.|self_attn\.)?"
 _PLAIN = re.compile(_PREFIX + r"([wb]_[qkvo])")
-_TORCH = re.compile(_PREFIX + r"(in_proj_weight|in_proj_bias|[qkv]_proj_weight|out_proj\.(weight|bias))")
+_TORCH = re.compile(
+    _PREFIX + r"(in_proj_weight|in_proj_bias|[qkv]_proj_weight|out_proj\.(weight|bias))"
+)
 _OTHER = re.compile(
     r"(encoder\.|decoder\.)?(layers\.\d+\.|[1-9]\d*\.)?(\w+\.)?"
     r"([wb]_[qkvo12]|gamma(_[123])?|beta(_[123])?|norm[123]?\.(weight|bias)|"
@@ -41,7 +43,7 @@ def weights_of(case: Case, shown: dict[str, Shown]) -> dict[str, Array]:
 def _named(reading: Reading, member: str, prefix: str) -> dict[str, Array]:
     arrays = {member: reading.arrays[member]} if member else reading.arrays
     if any(_OTHER.fullmatch(name.lower()) for name in reading.wrong if not member):
-        raise Refuse("a weight that cannot be read")
+        raise RefusalError("a weight that cannot be read")
     found: dict[str, Array] = {}
     for name, given in arrays.items():
         x = given.astype(float)
@@ -58,8 +60,8 @@ def _named(reading: Reading, member: str, prefix: str) -> dict[str, Array]:
         elif _OTHER.fullmatch(name.lower()):
             continue  # of another block
         else:
-            raise Refuse(f"{name} is no weight")
+            raise RefusalError(f"{name} is no weight")
         if parts.keys() & found.keys():
-            raise Refuse(f"{name} is given twice")
+            raise RefusalError(f"{name} is given twice")
         found |= parts
     return {prefix + name: x for name, x in found.items()}
