@@ -20,6 +20,7 @@ from attncli.errors import SizeError
 DEFAULT = 10**9
 """Bytes; --max-size says otherwise."""
 _CELL = 50  # bytes of a cell as Python holds it: a float takes 32 with its place, a short text 60
+_LITTLE = 1 << 24  # bytes: any machine has them, so that small calls need not ask
 
 _size = ContextVar("size", default=DEFAULT)
 
@@ -65,6 +66,8 @@ allowed; use a smaller --len, or --max-size 5GB
 
 def check_bytes(need: int, what: str, hint: str = "") -> None:
     """SizeError where `what`, such as "the stages need", is more bytes than are allowed or free."""
+    if need <= min(_LITTLE, allowed()):
+        return
     free = free_memory()
     if free is not None and need > free:
         raise SizeError(f"{what} {in_bytes(need)}, {in_bytes(free)} are free", hint)

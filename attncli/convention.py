@@ -184,7 +184,7 @@ class Convention:
         metavar="FLOAT",
         parse=_number,
         form="a number such as -1e9, or -inf",
-        valid=lambda value: _is_number(value) and value < math.inf,
+        valid=lambda value: _is_number(value) and float(value) < math.inf,
         use="-inf or a finite number",
         words=lambda value, _, write: f"mask value {write(value)}",
     )
@@ -233,7 +233,11 @@ class Convention:
     def __post_init__(self) -> None:
         for name, found in KNOBS.items():
             value, choices = getattr(self, name), CHOICES.get(name, ())
-            if not (found.valid(value) if found.valid else value in choices):
+            try:
+                is_valid = found.valid(value) if found.valid else value in choices
+            except (ValueError, OverflowError):  # of an array; of a whole number beyond float64
+                is_valid = False
+            if not is_valid:
                 use = found.use or " or ".join([", ".join(choices[:-1]), choices[-1]])
                 raise ConventionError(f"{name} is {value!r}", f"use {use}")
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attncli import Convention, ConventionError
@@ -22,6 +23,10 @@ SCHEMA = Path(__file__).parents[1] / "attncli" / "files" / "trace.schema.json"
         ("scale", "2"),
         ("scale", math.inf),
         ("scale", True),
+        ("scale", 10**400),
+        ("softcap", 10**400),
+        ("mask_value", -(10**400)),
+        ("dtype", np.array(["float32", "float64"])),
         ("softmax_over", "rows"),
         ("causal", 1),
         ("causal_align", "left"),

@@ -16,22 +16,26 @@ from functools import partial
 from typing import Any
 
 from attncli.arrays import Array
+from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.load import LABELS, Loaded, check_once, collected, scale_of
 from attncli.files.messages import decoded, location, quote
 from attncli.files.numbers import Beyond, described, to_array
-from attncli.files.source import Source
+from attncli.files.source import TEXT, Source
 
 # escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half
 _ESCAPES = re.compile(
     r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>\\u[dD][89a-fA-F]..)|\\.", re.DOTALL
 )
 
+# half-cells by the sign that shows them: the comma or bracket before a value, both quotes of a text
+_COSTS = ((b",", 2), (b"[", 2), (b"{", 8), (b'"', 1))
+
 
 def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     """What a JSON text holds; InputError where it is malformed or holds no array."""
     origin = source.origin
-    document = parse(source.read(), origin)
+    document = parse(source.read(TEXT), origin)
     if isinstance(document, list):
         return collected(source, wanted, {"": partial(to_array, document, origin)})
     if not isinstance(document, dict):
@@ -72,6 +76,7 @@ def parse(
 
     Raises InputError with line and column where the text is malformed.
     """
+    check_cells(_cells(data), f"{origin} has", "save the arrays as npy or npz", unit="values")
     text = decoded(data, json.detect_encoding(data), origin)
     del data  # it may be as large as all that follows
     if not text or text.isspace():
@@ -99,6 +104,11 @@ def parse(
     if "\\u" in text:
         _check_escapes(text, origin)
     return document
+
+
+def _cells(data: bytes) -> int:
+    """How many values a text has at most; one that Python holds in more bytes counts as more."""
+    return sum(data.count(sign) * cost for sign, cost in _COSTS) // 2
 
 
 def _malformed(problem: json.JSONDecodeError, origin: str) -> InputError:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.budget import check_bytes, check_cells
 from attncli.errors import InputError
 from attncli.files.load import LABELS, Loaded, check_once, collected
 from attncli.files.messages import explained, listing, location, quote
 from attncli.files.numbers import MAX_DEPTH
-from attncli.files.source import Source, check_unpacked, open_zip
+from attncli.files.source import Source, open_zip
 
 if TYPE_CHECKING:
     from zipfile import ZipInfo
@@ -53,7 +54,9 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     origin, source = source.origin, source.in_memory()
     if source.kind == "npy":
         size, path = source.size or 0, source.path
-        return collected(source, wanted, {"": lambda: _array(source.file, size, origin, path=path)})
+        packed = source.packed is not None
+        read_it = partial(_array, source.file, size, origin, path=path, is_packed=packed)
+        return collected(source, wanted, {"": read_it})
     with ExitStack() as stack:
         entries = _entries(source, stack)
         if "__trace__" in entries:
@@ -80,8 +83,9 @@ def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:
 
 
 def _entries(source: Source, stack: ExitStack) -> dict[str, Callable[..., Array]]:
-    """The arrays of an npz by name, to be read, after the sizes that it claims were checked."""
+    """The arrays of an npz by name, to be read; what they take together is checked as they are."""
     archive, origin = open_zip(source, stack), source.origin
+    taken = 0
     infos = archive.infolist()
     files = {info.filename: info for info in infos if info.filename.endswith(".npy")}
     if not files:
@@ -93,28 +97,38 @@ def _entries(source: Source, stack: ExitStack) -> dict[str, Callable[..., Array]
         raise InputError(f"{origin} holds two arrays of one name", "save it again")
 
     def entry(info: ZipInfo, where: str, *, text: bool = False) -> Array:
-        hint = "save it again with numpy.savez"
+        nonlocal taken
+        taken += info.file_size
+        check_bytes(taken, f"{where} takes" if taken == info.file_size else f"{origin} takes")
+        hint, packed = "save it again with numpy.savez", bool(info.compress_type)
         with explained(f"{where} is not a valid npz file", hint), archive.open(info) as file:
-            return _array(file, info.file_size, where, text=text)
+            return _array(file, info.file_size, where, text=text, is_packed=packed)
 
-    entries: dict[str, Callable[..., Array]] = {}
-    for filename, info in files.items():
-        name = filename.removesuffix(".npy")
-        check_unpacked(location(origin, name), info.file_size, info.compress_size)
-        entries[name] = partial(entry, info, location(origin, name))
-    return entries
+    named = ((name.removesuffix(".npy"), info) for name, info in files.items())
+    return {name: partial(entry, info, location(origin, name)) for name, info in named}
 
 
-def _array(file: Any, size: int, where: str, *, text: bool = False, path: str = "") -> Array:
+def _array(
+    file: Any,
+    size: int,
+    where: str,
+    *,
+    text: bool = False,
+    path: str = "",
+    is_packed: bool = False,
+) -> Array:
     """The array in an npy file of `size` bytes, mapped where it is a large one on disk.
 
-    Raises InputError where it is damaged or holds neither numbers nor, as asked for, text.
+    Raises InputError where it is damaged or holds neither numbers nor, as asked for, text;
+    SizeError where it is packed and has more numbers than are allowed.
     """
     header = io.BytesIO(file.read(_HEADER_LIMIT))
     file.seek(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what NumPy remarks on headers that Python 2 wrote
-        n_bytes = _check_header(header, size, where, text)
+        n_bytes, n_numbers = _check_header(header, size, where, text)
+        if is_packed:
+            check_cells(n_numbers, f"{where} has")
         is_mapped = path and n_bytes >= MAP_FROM
         with explained(f"{where} is not a valid npy file", "copy it again"):
             if is_mapped:
@@ -129,8 +143,11 @@ def _array(file: Any, size: int, where: str, *, text: bool = False, path: str = 
     return array
 
 
-def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> int:
-    """How many bytes the entries take; InputError where the header is wrong, or refused."""
+def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> tuple[int, int]:
+    """How many bytes the entries take, and how many they are.
+
+    Raises InputError where the header is wrong, or of what is refused.
+    """
     try:
         is_first = np.lib.format.read_magic(file) == (1, 0)
         versions = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
@@ -154,7 +171,7 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> int:
             f"{where} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {found}",
             "copy it again whole, or save one array per file",
         )
-    return claimed
+    return claimed, math.prod(shape)
 
 
 def refuse_shape(shape: Sequence[int], where: str) -> None:

@@ -42,7 +42,8 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
             f"{source.origin} needs the package safetensors", "pip install 'attncli[safetensors]'"
         )
     with explained(f"{source.origin} is not a valid safetensors file", "copy it again"):
-        tensors = safetensors.deserialize(source.read())  # type: ignore[no-untyped-call]
+        data = source.read(2)  # itself, and its tensors
+        tensors = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     named = sorted(tensors, key=lambda item: str(item[0]))
     origin = source.origin
     check_once((name for name, _ in named), origin)

@@ -13,11 +13,12 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from attncli import budget
 from attncli.errors import AttncliError, InputError, SizeError
 from attncli.files.messages import (
     LITERAL,
@@ -33,11 +34,10 @@ from attncli.files.messages import (
 if TYPE_CHECKING:
     from zipfile import ZipFile
 
-STREAM_LIMIT = 4 << 30
-"""Most bytes read from a pipe; a file on disk has no limit."""
-BOMB_SIZE = 100 << 20
-"""Data that unpacks to fewer bytes is read at any ratio of compression."""
-_BOMB_RATIO = 1000  # deflate's own limit is 1032: only repetition is packed so small
+TEXT = 5
+"""Bytes of memory for each byte of text that is parsed whole: itself, decoded, and the values."""
+_RATIO = 20  # text is packed to a third; a matrix of zeros and ones to much less, but is small
+_ANY_RATIO = 100  # part of what is allowed: text of that size is read however small it is packed
 _HEAD = 4096  # the first bytes, by which formats are detected: a page of memory
 _STEP = 1 << 20  # bytes read at a time
 
@@ -98,7 +98,7 @@ class Source:
     name     what is asked for after `::`, or ""
     path     of a file on disk that is not packed, or ""
     size     in bytes, of such a file or of what is in memory; else None: it can be read only once
-    most     bytes that `read` accepts, where it can be read only once
+    packed   how many bytes it is unpacked from so far, or None
     """
 
     origin: str
@@ -108,20 +108,35 @@ class Source:
     name: str = ""
     path: str = ""
     size: int | None = None
-    most: float = STREAM_LIMIT
+    packed: Callable[[], int] | None = None
 
-    def read(self) -> bytes:
-        """All bytes. InputError where they are more than `most`."""
+    def read(self, cost: int = 1) -> bytes:
+        """All bytes; SizeError where `cost` times as many are more than is allowed."""
         if self.size is not None:
+            self._check(self.size, cost)
             data: bytes = self.file.read()
             return data
         whole = io.BytesIO()
         while step := self.file.read(_STEP):
             whole.write(step)
-            if whole.tell() > self.most:
-                hint = "save it uncompressed in a file, and name that"
-                raise InputError(f"{self.origin} holds more than {self.most:,} bytes", hint)
+            self._check(whole.tell(), cost)
+            if cost == TEXT:
+                self.check_unpacked(whole.tell())
         return whole.getvalue()
+
+    def _check(self, n_bytes: int, cost: int) -> None:
+        hint = "save the arrays as npy or npz" if cost == TEXT else ""
+        budget.check_bytes(n_bytes * cost, f"{self.origin} takes at least", hint)
+
+    def check_unpacked(self, n_bytes: int, ratio: int = _RATIO) -> None:
+        """SizeError where so much text was unpacked from less than its `ratio`-th part."""
+        if self.packed is None:
+            return
+        most = max(ratio * self.packed(), budget.allowed() // _ANY_RATIO)
+        if n_bytes > most:
+            size = budget.in_bytes(most)
+            hint = "unpack it, and name what it holds"
+            raise SizeError(f"{self.origin} unpacks to more than {size} of text", hint)
 
     def in_memory(self) -> Source:
         """This source, with its bytes in memory where it could be read only once."""
@@ -161,18 +176,20 @@ def _guessed(head: bytes) -> str:
     return "table" if is_table or head.startswith(_UNICODE_MARKS) else ""
 
 
-def streamed(origin: str, file: Any, ending: str, name: str, most: float) -> Source:
+def streamed(
+    origin: str, file: Any, ending: str, name: str, packed: Callable[[], int] | None = None
+) -> Source:
     """The Source of a stream that cannot seek."""
     stream = _Stream(file, origin)
     head = stream.ahead
-    return Source(origin, io.BufferedReader(stream, _STEP), head, ending, name, most=most)
+    return Source(origin, io.BufferedReader(stream, _STEP), head, ending, name, packed=packed)
 
 
 class _Stream(io.RawIOBase):
     """A stream that cannot seek, of which the first bytes were read; its errors are InputErrors."""
 
     def __init__(self, file: Any, origin: str) -> None:
-        self.source, self.origin, self.ahead = file, origin, b""
+        self.source, self.origin, self.ahead, self.count = file, origin, b"", 0
         self.problem: InputError | None = None
         while len(self.ahead) < _HEAD and (more := self._more(_HEAD)):
             self.ahead += more
@@ -182,9 +199,13 @@ class _Stream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def tell(self) -> int:
+        return self.count
+
     def readinto(self, buffer: Any) -> int:
         data = self.ahead[: len(buffer)] or self._more(len(buffer))
         self.ahead = self.ahead[len(data) :]
+        self.count += len(data)
         if self.problem and not data:
             raise self.problem
         buffer[: len(data)] = data
@@ -253,7 +274,7 @@ def _opened(origin: str, path: str, name: str, stdin: BinaryIO | None, stack: Ex
     if path == "-":
         if stdin is None and sys.stdin is None:
             raise InputError("standard input is closed", "name a file")
-        return streamed(origin, stdin or sys.stdin.buffer, "", name, STREAM_LIMIT)
+        return streamed(origin, stdin or sys.stdin.buffer, "", name)
     try:
         status = os.stat(path)
     except ValueError as problem:  # a null character, or half a surrogate pair
@@ -264,7 +285,7 @@ def _opened(origin: str, path: str, name: str, stdin: BinaryIO | None, stack: Ex
     file = stack.enter_context(open(path, "rb", 0))  # noqa: SIM115 - the stack closes it
     ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
     if not stat.S_ISREG(status.st_mode):
-        return streamed(origin, io.BufferedReader(file), ending, name, STREAM_LIMIT)
+        return streamed(origin, io.BufferedReader(file), ending, name)
     head = file.read(_HEAD)
     file.seek(0)
     return Source(origin, file, head, ending, name, path, status.st_size)
@@ -294,8 +315,8 @@ def _unpacked(source: Source, stack: ExitStack) -> Source:
         import gzip
 
         file = stack.enter_context(gzip.GzipFile(fileobj=source.file))
-        most = STREAM_LIMIT if source.size is None else most_from(source.size)
-        inner = streamed(source.origin, file, source.ending, source.name, most)
+        packed = source.file.raw.tell if source.size is None else source.file.tell
+        inner = streamed(source.origin, file, source.ending, source.name, packed)
     if inner.kind == "gzip":
         raise InputError(f"{inner.origin} is gzip inside another file", "unpack it first")
     return inner
@@ -326,7 +347,7 @@ def _member(source: Source, stack: ExitStack) -> Source:
     with explained(f"{origin} is damaged", "download or copy it again"):
         file = stack.enter_context(archive.open(info))
     ending = os.path.splitext(info.filename.lower())[1]
-    return streamed(origin, file, ending, rest, most_from(info.compress_size))
+    return streamed(origin, file, ending, rest, lambda: info.compress_size)
 
 
 def open_zip(source: Source, stack: ExitStack) -> ZipFile:
@@ -347,25 +368,3 @@ def open_zip(source: Source, stack: ExitStack) -> ZipFile:
     if sum(info.compress_size for info in infos) > (source.size or 0):
         raise InputError(f"{source.origin} has an index of more than its bytes", "copy it again")
     return archive
-
-
-def most_from(packed: int) -> float:
-    """The most bytes that are unpacked from this many; never more than fit into memory."""
-    return min(memory(), max(BOMB_SIZE, _BOMB_RATIO * packed))
-
-
-def check_unpacked(where: str, size: int, packed: int) -> None:
-    """Raise SizeError where a member exceeds the memory, InputError where it is a zip bomb."""
-    if size > memory():
-        raise SizeError(f"{where} takes {size} bytes, more than this machine's memory")
-    if size > most_from(packed):
-        message = f"{where} would unpack to {size // max(packed, 1)} times its size, {size} bytes"
-        raise InputError(message, "save it with numpy.savez, uncompressed")
-
-
-def memory() -> float:
-    """Bytes of memory that this machine has; infinite where the system does not report it."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return float("inf")

@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, FloatArray
+from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.load import Loaded, collected
 from attncli.files.messages import count, decoded, quote, reason
 from attncli.files.numbers import Beyond
-from attncli.files.source import Source
+from attncli.files.source import TEXT, Source
 from attncli.stages import HIDDEN, KINDS
 
 LARGE = 1 << 20
@@ -47,6 +48,9 @@ _ORDINARY = "x mean deviation angles lengths bias dots cos sin difference shares
 _STAGES = {name for name, kind in KINDS.items() if kind.role not in HIDDEN} - {*_ORDINARY.split()}
 
 
+_COST = 4  # cells that one takes while it is a text in a line, a text of its own, and a number
+
+
 class _Row(NamedTuple):
     line: int
     cells: list[str]
@@ -57,11 +61,15 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
 
     Raises InputError, with line and column, where rows differ in length or a cell is not a number.
     """
-    origin, data = source.origin, source.read()
+    origin, data = source.origin, source.read(TEXT)
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
+    n_cells = _count_cells(data) if len(data) >= LARGE else 0
+    too_many = partial(check_cells, what=f"{origin} has", hint="save it as npy", unit="cells")
+    too_many(n_cells)
     plain = plain_matrix(data, delimiters)
     if plain is not None:
         return collected(source, wanted, {"": lambda: plain})
+    too_many(_COST * n_cells)
     text = decoded(data, _MARKS.get(data[:2], "utf-8-sig"), origin)
     if "\0" in text:
         raise InputError(f"{origin} is not text: it holds a null character", "save it as UTF-8")
@@ -127,6 +135,14 @@ def _check_rows(rows: list[_Row], grid: list[list[Any]], origin: str) -> None:
 def _any_number(values: Iterable[object]) -> bool:
     """Whether one of these cells is a number or boolean."""
     return any(value is not None for value in values)
+
+
+def _count_cells(data: bytes) -> int:
+    """How many cells a text has at most, whatever separates them; a blank line is one too."""
+    characters = np.frombuffer(data, np.uint8)
+    is_blank = characters <= ord(" ")
+    words = int(np.count_nonzero(is_blank[:-1] & ~is_blank[1:]))
+    return data.count(b"\n") + data.count(b"\r") + max(words, *map(data.count, (b",", b"\t", b";")))
 
 
 def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> FloatArray | None:

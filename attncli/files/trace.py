@@ -42,6 +42,7 @@ from pydantic.json_schema import GenerateJsonSchema, SkipJsonSchema
 from typing_extensions import TypeAliasType
 
 from attncli.arrays import Array
+from attncli.budget import check_cells
 from attncli.convention import KNOBS, Convention
 from attncli.errors import AttncliError, InputError, StageError
 from attncli.files.load import Labels, Loaded
@@ -57,6 +58,9 @@ DType = Literal[
 ]  # fmt: skip
 Number = TypeAliasType("Number", "float | Literal['NaN', 'Infinity', '-Infinity']")
 Value = TypeAliasType("Value", "list[Value] | Number | bool")
+
+
+_STAGE = 200  # cells that a stage takes while it is validated, besides its numbers: about 10 kB
 
 
 def _as_written(*left_out: str) -> ConfigDict:
@@ -215,6 +219,7 @@ def trace_from(
             f"this attncli reads version {VERSION}",
             "save it again with this attncli",
         )
+    check_cells(_STAGE * _count_steps(document), f"{origin} has", unit="cells")
     try:
         trace = Document.model_validate(document, context=arrays).build()
     except ValidationError as problem:
@@ -228,6 +233,18 @@ def trace_from(
     if max(name.count(".") for name in names) > MAX_DEPTH:
         raise InputError(f"{origin} is nested more than {MAX_DEPTH} deep", "save it in parts")
     return trace
+
+
+def _count_steps(document: Any) -> int:
+    """How many steps there are, at every depth, whatever they hold."""
+    blocks, count = [document], 0
+    while blocks:
+        block = blocks.pop()
+        steps = block.get("steps") if isinstance(block, dict) else None
+        if isinstance(steps, list):
+            count += len(steps)
+            blocks += steps
+    return count
 
 
 _MESSAGES = {

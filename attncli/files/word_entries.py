@@ -26,10 +26,12 @@ from attncli.errors import InputError
 from attncli.files.json import parse
 from attncli.files.messages import LITERAL, count, quote, safe
 from attncli.files.numbers import Beyond
-from attncli.files.source import Source, open_source
+from attncli.files.source import TEXT, Source, open_source
 
 _SAMPLE = 50  # lines that tell how many numbers a line holds: enough that most of them are right
-_LONGEST = 1 << 24  # bytes of a line: a million numbers
+_SAMPLE_BYTES = 1 << 20  # of those lines, at most
+_RATIO = 10  # the most that vectors as text are packed to a part of; numbers, to a third
+_LONGEST = 1 << 20  # bytes of a line: a hundred thousand numbers
 
 _INLINE = re.compile(r"\s*[^\s=][^=]*=\s*[-+.\d]")
 _JSON = re.compile(rb'\s*(\{\s*("|\}\s*$)|\[\s*["\[{])')
@@ -70,7 +72,7 @@ def open_entries(source: str) -> Iterator[Text | Table]:
         if origin != LITERAL and (not _JSON.match(head) or _TOKEN.match(head)):
             yield Text(file)
             return
-        pairs = parse(file.read(), origin, tuple)
+        pairs = parse(file.read(TEXT), origin, tuple)
         if not isinstance(pairs, tuple):
             raise InputError(f"{origin} is JSON but not an object", 'write {"word": [numbers]}')
         yield Table(pairs, origin)
@@ -111,16 +113,23 @@ class Table:
 
     def __init__(self, pairs: Sequence[tuple[str, Any]], origin: str) -> None:
         self.pairs, self.origin, self.warnings = pairs, origin, list[str]()
-        self.words = [word for word, _ in pairs]
-        sizes = Counter(len(values) for _, values in pairs if _are_numbers(values) and values)
+        first = itertools.islice((x for _, x in pairs if x and _are_numbers(x)), _SAMPLE)
+        sizes = Counter(map(len, first))
         if not sizes:
             raise InputError(f"{origin} holds no vectors", 'write {"word": [numbers]}')
         self.dim = sizes.most_common(1)[0][0]
 
-    def entries(self, _: object) -> Iterator[Entry]:
+    @property
+    def words(self) -> list[str]:
         """All of them."""
+        return [word for word, _ in self.pairs]
+
+    def entries(self, left: set[str] | None) -> Iterator[Entry]:
+        """All of them; or those of these words, in any case."""
+        words = {word.casefold() for word in left or ()}
         for number, (word, values) in enumerate(self.pairs, start=1):
-            yield Entry(number, word, True, self._row(values))
+            if left is None or word.casefold() in words:
+                yield Entry(number, word, True, self._row(values))
 
     def _row(self, values: Any) -> FloatArray | str:
         if not _are_numbers(values):
@@ -145,11 +154,17 @@ class Text:
 
     def __init__(self, file: Source) -> None:
         # a file on disk has no buffer; a megabyte at a time is read as quickly as more
+        self.source = file
         self.file = file.file if file.size is None else io.BufferedReader(file.file, 1 << 20)
         self.origin, self.warnings = file.origin, list[str]()
         self.words = list[str]()  # read, with the first letter of one that was asked for
         lines = self._lines()
-        first = list(itertools.islice(lines, _SAMPLE + 1))
+        first, n_bytes = [], 0
+        for found in itertools.islice(lines, _SAMPLE + 1):
+            first.append(found)
+            n_bytes += len(found[1])
+            if n_bytes > _SAMPLE_BYTES:
+                break
         if not first:
             raise InputError(f"{self.origin} holds no complete line", "download it again")
         announced = _header([line for _, line in first])
@@ -170,6 +185,7 @@ class Text:
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines and their numbers; a damaged file ends, with a warning, where it is damaged."""
+        n_bytes = 0
         for number in itertools.count(1):
             try:
                 line: bytes = self.file.readline(_LONGEST)
@@ -181,9 +197,12 @@ class Text:
                 return
             if len(line) == _LONGEST:
                 raise InputError(
-                    f"{self.origin}: line {number} is longer than 16 MB",
+                    f"{self.origin}: line {number} is longer than 1 MB",
                     "a line should be a word and its numbers",
                 )
+            n_bytes += len(line)
+            if number % _SAMPLE == 0:
+                self.source.check_unpacked(n_bytes, _RATIO)
             yield number, line.removeprefix(_BOM) if number == 1 else line
 
     def entries(self, left: set[str] | None) -> Iterator[Entry]:
@@ -247,10 +266,10 @@ def _entry(number: int, line: bytes, dim: int, words: Container[str] = ()) -> En
             return Entry(number, word, is_utf8, f"holds {count(found, 'number')}, not {dim}")
     wrong = "holds something that is not a number"
     with suppress(ValueError):
-        row = np.array([float(field) for field in fields[start:]])
+        numbers = [float(field) for field in fields[start:]]
         if b"_" not in line or not any(b"_" in field for field in fields[start:]):  # only Python's
-            if np.isfinite(row).all():
-                return Entry(number, word, is_utf8, row)
+            if math.isfinite(sum(numbers)) or all(map(math.isfinite, numbers)):
+                return Entry(number, word, is_utf8, np.array(numbers))
             wrong = "holds a number that is not finite"
     return Entry(number, word, is_utf8, wrong)
 

@@ -9,6 +9,7 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from attncli.errors import InputError, ShapeError
 from attncli.files.messages import safe
 from attncli.files.word_entries import open_entries
 
+_BLOCK = 100_000  # numbers that are compared at once: NumPy takes as long for a few
 _OFFERED = 3  # close spellings of a word
 _ALIKE = 0.65  # of difflib's ratio: one letter of three may be wrong (0.667), but not of two (0.5)
 
@@ -107,7 +109,7 @@ def nearest(
 
     cos(a, b) = a·b / (‖a‖·‖b‖)     # [d] -> n pairs (word, cosine in −1 … 1)
 
-    Every line is parsed, one at a time. Words in `exclude` are left out, and so are vectors of
+    Every line is parsed, a few at a time. Words in `exclude` are left out, and so are vectors of
     zeros, which have no direction. Of equal cosines the earlier word comes first.
 
     Raises InputError as `read_vectors` does, ShapeError where `vector` does not fit.
@@ -121,16 +123,20 @@ def nearest(
     skipped: list[int] = []
     with open_entries(source) as file, np.errstate(all="ignore"):
         direction = _direction(vector, file.dim)
-        for number, word, _, row in file.entries(None):
-            if isinstance(row, str):
-                skipped.append(number)
-                continue
-            cosine = float(row @ direction / np.sqrt(row @ row))
-            if math.isfinite(cosine) and word not in taken:
-                taken.add(word)
-                heapq.heappush(best, (min(max(cosine, -1.0), 1.0), -number, word))
-                if len(best) > n:
-                    taken.remove(heapq.heappop(best)[2])
+        entries = file.entries(None)
+        while block := list(islice(entries, max(1, _BLOCK // file.dim))):
+            skipped += [number for number, _, _, row in block if isinstance(row, str)]
+            found = [entry for entry in block if not isinstance(entry.row, str)]
+            rows = np.array([row for *_, row in found]).reshape(-1, file.dim)
+            lengths = np.sqrt((rows * rows).sum(axis=1))
+            cosines = np.clip(rows @ direction / lengths, -1.0, 1.0).tolist()
+            for (number, word, *_), cosine in zip(found, cosines, strict=True):
+                farthest = best[0][0] if len(best) == n else -math.inf
+                if cosine > farthest and word not in taken:  # not so where it is NaN
+                    taken.add(word)
+                    heapq.heappush(best, (cosine, -number, word))
+                    if len(best) > n:
+                        taken.remove(heapq.heappop(best)[2])
         if skipped:
             more = f" and {len(skipped) - 1} more are not vectors"
             more = more if len(skipped) > 1 else " is not a vector"

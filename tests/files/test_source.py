@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attncli.errors import InputError
+from attncli.budget import limited
+from attncli.errors import InputError, SizeError
 from attncli.files.load import load
 
 
 def message(source: str, stdin: bytes | None = None) -> str:
     """The error of load for a source that it refuses."""
-    with pytest.raises(InputError) as caught:
+    with pytest.raises((InputError, SizeError)) as caught:
         load(source, stdin=None if stdin is None else io.BytesIO(stdin))
     error = str(caught.value)
     assert "\n" not in error
@@ -211,13 +212,33 @@ def test_invalid_sources(source: str, expected: str) -> None:
     assert message(source).startswith(expected)
 
 
-def test_stream_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncli.files.source.STREAM_LIMIT", 5000)
-    error = message("-", b"[[" + b"1," * 5000)
-    assert (
-        error
-        == "standard input holds more than 5,000 bytes; save it uncompressed in a file, and name that"
+def test_a_stream_is_read_as_far_as_is_allowed() -> None:
+    text = b"[[" + b"1," * (1 << 21) + b"1]]"
+    with limited(20 << 20):
+        error = message("-", text)
+    assert error == (
+        "standard input takes at least 20.97 MB, 20.97 MB are allowed; "
+        "save the arrays as npy or npz, or --max-size 30MB"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("x.json", b"[" + b"[1]," * 30_000 + b"[1]]", "has 60,002 values"),
+        ("x.json", b"[[" + b'"NaN",' * 20_001 + b"1]]", "has 40,004 values"),
+        ("x.json", b'{"q": [[1]], "x": [' + b"{}," * 10_000 + b"1]}", "has 50,010 values"),
+        ("x.csv", b"a,2\n" * 300_000, "has 600,000 cells"),
+        ("x.csv", b"\n" * (1 << 20), "has 1.049 million cells"),
+        ("x.txt", b"1 2  3\n" * 200_000, "has 799,999 cells"),
+    ],
+)
+def test_what_a_text_holds_is_counted_before_it_is_made(
+    name: str, text: bytes, what: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(text)
+    with limited(40_000 * 50 if name == "x.json" else 500_000 * 50):
+        assert what in message(f"{tmp_path}/{name}")
 
 
 PACKED = {
@@ -348,27 +369,27 @@ def test_a_member_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     assert message(f"{tmp_path}/x.zip::x.json").endswith("x.json, x.json; zip it again")
 
 
-@pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
-def test_bomb_is_refused_while_unpacking(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["x.json.gz", "x.zip", "-"])
+def test_text_that_is_packed_very_small_is_refused_while_unpacking(
+    name: str, tmp_path: Path
 ) -> None:
-    spaces = b"[" + b" " * (1 << 24)
+    spaces = b"[" + b" " * (11 << 20) + b"[1]]"
     data = zipped({"x.json": spaces}) if name == "x.zip" else gzip.compress(spaces)
     (tmp_path / name).write_bytes(data)
-    monkeypatch.setattr("attncli.files.source.BOMB_SIZE", 1 << 20)
-    # 16 MiB of spaces take about 16 kB, of which no more than 1000 times as much is believed
-    assert f"{name} holds more than 16,3" in message(f"{tmp_path}/{name}")
+    error = message(name, data) if name == "-" else message(f"{tmp_path}/{name}")
+    assert "unpacks to more than 10 MB of text; unpack it, and name what it holds" in error
+    with limited(1_200_000_000):
+        assert load(f"{tmp_path}/{name}" if name != "-" else "-", stdin=io.BytesIO(data)).arrays
 
 
 @pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
-def test_more_than_the_memory_is_refused_while_unpacking(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = b"[[" + b"1," * 9999 + b"1]]"
+def test_more_than_is_allowed_is_refused_while_unpacking(name: str, tmp_path: Path) -> None:
+    numbers = np.random.default_rng(3).normal(size=200_000).round(7).tolist()
+    data = str([numbers]).encode()  # 2.2 MB
     packed = zipped({"x.json": data}) if name == "x.zip" else gzip.compress(data)
     (tmp_path / name).write_bytes(packed)
-    monkeypatch.setattr("attncli.files.source.memory", lambda: 9000)
-    assert "holds more than 9,000 bytes" in message(f"{tmp_path}/{name}")
+    with limited(10_000_000):
+        assert "takes at least 10." in message(f"{tmp_path}/{name}")
 
 
 def test_an_inline_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
