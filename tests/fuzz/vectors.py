@@ -69,7 +69,10 @@ def _even(rows: Rows) -> Rows:
 
 
 def _finite(values: Iterable[float | None]) -> list[float] | None:
-    numbers = [math.nan if x is None else float(x) for x in values]
+    try:
+        numbers = [math.nan if x is None else float(x) for x in values]
+    except OverflowError:
+        return None
     return numbers if all(map(math.isfinite, numbers)) else None
 
 
