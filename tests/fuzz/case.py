@@ -37,3 +37,11 @@ class Case:
         """The whole numbers of a flag, separated by commas; None where it is not given."""
         text = self.given.get(flag)
         return None if text is None else [int(part) for part in text.split(",")]
+
+    def bounds(self, text: str, size: int) -> list[int]:
+        """A:B, counted from 1 and both included, from the end where negative; as indices."""
+        first, colon, last = text.partition(":")
+        numbers = [int(part) if part.strip() else None for part in (first, last)]
+        start, end = [n if n is None or n > 0 else size + 1 + n for n in numbers]
+        end = end if colon else start
+        return [i for i in range(size) if (start or 1) <= i + 1 <= (size if end is None else end)]

@@ -14,7 +14,7 @@ from . import forms, plain
 from .case import Case
 from .forms import FORMS, SINGLE, Arrays, catalogue, problem
 from .mutate import damaged, of_bytes
-from .second import role_of
+from .reading import role_of
 
 HARMLESS = (
     ("--causal", None), ("--scale", "0.5"), ("--scale", "none"), ("--window", "1,0"),

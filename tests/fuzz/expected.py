@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,21 +11,17 @@ import numpy as np
 
 from attncli.arrays import Array
 
-from . import plain, second
+from . import plain, second, verdicts
 from .case import Case
-from .second import NoOpinionError, Reading, RefusalError
+from .inputs import KNOBS, flags_of, inputs_of, labels_of, only, read_mask
+from .plain import LARGEST, READ, reliable
+from .reading import NoOpinionError, RefusalError
 from .vectors import vectors_of
 from .weights import weights_of
 
-KNOBS = (
-    "scale", "softcap", "softcap_place", "causal", "causal_align", "window", "softmax_over",
-    "mask_means", "mask_value", "empty_rows", "head_order", "dropout", "seed", "dtype",
-)  # fmt: skip
-EXACT = {"q", "k", "v", "mask", "embeddings", "vectors", "table"}
+EXACT = {*READ, "embeddings", "vectors"}
 """Stages that are read, not computed: equal to the last bit."""
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1}
-LARGEST = 1e6
-"""Scores beyond this have no reliable weights: a last bit of theirs decides."""
 
 
 class Shown(NamedTuple):
@@ -56,7 +49,7 @@ def misread(case: Case, out: str) -> str:
     if case.given.get("--format") != "json" or {"--output", "-o"} & case.given.keys():
         raise NoOpinionError("other formats are held by tests of their own")
     try:
-        judge = {"check": _check, "examples": _examples}.get(case.command, _trace)
+        judge = {"check": verdicts.check, "examples": verdicts.examples}.get(case.command, _trace)
         return judge(case, out)
     except NoOpinionError:
         raise
@@ -141,144 +134,8 @@ def _cut(case: Case, wanted: Array, axes: list[str]) -> Array:
     for flag, axis in (("--rows", -2), ("--cols", -1)):
         text = case.given.get(flag)
         if text is not None and wanted.ndim >= 2:
-            index[axis] = _bounds(text, wanted.shape[axis])
+            index[axis] = case.bounds(text, wanted.shape[axis])
     return np.asarray(wanted[tuple(index)])
-
-
-def _bounds(text: str, size: int) -> list[int]:
-    """A:B, counted from 1 and both included, from the end where negative; as indices."""
-    first, colon, last = text.partition(":")
-    numbers = [int(part) if part.strip() else None for part in (first, last)]
-    start, end = [n if n is None or n > 0 else size + 1 + n for n in numbers]
-    end = end if colon else start
-    return [i for i in range(size) if (start or 1) <= i + 1 <= (size if end is None else end)]
-
-
-# ---- compute
-
-
-def inputs_of(case: Case) -> Iterator[tuple[dict[str, Array], dict[str, Any], Reading, bool]]:
-    """Every honest reading of a call's inputs: arrays by role, convention, main file, split."""
-    sources = {
-        role: case.given[f"--{role.replace('_', '-')}"] or ""
-        for role in second.NAMES
-        if f"--{role.replace('_', '-')}" in case.given
-    }
-    read = {role: second.readings(text, case.files, case.stdin) for role, text in sources.items()}
-    choices = [[(found, member) for found in every] for every, member in read.values()]
-    for chosen in itertools.product(*choices):
-        files = dict(zip(read, chosen, strict=True))
-        main, member = files["q"]
-        arrays = _by_role(main, member)
-        for role, (found, name) in files.items():
-            if role != "q":
-                arrays[role] = _only(found, name, role)
-        arrays.setdefault("k", arrays["q"])
-        arrays.setdefault("v", arrays["k"])
-        if ("past_k" in arrays) != ("past_v" in arrays):
-            raise RefusalError("half a cache")
-        if member and main.scale is not None:
-            raise NoOpinionError("whether a scale beside the array that is asked for is meant")
-        flags = flags_of(case)
-        how = _convention(main) | flags
-        is_of_trace = main.how is not None and "mask" not in files
-        if "mask" in arrays:
-            arrays["mask"] = read_mask(arrays["mask"], flags.get("mask_means"), is_of_trace)
-        elif "mask_means" in flags:
-            raise RefusalError("--mask-means without a mask")
-        yield *_arranged(case, arrays, how), main, bool(member)
-
-
-def _arranged(
-    case: Case, arrays: dict[str, Array], how: dict[str, Any]
-) -> tuple[dict[str, Array], dict[str, Any]]:
-    layout, heads = case.given.get("--layout"), case.numbers("--heads")
-    shared = case.numbers("--kv-heads") or heads
-    for name in ("q", "k", "v", "past_k", "past_v") if layout or heads else ():
-        if name not in arrays:
-            continue
-        x = arrays[name]
-        if layout and x.ndim != len(layout):
-            raise RefusalError("layout")
-        if layout in ("shd", "bshd"):
-            x = np.swapaxes(x, -2, -3)
-        elif layout == "bsd" or heads:
-            n = ((heads if name == "q" else shared) or [1])[0]
-            x = np.swapaxes(x.reshape(*x.shape[:-1], n, x.shape[-1] // n), -2, -3)
-        arrays[name] = x
-    return arrays, how
-
-
-def _by_role(main: Reading, member: str) -> dict[str, Array]:
-    """The arrays of a file that is given for everything."""
-    if member in main.arrays and member:
-        return {"q": main.arrays[member]}
-    if main.how is not None:
-        prefix = main.prefix
-        found = {role: main.arrays.get(prefix + role) for role in second.NAMES}
-        return {role: x for role, x in found.items() if x is not None}
-    if member:
-        raise RefusalError(f"no {member}")
-    if any(map(second.role_of, main.wrong)):
-        raise RefusalError("something else under the name of an array")
-    roles = [second.role_of(name) for name in main.arrays]
-    if any(role and roles.count(role) > 1 for role in roles):
-        raise RefusalError("two arrays of one role")
-    if not any(roles) and len(roles) == 1:
-        return {"q": next(iter(main.arrays.values()))}
-    return {role: x for role, x in zip(roles, main.arrays.values(), strict=True) if role}
-
-
-def _only(found: Reading, member: str, role: str) -> Array:
-    """The array of a file that is given for one role."""
-    if member and member in found.arrays:
-        return found.arrays[member]
-    if member and found.how is None:
-        raise RefusalError(f"no {member}")
-    if found.how is None and role in map(second.role_of, found.wrong):
-        raise RefusalError("something else under the name of the array")
-    is_it = (lambda n: n == found.prefix + role) if found.how is not None else None
-    named = [n for n in found.arrays if (is_it(n) if is_it else second.role_of(n) == role)]
-    if len(named) == 1 or (not named and len(found.arrays) == 1):
-        return found.arrays[(named or list(found.arrays))[0]]
-    raise RefusalError(f"which is {role}")
-
-
-def _convention(main: Reading) -> dict[str, Any]:
-    """What a file itself says: a scale, or the convention of a trace but for its masking."""
-    if main.how is None:
-        return {} if main.scale is None else {"scale": main.scale}
-    own = {name: second.NOT_JSON.get(str(value), value) for name, value in main.how.items()}
-    masking = ("causal", "window", "causal_align", "mask_means")
-    return {name: value for name, value in own.items() if name not in masking}
-
-
-def flags_of(case: Case) -> dict[str, Any]:
-    """The convention as the flags say."""
-    found: dict[str, Any] = {}
-    for flag, text in case.flags:
-        name = flag[2:].replace("-", "_")
-        if name == "causal":
-            found[name] = True
-        elif name == "window":
-            found[name] = tuple(int(part) for part in str(text).split(","))
-        elif name in ("softcap", "mask_value", "dropout") or (name == "scale" and text != "none"):
-            found[name] = float(text or "")
-        elif name in KNOBS:
-            found[name] = int(text or "") if name == "seed" else text
-    return found
-
-
-def read_mask(mask: Array, means: str | None, is_of_trace: bool) -> Array:
-    """True and false, or numbers to add; RefusalError where that is not said."""
-    if mask.dtype == np.bool_ or is_of_trace:
-        if means == "add" and mask.dtype == np.bool_:
-            raise RefusalError("true and false cannot be added")
-        return mask
-    is_binary = bool(np.isin(mask, (0, 1)).all())
-    if (means is None) == is_binary and means != "add":
-        raise RefusalError("0 and 1 may be either")
-    return mask.astype(bool) if means in ("keep", "ignore") else mask
 
 
 def _compute(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
@@ -292,43 +149,7 @@ def _compute(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
             if "--heads" in case.given or case.given["--layout"] == "bsd":
                 stages["concat"] = x.reshape(*x.shape[:-2], -1)
         has_labels = not has_member and "past_k" not in arrays
-        yield Expected(stages, _labels(case, main, arrays) if has_labels else {}, how)
-
-
-def reliable(stages: dict[str, Array]) -> dict[str, Array]:
-    """The stages of which every number follows from the inputs but for rounding."""
-    inputs = [stages[name] for name in ("q", "k", "v")]
-    scores = stages.get("scaled", stages["scores"])
-    mask = stages.get("mask", np.zeros(1))
-    is_plain = all(np.isfinite(x).all() and np.abs(x).max(initial=0) < 1e100 for x in inputs)
-    is_plain = is_plain and bool((np.abs(mask[~np.isneginf(mask)]) < LARGEST).all())
-    if is_plain and np.abs(stages["scores"]).max() < LARGEST > np.abs(scores).max():
-        return stages
-    return {name: x for name, x in stages.items() if name in EXACT}
-
-
-def _labels(
-    case: Case, main: Reading, arrays: dict[str, Array]
-) -> dict[tuple[str, str], list[str]]:
-    """The names of the queries, and of the keys where they are in the same file."""
-    n = {"query": arrays["q"].shape[-2], "key": arrays["k"].shape[-2]}
-    tokens = main.labels.get("tokens")
-    rows = main.labels.get("rows")
-    found: dict[tuple[str, str], list[str]] = {}
-    for axis in ("query",) if "--k" in case.given else ("query", "key"):
-        own = (
-            tokens.get({"query": "queries", "key": "keys"}[axis])
-            if isinstance(tokens, dict)
-            else tokens
-        )
-        names = main.labels.get(f"{axis}_tokens", own if own is not None else rows)
-        if names is not None and len(names) == n[axis]:
-            found[axis[0], axis] = [str(name) for name in names]
-            if found[axis[0], axis] != names:
-                raise RefusalError("a label that is no text")
-        elif names is not None and n["query"] == n["key"]:
-            raise RefusalError(f"{len(names)} names for {n[axis]}")
-    return found
+        yield Expected(stages, labels_of(case, main, arrays) if has_labels else {}, how)
 
 
 # ---- explain, posenc, similarity
@@ -347,7 +168,7 @@ def _explain(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
                 raise RefusalError("a word that is missing")
             table = [found.get(token, row) for token, row in zip(tokens, rows, strict=True)]
             stages["embeddings"] = np.array(table)
-    is_cut = {"--rows", "--cols", "--head", "--stage", "--target"} & flags.keys()
+    is_cut = {"--rows", "--cols", "--head", "--stage", "--target", "--dropout"} & flags.keys()
     if flags.get("--block", "attention") != "attention" or is_cut:
         stages |= {} if "--weights" not in flags else weights_of(case, shown)
         yield Expected(stages, labels)
@@ -386,7 +207,7 @@ def _masks(case: Case) -> Iterator[Array | None]:
         return
     every, member = second.readings(source, case.files, case.stdin)
     for found in every:
-        mask = read_mask(_only(found, member, "mask"), means, False)
+        mask = read_mask(only(found, member, "mask"), means, False)
         if mask.dtype == np.bool_:
             mask = np.where(mask == (means != "ignore"), 0.0, -np.inf)
         yield mask
@@ -443,132 +264,3 @@ def _similarity(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
     if lengths.min(initial=1) > 1e-100 and lengths.max(initial=1) < 1e100:
         stages |= {"lengths": lengths, "dots": dots, "cosines": dots / np.outer(lengths, lengths)}
     yield Expected(stages, {("vectors", "word"): words})
-
-
-# ---- check and examples
-
-
-def _check(case: Case, out: str) -> str:
-    if {"--positions", "--head", "--decimals"} & case.given.keys():
-        raise NoOpinionError("held by tests of their own")
-    verdict, wrong = json.loads(out), "no stage is compared"
-    every, member = second.readings(case.given["--observed"] or "", case.files, case.stdin)
-    for (arrays, how, _, _), observed in itertools.product(inputs_of(case), every):
-        stages = reliable(plain.attention(arrays, how, case.numbers("--kv-len")))
-        wrong = _wrong_verdict(case, verdict, stages, observed, member)
-        if not wrong:
-            return ""
-    return wrong
-
-
-def _wrong_verdict(
-    case: Case, verdict: Any, stages: dict[str, Array], observed: Reading, member: str
-) -> str:
-    if "weights" not in stages or verdict["status"] == "wrong shape":
-        raise NoOpinionError("nothing reliable to compare with")
-    known = second.STAGE_NAMES - {"q", "k", "v", "mask"}
-    named = {name: x for name, x in observed.arrays.items() if name in known}
-    stage = case.given.get("--stage")
-    if stage or not named or (member and member in observed.arrays):
-        named = {stage or "output": _only_observed(observed, member, stage)}
-    elif known.intersection(observed.wrong):
-        return "a stage that cannot be read is left out"
-    compared = {found["name"]: found for found in verdict["stages"]}
-    if compared.keys() != named.keys():
-        return f"compares {sorted(compared)}, not {sorted(named)}"
-    for name, found in compared.items():
-        if name not in stages:
-            continue
-        wanted, x = stages[name], named[name].astype(float)
-        if "--rows" in case.given:
-            wanted = wanted[..., _bounds(case.given["--rows"] or "", wanted.shape[-2]), :]
-        if x.size != wanted.size or not np.isfinite(x).all():
-            continue
-        largest = np.abs(x.reshape(wanted.shape) - wanted).max()
-        if not math.isclose(found["largest"], largest, rel_tol=1e-6, abs_tol=1e-9):
-            return f"the largest error of {name} is {largest}, not {found['largest']}"
-        if found["matches"] and largest > 0.1 and not {"--atol", "--rtol"} & case.given.keys():
-            return f"{name} matches with an error of {largest}"
-    return ""
-
-
-def _only_observed(observed: Reading, member: str, stage: str | None) -> Array:
-    name = member or stage
-    if name in observed.arrays:
-        return observed.arrays[name or ""]
-    if len(observed.arrays) != 1 or member:
-        raise RefusalError("which is observed")
-    return next(iter(observed.arrays.values()))
-
-
-def _examples(case: Case, out: str) -> str:
-    if "--file" not in case.given:
-        raise NoOpinionError("the catalogue is held by tests of its own")
-    data, _, _ = second.opened(case.given["--file"] or "", case.files, case.stdin)
-    document, verdicts = second.json_document(data), json.loads(out)
-    wrong = [_wrong_example(*pair) for pair in _pairs(document["examples"], verdicts["examples"])]
-    return next(filter(None, wrong), "")
-
-
-def _pairs(examples: Any, verdicts: Any) -> Iterator[tuple[Any, Any]]:
-    by_name = {example["name"]: example for example in examples}
-    return ((by_name[verdict["name"]], verdict) for verdict in verdicts)
-
-
-def _wrong_example(example: Any, verdict: Any) -> str:
-    """What is wrong with the verdicts on an attention of one head, or ""."""
-    inputs = example["inputs"]
-    if example["compute"] != "attention" or inputs.get("n_heads"):
-        return ""
-    arrays = {name: second.json_array(inputs[name]) for name in "qkv" if inputs.get(name)}
-    if inputs.get("mask"):
-        arrays["mask"] = second.json_array(inputs["mask"])
-    arrays.setdefault("k", arrays["q"])
-    arrays.setdefault("v", arrays["k"])
-    how = {k: second.NOT_JSON.get(str(v), v) for k, v in inputs.get("convention", {}).items()}
-    stages = reliable(plain.attention(arrays, how))
-    for claim, found in zip(example["claims"], verdict["claims"], strict=True):
-        at, name = claim.get("at", {}), claim["stage"]
-        if name not in stages or claim.get("take") or set(at) - {"query"}:
-            continue
-        rows = at.get("query", list(range(1, len(stages[name]) + 1)))
-        if isinstance(rows, str) or (isinstance(rows, list) and not all(map(_is_whole, rows))):
-            continue
-        ours = stages[name][..., np.array(rows) - 1, :]
-        theirs = np.array(second.json_array(found["ours"]))
-        if ours.size != theirs.size or not np.allclose(ours.reshape(theirs.shape), theirs):
-            return f"{name} is {theirs}, not {ours}"
-        if verdict_wrong := _wrong_claim(claim, found, ours):
-            return verdict_wrong
-    return ""
-
-
-def _is_whole(entry: object) -> bool:
-    return type(entry) is int
-
-
-def _wrong_claim(claim: Any, found: Any, ours: Array) -> str:
-    """Whether numbers that are printed as plain decimals were held against the right ones."""
-    texts = list(_leaves(claim.get("printed") or []))
-    plain_text = all(isinstance(x, str) and re.fullmatch(r"-?\d+\.\d+", x) for x in texts)
-    if not texts or not plain_text or len(texts) != ours.size:
-        return ""
-    errors = [
-        abs(float(text) - x) - 0.5 * 10.0 ** -len(text.partition(".")[2])
-        for text, x in zip(texts, ours.reshape(-1), strict=True)
-    ]
-    differs = found["verdict"] == "differs"
-    if (max(errors) > 1e-9 and not differs) or (max(errors) < -1e-9 and differs):
-        return f"the verdict on {texts} is {found['verdict']}, ours are {ours}"
-    recorded = claim.get("verdict")
-    if recorded and found["ok"] and recorded != found["verdict"]:
-        return f"recorded as {recorded}, found {found['verdict']}, and said to be ok"
-    return ""
-
-
-def _leaves(node: Any) -> Iterator[Any]:
-    if isinstance(node, list):
-        for inner in node:
-            yield from _leaves(inner)
-    else:
-        yield node

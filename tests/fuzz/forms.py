@@ -19,6 +19,8 @@ from attncli.attention.attend import attend
 from attncli.convention import Convention
 from attncli.files.write import trace_json, write_npz
 
+from .reading import role_of
+
 Arrays = dict[str, Any]
 """Arrays by name; `scale` is a number, `tokens` a list of names."""
 
@@ -186,8 +188,6 @@ def to_safetensors(arrays: Arrays, rng: Random) -> bytes:
 
 
 def _trace(arrays: Arrays, rng: Random) -> Any:
-    from tests.fuzz.second import role_of
-
     given = {role_of(name) or name: x for name, x in arrays.items()}
     tokens = given.pop("tokens", None)
     scale = given.pop("scale", "1/sqrt(d_k)")

@@ -17,6 +17,11 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0, "dtype": "float64",
 }  # fmt: skip
 
+READ = {"q", "k", "v", "mask"}
+"""Stages that are read, not computed."""
+LARGEST = 1e6
+"""Scores beyond this have no reliable weights: a last bit of theirs decides."""
+
 
 def attention(
     given: Mapping[str, Array], how: Mapping[str, Any], kv_len: list[int] | None = None
@@ -64,6 +69,18 @@ def attention(
         weights = np.where(kept, weights / (1 - how["dropout"]), 0)
     stages["output"] = weights @ v
     return stages
+
+
+def reliable(stages: dict[str, Array]) -> dict[str, Array]:
+    """The stages of which every number follows from the inputs but for rounding."""
+    inputs = [stages[name] for name in ("q", "k", "v")]
+    scores = stages.get("scaled", stages["scores"])
+    mask = stages.get("mask", np.zeros(1))
+    is_plain = all(np.isfinite(x).all() and np.abs(x).max(initial=0) < 1e100 for x in inputs)
+    is_plain = is_plain and bool((np.abs(mask[~np.isneginf(mask)]) < LARGEST).all())
+    if is_plain and np.abs(stages["scores"]).max() < LARGEST > np.abs(scores).max():
+        return stages
+    return {name: x for name, x in stages.items() if name in READ}
 
 
 def _tiled(x: Array, times: int) -> Array:

@@ -22,7 +22,7 @@ from attncli.cli.main import run
 
 from .case import Case
 from .expected import misread
-from .second import NoOpinionError
+from .reading import NoOpinionError
 
 SLOW = 5.0
 """Seconds; small files take a hundredth of that."""

@@ -6,7 +6,6 @@ be accepted. Where two readings are honest, there are two: what is accepted must
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
@@ -15,7 +14,6 @@ import re
 import struct
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
@@ -23,54 +21,10 @@ import numpy as np
 
 from attncli.arrays import Array
 
-NAMES = {
-    "q": r"xq|(q|query|queries)(_states|_layer|_tensor)?",
-    "k": r"xk|(k|key|keys)(_states|_layer|_tensor)?",
-    "v": r"xv|(v|value|values)(_states|_layer|_tensor)?",
-    "past_k": r"past_(k|key|keys)|(k|key|keys)_cache|(cache|cached)_(k|key|keys)",
-    "past_v": r"past_(v|value|values)|(v|value|values)_cache|(cache|cached)_(v|value|values)",
-    "mask": r"mask|masks|attn_mask|attention_mask|attn_bias|attention_bias|additive_mask",
-    "sinks": r"sinks?|attn_sinks|attention_sinks|s_aux",
-}
-"""The names under which a file may hold each role, in any case."""
-STAGE_NAMES = {
-    "q", "k", "v", "mask", "scores", "scaled", "capped", "masked", "weights", "dropped", "output",
-    "concat", "projected",
-}  # fmt: skip
-LABELS = ("tokens", "query_tokens", "key_tokens")
+from .reading import LABELS, NoOpinionError, Reading, RefusalError
+from .tables import table_readings
+
 NOT_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-class RefusalError(Exception):
-    """This must not be accepted."""
-
-
-class NoOpinionError(Exception):
-    """What this means is a choice that the second reading does not make."""
-
-
-@dataclass
-class Reading:
-    """What a file holds: arrays by name, and what else has a role.
-
-    wrong   names of what is there and is no array
-    labels  lists of names: `tokens`, `query_tokens`, `key_tokens`, or `rows` of a table
-    how     the convention of a trace; None of any other file
-    prefix  of the attention in a trace that is meant
-    """
-
-    arrays: dict[str, Array]
-    wrong: tuple[str, ...] = ()
-    scale: float | None = None
-    labels: dict[str, Any] = field(default_factory=dict)
-    how: dict[str, Any] | None = None
-    prefix: str = ""
-
-
-def role_of(name: str) -> str | None:
-    """The role of an array called so."""
-    plain = name.lower().replace("-", "_").replace(" ", "_")
-    return next((role for role, names in NAMES.items() if re.fullmatch(names, plain)), None)
 
 
 def readings(source: str, files: Mapping[str, bytes], stdin: bytes) -> tuple[list[Reading], str]:
@@ -107,7 +61,7 @@ def unpacked(data: bytes, ending: str, name: str) -> tuple[bytes, str, str]:
         asked, _, rest = name.partition("::")
         found = [one for one in names if one == asked]
         found = found or [one for one in names if one.rpartition("/")[2] == asked]
-        if not found and any(one.endswith(".npy") for one in archive.namelist()):
+        if not found and any(one.endswith(".npy") for one in names):
             return data, ".npz", name
         if not found:
             found, rest = names, name
@@ -284,74 +238,6 @@ def safetensors_reading(data: bytes) -> Reading:
     return found
 
 
-# ---- tables
-
-
-def table_readings(data: bytes, ending: str) -> list[Reading]:
-    """The matrix, with each separator that can be meant."""
-    text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-    found, reason = [], Exception("no separator fits")
-    for delimiter in {".csv": ",;", ".tsv": "\t"}.get(ending, ",\t; "):
-        try:
-            found.append(_table(text, delimiter))
-        except Exception as problem:
-            reason = problem
-    if not found:
-        raise reason
-    return found
-
-
-def _table(text: str, delimiter: str) -> Reading:
-    if delimiter == " ":
-        rows = [line.split() for line in re.split("\r\n|\r|\n", text)]
-    else:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
-    rows = [row for row in rows if any(cell.strip() for cell in row)]
-    plain = [row for row in rows if not row[0].startswith("#")] or rows
-    has_labels = any(_cell(row[0]) is None for row in plain)  # then ##ing may be one too
-    width = len(plain[-1])
-    rows = [r for r in rows if not r[0].startswith("#") or (has_labels and _is_label(r, width))]
-    if len({len(row) for row in rows}) != 1:
-        raise RefusalError("rows differ in length")
-    corner = rows[0][0].strip()
-    is_written = not corner or corner.partition(" ")[0].rpartition(".")[2] in STAGE_NAMES
-    for top in (1, 0):
-        for left in (1, 0):
-            body = [[_cell(cell) for cell in row[left:]] for row in rows[top:]]
-            kinds = {type(cell) for row in body for cell in row}
-            texts = [row[0] for row in rows[top:]] * left + rows[0][left:] * top
-            if kinds not in ({float}, {bool}) or not body[0]:
-                continue
-            if (is_written and top and left) or not any(_cell(text) is not None for text in texts):
-                labels = {"rows": [_unguarded(row[0]) for row in rows[top:]]} if left else {}
-                return Reading({"": np.array(body)}, labels=labels)
-    raise RefusalError("a text among numbers")
-
-
-def _is_label(row: list[str], width: int) -> bool:
-    """Whether a row that begins with # is as wide as the others, and numbers but for that."""
-    return len(row) == width > 1 and all(_cell(cell) is not None for cell in row[1:])
-
-
-def _cell(cell: str) -> float | bool | None:
-    """The number, true or false in a cell; None for a text, RefusalError beyond float64."""
-    word = cell.strip().lower()
-    if word in ("true", "false"):
-        return word == "true"
-    try:
-        number = float(word)
-    except ValueError:
-        return None
-    if math.isinf(number) and "inf" not in word:
-        raise RefusalError("beyond float64")
-    return None if "_" in word else number
-
-
-def _unguarded(label: str) -> str:
-    """A label without the apostrophe that keeps a spreadsheet from taking it for a formula."""
-    return re.sub(r"^'(?='*[-=+@\t\r])", "", label)
-
-
 # ---- saved traces
 
 
@@ -368,6 +254,7 @@ def trace_reading(document: Any, arrays: dict[str, Array] | None, member: str) -
                 continue
             value = json_array(step["value"]) if arrays is None else arrays[step["array"]]
             axes, labels = step["axes"], step.get("labels") or {}
+            labels = {axis: labels[axis] for axis in labels if axis in axes}
             if list(value.shape) != step["shape"] or len(axes) != value.ndim:
                 raise RefusalError("the shape")
             if not all(isinstance(one, str) for one in (*axes, step["symbol"], step["formula"])):

@@ -13,7 +13,8 @@ import numpy as np
 from attncli.arrays import Array
 
 from .case import Case
-from .second import NoOpinionError, RefusalError, opened
+from .reading import NoOpinionError, RefusalError
+from .second import opened
 
 Rows = list[tuple[str, list[float] | None]]
 

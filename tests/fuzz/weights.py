@@ -10,7 +10,8 @@ import numpy as np
 from attncli.arrays import Array
 
 from .case import Case
-from .second import Reading, RefusalError, readings
+from .reading import Reading, RefusalError
+from .second import readings
 
 if TYPE_CHECKING:
     from .expected import Shown
