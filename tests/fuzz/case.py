@@ -36,7 +36,11 @@ class Case:
     def numbers(self, flag: str) -> list[int] | None:
         """The whole numbers of a flag, separated by commas; None where it is not given."""
         text = self.given.get(flag)
-        return None if text is None else [int(part) for part in text.split(",")]
+        return None if text is None else [int(float(part)) for part in text.split(",")]
+
+    def number(self, flag: str, otherwise: int = 0) -> int:
+        """The whole number of a flag."""
+        return (self.numbers(flag) or [otherwise])[0]
 
     def bounds(self, text: str, size: int) -> list[int]:
         """A:B, counted from 1 and both included, from the end where negative; as indices."""

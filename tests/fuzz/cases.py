@@ -112,9 +112,13 @@ def _packed(rng: Random, kind: str) -> Case:
 
 def _masks(rng: Random, kind: str) -> Case:
     """A mask in a file of its own."""
-    arrays, case = problem(rng), Case(kind, rng.choice(["compute"] * 4 + ["check"]))
-    arrays = {name: x for name, x in arrays.items() if "mask" not in name}
-    _inputs("json", arrays, case, rng, intact=True)
+    case = Case(kind, rng.choice([*["compute"] * 4, "check", "explain"]))
+    arrays = {name: x for name, x in problem(rng).items() if "mask" not in name}
+    if case.command == "explain":
+        arrays = {"q": forms.numbers(rng, 1, 3, 2)}  # three tokens, one head
+        case.flags.append(("--tokens", "a,b,c"))
+    else:
+        _inputs("json", arrays, case, rng, intact=True)
     by_role = {role_of(name): x for name, x in arrays.items()}
     q, past = by_role["q"], by_role.get("past_k", forms.numbers(rng, 0, 1))
     n_k = by_role.get("k", q).shape[-2] + past.shape[-2]
@@ -140,7 +144,8 @@ def _masks(rng: Random, kind: str) -> Case:
         seen = json.dumps(plain.attention(given, {})["output"].tolist())
         case.flags += [("--observed", seen), ("--single", None)]
     elif rng.random() < 0.3:
-        case.flags.append(rng.choice([*HARMLESS, ("--empty-rows", "uniform")]))
+        more = [("--empty-rows", "uniform"), ("--causal", None), ("--scale", "none")]
+        case.flags.append(rng.choice([*HARMLESS, *more] if case.command == "compute" else more))
     return case
 
 
@@ -188,6 +193,7 @@ def _vectors(rng: Random, kind: str) -> Case:
         case.flags = [tokens, ("--glove", source), ("--unknown", rng.choice(["zero", "error"]))]
     else:
         case.flags.append(("--vectors", source))
+        case.flags += [("--nearest", "2")] if rng.random() < 0.4 else []
     return case
 
 
@@ -263,17 +269,19 @@ def options_of(command: str) -> list[Option]:
 ODD = (
     "0", "-1", "1", "2", "3", "1.5", "1e400", "nan", "inf", "-inf", "", " ", "٣", "1_0", "1e9",
     str(10**30), "9" * 5000, "x" * 100_000, "\x1b[31m", "\ud800", "\x00", "none", "true", "[1,2]",
-    "[[1, 0], [0, 1], [1, 1]]", "q2,k3", "1,2", "1:2", "2:1", "0:", "-", "--q", "q.json", "nosuch.json",
-    "3,0", ",", "é\n", "0x10", "1e-320", "-0", "+1", "2:", ":-1", "5GB", "1kB", "weights", "output",
-    "a.npy", "a.json", "a", "a.xyz", "/nosuch/a.json", "q.json::q", "{\"q\": 1}", "[]", "cat", "1.0",
+    "[[1, 0], [0, 1], [1, 1]]", "q2,k3", "1,2", "1:2", "2:1", "0:", "-", "--q", "q.json",
+    "nosuch.json", "3,0", ",", "é\n", "0x10", "1e-320", "-0", "+1", "2:", ":-1", "5GB", "1kB",
+    "weights", "output", "a.npy", "a.json", "a", "a.xyz", "/nosuch/a.json", "q.json::q",
+    "{\"q\": 1}", "[]", "cat", "1.0",
 )  # fmt: skip
 VALID = {
     "--scale": ("0.5", "none"), "--window": ("1,0", "-1,-1"), "--softcap": ("2",), "--seed": ("7",),
     "--mask-value": ("-1e9",), "--dropout": ("0.3",), "--kv-len": ("2",), "--rows": ("1:2", "2:"),
-    "--cols": ("1", ":2"), "--cell": ("1,2",), "--stage": ("weights", "scores"), "--precision": ("9",),
-    "--mask": ("mask.json", "[[0, 1.5, 2]]"), "--k": ("q.json::k",), "--v": ("q.json::v",),
-    "--tokens": ("cat,the",), "--glove": ("words.txt",), "--vectors": ("words.txt",), "--base": ("100",),
-    "--weights": ("weights.json",), "--add": ("q.json::q",), "--apply": ("q.json::q",),
+    "--cols": ("1", ":2"), "--cell": ("1,2",), "--stage": ("weights", "scores"),
+    "--precision": ("9",), "--mask": ("mask.json", "[[0, 1.5, 2]]"), "--k": ("q.json::k",),
+    "--v": ("q.json::v",), "--tokens": ("cat,the",), "--glove": ("words.txt",),
+    "--vectors": ("words.txt",), "--base": ("100",), "--weights": ("weights.json",),
+    "--add": ("q.json::q",), "--apply": ("q.json::q",),
     "--observed": ("[[0.5, 1], [1, 2], [0, 0]]",), "--max-size": ("200MB",), "--width": ("80",),
     "--target": ("la rive",), "--file": ("mine.json",), "--q": ("q.json", "[[1, 0], [0, 1]]"),
     "--sinks": ("[0.5]",), "--past-k": ("[[1, 2]]",), "--past-v": ("[[1, 2]]",), "--head": ("1",),

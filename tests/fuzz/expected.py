@@ -16,7 +16,7 @@ from .case import Case
 from .inputs import KNOBS, flags_of, inputs_of, labels_of, only, read_mask
 from .plain import LARGEST, READ, reliable
 from .reading import NoOpinionError, RefusalError
-from .vectors import vectors_of
+from .vectors import nearest, vectors_of
 from .weights import weights_of
 
 EXACT = {*READ, "embeddings", "vectors"}
@@ -159,7 +159,7 @@ def _explain(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
     flags, stages, labels = case.given, dict[str, Array](), dict[tuple[str, str], list[str]]()
     if "--tokens" in flags:
         tokens = listed(flags["--tokens"] or "", "--lowercase" in flags)
-        tokens += ["<pad>"] * ((case.numbers("--pad-to") or [0])[0] - len(tokens))
+        tokens += ["<pad>"] * (case.number("--pad-to") - len(tokens))
         labels["embeddings", "token"] = tokens
         if "--glove" in flags:
             found = vectors_of(flags["--glove"] or "", tokens, case)
@@ -176,8 +176,8 @@ def _explain(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
     if "--weights" in flags:
         stages |= weights_of(case, shown)
     every = {name: shown[name].value for name in shown} | stages
-    x, n_heads = every.get("input", every["embeddings"]), (case.numbers("--heads") or [1])[0]
-    shared = (case.numbers("--kv-heads") or [n_heads])[0]
+    x, n_heads = every.get("input", every["embeddings"]), case.number("--heads", 1)
+    shared = case.number("--kv-heads", n_heads)
     inner = {}
     for name, n in (("q", n_heads), ("k", shared), ("v", shared)):
         wide = x @ every[f"attention.w_{name}"] if f"attention.w_{name}" in every else x
@@ -224,21 +224,19 @@ def listed(text: str, lowercase: bool) -> list[str]:
 def _posenc(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
     flags, kind = case.given, case.given.get("--kind", "sinusoidal")
     if kind == "alibi":
-        bias = plain.alibi(
-            int(flags["--heads"] or ""), int(flags["--len"] or ""), "--symmetric" in flags
-        )
+        bias = plain.alibi(case.number("--heads"), case.number("--len"), "--symmetric" in flags)
         yield Expected({} if bias is None else {"bias": bias})
         return
     if kind != "sinusoidal" or {"--add", "--dots"} & flags.keys():
         raise NoOpinionError("rotary positions, sums and dots are held by tests of their own")
     table = plain.sinusoidal(
-        int(flags["--len"] or ""),
-        int(flags["--dim"] or ""),
+        case.number("--len"),
+        case.number("--dim"),
         flags.get("--exponent") or "paper",
         float(flags.get("--base") or 10000),
-        int(flags.get("--start") or 0),
+        case.number("--start"),
     )
-    if abs(int(flags.get("--start") or 0)) > LARGEST:
+    if abs(case.number("--start")) > LARGEST:
         raise NoOpinionError("an angle so large has no reliable sine")
     yield Expected({"positions": table})
 
@@ -246,7 +244,7 @@ def _posenc(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
 def _similarity(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
     words = list(dict.fromkeys(word.rpartition("=")[0] or word for word in case.words))
     source = case.given.get("--vectors")
-    if {"--analogy", "--nearest", "--pca"} & case.given.keys():
+    if {"--analogy", "--pca"} & case.given.keys():
         raise NoOpinionError("held by tests of their own")
     if source is None:
         pairs = [word.rpartition("=") for word in case.words]
@@ -263,4 +261,8 @@ def _similarity(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
     stages = {"vectors": vectors}
     if lengths.min(initial=1) > 1e-100 and lengths.max(initial=1) < 1e100:
         stages |= {"lengths": lengths, "dots": dots, "cosines": dots / np.outer(lengths, lengths)}
+    if "--nearest" in case.given and source is not None:
+        n = case.number("--nearest")
+        near = [nearest(source, word, found[word], n, case) for word in words]
+        stages |= {f"nearest_{i}.nearest": x for i, x in enumerate(near, start=1)}
     yield Expected(stages, {("vectors", "word"): words})

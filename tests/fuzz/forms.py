@@ -257,7 +257,9 @@ def attention_weights(rng: Random, d: int, *, torch: bool) -> Arrays:
 def catalogue(rng: Random) -> Any:
     """A file of one worked example, with numbers as they could be printed."""
     q, k, v = (numbers(rng, 2, 2) for _ in "qkv")
-    trace = attend(q, k, v)
+    more: Arrays = rng.choice([{}, {}, {"mask": mask(rng, 2, 2)}])
+    scale: Any = rng.choice(["1/sqrt(d_k)", "none", 2.0])
+    trace = attend(q, k, v, **more, convention=Convention(scale=scale))
     claims = [
         {
             "claim": stage,
@@ -268,7 +270,8 @@ def catalogue(rng: Random) -> Any:
         for stage in ("weights", "output")
         for row in range(2)
     ]
-    inputs = {name: x.tolist() for name, x in (("q", q), ("k", k), ("v", v))}
+    inputs = {name: as_lists(x, rng) for name, x in (("q", q), ("k", k), ("v", v), *more.items())}
+    inputs |= {} if scale == "1/sqrt(d_k)" else {"convention": {"scale": scale}}
     example = {"name": "one", "title": "t", "compute": "attention", "inputs": inputs}
     source = {"id": "mine", "title": "A sheet"}
     whole = {"attncli": "examples", "version": 1, "source": source}

@@ -24,9 +24,10 @@ NODES: tuple[Any, ...] = (
 NUMBERS = (0, 1, -1, 2.5, 1e-300, 1e300, "NaN", "-Infinity", True, 10**19, 7, float("nan"), -0.0)
 KEYS = (
     "q", "Q", "k", "v", "query", "key_states", "mask", "attn_mask", "scale", "Scale", "tokens",
-    "Tokens", "past_k", "past_v", "sinks", "x", "", "w_q", "w_o", "b_q", "linear1.weight", "weights",
-    "output", "attncli", "version", "value", "shape", "dtype", "axes", "labels", "name", "a\x1b[1m",
-    "query_tokens", "key_tokens", "convention", "causal", "window", "array", "convention",
+    "Tokens", "past_k", "past_v", "sinks", "x", "", "w_q", "w_o", "b_q", "weights",
+    "linear1.weight", "output", "attncli", "version", "value", "shape", "dtype", "axes", "labels",
+    "name", "a\x1b[1m", "query_tokens", "key_tokens", "convention", "causal", "window", "array",
+    "convention",
 )  # fmt: skip
 SAME_SIZE = {
     "64": (b'"F64"', b'"I64"', b'"U64"', b'"C64"'), "32": (b'"F32"', b'"I32"', b'"U32"'),

@@ -1,7 +1,7 @@
 """A second reading of every form of file, by json, csv, gzip, zipfile and NumPy alone.
 
-A reader gives what a file holds, or raises: `RefusalError` or any other error says that the file must not
-be accepted. Where two readings are honest, there are two: what is accepted must equal one of them.
+A reader gives what a file holds, or raises: `RefusalError` or any other error says that the file
+must not be accepted. Where two readings are honest, there are two, of which one must be equal.
 """
 
 from __future__ import annotations

@@ -31,6 +31,18 @@ def vectors_of(source: str, words: Iterable[str], case: Case) -> dict[str, Array
     return found
 
 
+def nearest(source: str, word: str, vector: Array, n: int, case: Case) -> Array:
+    """The n largest cosines of other words with this vector, the largest first."""
+    rows = [(w, x) for w, x in _rows(source, case) if x is not None and any(x)]
+    if len({w.casefold() for w, _ in rows}) < len(rows):
+        raise NoOpinionError("which of two equal words is left out")
+    others = np.array([x for w, x in rows if w.casefold() != word.casefold()])
+    if not len(others) or not any(vector):
+        raise NoOpinionError("no other word, or no direction")
+    cosines = others @ vector / np.linalg.norm(others, axis=1) / np.linalg.norm(vector)
+    return np.sort(cosines)[::-1][:n, None]
+
+
 def _rows(source: str, case: Case) -> Rows:
     """Every word and its numbers, None where they are no vector."""
     if re.match(r"\s*[^\s=][^=]*=\s*[-+.\d]", source) and source not in case.files:

@@ -1,4 +1,4 @@
-"""A second reading of a file of weights: the projections of one attention, by our names or PyTorch's."""
+"""A second reading of the projections of an attention, by our names or PyTorch's."""
 
 from __future__ import annotations
 
