@@ -1,11 +1,13 @@
 """Reads safetensors by the package of that name; bfloat16 is widened to float32, exactly.
 
 The package checks the header against the size of the file. Its NumPy side knows no bfloat16, so
-the bytes of each tensor are taken from it and read here; the whole file is read into memory.
+the bytes of a tensor are found here by that header; of a file on disk, only those asked for are
+read.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.budget import check_bytes
 from attncli.errors import InputError, MissingExtraError
 from attncli.files.load import Loaded, check_once, collected
 from attncli.files.messages import explained, location, quote
@@ -30,38 +33,50 @@ _DTYPES = {
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1",
 }  # fmt: skip
 
+_HEADER = 20  # bytes of memory for each byte of the header, parsed twice
+
 
 def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
-    """The tensors of a safetensors file, or the one that `::name` asked for.
+    """The tensors of a safetensors file that are wanted, or the one that `::name` asked for.
 
     Raises MissingExtraError without the package, InputError where the file is damaged or a tensor
     that is needed has a type attncli does not read.
     """
+    origin, n_header = source.origin, int.from_bytes(source.head[:8], "little")
     if safetensors is None:
         raise MissingExtraError(
-            f"{source.origin} needs the package safetensors", "pip install 'attncli[safetensors]'"
+            f"{origin} needs the package safetensors", "pip install 'attncli[safetensors]'"
         )
-    with explained(f"{source.origin} is not a valid safetensors file", "copy it again"):
-        data = source.read(2)  # itself, and its tensors
-        tensors = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
-    named = sorted(tensors, key=lambda item: str(item[0]))
-    origin = source.origin
-    check_once((name for name, _ in named), origin)
-    return collected(
-        source,
-        wanted,
-        {name: partial(_array, tensor, location(origin, name)) for name, tensor in named},
-    )
+    content = b"" if source.path else source.read(2)  # itself, and the copies that the check makes
+    n_header = min(n_header, source.size or len(content))
+    check_bytes(_HEADER * n_header, f"the header of {origin} takes")
+    with explained(f"{origin} is not a valid safetensors file", "copy it again"):
+        if source.path:
+            safetensors.safe_open(source.path, "np")
+        else:
+            safetensors.deserialize(content)  # type: ignore[no-untyped-call]
+    data: Array = np.frombuffer(content, np.uint8)
+    if source.path:
+        data = np.memmap(source.path, np.uint8, "r")
+    tensors = json.loads(data[8 : 8 + n_header].tobytes())
+    tensors.pop("__metadata__", None)
+    check_once(tensors, origin)
+    read_one = partial(_array, data[8 + n_header :])
+    readers = {
+        name: partial(read_one, tensors[name], location(origin, name)) for name in sorted(tensors)
+    }
+    return collected(source, wanted, readers)
 
 
-def _array(tensor: dict[str, Any], where: str) -> Array:
-    code = tensor["dtype"]
+def _array(data: Array, tensor: dict[str, Any], where: str) -> Array:
+    code, shape = tensor["dtype"], tensor["shape"]
     if code not in _DTYPES:
         raise InputError(
             f"{where} has the type {quote(code)}", "save it as F32 (in PyTorch: t.float())"
         )
-    refuse_shape(tensor["shape"], where)
-    array = native(np.frombuffer(tensor["data"], _DTYPES[code]).reshape(tensor["shape"]))
+    refuse_shape(shape, where)
+    start, end = tensor["data_offsets"]
+    array = native(data[start:end].view(_DTYPES[code]).reshape(shape))
     if code != "BF16":
         return array
     # bfloat16 is the upper half of a float32

@@ -32,7 +32,7 @@ from attncli.files.numbers import Beyond
 from attncli.files.source import TEXT, Source
 from attncli.stages import HIDDEN, KINDS
 
-LARGE = 1 << 20
+LARGE = 1 << 17
 """Bytes from which a table is tried with NumPy's parser first, which is quicker."""
 
 _BLANKS = ""
@@ -153,9 +153,8 @@ def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> FloatArray | None:
     if len(data) < LARGE or data[:2] in _MARKS:
         return None
     first = data[:65536].decode("ascii", "replace").partition("\n")[0]
-    delimiter = next((one for one in delimiters if one and one in first), None)
-    if delimiter is None:
-        return None
+    last = None if _BLANKS in delimiters else delimiters[-1]  # also where there is one column
+    delimiter = next((one for one in delimiters if one and one in first), last)
     lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline=None)
     try:
         with warnings.catch_warnings():

@@ -174,9 +174,15 @@ def places_of(
 
     They are those of no more than eight heads and batch entries unless all are asked for.
     """
+    found = list(_indices(block, stages, options, {}))
+    several = {axis for axis in block.owners if _is_named(block, axis)}
+    kept = list(dict.fromkeys(tuple(index.items()) for index, _ in found if several & {*index}))
+    hidden = set() if options.full else set(kept[MOST:])
     places = []
     heads_shown = False
-    for index, stage in _indices(block, stages, options, {}):
+    for index, stage in found:
+        if tuple(index.items()) in hidden:
+            continue
         names = _names(block, index) if index else {}
         words = [
             f"{name} of {block.sizes[axis]}" if block.sizes[axis] > 1 else name
@@ -187,17 +193,12 @@ def places_of(
         heads_shown = heads_shown or HEADS in index
         own = tuple(name for axis, name in names.items() if axis in index)
         places.append(Place(stage, index, " · ".join(words), own))
-    kept = list(dict.fromkeys(tuple(place.where.items()) for place in places if place.names))
-    if options.full or len(kept) <= MOST:
+    if not hidden:
         return places, ""
-    hidden = set(kept[MOST:])
     axes = {axis for index in hidden for axis, _ in index if block.sizes[axis] > 1}
-    several, flags = zip(*(_FLAGS[axis] for axis in _FLAGS if axis in axes), strict=True)
-    left_out = f"{len(hidden)} of {len(kept)} {' and '.join(several)}"
-    return (
-        [place for place in places if tuple(place.where.items()) not in hidden],
-        f"left out: {left_out} ({', '.join(dict.fromkeys(flags))} or --full)",
-    )
+    what, flags = zip(*(_FLAGS[axis] for axis in _FLAGS if axis in axes), strict=True)
+    left_out = f"{len(hidden)} of {len(kept)} {' and '.join(what)}"
+    return places, f"left out: {left_out} ({', '.join(dict.fromkeys(flags))} or --full)"
 
 
 def _indices(
@@ -226,5 +227,10 @@ def _names(block: Block, index: Index) -> dict[str, str]:
     return {
         axis: shorten(block.owners[axis].label(axis, entry))
         for axis, entry in entries.items()
-        if axis in block.owners and (block.sizes[axis] > 1 or axis in block.owners[axis].labels)
+        if axis in block.owners and _is_named(block, axis)
     }
+
+
+def _is_named(block: Block, axis: str) -> bool:
+    """Whether the entries along an axis are told apart: several, or one that has a label."""
+    return block.sizes[axis] > 1 or axis in block.owners[axis].labels

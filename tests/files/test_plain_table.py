@@ -28,6 +28,16 @@ def test_every_number_is_exact(tmp_path: Path, ending: str, delimiter: str) -> N
     np.testing.assert_array_equal(load(str(tmp_path / f"x.{ending}")).arrays[""], X)
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv", "txt"])
+def test_one_column(tmp_path: Path, ending: str) -> None:
+    column = X.reshape(-1, 1)
+    (tmp_path / f"x.{ending}").write_bytes(text(",", column))
+    np.testing.assert_array_equal(load(str(tmp_path / f"x.{ending}")).arrays[""], column)
+    (tmp_path / "y.csv").write_bytes(text(",", column) + b"1 2\n")
+    with pytest.raises(InputError, match="line 87110, column 1 is the text '1 2'"):
+        load(str(tmp_path / "y.csv"))
+
+
 @pytest.mark.parametrize("newline", [b"\r\n", b"\r"])
 def test_line_ends_and_marks(newline: bytes) -> None:
     found = plain_matrix(b"\xef\xbb\xbf" + text(",").replace(b"\n", newline), (",",))

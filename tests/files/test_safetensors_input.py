@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,23 @@ def message(tmp_path: Path, data: bytes, member: str = "") -> str:
     with pytest.raises(InputError) as caught:
         load(f"{tmp_path}/x.safetensors" + (f"::{member}" if member else ""))
     return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
+    rows = np.arange(2003 * 2003, dtype="<f4")
+    tensors = {f"x{i}": ("F32", [2003, 2003], rows.tobytes()) for i in range(2)}
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(pack(q=("BF16", [1, 3], b"\x80\x3f" * 3), **tensors))
+    tracemalloc.start()
+    loaded = load(str(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (loaded.arrays["q"].tolist(), loaded.unread) == ([[1.0, 1.0, 1.0]], ("x0", "x1"))
+    assert peak < rows.nbytes / 8
+    one = load(f"{path}::x1").arrays["x1"]
+    np.testing.assert_array_equal(one.reshape(-1), rows)
+    packed = load("-", stdin=io.BytesIO(gzip.compress(path.read_bytes(), 1)))
+    assert packed.arrays["q"].tolist() == [[1.0, 1.0, 1.0]]
 
 
 @pytest.mark.parametrize(
