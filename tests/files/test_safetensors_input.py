@@ -95,6 +95,13 @@ def test_member_and_scale(tmp_path: Path) -> None:
     assert message(tmp_path, data, "f8").startswith("x.safetensors, f8 has the type 'F8_E4M3'")
 
 
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    tensor = b'"q": {"dtype": "%s", "shape": [1, 1], "data_offsets": [0, 4]}'
+    head = b"{" + tensor % b"F32" + b", " + tensor % b"I32" + b"}"
+    data = struct.pack("<Q", len(head)) + head + bytes(4)
+    assert message(tmp_path, data) == "x.safetensors has the key 'q' twice; keep one of them"
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
