@@ -205,6 +205,7 @@ def test_endless_device_is_refused_at_once() -> None:
         ("q.npz::", "q.npz:: names no array after ::"),
         ("a\0b", "'a\\x00b' cannot be read: not a path"),
         ("no\x1b[31m", "'no\\x1b[31m' does not exist"),
+        (" ", "' ' does not exist"),
         ("q\0::k", "'q\\x00' cannot be read"),
     ],
 )
