@@ -169,6 +169,7 @@ def _explain(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
             table = [found.get(token, row) for token, row in zip(tokens, rows, strict=True)]
             stages["embeddings"] = np.array(table)
     is_cut = {"--rows", "--cols", "--head", "--stage", "--target", "--dropout"} & flags.keys()
+    is_cut |= {"--pad-to"} & flags.keys() - {"--tokens"} if "--tokens" not in flags else set()
     if flags.get("--block", "attention") != "attention" or is_cut:
         stages |= {} if "--weights" not in flags else weights_of(case, shown)
         yield Expected(stages, labels)

@@ -61,7 +61,7 @@ def problem(rng: Random) -> Arrays:
             numbers(rng, *before, 2, d_k),
             numbers(rng, *before, 2, 2),
         )
-    if rng.random() < 0.1 and before:
+    if rng.random() < 0.3 and before:
         found["sinks"] = numbers(rng, 2)
     return {rng.choice(NAMES.get(name, (name,))): x for name, x in found.items()}
 

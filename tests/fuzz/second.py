@@ -77,9 +77,9 @@ def _by_form(data: bytes, ending: str, member: str) -> list[Reading]:
         return [safetensors_reading(data)]
     if data[:6] == b"\x93NUMPY":
         return [Reading({"": npy_array(data)})]
-    if data[:2] == b"PK":
+    if data[:2] == b"PK" or ending == ".npz":  # zipfile reads one with bytes before it
         return [npz_reading(data, member)]
-    if ending in (".npy", ".npz", ".safetensors"):
+    if ending in (".npy", ".safetensors"):
         raise RefusalError(f"not {ending}")
     if ending == ".json":
         return [json_reading(data, member)]

@@ -37,8 +37,8 @@ def nearest(source: str, word: str, vector: Array, n: int, case: Case) -> Array:
     if len({w.casefold() for w, _ in rows}) < len(rows):
         raise NoOpinionError("which of two equal words is left out")
     others = np.array([x for w, x in rows if w.casefold() != word.casefold()])
-    if not len(others) or not any(vector):
-        raise NoOpinionError("no other word, or no direction")
+    if not len(others) or not any(vector) or max(np.abs(others).max(), *np.abs(vector)) > 1e100:
+        raise NoOpinionError("no other word, or no direction that float64 can square")
     cosines = others @ vector / np.linalg.norm(others, axis=1) / np.linalg.norm(vector)
     return np.sort(cosines)[::-1][:n, None]
 
