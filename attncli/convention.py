@@ -235,7 +235,10 @@ class Convention:
             value, choices = getattr(self, name), CHOICES.get(name, ())
             try:
                 is_valid = found.valid(value) if found.valid else value in choices
-            except (ValueError, OverflowError):  # of an array; of a whole number beyond float64
+            except OverflowError as problem:
+                what = f"{name} is a number beyond float64"
+                raise ConventionError(what, "the limit is 1.8e308") from problem
+            except ValueError:  # of an array
                 is_valid = False
             if not is_valid:
                 use = found.use or " or ".join([", ".join(choices[:-1]), choices[-1]])
@@ -281,10 +284,7 @@ class Convention:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in mapping.items()
         }
-        try:
-            return cls(**values)
-        except OverflowError as problem:
-            raise ConventionError("holds a number beyond float64") from problem
+        return cls(**values)
 
 
 def flag_of(name: str) -> str:

@@ -48,7 +48,7 @@ _ORDINARY = "x mean deviation angles lengths bias dots cos sin difference shares
 _STAGES = {name for name, kind in KINDS.items() if kind.role not in HIDDEN} - {*_ORDINARY.split()}
 
 
-_COST = 4  # cells that one takes while it is a text in a line, a text of its own, and a number
+_COST = 8  # cells that one takes while it is a text in a line, a text of its own, and a number
 
 
 class _Row(NamedTuple):

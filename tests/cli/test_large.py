@@ -32,6 +32,7 @@ def arrays(tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for the stages of some of the rows, not for those of all."""
+    monkeypatch.setattr(budget, "_LITTLE", 0)
     monkeypatch.setattr(budget, "free_memory", lambda: 2 * 20 * N_K * 8 * 6)
     monkeypatch.setattr(compute, "_SURELY_FITS", 1)
 

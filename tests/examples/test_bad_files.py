@@ -107,7 +107,7 @@ def test_invalid_documents_are_refused(
         ({"inputs": {**QKV, "convention": 3}}, "inputs, convention is not an object"),
         ({"inputs": {**QKV, "convention": {"scale": "big"}}}, "convention: scale is 'big'"),
         ({"inputs": {**QKV, "convention": {"window": ["a"]}}}, "convention: window is"),
-        ({"inputs": {**QKV, "convention": {"scale": 10**400}}}, "holds a number beyond float64"),
+        ({"inputs": {**QKV, "convention": {"scale": 10**400}}}, "scale is a number beyond float64"),
         ({"compute": "similarity", "inputs": {}}, "needs exactly one of vectors, glove"),
         (
             {"compute": "pca", "inputs": {"vectors": {"a": [1], "b": [1, 2]}}},

@@ -294,7 +294,7 @@ Q = ("steps", 0)
         (("convention",), 5, "t.json: convention: should be an object"),
         (("convention", "dtype"), "x", "t.json: convention: dtype is 'x'; use float64, float32"),
         (("convention", "extra"), 1, "t.json: convention: a convention has no field 'extra'"),
-        (("convention", "scale"), 10**400, "t.json: convention: holds a number beyond float64"),
+        (("convention", "scale"), 10**400, "t.json: convention: scale is a number beyond float64"),
         (("convention", "window"), [1], "t.json: convention: window is (1,); use two whole"),
     ],
 )
