@@ -232,6 +232,8 @@ def _labels(found: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
         names, hint = lists[key], 'write ["the", "cat"]'
         if not isinstance(names, list):
             raise InputError(f"{origin}, {key} is not a list of strings", hint)
+        if not names:
+            raise InputError(f"{origin}, {key} is an empty list", hint)
         for number, name in enumerate(names, start=1):
             if not isinstance(name, str):
                 raise InputError(f"{origin}, {key}: entry {number} is not a string", hint)

@@ -151,6 +151,7 @@ def test_warning_gives_counts_and_location(tmp_path: Path) -> None:
         ('{"q": [[1]], "scale": "x"}', "x.json, scale is not a number"),
         ('{"q": [[1]], "scale": 1, "Scale": 2}', "x.json has scale twice, in other letters; keep"),
         ('{"q": [[1]], "tokens": ["a"], "Tokens": ["b"]}', "x.json has tokens twice"),
+        ('{"q": [[1]], "tokens": []}', "x.json, tokens is an empty list; write"),
         ('{"q": [[1]], "scale": true}', "x.json, scale is not a number"),
         ('{"q": [[1]], "scale": NaN}', "x.json, scale is not finite"),
         ('{"q": [[1]], "scale": 1' + "0" * 320 + "}", "x.json, scale is not finite"),
