@@ -41,14 +41,14 @@ CELLS = (
 
 
 def damaged(data: bytes, form: str, rng: Random) -> bytes:
-    """The file as it is (one in ten), or with one to three mutations of one sort."""
+    """The file as it is (one in five), or with one to three mutations of one sort."""
     sort = rng.random()
-    if sort < 0.1:
+    if sort < 0.2:
         return data
     structural = _STRUCTURAL.get(form)
-    for _ in range(rng.choice([1, 1, 2, 3])):
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
         try:
-            data = structural(data, rng) if structural and sort < 0.65 else of_bytes(data, rng)
+            data = structural(data, rng) if structural and sort < 0.7 else of_bytes(data, rng)
         except Exception:
             data = of_bytes(data, rng)  # it is no longer what it was
     return data
