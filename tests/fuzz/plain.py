@@ -43,7 +43,7 @@ def attention(
     if how["scale"] != "none":
         factor = 1 / math.sqrt(q.shape[-1]) if isinstance(how["scale"], str) else how["scale"]
         x = stages["scaled"] = x * factor
-    cap, value = how["softcap"], how["mask_value"]
+    cap, value = how["softcap"], float(how["mask_value"])
     mask = _total_mask(x.shape, n_past, arrays.get("mask"), how, kv_len)
     late = how["softcap_place"] == "after-mask"
     if cap is not None and not late:

@@ -271,10 +271,11 @@ def trace_reading(document: Any, arrays: dict[str, Array] | None, member: str) -
                     found.labels[f"{name}:{axis}"] = labels[axis]
 
     walk(document["steps"], "")
-    part = f"{member}." if member and member not in found.arrays else ""
+    is_one = bool(member) and member in found.arrays
+    part = f"{member}." if member and not is_one else ""
     inside = [name for name in found.arrays if name.startswith(part)]
     queries = [name for name in inside if name.rpartition(".")[2] == "q"]
-    if member not in found.arrays and queries:
+    if queries and not is_one:
         depth = min(name.count(".") for name in queries)
         first, *others = [name for name in queries if name.count(".") == depth]
         if others:
@@ -286,7 +287,7 @@ def trace_reading(document: Any, arrays: dict[str, Array] | None, member: str) -
             if f"{found.prefix}{name}:{axis}" in found.labels
         }
         found.how = conventions.get(found.prefix) or conventions[part] or conventions[""] or {}
-    elif member in found.arrays:  # one array, like that of any other file
+    elif is_one:  # one array, like that of any other file
         found.labels = {}
     else:
         found.labels, found.how = {}, document.get("convention") or {}
