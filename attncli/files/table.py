@@ -84,6 +84,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     first, corner = rows[0].cells, rows[0].cells[0].strip()
     labelled = len(first) > 1 and not _any_number(values[0] for values in grid[1:] or grid)
     headed = None in grid[0][1 if labelled else 0 :]
+    labelled = labelled and (headed or grid[0][0] is None)  # a number there is of the matrix
     remarks = []
     if (not corner or _names_stage(corner)) and len(first) > 1 and len(rows) > 1:
         # as attncli writes it: then labels may look like numbers
