@@ -15,12 +15,12 @@ The names below are loaded when they are first used, so that `import attncli` co
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from attncli._version import __version__
 
+TYPE_CHECKING = False  # as typing has it, which is slow to import: __main__ follows this module
 if TYPE_CHECKING:
+    from typing import Any
+
     from attncli.attention.attend import Projections, attend, attend_heads, multi_head_attention
     from attncli.attention.heads import heads_first, merge_heads, split_heads
     from attncli.attention.streaming import stream
@@ -67,6 +67,8 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     for module in _MODULES if name in __all__ else ():
         found = vars(import_module(f"attncli.{module}"))
         if name in found:

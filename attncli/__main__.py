@@ -1,6 +1,7 @@
 """`python -m attncli` and the `attncli` command."""
 
-import signal
+# Without the enums that `signal` makes of these, for until they are used, Ctrl-C is a traceback.
+import _signal as signal  # type: ignore[import-not-found]
 import sys
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

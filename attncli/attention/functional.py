@@ -234,7 +234,8 @@ def relu(x: Array) -> Array:
 
 def widen(x: Array, dtype: DType) -> Array:
     """The same numbers in the type a stage is computed in: float64, for smaller types float32."""
-    return x.astype(np.float64 if dtype == "float64" else np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        return x.astype(np.float64 if dtype == "float64" else np.float32, copy=False)
 
 
 def round_to(x: Array, dtype: DType) -> Array:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from attncli.attention.heads import four_axes
 from attncli.check.comparison import Comparison, comparison_of, within_low_sums
 from attncli.check.observe import (
@@ -32,6 +34,7 @@ from attncli.convention import KNOBS, Convention, flag_text
 from attncli.stages import MASKED, OUTPUT, SCALED, SCORES, WEIGHTS
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is observed may be any number
 def check(  # noqa: PLR0913
     observed: Any,
     q: Any,

@@ -13,12 +13,15 @@ import numpy as np
 from attncli.check.comparison import Comparison
 from attncli.check.report import StageVerdict, Worst
 from attncli.check.run import Indices, mask_of
+from attncli.files.messages import safe
 from attncli.stages import kind_of
 from attncli.trace import Stage
 
 Labels = Mapping[str, Sequence[str]]
 N_WORST = 5
 """How many of the worst entries are shown: enough to see a pattern, few enough to read."""
+
+LONGEST_LABEL = 60  # characters; whatever is not printable is escaped
 
 TILES = 16, 32, 64, 128
 """The sizes of blocks in which kernels compute."""
@@ -86,7 +89,7 @@ class Entries:
     def one(self, axis: int, position: int) -> str:
         """One entry of an axis, such as q3 or d_v 2."""
         kind = self.whole.axes[axis]
-        name = self.whole.label(kind, int(self.index(axis)[position]))
+        name = safe(self.whole.label(kind, int(self.index(axis)[position])), LONGEST_LABEL)
         return f"d_v {name}" if kind == "d_v" else name
 
     def place(self, position: Sequence[int]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.load import Loaded, load
 from attncli.files.messages import listing, quote
 from attncli.files.roles import role_of
-from attncli.files.write import write_atomically
+from attncli.files.write import json_text, write_atomically
 from attncli.stages import CONCAT, OUTPUT
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
@@ -61,6 +60,8 @@ def _check_flags(observed: Observed, inputs: Inputs) -> None:
     form_of(observed)
     if observed.force and not (observed.output or observed.suggest):
         raise ConventionError("--force has no effect alone", "add --output or --suggest")
+    if observed.suggest is not None and observed.suggest == observed.output:
+        raise ConventionError("--output and --suggest name one file", "name two")
     if observed.rows is not None:
         slice_of(observed.rows, "--rows")
 
@@ -151,7 +152,7 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
 
 def _say(verdict: Verdict, observed: Observed) -> None:
     if form_of(observed) == "json":
-        text = json.dumps(verdict_to_dict(verdict), indent=2, ensure_ascii=False)
+        text = json_text(verdict_to_dict(verdict), indent=2)
     else:
         text = report_text(verdict)
     write_text([f"{text}\n"], observed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
@@ -13,6 +12,7 @@ from attncli.cli.output import check_flags, form_of, present, write_text
 from attncli.errors import ConventionError
 from attncli.examples import Example, judge, load_catalog, load_examples
 from attncli.files.messages import listing
+from attncli.files.write import json_text
 from attncli.views import examples as views
 from attncli.views.examples import list_lines
 
@@ -77,7 +77,7 @@ def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> in
     form = form_of(show).name
     if form == "json":
         data = views.verification_data(results)
-        lines: Iterable[str] = [json.dumps(data, indent=2, ensure_ascii=False)]
+        lines: Iterable[str] = [json_text(data, indent=2)]
     elif form == "markdown":
         lines = views.errata(results)
     elif which.name is None:

@@ -1,7 +1,7 @@
 """The entry point: finds the command, and turns every failure into one line and an exit code.
 
 0  it worked     1  it differs (check, --verify)     2  the call or an input is wrong
-130  interrupted (143: terminated)
+130  interrupted (143: terminated; 129: its terminal was closed)
 
 A reader of the output that goes away, such as `| head`, is no failure: 0.
 """
@@ -13,7 +13,6 @@ import contextlib
 import gc
 import io
 import os
-import signal
 import sys
 from typing import Annotated, Any
 
@@ -23,6 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from attncli._version import __version__
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import Quick, help_of, typer_command
+from attncli.cli.signals import end_in_order, ignore
 from attncli.errors import AttncliError
 from attncli.files.messages import printable
 
@@ -77,15 +77,20 @@ def main() -> None:
     """Runs the command line and ends the process with its exit code."""
     gc.set_threshold(_RARELY)
     _replace_closed_streams()
-    _end_in_order()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_errors_for(stream.encoding))
     if "_ATTNCLI_COMPLETE" in os.environ:  # a shell asks what could follow
         app(prog_name="attncli")
-    code = run(sys.argv[1:])
-    with contextlib.suppress(OSError):
-        sys.stderr.flush()
+    try:
+        end_in_order()
+        code = run(sys.argv[1:])
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+    except KeyboardInterrupt:  # before or after what run() guards
+        code = 130
+    finally:
+        ignore()
     sys.exit(code)
 
 
@@ -113,17 +118,6 @@ def _replace_closed_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - never closed
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-
-
-def _end_in_order() -> None:
-    """Ctrl-C and SIGTERM raise an exception, so that no temporary file is left."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see __main__
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _terminated)
-
-
-def _terminated(number: int, _: Any) -> None:
-    raise SystemExit(128 + number)
 
 
 def run(arguments: list[str]) -> int:

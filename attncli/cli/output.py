@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -114,8 +115,11 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
 
 def note(*texts: str, quiet: bool) -> None:
     """A line for each on standard error, besides the result, unless --quiet was given."""
-    for text in () if quiet else texts:
-        print(f"attncli: note: {printable(text)}", file=sys.stderr)
+    try:
+        for text in () if quiet else texts:
+            print(f"attncli: note: {printable(text)}", file=sys.stderr)
+    except OSError:  # a full disk, or a reader that went away: the notes are lost, the result not
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def write_text(pieces: Iterable[str], show: Destination) -> None:

@@ -70,7 +70,7 @@ def bytes_of(text: str | None) -> int:
     if text is None:
         return DEFAULT
     found = re.fullmatch(r"([0-9.]+(?:e[0-9]{1,2})?)\s*([kmg]?)b?", text.strip().lower())
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):  # of more digits than float64 holds
         size = int(float(found[1]) * _UNITS[found[2]]) if found else 0
         if size > 0:
             return size

@@ -18,7 +18,7 @@ from typing import Any
 from attncli.arrays import Array
 from attncli.budget import check_cells
 from attncli.errors import InputError
-from attncli.files.load import LABELS, Loaded, collected, scale_of
+from attncli.files.load import LABELS, Loaded, check_once, collected, scale_of
 from attncli.files.messages import decoded, location, quote
 from attncli.files.numbers import Beyond, described, to_array
 from attncli.files.source import TEXT, Source
@@ -51,6 +51,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     labels: dict[str, object] = {}
     others: dict[str, str] = {}
     scale = None
+    check_once((name for name, found in document.items() if found is not None), origin)
     for name, found in document.items():
         if found is None:
             continue

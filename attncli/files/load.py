@@ -6,7 +6,7 @@ SOURCE ── open_source ── Source ── json, npy, table, safetensors ─
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -192,6 +192,14 @@ def collected(
     return Loaded(origin, arrays, unread=unread, others=tuple(others), member=member, **more)
 
 
+def check_once(names: Iterable[str], origin: str) -> None:
+    """InputError where labels or the scale are there twice, in other cases of letters."""
+    known = [name.lower() for name in names if name.lower() in (*LABELS, "scale")]
+    for name in known:
+        if known.count(name) > 1:
+            raise InputError(f"{origin} has {name} twice, in other letters", "keep one of them")
+
+
 def scale_of(found: object, origin: str) -> float:
     """The factor on the scores that a file names: one finite number."""
     if isinstance(found, bool) or not isinstance(found, int | float | np.number):
@@ -224,6 +232,8 @@ def _labels(found: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
         names, hint = lists[key], 'write ["the", "cat"]'
         if not isinstance(names, list):
             raise InputError(f"{origin}, {key} is not a list of strings", hint)
+        if not names:
+            raise InputError(f"{origin}, {key} is an empty list", hint)
         for number, name in enumerate(names, start=1):
             if not isinstance(name, str):
                 raise InputError(f"{origin}, {key}: entry {number} is not a string", hint)

@@ -26,12 +26,13 @@ def quote(text: str, limit: int = 60) -> str:
 
 
 def safe(text: str, limit: int = _LONGEST_PATH) -> str:
-    r"""A path or name as it is, or quoted where a character is not printable, or it is too long.
+    r"""A path or name as it is, or quoted: not printable, too long, or with blanks at its ends.
 
-    >>> safe("q.npy"), safe("q\n.npy")
-    ('q.npy', "'q\\n.npy'")
+    >>> safe("q.npy"), safe("q\n.npy"), safe(" ")
+    ('q.npy', "'q\\n.npy'", "' '")
     """
-    return text if text.isprintable() and 0 < len(text) <= limit else quote(text, limit)
+    is_plain = text.isprintable() and text == text.strip() and 0 < len(text) <= limit
+    return text if is_plain else quote(text, limit)
 
 
 def printable(text: str) -> str:

@@ -7,7 +7,6 @@ read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +16,8 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.budget import check_bytes
 from attncli.errors import InputError, MissingExtraError
-from attncli.files.load import Loaded, collected
+from attncli.files.json import parse
+from attncli.files.load import Loaded, check_once, collected
 from attncli.files.messages import explained, location, quote
 from attncli.files.npy import native, refuse_shape
 from attncli.files.source import Source
@@ -58,8 +58,9 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     data: Array = np.frombuffer(content, np.uint8)
     if source.path:
         data = np.memmap(source.path, np.uint8, "r")
-    tensors = json.loads(data[8 : 8 + n_header].tobytes())
+    tensors = parse(data[8 : 8 + n_header].tobytes(), origin)  # refuses a name that is there twice
     tensors.pop("__metadata__", None)
+    check_once(tensors, origin)
     read_one = partial(_array, data[8 + n_header :])
     readers = {
         name: partial(read_one, tensors[name], location(origin, name)) for name in sorted(tensors)

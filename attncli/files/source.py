@@ -337,6 +337,11 @@ def _member(source: Source, stack: ExitStack) -> Source:
         lacks = f"no {quote(asked)}; it holds " if asked else ""
         hint = f"name one: {ask_for(source.origin, names[0])}" if names else "check the file"
         raise InputError(f"{source.origin} holds {lacks}{listing(names) or 'no file'}", hint)
+    if len(found) > 1:
+        names = [info.filename for info in found]
+        message = f"{source.origin} holds {len(found)} files {quote(asked)}: {listing(names)}"
+        hint = "zip it again" if asked in names else f"name one: {ask_for(source.origin, names[0])}"
+        raise InputError(message, hint)
     info = found[0]
     origin = source.origin if len(files) == 1 else ask_for(source.origin, info.filename)
     with explained(f"{origin} is damaged", "download or copy it again"):

@@ -40,7 +40,10 @@ _SAMPLE = 20  # lines by which the delimiter is chosen: those at the end, where 
 _DELIMITERS = {".csv": (",", ";"), ".tsv": ("\t",)}
 _ANY_DELIMITER = (",", "\t", ";", _BLANKS)
 _LIKE_A_NUMBER = re.compile(r"#[-+.\d]")
-_RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet may take such a cell for a formula
+# A spreadsheet may take such a cell for a formula, and so the text after a , or ; in it.
+_RISKY = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_SPLITS = re.compile(f"[,;](?=[ '\"]*[{re.escape(''.join(_RISKY))}])")
+_ESCAPE = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U000[0-9a-f]{5}|U0010[0-9a-f]{4})")
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 # Stages by which the corner of a table is known, but those that any column may be called.
@@ -81,6 +84,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     first, corner = rows[0].cells, rows[0].cells[0].strip()
     labelled = len(first) > 1 and not _any_number(values[0] for values in grid[1:] or grid)
     headed = None in grid[0][1 if labelled else 0 :]
+    labelled = labelled and (headed or grid[0][0] is None)  # a number there is of the matrix
     remarks = []
     if (not corner or _names_stage(corner)) and len(first) > 1 and len(rows) > 1:
         # as attncli writes it: then labels may look like numbers
@@ -267,19 +271,38 @@ def read_cell(cell: str) -> float | bool | Beyond | None:
 
 
 def guarded(label: str) -> str:
-    """A label with an apostrophe before it where a spreadsheet would take it for a formula.
+    """A label as a cell that no spreadsheet runs and no terminal obeys; see `unguarded`.
 
-    >>> guarded("=1+1"), guarded("'=1"), guarded("'tis")
-    ("'=1+1", "''=1", "'tis")
+    An apostrophe is put before what a spreadsheet may take for a formula, and what is not plainly
+    visible is written as an escape.
+
+    >>> guarded("=1+1"), guarded("'=1"), guarded("'tis"), guarded("a\\x1b[31m")
+    ("'=1+1", "''=1", "'tis", 'a\\\\x1b[31m')
     """
-    return f"'{label}" if label.lstrip("'").startswith(_RISKY) else label
+    label = _ESCAPE.sub(lambda found: _escaped("\\") + found[0][1:], label)
+    label = _SPLITS.sub(lambda found: _escaped(found[0]), label)
+    if not label.isprintable():
+        label = "".join(char if char.isprintable() else _escaped(char) for char in label)
+    return f"'{label}" if _is_risky(label) else label
 
 
-def unguarded(label: str) -> str:
+def unguarded(cell: str) -> str:
     """The label that `guarded` made a cell of.
 
-    >>> unguarded("'=1+1"), unguarded("''=1"), unguarded("'tis")
-    ('=1+1', "'=1", "'tis")
+    >>> unguarded("'=1+1"), unguarded("''=1"), unguarded("'tis"), unguarded(guarded("a\\x1b"))
+    ('=1+1', "'=1", "'tis", 'a\\x1b')
     """
-    is_guarded = label.startswith("'") and label.lstrip("'").startswith(_RISKY)
-    return label[1:] if is_guarded else label
+    label = cell[1:] if cell.startswith("'") and _is_risky(cell) else cell
+    return _ESCAPE.sub(lambda found: chr(int(found[0][2:], 16)), label)
+
+
+def _is_risky(label: str) -> bool:
+    return label.lstrip("' ").startswith(_RISKY)
+
+
+def _escaped(char: str) -> str:
+    """\\x1b, \\u202e or \\U000e0041: in hexadecimal alone, so that C:\\new is no line break."""
+    code = ord(char)
+    return (
+        f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+    )

@@ -8,11 +8,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -30,8 +30,6 @@ ENTRY = "__trace__"
 VERSION = 1
 """The version of the format that is written, and the only one there is."""
 
-# what a terminal, an editor or a UTF-8 encoder may not handle; JSON can escape it
-_UNSAFE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same trace gives the same bytes
 
 
@@ -103,11 +101,11 @@ def _json(node: Any, line: str) -> Iterator[str]:
     is_tall = is_array and node.ndim > 1 and node.size > 0  # its rows are on lines of their own
     pieces: Iterable[tuple[str, Any]]
     if isinstance(node, dict) and node:
-        start, pieces, end = "{", ((f"{_text(key)}: ", item) for key, item in node.items()), "}"
+        start, pieces, end = "{", ((f"{json_text(key)}: ", item) for key, item in node.items()), "}"
     elif is_tall or (isinstance(node, list) and any(isinstance(item, dict) for item in node)):
         start, pieces, end = "[", (("", item) for item in node), "]"
     else:
-        yield _text(plain_lists(node) if is_array else node)
+        yield json_text(plain_lists(node) if is_array else node)
         return
     separator = start
     for name, item in pieces:
@@ -117,9 +115,16 @@ def _json(node: Any, line: str) -> Iterator[str]:
     yield f"{line}{end}"
 
 
-def _text(plain: Any) -> str:
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+def json_text(plain: Any, indent: int | None = None) -> str:
+    """JSON in which what is not plainly visible is written as an escape: no terminal obeys it.
+
+    >>> print(json_text(["é", "\\u202e", "\\x9b"]))
+    ["é", "\\u202e", "\\u009b"]
+    """
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def write_npz(trace: Trace, file: BinaryIO) -> None:
@@ -140,7 +145,9 @@ def write_npz(trace: Trace, file: BinaryIO) -> None:
 
 def write_npy(stage: Stage, file: BinaryIO) -> None:
     """Write the array of a stage as npy."""
-    np.lib.format.write_array(file, stage.value, allow_pickle=False)
+    # Given a file itself, NumPy asks for its position, which a pipe has not, and does not say
+    # why a disk refuses.
+    np.lib.format.write_array(SimpleNamespace(write=file.write), stage.value, allow_pickle=False)
 
 
 def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: bool) -> None:

@@ -10,7 +10,7 @@ import pytest
 from attncli import Convention, ConventionError, ShapeError, StageError, attend
 from attncli.attention.attend import prepared
 from attncli.attention.run import plan
-from attncli.check import check
+from attncli.check import check, report_text
 from attncli.check.run import STAGES, all_of, inputs_over, stages, steps_of
 from attncli.check.setup import setup_of
 
@@ -316,3 +316,11 @@ def test_what_does_not_fit_into_memory_is_noted(monkeypatch: pytest.MonkeyPatch)
     assert verdict.notes == (
         "'softmax over queries, not keys' was not tried: it needs 15 scores at once",
     )
+
+
+@pytest.mark.parametrize("huge", [1e308, -1e308, 1e-320, float("inf"), float("nan")])
+def test_any_number_is_judged_without_a_warning(huge: float) -> None:
+    q, k, v = [[1, 0], [0, 1]], [[1, 1], [1, 0]], [[10, 0], [0, 10]]
+    for observed in ([[huge, 0.55], [0.1, 0.7]], [[huge, -huge], [5, 5]]):
+        verdict = check(observed, q, k, v, pairs=False)
+        assert "differ" in report_text(verdict)

@@ -18,12 +18,11 @@ ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "samples"
 
 # A test run in the background passes on that interrupts are ignored, so listen again.
-LISTENING = (
-    sys.executable,
-    "-c",
+LISTEN = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from attncli.__main__ import main; main()",
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL); "
 )
+LISTENING = (sys.executable, "-c", f"{LISTEN}from attncli.__main__ import main; main()")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -169,9 +170,14 @@ def test_debug_shows_a_traceback(call: Call) -> None:
     assert "Traceback" in result.err
 
 
+def quote(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
 def run_in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    """A line of bash in which attncli is this one: the folder's name may hold it, and spaces."""
     return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command.replace("attncli", " ".join(ATTNCLI))],
+        ["bash", "-o", "pipefail", "-c", f'attncli() {{ {shlex.join(ATTNCLI)} "$@"; }}; {command}'],
         capture_output=True,
         text=True,
         check=False,
@@ -180,7 +186,7 @@ def run_in_shell(command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_closed_pipe_is_no_error(three: Path) -> None:
-    done = run_in_shell(f"attncli compute --q {three} --format csv | head -1")
+    done = run_in_shell(f"attncli compute --q {quote(three)} --format csv | head -1")
     assert done.returncode == 0
     assert done.stderr == ""
     assert done.stdout.startswith("scores,")
@@ -188,14 +194,16 @@ def test_a_closed_pipe_is_no_error(three: Path) -> None:
 
 def test_a_reader_that_never_reads_is_no_error(tmp_path: Path) -> None:
     np.save(tmp_path / "q.npy", np.ones((400, 3)))
-    done = run_in_shell(f"attncli compute --q {tmp_path / 'q.npy'} --quiet --format csv | true")
+    done = run_in_shell(
+        f"attncli compute --q {quote(tmp_path / 'q.npy')} --quiet --format csv | true"
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("form", ["table", "json", "npz"])
 def test_a_full_disk_is_reported(three: Path, form: str) -> None:
-    done = run_in_shell(f"attncli compute --q {three} --format {form} > /dev/full")
+    done = run_in_shell(f"attncli compute --q {quote(three)} --format {form} > /dev/full")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "No space left" in done.stderr
@@ -207,19 +215,21 @@ def test_a_full_disk_is_reported(three: Path, form: str) -> None:
 )
 @pytest.mark.parametrize("reader", ["true", "head -1"])
 def test_a_reader_that_goes_away_is_0_everywhere(three: Path, call: str, reader: str) -> None:
-    done = run_in_shell(f"attncli {call.format(three=three)} | {reader}")
+    done = run_in_shell(f"attncli {call.format(three=quote(three))} | {reader}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("call", ["compute --q {three}", "compute --q {three} --format json", "-h"])
 def test_closed_standard_output_is_reported(three: Path, call: str) -> None:
-    done = run_in_shell(f"attncli {call.format(three=three)} >&-")
+    done = run_in_shell(f"attncli {call.format(three=quote(three))} >&-")
     assert done.returncode == 2
     assert done.stderr == "attncli: cannot write the result: Bad file descriptor\n"
 
 
 def test_with_standard_output_closed_a_file_is_written_whole(three: Path, tmp_path: Path) -> None:
-    done = run_in_shell(f"cd {tmp_path} && attncli compute --q {three} --output t.json >&-")
+    done = run_in_shell(
+        f"cd {quote(tmp_path)} && attncli compute --q {quote(three)} --output t.json >&-"
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads((tmp_path / "t.json").read_text())["attncli"] == "trace"
 
@@ -232,7 +242,9 @@ def test_with_standard_error_closed_notes_are_lost_and_the_result_is_not() -> No
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"]
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
+    ids=["TERM", "INT", "HUP"],
 )
 def test_whoever_is_ended_while_writing_leaves_no_file(
     tmp_path: Path, number: signal.Signals, code: int
@@ -308,13 +320,15 @@ def test_a_wrong_call_is_all_that_is_reported(call: Call, flags: list[str]) -> N
 
 
 def test_an_encoding_without_these_characters_gets_near_ones(three: Path) -> None:
-    done = run_in_shell(f"PYTHONIOENCODING=ascii attncli compute --q {three} --causal")
+    done = run_in_shell(f"PYTHONIOENCODING=ascii attncli compute --q {quote(three)} --causal")
     assert done.returncode == 0
     assert done.stdout.isascii()
     assert "S = Q K^T" in done.stdout
     assert "Z = S / sqrt d_k = S / 1.4142" in done.stdout
     assert "\\" not in done.stdout
-    latin = run_in_shell(f"PYTHONIOENCODING=latin-1 attncli compute --q {three} | iconv -f latin1")
+    latin = run_in_shell(
+        f"PYTHONIOENCODING=latin-1 attncli compute --q {quote(three)} | iconv -f latin1"
+    )
     assert "3 queries · 3 keys" in latin.stdout
 
 

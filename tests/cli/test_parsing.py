@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attncli.cli.options import Choices
-from attncli.cli.parsing import cell_of, slice_of
+from attncli.cli.parsing import bytes_of, cell_of, slice_of
 from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError
 
@@ -88,3 +88,9 @@ def test_a_flag_without_effect_is_refused(given: Any, says: str) -> None:
         Choices(**given).over(Convention())
     base = Convention(window=(1, 1), softcap=2.0, dropout=0.5)
     assert Choices(**given).over(base).changes().items() >= given.items()
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1GB", "1TB", "nan", "1.2.3", "9" * 400])
+def test_sizes_that_are_not_understood(text: str) -> None:
+    with pytest.raises(ConventionError, match="write --max-size SIZE, such as 500MB or 4GB"):
+        bytes_of(text)

@@ -7,6 +7,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import numpy as np
+import pydantic
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
@@ -236,6 +237,10 @@ def test_a_catalogue_file_can_be_loaded_by_path() -> None:
     assert [e.name for e in examples] == [n for n in EXAMPLES if n.startswith("004")]
 
 
+@pytest.mark.skipif(
+    tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 14),
+    reason="pydantic before 2.14 does not write the longest text of a model into its schema",
+)
 def test_the_schema_is_what_the_model_writes() -> None:
     # if not: write this text to the file
     text = json.dumps(Document.model_json_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -228,6 +228,10 @@ DAMAGED = zipped({"q.npy": npy(Q)}).replace(npy(Q)[-16:], b"\x55" * 16)
         ),
         (zipped({"tokens.npy": npy([1])}), "x.npz, tokens holds no strings"),
         (zipped({"q.npy": npy([[1]]), "scale.npy": npy([1, 2])}), "x.npz, scale is not a number"),
+        (
+            zipped({"q.npy": npy([[1]]), "scale.npy": npy(1), "Scale.npy": npy(2)}),
+            "x.npz has scale twice, in other letters; keep one of them",
+        ),
         (with_wrong_size(2_000_000_000), "x.npz, q takes 2 GB, 1 GB are allowed; --max-size 2GB"),
         (
             with_wrong_size(1_000_000),

@@ -95,6 +95,13 @@ def test_member_and_scale(tmp_path: Path) -> None:
     assert message(tmp_path, data, "f8").startswith("x.safetensors, f8 has the type 'F8_E4M3'")
 
 
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    tensor = b'"q": {"dtype": "%s", "shape": [1, 1], "data_offsets": [0, 4]}'
+    head = b"{" + tensor % b"F32" + b", " + tensor % b"I32" + b"}"
+    data = struct.pack("<Q", len(head)) + head + bytes(4)
+    assert message(tmp_path, data) == "x.safetensors has the key 'q' twice; keep one of them"
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
@@ -105,6 +112,10 @@ def test_member_and_scale(tmp_path: Path) -> None:
         (pack(), "x.safetensors holds no array"),
         (pack(q=("F8_E5M2", [2], b"ab")), "x.safetensors, q has the type 'F8_E5M2'; save it as"),
         (pack(q=("F32", [0, 3], b"")), "x.safetensors, q is empty"),
+        (
+            pack(q=("I8", [1, 1], b"a"), scale=("I8", [], b"a"), SCALE=("I8", [], b"b")),
+            "x.safetensors has scale twice, in other letters; keep one of them",
+        ),
     ],
 )
 def test_refusals(data: bytes, expected: str, tmp_path: Path) -> None:

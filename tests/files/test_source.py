@@ -30,7 +30,7 @@ def message(source: str, stdin: bytes | None = None) -> str:
 
 def npz(**arrays: object) -> bytes:
     file = io.BytesIO()
-    np.savez(file, allow_pickle=True, **arrays)  # type: ignore[arg-type]
+    np.savez(file, **arrays)  # type: ignore[arg-type]
     return file.getvalue()
 
 
@@ -205,6 +205,7 @@ def test_endless_device_is_refused_at_once() -> None:
         ("q.npz::", "q.npz:: names no array after ::"),
         ("a\0b", "'a\\x00b' cannot be read: not a path"),
         ("no\x1b[31m", "'no\\x1b[31m' does not exist"),
+        (" ", "' ' does not exist"),
         ("q\0::k", "'q\\x00' cannot be read"),
     ],
 )
@@ -356,6 +357,17 @@ def test_a_member_that_is_not_there_is_named(tmp_path: Path) -> None:
         f"{tmp_path}/x.zip holds no 'c.json'; it holds a.json, b.json; "
         f"name one: {tmp_path}/x.zip::a.json"
     )
+
+
+def test_a_member_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(zipped({"a/x.json": b"[[1]]", "b/x.json": b"[[2]]"}))
+    assert message(f"{tmp_path}/x.zip::x.json") == (
+        f"{tmp_path}/x.zip holds 2 files 'x.json': a/x.json, b/x.json; "
+        f"name one: {tmp_path}/x.zip::a/x.json"
+    )
+    twins = zipped({"x.json": b"[[1]]", "y.json": b"[[2]]"}).replace(b"y.json", b"x.json")
+    (tmp_path / "x.zip").write_bytes(twins)
+    assert message(f"{tmp_path}/x.zip::x.json").endswith("x.json, x.json; zip it again")
 
 
 @pytest.mark.parametrize("name", ["x.json.gz", "x.zip", "-"])

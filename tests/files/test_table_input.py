@@ -97,6 +97,7 @@ def test_encodings(encoding: str, tmp_path: Path) -> None:
         ("1,2\n3,\n", "t.csv, line 2, column 2 is an empty cell, expected a number"),
         ("1,2\n3,x\n", "t.csv, line 2, column 2 is the text 'x', expected a number"),
         ("1,2\nx,3\n4,5\n", "t.csv, line 2, column 1 is the text 'x'"),
+        ("1,2\nx,3\n", "t.csv, line 2, column 1 is the text 'x', expected a number"),
         ("a,b\n#1,2\n3,4\n", "t.csv, line 2, column 1 is the text '#1'"),
         ("w,a\nthe,1\ncat,x\n", "t.csv, line 3, column 2 is the text 'x'"),
         ('w,a\n"x\ny",1\ncat,?\n', "t.csv, line 4, column 2 is the text '?'"),

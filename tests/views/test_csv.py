@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from attncli.views.formats.csv import cell, text
+from attncli.files.table import guarded, unguarded
+from attncli.views.formats.csv import text
 from attncli.views.select import DisplayOptions
 
 from .traces import Array, attention, matrix, numbers
@@ -36,7 +37,7 @@ def test_non_finite_numbers_are_named() -> None:
 def test_labels_are_one_cell_each(labels: list[str]) -> None:
     trace = matrix(np.ones((1, len(labels))), labels={"key": labels})
     header, row = csv.reader("".join(text(trace, DisplayOptions())).split("\n")[:-1])
-    assert header == ["scaled", *map(cell, labels)]
+    assert header == ["scaled", *map(guarded, labels)]
     assert len(row) == len(header)
 
 
@@ -47,14 +48,30 @@ def test_labels_are_one_cell_each(labels: list[str]) -> None:
         ("+1", "'+1"),
         ("-1", "'-1"),
         ("@x", "'@x"),
-        ("\tx", "'\\tx"),
-        ("\rx", "'\\rx"),
+        (" =x", "' =x"),
+        ("＝1＋1", "'＝1＋1"),
+        ("'=1", "''=1"),
+        ("'tis", "'tis"),
+        ("\t=x", "\\x09=x"),
         ("a=b", "a=b"),
+        ("a, b; c", "a, b; c"),
+        ("a;=1", "a\\x3b=1"),  # which a spreadsheet may split
+        ("a, -1", "a\\x2c -1"),
         ("\x1b[31m", "\\x1b[31m"),
+        ("\\x1b[31m", "\\x5cx1b[31m"),
+        ("C:\\new", "C:\\new"),
+        ("\u202e\u200b\U000e0041", "\\u202e\\u200b\\U000e0041"),
     ],
 )
 def test_no_label_is_a_formula(label: str, written: str) -> None:
-    assert cell(label) == written
+    assert guarded(label) == written
+    assert unguarded(written) == label
+
+
+@given(st.text() | st.from_regex(r"\\[xuU]?[0-9a-f]{0,8}[;,' =+\-@]*", fullmatch=True))
+def test_every_label_reads_back_as_itself(label: str) -> None:
+    assert guarded(label).isprintable()
+    assert unguarded(guarded(label)) == label
 
 
 def test_matrices_are_named_by_their_heads_and_blank_lines_part_them() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from attncli.views.formats import FORMATS
+from attncli.views.formats.mermaid import escape
 from attncli.views.select import DisplayOptions
 
 from .traces import CAUSAL, attention
@@ -54,6 +55,19 @@ def test_a_flowchart_has_nodes_of_ours_alone() -> None:
     lines = [line.strip() for line in written("mermaid").decode().splitlines()]
     assert all(line.split()[0].startswith(("flowchart", "n", "subgraph", "end")) for line in lines)
     assert all(line.count('"') in (0, 2) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("label", "written"),
+    [
+        ("a\\nb", "a#92;<wbr/>nb"),
+        ("$$x$$", "#36;<wbr/>#36;x#36;<wbr/>#36;"),
+        ("fa:fa-ban", "fa#58;<wbr/>fa#45;ban"),
+        ("C:\\x $1", "C#58;#92;x #36;1"),
+    ],
+)
+def test_a_flowchart_has_no_break_icon_or_mathematics_of_a_label(label: str, written: str) -> None:
+    assert escape(label) == written
 
 
 @pytest.mark.parametrize("name", ["csv", "tsv"])

@@ -148,7 +148,7 @@ def test_blocks_are_balanced_and_names_unique() -> None:
     "text", ['"]', "a;b", "<b>", "`x`", "%%{init}", "end\n", "#34;", "--> x", "\x1b["]
 )
 def test_nothing_in_a_label_acts(text: str) -> None:
-    written = mermaid.escape(text)
+    written = mermaid.escape(text).replace("<wbr/>", "")  # the one tag of ours
     assert not set(written.replace(";", "")) & set('"[]<>`%{}()|\n\x1b')
     stage = Stage("tokens", "T", text, np.ones((2, 1)), ("count", "token"), {"token": (text,)})
     lines = "".join(mermaid.text(Trace("T", (stage,)), DisplayOptions())).splitlines()

@@ -19,7 +19,6 @@ from attncli.files.table import guarded
 from attncli.trace import Trace
 from attncli.views.page import Page, Place, parts, places_of
 from attncli.views.select import Block, DisplayOptions, blocks_of, check_written, select
-from attncli.views.text import clean
 
 
 def text(
@@ -50,24 +49,15 @@ def _rows(block: Block, place: Place) -> Iterator[list[str]]:
         labels, columns = (stage.names(axis) for axis in stage.axes[-2:])
     else:
         labels, columns = (stage.symbol,), stage.names(stage.axes[0]) if stage.axes else ("",)
-    yield [cell(title), *map(cell, columns)]
+    yield [guarded(title), *map(guarded, columns)]
     for label, values in zip(labels, block.matrix(stage, place.where), strict=True):
         is_plain = values.dtype.kind == "f" and np.isfinite(values).all()
-        yield [cell(label), *map(repr if is_plain else _value, values.tolist())]
+        yield [guarded(label), *map(repr if is_plain else _value, values.tolist())]
 
 
 def _value(x: Any) -> str:
     """A number that reads back as itself; NaN and infinity by name."""
     if isinstance(x, str):
-        return cell(x)
+        return guarded(x)
     number = nan_to_text(x)
     return number if isinstance(number, str) else repr(number)
-
-
-def cell(label: str) -> str:
-    """A label that no spreadsheet runs and no terminal obeys.
-
-    >>> cell("=1+1"), cell("the")
-    ("'=1+1", 'the')
-    """
-    return clean(guarded(label))

@@ -6,6 +6,7 @@ to be harmless is written as its code, #34; for a quote.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from attncli.trace import Stage, Trace
@@ -15,6 +16,10 @@ from attncli.views.select import DisplayOptions, select
 from attncli.views.text import clean, sentence, shorten
 
 _HARMLESS = frozenset(" ,/=+·×√ᵀ₁₂²…λθ")
+# Where Mermaid sees a line break (\n), mathematics ($$) or an icon (:fa-) in text whose codes it
+# has read; a tag that shows nothing keeps the two sides apart.
+_ACTING = re.compile(r"(?<=\\)(?=n)|(?<=\$)(?=\$)|(?<=:)(?=fa-)")
+_APART = "<wbr/>"
 _TOKENS = 12  # tokens that a node names
 
 
@@ -43,9 +48,12 @@ def escape(text: str) -> str:
     >>> escape('a"] --> b; <i>`x`')
     'a#34;#93; #45;#45;#62; b#59; #60;i#62;#96;x#96;'
     """
-    return "".join(
-        char if char.isalnum() or char in _HARMLESS else f"#{ord(char)};" for char in clean(text)
-    )
+    pieces = _ACTING.split(clean(text))
+    return _APART.join("".join(map(_code, piece)) for piece in pieces)
+
+
+def _code(char: str) -> str:
+    return char if char.isalnum() or char in _HARMLESS else f"#{ord(char)};"
 
 
 class _Chart:

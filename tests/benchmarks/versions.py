@@ -1,0 +1,127 @@
+"""The whole suite with other versions, in other places and as somebody else. By hand:
+
+    .venv/bin/python tests/benchmarks/versions.py [RUN …]
+
+lowest        the lowest versions that pyproject.toml declares, on the oldest Python found here
+3.11 … 3.14   the newest versions, on each Python found here
+spaces        in a folder with spaces in its name
+user          as another user, who may not write to the checkout (needs root and setpriv)
+random        in random order, three times
+
+Without names all of them. Each run has a copy of the project and a virtual environment of its own
+in a temporary folder. Prints a table; the exit code is 1 where a run fails. `lowest` is a step of
+.ci/run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+FLOOR = re.compile(r"([\w.-]+)(?:\[.*\])?>=([\d.]+)")
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", ".*_cache", "__pycache__", "*.egg-info", ".hypothesis"
+)
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+SEEDS = (1, 2, 3)
+
+
+def pythons() -> dict[str, str]:
+    """Each Python that is found here: on the path, or in pyenv's folder."""
+    found = {}
+    for name in PYTHONS:
+        places = sorted(Path.home().glob(f".pyenv/versions/{name}.*/bin/python"))
+        path = shutil.which(f"python{name}") if not places else str(places[-1])
+        if path and subprocess.run([path, "-c", "import venv"], check=False).returncode == 0:
+            found[name] = path
+    return found
+
+
+def lowest() -> str:
+    """The versions that pyproject.toml names as the lowest, as constraints of pip."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *extras["safetensors"], *extras["test"]]
+    floors = (FLOOR.match(one) for one in declared)
+    return "".join(f"{floor[1]}=={floor[2]}\n" for floor in floors if floor)
+
+
+def suite(folder: Path, python: str, name: str) -> list[str]:
+    """Installs a copy of the project there and gives the call that runs its tests."""
+    here = folder / ("a folder with spaces" if name == "spaces" else "attncli")
+    shutil.copytree(ROOT, here, ignore=LEFT_OUT)
+    subprocess.run([python, "-m", "venv", str(here / ".venv")], check=True)
+    ours = str(here / ".venv/bin/python")
+    install = [ours, "-m", "pip", "install", "-q", "-e", f"{here}[test]"]
+    if name == "lowest":
+        (folder / "lowest.txt").write_text(lowest())
+        install += ["-c", str(folder / "lowest.txt")]
+    if name == "random":
+        install.append("pytest-randomly")
+    subprocess.run(install, check=True)
+    # Without a cache, for the folder may be read-only; a temporary folder for each user.
+    call = [ours, "-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider"]
+    call += ["--basetemp", str(folder / "tmp")]
+    if name == "user":
+        (folder / "home").mkdir()
+        for path in (folder, folder / "home"):
+            shutil.chown(path, 65534, 65534)
+        return [*NOBODY, "env", f"HOME={folder / 'home'}", *call]
+    return call
+
+
+def run(name: str, python: str) -> tuple[bool, str]:
+    """Whether the suite passes in this run, and its last line."""
+    with tempfile.TemporaryDirectory() as folder:
+        call = suite(Path(folder), python, name)
+        for seed in SEEDS if name == "random" else (None,):
+            order = [] if seed is None else [f"--randomly-seed={seed}"]
+            done = subprocess.run(
+                [*call, *order],
+                cwd=Path(call[call.index("-m") - 1]).parents[2],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            lines = done.stdout.splitlines()
+            if done.returncode:
+                failed = [
+                    line[:300] for line in lines if line.startswith(("FAILED", "ERROR", "E  "))
+                ]
+                return False, "\n".join([*lines[-1:], *failed, done.stderr[-500:]])
+        return True, lines[-1]
+
+
+def main() -> int:
+    known = pythons()
+    oldest = next(iter(known.values()), sys.executable)
+    plain = sys.executable if os.geteuid() else shutil.which("python3", path="/usr/bin") or oldest
+    runs = {"lowest": oldest, **known, "spaces": oldest, "random": oldest}
+    if os.geteuid() == 0 and shutil.which("setpriv"):
+        runs["user"] = plain  # which another user may run too
+    asked = sys.argv[1:] or list(runs)
+    failed = False
+    for name in (*asked, *(one for one in PYTHONS if one not in known and not sys.argv[1:])):
+        if name not in runs:
+            print(f"{name:<8} cannot be had here")
+            failed = failed or name in sys.argv
+            continue
+        start = time.monotonic()
+        ok, last = run(name, runs[name])
+        failed = failed or not ok
+        state = "passed" if ok else "FAILED"
+        print(f"{name:<8} {state}  {time.monotonic() - start:4.0f} s  {last}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Attention as a few lines of NumPy: what an accepted input must give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+
+DEFAULTS: dict[str, Any] = {
+    "scale": "1/sqrt(d_k)", "softcap": None, "softcap_place": "before-mask", "causal": False,
+    "causal_align": "top-left", "window": None, "softmax_over": "keys", "mask_means": "keep",
+    "mask_value": -math.inf, "empty_rows": "zero", "head_order": "blocks", "dropout": 0.0,
+    "seed": 0, "dtype": "float64",
+}  # fmt: skip
+
+READ = {"q", "k", "v", "mask"}
+"""Stages that are read, not computed."""
+LARGEST = 1e6
+"""Scores beyond this have no reliable weights: a last bit of theirs decides."""
+
+
+def attention(
+    given: Mapping[str, Array], how: Mapping[str, Any], kv_len: list[int] | None = None
+) -> dict[str, Array]:
+    """The stages of an attention of q, k, v, mask, past_k, past_v and sinks."""
+    how = {**DEFAULTS, **how}
+    arrays = {name: x.astype(float) if name != "mask" else x for name, x in given.items()}
+    q, k, v = arrays["q"], arrays["k"], arrays["v"]
+    n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
+    if n_past:
+        k = np.concatenate([arrays["past_k"], k], axis=-2)
+        v = np.concatenate([arrays["past_v"], v], axis=-2)
+    stages = {"q": q, "k": k, "v": v}
+    if q.ndim > 2 and q.shape[-3] != k.shape[-3]:
+        shared = q.shape[-3] // k.shape[-3]
+        tiled = how["head_order"] == "tiled"
+        k, v = (_tiled(x, shared) if tiled else np.repeat(x, shared, axis=-3) for x in (k, v))
+    x = stages["scores"] = q @ np.swapaxes(k, -1, -2)
+    if how["scale"] != "none":
+        factor = 1 / math.sqrt(q.shape[-1]) if isinstance(how["scale"], str) else how["scale"]
+        x = stages["scaled"] = x * factor
+    cap, value = how["softcap"], float(how["mask_value"])
+    mask = _total_mask(x.shape, n_past, arrays.get("mask"), how, kv_len)
+    late = how["softcap_place"] == "after-mask"
+    if cap is not None and not late:
+        x = np.tanh(x / cap) * cap
+    if mask is not None:
+        stages["mask"] = mask
+        x = np.where(np.isneginf(mask), value, x + np.where(np.isneginf(mask), 0, mask))
+    if cap is not None and late:
+        x = np.tanh(x / cap) * cap
+    axis = -1 if how["softmax_over"] == "keys" else -2
+    sinks = arrays["sinks"].reshape(-1, *[1] * min(x.ndim - 1, 2)) if "sinks" in arrays else -np.inf
+    top = np.maximum(x.max(axis=axis, keepdims=True), sinks)
+    powers = np.exp(x - np.where(np.isneginf(top), 0, top))
+    weights = powers / (powers.sum(axis=axis, keepdims=True) + np.exp(sinks - top))
+    if mask is not None and np.isneginf(value) and (cap is None or not late):
+        weights = np.where(np.isneginf(mask), 0, weights)
+        filler = {"zero": 0, "nan": np.nan, "uniform": 1 / x.shape[axis]}[how["empty_rows"]]
+        empty = np.isneginf(mask).all(axis=axis, keepdims=True) & np.isneginf(sinks)
+        weights = np.where(empty, filler, weights)
+    stages["weights"] = weights
+    if how["dropout"]:
+        kept = np.random.default_rng(how["seed"]).random(weights.shape) >= how["dropout"]
+        weights = np.where(kept, weights / (1 - how["dropout"]), 0)
+    stages["output"] = weights @ v
+    return stages
+
+
+def reliable(stages: dict[str, Array]) -> dict[str, Array]:
+    """The stages of which every number follows from the inputs but for rounding."""
+    inputs = [stages[name] for name in ("q", "k", "v")]
+    scores = stages.get("scaled", stages["scores"])
+    mask = stages.get("mask", np.zeros(1))
+    is_plain = all(np.isfinite(x).all() and np.abs(x).max(initial=0) < 1e100 for x in inputs)
+    is_plain = is_plain and bool((np.abs(mask[~np.isneginf(mask)]) < LARGEST).all())
+    if is_plain and np.abs(stages["scores"]).max() < LARGEST > np.abs(scores).max():
+        return stages
+    return {name: x for name, x in stages.items() if name in READ}
+
+
+def _tiled(x: Array, times: int) -> Array:
+    return np.concatenate([x] * times, axis=-3)
+
+
+def _total_mask(
+    shape: tuple[int, ...],
+    n_past: int,
+    given: Array | None,
+    how: Mapping[str, Any],
+    kv_len: list[int] | None,
+) -> Array | None:
+    """What is added to the scores, cell by cell; None where nothing restricts them."""
+    if given is None and kv_len is None and not how["causal"] and how["window"] is None:
+        return None
+    if given is None:
+        total = np.zeros(shape)
+    elif given.dtype == np.bool_:
+        total = np.where(given == (how["mask_means"] != "ignore"), 0.0, -np.inf)
+    else:
+        total = given.astype(float)
+    total = np.broadcast_to(total, shape).copy()
+    n_q, n_k = shape[-2:]
+    left, right = how["window"] or (-1, -1)
+    batches = shape[0] if len(shape) == 4 else 1
+    lengths = [n_k] if kv_len is None else kv_len
+    lengths = lengths * batches if len(lengths) == 1 else lengths
+    for item, length in enumerate(lengths):
+        cells = total[item] if len(shape) == 4 else total
+        cells[..., length:] = -np.inf
+        first = n_past if how["causal_align"] == "top-left" else length - n_q
+        for row in range(n_q):
+            for key in range(n_k):
+                after = key - (row + first)
+                hidden = (how["causal"] and after > 0) or (left >= 0 and after < -left)
+                if hidden or (right >= 0 and after > right):
+                    cells[..., row, key] = -np.inf
+    return total
+
+
+def sinusoidal(n: int, dim: int, exponent: str, base: float, start: int) -> Array:
+    """The table of "Attention Is All You Need", section 3.5, or with 2i counted twice."""
+    table = np.zeros((n, dim))
+    for row in range(n):
+        for column in range(dim):
+            pair = 2 * (column // 2) * (2 if exponent == "article" else 1)
+            angle = (start + row) / base ** (pair / dim)
+            table[row, column] = math.cos(angle) if column % 2 else math.sin(angle)
+    return table
+
+
+def alibi(n_heads: int, n: int, symmetric: bool) -> Array | None:
+    """ALiBi's bias; None where the number of heads is no power of two, and slopes are a choice."""
+    if n_heads & (n_heads - 1):
+        return None
+    slopes = 2.0 ** (-8 / n_heads * np.arange(1, n_heads + 1))
+    distance = np.arange(n) - np.arange(n)[:, None]
+    bias = -np.abs(distance) * slopes[:, None, None]
+    return bias if symmetric else np.where(distance > 0, -np.inf, bias)
