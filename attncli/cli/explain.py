@@ -251,7 +251,7 @@ def _check_room(
         how, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
     )
     what, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
-    if of_weights <= of_stages:
+    if of_weights <= of_stages or weights is not None:
         what, hint = f"stages of {' × '.join(map(str, shape))} scores", "use fewer tokens or heads"
         if n_layers > 1:
             what, hint = f"{what} in {n_layers} layers", f"{hint}, or --layers"
