@@ -172,9 +172,9 @@ def collected(
     n_matrices = sum(name.lower() != "scale" for name in readers)
 
     def is_read(name: str) -> bool:
-        if member is not None:
-            return name == member
-        return bool(wanted(name)) or n_matrices == 1 or name.lower() == "scale"
+        if name == member or name.lower() == "scale":
+            return True
+        return member is None and (bool(wanted(name)) or n_matrices == 1)
 
     for name, message in others.items():
         if name == member or (member is None and wanted(name)):
@@ -182,7 +182,8 @@ def collected(
     arrays = {name: read() for name, read in readers.items() if is_read(name)}
     for name in [name for name in arrays if name.lower() == "scale" and name != member]:
         scale = arrays.pop(name)
-        more["scale"] = scale_of(scale.item() if scale.size == 1 else scale, origin)
+        if member is None or scale.size == 1:  # beside a member it may be a layer's own, of a norm
+            more["scale"] = scale_of(scale.item() if scale.size == 1 else scale, origin)
     if labels:
         more["query_labels"], more["key_labels"] = _labels(labels, origin)
     unread = tuple(name for name in readers if not is_read(name))

@@ -177,6 +177,16 @@ def test_npz_with_labels_and_scale(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("scale", "expected"), [(np.float32(0.5), 0.5), (np.ones(3), None)])
+def test_a_scale_is_read_with_a_member_where_it_is_one_number(
+    scale: Any, expected: float | None, tmp_path: Path
+) -> None:
+    data = zipped({"q.npy": npy([[1]]), "k.npy": npy([[2]]), "scale.npy": npy(scale)})
+    (tmp_path / "x.npz").write_bytes(data)
+    loaded = load(f"{tmp_path}/x.npz::k")
+    assert (list(loaded.arrays), loaded.scale) == (["k"], expected)
+
+
 def test_npz_member_alone_is_read(tmp_path: Path) -> None:
     data = zipped({"q.npy": npy([[1]]), "x.npy": npy([[2]]), "bad.npy": b"?", "n.txt": b""})
     (tmp_path / "x.npz").write_bytes(data)

@@ -12,7 +12,7 @@ from attncli.arrays import Array
 
 from . import second
 from .case import Case
-from .reading import NAMES, NoOpinionError, Reading, RefusalError, role_of
+from .reading import NAMES, Reading, RefusalError, role_of
 
 KNOBS = (
     "scale", "softcap", "softcap_place", "causal", "causal_align", "window", "softmax_over",
@@ -41,8 +41,6 @@ def inputs_of(case: Case) -> Iterator[tuple[dict[str, Array], dict[str, Any], Re
         arrays.setdefault("v", arrays["k"])
         if ("past_k" in arrays) != ("past_v" in arrays):
             raise RefusalError("half a cache")
-        if member and main.scale is not None:
-            raise NoOpinionError("whether a scale beside the array that is asked for is meant")
         flags = flags_of(case)
         how = _convention(main) | flags
         is_of_trace = main.how is not None and "mask" not in files

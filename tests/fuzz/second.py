@@ -74,7 +74,7 @@ def unpacked(data: bytes, ending: str, name: str) -> tuple[bytes, str, str]:
 def _by_form(data: bytes, ending: str, member: str) -> list[Reading]:
     """By the first bytes, else by the ending; of an unknown one, all that can be read."""
     if data[8:9] == b"{" and struct.unpack("<Q", data[:8])[0] < len(data):
-        return [safetensors_reading(data)]
+        return [safetensors_reading(data, member)]
     if data[:6] == b"\x93NUMPY":
         return [Reading({"": npy_array(data)})]
     if data[:2] == b"PK" or ending == ".npz":  # zipfile reads one with bytes before it
@@ -195,14 +195,14 @@ def npz_reading(data: bytes, member: str = "") -> Reading:
                 if name.lower() in found.labels:
                     raise NoOpinionError("tokens in two cases of letters")
                 found.labels[name.lower()] = array.tolist()
-            elif name.lower() == "scale":
-                if found.scale is not None and not member:
+            elif name.lower() == "scale" and name != member:
+                if found.scale is not None:
                     raise RefusalError("scale twice")
-                found.scale = float(array.reshape(-1)[0]) if array.size == 1 else math.nan
+                found.scale = _scale(array, member)
             else:
                 found.arrays[name] = array
         except Exception:
-            if name.lower() in (*LABELS, *([] if member else ["scale"])):
+            if name.lower() in (*LABELS, "scale"):
                 raise
             found.wrong += (name,)
     return found
@@ -215,7 +215,14 @@ SAFE = {
 }  # fmt: skip
 
 
-def safetensors_reading(data: bytes) -> Reading:
+def _scale(array: Array, member: str) -> float | None:
+    """The factor on the scores; beside an array that is asked for, several may be a norm's own."""
+    if array.size == 1:
+        return float(array.reshape(-1)[0])
+    return None if member else math.nan
+
+
+def safetensors_reading(data: bytes, member: str = "") -> Reading:
     """The tensors, cut out of the bytes by the header."""
     (length,) = struct.unpack("<Q", data[:8])
     header, body, found = json_document(data[8 : 8 + length]), data[8 + length :], Reading({})
@@ -229,8 +236,8 @@ def safetensors_reading(data: bytes) -> Reading:
             found.wrong += (name,)
             continue
         array = np.frombuffer(body[begin:end], SAFE[tensor["dtype"]]).reshape(tensor["shape"])
-        if name.lower() == "scale":
-            found.scale = float(array.reshape(-1)[0]) if array.size == 1 else math.nan
+        if name.lower() == "scale" and name != member:
+            found.scale = _scale(array, member)
         elif array.dtype == ml_dtypes.bfloat16:
             found.arrays[name] = array.astype(np.float32)
         else:
