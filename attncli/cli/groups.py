@@ -111,7 +111,9 @@ def typer_command(name: str, command: Command) -> Any:
         with limited(bytes_of(values["max_size"])):
             before_numpy()
             function: Any = getattr(import_module(f"attncli.cli.{name}"), name)
-            code: int | None = function(*given)
+            errstate = import_module("numpy").errstate
+            with errstate(all="ignore"):  # infinity and NaN are shown, not warned about
+                code: int | None = function(*given)
         return code
 
     parameters = [p for kind in command.groups for p in parameters_of(kind)]

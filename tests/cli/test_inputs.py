@@ -243,3 +243,12 @@ def test_a_scale_in_the_file_is_used_and_a_flag_wins(call: Call, folder: Path) -
     assert own["scaled"].tolist() == [[2.0]]
     flags = ("--scale", "3", "--quiet", "--format", "json")
     assert stages(call("compute", "--q", "x.json", *flags).json)["scaled"].tolist() == [[12.0]]
+
+
+def test_a_signalling_nan_is_shown_without_a_warning(call: Call, folder: Path) -> None:
+    signalling = np.array([[0x7F800001, 0x3F800000]], np.uint32).view(np.float32)
+    np.save(folder / "nan.npy", signalling)
+    for command in (["compute", "--q"], ["posenc", "--add"]):  # a warning is an error here
+        result = call(*command, "nan.npy", "--quiet")
+        assert (result.code, result.err) == (0, "")
+        assert "NaN" in result.out

@@ -250,7 +250,8 @@ def _similarity(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
     if source is None:
         pairs = [word.rpartition("=") for word in case.words]
         found = {
-            w: np.array([float(x) for x in numbers.split(",")]) for w, _, numbers in reversed(pairs)
+            w: np.array([float(x) for x in numbers.strip(";").split(",")])
+            for w, _, numbers in reversed(pairs)
         }
     else:
         words = list(dict.fromkeys(case.words))
