@@ -112,7 +112,7 @@ def _as_header(row: _Row, values: list[Any], start: int, corner: str, origin: st
     """
     if start and (not corner or _names_stage(corner)):
         return []
-    if _any_number(values[start:]):
+    if _any_number(values):
         column = next(at for at, value in enumerate(values[start:], start) if value is None)
         raise _wrong_cell(row, column, "a number", origin, "a header is text alone")
     return [f"{origin}: line {row.line} is read as a header"]

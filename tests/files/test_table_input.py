@@ -114,6 +114,10 @@ def test_encodings(encoding: str, tmp_path: Path) -> None:
         ),
         ("0,-l,-9\n0,0,0\n", "t.csv, line 1, column 2 is the text '-l', expected a number"),
         ("1,0x10\n3,4\n", "t.csv, line 1, column 2 is the text '0x10', expected a number"),
+        (
+            "5,a,b\ncat,1,2\n",
+            "t.csv, line 1, column 2 is the text 'a', expected a number; a header",
+        ),
         ("1_000,2\n3,4\n", "t.csv, line 1, column 1 is the text '1_000', expected a number"),
         ("#1,2\n3,4\n", "t.csv, line 1, column 1 is the text '#1', expected a number; a comment"),
         ("a,1\n1,2\n", "t.csv, line 1, column 1 is the text 'a', expected a number"),

@@ -134,7 +134,7 @@ def _cut(case: Case, wanted: Array, axes: list[str]) -> Array:
     for flag, axis in (("--rows", -2), ("--cols", -1)):
         text = case.given.get(flag)
         if text is not None and wanted.ndim >= 2:
-            index[axis] = case.bounds(text, wanted.shape[axis])
+            wanted = wanted.take(case.bounds(text, wanted.shape[axis]), axis)
     return np.asarray(wanted[tuple(index)])
 
 

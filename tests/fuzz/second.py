@@ -94,13 +94,15 @@ def _by_form(data: bytes, ending: str, member: str) -> list[Reading]:
 # ---- JSON
 
 
-def json_document(data: bytes) -> Any:
-    """A JSON text; RefusalError for a key that is there twice, and for a number beyond float64."""
+class Beyond:
+    """A number beyond float64: an error where it is used."""
 
-    def number(text: str) -> float:
-        if math.isinf(float(text)):
-            raise RefusalError("beyond float64")
-        return float(text)
+
+def json_document(data: bytes) -> Any:
+    """A JSON text, a number beyond float64 as Beyond; RefusalError for a key that is there twice."""
+
+    def number(text: str) -> float | Beyond:
+        return Beyond() if math.isinf(float(text)) else float(text)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
@@ -108,7 +110,7 @@ def json_document(data: bytes) -> Any:
         return dict(pairs)
 
     document = json.loads(data, parse_float=number, object_pairs_hook=unique)
-    json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair raises
+    json.dumps(document, ensure_ascii=False, default=str).encode()  # half a surrogate pair raises
     return document
 
 

@@ -44,7 +44,7 @@ def _table(text: str, delimiter: str) -> Reading:
         for left in (1, 0):
             body = [[_cell(cell) for cell in row[left:]] for row in rows[top:]]
             kinds = {type(cell) for row in body for cell in row}
-            texts = [row[0] for row in rows[top:]] * left + rows[0][left:] * top
+            texts = [row[0] for row in rows[top:]] * left + rows[0] * top
             if kinds not in ({float}, {bool}) or not body[0]:
                 continue
             if (is_written and top and left) or not any(_cell(text) is not None for text in texts):
