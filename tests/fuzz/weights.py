@@ -32,8 +32,8 @@ _OTHER = re.compile(
 def weights_of(case: Case, shown: dict[str, Shown]) -> dict[str, Array]:
     """The weights that the trace must show, by dotted name; of the first reading that agrees."""
     every, member = readings(case.given["--weights"] or "", case.files, case.stdin)
-    prefix = "attention." if any(name.startswith("attention.") for name in shown) else ""
-    prefix = prefix or "encoder.1.attention."
+    blocks = ("attention.", "cross_attention.", "encoder.1.attention.")
+    prefix = next(block for block in blocks if any(name.startswith(block) for name in shown))
     tried = [_named(reading, member, prefix) for reading in every]
     for found in tried:
         if all(name in shown and np.array_equal(x, shown[name].value) for name, x in found.items()):
