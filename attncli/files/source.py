@@ -128,11 +128,14 @@ class Source:
         hint = "save the arrays as npy or npz" if cost == TEXT else ""
         budget.check_bytes(n_bytes * cost, f"{self.origin} takes at least", hint)
 
-    def check_unpacked(self, n_bytes: int, ratio: int = _RATIO) -> None:
-        """SizeError where so much text was unpacked from less than its `ratio`-th part."""
+    def check_unpacked(self, n_bytes: int, ratio: int = _RATIO, part: int = _ANY_RATIO) -> None:
+        """SizeError where so much text was unpacked from less than its `ratio`-th part.
+
+        Not where it is no more than this part of what is allowed.
+        """
         if self.packed is None:
             return
-        most = max(ratio * self.packed(), budget.allowed() // _ANY_RATIO)
+        most = max(ratio * self.packed(), budget.allowed() // part)
         if n_bytes > most:
             size = budget.in_bytes(most)
             hint = "unpack it, and name what it holds"

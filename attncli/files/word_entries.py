@@ -30,7 +30,7 @@ from attncli.files.source import TEXT, Source, open_source
 
 _SAMPLE = 50  # lines that tell how many numbers a line holds: enough that most of them are right
 _SAMPLE_BYTES = 1 << 20  # of those lines, at most
-_RATIO = 10  # the most that vectors as text are packed to a part of; numbers, to a third
+_PACKED = {"ratio": 10, "part": 200}  # see check_unpacked; a line takes long, if it is parsed
 _LONGEST = 1 << 20  # bytes of a line: a hundred thousand numbers
 
 _INLINE = re.compile(r"\s*[^\s=][^=]*=\s*[-+.\d]")
@@ -137,9 +137,8 @@ class Table:
         if len(values) != self.dim:
             return f"holds {count(len(values), 'number')}, not {self.dim}"
         with suppress(TypeError, OverflowError):  # of a number beyond float64
-            row = np.array(values, dtype=np.float64)
-            if np.isfinite(row).all():
-                return row
+            if math.isfinite(sum(values)) or all(map(math.isfinite, values)):
+                return np.array(values, dtype=np.float64)
         return "holds a number that is not finite"
 
 
@@ -202,7 +201,7 @@ class Text:
                 )
             n_bytes += len(line)
             if number % _SAMPLE == 0:
-                self.source.check_unpacked(n_bytes, _RATIO)
+                self.source.check_unpacked(n_bytes, **_PACKED)
             yield number, line.removeprefix(_BOM) if number == 1 else line
 
     def entries(self, left: set[str] | None) -> Iterator[Entry]:
@@ -214,13 +213,12 @@ class Text:
         for number, line in self.lines:
             if left is not None and not left:
                 return
-            first = b"".join(line.split(None, 1)[:1])
-            if not first:
+            if line.isspace():
                 continue
             if left is None:
                 yield _entry(number, line, self.dim, words)
                 continue
-            text = _decoded(first)[0]
+            text = _decoded(line.split(None, 1)[0])[0]
             folded = text.casefold()
             if folded in firsts:
                 entry = _entry(number, line, self.dim, words)
@@ -258,7 +256,7 @@ def _entry(number: int, line: bytes, dim: int, words: Container[str] = ()) -> En
     """
     fields = line.split()
     start = len(fields) - dim
-    word, is_utf8 = _decoded(b" ".join(fields[: max(start, 0)]))
+    word, is_utf8 = _decoded(fields[0] if start == 1 else b" ".join(fields[: max(start, 0)]))
     if start != 1:
         found = _count(fields)
         if start < 1 or (found != dim and word.casefold() not in words):
@@ -266,7 +264,7 @@ def _entry(number: int, line: bytes, dim: int, words: Container[str] = ()) -> En
             return Entry(number, word, is_utf8, f"holds {count(found, 'number')}, not {dim}")
     wrong = "holds something that is not a number"
     with suppress(ValueError):
-        numbers = [float(field) for field in fields[start:]]
+        numbers = list(map(float, fields[start:]))
         if b"_" not in line or not any(b"_" in field for field in fields[start:]):  # only Python's
             if math.isfinite(sum(numbers)) or all(map(math.isfinite, numbers)):
                 return Entry(number, word, is_utf8, np.array(numbers))

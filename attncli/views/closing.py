@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -98,18 +99,22 @@ def _ranking(row: Array, names: Sequence[str], others: str) -> str:
     """The largest shares by name, equal ones together, and the rest as one sum."""
     order = np.argsort(-row, kind="stable")
     order = order[row[order] > 0]
-    texts = [percent(float(share)) for share in row[order]]
-    if len(order) > TOP and texts[0] == texts[-1]:
-        return f"{len(order)} {others} alike ({texts[0]} each)"
+
+    def text(at: int) -> str:
+        return percent(float(row[order[at]]))
+
+    if len(order) > TOP and text(0) == text(-1):
+        return f"{len(order)} {others} alike ({text(0)} each)"
     if len(order) == 1:
-        return f"{shorten(names[order[0]])} alone ({texts[0]})"
+        return f"{shorten(names[order[0]])} alone ({text(0)})"
     groups, at = [], 0
     while at < min(len(order), TOP) or at == len(order) - 1:
-        tied = texts.count(texts[at])
+        own = text(at)
+        tied = bisect_left(range(at, len(order)), True, key=lambda i: text(i) != own)
         top = [shorten(names[i]) for i in order[at : at + min(tied, max(TOP - at, 1))]]
         top += [f"{tied - len(top)} more"] if tied > len(top) else []
         together = " and ".join([", ".join(top[:-1]), top[-1]] if len(top) > 1 else top)
-        groups.append(f"{together} ({texts[at]}{' each' if tied > 1 else ''})")
+        groups.append(f"{together} ({own}{' each' if tied > 1 else ''})")
         at += tied
     rest = row[order[at:]]
     tail = f"; {len(rest)} more {others} share {percent(float(rest.sum()))}"
