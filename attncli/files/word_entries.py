@@ -125,9 +125,11 @@ class Table:
         return [word for word, _ in self.pairs]
 
     def entries(self, left: set[str] | None) -> Iterator[Entry]:
-        """All of them; or those of these words, in any case."""
+        """All of them; or those of these words, in any case, until none is left."""
         words = {word.casefold() for word in left or ()}
         for number, (word, values) in enumerate(self.pairs, start=1):
+            if left is not None and not left:
+                return
             if left is None or word.casefold() in words:
                 yield Entry(number, word, True, self._row(values))
 
