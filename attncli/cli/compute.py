@@ -118,8 +118,8 @@ def _streamed(given: AttentionInputs, show: DisplayFlags) -> Trace:
 def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
     """The queries to compute, and the flags that choose from what is computed of them."""
     n_q = given.score_shape[-2]
-    names = given.labels["query_labels"] or tuple(f"q{row + 1}" for row in range(n_q))
     if show.cell is not None:
+        names = given.labels["query_labels"] or tuple(f"q{row + 1}" for row in range(n_q))
         query, key = cell_of(show.cell)
         return [_row_of(query, names)], replace(show, cell=f"1,{key}")
     if show.rows is None and form_of(show).holds == PAGE and not show.full:
