@@ -14,7 +14,7 @@ import gc
 import io
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -85,8 +85,10 @@ def main() -> None:
     try:
         end_in_order()
         code = run(sys.argv[1:])
-        with contextlib.suppress(OSError):
+        try:
             sys.stderr.flush()
+        except OSError:  # a full disk: the message is lost, the exit code is not
+            _forget(sys.stderr)
     except KeyboardInterrupt:  # before or after what run() guards
         code = 130
     finally:
@@ -126,7 +128,7 @@ def run(arguments: list[str]) -> int:
         code = _call(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        _forget_output()
+        _forget(sys.stdout)
         return 0
     except SystemExit as end:
         if end.code != 1:  # Rich ends with 1 where the reader of the output went away
@@ -139,7 +141,7 @@ def run(arguments: list[str]) -> int:
     except MemoryError:
         return _failed(_NO_MEMORY, 2, arguments)
     except OSError as error:
-        _forget_output()
+        _forget(sys.stdout)
         return _failed(f"cannot write the result: {error.strerror or error}", 2, arguments)
     except Exception as error:
         if isinstance(error, ImportError) and "map segment" in str(error):  # of a library
@@ -184,7 +186,7 @@ def _failed(message: str, code: int, arguments: list[str]) -> int:
     return code
 
 
-def _forget_output() -> None:
-    """Standard output was closed: what is still buffered must not raise at exit."""
+def _forget(stream: TextIO) -> None:
+    """A stream was closed: what is still buffered must not raise at exit."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

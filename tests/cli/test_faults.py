@@ -312,10 +312,11 @@ def test_importing_attncli_imports_no_other_module() -> None:
 
 
 def shell(folder: Path, line: str, *call: str) -> subprocess.CompletedProcess[bytes]:
-    """A line of bash in which "$@" is a call."""
+    """A line of bash in which "$@" is a call; streams have a buffer, as they have by default."""
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", line, "-", *ATTNCLI, *call],
         cwd=folder,
+        env={name: x for name, x in os.environ.items() if name != "PYTHONUNBUFFERED"},
         capture_output=True,
         check=False,
         timeout=60,
