@@ -22,7 +22,8 @@ else:
     Format = Literal[tuple(FORMATS)]
 
 MAX_SIZE = flag(
-    "Memory that a call may take, and numbers, one for 50 bytes (default: 1GB).", "SIZE"
+    "The most memory that a call may take (default: 1GB), and one number for every 50 bytes of it.",
+    "SIZE",
 )
 MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
 _ROLES = [
