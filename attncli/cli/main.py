@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from attncli._version import __version__
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import Quick, help_of, typer_command
-from attncli.cli.signals import end_in_order, ignore
+from attncli.cli.signals import end_in_order, exit_code, ignore
 from attncli.errors import AttncliError
 from attncli.files.messages import printable
 
@@ -177,6 +177,8 @@ def _in_words(error: AttncliError | typer.TyperException) -> str:
 
 
 def _failed(message: str, code: int, arguments: list[str]) -> int:
+    if code == 2 and (ended := exit_code()):
+        return ended  # pydantic, for one, makes an error of its own of what a signal raises
     if "--debug" in arguments:
         import traceback
 

@@ -36,6 +36,11 @@ def ignore() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def exit_code() -> int | None:
+    """Of a call that a signal ended, whatever a library made of the exception; else None."""
+    return 128 + _received[-1][0] if _received else None
+
+
 def _ended(number: int, _: Any) -> None:
     """Raises, but not for an echo: the cleaning up would stop."""
     now = time.monotonic()

@@ -371,3 +371,11 @@ def test_a_reader_of_a_pipe_that_goes_away_is_0(folder: Path) -> None:
         call = ("compute", "--q", "long.npy", "--output", "pipe", "--format", form, "--quiet")
         done = shell(folder, line, *call)
         assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_what_a_library_makes_of_a_signal_is_no_fault_of_attncli(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attncli.cli.signals._received", [(signal.SIGHUP, 0.0)])
+    result = call("compute", "--q", "no.json")
+    assert (result.code, result.out, result.err) == (129, "", "")
