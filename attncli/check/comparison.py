@@ -2,74 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.functional import round_to, widen
-from attncli.check.run import Indices, Subset, all_of, stages
+from attncli.check.arithmetic import simulation
+from attncli.check.run import Indices, Subset, all_of, stages, stages_and_noise
 from attncli.check.setup import Setup
-from attncli.check.tolerance import Rule, Tolerance, distance, noise_of, rms
-from attncli.convention import DType
+from attncli.check.tolerance import Rule, StageErrors, errors_of, rms, row_rms
 
 CLOSER = 0.5
 """A bug must explain at least half of the difference. A difference just over the tolerance is
 brought under it by any change that moves the numbers a little in the right direction; one that
 explains half of it has moved them by at least half the tolerance, which is no accident."""
 
-LIKE_NOISE = 3.0
-"""What a bug leaves may be so many times its noise, both as root mean squares: the factor that
-`NOISE_FACTOR` allows a 16-bit implementation that rounds elsewhere. The tolerance alone goes by the
-largest noise, and where one entry is noisy it would conceal a difference in all the others."""
-
 SAMPLE_FACTOR = 2.0
-"""A sample is allowed more than everything: its largest noise may be less than the largest, perhaps
-half of it. What passes the sample by mistake is judged again on everything."""
-
-
-@dataclass(frozen=True, eq=False)
-class StageErrors:
-    """One stage, [batch, head, row, last]: two arrays and how far they are apart.
-
-    Each may be as large as all stages together, so what follows from them is made when asked for.
-
-    tolerance  how far they may be apart
-    wrong      errors > allowed
-    """
-
-    observed: Array
-    expected: Array
-    tolerance: Tolerance
-    wrong: BoolArray
-
-    @property
-    def errors(self) -> Array:
-        """|observed − expected|."""
-        return distance(self.observed, self.expected)
-
-    @property
-    def allowed(self) -> Array:
-        """The tolerance of every entry."""
-        return self.tolerance.of(self.expected)
-
-    @cached_property
-    def largest(self) -> float:
-        """The largest error."""
-        return float(self.errors.max(initial=0.0))
-
-    @cached_property
-    def typical(self) -> float:
-        """The root mean square of the errors that are too large."""
-        return rms(self.errors, self.wrong)
-
-    def at(self, positions: Subset) -> StageErrors:
-        """The same at these positions of the batch items, heads and rows."""
-        at = np.ix_(*positions)
-        return StageErrors(self.observed[at], self.expected[at], self.tolerance, self.wrong[at])
+"""A sample is allowed more than everything: its noise may be less than that of all, perhaps half of
+it. What passes the sample by mistake is judged again on everything."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +43,8 @@ class Comparison:
 
     @property
     def matches(self) -> bool:
-        """Whether every entry is within its tolerance."""
-        return not any(stage.wrong.any() for stage in self.errors.values())
+        """Whether every stage is within its tolerance."""
+        return all(stage.matches for stage in self.errors.values())
 
     def observed_by(self, setup: Setup, stage: str) -> Array:
         """A stage as observed, in the layout that is right under this setup."""
@@ -104,98 +56,104 @@ class Comparison:
         """The observed stages as this setup computes them."""
         return stages(setup, self.subset, self.errors)
 
+    def sample(self, at: Subset) -> Comparison:
+        """The comparison of some positions alone, which is allowed a little more."""
+        errors = {name: x.at(*at, loose=SAMPLE_FACTOR) for name, x in self.errors.items()}
+        whole = self.at.take(at)
+        subset = self.subset.take(at)
+        return replace(self, subset=subset, errors=errors, at=whole, loose=SAMPLE_FACTOR)
+
 
 def comparison_of(
     setup: Setup, subset: Subset, observed: Mapping[str, Array], rule: Rule
 ) -> Comparison:
     """The comparison of what was observed with the setup."""
-    expected = stages(setup, subset, observed)
-    noise = noise_over(setup, subset, expected, rule)
-    errors = {}
-    for name, x in expected.items():
-        tolerance = rule.tolerance(x, noise.pop(name), setup.how.mask_value)
-        wrong = distance(observed[name], x) > tolerance.of(x)
-        errors[name] = StageErrors(observed[name], x, tolerance, wrong)
+    expected, noise = expected_and_noise(setup, subset, observed, rule)
+    value = setup.how.mask_value
+    errors = {
+        name: StageErrors(observed[name], x, rule, noise.get(name), value)
+        for name, x in expected.items()
+    }
     return Comparison(setup, subset, rule, errors, observed, all_of(subset.sizes))
 
 
-def noise_over(
-    setup: Setup, subset: Subset, expected: Mapping[str, Array], rule: Rule
-) -> dict[str, Array]:
-    """The noise of every entry of a setup, in the observed type."""
+def expected_and_noise(
+    setup: Setup, subset: Subset, wanted: Collection[str], rule: Rule
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The stages of a setup, and how far off their rows are in a right implementation.
+
+    The noise of a row is the larger of two: what the stages are off by that are computed in the
+    number type, and what their rounding does to first order. There is none where the rule is none
+    of number types.
+    """
     if rule.kind != "noise":
-        return {name: np.zeros(1) for name in expected}
-    rounded = stages(setup, subset, expected, rule.noise_type()[0])
-    return {name: noise_of(rounded.pop(name), x, rule) for name, x in expected.items()}
+        return stages(setup, subset, wanted), {}
+    expected, noise = stages_and_noise(setup, subset, wanted, rule.arithmetic())
+    rounded, dtype, factor = simulation(setup, rule)
+    simulated = stages(rounded, subset, wanted, dtype)
+    for name, x in expected.items():
+        errors = errors_of(simulated.pop(name), x, rule, setup.how.mask_value)
+        errors[~(np.isfinite(errors) & np.isfinite(x))] = 0.0
+        noise[name] = np.fmax(noise[name], factor * row_rms(errors))
+    return expected, noise
+
+
+class Size(NamedTuple):
+    """How large the errors of a stage are."""
+
+    rms: float
+    largest: float
 
 
 class Fit(NamedTuple):
-    """A setup that explains what was observed, and the largest error of each stage."""
+    """A setup that explains what was observed, and what is left of the errors of each stage."""
 
     setup: Setup
-    errors: Mapping[str, float]
+    errors: Mapping[str, Size]
 
 
 def fit(setup: Setup, comparison: Comparison) -> Fit | None:
     """The setup as an explanation of everything that was observed, or None.
 
     Each observed stage must be within the tolerance of the setup's own noise; where the comparison
-    has wrong entries the setup must be at least twice as near, and as near as its noise.
+    has wrong entries the setup must be at least twice as near, and its noise no larger than that:
+    noise as large as the difference itself could explain anything, so it explains nothing.
     """
-    rule, expected = comparison.rule, comparison.expected(setup)
-    by_noise, largest = rule.kind == "noise", {}
-    for name, plain in comparison.errors.items() if by_noise else ():
-        wrong, most = plain.wrong, CLOSER * plain.typical
-        errors = distance(comparison.observed_by(setup, name), expected[name])
-        if np.isinf(errors).any() or rms(errors, wrong) > most:  # not at most half as wrong
-            return None
-        del errors  # before the next ones are made
-    noise = noise_over(setup, comparison.subset, expected, rule)
+    rule, by_noise = comparison.rule, comparison.rule.kind == "noise"
+    expected = comparison.expected(setup) if by_noise else {}
+    if not all(is_closer(setup, name, x, comparison) for name, x in expected.items()):
+        return None
+    expected, noise = expected_and_noise(setup, comparison.subset, comparison.errors, rule)
+    left = {}
     for name, x in expected.items():
-        level = Level.of(noise.pop(name), comparison.errors[name])
-        errors = distance(comparison.observed_by(setup, name), x)
-        allowed = rule.tolerance(x, level.largest, setup.how.mask_value)
-        if (errors > comparison.loose * allowed.of(x)).any():
+        plain = comparison.errors[name]
+        observed, value = comparison.observed_by(setup, name), setup.how.mask_value
+        stage = StageErrors(observed, x, rule, noise.get(name), value, comparison.loose)
+        if not stage.matches:
             return None
-        if by_noise and not _like_noise(errors, x, level, name, comparison):
+        if by_noise and not _is_quiet(stage, plain):
             return None
-        largest[name] = float(errors.max(initial=0.0))
-    return Fit(setup, largest)
+        left[name] = Size(stage.typical, stage.largest)
+    return Fit(setup, left)
 
 
-class Level(NamedTuple):
-    """The noise of a stage: the largest, and root mean squares of all and of the wrong entries."""
-
-    largest: float
-    typical: float
-    at_wrong: float
-
-    @classmethod
-    def of(cls, noise: Array, plain: StageErrors) -> Level:
-        """The level of this noise, which is of the shape of the stage, or one 0."""
-        at_wrong = rms(noise, plain.wrong) if noise.shape == plain.wrong.shape else 0.0
-        return cls(float(noise.max()), rms(noise), at_wrong)
+def is_closer(setup: Setup, name: str, expected: Array, comparison: Comparison) -> bool:
+    """Whether a setup explains at least half of what is wrong with a stage."""
+    plain, rule = comparison.errors[name], comparison.rule
+    observed = comparison.observed_by(setup, name)
+    errors = errors_of(observed, expected, rule, setup.how.mask_value)
+    return not np.isinf(errors).any() and rms(errors, plain.wrong) <= CLOSER * plain.typical_wrong
 
 
-def _like_noise(
-    errors: Array, expected: Array, noise: Level, stage: str, comparison: Comparison
-) -> bool:
-    """Whether the entries that were wrong are now wrong by no more than noise.
-
-    Noise as large as the difference itself could explain anything, so it explains nothing.
-    """
-    plain = comparison.errors[stage]
-    wrong = plain.wrong
-    if not wrong.any():
+def _is_quiet(stage: StageErrors, plain: StageErrors) -> bool:
+    """Whether the noise of a setup is at most half of the difference that it explains."""
+    if stage.noise is None or not plain.wrong.any():
         return True
-    floor = max(noise.typical, noise.at_wrong)
-    tiny = float(np.median(comparison.rule.allowed(expected, 0.0), overwrite_input=True))
-    left, before = rms(errors, wrong), plain.typical
+    rows: BoolArray = np.asarray(plain.wrong.any(axis=-1))
+    before = plain.typical_wrong
     if np.isinf(before):
-        before = rms(np.abs(expected[wrong & np.isfinite(expected)]))
-    if left > LIKE_NOISE * comparison.loose * floor + tiny:
-        return False
-    return left <= tiny or floor <= CLOSER * before
+        before = rms(np.abs(stage.expected[plain.wrong & np.isfinite(stage.expected)]))
+    return bool(rms(stage.noise, rows) <= max(CLOSER * before, 1e-300))
 
 
 # ---- a sample: a few batch items, heads and rows that represent all
@@ -217,17 +175,32 @@ def sample_of(comparison: Comparison) -> Comparison:
     head = _chosen(worst[batch].max(axis=(0, 2)), MOST[1])
     n_rows = SAMPLE // (comparison.setup.shape[3] * len(batch) * len(head))
     row = _chosen(worst[np.ix_(batch, head)].max(axis=(0, 1)), max(4, min(MOST[2], n_rows)))
-    at = Subset(batch, head, row)
-    subset, loose = comparison.subset.take(at), SAMPLE_FACTOR
-    errors = {name: x.at(at) for name, x in comparison.errors.items()}
-    return replace(comparison, subset=subset, errors=errors, at=at, loose=loose)
+    return comparison.sample(Subset(batch, head, row))
+
+
+WORST_ROWS = 4
+"""How many of the worst rows of a head a further sample has."""
+
+
+def worst_of(setup: Setup, comparison: Comparison) -> Subset:
+    """Where a setup that does not fit is worst: a few rows of one head."""
+    worst: Array = np.zeros(comparison.subset.sizes)
+    for name, x in comparison.expected(setup).items():
+        observed = comparison.observed_by(setup, name)
+        rule, plain = comparison.rule, comparison.errors[name]
+        errors = errors_of(observed, x, rule, setup.how.mask_value).max(axis=-1, initial=0.0)
+        noise = 1.0 if plain.noise is None else np.maximum(plain.row_noise, 1e-300)
+        worst = np.maximum(worst, np.minimum(errors / noise, np.finfo(np.float64).max))
+    batch, head, _ = np.unravel_index(int(worst.argmax()), worst.shape)
+    rows = np.sort(np.argsort(-worst[batch, head], kind="stable")[:WORST_ROWS])
+    return Subset(np.array([batch]), np.array([head]), rows)
 
 
 def _row_errors(errors: Mapping[str, StageErrors]) -> Array:
     """[batch, head, row]: the largest error of each row, relative to the largest of its stage."""
     total: Array = np.zeros(1)
     for stage in errors.values():
-        rows = np.minimum(stage.errors.max(axis=-1), np.finfo(np.float64).max)
+        rows = np.minimum(stage.by_row[1], np.finfo(np.float64).max)
         top = rows.max()
         total = np.maximum(total, rows / top if top > 0 else rows)
     return total
@@ -240,44 +213,3 @@ def _chosen(errors: Array, most: int) -> Indices:
     worst = np.argsort(-errors, kind="stable")[: max(1, most // 2)]
     spread = np.linspace(0, len(errors) - 1, most - len(worst)).round().astype(np.intp)
     return np.unique(np.concatenate([worst, spread]))
-
-
-# ---- sums kept in low precision: no bug, a wider noise floor
-
-
-def one_by_one(dtype: DType) -> Callable[[Array, Array], Array]:
-    """A matrix product that rounds its running sum to dtype after every term.
-
-    [..., n, m], [..., m, p] -> [..., n, p]
-
-    >>> a = np.full((1, 300), 1.0, dtype=np.float32)
-    >>> one_by_one("bfloat16")(a, a.T).item()
-    256.0
-    """
-
-    def multiply(a: Array, b: Array) -> Array:
-        total = np.zeros((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
-        for term in range(a.shape[-1]):
-            product = a[..., :, term, None] * b[..., None, term, :]
-            total = widen(round_to(total + product, dtype), dtype)
-        return total
-
-    return multiply
-
-
-def within_low_sums(comparison: Comparison, sample: Comparison) -> bool:
-    """Whether everything that is wrong is within the noise of sums kept in the observed type."""
-    rule, setup = comparison.rule, comparison.setup
-    if rule.kind != "noise" or setup.whole_axis is not None:
-        return False
-    multiply = one_by_one(rule.noise_type()[0])
-    low = setup.with_steps(
-        scores=lambda q, k: multiply(q, np.swapaxes(k, -1, -2)),
-        output=lambda a, v, allowed=None: multiply(a, v),
-    )
-    expected = {name: x.expected for name, x in sample.errors.items()}
-    noise = noise_over(low, sample.subset, expected, rule)
-    return all(
-        (x.errors <= rule.allowed(x.expected, noise[name], setup.how.mask_value)).all()
-        for name, x in comparison.errors.items()
-    )

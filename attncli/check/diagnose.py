@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.heads import four_axes
-from attncli.check.comparison import Comparison, comparison_of, within_low_sums
+from attncli.attention.run import Step
+from attncli.check.comparison import Comparison, Fit, comparison_of
+from attncli.check.inside import less_exact
 from attncli.check.observe import (
-    Observation,
     Pick,
     WrongShapeError,
     decimals_hint,
@@ -23,13 +24,14 @@ from attncli.check.observe import (
     observe,
     to_numpy,
 )
-from attncli.check.places import Labels, stage_verdicts
+from attncli.check.places import stage_verdicts
 from attncli.check.positions import PositionKind
-from attncli.check.report import Explanation, Verdict
+from attncli.check.report import Explanation, Left, Verdict
+from attncli.check.run import steps_of
 from attncli.check.search import Match, Progress, Search, differ
 from attncli.check.setup import Setup, setup_of
 from attncli.check.suggest import suggest_input
-from attncli.check.tolerance import Rule, fitting_type, narrower, rule_of
+from attncli.check.tolerance import Inside, Rule, fitting_type, narrower, rule_of
 from attncli.convention import KNOBS, Convention, flag_text
 from attncli.stages import MASKED, OUTPUT, SCALED, SCORES, WEIGHTS
 
@@ -47,6 +49,7 @@ def check(  # noqa: PLR0913
     decimals: int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    inside: Inside | None = None,
     rows: Pick = None,
     heads: Pick = None,
     query_labels: Sequence[str] | None = None,
@@ -66,7 +69,9 @@ def check(  # noqa: PLR0913
                 put in here, so q, k, v and the past are given without. Keys count from 0, the
                 cached ones first; queries from the length of the past. Among several observed
                 stages, q, k and v are those without positions as well
-    decimals    the numbers were printed with so many; or rtol and atol; else the noise floor
+    decimals    the numbers were printed with so many; or rtol and atol; else as far as rounding in
+                their number type explains
+    inside      accepts this less exact arithmetic inside: "float32", "tf32", "float16", "bfloat16"
     rows, heads which query rows and heads were observed, counted from 0; else all
     pairs       whether pairs of bugs are tried where no single one fits
     progress    called with how many bugs, then how many pairs, are tried, and of how many
@@ -86,7 +91,7 @@ def check(  # noqa: PLR0913
     inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **arrays}
     inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items() if x is not None}
     setup = setup_of(**inputs, convention=convention, positions=positions)
-    rule = rule_of(decimals, rtol, atol, setup.how.dtype)
+    rule = rule_of(decimals, rtol, atol, setup.how.dtype, inside)
     if wrong := differing_inputs(given, inputs):
         return Verdict("no match", rule.dtype, first_difference=wrong[0], notes=(wrong[1],))
     try:
@@ -96,37 +101,52 @@ def check(  # noqa: PLR0913
     rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
     comparison = comparison_of(setup, found.subset, found.stages, rule)
     labels = {"query": query_labels or (), "key": key_labels or ()}
-    if not comparison.matches:
-        before_search()
-    return _verdict(comparison, found, labels, pairs, progress)
-
-
-def _verdict(
-    comparison: Comparison, found: Observation, labels: Labels, pairs: bool, progress: Progress
-) -> Verdict:
-    dtype, notes = comparison.rule.dtype, found.notes
+    verdict = Verdict("match", rule.dtype, stage_verdicts(comparison, labels), notes=found.notes)
     if comparison.matches:
-        return Verdict("match", dtype, stage_verdicts(comparison, labels), notes=notes)
+        return _with_direction(verdict, comparison)
+    before_search()
+    return _with_cause(verdict, comparison, pairs, progress)
+
+
+def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
+    """The verdict where every error is within rounding: does their direction tell a bug?"""
+    if comparison.rule.kind != "noise" or comparison.rule.dtype not in ("float16", "bfloat16"):
+        return verdict
+    matches, undecided = Search(comparison).quiet()
+    verdict = replace(verdict, undecided=tuple(bug.name for bug in undecided))
+    if not matches:
+        return verdict
+    quiet = replace(verdict, quiet=True, first_difference=verdict.stages[0].name)
+    return _explained(quiet, matches, comparison)
+
+
+def _with_cause(
+    verdict: Verdict, comparison: Comparison, pairs: bool, progress: Progress
+) -> Verdict:
+    """The verdict where the numbers differ: the bugs that explain them, one or two."""
+    first = next(stage.name for stage in verdict.stages if not stage.matches)
     search = Search(comparison, progress)
     matches = search.singles()
-    notes += tuple(_not_tried(search))
-    if not matches and within_low_sums(comparison, search.sample):
-        stages = stage_verdicts(comparison, labels, passing=True)
-        low = f"the errors are those of sums kept in {dtype}, rounded after every term"
-        return Verdict("match", dtype, stages, notes=(*notes, low))
+    notes = (*verdict.notes, *_not_tried(search))
+    verdict = replace(verdict, first_difference=first, notes=notes)
+    hints = decimals_hint(comparison.errors) if comparison.rule.kind == "noise" else ()
+    if not matches and not hints and (inside := less_exact(comparison, search.samples[0])):
+        return replace(verdict, status="inside", inside=inside)
     if not matches and pairs:
         matches = search.pairs()
-    stages = stage_verdicts(comparison, labels)
-    first = next(stage.name for stage in stages if not stage.matches)
-    found_bugs = tuple(_explanation(match, comparison) for match in matches)
-    if len(matches) > 1:
-        common = _in_common(matches, comparison)
-        other = _distinguished_by(found_bugs, comparison)
-        return Verdict("ambiguous", dtype, stages, first, found_bugs, common, other, "", notes)
     if matches:
-        return Verdict("found", dtype, stages, first, found_bugs, notes=notes)
-    hints = decimals_hint(found.stages) if comparison.rule.kind == "noise" else ()
-    return Verdict("no match", dtype, stages, first, notes=(*notes, *hints))
+        return _explained(verdict, matches, comparison)
+    return replace(verdict, status="no match", notes=(*notes, *hints))
+
+
+def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Comparison) -> Verdict:
+    """The verdict with one explanation, or with several and what would distinguish them."""
+    found = tuple(_explanation(match, comparison) for match in matches)
+    if len(found) == 1:
+        return replace(verdict, status="found", explanations=found)
+    common = _in_common(matches, comparison)
+    other = _distinguished_by(found, comparison)
+    return replace(verdict, status="ambiguous", explanations=found, common=common, tell_apart=other)
 
 
 def _not_tried(search: Search) -> Iterator[str]:
@@ -162,10 +182,34 @@ def _explanation(match: Match, comparison: Comparison) -> Explanation:
         bugs=match.bugs,
         details=details if all(details) else (),
         flag=flags(comparison.setup, fits[0].setup),
-        errors=fits[0].errors,
-        plain_errors={name: stage.largest for name, stage in comparison.errors.items()},
+        errors=_left(fits[0], comparison),
         command="compute" if comparison.setup.positions is None else "check",
+        expected=_expected(comparison.setup, fits[0].setup),
     )
+
+
+def _left(fit: Fit, comparison: Comparison) -> dict[str, Left]:
+    return {
+        name: Left(*size, comparison.errors[name].typical, comparison.errors[name].largest)
+        for name, size in fit.errors.items()
+    }
+
+
+def _expected(plain: Setup, changed: Setup) -> str:
+    """The formula of the first step that is another one, as it should be; "" where none is.
+
+    A change of the mask alone is said better by flags.
+    """
+    others = {step.name: step for step in steps_of(changed)}
+    for step in steps_of(plain):
+        other = others.get(step.name)
+        if step.formula and step.name != "mask" and (other is None or _work(other) != _work(step)):
+            return step.formula
+    return ""
+
+
+def _work(step: Step) -> tuple[Any, ...]:
+    return step.compute, step.reads, step.params
 
 
 def _in_common(matches: Sequence[Match], comparison: Comparison) -> str:

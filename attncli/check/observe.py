@@ -15,9 +15,10 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes, shape_text, split_heads
 from attncli.attention.shapes import as_numbers
+from attncli.check.noise import EPS
 from attncli.check.run import STAGES, Indices, Subset, all_of
 from attncli.check.setup import Setup
-from attncli.check.tolerance import EPS, distance, fitting_type, narrower
+from attncli.check.tolerance import StageErrors, distance, fitting_type, narrower
 from attncli.convention import DType
 from attncli.errors import ShapeError, StageError
 from attncli.stages import CONCAT, OUTPUT, QKV
@@ -91,9 +92,10 @@ def observe(
     return Observation(arrays, subset, narrower(*types), tuple(notes))
 
 
-def decimals_hint(arrays: Mapping[str, Array]) -> tuple[str, ...]:
+def decimals_hint(stages: Mapping[str, StageErrors]) -> tuple[str, ...]:
     """Words for numbers that look rounded."""
-    finite = np.concatenate([x[np.isfinite(x)] for x in arrays.values()])
+    arrays = [stage.observed for stage in stages.values()]
+    finite = np.concatenate([x[np.isfinite(x)] for x in arrays])
     for n in range(1, MOST_DECIMALS + 1):
         if (np.round(finite, n) == finite).all() and (finite % 1 != 0).any():
             decimals = f"{n} decimal{'s' * (n > 1)}"

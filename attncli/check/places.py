@@ -6,13 +6,16 @@ q1, k2, head 3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from attncli.check.comparison import Comparison
+from attncli.check.noise import EPS
 from attncli.check.report import StageVerdict, Worst
 from attncli.check.run import Indices, mask_of
+from attncli.check.tolerance import StageErrors, distance, rms
 from attncli.files.messages import safe
 from attncli.stages import kind_of
 from attncli.trace import Stage
@@ -29,36 +32,51 @@ TILES = 16, 32, 64, 128
 CLEAR = 20
 """A number must be so many times its tolerance for a ratio to it to be known to 5 %."""
 
+SMALLEST = 2.0**-126
+"""The unit in the last place of smaller numbers is that of this one, the smallest of float32."""
+
 BOTH_OFF = 2.0
 """A pattern joins two numbers, each of which may be off by the tolerance."""
 
 
-def stage_verdicts(
-    comparison: Comparison, labels: Labels, *, passing: bool = False
-) -> tuple[StageVerdict, ...]:
-    """A verdict on each stage of the comparison, in the order of the computation.
-
-    passing: everything passes by another rule than the comparison's own
-    """
-    return tuple(_verdict(name, comparison, labels, passing) for name in comparison.errors)
+def stage_verdicts(comparison: Comparison, labels: Labels) -> tuple[StageVerdict, ...]:
+    """A verdict on each stage of the comparison, in the order of the computation."""
+    return tuple(_verdict(name, comparison, labels) for name in comparison.errors)
 
 
-def _verdict(name: str, comparison: Comparison, labels: Labels, passing: bool) -> StageVerdict:
-    stage = comparison.errors[name]
-    matches = passing or not stage.wrong.any()
+def _verdict(name: str, comparison: Comparison, labels: Labels) -> StageVerdict:
+    stage, rule = comparison.errors[name], comparison.rule
     entries = Entries(name, comparison, labels)
+    noise = None if stage.noise is None else rms(stage.noise)
     return StageVerdict(
         name=name,
-        matches=bool(matches),
-        tolerance=comparison.rule.describe(),
-        allowed=float(np.median(stage.allowed, overwrite_input=True)),
+        matches=stage.matches,
+        tolerance=rule.describe(),
+        rms=stage.typical,
         largest=stage.largest,
+        ulps=_ulps(stage),
+        allowed=None if noise is not None else float(np.median(stage.allowed)),
+        noise=noise,
+        ratios=None if noise is None else stage.ratios,
         median=float(np.median(stage.errors, overwrite_input=True)),
-        share_wrong=0.0 if matches else float(stage.wrong.mean()),
-        n=int(stage.wrong.size),
-        places=() if matches else places(entries),
-        worst=() if matches else tuple(_worst(entries)),
+        share_wrong=0.0 if stage.matches else float(stage.wrong.mean()),
+        n=int(stage.expected.size),
+        places=() if stage.matches else places(entries),
+        worst=() if stage.matches else tuple(_worst(entries)),
     )
+
+
+def _ulps(stage: StageErrors) -> float:
+    """The largest error in units in the last place of the expected number, in the observed type."""
+    row = np.unravel_index(int(stage.by_row[1].argmax()), stage.by_row[1].shape)
+    one = np.s_[row[0] : row[0] + 1, row[1] : row[1] + 1, row[2] : row[2] + 1]
+    apart = distance(stage.observed[one], stage.expected[one]).ravel()
+    at = int(apart.argmax())
+    size = abs(float(stage.expected[one].ravel()[at]))
+    if not np.isfinite(size):
+        return float(np.inf)
+    unit = EPS[stage.rule.dtype] * 2.0 ** math.floor(math.log2(max(size, SMALLEST)))
+    return float(apart[at]) / unit
 
 
 class Entries:
@@ -211,7 +229,8 @@ def _shifted(entries: Entries) -> str:
         apart = of.observed[:, :, inside]
         apart -= of.expected[:, :, inside + step]
         np.abs(apart, out=apart)
-        same = apart <= of.tolerance.of(of.expected[:, :, inside])
+        allowed = np.broadcast_to(of.allowed, of.wrong.shape)
+        same = apart <= allowed[:, :, inside]
         if not (same | ~of.wrong[:, :, inside].any(axis=-1, keepdims=True)).all():
             continue
         if len(inside) == 1:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from attncli.check.bugs.bug import Bug
 from attncli.files.numbers import nan_to_text
 
-Status = Literal["match", "found", "ambiguous", "no match", "wrong shape"]
+Status = Literal["match", "found", "ambiguous", "inside", "no match", "wrong shape"]
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,14 @@ class Worst:
 class StageVerdict:
     """One observed stage compared with the expected one.
 
-    tolerance     the rule in words; allowed is its median over the entries
-    largest       the largest error, inf where only one number is NaN or infinite
+    tolerance     the rule in words
+    rms, largest  of the errors; inf where only one number is NaN or infinite
+    ulps          the largest error in units in the last place of the observed type
+    allowed       by decimals or as given: the median over the entries of what is allowed
+    noise         else the root mean square by which a right implementation in this type is off
+    ratios        of the worst head, row and entry: the errors beside what is allowed, see Rule
     median        the median error
-    share_wrong   the share of entries whose error is larger than allowed, 0 … 1
+    share_wrong   the share of entries that are wrong, 0 … 1
     places        where those are, a sentence each
     worst         up to five entries, the worst first
     """
@@ -48,8 +52,12 @@ class StageVerdict:
     name: str
     matches: bool
     tolerance: str
-    allowed: float
+    rms: float
     largest: float
+    ulps: float
+    allowed: float | None
+    noise: float | None
+    ratios: tuple[float, float, float] | None
     median: float
     share_wrong: float
     n: int
@@ -58,22 +66,32 @@ class StageVerdict:
 
 
 @dataclass(frozen=True)
+class Left:
+    """The errors of a stage with the bugs of an explanation, and without them."""
+
+    rms: float
+    largest: float
+    rms_without: float
+    largest_without: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """One bug, or two at once, under which the observed numbers are the expected ones.
 
-    details       what the names leave open, such as the share of dropout
-    flag          the flags that reproduce it, or ""
-    command       the command that has them: "compute", or "check" where positions are put in
-    errors        stage → largest error under this explanation
-    plain_errors  stage → largest error without the bugs
+    details   what the names leave open, such as the share of dropout
+    expected  the formula of the first stage that the bugs change, as it should be, or ""
+    flag      the flags that reproduce it, or ""
+    command   the command that has them: "compute", or "check" where positions are put in
+    errors    stage → what is left of the errors under this explanation
     """
 
     bugs: tuple[Bug, ...]
     details: tuple[str, ...]
     flag: str
-    errors: Mapping[str, float]
-    plain_errors: Mapping[str, float]
+    errors: Mapping[str, Left]
     command: str = "compute"
+    expected: str = ""
 
     @property
     def name(self) -> str:
@@ -85,15 +103,18 @@ class Explanation:
 class Verdict:
     """The result of a check.
 
-    status            "match", "found" (one explanation), "ambiguous" (several), "no match",
-                      "wrong shape"
+    status            "match", "found" (one explanation), "ambiguous" (several), "inside" (right but
+                      for arithmetic that is less exact than the numbers), "no match", "wrong shape"
     dtype             the number type in which the observed values were judged
     stages            each observed stage, in the order of the computation
     first_difference  the first observed stage that differs, or ""
     explanations      each fits within tolerance; never merely the nearest
+    quiet             whether every error is within rounding, and its direction alone tells the bug
+    inside            the less exact arithmetic that explains every error, or None
     common            what several explanations have in common, or ""
     tell_apart        which input would distinguish them, or ""
     shape             what is wrong with the shape, and which layout would be right, or ""
+    undecided         bugs that would be within rounding on this input, so that it cannot show them
     notes             what was assumed
     """
 
@@ -102,9 +123,12 @@ class Verdict:
     stages: tuple[StageVerdict, ...] = ()
     first_difference: str = ""
     explanations: tuple[Explanation, ...] = ()
+    quiet: bool = False
+    inside: str | None = None
     common: str = ""
     tell_apart: str = ""
     shape: str = ""
+    undecided: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -113,7 +137,7 @@ class Verdict:
         return self.status == "match"
 
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
@@ -132,7 +156,7 @@ def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
 
 
 def report_text(verdict: Verdict) -> str:
-    """The verdict for a reader: the answer first, then each stage, then what was assumed.
+    """The verdict for a reader: the answer, its cause, where the errors are, and how large.
 
     >>> print(report_text(Verdict("match", "float32")))
     it matches
@@ -141,7 +165,7 @@ def report_text(verdict: Verdict) -> str:
 
 
 def _lines(verdict: Verdict) -> Iterator[str]:
-    yield _HEADLINES[verdict.status].format(first=verdict.first_difference)
+    yield _headline(verdict)
     if verdict.shape:
         yield f"  {verdict.shape}"
     for number, explanation in enumerate(verdict.explanations, 1):
@@ -151,18 +175,43 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     if verdict.tell_apart:
         yield f"  distinguished by: {verdict.tell_apart}"
     for stage in verdict.stages:
-        yield from _stage(stage)
+        yield from _stage(stage, verdict)
+    if verdict.undecided:
+        yield f"  within rounding, so this input cannot show: {listed(verdict.undecided)}"
     for note in verdict.notes:
         yield f"  note: {note}"
 
 
-_HEADLINES = {
-    "match": "it matches",
-    "found": "it differs, and this is it:",
-    "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
-    "no match": "first difference at stage {first}; no known bug explains it",
-    "wrong shape": "the shape is wrong",
-}
+def _headline(verdict: Verdict) -> str:
+    if verdict.quiet:
+        cause = "it is:" if verdict.status == "found" else "each of these explains it:"
+        return f"within {verdict.dtype}'s rounding, but the errors are those of a bug; {cause}"
+    if verdict.inside == verdict.dtype:
+        return (
+            f"it matches only as computed with sums kept in {verdict.dtype}, rounded after every "
+            f"term; --inside {verdict.inside} accepts it"
+        )
+    inside = "TF32" if verdict.inside == "tf32" else verdict.inside
+    return {
+        "match": "it matches",
+        "found": "it differs, and this is it:",
+        "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
+        "inside": f"it matches only as computed in {inside} inside, which is less exact than "
+        f"{verdict.dtype}; --inside {verdict.inside} accepts it",
+        "no match": f"first difference at stage {verdict.first_difference}; no known bug "
+        "explains it",
+        "wrong shape": "the shape is wrong",
+    }[verdict.status]
+
+
+MOST_LISTED = 8
+"""So many names are listed: a line of them, not a page."""
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """Names, the first ones of many."""
+    more = len(names) - MOST_LISTED
+    return "; ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _explanation(explanation: Explanation, number: int) -> Iterator[str]:
@@ -174,27 +223,48 @@ def _explanation(explanation: Explanation, number: int) -> Iterator[str]:
             yield f"     seen in {', '.join(bug.threads)}"
     for detail in explanation.details:
         yield f"     {detail}"
+    if explanation.expected:
+        yield f"     expected: {explanation.expected}"
     if explanation.flag:
-        yield f"     attncli {explanation.command}: {explanation.flag}"
+        yield f"     to reproduce it, attncli {explanation.command}: {explanation.flag}"
     bugs = "this bug" if len(explanation.bugs) == 1 else "these bugs"
-    for stage, error in explanation.errors.items():
-        plain = f"{_number(explanation.plain_errors[stage])} without {bugs}"
-        yield f"     largest error of {stage}: {_number(error)} ({plain})"
+    for stage, left in explanation.errors.items():
+        rms, largest = _number(left.rms), _number(left.largest)
+        before = f"{_number(left.rms_without)} and {_number(left.largest_without)}"
+        yield f"     errors of {stage} with {bugs}: RMS {rms}, largest {largest}; without {before}"
 
 
-def _stage(stage: StageVerdict) -> Iterator[str]:
+def _stage(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
     state = "matches" if stage.matches else "differs"
-    allowed = f"allowed {_number(stage.allowed)}, {stage.tolerance}"
-    yield f"{stage.name} {state}: largest error {_number(stage.largest)} ({allowed})"
+    if not stage.matches:
+        share = 100 * stage.share_wrong
+        yield f"{stage.name} differs in {share:.3g} % of {stage.n} entries"
+        for place in stage.places:
+            yield f"  {place}"
+    else:
+        yield f"{stage.name} {state}"
+    yield from _sizes(stage, verdict)
     if stage.matches:
         return
-    share = f"{100 * stage.share_wrong:.3g} % of {stage.n} entries are wrong"
-    yield f"  {share}, median error {_number(stage.median)}"
-    for place in stage.places:
-        yield f"  {place}"
     yield "  worst entries (place: observed, expected)"
     for worst in stage.worst:
         yield f"    {worst.place}: {_number(worst.observed, 8)}, {_number(worst.expected, 8)}"
+
+
+def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
+    """How large the errors are, beside what is allowed."""
+    largest = f"largest error {_number(stage.largest)}"
+    if stage.noise is None or stage.ratios is None:
+        allowed = "" if stage.allowed is None else f", allowed {_number(stage.allowed)}"
+        yield f"  {largest}{allowed} ({stage.tolerance})"
+        return
+    if stage.ulps >= 1:
+        largest += f" ({_number(stage.ulps)} ULPs of {verdict.dtype})"
+    noise = f"that of {stage.tolerance} is {_number(stage.noise)}"
+    yield f"  RMS error {_number(stage.rms)}; {noise}; {largest}"
+    if not stage.matches:
+        head, row, entry = (_number(ratio) for ratio in stage.ratios)
+        yield f"  beside what is allowed: worst head {head} ×, worst row {row} ×, entry {entry} ×"
 
 
 def _number(x: float, digits: int = 3) -> str:

@@ -9,7 +9,7 @@ be computed in bounded memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,9 +20,10 @@ from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import key_head_of
 from attncli.attention.run import Sizes, Step, changed, plan, run
+from attncli.check.noise import Arithmetic, row_noise
 from attncli.check.setup import Setup
 from attncli.convention import DType
-from attncli.stages import MAPS, OUTPUT, QKV, kind_of
+from attncli.stages import MAPS, OUTPUT, QKV, SCORES, WEIGHTS, kind_of
 
 Indices = npt.NDArray[np.intp]
 STAGES = (*MAPS, OUTPUT)
@@ -67,6 +68,26 @@ def stages(
     >>> stages(setup, all_of(setup.shape), ["output"])["output"].tolist()
     [[[[4.0]]]]
     """
+    return _stages(setup, subset, wanted, dtype, None)[0]
+
+
+def stages_and_noise(
+    setup: Setup, subset: Subset, wanted: Collection[str], arithmetic: Arithmetic
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The wanted stages in float64, and the noise of their rows, [batch, head, row], in one pass.
+
+    The noise is that of `noise.row_noise`, in another arithmetic than the stages.
+    """
+    return _stages(setup, subset, wanted, "float64", arithmetic)
+
+
+def _stages(
+    setup: Setup,
+    subset: Subset,
+    wanted: Collection[str],
+    dtype: DType,
+    arithmetic: Arithmetic | None,
+) -> tuple[dict[str, Array], dict[str, Array]]:
     found: dict[str, Array] = {}
     steps = steps_of(setup, dtype)
     planned = {step.name for step in steps}
@@ -74,14 +95,20 @@ def stages(
     for name in wanted:
         before = STAGES[: STAGES.index(setup.relabel.get(name, name)) + 1]
         sources[name] = next(stage for stage in reversed(before) if stage in planned)
+    noise = {name: np.zeros(subset.sizes) for name in (wanted if arithmetic else ())}
+    computed = {*sources.values()} | ({SCORES, WEIGHTS} if arithmetic else set())
     for at in _pieces(setup, all_of(subset.sizes)):
-        piece = _computed(setup, steps, subset.take(at), {*sources.values()}, dtype)
+        values, pick = _computed(setup, steps, subset.take(at), computed, dtype)
         for name, source in sources.items():
-            value = piece[source]
+            value = pick(values[source])
             if name not in found:
                 found[name] = np.empty((*subset.sizes, value.shape[-1]))
             found[name][np.ix_(*at)] = value
-    return found
+        if arithmetic:
+            rows = row_noise(values, setup, {*sources.values()}, arithmetic)
+            for name, source in sources.items():
+                noise[name][np.ix_(*at)] = pick(rows[source])
+    return found, noise
 
 
 def _pieces(setup: Setup, at: Subset) -> Iterator[Subset]:
@@ -98,8 +125,11 @@ def _pieces(setup: Setup, at: Subset) -> Iterator[Subset]:
 
 def _computed(
     setup: Setup, steps: Sequence[Step], subset: Subset, wanted: Collection[str], dtype: DType
-) -> dict[str, Array]:
-    """The wanted stages over the subset, each rounded to dtype."""
+) -> tuple[dict[str, Array], Callable[[Array], Array]]:
+    """The wanted stages, each rounded to dtype, with q, k and v; and what picks the subset of them.
+
+    Where softmax needs an axis whole, they are computed over all of it.
+    """
     whole, computed_over = setup.whole_axis, subset
     if whole is not None:
         computed_over = subset.with_axis(whole, all_of(setup.shape)[whole])
@@ -111,8 +141,8 @@ def _computed(
         inputs |= _rounded(setup.positions.put_in(qkv, inputs["rows"], dtype), dtype)
     computed = run(steps, inputs, wanted)
     if whole is None:
-        return computed
-    return {name: np.take(computed[name], subset[whole], axis=whole) for name in wanted}
+        return computed, lambda x: x
+    return computed, lambda x: np.take(x, subset[whole], axis=whole)
 
 
 def _rounded(arrays: Mapping[str, Array], dtype: DType) -> dict[str, Array]:

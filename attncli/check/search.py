@@ -13,10 +13,12 @@ from attncli import budget
 from attncli.arrays import Array
 from attncli.check.bugs import CATALOGUE
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.comparison import Comparison, Fit, fit, sample_of
+from attncli.check.comparison import Comparison, Fit, fit, sample_of, worst_of
+from attncli.check.direction import Directions
+from attncli.check.noise import EPS
 from attncli.check.run import CELLS, at_once, mask_of, steps_of
 from attncli.check.setup import Setup
-from attncli.check.tolerance import EPS, distance, largest
+from attncli.check.tolerance import distance, largest
 
 Progress = Callable[[int, int], None] | None
 
@@ -26,6 +28,9 @@ a million terms included. Bugs that differ by less compute the same."""
 
 SPARE_BITS = 10
 """So many bits more than distinguish the pairs: in one check of 1,000 a pair fits by chance."""
+
+MOST_SAMPLES = 8
+"""How many samples there are at most: each costs a pass for what has passed the others."""
 
 ROWS = 256
 """How many rows of a mask are looked at at once: 4 MB for 2,048 keys."""
@@ -52,21 +57,26 @@ class Match(NamedTuple):
 class Search:
     """The bugs that explain a comparison.
 
-    comparison, sample  of everything that was observed, and of a few rows of it
-    only_nan  whether every wrong number is NaN: too little for bugs that are not about NaN
-    skipped   bugs that would not fit into memory, and how many scores they need at once
-    changing  bug → its variants that change a number of the sample
+    A setup is tried on the samples, one after another, then on everything. Where one passes the
+    samples and fails on everything, the place where it is worst becomes another sample: whatever
+    explains everything must explain that too.
+
+    comparison  of everything that was observed
+    samples     of a few rows of it each
+    only_nan    whether every wrong number is NaN: too little for bugs that are not about NaN
+    skipped     bugs that would not fit into memory, and how many scores they need at once
+    alone       bug → its variants under the setup that is right
     """
 
     def __init__(self, comparison: Comparison, progress: Progress = None) -> None:
-        self.comparison, self.sample = comparison, sample_of(comparison)
+        self.comparison, self.samples = comparison, [sample_of(comparison)]
         self.progress = progress or (lambda done, total: None)
         stages = comparison.errors.items()
         expected = {name: stage.expected for name, stage in stages}
         self.evidence = Evidence(comparison.observed, expected, EPS[comparison.rule.dtype])
         self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in stages)
         self.skipped: dict[str, int] = {}
-        self.changing: dict[Bug, list[Setup]] = {}
+        self.alone: dict[Bug, list[Setup]] = {}
         self._emptied: dict[Any, tuple[bool, Setup]] = {}
 
     def singles(self) -> list[Match]:
@@ -75,11 +85,9 @@ class Search:
         for number, bug in enumerate(CATALOGUE, 1):
             if self.only_nan and "NaN" not in bug.touches:
                 continue
-            variants = list(self.variants(bug, self.comparison.setup))
-            if fits := self.fits(variants):
+            self.alone[bug] = list(self.variants(bug, self.comparison.setup))
+            if fits := self.fits(self.alone[bug]):
                 found.append(Match((bug,), fits))
-            if changing := [setup for setup in variants if self._changes(setup)]:
-                self.changing[bug] = changing
             self.progress(number, len(CATALOGUE))
         return found
 
@@ -88,16 +96,39 @@ class Search:
 
         None at all where the observed numbers are too few to distinguish so many pairs.
         """
-        pairs = [(a, b) for a, b in combinations(self.changing, 2) if not a.touches & b.touches]
+        changing = {
+            bug: [setup for setup in variants if self._changes(setup)]
+            for bug, variants in self.alone.items()
+        }
+        changing = {bug: variants for bug, variants in changing.items() if variants}
+        pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]
         if self.only_nan or not _enough_evidence(self.comparison, len(pairs)):
             return []
         found = []
         for number, (first, second) in enumerate(pairs, 1):
-            both = (x for one in self.changing[first] for x in self.variants(second, one))
+            both = (x for one in changing[first] for x in self.variants(second, one))
             if fits := self.fits(both):
                 found.append(Match((first, second), fits))
             self.progress(number, len(pairs))
         return found
+
+    def quiet(self) -> tuple[list[Match], list[Bug]]:
+        """The bugs that errors within the noise point to, and those that cannot be decided."""
+        found, undecided = [], []
+        sampled, whole = Directions(self.samples[0]), None
+        times = math.prod(self.comparison.subset.sizes) / math.prod(self.samples[0].subset.sizes)
+        for bug in CATALOGUE:
+            variants = (x for x in self.variants(bug, self.comparison.setup) if not x.relayout)
+            seen = [one for x in variants if (one := sampled.of(x))]
+            if likely := [one for one in seen if one.is_likely(times)]:
+                whole = whole or Directions(self.comparison)
+                seen = [one for x in likely if (one := whole.of(x.setup))]
+                if fits := [Fit(one.setup, one.left) for one in seen if one.is_found]:
+                    found.append(Match((bug,), fits))
+                    continue
+            if seen and not any(one.is_decidable for one in seen):
+                undecided.append(bug)
+        return found, undecided
 
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
@@ -115,16 +146,26 @@ class Search:
                         yield variant.with_how(empty_rows=empty).with_detail(words)
 
     def fits(self, variants: Iterable[Setup]) -> list[Fit]:
-        """The variants that fit the sample, and then everything."""
-        likely = (setup for setup in variants if fit(setup, self.sample))
-        return [found for setup in likely if (found := fit(setup, self.comparison))]
+        """The variants that fit every sample, and then everything."""
+        found = []
+        for setup in variants:
+            if not all(fit(setup, sample) for sample in self.samples):
+                continue
+            if one := fit(setup, self.comparison):
+                found.append(one)
+            elif len(self.samples) < MOST_SAMPLES:
+                self.samples.append(self.comparison.sample(worst_of(setup, self.comparison)))
+        return found
 
     def _changes(self, setup: Setup) -> bool:
         """Whether a variant computes other numbers than the plain setup at all."""
         if setup.relayout:
             return True
-        expected = self.sample.expected(setup)
-        return any(differ(x, self.sample.errors[name].expected) for name, x in expected.items())
+        return any(
+            differ(x, sample.errors[name].expected)
+            for sample in self.samples
+            for name, x in sample.expected(setup).items()
+        )
 
     def _has_empty(self, setup: Setup) -> bool:
         """Whether a query of the subset has nothing to attend to; computed once for each mask."""
@@ -149,7 +190,7 @@ def _enough_evidence(comparison: Comparison, n_pairs: int) -> bool:
     for stage in comparison.errors.values():
         finite = stage.expected[np.isfinite(stage.expected)]
         if finite.size > 1:
-            allowed = float(np.median(comparison.rule.allowed(finite, 0.0)))
+            allowed = float(np.median(comparison.rule.allowed(finite)))
             ratio = float(np.ptp(finite)) / max(2 * allowed, 1e-300)
             bits += (finite.size - 1) * math.log2(max(ratio, 1.0))
     return bits > math.log2(n_pairs + 1) + SPARE_BITS

@@ -1,0 +1,148 @@
+"""Which way an error points: it tells a bug from rounding where both are of one size.
+
+With E the exact stage, O the observed one, H that of a bug, and each row over its noise:
+
+    β = ⟨O − E, H − E⟩ / ⟨H − E, H − E⟩        0: a right implementation; 1: that bug
+
+Thousands of entries make β exact where every tolerance passes. Two simulated right implementations
+say whether β can be believed on this input: one that rounds every stage, one that rounds the
+weights alone. Where either has a β of its own, rounding itself points that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention.functional import round_to, softmax
+from attncli.check.comparison import Comparison, Size
+from attncli.check.run import stages
+from attncli.check.setup import Setup
+from attncli.check.tolerance import StageErrors, distance, rms
+from attncli.convention import DType
+from attncli.stages import WEIGHTS
+
+SHOWN = 16.0
+"""A bug is decidable where it moves the rows by four standard deviations of their noise in all, as
+the root of the sum of squares: fewer than 1 in 10,000 right results lie so far off by chance."""
+
+OWN = 0.25
+"""The largest β of a simulated right implementation with which a bug is still decidable."""
+
+ERRORS = 4.0
+"""How many standard errors from 1 the β of a bug may be."""
+
+NEAR = 0.1, 0.35
+"""However small or large its standard error is, β may be so far from 1, and no further: the noise
+of the bug's own implementation moves it, and half way it would be no bug."""
+
+
+class Beta(NamedTuple):
+    """Which way an error points: 0 exact, 1 the other setup; and the standard error of that.
+
+    shown  how far the other setup moves the rows: the sum of squares, over the noise
+    """
+
+    value: float
+    error: float
+    shown: float
+
+    @property
+    def is_bug(self) -> bool:
+        """Whether the error is that of the other setup."""
+        low, high = NEAR
+        near = min(max(ERRORS * self.error, low), high)
+        return self.shown >= SHOWN and abs(self.value - 1) <= near
+
+    @property
+    def may_be_bug(self) -> bool:
+        """Whether more rows could show that the error is that of the other setup."""
+        return self.value + ERRORS * self.error >= 1 - NEAR[1]
+
+
+def beta(observed: Array, other: Array, stage: StageErrors) -> Beta:
+    """The direction of observed − expected along other − expected; rows count as one number each.
+
+    The standard error allows for errors that are alike along a row, as those of its scores are.
+    """
+    noise = np.maximum(stage.row_noise, 1e-300)[..., None]
+    with np.errstate(invalid="ignore", over="ignore"):
+        error, way = (observed - stage.expected) / noise, (other - stage.expected) / noise
+    counted = np.isfinite(error) & np.isfinite(way)
+    error, way = np.where(counted, error, 0.0), np.where(counted, way, 0.0)
+    way = np.clip(way, -1e150, 1e150)
+    total = float((way * way).sum())
+    if total == 0:
+        return Beta(0.0, np.inf, 0.0)
+    value = float((error * way).sum()) / total
+    left = ((error - value * way) * way).sum(axis=-1)
+    spread = float(np.sqrt(np.square(left).sum())) / total
+    return Beta(value, spread, total / way.shape[-1])
+
+
+class Quiet(NamedTuple):
+    """A variant of a bug: what the directions of the stages that it changes say.
+
+    betas  their β
+    own    the largest |β| of a simulated right implementation
+    left   the errors left, by stage
+    """
+
+    setup: Setup
+    betas: tuple[Beta, ...]
+    own: float
+    left: Mapping[str, Size]
+
+    @property
+    def is_found(self) -> bool:
+        """Whether every stage that can decide says that it is this bug."""
+        deciding = [one for one in self.betas if one.shown >= SHOWN]
+        return self.own < OWN and bool(deciding) and all(one.is_bug for one in deciding)
+
+    @property
+    def is_decidable(self) -> bool:
+        """Whether the input shows the bug at all."""
+        return self.own < OWN and any(one.shown >= SHOWN for one in self.betas)
+
+    def is_likely(self, times: float) -> bool:
+        """Whether so many times the rows could show that it is this bug."""
+        shown = sum(one.shown for one in self.betas)
+        return shown * times >= SHOWN and all(one.may_be_bug for one in self.betas)
+
+
+class Directions:
+    """What the errors of a comparison that matches point to."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        setup, dtype = comparison.setup, comparison.rule.dtype
+        self.right = [stages(setup, comparison.subset, comparison.errors, dtype)]
+        if WEIGHTS not in setup.changes:
+            kept = setup.with_steps(weights=partial(rounded_softmax, dtype=dtype))
+            fused = stages(kept, comparison.subset, comparison.errors)
+            self.right.append({name: round_to(x, dtype) for name, x in fused.items()})
+
+    def of(self, setup: Setup) -> Quiet | None:
+        """What this setup is: None where it changes nothing, or where the error is not its own."""
+        comparison = self.comparison
+        expected = comparison.expected(setup)
+        betas, left, own = [], {}, 0.0
+        for name, stage in comparison.errors.items():
+            other = expected[name]
+            one = beta(stage.observed, other, stage)
+            if one.shown == 0 or not np.isfinite(one.shown):
+                continue
+            errors = distance(stage.observed, other)
+            left[name] = Size(rms(errors), float(errors.max(initial=0.0)))
+            own = max(own, *(abs(beta(right[name], other, stage).value) for right in self.right))
+            betas.append(one)
+        return Quiet(setup, tuple(betas), own, left) if betas else None
+
+
+def rounded_softmax(x: Array, *, dtype: DType, **how: Any) -> Array:
+    """Softmax as a kernel has it that keeps float32 inside and rounds its weights alone."""
+    return round_to(softmax(x, **how), dtype)

@@ -1,0 +1,92 @@
+"""Lower precision inside: the numbers are right but for arithmetic that is less exact than theirs.
+
+TF32 products in float32, a float32 softmax in a float64 model, sums kept in bfloat16. It is a
+verdict of its own and no match, unless it is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.check.arithmetic import simulation
+from attncli.check.comparison import Comparison, expected_and_noise, is_closer
+from attncli.check.direction import beta
+from attncli.check.run import stages
+from attncli.check.tolerance import Inside, StageErrors
+from attncli.convention import DType
+
+LESS_EXACT: dict[DType, tuple[Inside, ...]] = {
+    "float64": ("float32", "tf32", "float16", "bfloat16"),
+    "float32": ("tf32", "float16", "bfloat16"),
+    "float16": ("bfloat16",),
+    "bfloat16": (),
+}
+"""The arithmetic that an implementation may have inside whose numbers are of this type."""
+
+EVERYWHERE = 0.9
+"""In so many of the rows the error must be nearer to the noise of that arithmetic than to that of
+the observed type, as a ratio: rounding spares no row, a lost block does."""
+
+ALIKE = 0.5
+"""From this β on errors are those of the simulated arithmetic itself, rounding by rounding."""
+
+
+def less_exact(comparison: Comparison, sample: Comparison) -> Inside | None:
+    """The arithmetic inside that explains every error, or None.
+
+    That whose simulated errors are the observed ones, else the most exact that allows them.
+    """
+    rule = comparison.rule
+    if rule.kind != "noise" or rule.inside is not None:
+        return None
+    if (dtype := rule.dtype) != "float64" and _is_low_sums(sample):
+        return dtype
+    allowing = [inside for inside in LESS_EXACT[rule.dtype] if _allows(comparison, inside)]
+    alike = [inside for inside in allowing if _is_of(sample, inside)]
+    return next(iter([*alike, *allowing]), None)
+
+
+def _is_low_sums(sample: Comparison) -> bool:
+    """Whether the numbers are those of sums kept in 16 bits, term after term, but for rounding.
+
+    Such sums may be off by any amount, so that they are too large to explain anything else.
+    """
+    if sample.rule.dtype not in ("float16", "bfloat16"):
+        return False
+    computed = _computed(sample, sample.rule.dtype)
+    return all(
+        replace(stage, expected=computed[name], known=None).matches
+        and is_closer(sample.setup, name, computed[name], sample)
+        for name, stage in sample.errors.items()
+    )
+
+
+def _allows(comparison: Comparison, inside: Inside) -> bool:
+    """Whether the errors are within the noise of this arithmetic, and no smaller than it makes."""
+    rule, setup = replace(comparison.rule, inside=inside), comparison.setup
+    _, noise = expected_and_noise(setup, comparison.subset, comparison.errors, rule)
+    for name, plain in comparison.errors.items():
+        stage = StageErrors(plain.observed, plain.expected, rule, noise[name], setup.how.mask_value)
+        least = np.sqrt(stage.row_noise * plain.row_noise)
+        if not stage.matches or (stage.by_row[0] >= least).mean() < EVERYWHERE:
+            return False
+    return True
+
+
+def _is_of(sample: Comparison, inside: Inside) -> bool:
+    """Whether the errors of every stage that differs are those of this arithmetic, simulated."""
+    computed = _computed(sample, inside)
+    return all(
+        abs(beta(stage.observed, computed[name], stage).value - 1) <= ALIKE
+        for name, stage in sample.errors.items()
+        if stage.wrong.any()
+    )
+
+
+def _computed(sample: Comparison, inside: Inside) -> dict[str, Array]:
+    """The stages of the sample in this arithmetic."""
+    setup, dtype, _ = simulation(sample.setup, replace(sample.rule, inside=inside))
+    return stages(setup, sample.subset, sample.errors, dtype)

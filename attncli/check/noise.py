@@ -1,0 +1,241 @@
+"""How exact a right implementation is in a number type, row by row.
+
+Two estimates, and the larger one counts. One is simulated: the same stages with every stage rounded
+to the type. The other is what rounding does to first order, with S = Q Kᵀ, Z = c S, A = softmax(Z),
+O = A V, and u the root mean square of a rounding error, relative to the number rounded:
+
+    var S[i,j] = u² · (2 S² + 2 Σ q² k²)              the score, the scale; q and k scaled before
+    var A[i,j] = A² · ((1 − A)² var Z + Σ A² var Z)  the sum over the other keys; and u² A²
+    var O[i]   = Σ var A[i,j] · ‖V[j] − mean V‖² / d_v
+
+A row of two keys that matter has one rounding error that counts: it may be 0 in the simulation and
+large in another right implementation. The first-order estimate depends on no such luck.
+Where sums are rounded to the type too (float32, float64), n terms added one after another are off
+by u √(n/3) of the sum. Equal keys are rounded alike, so they count as one.
+
+Source: Higham, "Accuracy and Stability of Numerical Algorithms" (2002), sections 2.2 and 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.check.setup import Setup
+from attncli.convention import DType
+from attncli.stages import DROPPED, OUTPUT, SCORES, WEIGHTS
+
+EPS: dict[DType, float] = {
+    "bfloat16": 2.0**-7,
+    "float16": 2.0**-10,
+    "float32": 2.0**-23,
+    "float64": 2.0**-52,
+}
+"""The distance from 1 to the next number of each type, the narrowest type first."""
+
+TF32_EPS = 2.0**-10
+"""The factors of a product in TF32 have 10 bits after the point."""
+
+ROUNDING = 0.21
+"""Root mean square of a rounding error, in eps of the number rounded: uniform in half a unit of the
+last place, 1/√12, over numbers uniform in [1, 2), √½."""
+
+REPEATED = 4.0
+"""So many times the error is allowed where keys are equal. Nothing averages: a row then depends on
+the errors of a few scores, each of which may be four standard deviations off."""
+
+RARE = 3.0
+"""Errors of a score are followed through exp up to so many standard deviations."""
+
+NONLINEAR = 10.0
+"""Above this standard deviation a score says nothing any more: exp(30) is 10¹³."""
+
+
+HALVES = 3.4
+"""A unit of the last place in root mean squares of two rounding errors, √2 · 0.21 eps. Two scores
+that differ by a share p of a unit are rounded to one number or to two, and the variance of their
+difference is p (1 − p) of a squared unit."""
+
+LINEAR = 0.0025
+"""Up to this variance of a score, exp of its error is 1 plus the error to within 5 %."""
+
+
+_FLOAT = np.float32
+"""An estimate of an error need not be exact."""
+
+
+class Arithmetic(NamedTuple):
+    """Relative rounding errors, as root mean squares.
+
+    stages   of each stage
+    factors  of what goes into the products: of q or k that are scaled first; in TF32 of all
+    sums     of each addition
+    """
+
+    stages: float
+    factors: float
+    sums: float
+
+    @classmethod
+    def of(cls, dtype: DType) -> Arithmetic:
+        """That of a number type: 16-bit types are summed in float32, the others in themselves.
+
+        The error of float64 is counted twice, as that of the reference is as large.
+        """
+        unit = ROUNDING * EPS[dtype]
+        if dtype == "float64":
+            return cls(2 * unit, 2 * unit, 2 * unit)
+        if dtype == "float32":
+            return cls(1.4 * unit, 1.4 * unit, 1.4 * unit)
+        return cls(unit, unit, ROUNDING * EPS["float32"])
+
+    @classmethod
+    def tf32(cls) -> Arithmetic:
+        """That of float32 with TF32 products, whose four factors are rounded to 10 bits."""
+        one = cls.of("float32")
+        return one._replace(factors=2 * ROUNDING * TF32_EPS)
+
+
+def row_noise(
+    values: Mapping[str, Array], setup: Setup, stages: Collection[str], arithmetic: Arithmetic
+) -> dict[str, Array]:
+    """The noise of each row, to first order: stage → root mean square, [batch, head, row].
+
+    values  q, k, v, scores and weights of these rows; every query head has its own key head
+    """
+    shape = values["scores"].shape[:3]
+    found = {name: np.zeros(shape) for name in stages}
+    for at in np.ndindex(shape[:2]):
+        q, k, v = (_of_head(values[name], at) for name in "qkv")
+        head = _Head(q, k, v, values["scores"][at], values["weights"][at], setup, arithmetic)
+        for name, variance in head.variances(stages).items():
+            found[name][at] = np.sqrt(np.nan_to_num(variance))
+    return found
+
+
+def _of_head(x: Array, at: tuple[int, ...]) -> Array:
+    """The matrix of one head; an axis of one is shared by all."""
+    found: Array = x[tuple(min(i, n - 1) for i, n in zip(at, x.shape[:2], strict=True))]
+    return found
+
+
+class _Head:
+    """One head: its matrices, and how its keys repeat."""
+
+    def __init__(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        scores: Array,
+        weights: Array,
+        setup: Setup,
+        arithmetic: Arithmetic,
+    ) -> None:
+        self.scale, self.drop = setup.how.scale_factor(q.shape[-1]), setup.how.dropout
+        self.q, self.k, self.v = q, k, v
+        self.scores, self.weights, self.unit = scores, weights, arithmetic
+        self.groups = equal_rows(k)
+
+    def variances(self, stages: Collection[str]) -> dict[str, Array]:
+        """The mean square of the noise of each row of the stages."""
+        found: dict[str, Array] = {}
+        late = [name for name in stages if name in (WEIGHTS, DROPPED, OUTPUT)]
+        if early := [name for name in stages if name not in late]:
+            of_scaled = self._scaled_variance(self.scores, self.k).mean(axis=-1)
+            by_scale = max(self.scale**2, 1e-300)
+            found |= {x: of_scaled / (by_scale if x == SCORES else 1) for x in early}
+        if late:
+            of_weights, of_output = self._after_softmax()
+            found |= {x: of_output if x == OUTPUT else of_weights for x in late}
+            if self.drop:
+                found |= {x: found[x] / (1 - self.drop) ** 2 for x in late if x != WEIGHTS}
+        return found
+
+    def _scaled_variance(self, scores: Array, k: Array, top: Array | None = None) -> Array:
+        """[n_q, n_k] -> [n_q, n_k]: the variance of each scaled score.
+
+        top: of each row the score that the others are compared with, [n_q, 1]. Softmax sees their
+        differences alone, and 16-bit types round equal numbers alike.
+        """
+        unit, d, scale = self.unit, self.q.shape[-1], abs(self.scale)
+        sums = unit.sums**2 * d / 3
+        alike = top is not None and unit.sums < unit.stages
+        variance: Array = (scores * (scale * np.sqrt(2 * (unit.stages**2 + sums)))).astype(_FLOAT)
+        if alike:
+            np.abs(variance, out=variance)
+            away = np.abs(scores - top).astype(_FLOAT) * _FLOAT(scale * HALVES)
+            variance *= np.minimum(variance, away)
+            k = k * (k != k[0]).any(axis=0)
+        else:
+            variance *= variance
+        factor = scale * np.sqrt((1 + alike) * unit.factors**2 + sums)  # alike: of q and of k
+        variance += np.square((self.q * factor).astype(_FLOAT)) @ np.square(k.astype(_FLOAT)).T
+        variance += _FLOAT(unit.stages**2)
+        return np.minimum(variance, NONLINEAR**2, out=variance)
+
+    def _after_softmax(self) -> tuple[Array, Array]:
+        """The mean squares of the noise of the weights and of the output, by row."""
+        of_weights, of_output = np.zeros(len(self.q)), np.zeros(len(self.q))
+        unit, n, most = self.unit, len(self.k), 0
+        parts = []
+        if self.groups is None or unit.sums == unit.stages:
+            # Equal keys that are summed in another order, as at the end of a block, may differ.
+            parts.append((self.scores, self.weights, self.k, self.v, 1.0))
+        if self.groups is not None:
+            order, starts = self.groups
+            counts = np.diff(starts, append=n)
+            most, first = int(counts.max()), order[starts]
+            shares = np.add.reduceat(self.weights[:, order], starts, axis=-1)
+            means = np.add.reduceat(self.v[order], starts, axis=0) / counts[:, None]
+            parts.append((self.scores[:, first], shares, self.k[first], means, REPEATED))
+        for scores, weights, k, v, times in parts:
+            variance = self._weights_variance(scores, weights, k)
+            variance *= _FLOAT(times**2)
+            of_weights += variance.mean(axis=-1)
+            of_output += variance @ np.square(v - v.mean(axis=0)).mean(axis=-1)
+            of_output += unit.stages**2 * np.square(weights) @ np.square(v).mean(axis=-1)
+        # n equal terms are rounded alike: one binade's n/2 errors of half a unit, not √n of them
+        sums = unit.sums * (np.sqrt(n / 3) + most / 2)
+        squares = np.square(self.weights)
+        of_weights += (unit.stages**2 + sums**2) * squares.mean(axis=-1)
+        output = self.weights @ self.v
+        of_output += (unit.stages**2 + sums**2) * np.square(output).mean(axis=-1)
+        of_output += sums**2 * squares @ np.square(self.v).mean(axis=-1)
+        return of_weights, of_output
+
+    def _weights_variance(self, scores: Array, weights: Array, k: Array) -> Array:
+        """[n_q, n_k], [n_q, n_k] -> [n_q, n_k]: of each weight, from the noise of the scores."""
+        top = np.take_along_axis(scores, weights.argmax(axis=-1)[:, None], axis=-1)
+        variance = self._scaled_variance(scores, k, top)
+        if variance.max(initial=0.0) > LINEAR:
+            variance = np.square(np.expm1(RARE * np.sqrt(variance)) / RARE)
+        a = weights.astype(_FLOAT)
+        squares = a * a
+        variance *= squares
+        others = variance.sum(axis=-1, keepdims=True) - variance
+        variance *= np.square(1 - a)
+        variance += squares * np.maximum(others, 0)
+        return variance
+
+
+def equal_rows(x: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] | None:
+    """An order in which equal rows are neighbours and where each group starts; None: none repeats.
+
+    >>> order, starts = equal_rows(np.array([[1.0, 2], [3, 4], [1, 2]]))
+    >>> order.tolist(), starts.tolist()
+    ([0, 2, 1], [0, 2])
+    """
+    bits = np.ascontiguousarray(x, dtype=np.float64).view(np.uint64)
+    odd = np.random.default_rng(0).integers(0, 2**63, bits.shape[-1], dtype=np.uint64) * 2 + 1
+    hashes = (bits * odd).sum(axis=-1, dtype=np.uint64)  # whole numbers: the same in any order
+    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    if len(first) == len(x):
+        return None
+    by_first = first[inverse.ravel()]
+    order = np.argsort(by_first, kind="stable")
+    return order, np.flatnonzero(np.diff(by_first[order], prepend=-1))
