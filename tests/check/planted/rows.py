@@ -30,6 +30,7 @@ class Row:
     thread  where somebody met it, repository#number
     kind    quiet: below the noise of the 16-bit types; inside: right with less precision inside
     types   the number types it makes sense in
+    as_is   what it gives is not rounded to the type of the inputs
     """
 
     what: str
@@ -40,12 +41,14 @@ class Row:
     stage: str = "output"
     kind: Kind = "wrong"
     types: tuple[str, ...] = tuple(TYPES)
+    as_is: bool = False
 
 
 def observed(row: Row, x: Inputs) -> Array:
     """What the implementation gives, in the number type."""
     with np.errstate(all="ignore"):
-        return x.round(row.make(x))
+        seen = row.make(x)
+        return seen if row.as_is else x.round(seen)
 
 
 def verdict_on(row: Row, x: Inputs, seen: Array, **more: Any) -> Verdict:
@@ -118,7 +121,7 @@ def how_wrong(row: Row, x: Inputs, seen: Array) -> float:
     if best.shape != seen.shape:
         return np.inf
     with np.errstate(all="ignore"):
-        difference = np.abs(seen.astype(x.wide).astype(float) - best)
-    if (np.isnan(seen.astype(x.wide)) != np.isnan(best)).any():
+        difference = np.abs(seen.astype(float) - best)
+    if (np.isnan(seen.astype(float)) != np.isnan(best)).any():
         return np.inf
     return float(np.nanmax(difference)) / noise(x)

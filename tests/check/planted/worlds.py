@@ -210,6 +210,7 @@ EMPTY_NAN = replace(EMPTY, name="one row empty, NaN asked for", how={"empty_rows
 NAN_KEY = replace(MASKED, name="NaN in a masked key", mask=last_hidden, adjust=set_nan("k"))
 NAN_VALUE = replace(MASKED, name="NaN in a masked value", mask=last_hidden, adjust=set_nan("v"))
 LEFT = replace(MASKED, name="padding on the left", mask=left_padding)
+MASKED_FAR = replace(MASKED_ALL, name="mask, scores of hundreds", q_times=150)
 BIAS = replace(MASKED, name="added numbers", mask=normal_bias)
 BIAS_SQUARE = replace(BIAS, name="added numbers, square", n_k=19)
 ALIBI = replace(BIAS_SQUARE, name="alibi", h=4, mask=alibi)
