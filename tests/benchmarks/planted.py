@@ -1,7 +1,7 @@
 """How `attncli check` does on the planted set, by hand: every wrong one, every right one.
 
 python tests/benchmarks/planted.py [--type bfloat16] [--only TEXT] [--kind wrong|right|inside]
-    [--jobs 2] [--seed 0] [--no-libraries] [--json FILE]
+    [--jobs 2] [--seed 0] [--seeds 1] [--no-libraries] [--json FILE]
 
 matched although wrong, named wrongly and false alarms must be 0.
 """
@@ -55,8 +55,9 @@ def jobs_of(args: argparse.Namespace) -> Iterator[Job]:
                     continue
                 for j in range(len(row.worlds)):
                     for dtype in row.types:
-                        if args.type in {None, dtype}:
-                            yield kind, group, i, j, dtype, args.seed
+                        for seed in range(args.seed, args.seed + args.seeds):
+                            if args.type in {None, dtype}:
+                                yield kind, group, i, j, dtype, seed
 
 
 def run(job: Job) -> Result:
@@ -153,6 +154,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=["wrong", "right", "inside"])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=1, help="so many from --seed on")
     parser.add_argument("--no-libraries", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()

@@ -12,6 +12,6 @@ RIGHT: dict[str, tuple[Row, ...]] = {
     "every option": options.ROWS,
 }
 LIBRARIES: dict[str, tuple[Row, ...]] = {"libraries": libraries.ROWS}
-INSIDE: dict[str, tuple[Row, ...]] = {"less precision inside": inside.ROWS}
+INSIDE: dict[str, tuple[Row, ...]] = {"less precision inside": (*inside.ROWS, *libraries.INSIDE)}
 
 __all__ = ["INSIDE", "LIBRARIES", "RIGHT", "skipped"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.check.planted.parts import Array, Inputs, head_of, hidden
+from tests.check.planted.parts import TYPES, Array, Inputs, head_of, hidden
 from tests.check.planted.rows import Row
 from tests.check.planted.worlds import (
     CAUSAL,
@@ -100,6 +101,7 @@ def torch_flex(x: Inputs) -> Array:
 
     at = None if cells is None else torch.from_numpy(cells)
     try:
+        warnings.simplefilter("ignore")  # that it is not compiled
         out = flex_attention(q, k, v, score_mod=None if at is None else modify)
     except (RuntimeError, ValueError, NotImplementedError) as error:
         raise NotImplementedError(str(error).splitlines()[0]) from error
@@ -116,6 +118,16 @@ def jax_attention(x: Inputs) -> Array:
     cells = keep(x)
     mask = None if cells is None else jnp.asarray(cells)
     return np.asarray(jax.nn.dot_product_attention(q, k, v, mask=mask)).swapaxes(1, 2)
+
+
+def flax_attention(x: Inputs) -> Array:
+    import flax.linen as nn
+    import jax.numpy as jnp
+
+    q, k, v = (jnp.asarray(np.ascontiguousarray(y.swapaxes(1, 2))) for y in typed(x))
+    cells = keep(x)
+    mask = None if cells is None else jnp.asarray(cells)
+    return np.asarray(nn.dot_product_attention(q, k, v, mask=mask)).swapaxes(1, 2)
 
 
 def keras_attention(x: Inputs) -> Array:
@@ -145,8 +157,11 @@ def session(op: str, dtype: str, masked: bool, heads: int, causal: int) -> Any:
         more, domain = {"num_heads": heads, "unidirectional": causal}, "com.microsoft"
     node = helper.make_node(op, names, ["out"], domain=domain, **more)
     kinds = {"mask": TensorProto.BOOL if op == "Attention" else number}
-    io = [helper.make_tensor_value_info(n, kinds.get(n, number), None) for n in names if n]
-    out = helper.make_tensor_value_info("out", number, None)
+    n_axes = {"mask": 4}
+    plain = 4 if op == "Attention" else 3
+    shapes = {n: [f"{n}{i}" for i in range(n_axes.get(n, plain))] for n in ("q", "k", "v", "mask", "out")}
+    io = [helper.make_tensor_value_info(n, kinds.get(n, number), shapes[n]) for n in names if n]
+    out = helper.make_tensor_value_info("out", number, shapes["out"])
     opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(
         helper.make_graph([node], "one", io, [out]), opset_imports=opsets, ir_version=10
@@ -193,20 +208,27 @@ def microsoft_attention(x: Inputs) -> Array:
     return np.asarray(out.reshape(x.b, x.n_q, x.h, x.d_v).swapaxes(1, 2))
 
 
+IN_FLOAT32 = ("jax.nn.dot_product_attention", "onnxruntime Attention")  # inside float64 too
 NEEDS: dict[str, tuple[str, Callable[[Inputs], Array]]] = {
     "torch SDPA, math": ("torch", torch_sdpa("MATH")),
     "torch SDPA, flash": ("torch", torch_sdpa("FLASH_ATTENTION")),
     "torch eager": ("torch", torch_eager),
     "torch flex_attention": ("torch", torch_flex),
     "jax.nn.dot_product_attention": ("jax", jax_attention),
+    "flax.linen.dot_product_attention": ("flax", flax_attention),
     "keras.ops.dot_product_attention": ("keras", keras_attention),
     "onnxruntime Attention": ("onnxruntime", onnx_attention),
     "onnxruntime MultiHeadAttention": ("onnxruntime", microsoft_attention),
 }
+HERE = {what: make for what, (package, make) in NEEDS.items() if find_spec(package)}
 ROWS = tuple(
-    Row(what, (), make, WORLDS, kind="right")
-    for what, (package, make) in NEEDS.items()
-    if find_spec(package)
+    Row(what, (), make, WORLDS, kind="right", types=tuple(TYPES)[what in IN_FLOAT32 :])
+    for what, make in HERE.items()
+)
+INSIDE = tuple(
+    Row(what, (), make, WORLDS, kind="inside", types=("float64",))
+    for what, make in HERE.items()
+    if what in IN_FLOAT32
 )
 
 
