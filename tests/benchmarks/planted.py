@@ -101,7 +101,8 @@ def table(results: list[Result], types: list[str]) -> None:
             chosen = [
                 r
                 for r in results
-                if group in {r["group"], "all"} or (group == "all but controls" and not r["control"])
+                if group in {r["group"], "all"}
+                or (group == "all but controls" and not r["control"])
             ]
             chosen = [r for r in chosen if dtype in {r["type"], "all"}]
             counts = Counter(r["outcome"] for r in chosen)
@@ -164,7 +165,9 @@ def main() -> None:
     for failure in sorted(failures(results)):
         print(failure)
     types = [args.type] if args.type else list(TYPES)
-    by_kind = {kind: [r for r in results if r["kind"] == kind] for kind in ("wrong", "right", "inside")}
+    by_kind = {
+        kind: [r for r in results if r["kind"] == kind] for kind in ("wrong", "right", "inside")
+    }
     if by_kind["wrong"]:
         table(by_kind["wrong"], types)
     for kind in ("right", "inside"):
@@ -175,7 +178,9 @@ def main() -> None:
     seconds = sorted(results, key=lambda r: -r.get("seconds", 0))
     print(f"\n{time.perf_counter() - start:.0f} s; {len(results)} checks; the slowest:")
     for r in seconds[:3]:
-        print(f"  {r.get('seconds', 0):.1f} s  {r['group']}: {r['what']} · {r['world']} · {r['type']}")
+        print(
+            f"  {r.get('seconds', 0):.1f} s  {r['group']}: {r['what']} · {r['world']} · {r['type']}"
+        )
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
 

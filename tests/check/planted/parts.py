@@ -113,8 +113,9 @@ class Inputs:
             more["sinks"] = self.sinks
         if self.positions is not None:
             more["positions"] = self.positions
-        narrow = {name: more[name][first] for name in ("past_k", "past_v") if name in more}
-        return [x[first] for x in (q, k, v)], {**more, **narrow}
+        for name in more.keys() & {"past_k", "past_v"}:
+            more[name] = more[name][first]
+        return [x[first] for x in (q, k, v)], more
 
 
 def head_of(x: Inputs, y: Array) -> Array:
@@ -192,7 +193,7 @@ def sinusoid(x: Array, at: Array, exponent: int = 2, order: str = "interleaved")
         if order == "interleaved"
         else np.concatenate(both, axis=-1)
     )
-    return (x + table).astype(x.dtype)
+    return np.asarray(x + table, x.dtype)
 
 
 PLACED: dict[str, Callable[[Array, Array], Array]] = {
@@ -250,6 +251,7 @@ def attend(  # noqa: PLR0913
     sinks  of each head (an empty array = none)
     weigh  from masked scores to weights
     """
+    s: Array
     q = placed(x, "q") if q is None else q
     k = head_of(x, placed(x, "k") if k is None else k)
     v = head_of(x, placed(x, "v") if v is None else v)

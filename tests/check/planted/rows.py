@@ -10,7 +10,18 @@ import numpy as np
 
 from attncli import Convention
 from attncli.check import Verdict, check, report_text
-from tests.check.planted.parts import HALF, TYPES, Array, Inputs, attend, head_of, hidden, placed, scores
+from tests.check.planted.parts import (
+    HALF,
+    TYPES,
+    Array,
+    Inputs,
+    attend,
+    head_of,
+    hidden,
+    placed,
+    scores,
+    softmax,
+)
 from tests.check.planted.worlds import World
 
 Kind = Literal["wrong", "control", "quiet", "right", "inside"]
@@ -52,10 +63,10 @@ def observed(row: Row, x: Inputs) -> Array:
 
 
 def verdict_on(row: Row, x: Inputs, seen: Array, **more: Any) -> Verdict:
-    qkv, given = x.given()
+    (q, k, v), given = x.given()
     how = Convention(**x.how)
     seen = seen[(0,) * (4 - x.axes)]
-    return check(seen, *qkv, stage=row.stage, convention=how, **given, **more)
+    return check(seen, q, k, v, stage=row.stage, convention=how, **{**given, **more})
 
 
 def outcome(row: Row, x: Inputs, verdict: Verdict) -> Outcome:
@@ -90,7 +101,7 @@ def right(x: Inputs, stage: str = "output") -> Array:
         return attend(x, v=np.broadcast_to(eye, (x.b, x.h, x.n_k, x.n_k)))
     v = placed(x, "v")
     best = attend(x, v=np.where(np.isnan(v), 0, v))
-    empty = hidden(x).all(-1)[..., None]
+    empty = np.asarray(hidden(x).all(-1))[..., None]
     return np.where(empty, np.nan, best) if x.how.get("empty_rows") == "nan" else best
 
 
@@ -98,21 +109,19 @@ def noise(x: Inputs) -> float:
     """Root mean square of what rounding every stage does; at least half a unit in the last place."""
     best = right(x)
     size = float(np.sqrt(np.nanmean(best.astype(float) ** 2)))
-    eps = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(x.dtype, np.finfo(x.wide).eps)
     if x.dtype not in HALF:
-        return float(eps * size)
+        return float(np.finfo(x.wide).eps) * size
+    eps = 2.0**-10 if x.dtype == "float16" else 2.0**-7
     rounded = attend(x, weigh=lambda s: _weights_in(x, s)).astype(TYPES[x.dtype]).astype(float)
     plain = float(np.sqrt(np.nanmean((rounded - best) ** 2)))
-    return max(plain, float(eps) * size / 4) if np.isfinite(plain) else float(eps) * size / 4
+    return max(plain, eps * size / 4) if np.isfinite(plain) else eps * size / 4
 
 
 def _weights_in(x: Inputs, s: Array) -> Array:
     """Weights whose scores and themselves are rounded to the number type."""
-    with np.errstate(all="ignore"):
-        s = x.round(s).astype(x.wide)
-        e = np.exp(s - s.max(-1, keepdims=True))
-        w = e / e.sum(-1, keepdims=True)
-    return x.round(np.nan_to_num(w)).astype(x.wide)
+    over = -2 if x.how.get("softmax_over") == "queries" else -1
+    weights = softmax(x.round(s).astype(x.wide), x.sinks, axis=over)
+    return x.round(weights).astype(x.wide)
 
 
 def how_wrong(row: Row, x: Inputs, seen: Array) -> float:

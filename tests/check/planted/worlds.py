@@ -237,9 +237,7 @@ ROPE_PAIRS = replace(ROPE, name="rope, interleaved", positions="rope-interleaved
 ROPE_CACHED = replace(ROPE, name="rope on a cache", n_q=5, n_past=24)
 SINUS = replace(ROPE, name="sinusoids", positions="paper")
 ARTICLE = replace(SINUS, name="sinusoids of the article", positions="article")
-QUIET = World(
-    "quiet", b=1, h=4, n_q=256, n_k=256, d_k=64, d_v=64, axes=3, how={"causal": True}
-)
+QUIET = World("quiet", b=1, h=4, n_q=256, n_k=256, d_k=64, d_v=64, axes=3, how={"causal": True})
 QUIET_WINDOW = replace(QUIET, name="quiet, window", how={"causal": True, "window": (255, 0)})
 
 # What right implementations are run on: every option that they share, and hard numbers.
@@ -250,9 +248,7 @@ CONSTANT = replace(ODD, name="constant columns of V", q_times=4, adjust=constant
 ZEROS = replace(ODD, name="zeros in Q", adjust=zero_q)
 ONE_KEY = replace(PRIMES, name="one key", n_k=1)
 LONG = World("long rows", b=1, h=1, n_q=5, n_k=2053, d_k=16, d_v=16)
-EQUAL_CAUSAL = replace(
-    CAUSAL, name="causal, equal keys, large", q_times=30, adjust=equal_keys(3)
-)
+EQUAL_CAUSAL = replace(CAUSAL, name="causal, equal keys, large", q_times=30, adjust=equal_keys(3))
 RIGHT_WORLDS = (
     PRIMES, KERNEL, EQUAL, TWO_KEYS, SEVERAL, CONSTANT, ZEROS, ONE_KEY, LONG,
     CAUSAL, EQUAL_CAUSAL, MASKED, PADDED, GROUPED,

@@ -109,9 +109,9 @@ def summed(total: Sum) -> Callable[[Inputs], Array]:
 def wider(x: Inputs, dtype: type) -> Array:
     """Everything in a wider type."""
     p = parts(x)
-    q, k, v = (y.astype(dtype) for y in (p.q, p.k, p.v))
-    s = np.where(p.hide, -np.inf, scores(q, k) * dtype(x.scale))
-    return np.asarray(softmax(s) @ v).astype(x.wide)
+    s = scores(p.q.astype(dtype), p.k.astype(dtype)) * dtype(x.scale)
+    out: Array = softmax(np.where(p.hide, -np.inf, s)) @ p.v.astype(dtype)
+    return out.astype(x.wide)
 
 
 def unnormalised(x: Inputs, *, in_type: bool) -> Array:
@@ -129,7 +129,9 @@ def weights_in_type(x: Inputs) -> Array:
     return np.asarray(rounded(x, w) @ p.v)
 
 
-def masked_by(value: Callable[[Inputs], float], *, added: bool = False) -> Callable[[Inputs], Array]:
+def masked_by(
+    value: Callable[[Inputs], float], *, added: bool = False
+) -> Callable[[Inputs], Array]:
     def make(x: Inputs) -> Array:
         p = parts(x)
         s = scores(p.q, p.k) * x.wide(x.scale)
@@ -218,7 +220,7 @@ def permuted(x: Inputs, order: Callable[[Inputs], Array]) -> Array:
 def by_einsum(x: Inputs) -> Array:
     p = parts(x)
     s = np.einsum("bhqd,bhkd->bhqk", p.q, p.k) * x.wide(x.scale)
-    return np.einsum("bhqk,bhkd->bhqd", softmax(masking(x, s)), p.v)
+    return np.asarray(np.einsum("bhqk,bhkd->bhqd", softmax(masking(x, s)), p.v))
 
 
 def grouped(x: Inputs) -> Array:
@@ -228,7 +230,8 @@ def grouped(x: Inputs) -> Array:
     s = np.einsum("bhgqd,bhkd->bhgqk", q, x.k) * x.wide(x.scale)
     hide = parts(x).hide.reshape(x.b, h, x.h // h, x.n_q, x.n_k)
     w = softmax(np.where(hide, x.wide(-np.inf), s))
-    return np.einsum("bhgqk,bhkd->bhgqd", w, x.v).reshape(x.b, x.h, x.n_q, x.d_v)
+    out = np.asarray(np.einsum("bhgqk,bhkd->bhgqd", w, x.v))
+    return out.reshape(x.b, x.h, x.n_q, x.d_v)
 
 
 def per_head(x: Inputs) -> Array:

@@ -148,18 +148,21 @@ def session(op: str, dtype: str, masked: bool, heads: int, causal: int) -> Any:
     import onnxruntime as ort
     from onnx import TensorProto, helper
 
-    number = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}.get(dtype)
-    number = {"float64": TensorProto.DOUBLE, "bfloat16": TensorProto.BFLOAT16}.get(dtype, number)
+    numbers = {"float64": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16}
+    number = int(numbers.get(dtype, TensorProto.FLOAT))
+    more: dict[str, Any]
     if op == "Attention":
         names, more, domain = ["q", "k", "v", *["mask"] * masked], {"is_causal": causal}, ""
     else:
         names = ["q", "k", "v", *["", "", "mask"] * masked]
         more, domain = {"num_heads": heads, "unidirectional": causal}, "com.microsoft"
     node = helper.make_node(op, names, ["out"], domain=domain, **more)
-    kinds = {"mask": TensorProto.BOOL if op == "Attention" else number}
+    kinds = {"mask": int(TensorProto.BOOL) if op == "Attention" else number}
     n_axes = {"mask": 4}
     plain = 4 if op == "Attention" else 3
-    shapes = {n: [f"{n}{i}" for i in range(n_axes.get(n, plain))] for n in ("q", "k", "v", "mask", "out")}
+    shapes = {
+        n: [f"{n}{i}" for i in range(n_axes.get(n, plain))] for n in ("q", "k", "v", "mask", "out")
+    }
     io = [helper.make_tensor_value_info(n, kinds.get(n, number), shapes[n]) for n in names if n]
     out = helper.make_tensor_value_info("out", number, shapes["out"])
     opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]

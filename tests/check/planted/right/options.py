@@ -89,7 +89,8 @@ def sink_by_lse(x: Inputs) -> Array:
     assert x.sinks is not None
     s = scores(x.q, head_of(x, x.k)) * x.wide(x.scale)
     lse = np.log(np.exp(s).sum(-1, keepdims=True))
-    return attend(x, sinks=np.zeros(0)) / (1 + np.exp(x.sinks[:, None, None].astype(x.wide) - lse))
+    others = np.exp(x.sinks[:, None, None].astype(x.wide) - lse)
+    return np.asarray(attend(x, sinks=np.zeros(0)) / (1 + others))
 
 
 def cap_by_exp(x: Inputs) -> Array:

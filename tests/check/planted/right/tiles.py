@@ -12,7 +12,7 @@ from tests.check.planted.rows import Row
 from tests.check.planted.worlds import CAUSAL, CAUSAL_KERNEL, EQUAL_CAUSAL, RIGHT_WORLDS
 
 
-def flash(  # noqa: PLR0913
+def flash(
     x: Inputs,
     block: int,
     tile: int = 0,

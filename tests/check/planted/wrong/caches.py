@@ -18,7 +18,14 @@ def hiding(x: Inputs, cells: Array) -> Array:
     return attend(x, hide=cells)
 
 
-SHORT = ("newest key not cached", "causal mask hides each query's own position", "key lengths off by one", "other key lengths", "last block of keys skipped", "one block of keys lost")
+SHORT = (
+    "newest key not cached",
+    "causal mask hides each query's own position",
+    "key lengths off by one",
+    "other key lengths",
+    "last block of keys skipped",
+    "one block of keys lost",
+)
 ROWS = (
     Row("history masked", ("cached decode masks its own history",), lambda x: hiding(x, at(x)[1] > at(x)[0] - x.n_past), (CACHED,), "gpt-fast#233"),
     Row("newest key not cached", SHORT, lambda x: keys(x, np.arange(x.n_k - 1)), (DECODE,)),

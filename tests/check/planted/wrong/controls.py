@@ -129,7 +129,7 @@ ROWS = tuple(
         ("key heads one further", lambda x: attend(x, k=x.k[:, [1, 0]], v=x.v), (GROUPED_KERNEL,)),
         ("only the eight largest scores", topped, (KERNEL,)),
         ("another softcap, linear", lambda x: attend(x, cap=0.0, weigh=lambda s: softmax(np.clip(s, -4, 4))), (CAPPED,)),
-        ("sinks of other heads", lambda x: attend(x, sinks=x.sinks[::-1].copy()), (SINKS,)),  # type: ignore[index]
+        ("sinks of other heads", lambda x: attend(x, sinks=x.sinks[::-1].copy()), (SINKS,)),
         ("tanh of the output", lambda x: np.tanh(attend(x) * 2), (ODD,)),
         ("output squared", lambda x: attend(x) ** 2, (KERNEL,)),
     )

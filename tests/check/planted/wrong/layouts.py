@@ -57,7 +57,12 @@ def tokens_for_heads(x: Inputs) -> Array:
 
 def with_all(change: Callable[[Array], Array], names: str) -> Callable[[Inputs], Array]:
     """An attention some of whose inputs are changed."""
-    return lambda x: attend(x, **{name: change(placed(x, name)) for name in names})
+
+    def make(x: Inputs) -> Array:
+        changed: dict[str, Any] = {name: change(placed(x, name)) for name in names}
+        return attend(x, **changed)
+
+    return make
 
 
 def instead(**names: str) -> Callable[[Inputs], Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.check.planted.parts import Inputs, attend, masked
+from tests.check.planted.parts import Array, Inputs, attend, masked
 from tests.check.planted.rows import Row
 from tests.check.planted.worlds import (
     CAUSAL,
@@ -18,7 +18,7 @@ from tests.check.planted.worlds import (
 )
 
 
-def no(x: Inputs) -> np.ndarray:  # type: ignore[type-arg]
+def no(x: Inputs) -> Array:
     return np.zeros((1, 1), bool)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ def placing(
 
     def make(x: Inputs) -> Array:
         start = {"q": x.n_past if first_q is None else first_q, "k": first_k, "v": first_k}
-        parts = {}
+        parts: dict[str, Any] = {}
         for name in "qkv":
             y = getattr(x, name)
             at = np.arange(start[name], start[name] + y.shape[2])

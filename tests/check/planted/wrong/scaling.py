@@ -90,5 +90,5 @@ ROWS = (
     Row("last head not written", TIMES, last_head_not_written, (ODD,)),
     Row("scale of K forgotten, per head", ("keys times a factor",), lambda x: attend(x, k=x.k / per_head(x, 0.4, 1.7)), (ODD, THREE)),
     Row("scale of K forgotten, per channel", ("keys times a factor",), lambda x: attend(x, k=x.k * per_channel(x, x.d_k)), (ODD,)),
-    Row("scale of K forgotten, one for all", ANY + ("keys times a factor",), lambda x: attend(x, k=x.k * x.wide(1 / 0.37)), (THREE,)),
+    Row("scale of K forgotten, one for all", (*ANY, "keys times a factor"), lambda x: attend(x, k=x.k * x.wide(1 / 0.37)), (THREE,)),
 )  # fmt: skip

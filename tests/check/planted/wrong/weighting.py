@@ -69,7 +69,7 @@ def weights(x: Inputs) -> Array:
 
 NONE = np.zeros(0)
 CAP = ("softcap where none is wanted", "softcap applied", "another softcap")
-SINK = ("sinks where none are wanted", "a sink where none is wanted", "softmax with 1 added to the sum")
+SINK = ("sinks where none are wanted", "a sink where none is wanted")
 ADDED = ("softmax with 1 added to the sum",)
 DROPOUT = ("dropout left on",)
 AXIS = ("softmax over queries, not keys",)
