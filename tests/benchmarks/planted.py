@@ -21,6 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from attncli.check import CATALOGUE
 from tests.check.planted.parts import HALF, TYPES
 from tests.check.planted.right import INSIDE, LIBRARIES, RIGHT, skipped
 from tests.check.planted.rows import Row, how_wrong, observed, outcome, verdict_on
@@ -173,6 +174,9 @@ def main() -> None:
     for kind in ("right", "inside"):
         if by_kind[kind]:
             right_table(by_kind[kind], types)
+    wanted = {name for r in by_kind["wrong"] for both in r["names"] for name in both.split(" + ")}
+    if unknown := sorted(wanted - {bug.name for bug in CATALOGUE}):
+        print("names that the catalogue has not:", ", ".join(unknown))
     for name, why in skipped().items():
         print(f"{name} was not run: {why}")
     seconds = sorted(results, key=lambda r: -r.get("seconds", 0))

@@ -28,7 +28,7 @@ SHORT = (
 )
 ROWS = (
     Row("history masked", ("cached decode masks its own history",), lambda x: hiding(x, at(x)[1] > at(x)[0] - x.n_past), (CACHED,), "gpt-fast#233"),
-    Row("newest key not cached", SHORT, lambda x: keys(x, np.arange(x.n_k - 1)), (DECODE,)),
+    Row("newest key not cached", SHORT, lambda x: keys(x, np.arange(x.n_k - 1)), (DECODE,), "harvard-edge/cs249r_book PR 1953"),
     Row("newest keys: the last not cached", SHORT, lambda x: keys(x, np.arange(x.n_k - 1)), (PREFILL,)),
     Row("newest overwrites the last", ("newest key overwrites the last one", "one block of keys lost"), lambda x: keys(x, [*range(x.n_past - 1), *range(x.n_past, x.n_k)]), (DECODE,)),
     Row("cache ignored", ("cache ignored", "one block of keys lost"), lambda x: keys(x, np.arange(x.n_past, x.n_k)), (PREFILL,)),

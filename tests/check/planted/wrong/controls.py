@@ -9,7 +9,6 @@ from tests.check.planted.rows import Row, noise
 from tests.check.planted.worlds import (
     CAPPED,
     CAUSAL_KERNEL,
-    GROUPED_KERNEL,
     KERNEL,
     MASKED_ALL,
     MASKED_CAUSAL,
@@ -84,11 +83,6 @@ def permuted(x: Inputs, name: str) -> Array:
     return np.asarray(y[:, :, np.random.default_rng(22).permutation(y.shape[2])])
 
 
-def narrowed(x: Inputs) -> Array:
-    """The width is cut to whole blocks of 24, the scale is not."""
-    return attend(x, q=x.q[..., :24], k=x.k[..., :24])
-
-
 def topped(x: Inputs) -> Array:
     """Only the eight largest scores of each row count."""
     return attend(x, weigh=lambda s: softmax(np.where(s < np.sort(s)[..., -8:-7], -np.inf, s)))
@@ -98,7 +92,7 @@ def squares(s: Array) -> Array:
     return np.where(np.isneginf(s), s, s * np.abs(s))
 
 
-ROWS = tuple(
+NAMELESS = tuple(
     Row(what, (), make, worlds, kind="control")
     for what, make, worlds in (
         ("garbage in one block", garbage_block, (ODD, KERNEL)),
@@ -108,7 +102,6 @@ ROWS = tuple(
         ("scores squared", lambda x: attend(x, weigh=lambda s: softmax(s * s)), (KERNEL, ODD)),
         ("scores times their size", lambda x: attend(x, weigh=lambda s: softmax(squares(s))), (ODD,)),
         ("sharpened and mixed", blended, (KERNEL, ODD)),
-        ("mixed with uniform weights", lambda x: attend(x, weigh=lambda s: 0.7 * softmax(s) + 0.3 / x.n_k), (KERNEL,)),
         ("linear attention", linear, (KERNEL,)),
         ("squared ReLU", lambda x: attend(x, weigh=lambda s: normalised(np.maximum(s, 0) ** 2 + 1e-3)), (ODD,)),
         ("sigmoid, normalised", lambda x: attend(x, weigh=lambda s: normalised(1 / (1 + np.exp(-s)))), (ODD,)),
@@ -123,10 +116,8 @@ ROWS = tuple(
         ("first block twice", first_block_twice, (KERNEL,)),
         ("one block with another scale", one_tile_unscaled, (KERNEL,)),
         ("keys backwards under causality", lambda x: attend(x, hide=hidden(x)[..., ::-1]), (CAUSAL_KERNEL,)),
-        ("width cut to 24", narrowed, (FOUR,)),
         ("channels backwards", lambda x: attend(x)[..., ::-1], (ODD,)),
         ("heads backwards", lambda x: attend(x)[:, ::-1], (FOUR,)),
-        ("key heads one further", lambda x: attend(x, k=x.k[:, [1, 0]], v=x.v), (GROUPED_KERNEL,)),
         ("only the eight largest scores", topped, (KERNEL,)),
         ("another softcap, linear", lambda x: attend(x, cap=0.0, weigh=lambda s: softmax(np.clip(s, -4, 4))), (CAPPED,)),
         ("sinks of other heads", lambda x: attend(x, sinks=x.sinks[::-1].copy()), (SINKS,)),
@@ -134,3 +125,13 @@ ROWS = tuple(
         ("output squared", lambda x: attend(x) ** 2, (KERNEL,)),
     )
 )  # fmt: skip
+ROWS = (
+    *NAMELESS,
+    Row(  # the same vector in every row of a head, once the rest is brought to size
+        "mixed with uniform weights",
+        ("output times a factor + bias of the values missing",),
+        lambda x: attend(x, weigh=lambda s: 0.7 * softmax(s) + 0.3 / x.n_k),
+        (KERNEL,),
+        kind="control",
+    ),
+)

@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.check.planted.parts import Array, Inputs, attend, head_of, hidden, scores, softmax
+from tests.check.planted.parts import (
+    Array,
+    Inputs,
+    attend,
+    head_of,
+    hidden,
+    padded,
+    scores,
+    softmax,
+)
 from tests.check.planted.rows import Row
-from tests.check.planted.worlds import CAUSAL, CAUSAL_KERNEL, KERNEL, ODD, PADDED, World
+from tests.check.planted.worlds import (
+    CAUSAL,
+    CAUSAL_KERNEL,
+    DECODE,
+    KERNEL,
+    MASKED_LARGE,
+    ODD,
+    PADDED,
+    PREFILL,
+    World,
+)
 
 TAIL = World("tail of 5", b=1, h=2, n_q=101, n_k=101, d_k=32, d_v=32)
 SHORT_ROWS = World("fewer queries than keys", b=1, h=3, n_q=41, n_k=197, d_k=32, d_v=24)
@@ -98,6 +117,20 @@ def last_rows(x: Inputs, tile: int, what: str) -> Array:
     return out
 
 
+def maximum_from_zero(x: Inputs) -> Array:
+    """The running maximum begins at 0: rows far below it vanish."""
+    s, v = parts_of(x)
+    e = np.exp(s - np.maximum(s.max(-1, keepdims=True), 0))
+    total = e.sum(-1, keepdims=True)
+    return np.asarray(np.where(total > 1e-30, e / np.where(total > 0, total, 1), 0) @ v)
+
+
+def with_hole(x: Inputs) -> Array:
+    """A place of the cache was left empty and counts: a key and a value of zeros."""
+    k, v = (np.pad(y, [(0, 0), (0, 0), (0, 1), (0, 0)]) for y in (x.k, x.v))
+    return attend(x, k=k, v=v, hide=np.zeros((1, 1), bool))
+
+
 COUNTED = ("zero keys of the last block counted",)
 SKIPPED = ("last block of keys skipped", "one block of keys lost", "other key lengths")
 LOST = ("one block of keys lost",)
@@ -107,7 +140,7 @@ BASE = ("blocks merged in the wrong base",)
 UNWRITTEN = ("last rows not written",)
 ROWS = (
     Row("zero keys to 16", COUNTED, lambda x: zero_keys(x, 16), (TAIL, ODD), "jax#27224"),
-    Row("zero keys to 64", COUNTED, lambda x: zero_keys(x, 64), (ODD, SHORT_ROWS), "flashinfer#5090"),
+    Row("zero keys to 64", COUNTED, lambda x: zero_keys(x, 64), (ODD, SHORT_ROWS), "flashinfer PR 5090"),
     Row("zero keys to 128", COUNTED, lambda x: zero_keys(x, 128), (TAIL,)),
     Row("last 16 skipped", SKIPPED, lambda x: without(x, tail_of(x.n_k, 16), x.n_k), (ODD, TAIL)),
     Row("last 32 skipped", SKIPPED, lambda x: without(x, tail_of(x.n_k, 32), x.n_k), (TAIL, KERNEL)),
@@ -121,12 +154,14 @@ ROWS = (
     Row("two splits averaged", EVEN, lambda x: splits(x, 2, "even"), (ODD, KERNEL)),
     Row("four splits averaged", EVEN, lambda x: splits(x, 4, "even"), (KERNEL, SHORT_ROWS)),
     Row("natural lse merged by 2^x", BASE, lambda x: splits(x, 2, "exp2 of natural"), (KERNEL, ODD)),
-    Row("lse of base 2 merged by e^x", BASE, lambda x: splits(x, 4, "exp of base 2"), (KERNEL, SHORT_ROWS)),
+    Row("lse of base 2 merged by e^x", BASE, lambda x: splits(x, 4, "exp of base 2"), (KERNEL, SHORT_ROWS), "sglang#40903"),
     Row("last tile of 16 rows zero", UNWRITTEN, lambda x: last_rows(x, 16, "zero"), (ODD, CAUSAL)),
     Row("last tile of 64 rows zero", UNWRITTEN, lambda x: last_rows(x, 64, "zero"), (KERNEL, TAIL)),
     Row("last tile of 32 rows garbage", UNWRITTEN, lambda x: last_rows(x, 32, "garbage"), (TAIL,)),
     Row("last tile of 16 rows NaN", UNWRITTEN, lambda x: last_rows(x, 16, "NaN"), (ODD,)),
+    Row("a hole in the cache", ("softmax with 1 added to the sum", *COUNTED), with_hole, (DECODE, PREFILL), "onnxruntime-genai PR 2354"),
+    Row("rows far below 0 vanish", (), maximum_from_zero, (MASKED_LARGE,), "flash-attention#2082", kind="control"),
     Row("last tile of 16 rows as the one before", (), lambda x: last_rows(x, 16, "before"), (ODD,), kind="control"),
     Row("splits merged by sums without maxima", (), lambda x: splits(x, 4, "sums"), (KERNEL,), kind="control"),
-    Row("last block skipped beside padding", ("last block of keys skipped", "other key lengths"), lambda x: without(x, 48, x.n_k), (PADDED,)),
+    Row("last, partial block of each item skipped", ("last block of keys skipped", "other key lengths"), lambda x: attend(x, hide=padded(x, np.array(x.lengths) // 16 * 16)), (PADDED,)),
 )  # fmt: skip

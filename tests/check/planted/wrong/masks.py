@@ -113,8 +113,8 @@ def slopes_reversed(x: Inputs) -> Array:
 
 BOTH = ("causal mask where none is wanted", "causal mask where none is wanted, bottom-right")
 OWN = ("causal mask hides each query's own position",)
-OFF = ("key lengths off by one",)
-ONE = ("one batch item's key length for all",)
+OFF = ("key lengths off by one", "other key lengths")
+ONE = ("one batch item's key length for all", "other key lengths")
 SIDES = ("padding on the left taken for right",)
 FACTOR = ("numbers of the mask times a factor",)
 INVERTED = ("boolean mask read the other way round",)
@@ -147,8 +147,8 @@ ROWS = (
     Row("NaN of a masked key", ("NaN leaks from masked keys",), lambda x: attend(x, hide=no(x), add=np.where(hidden(x), -INF, 0)), (NAN_KEY,), "pytorch#101967"),
     Row("NaN of a masked value", ("NaN leaks from masked values",), attend, (NAN_VALUE,), "pytorch#101967"),
     Row("numbers twice", FACTOR, lambda x: in_another_order(x, 2), (BIAS,)),
-    Row("numbers with the sign turned", FACTOR, lambda x: in_another_order(x, -1), (BIAS,)),
-    Row("numbers added before scaling", FACTOR, lambda x: in_another_order(x, x.scale), (BIAS, BIAS_SQUARE), "TensorRT-Model-Connect#32"),
+    Row("numbers with the sign turned", FACTOR, lambda x: in_another_order(x, -1), (BIAS,), "attention-gym PR 86"),
+    Row("numbers added before scaling", FACTOR, lambda x: in_another_order(x, x.scale), (BIAS, BIAS_SQUARE), "TensorRT-Model-Connect PR 32"),
     Row("slopes of the heads reversed", FACTOR, slopes_reversed, (ALIBI,)),
     Row("no causal", ("causal mask left out",), lambda x: attend(x, hide=no(x)), (CAUSAL, CAUSAL_KERNEL, CAUSAL_WIDE)),
     Row("causal, unasked", BOTH, hiding(lambda i, j, x: j > i), (SQUARE, KERNEL)),
@@ -160,21 +160,21 @@ ROWS = (
     Row("own position hidden, first row NaN", OWN, lambda x: attend(x, hide=np.tril(np.ones((x.n_q, x.n_k), bool), -1) == 0, weigh=plain_softmax), (CAUSAL,)),
     Row("next position visible", ("causal mask shows the next position",), hiding(lambda i, j, x: j > i + 1), (CAUSAL, CAUSAL_KERNEL)),
     Row("causal, the wrong way round", ("causal the wrong way round",), hiding(lambda i, j, x: j < i), (CAUSAL, CAUSAL_KERNEL)),
-    Row("window one wider", ("window one too wide",), hiding(lambda i, j, x: (j > i) | (j < i - 8)), (WINDOW,), "transformers#39408"),
-    Row("window one narrower", ("window one too narrow",), hiding(lambda i, j, x: (j > i) | (j < i - 6)), (WINDOW,), "transformers#29623"),
-    Row("no window", ("window left out",), hiding(lambda i, j, x: j > i), (WINDOW,), "vllm#3385"),
+    Row("window one wider", ("window one too wide", "another window"), hiding(lambda i, j, x: (j > i) | (j < i - 8)), (WINDOW,), "transformers#39408"),
+    Row("window one narrower", ("window one too narrow", "another window"), hiding(lambda i, j, x: (j > i) | (j < i - 6)), (WINDOW,), "transformers#29623"),
+    Row("no window", ("window left out",), hiding(lambda i, j, x: j > i), (WINDOW,), "nanochat#452"),
     Row("half the window", ("another window",), hiding(lambda i, j, x: (j > i) | (j < i - 3)), (WINDOW,)),
     Row("a window of 11", ("another window",), hiding(lambda i, j, x: (j > i) | (j < i - 11)), (WINDOW,)),
     Row("as far on both sides", ("another window",), hiding(lambda i, j, x: abs(i - j) > 5), (TWO_SIDED,)),
     Row("chunks", ("chunks, not a sliding window",), hiding(lambda i, j, x: (j > i) | (j // 8 != i // 8)), (WINDOW,)),
-    Row("no padding mask", ("padding left out",), lambda x: attend(x, hide=no(x)), (PADDED,)),
+    Row("no padding mask", ("padding left out", "other key lengths"), lambda x: attend(x, hide=no(x)), (PADDED,)),
     Row("padding on queries", ("padding mask on queries, not keys",), on_queries, (PADDED_SQUARE,), "hyunwoongko/transformer PR 40"),
     Row("one key more", OFF, lengths(lambda n: n + 1), (PADDED,)),
     Row("one key fewer", OFF, lengths(lambda n: n - 1), (PADDED, PADDED_SQUARE)),
     Row("length of the first", ONE, lengths(lambda n: n[[0, 0, 0]]), (PADDED,)),
     Row("the longest", ONE, lengths(lambda n: n[[1, 1, 1]]), (PADDED,)),
     Row("the shortest", ONE, lengths(lambda n: n[[2, 2, 2]]), (PADDED,)),
-    Row("lengths of other items", ("other key lengths",), lengths(lambda n: n[[1, 2, 0]]), (PADDED,)),
+    Row("lengths of other items", ("other key lengths", "mask of another batch item"), lengths(lambda n: n[[1, 2, 0]]), (PADDED,)),
     Row("lengths rounded up to 16", ("other key lengths",), lengths(lambda n: -(-n // 16) * 16), (PADDED,)),
     Row("left for right", SIDES, left_for_right, (PADDED,)),
     Row("right for left", SIDES, right_for_left, (LEFT,)),

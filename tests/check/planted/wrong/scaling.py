@@ -17,6 +17,7 @@ from tests.check.planted.worlds import (
     PRIMES,
     SCALED,
     THREE,
+    World,
 )
 
 
@@ -60,6 +61,7 @@ def last_head_not_written(x: Inputs) -> Array:
     return out
 
 
+WIDE = World("width 32", b=1, h=4, n_q=47, n_k=53, d_k=32, d_v=24)
 ANY = ("another scale",)
 TIMES = ("output times a factor",)
 ROWS = (
@@ -70,14 +72,14 @@ ROWS = (
     Row("times the root", ("multiplied by √d_k",), lambda x: attend(x, scale=x.d_k**0.5), (PRIMES, ODD), "maxtext#3138"),
     Row("scaled twice", ("scale applied twice",), lambda x: attend(x, scale=0.3 * 0.3), (SCALED,), "transformers PR 38290"),
     Row("default scale", ("default scale, not the one given",), lambda x: attend(x, scale=over_root(x.d_k)), (SCALED,)),
-    Row("padded width of 72", ANY, lambda x: attend(x, scale=over_root(72)), (KERNEL,)),
+    Row("padded width of 72", ANY, lambda x: attend(x, scale=over_root(72)), (KERNEL,), "ipex-llm PR 12619"),
     Row("width of the values", ANY, lambda x: attend(x, scale=over_root(x.d_v)), (PRIMES,)),
-    Row("width of 24 in place of 16", ANY, lambda x: attend(x, scale=over_root(24)), (ODD, MASKED)),
+    Row("width of 24 in place of 16", ANY, lambda x: attend(x, scale=over_root(24)), (ODD, MASKED), "transformers PR 43481"),
     Row("2^s for e^s", ANY, exp2_forgotten, (ODD, CAUSAL_KERNEL)),
     Row("log2(e) twice", ANY, lambda x: attend(x, scale=x.scale / np.log(2)), (ODD,)),
     Row("two over the root", ANY, lambda x: attend(x, scale=2 * x.scale), (ODD, KERNEL)),
     Row("root cut to a whole number", ANY, lambda x: attend(x, scale=1 / int(x.d_k**0.5)), (PRIMES,)),
-    Row("a quarter of the scale", ANY, lambda x: attend(x, scale=x.scale / 4), (KERNEL,)),
+    Row("a quarter of the scale", ANY, lambda x: attend(x, scale=x.scale / 4), (KERNEL,), "stanford-crfm/mistral PR 77"),
     Row("weights to the power 1.3", ANY, sharpened, (ODD,)),
     Row("the mean of all values", ANY, lambda x: attend(x, scale=0.0), (PRIMES,)),
     Row("float16 scores overflow", ("scores overflow in float16",), overflow, (HUGE,), "ultralytics PR 24990"),
@@ -85,10 +87,11 @@ ROWS = (
     Row("weights divided by the root too", TIMES, lambda x: attend(x) / x.d_k**0.5, (KERNEL,)),
     Row("output times 0.95", TIMES, lambda x: attend(x) * 0.95, (PRIMES, KERNEL)),
     Row("mean of weighted values, not the sum", TIMES, lambda x: attend(x) / x.n_k, (ODD,)),
-    Row("scale of V forgotten, per head", TIMES, lambda x: attend(x, v=x.v / per_head(x, 0.5, 2)), (ODD,)),
+    Row("scale of V forgotten, per head", TIMES, lambda x: attend(x, v=x.v / per_head(x, 0.5, 2)), (ODD,), "sgl-kernel-xpu PR 252"),
     Row("scale of V forgotten, per channel", TIMES, lambda x: attend(x, v=x.v * per_channel(x, x.d_v)), (ODD,)),
     Row("last head not written", TIMES, last_head_not_written, (ODD,)),
-    Row("scale of K forgotten, per head", ("keys times a factor",), lambda x: attend(x, k=x.k / per_head(x, 0.4, 1.7)), (ODD, THREE)),
+    Row("scale of K forgotten, per head", ("keys times a factor",), lambda x: attend(x, k=x.k / per_head(x, 0.4, 1.7)), (ODD, THREE), "sgl-kernel-xpu PR 252"),
     Row("scale of K forgotten, per channel", ("keys times a factor",), lambda x: attend(x, k=x.k * per_channel(x, x.d_k)), (ODD,)),
-    Row("scale of K forgotten, one for all", (*ANY, "keys times a factor"), lambda x: attend(x, k=x.k * x.wide(1 / 0.37)), (THREE,)),
+    Row("width cut to 24, the scale not", ("keys times a factor",), lambda x: attend(x, q=x.q[..., :24], k=x.k[..., :24]), (WIDE,), "triton#621"),
+    Row("scale of K forgotten, one for all", (*ANY, "keys times a factor"), lambda x: attend(x, k=x.k * x.wide(1 / 0.37)), (THREE,), "flashinfer#4979"),
 )  # fmt: skip
