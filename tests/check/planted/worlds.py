@@ -1,0 +1,255 @@
+"""Worlds: sizes, conventions and kinds of numbers, from which inputs of any number type are drawn.
+
+Sizes are distinct primes, so that an exchanged axis cannot pass, or those of real kernels.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tests.check.planted.parts import INF, TYPES, Array, Inputs
+
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What the inputs of an attention are like.
+
+    n_k      with the n_past cached keys
+    lengths  valid keys per batch item
+    mask     draws a mask; true = may attend
+    adjust   changes q, k and v before they are rounded
+    q_times  2 or more makes large scores
+    """
+
+    name: str
+    b: int = 2
+    h: int = 3
+    h_kv: int = 0
+    n_q: int = 13
+    n_k: int = 17
+    d_k: int = 7
+    d_v: int = 11
+    axes: int = 4
+    n_past: int = 0
+    q_times: float = 1.0
+    how: dict[str, Any] = field(default_factory=dict)
+    lengths: tuple[int, ...] | None = None
+    mask: Callable[[Rng, World], Array] | None = None
+    sinks: tuple[float, float] | None = None
+    positions: str | None = None
+    adjust: Callable[[Rng, dict[str, Array]], None] | None = None
+
+    def inputs(self, dtype: str, seed: int = 0) -> Inputs:
+        """The same numbers for every type, but for their rounding."""
+        rng = np.random.default_rng([zlib.crc32(self.name.encode()), seed])
+        h_kv = self.h_kv or self.h
+        arrays: dict[str, Array] = {
+            "q": rng.normal(size=(self.b, self.h, self.n_q, self.d_k)) * self.q_times,
+            "k": rng.normal(size=(self.b, h_kv, self.n_k, self.d_k)),
+            "v": rng.normal(size=(self.b, h_kv, self.n_k, self.d_v)),
+        }
+        if self.adjust:
+            self.adjust(rng, arrays)
+        mask = self.mask(rng, self) if self.mask else None
+        return Inputs(
+            dtype,
+            {name: x.astype(TYPES[dtype]) for name, x in arrays.items()},
+            rng,
+            dict(self.how),
+            self.n_past,
+            mask if mask is None or mask.dtype == bool else mask.astype(TYPES[dtype]),
+            self.lengths,
+            np.linspace(*self.sinks, self.h) if self.sinks else None,
+            self.positions,
+            self.axes,
+        )
+
+
+def some(share: float, *, per: str = "item") -> Callable[[Rng, World], Array]:
+    """A random mask in which every query keeps two keys and loses two."""
+
+    def draw(rng: Rng, w: World) -> Array:
+        shape = {
+            "item": (w.b, 1, w.n_q, w.n_k),
+            "head": (w.b, w.h, w.n_q, w.n_k),
+            "all": (w.n_q, w.n_k),
+        }[per]
+        keep = np.asarray(rng.random(shape) < share)
+        row = np.arange(w.n_q)
+        keep[..., row, row % w.n_k] = keep[..., row, (row + 4) % w.n_k] = True
+        keep[..., row, (row + 2) % w.n_k] = keep[..., row, (row + 5) % w.n_k] = False
+        return keep
+
+    return draw
+
+
+def one_empty(rng: Rng, w: World) -> Array:
+    keep = some(0.6, per="all")(rng, w)
+    keep[w.n_q // 2] = False
+    return keep
+
+
+def one_row(rng: Rng, w: World) -> Array:
+    """Everything is allowed, but for half of one row beyond the sixteenth."""
+    keep = np.ones((w.n_q, w.n_k), bool)
+    keep[w.n_q - 5, : w.n_k // 2] = False
+    return keep
+
+
+def last_hidden(rng: Rng, w: World) -> Array:
+    keep = np.ones((w.n_q, w.n_k), bool)
+    keep[:, -1] = False
+    return keep
+
+
+def left_padding(rng: Rng, w: World) -> Array:
+    """A quarter, a third … of the first keys of each item are padding."""
+    keep = np.ones((w.b, 1, 1, w.n_k), bool)
+    for item in range(w.b):
+        keep[item, ..., : w.n_k // (4 - item % 2)] = False
+    return keep
+
+
+def normal_bias(rng: Rng, w: World) -> Array:
+    return rng.normal(size=(w.h, w.n_q, w.n_k)) * 1.5
+
+
+def alibi(rng: Rng, w: World) -> Array:
+    slopes = 2.0 ** (-8 * np.arange(1, w.h + 1) / w.h)
+    i, j = np.indices((w.n_q, w.n_k))
+    return np.asarray(np.where(j > i, -INF, -slopes[:, None, None] * (i - j)))
+
+
+def set_nan(name: str) -> Callable[[Rng, dict[str, Array]], None]:
+    def adjust(rng: Rng, x: dict[str, Array]) -> None:
+        x[name][:, 0, -1] = np.nan
+
+    return adjust
+
+
+def huge(rng: Rng, x: dict[str, Array]) -> None:
+    x["q"] *= 200
+    x["k"] *= 300
+
+
+def far_below(rng: Rng, x: dict[str, Array]) -> None:
+    """The keys share a direction, along which every fourth query scores about −110."""
+    d = x["q"].shape[-1]
+    x["k"][..., 0] = 1
+    x["q"][:, :, ::4, 0] = -110 * np.sqrt(d)
+
+
+def shifted(name: str, by: float) -> Callable[[Rng, dict[str, Array]], None]:
+    """One vector a head is in every row, as a bias of the projection puts it."""
+
+    def adjust(rng: Rng, x: dict[str, Array]) -> None:
+        shape = (1, x[name].shape[1], 1, x[name].shape[3])
+        x[name] += by * np.random.default_rng(7).normal(size=shape)
+
+    return adjust
+
+
+def equal_keys(n: int) -> Callable[[Rng, dict[str, Array]], None]:
+    """Only n different keys; several are identical."""
+
+    def adjust(rng: Rng, x: dict[str, Array]) -> None:
+        k = x["k"]
+        x["k"] = k[:, :, rng.integers(0, min(n, k.shape[2]), k.shape[2])]
+
+    return adjust
+
+
+def constant_v(rng: Rng, x: dict[str, Array]) -> None:
+    x["v"][..., ::2] = x["v"][:, :, :1, ::2]
+
+
+def zero_q(rng: Rng, x: dict[str, Array]) -> None:
+    x["q"][:, :, ::3] = 0
+    x["q"][..., 1] = 0
+
+
+PRIMES = World("primes")
+SQUARE = World("square", n_q=13, n_k=13, d_k=5, d_v=7)
+EVEN = World("one width", n_q=17, n_k=17, d_k=8, d_v=8)
+KERNEL = World("kernel", b=1, h=2, n_q=128, n_k=128, d_k=64, d_v=64)
+ODD = World("odd", h=4, n_q=67, n_k=71, d_k=16, d_v=16)
+THREE = World("three axes", b=1, h=5, n_q=23, n_k=29, d_k=12, d_v=10, axes=3)
+TWO = World("two axes", b=1, h=1, n_q=31, n_k=37, d_k=12, d_v=10, axes=2)
+LARGE = replace(ODD, name="large scores", q_times=8)
+LARGE_KERNEL = replace(KERNEL, name="kernel, large scores", q_times=6)
+PROJECTED = replace(KERNEL, name="narrow heads", b=2, n_q=97, n_k=101, d_k=8, d_v=8)
+DECODE = World("decode", b=2, h=3, n_q=1, n_k=41, d_k=16, d_v=16, n_past=40)
+PREFILL = World("prefill on a cache", n_q=7, n_k=29, n_past=22, d_k=16, d_v=16)
+CACHED = replace(PREFILL, name="causal on a cache", how={"causal": True})
+CAUSAL = World("causal", n_q=37, n_k=37, d_k=16, d_v=11, how={"causal": True})
+CAUSAL_WIDE = replace(CAUSAL, name="causal, n_k larger", n_q=23)
+CAUSAL_KERNEL = replace(KERNEL, name="causal kernel", how={"causal": True})
+BOTTOM = replace(
+    CAUSAL_WIDE, name="causal bottom-right", how={"causal": True, "causal_align": "bottom-right"}
+)
+WIDER = replace(CAUSAL_WIDE, name="n_k larger", how={})
+WINDOW = replace(CAUSAL, name="window", how={"causal": True, "window": (7, 0)})
+TWO_SIDED = replace(CAUSAL, name="two-sided window", how={"window": (5, 3)})
+MASKED = World("mask of each item", n_q=19, n_k=23, d_k=16, mask=some(0.6))
+MASKED_HEADS = replace(MASKED, name="mask of each head", mask=some(0.6, per="head"))
+MASKED_ALL = replace(MASKED, name="one mask", mask=some(0.6, per="all"))
+MASKED_SQUARE = replace(MASKED_ALL, name="square mask", n_k=19)
+MASKED_CAUSAL = replace(MASKED_SQUARE, name="mask and causal", how={"causal": True})
+MASKED_LARGE = replace(MASKED_ALL, name="mask, a row far below 0", adjust=far_below)
+IGNORED = replace(MASKED, name="true is ignored", how={"mask_means": "ignore"})
+FINITE = replace(MASKED, name="finite mask value asked for", how={"mask_value": -2.0})
+EMPTY = replace(MASKED, name="one row empty", mask=one_empty)
+EMPTY_NAN = replace(EMPTY, name="one row empty, NaN asked for", how={"empty_rows": "nan"})
+NAN_KEY = replace(MASKED, name="NaN in a masked key", mask=last_hidden, adjust=set_nan("k"))
+NAN_VALUE = replace(MASKED, name="NaN in a masked value", mask=last_hidden, adjust=set_nan("v"))
+LEFT = replace(MASKED, name="padding on the left", mask=left_padding)
+MASKED_FAR = replace(MASKED_ALL, name="mask, scores of hundreds", q_times=150)
+BIAS = replace(MASKED, name="added numbers", mask=normal_bias)
+BIAS_SQUARE = replace(BIAS, name="added numbers, square", n_k=19)
+ALIBI = replace(BIAS_SQUARE, name="alibi", h=4, mask=alibi)
+PADDED = World("padding", b=3, h=2, n_q=31, n_k=67, d_k=16, d_v=11, lengths=(53, 64, 47))
+PADDED_SQUARE = replace(PADDED, name="padding, square", n_q=67)
+ONE_PADDED = replace(PADDED, name="one of eight padded", b=8, lengths=(67,) * 7 + (41,))
+ONE_ROW = replace(MASKED, name="one row masked", n_q=31, mask=one_row)
+CAPPED = replace(LARGE, name="softcap", q_times=6, how={"softcap": 5.0})
+CAPPED_CAUSAL = replace(CAUSAL, name="softcap, causal", how={"softcap": 3.0, "causal": True})
+SINKS = World("sinks", n_q=29, n_k=31, d_k=16, sinks=(0.5, 2.5))
+SCALED = replace(PRIMES, name="scale 0.3", how={"scale": 0.3})
+OVER_QUERIES = replace(PRIMES, name="softmax over queries", how={"softmax_over": "queries"})
+GROUPED = World("grouped", h=6, h_kv=3, n_q=19, n_k=23, d_k=16)
+GROUPED_KERNEL = replace(KERNEL, name="grouped kernel", h=4, h_kv=2)
+GROUPED_CAUSAL = replace(GROUPED, name="grouped, causal", n_k=19, how={"causal": True})
+TILED = replace(GROUPED, name="tiled", how={"head_order": "tiled"})
+NOT_TRANSPOSED = replace(PRIMES, name="n_k equals d_k", n_k=7)
+HUGE = replace(PRIMES, name="huge", adjust=huge)
+V_BIAS = replace(ODD, name="bias of the values", adjust=shifted("v", 1.0))
+Q_BIAS = replace(ODD, name="bias of the queries", adjust=shifted("q", 1.0))
+K_BIAS = replace(ODD, name="bias of the keys", adjust=shifted("k", 1.0))
+ROPE = World("rope", n_q=29, n_k=29, d_k=16, d_v=16, positions="rope-halves")
+ROPE_PAIRS = replace(ROPE, name="rope, interleaved", positions="rope-interleaved")
+ROPE_CACHED = replace(ROPE, name="rope on a cache", n_q=5, n_past=24)
+SINUS = replace(ROPE, name="sinusoids", positions="paper")
+ARTICLE = replace(SINUS, name="sinusoids of the article", positions="article")
+QUIET = World("quiet", b=1, h=4, n_q=256, n_k=256, d_k=64, d_v=64, axes=3, how={"causal": True})
+QUIET_WINDOW = replace(QUIET, name="quiet, window", how={"causal": True, "window": (255, 0)})
+
+# What right implementations are run on: every option that they share, and hard numbers.
+EQUAL = replace(ODD, name="large scores, equal keys", q_times=50, adjust=equal_keys(5))
+TWO_KEYS = replace(PRIMES, name="two distinct keys, large", q_times=120, adjust=equal_keys(2))
+SEVERAL = replace(KERNEL, name="several hundred, equal keys", q_times=60, adjust=equal_keys(24))
+CONSTANT = replace(ODD, name="constant columns of V", q_times=4, adjust=constant_v)
+ZEROS = replace(ODD, name="zeros in Q", adjust=zero_q)
+ONE_KEY = replace(PRIMES, name="one key", n_k=1)
+LONG = World("long rows", b=1, h=1, n_q=5, n_k=2053, d_k=16, d_v=16)
+EQUAL_CAUSAL = replace(CAUSAL, name="causal, equal keys, large", q_times=30, adjust=equal_keys(3))
+RIGHT_WORLDS = (
+    PRIMES, KERNEL, EQUAL, TWO_KEYS, SEVERAL, CONSTANT, ZEROS, ONE_KEY, LONG,
+    CAUSAL, EQUAL_CAUSAL, MASKED, PADDED, GROUPED,
+)  # fmt: skip
