@@ -178,6 +178,20 @@ def sample_of(comparison: Comparison) -> Comparison:
     return comparison.sample(Subset(batch, head, row))
 
 
+WIDE = 2**17
+"""About how many scores a sample of every head has."""
+
+
+def wide_sample_of(comparison: Comparison) -> Comparison | None:
+    """The comparison with a few rows of every batch item and head; None where some are missing."""
+    n_batch, n_heads = comparison.subset.sizes[:2]
+    if (n_batch, n_heads) != comparison.setup.shape[:2]:
+        return None
+    worst = _row_errors(comparison.errors).max(axis=(0, 1))
+    rows = _chosen(worst, max(2, WIDE // (comparison.setup.shape[3] * n_batch * n_heads)))
+    return comparison.sample(Subset(np.arange(n_batch), np.arange(n_heads), rows))
+
+
 WORST_ROWS = 4
 """How many of the worst rows of a head a further sample has."""
 

@@ -135,7 +135,7 @@ def _with_cause(
     if not matches and pairs:
         matches = search.pairs()
     if matches:
-        return _explained(verdict, matches, comparison)
+        return _explained(verdict, search.distinct(matches), comparison)
     return replace(verdict, status="no match", notes=(*notes, *hints))
 
 

@@ -59,6 +59,11 @@ class Beta(NamedTuple):
         return self.shown >= SHOWN and abs(self.value - 1) <= near
 
     @property
+    def excludes(self) -> bool:
+        """Whether the error is certainly not that of the other setup."""
+        return self.shown >= SHOWN and self.value + ERRORS * self.error < 2 * OWN
+
+    @property
     def may_be_bug(self) -> bool:
         """Whether more rows could show that the error is that of the other setup."""
         return self.value + ERRORS * self.error >= 1 - NEAR[1]

@@ -39,6 +39,9 @@ class Positions:
     from_past   position of the first cached key
     from_new    position of the first key that is not cached
     in_halves   sinusoidal: all sines come before all cosines
+    base        of the powers that the angles are
+    width       rotary: how many entries are rotated, the first ones; all where None
+    of_width    rotary: the width that the frequencies are those of; `width` where None
 
     >>> positions_of("paper", n_past=2).key_ids(5).tolist()
     [0, 1, 2, 3, 4]
@@ -51,6 +54,9 @@ class Positions:
     from_past: int
     from_new: int
     in_halves: bool = False
+    base: float = 10000.0
+    width: int | None = None
+    of_width: int | None = None
 
     @property
     def is_rotary(self) -> bool:
@@ -79,11 +85,15 @@ class Positions:
 
     def _put(self, x: Array, ids: Ids, dtype: DType) -> Array:
         if self.is_rotary:
-            angles = _rounded(rotary_angles(ids, x.shape[-1]), dtype)
+            width = self.width or x.shape[-1]
+            angles = rotary_angles(ids, self.of_width or width, base=self.base)[:, : width // 2]
+            angles = _rounded(angles, dtype)
             caches = (round_to(np.cos(angles), dtype), round_to(np.sin(angles), dtype))
-            return rotary(x, caches=caches, layout=_LAYOUTS[self.kind])["rotated"].value
+            layout = _LAYOUTS[self.kind]
+            return rotary(x, caches=caches, layout=layout, rotary_dim=width)["rotated"].value
         n, dim = int(ids.max()) + 1, x.shape[-1]
-        angles = sinusoidal(n, dim, exponent=_EXPONENTS[self.kind])["angles"].value[ids]
+        exponent = _EXPONENTS[self.kind]
+        angles = sinusoidal(n, dim, exponent=exponent, base=self.base)["angles"].value[ids]
         table = waves_of(_rounded(angles, dtype), dim)
         if self.in_halves:
             table = np.concatenate([table[:, 0::2], table[:, 1::2]], axis=-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -13,8 +14,16 @@ from attncli import budget
 from attncli.arrays import Array
 from attncli.check.bugs import CATALOGUE
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.comparison import Comparison, Fit, fit, sample_of, worst_of
-from attncli.check.direction import Directions
+from attncli.check.comparison import (
+    Comparison,
+    Fit,
+    expected_and_noise,
+    fit,
+    sample_of,
+    wide_sample_of,
+    worst_of,
+)
+from attncli.check.direction import Directions, beta
 from attncli.check.noise import EPS
 from attncli.check.run import CELLS, at_once, mask_of, steps_of
 from attncli.check.setup import Setup
@@ -73,17 +82,21 @@ class Search:
         self.progress = progress or (lambda done, total: None)
         stages = comparison.errors.items()
         expected = {name: stage.expected for name, stage in stages}
-        self.evidence = Evidence(comparison.observed, expected, EPS[comparison.rule.dtype])
+        sample, wide = self.samples[0], wide_sample_of(comparison)
+        eps = EPS[comparison.rule.dtype]
+        self.evidence = Evidence(comparison.observed, expected, eps, sample, wide)
         self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in stages)
         self.skipped: dict[str, int] = {}
         self.alone: dict[Bug, list[Setup]] = {}
         self._emptied: dict[Any, tuple[bool, Setup]] = {}
 
     def singles(self) -> list[Match]:
-        """The single bugs that fit."""
-        found = []
+        """The single bugs that fit; those whose number is fitted, where no other does."""
+        found: list[Match] = []
         for number, bug in enumerate(CATALOGUE, 1):
             if self.only_nan and "NaN" not in bug.touches:
+                continue
+            if bug.is_fitted and any(not match.bugs[0].is_fitted for match in found):
                 continue
             self.alone[bug] = list(self.variants(bug, self.comparison.setup))
             if fits := self.fits(self.alone[bug]):
@@ -99,6 +112,7 @@ class Search:
         changing = {
             bug: [setup for setup in variants if self._changes(setup)]
             for bug, variants in self.alone.items()
+            if not bug.is_fitted  # what is fitted would be fitted anew with every other
         }
         changing = {bug: variants for bug, variants in changing.items() if variants}
         pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]
@@ -112,12 +126,36 @@ class Search:
             self.progress(number, len(pairs))
         return found
 
+    def distinct(self, matches: list[Match]) -> list[Match]:
+        """Those matches that the direction of what they leave does not exclude.
+
+        Two may both fit within the noise of 16 bits; if what one leaves does not point to the
+        other at all, and what that one leaves points back, it is the first.
+        """
+        if len(matches) < 2 or self.comparison.rule.kind != "noise":
+            return matches
+        setups = [match.fits[0].setup for match in matches]
+        if any(setup.relayout or setup.relabel for setup in setups):
+            return matches
+        on = self.comparison.subset, self.comparison.errors, self.comparison.rule
+        fits = [expected_and_noise(x, *on) for x in setups]
+        beaten: set[int] = set()
+        for i, (expected, noise) in enumerate(fits):
+            for j, (other, _) in enumerate(fits):
+                for name, plain in self.comparison.errors.items() if i != j else ():
+                    stage = replace(plain, expected=expected[name], noise=noise[name])
+                    if beta(plain.observed, other[name], stage).excludes:
+                        beaten.add(j)
+        return [match for i, match in enumerate(matches) if i not in beaten] or matches
+
     def quiet(self) -> tuple[list[Match], list[Bug]]:
         """The bugs that errors within the noise point to, and those that cannot be decided."""
         found, undecided = [], []
         sampled, whole = Directions(self.samples[0]), None
         times = math.prod(self.comparison.subset.sizes) / math.prod(self.samples[0].subset.sizes)
         for bug in CATALOGUE:
+            if bug.is_fitted:  # to errors within the noise something always can be
+                continue
             variants = (x for x in self.variants(bug, self.comparison.setup) if not x.relayout)
             seen = [one for x in variants if (one := sampled.of(x))]
             if likely := [one for one in seen if one.is_likely(times)]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from attncli.check.bugs.bug import Bug
 from attncli.check.bugs.dropout import DROPOUT
+from attncli.check.bugs.fitted import FITTED
 from attncli.check.bugs.heads import HEADS
 from attncli.check.bugs.mask_arithmetic import MASK_ARITHMETIC
 from attncli.check.bugs.masking import MASKING
@@ -23,6 +24,7 @@ CATALOGUE: tuple[Bug, ...] = (
     *MASKING,
     *MASK_ARITHMETIC,
     *DROPOUT,
+    *FITTED,
 )
 
 

@@ -8,18 +8,23 @@ from typing import Any, NamedTuple
 
 from attncli.arrays import Array
 from attncli.attention import run
+from attncli.check.comparison import Comparison
 from attncli.check.setup import Setup
 
 
 class Evidence(NamedTuple):
     """What a bug may look at to find its parameter: the stages over the observed subset.
 
-    eps: the distance from 1 to the next number of the observed type
+    eps     the distance from 1 to the next number of the observed type
+    sample  a few rows, to fit a number to; None where none is to be fitted
+    wide    a few rows of every batch item and head
     """
 
     observed: Mapping[str, Array]
     expected: Mapping[str, Array]
     eps: float = 2.0**-52
+    sample: Comparison | None = None
+    wide: Comparison | None = None
 
 
 Change = Callable[[Setup, Evidence], Iterable[Setup]]
@@ -34,6 +39,7 @@ class Bug:
     threads   where real projects had it, as repository#number
     touches   what it changes; two that touch the same thing are not tried together
     change    the changed setups that it can be; none where it does not apply
+    is_fitted  whether a number in it is fitted to what was observed
     """
 
     name: str
@@ -41,6 +47,7 @@ class Bug:
     threads: tuple[str, ...]
     touches: frozenset[str]
     change: Change
+    is_fitted: bool = False
 
     def __repr__(self) -> str:
         return f"<Bug {self.name!r}>"

@@ -1,0 +1,354 @@
+"""Bugs with a number that only the observed values can tell: it is fitted, then named.
+
+They are tried where no other bug fits. The number is fitted to a few rows and judged on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention.functional import weighted_sum
+from attncli.check.bugs.bug import Bug, Evidence, bug
+from attncli.check.comparison import Comparison
+from attncli.check.fitting import ALIKE, EXPLAINED, minimum, misfit, simplest, whole_minimum
+from attncli.check.setup import Relayout, Setup
+from attncli.stages import OUTPUT
+
+OCTAVES = 8
+"""A factor of the scores is searched from 2⁻⁸ to 2⁸ times the expected one."""
+
+SEVERAL = 3
+"""So many rows at least confirm a factor that is fitted to each head or channel."""
+
+BASES = (1e2, 1e3, 5e3, 2.5e4, 5e4, 1e5, 1.5e5, 1.6e5, 2.5e5, 5e5, 1e6, 5e6, 8e6, 1e7, 1e8)
+"""Bases of rotary positions that models have, beside 10000."""
+
+MOST_SHOWN = 8
+"""So many fitted numbers are said, one for each head or batch item."""
+
+OFFSETS = 16
+"""Positions may be counted from a number up to so much further on, or back."""
+
+
+def _total(make: Callable[[float], Setup], comparison: Comparison) -> Callable[[Array], Array]:
+    """The loss of one number: the misfit of all heads."""
+    return lambda x: np.array([float(misfit(make(float(x[0])), comparison).mean())])
+
+
+def _explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
+    """Whether a fitted number leaves little of the misfit of the right setup."""
+    return bool(least.mean() < EXPLAINED * misfit(setup, comparison).mean())
+
+
+def _another_scale(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    sample, given = evidence.sample, setup.how.scale_factor(setup.d_k)
+    if sample is None or given <= 0:
+        return
+
+    def loss(x: Array) -> Array:
+        return _total(lambda factor: setup.with_how(scale=factor), sample)(given * 2.0**x)
+
+    at, least = minimum(loss, -OCTAVES, OCTAVES)
+    if not _explains(least, setup, sample):
+        return
+    found = given * 2.0 ** float(at[0])
+    of_value = _total(lambda factor: setup.with_how(scale=factor), sample)
+    value, words = simplest(found, lambda x: float(of_value(np.array([x]))[0]), given, setup.d_k)
+    form = f" = {words}" if words else ""
+    detail = f"the scores are multiplied by {value:.6g}{form}, not by {given:.6g}"
+    yield setup.with_how(scale=value).with_detail(f"{detail} (d_k is {setup.d_k})")
+
+
+def _another_softcap(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if (sample := evidence.sample) is None:
+        return
+
+    def of(cap: float) -> Setup:
+        return setup.with_how(softcap=cap)
+
+    at, least = minimum(lambda x: _total(of, sample)(2.0**x), -1, 9)
+    if _explains(least, setup, sample):
+        found = 2.0 ** float(at[0])
+        near = float(f"{found:.2g}")
+        if float(_total(of, sample)(np.array([near]))[0]) <= ALIKE * float(least[0]) + 1e-12:
+            found = near
+        yield of(found).with_detail(f"softcap {found:.6g}")
+
+
+def _sinks(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    wide = evidence.wide
+    if wide is None or "sinks" in setup.inputs or setup.how.softmax_over != "keys":
+        return
+
+    def loss(x: Array) -> Array:
+        return np.asarray(misfit(setup.with_inputs(sinks=x), wide).mean(axis=0))
+
+    at, least = minimum(loss, -12, 12, setup.shape[1])
+    if _explains(least, setup, wide):
+        yield setup.with_inputs(sinks=at).with_detail(f"sinks {_listed(at)}")
+
+
+def _mask_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    mask, sample, wide = setup.inputs.get("given_mask"), evidence.sample, evidence.wide
+    if mask is None or mask.dtype == bool or sample is None or wide is None:
+        return
+    if not (np.isfinite(mask) & (mask != 0)).any():
+        return
+
+    def of(x: Array | float) -> Setup:
+        times = np.asarray(x)
+        n_axes = max(mask.ndim, 3) if times.ndim else mask.ndim
+        whole = mask.reshape((1,) * (n_axes - mask.ndim) + mask.shape)
+        by_head = times.reshape((-1, 1, 1)) if times.ndim else times
+        with np.errstate(invalid="ignore"):
+            changed = np.where(np.isneginf(whole), -np.inf, whole * by_head)
+        return setup.with_inputs(given_mask=changed)
+
+    at, least = minimum(_total(of, sample), -4, 4)
+    given, n_heads = setup.how.scale_factor(setup.d_k), setup.shape[1]
+    if _explains(least, setup, sample):
+        loss = _total(of, sample)
+        value, most = float(at[0]), ALIKE * float(least[0]) + 1e-12
+        forms = {-1.0: "their sign is turned", 2.0: "twice", 0.5: "half", 0.0: "left out"}
+        forms |= {given: "scaled with the scores", 1 / given: "divided by the scale"}
+        for form, words in forms.items():
+            if abs(form - value) < 0.02 * max(1, abs(form)) and loss(np.array([form]))[0] <= most:
+                yield of(form).with_detail(f"times {form:.6g}: {words}")
+                return
+        yield of(value).with_detail(f"times {value:.6g}")
+    elif n_heads > 1 and mask.ndim > 2:
+        powers, left = minimum(
+            lambda x: misfit(of(2.0**x), wide).mean(axis=0), -OCTAVES, OCTAVES, n_heads
+        )
+        times = 2.0**powers
+        if _explains(left, setup, wide):
+            yield of(times).with_detail(f"times {_listed(times)}, head by head")
+
+
+def _keys_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    wide, k = evidence.wide, setup.inputs["k"]
+    n_heads, n_kv = setup.shape[1], k.shape[1]
+    if wide is None or n_kv == 1 or n_heads % n_kv or setup.positions is not None:
+        return
+    tiled = setup.how.head_order == "tiled"
+
+    def of(x: Array) -> Setup:
+        return setup.with_inputs(k=k * x[:, None, None])
+
+    def loss(x: Array) -> Array:
+        by_head = misfit(of(2.0**x), wide).mean(axis=0)
+        shared = by_head.reshape((-1, n_kv) if tiled else (n_kv, -1))
+        return np.asarray(shared.mean(axis=0 if tiled else 1))
+
+    at, least = minimum(loss, -OCTAVES, OCTAVES, n_kv)
+    times = 2.0**at
+    if _explains(least, setup, wide) and np.ptp(times) > 1e-3 * times.max():
+        yield of(times).with_detail(f"times {_listed(times)}, head by head")
+
+
+def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """One factor, one a head, one a channel: the least that fit."""
+    observed, expected = (x.get(OUTPUT) for x in (evidence.observed, evidence.expected))
+    if observed is None or expected is None or observed.shape != expected.shape:
+        return
+    if not (np.isfinite(observed) & np.isfinite(expected)).all():
+        return
+    axes = {"all of it": (0, 1, 2, 3), "head by head": (0, 2, 3), "channel by channel": (0, 2)}
+    for words, over in axes.items():
+        n_heads = expected.shape[1] if 1 not in over else 1
+        if (words == "head by head" and n_heads == 1) or np.prod(
+            [expected.shape[i] for i in over]
+        ) < SEVERAL:
+            continue
+        squares = np.square(expected).sum(axis=over, keepdims=True)
+        times = (observed * expected).sum(axis=over, keepdims=True) / np.maximum(squares, 1e-300)
+        if (times == 0).any():
+            continue
+        if times.size == 1:
+            changed = setup.with_steps(output=partial(times_output, times=float(times.item())))
+        else:
+            changed = setup.with_relayout(_divided_by(times), OUTPUT)
+        yield changed.with_detail(f"times {_listed(times.ravel())}, {words}")
+
+
+def times_output(a: Array, v: Array, allowed: Array | None = None, *, times: float) -> Array:
+    """The output times a factor."""
+    return weighted_sum(a, v, allowed) * times
+
+
+def _divided_by(times: Array) -> Relayout:
+    return lambda x: x / times
+
+
+def _other_lengths(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    wide, lengths = evidence.wide, setup.inputs.get("kv_len")
+    if wide is None or lengths is None:
+        return
+    n_batch, n_k = setup.shape[0], setup.shape[3]
+
+    def of(x: Array) -> Setup:
+        return setup.with_inputs(kv_len=x.astype(np.int64))
+
+    at, least = whole_minimum(lambda x: misfit(of(x), wide).mean(axis=1), 1, n_k, n_batch)
+    if _explains(least, setup, wide) and not np.array_equal(at, lengths):
+        yield of(at).with_detail(f"lengths {_listed(at)}, not {_listed(lengths)}")
+
+
+def _another_window(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    sample, given = evidence.sample, setup.how.window
+    if sample is None:
+        return
+    most = setup.shape[3] - 1
+    right = -1 if given is None else given[1]
+    forms: list[Callable[[int], tuple[int, int]]] = [lambda n: (n, right)]
+    if given is not None:
+        forms += [lambda n: (given[0], n), lambda n: (n, n)]
+    elif not setup.how.causal:
+        forms += [lambda n: (n, 0), lambda n: (n, n)]
+    for form in forms:
+
+        def of(n: float, form: Callable[[int], tuple[int, int]] = form) -> Setup:
+            return setup.with_how(window=form(int(n)))
+
+        at, least = whole_minimum(_total(of, sample), 0, most)
+        if _explains(least, setup, sample) and form(int(at[0])) != given:
+            left, after = form(int(at[0]))
+            yield of(at[0]).with_detail(f"{_bound(left)} before the query, {_bound(after)} after")
+
+
+def _bound(n: int) -> str:
+    return "any number of keys" if n < 0 else f"{n} keys" if n != 1 else "1 key"
+
+
+def _another_base(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if setup.positions is None or (sample := evidence.sample) is None:
+        return
+
+    def of(base: float) -> Setup:
+        return setup.with_positions(base=base)
+
+    losses = [float(misfit(of(base), sample).mean()) for base in BASES]
+    base, least = BASES[int(np.argmin(losses))], min(losses)
+    if least >= EXPLAINED * misfit(setup, sample).mean():
+        at, left = minimum(lambda x: _total(of, sample)(10.0**x), 1, 8)
+        base, least = float(f"{10.0 ** float(at[0]):.6g}"), float(left[0])
+    if least < EXPLAINED * misfit(setup, sample).mean():
+        yield of(base).with_detail(f"base {base:.6g}, not {setup.positions.base:g}")
+
+
+def _partial(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    if setup.positions is None or not setup.positions.is_rotary:
+        return
+    for share in (8, 4, 2):
+        width = setup.d_k // share
+        if width >= 2 and width % 2 == 0:
+            words = f"on the first {width} of {setup.d_k} entries"
+            one = setup.with_positions(width=width)
+            yield one.with_detail(words)
+            whole = setup.with_positions(width=width, of_width=setup.d_k)
+            yield whole.with_detail(f"{words}, with the frequencies of all")
+
+
+def _another_start(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if (positions := setup.positions) is None or (sample := evidence.sample) is None:
+        return
+    names = ("from_query",) if positions.is_rotary else ("from_query", "from_past", "from_new")
+    found = []
+    for by in range(-OFFSETS, OFFSETS + 1):
+        starts = {name: getattr(positions, name) + by for name in names}
+        if by and (positions.is_rotary or min(starts.values()) >= 0):
+            moved = setup.with_positions(**starts)
+            found.append((float(misfit(moved, sample).mean()), by, moved))
+    least, by, moved = min(found, key=lambda one: one[0])
+    if least < EXPLAINED * misfit(setup, sample).mean():
+        of = "the queries" if positions.is_rotary else "every token"
+        yield moved.with_detail(f"of {of} by {by:+d}")
+
+
+def _listed(x: Array) -> str:
+    more = len(x) - MOST_SHOWN
+    shown = ", ".join(f"{value:.6g}" for value in x[:MOST_SHOWN])
+    return shown + (f" and {more} more" if more > 0 else "")
+
+
+def fitted(name: str, change: Callable[[Setup, Evidence], Iterator[Setup]], *more: str) -> Bug:
+    """A row whose number is fitted."""
+    return replace(bug(name, change, *more), is_fitted=True)
+
+
+FITTED: tuple[Bug, ...] = (
+    fitted(
+        "another scale",
+        _another_scale,
+        "scale",
+        "the scores are multiplied by another number than the expected one",
+        "transformers#35984, ipex-llm#12619, flashinfer#4979",
+    ),
+    fitted(
+        "another softcap",
+        _another_softcap,
+        "softcap",
+        "the scores are capped at another number, or although none is wanted",
+    ),
+    fitted(
+        "sinks where none are wanted",
+        _sinks,
+        "sinks",
+        "a learned score of each head joins the softmax: the weights sum to less than 1",
+    ),
+    fitted(
+        "numbers of the mask times a factor",
+        _mask_times,
+        "mask",
+        "the numbers that are added to the scores are multiplied first",
+        "TensorRT-Model-Connect#32",
+    ),
+    fitted(
+        "keys times a factor",
+        _keys_times,
+        "inputs",
+        "the keys of each head are multiplied by a number, such as a forgotten scale of quantized "
+        "keys",
+    ),
+    fitted(
+        "output times a factor",
+        _output_times,
+        "outputs",
+        "the output is multiplied by a number, such as a forgotten scale of quantized values",
+    ),
+    fitted(
+        "other key lengths",
+        _other_lengths,
+        "padding",
+        "other numbers of keys count as valid than the given ones",
+    ),
+    fitted(
+        "another window",
+        _another_window,
+        "window",
+        "the sliding window has other bounds",
+    ),
+    fitted(
+        "rotary positions with another base",
+        _another_base,
+        "position-base",
+        "the angles are powers of another number",
+    ),
+    fitted(
+        "rotary positions on a part of the width",
+        _partial,
+        "position-width",
+        "only the first entries of queries and keys are rotated",
+    ),
+    fitted(
+        "positions counted from another number",
+        _another_start,
+        "position-offset",
+        "the first token gets another position than expected",
+    ),
+)

@@ -1,0 +1,136 @@
+"""Numbers fitted to what was observed: the one with the smallest misfit, and its simplest form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.check.comparison import Comparison
+from attncli.check.setup import Setup
+from attncli.check.tolerance import distance
+
+Loss = Callable[[Array], Array]
+"""Misfits of so many numbers, of which each is fitted by itself: [m] -> [m]."""
+
+FAR = 1e6
+"""A number further off than so many noises is as wrong as one at this distance."""
+
+GRID = 33
+"""Into so many intervals a range is cut before the best is searched further."""
+
+STEPS = 40
+"""Each step leaves 0.618 of the interval: 40 leave 4·10⁻⁹ of it, about all that a sum of squares
+can show in float64."""
+
+EXPLAINED = 0.25
+"""A fitted number must leave at most so much of the mean square of the errors to be a cause."""
+
+ALIKE = 1.02
+"""Numbers whose mean squares are this near fit alike: the simplest of them is said."""
+
+
+def misfit(setup: Setup, comparison: Comparison) -> Array:
+    """How far off a setup is: mean squares, over the noise, of each batch item and head."""
+    total = np.zeros(comparison.subset.sizes[:2])
+    for name, x in comparison.expected(setup).items():
+        stage = comparison.errors[name]
+        errors = distance(comparison.observed_by(setup, name), x)
+        noise = 1.0 if stage.noise is None else np.maximum(stage.row_noise, 1e-300)[..., None]
+        errors = np.minimum(errors / noise, FAR)
+        total += np.square(errors).mean(axis=(-1, -2))
+    return total
+
+
+def minimum(loss: Loss, low: float, high: float, n: int = 1) -> tuple[Array, Array]:
+    """Where the losses of n numbers are smallest, and how small: a grid, then golden sections.
+
+    >>> at, least = minimum(lambda x: (x - np.array([0.3, -2.0])) ** 2, -3, 3, n=2)
+    >>> at.round(6).tolist()
+    [0.3, -2.0]
+    """
+    grid = np.linspace(low, high, GRID + 1)
+    losses = np.array([loss(np.full(n, x)) for x in grid])
+    best = losses.argmin(axis=0)
+    a, b = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, GRID)]
+    golden = (math.sqrt(5) - 1) / 2
+    c, d = b - golden * (b - a), a + golden * (b - a)
+    at_c, at_d = loss(c), loss(d)
+    for _ in range(STEPS):
+        left = at_c < at_d
+        a, b = np.where(left, a, c), np.where(left, d, b)
+        inner = np.where(left, b - golden * (b - a), a + golden * (b - a))
+        at_inner = loss(inner)
+        c, d = np.where(left, inner, d), np.where(left, c, inner)
+        at_c, at_d = np.where(left, at_inner, at_d), np.where(left, at_c, at_inner)
+    found = (a + b) / 2
+    return found, loss(found)
+
+
+def whole_minimum(
+    loss: Loss, low: int, high: int, n: int = 1
+) -> tuple[npt.NDArray[np.int64], Array]:
+    """The same of whole numbers: ever finer grids around the best."""
+    first, last = np.full(n, low), np.full(n, high)
+    while True:
+        step = np.maximum(1, -(-(last - first) // GRID))
+        candidates = [np.minimum(first + i * step, last) for i in range(GRID + 1)]
+        losses = np.array([loss(x) for x in candidates])
+        best = losses.argmin(axis=0)
+        found = np.array(candidates)[best, np.arange(n)]
+        if (step == 1).all():
+            return found.astype(np.int64), losses.min(axis=0)
+        first, last = np.maximum(found - step, low), np.minimum(found + step, high)
+
+
+def factors(given: float, d_k: int) -> Iterator[tuple[float, str]]:
+    """Factors that real code has by mistake, the simplest first: the number, and in words."""
+    root = math.sqrt(d_k)
+    for times, words in (
+        (2.0, "twice"),
+        (0.5, "half"),
+        (4.0, "4 times"),
+        (0.25, "a quarter of"),
+        (math.log(2), "ln 2 times"),
+        (1 / math.log(2), "log₂ e times"),
+        (1 / math.log(2) ** 2, "(log₂ e)² times"),
+        (1 / math.log(10), "1/ln 10 times"),
+    ):
+        yield given * times, f"{words} the expected one"
+    yield 1 / math.floor(root), f"1/{math.floor(root)}, the root cut to a whole number"
+
+
+def roots(x: float) -> Iterator[tuple[float, str, tuple[float, float]]]:
+    """1/√n and 1/n near x: the number, in words, and the two neighbours of its kind."""
+    for power, words in ((2, "1/√{}"), (1, "1/{}"), (-2, "√{}"), (-1, "{}")):
+        n = round(x**-power) if power > 0 else round(x ** abs(power))
+        if 1 < n <= MOST_ROOT:
+            sign = -1 / power
+            yield n**sign, words.format(n), ((n - 1) ** sign, (n + 1) ** sign)
+
+
+MOST_ROOT = 1024
+"""Widths of heads and of models are rarely larger."""
+
+
+def simplest(x: float, loss: Callable[[float], float], given: float, d_k: int) -> tuple[float, str]:
+    """The simplest form of a fitted factor: the number, and in words; else x itself.
+
+    A form counts if it fits as well as x; a root also only if its neighbours do not.
+    """
+    least = loss(x)
+    most = least * ALIKE + 1e-12
+    for value, words in factors(given, d_k):
+        if abs(value / x - 1) < NEAR and loss(value) <= most:
+            return value, words
+    for value, words, others in roots(x):
+        if abs(value / x - 1) < NEAR and loss(value) <= most < min(map(loss, others)):
+            return value, words
+    return x, ""
+
+
+NEAR = 0.02
+"""Only forms within so much of the fitted number are tried."""
