@@ -128,34 +128,33 @@ def _two_exchanged(axis: int) -> Change:
     """The two batch items or heads with the largest errors, or all neighbours, exchanged."""
 
     def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-        n = setup.shape[axis]
-        over = [evidence.over(setup, stage) for stage in evidence.observed]
-        if n == 1 or not over or over[0] is None or len(over[0][axis]) < 2:
+        over = next((evidence.over(setup, stage) for stage in evidence.observed), None)
+        if over is None:
             return
-        errors = errors_along(axis, evidence)
-        one, other = sorted(over[0][axis][np.argsort(-errors, kind="stable")[:2]])
-        swaps = {f"{KINDS[axis]} {one + 1} and {other + 1}": _swap(n, int(one), int(other))}
-        if n > 2:
-            swaps["all neighbours"] = np.minimum(np.arange(n) ^ 1, n - 1)
-        for words, swap in swaps.items():
+        worst = over[axis][np.argsort(-errors_along(axis, evidence), kind="stable")]
+        for words, swap in _swaps(axis, setup.shape[axis], worst):
             yield setup.with_instead(axis, swap).with_detail(f"the outputs of {words}")
-            yield from _keys_taken(setup, axis, swap, words)
+        n, by_key = setup.inputs["k"].shape[axis], worst
+        if axis == HEAD:
+            by_key = key_head_of(setup.shape[HEAD], n, setup.how.head_order)[worst]
+        for words, swap in _swaps(axis, n, by_key):
+            taken = {name: np.take(setup.inputs[name], swap, axis) for name in ("k", "v")}
+            yield setup.with_inputs(**taken).with_detail(f"K and V of {words}")
 
     return change
 
 
-def _swap(n: int, one: int, other: int) -> Indices:
-    swap = np.arange(n)
-    swap[[one, other]] = other, one
-    return swap
-
-
-def _keys_taken(setup: Setup, axis: int, indices: Indices, words: str) -> Iterator[Setup]:
-    """K and V of these batch items or heads; of heads only where each has its own."""
-    k, v = setup.inputs["k"], setup.inputs["v"]
-    if k.shape[axis] == len(indices) and v.shape[axis] == len(indices):
-        taken = {name: np.take(x, indices, axis) for name, x in (("k", k), ("v", v))}
-        yield setup.with_inputs(**taken).with_detail(f"K and V of {words}")
+def _swaps(axis: int, n: int, worst: Indices) -> Iterator[tuple[str, Indices]]:
+    """The indices 0 to n − 1 with the first two of `worst` exchanged, or each two neighbours."""
+    first = list(dict.fromkeys(worst.tolist()))[:2]
+    if len(first) == 2:
+        swap = np.arange(n)
+        swap[first] = swap[first[::-1]]
+        one, other = sorted(first)
+        yield f"{KINDS[axis]} {one + 1} and {other + 1}", swap
+    if n > 2:
+        neighbours = np.arange(n) ^ 1
+        yield "all neighbours", np.where(neighbours < n, neighbours, np.arange(n))
 
 
 def _one_for_all(axis: int) -> Change:

@@ -218,6 +218,7 @@ MORE_CASES = (
     ),
     BuggyCase("two heads exchanged", layouts.heads_exchanged),
     BuggyCase("two heads exchanged", layouts.keys_of_heads_exchanged),
+    BuggyCase("two heads exchanged", layouts.shared_keys_exchanged),
     BuggyCase("two batch items exchanged", layouts.items_exchanged),
     BuggyCase("two batch items exchanged", layouts.keys_of_items_exchanged),
     BuggyCase("one head for all", layouts.one_head),

@@ -90,6 +90,12 @@ def keys_of_heads_exchanged(inputs: Inputs) -> Computed:
     return Computed(inputs.round(attention(q, k[other], v[other])), q, k, v)
 
 
+def shared_keys_exchanged(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv(h=6, h_kv=3)
+    wrong = [0, 0, 2, 2, 1, 1]  # two heads share a key head: 0, 0, 1, 1, 2, 2 would be right
+    return Computed(inputs.round(attention(q, k[wrong], v[wrong])), q, k, v)
+
+
 def three_items(inputs: Inputs) -> tuple[Array, Array, Array]:
     q, k, v = (np.stack(x) for x in zip(*(inputs.qkv() for _ in range(3)), strict=True))
     return q, k, v
