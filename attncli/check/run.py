@@ -101,6 +101,8 @@ def _stages(
         values, pick = _computed(setup, steps, subset.take(at), computed, dtype)
         for name, source in sources.items():
             value = pick(values[source])
+            if source == OUTPUT:
+                value = _unwritten_are_zero(setup, subset.take(at), value)
             if name not in found:
                 found[name] = np.empty((*subset.sizes, value.shape[-1]))
             found[name][np.ix_(*at)] = value
@@ -113,9 +115,9 @@ def _stages(
 
 def _pieces(setup: Setup, at: Subset) -> Iterator[Subset]:
     """The positions, cut in halves until no piece needs more than CELLS scores."""
-    whole = setup.whole_axis
-    sizes = [setup.shape[i] if i == whole else size for i, size in enumerate(at.sizes)]
-    axis = next((i for i, size in enumerate(sizes) if i != whole and size > 1), None)
+    whole = setup.whole_axes
+    sizes = [setup.shape[i] if i in whole else size for i, size in enumerate(at.sizes)]
+    axis = next((i for i, size in enumerate(sizes) if i not in whole and size > 1), None)
     if axis is None or math.prod(sizes) * setup.shape[3] <= CELLS:
         yield at
         return
@@ -130,19 +132,37 @@ def _computed(
 
     Where softmax needs an axis whole, they are computed over all of it.
     """
-    whole, computed_over = setup.whole_axis, subset
-    if whole is not None:
-        computed_over = subset.with_axis(whole, all_of(setup.shape)[whole])
-    inputs = inputs_over(setup, computed_over, steps)
+    source, whole, every = _sources(setup, subset), setup.whole_axes, all_of(setup.shape)
+    over = Subset(*(every[axis] if axis in whole else own for axis, own in enumerate(source)))
+    inputs = inputs_over(setup, over, steps)
     numbers = {name: x for name, x in inputs.items() if kind_of(name).role != "aside"}
     inputs |= _rounded(numbers, dtype)
     if setup.positions is not None:
         qkv = {name: inputs[name] for name in QKV}
         inputs |= _rounded(setup.positions.put_in(qkv, inputs["rows"], dtype), dtype)
     computed = run(steps, inputs, wanted)
-    if whole is None:
-        return computed, lambda x: x
-    return computed, lambda x: np.take(x, subset[whole], axis=whole)
+
+    def pick(x: Array) -> Array:
+        for axis in whole:
+            x = np.take(x, source[axis], axis=axis)
+        return x
+
+    return computed, pick
+
+
+def _sources(setup: Setup, subset: Subset) -> Subset:
+    """The batch items, heads and rows that are computed in place of those of the subset."""
+    for axis, indices in setup.instead.items():
+        own, other = subset[axis], indices[subset[axis]]
+        subset = subset.with_axis(axis, np.where(other < 0, own, other))
+    return subset
+
+
+def _unwritten_are_zero(setup: Setup, subset: Subset, output: Array) -> Array:
+    for axis, indices in setup.instead.items():
+        shape = [-1 if i == axis else 1 for i in range(4)]
+        output = np.where((indices[subset[axis]] < 0).reshape(shape), 0.0, output)
+    return output
 
 
 def _rounded(arrays: Mapping[str, Array], dtype: DType) -> dict[str, Array]:
@@ -153,7 +173,9 @@ def steps_of(setup: Setup, dtype: DType = "float64") -> list[Step]:
     """The plan of a setup, with its changes; every query head has its own key head."""
     given = (*setup.inputs, "rows")
     sizes = Sizes(setup.shape, setup.shape[1], setup.d_k, setup.n_past, given)
-    return changed(plan(replace(setup.how, dtype=dtype), sizes), setup.changes)
+    steps = changed(plan(replace(setup.how, dtype=dtype), sizes), setup.changes)
+    more = setup.reads
+    return [s._replace(reads={**s.reads, **more[s.name]}) if s.name in more else s for s in steps]
 
 
 def inputs_over(
@@ -161,7 +183,7 @@ def inputs_over(
 ) -> dict[str, Array]:
     """The rows, and every input (the wanted ones) of the subset, picked by the names of its axes.
 
-    A step that reads the rows picks them itself from the other inputs that it reads.
+    A step that reads the rows picks them itself from the masks that it reads.
     """
     n_kv_heads = setup.inputs["k"].shape[1]
     key_heads = key_head_of(setup.shape[1], n_kv_heads, setup.how.head_order)[subset.head]
@@ -172,7 +194,8 @@ def inputs_over(
         x = setup.inputs[name]
         for axis, kind in enumerate(kind_of(name).axes_of(x.ndim)):
             at, size = picked.get(kind), x.shape[axis]
-            if at is None or size == 1 or (kind == "query" and name in by_row):
+            by_itself = kind == "query" and name in by_row and kind_of(name).role == "aside"
+            if at is None or size == 1 or by_itself:
                 continue
             if not np.array_equal(at, np.arange(size)):
                 x = np.take(x, at, axis=axis)
@@ -194,6 +217,5 @@ def mask_of(setup: Setup, rows: Indices) -> Array | None:
 
 
 def at_once(setup: Setup) -> int:
-    """How many scores a setup needs at once at least: those along the axis of softmax."""
-    axis = setup.whole_axis
-    return setup.shape[3] * (1 if axis is None else setup.shape[axis])
+    """How many scores a setup needs at once at least: those along the axes that must be whole."""
+    return setup.shape[3] * math.prod(setup.shape[axis] for axis in setup.whole_axes)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
@@ -38,7 +39,10 @@ class Setup:
     ndim          number of axes of the caller's q
     positions     the positions to put into q, k and v; None: none
     changes       step of the plan → another function for it, or other parameters
-    softmax_axis  0 or 1 where softmax runs over the batch items or the heads
+    reads         step of the plan → what it reads as well: parameter → input or stage
+    whole         the axes (0 batch, 1 head, 2 query) that a changed step needs complete
+    instead       axis (0 batch, 1 head, 2 query) → the index that is computed in place of each;
+                  −1: none, and the output is 0 there
     relabel       observed stage → the stage that it really is
     relayout      observed stage → a function that corrects its layout
     details       what the names of the bugs leave open, such as "share 0.3"
@@ -50,7 +54,9 @@ class Setup:
     ndim: int = 4
     positions: Positions | None = None
     changes: Mapping[str, Change] = field(default_factory=dict)
-    softmax_axis: int | None = None
+    reads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    whole: frozenset[int] = frozenset()
+    instead: Mapping[int, npt.NDArray[np.intp]] = field(default_factory=dict)
     relabel: Mapping[str, str] = field(default_factory=dict)
     relayout: Mapping[str, Relayout] = field(default_factory=dict)
     details: tuple[str, ...] = ()
@@ -67,11 +73,14 @@ class Setup:
         return int(self.inputs["q"].shape[-1])
 
     @property
+    def whole_axes(self) -> frozenset[int]:
+        """The axes (0 batch, 1 head, 2 query) that some step needs complete."""
+        return self.whole | {2} if self.how.softmax_over == "queries" else self.whole
+
+    @property
     def whole_axis(self) -> int | None:
-        """The axis (0 batch, 1 head, 2 query) that softmax needs complete, if any."""
-        if self.softmax_axis is not None:
-            return self.softmax_axis
-        return 2 if self.how.softmax_over == "queries" else None
+        """The first axis that some step needs complete, if any."""
+        return min(self.whole_axes, default=None)
 
     def may_mask(self) -> bool:
         """Whether anything at all restricts which keys may be attended to."""
@@ -101,8 +110,24 @@ class Setup:
         return replace(self, how=replace(self.how, **changes))
 
     def with_steps(self, **changes: Change) -> Setup:
-        """The same setup with other functions, or other parameters, for some steps of the plan."""
-        return replace(self, changes={**self.changes, **changes})
+        """The same setup with other functions, or other parameters, for some steps of the plan.
+
+        A step whose parameters and function are changed, one after the other, gets both.
+        """
+        new = {step: _both(self.changes.get(step, {}), change) for step, change in changes.items()}
+        return replace(self, changes={**self.changes, **new})
+
+    def with_reads(self, step: str, **reads: str) -> Setup:
+        """The same setup, in which a step of the plan reads these inputs or stages as well."""
+        return replace(self, reads={**self.reads, step: {**self.reads.get(step, {}), **reads}})
+
+    def with_whole(self, *axes: int) -> Setup:
+        """The same setup, in which some step needs all batch items, heads or queries."""
+        return replace(self, whole=self.whole | {*axes})
+
+    def with_instead(self, axis: int, indices: npt.NDArray[np.intp]) -> Setup:
+        """The same setup with these indices computed in place of those along an axis."""
+        return replace(self, instead={**self.instead, axis: indices})
 
     def with_relayout(self, correct: Relayout, *stages: str) -> Setup:
         """The same setup with the layout of these observed stages corrected, then as before."""
@@ -116,6 +141,19 @@ class Setup:
     def with_detail(self, detail: str) -> Setup:
         """The same setup with one more detail."""
         return replace(self, details=(*self.details, detail))
+
+
+def _both(before: Change, after: Change) -> Change:
+    """Two changes of one step: parameters join; of two functions the later one is taken."""
+    if not callable(before):
+        if not callable(after):
+            return {**before, **after}
+        return _with_params(after, before) if before else after
+    return after if callable(after) else _with_params(before, after)
+
+
+def _with_params(compute: Callable[..., Array], params: Mapping[str, Any]) -> Change:
+    return lambda **given: compute(**{**given, **params})
 
 
 def setup_of(

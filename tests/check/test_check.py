@@ -317,6 +317,7 @@ def test_what_does_not_fit_into_memory_is_noted(monkeypatch: pytest.MonkeyPatch)
     assert names(verdict) == ["scale left out"]
     assert verdict.notes == (
         "'softmax over queries, not keys' was not tried: it needs 15 scores at once",
+        "'sum over queries, maximum over keys' was not tried: it needs 15 scores at once",
     )
 
 

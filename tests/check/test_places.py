@@ -20,9 +20,9 @@ def copy_of(stage: str) -> Array:
     return TRACE[stage].value.copy()
 
 
-def places(verdict: Verdict) -> tuple[str, ...]:
-    assert verdict.status == "no match"
-    assert verdict.explanations == ()
+def places(verdict: Verdict, *bugs: str) -> tuple[str, ...]:
+    assert verdict.status == ("found" if bugs else "no match")
+    assert [explanation.name for explanation in verdict.explanations] == [*bugs]
     return verdict.stages[0].places
 
 
@@ -61,7 +61,8 @@ def test_a_shifted_row() -> None:
 
 
 def test_all_rows_shifted() -> None:
-    found = places(check(np.roll(copy_of("output"), 1, axis=1), Q, K, V))
+    observed = np.roll(copy_of("output"), 1, axis=1)
+    found = places(check(observed, Q, K, V), "rows shifted by one")
     assert found == ("rows q2 to q67 have the numbers of the row 1 before",)
 
 
@@ -71,7 +72,7 @@ def test_a_last_tile_that_was_never_written(start: int, tiles: str | None) -> No
     observed[:, start:] = 0
     words = f"only in rows q{start + 1} to q67"
     words += f": the last block of {tiles}" if tiles else ""
-    assert places(check(observed, Q, K, V)) == (words,)
+    assert places(check(observed, Q, K, V), "last rows not written") == (words,)
 
 
 def test_a_last_tile_of_keys() -> None:

@@ -8,9 +8,13 @@ already are taken as they are.
 from __future__ import annotations
 
 from attncli.check.bugs.bug import Bug
+from attncli.check.bugs.caches import CACHES
 from attncli.check.bugs.dropout import DROPOUT
 from attncli.check.bugs.fitted import FITTED
 from attncli.check.bugs.heads import HEADS
+from attncli.check.bugs.inputs import INPUTS
+from attncli.check.bugs.kernels import KERNELS
+from attncli.check.bugs.layouts import LAYOUTS
 from attncli.check.bugs.mask_arithmetic import MASK_ARITHMETIC
 from attncli.check.bugs.masking import MASKING
 from attncli.check.bugs.positions import POSITIONS
@@ -20,10 +24,14 @@ from attncli.errors import ConventionError
 CATALOGUE: tuple[Bug, ...] = (
     *POSITIONS,
     *HEADS,
+    *LAYOUTS,
+    *INPUTS,
     *SCALING,
     *MASKING,
+    *CACHES,
     *MASK_ARITHMETIC,
     *DROPOUT,
+    *KERNELS,
     *FITTED,
 )
 

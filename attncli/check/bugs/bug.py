@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from attncli.arrays import Array
 from attncli.attention import run
 from attncli.check.comparison import Comparison
+from attncli.check.run import Subset, all_of
 from attncli.check.setup import Setup
 
 
@@ -18,6 +21,7 @@ class Evidence(NamedTuple):
     eps     the distance from 1 to the next number of the observed type
     sample  a few rows, to fit a number to; None where none is to be fitted
     wide    a few rows of every batch item and head
+    subset  which batch items, heads and rows were observed; None: unknown
     """
 
     observed: Mapping[str, Array]
@@ -25,6 +29,20 @@ class Evidence(NamedTuple):
     eps: float = 2.0**-52
     sample: Comparison | None = None
     wide: Comparison | None = None
+    subset: Subset | None = None
+
+    def over(self, setup: Setup, stage: str) -> Subset | None:
+        """Which batch items, heads and rows of a stage were observed; None: unknown, or none."""
+        if stage not in self.observed:
+            return None
+        is_all = self.observed[stage].shape[:3] == setup.shape[:3]
+        return all_of(setup.shape) if self.subset is None and is_all else self.subset
+
+    def has_all(self, setup: Setup, stage: str) -> bool:
+        """Whether a stage was observed with all its batch items, heads and rows, in order."""
+        over = self.over(setup, stage)
+        every = all_of(setup.shape)
+        return over is not None and all(map(np.array_equal, over, every))
 
 
 Change = Callable[[Setup, Evidence], Iterable[Setup]]
@@ -40,6 +58,7 @@ class Bug:
     touches   what it changes; two that touch the same thing are not tried together
     change    the changed setups that it can be; none where it does not apply
     is_fitted  whether a number in it is fitted to what was observed
+    pairs     whether it is tried together with another bug, not alone only
     """
 
     name: str
@@ -48,15 +67,24 @@ class Bug:
     touches: frozenset[str]
     change: Change
     is_fitted: bool = False
+    pairs: bool = True
 
     def __repr__(self) -> str:
         return f"<Bug {self.name!r}>"
 
 
-def bug(name: str, change: Change, touches: str, sentence: str, threads: str = "") -> Bug:
+def bug(
+    name: str,
+    change: Change,
+    touches: str,
+    sentence: str,
+    threads: str = "",
+    *,
+    pairs: bool = True,
+) -> Bug:
     """A row of a table: touches are separated by spaces, threads by commas."""
     cited = tuple(thread.strip() for thread in threads.split(",") if thread.strip())
-    return Bug(name, sentence, cited, frozenset(touches.split()), change)
+    return Bug(name, sentence, cited, frozenset(touches.split()), change, pairs)
 
 
 def changing(

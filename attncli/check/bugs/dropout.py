@@ -1,4 +1,5 @@
-"""Dropout left on: its share is computed from the observed weights."""
+"""Dropout left on: its share is computed from the observed weights, or those that follow from the
+observed output where there are at most as many keys as values are wide."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.attention.heads import key_head_of
 from attncli.check.bugs.bug import Bug, Evidence, bug
+from attncli.check.run import all_of, stages
 from attncli.check.setup import Setup
-from attncli.stages import DROPPED, WEIGHTS
+from attncli.stages import DROPPED, OUTPUT, WEIGHTS
 
 DISTINCT = 3
 """Kept weights of as many different sizes must have grown by one factor: the factor comes from the
@@ -51,7 +54,50 @@ def share_dropped(observed: Array, expected: Array) -> float | None:
     return share if abs(float(1 - kept.mean()) - share) <= spread else None
 
 
+HALF = 0.5
+"""A weight solved from the output was kept where it is more than half of what it should be."""
+
+SINGULAR = 1e-3
+"""Values must differ so much: below this share of the largest singular value, noise decides."""
+
+
+def solved_weights(output: Array, v: Array) -> Array | None:
+    """The weights A of O = A V, or None where V does not determine them.
+
+    >>> solved_weights(np.array([[3.0, 4.0]]), np.eye(2))
+    array([[3., 4.]])
+    """
+    if not (np.isfinite(output).all() and np.isfinite(v).all()):
+        return None
+    sizes = np.linalg.svd(v, compute_uv=False)
+    if v.shape[-2] > v.shape[-1] or (sizes[..., -1] < SINGULAR * sizes[..., 0]).any():
+        return None
+    return np.asarray(output @ np.linalg.pinv(v))
+
+
+def _dropout_by_output(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """Dropout seen from the output alone; positions are never in the values that are rotated."""
+    if not evidence.has_all(setup, OUTPUT) or "kept" in setup.inputs:
+        return
+    n_kv_heads = setup.inputs["v"].shape[1]
+    heads = key_head_of(setup.shape[1], n_kv_heads, setup.how.head_order)
+    v = setup.placed().inputs["v"][:, heads]
+    if v.shape[-2] > v.shape[-1]:
+        return
+    weights = solved_weights(evidence.observed[OUTPUT], v)
+    if weights is None:
+        return
+    expected = stages(setup, all_of(setup.shape), [WEIGHTS])[WEIGHTS]
+    kept = weights > HALF * expected
+    share = share_dropped(np.where(kept, weights, 0), expected)
+    if share is not None:
+        changed = setup.with_how(dropout=share).with_inputs(kept=kept)
+        yield changed.with_detail(f"share {share:.4g}")
+
+
 def _dropout(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if not evidence.observed.keys() & {DROPPED, WEIGHTS}:
+        yield from _dropout_by_output(setup, evidence)
     stage = DROPPED if DROPPED in evidence.observed else WEIGHTS
     if stage not in evidence.observed or "kept" in setup.inputs:
         return

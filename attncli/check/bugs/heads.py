@@ -13,7 +13,7 @@ from attncli.check.setup import Setup
 from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCALED, SCORES
 
 
-def _either_order(setup: Setup) -> Iterator[Setup]:
+def either_order(setup: Setup) -> Iterator[Setup]:
     """Inputs are exchanged or split before their positions are put in, or after."""
     if setup.positions is None:
         yield setup
@@ -24,7 +24,7 @@ def _either_order(setup: Setup) -> Iterator[Setup]:
 
 def _exchanged(one: str, other: str) -> Change:
     def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
-        for base in _either_order(setup):
+        for base in either_order(setup):
             x, y = base.inputs[one], base.inputs[other]
             if x.shape == y.shape:
                 yield base.with_inputs(**{one: y, other: x})
@@ -47,24 +47,19 @@ def without_transpose(x: Array) -> Array:
     return np.swapaxes(x, 1, 2).reshape(x.shape)
 
 
-def _all_observed(setup: Setup, evidence: Evidence, stage: str) -> bool:
-    """Whether a stage was observed with all its batch items, heads and rows."""
-    return stage in evidence.observed and evidence.observed[stage].shape[:3] == setup.shape[:3]
-
-
 def _split_wrong(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if setup.shape[1] == 1 or setup.n_past:
         return
-    for base in _either_order(setup):
+    for base in either_order(setup):
         split = base.with_inputs(**{name: without_transpose(base.inputs[name]) for name in QKV})
         yield split
-        if _all_observed(setup, evidence, OUTPUT):
+        if evidence.has_all(setup, OUTPUT):
             merged = split.with_relayout(without_transpose, OUTPUT)
             yield merged.with_detail("and merged in the same way")
 
 
 def _merged_wrong(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    if setup.shape[1] > 1 and _all_observed(setup, evidence, OUTPUT):
+    if setup.shape[1] > 1 and evidence.has_all(setup, OUTPUT):
         yield setup.with_relayout(without_transpose, OUTPUT)
         detail = "the reverse: (tokens, heads, d) was reshaped to (heads, tokens, d)"
         yield setup.with_relayout(with_transpose, OUTPUT).with_detail(detail)
@@ -77,7 +72,7 @@ def with_transpose(x: Array) -> Array:
 
 
 def _transposed(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    maps = [stage for stage in MAPS if _all_observed(setup, evidence, stage)]
+    maps = [stage for stage in MAPS if evidence.has_all(setup, stage)]
     if maps and setup.shape[2] == setup.shape[3] > 1:
         yield setup.with_relayout(lambda x: np.swapaxes(x, -1, -2), *MAPS)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.masks import total_mask
+from attncli.attention.masks import first_position, total_mask
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
+from attncli.check.bugs.caches import is_padding
 from attncli.check.setup import Setup
+from attncli.convention import CausalAlign
 
 
 def _has_boolean_mask(setup: Setup) -> bool:
@@ -38,15 +41,81 @@ def _padding_on_queries(setup: Setup, _: Evidence) -> Iterator[Setup]:
         return
     if "kv_len" in setup.inputs:
         yield setup.with_steps(mask=mask_with_padded_queries)
-    if (mask := setup.inputs.get("given_mask")) is not None:
-        mask = np.swapaxes(np.broadcast_to(mask, setup.shape), -1, -2)
-        yield setup.with_inputs(given_mask=mask)
+    mask = setup.inputs.get("given_mask")
+    if mask is not None and is_padding(mask):
+        yield setup.with_inputs(given_mask=_transposed(mask, setup))
+
+
+def _mask_transposed(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    mask = setup.inputs.get("given_mask")
+    if mask is not None and not is_padding(mask) and setup.shape[2] == setup.shape[3]:
+        yield setup.with_inputs(given_mask=_transposed(mask, setup))
+
+
+def _transposed(mask: Array, setup: Setup) -> Array:
+    return np.swapaxes(np.broadcast_to(mask, (*mask.shape[:-2], *setup.shape[2:])), -1, -2)
 
 
 def mask_with_padded_queries(kv_len: Array, rows: Array, **how: Any) -> Array:
     """The mask with the key lengths applied to the queries."""
     padded = (rows >= kv_len[:, None])[:, None, :, None]
     return np.where(padded, -np.inf, total_mask(rows=rows, **how))
+
+
+def positions_of(
+    rows: Array, kv_len: Array | None, *, align: CausalAlign, n_q: int, n_k: int, n_past: int
+) -> tuple[Array, Array]:
+    """The positions of the queries, [rows, 1] or [batch, 1, rows, 1], and of the keys."""
+    first = first_position(align, n_q, n_k, n_past, kv_len)
+    start = np.reshape(first, (-1, 1, 1, 1)) if np.ndim(first) else np.asarray(first)
+    return rows[:, None] + start, np.arange(n_k)
+
+
+def reversed_causal_mask(
+    rows: Array,
+    kv_len: Array | None = None,
+    given_mask: Array | None = None,
+    *,
+    least: int,
+    **how: Any,
+) -> Array:
+    """The mask by which a query attends to keys from `least` places after its own on."""
+    sizes = {name: how[name] for name in ("align", "n_q", "n_k", "n_past")}
+    query, key = positions_of(rows, kv_len, **sizes)
+    others = total_mask(given_mask, kv_len, rows, **{**how, "causal": False})
+    return np.where(key >= query + least, others, -np.inf)
+
+
+def _causal_reversed(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    for least, words in ((0, "its own and later positions"), (1, "later positions alone")):
+        if setup.how.causal:
+            mask = partial(reversed_causal_mask, least=least)
+            yield setup.with_steps(mask=mask).with_detail(words)
+
+
+def mask_in_chunks(
+    rows: Array,
+    kv_len: Array | None = None,
+    given_mask: Array | None = None,
+    *,
+    chunk: int,
+    **how: Any,
+) -> Array:
+    """The mask in which a query attends to the keys of its own chunk, as far as it may look."""
+    sizes = {name: how[name] for name in ("align", "n_q", "n_k", "n_past")}
+    query, key = positions_of(rows, kv_len, **sizes)
+    right = -1, how["window_size"][1]
+    others = total_mask(given_mask, kv_len, rows, **{**how, "window_size": right})
+    return np.where(query // chunk == key // chunk, others, -np.inf)
+
+
+def _chunks(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    if setup.how.window is None or setup.how.window[0] < 1:
+        return
+    left, right = setup.how.window
+    for chunk in sorted({left, left + 1, left + 1 + max(right, 0)}):
+        changed = setup.with_steps(mask=partial(mask_in_chunks, chunk=chunk))
+        yield changed.with_detail(f"chunks of {chunk}")
 
 
 def _window_by(step: int) -> Change:
@@ -98,6 +167,18 @@ MASKING: tuple[Bug, ...] = (
         "mask padding",
         "the mask is applied to the rows of the scores, not to the columns",
         "hyunwoongko/transformer#40, bentrevett/pytorch-seq2seq#96",
+    ),
+    bug(
+        "mask transposed",
+        _mask_transposed,
+        "mask",
+        "the rows of the given mask are taken for its columns",
+    ),
+    bug(
+        "causal the wrong way round",
+        _causal_reversed,
+        "causal",
+        "queries attend to keys from their own position on, not up to it",
     ),
     bug(
         "causal mask left out",
@@ -180,5 +261,11 @@ MASKING: tuple[Bug, ...] = (
         changing(window=None),
         "window",
         "keys outside the sliding window are attended to",
+    ),
+    bug(
+        "chunks, not a sliding window",
+        _chunks,
+        "window",
+        "the tokens are cut into chunks as long as the window, and attend within their own",
     ),
 )

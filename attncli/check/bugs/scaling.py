@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, get_args
 
@@ -13,6 +12,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention import functional
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
+from attncli.check.bugs.kernels import SOFTMAX, with_zero_keys
 from attncli.check.setup import Setup
 from attncli.check.tolerance import largest
 from attncli.convention import EmptyRows
@@ -48,9 +48,7 @@ def _softmax_over_outer(axis: int) -> Change:
     def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
         if setup.shape[axis] > 1:
             weights = partial(softmax_over_outer, outer=axis)
-            yield from _with_each_empty(
-                replace(setup, softmax_axis=axis).with_steps(weights=weights)
-            )
+            yield from _with_each_empty(setup.with_whole(axis).with_steps(weights=weights))
 
     return change
 
@@ -64,6 +62,77 @@ def softmax_over_outer(x: Array, allowed: Array | None = None, *, outer: int, **
 def ieee_softmax(x: Array, allowed: Array | None = None, **_: Any) -> Array:
     """Softmax as IEEE 754 has it: a row of −inf, or one with a NaN in it, becomes NaN."""
     return functional.softmax(x)
+
+
+def powers_of(x: Array, allowed: Array | None = None, *, top: str, sums: int | None) -> Array:
+    """exp(X − its largest number over the axis `top`) / Σ over the axis `sums`.
+
+    top   "none" or "keys"
+    sums  None: not divided
+
+    >>> powers_of(np.log([[1.0, 3.0]]), top="none", sums=None).round(4)
+    array([[1., 3.]])
+    """
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        if top == "keys":
+            largest_of_row = x.max(axis=-1, keepdims=True)
+            x = x - np.where(np.isneginf(largest_of_row), 0, largest_of_row)
+        powers = np.exp(x)
+        total = 1 if sums is None else powers.sum(axis=sums, keepdims=True)
+        return np.asarray(powers / np.where(total == 0, 1, total).astype(x.dtype))
+
+
+def _other_weights(compute: Callable[..., Array]) -> Callable[..., Array]:
+    """A function in the place of softmax, which takes no parameters of softmax."""
+    return lambda x, allowed=None, **_: compute(x, allowed)
+
+
+def _not_normalised(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    for top, words in (("none", "exp(x)"), ("keys", "exp(x − the largest of the row)")):
+        weights = _other_weights(partial(powers_of, top=top, sums=None))
+        yield setup.with_steps(weights=weights).with_detail(words)
+
+
+def _sum_elsewhere(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    if setup.how.softmax_over != "keys":
+        return
+    for axis, words in ((2, "over queries"), (1, "over heads"), (0, "over the batch")):
+        if setup.shape[axis] > 1:
+            weights = _other_weights(partial(powers_of, top="keys", sums=axis))
+            yield setup.with_whole(axis).with_steps(weights=weights).with_detail(words)
+
+
+def sigmoid(x: Array, allowed: Array | None = None, *, bias: float) -> Array:
+    """1 / (1 + exp(−X − bias)), 0 where nothing is allowed.
+
+    >>> sigmoid(np.array([[0.0, -np.inf]]), bias=0.0)
+    array([[0.5, 0. ]])
+    """
+    with np.errstate(over="ignore"):
+        weights = 1 / (1 + np.exp(-(x + x.dtype.type(bias))))
+    return np.asarray(weights if allowed is None else np.where(allowed, weights, 0))
+
+
+def _sigmoid(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    for bias, words in ((0.0, ""), (-math.log(setup.shape[3]), "with a bias of −ln n_k")):
+        changed = setup.with_steps(weights=_other_weights(partial(sigmoid, bias=bias)))
+        yield changed.with_detail(words) if words else changed
+
+
+def _one_added(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    if setup.how.softmax_over == "keys":
+        yield setup.with_steps(weights=partial(with_zero_keys, n=1))
+
+
+def _scale_after_softmax(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    if setup.how.scale == "none":
+        return
+    factor = setup.how.scale_factor(setup.d_k)
+
+    def weights(x: Array, allowed: Array | None = None, **how: Any) -> Array:
+        return np.asarray(functional.softmax(x, allowed, **how) * x.dtype.type(factor))
+
+    yield setup.with_how(scale="none").with_steps(weights=weights)
 
 
 def _softcap_elsewhere(setup: Setup, _: Evidence) -> Iterator[Setup]:
@@ -185,5 +254,39 @@ SCALING: tuple[Bug, ...] = (
         "softmax",
         "the weights of one query and key sum to 1 over the batch items",
         "PyTorch-NLP#2",
+    ),
+    bug(
+        "softmax not normalised",
+        _not_normalised,
+        SOFTMAX,
+        "the weights are exp of the scores, not divided by their sum",
+        pairs=False,
+    ),
+    bug(
+        "sum over queries, maximum over keys",
+        _sum_elsewhere,
+        SOFTMAX,
+        "the largest score of a row is subtracted, but the powers are divided by another sum",
+        pairs=False,
+    ),
+    bug(
+        "sigmoid, not softmax",
+        _sigmoid,
+        SOFTMAX,
+        "each weight is the sigmoid of its score",
+        pairs=False,
+    ),
+    bug(
+        "softmax with 1 added to the sum",
+        _one_added,
+        SOFTMAX,
+        "a row sums to less than 1, as if there were one more key with a score and value of 0",
+    ),
+    bug(
+        "scale after softmax",
+        _scale_after_softmax,
+        "scale " + SOFTMAX,
+        "the weights are multiplied by the scale, not the scores",
+        pairs=False,
     ),
 )

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.check.buggy import heads, mask_arithmetic, masking, scaling
+import numpy as np
+
+from tests.check.buggy import caches, heads, kernels, layouts, mask_arithmetic, masking, scaling
+from tests.check.buggy import inputs as wrong_inputs
 from tests.check.buggy.parts import Computed, Inputs
 from tests.check.buggy.positions import with_positions
 
@@ -46,7 +49,6 @@ BUGGY_CASES = (
     BuggyCase("mask left out", masking.mask_left_out),
     BuggyCase("padding left out", masking.padding_left_out),
     BuggyCase("padding mask on queries, not keys", masking.padding_on_queries),
-    BuggyCase("padding mask on queries, not keys", masking.mask_transposed),
     BuggyCase(
         "causal mask left out", masking.with_masked(lambda i, j, inputs: j < 0, {"causal": True})
     ),
@@ -163,3 +165,129 @@ BUGGY_CASES = (
         for new in (0, 2)
     ),
 )
+
+MORE_CASES = (
+    BuggyCase("padding mask on queries, not keys", masking.padding_mask_on_queries),
+    BuggyCase("mask transposed", masking.mask_transposed),
+    BuggyCase(
+        "causal the wrong way round",
+        masking.with_masked(lambda i, j, inputs: j < i, {"causal": True}),
+    ),
+    BuggyCase(
+        "causal the wrong way round",
+        masking.with_masked(lambda i, j, inputs: j <= i, {"causal": True}),
+    ),
+    BuggyCase("chunks, not a sliding window", masking.in_chunks(2)),
+    BuggyCase("chunks, not a sliding window", masking.in_chunks(3)),
+    BuggyCase("key lengths off by one", caches.one_fewer),
+    BuggyCase("key lengths off by one", caches.one_more),
+    BuggyCase("one batch item's key length for all", caches.longest),
+    BuggyCase("padding on the left taken for right", caches.padded_on_the_left),
+    BuggyCase("padding on the left taken for right", caches.mask_on_the_other_side),
+    BuggyCase("mask of another batch item", caches.length_of_the_next),
+    BuggyCase("mask of another batch item", caches.first_mask),
+    BuggyCase("mask of another batch item", caches.tiled_masks),
+    BuggyCase("newest key not cached", caches.newest_missing),
+    BuggyCase("newest key not cached", caches.all_new_missing),
+    BuggyCase("newest key overwrites the last one", caches.overwritten),
+    BuggyCase("cache ignored", caches.cache_ignored),
+    BuggyCase("dropout left on", heads.dropout_in_the_output),
+    BuggyCase("softmax not normalised", scaling.by_weights(scaling.exp_alone)),
+    BuggyCase("softmax not normalised", scaling.by_weights(scaling.exp_less_the_largest)),
+    BuggyCase("sum over queries, maximum over keys", scaling.by_weights(scaling.sum_over_queries)),
+    BuggyCase("sum over queries, maximum over keys", scaling.by_weights(scaling.sum_over_heads)),
+    BuggyCase("sigmoid, not softmax", scaling.by_weights(scaling.sigmoid)),
+    BuggyCase("sigmoid, not softmax", scaling.by_weights(scaling.biased_sigmoid)),
+    BuggyCase(
+        "softmax with 1 added to the sum", scaling.by_weights(scaling.one_more_in_the_sum, n_k=5)
+    ),
+    BuggyCase("scale after softmax", scaling.by_weights(scaling.scaled_afterwards, scaled=False)),
+    BuggyCase("heads and tokens exchanged in the inputs", layouts.heads_as_tokens),
+    *(
+        BuggyCase(f"{name.upper()} read with wrong strides", layouts.misread(name, read))
+        for name in "qkv"
+        for read in (
+            lambda x: layouts.tokens_first(x).reshape(x.shape),
+            layouts.read_as_tokens_first,
+            layouts.columns_first,
+        )
+    ),
+    *(
+        BuggyCase(f"{source.upper()} used as {target.upper()}", layouts.used_as(source, target))
+        for source, target in ("kv", "vk", "qk", "kq")
+    ),
+    BuggyCase("two heads exchanged", layouts.heads_exchanged),
+    BuggyCase("two heads exchanged", layouts.keys_of_heads_exchanged),
+    BuggyCase("two heads exchanged", layouts.shared_keys_exchanged),
+    BuggyCase("two batch items exchanged", layouts.items_exchanged),
+    BuggyCase("two batch items exchanged", layouts.keys_of_items_exchanged),
+    BuggyCase("one head for all", layouts.one_head),
+    BuggyCase("one head for all", layouts.one_head_of_the_output),
+    BuggyCase("one batch item for all", layouts.one_item),
+    *(
+        BuggyCase("rows shifted by one", layouts.shifted(step, rolled=rolled))
+        for step in (1, -1)
+        for rolled in (True, False)
+    ),
+    BuggyCase("weights transposed before the sum", layouts.weights_transposed),
+    *(
+        BuggyCase(
+            "zero keys of the last block counted",
+            kernels.with_output(kernels.filled_up(block, masked=False)),
+        )
+        for block in (16, 64)
+    ),
+    BuggyCase(
+        "last block of keys skipped",
+        kernels.with_output(kernels.some_blocks(16, lambda start, n: start + 16 <= n)),
+    ),
+    BuggyCase("last rows not written", kernels.with_output(kernels.whole_blocks_of_rows, n_q=37)),
+    *(
+        BuggyCase("one block of keys lost", kernels.with_output(kernels.one_lost(block, start)))
+        for block, start in ((16, 0), (16, 32), (32, 32))
+    ),
+    *(
+        BuggyCase(
+            "sum not rescaled when the maximum grows",
+            kernels.with_output(
+                kernels.online(block, rescale_sum=of_sum, rescale_output=of_output)
+            ),
+        )
+        for block in (1, 16)
+        for of_sum, of_output in ((True, False), (False, True), (False, False))
+    ),
+    *(
+        BuggyCase(
+            "blocks averaged without their log-sum-exp",
+            kernels.with_output(kernels.split_keys(n, np.ones_like, np.log)),
+        )
+        for n in (2, 4)
+    ),
+    BuggyCase(
+        "blocks merged in the wrong base",
+        kernels.with_output(kernels.split_keys(4, np.exp2, np.log), d_k=5),
+    ),
+    BuggyCase(
+        "blocks merged in the wrong base",
+        kernels.with_output(kernels.split_keys(2, np.exp, np.log2), d_k=5),
+    ),
+    BuggyCase("bias of the values missing", wrong_inputs.value_bias),
+    BuggyCase("bias of the queries missing", wrong_inputs.query_bias),
+    BuggyCase("queries and keys normalised", wrong_inputs.rms_norm),
+    BuggyCase("queries and keys normalised", wrong_inputs.l2_norm),
+    BuggyCase("residual already in the output", wrong_inputs.query_residual),
+    BuggyCase("residual already in the output", wrong_inputs.value_residual),
+    BuggyCase("output projected already", wrong_inputs.projected_heads),
+    BuggyCase("output projected already", wrong_inputs.projected_together),
+)
+"""Of these the sizes matter less: many set their own."""
+
+RIGHT_CASES = (
+    layouts.right,
+    *kernels.RIGHT,
+    caches.right_lengths,
+    caches.right_masks,
+    caches.right_past,
+    wrong_inputs.right_wide,
+)
+"""The same computations without their bug."""

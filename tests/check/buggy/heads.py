@@ -108,3 +108,10 @@ def dropout_on(inputs: Inputs) -> Computed:
     kept = inputs.rng.random((inputs.h, 13, 17)) >= 0.2
     weights = np.where(kept, softmax(scores(q, k) * scale(q)) / 0.8, 0)
     return Computed({"weights": inputs.round(weights)}, q, k, v)
+
+
+def dropout_in_the_output(inputs: Inputs) -> Computed:
+    q, k, v = inputs.qkv(n_q=13, n_k=17, d_v=29)
+    kept = inputs.rng.random((inputs.h, 13, 17)) >= 0.2
+    weights = np.where(kept, softmax(scores(q, k) * scale(q)) / 0.8, 0)
+    return Computed(inputs.round(weighted_sum(weights, v)), q, k, v)

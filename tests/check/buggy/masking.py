@@ -112,3 +112,22 @@ def past_masked(inputs: Inputs) -> Computed:
     return Computed(
         inputs.round(observed), q, k[:, n_past:], v[:, n_past:], {"causal": True}, given
     )
+
+
+def padding_mask_on_queries(inputs: Inputs) -> Computed:
+    """A mask of the keys, one row, laid on the queries: those that are padding attend to nothing."""
+    n = inputs.n_k
+    q, k, v = inputs.qkv(n_q=n)
+    keep = np.arange(n) != n - 2
+    s = mask_scores(scores(q, k) * scale(q), ~keep[:, None] & np.ones((1, n), dtype=bool))
+    observed = np.nan_to_num(weighted_sum(softmax(s), v))
+    return Computed(inputs.round(observed), q, k, v, {}, {"mask": keep})
+
+
+def in_chunks(chunk: int) -> Callable[[Inputs], Computed]:
+    """Causal, within chunks, where a window of two keys before each query is wanted."""
+
+    def masked(i: Array, j: Array, _: Inputs) -> Array:
+        return np.asarray((j > i) | (j // chunk != i // chunk))
+
+    return with_masked(masked, {"causal": True, "window": (2, 0)}, n_q=7)

@@ -102,3 +102,51 @@ def float16_overflow(inputs: Inputs) -> Computed:
     with np.errstate(over="ignore"):
         s = scores(q, k).astype(np.float16).astype(np.float32) * scale(q)
     return Computed(inputs.round(weighted_sum(softmax(s), v)), q, k, v)
+
+
+def by_weights(
+    weights_of: Callable[[Array, Inputs], Array], *, scaled: bool = True, **sizes: int
+) -> Callable[[Inputs], Computed]:
+    """Other weights than softmax, made of the scores."""
+
+    def make(inputs: Inputs) -> Computed:
+        q, k, v = inputs.qkv(**sizes)
+        s = scores(q, k) * (scale(q) if scaled else 1)
+        return Computed(inputs.round(weighted_sum(weights_of(s, inputs), v)), q, k, v)
+
+    return make
+
+
+def exp_alone(s: Array, _: Inputs) -> Array:
+    return np.asarray(np.exp(s))
+
+
+def exp_less_the_largest(s: Array, _: Inputs) -> Array:
+    return np.asarray(np.exp(s - s.max(axis=-1, keepdims=True)))
+
+
+def sum_over_queries(s: Array, _: Inputs) -> Array:
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return np.asarray(e / e.sum(axis=-2, keepdims=True))
+
+
+def sum_over_heads(s: Array, _: Inputs) -> Array:
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return np.asarray(e / e.sum(axis=0, keepdims=True))
+
+
+def sigmoid(s: Array, _: Inputs) -> Array:
+    return np.asarray(1 / (1 + np.exp(-s)))
+
+
+def biased_sigmoid(s: Array, inputs: Inputs) -> Array:
+    return np.asarray(1 / (1 + inputs.n_k * np.exp(-s)))
+
+
+def one_more_in_the_sum(s: Array, _: Inputs) -> Array:
+    e = np.exp(s)
+    return np.asarray(e / (1 + e.sum(axis=-1, keepdims=True)))
+
+
+def scaled_afterwards(s: Array, inputs: Inputs) -> Array:
+    return np.asarray(softmax(s) * s.dtype.type(inputs.d_k**-0.5))

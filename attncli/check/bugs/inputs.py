@@ -1,0 +1,310 @@
+"""Bugs of what goes into attention and comes out of it: a bias, a norm, a residual, a projection.
+
+Biases and projections are computed from the observed numbers, so more of these must agree with them
+than they have entries of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention import functional
+from attncli.attention.heads import key_head_of
+from attncli.check.bugs.bug import Bug, Change, Evidence, bug
+from attncli.check.run import Indices, Subset, stages
+from attncli.check.setup import Setup
+from attncli.check.tolerance import rms
+from attncli.stages import OUTPUT, WEIGHTS
+
+TIMES = 3
+"""So many numbers must agree with each one that is computed from them."""
+
+EXPLAINED = 0.25
+"""What is computed from the observed numbers must leave at most this share of the errors: the fit
+on everything demands more, but a wrong cause need not be tried there."""
+
+ENOUGH = 256
+"""So many rows say as much as all of them, and are compared in a few milliseconds."""
+
+
+def _key_heads(setup: Setup, over: Subset) -> Indices:
+    """The key head of every observed head."""
+    n_heads, n_kv_heads = setup.shape[1], setup.inputs["v"].shape[1]
+    return key_head_of(n_heads, n_kv_heads, setup.how.head_order)[over.head]
+
+
+def _rows_of(x: Array, heads: Array) -> Array:
+    """[row, d]: the rows of some heads, of all batch items, at most about ENOUGH."""
+    rows = x[:, heads].reshape(-1, x.shape[-1])
+    return rows[:: max(1, len(rows) // ENOUGH)]
+
+
+# ---- biases
+
+
+def _value_bias(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The median of the errors of each column of a head, which is the same in every row.
+
+    One number for all columns is no bias: "everywhere, by one addend" says more.
+    """
+    over, v = evidence.over(setup, OUTPUT), setup.inputs["v"]
+    if over is None or setup.positions is not None:
+        return
+    apart = evidence.observed[OUTPUT] - evidence.expected[OUTPUT]
+    key_heads, bias = _key_heads(setup, over), np.zeros((v.shape[1], 1, v.shape[-1]))
+    for head in np.unique(key_heads):
+        errors = _rows_of(apart, key_heads == head)
+        errors = errors[np.isfinite(errors).all(axis=-1)]
+        if len(errors) < TIMES:
+            return
+        bias[head] = np.median(errors, axis=0)
+        if rms(np.abs(errors - bias[head])) > EXPLAINED * rms(np.abs(errors)):
+            return
+    if np.ptp(bias) > EXPLAINED * rms(np.abs(bias)):
+        yield setup.with_inputs(v=v + bias)
+
+
+ITERATIONS = 12
+"""Newton's method doubles the right digits each time once it is near."""
+
+SURPLUS = 6, 0.1
+"""A bias inside softmax bends with what it is fitted to: so many numbers must agree with each entry
+of it, and so small a share of the errors be left."""
+
+COUNTED = 1e-3
+"""A key of a smaller weight says nothing that noise does not hide."""
+
+HOPELESS = 3, 0.7
+"""After three iterations at most this share of the error must be left."""
+
+
+def _query_bias(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The bias of the queries of each head, by the Gauss-Newton method from a few of its rows."""
+    over, how = evidence.over(setup, OUTPUT), setup.how
+    _, n_heads, _, n_k = setup.shape
+    linear = how.softcap is None and how.softmax_over == "keys" and not setup.changes
+    if over is None or setup.positions is not None or not linear or n_k <= setup.d_k:
+        return
+    bias = np.zeros((n_heads, 1, setup.d_k))
+    for position, head in enumerate(over.head):
+        found = _one_query_bias(setup, evidence, over, position)
+        if found is None:
+            return
+        bias[head] = found
+    yield setup.with_inputs(q=setup.inputs["q"] + bias)
+
+
+def _one_query_bias(setup: Setup, evidence: Evidence, over: Subset, position: int) -> Array | None:
+    """The bias of one head's queries, or None where there is none that explains its rows."""
+    observed = evidence.observed[OUTPUT][0, position]
+    d_v, d_k = observed.shape[-1], setup.d_k
+    n = -(-2 * SURPLUS[0] * d_k // d_v)
+    picked = np.unique(np.linspace(0, len(observed) - 1, max(n, 8)).astype(np.intp))
+    observed = observed[picked]
+    if not np.isfinite(observed).all():
+        return None
+    at = Subset(over.batch[:1], over.head[[position]], over.row[picked])
+    key_head = _key_heads(setup, over)[position]
+    k, v = (setup.inputs[name][over.batch[0], key_head] for name in ("k", "v"))
+    factor = setup.how.scale_factor(d_k) if setup.how.scale != "none" else 1.0
+    q, bias, first = setup.inputs["q"], np.zeros(d_k), 0.0
+    for iteration in range(ITERATIONS):
+        found = stages(setup.with_inputs(q=q + bias), at, [WEIGHTS, OUTPUT])
+        weights, output = found[WEIGHTS][0, 0], found[OUTPUT][0, 0]
+        left = observed - output
+        size = rms(np.abs(left))
+        reach = np.minimum((weights > COUNTED).sum(axis=-1) - 1, d_v).sum()
+        if reach < SURPLUS[0] * d_k:  # a query that sees few keys says little about the bias
+            return None
+        first = first or size
+        if not np.isfinite(size) or (iteration == HOPELESS[0] and size > HOPELESS[1] * first):
+            return None
+        slopes = np.stack(
+            [(w[:, None] * (v - o)).T @ k for w, o in zip(weights, output, strict=True)]
+        )
+        step = np.linalg.lstsq(factor * slopes.reshape(-1, d_k), left.ravel(), rcond=1e-10)[0]
+        bias = bias + step
+        if np.abs(step).max() <= 1e-12 * np.abs(bias).max():
+            break
+    return bias if size <= SURPLUS[1] * first else None
+
+
+# ---- norms and residuals
+
+
+def root_mean_square(x: Array, epsilon: float) -> Array:
+    """x over the root of the mean square of its last axis: RMS norm without a gain."""
+    return np.asarray(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + epsilon))
+
+
+def to_length_1(x: Array) -> Array:
+    """x over its length.
+
+    >>> to_length_1(np.array([3.0, 4.0])).tolist()
+    [0.6, 0.8]
+    """
+    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12))
+
+
+def layer_norm(x: Array, epsilon: float) -> Array:
+    """x less its mean, over its standard deviation."""
+    mean = functional.mean(x)
+    return functional.normalize(x, mean, functional.deviation(x, mean), epsilon=epsilon)
+
+
+_NORMS: Mapping[str, Callable[[Array], Array]] = {
+    "L2 norm": to_length_1,
+    "RMS norm": partial(root_mean_square, epsilon=1e-300),
+    "RMS norm with ε 1e-6": partial(root_mean_square, epsilon=1e-6),
+    "RMS norm with ε 1e-5": partial(root_mean_square, epsilon=1e-5),
+    "layer norm with ε 1e-6": partial(layer_norm, epsilon=1e-6),
+    "layer norm with ε 1e-5": partial(layer_norm, epsilon=1e-5),
+}
+"""float32 shows which ε it was; without one nothing is divided by 0."""
+
+
+def _normalised(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    q, k = setup.inputs["q"], setup.inputs["k"]
+    if np.isfinite(q).all() and np.isfinite(k).all():
+        for words, norm in _NORMS.items():
+            yield setup.with_inputs(q=norm(q), k=norm(k)).with_detail(words)
+
+
+def _residual(name: str) -> Change:
+    """The output with the rows of an input added."""
+
+    def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+        own = name == "q" or setup.shape[2] == setup.shape[3]
+        same_width = setup.inputs[name].shape[-1] == setup.inputs["v"].shape[-1]
+        if OUTPUT not in evidence.observed or setup.positions is not None:
+            return
+        if own and same_width:
+            reads = {"residual": name} | ({} if name == "q" else {"rows": "rows"})
+            changed = setup.with_reads(OUTPUT, **reads).with_steps(output=sum_and_residual)
+            yield changed.with_detail(f"+ {name.upper()}")
+
+    return change
+
+
+def sum_and_residual(
+    a: Array,
+    v: Array,
+    allowed: Array | None = None,
+    *,
+    residual: Array,
+    rows: Indices | None = None,
+) -> Array:
+    """A V plus the rows of one of the inputs."""
+    more = residual if rows is None else residual[..., rows, :]
+    return functional.add(functional.weighted_sum(a, v, allowed), more)
+
+
+def _residuals(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    for name in "qkv":
+        yield from _residual(name)(setup, evidence)
+
+
+# ---- a projection that was solved for
+
+
+SINGLE = 0.9
+"""A column of which one entry has so large a share copies one channel: that is another bug."""
+
+
+def solved(x: Array, y: Array) -> Array | None:
+    """The matrix and, as its last row, the bias that give y from x, or None: [n, d], [n, m].
+
+    None where there are not enough rows, where they leave it open, where it leaves too much of y
+    unexplained, and where each column of y is one of x times a factor.
+    """
+    x = np.concatenate([x, np.ones((len(x), 1))], axis=-1)
+    if len(x) < TIMES * x.shape[1] or not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return None
+    matrix, _, rank, _ = np.linalg.lstsq(x, y, rcond=1e-6)
+    matrix = matrix + np.linalg.lstsq(x, y - x @ matrix, rcond=1e-6)[0]  # the last digits
+    spread = rms(np.abs(y - y.mean(axis=0)))
+    if rank < x.shape[1] or rms(np.abs(y - x @ matrix)) > EXPLAINED * spread:
+        return None
+    columns = matrix[:-1]
+    share = np.abs(columns).max(axis=0) / np.maximum(np.linalg.norm(columns, axis=0), 1e-300)
+    return matrix if np.median(share) < SINGLE else None
+
+
+def _projected(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """One matrix for each head, or one for all heads side by side."""
+    over, v = evidence.over(setup, OUTPUT), setup.inputs["v"]
+    if over is None or setup.positions is not None:
+        return
+    expected, observed = evidence.expected[OUTPUT], evidence.observed[OUTPUT]
+    key_heads, projected = _key_heads(setup, over), np.zeros(v.shape)
+    for head in np.unique(key_heads):
+        rows = (_rows_of(x, key_heads == head) for x in (expected, observed))
+        if (matrix := solved(*rows)) is None:
+            break
+        projected[:, head] = v[:, head] @ matrix[:-1] + matrix[-1]
+    else:
+        yield setup.with_inputs(v=projected).with_detail("by a matrix for each head")
+        return
+    if setup.shape[1] > 1 and evidence.has_all(setup, OUTPUT):
+        yield from _projected_together(setup, expected, observed)
+
+
+def _projected_together(setup: Setup, expected: Array, observed: Array) -> Iterator[Setup]:
+    x, y = (np.swapaxes(a, 1, 2).reshape(-1, a.shape[1] * a.shape[3]) for a in (expected, observed))
+    step = max(1, len(x) // (2 * TIMES * (x.shape[1] + 1)))
+    if (matrix := solved(x[::step], y[::step])) is not None:
+        output = partial(projected_sum, matrix=matrix)
+        changed = setup.with_whole(1).with_steps(output=output)
+        yield changed.with_detail("by one matrix for all heads side by side")
+
+
+def projected_sum(a: Array, v: Array, allowed: Array | None = None, *, matrix: Array) -> Array:
+    """The heads of A V side by side, through a matrix whose last row is a bias, and split again."""
+    output = np.swapaxes(functional.weighted_sum(a, v, allowed), 1, 2)
+    wide = output.reshape(*output.shape[:2], -1)
+    weights = matrix.astype(wide.dtype)
+    projected = functional.project(wide, weights[:-1], weights[-1])
+    return np.swapaxes(projected.reshape(output.shape), 1, 2)
+
+
+INPUTS: tuple[Bug, ...] = (
+    bug(
+        "bias of the values missing",
+        _value_bias,
+        "inputs",
+        "every output of a head is off by one vector, as if the values had a bias, or lacked it",
+        pairs=False,
+    ),
+    bug(
+        "bias of the queries missing",
+        _query_bias,
+        "inputs",
+        "every query of a head is off by one vector, as if the queries had a bias, or lacked it",
+        pairs=False,
+    ),
+    bug(
+        "queries and keys normalised",
+        _normalised,
+        "inputs",
+        "q and k are normalised over d_k before the scores",
+        pairs=False,
+    ),
+    bug(
+        "residual already in the output",
+        _residuals,
+        "outputs",
+        "the input of the block is added to the output",
+        pairs=False,
+    ),
+    bug(
+        "output projected already",
+        _projected,
+        "outputs",
+        "the output has gone through a linear map, such as the output projection",
+        pairs=False,
+    ),
+)

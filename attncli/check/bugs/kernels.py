@@ -1,0 +1,298 @@
+"""Bugs of fused kernels, which compute block by block: blocks lost, counted twice, merged wrongly.
+
+All but unwritten rows are other weights: those by which the kernel has in effect summed the values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention import functional
+from attncli.attention.heads import key_head_of
+from attncli.check.bugs.bug import Bug, Evidence, bug
+from attncli.check.run import Subset, stages
+from attncli.check.setup import Setup
+from attncli.stages import OUTPUT, WEIGHTS
+
+BLOCKS = 16, 32, 64, 128
+"""The sizes of blocks in which kernels compute."""
+
+SPLITS = 2, 4, 8
+"""Into how many parts of the keys kernels for decoding split their work."""
+
+SOFTMAX = "softmax mask-arithmetic sinks"
+"""What other weights touch: bugs that change the function of the same step."""
+
+
+def _has_plain_softmax(setup: Setup) -> bool:
+    return "sinks" not in setup.inputs and setup.how.softmax_over == "keys"
+
+
+def of_some_keys(x: Array, allowed: Array | None = None, *, kept: Array, **how: Any) -> Array:
+    """Softmax over the keys that are kept alone.
+
+    >>> of_some_keys(np.zeros((1, 3)), kept=np.array([True, False, True]))
+    array([[0.5, 0. , 0.5]])
+    """
+    every = np.broadcast_to(kept, x.shape) if allowed is None else allowed & kept
+    return functional.softmax(np.where(kept, x, -np.inf), every, **how)
+
+
+def without_keys(setup: Setup, lost: slice) -> Setup:
+    """The setup in which no query sees these keys, wherever the masks allow them."""
+    kept = np.ones(setup.shape[3], dtype=bool)
+    kept[lost] = False
+    return setup.with_steps(weights=partial(of_some_keys, kept=kept))
+
+
+# ---- the last block
+
+
+def with_zero_keys(x: Array, allowed: Array | None = None, *, n: int, **how: Any) -> Array:
+    """Softmax in whose sum n more keys take part, with a score and a value of 0.
+
+    >>> with_zero_keys(np.zeros((1, 2)), n=2)
+    array([[0.25, 0.25]])
+    """
+    zeros = math.log(n)
+    given = how.pop("sinks", None)
+    n_heads = x.shape[-3] if x.ndim > 2 else 1
+    sinks = np.full(n_heads, zeros) if given is None else np.logaddexp(given, zeros)
+    return functional.softmax(x, allowed, sinks=sinks.astype(x.dtype), **how)
+
+
+def _zero_keys(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    """As many zero keys as fill the last block, for each number that some size of block gives."""
+    if setup.how.softmax_over != "keys":
+        return
+    sizes: dict[int, list[int]] = {}
+    for block in (8, *BLOCKS, 256):
+        sizes.setdefault(-setup.shape[3] % block, []).append(block)
+    for n, blocks in sizes.items():
+        if n:
+            counted = setup.with_steps(weights=partial(with_zero_keys, n=n))
+            yield counted.with_detail(f"{n} of them, as {_listed(blocks)}")
+
+
+def _listed(blocks: list[int]) -> str:
+    return f"blocks of {' or '.join(map(str, blocks))} keys have"
+
+
+def _last_skipped(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    n_k, sizes = setup.shape[3], dict[int, list[int]]()
+    for block in BLOCKS:
+        sizes.setdefault((n_k - 1) // block * block, []).append(block)
+    for start, blocks in sizes.items():
+        if start:
+            words = f"keys {start + 1} to {n_k}, the last of {' or '.join(map(str, blocks))}"
+            yield without_keys(setup, slice(start, None)).with_detail(words)
+
+
+def _rows_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The rows from some one on, if all their observed outputs are 0."""
+    if not evidence.has_all(setup, OUTPUT):
+        return
+    observed = evidence.observed[OUTPUT]
+    n_q = setup.shape[2]
+    is_written = np.flatnonzero(observed.any(axis=(0, 1, 3)))
+    first = int(is_written[-1]) + 1 if is_written.size else n_q
+    if 0 < first < n_q and np.isfinite(evidence.expected[OUTPUT][:, :, first:]).all():
+        rows = np.where(np.arange(n_q) < first, np.arange(n_q), -1)
+        words = f"the observed numbers are 0 in rows {first + 1} to {n_q}"
+        if blocks := [block for block in BLOCKS if (n_q - 1) // block * block == first]:
+            words += f", the last block of {' or '.join(map(str, blocks))}"
+        yield setup.with_instead(2, rows).with_detail(words)
+
+
+# ---- one of the other blocks
+
+
+def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The block without which some rows come nearest to what was observed."""
+    over = evidence.over(setup, OUTPUT)
+    if over is None or not _has_plain_softmax(setup) or setup.whole_axes:
+        return
+    observed, expected = evidence.observed[OUTPUT], evidence.expected[OUTPUT]
+    with np.errstate(invalid="ignore"):
+        errors = np.square(observed - expected).sum(axis=-1)
+    if not np.isfinite(errors).any():
+        return
+    b, h, row = np.unravel_index(np.nanargmax(errors), errors.shape)
+    at = Subset(over.batch[[b]], over.head[[h]], over.row[[row]])
+    weights = stages(setup, at, [WEIGHTS])[WEIGHTS][0, 0, 0]
+    n_heads, n_kv_heads = setup.shape[1], setup.inputs["v"].shape[1]
+    kv_head = key_head_of(n_heads, n_kv_heads, setup.how.head_order)[at.head[0]]
+    v = setup.placed().inputs["v"][at.batch[0], kv_head]
+    found = []
+    for block in BLOCKS:
+        starts = np.arange(0, len(weights), block)[:-1]
+        if not starts.size:
+            continue
+        lost = np.add.reduceat(weights, [*starts, starts[-1] + block])[:-1]
+        terms = np.add.reduceat(weights[:, None] * v, [*starts, starts[-1] + block], axis=0)[:-1]
+        left = np.maximum(1 - lost, 1e-30)[:, None]
+        apart = (expected[b, h, row] - terms) / left - observed[b, h, row]
+        one = int(np.argmin(np.square(apart).sum(axis=-1)))
+        found.append((float(np.square(apart[one]).sum()), block, int(starts[one])))
+    for _, block, start in sorted(found)[:2]:
+        words = f"keys {start + 1} to {start + block}, a block of {block}"
+        yield without_keys(setup, slice(start, start + block)).with_detail(words)
+
+
+# ---- the running maximum, and blocks that are merged
+
+
+def _by_block(x: Array, block: int) -> tuple[Array, Array, Array]:
+    """[…, block]: the largest score of each; [block]: where they start and how many keys."""
+    starts = np.arange(0, x.shape[-1], block)
+    counts = np.diff(starts, append=x.shape[-1])
+    return np.maximum.reduceat(x, starts, axis=-1), starts, counts
+
+
+def _powers(x: Array, top: Array) -> Array:
+    """exp(x − top), 0 where both are −inf."""
+    return np.asarray(np.exp(x - np.where(np.isneginf(top), 0, top)))
+
+
+def not_rescaled(
+    x: Array, allowed: Array | None = None, *, block: int, what: str, **_: Any
+) -> Array:
+    """Weights by a running maximum, of which the sum, the output or both keep their old scale."""
+    tops, _starts, counts = _by_block(x, block)
+    running = np.repeat(np.maximum.accumulate(tops, axis=-1), counts, axis=-1)
+    old = _powers(x, running)
+    right = _powers(x, running[..., -1:])
+    above = right if what == "the sum" else old
+    total = (right if what == "the output" else old).sum(axis=-1, keepdims=True)
+    return np.asarray(above / np.where(total == 0, 1, total))
+
+
+def _unscaled_sums(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    if not _has_plain_softmax(setup):
+        return
+    for block in (1, *BLOCKS):
+        for what in ("the sum", "the output", "the sum and the output"):
+            if block < setup.shape[3]:
+                changed = setup.with_steps(weights=partial(not_rescaled, block=block, what=what))
+                yield changed.with_detail(f"{what}, {_of_keys(block)}")
+
+
+def _of_keys(block: int) -> str:
+    return f"in blocks of {block} keys" if block > 1 else "key by key"
+
+
+def averaged(
+    x: Array, allowed: Array | None = None, *, block: int, empty_too: bool, **_: Any
+) -> Array:
+    """The mean of the softmaxes over each block of keys."""
+    tops, starts, counts = _by_block(x, block)
+    powers = _powers(x, np.repeat(tops, counts, axis=-1))
+    sums = np.add.reduceat(powers, starts, axis=-1)
+    n = np.full(sums.shape[:-1], len(starts)) if empty_too else (sums > 0).sum(axis=-1)
+    each = np.where(sums == 0, 1, sums) * np.maximum(n, 1)[..., None].astype(x.dtype)
+    return np.asarray(powers / np.repeat(each, counts, axis=-1))
+
+
+def merged_by_powers(
+    x: Array, allowed: Array | None = None, *, block: int, factor: float, **_: Any
+) -> Array:
+    """Softmaxes over blocks of keys, merged by exp(factor · log-sum-exp)."""
+    tops, starts, counts = _by_block(x, block)
+    powers = _powers(x, np.repeat(tops, counts, axis=-1))
+    sums = np.add.reduceat(powers, starts, axis=-1)
+    with np.errstate(divide="ignore"):
+        log_sums = np.where(np.isneginf(tops), -np.inf, tops + np.log(sums))
+    shares = functional.softmax(log_sums * x.dtype.type(factor))
+    each = np.nan_to_num(shares) / np.where(sums == 0, 1, sums)
+    return np.asarray(powers * np.repeat(each, counts, axis=-1))
+
+
+Merge = Callable[..., Array]
+
+
+def _merged(setup: Setup, *merges: tuple[str, Merge]) -> Iterator[Setup]:
+    """The blocks of a kernel and the parts of a split, merged in each of these forms."""
+    n_k = setup.shape[3]
+    if not _has_plain_softmax(setup):
+        return
+    sizes = {-(-n_k // n): f"{n} parts of the keys" for n in SPLITS if n < n_k}
+    sizes |= {block: f"blocks of {block} keys" for block in BLOCKS if block < n_k}
+    for block, words in sizes.items():
+        for more, merge in merges:
+            changed = setup.with_steps(weights=partial(merge, block=block))
+            yield changed.with_detail(f"{words}{more}")
+
+
+def _averaged(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    merges: list[tuple[str, Merge]] = [("", partial(averaged, empty_too=True))]
+    if setup.may_mask():
+        merges.append((", those without a key left out", partial(averaged, empty_too=False)))
+    yield from _merged(setup, *merges)
+
+
+def _wrong_base(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    yield from _merged(
+        setup,
+        (": 2 to the power of a natural logarithm", partial(merged_by_powers, factor=math.log(2))),
+        (": e to the power of a logarithm of 2", partial(merged_by_powers, factor=1 / math.log(2))),
+    )
+
+
+KERNELS: tuple[Bug, ...] = (
+    bug(
+        "zero keys of the last block counted",
+        _zero_keys,
+        SOFTMAX,
+        "the keys are filled up to whole blocks with zeros, whose scores of 0 join the softmax",
+        "jax#27224, flashinfer#5090",
+        pairs=False,
+    ),
+    bug(
+        "last block of keys skipped",
+        _last_skipped,
+        SOFTMAX,
+        "the loop over blocks of keys ends one too early",
+        pairs=False,
+    ),
+    bug(
+        "last rows not written",
+        _rows_unwritten,
+        "outputs",
+        "the output of the last block of queries stays as it was allocated",
+        pairs=False,
+    ),
+    bug(
+        "one block of keys lost",
+        _block_lost,
+        SOFTMAX,
+        "a block of keys does not take part, as if it were masked",
+        pairs=False,
+    ),
+    bug(
+        "sum not rescaled when the maximum grows",
+        _unscaled_sums,
+        SOFTMAX,
+        "the running sum or output is not multiplied by exp(old maximum − new maximum)",
+        pairs=False,
+    ),
+    bug(
+        "blocks averaged without their log-sum-exp",
+        _averaged,
+        SOFTMAX,
+        "the outputs of parts of the keys are averaged evenly, not by the sums of their powers",
+        pairs=False,
+    ),
+    bug(
+        "blocks merged in the wrong base",
+        _wrong_base,
+        SOFTMAX,
+        "the outputs of parts of the keys are weighted by 2^x where e^x is due, or the reverse",
+        pairs=False,
+    ),
+)
