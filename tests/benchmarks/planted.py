@@ -176,7 +176,7 @@ def main() -> None:
             right_table(by_kind[kind], types)
     wanted = {name for r in by_kind["wrong"] for both in r["names"] for name in both.split(" + ")}
     if unknown := sorted(wanted - {bug.name for bug in CATALOGUE}):
-        print("names that the catalogue has not:", ", ".join(unknown))
+        print("names that the catalogue has not:", " | ".join(unknown))
     for name, why in skipped().items():
         print(f"{name} was not run: {why}")
     seconds = sorted(results, key=lambda r: -r.get("seconds", 0))
