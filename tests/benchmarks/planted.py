@@ -21,8 +21,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # the jobs use the cores
-    os.environ.setdefault(threads, "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the jobs use the cores
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from attncli.check import CATALOGUE
