@@ -166,6 +166,20 @@ def equal_keys(n: int) -> Callable[[Rng, dict[str, Array]], None]:
     return adjust
 
 
+def outliers(rng: Rng, x: dict[str, Array]) -> None:
+    """Two channels of q and k are large, as in trained models."""
+    x["q"][..., [1, 4]] *= 6
+    x["k"][..., [1, 4]] *= 8
+
+
+def times(name: str, factor: float, plus: float = 0.0) -> Callable[[Rng, dict[str, Array]], None]:
+    def adjust(rng: Rng, x: dict[str, Array]) -> None:
+        x[name] *= factor
+        x[name] += plus
+
+    return adjust
+
+
 def constant_v(rng: Rng, x: dict[str, Array]) -> None:
     x["v"][..., ::2] = x["v"][:, :, :1, ::2]
 
@@ -249,7 +263,15 @@ ZEROS = replace(ODD, name="zeros in Q", adjust=zero_q)
 ONE_KEY = replace(PRIMES, name="one key", n_k=1)
 LONG = World("long rows", b=1, h=1, n_q=5, n_k=2053, d_k=16, d_v=16)
 EQUAL_CAUSAL = replace(CAUSAL, name="causal, equal keys, large", q_times=30, adjust=equal_keys(3))
+OUTLIERS = replace(KERNEL, name="outliers", adjust=outliers)
+V_MEAN = replace(ODD, name="V around 30", adjust=times("v", 1, 30))
+V_BIG = replace(ODD, name="V of thousands", adjust=times("v", 3000))
+V_TINY = replace(ODD, name="V of 1e-4", adjust=times("v", 1e-4))
+Q_TINY = replace(ODD, name="q of 1e-3", adjust=times("q", 1e-3))
+WIDE = replace(KERNEL, name="wide heads", n_q=33, n_k=65, d_k=256, d_v=256)
+ONE_QUERY = replace(KERNEL, name="one query", b=3, n_q=1)
 RIGHT_WORLDS = (
     PRIMES, KERNEL, EQUAL, TWO_KEYS, SEVERAL, CONSTANT, ZEROS, ONE_KEY, LONG,
     CAUSAL, EQUAL_CAUSAL, MASKED, PADDED, GROUPED,
+    OUTLIERS, V_MEAN, V_BIG, V_TINY, Q_TINY, WIDE, ONE_QUERY,
 )  # fmt: skip

@@ -235,10 +235,6 @@ INSIDE = tuple(
 )
 
 
-def skipped() -> dict[str, str]:
+def skipped() -> list[str]:
     """Which libraries are not here."""
-    return {
-        what: f"{package} is not installed"
-        for what, (package, _) in NEEDS.items()
-        if not find_spec(package)
-    }
+    return [what for what, (package, _) in NEEDS.items() if not find_spec(package)]

@@ -28,7 +28,9 @@ EVERY = tuple(
     for world in vars(worlds).values()
     if isinstance(world, World) and world not in (*NOT_RIGHT, *worlds.RIGHT_WORLDS)
 )
-MASKS = tuple(world for world in EVERY if world.mask)
+HARD = tuple(
+    world for world in worlds.RIGHT_WORLDS if not (world.mask or world.lengths or world.how)
+)
 ROPE = (worlds.ROPE, worlds.ROPE_PAIRS, worlds.ROPE_CACHED)
 SINUS = (worlds.SINUS, worlds.ARTICLE)
 
@@ -133,6 +135,21 @@ def cache_merged(x: Inputs) -> Array:
     return np.asarray(sum(outs) / sum(sums))
 
 
+def weights(x: Inputs, *, base_2: bool = False) -> Array:
+    k = head_of(x, x.k)
+    s = scores(x.q, k) * x.wide(x.scale / np.log(2) if base_2 else x.scale)
+    e = (np.exp2 if base_2 else np.exp)(s - s.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+def one_by_one(x: Inputs) -> Array:
+    """Scores summed a channel at a time."""
+    total = np.zeros((x.b, x.h, x.n_q, x.n_k), x.wide)
+    for d in range(x.d_k):
+        total += x.q[..., d : d + 1] * head_of(x, x.k)[..., None, :, d]
+    return total
+
+
 def right(what: str, make: Callable[[Inputs], Array], chosen: tuple[World, ...]) -> Row:
     return Row(what, (), make, chosen, kind="right")
 
@@ -140,6 +157,9 @@ def right(what: str, make: Callable[[Inputs], Array], chosen: tuple[World, ...])
 ROWS = (
     right("fused, every option", attend, EVERY),
     right("scores and weights rounded, every option", weigh_in_type, EVERY),
+    Row("weights", (), weights, HARD, stage="weights", kind="right"),
+    Row("weights in base 2", (), lambda x: weights(x, base_2=True), HARD, stage="weights", kind="right"),
+    Row("scores, a channel at a time", (), one_by_one, HARD, stage="scores", kind="right"),
     right("positions rounded to the type", positions_in_type, (*ROPE, *SINUS)),
     right("rotated by tables", lambda x: by_table(x, rounded=False), ROPE),
     right("rotated by tables in the type", lambda x: by_table(x, rounded=True), ROPE),

@@ -11,6 +11,7 @@ from tests.check.planted.worlds import (
     CAPPED_CAUSAL,
     CAUSAL,
     KERNEL,
+    LARGE,
     ODD,
     OVER_QUERIES,
     PRIMES,
@@ -74,15 +75,15 @@ ADDED = ("softmax with 1 added to the sum",)
 DROPOUT = ("dropout left on",)
 AXIS = ("softmax over queries, not keys",)
 ROWS = (
-    Row("over queries", AXIS, lambda x: attend(x, weigh=lambda s: softmax(s, axis=-2)), (PRIMES, KERNEL), "labmlai/annotated_deep_learning_paper_implementations#146"),
+    Row("over queries", AXIS, lambda x: attend(x, weigh=lambda s: softmax(s, axis=-2)), (PRIMES, KERNEL, LARGE), "labmlai/annotated_deep_learning_paper_implementations#146"),
     Row("over queries, as weights", AXIS, lambda x: softmax(x.q @ x.k.swapaxes(-1, -2) * x.scale, axis=-2), (SQUARE,), "PyTorch-NLP#2", stage="weights"),
     Row("over keys", ("softmax over keys, not queries",), lambda x: attend(x, weigh=softmax), (OVER_QUERIES,)),
-    Row("over heads", ("softmax over heads",), lambda x: attend(x, weigh=lambda s: softmax(s, axis=1)), (PRIMES, ODD), "labmlai/annotated_deep_learning_paper_implementations#282"),
+    Row("over heads", ("softmax over heads",), lambda x: attend(x, weigh=lambda s: softmax(s, axis=1)), (PRIMES, ODD, LARGE), "labmlai/annotated_deep_learning_paper_implementations#282"),
     Row("over the batch", ("softmax over the batch",), lambda x: attend(x, weigh=lambda s: softmax(s, axis=0)), (PRIMES,)),
     Row("no sum, no maximum", ("softmax not normalised",), lambda x: attend(x, weigh=np.exp), (PRIMES,)),
-    Row("no sum", ("softmax not normalised",), lambda x: attend(x, weigh=exponentials), (PRIMES, KERNEL, CAUSAL)),
+    Row("no sum", ("softmax not normalised",), lambda x: attend(x, weigh=exponentials), (PRIMES, KERNEL, CAUSAL, LARGE)),
     Row("sum over queries", ("sum over queries, maximum over keys",), lambda x: attend(x, weigh=over_the_wrong_axis), (SQUARE, KERNEL)),
-    Row("sigmoid", ("sigmoid, not softmax",), lambda x: attend(x, weigh=lambda s: 1 / (1 + np.exp(-s))), (PRIMES, CAUSAL)),
+    Row("sigmoid", ("sigmoid, not softmax",), lambda x: attend(x, weigh=lambda s: 1 / (1 + np.exp(-s))), (PRIMES, CAUSAL, LARGE)),
     Row("softmax1", ADDED, lambda x: attend(x, weigh=one_added), (PRIMES, ODD)),
     Row("1 added after the maximum", ADDED, lambda x: attend(x, weigh=one_added_after_maximum), (ODD,)),
     Row("no softcap", ("softcap left out",), lambda x: attend(x, cap=0.0), (CAPPED, CAPPED_CAUSAL), "onnxruntime PR 28370"),
