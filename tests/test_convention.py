@@ -132,5 +132,5 @@ def test_a_keyword_that_contradicts_the_convention_is_refused() -> None:
 
 
 def test_a_keyword_that_no_field_has_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="there is no keyword .casual.; did you mean causal"):
+    with pytest.raises(TypeError, match=r"there is no keyword .casual.; did you mean causal\?"):
         convention_of(None, {"casual": True})

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array, BoolArray
-from attncli.convention import CausalAlign, MaskMeans
+from attncli.attention.numbers import as_numbers
+from attncli.convention import CausalAlign, Convention, MaskMeans
+from attncli.errors import ConventionError
 
 Offset = int | npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | None
@@ -92,6 +94,54 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
     for may in allowed:
         total = np.where(may, total, -np.inf)
     return total.reshape(total.shape[-n_axes:])  # key lengths bring a batch axis
+
+
+def meant_mask(
+    mask: npt.ArrayLike | None, means: MaskMeans | None, how: Convention
+) -> npt.ArrayLike | None:
+    """The mask of a call; one of nothing but 0 and 1 is made true and false, as `means` says.
+
+    means  the keyword mask_means, else what the convention has chosen; "keep", its default, is
+           no choice
+
+    Other numbers are added to the scores. Raises ConventionError where 0 and 1 could mean either.
+    """
+    array = None if mask is None else as_numbers(mask, "the mask")
+    if array is None or array.dtype == np.bool_ or not _is_binary(array):
+        return array
+    return checked_mask(array, means or how.changes().get("mask_means"), "the mask", "mask_means=")
+
+
+def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:
+    """A mask as true and false, or as numbers to add; 0 and 1 are either, as `means` says.
+
+    name, flag  what messages call the mask, and what says what it means
+
+    Floats of nothing but 0, which is what models add where nothing is masked, are added.
+    Raises ConventionError where it could mean either, or cannot mean what was said.
+    """
+    if mask.dtype == np.bool_:
+        if means == "add":
+            raise ConventionError(
+                f"{name} is true/false and cannot be added", f"use {flag}keep or ignore"
+            )
+        return mask
+    if means is None and _is_binary(mask) and (mask.dtype.kind != "f" or mask.any()):
+        raise ConventionError(
+            f"{name} holds nothing but 0 and 1", f"say what 1 means: {flag}keep, ignore or add"
+        )
+    if means in {"keep", "ignore"}:
+        if not _is_binary(mask):
+            raise ConventionError(
+                f"{flag}{means} needs a mask of true/false or 0/1, {name} has others",
+                f"use {flag}add",
+            )
+        return mask.astype(np.bool_)
+    return mask.astype(np.float64)
+
+
+def _is_binary(mask: Array) -> bool:
+    return bool(((mask == 0) | (mask == 1)).all())
 
 
 def first_position(

@@ -14,7 +14,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes, shape_text, split_heads
-from attncli.attention.shapes import as_numbers
+from attncli.attention.numbers import as_numbers
 from attncli.check.run import STAGES, Indices, Subset, all_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import EPS, distance, fitting_type, narrower

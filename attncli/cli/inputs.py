@@ -10,6 +10,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
+from attncli.attention.masks import checked_mask
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.parsing import whole_numbers
 from attncli.convention import Convention
@@ -56,8 +57,11 @@ def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
             raise ConventionError("--mask-means is given, but no mask", "add --mask SOURCE")
     elif main.trace is not None and "mask" not in files:
         arrays["mask"] = arrays["mask"].astype(np.float64)
+        convention = replace(convention, mask_means="add")
     else:
-        arrays["mask"] = checked_mask(arrays["mask"], means, files.get("mask", main).origin)
+        arrays["mask"] = checked_mask(
+            arrays["mask"], means, f"the mask of {files.get('mask', main).origin}", "--mask-means "
+        )
     if inputs.heads or inputs.kv_heads or inputs.layout:
         _arrange(arrays, inputs)
     n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
@@ -123,34 +127,6 @@ def _arrays(files: Files, notes: list[str]) -> dict[str, Array]:
         has, lacks = ("k", "v") if "past_k" in arrays else ("v", "k")
         raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
     return arrays
-
-
-def checked_mask(mask: Array, means: str | None, origin: str) -> Array:
-    """A mask as true and false, or as numbers to add; 0 and 1 are either, as --mask-means says.
-
-    Raises ConventionError where it could mean either, or cannot mean what the flag says.
-    """
-    if mask.dtype == np.bool_:
-        if means == "add":
-            raise ConventionError(
-                f"the mask of {origin} is true/false and cannot be added",
-                "use --mask-means keep or ignore",
-            )
-        return mask
-    binary = bool(np.isin(mask, (0, 1)).all())
-    if means is None and binary:
-        raise ConventionError(
-            f"the mask of {origin} holds nothing but 0 and 1",
-            "say what 1 means: --mask-means keep, ignore or add",
-        )
-    if means in {"keep", "ignore"}:
-        if not binary:
-            raise ConventionError(
-                f"--mask-means {means} needs a mask of true/false or 0/1, {origin} has others",
-                "use --mask-means add",
-            )
-        return mask.astype(np.bool_)
-    return mask.astype(np.float64)
 
 
 def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Any]:
