@@ -144,6 +144,22 @@ def _is_binary(mask: Array) -> bool:
     return bool(((mask == 0) | (mask == 1)).all())
 
 
+LOWEST = (
+    *(float(np.finfo(dtype).min) for dtype in (np.float16, np.float32, np.float64)),
+    -(2.0**128 - 2.0**120),  # of bfloat16
+)
+"""The least number of each type, which models add where a query may not attend."""
+
+
+def forbids(mask: Array) -> BoolArray:
+    """Where an additive mask is meant to let no query attend: −inf, or the least of a type.
+
+    >>> forbids(np.array([0.0, -np.inf, -65504.0, -1e9])).tolist()
+    [False, True, True, False]
+    """
+    return np.asarray(np.isin(mask, (-np.inf, *LOWEST)))
+
+
 def first_position(
     align: CausalAlign, n_q: int, n_k: int, n_past: int, kv_len: npt.NDArray[np.int64] | None
 ) -> Offset:
