@@ -25,7 +25,7 @@ from attncli.attention.shapes import (
     token_rows,
     with_past,
 )
-from attncli.convention import Convention, Fields, convention_of
+from attncli.convention import Convention, Fields, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
@@ -83,8 +83,8 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     """
     how = convention_of(convention, fields)
     more = {"past_k": past_k, "past_v": past_v, "kv_len": kv_len, "sinks": sinks}
-    mask = meant_mask(mask, fields.get("mask_means"), how)
-    inputs, sizes = prepared(q, k, v, how, mask=mask, rows=rows, layout=layout, **more)
+    means = fields.get("mask_means")
+    inputs, sizes = prepared(q, k, v, how, mask=mask, means=means, rows=rows, layout=layout, **more)
     steps = plan(how, sizes)
     n_q = sizes.scores[-2]
     if rows is not None:
@@ -105,6 +105,7 @@ def prepared(  # noqa: PLR0913 - those of `attend`
     how: Convention,
     *,
     mask: npt.ArrayLike | None = None,
+    means: MaskMeans | None = None,
     past_k: npt.ArrayLike | None = None,
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
@@ -114,6 +115,8 @@ def prepared(  # noqa: PLR0913 - those of `attend`
 ) -> tuple[dict[str, Array], Sizes]:
     """The inputs of `attend` by name, checked, in the number type, and their sizes.
 
+    means  what 0 and 1 in a mask mean, where that is not said by the convention
+
     Raises ShapeError and ConventionError as `attend` does.
     """
     whole, n_past = with_past(q, k, v, past_k, past_v, layout)
@@ -122,6 +125,8 @@ def prepared(  # noqa: PLR0913 - those of `attend`
     sizes = Sizes(scores, n_kv_heads, whole["q"].shape[-1], n_past)
     inputs = {name: entered(x, how) for name, x in whole.items()}
     inputs |= restrictions(sizes, mask, kv_len)
+    if "given_mask" in inputs:
+        inputs["given_mask"] = meant_mask(inputs["given_mask"], means, how)
     if sinks is not None:
         inputs["sinks"] = entered(as_numbers(sinks, "sinks"), how)
         if inputs["sinks"].shape != (sizes.n_heads,):
@@ -245,12 +250,14 @@ def multi_head_attention(
     True
     """
     how = convention_of(convention, fields)
-    mask = meant_mask(mask, fields.get("mask_means"), how)
     inputs = {"x": token_rows(x)}
     if context is not None:
         inputs["x_kv"] = token_rows(context)
     inputs = {name: entered(a, how) for name, a in (inputs | weights.arrays()).items()}
     restricting, sizes = projected(inputs, n_heads, n_kv_heads, mask, kv_len)
+    if "given_mask" in restricting:
+        means = fields.get("mask_means")
+        restricting["given_mask"] = meant_mask(restricting["given_mask"], means, how)
     inputs |= restricting
     steps = plan(how, sizes)
     title = f"Multi-head {'cross' if context is not None else 'self'}-attention"

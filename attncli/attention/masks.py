@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.numbers import as_numbers
 from attncli.convention import CausalAlign, Convention, MaskMeans
 from attncli.errors import ConventionError
 
@@ -96,9 +95,7 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
     return total.reshape(total.shape[-n_axes:])  # key lengths bring a batch axis
 
 
-def meant_mask(
-    mask: npt.ArrayLike | None, means: MaskMeans | None, how: Convention
-) -> npt.ArrayLike | None:
+def meant_mask(mask: Array, means: MaskMeans | None, how: Convention) -> Array:
     """The mask of a call; one of nothing but 0 and 1 is made true and false, as `means` says.
 
     means  the keyword mask_means, else what the convention has chosen; "keep", its default, is
@@ -106,10 +103,9 @@ def meant_mask(
 
     Other numbers are added to the scores. Raises ConventionError where 0 and 1 could mean either.
     """
-    array = None if mask is None else as_numbers(mask, "the mask")
-    if array is None or array.dtype == np.bool_ or not _is_binary(array):
-        return array
-    return checked_mask(array, means or how.changes().get("mask_means"), "the mask", "mask_means=")
+    if mask.dtype == np.bool_ or not _is_binary(mask):
+        return mask
+    return checked_mask(mask, means or how.changes().get("mask_means"), "the mask", "mask_means=")
 
 
 def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:

@@ -17,6 +17,15 @@ from attncli.errors import ConventionError, ShapeError
 AXES = ("batch", "head", "query", "key")
 
 
+def in_order(x: npt.ArrayLike, name: str, layout: Layout | None) -> Array:
+    """x as numbers, its heads before its tokens; ShapeError where it has not the layout's axes."""
+    array = as_numbers(x, name)
+    try:
+        return array if layout is None else heads_first(array, layout)
+    except ShapeError as error:
+        raise ShapeError(f"{name}: {error.message}", error.hint) from None
+
+
 def with_past(
     q: npt.ArrayLike,
     k: npt.ArrayLike,
@@ -29,19 +38,11 @@ def with_past(
 
     layout  the order of their axes, the cache's too; None: heads before tokens
     """
-
-    def numbers(x: npt.ArrayLike, name: str) -> Array:
-        array = as_numbers(x, name)
-        try:
-            return array if layout is None else heads_first(array, layout)
-        except ShapeError as error:
-            raise ShapeError(f"{name}: {error.message}", error.hint) from None
-
-    given = {name: numbers(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
+    given = {name: in_order(x, name, layout) for name, x in (("q", q), ("k", k), ("v", v))}
     new = given["k"].shape[-2:-1]
     for name, past in (("k", past_k), ("v", past_v)):
         if past is not None:
-            before, x = numbers(past, f"past_{name}"), given[name]
+            before, x = in_order(past, f"past_{name}", layout), given[name]
             fits = before.ndim == x.ndim >= 2 and before.shape[:-2] == x.shape[:-2]
             if not fits or before.shape[-1] != x.shape[-1]:
                 raise ShapeError(

@@ -26,6 +26,7 @@ from attncli.arrays import Array
 from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes, key_head_of, shape_text
 from attncli.attention.masks import first_position, meant_mask, window
+from attncli.attention.numbers import as_numbers
 from attncli.attention.run import Sizes, plan, run
 from attncli.attention.shapes import restrictions, with_past
 from attncli.convention import Convention, Fields, convention_of
@@ -69,7 +70,8 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     """
     how = convention_of(convention, fields)
     check_streams(how)
-    mask = meant_mask(mask, fields.get("mask_means"), how)
+    if mask is not None:
+        mask = meant_mask(as_numbers(mask, "the mask"), fields.get("mask_means"), how)
     whole, n_past = with_past(q, k, v, past_k, past_v)
     shape = (*whole["q"].shape[:-1], whole["v"].shape[-1])
     out = np.empty(shape, how.dtype) if out is None else out
