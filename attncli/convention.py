@@ -24,6 +24,8 @@ SoftcapPlace = Literal["before-mask", "after-mask"]
 HeadOrder = Literal["blocks", "tiled"]
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 ScaleRule = Literal["1/sqrt(d_k)", "none"]
+Layout = Literal["hsd", "shd", "bsd", "bhsd", "bshd"]
+LAYOUTS: tuple[str, ...] = get_args(Layout)
 Write = Callable[[float], str]
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
-from attncli.attention.heads import Layout, merge_heads, shape_text, split_heads
+from attncli.attention.heads import merge_heads, shape_text, split_heads
 from attncli.attention.masks import meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.run import CONCAT_FORMULA, Sizes, Step, Values, plan, run
@@ -25,7 +25,7 @@ from attncli.attention.shapes import (
     token_rows,
     with_past,
 )
-from attncli.convention import Convention, Fields, MaskMeans, convention_of
+from attncli.convention import Convention, Fields, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace

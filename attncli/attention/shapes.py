@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.heads import Layout, heads_first, key_head_of, shape_text, split_heads
+from attncli.attention.heads import heads_first, key_head_of, shape_text, split_heads
 from attncli.attention.numbers import as_numbers, on_host
 from attncli.attention.run import Sizes, Values
-from attncli.convention import Convention
+from attncli.convention import Convention, Layout
 from attncli.errors import ConventionError, ShapeError
 
 AXES = ("batch", "head", "query", "key")

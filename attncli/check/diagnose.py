@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attncli.attention.heads import Layout, four_axes
+from attncli.attention.heads import four_axes
 from attncli.attention.shapes import layout_hint
 from attncli.check.comparison import Comparison, comparison_of, within_low_sums
 from attncli.check.observe import (
@@ -31,7 +31,7 @@ from attncli.check.search import Match, Progress, Search, differ
 from attncli.check.setup import Setup, setup_of
 from attncli.check.suggest import suggest_input
 from attncli.check.tolerance import Rule, fitting_type, narrower, rule_of
-from attncli.convention import KNOBS, Convention, convention_of, flag_text
+from attncli.convention import KNOBS, Convention, Layout, convention_of, flag_text
 from attncli.stages import MASKED, OUTPUT, SCALED, SCORES, WEIGHTS
 
 

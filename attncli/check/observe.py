@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.heads import Layout, four_axes, heads_first, shape_text, split_heads
+from attncli.attention.heads import four_axes, heads_first, shape_text, split_heads
 from attncli.attention.masks import forbids
 from attncli.attention.numbers import as_numbers, is_small, type_name
 from attncli.attention.shapes import in_order
 from attncli.check.run import STAGES, Indices, Subset, all_of, mask_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import EPS, distance, fitting_type, narrower
-from attncli.convention import DType
+from attncli.convention import DType, Layout
 from attncli.errors import ShapeError, StageError
 from attncli.stages import CONCAT, OUTPUT
 
