@@ -71,7 +71,8 @@ def read_inputs(
             raise ConventionError("--mask-means is given, but no mask", "add --mask SOURCE")
     elif main.trace is not None and "mask" not in files:
         arrays["mask"] = arrays["mask"].astype(np.float64)
-        convention = replace(convention, mask_means="add")
+        if arrays["mask"].any() and np.isin(arrays["mask"], (0, 1)).all():
+            convention = replace(convention, mask_means="add")
     else:
         arrays["mask"] = checked_mask(
             arrays["mask"], means, f"the mask of {files.get('mask', main).origin}", "--mask-means "
