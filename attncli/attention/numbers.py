@@ -17,7 +17,8 @@ def type_name(x: object) -> str:
     >>> type_name(np.zeros(2, np.float16)), type_name([0.5])
     ('float16', '')
     """
-    return str(getattr(x, "dtype", "")).rpartition(".")[2]
+    dtype = getattr(x, "dtype", "")
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
 
 
 def is_small(dtype: str) -> bool:

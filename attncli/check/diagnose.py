@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.heads import four_axes
+from attncli.attention.numbers import is_small, type_name
 from attncli.attention.shapes import layout_hint
 from attncli.check.comparison import Comparison, comparison_of, within_low_sums
 from attncli.check.observe import (
+    GIVEN,
     Observation,
     Pick,
     WrongShapeError,
@@ -30,7 +32,7 @@ from attncli.check.report import Explanation, Verdict
 from attncli.check.search import Match, Progress, Search, differ
 from attncli.check.setup import Setup, setup_of
 from attncli.check.suggest import suggest_input
-from attncli.check.tolerance import Rule, fitting_type, narrower, rule_of
+from attncli.check.tolerance import EPS, Rule, fitting_type, narrower, rule_of
 from attncli.convention import KNOBS, Convention, Layout, convention_of, flag_text
 from attncli.stages import MASKED, OUTPUT, SCALED, SCORES, WEIGHTS
 
@@ -101,23 +103,29 @@ def check(  # noqa: PLR0913
     try:
         found = observe(given, setup, rows=rows, heads=heads, layout=layout)
     except WrongShapeError as error:
-        return _with_hint(_wrong_shape(error, setup, rule), setup, layout)
+        return _with_hints(_wrong_shape(error, setup, rule), given, setup, rule, layout)
     rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
     comparison = comparison_of(setup, found.subset, found.stages, rule)
     labels = {"query": query_labels or (), "key": key_labels or ()}
     if not comparison.matches:
         before_search()
-    return _with_hint(_verdict(comparison, found, labels, pairs, progress), setup, layout)
+    verdict = _verdict(comparison, found, labels, pairs, progress)
+    return _with_hints(verdict, given, setup, rule, layout)
 
 
-def _with_hint(verdict: Verdict, setup: Setup, layout: Layout | None) -> Verdict:
-    """The verdict; where nothing explains it, and heads look like tokens, with a note on that."""
-    (_, n_heads, n_q, n_k), ndim = setup.shape, setup.ndim
-    is_plain = layout is None and verdict.status in {"no match", "wrong shape"}
-    if not is_plain or ndim < 3 or n_heads <= max(n_q, n_k):
-        return verdict
-    hint = f"there are {n_heads} heads of {n_k} keys: {layout_hint(ndim)}"
-    return replace(verdict, notes=(*verdict.notes, hint))
+def _with_hints(
+    verdict: Verdict, observed: Mapping[str, Any], setup: Setup, rule: Rule, layout: Layout | None
+) -> Verdict:
+    """The verdict with notes on what would help: a tolerance of 8-bit numbers, a layout."""
+    (_, n_heads, n_q, n_k), hints = setup.shape, []
+    if rule.kind == "noise":
+        kinds = {name: type_name(x) for name, x in observed.items() if name not in GIVEN}
+        small = {name: kind for name, kind in kinds.items() if is_small(kind) and kind not in EPS}
+        hints = [f"{name} is {kind}: pass rtol and atol" for name, kind in small.items()]
+    is_unknown = verdict.status in {"no match", "wrong shape"}
+    if is_unknown and layout is None and setup.ndim > 2 and n_heads > max(n_q, n_k):
+        hints.append(f"there are {n_heads} heads of {n_k} keys: {layout_hint(setup.ndim)}")
+    return replace(verdict, notes=(*verdict.notes, *hints)) if hints else verdict
 
 
 def _verdict(

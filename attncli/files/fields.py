@@ -45,14 +45,14 @@ def fields_of(loaded: Loaded) -> dict[str, Any]:
         message = f"{location(loaded.origin, NESTED)} has no field {quote(str(unknown[0]))}"
         raise InputError(message, f"known are {', '.join(sorted(KNOBS))}")
     values = {name: _value(name, found) for name, found in nested.items() if found is not None}
-    own = {name: found for name, found in loaded.fields.items() if name in KNOBS}
+    own = {name: x for name, x in loaded.fields.items() if name in KNOBS and x is not None}
     own |= {} if loaded.scale is None else {"scale": loaded.scale}
     for name, found in own.items():
         value = _value(name, found)
-        if values.setdefault(name, value) != value:
-            raise InputError(
-                f"{loaded.origin} has {name} twice, and they differ", "keep one of them"
-            )
+        if name in values and values[name] != value:
+            message = f"{loaded.origin} has {name} twice, and they differ"
+            raise InputError(message, "keep one of them")
+        values[name] = value
     try:
         how = Convention(**values)
     except ConventionError as error:
@@ -70,7 +70,7 @@ def kv_len_of(loaded: Loaded) -> list[int] | None:
         return None
     if isinstance(found, str):
         found = [int(part) if part.strip().isdecimal() else part for part in found.split(",")]
-    lengths = found if isinstance(found, list) else [found]
+    lengths = [*map(_whole, found if isinstance(found, list) else [found])]
     if not lengths or not all(type(n) is int for n in lengths):
         hint = "give one whole number for each batch item"
         raise InputError(f"{location(loaded.origin, KV_LEN)} holds no lengths", hint)
@@ -80,6 +80,8 @@ def kv_len_of(loaded: Loaded) -> list[int] | None:
 def layout_of(loaded: Loaded) -> Layout | None:
     """The order of the axes that a file names, or None; InputError for another name."""
     found: Any = loaded.fields.get(LAYOUT)
+    if isinstance(found, list) and len(found) == 1:
+        (found,) = found
     if found is not None and found not in LAYOUTS:
         message = f"{location(loaded.origin, LAYOUT)} is {quote(str(found))}"
         raise InputError(message, f"use {listing(LAYOUTS)}")
@@ -92,6 +94,8 @@ def _value(name: str, found: Any) -> Any:
     knob, default = KNOBS[name], getattr(Convention, name)
     if isinstance(found, list) and len(found) == 1:
         (found,) = found
+    if name == "dtype" and isinstance(found, str):
+        return found.removeprefix("torch.")
     if isinstance(default, bool):
         return _TRUTH.get(str(found).lower(), found)
     if isinstance(found, str) and name not in CHOICES and found != default:

@@ -73,7 +73,7 @@ CONVENTIONS: dict[str, dict[str, Any]] = {
     "object": {"convention": {"causal": True, "scale": 0.25, "window": None, "dropout": 0.0}},
     "text": {"convention": '{"causal": true, "scale": 0.25}'},
     "both": {"convention": {"causal": True}, "scale": 0.25},
-    "window": {"window": [-1, 0], "scale": 0.25},
+    "window": {"window": [-1, 0], "scale": 0.25, "softcap": None, "layout": "bhsd"},
     "all": {"causal": True, "scale": 0.25, "kv_len": [5, 5], "seed": 3, "mask_value": "-Infinity"},
 }
 
@@ -88,6 +88,7 @@ def test_a_convention_in_json(call: Call, tmp_path: Path, how: dict[str, Any]) -
 @pytest.mark.parametrize("how", CONVENTIONS.values(), ids=CONVENTIONS)
 def test_a_convention_in_npz(call: Call, tmp_path: Path, how: dict[str, Any]) -> None:
     how = {name: json.dumps(x) if isinstance(x, dict) else x for name, x in how.items()}
+    how = {name: x for name, x in how.items() if x is not None}
     savez(tmp_path / "d.npz", **INPUTS, **attention(0.25, True), **how)
     assert call("check", "d.npz").code == 0
 
@@ -181,6 +182,7 @@ def test_source_is_what_is_not_named(call: Call, folder: Path) -> None:
         (("odd.npz",), "odd.npz, softcap is -1.0; use a number above 0, or None"),
         (("odd.json",), "odd.json, convention has no field 'sclae'; known are causal, "),
         (("layout.json",), "layout.json, layout is 'sbhd'; use hsd, shd, bsd, bhsd, bshd"),
+        (("nan.json",), "nan.json, softcap is nan; use a number above 0, or None"),
         (("kv.json",), "kv.json, kv_len holds no lengths; give one whole number for each batch"),
         (("twice.json",), "twice.json has causal twice, and they differ; keep one of them"),
         (("list.json",), "list.json, convention is not an object; write {"),
@@ -192,6 +194,7 @@ def test_what_is_refused(call: Call, folder: Path, arguments: Any, says: str) ->
     for name, field in (
         ("odd", {"convention": {"sclae": 1}}),
         ("layout", {"layout": "sbhd"}),
+        ("nan", {"softcap": "NaN"}),
         ("kv", {"kv_len": [1.5]}),
         ("twice", {"causal": True, "convention": {"causal": False}}),
         ("list", {"convention": [1, 2]}),
