@@ -123,7 +123,7 @@ def _numbers(
                 f"call it {observed.stage or 'output, weights …'} there, or add --observed SOURCE",
             )
         return named, ()
-    if named and loaded.member is None:
+    if named and loaded.member not in loaded.arrays:
         others = [name for name in (*loaded.arrays, *loaded.unread) if name not in STAGES]
         others = [name for name in others if not role_of(name) and loaded.trace is None]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"

@@ -237,7 +237,7 @@ def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
 def observed_inputs(given: AttentionInputs) -> dict[str, Any]:
     """The inputs that the observed file brings itself, arranged as the given ones are."""
     loaded, inputs = given.observed, given.inputs
-    if loaded is None or loaded.member is not None:
+    if loaded is None or loaded.member in loaded.arrays:
         return {}
     found: dict[str, Any] = {"kv_len": kv_len_of(loaded)}
     for role in ROLES:

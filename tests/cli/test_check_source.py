@@ -251,6 +251,20 @@ def test_all_observed_inputs_that_differ_are_named(call: Call, folder: Path, for
     assert "observed q" not in result.out
 
 
+def test_inputs_of_a_part_of_a_trace_are_compared_too(call: Call, tmp_path: Path) -> None:
+    layers = ("--block", "encoder", "--layers", "2", "--heads", "2", "--dim", "8")
+    assert call("explain", "The river bank", *layers, "--output", "e.json").code == 0
+    one, other = (f"e.json::encoder.{n}.attention" for n in (1, 2))
+    assert call("check", one).code == 0
+    result = call("check", one, "--observed", other)
+    assert result.code == 1
+    assert result.out.startswith("first difference at stage q; ")
+    assert (
+        "holds 2 attentions: encoder.1.attention, encoder.2.attention"
+        in call("check", "e.json").err
+    )
+
+
 def test_observed_inputs_are_arranged_as_the_given_ones(call: Call, tmp_path: Path) -> None:
     turned = {name: np.swapaxes(x, 1, 2) for name, x in INPUTS.items()}
     savez(tmp_path / "i.npz", **turned)
