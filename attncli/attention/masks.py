@@ -101,9 +101,10 @@ def meant_mask(mask: Array, means: MaskMeans | None, how: Convention) -> Array:
     means  the keyword mask_means, else what the convention has chosen; "keep", its default, is
            no choice
 
-    Other numbers are added to the scores. Raises ConventionError where 0 and 1 could mean either.
+    Other numbers are added to the scores. Raises ConventionError where 0 and 1 could mean either,
+    and where the keyword says that other numbers are true and false.
     """
-    if mask.dtype == np.bool_ or not _is_binary(mask):
+    if mask.dtype == np.bool_ or (means is None and not _is_binary(mask)):
         return mask
     return checked_mask(mask, means or how.changes().get("mask_means"), "the mask", "mask_means=")
 

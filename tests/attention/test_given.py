@@ -174,3 +174,7 @@ def test_other_numbers_are_added_and_floats_of_0_mask_nothing() -> None:
     assert (output(Q, K, V, mask=bias) == output(Q, K, V, mask=MASK)).all()
     with pytest.raises(ConventionError, match="holds nothing but 0 and 1"):
         attend(Q, K, V, mask=zeros.astype(np.int64))
+    with pytest.raises(
+        ConventionError, match="mask_means=ignore needs a mask of true/false or 0/1"
+    ):
+        attend(Q, K, V, mask=bias, mask_means="ignore")
