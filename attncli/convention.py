@@ -10,9 +10,9 @@ it, and `check` varies it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple, get_args, get_type_hints
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, NamedTuple, TypedDict, get_args, get_type_hints
 
 from attncli.errors import ConventionError
 
@@ -24,6 +24,8 @@ SoftcapPlace = Literal["before-mask", "after-mask"]
 HeadOrder = Literal["blocks", "tiled"]
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 ScaleRule = Literal["1/sqrt(d_k)", "none"]
+Layout = Literal["hsd", "shd", "bsd", "bhsd", "bshd"]
+LAYOUTS: tuple[str, ...] = get_args(Layout)
 Write = Callable[[float], str]
 
 
@@ -84,6 +86,13 @@ def _window(text: str) -> tuple[int, int]:
     return left, right
 
 
+def _plain(value: Any) -> Any:
+    """A number of NumPy's, an array of no axis, or a pair of such, as Python has them."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
+
+
 def _window_words(value: tuple[int, int], _: Convention, __: Write) -> str:
     before, after = ("all" if size < 0 else str(size) for size in value)
     return f"window of {before} keys before and {after} after"
@@ -93,6 +102,7 @@ def _window_words(value: tuple[int, int], _: Convention, __: Write) -> str:
 class Convention:
     """How attention is computed, where implementations differ. `KNOBS` explains every field.
 
+    A NumPy number, or an array of one number, is kept as a plain Python number.
     Raises ConventionError for a value that a field does not take.
 
     >>> Convention(causal=True).scale
@@ -232,7 +242,8 @@ class Convention:
 
     def __post_init__(self) -> None:
         for name, found in KNOBS.items():
-            value, choices = getattr(self, name), CHOICES.get(name, ())
+            value, choices = _plain(getattr(self, name)), CHOICES.get(name, ())
+            object.__setattr__(self, name, value)
             try:
                 is_valid = found.valid(value) if found.valid else value in choices
             except OverflowError as problem:
@@ -285,6 +296,51 @@ class Convention:
             for name, value in mapping.items()
         }
         return cls(**values)
+
+
+class Fields(TypedDict, total=False):
+    """The fields of Convention as keywords, beside `convention=` or instead of it."""
+
+    causal: bool
+    causal_align: CausalAlign
+    window: tuple[int, int] | None
+    scale: float | ScaleRule
+    softcap: float | None
+    softcap_place: SoftcapPlace
+    softmax_over: SoftmaxOver
+    mask_means: MaskMeans
+    mask_value: float
+    empty_rows: EmptyRows
+    head_order: HeadOrder
+    dropout: float
+    seed: int
+    dtype: DType
+
+
+def convention_of(base: Convention | None, given: Mapping[str, Any]) -> Convention:
+    """A convention with the fields that are given as keywords.
+
+    Raises ConventionError where one contradicts what the convention has chosen, TypeError for a
+    keyword that no field has.
+
+    >>> convention_of(Convention(causal=True), {"scale": 0.5}).changes()
+    {'causal': True, 'scale': 0.5}
+    """
+    if unknown := sorted(set(given) - set(KNOBS)):
+        from difflib import get_close_matches
+
+        close = get_close_matches(unknown[0], KNOBS, n=1)
+        question = f"; did you mean {close[0]}?" if close else ""
+        raise TypeError(f"there is no keyword {unknown[0]!r}{question}")
+    base = base or Convention()
+    how, chosen = replace(base, **given), base.changes()
+    for name in given:
+        value = getattr(how, name)
+        if name in chosen and value != chosen[name]:
+            raise ConventionError(
+                f"{name} is {value!r}, but {chosen[name]!r} in the convention", "give it once"
+            )
+    return how
 
 
 def flag_of(name: str) -> str:

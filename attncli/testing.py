@@ -19,8 +19,9 @@ def assert_attention(observed: Any, q: Any, k: Any, v: Any, **how: Any) -> None:
 
     observed  the output, or the stage that `stage` names, or a mapping of several; any array that
               NumPy or DLPack takes, PyTorch and JAX tensors included (those that track gradients
-              and bfloat16 too)
-    how       further keywords of `attncli.check.check`, such as mask, convention, stage, kv_len,
+              and those of 8 and 16 bits too)
+    how       further keywords of `attncli.check.check`, such as mask, kv_len, stage; layout="bshd"
+              for tokens before heads; causal, scale, window and every other field of Convention;
               decimals, or rtol and atol, else the noise floor of the observed number type
 
     Raises AssertionError, whose text is the report; ShapeError and ConventionError for inputs

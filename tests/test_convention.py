@@ -6,13 +6,13 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
 from attncli import Convention, ConventionError
-from attncli.convention import CHOICES, KNOBS, flag_of, flag_text
+from attncli.convention import CHOICES, KNOBS, Fields, convention_of, flag_of, flag_text
 
 SCHEMA = Path(__file__).parents[1] / "attncli" / "files" / "trace.schema.json"
 
@@ -85,3 +85,52 @@ def test_the_text_of_a_flag_is_read_back(name: str) -> None:
         assert flag == flag_of(name)
         parse = KNOBS[name].parse
         assert (parse(text) if parse else text or True) == value
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "kept"),
+    [
+        ("scale", np.float32(0.5), 0.5),
+        ("scale", np.array(0.25), 0.25),
+        ("scale", np.int64(2), 2),
+        ("softcap", np.float64(30), 30.0),
+        ("mask_value", np.float16(-np.inf), -math.inf),
+        ("causal", np.bool_(True), True),
+        ("causal", np.array(True), True),
+        ("seed", np.uint8(7), 7),
+        ("window", (np.int64(3), np.int32(-1)), (3, -1)),
+        ("dtype", np.str_("float32"), "float32"),
+    ],
+)
+def test_numbers_of_numpy_are_kept_as_plain_ones(field: str, value: Any, kept: Any) -> None:
+    found = getattr(Convention(**{field: value}), field)
+    assert found == kept
+    assert type(found) is type(kept)
+
+
+@pytest.mark.parametrize("value", [np.float64(np.nan), np.array([0.5]), np.array([1.0, 2.0])])
+def test_arrays_and_nan_are_no_scale(value: Any) -> None:
+    with pytest.raises(ConventionError, match="scale is"):
+        Convention(scale=value)
+
+
+def test_the_keywords_are_the_fields() -> None:
+    assert get_type_hints(Fields) == get_type_hints(Convention)
+
+
+def test_keywords_go_into_a_convention_that_leaves_them_open() -> None:
+    how = convention_of(Convention(causal=True), {"causal": True, "window": (3, 0)})
+    assert how == Convention(causal=True, window=(3, 0))
+    assert convention_of(None, {"scale": np.float32(0.5)}) == Convention(scale=0.5)
+
+
+def test_a_keyword_that_contradicts_the_convention_is_refused() -> None:
+    with pytest.raises(ConventionError, match=r"scale is 0\.5, but 0\.25 in the convention"):
+        convention_of(Convention(scale=0.25), {"scale": 0.5})
+    with pytest.raises(ConventionError, match="causal is False, but True in the convention"):
+        convention_of(Convention(causal=True), {"causal": False})
+
+
+def test_a_keyword_that_no_field_has_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match=r"there is no keyword .casual.; did you mean causal\?"):
+        convention_of(None, {"casual": True})

@@ -19,7 +19,7 @@ LEVELS = [
     {"attention", "files"},
     {"words"},
     {"examples", "check", "explain"},
-    {"testing"},
+    {"testing", "pytest_plugin"},
     {"views"},
     {"cli"},
     {"__init__", "__main__"},

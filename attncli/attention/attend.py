@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +15,17 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import merge_heads, shape_text, split_heads
+from attncli.attention.masks import meant_mask
+from attncli.attention.numbers import as_numbers
 from attncli.attention.run import CONCAT_FORMULA, Sizes, Step, Values, plan, run
 from attncli.attention.shapes import (
-    as_numbers,
     check_rows,
     projected,
     restrictions,
     token_rows,
     with_past,
 )
-from attncli.convention import Convention
+from attncli.convention import Convention, Fields, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
@@ -42,10 +43,12 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
+    layout: Layout | None = None,
     query_labels: Labels = None,
     key_labels: Labels = None,
     rows: Sequence[int] | None = None,
     convention: Convention | None = None,
+    **fields: Unpack[Fields],
 ) -> Trace:
     """Attention of queries to keys and values, with every stage.
 
@@ -53,16 +56,21 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
 
     q            [n_q, d_k], [head, n_q, d_k] or [batch, head, n_q, d_k]
     k, v         [..., n_k, d_k], [..., n_k, d_v]; fewer heads than q are shared between them
-    mask         True/False, or numbers that are added to the scores; broadcasts from the right
+    mask         True/False, or numbers that are added to the scores; broadcasts from the right.
+                 One of nothing but 0 and 1 needs `mask_means`
     past_k/_v    a cache of earlier keys and values, put before k and v
     kv_len       valid keys per batch item; those past it are padding
     sinks        [head], a score of each head that joins its softmax and has no value
+    layout       another order of the axes of q, k, v and the cache: "shd", "bshd", or "bsd" of one
+                 head; the stages have their heads before their tokens all the same
     *_labels     names of the tokens
     rows         the stages of these queries alone, counted from 0; each keeps its place and name
+    fields       those of Convention, such as causal=True, beside `convention` or instead of it
 
-    Raises ShapeError where these do not fit together, ConventionError for `rows` where a row
-    depends on the others: a softmax over queries, and dropout, which is drawn for all; and for
-    `sinks` with a softmax over queries.
+    Arrays are whatever NumPy or DLPack takes, tensors on a device and of 8 and 16 bits included.
+    Raises ShapeError where these do not fit together, ConventionError where a field contradicts
+    `convention`; for `rows` where a row depends on the others: a softmax over queries, and
+    dropout, which is drawn for all; and for `sinks` with a softmax over queries.
     Source: "Attention Is All You Need", section 3.2.1, equation 1.
 
     >>> trace = attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
@@ -70,10 +78,13 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     ['q', 'k', 'v', 'scores', 'scaled', 'weights', 'output']
     >>> trace["weights"].value.round(4)
     array([[0.6698, 0.3302]])
+    >>> attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]], scale=1.0)["output"].value.round(4)
+    array([[7.3106, 2.6894]])
     """
-    how = convention or Convention()
+    how = convention_of(convention, fields)
     more = {"past_k": past_k, "past_v": past_v, "kv_len": kv_len, "sinks": sinks}
-    inputs, sizes = prepared(q, k, v, how, mask=mask, rows=rows, **more)
+    means = fields.get("mask_means")
+    inputs, sizes = prepared(q, k, v, how, mask=mask, means=means, rows=rows, layout=layout, **more)
     steps = plan(how, sizes)
     n_q = sizes.scores[-2]
     if rows is not None:
@@ -87,29 +98,35 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     return trace_of(steps, run(steps, inputs), {"": block})
 
 
-def prepared(
+def prepared(  # noqa: PLR0913 - those of `attend`
     q: npt.ArrayLike,
     k: npt.ArrayLike,
     v: npt.ArrayLike,
     how: Convention,
     *,
     mask: npt.ArrayLike | None = None,
+    means: MaskMeans | None = None,
     past_k: npt.ArrayLike | None = None,
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
     rows: Sequence[int] | None = None,
+    layout: Layout | None = None,
 ) -> tuple[dict[str, Array], Sizes]:
     """The inputs of `attend` by name, checked, in the number type, and their sizes.
 
+    means  what 0 and 1 in a mask mean, where that is not said by the convention
+
     Raises ShapeError and ConventionError as `attend` does.
     """
-    whole, n_past = with_past(q, k, v, past_k, past_v)
+    whole, n_past = with_past(q, k, v, past_k, past_v, layout)
     scores = (*whole["q"].shape[:-1], whole["k"].shape[-2])
     n_kv_heads = whole["k"].shape[-3] if whole["k"].ndim > 2 else 1
     sizes = Sizes(scores, n_kv_heads, whole["q"].shape[-1], n_past)
     inputs = {name: entered(x, how) for name, x in whole.items()}
     inputs |= restrictions(sizes, mask, kv_len)
+    if "given_mask" in inputs:
+        inputs["given_mask"] = meant_mask(inputs["given_mask"], means, how)
     if sinks is not None:
         inputs["sinks"] = entered(as_numbers(sinks, "sinks"), how)
         if inputs["sinks"].shape != (sizes.n_heads,):
@@ -215,11 +232,13 @@ def multi_head_attention(
     query_labels: Labels = None,
     key_labels: Labels = None,
     convention: Convention | None = None,
+    **fields: Unpack[Fields],
 ) -> Trace:
     """MultiHead(x, c) = [head₁ … head_h] W_o, each head the attention of x W_q to c W_k and c W_v.
 
     x [..., n_q, d_model]; context c [..., n_k, d_context], x itself where it is left out
     (self-attention). The trace holds x, the weights, `attend`'s stages, `concat` and `projected`.
+    The `fields` are those of Convention, as `attend` takes them.
 
     Raises ShapeError where a width does not fit its weights.
     Source: "Attention Is All You Need", section 3.2.2.
@@ -230,12 +249,15 @@ def multi_head_attention(
     >>> bool((trace["projected"].value == 2 * trace["concat"].value).all())
     True
     """
-    how = convention or Convention()
+    how = convention_of(convention, fields)
     inputs = {"x": token_rows(x)}
     if context is not None:
         inputs["x_kv"] = token_rows(context)
     inputs = {name: entered(a, how) for name, a in (inputs | weights.arrays()).items()}
     restricting, sizes = projected(inputs, n_heads, n_kv_heads, mask, kv_len)
+    if "given_mask" in restricting:
+        means = fields.get("mask_means")
+        restricting["given_mask"] = meant_mask(restricting["given_mask"], means, how)
     inputs |= restricting
     steps = plan(how, sizes)
     title = f"Multi-head {'cross' if context is not None else 'self'}-attention"

@@ -5,17 +5,12 @@ The one order in which attention is computed is (batch, head, token, d); a layou
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.convention import HeadOrder
+from attncli.convention import LAYOUTS, HeadOrder, Layout
 from attncli.errors import ConventionError, ShapeError
-
-Layout = Literal["hsd", "shd", "bsd", "bhsd", "bshd"]
-LAYOUTS: tuple[str, ...] = get_args(Layout)
 
 
 def split_heads(x: Array, n_heads: int) -> Array:  # [..., n, h·d] -> [..., h, n, d]

@@ -27,8 +27,13 @@ from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.attend import Block, Labels, entered, trace_of
 from attncli.attention.heads import shape_text
+from attncli.attention.numbers import as_numbers
 from attncli.attention.run import Step, dropout_words, plan, run, within
-from attncli.attention.shapes import as_numbers, check_projection, projected, token_rows
+from attncli.attention.shapes import (
+    check_projection,
+    projected,
+    token_rows,
+)
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array, BoolArray
-from attncli.convention import CausalAlign, MaskMeans
+from attncli.convention import CausalAlign, Convention, MaskMeans
+from attncli.errors import ConventionError
 
 Offset = int | npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | None
@@ -92,6 +93,68 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
     for may in allowed:
         total = np.where(may, total, -np.inf)
     return total.reshape(total.shape[-n_axes:])  # key lengths bring a batch axis
+
+
+def meant_mask(mask: Array, means: MaskMeans | None, how: Convention) -> Array:
+    """The mask of a call; one of nothing but 0 and 1 is made true and false, as `means` says.
+
+    means  the keyword mask_means, else what the convention has chosen; "keep", its default, is
+           no choice
+
+    Other numbers are added to the scores. Raises ConventionError where 0 and 1 could mean either,
+    and where the keyword says that other numbers are true and false.
+    """
+    if mask.dtype == np.bool_ or (means is None and not _is_binary(mask)):
+        return mask
+    return checked_mask(mask, means or how.changes().get("mask_means"), "the mask", "mask_means=")
+
+
+def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:
+    """A mask as true and false, or as numbers to add; 0 and 1 are either, as `means` says.
+
+    name, flag  what messages call the mask, and what says what it means
+
+    Floats of nothing but 0, which is what models add where nothing is masked, are added.
+    Raises ConventionError where it could mean either, or cannot mean what was said.
+    """
+    if mask.dtype == np.bool_:
+        if means == "add":
+            raise ConventionError(
+                f"{name} is true/false and cannot be added", f"use {flag}keep or ignore"
+            )
+        return mask
+    if means is None and _is_binary(mask) and (mask.dtype.kind != "f" or mask.any()):
+        raise ConventionError(
+            f"{name} holds nothing but 0 and 1", f"say what 1 means: {flag}keep, ignore or add"
+        )
+    if means in {"keep", "ignore"}:
+        if not _is_binary(mask):
+            raise ConventionError(
+                f"{flag}{means} needs a mask of true/false or 0/1, {name} has others",
+                f"use {flag}add",
+            )
+        return mask.astype(np.bool_)
+    return mask.astype(np.float64)
+
+
+def _is_binary(mask: Array) -> bool:
+    return bool(((mask == 0) | (mask == 1)).all())
+
+
+LOWEST = (
+    *(float(np.finfo(dtype).min) for dtype in (np.float16, np.float32, np.float64)),
+    -(2.0**128 - 2.0**120),  # of bfloat16
+)
+"""The least number of each type, which models add where a query may not attend."""
+
+
+def forbids(mask: Array) -> BoolArray:
+    """Where an additive mask is meant to let no query attend: −inf, or the least of a type.
+
+    >>> forbids(np.array([0.0, -np.inf, -65504.0, -1e9])).tolist()
+    [False, True, True, False]
+    """
+    return np.asarray(np.isin(mask, (-np.inf, *LOWEST)))
 
 
 def first_position(

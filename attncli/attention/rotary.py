@@ -16,8 +16,8 @@ import numpy.typing as npt
 from attncli.arrays import Array, FloatArray
 from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
+from attncli.attention.numbers import as_numbers
 from attncli.attention.run import Step
-from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Trace
 

@@ -8,25 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.heads import key_head_of, shape_text, split_heads
+from attncli.attention.heads import heads_first, key_head_of, shape_text, split_heads
+from attncli.attention.numbers import as_numbers, on_host
 from attncli.attention.run import Sizes, Values
-from attncli.convention import Convention
+from attncli.convention import Convention, Layout
 from attncli.errors import ConventionError, ShapeError
 
 AXES = ("batch", "head", "query", "key")
 
 
-def as_numbers(x: npt.ArrayLike, name: str) -> Array:
-    """x as an array of numbers; ShapeError where it is ragged or holds something else."""
+def in_order(x: npt.ArrayLike, name: str, layout: Layout | None) -> Array:
+    """x as numbers, its heads before its tokens; ShapeError where it has not the layout's axes."""
+    array = as_numbers(x, name)
     try:
-        array = np.asarray(x)
-    except ValueError:
-        raise ShapeError(f"{name} is ragged", "every row needs the same length") from None
-    if array.dtype.name == "bfloat16":
-        return array.astype(np.float32)
-    if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{name} holds {array.dtype} entries", "it must hold real numbers")
-    return array
+        return array if layout is None else heads_first(array, layout)
+    except ShapeError as error:
+        raise ShapeError(f"{name}: {error.message}", error.hint) from None
 
 
 def with_past(
@@ -35,13 +32,17 @@ def with_past(
     v: npt.ArrayLike,
     past_k: npt.ArrayLike | None,
     past_v: npt.ArrayLike | None,
+    layout: Layout | None = None,
 ) -> tuple[dict[str, Array], int]:
-    """q, k, v by name, the cache put before k and v, and its length; checked to fit."""
-    given = {name: as_numbers(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
+    """q, k, v by name, the cache put before k and v, and its length; checked to fit.
+
+    layout  the order of their axes, the cache's too; None: heads before tokens
+    """
+    given = {name: in_order(x, name, layout) for name, x in (("q", q), ("k", k), ("v", v))}
     new = given["k"].shape[-2:-1]
     for name, past in (("k", past_k), ("v", past_v)):
         if past is not None:
-            before, x = as_numbers(past, f"past_{name}"), given[name]
+            before, x = in_order(past, f"past_{name}", layout), given[name]
             fits = before.ndim == x.ndim >= 2 and before.shape[:-2] == x.shape[:-2]
             if not fits or before.shape[-1] != x.shape[-1]:
                 raise ShapeError(
@@ -78,14 +79,26 @@ def check_qkv(q: Array, k: Array, v: Array) -> None:
         if x.shape[axis] != y.shape[axis]:
             raise ShapeError(
                 f"{name} and {other} must have the same {what}: {name} ({shape_text(x)}) has "
-                f"{x.shape[axis]}, {other} ({shape_text(y)}) has {y.shape[axis]}"
+                f"{x.shape[axis]}, {other} ({shape_text(y)}) has {y.shape[axis]}",
+                layout_hint(q.ndim) if axis == -3 else "",
             )
     if q.ndim > 2 and q.shape[-3] % k.shape[-3]:
         raise ShapeError(
             f"{q.shape[-3]} query heads in q ({shape_text(q)}) cannot evenly share "
             f"{k.shape[-3]} key heads in k ({shape_text(k)})",
-            "the number of query heads must be a multiple of the number of key heads",
+            "the number of query heads must be a multiple of the number of key heads; "
+            + layout_hint(q.ndim),
         )
+
+
+def layout_hint(ndim: int) -> str:
+    """What to say of q, k and v of 3 or 4 axes that may have their tokens before their heads.
+
+    >>> layout_hint(4)
+    "if q, k and v are (batch, tokens, heads, d), say layout='bshd' (--layout bshd)"
+    """
+    axes, name = [("tokens, heads, d", "shd"), ("batch, tokens, heads, d", "bshd")][ndim - 3]
+    return f"if q, k and v are ({axes}), say layout={name!r} (--layout {name})"
 
 
 def check_mask(mask: Array, score_shape: tuple[int, ...]) -> None:
@@ -100,10 +113,13 @@ def check_mask(mask: Array, score_shape: tuple[int, ...]) -> None:
         )
     for axis in range(1, mask.ndim + 1):
         if mask.shape[-axis] not in {1, score_shape[-axis]}:
+            hint = "each axis, counted from the right, must be 1 or equal"
+            if len(score_shape) > 2 and axis < 3 and mask.shape[-axis] == score_shape[-3]:
+                hint += f"; {layout_hint(len(score_shape))}"
             raise ShapeError(
                 f"the mask ({shape_text(mask)}) has {mask.shape[-axis]} entries along the "
                 f"{names[-axis]} axis, the scores have {score_shape[-axis]} ({target})",
-                "each axis, counted from the right, must be 1 or equal",
+                hint,
             )
 
 
@@ -176,7 +192,7 @@ def restrictions(
         check_mask(found["given_mask"], sizes.scores)
     if kv_len is not None:
         n_batch, n_k = sizes.scores[0] if len(sizes.scores) == 4 else 1, sizes.scores[-1]
-        given = np.asarray(kv_len)
+        given = np.asarray(on_host(kv_len))
         if given.dtype.kind not in "iu" or given.ndim > 1:
             raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")
         per_item = np.atleast_1d(given).astype(np.int64)

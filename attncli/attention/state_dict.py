@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.heads import shape_text
-from attncli.attention.shapes import as_numbers
+from attncli.attention.numbers import as_numbers
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,

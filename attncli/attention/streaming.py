@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,11 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes, key_head_of, shape_text
-from attncli.attention.masks import first_position, window
+from attncli.attention.masks import first_position, meant_mask, window
+from attncli.attention.numbers import as_numbers
 from attncli.attention.run import Sizes, plan, run
 from attncli.attention.shapes import restrictions, with_past
-from attncli.convention import Convention
+from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import OUTPUT
 
@@ -50,12 +51,14 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     n_threads: int | None = None,
     out: Array | None = None,
     progress: Callable[[int, int], None] | None = None,
+    **fields: Unpack[Fields],
 ) -> Array:
     """The output [..., n_q, d_v] of `attend`, without the stages before it.
 
     n_threads  blocks computed at a time; None = one per processor
     out        [..., n_q, d_v] of the convention's number type: filled and returned
     progress   called with (blocks done, blocks in all) as they are finished
+    fields     those of Convention, as `attend` takes them
 
     While it runs, the BLAS library of the whole process is limited to one thread.
     Raises ShapeError, and ConventionError as `check_streams` does.
@@ -65,8 +68,10 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     >>> stream([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]]).round(4)
     array([[6.6976, 3.3024]])
     """
-    how = convention or Convention()
+    how = convention_of(convention, fields)
     check_streams(how)
+    if mask is not None:
+        mask = meant_mask(as_numbers(mask, "the mask"), fields.get("mask_means"), how)
     whole, n_past = with_past(q, k, v, past_k, past_v)
     shape = (*whole["q"].shape[:-1], whole["v"].shape[-1])
     out = np.empty(shape, how.dtype) if out is None else out

@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.heads import four_axes
+from attncli.attention.numbers import is_small, type_name
 from attncli.attention.run import Step
+from attncli.attention.shapes import layout_hint
 from attncli.check.comparison import Comparison, Fit, comparison_of
 from attncli.check.inside import less_exact
+from attncli.check.noise import EPS
 from attncli.check.observe import (
+    GIVEN,
     Pick,
     WrongShapeError,
     decimals_hint,
@@ -32,7 +36,7 @@ from attncli.check.search import Match, Progress, Search, differ
 from attncli.check.setup import Setup, setup_of
 from attncli.check.suggest import suggest_input
 from attncli.check.tolerance import Inside, Rule, fitting_type, narrower, rule_of
-from attncli.convention import KNOBS, Convention, flag_text
+from attncli.convention import KNOBS, Convention, Layout, convention_of, flag_text
 from attncli.stages import MASKED, OUTPUT, SCALED, SCORES, WEIGHTS
 
 
@@ -44,6 +48,7 @@ def check(  # noqa: PLR0913
     v: Any,
     *,
     stage: str = OUTPUT,
+    layout: Layout | None = None,
     convention: Convention | None = None,
     positions: PositionKind | None = None,
     decimals: int | None = None,
@@ -57,13 +62,17 @@ def check(  # noqa: PLR0913
     pairs: bool = True,
     progress: Progress = None,
     before_search: Callable[[], None] = lambda: None,
-    **arrays: Any,
+    **more: Any,
 ) -> Verdict:
     """Do these numbers match, and if not, which bug is it?
 
-    observed    an array, the stage of that name; or a mapping of several stages by name
-    q, k, v …   what `attend` takes, with mask, past_k, past_v and kv_len among the `arrays`; the
-                convention is the one that ought to have been followed
+    observed    an array, the stage of that name; or a mapping of several stages by name. Inputs
+                among them (q, k, v, mask …) must be the given ones
+    q, k, v …   what `attend` takes, with mask, past_k, past_v, kv_len and sinks among `more`; the
+                convention is the one that ought to have been followed. Its fields are keywords
+                too, such as causal=True, beside it or instead of it
+    layout      another order of the axes of q, k, v, the cache and the observed output, such as
+                "bshd"; the other stages have their heads before their rows in every layout
     positions   "paper", "article" (sinusoidal, added to q, k and v, which are embeddings of one
                 width), "rope-halves", "rope-interleaved" (rotary, q and k are rotated): they are
                 put in here, so q, k, v and the past are given without. Keys count from 0, the
@@ -88,24 +97,44 @@ def check(  # noqa: PLR0913
     'scale left out'
     """
     given = dict(observed) if isinstance(observed, Mapping) else {stage: observed}
-    inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **arrays}
+    fields = {name: more.pop(name) for name in KNOBS if name in more}
+    how, means = convention_of(convention, fields), fields.get("mask_means")
+    inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **more}
     inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items() if x is not None}
-    setup = setup_of(**inputs, convention=convention, positions=positions)
+    setup = setup_of(**inputs, layout=layout, means=means, convention=how, positions=positions)
     rule = rule_of(decimals, rtol, atol, setup.how.dtype, inside)
-    if wrong := differing_inputs(given, inputs):
-        return Verdict("no match", rule.dtype, first_difference=wrong[0], notes=(wrong[1],))
+    if wrong := differing_inputs(given, inputs, setup, layout):
+        first = next(iter(wrong))
+        return Verdict("no match", rule.dtype, first_difference=first, notes=tuple(wrong.values()))
     try:
-        found = observe(given, setup, rows=rows, heads=heads)
+        found = observe(given, setup, rows=rows, heads=heads, layout=layout)
     except WrongShapeError as error:
-        return _wrong_shape(error, setup, rule)
+        return _with_hints(_wrong_shape(error, setup, rule), given, setup, rule, layout)
     rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
     comparison = comparison_of(setup, found.subset, found.stages, rule)
     labels = {"query": query_labels or (), "key": key_labels or ()}
     verdict = Verdict("match", rule.dtype, stage_verdicts(comparison, labels), notes=found.notes)
     if comparison.matches:
-        return _with_direction(verdict, comparison)
-    before_search()
-    return _with_cause(verdict, comparison, pairs, progress)
+        verdict = _with_direction(verdict, comparison)
+    else:
+        before_search()
+        verdict = _with_cause(verdict, comparison, pairs, progress)
+    return _with_hints(verdict, given, setup, rule, layout)
+
+
+def _with_hints(
+    verdict: Verdict, observed: Mapping[str, Any], setup: Setup, rule: Rule, layout: Layout | None
+) -> Verdict:
+    """The verdict with notes on what would help: a tolerance of 8-bit numbers, a layout."""
+    (_, n_heads, n_q, n_k), hints = setup.shape, []
+    if rule.kind == "noise":
+        kinds = {name: type_name(x) for name, x in observed.items() if name not in GIVEN}
+        small = {name: kind for name, kind in kinds.items() if is_small(kind) and kind not in EPS}
+        hints = [f"{name} is {kind}: pass rtol and atol" for name, kind in small.items()]
+    is_unknown = verdict.status in {"no match", "wrong shape"}
+    if is_unknown and layout is None and setup.ndim > 2 and n_heads > max(n_q, n_k):
+        hints.append(f"there are {n_heads} heads of {n_k} keys: {layout_hint(setup.ndim)}")
+    return replace(verdict, notes=(*verdict.notes, *hints)) if hints else verdict
 
 
 def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:

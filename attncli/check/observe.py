@@ -7,22 +7,24 @@ its layout, such as splitting its heads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.heads import four_axes, shape_text, split_heads
-from attncli.attention.shapes import as_numbers
+from attncli.attention.heads import four_axes, heads_first, shape_text, split_heads
+from attncli.attention.masks import forbids
+from attncli.attention.numbers import as_numbers, type_name
+from attncli.attention.shapes import in_order
 from attncli.check.noise import EPS
-from attncli.check.run import STAGES, Indices, Subset, all_of
+from attncli.check.run import STAGES, Indices, Subset, all_of, mask_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import StageErrors, distance, fitting_type, narrower
-from attncli.convention import DType
+from attncli.convention import DType, Layout
 from attncli.errors import ShapeError, StageError
-from attncli.stages import CONCAT, OUTPUT, QKV
-from attncli.trace import INPUTS
+from attncli.stages import CONCAT, OUTPUT
 
 Pick = int | slice | Sequence[int] | None
 Relayout = Callable[[Array, tuple[int, ...]], Array]
@@ -48,20 +50,12 @@ class Observation:
 def to_numpy(x: Any, name: str = "observed") -> tuple[Array, DType]:
     """x as an array of numbers and the type it came in: anything NumPy or DLPack takes.
 
-    A tensor that tracks gradients is detached, one on a device is copied to the host and a
-    bfloat16 one is widened, all by its own methods: no other library is imported.
     Raises ShapeError for an array of anything but real numbers.
 
     >>> to_numpy([[1, 2]])[1]
     'float64'
     """
-    for method in ("detach", "cpu"):
-        x = getattr(x, method)() if callable(getattr(x, method, None)) else x
-    kind = str(getattr(x, "dtype", "")).rpartition(".")[2]
-    if kind == "bfloat16" and callable(getattr(x, "float", None)):
-        x = x.float()
-    if not isinstance(x, np.ndarray) and not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
-        x = np.from_dlpack(x)
+    kind = type_name(x)
     return as_numbers(x, name), next((name for name in EPS if name == kind), "float64")
 
 
@@ -71,9 +65,11 @@ def observe(
     *,
     rows: Pick = None,
     heads: Pick = None,
+    layout: Layout | None = None,
 ) -> Observation:
     """The observed stages, their shapes checked against the setup.
 
+    layout  the order of the axes of the output: the other stages have their heads first
     Raises StageError for an unknown stage, WrongShapeError for a shape that does not fit.
     """
     whole = all_of(setup.shape)
@@ -84,6 +80,8 @@ def observe(
     notes: list[str] = []
     for name in _in_order(observed):
         array, dtype = to_numpy(observed[name], name)
+        if name == OUTPUT:
+            array = heads_to_front(array, layout, subset.sizes[1:])
         stage, array = _merged_to_heads(name, array, setup)
         arrays[stage] = _fitted(stage, array, dtype, setup, subset)
         types.append(fitting_type(arrays[stage], dtype))
@@ -103,31 +101,106 @@ def decimals_hint(stages: Mapping[str, StageErrors]) -> tuple[str, ...]:
     return ()
 
 
-def differing_inputs(
-    observed: Mapping[str, Any], given: Mapping[str, Any]
-) -> tuple[str, str] | None:
-    """The first of an observed q, k and v that is not the given one, and how; None for none.
+def heads_to_front(array: Array, layout: Layout | None, sizes: Sequence[int]) -> Array:
+    """An output of a layout with its heads before its tokens; one that has them so, as it is.
 
-    >>> differing_inputs({"q": [[1.0]]}, {"q": np.array([[2.0]])})
-    ('q', 'the observed q is not the given one: they differ by up to 1')
+    sizes  how many heads and rows were observed
+
+    >>> heads_to_front(np.zeros((5, 3, 7)), "shd", (3, 5)).shape
+    (3, 5, 7)
     """
-    for name in (name for name in QKV if name in observed):
-        (array, dtype), (wanted, _) = (to_numpy(x[name], name) for x in (observed, given))
-        if array.shape != wanted.shape:
-            shapes = f"{shape_text(array)} and {shape_text(wanted)}"
-            return name, f"the observed {name} is not the given one: they are {shapes}"
-        apart = distance(array.astype(np.float64), wanted.astype(np.float64))
-        size = np.where(np.isfinite(apart), np.abs(wanted), 0.0)
-        if (apart > EPS[fitting_type(array.astype(np.float64), dtype)] * size).any():
-            far = f"{float(apart.max()):.4g}"
-            return name, f"the observed {name} is not the given one: they differ by up to {far}"
-    return None
+    if layout is None or not layout.endswith("shd") or array.ndim != len(layout):
+        return array
+    turned = np.swapaxes(array, -3, -2)
+    is_in_front = array.shape[-3:-1] == tuple(sizes) != turned.shape[-3:-1]
+    return array if is_in_front else turned
+
+
+def differing_inputs(
+    observed: Mapping[str, Any],
+    given: Mapping[str, Any],
+    setup: Setup,
+    layout: Layout | None = None,
+) -> dict[str, str]:
+    """The observed inputs that are not the given ones, and how each differs.
+
+    A k or v may have the cache in it, and a mask everything that restricts, as in a saved trace.
+
+    >>> from attncli.check.setup import setup_of
+    >>> q, other = [[1.0]], [[2.0]]
+    >>> differing_inputs({"q": other}, {"q": q}, setup_of(q, q, q))
+    {'q': 'the observed q is not the given one: they differ by up to 1'}
+    """
+    found = {}
+    for name in (name for name in GIVEN if observed.get(name) is not None):
+        array, dtype = to_numpy(observed[name], name)
+        if layout and name in TURNED and array.ndim == len(layout):
+            array = heads_first(array, layout)
+        if name == "mask":
+            array = _additive(array, setup)
+        wanted = [*_wanted(name, given, setup, layout)]
+        differences = [_difference(name, array, x, dtype) for x in wanted]
+        if not differences:
+            found[name] = f"the observed numbers have a {name}, and none is given"
+        elif all(differences):
+            found[name] = f"the observed {name} is not the given one: {differences[0]}"
+    return found
+
+
+GIVEN = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "sinks")
+"""The inputs of an attention, as `check` and `attend` name them."""
+TURNED = ("q", "k", "v", "past_k", "past_v")
+"""Those of them that have a layout."""
+
+
+def _wanted(
+    name: str, given: Mapping[str, Any], setup: Setup, layout: Layout | None
+) -> Iterator[Array]:
+    """What an observed input may be: the given one, or what it is together with others."""
+    if name == "mask":
+        for mask in (setup.inputs.get("given_mask"), mask_of(setup, np.arange(setup.shape[2]))):
+            if mask is not None:
+                yield _additive(mask, setup)
+        if not setup.may_mask():
+            yield np.zeros((1, 1))
+    elif given.get(name) is not None:
+        x = in_order(given[name], name, layout if name in TURNED else None)
+        yield x
+        if name in ("k", "v") and given.get(f"past_{name}") is not None:
+            past = in_order(given[f"past_{name}"], name, layout)
+            yield np.concatenate([past, x], axis=-2)
+    elif name == "kv_len":
+        yield np.array([setup.shape[3]])
+
+
+def _additive(mask: Array, setup: Setup) -> Array:
+    """A mask as numbers to add, −∞ where it lets nothing attend; 0 and 1 are true and false."""
+    means, is_binary = setup.how.mask_means, np.isin(mask, (0, 1)).all() and mask.any()
+    if mask.dtype == np.bool_ or (is_binary and means != "add"):
+        mask = np.where(mask.astype(bool) == (means != "ignore"), 0.0, -np.inf)
+    return np.where(forbids(mask), -np.inf, mask.astype(np.float64))
+
+
+def _difference(name: str, array: Array, wanted: Array, dtype: DType) -> str:
+    """How an observed input differs from a wanted one; "" where it does not."""
+    if name in ("mask", "kv_len"):
+        with suppress(ValueError):
+            array, wanted = np.broadcast_arrays(array, wanted)
+    if array.shape != wanted.shape:
+        return f"they are {shape_text(array) or 'one number'} and {shape_text(wanted)}"
+    array, wanted = array.astype(np.float64), wanted.astype(np.float64)
+    apart = distance(array, wanted)
+    size = np.where(np.isfinite(apart), np.abs(wanted), 0.0)
+    np.copyto(size, 0.0, where=~np.isfinite(size))
+    if not (apart > EPS[fitting_type(array, dtype)] * size).any():
+        return ""
+    return f"they differ by up to {float(apart.max()):.4g}"
 
 
 def _in_order(observed: Mapping[str, Any]) -> list[str]:
     known = (*STAGES, CONCAT)
     names = [name for name in known if name in observed]
-    if unknown := sorted(set(observed) - set(known) - set(INPUTS)):
+    if unknown := sorted(set(observed) - set(known) - set(GIVEN)):
         raise StageError(
             f"there is no stage {unknown[0]!r} to check", f"there are {', '.join(known)}"
         )

@@ -136,6 +136,10 @@ class Verdict:
         """Whether the observed numbers are the expected ones."""
         return self.status == "match"
 
+    def __bool__(self) -> bool:
+        """The same: `assert check(…)` fails where they are not."""
+        return self.matches
+
 
 SCHEMA = 2
 

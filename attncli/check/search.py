@@ -84,7 +84,9 @@ class Search:
         expected = {name: stage.expected for name, stage in stages}
         sample, wide = self.samples[0], wide_sample_of(comparison)
         eps = EPS[comparison.rule.dtype]
-        self.evidence = Evidence(comparison.observed, expected, eps, sample, wide)
+        self.evidence = Evidence(
+            comparison.observed, expected, eps, sample, wide, comparison.subset
+        )
         self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in stages)
         self.skipped: dict[str, int] = {}
         self.alone: dict[Bug, list[Setup]] = {}
@@ -112,7 +114,7 @@ class Search:
         changing = {
             bug: [setup for setup in variants if self._changes(setup)]
             for bug, variants in self.alone.items()
-            if not bug.is_fitted  # what is fitted would be fitted anew with every other
+            if bug.pairs
         }
         changing = {bug: variants for bug, variants in changing.items() if variants}
         pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]

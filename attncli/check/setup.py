@@ -168,7 +168,7 @@ def setup_of(
     """The setup of these inputs, which are those of `attend`; ShapeError where they do not fit.
 
     positions  the kind to put in: q, k and v, the past included, are then given without
-    arrays     mask, past_k, past_v, kv_len
+    arrays     mask, past_k, past_v, kv_len, sinks; and the layout, and what 0 and 1 in a mask mean
 
     >>> setup_of([[1, 0]], [[1, 1], [0, 1]], [[10], [0]]).shape
     (1, 1, 1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -11,18 +12,21 @@ import numpy as np
 from attncli.budget import taken
 from attncli.check import Verdict, report_text, suggest_input, verdict_to_dict
 from attncli.check import check as compare
+from attncli.check.observe import heads_to_front
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.groups import given_of
-from attncli.cli.inputs import AttentionInputs, read_inputs
+from attncli.cli.inputs import AttentionInputs, observed_inputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.output import ending_of, note, write_text
 from attncli.cli.parsing import rows_of, slice_of
 from attncli.cli.terminal import progress_bar
+from attncli.convention import flag_text
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.load import Loaded, load
+from attncli.files.fields import fields_of, is_field
+from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
-from attncli.files.roles import role_of
+from attncli.files.roles import attention_prefix, role_of
 from attncli.files.write import json_text, write_atomically
 from attncli.stages import CONCAT, OUTPUT
 
@@ -33,8 +37,10 @@ ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
     _check_flags(observed, inputs)
-    given = read_inputs(inputs, choices)
-    numbers, notes = _numbers(observed, given)
+    inputs.q, source = _sources(inputs, observed)
+    stages = STAGES if observed.stage is None else (observed.stage,)
+    given = read_inputs(inputs, choices, source, stages)
+    numbers, notes = _numbers(observed, given, is_shared=inputs.q == source)
     note(*given.notes, *notes, quiet=observed.quiet)
     verdict = _verdict(numbers, given, observed)
     if not observed.quiet or observed.output:
@@ -78,40 +84,91 @@ def form_of(observed: Observed) -> str:
     return ENDINGS[ending]
 
 
-def _numbers(observed: Observed, given: AttentionInputs) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The observed stages by name, and notes on the file they came from."""
-    stages = STAGES if observed.stage is None else (observed.stage,)
-    loaded = load(observed.observed, wanted=lambda name: name in stages)
-    if observed.stage is not None:
-        return {observed.stage: _only(loaded, observed.stage)}, loaded.warnings
+def _sources(inputs: Inputs, observed: Observed) -> tuple[str, str]:
+    """Where q and the observed numbers come from: SOURCE is what is not named, or both."""
+    q, numbers, source = inputs.q, observed.observed, observed.source
+    if None not in (q, numbers, source):
+        what = "SOURCE is given beside --q and --observed"
+        raise ConventionError(what, "leave one of the three out")
+    q, numbers = q or source or numbers, numbers or source or q
+    if q is None or numbers is None:
+        hint = "name a file that holds q, k, v and the output, or add --q and --observed"
+        raise ConventionError("there is nothing to check", hint)
+    return q, numbers
+
+
+def _numbers(
+    observed: Observed, given: AttentionInputs, *, is_shared: bool
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The observed stages by name, the inputs they came with, and notes on their file.
+
+    is_shared  whether the file is that of the inputs: it must name its stages then
+    """
+    loaded = given.observed
+    assert loaded is not None  # noqa: S101 - it was asked for
     if loaded.member is None and loaded.trace is None:
         _check_names(loaded)
-    named = {name: x for name, x in loaded.arrays.items() if name in STAGES}
-    if named and loaded.member is None:
+    named, ndim = _stages(loaded), given.arguments["q"].ndim
+    if given.in_heads and OUTPUT in named and named[OUTPUT].ndim == ndim - 1:
+        named = {CONCAT: named.pop(OUTPUT)} | named
+    if observed.stage is not None:
+        if not is_shared or observed.stage in named:
+            named = {observed.stage: _only(loaded, named, observed.stage)}
+        else:
+            named = {}
+    if is_shared:
+        if not named:
+            raise InputError(
+                f"{loaded.origin} holds no {observed.stage or 'stage to check'}",
+                f"call it {observed.stage or 'output, weights …'} there, or add --observed SOURCE",
+            )
+        return named, ()
+    if named and loaded.member not in loaded.arrays:
         others = [name for name in (*loaded.arrays, *loaded.unread) if name not in STAGES]
-        others = [name for name in others if not role_of(name)]
+        others = [name for name in others if not role_of(name) and loaded.trace is None]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
-        return named, (*loaded.warnings, *([text] if others else ()))
-    array = _only(loaded, "")
-    merged = given.in_heads and array.ndim == given.arguments["q"].ndim - 1
-    return {CONCAT if merged else OUTPUT: array}, loaded.warnings
+        notes = [text] if others else []
+        return named | observed_inputs(given), (*notes, *_other_convention(loaded, given))
+    if named:
+        return named, ()
+    array = _only(loaded, named, "")
+    merged = given.in_heads and array.ndim == ndim - 1
+    return {CONCAT if merged else OUTPUT: array}, ()
+
+
+def _stages(loaded: Loaded) -> dict[str, Any]:
+    """The stages that a file names; of a saved trace, those of its outermost attention."""
+    prefix = ""
+    if loaded.trace is not None:
+        prefix = attention_prefix(list(loaded.arrays), loaded.origin) or ""
+    names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
+    return {stage: loaded.arrays[name] for stage, name in names.items() if stage in STAGES}
+
+
+def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:
+    """A note on every field of the observed file's convention that is not the one compared with."""
+    how = given.arguments["convention"]
+    for name, value in fields_of(loaded).items():
+        if getattr(how, name) != value:
+            used = flag_text(name, getattr(how, name))
+            yield f"{loaded.origin} says {flag_text(name, value)}; it is compared with {used}"
 
 
 def _check_names(loaded: Loaded) -> None:
     """InputError for a misspelt stage: it would be ignored."""
     for name in (*loaded.arrays, *loaded.unread, *loaded.others):
         close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
-        if name not in STAGES and not role_of(name) and close:
+        if name not in STAGES and not role_of(name) and close and not is_field(name):
             raise InputError(
                 f"{loaded.origin} names {quote(name)}, which is not a stage",
                 f"did you mean {close[0]}?",
             )
 
 
-def _only(loaded: Loaded, name: str) -> Any:
+def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
     """The array of a stage: that of its name, else the only one."""
-    if name in loaded.arrays:
-        return loaded.arrays[name]
+    if name in named:
+        return named[name]
     names = [*loaded.arrays, *loaded.unread]
     if len(names) == 1 and loaded.arrays:
         return loaded.arrays[names[0]]
@@ -122,13 +179,18 @@ def _only(loaded: Loaded, name: str) -> Any:
 
 
 def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed) -> Verdict:
-    rows = None if observed.rows is None else rows_of(observed.rows, given.score_shape[-2])
+    n_q = given.score_shape[-2]
+    rows = None if observed.rows is None else rows_of(observed.rows, n_q)
     n_heads = given.score_shape[-3] if len(given.score_shape) > 2 else 1
     if observed.head is not None and observed.head > n_heads:
         heads = "is only 1 head" if n_heads == 1 else f"are {n_heads} heads"
         raise ShapeError(f"there is no head {observed.head}", f"there {heads}")
 
-    before, arrays = taken(), list(numbers.values())
+    if OUTPUT in numbers:
+        sizes = (n_heads if observed.head is None else 1, len(range(n_q)[rows or slice(None)]))
+        layout = given.inputs.layout
+        numbers = numbers | {OUTPUT: heads_to_front(numbers[OUTPUT], layout, sizes)}
+    before, arrays = taken(), [x for name, x in numbers.items() if name in STAGES]
 
     def check_room(what: str, *, searches: bool) -> None:
         need = of_check(given.arguments, given.score_shape, arrays, searches=searches)
@@ -144,6 +206,7 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
             pairs=not observed.single,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),
+            layout=given.inputs.layout and ("bhsd" if len(given.score_shape) > 3 else "hsd"),
             **given.arguments,
             **given.labels,
             **given_of(observed, "positions", "decimals", "rtol", "atol"),

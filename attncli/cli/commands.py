@@ -140,10 +140,14 @@ class Observed:
 
     PANEL: ClassVar = "Checking"
 
-    observed: str = flag(
-        "The numbers to check: one stage, or a file of several named stages.",
+    source: str | None = flag(
+        "A file that holds q, k and v, what it says of their convention, and the numbers to check "
+        "under the names of their stages.",
         "SOURCE",
-        required=True,
+        make=typer.Argument,
+    )
+    observed: str | None = flag(
+        "The numbers to check: one stage, or a file of several named stages.", "SOURCE"
     )
     stage: str | None = flag(f"Which stage they are: {', '.join(STAGES)}.", "NAME")
     rows: str | None = flag("Only these query rows, from 1.", "A:B")
@@ -225,7 +229,10 @@ COMMANDS = {
         Example: attncli check --q samples/three-tokens.json --observed '[[0.42, 0.42, 0.16]]'
         --stage weights --rows 1 --decimals 2
 
+        A file that holds everything needs no flag: attncli check dump.npz
+
         Exit code 0: it matches; 1: it differs; 2: the call or an input is wrong.
         """,
+        optional=("q",),
     ),
 }

@@ -210,11 +210,13 @@ def _mask(source: str | None, means: str | None) -> Any:
     """The mask of --mask as numbers to add: −∞ where a token may not attend."""
     if source is None:
         return None
-    from attncli.cli.inputs import checked_mask
+    from attncli.attention.masks import checked_mask
     from attncli.files.load import load
 
     loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
-    mask = checked_mask(only(loaded, "mask"), means, loaded.origin)
+    mask = checked_mask(
+        only(loaded, "mask"), means, f"the mask of {loaded.origin}", "--mask-means "
+    )
     if mask.dtype != np.bool_:
         return mask
     return np.where(mask == (means != "ignore"), 0.0, -np.inf)

@@ -30,14 +30,16 @@ from attncli.cli.parsing import bytes_of
 
 
 class Command(NamedTuple):
-    """The option groups that a command takes, its help, and the fields that mean nothing here.
+    """The option groups that a command takes, and its help.
 
-    The fields `without` are no options then, and keep their default.
+    without   fields that mean nothing here: no options then, they keep their default
+    optional  fields that have to be given elsewhere, and None here where they are not
     """
 
     groups: tuple[Any, ...]
     help: str
     without: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
 
 
 class Quick:
@@ -117,7 +119,11 @@ def typer_command(name: str, command: Command) -> Any:
         return code
 
     parameters = [p for kind in command.groups for p in parameters_of(kind)]
-    parameters = [p for p in parameters if p.name not in command.without]
+    parameters = [
+        p.replace(default=None) if p.name in command.optional else p
+        for p in parameters
+        if p.name not in command.without
+    ]
     flat.__doc__ = help_of(command)
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     vars(flat)["__signature__"] = inspect.Signature(parameters)

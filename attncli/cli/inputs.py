@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,15 +11,18 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
+from attncli.attention.masks import checked_mask
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.parsing import whole_numbers
-from attncli.convention import Convention
+from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError, InputError, ShapeError
+from attncli.files.fields import fields_of, is_field, kv_len_of, layout_of
 from attncli.files.load import Loaded, load
-from attncli.files.roles import ROLES, Role, attention_prefix, only, pick, role_of
+from attncli.files.roles import ROLES, Role, attention_prefix, name_of, only, pick, role_of
 
 Labels = tuple[str, ...] | None
 Files = Mapping[str, Loaded]
+OBSERVED = "observed"
 
 
 class AttentionInputs(NamedTuple):
@@ -28,6 +32,8 @@ class AttentionInputs(NamedTuple):
     labels       query_labels and key_labels, which `attend` and `check` take too
     score_shape  the shape the scores will have
     in_heads     the last axis was split into heads
+    inputs       the flags, with the layout that the file names
+    observed     what is compared with, for `check`
     """
 
     arguments: dict[str, Any]
@@ -36,35 +42,45 @@ class AttentionInputs(NamedTuple):
     in_heads: bool
     stdin_used: bool
     notes: list[str]
+    inputs: Inputs
+    observed: Loaded | None = None
 
 
-def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
+def read_inputs(
+    inputs: Inputs, choices: Choices, observed: str | None = None, stages: Collection[str] = ()
+) -> AttentionInputs:
     """Reads every source once and makes one set of arguments of them.
+
+    observed, stages  one more source to read, for `check`, and the stages that are wanted of it
 
     Raises InputError, ShapeError or ConventionError where they cannot be read or do not fit.
     """
     notes: list[str] = []
-    named = {role: getattr(inputs, role, None) for role in ROLES}
+    named = {role: getattr(inputs, role, None) for role in ROLES} | {OBSERVED: observed}
     sources = {role: source for role, source in named.items() if source is not None}
-    files = _files(sources, notes)
+    files = _files(sources, stages, notes)
     main = files["q"]
-    convention = choices.over(_convention(main, notes))
+    if observed == inputs.q and name_of(main, "q") is None:
+        raise InputError(f"{main.origin} holds observed numbers, but no q", "add --q SOURCE")
+    fields = fields_of(main)
+    convention, inputs, kv_len = _said(main, fields, inputs, choices, notes)
     arrays = _arrays(files, notes)
-    means = choices.given.get("mask_means")
+    means = choices.given.get("mask_means", fields.get("mask_means"))
     if "mask" not in arrays:
-        if means is not None:
+        if "mask_means" in choices.given:
             raise ConventionError("--mask-means is given, but no mask", "add --mask SOURCE")
     elif main.trace is not None and "mask" not in files:
         arrays["mask"] = arrays["mask"].astype(np.float64)
+        if arrays["mask"].any() and np.isin(arrays["mask"], (0, 1)).all():
+            convention = replace(convention, mask_means="add")
     else:
-        arrays["mask"] = checked_mask(arrays["mask"], means, files.get("mask", main).origin)
+        arrays["mask"] = checked_mask(
+            arrays["mask"], means, f"the mask of {files.get('mask', main).origin}", "--mask-means "
+        )
     if inputs.heads or inputs.kv_heads or inputs.layout:
         _arrange(arrays, inputs)
     n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
     shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
-    kv_len = None
-    if inputs.kv_len is not None:
-        kv_len = whole_numbers(inputs.kv_len, "--kv-len", "N[,N…], one per batch item")
     return AttentionInputs(
         {**arrays, "kv_len": kv_len, "convention": convention},
         _labels(shape[-2], shape[-1] - n_past, n_past, files),
@@ -72,11 +88,13 @@ def read_inputs(inputs: Inputs, choices: Choices) -> AttentionInputs:
         in_heads=inputs.heads is not None or inputs.layout == "bsd",
         stdin_used=any(source.split("::")[0] == "-" for source in sources.values()),
         notes=notes,
+        inputs=inputs,
+        observed=files.get(OBSERVED),
     )
 
 
-def _files(sources: Mapping[Role, str], notes: list[str]) -> Files:
-    """The file of every role that has a flag of its own, each read once."""
+def _files(sources: Mapping[Role, str], stages: Collection[str], notes: list[str]) -> Files:
+    """The file of every role that has a flag of its own, each read once; and the observed one."""
     stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
     if len(stdin) > 1:
         raise ConventionError(
@@ -87,16 +105,55 @@ def _files(sources: Mapping[Role, str], notes: list[str]) -> Files:
     for role, source in sources.items():
         if source not in read:
             asked = {other for other in ROLES if sources.get(other, sources["q"]) == source}
-            read[source] = load(source, role=role, wanted=lambda name: role_of(name) in asked)  # noqa: B023 - called at once
-            notes += read[source].notes
+            names, says = set[str](), source == sources["q"]  # something of the attention
+            if source == sources.get(OBSERVED):
+                asked, names, says = set(ROLES), set(stages), True
+
+            def is_wanted(
+                name: str, asked: set[str] = asked, names: set[str] = names, says: bool = says
+            ) -> bool:
+                return role_of(name) in asked or name in names or (says and is_field(name))
+
+            read[source] = load(source, role=role, wanted=is_wanted)
+            notes += read[source].notes if role != OBSERVED else read[source].warnings
     return {role: read[source] for role, source in sources.items()}
 
 
-def _convention(main: Loaded, notes: list[str]) -> Convention:
-    """The convention that the input itself brings: a saved trace's, or a file's scale."""
+def _said(
+    main: Loaded, fields: Mapping[str, Any], inputs: Inputs, choices: Choices, notes: list[str]
+) -> tuple[Convention, Inputs, list[int] | None]:
+    """The convention, the layout and the key lengths: as a flag says, else as the file does."""
+    base = _convention(main, fields, notes)
+    used = [flag_text(name, value) for name, value in fields.items() if name in base.changes()]
+    replaced = {
+        flag_of(name): flag_text(name, base.changes()[name])
+        for name, value in choices.given.items()
+        if name in base.changes() and value != base.changes()[name]
+    }
+    used = [text for text in used if text not in replaced.values()]
+    kv_len, layout = kv_len_of(main), layout_of(main)
+    if inputs.kv_len is not None:
+        if kv_len is not None:
+            replaced["--kv-len"] = f"--kv-len {','.join(map(str, kv_len))}"
+        kv_len = whole_numbers(inputs.kv_len, "--kv-len", "N[,N…], one per batch item")
+    elif kv_len is not None:
+        used.append(f"--kv-len {','.join(map(str, kv_len))}")
+    if layout is not None and inputs.layout is None:
+        inputs = replace(inputs, layout=layout)
+        used.append(f"--layout {layout}")
+    elif layout not in (None, inputs.layout):
+        replaced["--layout"] = f"--layout {layout}"
+    if used and main.trace is None:
+        notes.append(f"{main.origin} says {', '.join(used)}: used")
+    notes += (f"{flag} is used, not {text} of {main.origin}" for flag, text in replaced.items())
+    return choices.over(base), inputs, kv_len
+
+
+def _convention(main: Loaded, fields: Mapping[str, Any], notes: list[str]) -> Convention:
+    """The convention that the input itself brings: a saved trace's, or what a file says."""
     trace = main.trace
     if trace is None or trace.convention is None:
-        return Convention() if main.scale is None else Convention(scale=main.scale)
+        return Convention(**fields)
     # What masked the trace is in its stage `mask`; it is not applied once more.
     prefix = attention_prefix(list(trace), main.origin) or ""
     own = trace.part(prefix.removesuffix(".")).convention or trace.convention
@@ -123,34 +180,6 @@ def _arrays(files: Files, notes: list[str]) -> dict[str, Array]:
         has, lacks = ("k", "v") if "past_k" in arrays else ("v", "k")
         raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
     return arrays
-
-
-def checked_mask(mask: Array, means: str | None, origin: str) -> Array:
-    """A mask as true and false, or as numbers to add; 0 and 1 are either, as --mask-means says.
-
-    Raises ConventionError where it could mean either, or cannot mean what the flag says.
-    """
-    if mask.dtype == np.bool_:
-        if means == "add":
-            raise ConventionError(
-                f"the mask of {origin} is true/false and cannot be added",
-                "use --mask-means keep or ignore",
-            )
-        return mask
-    binary = bool(np.isin(mask, (0, 1)).all())
-    if means is None and binary:
-        raise ConventionError(
-            f"the mask of {origin} holds nothing but 0 and 1",
-            "say what 1 means: --mask-means keep, ignore or add",
-        )
-    if means in {"keep", "ignore"}:
-        if not binary:
-            raise ConventionError(
-                f"--mask-means {means} needs a mask of true/false or 0/1, {origin} has others",
-                "use --mask-means add",
-            )
-        return mask.astype(np.bool_)
-    return mask.astype(np.float64)
 
 
 def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Any]:
@@ -200,12 +229,30 @@ def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
         if name in arrays:
             heads = n_heads if name == "q" else shared
             try:
-                arrays[name] = _in_heads(arrays[name], layout, heads)
+                arrays[name] = in_heads(arrays[name], layout, heads)
             except ShapeError as error:
                 raise ShapeError(f"{name}: {error.message}", error.hint) from None
 
 
-def _in_heads(array: Array, layout: Any, n_heads: int | None) -> Array:
+def observed_inputs(given: AttentionInputs) -> dict[str, Any]:
+    """The inputs that the observed file brings itself, arranged as the given ones are."""
+    loaded, inputs = given.observed, given.inputs
+    if loaded is None or loaded.member in loaded.arrays:
+        return {}
+    found: dict[str, Any] = {"kv_len": kv_len_of(loaded)}
+    for role in ROLES:
+        name = name_of(loaded, role)
+        if name is None:
+            continue
+        found[role] = loaded.arrays[name]
+        if role in ("q", "k", "v", "past_k", "past_v") and (inputs.layout or inputs.heads):
+            heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
+            with suppress(ShapeError):  # of other axes than the given one: it differs
+                found[role] = in_heads(found[role], inputs.layout, heads)
+    return found
+
+
+def in_heads(array: Array, layout: Any, n_heads: int | None) -> Array:
     if layout is not None:
         return heads_first(array, layout, n_heads)
     if array.ndim != 2:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from attncli.cli.groups import flag
 from attncli.cli.parsing import unclear
-from attncli.convention import CHOICES, KNOBS, Convention, flag_of
+from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
 from attncli.views.formats import FORMATS
@@ -41,7 +41,7 @@ class Inputs(_Sources):  # type: ignore[misc]
 
     PANEL: ClassVar = "Inputs"
 
-    layout: Literal["hsd", "shd", "bsd", "bhsd", "bshd"] | None = flag(
+    layout: Layout | None = flag(
         "Order of the axes: b batch, h head, s tokens, d. Default: hsd for 3-D, bhsd for 4-D."
     )
     heads: int | None = flag("Split the last axis of (tokens, d) or bsd into heads.", min=1)

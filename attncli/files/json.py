@@ -18,9 +18,9 @@ from typing import Any
 from attncli.arrays import Array
 from attncli.budget import check_cells
 from attncli.errors import InputError
-from attncli.files.load import LABELS, Loaded, check_once, collected, scale_of
+from attncli.files.load import LABELS, Loaded, check_once, collected, popped_fields, scale_of
 from attncli.files.messages import decoded, location, quote
-from attncli.files.numbers import Beyond, described, to_array
+from attncli.files.numbers import Beyond, described, text_to_nan, to_array
 from attncli.files.source import TEXT, Source
 
 # escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half
@@ -52,6 +52,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     others: dict[str, str] = {}
     scale = None
     check_once((name for name, found in document.items() if found is not None), origin)
+    fields = text_to_nan(popped_fields(document, wanted, source.name))
     for name, found in document.items():
         if found is None:
             continue
@@ -63,7 +64,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
             arrays[name] = partial(to_array, found, location(origin, name))
         else:
             others[name] = f"{location(origin, name)} is {described(found)}, not an array"
-    return collected(source, wanted, arrays, labels, others, scale=scale)
+    return collected(source, wanted, arrays, labels, others, scale=scale, fields=fields)
 
 
 def parse(

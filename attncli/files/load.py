@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, BinaryIO
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.errors import InputError
+from attncli.files.fields import FIELDS, is_field
 from attncli.files.messages import ask_for, entry_at, listing, location, quote, safe
 from attncli.files.roles import role_of, similar_role
 from attncli.files.source import KINDS, Source, open_source
@@ -51,6 +52,7 @@ class Loaded:
     row_labels     labels of the rows of a csv or tsv: names of queries or of keys, by its role
     column_labels  the header of a csv or tsv, without its corner
     scale          the factor on the scores that the file names, or None
+    fields         what else it says of its attention, where that is wanted, by names of FIELDS
     trace          the trace, where the file is one saved by attncli; arrays then holds the values
                    of its stages by dotted name. `path::part` gives the trace inside called so
     warnings       remarks for the user, one line each
@@ -68,6 +70,7 @@ class Loaded:
     row_labels: Labels = None
     column_labels: Labels = None
     scale: float | None = None
+    fields: Mapping[str, object] = field(default_factory=dict)
     trace: Trace | None = None
     warnings: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -194,11 +197,19 @@ def collected(
 
 
 def check_once(names: Iterable[str], origin: str) -> None:
-    """InputError where labels or the scale are there twice, in other cases of letters."""
-    known = [name.lower() for name in names if name.lower() in (*LABELS, "scale")]
+    """InputError where labels or a field are there twice, in other cases of letters."""
+    known = [name.lower() for name in names if name.lower() in {*LABELS, *FIELDS, "scale"}]
     for name in known:
         if known.count(name) > 1:
             raise InputError(f"{origin} has {name} twice, in other letters", "keep one of them")
+
+
+def popped_fields(
+    found: dict[str, Any], wanted: Callable[[str], object], member: str
+) -> dict[str, Any]:
+    """What a file says of its attention, taken out of all that it holds, by lowercase name."""
+    names = [name for name in found if is_field(name) and wanted(name) and name != member]
+    return {name.lower(): found.pop(name) for name in names}
 
 
 def scale_of(found: object, origin: str) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.budget import check_bytes, check_cells
 from attncli.errors import InputError
-from attncli.files.load import LABELS, Loaded, check_once, collected
+from attncli.files.load import LABELS, Loaded, check_once, collected, popped_fields
 from attncli.files.messages import explained, listing, location, quote
 from attncli.files.numbers import MAX_DEPTH
 from attncli.files.source import Source, open_zip
@@ -64,7 +64,11 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         check_once(entries, origin)
         texts = [name for name in entries if name.lower() in LABELS]
         labels = {name.lower(): entries.pop(name)(text=True).tolist() for name in texts}
-        return collected(source, wanted, entries, labels)
+        fields = {
+            name: read(text=None).tolist()
+            for name, read in popped_fields(entries, wanted, source.name).items()
+        }
+        return collected(source, wanted, entries, labels, fields=fields)
 
 
 def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:
@@ -96,7 +100,7 @@ def _entries(source: Source, stack: ExitStack) -> dict[str, Callable[..., Array]
     if len(files) < sum(info.filename.endswith(".npy") for info in infos):
         raise InputError(f"{origin} holds two arrays of one name", "save it again")
 
-    def entry(info: ZipInfo, where: str, *, text: bool = False) -> Array:
+    def entry(info: ZipInfo, where: str, *, text: bool | None = False) -> Array:
         nonlocal taken
         taken += info.file_size
         check_bytes(taken, f"{where} takes" if taken == info.file_size else f"{origin} takes")
@@ -113,11 +117,13 @@ def _array(
     size: int,
     where: str,
     *,
-    text: bool = False,
+    text: bool | None = False,
     path: str = "",
     is_packed: bool = False,
 ) -> Array:
     """The array in an npy file of `size` bytes, mapped where it is a large one on disk.
+
+    text  whether it must hold text; None: text or numbers
 
     Raises InputError where it is damaged or holds neither numbers nor, as asked for, text;
     SizeError where it is packed and has more numbers than are allowed.
@@ -136,14 +142,14 @@ def _array(
             else:
                 array = np.load(file, allow_pickle=False)
     array = native(np.asarray(array))
-    if text:
+    if array.dtype.kind == "U" and array.dtype.itemsize:
         codes = array.reshape(-1).view(np.uint32)  # NumPy makes a character of any number
         if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
             raise InputError(f"{where} holds a number that is not a character", "save it again")
     return array
 
 
-def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> tuple[int, int]:
+def _check_header(file: io.BytesIO, size: int, where: str, text: bool | None) -> tuple[int, int]:
     """How many bytes the entries take, and how many they are.
 
     Raises InputError where the header is wrong, or of what is refused.
@@ -161,7 +167,7 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool) -> tuple[
     if text and (dtype.kind != "U" or not dtype.itemsize):
         raise InputError(f"{where} holds no strings", "save numpy.array(['the', 'cat'])")
     is_number = dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize <= 8)
-    if not text and not is_number:
+    if not is_number and (text is False or (text is None and dtype.kind != "U")):
         kind = "V2" if dtype == "V2" else dtype.kind
         what, hint = _REFUSED.get(kind, _REFUSED["V"])
         raise InputError(f"{where} holds {what}", hint)

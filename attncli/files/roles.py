@@ -142,7 +142,7 @@ def pick(loaded: Loaded, role: Role) -> Array | None:
     Raises InputError where two arrays could be meant, where there is no q, and where the array
     has the wrong number of dimensions (2 to 4; a mask 1 to 4), is empty, or holds true/false.
     """
-    name = loaded.member if loaded.member in loaded.arrays else _named(loaded, role)
+    name = loaded.member if loaded.member in loaded.arrays else name_of(loaded, role)
     if role != "q" and (name is None or name == loaded.member):
         return None
     if name is None and (loaded.trace is not None or any(map(role_of, _names(loaded)))):
@@ -157,7 +157,7 @@ def only(loaded: Loaded, role: Role) -> Array:
 
     Raises InputError as `pick` does, and where the source holds several of other names.
     """
-    name = loaded.member if loaded.member in loaded.arrays else _named(loaded, role)
+    name = loaded.member if loaded.member in loaded.arrays else name_of(loaded, role)
     if name is None and len(loaded.arrays) == 1 and not loaded.unread:
         (name,) = loaded.arrays
     if name is None:
@@ -176,8 +176,11 @@ def only(loaded: Loaded, role: Role) -> Array:
     return array
 
 
-def _named(loaded: Loaded, role: Role) -> str | None:
-    """The name of the array with this role; in a trace, of the stage of the outermost attention."""
+def name_of(loaded: Loaded, role: Role) -> str | None:
+    """The name of the array with this role; in a trace, of the stage of the outermost attention.
+
+    None where there is none; InputError where there are several.
+    """
     if loaded.trace is not None:
         prefix = attention_prefix(list(loaded.arrays), loaded.origin)
         name = f"{prefix}{role}"

@@ -16,8 +16,9 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.budget import check_bytes
 from attncli.errors import InputError, MissingExtraError
+from attncli.files.fields import NESTED, is_field
 from attncli.files.json import parse
-from attncli.files.load import Loaded, check_once, collected
+from attncli.files.load import Loaded, check_once, collected, popped_fields
 from attncli.files.messages import explained, location, quote
 from attncli.files.npy import native, refuse_shape
 from attncli.files.source import Source
@@ -59,13 +60,18 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     if source.path:
         data = np.memmap(source.path, np.uint8, "r")
     tensors = parse(data[8 : 8 + n_header].tobytes(), origin)  # refuses a name that is there twice
-    tensors.pop("__metadata__", None)
-    check_once(tensors, origin)
+    metadata = tensors.pop("__metadata__", None) or {}
+    check_once([*tensors, *(name for name in metadata if is_field(name))], origin)
+    fields = popped_fields(metadata, wanted, source.name)
+    if "scale" in metadata and wanted(NESTED):
+        fields["scale"] = metadata["scale"]
     read_one = partial(_array, data[8 + n_header :])
+    for name, tensor in popped_fields(tensors, wanted, source.name).items():
+        fields[name] = read_one(tensor, location(origin, name)).tolist()
     readers = {
         name: partial(read_one, tensors[name], location(origin, name)) for name in sorted(tensors)
     }
-    return collected(source, wanted, readers)
+    return collected(source, wanted, readers, fields=fields)
 
 
 def _array(data: Array, tensor: dict[str, Any], where: str) -> Array:

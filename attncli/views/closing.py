@@ -135,6 +135,10 @@ def empty_rows(block: Block, index: Index) -> str:
     how = block.convention
     is_empty = math.isinf(how.mask_value)
     why = f"--empty-rows {how.empty_rows}" if is_empty else f"--mask-value {how.mask_value:g}"
+    assert block.mask is not None  # noqa: S101 - or nothing is masked
+    mask = np.broadcast_to(block.matrix(block.mask, index), block.matrix(shares.stage, index).shape)
+    if is_empty and np.isfinite((mask.T if shares.over_queries else mask)[empty]).any():
+        why = "the mask is finite"
     return f"{', '.join(names)}: every {other} is masked; each weight is {each} ({why})"
 
 

@@ -184,6 +184,8 @@ class Matrix:
         if kind.masks and block.mask is not None:
             self.marked = block.masked(where, self.values.shape)
             meaning = f"its score is {numbers.short(how.mask_value, 4)}"
+            if np.isfinite(self.values[self.marked]).any() and np.isinf(how.mask_value):
+                meaning = "the least number of its type is added to its score"
             if kind.sums:  # a weight that leaks is shown
                 self.marked, meaning = self.marked & (self.values == 0), "its weight is 0"
             self.mark = f"/// masked: may not attend, {meaning}"

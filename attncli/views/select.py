@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
+from attncli.attention.masks import forbids
 from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
@@ -117,7 +118,7 @@ class Block:
         """
         found = np.zeros((1, 1)) if self.mask is None else self.matrix(self.mask, index)
         fits = all(size in (1, whole) for size, whole in zip(found.shape, shape, strict=True))
-        return np.broadcast_to(found == -np.inf if fits else False, shape)
+        return np.broadcast_to(forbids(found) if fits else False, shape)
 
     def read(self, stage: Stage, parameter: str) -> Stage | None:
         """What a stage read as this parameter: of this block, or by its dotted name of any other.

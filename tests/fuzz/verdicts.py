@@ -17,7 +17,7 @@ from . import plain, second
 from .case import Case
 from .inputs import inputs_of
 from .plain import reliable
-from .reading import STAGE_NAMES, NoOpinionError, Reading, RefusalError
+from .reading import NAMES, STAGE_NAMES, NoOpinionError, Reading, RefusalError, role_of
 
 TOLERANCES = {"--atol", "--rtol", "--decimals"}
 
@@ -30,7 +30,12 @@ def check(case: Case, out: str) -> str:
     every, member = second.readings(case.given["--observed"] or "", case.files, case.stdin)
     for (arrays, how, _, _), observed in itertools.product(inputs_of(case), every):
         stages = reliable(plain.attention(arrays, how, case.numbers("--kv-len")))
-        wrong = _wrong_verdict(case, verdict, stages, observed, member)
+        if (first := verdict["first_difference"]) in NAMES:
+            brought = [x for name, x in observed.arrays.items() if role_of(name) == first]
+            same = all(np.array_equal(x, arrays.get(first)) for x in brought)
+            wrong = f"the observed {first} is the given one" if same else ""
+        else:
+            wrong = _wrong_verdict(case, verdict, stages, observed, member)
         if not wrong:
             return ""
     return wrong

@@ -92,6 +92,30 @@ def test_a_query_without_keys(empty: str, row: float, text: str, below: str) -> 
     assert any("q1: every key is masked" in line and below in line for line in lines)
 
 
+LEAST = {
+    "float16": -65504.0,
+    "bfloat16": -3.3895313892515355e38,
+    "float32": -3.4028234663852886e38,
+    "float64": -1.7976931348623157e308,
+}
+
+
+@pytest.mark.parametrize("dtype", LEAST)
+def test_the_least_number_of_a_type_is_shown_as_masked(dtype: str) -> None:
+    mask = np.array([[0.0, 0.0, LEAST[dtype]], [LEAST[dtype]] * 3, [0.0, 0.0, 0.0]])
+    text = "\n".join(lines_of(attention(mask=mask)))
+    assert text.count("///") == 4 + 1 + 1 + 1  # of the scores, of the weights; a legend each
+    assert "/// masked: may not attend, the least number of its type is added to its score" in text
+    if dtype != "float16":  # of which float64 keeps the scores below it
+        assert "q2: every key is masked; each weight is 0.3333 (the mask is finite)" in text
+    assert ", though every key is masked" in text
+
+
+def test_another_large_number_of_a_mask_is_shown_as_it_is() -> None:
+    text = "\n".join(lines_of(attention(mask=np.array([[0, 0, -1e9], [0, 0, 0], [0, 0, 0]]))))
+    assert "///" not in text
+
+
 @pytest.mark.parametrize(
     ("how", "text"),
     [

@@ -84,7 +84,7 @@ def bug(
 ) -> Bug:
     """A row of a table: touches are separated by spaces, threads by commas."""
     cited = tuple(thread.strip() for thread in threads.split(",") if thread.strip())
-    return Bug(name, sentence, cited, frozenset(touches.split()), change, pairs)
+    return Bug(name, sentence, cited, frozenset(touches.split()), change, pairs=pairs)
 
 
 def changing(

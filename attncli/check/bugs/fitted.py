@@ -277,8 +277,8 @@ def _listed(x: Array) -> str:
 
 
 def fitted(name: str, change: Callable[[Setup, Evidence], Iterator[Setup]], *more: str) -> Bug:
-    """A row whose number is fitted."""
-    return replace(bug(name, change, *more), is_fitted=True)
+    """A row whose number is fitted: not in pairs, as it would be fitted anew with every other."""
+    return replace(bug(name, change, *more), is_fitted=True, pairs=False)
 
 
 FITTED: tuple[Bug, ...] = (

@@ -1,0 +1,115 @@
+"""What a file says of its attention besides the arrays: its convention, key lengths and layout.
+
+Each is a field of JSON, an array of one entry in an npz, or text in the metadata of safetensors;
+`convention` holds several, as a JSON object or as the text of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attncli.convention import CHOICES, KNOBS, LAYOUTS, Convention, Layout
+from attncli.errors import ConventionError, InputError
+from attncli.files.messages import listing, location, quote
+
+if TYPE_CHECKING:
+    from attncli.files.load import Loaded
+
+KV_LEN, LAYOUT, NESTED = "kv_len", "layout", "convention"
+FIELDS = {*KNOBS, KV_LEN, LAYOUT, NESTED} - {"scale"}
+"""Their names, in lowercase. `scale` is read from every file, whoever asks."""
+
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+
+
+def is_field(name: str) -> bool:
+    """Whether a file may say something of its attention by this name, in any case of letters."""
+    return name.lower() in FIELDS
+
+
+def fields_of(loaded: Loaded) -> dict[str, Any]:
+    """The fields of Convention that a file names, and their values.
+
+    Raises InputError for one that does not exist, or whose value no convention has.
+    """
+    nested = loaded.fields.get(NESTED) or {}
+    if isinstance(nested, str):
+        from attncli.files.json import parse
+
+        nested = parse(nested.encode(), location(loaded.origin, NESTED))
+    if not isinstance(nested, Mapping):
+        hint = 'write {"causal": true, "scale": 0.125}'
+        raise InputError(f"{location(loaded.origin, NESTED)} is not an object", hint)
+    if unknown := sorted(set(nested) - set(KNOBS)):
+        message = f"{location(loaded.origin, NESTED)} has no field {quote(str(unknown[0]))}"
+        raise InputError(message, f"known are {', '.join(sorted(KNOBS))}")
+    values = {name: _value(name, found) for name, found in nested.items() if found is not None}
+    own = {name: x for name, x in loaded.fields.items() if name in KNOBS and x is not None}
+    own |= {} if loaded.scale is None else {"scale": loaded.scale}
+    for name, found in own.items():
+        value = _value(name, found)
+        if name in values and values[name] != value:
+            message = f"{loaded.origin} has {name} twice, and they differ"
+            raise InputError(message, "keep one of them")
+        values[name] = value
+    try:
+        how = Convention(**values)
+    except ConventionError as error:
+        raise InputError(f"{loaded.origin}, {error.message}", error.hint) from error
+    return {name: getattr(how, name) for name in values}
+
+
+def kv_len_of(loaded: Loaded) -> list[int] | None:
+    """The key lengths that a file names, one for each batch item, or None.
+
+    Raises InputError where they are no whole numbers.
+    """
+    found: Any = loaded.fields.get(KV_LEN)
+    if found is None:
+        return None
+    if isinstance(found, str):
+        found = [int(part) if part.strip().isdecimal() else part for part in found.split(",")]
+    lengths = [*map(_whole, found if isinstance(found, list) else [found])]
+    if not lengths or not all(type(n) is int for n in lengths):
+        hint = "give one whole number for each batch item"
+        raise InputError(f"{location(loaded.origin, KV_LEN)} holds no lengths", hint)
+    return lengths
+
+
+def layout_of(loaded: Loaded) -> Layout | None:
+    """The order of the axes that a file names, or None; InputError for another name."""
+    found: Any = loaded.fields.get(LAYOUT)
+    if isinstance(found, list) and len(found) == 1:
+        (found,) = found
+    if found is not None and found not in LAYOUTS:
+        message = f"{location(loaded.origin, LAYOUT)} is {quote(str(found))}"
+        raise InputError(message, f"use {listing(LAYOUTS)}")
+    layout: Layout | None = found
+    return layout
+
+
+def _value(name: str, found: Any) -> Any:
+    """A value as a field has it: text is read as that of a flag, a list is a pair."""
+    knob, default = KNOBS[name], getattr(Convention, name)
+    if isinstance(found, list) and len(found) == 1:
+        (found,) = found
+    if name == "dtype" and isinstance(found, str):
+        return found.removeprefix("torch.")
+    if isinstance(default, bool):
+        return _TRUTH.get(str(found).lower(), found)
+    if isinstance(found, str) and name not in CHOICES and found != default:
+        if found.lower() == "none" and name != "scale":
+            return None
+        try:
+            return knob.parse(found) if knob.parse else found
+        except (ValueError, OverflowError):
+            return found
+    if isinstance(found, list):
+        return tuple(map(_whole, found))
+    return _whole(found) if name == "seed" else found
+
+
+def _whole(number: Any) -> Any:
+    """A float that is a whole number, as an array of floats holds it, as that."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
