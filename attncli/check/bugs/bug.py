@@ -10,8 +10,11 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import run
-from attncli.check.run import Subset, all_of
+from attncli.check.run import Indices, Subset, all_of
 from attncli.check.setup import Setup
+
+ENOUGH = 256
+"""So many rows say as much as all of them, take little memory and are read in milliseconds."""
 
 
 class Evidence(NamedTuple):
@@ -32,6 +35,13 @@ class Evidence(NamedTuple):
             return None
         is_all = self.observed[stage].shape[:3] == setup.shape[:3]
         return all_of(setup.shape) if self.subset is None and is_all else self.subset
+
+    def few(self, stage: str) -> tuple[Array, Array, Indices]:
+        """Some rows of a stage as observed and as expected, and which of the observed rows."""
+        observed = self.observed[stage]
+        n = observed.shape[2]
+        rows = np.arange(0, n, max(1, n // ENOUGH))
+        return observed[:, :, rows], self.expected[stage][:, :, rows], rows
 
     def has_all(self, setup: Setup, stage: str) -> bool:
         """Whether a stage was observed with all its batch items, heads and rows, in order."""
