@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -170,7 +171,7 @@ def _normalised(setup: Setup, _: Evidence) -> Iterator[Setup]:
         yield changed.with_detail(words)
 
 
-def scores_of_normalised(q: Array, k: Array, *, norm: Callable[[Array], Array]) -> Array:
+def scores_of_normalised(q: Array, k: Array, *, norm: Callable[[Array], Array], **_: Any) -> Array:
     """Scores of queries and keys that are normalised first."""
     return functional.scores(norm(q), norm(k))
 
