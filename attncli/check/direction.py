@@ -11,6 +11,7 @@ weights alone. Where either has a β of its own, rounding itself points that way
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,6 +37,10 @@ OWN = 0.25
 ERRORS = 4.0
 """How many standard errors from 1 the β of a bug may be."""
 
+CLEAR = 8.0
+"""By so many standard errors the β of a little of a bug must differ from 0: rounding that is not
+simulated may have a β of its own."""
+
 NEAR = 0.1, 0.35
 """However small or large its standard error is, β may be so far from 1, and no further: the noise
 of the bug's own implementation moves it, and half way it would be no bug."""
@@ -57,6 +62,10 @@ class Beta(NamedTuple):
         low, high = NEAR
         near = min(max(ERRORS * self.error, low), high)
         return self.shown >= SHOWN and abs(self.value - 1) <= near
+
+    def is_clear(self, times: float) -> bool:
+        """Whether so many times the rows could show clearly that β is not 0."""
+        return abs(self.value) * math.sqrt(times) >= CLEAR * self.error > 0
 
     @property
     def excludes(self) -> bool:

@@ -264,7 +264,7 @@ def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
         return
     if stage.ulps >= 1:
         largest += f" ({_number(stage.ulps)} ULPs of {verdict.dtype})"
-    noise = f"that of {stage.tolerance} is {_number(stage.noise)}"
+    noise = f"{stage.tolerance} alone gives {_number(stage.noise)}"
     yield f"  RMS error {_number(stage.rms)}; {noise}; {largest}"
     if not stage.matches:
         head, row, entry = (_number(ratio) for ratio in stage.ratios)

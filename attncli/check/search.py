@@ -23,7 +23,7 @@ from attncli.check.comparison import (
     wide_sample_of,
     worst_of,
 )
-from attncli.check.direction import Directions, beta
+from attncli.check.direction import OWN, Directions, beta
 from attncli.check.noise import EPS
 from attncli.check.run import CELLS, at_once, mask_of, steps_of
 from attncli.check.setup import Setup
@@ -156,7 +156,9 @@ class Search:
         sampled, whole = Directions(self.samples[0]), None
         times = math.prod(self.comparison.subset.sizes) / math.prod(self.samples[0].subset.sizes)
         for bug in CATALOGUE:
-            if bug.is_fitted:  # to errors within the noise something always can be
+            if bug.is_fitted:
+                fits = self._probed(bug, sampled, times)
+                found += [Match((bug,), fits)] if fits else []
                 continue
             variants = (x for x in self.variants(bug, self.comparison.setup) if not x.relayout)
             seen = [one for x in variants if (one := sampled.of(x))]
@@ -169,6 +171,27 @@ class Search:
             if seen and not any(one.is_decidable for one in seen):
                 undecided.append(bug)
         return found, undecided
+
+    def _probed(self, bug: Bug, sampled: Directions, times: float) -> list[Fit]:
+        """How much of a bug the errors within the noise are: found by their β along a little of it.
+
+        To such errors a number can always be fitted, so it must differ clearly from none.
+        """
+        probe = bug.probe(self.comparison.setup) if bug.probe else None
+        if probe is None:
+            return []
+        little, with_much = probe
+        seen = sampled.of(little)
+        if seen is None or not any(one.is_clear(times) for one in seen.betas):
+            return []
+        directions = Directions(self.comparison)
+        seen = directions.of(little)
+        if seen is None or len(seen.betas) != 1 or not (one := seen.betas[0]).is_clear(1.0):
+            return []
+        if seen.own > OWN * abs(one.value) or (setup := with_much(one.value)) is None:
+            return []
+        whole = directions.of(setup)
+        return [Fit(setup, whole.left)] if whole and whole.is_found else []
 
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""

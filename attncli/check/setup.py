@@ -77,11 +77,6 @@ class Setup:
         """The axes (0 batch, 1 head, 2 query) that some step needs complete."""
         return self.whole | {2} if self.how.softmax_over == "queries" else self.whole
 
-    @property
-    def whole_axis(self) -> int | None:
-        """The first axis that some step needs complete, if any."""
-        return min(self.whole_axes, default=None)
-
     def may_mask(self) -> bool:
         """Whether anything at all restricts which keys may be attended to."""
         restricts = self.inputs.keys() & {"given_mask", "kv_len"}

@@ -59,6 +59,8 @@ def _check_flags(observed: Observed, inputs: Inputs) -> None:
         )
     if observed.decimals is not None and (observed.rtol, observed.atol) != (None, None):
         raise ConventionError("--decimals and --rtol or --atol are two rules", "use one of them")
+    if observed.inside and (observed.decimals, observed.rtol, observed.atol) != (None,) * 3:
+        raise ConventionError("--inside and another tolerance are two rules", "use one of them")
     if observed.stage is not None and observed.stage not in STAGES:
         raise ConventionError(f"there is no stage {observed.stage!r}", f"use {', '.join(STAGES)}")
     if observed.suggest is not None and not observed.suggest.endswith(".npz"):
@@ -209,7 +211,7 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
             layout=given.inputs.layout and ("bhsd" if len(given.score_shape) > 3 else "hsd"),
             **given.arguments,
             **given.labels,
-            **given_of(observed, "positions", "decimals", "rtol", "atol"),
+            **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
         )
 
 

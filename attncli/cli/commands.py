@@ -159,6 +159,9 @@ class Observed:
     decimals: int | None = flag("They were printed with so many decimals.", min=0, max=17)
     rtol: float | None = flag("Relative tolerance.")
     atol: float | None = flag("Absolute tolerance.")
+    inside: Literal["float32", "tf32", "bfloat16", "float16"] | None = flag(
+        "Accept arithmetic inside that is less exact than the numbers."
+    )
     single: bool = flag("Try single bugs only, not pairs of them.")
     suggest: str | None = flag(
         "Where several bugs fit: write an input (.npz) that distinguishes them.", "FILE"

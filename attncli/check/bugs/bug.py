@@ -11,8 +11,11 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention import run
 from attncli.check.comparison import Comparison
-from attncli.check.run import Subset, all_of
+from attncli.check.run import Indices, Subset, all_of
 from attncli.check.setup import Setup
+
+ENOUGH = 256
+"""So many rows say as much as all of them, take little memory and are read in milliseconds."""
 
 
 class Evidence(NamedTuple):
@@ -38,6 +41,13 @@ class Evidence(NamedTuple):
         is_all = self.observed[stage].shape[:3] == setup.shape[:3]
         return all_of(setup.shape) if self.subset is None and is_all else self.subset
 
+    def few(self, stage: str) -> tuple[Array, Array, Indices]:
+        """Some rows of a stage as observed and as expected, and which of the observed rows."""
+        observed = self.observed[stage]
+        n = observed.shape[2]
+        rows = np.arange(0, n, max(1, n // ENOUGH))
+        return observed[:, :, rows], self.expected[stage][:, :, rows], rows
+
     def has_all(self, setup: Setup, stage: str) -> bool:
         """Whether a stage was observed with all its batch items, heads and rows, in order."""
         over = self.over(setup, stage)
@@ -46,6 +56,7 @@ class Evidence(NamedTuple):
 
 
 Change = Callable[[Setup, Evidence], Iterable[Setup]]
+Probe = Callable[[Setup], tuple[Setup, Callable[[float], Setup | None]] | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +68,10 @@ class Bug:
     threads   where real projects had it, as repository#number
     touches   what it changes; two that touch the same thing are not tried together
     change    the changed setups that it can be; none where it does not apply
-    is_fitted  whether a number in it is fitted to what was observed
     pairs     whether it is tried together with another bug, not alone only
+    is_fitted whether a number in it is fitted to what was observed
+    probe     if it may be quiet: the setup with a little of it, and the setup with so many times as
+              much, for errors within the noise
     """
 
     name: str
@@ -66,8 +79,9 @@ class Bug:
     threads: tuple[str, ...]
     touches: frozenset[str]
     change: Change
-    is_fitted: bool = False
     pairs: bool = True
+    is_fitted: bool = False
+    probe: Probe | None = None
 
     def __repr__(self) -> str:
         return f"<Bug {self.name!r}>"

@@ -5,6 +5,7 @@ They are tried where no other bug fits. The number is fitted to a few rows and j
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.functional import weighted_sum
-from attncli.check.bugs.bug import Bug, Evidence, bug
+from attncli.check.bugs.bug import Bug, Evidence, Probe, bug
 from attncli.check.comparison import Comparison
 from attncli.check.fitting import ALIKE, EXPLAINED, minimum, misfit, simplest, whole_minimum
 from attncli.check.setup import Relayout, Setup
@@ -28,6 +29,9 @@ SEVERAL = 3
 BASES = (1e2, 1e3, 5e3, 2.5e4, 5e4, 1e5, 1.5e5, 1.6e5, 2.5e5, 5e5, 1e6, 5e6, 8e6, 1e7, 1e8)
 """Bases of rotary positions that models have, beside 10000."""
 
+TINY = 1e-24
+"""A mean square below this one is that of rounding in float64."""
+
 MOST_SHOWN = 8
 """So many fitted numbers are said, one for each head or batch item."""
 
@@ -38,6 +42,11 @@ OFFSETS = 16
 def _total(make: Callable[[float], Setup], comparison: Comparison) -> Callable[[Array], Array]:
     """The loss of one number: the misfit of all heads."""
     return lambda x: np.array([float(misfit(make(float(x[0])), comparison).mean())])
+
+
+def _most(setup: Setup, comparison: Comparison) -> float:
+    """The misfit below which there is something to find."""
+    return float(misfit(setup, comparison).mean()) / 2
 
 
 def _explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
@@ -53,7 +62,7 @@ def _another_scale(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     def loss(x: Array) -> Array:
         return _total(lambda factor: setup.with_how(scale=factor), sample)(given * 2.0**x)
 
-    at, least = minimum(loss, -OCTAVES, OCTAVES)
+    at, least = minimum(loss, -OCTAVES, OCTAVES, most=_most(setup, sample))
     if not _explains(least, setup, sample):
         return
     found = given * 2.0 ** float(at[0])
@@ -71,7 +80,7 @@ def _another_softcap(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     def of(cap: float) -> Setup:
         return setup.with_how(softcap=cap)
 
-    at, least = minimum(lambda x: _total(of, sample)(2.0**x), -1, 9)
+    at, least = minimum(lambda x: _total(of, sample)(2.0**x), -1, 9, most=_most(setup, sample))
     if _explains(least, setup, sample):
         found = 2.0 ** float(at[0])
         near = float(f"{found:.2g}")
@@ -88,7 +97,7 @@ def _sinks(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     def loss(x: Array) -> Array:
         return np.asarray(misfit(setup.with_inputs(sinks=x), wide).mean(axis=0))
 
-    at, least = minimum(loss, -12, 12, setup.shape[1])
+    at, least = minimum(loss, -12, 12, setup.shape[1], _most(setup, wide))
     if _explains(least, setup, wide):
         yield setup.with_inputs(sinks=at).with_detail(f"sinks {_listed(at)}")
 
@@ -109,7 +118,7 @@ def _mask_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
             changed = np.where(np.isneginf(whole), -np.inf, whole * by_head)
         return setup.with_inputs(given_mask=changed)
 
-    at, least = minimum(_total(of, sample), -4, 4)
+    at, least = minimum(_total(of, sample), -4, 4, most=_most(setup, sample))
     given, n_heads = setup.how.scale_factor(setup.d_k), setup.shape[1]
     if _explains(least, setup, sample):
         loss = _total(of, sample)
@@ -145,7 +154,7 @@ def _keys_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         shared = by_head.reshape((-1, n_kv) if tiled else (n_kv, -1))
         return np.asarray(shared.mean(axis=0 if tiled else 1))
 
-    at, least = minimum(loss, -OCTAVES, OCTAVES, n_kv)
+    at, least = minimum(loss, -OCTAVES, OCTAVES, n_kv, _most(setup, wide))
     times = 2.0**at
     if _explains(least, setup, wide) and np.ptp(times) > 1e-3 * times.max():
         yield of(times).with_detail(f"times {_listed(times)}, head by head")
@@ -158,22 +167,26 @@ def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return
     if not (np.isfinite(observed) & np.isfinite(expected)).all():
         return
+    fits = []
     axes = {"all of it": (0, 1, 2, 3), "head by head": (0, 2, 3), "channel by channel": (0, 2)}
     for words, over in axes.items():
-        n_heads = expected.shape[1] if 1 not in over else 1
-        if (words == "head by head" and n_heads == 1) or np.prod(
-            [expected.shape[i] for i in over]
-        ) < SEVERAL:
+        if math.prod(expected.shape[i] for i in over) < SEVERAL:
             continue
         squares = np.square(expected).sum(axis=over, keepdims=True)
         times = (observed * expected).sum(axis=over, keepdims=True) / np.maximum(squares, 1e-300)
-        if (times == 0).any():
-            continue
-        if times.size == 1:
-            changed = setup.with_steps(output=partial(times_output, times=float(times.item())))
-        else:
-            changed = setup.with_relayout(_divided_by(times), OUTPUT)
-        yield changed.with_detail(f"times {_listed(times.ravel())}, {words}")
+        left = float(np.square(observed - times * expected).mean())
+        fits.append((left, times, words))
+    if not fits:
+        return
+    least = min(left for left, _, _ in fits)
+    times, words = next((x, words) for left, x, words in fits if left <= 2 * least + TINY)
+    if (times == 0).any():
+        return
+    if times.size == 1:
+        changed = setup.with_steps(output=partial(times_output, times=float(times.item())))
+    else:
+        changed = setup.with_relayout(_divided_by(times), OUTPUT)
+    yield changed.with_detail(f"times {_listed(times.ravel())}, {words}")
 
 
 def times_output(a: Array, v: Array, allowed: Array | None = None, *, times: float) -> Array:
@@ -276,9 +289,64 @@ def _listed(x: Array) -> str:
     return shown + (f" and {more} more" if more > 0 else "")
 
 
-def fitted(name: str, change: Callable[[Setup, Evidence], Iterator[Setup]], *more: str) -> Bug:
+LITTLE = 1e-3
+"""A scale that differs by so little changes the output in proportion."""
+
+FAR_CAP = 1000.0
+"""A softcap of a number far beyond the scores changes them by a share of its square."""
+
+SMALL_SINK = -6.0
+"""A sink this small takes weight in proportion to its exponential."""
+
+
+def _little_scale(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]]:
+    given = setup.how.scale_factor(setup.d_k)
+
+    def much(times: float) -> Setup:
+        scale = given * (1 + LITTLE * times)
+        detail = f"the scores are multiplied by {scale:.5g}, not by {given:.6g}"
+        return setup.with_how(scale=scale).with_detail(f"{detail} (d_k is {setup.d_k})")
+
+    return setup.with_how(scale=given * (1 + LITTLE)), much
+
+
+def _little_softcap(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] | None:
+    if setup.how.softcap is not None:
+        return None
+
+    def much(times: float) -> Setup | None:
+        if times <= 0:
+            return None
+        cap = float(f"{FAR_CAP / math.sqrt(times):.2g}")
+        return setup.with_how(softcap=cap).with_detail(f"softcap about {cap:g}")
+
+    return setup.with_how(softcap=FAR_CAP), much
+
+
+def _little_sink(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] | None:
+    if "sinks" in setup.inputs or setup.how.softmax_over != "keys":
+        return None
+
+    def with_sink(value: float) -> Setup:
+        return setup.with_inputs(sinks=np.full(setup.shape[1], value))
+
+    def much(times: float) -> Setup | None:
+        if times <= 0:
+            return None
+        sink = SMALL_SINK + math.log(times)
+        return with_sink(sink).with_detail(f"a sink of about {sink:.2g}")
+
+    return with_sink(SMALL_SINK), much
+
+
+def fitted(
+    name: str,
+    change: Callable[[Setup, Evidence], Iterator[Setup]],
+    *more: str,
+    probe: Probe | None = None,
+) -> Bug:
     """A row whose number is fitted: not in pairs, as it would be fitted anew with every other."""
-    return replace(bug(name, change, *more), is_fitted=True, pairs=False)
+    return replace(bug(name, change, *more), is_fitted=True, pairs=False, probe=probe)
 
 
 FITTED: tuple[Bug, ...] = (
@@ -288,18 +356,21 @@ FITTED: tuple[Bug, ...] = (
         "scale",
         "the scores are multiplied by another number than the expected one",
         "transformers#35984, ipex-llm#12619, flashinfer#4979",
+        probe=_little_scale,
     ),
     fitted(
         "another softcap",
         _another_softcap,
         "softcap",
         "the scores are capped at another number, or although none is wanted",
+        probe=_little_softcap,
     ),
     fitted(
         "sinks where none are wanted",
         _sinks,
         "sinks",
         "a learned score of each head joins the softmax: the weights sum to less than 1",
+        probe=_little_sink,
     ),
     fitted(
         "numbers of the mask times a factor",

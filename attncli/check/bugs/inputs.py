@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +28,6 @@ EXPLAINED = 0.25
 """What is computed from the observed numbers must leave at most this share of the errors: the fit
 on everything demands more, but a wrong cause need not be tried there."""
 
-ENOUGH = 256
-"""So many rows say as much as all of them, and are compared in a few milliseconds."""
-
 
 def _key_heads(setup: Setup, over: Subset) -> Indices:
     """The key head of every observed head."""
@@ -38,9 +36,8 @@ def _key_heads(setup: Setup, over: Subset) -> Indices:
 
 
 def _rows_of(x: Array, heads: Array) -> Array:
-    """[row, d]: the rows of some heads, of all batch items, at most about ENOUGH."""
-    rows = x[:, heads].reshape(-1, x.shape[-1])
-    return rows[:: max(1, len(rows) // ENOUGH)]
+    """[row, d]: the rows of some heads, of all batch items."""
+    return x[:, heads].reshape(-1, x.shape[-1])
 
 
 # ---- biases
@@ -54,7 +51,8 @@ def _value_bias(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     over, v = evidence.over(setup, OUTPUT), setup.inputs["v"]
     if over is None or setup.positions is not None:
         return
-    apart = evidence.observed[OUTPUT] - evidence.expected[OUTPUT]
+    observed, expected, _ = evidence.few(OUTPUT)
+    apart = observed - expected
     key_heads, bias = _key_heads(setup, over), np.zeros((v.shape[1], 1, v.shape[-1]))
     for head in np.unique(key_heads):
         errors = _rows_of(apart, key_heads == head)
@@ -168,10 +166,14 @@ _NORMS: Mapping[str, Callable[[Array], Array]] = {
 
 
 def _normalised(setup: Setup, _: Evidence) -> Iterator[Setup]:
-    q, k = setup.inputs["q"], setup.inputs["k"]
-    if np.isfinite(q).all() and np.isfinite(k).all():
-        for words, norm in _NORMS.items():
-            yield setup.with_inputs(q=norm(q), k=norm(k)).with_detail(words)
+    for words, norm in _NORMS.items():
+        changed = setup.with_steps(scores=partial(scores_of_normalised, norm=norm))
+        yield changed.with_detail(words)
+
+
+def scores_of_normalised(q: Array, k: Array, *, norm: Callable[[Array], Array], **_: Any) -> Array:
+    """Scores of queries and keys that are normalised first."""
+    return functional.scores(norm(q), norm(k))
 
 
 def _residual(name: str) -> Change:
@@ -211,6 +213,9 @@ def _residuals(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
 # ---- a projection that was solved for
 
 
+DEPENDENT = 1e-6
+"""Below this share of the largest, a column follows from the others: any factor of it would do."""
+
 SINGLE = 0.9
 """A column of which one entry has so large a share copies one channel: that is another bug."""
 
@@ -224,11 +229,19 @@ def solved(x: Array, y: Array) -> Array | None:
     x = np.concatenate([x, np.ones((len(x), 1))], axis=-1)
     if len(x) < TIMES * x.shape[1] or not (np.isfinite(x).all() and np.isfinite(y).all()):
         return None
-    matrix, _, rank, _ = np.linalg.lstsq(x, y, rcond=1e-6)
-    matrix = matrix + np.linalg.lstsq(x, y - x @ matrix, rcond=1e-6)[0]  # the last digits
-    spread = rms(np.abs(y - y.mean(axis=0)))
-    if rank < x.shape[1] or rms(np.abs(y - x @ matrix)) > EXPLAINED * spread:
+    products = x.T @ x
+    try:
+        diagonal = np.diag(np.linalg.cholesky(products))
+    except np.linalg.LinAlgError:
         return None
+    if diagonal.min() <= DEPENDENT * diagonal.max():
+        return None
+    for some in (y[:, :4], y):  # a few columns first: most often they refuse it
+        matrix = np.linalg.solve(products, x.T @ some)
+        matrix = matrix + np.linalg.solve(products, x.T @ (some - x @ matrix))  # the last digits
+        spread = rms(np.abs(some - some.mean(axis=0)))
+        if rms(np.abs(some - x @ matrix)) > EXPLAINED * spread:
+            return None
     columns = matrix[:-1]
     share = np.abs(columns).max(axis=0) / np.maximum(np.linalg.norm(columns, axis=0), 1e-300)
     return matrix if np.median(share) < SINGLE else None
@@ -239,7 +252,7 @@ def _projected(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     over, v = evidence.over(setup, OUTPUT), setup.inputs["v"]
     if over is None or setup.positions is not None:
         return
-    expected, observed = evidence.expected[OUTPUT], evidence.observed[OUTPUT]
+    observed, expected, _ = evidence.few(OUTPUT)
     key_heads, projected = _key_heads(setup, over), np.zeros(v.shape)
     for head in np.unique(key_heads):
         rows = (_rows_of(x, key_heads == head) for x in (expected, observed))
@@ -250,13 +263,23 @@ def _projected(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         yield setup.with_inputs(v=projected).with_detail("by a matrix for each head")
         return
     if setup.shape[1] > 1 and evidence.has_all(setup, OUTPUT):
-        yield from _projected_together(setup, expected, observed)
+        yield from _projected_together(setup, evidence.expected[OUTPUT], evidence.observed[OUTPUT])
+
+
+WIDEST = 512
+"""To solve for a wider matrix takes longer than all other bugs together."""
 
 
 def _projected_together(setup: Setup, expected: Array, observed: Array) -> Iterator[Setup]:
-    x, y = (np.swapaxes(a, 1, 2).reshape(-1, a.shape[1] * a.shape[3]) for a in (expected, observed))
-    step = max(1, len(x) // (2 * TIMES * (x.shape[1] + 1)))
-    if (matrix := solved(x[::step], y[::step])) is not None:
+    n_batch, n_heads, n_q, d_v = expected.shape
+    if n_heads * d_v > WIDEST:
+        return
+    n = TIMES * (n_heads * d_v + 1)
+    rows = np.arange(0, n_q, max(1, n_batch * n_q // n))
+    x, y = (
+        np.swapaxes(a[:, :, rows], 1, 2).reshape(-1, n_heads * d_v) for a in (expected, observed)
+    )
+    if (matrix := solved(x, y)) is not None:
         output = partial(projected_sum, matrix=matrix)
         changed = setup.with_whole(1).with_steps(output=output)
         yield changed.with_detail("by one matrix for all heads side by side")
@@ -289,7 +312,7 @@ INPUTS: tuple[Bug, ...] = (
     bug(
         "queries and keys normalised",
         _normalised,
-        "inputs",
+        "scores",
         "q and k are normalised over d_k before the scores",
         pairs=False,
     ),

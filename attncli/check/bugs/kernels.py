@@ -118,13 +118,13 @@ def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     over = evidence.over(setup, OUTPUT)
     if over is None or not _has_plain_softmax(setup) or setup.whole_axes:
         return
-    observed, expected = evidence.observed[OUTPUT], evidence.expected[OUTPUT]
+    observed, expected, rows = evidence.few(OUTPUT)
     with np.errstate(invalid="ignore"):
         errors = np.square(observed - expected).sum(axis=-1)
     if not np.isfinite(errors).any():
         return
     b, h, row = np.unravel_index(np.nanargmax(errors), errors.shape)
-    at = Subset(over.batch[[b]], over.head[[h]], over.row[[row]])
+    at = Subset(over.batch[[b]], over.head[[h]], over.row[rows[[row]]])
     weights = stages(setup, at, [WEIGHTS])[WEIGHTS][0, 0, 0]
     n_heads, n_kv_heads = setup.shape[1], setup.inputs["v"].shape[1]
     kv_head = key_head_of(n_heads, n_kv_heads, setup.how.head_order)[at.head[0]]
