@@ -34,6 +34,6 @@ ROWS = (
     Row("cache ignored", ("cache ignored", "one block of keys lost"), lambda x: keys(x, np.arange(x.n_past, x.n_k)), (PREFILL,)),
     Row("cache ignored, causal", ("cache ignored",), lambda x: hiding(x, (at(x)[1] < x.n_past) | (at(x)[1] > at(x)[0])), (CACHED,)),
     Row("no causal on a cache", ("causal mask left out",), lambda x: hiding(x, np.zeros((1, 1), bool)), (CACHED,)),
-    Row("oldest key lost", ("one block of keys lost",), lambda x: keys(x, np.arange(1, x.n_k)), (DECODE,)),
+    Row("oldest key lost", ("one block of keys lost", "another window"), lambda x: keys(x, np.arange(1, x.n_k)), (DECODE,)),
     Row("new before old, causal", (), lambda x: hiding(x, (np.roll(at(x)[1], -x.n_past) > at(x)[0])), (CACHED,), kind="control"),
 )  # fmt: skip

@@ -133,7 +133,8 @@ def with_hole(x: Inputs) -> Array:
     return attend(x, k=k, v=v, hide=np.zeros((1, 1), bool))
 
 
-COUNTED = ("zero keys of the last block counted",)
+# m keys of zeros are a sink of ln m
+COUNTED = ("zero keys of the last block counted", "sinks where none are wanted")
 SKIPPED = ("last block of keys skipped", "one block of keys lost", "other key lengths")
 LOST = ("one block of keys lost",)
 RESCALED = ("sum not rescaled when the maximum grows",)
@@ -162,7 +163,7 @@ ROWS = (
     Row("last tile of 32 rows garbage", UNWRITTEN, lambda x: last_rows(x, 32, "garbage"), (TAIL,)),
     Row("last tile of 16 rows NaN", UNWRITTEN, lambda x: last_rows(x, 16, "NaN"), (ODD,)),
     Row("a hole in the cache", ("softmax with 1 added to the sum", *COUNTED), with_hole, (DECODE, PREFILL), "onnxruntime-genai PR 2354"),
-    Row("rows far below 0 vanish", (), maximum_from_zero, (MASKED_LARGE,), "flash-attention#2082", kind="control"),
+    Row("rows far below 0 vanish", ("sinks where none are wanted",), maximum_from_zero, (MASKED_LARGE,), "flash-attention#2082", kind="control"),
     Row("last tile of 16 rows as the one before", (), lambda x: last_rows(x, 16, "before"), (ODD,), kind="control"),
     Row("splits merged by sums without maxima", (), lambda x: splits(x, 4, "sums"), (KERNEL,), kind="control"),
     Row("last, partial block of each item skipped", ("last block of keys skipped", "other key lengths"), lambda x: attend(x, hide=padded(x, np.array(x.lengths) // 16 * 16)), (PADDED,)),

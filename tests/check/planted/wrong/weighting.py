@@ -69,9 +69,10 @@ def weights(x: Inputs) -> Array:
 
 
 NONE = np.zeros(0)
-CAP = ("softcap where none is wanted", "softcap applied", "another softcap")
-SINK = ("sinks where none are wanted", "a sink where none is wanted")
-ADDED = ("softmax with 1 added to the sum",)
+CAP = ("another softcap",)
+SINK = ("sinks where none are wanted",)
+# a sink of 0 adds 1 to the sum
+ADDED = ("softmax with 1 added to the sum", "sinks where none are wanted")
 DROPOUT = ("dropout left on",)
 AXIS = ("softmax over queries, not keys",)
 ROWS = (
