@@ -141,12 +141,13 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
     """The verdict where every error is within rounding: does their direction tell a bug?"""
     if comparison.rule.kind != "noise" or comparison.rule.dtype not in ("float16", "bfloat16"):
         return verdict
-    matches, undecided = Search(comparison).quiet()
+    search = Search(comparison)
+    matches, undecided = search.quiet()
     verdict = replace(verdict, undecided=tuple(bug.name for bug in undecided))
     if not matches:
         return verdict
     quiet = replace(verdict, quiet=True, first_difference=verdict.stages[0].name)
-    return _explained(quiet, matches, comparison)
+    return _explained(quiet, search.distinct(matches), comparison)
 
 
 def _with_cause(

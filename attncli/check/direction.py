@@ -31,6 +31,10 @@ SHOWN = 16.0
 """A bug is decidable where it moves the rows by four standard deviations of their noise in all, as
 the root of the sum of squares: fewer than 1 in 10,000 right results lie so far off by chance."""
 
+LESS_SHOWN, SHARP = 4.0, 1 / 12
+"""Or by two of them, if β itself is known to so little: a kernel that keeps float32 inside is more
+exact than the noise says."""
+
 OWN = 0.25
 """The largest β of a simulated right implementation with which a bug is still decidable."""
 
@@ -57,11 +61,16 @@ class Beta(NamedTuple):
     shown: float
 
     @property
+    def is_decidable(self) -> bool:
+        """Whether the input shows the other setup."""
+        return self.shown >= SHOWN or (self.shown >= LESS_SHOWN and self.error <= SHARP)
+
+    @property
     def is_bug(self) -> bool:
         """Whether the error is that of the other setup."""
         low, high = NEAR
         near = min(max(ERRORS * self.error, low), high)
-        return self.shown >= SHOWN and abs(self.value - 1) <= near
+        return self.is_decidable and abs(self.value - 1) <= near
 
     def is_clear(self, times: float) -> bool:
         """Whether so many times the rows could show clearly that β is not 0."""
@@ -70,7 +79,7 @@ class Beta(NamedTuple):
     @property
     def excludes(self) -> bool:
         """Whether the error is certainly not that of the other setup."""
-        return self.shown >= SHOWN and self.value + ERRORS * self.error < 2 * OWN
+        return self.is_decidable and self.value + ERRORS * self.error < 2 * OWN
 
     @property
     def may_be_bug(self) -> bool:
@@ -114,18 +123,18 @@ class Quiet(NamedTuple):
     @property
     def is_found(self) -> bool:
         """Whether every stage that can decide says that it is this bug."""
-        deciding = [one for one in self.betas if one.shown >= SHOWN]
+        deciding = [one for one in self.betas if one.is_decidable]
         return self.own < OWN and bool(deciding) and all(one.is_bug for one in deciding)
 
     @property
     def is_decidable(self) -> bool:
         """Whether the input shows the bug at all."""
-        return self.own < OWN and any(one.shown >= SHOWN for one in self.betas)
+        return self.own < OWN and any(one.is_decidable for one in self.betas)
 
     def is_likely(self, times: float) -> bool:
         """Whether so many times the rows could show that it is this bug."""
         shown = sum(one.shown for one in self.betas)
-        return shown * times >= SHOWN and all(one.may_be_bug for one in self.betas)
+        return shown * times >= LESS_SHOWN and all(one.may_be_bug for one in self.betas)
 
 
 class Directions:

@@ -14,9 +14,20 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.functional import weighted_sum
+from attncli.attention.heads import key_head_of
 from attncli.check.bugs.bug import Bug, Evidence, Probe, bug
 from attncli.check.comparison import Comparison
-from attncli.check.fitting import ALIKE, EXPLAINED, minimum, misfit, simplest, whole_minimum
+from attncli.check.fitting import (
+    ALIKE,
+    EXPLAINED,
+    NEAR,
+    minimum,
+    misfit,
+    polished,
+    simplest,
+    whole_minimum,
+)
+from attncli.check.run import Indices
 from attncli.check.setup import Relayout, Setup
 from attncli.stages import OUTPUT
 
@@ -39,19 +50,32 @@ OFFSETS = 16
 """Positions may be counted from a number up to so much further on, or back."""
 
 
-def _total(make: Callable[[float], Setup], comparison: Comparison) -> Callable[[Array], Array]:
-    """The loss of one number: the misfit of all heads."""
-    return lambda x: np.array([float(misfit(make(float(x[0])), comparison).mean())])
+def _fitted(
+    make: Callable[[Array], Setup],
+    comparison: Comparison,
+    of: Callable[[Array], Array],
+    between: tuple[float, float],
+    numbers: Indices | None = None,
+) -> Array | None:
+    """The numbers with which a setup fits best, or None where it does not explain the errors.
 
+    make     the setup with these numbers
+    of       what is searched → the numbers, such as a power of 2
+    numbers  for each head which of the numbers it uses; None: there is one for all
+    """
+    n = 1 if numbers is None else int(numbers.max()) + 1
 
-def _most(setup: Setup, comparison: Comparison) -> float:
-    """The misfit below which there is something to find."""
-    return float(misfit(setup, comparison).mean()) / 2
+    def loss(x: Array) -> Array:
+        by_head = misfit(make(of(x)), comparison).mean(axis=0)
+        if numbers is None:
+            return np.array([by_head.mean()])
+        return np.bincount(numbers, weights=by_head) / np.bincount(numbers)
 
-
-def _explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
-    """Whether a fitted number leaves little of the misfit of the right setup."""
-    return bool(least.mean() < EXPLAINED * misfit(setup, comparison).mean())
+    plain = float(misfit(comparison.setup, comparison).mean())
+    at, least = minimum(loss, *between, n, most=plain / 2)
+    if least.mean() >= EXPLAINED * plain:
+        return None
+    return polished(of(at), make, comparison, numbers)
 
 
 def _another_scale(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -59,15 +83,19 @@ def _another_scale(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if sample is None or given <= 0:
         return
 
-    def loss(x: Array) -> Array:
-        return _total(lambda factor: setup.with_how(scale=factor), sample)(given * 2.0**x)
+    def make(x: Array) -> Setup:
+        return setup.with_how(scale=float(x[0]))
 
-    at, least = minimum(loss, -OCTAVES, OCTAVES, most=_most(setup, sample))
-    if not _explains(least, setup, sample):
+    def loss(x: float) -> float:
+        return float(misfit(make(np.array([x])), sample).mean())
+
+    if loss(0.0) < EXPLAINED * misfit(setup, sample).mean() / 100:
+        yield make(np.zeros(1)).with_detail("the scores are multiplied by 0: all weights are equal")
         return
-    found = given * 2.0 ** float(at[0])
-    of_value = _total(lambda factor: setup.with_how(scale=factor), sample)
-    value, words = simplest(found, lambda x: float(of_value(np.array([x]))[0]), given, setup.d_k)
+    found = _fitted(make, sample, lambda x: given * 2.0**x, (-OCTAVES, OCTAVES))
+    if found is None:
+        return
+    value, words = simplest(float(found[0]), loss, given, setup.d_k)
     form = f" = {words}" if words else ""
     detail = f"the scores are multiplied by {value:.6g}{form}, not by {given:.6g}"
     yield setup.with_how(scale=value).with_detail(f"{detail} (d_k is {setup.d_k})")
@@ -77,16 +105,27 @@ def _another_softcap(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if (sample := evidence.sample) is None:
         return
 
-    def of(cap: float) -> Setup:
-        return setup.with_how(softcap=cap)
+    def make(x: Array) -> Setup:
+        return setup.with_how(softcap=float(x[0]))
 
-    at, least = minimum(lambda x: _total(of, sample)(2.0**x), -1, 9, most=_most(setup, sample))
-    if _explains(least, setup, sample):
-        found = 2.0 ** float(at[0])
-        near = float(f"{found:.2g}")
-        if float(_total(of, sample)(np.array([near]))[0]) <= ALIKE * float(least[0]) + 1e-12:
-            found = near
-        yield of(found).with_detail(f"softcap {found:.6g}")
+    found = _fitted(make, sample, lambda x: 2.0**x, (-1, 9))
+    if found is not None:
+        near = np.array([float(f"{found[0]:.2g}")])
+        best, rounded = (float(misfit(make(x), sample).mean()) for x in (found, near))
+        cap = near if rounded <= ALIKE * best + TINY else found
+        yield make(cap).with_detail(f"softcap {cap[0]:.6g}")
+
+
+def _another_mask_value(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if (sample := evidence.sample) is None or not setup.may_mask():
+        return
+
+    def make(x: Array) -> Setup:
+        return setup.with_how(mask_value=float(x[0]))
+
+    found = _fitted(make, sample, lambda x: x, (-60, 20))
+    if found is not None:
+        yield make(found).with_detail(f"masked scores become {found[0]:.6g}")
 
 
 def _sinks(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -94,12 +133,12 @@ def _sinks(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if wide is None or "sinks" in setup.inputs or setup.how.softmax_over != "keys":
         return
 
-    def loss(x: Array) -> Array:
-        return np.asarray(misfit(setup.with_inputs(sinks=x), wide).mean(axis=0))
+    def make(x: Array) -> Setup:
+        return setup.with_inputs(sinks=x)
 
-    at, least = minimum(loss, -12, 12, setup.shape[1], _most(setup, wide))
-    if _explains(least, setup, wide):
-        yield setup.with_inputs(sinks=at).with_detail(f"sinks {_listed(at)}")
+    found = _fitted(make, wide, lambda x: x, (-12, 12), np.arange(setup.shape[1]))
+    if found is not None:
+        yield make(found).with_detail(f"sinks {_listed(found)}")
 
 
 def _mask_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -109,55 +148,51 @@ def _mask_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if not (np.isfinite(mask) & (mask != 0)).any():
         return
 
-    def of(x: Array | float) -> Setup:
-        times = np.asarray(x)
-        n_axes = max(mask.ndim, 3) if times.ndim else mask.ndim
-        whole = mask.reshape((1,) * (n_axes - mask.ndim) + mask.shape)
-        by_head = times.reshape((-1, 1, 1)) if times.ndim else times
+    def make(x: Array) -> Setup:
+        whole = mask if mask.ndim > 2 or len(x) == 1 else mask[None]
+        times = x.reshape(-1, 1, 1) if len(x) > 1 else x[0]
         with np.errstate(invalid="ignore"):
-            changed = np.where(np.isneginf(whole), -np.inf, whole * by_head)
+            changed = np.where(np.isneginf(whole), -np.inf, whole * times)
         return setup.with_inputs(given_mask=changed)
 
-    at, least = minimum(_total(of, sample), -4, 4, most=_most(setup, sample))
     given, n_heads = setup.how.scale_factor(setup.d_k), setup.shape[1]
-    if _explains(least, setup, sample):
-        loss = _total(of, sample)
-        value, most = float(at[0]), ALIKE * float(least[0]) + 1e-12
+    one = _fitted(make, sample, lambda x: x, (-4, 4))
+    if one is not None:
+        best = float(misfit(make(one), sample).mean())
         forms = {-1.0: "their sign is turned", 2.0: "twice", 0.5: "half", 0.0: "left out"}
         forms |= {given: "scaled with the scores", 1 / given: "divided by the scale"}
         for form, words in forms.items():
-            if abs(form - value) < 0.02 * max(1, abs(form)) and loss(np.array([form]))[0] <= most:
-                yield of(form).with_detail(f"times {form:.6g}: {words}")
-                return
-        yield of(value).with_detail(f"times {value:.6g}")
-    elif n_heads > 1 and mask.ndim > 2:
-        powers, left = minimum(
-            lambda x: misfit(of(2.0**x), wide).mean(axis=0), -OCTAVES, OCTAVES, n_heads
-        )
-        times = 2.0**powers
-        if _explains(left, setup, wide):
-            yield of(times).with_detail(f"times {_listed(times)}, head by head")
+            if abs(form - one[0]) < NEAR * max(1, abs(form)):
+                named = make(np.array([form]))
+                if misfit(named, sample).mean() <= ALIKE * best + TINY:
+                    yield named.with_detail(f"times {form:.6g}: {words}")
+                    return
+        yield make(one).with_detail(f"times {one[0]:.6g}")
+    if n_heads > 1 and mask.ndim > 2:
+        powers = (-OCTAVES, OCTAVES)
+        each = _fitted(make, wide, lambda x: 2.0**x, powers, np.arange(n_heads))
+        if each is not None:
+            yield make(each).with_detail(f"times {_listed(each)}, head by head")
 
 
 def _keys_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     wide, k = evidence.wide, setup.inputs["k"]
     n_heads, n_kv = setup.shape[1], k.shape[1]
-    if wide is None or n_kv == 1 or n_heads % n_kv or setup.positions is not None:
+    if wide is None or n_kv == 1 or setup.positions is not None:
         return
-    tiled = setup.how.head_order == "tiled"
 
-    def of(x: Array) -> Setup:
+    def make(x: Array) -> Setup:
         return setup.with_inputs(k=k * x[:, None, None])
 
-    def loss(x: Array) -> Array:
-        by_head = misfit(of(2.0**x), wide).mean(axis=0)
-        shared = by_head.reshape((-1, n_kv) if tiled else (n_kv, -1))
-        return np.asarray(shared.mean(axis=0 if tiled else 1))
+    of_head = key_head_of(n_heads, n_kv, setup.how.head_order)
+    times = _fitted(make, wide, lambda x: 2.0**x, (-OCTAVES, OCTAVES), of_head)
+    if times is not None and np.ptp(times) > 1e-3 * times.max():
+        yield make(times).with_detail(f"times {_listed(times)}, head by head")
 
-    at, least = minimum(loss, -OCTAVES, OCTAVES, n_kv, _most(setup, wide))
-    times = 2.0**at
-    if _explains(least, setup, wide) and np.ptp(times) > 1e-3 * times.max():
-        yield of(times).with_detail(f"times {_listed(times)}, head by head")
+
+def _explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
+    """Whether a fitted number leaves little of the misfit of the right setup."""
+    return bool(least.mean() < EXPLAINED * misfit(setup, comparison).mean())
 
 
 def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -228,7 +263,10 @@ def _another_window(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         def of(n: float, form: Callable[[int], tuple[int, int]] = form) -> Setup:
             return setup.with_how(window=form(int(n)))
 
-        at, least = whole_minimum(_total(of, sample), 0, most)
+        def loss(x: Array, of: Callable[[float], Setup] = of) -> Array:
+            return np.array([misfit(of(float(x[0])), sample).mean()])
+
+        at, least = whole_minimum(loss, 0, most)
         if _explains(least, setup, sample) and form(int(at[0])) != given:
             left, after = form(int(at[0]))
             yield of(at[0]).with_detail(f"{_bound(left)} before the query, {_bound(after)} after")
@@ -248,10 +286,11 @@ def _another_base(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     losses = [float(misfit(of(base), sample).mean()) for base in BASES]
     base, least = BASES[int(np.argmin(losses))], min(losses)
     if least >= EXPLAINED * misfit(setup, sample).mean():
-        at, left = minimum(lambda x: _total(of, sample)(10.0**x), 1, 8)
-        base, least = float(f"{10.0 ** float(at[0]):.6g}"), float(left[0])
-    if least < EXPLAINED * misfit(setup, sample).mean():
-        yield of(base).with_detail(f"base {base:.6g}, not {setup.positions.base:g}")
+        found = _fitted(lambda x: of(float(x[0])), sample, lambda x: 10.0**x, (1, 8))
+        if found is None:
+            return
+        base = float(found[0])
+    yield of(base).with_detail(f"base {base:.6g}, not {setup.positions.base:g}")
 
 
 def _partial(setup: Setup, _: Evidence) -> Iterator[Setup]:
@@ -323,6 +362,19 @@ def _little_softcap(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None
     return setup.with_how(softcap=FAR_CAP), much
 
 
+def _little_leak(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] | None:
+    if not setup.may_mask() or setup.how.mask_value != -math.inf:
+        return None
+
+    def much(times: float) -> Setup | None:
+        if times <= 0:
+            return None
+        value = SMALL_SINK + math.log(times)
+        return setup.with_how(mask_value=value).with_detail(f"masked scores become {value:.2g}")
+
+    return setup.with_how(mask_value=SMALL_SINK), much
+
+
 def _little_sink(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] | None:
     if "sinks" in setup.inputs or setup.how.softmax_over != "keys":
         return None
@@ -364,6 +416,14 @@ FITTED: tuple[Bug, ...] = (
         "softcap",
         "the scores are capped at another number, or although none is wanted",
         probe=_little_softcap,
+    ),
+    fitted(
+        "another finite mask value",
+        _another_mask_value,
+        "mask-value",
+        "masked scores become a number that real scores reach, so masked keys get weight",
+        "TransformerLens#385",
+        probe=_little_leak,
     ),
     fitted(
         "sinks where none are wanted",
