@@ -22,7 +22,7 @@ REPORT = [
     "it differs, and this is it:",
     "  scale left out",
     "     the scores go into softmax as they are, not multiplied by 1/√d_k",
-    "output differs: *",
+    "output differs in *",
 ]
 LOADED = ("-p", "no:attncli", "-p", "attncli.pytest_plugin", "-p", "no:xdist")
 

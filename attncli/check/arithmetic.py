@@ -13,6 +13,7 @@ from attncli.check.noise import TF32_EPS
 from attncli.check.setup import Setup
 from attncli.check.tolerance import Rule
 from attncli.convention import DType
+from attncli.stages import OUTPUT, SCORES
 
 
 def simulation(setup: Setup, rule: Rule) -> tuple[Setup, DType, float]:
@@ -31,7 +32,7 @@ def simulation(setup: Setup, rule: Rule) -> tuple[Setup, DType, float]:
 
 def with_products(setup: Setup, of_scores: Change, of_output: Change) -> Setup:
     """The setup with other products, where a bug has not changed these already."""
-    steps: dict[str, Change] = {"scores": of_scores, "output": of_output}
+    steps: dict[str, Change] = {SCORES: of_scores, OUTPUT: of_output}
     return setup.with_steps(**{name: x for name, x in steps.items() if name not in setup.changes})
 
 

@@ -152,7 +152,7 @@ def _is_quiet(stage: StageErrors, plain: StageErrors) -> bool:
     rows: BoolArray = np.asarray(plain.wrong.any(axis=-1))
     before = plain.typical_wrong
     if np.isinf(before):
-        before = rms(np.abs(stage.expected[plain.wrong & np.isfinite(stage.expected)]))
+        before = rms(np.abs(plain.expected[plain.wrong & np.isfinite(plain.expected)]))
     return bool(rms(stage.noise, rows) <= max(CLOSER * before, 1e-300))
 
 

@@ -16,6 +16,7 @@ from attncli.attention.numbers import is_small, type_name
 from attncli.attention.run import Step
 from attncli.attention.shapes import layout_hint
 from attncli.check.comparison import Comparison, Fit, comparison_of
+from attncli.check.direction import exactness
 from attncli.check.inside import less_exact
 from attncli.check.noise import EPS
 from attncli.check.observe import (
@@ -32,7 +33,7 @@ from attncli.check.places import stage_verdicts
 from attncli.check.positions import PositionKind
 from attncli.check.report import Explanation, Left, Verdict
 from attncli.check.run import steps_of
-from attncli.check.search import Match, Progress, Search, differ
+from attncli.check.search import SMALL, Match, Progress, Search, differ
 from attncli.check.setup import Setup, setup_of
 from attncli.check.suggest import suggest_input
 from attncli.check.tolerance import Inside, Rule, fitting_type, narrower, rule_of
@@ -139,13 +140,13 @@ def _with_hints(
 
 def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
     """The verdict where every error is within rounding: does their direction tell a bug?"""
-    if comparison.rule.kind != "noise" or comparison.rule.dtype not in ("float16", "bfloat16"):
+    if comparison.rule.kind != "noise" or comparison.rule.dtype not in SMALL:
         return verdict
     search = Search(comparison)
     matches, undecided = search.quiet()
     verdict = replace(verdict, undecided=tuple(bug.name for bug in undecided))
     if not matches:
-        return verdict
+        return replace(verdict, exactness=exactness(search.samples[0]))
     quiet = replace(verdict, quiet=True, first_difference=verdict.stages[0].name)
     return _explained(quiet, search.distinct(matches), comparison)
 

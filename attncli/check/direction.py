@@ -23,7 +23,7 @@ from attncli.attention.functional import round_to, softmax
 from attncli.check.comparison import Comparison, Size
 from attncli.check.run import stages
 from attncli.check.setup import Setup
-from attncli.check.tolerance import StageErrors, distance, rms
+from attncli.check.tolerance import HEAD_FACTOR, StageErrors, distance, rms
 from attncli.convention import DType
 from attncli.stages import WEIGHTS
 
@@ -164,6 +164,16 @@ class Directions:
             own = max(own, *(abs(beta(right[name], other, stage).value) for right in self.right))
             betas.append(one)
         return Quiet(setup, tuple(betas), own, left) if betas else None
+
+
+def exactness(sample: Comparison) -> str:
+    """How exact numbers in 16 bits are, beside the two simulated right implementations."""
+    fused = Directions(sample).right[-1]
+    kept = all(
+        rms(stage.by_row[0]) <= HEAD_FACTOR * rms(distance(fused[name], stage.expected))
+        for name, stage in sample.errors.items()
+    )
+    return f"as exact as a kernel that {'keeps float32 inside' if kept else 'rounds every stage'}"
 
 
 def rounded_softmax(x: Array, *, dtype: DType, **how: Any) -> Array:

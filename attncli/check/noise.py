@@ -107,13 +107,18 @@ def row_noise(
 
     values  q, k, v, scores and weights of these rows; every query head has its own key head
     """
-    shape = values["scores"].shape[:3]
+    shape = values[SCORES].shape[:3]
     found = {name: np.zeros(shape) for name in stages}
     for at in np.ndindex(shape[:2]):
         q, k, v = (_of_head(values[name], at) for name in "qkv")
-        head = _Head(q, k, v, values["scores"][at], values["weights"][at], setup, arithmetic)
+        head = _Head(q, k, v, values[SCORES][at], values[WEIGHTS][at], setup, arithmetic)
         for name, variance in head.variances(stages).items():
             found[name][at] = np.sqrt(np.nan_to_num(variance))
+        if OUTPUT in stages and OUTPUT in setup.changes:  # such as the sum through a matrix
+            sizes = (np.square(x).mean(axis=-1) for x in (values[OUTPUT][at], head.weights @ v))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                grown = np.nan_to_num(np.sqrt(np.divide(*sizes)), nan=1.0, posinf=1.0)
+            found[OUTPUT][at] *= np.maximum(grown, 1.0)
     return found
 
 
@@ -202,10 +207,14 @@ class _Head:
         # n equal terms are rounded alike: one binade's n/2 errors of half a unit, not √n of them
         sums = unit.sums * (np.sqrt(n / 3) + most / 2)
         squares = np.square(self.weights)
+        # one number for the row, such as log Σ exp: as large as the largest score that counts
+        at = self.weights.argmax(axis=-1)[:, None]
+        level = unit.sums * self.scale * np.take_along_axis(self.scores, at, axis=-1)[:, 0]
+        sums = np.hypot(sums, np.where(np.isfinite(level), level, 0))
         of_weights += (unit.stages**2 + sums**2) * squares.mean(axis=-1)
         output = self.weights @ self.v
         of_output += (unit.stages**2 + sums**2) * np.square(output).mean(axis=-1)
-        of_output += sums**2 * squares @ np.square(self.v).mean(axis=-1)
+        of_output += sums**2 * (squares @ np.square(self.v).mean(axis=-1))
         return of_weights, of_output
 
     def _weights_variance(self, scores: Array, weights: Array, k: Array) -> Array:

@@ -28,6 +28,7 @@ from attncli.stages import CONCAT, OUTPUT
 
 Pick = int | slice | Sequence[int] | None
 Relayout = Callable[[Array, tuple[int, ...]], Array]
+DYADIC = 2.0**10
 MOST_DECIMALS = 5
 """More decimals than these are rarely printed; NumPy itself prints 8."""
 
@@ -94,6 +95,8 @@ def decimals_hint(stages: Mapping[str, StageErrors]) -> tuple[str, ...]:
     """Words for numbers that look rounded."""
     arrays = [stage.observed for stage in stages.values()]
     finite = np.concatenate([x[np.isfinite(x)] for x in arrays])
+    if (finite * DYADIC % 1 == 0).all():  # such as 0.375, exact in every number type
+        return ()
     for n in range(1, MOST_DECIMALS + 1):
         if (np.round(finite, n) == finite).all() and (finite % 1 != 0).any():
             decimals = f"{n} decimal{'s' * (n > 1)}"

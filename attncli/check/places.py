@@ -175,7 +175,11 @@ def _one_factor(entries: Entries) -> str:
     factor = float(np.median(ratios, overwrite_input=True))
     apart = factor * of.expected
     np.abs(np.subtract(of.observed, apart, out=apart), out=apart)
-    if factor == 0 or (apart > BOTH_OFF * max(1.0, abs(factor)) * of.allowed).any():
+    if (
+        f"{factor:.6g}" == "1"
+        or factor == 0
+        or (apart > BOTH_OFF * max(1.0, abs(factor)) * of.allowed).any()
+    ):
         return ""
     return f"everywhere, by one factor: observed = {factor:.6g} · expected"
 

@@ -114,6 +114,7 @@ class Verdict:
     common            what several explanations have in common, or ""
     tell_apart        which input would distinguish them, or ""
     shape             what is wrong with the shape, and which layout would be right, or ""
+    exactness         in 16 bits, how exact matching numbers are, or ""
     undecided         bugs that would be within rounding on this input, so that it cannot show them
     notes             what was assumed
     """
@@ -128,6 +129,7 @@ class Verdict:
     common: str = ""
     tell_apart: str = ""
     shape: str = ""
+    exactness: str = ""
     undecided: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -197,7 +199,7 @@ def _headline(verdict: Verdict) -> str:
         )
     inside = "TF32" if verdict.inside == "tf32" else verdict.inside
     return {
-        "match": "it matches",
+        "match": "it matches" + f", {verdict.exactness}" * bool(verdict.exactness),
         "found": "it differs, and this is it:",
         "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
         "inside": f"it matches only as computed in {inside} inside, which is less exact than "

@@ -21,7 +21,7 @@ from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import key_head_of
 from attncli.attention.run import Sizes, Step, changed, plan, run
 from attncli.check.noise import Arithmetic, row_noise
-from attncli.check.setup import Setup
+from attncli.check.setup import NANS, ZEROS, Setup
 from attncli.convention import DType
 from attncli.stages import MAPS, OUTPUT, QKV, SCORES, WEIGHTS, kind_of
 
@@ -102,7 +102,7 @@ def _stages(
         for name, source in sources.items():
             value = pick(values[source])
             if source == OUTPUT:
-                value = _unwritten_are_zero(setup, subset.take(at), value)
+                value = _unwritten(setup, subset.take(at), value)
             if name not in found:
                 found[name] = np.empty((*subset.sizes, value.shape[-1]))
             found[name][np.ix_(*at)] = value
@@ -158,10 +158,11 @@ def _sources(setup: Setup, subset: Subset) -> Subset:
     return subset
 
 
-def _unwritten_are_zero(setup: Setup, subset: Subset, output: Array) -> Array:
+def _unwritten(setup: Setup, subset: Subset, output: Array) -> Array:
+    """The output with zeros, or NaN, at the positions that a setup says are not written."""
     for axis, indices in setup.instead.items():
-        shape = [-1 if i == axis else 1 for i in range(4)]
-        output = np.where((indices[subset[axis]] < 0).reshape(shape), 0.0, output)
+        at = indices[subset[axis]].reshape([-1 if i == axis else 1 for i in range(4)])
+        output = np.where(at == ZEROS, 0.0, np.where(at == NANS, np.nan, output))
     return output
 
 

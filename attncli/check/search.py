@@ -41,6 +41,9 @@ SPARE_BITS = 10
 MOST_SAMPLES = 8
 """How many samples there are at most: each costs a pass for what has passed the others."""
 
+SMALL = ("float16", "bfloat16")
+"""The number types whose rounding is large enough to conceal a bug."""
+
 ROWS = 256
 """How many rows of a mask are looked at at once: 4 MB for 2,048 keys."""
 
@@ -104,6 +107,22 @@ class Search:
             if fits := self.fits(self.alone[bug]):
                 found.append(Match((bug,), fits))
             self.progress(number, len(CATALOGUE))
+        return self._or_fitted(found) if self.comparison.rule.dtype in SMALL else found
+
+    def _or_fitted(self, found: list[Match]) -> list[Match]:
+        """The matches, or a number fitted in their place that what they leave points to.
+
+        In 16 bits a scale of 1/√(2 d) may fit where ln 2 / √d is the cause.
+        """
+        for match in found:
+            touched = match.bugs[0].touches
+            for bug in CATALOGUE if not match.bugs[0].is_fitted else ():
+                if not bug.is_fitted or not bug.touches & touched:
+                    continue
+                if fits := self.fits(self.variants(bug, self.comparison.setup)):
+                    other = Match((bug,), fits)
+                    if self.distinct([match, other]) == [other]:
+                        return [other]
         return found
 
     def pairs(self) -> list[Match]:

@@ -24,6 +24,7 @@ from attncli.convention import Convention
 from attncli.stages import QKV
 
 Relayout = Callable[[Array], Array]
+ZEROS, NANS = -1, -2
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class Setup:
     reads         step of the plan → what it reads as well: parameter → input or stage
     whole         the axes (0 batch, 1 head, 2 query) that a changed step needs complete
     instead       axis (0 batch, 1 head, 2 query) → the index that is computed in place of each;
-                  −1: none, and the output is 0 there
+                  ZEROS or NANS: none, and the output is that there
     relabel       observed stage → the stage that it really is
     relayout      observed stage → a function that corrects its layout
     details       what the names of the bugs leave open, such as "share 0.3"

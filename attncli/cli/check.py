@@ -128,6 +128,7 @@ def _numbers(
     if named and loaded.member not in loaded.arrays:
         others = [name for name in (*loaded.arrays, *loaded.unread) if name not in STAGES]
         others = [name for name in others if not role_of(name) and loaded.trace is None]
+        others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
         notes = [text] if others else []
         return named | observed_inputs(given), (*notes, *_other_convention(loaded, given))

@@ -100,7 +100,9 @@ def test_more_heads_than_tokens_without_a_match_name_the_layout() -> None:
     right = attend(x, x, x, layout="bshd")["output"].value
     hint = "17 heads of 2 keys: if q, k and v are (batch, tokens, heads, d), say layout='bshd'"
     verdict = check(np.swapaxes(right, 1, 2), x, x, x)
-    assert not verdict.matches
+    assert verdict.explanations[0].name == "heads and tokens exchanged in the inputs"
+    verdict = check(RNG.normal(size=x.shape), x, x, x)
+    assert verdict.status == "no match"
     assert hint in report_text(verdict)
     assert "say layout" not in report_text(check(right * 0.9, x, x, x, layout="bshd"))
 

@@ -83,8 +83,9 @@ def test_a_last_tile_of_keys() -> None:
 
 
 def test_everything_by_one_factor() -> None:
-    found = places(check(copy_of("output") * 3, Q, K, V))
-    assert found == ("everywhere, by one factor: observed = 3 · expected",)
+    verdict = check(copy_of("output") * 3, Q, K, V)
+    assert verdict.stages[0].places == ("everywhere, by one factor: observed = 3 · expected",)
+    assert verdict.explanations[0].details == ("times 3, all of it",)
 
 
 def test_everything_by_one_addend() -> None:

@@ -55,6 +55,7 @@ def test_the_data_is_json_without_nan() -> None:
         "common",
         "tell_apart",
         "shape",
+        "exactness",
         "undecided",
         "notes",
     ]

@@ -34,6 +34,7 @@ def test_uniform_rows_are_distinguished_from_a_finite_mask_value() -> None:
 
 def test_all_bugs_of_the_scale_at_once() -> None:
     bugs = [bug for bug in CATALOGUE if "scale" in bug.touches and "twice" not in bug.name]
+    bugs = [bug for bug in bugs if not bug.is_fitted]
     found = suggest_input([bug for bug in bugs if "default" not in bug.name])
     assert found is not None
     sizes = [*found.q.shape[:2], found.k.shape[1], found.q.shape[2], found.v.shape[2]]

@@ -95,10 +95,24 @@ def bug(
     threads: str = "",
     *,
     pairs: bool = True,
+    is_fitted: bool = False,
+    probe: Probe | None = None,
 ) -> Bug:
-    """A row of a table: touches are separated by spaces, threads by commas."""
+    """A row of a table: touches are separated by spaces, threads by commas.
+
+    What is fitted is not tried in pairs: it would be fitted anew with every other.
+    """
     cited = tuple(thread.strip() for thread in threads.split(",") if thread.strip())
-    return Bug(name, sentence, cited, frozenset(touches.split()), change, pairs=pairs)
+    return Bug(
+        name,
+        sentence,
+        cited,
+        frozenset(touches.split()),
+        change,
+        pairs and not is_fitted,
+        is_fitted,
+        probe,
+    )
 
 
 def changing(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.functional import weighted_sum
 from attncli.attention.heads import key_head_of
-from attncli.check.bugs.bug import Bug, Evidence, Probe, bug
+from attncli.check.bugs.bug import Bug, Evidence, bug
 from attncli.check.comparison import Comparison
 from attncli.check.fitting import (
     ALIKE,
@@ -214,9 +213,10 @@ def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if not fits:
         return
     least = min(left for left, _, _ in fits)
-    times, words = next((x, words) for left, x, words in fits if left <= 2 * least + TINY)
-    if (times == 0).any():
+    best = [(x, words) for left, x, words in fits if left <= 2 * least + TINY]
+    if not best or (best[0][0] == 0).any():
         return
+    times, words = best[0]
     if times.size == 1:
         changed = setup.with_steps(output=partial(times_output, times=float(times.item())))
     else:
@@ -391,15 +391,7 @@ def _little_sink(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] 
     return with_sink(SMALL_SINK), much
 
 
-def fitted(
-    name: str,
-    change: Callable[[Setup, Evidence], Iterator[Setup]],
-    *more: str,
-    probe: Probe | None = None,
-) -> Bug:
-    """A row whose number is fitted: not in pairs, as it would be fitted anew with every other."""
-    return replace(bug(name, change, *more), is_fitted=True, pairs=False, probe=probe)
-
+fitted = partial(bug, is_fitted=True)
 
 FITTED: tuple[Bug, ...] = (
     fitted(

@@ -19,7 +19,7 @@ from attncli.check.bugs.bug import Bug, Change, Evidence, bug
 from attncli.check.run import Indices, Subset, stages
 from attncli.check.setup import Setup
 from attncli.check.tolerance import rms
-from attncli.stages import OUTPUT, WEIGHTS
+from attncli.stages import OUTPUT, RESIDUAL, WEIGHTS
 
 TIMES = 3
 """So many numbers must agree with each one that is computed from them."""
@@ -185,7 +185,7 @@ def _residual(name: str) -> Change:
         if OUTPUT not in evidence.observed or setup.positions is not None:
             return
         if own and same_width:
-            reads = {"residual": name} | ({} if name == "q" else {"rows": "rows"})
+            reads = {RESIDUAL: name} | ({} if name == "q" else {"rows": "rows"})
             changed = setup.with_reads(OUTPUT, **reads).with_steps(output=sum_and_residual)
             yield changed.with_detail(f"+ {name.upper()}")
 
@@ -300,19 +300,19 @@ INPUTS: tuple[Bug, ...] = (
         _value_bias,
         "inputs",
         "every output of a head is off by one vector, as if the values had a bias, or lacked it",
-        pairs=False,
+        is_fitted=True,
     ),
     bug(
         "bias of the queries missing",
         _query_bias,
         "inputs",
         "every query of a head is off by one vector, as if the queries had a bias, or lacked it",
-        pairs=False,
+        is_fitted=True,
     ),
     bug(
         "queries and keys normalised",
         _normalised,
-        "scores",
+        "inputs scores",
         "q and k are normalised over d_k before the scores",
         pairs=False,
     ),
@@ -328,6 +328,6 @@ INPUTS: tuple[Bug, ...] = (
         _projected,
         "outputs",
         "the output has gone through a linear map, such as the output projection",
-        pairs=False,
+        is_fitted=True,
     ),
 )

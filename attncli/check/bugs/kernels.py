@@ -17,7 +17,7 @@ from attncli.attention import functional
 from attncli.attention.heads import key_head_of
 from attncli.check.bugs.bug import Bug, Evidence, bug
 from attncli.check.run import Subset, stages
-from attncli.check.setup import Setup
+from attncli.check.setup import NANS, ZEROS, Setup
 from attncli.stages import OUTPUT, WEIGHTS
 
 BLOCKS = 16, 32, 64, 128
@@ -95,19 +95,36 @@ def _last_skipped(setup: Setup, _: Evidence) -> Iterator[Setup]:
 
 
 def _rows_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    """The rows from some one on, if all their observed outputs are 0."""
+    """The rows from some one on, if all their observed outputs are 0; or NaN, from a block on.
+
+    Rows are NaN for other reasons too, but those do not begin where a block does.
+    """
     if not evidence.has_all(setup, OUTPUT):
         return
-    observed = evidence.observed[OUTPUT]
-    n_q = setup.shape[2]
-    is_written = np.flatnonzero(observed.any(axis=(0, 1, 3)))
-    first = int(is_written[-1]) + 1 if is_written.size else n_q
-    if 0 < first < n_q and np.isfinite(evidence.expected[OUTPUT][:, :, first:]).all():
-        rows = np.where(np.arange(n_q) < first, np.arange(n_q), -1)
-        words = f"the observed numbers are 0 in rows {first + 1} to {n_q}"
-        if blocks := [block for block in BLOCKS if (n_q - 1) // block * block == first]:
-            words += f", the last block of {' or '.join(map(str, blocks))}"
-        yield setup.with_instead(2, rows).with_detail(words)
+    observed, n_q = evidence.observed[OUTPUT], setup.shape[2]
+    for words, mark, unwritten in (("0", ZEROS, observed == 0), ("NaN", NANS, np.isnan(observed))):
+        at = np.flatnonzero(~unwritten.all(axis=(0, 1, 3)))
+        first = int(at[-1]) + 1 if at.size else n_q
+        blocks = [block for block in BLOCKS if (n_q - 1) // block * block == first]
+        if not 0 < first < n_q or (mark == NANS and not blocks):
+            continue
+        if np.isfinite(evidence.expected[OUTPUT][:, :, first:]).all():
+            rows = np.where(np.arange(n_q) < first, np.arange(n_q), mark)
+            detail = f"the observed numbers are {words} in rows {first + 1} to {n_q}"
+            if blocks:
+                detail += f", the last block of {' or '.join(map(str, blocks))}"
+            yield setup.with_instead(2, rows).with_detail(detail)
+
+
+def _heads_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The heads of which all observed outputs are 0."""
+    if not evidence.has_all(setup, OUTPUT):
+        return
+    heads, is_written = np.arange(setup.shape[1]), evidence.observed[OUTPUT].any(axis=(0, 2, 3))
+    if is_written.any() and not is_written.all():
+        names = ", ".join(str(head + 1) for head in heads[~is_written])
+        left = setup.with_instead(1, np.where(is_written, heads, ZEROS))
+        yield left.with_detail(f"the observed numbers are 0 in head {names}")
 
 
 # ---- one of the other blocks
@@ -261,9 +278,16 @@ KERNELS: tuple[Bug, ...] = (
         pairs=False,
     ),
     bug(
+        "a head not written",
+        _heads_unwritten,
+        "outputs",
+        "the output of a head stays as it was allocated",
+        pairs=False,
+    ),
+    bug(
         "last rows not written",
         _rows_unwritten,
-        "outputs",
+        "outputs NaN",
         "the output of the last block of queries stays as it was allocated",
         pairs=False,
     ),
@@ -272,7 +296,7 @@ KERNELS: tuple[Bug, ...] = (
         _block_lost,
         SOFTMAX,
         "a block of keys does not take part, as if it were masked",
-        pairs=False,
+        is_fitted=True,
     ),
     bug(
         "sum not rescaled when the maximum grows",

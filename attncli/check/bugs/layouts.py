@@ -37,7 +37,7 @@ def _axes_exchanged(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     yield (
         setup.with_whole(HEAD)
         .with_steps(output=output)
-        .with_reads("output", q="q", k="k", rows="rows")
+        .with_reads(OUTPUT, q="q", k="k", rows="rows")
     )
 
 
@@ -140,6 +140,8 @@ def _two_exchanged(axis: int) -> Change:
         for words, swap in _swaps(axis, n, by_key):
             taken = {name: np.take(setup.inputs[name], swap, axis) for name in ("k", "v")}
             yield setup.with_inputs(**taken).with_detail(f"K and V of {words}")
+            for name, x in taken.items():
+                yield setup.with_inputs(**{name: x}).with_detail(f"{name.upper()} of {words}")
 
     return change
 

@@ -122,6 +122,14 @@ def _sigmoid(setup: Setup, _: Evidence) -> Iterator[Setup]:
 def _one_added(setup: Setup, _: Evidence) -> Iterator[Setup]:
     if setup.how.softmax_over == "keys":
         yield setup.with_steps(weights=partial(with_zero_keys, n=1))
+        after = setup.with_steps(weights=one_added_after_maximum)
+        yield after.with_detail("after the largest score is subtracted")
+
+
+def one_added_after_maximum(x: Array, allowed: Array | None = None, **_: Any) -> Array:
+    """exp(x − max x) / (1 + Σ exp(x − max x)): a 1 that is not e⁰ but as much as the largest."""
+    weights = functional.softmax(x, allowed)
+    return np.asarray(weights / (1 + weights.max(axis=-1, keepdims=True)))
 
 
 def _scale_after_softmax(setup: Setup, _: Evidence) -> Iterator[Setup]:
