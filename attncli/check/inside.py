@@ -44,7 +44,8 @@ def less_exact(comparison: Comparison, sample: Comparison) -> Inside | None:
         return None
     if (dtype := rule.dtype) != "float64" and _is_low_sums(sample):
         return dtype
-    allowing = [inside for inside in LESS_EXACT[rule.dtype] if _allows(comparison, inside)]
+    allowing = [inside for inside in LESS_EXACT[rule.dtype] if _allows(sample, inside)]
+    allowing = [inside for inside in allowing if _allows(comparison, inside)]
     alike = [inside for inside in allowing if _is_of(sample, inside)]
     return next(iter([*alike, *allowing]), None)
 
@@ -69,7 +70,8 @@ def _allows(comparison: Comparison, inside: Inside) -> bool:
     rule, setup = replace(comparison.rule, inside=inside), comparison.setup
     _, noise = expected_and_noise(setup, comparison.subset, comparison.errors, rule)
     for name, plain in comparison.errors.items():
-        stage = StageErrors(plain.observed, plain.expected, rule, noise[name], setup.how.mask_value)
+        numbers, value = (plain.observed, plain.expected), setup.how.mask_value
+        stage = StageErrors(*numbers, rule, noise[name], value, comparison.loose)
         least = np.sqrt(stage.row_noise * plain.row_noise)
         if not stage.matches or (stage.by_row[0] >= least).mean() < EVERYWHERE:
             return False

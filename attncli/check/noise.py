@@ -64,6 +64,9 @@ LINEAR = 0.0025
 """Up to this variance of a score, exp of its error is 1 plus the error to within 5 %."""
 
 
+LARGE = 1e9
+"""A number beyond it makes every error large; squares and sums of such are still float32."""
+
 _FLOAT = np.float32
 """An estimate of an error need not be exact."""
 
@@ -145,6 +148,7 @@ class _Head:
         self.q, self.k, self.v = q, k, v
         self.scores, self.weights, self.unit = scores, weights, arithmetic
         self.groups = equal_rows(k)
+        self.top = weights.argmax(axis=-1)[:, None]
 
     def variances(self, stages: Collection[str]) -> dict[str, Array]:
         """The mean square of the noise of each row of the stages."""
@@ -179,56 +183,62 @@ class _Head:
         else:
             variance *= variance
         factor = scale * np.sqrt((1 + alike) * unit.factors**2 + sums)  # alike: of q and of k
-        variance += np.square((self.q * factor).astype(_FLOAT)) @ np.square(k.astype(_FLOAT)).T
+        q, k = (np.clip(x, -LARGE, LARGE).astype(_FLOAT) for x in (self.q * factor, k))
+        variance += np.square(q) @ np.square(k).T
         variance += _FLOAT(unit.stages**2)
         return np.minimum(variance, NONLINEAR**2, out=variance)
 
     def _after_softmax(self) -> tuple[Array, Array]:
         """The mean squares of the noise of the weights and of the output, by row."""
-        of_weights, of_output = np.zeros(len(self.q)), np.zeros(len(self.q))
         unit, n, most = self.unit, len(self.k), 0
-        parts = []
+        weights, v64 = self.weights.astype(_FLOAT), np.where(np.isfinite(self.v), self.v, 0)
+        size = float(np.abs(v64).max(initial=0.0))
+        size = size if 0 < size < np.inf else 1.0
+        v = (v64 / size).astype(_FLOAT)
+        parts: list[tuple[Array, Array, Array, Array, float]] = []
         if self.groups is None or unit.sums == unit.stages:
             # Equal keys that are summed in another order, as at the end of a block, may differ.
-            parts.append((self.scores, self.weights, self.k, self.v, 1.0))
+            parts.append((self.scores, weights, self.k, v, 1.0))
         if self.groups is not None:
             order, starts = self.groups
             counts = np.diff(starts, append=n)
             most, first = int(counts.max()), order[starts]
-            shares = np.add.reduceat(self.weights[:, order], starts, axis=-1)
-            means = np.add.reduceat(self.v[order], starts, axis=0) / counts[:, None]
+            shares = np.add.reduceat(weights[:, order], starts, axis=-1)
+            means = np.add.reduceat(v[order], starts, axis=0) / counts[:, None].astype(_FLOAT)
             parts.append((self.scores[:, first], shares, self.k[first], means, REPEATED))
-        for scores, weights, k, v, times in parts:
-            variance = self._weights_variance(scores, weights, k)
+        of_weights, of_output = np.zeros(len(self.q)), np.zeros(len(self.q))
+        for x, a, k, values, times in parts:
+            variance = self._weights_variance(x, a, k)
             variance *= _FLOAT(times**2)
             of_weights += variance.mean(axis=-1)
-            of_output += variance @ np.square(v - v.mean(axis=0)).mean(axis=-1)
-            of_output += unit.stages**2 * np.square(weights) @ np.square(v).mean(axis=-1)
+            of_output += variance @ np.square(values - values.mean(axis=0)).mean(axis=-1)
+            of_output += unit.stages**2 * (np.square(a) @ np.square(values).mean(axis=-1))
         # n equal terms are rounded alike: one binade's n/2 errors of half a unit, not √n of them
         sums = unit.sums * (np.sqrt(n / 3) + most / 2)
-        squares = np.square(self.weights)
         # one number for the row, such as log Σ exp: as large as the largest score that counts
-        at = self.weights.argmax(axis=-1)[:, None]
-        level = unit.sums * self.scale * np.take_along_axis(self.scores, at, axis=-1)[:, 0]
+        level = unit.sums * self.scale * np.take_along_axis(self.scores, self.top, axis=-1)[:, 0]
         sums = np.hypot(sums, np.where(np.isfinite(level), level, 0))
+        squares = np.square(weights)
         of_weights += (unit.stages**2 + sums**2) * squares.mean(axis=-1)
-        output = self.weights @ self.v
-        of_output += (unit.stages**2 + sums**2) * np.square(output).mean(axis=-1)
-        of_output += sums**2 * (squares @ np.square(self.v).mean(axis=-1))
-        return of_weights, of_output
+        of_output += (unit.stages**2 + sums**2) * np.square(weights @ v).mean(axis=-1)
+        of_output += sums**2 * (squares @ np.square(v).mean(axis=-1))
+        return of_weights, of_output * size**2
 
-    def _weights_variance(self, scores: Array, weights: Array, k: Array) -> Array:
+    def _weights_variance(self, scores: Array, a: Array, k: Array) -> Array:
         """[n_q, n_k], [n_q, n_k] -> [n_q, n_k]: of each weight, from the noise of the scores."""
-        top = np.take_along_axis(scores, weights.argmax(axis=-1)[:, None], axis=-1)
+        top = np.take_along_axis(scores, a.argmax(axis=-1)[:, None], axis=-1)
         variance = self._scaled_variance(scores, k, top)
         if variance.max(initial=0.0) > LINEAR:
             variance = np.square(np.expm1(RARE * np.sqrt(variance)) / RARE)
-        a = weights.astype(_FLOAT)
         squares = a * a
         variance *= squares
         others = variance.sum(axis=-1, keepdims=True) - variance
-        variance *= np.square(1 - a)
-        variance += squares * np.maximum(others, 0)
+        np.maximum(others, 0, out=others)
+        others *= squares
+        np.subtract(1, a, out=squares)
+        squares *= squares
+        variance *= squares
+        variance += others
         return variance
 
 

@@ -19,6 +19,7 @@ from attncli.check.comparison import (
     Fit,
     expected_and_noise,
     fit,
+    one_head_of,
     sample_of,
     wide_sample_of,
     worst_of,
@@ -75,6 +76,7 @@ class Search:
 
     comparison  of everything that was observed
     samples     of a few rows of it each
+    narrow      of a few rows of one head
     only_nan    whether every wrong number is NaN: too little for bugs that are not about NaN
     skipped     bugs that would not fit into memory, and how many scores they need at once
     alone       bug → its variants under the setup that is right
@@ -91,6 +93,7 @@ class Search:
             comparison.observed, expected, eps, sample, wide, comparison.subset
         )
         self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in stages)
+        self.narrow = one_head_of(sample)
         self.skipped: dict[str, int] = {}
         self.alone: dict[Bug, list[Setup]] = {}
         self._emptied: dict[Any, tuple[bool, Setup]] = {}
@@ -231,6 +234,8 @@ class Search:
         """The variants that fit every sample, and then everything."""
         found = []
         for setup in variants:
+            if setup.whole_axes and not fit(setup, self.narrow):
+                continue
             if not all(fit(setup, sample) for sample in self.samples):
                 continue
             if one := fit(setup, self.comparison):

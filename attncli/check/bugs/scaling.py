@@ -27,8 +27,13 @@ def _scale_twice(setup: Setup) -> float:
 
 
 def _with_each_empty(setup: Setup) -> Iterator[Setup]:
-    """The setup under each rule for empty rows: over another axis other rows are empty."""
-    for empty in get_args(EmptyRows) if setup.may_mask() else (setup.how.empty_rows,):
+    """The setup under each rule for empty rows: over another axis other rows are empty.
+
+    A causal mask alone leaves every key a query, where there are as many.
+    """
+    restricts = setup.inputs.keys() & {"given_mask", "kv_len"} or setup.how.window is not None
+    may_empty = restricts or (setup.how.causal and setup.shape[2] < setup.shape[3])
+    for empty in get_args(EmptyRows) if may_empty else (setup.how.empty_rows,):
         yield setup.with_how(empty_rows=empty)
 
 
