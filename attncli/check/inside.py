@@ -12,10 +12,10 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.check.arithmetic import simulation
-from attncli.check.comparison import Comparison, expected_and_noise, is_closer
+from attncli.check.comparison import Comparison, compared, is_closer
 from attncli.check.direction import beta
 from attncli.check.run import stages
-from attncli.check.tolerance import Inside, StageErrors
+from attncli.check.tolerance import Inside
 from attncli.convention import DType
 
 LESS_EXACT: dict[DType, tuple[Inside, ...]] = {
@@ -67,12 +67,11 @@ def _is_low_sums(sample: Comparison) -> bool:
 
 def _allows(comparison: Comparison, inside: Inside) -> bool:
     """Whether the errors are within the noise of this arithmetic, and no smaller than it makes."""
-    rule, setup = replace(comparison.rule, inside=inside), comparison.setup
-    _, noise = expected_and_noise(setup, comparison.subset, comparison.errors, rule)
-    for name, plain in comparison.errors.items():
-        numbers, value = (plain.observed, plain.expected), setup.how.mask_value
-        stage = StageErrors(*numbers, rule, noise[name], value, comparison.loose)
-        least = np.sqrt(stage.row_noise * plain.row_noise)
+    rule = replace(comparison.rule, inside=inside)
+    observed = {name: stage.observed for name, stage in comparison.errors.items()}
+    found = compared(comparison.setup, comparison.subset, observed, rule, comparison.loose)
+    for name, stage in found.items():
+        least = np.sqrt(stage.row_noise * comparison.errors[name].row_noise)
         if not stage.matches or (stage.by_row[0] >= least).mean() < EVERYWHERE:
             return False
     return True

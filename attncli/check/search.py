@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.comparison import (
     Comparison,
     Fit,
-    expected_and_noise,
+    compared,
     fit,
     one_head_of,
     sample_of,
@@ -161,14 +160,14 @@ class Search:
         setups = [match.fits[0].setup for match in matches]
         if any(setup.relayout or setup.relabel for setup in setups):
             return matches
-        on = self.comparison.subset, self.comparison.errors, self.comparison.rule
-        fits = [expected_and_noise(x, *on) for x in setups]
+        observed = {name: stage.observed for name, stage in self.comparison.errors.items()}
+        on = self.comparison.subset, observed, self.comparison.rule
+        fits = [compared(x, *on) for x in setups]
         beaten: set[int] = set()
-        for i, (expected, noise) in enumerate(fits):
-            for j, (other, _) in enumerate(fits):
-                for name, plain in self.comparison.errors.items() if i != j else ():
-                    stage = replace(plain, expected=expected[name], noise=noise[name])
-                    if beta(plain.observed, other[name], stage).excludes:
+        for one in fits:
+            for j, other in enumerate(fits):
+                for name, stage in one.items() if other is not one else ():
+                    if beta(stage.observed, other[name].expected, stage).excludes:
                         beaten.add(j)
         return [match for i, match in enumerate(matches) if i not in beaten] or matches
 
