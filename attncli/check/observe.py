@@ -29,8 +29,9 @@ from attncli.stages import CONCAT, OUTPUT
 Pick = int | slice | Sequence[int] | None
 Relayout = Callable[[Array, tuple[int, ...]], Array]
 DYADIC = 2.0**10
-MOST_DECIMALS = 5
-"""More decimals than these are rarely printed; NumPy itself prints 8."""
+"""Numbers with 10 bits after the point may be of any type, and have up to 10 decimals."""
+MOST_DECIMALS = 8
+"""So many NumPy prints. Sums and quotients in float64 have 16."""
 
 
 @dataclass(frozen=True, eq=False)

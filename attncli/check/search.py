@@ -41,6 +41,9 @@ SPARE_BITS = 10
 MOST_SAMPLES = 8
 """How many samples there are at most: each costs a pass for what has passed the others."""
 
+ALL = 2**22
+"""Explanations are held against one another on everything, up to so many numbers: 32 MB each."""
+
 SMALL = ("float16", "bfloat16")
 """The number types whose rounding is large enough to conceal a bug."""
 
@@ -160,9 +163,11 @@ class Search:
         setups = [match.fits[0].setup for match in matches]
         if any(setup.relayout or setup.relabel for setup in setups):
             return matches
-        observed = {name: stage.observed for name, stage in self.comparison.errors.items()}
-        on = self.comparison.subset, observed, self.comparison.rule
-        fits = [compared(x, *on) for x in setups]
+        comparison = self.comparison
+        if sum(stage.expected.size for stage in comparison.errors.values()) > ALL:
+            comparison = self.evidence.wide or self.samples[0]
+        observed = {name: stage.observed for name, stage in comparison.errors.items()}
+        fits = [compared(x, comparison.subset, observed, comparison.rule) for x in setups]
         beaten: set[int] = set()
         for one in fits:
             for j, other in enumerate(fits):

@@ -11,6 +11,7 @@ from attncli.check.bugs.bug import Bug
 from attncli.check.bugs.caches import CACHES
 from attncli.check.bugs.dropout import DROPOUT
 from attncli.check.bugs.fitted import FITTED
+from attncli.check.bugs.fitted_places import FITTED_PLACES
 from attncli.check.bugs.heads import HEADS
 from attncli.check.bugs.inputs import INPUTS
 from attncli.check.bugs.kernels import KERNELS
@@ -33,6 +34,7 @@ CATALOGUE: tuple[Bug, ...] = (
     *DROPOUT,
     *KERNELS,
     *FITTED,
+    *FITTED_PLACES,
 )
 
 

@@ -24,7 +24,6 @@ from attncli.check.fitting import (
     misfit,
     polished,
     simplest,
-    whole_minimum,
 )
 from attncli.check.run import Indices
 from attncli.check.setup import Relayout, Setup
@@ -36,20 +35,14 @@ OCTAVES = 8
 SEVERAL = 3
 """So many rows at least confirm a factor that is fitted to each head or channel."""
 
-BASES = (1e2, 1e3, 5e3, 2.5e4, 5e4, 1e5, 1.5e5, 1.6e5, 2.5e5, 5e5, 1e6, 5e6, 8e6, 1e7, 1e8)
-"""Bases of rotary positions that models have, beside 10000."""
-
 TINY = 1e-24
 """A mean square below this one is that of rounding in float64."""
 
 MOST_SHOWN = 8
 """So many fitted numbers are said, one for each head or batch item."""
 
-OFFSETS = 16
-"""Positions may be counted from a number up to so much further on, or back."""
 
-
-def _fitted(
+def fitted_numbers(
     make: Callable[[Array], Setup],
     comparison: Comparison,
     of: Callable[[Array], Array],
@@ -91,7 +84,7 @@ def _another_scale(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if loss(0.0) < EXPLAINED * misfit(setup, sample).mean() / 100:
         yield make(np.zeros(1)).with_detail("the scores are multiplied by 0: all weights are equal")
         return
-    found = _fitted(make, sample, lambda x: given * 2.0**x, (-OCTAVES, OCTAVES))
+    found = fitted_numbers(make, sample, lambda x: given * 2.0**x, (-OCTAVES, OCTAVES))
     if found is None:
         return
     value, words = simplest(float(found[0]), loss, given, setup.d_k)
@@ -107,7 +100,7 @@ def _another_softcap(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     def make(x: Array) -> Setup:
         return setup.with_how(softcap=float(x[0]))
 
-    found = _fitted(make, sample, lambda x: 2.0**x, (-1, 9))
+    found = fitted_numbers(make, sample, lambda x: 2.0**x, (-1, 9))
     if found is not None:
         near = np.array([float(f"{found[0]:.2g}")])
         best, rounded = (float(misfit(make(x), sample).mean()) for x in (found, near))
@@ -122,7 +115,7 @@ def _another_mask_value(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     def make(x: Array) -> Setup:
         return setup.with_how(mask_value=float(x[0]))
 
-    found = _fitted(make, sample, lambda x: x, (-60, 20))
+    found = fitted_numbers(make, sample, lambda x: x, (-60, 20))
     if found is not None:
         yield make(found).with_detail(f"masked scores become {found[0]:.6g}")
 
@@ -135,9 +128,9 @@ def _sinks(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     def make(x: Array) -> Setup:
         return setup.with_inputs(sinks=x)
 
-    found = _fitted(make, wide, lambda x: x, (-12, 12), np.arange(setup.shape[1]))
+    found = fitted_numbers(make, wide, lambda x: x, (-12, 12), np.arange(setup.shape[1]))
     if found is not None:
-        yield make(found).with_detail(f"sinks {_listed(found)}")
+        yield make(found).with_detail(f"sinks {listed(found)}")
 
 
 def _mask_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -155,7 +148,7 @@ def _mask_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return setup.with_inputs(given_mask=changed)
 
     given, n_heads = setup.how.scale_factor(setup.d_k), setup.shape[1]
-    one = _fitted(make, sample, lambda x: x, (-4, 4))
+    one = fitted_numbers(make, sample, lambda x: x, (-4, 4))
     if one is not None:
         best = float(misfit(make(one), sample).mean())
         forms = {-1.0: "their sign is turned", 2.0: "twice", 0.5: "half", 0.0: "left out"}
@@ -169,9 +162,9 @@ def _mask_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         yield make(one).with_detail(f"times {one[0]:.6g}")
     if n_heads > 1 and mask.ndim > 2:
         powers = (-OCTAVES, OCTAVES)
-        each = _fitted(make, wide, lambda x: 2.0**x, powers, np.arange(n_heads))
+        each = fitted_numbers(make, wide, lambda x: 2.0**x, powers, np.arange(n_heads))
         if each is not None:
-            yield make(each).with_detail(f"times {_listed(each)}, head by head")
+            yield make(each).with_detail(f"times {listed(each)}, head by head")
 
 
 def _keys_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -184,14 +177,9 @@ def _keys_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return setup.with_inputs(k=k * x[:, None, None])
 
     of_head = key_head_of(n_heads, n_kv, setup.how.head_order)
-    times = _fitted(make, wide, lambda x: 2.0**x, (-OCTAVES, OCTAVES), of_head)
+    times = fitted_numbers(make, wide, lambda x: 2.0**x, (-OCTAVES, OCTAVES), of_head)
     if times is not None and np.ptp(times) > 1e-3 * times.max():
-        yield make(times).with_detail(f"times {_listed(times)}, head by head")
-
-
-def _explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
-    """Whether a fitted number leaves little of the misfit of the right setup."""
-    return bool(least.mean() < EXPLAINED * misfit(setup, comparison).mean())
+        yield make(times).with_detail(f"times {listed(times)}, head by head")
 
 
 def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -221,7 +209,7 @@ def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         changed = setup.with_steps(output=partial(times_output, times=float(times.item())))
     else:
         changed = setup.with_relayout(_divided_by(times), OUTPUT)
-    yield changed.with_detail(f"times {_listed(times.ravel())}, {words}")
+    yield changed.with_detail(f"times {listed(times.ravel())}, {words}")
 
 
 def times_output(a: Array, v: Array, allowed: Array | None = None, *, times: float) -> Array:
@@ -233,96 +221,7 @@ def _divided_by(times: Array) -> Relayout:
     return lambda x: x / times
 
 
-def _other_lengths(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    wide, lengths = evidence.wide, setup.inputs.get("kv_len")
-    if wide is None or lengths is None:
-        return
-    n_batch, n_k = setup.shape[0], setup.shape[3]
-
-    def of(x: Array) -> Setup:
-        return setup.with_inputs(kv_len=x.astype(np.int64))
-
-    at, least = whole_minimum(lambda x: misfit(of(x), wide).mean(axis=1), 1, n_k, n_batch)
-    if _explains(least, setup, wide) and not np.array_equal(at, lengths):
-        yield of(at).with_detail(f"lengths {_listed(at)}, not {_listed(lengths)}")
-
-
-def _another_window(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    sample, given = evidence.sample, setup.how.window
-    if sample is None:
-        return
-    most = setup.shape[3] - 1
-    right = -1 if given is None else given[1]
-    forms: list[Callable[[int], tuple[int, int]]] = [lambda n: (n, right)]
-    if given is not None:
-        forms += [lambda n: (given[0], n), lambda n: (n, n)]
-    elif not setup.how.causal:
-        forms += [lambda n: (n, 0), lambda n: (n, n)]
-    for form in forms:
-
-        def of(n: float, form: Callable[[int], tuple[int, int]] = form) -> Setup:
-            return setup.with_how(window=form(int(n)))
-
-        def loss(x: Array, of: Callable[[float], Setup] = of) -> Array:
-            return np.array([misfit(of(float(x[0])), sample).mean()])
-
-        at, least = whole_minimum(loss, 0, most)
-        if _explains(least, setup, sample) and form(int(at[0])) != given:
-            left, after = form(int(at[0]))
-            yield of(at[0]).with_detail(f"{_bound(left)} before the query, {_bound(after)} after")
-
-
-def _bound(n: int) -> str:
-    return "any number of keys" if n < 0 else f"{n} keys" if n != 1 else "1 key"
-
-
-def _another_base(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    if setup.positions is None or (sample := evidence.sample) is None:
-        return
-
-    def of(base: float) -> Setup:
-        return setup.with_positions(base=base)
-
-    losses = [float(misfit(of(base), sample).mean()) for base in BASES]
-    base, least = BASES[int(np.argmin(losses))], min(losses)
-    if least >= EXPLAINED * misfit(setup, sample).mean():
-        found = _fitted(lambda x: of(float(x[0])), sample, lambda x: 10.0**x, (1, 8))
-        if found is None:
-            return
-        base = float(found[0])
-    yield of(base).with_detail(f"base {base:.6g}, not {setup.positions.base:g}")
-
-
-def _partial(setup: Setup, _: Evidence) -> Iterator[Setup]:
-    if setup.positions is None or not setup.positions.is_rotary:
-        return
-    for share in (8, 4, 2):
-        width = setup.d_k // share
-        if width >= 2 and width % 2 == 0:
-            words = f"on the first {width} of {setup.d_k} entries"
-            one = setup.with_positions(width=width)
-            yield one.with_detail(words)
-            whole = setup.with_positions(width=width, of_width=setup.d_k)
-            yield whole.with_detail(f"{words}, with the frequencies of all")
-
-
-def _another_start(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    if (positions := setup.positions) is None or (sample := evidence.sample) is None:
-        return
-    names = ("from_query",) if positions.is_rotary else ("from_query", "from_past", "from_new")
-    found = []
-    for by in range(-OFFSETS, OFFSETS + 1):
-        starts = {name: getattr(positions, name) + by for name in names}
-        if by and (positions.is_rotary or min(starts.values()) >= 0):
-            moved = setup.with_positions(**starts)
-            found.append((float(misfit(moved, sample).mean()), by, moved))
-    least, by, moved = min(found, key=lambda one: one[0])
-    if least < EXPLAINED * misfit(setup, sample).mean():
-        of = "the queries" if positions.is_rotary else "every token"
-        yield moved.with_detail(f"of {of} by {by:+d}")
-
-
-def _listed(x: Array) -> str:
+def listed(x: Array) -> str:
     more = len(x) - MOST_SHOWN
     shown = ", ".join(f"{value:.6g}" for value in x[:MOST_SHOWN])
     return shown + (f" and {more} more" if more > 0 else "")
@@ -443,35 +342,5 @@ FITTED: tuple[Bug, ...] = (
         _output_times,
         "outputs",
         "the output is multiplied by a number, such as a forgotten scale of quantized values",
-    ),
-    fitted(
-        "other key lengths",
-        _other_lengths,
-        "padding",
-        "other numbers of keys count as valid than the given ones",
-    ),
-    fitted(
-        "another window",
-        _another_window,
-        "window",
-        "the sliding window has other bounds",
-    ),
-    fitted(
-        "rotary positions with another base",
-        _another_base,
-        "position-base",
-        "the angles are powers of another number",
-    ),
-    fitted(
-        "rotary positions on a part of the width",
-        _partial,
-        "position-width",
-        "only the first entries of queries and keys are rotated",
-    ),
-    fitted(
-        "positions counted from another number",
-        _another_start,
-        "position-offset",
-        "the first token gets another position than expected",
     ),
 )
