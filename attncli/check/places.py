@@ -47,7 +47,7 @@ def stage_verdicts(comparison: Comparison, labels: Labels) -> tuple[StageVerdict
 def _verdict(name: str, comparison: Comparison, labels: Labels) -> StageVerdict:
     stage, rule = comparison.errors[name], comparison.rule
     entries = Entries(name, comparison, labels)
-    noise = None if stage.noise is None else rms(stage.noise)
+    noise = None if stage.noise is None else rms(stage.of_heads)
     return StageVerdict(
         name=name,
         matches=stage.matches,

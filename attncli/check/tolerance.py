@@ -138,6 +138,7 @@ class StageErrors:
     mask_value  a finite number that stands for −∞ in scores: it is as exact as its type
     loose       a factor on what is allowed, for a sample
     known       the wrong entries, where they follow from more than is here
+    head_noise  [batch, head], where the noise of most rows is only the least that they count as
     """
 
     observed: Array
@@ -147,6 +148,7 @@ class StageErrors:
     mask_value: float = -np.inf
     loose: float = 1.0
     known: BoolArray | None = None
+    head_noise: Array | None = None
 
     def at(self, *positions: Indices, loose: float) -> StageErrors:
         """The same at these positions of the batch items, heads and rows."""
@@ -190,7 +192,7 @@ class StageErrors:
         limit = HEAD_FACTOR * (1 + FEW_ROWS / np.sqrt(np.maximum(counting, 1)))
         row = self.row_noise
         return Ratios(
-            _largest_ratio(row_rms(typical), limit * row_rms(noise)),
+            _largest_ratio(row_rms(typical), limit * self.of_heads),
             _largest_ratio(typical, ROW_FACTOR * row),
             _largest_ratio(largest, ENTRY_FACTOR * row),
         )
@@ -199,7 +201,14 @@ class StageErrors:
     def row_noise(self) -> Array:
         """The noise of every row, and at least a share of that of its head."""
         noise = np.zeros(1) if self.noise is None else self.noise
-        return np.maximum(noise, ROW_FLOOR * row_rms(noise)[..., None])
+        return np.maximum(noise, ROW_FLOOR * self.of_heads[..., None])
+
+    @property
+    def of_heads(self) -> Array:
+        """The noise of every head, [batch, head]."""
+        if self.head_noise is not None:
+            return self.head_noise
+        return row_rms(np.zeros((1, 1, 1)) if self.noise is None else self.noise)
 
     @cached_property
     def allowed(self) -> Array:
