@@ -16,9 +16,8 @@ from attncli.attention.numbers import is_small, type_name
 from attncli.attention.run import Step
 from attncli.attention.shapes import layout_hint
 from attncli.check.comparison import Comparison, Fit, comparison_of
-from attncli.check.direction import exactness
 from attncli.check.inside import less_exact
-from attncli.check.noise import EPS
+from attncli.check.noise import EPS, SMALL
 from attncli.check.observe import (
     GIVEN,
     Pick,
@@ -33,7 +32,7 @@ from attncli.check.places import stage_verdicts
 from attncli.check.positions import PositionKind
 from attncli.check.report import Explanation, Left, Verdict
 from attncli.check.run import steps_of
-from attncli.check.search import SMALL, Match, Progress, Search, differ
+from attncli.check.search import Match, Progress, Search, differ
 from attncli.check.setup import Setup, setup_of
 from attncli.check.suggest import suggest_input
 from attncli.check.tolerance import Inside, Rule, fitting_type, narrower, rule_of
@@ -146,7 +145,7 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
     matches, undecided = search.quiet()
     verdict = replace(verdict, undecided=tuple(bug.name for bug in undecided))
     if not matches:
-        return replace(verdict, exactness=exactness(search.samples[0]))
+        return replace(verdict, exactness=search.sampled.exactness())
     quiet = replace(verdict, quiet=True, first_difference=verdict.stages[0].name)
     return _explained(quiet, search.distinct(matches), comparison)
 

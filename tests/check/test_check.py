@@ -328,3 +328,26 @@ def test_any_number_is_judged_without_a_warning(huge: float) -> None:
     for observed in ([[huge, 0.55], [0.1, 0.7]], [[huge, -huge], [5, 5]]):
         verdict = check(observed, q, k, v, pairs=False)
         assert "differ" in report_text(verdict)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.5, 1e-308, 1e200, -1e200, 1e308])
+@pytest.mark.parametrize("times", [1.0, 0.0, 1e300])
+def test_a_scale_or_values_at_the_end_of_float64_never_make_wrong_numbers_match(
+    scale: float, times: float
+) -> None:
+    how = Convention(scale=scale)
+    wrong = np.linspace(1, 2, Q.shape[0] * Q.shape[1] * 11).reshape(2, 3, 11) * max(times, 1)
+    verdict = check(wrong, Q * (times > 0), K, V * times, convention=how, pairs=False)
+    assert verdict.status != "match"
+    assert "differ" in report_text(verdict)
+    assert "NaN" not in report_text(verdict)
+
+
+def test_an_output_that_no_weights_give_is_garbage_only_from_a_block_on() -> None:
+    q, k, v = (RNG.normal(size=(2, n, d)) for n, d in ((37, 5), (13, 5), (13, 7)))
+    right = attend(q, k, v)["output"].value
+    garbage = 50 + np.arange(7.0)
+    for first, found in ((32, ["last rows hold garbage"]), (31, []), (36, [])):
+        wrong = right.copy()
+        wrong[:, first:] = garbage * np.arange(1, 38 - first)[:, None]
+        assert names(check(wrong, q, k, v, pairs=False)) == found
