@@ -18,7 +18,7 @@ from attncli.check.comparison import (
     Comparison,
     Fit,
     fit,
-    one_head_of,
+    narrow_sample_of,
     sample_of,
     wide_sample_of,
     worst_of,
@@ -75,7 +75,7 @@ class Search:
 
     comparison  of everything that was observed
     samples     of a few rows of it each
-    narrow      of a few rows of one head
+    narrow      of a few rows of one head, which are tried first
     only_nan    whether every wrong number is NaN: too little for bugs that are not about NaN
     skipped     bugs that would not fit into memory, and how many scores they need at once
     alone       bug → its variants under the setup that is right
@@ -92,7 +92,7 @@ class Search:
             comparison.observed, expected, eps, sample, wide, comparison.subset
         )
         self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in stages)
-        self.narrow = one_head_of(sample)
+        self.narrow = narrow_sample_of(sample)
         self.skipped: dict[str, int] = {}
         self.alone: dict[Bug, list[Setup]] = {}
         self._emptied: dict[Any, tuple[bool, Setup]] = {}
@@ -241,9 +241,7 @@ class Search:
         """The variants that fit every sample, and then everything."""
         found = []
         for setup in variants:
-            if setup.whole_axes and not fit(setup, self.narrow):
-                continue
-            if not all(fit(setup, sample) for sample in self.samples):
+            if not all(fit(setup, sample) for sample in (self.narrow, *self.samples)):
                 continue
             if one := fit(setup, self.comparison):
                 found.append(one)
