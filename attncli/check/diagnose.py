@@ -22,10 +22,10 @@ from attncli.check.observe import (
     GIVEN,
     Pick,
     WrongShapeError,
-    decimals_hint,
     differing_inputs,
     fitting_layouts,
     observe,
+    rounded_to,
     to_numpy,
 )
 from attncli.check.places import stage_verdicts
@@ -111,15 +111,39 @@ def check(  # noqa: PLR0913
     except WrongShapeError as error:
         return _with_hints(_wrong_shape(error, setup, rule), given, setup, rule, layout)
     rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
-    comparison = comparison_of(setup, found.subset, found.stages, rule)
+    comparison, printed = _as_printed(comparison_of(setup, found.subset, found.stages, rule))
+    rule = comparison.rule
     labels = {"query": query_labels or (), "key": key_labels or ()}
-    verdict = Verdict("match", rule.dtype, stage_verdicts(comparison, labels), notes=found.notes)
+    verdict = Verdict("match", rule.dtype, stage_verdicts(comparison, labels))
+    verdict = replace(verdict, notes=(*found.notes, *printed))
     if comparison.matches:
         verdict = _with_direction(verdict, comparison)
     else:
         before_search()
         verdict = _with_cause(verdict, comparison, pairs, progress)
     return _with_hints(verdict, given, setup, rule, layout)
+
+
+FEW_DECIMALS = 5
+"""Numbers with so few were rounded by hand or by a print, whichever type they were computed in."""
+
+
+def _as_printed(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]:
+    """The comparison by half a unit of the last decimal, where numbers look rounded, and a note.
+
+    With 6 to 8 decimals they may also be float32, written out; then only where that matches.
+    """
+    rule, stages = comparison.rule, comparison.observed
+    if comparison.matches or rule.kind != "noise" or rule.inside is not None:
+        return comparison, ()
+    if (n := rounded_to(stages.values())) is None:
+        return comparison, ()
+    by_decimals = replace(rule, kind="decimals", decimals=n)
+    rounded = comparison_of(comparison.setup, comparison.subset, stages, by_decimals)
+    decimals = f"{n} decimal{'s' * (n > 1)}"
+    if n <= FEW_DECIMALS or rounded.matches:
+        return rounded, (f"the numbers have {decimals}, so they are judged as rounded to {n}",)
+    return comparison, (f"if the numbers were rounded to {decimals}, add --decimals {n}",)
 
 
 def _with_hints(
@@ -159,14 +183,13 @@ def _with_cause(
     matches = search.singles()
     notes = (*verdict.notes, *_not_tried(search))
     verdict = replace(verdict, first_difference=first, notes=notes)
-    hints = decimals_hint(comparison.errors) if comparison.rule.kind == "noise" else ()
-    if not matches and not hints and (inside := less_exact(comparison, search.samples[0])):
+    if not matches and (inside := less_exact(comparison, search.samples[0])):
         return replace(verdict, status="inside", inside=inside)
     if not matches and pairs:
         matches = search.pairs()
     if matches:
         return _explained(verdict, search.distinct(matches), comparison)
-    return replace(verdict, status="no match", notes=(*notes, *hints))
+    return replace(verdict, status="no match")
 
 
 def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Comparison) -> Verdict:

@@ -200,12 +200,13 @@ def _headline(verdict: Verdict) -> str:
     inside = "TF32" if verdict.inside == "tf32" else verdict.inside
     return {
         "match": "it matches" + f", {verdict.exactness}" * bool(verdict.exactness),
-        "found": "it differs, and this is it:",
+        "found": "it differs; the cause:",
         "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
         "inside": f"it matches only as computed in {inside} inside, which is less exact than "
         f"{verdict.dtype}; --inside {verdict.inside} accepts it",
-        "no match": f"first difference at stage {verdict.first_difference}; no known bug "
-        "explains it",
+        "no match": f"it differs from stage {verdict.first_difference} on; no known bug explains it"
+        if verdict.stages
+        else f"the inputs differ, {verdict.first_difference} first; no stage was compared",
         "wrong shape": "the shape is wrong",
     }[verdict.status]
 

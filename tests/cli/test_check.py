@@ -44,7 +44,7 @@ def test_a_match_ends_with_0(call: Call) -> None:
 def test_printed_weights_without_the_scale(call: Call) -> None:
     result = call("check", *THREE, *PRINTED)
     assert result.code == 1
-    assert result.out.startswith("it differs, and this is it:\n  scale left out\n")
+    assert result.out.startswith("it differs; the cause:\n  scale left out\n")
     assert "attncli compute: --scale none" in result.out
 
 
@@ -66,7 +66,7 @@ def test_conventions_are_those_of_compute(call: Call, folder: Path) -> None:
 def test_what_nothing_explains_is_said_to_be_so(call: Call, folder: Path) -> None:
     result = call("check", "--q", "qkv.npz", "--observed", "noise.npy")
     assert result.code == 1
-    assert result.out.startswith("first difference at stage output; no known bug explains it")
+    assert result.out.startswith("it differs from stage output on; no known bug explains it")
     assert "worst entries" in result.out
 
 

@@ -104,9 +104,6 @@ def _normalised(setup: Setup, _: Evidence) -> Iterator[Setup]:
     for words, norm in _NORMS.items():
         changed = setup.with_steps(scores=partial(scores_of_normalised, norm=norm))
         yield changed.with_detail(words)
-    if setup.how.scale != "none":
-        changed = setup.with_steps(scores=partial(scores_of_normalised, norm=to_length_1))
-        yield changed.with_how(scale="none").with_detail("L2 norm, and no scale: cosines")
 
 
 def scores_of_normalised(q: Array, k: Array, *, norm: Callable[[Array], Array], **_: Any) -> Array:
