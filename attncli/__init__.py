@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         StageError,
     )
     from attncli.trace import Stage, Trace
+    from attncli.views.render import render
 
 __all__ = [
     "AttncliError",
@@ -56,12 +57,14 @@ __all__ = [
     "heads_first",
     "merge_heads",
     "multi_head_attention",
+    "render",
     "split_heads",
     "stream",
 ]
 
 _MODULES = (
     "errors", "convention", "trace", "attention.heads", "attention.attend", "attention.streaming",
+    "views.render",
 )  # fmt: skip
 """Where they are, those that import the least first."""
 

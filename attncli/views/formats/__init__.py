@@ -38,6 +38,7 @@ _ROWS = (
     Format("csv", ("csv",), EXACT, notes=False),
     Format("tsv", ("tsv",), EXACT, notes=False),
     Format("markdown", ("md", "markdown")),
+    Format("html", ("html", "htm")),
     Format("mermaid", ("mmd",), "formulas and shapes", notes=False),
     Format("npz", ("npz",), EXACT, binary=True),
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),
