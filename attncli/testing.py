@@ -32,7 +32,7 @@ def assert_attention(observed: Any, q: Any, k: Any, v: Any, **how: Any) -> None:
     >>> assert_attention([[0.7311, 0.2689], [0.2689, 0.7311]], q, k, k, atol=1e-4)
     Traceback (most recent call last):
         ...
-    AssertionError: it differs, and this is it:
+    AssertionError: it differs; the cause:
       scale left out
     ...
     """

@@ -19,7 +19,7 @@ def test_it():
 """
 REPORT = [
     "*- attncli check -*",
-    "it differs, and this is it:",
+    "it differs; the cause:",
     "  scale left out",
     "     the scores go into softmax as they are, not multiplied by 1/√d_k",
     "output differs in *",

@@ -101,7 +101,7 @@ def decimals_hint(stages: Mapping[str, StageErrors]) -> tuple[str, ...]:
     for n in range(1, MOST_DECIMALS + 1):
         if (np.round(finite, n) == finite).all() and (finite % 1 != 0).any():
             decimals = f"{n} decimal{'s' * (n > 1)}"
-            return (f"the values look rounded to {decimals}: pass --decimals {n}",)
+            return (f"the values have at most {decimals}; if they are rounded, add --decimals {n}",)
     return ()
 
 

@@ -200,7 +200,7 @@ def _headline(verdict: Verdict) -> str:
     inside = "TF32" if verdict.inside == "tf32" else verdict.inside
     return {
         "match": "it matches" + f", {verdict.exactness}" * bool(verdict.exactness),
-        "found": "it differs, and this is it:",
+        "found": "it differs; the cause:",
         "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
         "inside": f"it matches only as computed in {inside} inside, which is less exact than "
         f"{verdict.dtype}; --inside {verdict.inside} accepts it",

@@ -12,7 +12,7 @@ from attncli.arrays import Array
 from attncli.attention.attend import Block, traced
 from attncli.attention.positions import SUM, sinusoidal
 from attncli.errors import ConventionError, InputError
-from attncli.files.messages import listing
+from attncli.files.messages import count, listing
 from attncli.trace import Stage
 from attncli.words.tokens import PAD
 from attncli.words.vectors import random_vectors
@@ -44,7 +44,7 @@ class Sentence:
         n_real = len(tokens)
         if n is not None and n < n_real:
             hint = f"pad to {n_real} or more"
-            raise InputError(f"{n_real} tokens cannot be padded to {n}", hint)
+            raise InputError(f"{count(n_real, 'token')} cannot be padded to {n}", hint)
         return cls((*tokens, *[PAD] * ((n or 0) - n_real)), n_real)
 
     @property

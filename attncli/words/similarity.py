@@ -20,6 +20,7 @@ from attncli.arrays import FloatArray
 from attncli.attention.attend import Block, traced
 from attncli.attention.run import Step
 from attncli.errors import ShapeError
+from attncli.files.messages import count
 from attncli.trace import Stage, Trace
 
 N_COMPONENTS = 2
@@ -162,8 +163,8 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     vectors = _vectors(words, matrix)
     if min(vectors.shape) < N_COMPONENTS:
         raise ShapeError(
-            f"two components need two words of two numbers; there are {len(words)} words of "
-            f"{vectors.shape[1]}"
+            "two components need two words of two numbers; given is "
+            f"{count(len(words), 'word')} of {vectors.shape[1]}"
         )
     block = Block("Principal components", None, {"word": tuple(words), "component": _PLANE})
     trace = _trace(pca_steps(), vectors, block)
@@ -231,7 +232,7 @@ def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> FloatArray:
         raise ShapeError("the vectors are not rows of numbers of one length") from None
     if vectors.ndim != 2 or len(vectors) != len(words):
         raise ShapeError(
-            f"there are {len(words)} words but vectors of shape {vectors.shape}",
+            f"vectors of shape {vectors.shape} are given for {count(len(words), 'word')}",
             "give one row per word",
         )
     for word, row in zip(words, vectors, strict=True):

@@ -64,7 +64,7 @@ def test_the_text_of_the_error_is_the_report() -> None:
     with pytest.raises(AssertionError) as caught:
         assert_attention(wrong, Q, K, V)
     text = str(caught.value)
-    assert text.startswith("it differs, and this is it:\n  causal mask where none is wanted\n")
+    assert text.startswith("it differs; the cause:\n  causal mask where none is wanted\n")
     assert "attncli compute: --causal" in text
     assert_attention(wrong, Q, K, V, convention=Convention(causal=True))
 

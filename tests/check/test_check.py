@@ -55,7 +55,9 @@ def test_decimals_allow_half_a_unit_of_the_last_one() -> None:
 
 def test_numbers_that_look_rounded_get_a_hint() -> None:
     verdict = check(attend(Q, K, V)["output"].value.round(3), Q, K, V)
-    assert verdict.notes == ("the values look rounded to 3 decimals: pass --decimals 3",)
+    assert verdict.notes == (
+        "the values have at most 3 decimals; if they are rounded, add --decimals 3",
+    )
     wrong = attend(Q, K, V)["output"].value.round(3) + 5
     assert check(wrong, Q, K, V, decimals=3).notes == ()
 

@@ -19,7 +19,7 @@ V = [[10, 0], [0, 10], [5, 5]]
 def test_the_text_of_a_bug_that_was_found() -> None:
     verdict = check([0.42, 0.42, 0.16], Q, K, V, stage="weights", rows=[0], decimals=2)
     assert report_text(verdict).splitlines() == [
-        "it differs, and this is it:",
+        "it differs; the cause:",
         "  scale left out",
         "     the scores go into softmax as they are, not multiplied by 1/√d_k",
         "     seen in cntkx#10, PAIR-code/tiny-transformers#71",

@@ -44,7 +44,7 @@ def test_a_match_ends_with_0(call: Call) -> None:
 def test_printed_weights_without_the_scale(call: Call) -> None:
     result = call("check", *THREE, *PRINTED)
     assert result.code == 1
-    assert result.out.startswith("it differs, and this is it:\n  scale left out\n")
+    assert result.out.startswith("it differs; the cause:\n  scale left out\n")
     assert "attncli compute: --scale none" in result.out
 
 

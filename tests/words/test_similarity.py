@@ -179,7 +179,7 @@ def test_equal_vectors_have_no_components() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: similarity(["a"], [1.0, 2.0]), "1 words but vectors of shape"),
+        (lambda: similarity(["a"], [1.0, 2.0]), r"shape \(2,\) are given for 1 word"),
         (lambda: similarity(["a"], [[1.0], [2.0]]), "give one row per word"),
         (lambda: similarity(["a", "b"], [[1.0], [2.0, 3.0]]), "rows of numbers of one length"),
         (lambda: similarity(["a"], [["x"]]), "rows of numbers of one length"),
@@ -188,8 +188,8 @@ def test_equal_vectors_have_no_components() -> None:
             "vector of 'a' holds numbers that are not finite",
         ),
         (lambda: analogy(["a"], [[1.0]]), "an analogy has 3 words, not 1"),
-        (lambda: pca(["a"], [[1.0, 2.0]]), "there are 1 words of 2"),
-        (lambda: pca(["a", "b"], [[1.0], [2.0]]), "there are 2 words of 1"),
+        (lambda: pca(["a"], [[1.0, 2.0]]), "given is 1 word of 2"),
+        (lambda: pca(["a", "b"], [[1.0], [2.0]]), "given is 2 words of 1"),
     ],
 )
 def test_what_does_not_fit(call: object, message: str) -> None:
