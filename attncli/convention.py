@@ -74,7 +74,10 @@ def _is_window(value: object) -> bool:
 
 
 def _number(text: str) -> float:
-    if math.isnan(number := float(text)):
+    from attncli.numerals import number as read
+
+    found = read(text)
+    if math.isnan(number := float(text) if found is None else found):
         raise ValueError
     return number
 
