@@ -99,13 +99,11 @@ def _similarity(found: Vectors, words: Words, source: str, notes: list[str]) -> 
     trace = alike(found.words, found.matrix)
     if words.nearest is None:
         return trace
-    lists = [
-        replace(
-            _nearest(source, vector, words.nearest, {found.folded.get(word, word)}, word, notes),
-            name=f"nearest_{number}",
-        )
-        for number, (word, vector) in enumerate(zip(found.words, found.matrix, strict=True), 1)
-    ]
+    lists = []
+    for number, (word, vector) in enumerate(zip(found.words, found.matrix, strict=True), start=1):
+        without = {found.folded.get(word, word)}
+        near = _nearest(source, vector, words.nearest, without, word, notes, "vectors")
+        lists.append(replace(near, name=f"nearest_{number}"))
     return replace(trace, steps=(*trace.steps, *lists))
 
 
@@ -116,18 +114,20 @@ def _analogy(found: Vectors, words: Words, source: str, notes: list[str]) -> Tra
     vector = trace["analogy"].value.reshape(-1)
     without = {found.folded.get(word, word) for word in (a, b, c)}
     name = f"{b} − {a} + {c}"
-    near = _nearest(source, vector, words.nearest or NEAREST, without, name, notes)
+    n = words.nearest or NEAREST
+    near = _nearest(source, vector, n, without, name, notes, "analogy")
     return replace(trace, steps=(*trace.steps, near))
 
 
 def _nearest(
-    source: str, vector: Any, n: int, without: set[str], name: str, notes: list[str]
+    source: str, vector: Any, n: int, without: set[str], name: str, notes: list[str], read: str
 ) -> Trace:
-    """The nearest words as a block of its own, its stage `nearest` their cosines."""
+    """The nearest words as a block of its own, its stage `nearest` their cosines with `read`."""
     found = nearest(source, vector, n, without)
     notes += found.warnings
     cosines = np.array([[cosine] for _, cosine in found.pairs]).reshape(-1, 1)
     labels = {"word": tuple(word for word, _ in found.pairs), "measure": ("cosine",)}
     formula = "the words whose vectors have the largest cosine"
-    stage = Stage("nearest", "cos", formula, cosines, ("word", "measure"), labels)
+    axes, reads = ("word", "measure"), {"x": read}
+    stage = Stage("nearest", "cos", formula, cosines, axes, labels, reads=reads)
     return Trace(f"Nearest to {name}", (stage,), name="nearest_1")
