@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,13 +51,20 @@ def explain(
     for message, hint in _contradictions(words, vectors, block, choices, show):
         raise ConventionError(message, hint)
     trace, warnings = explained(words, vectors, block, choices, show)
-    note(*warnings, quiet=show.quiet)
+    note(*warnings, *_unmasked_padding(words), quiet=show.quiet)
     page = outline_page if block.outline else explain_page
     height = 0 if show.stage else LEAST_HEIGHT
     present(trace, show, page=page, precision=PRECISION, least_height=height)
     form = form_of(show)
     if not form.notes or (form.holds == PAGE and show.cell):
         note(*trace.notes, quiet=show.quiet)
+
+
+def _unmasked_padding(words: Text) -> Iterator[str]:
+    """A note on padding that is written as a token: only that of --pad-to is masked."""
+    found = re.search(r"[<\[]pad(ding)?[>\]]", words.tokens or words.sentence or "", re.IGNORECASE)
+    if found:
+        yield f"{found[0]} is a token like any other and not masked; --pad-to N adds masked padding"
 
 
 def _contradictions(

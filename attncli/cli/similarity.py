@@ -13,8 +13,8 @@ from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.errors import ConventionError, InputError
-from attncli.files.messages import safe
-from attncli.files.word_vectors import Vectors, nearest, read_vectors
+from attncli.files.messages import listing, quote, safe
+from attncli.files.word_vectors import Vectors, nearest, read_vectors, suggestion
 from attncli.trace import Stage, Trace
 from attncli.views.formats import PAGE
 from attncli.words.similarity import analogy, pca
@@ -71,7 +71,15 @@ def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayF
 def _source(words: Words) -> tuple[list[str], str]:
     """The words asked for, each once, and where their vectors are: a file, or the words."""
     given, three = list(words.words or ()), list(words.analogy or ())
+    if any(word.startswith("--") for word in three):
+        found = " ".join(three[: next(n for n, word in enumerate(three) if word[:2] == "--")])
+        raise ConventionError(
+            f"--analogy takes three words, not {found!r}", "write --analogy A B C"
+        )
     inline = [word for word in given if "=" in word[1:]]
+    for word in inline if words.vectors is None else ():
+        if not word.rpartition("=")[2].strip():
+            raise ConventionError(f"{quote(word)} has no numbers", f"write {safe(word)}0.9,0.5,0.1")
     if words.vectors is not None:
         if not given + three:
             raise ConventionError("no word is named", "add one: attncli similarity WORD…")
@@ -87,12 +95,14 @@ def _source(words: Words) -> tuple[list[str], str]:
 def _read(source: str, words: list[str]) -> Vectors:
     """The vectors of all these words; a word that is not there is an error that says what is."""
     found = read_vectors(source, words)
-    for word, close in found.missing.items():
-        wrong = (text for text in found.warnings if f": {safe(word)} " in text)
-        hint = f"close to it are {', '.join(close)}" if close else "check its spelling"
-        hint = next(wrong, hint)
-        raise InputError(f"{found.origin} has no vector for {word!r}", hint)
-    return found
+    if not found.missing:
+        return found
+    wrong = [
+        text for word in found.missing for text in found.warnings if f": {safe(word)} " in text
+    ]
+    names = listing(map(repr, found.missing), 8)
+    hint = wrong[0] if wrong else suggestion(found.missing) or "check the spelling"
+    raise InputError(f"{found.origin} has no vector for {names}", hint)
 
 
 def _similarity(found: Vectors, words: Words, source: str, notes: list[str]) -> Trace:

@@ -112,9 +112,9 @@ def from_file(
 
     >>> found = from_file("king=0.9,0.5 queen=0.2,0.5", ("king", "quoon"), unknown="zero")
     >>> found.vectors["quoon"].tolist(), found.remarks
-    ([0.0, 0.0], ("1 word is not in the vectors given: 'quoon' is a vector of zeros",))
+    ([0.0, 0.0], ("1 word is not in the inline literal: 'quoon' is a vector of zeros",))
     """
-    from attncli.files.word_vectors import read_vectors
+    from attncli.files.word_vectors import read_vectors, suggestion
 
     asked = tuple(dict.fromkeys(words))
     found = read_vectors(source, asked)
@@ -124,11 +124,11 @@ def from_file(
             f"--dim is {dim}, but the vectors have {width} numbers", "leave out --dim"
         )
     vectors: dict[str, Array] = dict(zip(found.words, found.matrix, strict=True))
-    origin = found.origin or "the vectors given"
+    origin = found.origin
     lost = [word for word in asked if word not in vectors]
     if lost and unknown == "error":
-        close = found.missing.get(lost[0], ())[:3]
-        other = f"did you mean {', '.join(map(repr, close))}? Else " if close else ""
+        close = suggestion(found.missing)
+        other = f"{close} Else " if close else ""
         raise InputError(
             f"{origin} has no vector for {listing(map(repr, lost), 8)}",
             f"{other}use --unknown random or zero",
