@@ -74,7 +74,10 @@ def _is_window(value: object) -> bool:
 
 
 def _number(text: str) -> float:
-    if math.isnan(number := float(text)):
+    from attncli.numerals import number as read
+
+    found = read(text)
+    if math.isnan(number := float(text) if found is None else found):
         raise ValueError
     return number
 
@@ -95,7 +98,7 @@ def _plain(value: Any) -> Any:
 
 def _window_words(value: tuple[int, int], _: Convention, __: Write) -> str:
     before, after = ("all" if size < 0 else str(size) for size in value)
-    return f"window of {before} keys before and {after} after"
+    return f"window of {before} key{'' if before == '1' else 's'} before and {after} after"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ PACKAGE = Path(attncli.__file__).parent
 
 # Each may import from those before it; packages of one level do not import each other.
 LEVELS = [
-    {"_version", "arrays", "errors"},
+    {"_version", "arrays", "errors", "numerals"},
     {"budget", "convention", "stages"},
     {"trace"},
     {"attention", "files"},

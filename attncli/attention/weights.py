@@ -76,7 +76,7 @@ class Dimensions:
         if self.d_k is None and self.d_model % self.n_heads:
             raise ShapeError(
                 f"a d_model of {self.d_model} does not divide into {self.n_heads} heads",
-                f"use a number of heads that divides {self.d_model}, or say d_k",
+                f"use a number of heads that divides {self.d_model}, or give d_k (--d-k)",
             )
         d_k = self.d_k or self.d_model // self.n_heads
         d_v = self.d_v or d_k

@@ -180,12 +180,15 @@ def _lines(verdict: Verdict) -> Iterator[str]:
         yield f"  in common: {verdict.common}"
     if verdict.tell_apart:
         yield f"  distinguished by: {verdict.tell_apart}"
+    notes = [f"  note: {note}" for note in verdict.notes]
+    if verdict.status == "no match":  # what to try comes before where it differs
+        yield from notes
     for stage in verdict.stages:
         yield from _stage(stage, verdict)
     if verdict.undecided:
         yield f"  within rounding, so this input cannot show: {listed(verdict.undecided)}"
-    for note in verdict.notes:
-        yield f"  note: {note}"
+    if verdict.status != "no match":
+        yield from notes
 
 
 def _headline(verdict: Verdict) -> str:

@@ -88,7 +88,7 @@ def form_of(observed: Observed) -> str:
 
 def _sources(inputs: Inputs, observed: Observed) -> tuple[str, str]:
     """Where q and the observed numbers come from: SOURCE is what is not named, or both."""
-    q, numbers, source = inputs.q, observed.observed, observed.source
+    q, numbers, source = inputs.q, observed.observed, inputs.source
     if None not in (q, numbers, source):
         what = "SOURCE is given beside --q and --observed"
         raise ConventionError(what, "leave one of the three out")

@@ -112,7 +112,7 @@ class Words:
     PANEL: ClassVar = "Words"
 
     words: list[str] | None = flag(
-        "Words, or words with their vectors: king=0.9,0.5,0.1.", make=typer.Argument
+        "Words, or words with their vectors: king=0.9,0.5,0.1.", "WORD", make=typer.Argument
     )
     vectors: str | None = flag(
         "GloVe or word2vec text (also .gz, .zip, .zip::name), or JSON {word: [numbers]}.", "FILE"
@@ -128,7 +128,11 @@ class Which:
 
     PANEL: ClassVar = "Examples"
 
-    name: str | None = flag("One example; without a name they are listed.", make=typer.Argument)
+    name: str | None = flag(
+        "One example, or how the names of several begin; without a name all are listed.",
+        "NAME",
+        make=typer.Argument,
+    )
     verify: bool = flag("Run them all: exit code 0 if each comes out as recorded.")
     file: str | None = flag("Your own examples, in the same form.", "FILE")
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
@@ -140,12 +144,6 @@ class Observed:
 
     PANEL: ClassVar = "Checking"
 
-    source: str | None = flag(
-        "A file that holds q, k and v, what it says of their convention, and the numbers to check "
-        "under the names of their stages.",
-        "SOURCE",
-        make=typer.Argument,
-    )
     observed: str | None = flag(
         "The numbers to check: one stage, or a file of several named stages.", "SOURCE"
     )
@@ -173,6 +171,14 @@ class Observed:
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE
 
+    def __post_init__(self) -> None:
+        """A stage is found in any case of letters."""
+        self.stage = self.stage and self.stage.lower()
+
+
+_DROPOUT = "Share of the weights set to 0 at random (default: 0)."
+_PRECISION = "Decimals shown (default: {})."
+_STAGE = "Only this stage (repeatable), such as {}."
 
 COMMANDS = {
     "compute": Command(
@@ -184,6 +190,7 @@ COMMANDS = {
 
         Example: attncli compute --q samples/three-tokens.json --causal --work
         """,
+        other_help={"dropout": _DROPOUT, "precision": _PRECISION.format(4)},
     ),
     "explain": Command(
         (Text, Vectors, Block, Choices, DisplayFlags),
@@ -195,6 +202,7 @@ COMMANDS = {
         Example: attncli explain "She visited the money bank, near the river bank"
         """,
         without=("batch",),
+        other_help={"precision": _PRECISION.format(3)},
     ),
     "posenc": Command(
         (Positions, DisplayFlags),
@@ -204,6 +212,11 @@ COMMANDS = {
 
         Example: attncli posenc --len 5 --dim 4 --work
         """,
+        other_help={
+            "stage": _STAGE.format("positions, rotated or bias"),
+            "cell": "Derive one number, by label or number of its row and column.",
+            "precision": _PRECISION.format(4),
+        },
     ),
     "similarity": Command(
         (Words, DisplayFlags),
@@ -211,6 +224,11 @@ COMMANDS = {
 
         Example: attncli similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9
         """,
+        without=("head", "batch", "cell"),
+        other_help={
+            "stage": _STAGE.format("cosines or coordinates"),
+            "precision": _PRECISION.format(4),
+        },
     ),
     "examples": Command(
         (Which, DisplayFlags),
@@ -220,6 +238,7 @@ COMMANDS = {
 
         Example: attncli examples 004-first-example
         """,
+        other_help={"precision": _PRECISION.format(4)},
     ),
     "check": Command(
         (Inputs, Choices, Observed),
@@ -236,6 +255,10 @@ COMMANDS = {
 
         Exit code 0: it matches; 1: it differs; 2: the call or an input is wrong.
         """,
-        optional=("q",),
+        other_help={
+            "source": "A file that holds q, k and v, what it says of their convention, and the "
+            "numbers to check under the names of their stages.",
+            "dropout": _DROPOUT,
+        },
     ),
 }

@@ -19,6 +19,7 @@ from attncli.cli.options import Choices, DisplayFlags, Inputs
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.cli.parsing import cell_of, rows_of
 from attncli.errors import ConventionError, ShapeError
+from attncli.files.messages import quote
 from attncli.stages import CONCAT, OUTPUT
 from attncli.trace import Trace
 from attncli.views.formats import PAGE
@@ -35,10 +36,22 @@ _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage o
 def compute(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
     """Computes what the flags ask for, and shows it."""
     check_flags(show)
+    inputs.q = _source(inputs)
     given = read_inputs(inputs, choices)
     note(*given.notes, quiet=show.quiet)
     trace, shown = computed(given, show)
     present(with_concat(trace) if given.in_heads else trace, shown, stdin_used=given.stdin_used)
+
+
+def _source(inputs: Inputs) -> str:
+    """What --q names, or the SOURCE without a flag."""
+    if inputs.q is not None and inputs.source is not None:
+        what = f"both {quote(inputs.source)} and --q are given"
+        raise ConventionError(what, "leave one of the two out")
+    found: str | None = inputs.source if inputs.q is None else inputs.q
+    if found is None:
+        raise ConventionError("there is nothing to compute", "write attncli compute FILE")
+    return found
 
 
 def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from attncli.cli.commands import Which
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import check_flags, form_of, present, write_text
+from attncli.cli.output import check_flags, form_of, note, present, write_text
 from attncli.errors import ConventionError
 from attncli.examples import Example, judge, load_catalog, load_examples
-from attncli.files.messages import listing
+from attncli.files.messages import listing, safe
 from attncli.files.write import json_text
 from attncli.views import examples as views
 from attncli.views.examples import list_lines
@@ -21,10 +21,18 @@ def examples(which: Which, show: DisplayFlags) -> int | None:
     """Lists, shows or verifies what the flags ask for; 1 where --verify finds a difference."""
     check_flags(show)
     known = load_catalog() if which.file is None else load_examples(which.file)
-    if which.name is None and not which.verify:
-        _list(known, which, show)
+    chosen = known if which.name is None else _named(known, which.name)
+    names = [example.name for example in chosen]
+    if names != [which.name] and not which.verify:
+        _list(chosen, which, show)
         return None
-    chosen = known if which.name is None else [_named(known, which.name)]
+    if which.glove is not None and not any(example.inputs.needs for example in chosen):
+        what = f"--glove {safe(which.glove)} is not used"
+        note(
+            f"{what}: {listing(names, 3)} {'needs' if len(names) == 1 else 'need'} no file of "
+            "vectors",
+            quiet=show.quiet,
+        )
     if _asks_for_the_trace(show):
         present(_trace(chosen, which), show, stdin_used=which.file == "-")
         return None
@@ -43,12 +51,18 @@ def _asks_for_the_trace(show: DisplayFlags) -> bool:
     )  # fmt: skip
 
 
-def _named(known: Iterable[Example], name: str) -> Example:
+def _named(known: Iterable[Example], name: str) -> list[Example]:
+    """The example of this name, else all whose names begin so: those of an article, as 004."""
     by_name = {example.name: example for example in known}
-    if name not in by_name:
-        close = get_close_matches(name, by_name, n=3) or list(by_name)[:5]
-        raise ConventionError(f"there is no example {name!r}", f"there are {listing(close)}")
-    return by_name[name]
+    if name in by_name:
+        return [by_name[name]]
+    if found := [example for own, example in by_name.items() if own.startswith(name)]:
+        return found
+    close = get_close_matches(name, by_name, n=3)
+    hint = (
+        f"did you mean {' or '.join(map(safe, close))}?" if close else "attncli examples lists all"
+    )
+    raise ConventionError(f"there is no example {name!r}", hint)
 
 
 def _list(known: Iterable[Example], which: Which, show: DisplayFlags) -> None:
@@ -62,11 +76,12 @@ def _list(known: Iterable[Example], which: Which, show: DisplayFlags) -> None:
 
 
 def _trace(chosen: Iterable[Example], which: Which) -> Any:
-    if which.name is None:
+    example, *others = chosen
+    if others or which.name is None:
         raise ConventionError("stages can be shown of one example only", "name it")
-    result = judge(next(iter(chosen)), which.glove)
+    result = judge(example, which.glove)
     if result.trace is None:
-        raise ConventionError(f"{which.name} needs {result.needs}", "add it")
+        raise ConventionError(f"{example.name} needs {result.needs}", "add it")
     return result.trace
 
 
@@ -80,7 +95,7 @@ def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> in
         lines: Iterable[str] = [json_text(data, indent=2)]
     elif form == "markdown":
         lines = views.errata(results)
-    elif which.name is None:
+    elif which.name is None or len(results) > 1:
         lines = views.verification_lines(results)
     else:
         lines = views.result_lines(results[0], text_width(show))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from attncli.cli.groups import given_of
 from attncli.cli.memory import Sentences
 from attncli.cli.options import Choices, DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present
+from attncli.cli.parsing import tokens_of
 from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError, InputError
 from attncli.explain.pipeline import Keep, Model
@@ -49,13 +51,20 @@ def explain(
     for message, hint in _contradictions(words, vectors, block, choices, show):
         raise ConventionError(message, hint)
     trace, warnings = explained(words, vectors, block, choices, show)
-    note(*warnings, quiet=show.quiet)
+    note(*warnings, *_unmasked_padding(words), quiet=show.quiet)
     page = outline_page if block.outline else explain_page
     height = 0 if show.stage else LEAST_HEIGHT
     present(trace, show, page=page, precision=PRECISION, least_height=height)
     form = form_of(show)
     if not form.notes or (form.holds == PAGE and show.cell):
         note(*trace.notes, quiet=show.quiet)
+
+
+def _unmasked_padding(words: Text) -> Iterator[str]:
+    """A note on padding that is written as a token: only that of --pad-to is masked."""
+    found = re.search(r"[<\[]pad(ding)?[>\]]", words.tokens or words.sentence or "", re.IGNORECASE)
+    if found:
+        yield f"{found[0]} is a token like any other and not masked; --pad-to N adds masked padding"
 
 
 def _contradictions(
@@ -178,7 +187,7 @@ def _tokens(words: Text) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     if words.tokens is None:
         tokens = tokenize(words.sentence or "", words.lowercase)
     else:
-        tokens = _listed(words.tokens)
+        tokens = tokens_of(words.tokens)
         tokens = tuple(token.lower() for token in tokens) if words.lowercase else tokens
     if words.target is None:
         return tokens, None
@@ -186,24 +195,6 @@ def _tokens(words: Text) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
         return tokens, tokenize(words.target, words.lowercase)
     except InputError as error:
         raise InputError(f"--target: {error.message}", error.hint) from None
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    """A,B,C or a JSON list of strings; whitespace around commas is ignored."""
-    if not text.startswith("["):
-        tokens = tuple(part.strip() for part in text.split(","))
-        if not all(tokens):
-            raise InputError("--tokens holds an empty token", "write --tokens a,b,c")
-        return tokens
-    import json
-
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, list) or not all(isinstance(x, str) and x for x in found) or not found:
-        raise InputError("--tokens is no JSON list of strings", """write --tokens '["a", ","]'""")
-    return tuple(found)
 
 
 def _mask(source: str | None, means: str | None) -> Any:

@@ -15,11 +15,12 @@ A flag that is not given is None, a switch False.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, field, fields
+from dataclasses import field, fields
 from importlib import import_module
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
@@ -32,14 +33,14 @@ from attncli.cli.parsing import bytes_of
 class Command(NamedTuple):
     """The option groups that a command takes, and its help.
 
-    without   fields that mean nothing here: no options then, they keep their default
-    optional  fields that have to be given elsewhere, and None here where they are not
+    without    fields that mean nothing here: no options then, they keep their default
+    other_help  field → its help, where that of its group does not fit this command
     """
 
     groups: tuple[Any, ...]
     help: str
     without: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
+    other_help: Mapping[str, str] = MappingProxyType({})
 
 
 class Quick:
@@ -58,8 +59,34 @@ class Quick:
         return params
 
 
+_METAVARS = {bool: "", int: "N", float: "FLOAT"}
+"""What --help writes beside a flag, by the type of its value."""
+
+
 class QuickCommand(Quick, TyperCommand):
-    """A Typer command that starts quickly."""
+    """A Typer command that starts quickly, and takes no option twice."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer does; UsageError for an option that is given twice: the last would count."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        options: list[Any] = [param for param in order if param.param_type_name == "option"]
+        for param in () if ctx.resilient_parsing else options:
+            is_repeatable = param.multiple or (param.is_flag and not param.secondary_opts)
+            if options.count(param) > 1 and not is_repeatable:
+                ctx.fail(f"{'/'.join((*param.opts, *param.secondary_opts))} is given twice")
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """As Typer does, without types beside switches and ranges, and with [ as it is."""
+        for param in self.get_params(ctx):
+            kind = param.type_descriptor.annotation
+            vars(param)["_get_number_range_help_str"] = lambda: None
+            if param.param_type_name == "argument":
+                vars(param)["display_type_rich"] = lambda ctx: None
+            if param.metavar is None and kind in _METAVARS:
+                param.metavar = _METAVARS[kind]
+            param.help = param.help.replace("[", r"\[")
+        super().format_help(ctx, formatter)
 
 
 class _QuickConversion:
@@ -88,14 +115,12 @@ def flag(
     *,
     names: Collection[str] = (),
     panel: str | None = None,
-    required: bool = False,
     make: Any = typer.Option,
     **more: Any,
 ) -> Any:
     """A field of a group: an option of the field's name or of these names, or an Argument."""
     named = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
-    default = MISSING if required else None
-    return field(default=default, metadata={"make": make, "names": names, "more": named})
+    return field(default=None, metadata={"make": make, "names": names, "more": named})
 
 
 def typer_command(name: str, command: Command) -> Any:
@@ -118,11 +143,11 @@ def typer_command(name: str, command: Command) -> Any:
                 code: int | None = function(*given)
         return code
 
-    parameters = [p for kind in command.groups for p in parameters_of(kind)]
     parameters = [
-        p.replace(default=None) if p.name in command.optional else p
-        for p in parameters
-        if p.name not in command.without
+        parameter
+        for kind in command.groups
+        for parameter in parameters_of(kind, command.other_help)
+        if parameter.name not in command.without
     ]
     flat.__doc__ = help_of(command)
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -138,7 +163,9 @@ def help_of(command: Command) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-def parameters_of(kind: Any) -> list[inspect.Parameter]:
+def parameters_of(
+    kind: Any, other_help: Mapping[str, str] = MappingProxyType({})
+) -> list[inspect.Parameter]:
     """The options of a group, one for each field that is given."""
     found = []
     for own in filter(attrgetter("init"), fields(kind)):
@@ -146,8 +173,8 @@ def parameters_of(kind: Any) -> list[inspect.Parameter]:
         if make is typer.Option:
             names = names or (f"--{own.name.replace('_', '-')}",)
         more = {**more, "rich_help_panel": more.get("rich_help_panel") or kind.PANEL}
-        default = inspect.Parameter.empty if own.default is MISSING else own.default
-        default = False if own.type is bool else default
+        more["help"] = other_help.get(own.name, more["help"])
+        default = False if own.type is bool else None
         annotation: Any = Annotated[own.type, make(*names, show_default=False, **more)]
         found.append(
             inspect.Parameter(

@@ -13,11 +13,12 @@ from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.attention.masks import checked_mask
 from attncli.cli.options import Choices, Inputs
-from attncli.cli.parsing import whole_numbers
+from attncli.cli.parsing import tokens_of, whole_numbers
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.fields import fields_of, is_field, kv_len_of, layout_of
 from attncli.files.load import Loaded, load
+from attncli.files.messages import count
 from attncli.files.roles import ROLES, Role, attention_prefix, name_of, only, pick, role_of
 
 Labels = tuple[str, ...] | None
@@ -83,7 +84,7 @@ def read_inputs(
     shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
     return AttentionInputs(
         {**arrays, "kv_len": kv_len, "convention": convention},
-        _labels(shape[-2], shape[-1] - n_past, n_past, files),
+        _labels(shape[-2], shape[-1] - n_past, n_past, _named(files, inputs)),
         shape,
         in_heads=inputs.heads is not None or inputs.layout == "bsd",
         stdin_used=any(source.split("::")[0] == "-" for source in sources.values()),
@@ -172,14 +173,22 @@ def _arrays(files: Files, notes: list[str]) -> dict[str, Array]:
         own = only(files[role], role) if role in files and role != "q" else pick(main, role)
         if own is not None:
             arrays[role] = own
-    for role, instead, words in (("k", "q", "keys"), ("v", "k", "values")):
+    for role, instead in (("k", "q"), ("v", "k")):
         if role not in arrays:
             arrays[role] = arrays[instead]
-            notes.append(f"{main.origin} names no {words}: {role.upper()} = {instead.upper()}")
+            notes.append(f"{main.origin} has no {role}, so {role.upper()} = {instead.upper()}")
     if ("past_k" in arrays) != ("past_v" in arrays):
         has, lacks = ("k", "v") if "past_k" in arrays else ("v", "k")
         raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
     return arrays
+
+
+def _named(files: Files, inputs: Inputs) -> Files:
+    """The files whose labels count: where --tokens is given, what it names."""
+    if inputs.tokens is None:
+        return files
+    names = tokens_of(inputs.tokens)
+    return {"q": Loaded("--tokens", {}, query_labels=names, key_labels=names)}
 
 
 def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Any]:
@@ -202,7 +211,7 @@ def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Any]:
     ):
         if labels is not None and len(labels) != n:
             raise InputError(
-                f"{origin} has {len(labels)} tokens for {n} {what}",
+                f"{origin} has {count(len(labels), 'token')} for {n} {what}",
                 'give one name each, or {"queries": […], "keys": […]}',
             )
     if keys is not None:

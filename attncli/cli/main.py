@@ -124,6 +124,8 @@ def _replace_closed_streams() -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code of one call; whatever goes wrong is one line on standard error."""
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
     try:
         code = _call(arguments)
         sys.stdout.flush()
@@ -137,7 +139,7 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _failed("interrupted", 130, arguments)
     except (AttncliError, typer.TyperException) as error:
-        return _failed(_in_words(error), 2, arguments)
+        return _failed(_in_words(error, arguments), 2, arguments)
     except MemoryError:
         return _failed(_NO_MEMORY, 2, arguments)
     except OSError as error:
@@ -166,14 +168,14 @@ def _call(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _in_words(error: AttncliError | typer.TyperException) -> str:
+def _in_words(error: AttncliError | typer.TyperException, arguments: list[str]) -> str:
     """What is wrong in one line; for a wrong call also where to find help."""
+    from attncli.cli.wrong_call import in_words, likely_mistake
+
     if isinstance(error, AttncliError):
-        return str(error)
-    message = " ".join(error.format_message().split())
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "attncli"
-    return f"{message.rstrip('.')}; see {path} --help"
+        command = LazyGroup().get_command(None, arguments[0])
+        return likely_mistake(arguments, command) or str(error)
+    return in_words(error, arguments, list(COMMANDS))
 
 
 def _failed(message: str, code: int, arguments: list[str]) -> int:

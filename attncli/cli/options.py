@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import typer
+
 from attncli.cli.groups import flag
 from attncli.cli.parsing import unclear
 from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of
@@ -27,8 +29,7 @@ MAX_SIZE = flag(
 )
 MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
 _ROLES = [
-    (role, str | None, flag(row.help, "SOURCE", panel=row.panel, required=role == "q"))
-    for role, row in ROLES.items()
+    (role, str | None, flag(row.help, "SOURCE", panel=row.panel)) for role, row in ROLES.items()
 ]
 _Sources: Any = make_dataclass(
     "_Sources", _ROLES, kw_only=True, eq=False, repr=False, match_args=False
@@ -41,13 +42,17 @@ class Inputs(_Sources):  # type: ignore[misc]
 
     PANEL: ClassVar = "Inputs"
 
+    source: str | None = flag("The same as --q SOURCE.", "SOURCE", make=typer.Argument)
+    tokens: str | None = flag(
+        "Names of the queries and keys: separated by commas, or as a JSON list.", "A,B,C"
+    )
     layout: Layout | None = flag(
         "Order of the axes: b batch, h head, s tokens, d. Default: hsd for 3-D, bhsd for 4-D."
     )
     heads: int | None = flag("Split the last axis of (tokens, d) or bsd into heads.", min=1)
     kv_heads: int | None = flag("Heads of K and V, if fewer (grouped queries).", min=1)
     kv_len: str | None = flag(
-        "Valid keys, one number per batch item; those past it are padding.", "N[,N…]"
+        "How many keys are valid, one number per batch item; the rest is padding.", "N[,N…]"
     )
 
 
@@ -121,7 +126,7 @@ class DisplayFlags:
         "Derive one weight, by label or number, from the dot product to the division.", "Q,K"
     )
     heatmap: bool | None = flag(
-        "Shade cells by value; weights are, where the terminal has colour.",
+        "Shade every matrix. (Weights are shaded by default where there is colour.)",
         names=("--heatmap/--no-heatmap",),
     )
     step: bool = flag("Wait for a key between stages.")
@@ -136,3 +141,7 @@ class DisplayFlags:
     )
     output: str | None = flag("Write the result to a file.", "FILE", names=("--output", "-o"))
     force: bool = flag("Replace the file of --output.")
+
+    def __post_init__(self) -> None:
+        """Stages are found in any case of letters."""
+        self.stage = [name.lower() for name in self.stage] if self.stage else None

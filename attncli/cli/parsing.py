@@ -1,4 +1,4 @@
-"""The small languages of flags: A:B, N,N,N and Q,K."""
+"""The small languages of flags: A:B, N,N,N, Q,K and A,B,C."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 
 from attncli.budget import DEFAULT
-from attncli.errors import ConventionError, ShapeError
+from attncli.errors import ConventionError, InputError, ShapeError
 
 Bounds = tuple[int | None, int | None]
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
@@ -91,6 +91,27 @@ def cell_of(text: str) -> tuple[str, str]:
             f"--cell {text!r} has more than one comma", "name the two by number, such as 2,3"
         )
     return query, key
+
+
+def tokens_of(text: str) -> tuple[str, ...]:
+    """A,B,C or a JSON list of strings; whitespace around commas is ignored.
+
+    >>> tokens_of("New, York"), tokens_of('["a", ","]')
+    (('New', 'York'), ('a', ','))
+    """
+    if not text.startswith("["):
+        tokens = tuple(part.strip() for part in text.split(","))
+        if not all(tokens):
+            raise InputError("--tokens holds an empty token", "write --tokens a,b,c")
+        return tokens
+    import json
+
+    found = None
+    with suppress(ValueError):
+        found = json.loads(text)
+    if not isinstance(found, list) or not all(isinstance(x, str) and x for x in found) or not found:
+        raise InputError("--tokens is no JSON list of strings", """write --tokens '["a", ","]'""")
+    return tuple(found)
 
 
 def unclear(flag: str, text: str, form: str) -> ConventionError:

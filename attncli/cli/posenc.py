@@ -78,6 +78,9 @@ def _embeddings(positions: Positions, quiet: bool) -> tuple[Any, tuple[str, ...]
 
     loaded = load(positions.add, wanted=lambda name: role_of(name) == "q")
     note(*loaded.notes, quiet=quiet)
+    if len(loaded.arrays) == 1:  # one vector is one row
+        arrays = {name: np.atleast_2d(array) for name, array in loaded.arrays.items()}
+        loaded = replace(loaded, arrays=arrays)
     words = only(loaded, "q")
     if words.ndim != 2:
         raise ConventionError(

@@ -13,8 +13,8 @@ from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.errors import ConventionError, InputError
-from attncli.files.messages import safe
-from attncli.files.word_vectors import Vectors, nearest, read_vectors
+from attncli.files.messages import listing, quote, safe
+from attncli.files.word_vectors import Vectors, nearest, read_vectors, suggestion
 from attncli.trace import Stage, Trace
 from attncli.views.formats import PAGE
 from attncli.words.similarity import analogy, pca
@@ -71,7 +71,15 @@ def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayF
 def _source(words: Words) -> tuple[list[str], str]:
     """The words asked for, each once, and where their vectors are: a file, or the words."""
     given, three = list(words.words or ()), list(words.analogy or ())
+    if any(word.startswith("--") for word in three):
+        found = " ".join(three[: next(n for n, word in enumerate(three) if word[:2] == "--")])
+        raise ConventionError(
+            f"--analogy takes three words, not {found!r}", "write --analogy A B C"
+        )
     inline = [word for word in given if "=" in word[1:]]
+    for word in inline if words.vectors is None else ():
+        if not word.rpartition("=")[2].strip():
+            raise ConventionError(f"{quote(word)} has no numbers", f"write {safe(word)}0.9,0.5,0.1")
     if words.vectors is not None:
         if not given + three:
             raise ConventionError("no word is named", "add one: attncli similarity WORD…")
@@ -87,25 +95,25 @@ def _source(words: Words) -> tuple[list[str], str]:
 def _read(source: str, words: list[str]) -> Vectors:
     """The vectors of all these words; a word that is not there is an error that says what is."""
     found = read_vectors(source, words)
-    for word, close in found.missing.items():
-        wrong = (text for text in found.warnings if f": {safe(word)} " in text)
-        hint = f"close to it are {', '.join(close)}" if close else "check its spelling"
-        hint = next(wrong, hint)
-        raise InputError(f"{found.origin} has no vector for {word!r}", hint)
-    return found
+    if not found.missing:
+        return found
+    wrong = [
+        text for word in found.missing for text in found.warnings if f": {safe(word)} " in text
+    ]
+    names = listing(map(repr, found.missing), 8)
+    hint = wrong[0] if wrong else suggestion(found.missing) or "check the spelling"
+    raise InputError(f"{found.origin} has no vector for {names}", hint)
 
 
 def _similarity(found: Vectors, words: Words, source: str, notes: list[str]) -> Trace:
     trace = alike(found.words, found.matrix)
     if words.nearest is None:
         return trace
-    lists = [
-        replace(
-            _nearest(source, vector, words.nearest, {found.folded.get(word, word)}, word, notes),
-            name=f"nearest_{number}",
-        )
-        for number, (word, vector) in enumerate(zip(found.words, found.matrix, strict=True), 1)
-    ]
+    lists = []
+    for number, (word, vector) in enumerate(zip(found.words, found.matrix, strict=True), start=1):
+        without = {found.folded.get(word, word)}
+        near = _nearest(source, vector, words.nearest, without, word, notes, "vectors")
+        lists.append(replace(near, name=f"nearest_{number}"))
     return replace(trace, steps=(*trace.steps, *lists))
 
 
@@ -116,18 +124,20 @@ def _analogy(found: Vectors, words: Words, source: str, notes: list[str]) -> Tra
     vector = trace["analogy"].value.reshape(-1)
     without = {found.folded.get(word, word) for word in (a, b, c)}
     name = f"{b} − {a} + {c}"
-    near = _nearest(source, vector, words.nearest or NEAREST, without, name, notes)
+    n = words.nearest or NEAREST
+    near = _nearest(source, vector, n, without, name, notes, "analogy")
     return replace(trace, steps=(*trace.steps, near))
 
 
 def _nearest(
-    source: str, vector: Any, n: int, without: set[str], name: str, notes: list[str]
+    source: str, vector: Any, n: int, without: set[str], name: str, notes: list[str], read: str
 ) -> Trace:
-    """The nearest words as a block of its own, its stage `nearest` their cosines."""
+    """The nearest words as a block of its own, its stage `nearest` their cosines with `read`."""
     found = nearest(source, vector, n, without)
     notes += found.warnings
     cosines = np.array([[cosine] for _, cosine in found.pairs]).reshape(-1, 1)
     labels = {"word": tuple(word for word, _ in found.pairs), "measure": ("cosine",)}
     formula = "the words whose vectors have the largest cosine"
-    stage = Stage("nearest", "cos", formula, cosines, ("word", "measure"), labels)
+    axes, reads = ("word", "measure"), {"x": read}
+    stage = Stage("nearest", "cos", formula, cosines, axes, labels, reads=reads)
     return Trace(f"Nearest to {name}", (stage,), name="nearest_1")

@@ -209,11 +209,11 @@ class _OnWords(OneKey, Computation):
 
 
 class Similarity(_OnWords):
-    """Lengths, dot products and cosines; for two words also their angle."""
+    """Lengths, dot products, cosines and angles."""
 
     def computed(self, glove: str | None = None) -> Computed:
         known, matrix = self.known(glove)
-        steps = words.similarity_steps(len(known))
+        steps = words.similarity_steps()
         return Computed(words.similarity(known, matrix), steps, {"vectors": matrix})
 
 

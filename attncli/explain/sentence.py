@@ -12,7 +12,7 @@ from attncli.arrays import Array
 from attncli.attention.attend import Block, traced
 from attncli.attention.positions import SUM, sinusoidal
 from attncli.errors import ConventionError, InputError
-from attncli.files.messages import listing
+from attncli.files.messages import count, listing
 from attncli.trace import Stage
 from attncli.words.tokens import PAD
 from attncli.words.vectors import random_vectors
@@ -44,7 +44,7 @@ class Sentence:
         n_real = len(tokens)
         if n is not None and n < n_real:
             hint = f"pad to {n_real} or more"
-            raise InputError(f"{n_real} tokens cannot be padded to {n}", hint)
+            raise InputError(f"{count(n_real, 'token')} cannot be padded to {n}", hint)
         return cls((*tokens, *[PAD] * ((n or 0) - n_real)), n_real)
 
     @property
@@ -112,9 +112,9 @@ def from_file(
 
     >>> found = from_file("king=0.9,0.5 queen=0.2,0.5", ("king", "quoon"), unknown="zero")
     >>> found.vectors["quoon"].tolist(), found.remarks
-    ([0.0, 0.0], ("1 word is not in the vectors given: 'quoon' is a vector of zeros",))
+    ([0.0, 0.0], ("1 word is not in the inline literal: 'quoon' is a vector of zeros",))
     """
-    from attncli.files.word_vectors import read_vectors
+    from attncli.files.word_vectors import read_vectors, suggestion
 
     asked = tuple(dict.fromkeys(words))
     found = read_vectors(source, asked)
@@ -124,11 +124,11 @@ def from_file(
             f"--dim is {dim}, but the vectors have {width} numbers", "leave out --dim"
         )
     vectors: dict[str, Array] = dict(zip(found.words, found.matrix, strict=True))
-    origin = found.origin or "the vectors given"
+    origin = found.origin
     lost = [word for word in asked if word not in vectors]
     if lost and unknown == "error":
-        close = found.missing.get(lost[0], ())[:3]
-        other = f"did you mean {', '.join(map(repr, close))}? Else " if close else ""
+        close = suggestion(found.missing)
+        other = f"{close} Else " if close else ""
         raise InputError(
             f"{origin} has no vector for {listing(map(repr, lost), 8)}",
             f"{other}use --unknown random or zero",

@@ -21,12 +21,14 @@ from attncli.errors import InputError
 from attncli.files.load import LABELS, Loaded, check_once, collected, popped_fields, scale_of
 from attncli.files.messages import decoded, location, quote
 from attncli.files.numbers import Beyond, described, text_to_nan, to_array
-from attncli.files.source import TEXT, Source
+from attncli.files.source import ARRAY, TEXT, Source
 
 # escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half
 _ESCAPES = re.compile(
     r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>\\u[dD][89a-fA-F]..)|\\.", re.DOTALL
 )
+
+_MARKS = re.compile(r"[\s,;\[\]]+")  # what separates two numbers
 
 # half-cells by the sign that shows them: the comma or bracket before a value, both quotes of a text
 _COSTS = ((b",", 2), (b"[", 2), (b"{", 8), (b'"', 1))
@@ -35,7 +37,7 @@ _COSTS = ((b",", 2), (b"[", 2), (b"{", 8), (b'"', 1))
 def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     """What a JSON text holds; InputError where it is malformed or holds no array."""
     origin = source.origin
-    document = parse(source.read(TEXT), origin)
+    document = parse(source.read(TEXT), origin, other_forms=True)
     if isinstance(document, list):
         return collected(source, wanted, {"": partial(to_array, document, origin)})
     if not isinstance(document, dict):
@@ -68,12 +70,16 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
 
 
 def parse(
-    data: bytes, origin: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+    data: bytes,
+    origin: str,
+    pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
+    *,
+    other_forms: bool = False,
 ) -> Any:
     """The document in a JSON text; numbers beyond float64 become Beyond.
 
     Objects are made by `pairs`, from their keys and values. Without it they are dicts, and a key
-    that is there twice is refused.
+    that is there twice is refused. With `other_forms` it may be written as forms.py has it.
 
     Raises InputError with line and column where the text is malformed.
     """
@@ -90,10 +96,14 @@ def parse(
             raise InputError(f"{origin} has the key {quote(twice)} twice", "keep one of them")
         return document
 
+    read = partial(json.loads, parse_float=_float, object_pairs_hook=pairs or unique)
     try:
-        document = json.loads(text, parse_float=_float, object_pairs_hook=pairs or unique)
-    except json.JSONDecodeError as problem:
-        raise _malformed(problem, origin) from problem
+        try:
+            document = read(text)
+        except json.JSONDecodeError as problem:
+            if not other_forms:
+                raise _malformed(problem, origin) from problem
+            document = _other_form(text, origin, problem, read)
     except InputError:
         raise
     except ValueError as problem:  # Python reads no whole number of more than 4300 digits
@@ -105,6 +115,23 @@ def parse(
     if "\\u" in text:
         _check_escapes(text, origin)
     return document
+
+
+def _other_form(
+    text: str, origin: str, problem: json.JSONDecodeError, read: Callable[[str], Any]
+) -> Any:
+    """The document of a text that is not JSON; InputError where it has no other form either."""
+    from attncli.files.forms import HINT, as_json
+
+    check_cells(_MARKS.sub(" ", text).count(" "), f"{origin} has", "save it as npy", unit="values")
+    plain = as_json(text, origin)
+    check_cells(_cells(plain.encode()), f"{origin} has", "save it as npy", unit="values")
+    try:
+        return read(plain)
+    except json.JSONDecodeError:
+        if ARRAY.match(text):
+            raise InputError(f"{origin} is no array that is understood", HINT) from problem
+        raise _malformed(problem, origin) from problem
 
 
 def _cells(data: bytes) -> int:

@@ -169,7 +169,7 @@ def only(loaded: Loaded, role: Role) -> Array:
         most = f" to {row.most}" if row.most > row.fewest else ""
         raise InputError(
             f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}",
-            row.form,
+            "write [[1, 2]] for one row" if row.fewest == 2 and array.ndim == 1 else row.form,
         )
     if array.dtype.kind == "b" and not row.booleans:
         raise InputError(f"{where} holds true and false, {role} needs numbers", "write 1 and 0")

@@ -80,7 +80,11 @@ _REFUSED = (
 )
 
 # not every [ is JSON: the first label of a table may be [CLS]
-_JSON_START = re.compile(rb'\s*(\{|\[\s*(\[|\]|["\d-]|true|false|null|NaN|Infinity|$))')
+_JSON_START = re.compile(rb'\s*(\{|\[\s*(\[|\]|["\d.+-]|true|false|null|NaN|Infinity|$))')
+_OF_NUMBERS, _TWO_NUMBERS = re.compile(r"[\s\d.,;eE+/√−-]*"), re.compile(r"\d[\s,;]+[\d.+√−-]")
+# an array as NumPy, PyTorch or JAX print it, or as code
+_CALLS = r"(\w+\.)*(array|asarray|matrix|tensor|Tensor|FloatTensor|Array)\s*\(\s*\["
+ARRAY = re.compile(rf"\s*(Parameter containing:\s*)?([A-Za-z]\w*\s*=\s*)?({_CALLS}|(?<==)\s*\[)")
 _LAST_NUMBER = re.compile(rb"[-+]?(\d[\d.eE+-]*|\.\d+|nan|inf(inity)?|true|false)[\"']?\s*$", re.I)
 # of a zip: folders, and files that operating systems add
 _NO_CONTENT = re.compile(r"__MACOSX/.*|(.*/)?(\.[^/]*)?", re.DOTALL)
@@ -172,7 +176,8 @@ class Source:
 
 def _guessed(head: bytes) -> str:
     """The format of a text whose ending is unknown, or ""."""
-    if _JSON_START.match(head.removeprefix(b"\xef\xbb\xbf")):
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    if _JSON_START.match(head) or ARRAY.match(head.decode("ascii", "replace")):
         return "json"
     # a table: some line ends in a number
     is_table = b"\0" not in head and any(map(_LAST_NUMBER.search, head.splitlines()))
@@ -235,7 +240,8 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
     Raises InputError where there is nothing to read, or a format that is known and not read, and
     where the system fails while it is read; SizeError where memory does not suffice.
     """
-    is_literal = text.lstrip()[:1] in ("[", "{") and not os.path.exists(text)
+    text = _unquoted(text)
+    is_literal = _is_literal(text)
     path, name = _split(text) if "::" in text and not is_literal else (text, "")
     if not path:
         raise InputError("a path is expected, found nothing")
@@ -244,7 +250,8 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
         try:
             if is_literal:
                 data = text.encode("utf-8", "backslashreplace")
-                source = Source(origin, io.BytesIO(data), data[:_HEAD], ".json", size=len(data))
+                ending = ".txt" if are_numbers(text) else ".json"
+                source = Source(origin, io.BytesIO(data), data[:_HEAD], ending, size=len(data))
             else:
                 source = _opened(origin, path, name, stdin, stack)
             kind = source.kind
@@ -260,6 +267,28 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
             raise InputError(f"{origin} cannot be read: {text}") from problem
         except MemoryError as problem:
             raise SizeError(f"{origin} does not fit into memory") from problem
+
+
+def are_numbers(text: str) -> bool:
+    """Whether a text is numbers alone, without a bracket: 1 2 3; 4 5 6.
+
+    >>> are_numbers("1 2 3; 4 5 6"), are_numbers("1/2"), are_numbers("1 a")
+    (True, False, False)
+    """
+    return bool(_OF_NUMBERS.fullmatch(text) and _TWO_NUMBERS.search(text))
+
+
+def _unquoted(text: str) -> str:
+    """A literal without the quotes that cmd.exe leaves around it."""
+    inner = text.strip()[1:-1].strip()
+    is_quoted = text.strip()[:1] == "'" == text.strip()[-1:] and inner[:1] in ("[", "{")
+    return inner if is_quoted and not os.path.exists(text) else text
+
+
+def _is_literal(text: str) -> bool:
+    """Whether a SOURCE is numbers themselves: no path that exists, and in a form that is read."""
+    begins = text.lstrip()[:1] in ("[", "{") or ARRAY.match(text) or are_numbers(text)
+    return bool(begins) and not os.path.exists(text)
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -29,7 +29,8 @@ from attncli.errors import InputError
 from attncli.files.load import Loaded, collected
 from attncli.files.messages import count, decoded, quote, reason
 from attncli.files.numbers import Beyond
-from attncli.files.source import TEXT, Source
+from attncli.files.source import TEXT, Source, are_numbers
+from attncli.numerals import number as read_number
 from attncli.stages import HIDDEN, KINDS
 
 LARGE = 1 << 17
@@ -39,6 +40,8 @@ _BLANKS = ""
 _SAMPLE = 20  # lines by which the delimiter is chosen: those at the end, where no header is
 _DELIMITERS = {".csv": (",", ";"), ".tsv": ("\t",)}
 _ANY_DELIMITER = (",", "\t", ";", _BLANKS)
+_APART = re.compile(r"\d[ \t]+[-+.\d]")  # two numbers with a blank between them
+_FEW = 1 / 3  # of the cells are numbers: in a table with labels and a header most are
 _LIKE_A_NUMBER = re.compile(r"#[-+.\d]")
 # A spreadsheet may take such a cell for a formula, and so the text after a , or ; in it.
 _RISKY = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -76,6 +79,9 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     text = decoded(data, _MARKS.get(data[:2], "utf-8-sig"), origin)
     if "\0" in text:
         raise InputError(f"{origin} is not text: it holds a null character", "save it as UTF-8")
+    is_matlab = ";" in text and "," not in text and _APART.search(text) and are_numbers(text)
+    if is_matlab and delimiters is _ANY_DELIMITER:  # 1 2 3; 4 5 6
+        text = text.replace(";", "\n")
     rows = _rows(text, delimiters, origin)
     if not rows:
         raise InputError(f"{origin} is empty", "it should hold rows of numbers")
@@ -128,6 +134,11 @@ def _check_rows(rows: list[_Row], grid: list[list[Any]], origin: str) -> None:
                 "save one alone with --stage and --head, or all of them as npz",
             )
         if len(values) != width:
+            cells = [value for line in grid for value in line]
+            if sum(value is not None for value in cells) < len(cells) * _FEW:
+                begin = quote(rows[0].cells[0].strip(), 30)
+                what = f"{origin} is a text, not rows of numbers: it begins {begin}"
+                raise InputError(what, "give a file of numbers: json, npy, npz, csv or tsv")
             raise InputError(
                 f"{origin}, line {row.line} has {count(len(values), 'cell')}, "
                 f"line {rows[0].line} has {width}",
@@ -253,10 +264,12 @@ def _ends_in_number(line: str, delimiter: str) -> bool:
 def read_cell(cell: str) -> float | bool | Beyond | None:
     """The number or boolean in a cell; Beyond where float64 cannot hold it; None for text.
 
-    NaN, inf and Infinity are numbers, in any case.
+    NaN, inf and Infinity are numbers, in any case, and so are fractions and roots.
 
     >>> read_cell(" 1.5 "), read_cell("TRUE"), read_cell("-Infinity"), read_cell("1_0")
     (1.5, True, -inf, None)
+    >>> read_cell("1/2")
+    0.5
     """
     word = cell.strip().lower()
     if word in ("true", "false"):
@@ -264,7 +277,7 @@ def read_cell(cell: str) -> float | bool | Beyond | None:
     try:
         number = float(word)
     except ValueError:
-        return None
+        return read_number(cell)
     if "_" in word:  # a number only in Python
         return None
     return Beyond(cell) if math.isinf(number) and "inf" not in word else number

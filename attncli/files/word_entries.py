@@ -27,13 +27,14 @@ from attncli.files.json import parse
 from attncli.files.messages import LITERAL, count, quote, safe
 from attncli.files.numbers import Beyond
 from attncli.files.source import TEXT, Source, open_source
+from attncli.numerals import number as read_number
 
 _SAMPLE = 50  # lines that tell how many numbers a line holds: enough that most of them are right
 _SAMPLE_BYTES = 1 << 20  # of those lines, at most
 _PACKED = {"ratio": 10, "part": 200}  # see check_unpacked; a line takes long, if it is parsed
 _LONGEST = 1 << 20  # bytes of a line: a hundred thousand numbers
 
-_INLINE = re.compile(r"\s*[^\s=][^=]*=\s*[-+.\d]")
+_INLINE = re.compile(r"\s*[^\s=][^=]*=\s*[-+.\d[(]")
 _JSON = re.compile(rb'\s*(\{\s*("|\}\s*$)|\[\s*["\[{])')
 _TOKEN = re.compile(rb'\s*[\[{]+"*[ \t]+[-.\d]')  # a GloVe file may begin with the token "{"
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
@@ -62,7 +63,7 @@ def open_entries(source: str) -> Iterator[Text | Table]:
     Raises InputError where it holds no vectors.
     """
     if _INLINE.match(source) and not os.path.exists(source):
-        yield Table(_inline(source), "the vectors given")
+        yield Table(_inline(source), LITERAL)
         return
     with open_source(source) as file:
         origin, head = file.origin, file.head.removeprefix(_BOM)
@@ -99,10 +100,17 @@ def _inline(text: str) -> list[tuple[str, Any]]:
     pairs: list[tuple[str, Any]] = []
     for part in re.split(r"[;\s]+", re.sub(r"\s*([,=])\s*", r"\1", text.strip(" ;\t\n"))):
         word, _, numbers = part.rpartition("=")
-        values = [_number(number) for number in numbers.encode("utf-8", "replace").split(b",")]
+        if numbers[:1] + numbers[-1:] in ("[]", "()"):
+            numbers = numbers[1:-1]
+        values = [read_number(text) for text in numbers.split(",")]
         if not word or not all(value is not None and math.isfinite(value) for value in values):
             raise InputError(f"{part!r} is not a word and its numbers", "write king=0.9,0.5,0.1")
         pairs.append((word, values))
+    first, width = pairs[0][0], len(pairs[0][1])
+    for word, values in pairs:
+        if len(values) != width:
+            what = f"{safe(word)} has {count(len(values), 'number')}, {safe(first)} has {width}"
+            raise InputError(what, "give every word as many")
     return pairs
 
 

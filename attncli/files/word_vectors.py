@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from attncli.arrays import FloatArray
 from attncli.errors import InputError, ShapeError
-from attncli.files.messages import safe
+from attncli.files.messages import quote, safe
 from attncli.files.word_entries import open_entries
 
 _BLOCK = 100_000  # numbers that are compared at once: NumPy takes as long for a few
@@ -158,6 +158,18 @@ def _direction(vector: npt.ArrayLike, dim: int) -> FloatArray:
     scaled = values / largest  # squares of the numbers themselves could overflow
     direction: FloatArray = scaled / np.sqrt(scaled @ scaled)
     return direction
+
+
+def suggestion(missing: Mapping[str, Sequence[str]]) -> str:
+    """A question with close spellings of words that were not found, or "".
+
+    >>> suggestion({"kingg": ("king",)}), suggestion({"kingg": ("king", "kin"), "wng": ()})
+    ('did you mean king?', "did you mean king or kin for 'kingg'?")
+    """
+    close = {word: " or ".join(map(safe, near)) for word, near in missing.items() if near}
+    if len(missing) > 1:
+        close = {word: f"{near} for {quote(word)}" for word, near in close.items()}
+    return f"did you mean {', '.join(close.values())}?" if close else ""
 
 
 def close_spellings(word: str, vocabulary: Iterable[str]) -> tuple[str, ...]:

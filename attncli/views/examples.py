@@ -159,7 +159,11 @@ def verdict_counts(results: Iterable[Result]) -> dict[Verdict, int]:
 
 
 def _counted(counts: Mapping[Verdict, int]) -> str:
-    return ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+    several = {"agrees as rounded": "agree as rounded", "differs": "differ"}
+    return ", ".join(
+        f"{n} {several.get(verdict, verdict) if n > 1 else verdict}"
+        for verdict, n in counts.items()
+    )
 
 
 # ---- Markdown and data

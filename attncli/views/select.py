@@ -25,6 +25,14 @@ Index = Mapping[str, int]
 
 HEADS, KEY_HEADS = "head", "kv_head"
 
+_LEFT_OUT = {
+    "mask": "nothing is masked here; add --causal or a mask",
+    "masked": "nothing is masked here; add --causal or a mask",
+    "capped": "add --softcap",
+    "dropped": "add --dropout",
+}
+"""What computes a stage that is left out where it would change nothing."""
+
 
 @dataclass(frozen=True)
 class DisplayOptions:
@@ -239,6 +247,11 @@ def _named(trace: Trace, wanted: str) -> Collection[str]:
         return [wanted]
     found = [name for name in trace if name.endswith(f".{wanted}")]
     found = found or [name for name in trace if f".{wanted}." in f".{name}"]
-    if not found:
-        raise StageError(f"there is no stage {wanted!r}", f"there are {', '.join(trace)}")
-    return found
+    if found:
+        return found
+    from difflib import get_close_matches
+
+    own = [name.rpartition(".")[2] for name in trace]
+    close = get_close_matches(wanted, own, n=1)
+    there = f"did you mean {close[0]}?" if close else f"there are {', '.join(trace)}"
+    raise StageError(f"there is no stage {wanted!r}", _LEFT_OUT.get(wanted, there))

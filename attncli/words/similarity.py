@@ -5,7 +5,7 @@ analogy      a is to b as c is to …: b − a + c
 pca          vectors → centred → two components → coordinates
 
 Each is a plan that the runner of attention computes, so its steps can also be run from a later
-stage on: `run(similarity_steps(2), {"dots": …, "lengths": …}, ["cosines"])`.
+stage on: `run(similarity_steps(), {"dots": …, "lengths": …}, ["cosines"])`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from attncli.arrays import FloatArray
 from attncli.attention.attend import Block, traced
 from attncli.attention.run import Step
 from attncli.errors import ShapeError
+from attncli.files.messages import count
 from attncli.trace import Stage, Trace
 
 N_COMPONENTS = 2
@@ -29,14 +30,17 @@ _PLANE = ("PC 1", "PC 2")
 # ends at 2^1024; those of two numbers above 2^-500 are not rounded to 0.
 _FARTHEST_POWER = 500
 
+# So far from 1 is a cosine of parallel vectors of thousands of numbers, by rounding alone.
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+
 
 def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
-    """Lengths, dot products and cosines of word vectors; for two words also their angle.
+    """Lengths, dot products, cosines and angles of word vectors.
 
     ‖a‖ = √(a·a),  cos(a, b) = a·b / (‖a‖·‖b‖),  θ = arccos(cos) in degrees
 
-    Stages: vectors [n, d], lengths [n], dots [n, n], cosines [n, n] in −1 … 1 and, for two
-    words, angles [n, n] in degrees. The cosine of a vector of zeros is undefined: NaN.
+    Stages: vectors [n, d], lengths [n], dots [n, n], cosines [n, n] in −1 … 1 and angles [n, n]
+    in degrees. The cosine of a vector of zeros is undefined: NaN.
     Raises ShapeError where there is not one row of finite numbers per word.
     Source: the definition a·b = ‖a‖·‖b‖·cos θ.
 
@@ -45,7 +49,7 @@ def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     ([5.0, 5.0], 0.96)
     """
     vectors = _vectors(words, matrix)
-    lengths, dots, cosines, *angles = similarity_steps(len(words))
+    lengths, dots, cosines, angles = similarity_steps()
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
         reads = {"x": "vectors"}
         cosines = cosines._replace(compute=_scaled_cosines, reads=reads, work="")
@@ -54,23 +58,22 @@ def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     if zeros:
         holds = "is all zeros and has" if len(zeros) == 1 else "are all zeros and have"
         notes = [f"{', '.join(zeros)} {holds} no direction: cosines with it are NaN"]
-    noted = [step._replace(note="".join(notes)) for step in (cosines, *angles)]
+    noted = [step._replace(note="".join(notes)) for step in (cosines, angles)]
     labels = {"word": tuple(words), "other": tuple(words)}
     block = Block("Similarity", None, labels, tuple(notes))
     return _trace([lengths, dots, *noted], vectors, block)
 
 
-def similarity_steps(n_words: int) -> list[Step]:
-    """The steps of `similarity`, from the vectors to the cosines; for two words to the angle."""
+def similarity_steps() -> list[Step]:
+    """The steps of `similarity`, from the vectors to the angles."""
     both = {"dots": "dots", "lengths": "lengths"}
     dots_formula, angle_formula = "D = V Vᵀ", "θ = arccos(cos), in degrees"
-    steps = [
+    return [
         Step("lengths", lengths_of, {"x": "vectors"}, {}, "‖a‖ = √(a·a)", "length"),
         Step("dots", dots_of, {"x": "vectors"}, {}, dots_formula, "pairs", kind="word_dots"),
         Step("cosines", cosines_of, both, {}, "a·b / (‖a‖·‖b‖)", "cosine"),
         Step("angles", _angles, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
     ]
-    return steps if n_words == 2 else steps[:-1]
 
 
 def lengths_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n]
@@ -95,7 +98,9 @@ def cosines_of(dots: FloatArray, lengths: FloatArray) -> FloatArray:  # [n, n], 
 
 
 def _angles(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
-    return np.asarray(np.degrees(np.arccos(x)))
+    """The angles in degrees; 0 and 180 where the cosine differs from ±1 by its rounding alone."""
+    is_parallel = 1.0 - np.abs(x) <= _ROUNDING
+    return np.asarray(np.degrees(np.arccos(np.where(is_parallel, np.sign(x), x))))
 
 
 def _scaled_cosines(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
@@ -162,8 +167,8 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     vectors = _vectors(words, matrix)
     if min(vectors.shape) < N_COMPONENTS:
         raise ShapeError(
-            f"two components need two words of two numbers; there are {len(words)} words of "
-            f"{vectors.shape[1]}"
+            "two components need two words of two numbers; given is "
+            f"{count(len(words), 'word')} of {vectors.shape[1]}"
         )
     block = Block("Principal components", None, {"word": tuple(words), "component": _PLANE})
     trace = _trace(pca_steps(), vectors, block)
@@ -231,7 +236,7 @@ def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> FloatArray:
         raise ShapeError("the vectors are not rows of numbers of one length") from None
     if vectors.ndim != 2 or len(vectors) != len(words):
         raise ShapeError(
-            f"there are {len(words)} words but vectors of shape {vectors.shape}",
+            f"vectors of shape {vectors.shape} are given for {count(len(words), 'word')}",
             "give one row per word",
         )
     for word, row in zip(words, vectors, strict=True):

@@ -66,6 +66,26 @@ def test_json_is_for_scripts(call: Call) -> None:
     }
 
 
+def test_the_begin_of_names_lists_those(call: Call) -> None:
+    whole, part = call("examples").out, call("examples", "004").out
+    names = [line.split()[0] for line in whole.splitlines() if line.startswith("  004")]
+    assert [line.split()[0] for line in part.splitlines()[1:]] == names
+    assert len(names) == 6
+    verdicts = call("examples", "004", "--verify").out
+    assert [line.split()[1] for line in verdicts.splitlines()[:6]] == names
+    assert "6 examples, each as recorded: 6 reproduced, 3 agree as rounded, 7 differ" in verdicts
+
+
+def test_vectors_that_no_example_needs_are_noted(call: Call) -> None:
+    words = str(SAMPLES / "words.txt")
+    result = call("examples", "003-cosines", "--glove", words)
+    what = f"attncli: note: --glove {words} is not used: 003-cosines needs no file of vectors\n"
+    assert (result.code, result.err) == (0, what)
+    mine = call("examples", "exercise-2", "--file", MINE, "--glove", words)
+    assert (mine.code, mine.err) == (0, "")
+    assert "cosine: agrees as rounded" in mine.out
+
+
 def test_stages_show_the_computation(call: Call) -> None:
     out = call("examples", "004-first-example", "--stage", "weights").out
     assert "q1  0.4011  0.4011  0.1978  1" in out
@@ -74,7 +94,9 @@ def test_stages_show_the_computation(call: Call) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["004-frist-example"], "there is no example '004-frist-example'; there are 004-first"),
+        (["004-frist-example"], "no example '004-frist-example'; did you mean 004-first-example"),
+        (["zzz"], "there is no example 'zzz'; attncli examples lists all"),
+        (["004", "--stage", "weights"], "the list supports only --format table; name an example"),
         (["--stage", "weights"], "the list supports only --format table"),
         (["--verify", "--stage", "weights"], "stages can be shown of one example only"),
         (["--format", "csv"], "the list supports only --format table"),
@@ -97,9 +119,9 @@ def test_names_of_a_file_do_nothing_on_the_screen(call: Call, tmp_path: Path) ->
     document = json.loads(MINE.read_text())
     document["examples"][0]["name"] = "red\x1b[31m"
     (tmp_path / "mine.json").write_text(json.dumps(document))
-    result = call("examples", "red", "--file", "mine.json")
+    result = call("examples", "red[31m", "--file", "mine.json")
     assert result.code == 2
-    assert "there are 'red\\x1b[31m'" in result.err
+    assert "did you mean 'red\\x1b[31m'" in result.err
     assert result.err.strip().isprintable()
 
 

@@ -40,9 +40,9 @@ def test_every_option_has_help(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("compte",), "No such command 'compte'"),
-        (("compute",), "Missing option '--q'"),
-        (("compute", "--q", "x", "--fomat", "json"), "No such option: --fomat"),
+        (("compte",), "No such command 'compte'; did you mean compute?"),
+        (("compute",), "there is nothing to compute; write attncli compute FILE"),
+        (("compute", "--q", "x", "--fomat", "json"), "option: --fomat; did you mean --format?"),
         (("compute", "--q", "x", "--format", "jsn"), "'jsn' is not one of 'table', 'json'"),
         (("compute", "--q", "x", "--heads", "0"), "greater than or equal to 1"),
         (("compute", "--q", "x", "--heads", "two"), "valid integer"),
@@ -50,7 +50,8 @@ def test_every_option_has_help(name: str) -> None:
             ("compute", "--q", "x", "--softcap", "much"),
             "--softcap 'much' is not understood; write --softcap a number above 0",
         ),
-        (("compute", "--q", "x", "extra"), "unexpected extra argument"),
+        (("compute", "--q", "x", "extra"), "both 'extra' and --q are given; leave one of the two"),
+        (("posenc", "extra"), "unexpected extra argument"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(call: Call, arguments: Any, says: str) -> None:

@@ -41,6 +41,21 @@ def test_two_words_come_with_their_arithmetic(call: Call) -> None:
     assert "angle(dad, mom) = arccos(0.8802) = 28.3367°" in out
 
 
+def test_vectors_in_brackets_and_fractions_are_the_same_vectors(call: Call) -> None:
+    plain = call("similarity", "king=0.5,2", "dad=1,-0.25")
+    assert plain.code == 0
+    assert call("similarity", "king=[1/2, 2]", "dad=(1,-.25)") == plain
+
+
+def test_three_words_have_angles(call: Call) -> None:
+    out = call("similarity", "a=1,2", "b=2,4", "c=-2,1", "--stage", "angles").out
+    assert out.splitlines()[-3:] == [
+        "  a       0       0      90",
+        "  b       0       0      90",
+        "  c      90      90       0",
+    ]
+
+
 def test_king_is_to_queen_as_dad_is_to_mom(call: Call) -> None:
     result = call("similarity", *FAMILY, "--analogy", "king", "queen", "dad", "--format", "json")
     found = stages(result.json)
@@ -98,9 +113,18 @@ def test_wide_vectors_are_left_out_unless_asked_for(call: Call) -> None:
         ([], "there are no vectors"),
         (["king", "dad"], "there are no vectors"),
         (["--vectors", WORDS], "no word is named"),
-        (["kingg", "--vectors", WORDS], "no vector for 'kingg'; close to it are king"),
+        (["kingg", "--vectors", WORDS], "no vector for 'kingg'; did you mean king?"),
         (["king", "--vectors", "missing.txt"], "missing.txt"),
-        (["king=1,2", "dad=1"], "dad"),
+        (["king=1,2", "dad=1"], "dad has 1 number, king has 2; give every word as many"),
+        (["king=", "dad=1"], "'king=' has no numbers; write king=0.9,0.5,0.1"),
+        (
+            ["--analogy", "a", "b", "--vectors", WORDS],
+            "takes three words, not 'a b'; write --analogy A",
+        ),
+        (
+            ["dadd", "zzz", "momm", "--vectors", WORDS],
+            "for 'dadd', 'zzz', 'momm'; did you mean dad for 'dadd', mom for 'momm'?",
+        ),
         (["king=1,x"], "king"),
         (["king", "--vectors", WORDS, "--pca"], "two components need two words"),
         ([*FAMILY, "--pca", "--nearest", "2"], "--nearest and --pca show different things"),

@@ -86,7 +86,7 @@ def test_unknown_words_get_random_vectors_and_are_named() -> None:
         found.vectors["near"], random_vocabulary(["near"], 3, 5).vectors["near"]
     )
     assert found.remarks == (
-        "2 words are not in the vectors given: 'visited', 'near' got random vectors",
+        "2 words are not in the inline literal: 'visited', 'near' got random vectors",
     )
 
 
@@ -97,7 +97,7 @@ def test_unknown_words_may_be_zeros() -> None:
 
 
 def test_unknown_words_may_be_an_error() -> None:
-    with pytest.raises(InputError, match="has no vector for 'bnak'; did you mean 'bank'"):
+    with pytest.raises(InputError, match=r"has no vector for 'bnak'; did you mean bank\?"):
         from_file(FILE, ["bnak"], unknown="error")
 
 

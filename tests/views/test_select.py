@@ -106,7 +106,7 @@ def test_stages_of_nested_blocks(wanted: str, names: list[str]) -> None:
         (
             DisplayOptions(stages=("wieghts",)),
             StageError,
-            "no stage 'wieghts'; there are q, k, v, scores",
+            r"no stage 'wieghts'; did you mean weights\?",
         ),
         (DisplayOptions(head=4), ShapeError, "there is no head 5; choose from 1 to 4"),
         (DisplayOptions(batch=0), ShapeError, "no batch entry to choose"),

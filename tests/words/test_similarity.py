@@ -43,10 +43,21 @@ def test_document_000_lengths_and_dots() -> None:
     assert trace["lengths"].value[0] == 2.4006249368060817
     assert trace["dots"].value[0, 1] == pytest.approx(5.395124299364358, rel=1e-15)
     assert trace["dots"].value[0, 2] == pytest.approx(-10.023649994662344, rel=1e-15)
-    assert "angles" not in trace
+    assert trace["angles"].value[0, 2] == pytest.approx(
+        math.degrees(math.acos(trace["cosines"].value[0, 2]))
+    )
 
 
-def test_two_words_get_their_angle_in_degrees() -> None:
+@pytest.mark.parametrize("vector", [[1.0, 2.0], [0.1, 0.7, 0.3], [1e-200, 3e-201], [1 / 3] * 100])
+def test_parallel_vectors_have_no_angle(vector: list[float]) -> None:
+    vectors = [vector, [2 * x for x in vector], [-3 * x for x in vector]]
+    angles = similarity(["a", "b", "c"], vectors)["angles"].value
+    np.testing.assert_array_equal(angles, [[0, 0, 180], [0, 0, 180], [180, 180, 0]])
+    almost = similarity(["a", "b"], [[1.0, 0.0], [1.0, 1e-6]])["angles"].value[0, 1]
+    assert almost == pytest.approx(math.degrees(1e-6), rel=1e-3)
+
+
+def test_words_get_their_angle_in_degrees() -> None:
     trace = similarity(["east", "up"], [[2.0, 0.0], [3.0, 3.0]])
     assert trace["angles"].value[0, 1] == pytest.approx(45)
     assert list(trace) == ["vectors", "lengths", "dots", "cosines", "angles"]
@@ -90,9 +101,9 @@ def test_every_stage_records_what_it_reads() -> None:
 
 def test_cosines_follow_from_given_dots_and_lengths_and_angles_from_cosines() -> None:
     given = {"dots": np.array([[4.0, 3.0], [3.0, 9.0]]), "lengths": np.array([2.0, 3.0])}
-    cosines = run(similarity_steps(2), given, ["cosines"])["cosines"]
+    cosines = run(similarity_steps(), given, ["cosines"])["cosines"]
     assert cosines.tolist() == [[1, 0.5], [0.5, 1]]
-    values = run(similarity_steps(2), {"cosines": np.array([[1.0, 0.5], [0.5, 1.0]])}, ["angles"])
+    values = run(similarity_steps(), {"cosines": np.array([[1.0, 0.5], [0.5, 1.0]])}, ["angles"])
     np.testing.assert_allclose(values["angles"], [[0, 60], [60, 0]])
 
 
@@ -179,7 +190,7 @@ def test_equal_vectors_have_no_components() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: similarity(["a"], [1.0, 2.0]), "1 words but vectors of shape"),
+        (lambda: similarity(["a"], [1.0, 2.0]), r"shape \(2,\) are given for 1 word"),
         (lambda: similarity(["a"], [[1.0], [2.0]]), "give one row per word"),
         (lambda: similarity(["a", "b"], [[1.0], [2.0, 3.0]]), "rows of numbers of one length"),
         (lambda: similarity(["a"], [["x"]]), "rows of numbers of one length"),
@@ -188,8 +199,8 @@ def test_equal_vectors_have_no_components() -> None:
             "vector of 'a' holds numbers that are not finite",
         ),
         (lambda: analogy(["a"], [[1.0]]), "an analogy has 3 words, not 1"),
-        (lambda: pca(["a"], [[1.0, 2.0]]), "there are 1 words of 2"),
-        (lambda: pca(["a", "b"], [[1.0], [2.0]]), "there are 2 words of 1"),
+        (lambda: pca(["a"], [[1.0, 2.0]]), "given is 1 word of 2"),
+        (lambda: pca(["a", "b"], [[1.0], [2.0]]), "given is 2 words of 1"),
     ],
 )
 def test_what_does_not_fit(call: object, message: str) -> None:

@@ -57,15 +57,22 @@ def _code(char: str) -> str:
 
 
 class _Chart:
-    """What is drawn so far: the node of every stage by its dotted name, and how many blocks."""
+    """What is drawn so far: the node of every stage by its dotted name, and how many blocks.
+
+    boxes  node → the dotted name of the block it is drawn in
+    later  dotted name of a block → arrows that are written in it once the next block in it ends.
+           Mermaid draws a node in the box that first ends after the node is mentioned
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.stages = dict(trace.stages())
         self.nodes: dict[str, str] = {}
+        self.boxes: dict[str, str] = {}
+        self.later: dict[str, list[str]] = {}
         self.n_blocks = 0
 
     def block(self, trace: Trace, prefix: str) -> Iterator[str]:
-        """The lines of a block's steps, each with the arrows to it."""
+        """The lines of a block's steps, with the arrows that do not leave it."""
         for step in trace.steps:
             name = f"{prefix}{step.name}"
             if isinstance(step, Trace) and step.steps:
@@ -74,6 +81,7 @@ class _Chart:
                 yield f'subgraph b{self.n_blocks}["{escape(title)}"]'
                 yield from (f"    {line}" for line in self.block(step, f"{name}."))
                 yield "end"
+                yield from self.later.pop(prefix, ())
             elif isinstance(step, Trace):  # the layers past the first
                 yield from self.node(name, (step.name, step.title), self.of_layers(prefix))
                 later = (n for n in self.stages if n.startswith(prefix) and not is_first_layer(n))
@@ -82,11 +90,22 @@ class _Chart:
                 yield from self.node(name, _words(step), self.sources(name))
 
     def node(self, name: str, words: Sequence[str], sources: Sequence[str]) -> Iterator[str]:
-        """A node of these lines of text, and an arrow from each of its sources."""
-        node = f"n{len({*self.nodes.values()}) + 1}"
-        self.nodes[name] = node
+        """A node of these lines of text, and an arrow from each of its sources within its block.
+
+        Those from outside are left for the innermost block that holds both ends.
+        """
+        node = f"n{len(self.boxes) + 1}"
+        box = name[: name.rfind(".") + 1]
+        self.nodes[name], self.boxes[node] = node, box
         yield f'{node}["{"<br/>".join(map(escape, words))}"]'
-        yield from (f"{source} --> {node}" for source in dict.fromkeys(sources))
+        for source in dict.fromkeys(sources):
+            arrow, outer = f"{source} --> {node}", box
+            while not self.boxes[source].startswith(outer):
+                outer = outer[: outer.rstrip(".").rfind(".") + 1]
+            if outer == box:
+                yield arrow
+            else:
+                self.later.setdefault(outer, []).append(arrow)
 
     def sources(self, name: str) -> list[str]:
         """The nodes of what a stage was computed from, or of what that was computed from."""

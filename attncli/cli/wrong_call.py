@@ -1,0 +1,125 @@
+"""What to say of a call that cannot be parsed: what is wrong with it, and how to write it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import accumulate, pairwise
+from typing import Any
+
+# Options of other tools and libraries → ours, where it is an option of the command.
+_OURS = {
+    "--temperature": ("--scale", "a temperature T multiplies the factor on the scores by 1/T"),
+    "--query": ("--q", ""),
+    "--queries": ("--q", ""),
+    "--keys": ("--k", ""),
+    "--key": ("--k", ""),
+    "--values": ("--v", ""),
+    "--value": ("--v", ""),
+    "--words": ("--tokens", ""),
+    "--labels": ("--tokens", ""),
+    "--digits": ("--precision", ""),
+    "--decimals": ("--precision", ""),
+    "--vectors": ("--glove", ""),
+    "--glove": ("--vectors", ""),
+}
+_TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_INVALID = re.compile(r"Invalid value for '([^']*)': (?:Value error, )?(.*)", re.DOTALL)
+
+
+def in_words(error: Any, arguments: Sequence[str], commands: Sequence[str]) -> str:
+    """One line on an error of Typer's parser, with what to write where that can be guessed."""
+    context: Any = getattr(error, "ctx", None)
+    message = " ".join(error.format_message().split())
+    help_of = f"see {'attncli' if context is None else context.command_path} --help"
+    if mistake := likely_mistake(arguments, None if context is None else context.command):
+        return mistake
+    if message.startswith("No such command"):
+        return f"{message.rstrip('.')}; {_command(arguments, commands) or help_of}"
+    if message.startswith("No such option"):
+        known = [opt for param in context.command.params for opt in param.opts]
+        hint = _option(error.option_name, known, error.possibilities or ())
+        return f"{error.message}; {hint or help_of}"
+    if message.startswith("Got unexpected extra argument"):
+        return f"{message}; {_extra(context, arguments) or help_of}"
+    if invalid := _INVALID.fullmatch(message):
+        what = invalid[2].rstrip(".")
+        message = f"{invalid[1]}: {what}{_near_choice(what)}"
+    return f"{message.rstrip('.')}; {help_of}"
+
+
+def likely_mistake(arguments: Sequence[str], command: Any) -> str:
+    """What to say of a matrix that the shell split, and of a switch with a value; else "".
+
+    >>> likely_mistake(["compute", "--q", "[[1,", "0],", "[0,", "1]]"], None)
+    'the matrix is split at its blanks; put it in quotes: attncli compute --q "[[1, 0], [0, 1]]"'
+    """
+    switches = {
+        name
+        for param in (() if command is None else command.params)
+        if getattr(param, "is_flag", False)
+        for name in param.opts
+    }
+    for flag, value in pairwise(arguments):
+        if flag in switches and value.lower() in _TRUTH:
+            hint = "write it alone" if _TRUTH[value.lower()] else f"leave {flag} out"
+            return f"{flag} takes no value; {hint}"
+    for start, first in enumerate(arguments):
+        if not re.match(r"'?[\[{(]", first):
+            continue
+        depths = accumulate(_depth(argument) for argument in arguments[start:])
+        end = next((n for n, depth in enumerate(depths, 1) if depth <= 0), 0)
+        if end > 1:
+            matrix = " ".join(arguments[start : start + end]).strip("'")
+            quoted = shlex.quote(matrix) if '"' in matrix else f'"{matrix}"'
+            call = [*map(shlex.quote, arguments[:start]), quoted]
+            call += map(shlex.quote, arguments[start + end :])
+            text = "the matrix is split at its blanks; put it in quotes"
+            return f"{text}: attncli {' '.join(call)}"
+    return ""
+
+
+def _depth(text: str) -> int:
+    """How many brackets a text opens and does not close."""
+    return sum(text.count(sign) for sign in "[{(") - sum(text.count(sign) for sign in "]})")
+
+
+def _command(arguments: Sequence[str], commands: Sequence[str]) -> str:
+    import os
+
+    name = arguments[0]
+    if close := get_close_matches(name.lower(), commands, n=1):
+        return f"did you mean {close[0]}?"
+    if os.path.exists(name) or name[:1] in ("[", "{"):
+        return f"did you mean attncli compute {shlex.quote(name)}?"
+    return f'did you mean attncli explain "{name}"?' if " " in name.strip() else ""
+
+
+def _option(wrong: str, known: Sequence[str], possible: Sequence[str]) -> str:
+    """Which option to use instead, or ""."""
+    ours, why = _OURS.get(wrong, ("", ""))
+    if ours in known:
+        return f"use {ours}{f': {why}' if why else ''}"
+    near = get_close_matches(wrong, known, n=1) or sorted(possible)[:1]
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def _extra(context: Any, arguments: Sequence[str]) -> str:
+    """How to write a call with more arguments than the command takes, or ""."""
+    name = context.command.name
+    if name == "explain":
+        values, rest, _ = context.command.make_parser(context).parse_args(args=[*arguments[1:]])
+        return (
+            f'put the sentence in quotes: attncli explain "{" ".join((values["sentence"], *rest))}"'
+        )
+    return "name the others with --k, --v or --mask" if name in ("compute", "check") else ""
+
+
+def _near_choice(message: str) -> str:
+    """A question after a text that is none of the choices named, or ""."""
+    found = re.fullmatch(r"'(.*)' is not one of (.*)", message, re.DOTALL)
+    choices = re.findall("'([^']*)'", found[2]) if found else []
+    near = get_close_matches(found[1].lower(), choices, n=1) if found else []
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,131 @@
+"""Numbers as other tools print them, turned into the text of JSON. They are data: nothing is run.
+
+[1 2 3; 4 5 6]                       MATLAB: blanks between numbers, semicolons between rows
+[[1. 0.]                             a printed NumPy array
+ [0. 1.]]
+np.array([[1, 0]], dtype=float32)    and tensor([[1., 0.]], device='cuda:0', grad_fn=<…>)
+[[1/2, .5, 1/√8]]                    fractions, roots, decimals without a zero
+{q: [[1, 0]]}                        JSON whose quotes a shell has taken
+q = [1 0]; k = [0 1];                several of them, each with its name
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from attncli.errors import InputError
+from attncli.files.messages import quote
+from attncli.numerals import number
+
+HINT = "a number is 0.5, .5, 1e-3, 1/2 or 1/√2, a matrix [[1, 2], [3, 4]] or [1 2; 3 4]"
+_ELIDED = "print all: np.set_printoptions(threshold=10**9), torch.set_printoptions(profile='full')"
+_CALL = (
+    r"(?<![\w.])(?:Parameter containing:\s*+)?(?:\w+\.)*"
+    r"(?:array|asarray|matrix|tensor|Tensor|FloatTensor|Array)\s*+\(\s*+(?=\[)"
+)
+_OPTION = r"\w++\s*+=\s*+(?:'[^']*'|\"[^\"]*\"|<[^<>]*>|\([^()]*\)|[\w.]+)"
+# possessive (*+), so that no text takes long
+_PIECE = re.compile(
+    r'(?P<string>"(?:[^"\\]|\\.)*")'
+    rf"|(?P<call>{_CALL})"
+    r"|(?<!\w)(?P<name>[A-Za-z_]\w*+)(?=\s*+:)"
+    r"|(?<!\w)(?P<variable>[A-Za-z_]\w*+)\s*+=\s*+"
+    r"|(?<=:)\s*+(?P<value>[^][{}\"',:\s]+)"
+    r"|(?P<list>\[(?P<body>[^][{}\"']*)\]|\])"  # a list without lists in it, or the end of others
+    rf"(?P<end>\s*+(?:,\s*+{_OPTION}\s*+)*+,?\s*+\))?"  # of a call
+    r"(?:\s*+;)?"
+)
+_DECIMAL = re.compile(r"([-+−]?)(\d*)(\.?)(\d*)((?:[eE][-+]?\d+)?)", re.ASCII)
+_WORDS = {"true": "true", "false": "false", "none": "null", "nan": "NaN"}
+_WORDS |= {f"{sign}{word}": f"{sign}Infinity" for sign in ("", "-") for word in ("inf", "infinity")}
+_NARROW = 50  # characters: NumPy and PyTorch print wider lines before they wrap a row
+
+
+def as_json(text: str, origin: str) -> str:
+    """The document of a text in one of these forms as JSON; what is in none of them is left.
+
+    Raises InputError, with the location, for numbers that are left out (...) or not understood.
+
+    >>> as_json("[1 .5; 1/4 -1]", "it")
+    '[[1, 0.5], [0.25, -1]]'
+    >>> as_json("tensor([[1., 0.],\\n        [0., 1.]], device='cuda:0')", "it")
+    '[[1.0, 0.0],\\n        [0.0, 1.0]]'
+    """
+    if gap := re.search(r"\]\s*+,?\s*+(\.\.\.|…)", text):
+        _refuse(text, gap.start(1), gap[1], origin)
+    calls, variables = list[str](), list[str]()
+
+    def piece(found: re.Match[str]) -> str:
+        whole = found[0]
+        if found["string"]:
+            return whole
+        if found["call"]:
+            calls.append(whole)
+            return ""
+        if found["name"]:
+            return f'"{whole}"'
+        if found["variable"]:
+            variables.append(whole)
+            return f'{", " if len(variables) > 1 else ""}"{found["variable"]}": '
+        if found["value"]:
+            return f" {cell(found['value'], found.start('value'))}"
+        end = "]" if found["body"] is None else matrix(found["body"], found.start("body"))
+        if found["end"] and not calls:
+            end += found["end"]
+        elif found["end"]:
+            calls.pop()
+        is_followed = re.match(r"\s*\[", text[found.end() : found.end() + 200])
+        return f"{end}, " if is_followed else end
+
+    def cell(part: str, start: int) -> str:
+        return _number(part) or _refuse(text, start, part, origin)
+
+    def matrix(body: str, start: int) -> str:
+        """A list without lists in it; of several rows, if it is a matrix of MATLAB's."""
+        before = text[max(start - 200, 0) : start - 1].rstrip()[-1:]
+        after = text[start + len(body) + 1 : start + len(body) + 2]
+        if "," in (before, after) and not re.search("[,;]", body) and len(body.split()) > 1:
+            return f"[{body}]"  # commas between rows and not in them: one is missing
+        lines = [line for line in body.split("\n") if line.strip()]
+        is_narrow = max(map(len, lines), default=0) <= _NARROW
+        has_rows = len(lines) > 1 and len({len(line.split()) for line in lines}) == 1
+        is_inner = before in ("[", "]", ",")
+        if ";" not in body and (is_inner or "," in body or not (is_narrow and has_rows)):
+            return f"[{row(body, start)}]"
+        rows, at = [], start
+        for line in re.split(r"[;\n]", body):
+            rows += [f"[{row(line, at)}]"] if line.strip() else []
+            at += len(line) + 1
+        return f"[{', '.join(rows)}]"
+
+    def row(body: str, start: int) -> str:
+        cells = [*re.finditer(r"[^,]+" if "," in body else r"\S+", body)]
+        if "," in body and not all(part.strip() for part in body.split(",")):
+            return body  # a comma too many, which JSON refuses
+        return ", ".join(cell(found[0].strip(), start + found.start()) for found in cells)
+
+    plain = _PIECE.sub(piece, text)
+    if calls:
+        return text  # one that is not closed
+    return f"{{{plain}}}" if variables else plain
+
+
+def _number(cell: str) -> str:
+    """A number or a word as JSON writes it, or ""."""
+    found = _DECIMAL.fullmatch(cell)
+    if found and (found[2] or found[4]):
+        sign, whole, point, part, power = found.groups()
+        decimals = f".{part or 0}" if point else ""
+        return f"{'' if sign in ('', '+') else '-'}{whole.lstrip('0') or 0}{decimals}{power}"
+    value = number(cell)
+    return _WORDS.get(cell.lower(), "") if value is None else repr(value)
+
+
+def _refuse(text: str, at: int, cell: str, origin: str) -> NoReturn:
+    at += len(text[at:]) - len(text[at:].lstrip())
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    where = f"{origin}, line {line}, column {column}"
+    if cell in ("...", "…"):
+        raise InputError(f"{where}: {cell} stands for numbers that are left out", _ELIDED)
+    raise InputError(f"{where}: {quote(cell, 30)} is not understood", HINT)
