@@ -116,4 +116,5 @@ def _vector(entry: Entry, numbers: Array) -> Words:
     words = [entry.write(numbers[i]) for i in shown]
     if len(words) < n:
         words.insert(-1, f"… ({n - len(words)} more)")
-    return (*(f"{'' if at else '['}{word}," for at, word in enumerate(words[:-1])), f"{words[-1]}]")
+    *most, last = (f"[{words[0]}", *words[1:])
+    return (*(f"{word}," for word in most), f"{last}]")

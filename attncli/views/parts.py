@@ -222,7 +222,8 @@ class Matrix:
                 sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
                 top = numbers.round_top(float(sizes.max(initial=0.0)))
                 shading = Shading(shade or "signed", top)
-            texts = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, precision)
+            own = shown + 0 if shown.dtype.kind == "b" else shown
+            texts = numbers.texts(own, precision, self._beside())
             if self.sums == "columns":
                 texts += numbers.texts(self._sums(-2, at[1])[None], precision)
             texts = numbers.align(texts)
@@ -247,6 +248,13 @@ class Matrix:
             return grid
         gap = columns.index(None)
         return grid.only([*range(gap), None, *range(gap, width)])
+
+    def _beside(self) -> float:
+        """The largest number next to which one of this matrix that rounds to 0 is 0."""
+        beside = kind_of(self.stage.name).beside
+        read = self.block.read(self.stage, beside) if beside else None
+        finite = read.value[np.isfinite(read.value)] if read else np.zeros(0)
+        return float(np.abs(finite).max(initial=0.0))
 
     def _sums(self, axis: Literal[-1, -2], part: Array) -> Array:
         """The sums of whole rows (−1) or columns (−2), those shown; exact where they round so."""

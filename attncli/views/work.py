@@ -257,7 +257,10 @@ def _pair(entry: Entry) -> Equation:
         lengths = (entry.write(x) for x in entry.of("lengths").matrix[0, places])
         quotient = f"{entry.write(entry.of('dots').value)} / ({' · '.join(lengths)})"
         return entry.equals(quotient, left=f"cos({a}, {b})")
-    arc = f"arccos({entry.write(entry.of('x').value)})"
+    cosine = entry.of("x").value
+    if entry.value in (0, 180):  # and not what rounding leaves of it, 0.9999999999999998
+        cosine = round(cosine)
+    arc = f"arccos({entry.write(cosine)})"
     return Equation(f"angle({a}, {b})", ((arc,), (f"{entry.write(entry.value)}°",)))
 
 

@@ -29,6 +29,9 @@ _PLANE = ("PC 1", "PC 2")
 # ends at 2^1024; those of two numbers above 2^-500 are not rounded to 0.
 _FARTHEST_POWER = 500
 
+# Parallel unit vectors differ by this at most: each of their numbers is rounded three times.
+_ROUNDED = 8 * np.finfo(np.float64).eps
+
 
 def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     """Lengths, dot products and cosines of word vectors; for two words also their angle.
@@ -49,6 +52,8 @@ def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
         reads = {"x": "vectors"}
         cosines = cosines._replace(compute=_scaled_cosines, reads=reads, work="")
+    # arccos keeps half of the digits of a cosine near 1: with the vectors at hand it is not used.
+    angles = [step._replace(compute=lambda x: angles_of(vectors)) for step in angles]
     zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
     notes = []
     if zeros:
@@ -68,7 +73,7 @@ def similarity_steps(n_words: int) -> list[Step]:
         Step("lengths", lengths_of, {"x": "vectors"}, {}, "‖a‖ = √(a·a)", "length"),
         Step("dots", dots_of, {"x": "vectors"}, {}, dots_formula, "pairs", kind="word_dots"),
         Step("cosines", cosines_of, both, {}, "a·b / (‖a‖·‖b‖)", "cosine"),
-        Step("angles", _angles, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
+        Step("angles", _arccos, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
     ]
     return steps if n_words == 2 else steps[:-1]
 
@@ -94,8 +99,27 @@ def cosines_of(dots: FloatArray, lengths: FloatArray) -> FloatArray:  # [n, n], 
     return np.clip(cosines, -1.0, 1.0, out=cosines)
 
 
-def _angles(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
+def _arccos(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
     return np.asarray(np.degrees(np.arccos(x)))
+
+
+def angles_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
+    """The angle between each vector and every other in degrees, to full precision at 0 and 180.
+
+    Of unit vectors u and w it is 2 · atan2(‖u − w‖, ‖u + w‖).
+    Source: Kahan, "How Futile are Mindless Assessments of Roundoff" (2006), section 12.
+
+    >>> angles_of(np.array([[1.0, 2.0], [3.0, 6.0], [-2.0, 1.0]]))[0].tolist()
+    [0.0, 0.0, 90.0]
+    """
+    scaled = np.ldexp(x, -_powers(x)[:, None])
+    units = scaled / lengths_of(scaled)[:, None]
+    apart, together = (
+        np.linalg.norm(units[:, None] + sign * units, axis=-1) for sign in (-1.0, 1.0)
+    )
+    for found in (apart, together):
+        np.copyto(found, 0.0, where=found < _ROUNDED)
+    return np.asarray(np.degrees(2 * np.arctan2(apart, together)))
 
 
 def _scaled_cosines(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]

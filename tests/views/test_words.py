@@ -259,6 +259,15 @@ def test_a_derivation_ends_with_the_share_of_the_output() -> None:
     ]
 
 
+def test_a_vector_of_one_number_has_both_brackets() -> None:
+    trace = attention([[1, 0]], [[1, 1], [0, 1]], [[10], [20]])
+    assert lines_of(trace, view(cell=("1", "1")))[-3:] == [
+        "  A[q1,k1] · V[k1] = 0.6698 · [10]",
+        "                   = [6.6976]  (its share of the output)",
+        "  O[q1] = [13.3024]  (the output, of all keys together)",
+    ]
+
+
 def test_equal_tokens_are_numbered() -> None:
     words = ("a", "b", "a")
     text = sentences(Block(attention(labels={"query": words, "key": words})), {}, DisplayOptions())
