@@ -118,9 +118,9 @@ class DisplayFlags:
     precision: int | None = flag(
         "Decimals shown (default: 4, explain: 3; csv and tsv: all).", min=0, max=17
     )
-    work: bool = flag("Write out the arithmetic of each stage's first cell.")
+    work: bool = flag("Write out the arithmetic of each stage's first cell; with --full of all.")
     cell: str | None = flag(
-        "Derive one weight, by label or number, from the dot product to the division.", "Q,K"
+        "Derive one weight, by label or number; with --stage a cell of that stage.", "Q,K"
     )
     heatmap: bool | None = flag(
         "Shade cells by value; weights are, where the terminal has colour.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -152,6 +153,8 @@ class Matrix:
     values         the whole matrix; rows, columns: those asked for
     facts          its size, and what its rows and columns are
     marked, mark   True where `///` replaces the number, and what that means
+    by_column      whether each column holds numbers of its own kind, rounded by themselves
+    empty          True where nothing is written
     sums           whether rows or columns have a column or row of sums
     legend         a further line below it
     """
@@ -180,6 +183,7 @@ class Matrix:
         self.sums: Literal["", "rows", "columns"] = ""
         if kind.sums and self.values.dtype.kind in NUMERIC:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
+        self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
         self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
         if kind.masks and block.mask is not None:
             self.marked = block.masked(where, self.values.shape)
@@ -223,10 +227,13 @@ class Matrix:
                 top = numbers.round_top(float(sizes.max(initial=0.0)))
                 shading = Shading(shade or "signed", top)
             own = shown + 0 if shown.dtype.kind == "b" else shown
-            texts = numbers.texts(own, precision, self._beside())
-            if self.sums == "columns":
-                texts += numbers.texts(self._sums(-2, at[1])[None], precision)
-            texts = numbers.align(texts)
+            kinds = []
+            for kind in np.hsplit(own, own.shape[1]) if self.by_column else [own]:
+                lines = numbers.texts(kind, precision, self._beside())
+                if self.sums == "columns":
+                    lines += numbers.texts(self._sums(-2, at[1])[None], precision)
+                kinds.append(numbers.align(lines))
+            texts = [[*chain(*row)] for row in zip(*kinds, strict=True)]
         else:
             texts = [[shorten(str(x)) for x in row] for row in shown.tolist()]
         cells = [[Cell(text) for text in row] for row in texts[: len(shown)]]
@@ -236,6 +243,8 @@ class Matrix:
                 cells[i] = [_shaded(t, x, colour) for t, x in zip(texts[i], shares, strict=True)]
         for i, j in np.argwhere(hidden).tolist():
             cells[i][j] = Cell(MASKED, "mark")
+        for i, j in np.argwhere(self.empty[np.ix_(*at)]).tolist():
+            cells[i][j] = Cell("", "gap")
         cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
         if self.sums == "rows":
             column = numbers.align(numbers.texts(self._sums(-1, at[0])[:, None], precision))

@@ -161,9 +161,17 @@ def analogy_steps(words: Sequence[str]) -> list[Step]:
     a, b, c = words
     reads = {"difference": "difference", "x": "vectors"}
     return [
-        Step("difference", lambda x: x[1] - x[0], {"x": "vectors"}, formula=f"{b} − {a}"),
-        Step("analogy", lambda difference, x: difference + x[2], reads, formula=f"{b} − {a} + {c}"),
+        Step("difference", _difference, {"x": "vectors"}, {}, f"{b} − {a}", "difference"),
+        Step("analogy", _plus_third, reads, {}, f"{b} − {a} + {c}", "analogy"),
     ]
+
+
+def _difference(x: FloatArray) -> FloatArray:  # [3, d] -> [d]
+    return np.asarray(x[1] - x[0])
+
+
+def _plus_third(difference: FloatArray, x: FloatArray) -> FloatArray:  # [d], [3, d] -> [d]
+    return np.asarray(difference + x[2])
 
 
 def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
@@ -201,14 +209,15 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
 
 def pca_steps() -> list[Step]:
     """The steps of `pca`."""
+    centring = "[x] - [mean] = {x} - {mean}"
     x, rule = {"x": "centred"}, "the entry of greatest magnitude of each is positive"
     difference, product = {"x": "vectors", "mean": "mean"}, {**x, "w": "components"}
     return [
-        Step("mean", _mean, {"x": "vectors"}, {}, "mean over the words", kind="centre"),
-        Step("centred", _centred, difference, {}, "C = V − μ"),
+        Step("mean", _mean, {"x": "vectors"}, {}, "μ = mean over the words", "mean", kind="centre"),
+        Step("centred", _centred, difference, {}, "C = V − μ", centring),
         Step("components", _components, x, {}, "C = U Σ Wᵀ", note=rule),
         Step("shares", _shares, x, {}, "share of the variance"),
-        Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C · W"),
+        Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C Wᵀ", "row products"),
     ]
 
 
