@@ -30,6 +30,7 @@ class Kind(NamedTuple):
     note    what it is, in one sentence
     summarized  sentences say which keys its rows attend to
     plotted     its first two columns are drawn as points
+    beside      the parameter it is computed from next to whose numbers its own may be as good as 0
     """
 
     symbol: str
@@ -41,6 +42,7 @@ class Kind(NamedTuple):
     note: str = ""
     summarized: bool = False
     plotted: bool = False
+    beside: str = ""
 
     def axes_of(self, ndim: int) -> tuple[str, ...]:
         """The axis names of an array with so many dimensions: the last ones."""
@@ -159,7 +161,7 @@ KINDS: dict[str, Kind] = {
         "", _TOKENS, note="some numbers are set to 0 at random, as in training"
     ),
     "residual": Kind("R", _TOKENS, note="the input is added, so that the word itself is not lost"),
-    "mean": Kind("μ", "batch query", note="the mean of each token's numbers"),
+    "mean": Kind("μ", "batch query", note="the mean of each token's numbers", beside="x"),
     "deviation": Kind("σ", "batch query", note="their standard deviation"),
     "norm": Kind(
         "N",
@@ -184,7 +186,7 @@ KINDS: dict[str, Kind] = {
     "difference": Kind("b − a", "dimension"),
     "analogy": Kind("b − a + c", "dimension"),
     "centre": Kind("μ", "dimension"),
-    "centred": Kind("C", "word dimension"),
+    "centred": Kind("C", "word dimension", beside="x"),
     "components": Kind("W", "component dimension"),
     "shares": Kind("σ²/Σσ²", "component"),
     "coordinates": Kind("Y", "word component", plotted=True),

@@ -43,7 +43,7 @@ class Stage:
              block or, with dots, of the whole trace
     params   the other parameters, such as {"factor": 0.5}
     work     the arithmetic of a cell: "[x] · {factor} = {x} · {factor}", or the name of a rule that
-             views/work.py knows; "" where there is none
+             views/arithmetic.py knows; "" where there is none
 
     Raises ShapeError where axes or labels do not fit the value.
 

@@ -192,7 +192,7 @@ def with_concat(trace: Trace) -> Trace:
     output = trace["output"]
     if "head" not in output.axes:
         raise ShapeError("there are no heads to put side by side", "split q, k and v first")
-    step = Step("concat", merge_heads, {"x": "output"}, formula=CONCAT_FORMULA)
+    step = Step("concat", merge_heads, {"x": "output"}, {}, CONCAT_FORMULA, "merge")
     beside = traced([step], Block("", None, output.labels), output)
     return replace(trace, steps=(*trace.steps, beside["concat"]))
 

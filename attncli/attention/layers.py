@@ -286,14 +286,15 @@ def norm_steps(x: str, gain: Weights, architecture: Architecture) -> list[Step]:
     symbol, dtype = kind_of(x).symbol, architecture.convention.dtype
     centre = f"({symbol} − μ)"
     formula = f"N = {'γ ' if 'gamma' in gain else ''}{centre} / √(σ² + ε)"
-    formula += f"{' + β' if 'beta' in gain else ''}, ε = {architecture.epsilon:g}"
+    epsilon = f"{architecture.epsilon:g}".replace("e-0", "e-")  # as the arithmetic has it
+    formula += f"{' + β' if 'beta' in gain else ''}, ε = {epsilon}"
     given = {name: name for name in NORM if name in gain}
     reads, both = {"x": x}, {"x": x, "mean": "mean"}
     every, params = both | {"deviation": "deviation"} | given, {"epsilon": architecture.epsilon}
     return [
-        Step("mean", f.mean, reads, {}, f"μ = mean of each row of {symbol}", "", dtype),
-        Step("deviation", f.deviation, both, {}, f"σ = √(mean of {centre}²)", "", dtype),
-        Step("norm", f.normalize, every, params, formula, "", dtype),
+        Step("mean", f.mean, reads, {}, f"μ = mean of each row of {symbol}", "mean", dtype),
+        Step("deviation", f.deviation, both, {}, f"σ = √(mean of {centre}²)", "deviation", dtype),
+        Step("norm", f.normalize, every, params, formula, "norm", dtype),
     ]
 
 

@@ -35,7 +35,8 @@ _COUNTS_TWICE = (
 )
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
 
-SUM = Step("input", f.add, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE", "{x} + {y}")
+PLUS = "[x] + [y] = {x} + {y}"
+SUM = Step("input", f.add, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE", PLUS)
 """The step that adds positions to embeddings."""
 
 
@@ -270,7 +271,16 @@ def alibi(
     if below != n_heads:
         slope += f" to {below}, then every other of {2 * below} heads"
     steps = (
-        Stage("slopes", "m", f"m = {slope}", slopes, ("head",)),
-        Stage("bias", "B", f"B = {rule}", bias, ("head", "query", "key"), reads={"m": "slopes"}),
+        Stage("slopes", "m", f"m = {slope}", slopes, ("head",), params={"n": below}, work="slope"),
+        Stage(
+            "bias",
+            "B",
+            f"B = {rule}",
+            bias,
+            ("head", "query", "key"),
+            reads={"m": "slopes"},
+            params={"first_query": first_query, "causal": causal},
+            work="distance",
+        ),
     )
     return Trace("ALiBi", steps)

@@ -136,7 +136,7 @@ class _Planner:
                 formula += f" W_{name}" + f" + b_{name}" * len(bias)
                 x = self.step(f"{name}_wide", f.project, {"x": x} | weights | bias)
             own = {"n_heads": n_heads if name == "q" else n_kv_heads}
-            work = "products" if weights else ""
+            work = "products" if weights else "copy"
             self.step(name, split_heads, {"x": x}, own, formula, work)
         if n_kv_heads == n_heads:
             return "q", "k", "v"
@@ -212,7 +212,7 @@ class _Planner:
             return
         weights = self.given(w="w_o")
         name = "concat" if show_concat or not weights else "wide_output"
-        x = self.step(name, merge_heads, {"x": x}, formula=CONCAT_FORMULA)
+        x = self.step(name, merge_heads, {"x": x}, {}, CONCAT_FORMULA, "merge")
         if weights:
             bias = self.given(b="b_o")
             formula, of = "Y = {x} W_o" + " + b_o" * len(bias), {"x": x} | weights | bias

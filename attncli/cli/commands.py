@@ -67,6 +67,7 @@ class Block:
     norm: Literal["pre", "post", "none"] | None = flag(
         "Layer norm before a sub-layer, or after (the default), or none."
     )
+    eps: float | None = flag("ε of the layer norms (default: 1e-5).")
     weights: str | None = flag("A file of w_q, w_k, w_v, w_o and so on.", "SOURCE")
     projection: Literal["learned", "identity"] | None = flag(
         "identity: the vectors themselves are Q, K and V."

@@ -101,9 +101,13 @@ def _contradictions_of_block(
     if "causal" in choices.given and decodes:
         yield "a decoder's self-attention is causal already", "leave out --causal"
     if block.kind == "attention":
-        for name in given_of(block, "layers", "d_ff", "norm"):
+        for name in given_of(block, "layers", "d_ff", "norm", "eps"):
             mend = "add --block encoder, or leave it out"
             yield f"{flag_of(name)} has no effect on one attention", mend
+    elif block.eps is not None and block.norm == "none":
+        yield "--eps has no effect with --norm none", "leave one of the two out"
+    if block.eps is not None and not 0 <= block.eps < math.inf:
+        yield f"--eps is {block.eps:g}", "use a number from 0, such as 1e-5"
     if block.projection == "identity":
         flags = [flag_of(name) for name in given_of(block, "d_k", "d_v", "kv_heads")]
         for flag in flags if block.weights is None else [*flags, "--weights"]:
@@ -174,6 +178,7 @@ def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
         n_heads=block.heads or 1,
         n_kv_heads=block.kv_heads,
         norm=block.norm or "post",
+        **({} if block.eps is None else {"epsilon": block.eps}),
         dropout=convention.dropout if block.kind != "attention" else 0.0,
         convention=convention,
     )

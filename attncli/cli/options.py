@@ -120,10 +120,12 @@ class DisplayFlags:
     batch: int | None = flag("Only this batch item, from 1.", min=1)
     rows: str | None = flag("Only rows A to B, from 1; or A:, :B.", "A:B")
     cols: str | None = flag("Only columns A to B, from 1.", "A:B")
-    precision: int | None = flag("Decimals shown (default: 4, explain: 3).", min=0, max=17)
-    work: bool = flag("Write out the arithmetic of each stage's first cell.")
+    precision: int | None = flag(
+        "Decimals shown (default: 4, explain: 3; csv and tsv: all).", min=0, max=17
+    )
+    work: bool = flag("Write out the arithmetic of each stage's first cell; with --full of all.")
     cell: str | None = flag(
-        "Derive one weight, by label or number, from the dot product to the division.", "Q,K"
+        "Derive one weight, by label or number; with --stage a cell of that stage.", "Q,K"
     )
     heatmap: bool | None = flag(
         "Shade every matrix. (Weights are shaded by default where there is colour.)",

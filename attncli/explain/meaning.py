@@ -61,8 +61,10 @@ def _cosines(name: str, note: str, words: Sequence[str], matrix: Array, of: str)
     stage = similarity(words, matrix)["cosines"]
     axes, names = ("token", "other"), {"token": tuple(words), "other": tuple(words)}
     note = f"cosines {note}{f'; {stage.note}' if stage.note else ''}"
-    reads = {"x": of} if of else {}
-    return Stage(name, stage.symbol, stage.formula, stage.value, axes, names, note, reads)
+    reads, work = ({"x": of}, "row cosine") if of else ({}, "")
+    return Stage(
+        name, stage.symbol, stage.formula, stage.value, axes, names, note, reads, work=work
+    )
 
 
 def _of_equal_words(

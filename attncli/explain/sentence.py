@@ -180,7 +180,8 @@ def entry_stages(
     words = Stage("embeddings", symbol, formula, vectors, axes, names, vocabulary.note, reads)
     if positions == "none":
         return tokens, words
-    table = sinusoidal(len(numbers), vocabulary.dim, exponent=positions)["positions"]
+    waves = sinusoidal(len(numbers), vocabulary.dim, exponent=positions)
+    table, params = waves["positions"], waves["divisors"].params
     labels = {"position": table.labels["position"]}
-    table = replace(table, labels=labels, reads={}, work="")
+    table = replace(table, labels=labels, reads={}, params=params)
     return tokens, words, table, traced([SUM], Block("", None, names), words, table)["input"]

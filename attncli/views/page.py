@@ -156,6 +156,10 @@ def _matrices(
         axes_named.add(axes)
         matrix = Matrix(block, place.stage, place.where, options, about)
         yield matrix
+        if options.work and matrix.stage.work == "softmax":
+            from attncli.views.work import softmax_tables
+
+            yield from softmax_tables(matrix)
         if kind_of(place.stage.name).plotted:
             rows = slice(matrix.rows.start, matrix.rows.stop)
             points = matrix.values[rows, :2].astype(np.float64)

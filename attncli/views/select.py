@@ -42,6 +42,7 @@ class DisplayOptions:
     batch, head  the 0-based entry; None = all
     rows, cols   0-based half-open slices of the last two axes of every shown matrix
     precision    decimals
+    rounded      whether they were asked for: csv and tsv are exact otherwise
     work         the arithmetic of the first cell under each matrix
     cell         (query, key) by label or 1-based number: the derivation of that weight instead
     heatmap      None shades the weights where there is colour, True every stage, False none
@@ -54,6 +55,7 @@ class DisplayOptions:
     rows: Bounds = (None, None)
     cols: Bounds = (None, None)
     precision: int = 4
+    rounded: bool = False
     work: bool = False
     cell: tuple[str, str] | None = None
     heatmap: bool | None = None

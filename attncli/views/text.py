@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, chop_cells
 
+from attncli.trace import Stage
+
 LABEL_CELLS = 16
 """The widest a label is shown where there is room."""
 
@@ -83,6 +85,18 @@ def shorten(label: str, cells: int = LABEL_CELLS) -> str:
     if len(label) <= enough and cell_len(text) <= cells:
         return text
     return chop_cells(text, cells - 1)[0] + "…"
+
+
+def named(stage: Stage, axis: str, at: int, cells: int = LABEL_CELLS) -> str:
+    """An entry within a sentence: a token in quotation marks, else a letter and a number.
+
+    >>> import numpy as np
+    >>> stage = Stage("weights", "A", "", np.ones((1, 1)), ("query", "key"), {"query": ("to",)})
+    >>> named(stage, "query", 0), named(stage, "key", 0)
+    ('"to"', 'k1')
+    """
+    name = shorten(stage.label(axis, at), cells)
+    return name if re.fullmatch(r"[qk]\d+", name) or axis not in stage.labels else f'"{name}"'
 
 
 def distinct(labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_CELLS) -> list[str]:

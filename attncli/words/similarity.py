@@ -30,8 +30,8 @@ _PLANE = ("PC 1", "PC 2")
 # ends at 2^1024; those of two numbers above 2^-500 are not rounded to 0.
 _FARTHEST_POWER = 500
 
-# So far from 1 is a cosine of parallel vectors of thousands of numbers, by rounding alone.
-_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+# Parallel unit vectors differ by this at most: each of their numbers is rounded three times.
+_ROUNDED = 8 * np.finfo(np.float64).eps
 
 
 def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
@@ -53,6 +53,8 @@ def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
         reads = {"x": "vectors"}
         cosines = cosines._replace(compute=_scaled_cosines, reads=reads, work="")
+    # arccos keeps half of the digits of a cosine near 1: with the vectors at hand it is not used.
+    angles = angles._replace(compute=lambda x: angles_of(vectors))
     zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
     notes = []
     if zeros:
@@ -72,7 +74,7 @@ def similarity_steps() -> list[Step]:
         Step("lengths", lengths_of, {"x": "vectors"}, {}, "‖a‖ = √(a·a)", "length"),
         Step("dots", dots_of, {"x": "vectors"}, {}, dots_formula, "pairs", kind="word_dots"),
         Step("cosines", cosines_of, both, {}, "a·b / (‖a‖·‖b‖)", "cosine"),
-        Step("angles", _angles, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
+        Step("angles", _arccos, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
     ]
 
 
@@ -97,10 +99,28 @@ def cosines_of(dots: FloatArray, lengths: FloatArray) -> FloatArray:  # [n, n], 
     return np.clip(cosines, -1.0, 1.0, out=cosines)
 
 
-def _angles(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
-    """The angles in degrees; 0 and 180 where the cosine differs from ±1 by its rounding alone."""
-    is_parallel = 1.0 - np.abs(x) <= _ROUNDING
-    return np.asarray(np.degrees(np.arccos(np.where(is_parallel, np.sign(x), x))))
+def _arccos(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
+    return np.asarray(np.degrees(np.arccos(x)))
+
+
+def angles_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
+    """The angle between each vector and every other in degrees, to full precision at 0 and 180.
+
+    Of unit vectors u and w it is 2 · atan2(‖u − w‖, ‖u + w‖).
+    Source: Kahan, "How Futile are Mindless Assessments of Roundoff" (2006), section 12.
+
+    >>> angles_of(np.array([[1.0, 2.0], [3.0, 6.0], [-2.0, 1.0]]))[0].tolist()
+    [0.0, 0.0, 90.0]
+    """
+    scaled = np.ldexp(x, -_powers(x)[:, None])
+    units = scaled / lengths_of(scaled)[:, None]
+    apart, together = (  # row by row, as there may be thousands of words
+        np.stack([np.linalg.norm(unit + sign * units, axis=-1) for unit in units])
+        for sign in (-1.0, 1.0)
+    )
+    for found in (apart, together):
+        np.copyto(found, 0.0, where=found < _ROUNDED)
+    return np.asarray(np.degrees(2 * np.arctan2(apart, together)))
 
 
 def _scaled_cosines(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
@@ -142,9 +162,17 @@ def analogy_steps(words: Sequence[str]) -> list[Step]:
     a, b, c = words
     reads = {"difference": "difference", "x": "vectors"}
     return [
-        Step("difference", lambda x: x[1] - x[0], {"x": "vectors"}, formula=f"{b} − {a}"),
-        Step("analogy", lambda difference, x: difference + x[2], reads, formula=f"{b} − {a} + {c}"),
+        Step("difference", _difference, {"x": "vectors"}, {}, f"{b} − {a}", "difference"),
+        Step("analogy", _plus_third, reads, {}, f"{b} − {a} + {c}", "analogy"),
     ]
+
+
+def _difference(x: FloatArray) -> FloatArray:  # [3, d] -> [d]
+    return np.asarray(x[1] - x[0])
+
+
+def _plus_third(difference: FloatArray, x: FloatArray) -> FloatArray:  # [d], [3, d] -> [d]
+    return np.asarray(difference + x[2])
 
 
 def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
@@ -182,14 +210,15 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
 
 def pca_steps() -> list[Step]:
     """The steps of `pca`."""
+    centring = "[x] - [mean] = {x} - {mean}"
     x, rule = {"x": "centred"}, "the entry of greatest magnitude of each is positive"
     difference, product = {"x": "vectors", "mean": "mean"}, {**x, "w": "components"}
     return [
-        Step("mean", _mean, {"x": "vectors"}, {}, "mean over the words", kind="centre"),
-        Step("centred", _centred, difference, {}, "C = V − μ"),
+        Step("mean", _mean, {"x": "vectors"}, {}, "μ = mean over the words", "mean", kind="centre"),
+        Step("centred", _centred, difference, {}, "C = V − μ", centring),
         Step("components", _components, x, {}, "C = U Σ Wᵀ", note=rule),
         Step("shares", _shares, x, {}, "share of the variance"),
-        Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C · W"),
+        Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C Wᵀ", "row products"),
     ]
 
 

@@ -264,7 +264,7 @@ def test_many_layers_and_heads_show_the_first_and_say_how_to_see_the_rest(call: 
 
 def test_one_weight_is_derived(call: Call) -> None:
     result = call("explain", BANKS, "--cell", "5,river", "--block", "encoder", "--layers", "2")
-    assert result.out.count("How bank attends to river") == 1
+    assert result.out.count('How "bank" attends to "river"') == 1
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attncli.attention.attend import attend
+from attncli.attention.layers import layer_norm
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage, Trace
@@ -219,9 +221,9 @@ TWICE = {"query": ("a", "b", "a"), "key": ("1", "x", "1")}
 @pytest.mark.parametrize(
     ("cell", "title"),
     [
-        (("b", "x"), "How b attends to x"),
-        (("3", "3"), "How a attends to 1"),
-        (("1", "1"), "How a attends to 1"),
+        (("b", "x"), 'How "b" attends to "x"'),
+        (("3", "3"), 'How "a" attends to "1"'),
+        (("1", "1"), 'How "a" attends to "1"'),
     ],
 )
 def test_a_cell_by_label_or_number(cell: tuple[str, str], title: str) -> None:
@@ -251,11 +253,95 @@ def test_a_derivation_needs_the_inputs() -> None:
 
 def test_a_derivation_ends_with_the_share_of_the_output() -> None:
     lines = lines_of(attention(mask=CAUSAL), view(cell=("q3", "k1")))
-    assert lines[-4:] == [
+    at = lines.index("5  output    O = A V")
+    assert lines[at : at + 5] == [
         "5  output    O = A V",
         "  A[q3,k1] · V[k1] = 0.5035 · [10, 0]",
         "                   = [5.0349, 0]  (its share of the output)",
         "  O[q3] = [6.2762, 3.7238]  (the output, of all keys together)",
+        "",
+    ]
+
+
+def test_work_of_every_cell_where_nothing_is_left_out() -> None:
+    lines = lines_of(attention(), view(stages=("scores",), work=True, full=True, rows=(1, None)))
+    assert [line.strip() for line in lines if "=" in line][1:] == [
+        "S[q2,k1] = 0·1 + 1·1 = 1",
+        "S[q2,k2] = 0·1 + 1·0 = 0",
+        "S[q2,k3] = 0·0 + 1·1 = 1",
+        "S[q3,k1] = 1·1 + 1·1 = 2",
+        "S[q3,k2] = 1·1 + 1·0 = 1",
+        "S[q3,k3] = 1·0 + 1·1 = 1",
+    ]
+
+
+SOFTMAX = [
+    "  softmax of q2: the largest score, 0.7071, is subtracted from each; no share changes, and exp "
+    "cannot overflow",
+    "       score   − max     exp   share",
+    "  k1  0.7071  0       1.0000  0.6698",
+    "  k2  0       -0.7071  0.4931  0.3302",
+    "  k3    -inf    -inf  0       0     ",
+    "  Σ                   1.4931  1.0000",
+]
+
+
+def test_the_softmax_of_a_row_is_a_table() -> None:
+    shown = view(stages=("weights",), work=True, rows=(1, 2))
+    lines = lines_of(attention(mask=CAUSAL), shown)
+    at = next(i for i, line in enumerate(lines) if "softmax of" in line)
+    assert [line.split() for line in lines[at : at + 6]] == [line.split() for line in SOFTMAX]
+    cell = lines_of(attention(mask=CAUSAL), view(cell=("q2", "k1")))
+    assert [line.split() for line in cell[-6:]] == [line.split() for line in SOFTMAX]
+
+
+def test_the_softmax_of_every_row_or_column() -> None:
+    full = view(stages=("weights",), work=True, full=True)
+    rows = [line for line in lines_of(attention(), full) if "softmax of" in line]
+    assert [line.split()[2] for line in rows] == ["q1:", "q2:", "q3:"]
+    over = attention(convention=Convention(softmax_over="queries"))
+    columns = [line for line in lines_of(over, full) if "softmax of" in line]
+    assert [line.split()[2] for line in columns] == ["k1:", "k2:", "k3:"]
+
+
+def test_an_empty_row_has_no_softmax_and_a_sink_is_in_it() -> None:
+    empty = lines_of(attention(mask=np.full((3, 3), NEVER)), view(work=True))
+    assert not any("softmax of" in line for line in empty)
+    trace = attend([[1.0]], [[1.0], [2.0]], [[1.0], [1.0]], sinks=[2.0])
+    lines = [line.split() for line in lines_of(trace, view(work=True))]
+    assert ["sink", "2", "0", "1.0000", "0.4223"] in lines
+    assert ["Σ", "2.3679", "1.0000"] in lines
+
+
+@pytest.mark.parametrize(
+    ("stage", "cell", "lines"),
+    [
+        ("scores", ("q3", "k1"), ["How S[q3,k1] is computed", "  S[q3,k1] = 1·1 + 1·1"]),
+        ("scaled", ("3", "1"), ["  S[q3,k1] = 1·1 + 1·1", "           = 2 / 1.4142"]),
+        ("output", ("q2", "2"), ["  O[q2,2] = 0.4011·0 + 0.1978·10 + 0.4011·5"]),
+        ("weights", ("q2", "k2"), ["How q2 attends to k2"]),
+    ],
+)
+def test_the_cell_of_a_stage(stage: str, cell: tuple[str, str], lines: list[str]) -> None:
+    found = lines_of(attention(), view(cell=cell, stages=(stage,)))
+    assert all(line in found for line in lines), found
+
+
+def test_the_cell_of_a_stage_that_is_given() -> None:
+    with pytest.raises(StageError, match="q is not computed from the numbers of other stages"):
+        lines_of(attention(), view(cell=("1", "1"), stages=("q",)))
+    with pytest.raises(ShapeError, match="mean has one column"):
+        lines_of(layer_norm(numbers(3, 2)), view(cell=("1", "2"), stages=("mean",)))
+
+
+def test_a_vector_of_one_number_has_both_brackets() -> None:
+    trace = attention([[1, 0]], [[1, 1], [0, 1]], [[10], [20]])
+    lines = lines_of(trace, view(cell=("1", "1")))
+    at = lines.index("4  output    O = A V") + 1
+    assert lines[at : at + 3] == [
+        "  A[q1,k1] · V[k1] = 0.6698 · [10]",
+        "                   = [6.6976]  (its share of the output)",
+        "  O[q1] = [13.3024]  (the output, of all keys together)",
     ]
 
 
