@@ -183,7 +183,10 @@ COMMANDS = {
         Rows are queries, columns are keys.
 
         Example: attncli compute --q samples/three-tokens.json --causal --work
+
+        From embeddings and weights: attncli compute --x samples/homework.json
         """,
+        optional=("q",),
     ),
     "explain": Command(
         (Text, Vectors, Block, Choices, DisplayFlags),

@@ -38,7 +38,11 @@ def compute(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
     given = read_inputs(inputs, choices)
     note(*given.notes, quiet=show.quiet)
     trace, shown = computed(given, show)
-    present(with_concat(trace) if given.in_heads else trace, shown, stdin_used=given.stdin_used)
+    if given.projected is not None:
+        trace = given.projected.around(trace)
+    elif given.in_heads:
+        trace = with_concat(trace)
+    present(trace, shown, stdin_used=given.stdin_used)
 
 
 def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
@@ -87,6 +91,7 @@ def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
     from attncli.attention.streaming import check_streams, stream
 
     last = {OUTPUT, CONCAT} if given.in_heads else {OUTPUT}
+    last |= set(given.projected.last) if given.projected else set()
     wanted = set(show.stage or (last if form_of(show).one_stage else ()))
     if not wanted or wanted - last or show.work or show.cell:
         return False
