@@ -19,6 +19,7 @@ from attncli.attention.attend import Block, Labels, entered, trace_of
 from attncli.attention.heads import shape_text
 from attncli.attention.masks import meant_mask
 from attncli.attention.numbers import as_numbers
+from attncli.attention.published import published
 from attncli.attention.run import Sizes, Step, plan, run
 from attncli.attention.shapes import projected, token_rows
 from attncli.convention import Convention, Fields, convention_of
@@ -52,9 +53,9 @@ class Projections:
 
 def multi_head_attention(
     x: npt.ArrayLike,
-    weights: Projections,
+    weights: Projections | Mapping[str, npt.ArrayLike],
     *,
-    n_heads: int,
+    n_heads: int | None = None,
     n_kv_heads: int | None = None,
     context: npt.ArrayLike | None = None,
     mask: npt.ArrayLike | None = None,
@@ -68,9 +69,11 @@ def multi_head_attention(
 
     x [..., n_q, d_model]; context c [..., n_k, d_context], x itself where it is left out
     (self-attention). The trace holds x, the weights, `attend`'s stages, `concat` and `projected`.
+    `weights` by name may be a state dict, or others as they are published: Wq, in_proj_weight,
+    query/kernel …; those of several heads have their n_heads, which else is 1.
     The `fields` are those of Convention, as `attend` takes them.
 
-    Raises ShapeError where a width does not fit its weights.
+    Raises ShapeError where a width does not fit its weights, InputError where one is missing.
     Source: "Attention Is All You Need", section 3.2.2.
 
     >>> import numpy as np
@@ -83,8 +86,15 @@ def multi_head_attention(
     inputs = {"x": token_rows(x)}
     if context is not None:
         inputs["x_kv"] = token_rows(context)
+    if not isinstance(weights, Projections):
+        shapes = [rows.shape for rows in inputs.values()]
+        found = published(weights, shapes, n_heads=n_heads, n_kv_heads=n_kv_heads)
+        weights, n_heads = Projections(**found.arrays), found.n_heads
+        n_kv_heads = found.n_kv_heads
+        if found.columns:
+            inputs = {name: rows.T for name, rows in inputs.items()}
     inputs = {name: entered(a, how) for name, a in (inputs | weights.arrays()).items()}
-    restricting, sizes = projected(inputs, n_heads, n_kv_heads, mask, kv_len)
+    restricting, sizes = projected(inputs, n_heads or 1, n_kv_heads, mask, kv_len)
     if "given_mask" in restricting:
         means = fields.get("mask_means")
         restricting["given_mask"] = meant_mask(restricting["given_mask"], means, how)

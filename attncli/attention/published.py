@@ -22,8 +22,8 @@ from attncli.errors import InputError, ShapeError
 
 Axes = Literal["auto", "in-out", "out-in"]
 
-_IN = {"w_q": "q", "w_k": "k", "w_v": "v", "w_qkv": "qkv", "w_kv": "kv"}
-"""Matrix → what it projects to; all of them read the width of x, of x_kv or of x_v."""
+_IN = ("w_q", "w_k", "w_v", "w_qkv", "w_kv")
+"""The matrices that x, x_kv or x_v is multiplied with."""
 
 
 class Piece(NamedTuple):
@@ -92,12 +92,14 @@ def published(
     axes: Axes = "auto",
     n_heads: int | None = None,
     n_kv_heads: int | None = None,
+    whole: bool = True,
 ) -> Published:
     """The weights of one attention, from arrays by the names under which they are published.
 
     shapes  of what W_q, W_k and W_v are multiplied with: x, or x, x_kv and x_v
     axes    the order of each matrix's axes, instead of what names and shapes say
     n_*     heads into which packed matrices of grouped queries are cut
+    whole   False: some may be missing, and what does not fit is left as its name says
 
     Raises InputError where one is missing or there twice, ShapeError where one fits no way round.
 
@@ -108,29 +110,23 @@ def published(
     (5, 3)
     """
     pieces = _pieces(arrays)
-    _check_complete(pieces)
-    turns, columns = _turns(pieces, shapes, axes)
+    names = _names(pieces, whole=whole)
+    turns, columns = _turns(pieces, shapes, axes, whole=whole)
     matrices: dict[str, Array] = {}
-    names = {leaf: piece.names for leaf, piece in pieces.items() if leaf[2:] in "qkvo"}
-    for leaf, piece in pieces.items():
-        if leaf in _IN:
-            whole = _turned(piece, turns[leaf])
-            assert whole is not None  # noqa: S101 - `_turns` looked
-            cut = _cut(whole, leaf, piece, n_heads, n_kv_heads)
-            matrices |= cut
-            names |= dict.fromkeys(cut, piece.names)
+    for leaf in turns:
+        w = _turned(pieces[leaf], turns[leaf])
+        matrices |= _cut(w, leaf, pieces[leaf], n_heads, n_kv_heads)
+    found = {leaf: _merged(w) for leaf, w in matrices.items()}
     heads = {leaf: w.shape[0] for leaf, w in matrices.items() if w.ndim == 3}
-    found = {leaf: _merged(matrices[leaf]) for leaf in ("w_q", "w_k", "w_v")}
     own_heads, own_kv_heads = _heads_of(found, heads, n_heads, n_kv_heads)
     if "w_o" in pieces:
-        n = own_heads or n_heads or 1
-        width = int(found["w_v"].shape[1]) // (own_kv_heads or n) * n
-        found["w_o"], turns["w_o"] = _output(pieces["w_o"], width, turns, pieces, axes)
+        n, d = own_heads or n_heads or 1, found["w_v"].shape[-1] if "w_v" in found else 0
+        width = d // (own_kv_heads or n) * n
+        out = 0 if whole else shapes[0][-1]
+        found["w_o"], turns["w_o"] = _output(pieces, (width, out), turns, axes, whole=whole)
     for leaf, piece in pieces.items():
         if leaf[0] == "b":
-            cut_biases = _biases(piece, leaf, found)
-            found |= cut_biases
-            names |= dict.fromkeys(cut_biases, piece.names)
+            found |= _biases(piece, leaf, found, whole=whole)
     notes = tuple(_notes(pieces, turns, columns, own_heads, own_kv_heads, matrices))
     turned = frozenset(leaf for leaf in found if _is_turned(leaf, turns))
     return Published(found, names, turned, own_heads, own_kv_heads, columns, notes)
@@ -169,23 +165,27 @@ def _pieces(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, Piece]:
     return pieces
 
 
-def _check_complete(pieces: Mapping[str, Piece]) -> None:
-    """InputError unless there are W_q, W_k and W_v, each once."""
-    gives = {"w_qkv": ("w_q", "w_k", "w_v"), "w_kv": ("w_k", "w_v")}
-    known: dict[str, tuple[str, ...]] = {}
+def _names(pieces: Mapping[str, Piece], *, whole: bool) -> dict[str, tuple[str, ...]]:
+    """The names under which each matrix and bias came; InputError for one that is there twice.
+
+    whole  whether W_q, W_k and W_v must be there
+    """
+    found: dict[str, tuple[str, ...]] = {}
     for leaf, piece in pieces.items():
-        for own in gives.get(leaf, (leaf,)):
-            if own in known:
-                both = f"{_listed(known[own])} and {_listed(piece.names)}"
+        for name in leaf[2:]:
+            own = f"{leaf[0]}_{name}"
+            if own in found:
+                both = f"{_listed(found[own])} and {_listed(piece.names)}"
                 raise InputError(f"{both} both mean {own}", "give it once")
-            known[own] = piece.names
-    missing = [leaf for leaf in ("w_q", "w_k", "w_v") if leaf not in known]
-    if missing:
+            found[own] = piece.names
+    missing = [leaf for leaf in ("w_q", "w_k", "w_v") if leaf not in found]
+    if missing and whole:
         given = _listed([name for piece in pieces.values() for name in piece.names]) or "none"
         raise InputError(
             f"there is no {_listed(missing)} among the weights ({given})",
             "x needs w_q, w_k and w_v, or all three in one: in_proj_weight, c_attn or qkv",
         )
+    return found
 
 
 # ---- which way round
@@ -202,16 +202,14 @@ _ORDER: dict[Form, tuple[Turn, ...]] = {
 """The ways round to be tried for each form, in order. A kernel of 2 axes is as it is."""
 
 
-def _turned(piece: Piece, turn: Turn) -> Array | None:
-    """The matrix as [in, out] or [head, in, out]; None where it has not so many axes."""
+def _turned(piece: Piece, turn: Turn) -> Array:
+    """The matrix as [in, out] or [head, in, out], where it has so many axes."""
     w = piece.value
-    if w.ndim == 2:
-        return w.T if turn == "turned" else w
-    if w.ndim != 3 or (turn == "kernel" and len(piece.names) > 1):
-        return None
-    if turn == "kernel":
+    if w.ndim not in {2, 3}:
+        return w
+    if turn == "kernel" and w.ndim == 3 and len(piece.names) == 1:
         return w.transpose(1, 0, 2)
-    return w.swapaxes(1, 2) if turn == "turned" else w
+    return w.swapaxes(-1, -2) if turn == "turned" else w
 
 
 def _orders(form: Form, axes: Axes) -> tuple[Turn, ...]:
@@ -222,38 +220,42 @@ def _orders(form: Form, axes: Axes) -> tuple[Turn, ...]:
 
 
 def _turns(
-    pieces: Mapping[str, Piece], shapes: Sequence[tuple[int, ...]], axes: Axes
+    pieces: Mapping[str, Piece], shapes: Sequence[tuple[int, ...]], axes: Axes, *, whole: bool
 ) -> tuple[dict[str, Turn], bool]:
     """How each matrix is turned, and whether tokens are the columns of x.
 
     Tokens as columns are tried last: where no way round fits x as it is.
     """
     shapes = [*shapes, *[shapes[-1]] * (3 - len(shapes))]
-    widths = {name: shape[-1] for name, shape in zip("qkv", shapes, strict=True)}
     forms: dict[tuple[Form, int], list[str]] = {}
     for leaf in filter(_IN.__contains__, pieces):
         forms.setdefault((pieces[leaf].form, pieces[leaf].value.ndim), []).append(leaf)
 
-    def fitting(widths: Mapping[str, int], *, columns: bool) -> dict[str, Turn]:
+    def fits(leaf: str, turn: Turn, axis: int) -> bool:
+        w, width = _turned(pieces[leaf], turn), shapes["qkv".index(leaf[-1])][axis]
+        return w.ndim in {2, 3} and w.shape[-2] == width
+
+    def fitting(axis: int) -> dict[str, Turn]:
+        """How each is turned to be multiplied with an axis of x: its columns, or its rows."""
         found: dict[str, Turn] = {}
         for (form, _), leaves in forms.items():
             # with tokens as columns the formula is W X, so a square matrix is [out, in] too
-            order = _orders("linear" if columns else form, axes)
-            for turn in order:
-                turned = [(leaf, _turned(pieces[leaf], turn)) for leaf in leaves]
-                if all(w is not None and w.shape[-2] == widths[leaf[-1]] for leaf, w in turned):
+            for turn in _orders("linear" if axis == 0 else form, axes):
+                if all(fits(leaf, turn, axis) for leaf in leaves):
                     found |= dict.fromkeys(leaves, turn)
                     break
         return found
 
-    for columns in (False, True) if all(len(shape) == 2 for shape in shapes) else (False,):
-        of_x = {name: shape[-1 - columns] for name, shape in zip("qkv", shapes, strict=True)}
-        turns = fitting(of_x, columns=columns)
-        if len(turns) == sum(map(len, forms.values())):
-            return turns, columns
-    turns = fitting(widths, columns=False)
-    leaf = next(leaf for leaves in forms.values() for leaf in leaves if leaf not in turns)
-    raise _no_fit(pieces[leaf], widths[leaf[-1]], "x", axes)
+    turns = fitting(-1)
+    lacking = [leaf for leaves in forms.values() for leaf in leaves if leaf not in turns]
+    if lacking and whole and all(len(shape) == 2 for shape in shapes):
+        columns = fitting(0)
+        if all(leaf in columns for leaves in forms.values() for leaf in leaves):
+            return columns, True
+    if lacking and whole:
+        odd = next((x for x in lacking if not fits(x, _ORDER[pieces[x].form][0], -1)), lacking[0])
+        raise _no_fit(pieces[odd], shapes["qkv".index(odd[-1])][-1], "x", axes)
+    return turns | {leaf: _orders(pieces[leaf].form, axes)[0] for leaf in lacking}, False
 
 
 def _no_fit(piece: Piece, width: int, what: str, axes: Axes) -> ShapeError:
@@ -276,37 +278,28 @@ def _cut(
     w: Array, leaf: str, piece: Piece, n_heads: int | None, n_kv_heads: int | None
 ) -> dict[str, Array]:
     """The matrices that are in one: columns of [in, out], or entries of a first axis."""
-    names = _IN[leaf]
-    if len(names) == 1:
+    keys = [f"w_{name}" for name in leaf[2:]]
+    if len(keys) == 1:
         return {leaf: w}
-    keys = [f"w_{name}" for name in names]
-    if w.ndim == 3 and w.shape[0] == len(names):
+    if w.ndim == 3 and w.shape[0] == len(keys):
         return dict(zip(keys, w, strict=True))
-    if w.ndim != 2:
-        raise ShapeError(f"{piece.text} cannot be cut into {_listed(keys)}", "give it 2 axes")
-    return dict(zip(keys, _split(w, names, piece, n_heads, n_kv_heads), strict=True))
-
-
-def _split(
-    w: Array, names: str, piece: Piece, n_heads: int | None, n_kv_heads: int | None
-) -> list[Array]:
-    """The last axis cut for q, k and v: in equal parts, or as many as they have heads."""
-    shares = [1] * len(names)
-    if n_heads and n_kv_heads and "q" in names:
+    shares = [1] * len(keys)
+    if n_heads and n_kv_heads and len(keys) == 3:
         shares = [n_heads, n_kv_heads, n_kv_heads]
-    if w.shape[-1] % sum(shares):
+    if w.ndim != 2 or w.shape[1] % sum(shares):
+        parts = {2: "two", 3: "three"}[len(keys)] if len(set(shares)) == 1 else sum(shares)
         raise ShapeError(
-            f"{piece.text} cannot be cut into {_listed([f'w_{name}' for name in names])}: "
-            f"{w.shape[-1]} does not divide by {sum(shares)}",
-            "with fewer heads of K and V, give --heads and --kv-heads",
+            f"{piece.text} cannot be cut in {parts}, for {_listed(keys)}",
+            "where K and V have fewer heads, give the heads and the key heads too",
         )
-    each = w.shape[-1] // sum(shares)
-    return np.split(w, np.cumsum([share * each for share in shares])[:-1], axis=-1)
+    each = w.shape[1] // sum(shares)
+    ends = np.cumsum([share * each for share in shares])[:-1]
+    return dict(zip(keys, np.split(w, ends, axis=1), strict=True))
 
 
 def _merged(w: Array) -> Array:
     """The matrices of the heads side by side: [head, in, d] -> [in, head·d]."""
-    return w if w.ndim == 2 else w.transpose(1, 0, 2).reshape(w.shape[1], -1)
+    return w.transpose(1, 0, 2).reshape(w.shape[1], -1) if w.ndim == 3 else w
 
 
 def _heads_of(
@@ -321,7 +314,7 @@ def _heads_of(
     if heads.get("w_k", own_kv) != heads.get("w_v", own_kv):
         raise ShapeError(f"w_k holds {heads['w_k']} heads, w_v {heads['w_v']}", "they need as many")
     own = own or n_heads
-    width, wide = found["w_k"].shape[1], found["w_q"].shape[1]
+    width, wide = (found[leaf].shape[-1] if leaf in found else 1 for leaf in ("w_k", "w_q"))
     if own and not own_kv and not n_kv and not wide % own and not width % (wide // own):
         own_kv = width // (wide // own)  # heads of the width that those of W_q have
     return own, own_kv or n_kv
@@ -331,46 +324,60 @@ def _heads_of(
 
 
 def _output(
-    piece: Piece,
-    width: int,
-    turns: Mapping[str, Turn],
     pieces: Mapping[str, Piece],
+    shape: tuple[int, int],
+    turns: Mapping[str, Turn],
     axes: Axes,
+    *,
+    whole: bool,
 ) -> tuple[Array, Turn]:
-    """W_o as [h·d_v, out]; a square one is turned as the other matrices of its form are."""
+    """W_o as [h·d_v, out]; a square one is turned as the other matrices of its form are.
+
+    shape  it should have; an out of 0 is any
+    """
+    piece = pieces["w_o"]
     like = [turn for leaf, turn in turns.items() if pieces[leaf].form == piece.form]
-    for turn in (*like, *_orders(piece.form, axes)):
-        w = piece.value
-        w = w.swapaxes(-1, -2) if turn == "turned" and w.ndim > 1 else w
-        w = w.reshape(-1, w.shape[-1]) if w.ndim == 3 else w  # of a kernel, too, [head, d_v, out]
-        if w.ndim == 2 and w.shape[0] == width:
+    order = [*like, *_orders(piece.form, axes)]
+    found = []
+    for turn in order:
+        w = piece.value  # of 3 axes it is [head, d_v, out] as a kernel too
+        w = w.swapaxes(-1, -2) if turn == "turned" and w.ndim in {2, 3} else w
+        w = w.reshape(-1, w.shape[-1]) if w.ndim == 3 else w
+        if w.ndim == 2 and w.shape[0] == shape[0] and shape[1] in (0, w.shape[1]):
             return w, turn
-    raise _no_fit(piece, width, "the heads side by side", axes)
+        found.append(w)
+    if whole:
+        raise _no_fit(piece, shape[0], "the heads side by side", axes)
+    return found[0], order[0]
 
 
-def _biases(piece: Piece, leaf: str, found: Mapping[str, Array]) -> dict[str, Array]:
+def _biases(
+    piece: Piece, leaf: str, found: Mapping[str, Array], *, whole: bool
+) -> dict[str, Array]:
     """A bias as [out], or those of several matrices in one; [n, 1] and [head, d] too."""
-    names = leaf[2:]
-    flat = piece.value.reshape(-1)
-    lacking = [f"w_{name}" for name in names if f"w_{name}" not in found]
-    if lacking:
+    matrices = [f"w_{name}" for name in leaf[2:]]
+    keys = [f"b_{name}" for name in leaf[2:]]
+    lacking = [name for name in matrices if name not in found]
+    if lacking and whole:
         raise InputError(f"{piece.text} has no {lacking[0]}", "leave it out, or give the matrix")
-    widths = [found[f"w_{name}"].shape[1] for name in names]
-    if flat.size != sum(widths) or piece.value.ndim > 3:
-        raise ShapeError(
-            f"{piece.text} does not fit {_listed([f'w_{name}' for name in names])}",
-            f"it needs {sum(widths)} numbers",
-        )
-    parts = np.split(flat, np.cumsum(widths)[:-1])
-    return {f"b_{name}": part for name, part in zip(names, parts, strict=True)}
+    flat, widths = piece.value.reshape(-1), [found[n].shape[-1] for n in matrices if n in found]
+    if not lacking and flat.size == sum(widths) and piece.value.ndim <= 3:
+        return dict(zip(keys, np.split(flat, np.cumsum(widths)[:-1]), strict=True))
+    if not whole and not flat.size % len(keys):
+        return dict(zip(keys, np.split(piece.value, len(keys)), strict=True))
+    raise ShapeError(
+        f"{piece.text} does not fit {_listed(matrices)}", f"it needs {sum(widths)} numbers"
+    )
 
 
 # ---- what was assumed
 
 
 def _is_turned(leaf: str, turns: Mapping[str, Turn]) -> bool:
-    packed = ("w_qkv",) if leaf == "w_q" else ("w_qkv", "w_kv") if leaf in ("w_k", "w_v") else ()
-    return any(turns.get(name) == "turned" for name in (leaf, *packed))
+    """Whether the matrix is one of those that were turned."""
+    return leaf[0] == "w" and any(
+        leaf[2] in of[2:] for of, turn in turns.items() if turn == "turned"
+    )
 
 
 def _notes(
@@ -396,7 +403,7 @@ def _notes(
     for leaf in ("w_qkv", "w_kv"):
         if leaf in pieces:
             side = "rows" if turns[leaf] == "turned" else "columns"
-            order = ", ".join(f"w_{name}" for name in _IN[leaf])
+            order = _listed(f"w_{name}" for name in leaf[2:])
             yield f"{_listed(pieces[leaf].names)} cut by {side} into {order}"
     shared = f"{n_kv_heads} heads of K and V" if n_kv_heads not in (None, n_heads) else ""
     own = f"{n_heads} heads" if any(w.ndim == 3 for w in matrices.values()) else ""

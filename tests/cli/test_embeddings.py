@@ -566,7 +566,7 @@ WRONG: list[tuple[Any, list[str], str]] = [
         {"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE, "w_o": [[1, 2, 3]] * 3}, [],
         "w_o (3 × 3) does not fit the heads side by side, which has the width 2",
     ),
-    ({"x": EYE, "qkv": [[1, 2]] * 2}, [], "cannot be cut into w_q, w_k, w_v: 2 does not divide by 3"),
+    ({"x": EYE, "qkv": [[1, 2]] * 2}, [], "qkv (2 × 2) cannot be cut in three, for w_q, w_k, w_v"),
     (
         {"x": EYE, "w_q": [[[1, 2]] * 2] * 3, "w_k": [[[1, 2]] * 2] * 3, "w_v": [[[1, 2]] * 2] * 3},
         ["--heads", "2"], "w_q holds 3 heads, not 2",
