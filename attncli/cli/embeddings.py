@@ -61,6 +61,8 @@ def read_projected(
         main = files["q"]
     if found.notes:
         notes.append(f"{of_weights.origin}: {'; '.join(found.notes)}")
+    if inputs.kv_heads and not found.n_heads:
+        raise ConventionError("--kv-heads is given without --heads", "give both")
     n_heads, n_kv_heads = found.n_heads or inputs.heads or 1, found.n_kv_heads or inputs.kv_heads
     _check_size(rows, found)
     made = projected_inputs(
@@ -100,10 +102,11 @@ def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Publish
             f"name one: {ask_for(file.origin, first or next(scope for scope in found if scope))}",
         )
     if not names:
-        raise InputError(
-            f"{file.origin} holds no weights; it holds {listing([*file.arrays, *file.unread])}",
-            "x needs w_q, w_k and w_v: add --weights SOURCE, or give x as --q",
-        )
+        hint = "x needs w_q, w_k and w_v: add --weights SOURCE, or give x as --q"
+        if file.member in file.arrays:
+            raise InputError(f"there are no weights for {file.member} of {file.origin}", hint)
+        held = listing([*file.arrays, *file.unread]) if "" not in file.arrays else "one matrix"
+        raise InputError(f"{file.origin} holds no weights; it holds {held}", hint)
     own = next(iter(found.values()), names)
     axes: Axes = inputs.weights_axes or "auto"
     shapes = [rows[role].shape for role in EMBEDDINGS if role in rows]

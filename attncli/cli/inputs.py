@@ -30,6 +30,7 @@ from attncli.files.roles import (
     pick,
     role_of,
 )
+from attncli.stages import QKV
 
 if TYPE_CHECKING:
     from attncli.attention.multi_head import Projected
@@ -198,18 +199,20 @@ def _unused(
     files: Files, used: Mapping[int, Collection[str]], stages: Collection[str], *, of_x: bool
 ) -> Iterator[str]:
     """A note on the arrays of each file that no role takes."""
-    main = files["q"]
+    main, of_weights = files["q"], files.get(WEIGHTS)
     for file in {id(file): file for role, file in files.items() if role != OBSERVED}.values():
-        is_read = [name for name in file.arrays if name not in {*used.get(id(file), ()), *stages}]
         if file.trace is not None:
             continue
-        if of_x:
-            taken = {*ROLES} - {"q", "k", "v", *EMBEDDINGS} if file is main else set()
-            names = [name for name in is_read if role_of(name) not in taken]
+        names = [name for name in file.arrays if name not in {*used.get(id(file), ()), *stages}]
+        if of_x and file in (main, of_weights):
+            taken = {role for role in ROLES if is_attended(role)} - {*QKV} if file is main else ()
+            names = [name for name in names if role_of(name) not in taken]
         else:
-            names = [name for name in is_read if role_of(name) in EMBEDDINGS or is_published(name)]
+            names = [name for name in names if role_of(name) in EMBEDDINGS or is_published(name)]
         skipped = (*file.unread, *file.others)
-        names += [n for n in skipped if not is_attended(n) or file is files.get(WEIGHTS)]
+        names += [n for n in skipped if not is_attended(n) or file is of_weights]
+        if file is of_weights is not main:  # what it says of the attention is that of its model
+            names += ["scale"] * (file.scale is not None) + ["tokens"] * bool(file.query_labels)
         yield from file.unused_note(names)
 
 

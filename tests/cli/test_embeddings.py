@@ -487,6 +487,34 @@ def test_check_takes_them_too(call: Call, tmp_path: Path) -> None:
     assert "scale left out" in wrong.out
 
 
+def test_check_of_one_file_with_x_weights_and_the_output(call: Call, tmp_path: Path) -> None:
+    heads = {"x": X, "w_o": BESIDE_OUT} | PER_HEAD
+    write(tmp_path / "a.npz", heads | {"output": heads_of(X)})
+    result = call("check", "a.npz")
+    assert (result.code, result.out[:10]) == (0, "it matches")
+    assert "w_o is not used" in result.err
+    z = np.stack([X @ PER_HEAD["w_q"][h] @ (X @ PER_HEAD["w_k"][h]).T for h in range(H)])
+    e = np.exp(z / np.sqrt(D_K))
+    write(tmp_path / "b.npz", heads | {"weights": e / e.sum(axis=-1, keepdims=True)})
+    result = call("check", "b.npz")
+    assert result.code == 0, result.out + result.err
+    assert "not used: weights" not in result.err
+
+
+def test_what_else_is_given_is_not_noted(call: Call, tmp_path: Path) -> None:
+    write(tmp_path / "a.npz", {"x": X} | PLAIN)
+    write(tmp_path / "w.npz", {"scale": np.array(2.0)} | PLAIN)
+    for flags in (
+        ["--sinks", "[1]"],
+        ["--past-k", "[[1, 2, 3, 4, 5, 6, 7]]", "--past-v", json.dumps([[0] * 11])],
+        ["--mask", "[[true, true, false]]"],
+    ):
+        result = call("compute", "--x", "a.npz", *flags)
+        assert (result.code, result.err) == (0, "")
+    result = call("compute", "--x", "a.npz::x", "--weights", "w.npz")
+    assert "w.npz: not used: scale" in result.err
+
+
 def test_the_sample_of_homework(call: Call) -> None:
     result = call("compute", "--x", SAMPLES / "homework.json")
     assert (result.code, result.err) == (0, "")
@@ -542,6 +570,9 @@ def test_positions_are_not_added(computed: Any) -> None:
 EYE = [[1, 0], [0, 1]]
 WRONG: list[tuple[Any, list[str], str]] = [
     ({"x": EYE}, [], "a.json holds no weights; it holds x; x needs w_q, w_k and w_v"),
+    ({"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE}, ["--kv-heads", "2"], "without --heads"),
+    ({"x": EYE, "w_q": EYE}, ["--weights", "[[1]]"], "holds no weights; it holds one matrix"),
+    ({"x": EYE, "w_q": EYE}, ["--x", "a.json::x"], "there are no weights for x of a.json"),
     ({"x": EYE, "w_q": EYE}, [], "a.json: there is no w_k, w_v among the weights (w_q)"),
     ({"w_q": EYE, "w_k": EYE, "w_v": EYE}, [], "a.json holds no x"),
     ({"x": EYE, "W_q": EYE, "wq": EYE, "w_k": EYE, "w_v": EYE}, [], "W_q and wq both mean w_q"),
