@@ -121,6 +121,11 @@ class _Planner:
         self.steps.append(Step(name, compute, of, params, formula, work, **own))
         return name
 
+    @property
+    def has_heads(self) -> bool:
+        """Whether q, k and v have an axis of heads, if only of one."""
+        return len(self.sizes.scores) > 2
+
     def given(self, **reads: str) -> dict[str, str]:
         """Those of these reads that are among the inputs."""
         return {parameter: name for parameter, name in reads.items() if name in self.sizes.given}
@@ -128,12 +133,17 @@ class _Planner:
     def operands(self, source: str) -> tuple[str, str, str]:
         """q, k and v: projected and split, shared by heads, whatever there is."""
         given, n_heads, n_kv_heads = self.sizes.given, self.sizes.n_heads, self.sizes.n_kv_heads
-        for name in "qkv" if "x" in given else "":
-            x = source if name == "q" or "x_kv" not in given else "x_kv"
+        sources = {"q": source, "k": "x_kv" if "x_kv" in given else source}
+        sources["v"] = "x_v" if "x_v" in given else sources["k"]
+        for name in sources if "x" in given else ():
+            x = sources[name]
             formula, weights = f"{name.upper()} = {kind_of(x).symbol}", self.given(w=f"w_{name}")
             if weights:
                 bias = self.given(b=f"b_{name}")
                 formula += f" W_{name}" + f" + b_{name}" * len(bias)
+                if not self.has_heads:
+                    self.step(name, f.project, {"x": x} | weights | bias, {}, formula, "products")
+                    continue
                 x = self.step(f"{name}_wide", f.project, {"x": x} | weights | bias)
             own = {"n_heads": n_heads if name == "q" else n_kv_heads}
             work = "products" if weights else "copy"
@@ -211,8 +221,9 @@ class _Planner:
         if "x" not in self.sizes.given:
             return
         weights = self.given(w="w_o")
-        name = "concat" if show_concat or not weights else "wide_output"
-        x = self.step(name, merge_heads, {"x": x}, {}, CONCAT_FORMULA, "merge")
+        if self.has_heads:
+            name = "concat" if show_concat or not weights else "wide_output"
+            x = self.step(name, merge_heads, {"x": x}, {}, CONCAT_FORMULA, "merge")
         if weights:
             bias = self.given(b="b_o")
             formula, of = "Y = {x} W_o" + " + b_o" * len(bias), {"x": x} | weights | bias

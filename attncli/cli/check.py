@@ -37,10 +37,15 @@ ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
     _check_flags(observed, inputs)
-    inputs.q, source = _sources(inputs, observed)
+    if inputs.x or inputs.weights:
+        source = observed.observed or inputs.source or inputs.x or inputs.weights
+    else:
+        inputs.q, source = _sources(inputs, observed)
     stages = STAGES if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
     numbers, notes = _numbers(observed, given, is_shared=inputs.q == source)
+    if given.projected and "w_o" in given.projected.values:
+        notes = (*notes, "w_o is not used: the output is compared as it goes into it")
     note(*given.notes, *notes, quiet=observed.quiet)
     verdict = _verdict(numbers, given, observed)
     if not observed.quiet or observed.output:

@@ -38,13 +38,21 @@ _Sources: Any = make_dataclass(
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Inputs(_Sources):  # type: ignore[misc]
-    """Where each array of ROLES comes from, and the order of their axes."""
+    """Where each array of ROLES and the weights come from, and the order of their axes."""
 
     PANEL: ClassVar = "Inputs"
 
     source: str | None = flag("The same as --q SOURCE.", "SOURCE", make=typer.Argument)
     tokens: str | None = flag(
         "Names of the queries and keys: separated by commas, or as a JSON list.", "A,B,C"
+    )
+    weights: str | None = flag(
+        "Weights of x: w_q, w_k, w_v, w_o, b_q …, under any names they are published with.",
+        "SOURCE",
+    )
+    weights_axes: Literal["auto", "in-out", "out-in"] | None = flag(
+        "in-out: X W. out-in: X Wᵀ, as PyTorch's Linear. auto (the default): as the names say, "
+        "else as the shapes fit."
     )
     layout: Layout | None = flag(
         "Order of the axes: b batch, h head, s tokens, d. Default: hsd for 3-D, bhsd for 4-D."

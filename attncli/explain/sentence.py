@@ -67,6 +67,7 @@ class Vocabulary:
     note      where they come from
     remarks   what became of words that the file does not hold as they were asked for
     warnings  what was wrong with the file
+    matrix    the vectors of one sentence, a row for each token, instead of those of words
     """
 
     vectors: Mapping[str, Array]
@@ -74,11 +75,15 @@ class Vocabulary:
     note: str
     remarks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    matrix: Array | None = None
 
     def rows(self, sentence: Sentence) -> Array:
         """The vector of each token [n, dim]; zeros for the padding."""
         matrix = np.zeros((len(sentence.tokens), self.dim))
-        matrix[: sentence.n_real] = [self.vectors[token] for token in sentence.words]
+        own = self.matrix
+        matrix[: sentence.n_real] = (
+            [self.vectors[token] for token in sentence.words] if own is None else own
+        )
         return matrix
 
 

@@ -164,6 +164,88 @@ def test_weights_of_a_file(call: Call, tmp_path: Path) -> None:
     assert "numbers are for other blocks and not used" in alone.out
 
 
+X, W = np.arange(1.0, 16).reshape(3, 5) / 7, {n: np.eye(5, 7, i) for i, n in enumerate("qkv")}
+
+
+@pytest.mark.parametrize(
+    ("names", "turn"),
+    [
+        ("W{}", lambda w: w),
+        ("{}_proj.weight", lambda w: w.T),
+        ("h.0.attn.{}_proj.weight", lambda w: w.T),
+        ("block.mha.{}.kernel", lambda w: w),
+    ],
+)
+@pytest.mark.parametrize("own", [True, False])
+def test_embeddings_and_weights_as_they_are_published(
+    call: Call, tmp_path: Path, names: str, turn: Any, own: bool
+) -> None:
+    weights = {names.format(n): turn(w) for n, w in W.items()}
+    np.savez(tmp_path / "a.npz", **{"x": X} | weights)
+    np.save(tmp_path / "x.npy", X)
+    flags = ["--embeddings", "a.npz"] if own else ["--embeddings", "x.npy", "--weights", "a.npz"]
+    found = values(call, *flags)
+    np.testing.assert_array_equal(found["embeddings"], X)
+    assert "positions" not in found
+    q, k, v = (X @ W[n] for n in "qkv")
+    np.testing.assert_allclose(found["attention.q"][0], q)
+    z = np.exp(q @ k.T / np.sqrt(7))
+    np.testing.assert_allclose(found["attention.output"][0], z / z.sum(1, keepdims=True) @ v)
+    assert "input" in values(call, *flags, "--positions", "paper")
+
+
+def test_embeddings_bring_their_labels_or_those_of_the_sentence(call: Call, tmp_path: Path) -> None:
+    def names(document: Any, *arguments: str) -> Any:
+        (tmp_path / "x.json").write_text(json.dumps(document))
+        found = call("explain", *arguments, "--embeddings", "x.json", "--format", "json")
+        assert found.code == 0, found.err
+        return stages(found.json)["tokens"]["labels"]["token"]
+
+    x = X.tolist()
+    assert names(x) == ["x1", "x2", "x3"]
+    assert names({"x": x, "tokens": ["I", "love", "AI"]}) == ["I", "love", "AI"]
+    assert names({"I": x[0], "love": x[1], "it": x[2]}) == ["I", "love", "it"]
+    assert names(x, "a b a") == ["a", "b", "a"]
+    assert names({"inputs": x}, "--tokens", "A,B,C") == ["A", "B", "C"]
+
+
+def test_heads_of_the_weights_are_those_of_the_block(call: Call, tmp_path: Path) -> None:
+    w = {f"w_{n}": np.stack([W[n], -W[n], 2 * W[n]]) for n in "qkv"}
+    np.savez(tmp_path / "a.npz", **{"x": X} | w)  # type: ignore[arg-type]
+    found = values(call, "--embeddings", "a.npz")
+    np.testing.assert_allclose(found["attention.v"], [X @ W["v"], -X @ W["v"], 2 * X @ W["v"]])
+    assert "3 heads." in call("explain", "--embeddings", "a.npz").out
+
+
+@pytest.mark.parametrize("form", ["hugging", "packed"])
+def test_a_layer_by_names_of_others(call: Call, tmp_path: Path, form: str) -> None:
+    ours = random_weights("encoder", Dimensions(d_model=8, n_heads=2), seed=9)
+    np.savez(tmp_path / "ours.npz", **ours)  # type: ignore[arg-type]
+    at = "encoder.1.attention."
+    theirs = {name: x for name, x in ours.items() if ".attention.w_" not in name}
+    if form == "hugging":
+        theirs |= {f"layers.0.self_attn.{n}_proj.weight": ours[f"{at}w_{n}"].T for n in "qkv"}
+        theirs["layers.0.self_attn.out_proj.weight"] = ours[f"{at}w_o"].T
+    else:
+        theirs["h.0.attn.c_attn.weight"] = np.hstack([ours[f"{at}w_{n}"] for n in "qkv"])
+        theirs["h.0.attn.c_proj.weight"] = ours[f"{at}w_o"]
+    np.savez(tmp_path / "theirs.npz", **theirs)  # type: ignore[arg-type]
+    flags = (LIFE, "--block", "encoder", "--heads", "2", "--weights")
+    expected, found = values(call, *flags, "ours.npz"), values(call, *flags, "theirs.npz")
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_what_a_file_of_embeddings_holds_besides_is_named(call: Call, tmp_path: Path) -> None:
+    weights = {f"w_{n}": w.tolist() for n, w in W.items()}
+    (tmp_path / "a.json").write_text(json.dumps({"x": X.tolist(), "maks": [[1]], **weights}))
+    assert "a.json: not used: maks" in call("explain", "--embeddings", "a.json").err
+    (tmp_path / "w.json").write_text(json.dumps({"x": X.tolist(), "mask": [[1]], **weights}))
+    result = call("explain", "a b", "--weights", "w.json", "--dim", "5")
+    assert result.out.count("w.json: not used: x, mask") == 1
+
+
 def test_made_up_weights_are_called_so(call: Call) -> None:
     assert "they show the arithmetic, not meaning" in call("explain", LIFE).out
     assert "made up (Glorot" not in call("explain", LIFE, "--projection", "identity").out
@@ -327,6 +409,13 @@ WRONG = [
     (["a b", "--mask", "[[true, true, false]]"], "the mask (1 × 3)"),
     (["a", "--unknown", "zero"], "--unknown has no effect without --glove"),
     (["a", "--glove", "none.txt"], "none.txt does not exist"),
+    (["a b", "--embeddings", "[[1, 2]]"], "the inline literal has 1 row for 2 tokens"),
+    (["--embeddings", "[[[1, 2]]]"], "x is 1 × 1 × 2; explain takes one sentence"),
+    (["--embeddings", "[[1, 2]]", "--glove", "a=1"], "--glove is given, but --embeddings"),
+    (["--embeddings", "[[1, 2]]", "--dim", "2"], "--dim is given, but --embeddings"),
+    (["--embeddings", "[[1, 2]]", "--target", "b"], "no vectors for --target"),
+    (["--embeddings", "[[1, 2], [3]]"], "row 2 has 1 entry"),
+    (["--embeddings", '{"x": [[1, 2]], "w_q": [[1], [2]]}'], "the weights hold no attention.w_k"),
     (["a", "--glove", "a=1,2", "--dim", "3"], "--dim is 3, but the vectors have 2"),
     (["b", "--glove", "a=1,2", "--unknown", "error"], "has no vector for 'b'"),
     (["a", "--weights", "none.npz"], "none.npz"),
