@@ -11,6 +11,7 @@ from attncli.attention.heads import heads_first, split_heads
 from attncli.attention.multi_head import Projected, Projections, projected_inputs
 from attncli.attention.names import is_published, parse
 from attncli.attention.published import Axes, Published, blocks, published
+from attncli.cli.inputs import OF_X
 from attncli.cli.options import Inputs
 from attncli.convention import Convention
 from attncli.errors import AttncliError, ConventionError, InputError
@@ -49,7 +50,7 @@ def read_projected(
             f"--layout {inputs.layout} is of q, k and v",
             "x is (tokens, d) or (batch, tokens, d): leave it out",
         )
-    main, of_weights = files["q"], files.get("weights", files["q"])
+    main, of_weights = files["q"], files.get(OF_X, files["q"])
     rows, used = _embeddings(files)
     found = _weights(of_weights, rows, inputs)
     used.setdefault(id(of_weights), set()).update(*found.names.values())

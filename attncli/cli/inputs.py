@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Labels = tuple[str, ...] | None
 Files = Mapping[str, Loaded]
-OBSERVED, WEIGHTS = "observed", "weights"
+OBSERVED, OF_X = "observed", "weights of x"
 _CACHE = ("past_k", "past_v")
 
 
@@ -76,7 +76,7 @@ def read_inputs(
     """
     notes: list[str] = []
     named = {role: getattr(inputs, role, None) for role in ROLES}
-    named |= {WEIGHTS: inputs.weights, OBSERVED: observed}
+    named |= {OF_X: inputs.weights, OBSERVED: observed}
     sources = {role: source for role, source in named.items() if source is not None}
     _check_sources(sources)
     sources.setdefault("q", inputs.x or inputs.weights or "")  # the file that holds all others
@@ -127,17 +127,18 @@ def _check_sources(sources: Mapping[str, str]) -> None:
     """ConventionError where there is nothing to compute from, or two things."""
     given = [role for role in ("q", "k", "v") if role in sources]
     embedded = [role for role in EMBEDDINGS if role in sources]
-    if not given and not embedded and WEIGHTS not in sources:
+    if not given and not embedded and OF_X not in sources:
         hint = "write attncli compute FILE, or give embeddings by --x, and their --weights"
         raise ConventionError("there is nothing to compute", hint)
-    own = [role for role in given if role != "q"] if WEIGHTS in sources else []
+    own = [role for role in given if role != "q"] if OF_X in sources else []
     if (given and embedded) or own:
-        ours, theirs = (given[0], embedded[0]) if embedded else (own[0], WEIGHTS)
+        ours = flag_of(given[0] if embedded else own[0])
+        theirs = flag_of(embedded[0]) if embedded else "--weights"
         raise ConventionError(
-            f"--{ours} and --{theirs.replace('_', '-')} are both given",
-            f"Q, K and V are given or made of x: leave out {flag_of(ours)}, or {flag_of(theirs)}",
+            f"{ours} and {theirs} are both given",
+            f"Q, K and V are given or made of x: leave out {ours}, or {theirs}",
         )
-    if not given and "x" not in sources and WEIGHTS not in sources:
+    if not given and "x" not in sources and OF_X not in sources:
         raise ConventionError(f"{flag_of(embedded[0])} is given without --x", "add --x SOURCE")
 
 
@@ -176,7 +177,7 @@ def _files(sources: Mapping[Role, str], stages: Collection[str], notes: list[str
             if source == sources.get(OBSERVED):
                 asked, names, says = set(ROLES), set(stages), True
             is_x = source in [sources.get(name) for name in EMBEDDINGS]
-            projects = source == sources.get(WEIGHTS, sources["q"])
+            projects = source == sources.get(OF_X, sources["q"])
 
             def is_wanted(
                 name: str,
@@ -200,7 +201,7 @@ def _unused(
     files: Files, used: Mapping[int, Collection[str]], stages: Collection[str], *, of_x: bool
 ) -> Iterator[str]:
     """A note on the arrays of each file that no role takes."""
-    main, of_weights = files["q"], files.get(WEIGHTS)
+    main, of_weights = files["q"], files.get(OF_X)
     for file in {id(file): file for role, file in files.items() if role != OBSERVED}.values():
         if file.trace is not None:
             continue

@@ -17,7 +17,7 @@ from attncli.attention.masks import forbids
 from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
-from attncli.stages import kind_of
+from attncli.stages import CAPPED, DROPPED, MASK, MASKED, kind_of
 from attncli.trace import Stage, Trace
 
 Bounds = tuple[int | None, int | None]
@@ -26,10 +26,10 @@ Index = Mapping[str, int]
 HEADS, KEY_HEADS = "head", "kv_head"
 
 _LEFT_OUT = {
-    "mask": "nothing is masked here; add --causal or a mask",
-    "masked": "nothing is masked here; add --causal or a mask",
-    "capped": "add --softcap",
-    "dropped": "add --dropout",
+    MASK: "nothing is masked here; add --causal or a mask",
+    MASKED: "nothing is masked here; add --causal or a mask",
+    CAPPED: "add --softcap",
+    DROPPED: "add --dropout",
 }
 """What computes a stage that is left out where it would change nothing."""
 

@@ -572,7 +572,6 @@ WRONG: list[tuple[Any, list[str], str]] = [
     ({"x": EYE}, [], "a.json holds no weights; it holds x; x needs w_q, w_k and w_v"),
     ({"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE}, ["--kv-heads", "2"], "without --heads"),
     ({"x": EYE, "w_q": EYE}, ["--weights", "[[1]]"], "holds no weights; it holds one matrix"),
-    ({"x": EYE, "w_q": EYE}, ["--x", "a.json::x"], "there are no weights for x of a.json"),
     ({"x": EYE, "w_q": EYE}, [], "a.json: there is no w_k, w_v among the weights (w_q)"),
     ({"w_q": EYE, "w_k": EYE, "w_v": EYE}, [], "a.json holds no x"),
     ({"x": EYE, "W_q": EYE, "wq": EYE, "w_k": EYE, "w_v": EYE}, [], "W_q and wq both mean w_q"),
@@ -635,13 +634,20 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(
     assert says in result.err
 
 
+def test_one_array_brings_no_weights(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"x": EYE, "w_q": EYE}))
+    result = call("compute", "--x", "a.json::x")
+    assert (result.code, result.out) == (2, "")
+    assert "there are no weights for x of a.json" in result.err
+
+
 def test_flags_that_do_not_go_together(call: Call, tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(json.dumps({"q": EYE, "k": EYE, "v": EYE}))
     for flags, says in (
         (["--x-kv", "b.json"], "--x-kv is given without --x"),
         (["--q", "b.json", "--weights", "b.json"], "b.json names q, and --weights is for x"),
         (["--q", "b.json", "--k", "b.json", "--weights", "b.json"], "--k and --weights are both"),
-        ([], "Missing option '--q'"),
+        ([], "there is nothing to compute; write attncli compute FILE"),
     ):
         result = call("compute", *flags)
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
