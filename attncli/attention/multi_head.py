@@ -122,6 +122,12 @@ class Projected(NamedTuple):
         n_heads = self.sizes.n_heads
         return [CONCAT] * (n_heads > 1) + [PROJECTED] * ("w_o" in self.values)
 
+    def made_by(self, weights: Mapping[str, Array]) -> dict[str, Array]:
+        """q, k and v as they are with other arrays for some of the weights."""
+        given = {name: x for name, x in self.values.items() if name not in QKV}
+        found = run(self.steps, {**given, **weights}, QKV)
+        return {name: found[name] for name in QKV}
+
     def around(self, trace: Trace) -> Trace:
         """The trace of the attention, with x and the weights before it and what follows it."""
         output = trace[OUTPUT]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.heads import four_axes
+from attncli.attention.multi_head import Projected
 from attncli.attention.numbers import is_small, type_name
 from attncli.attention.run import Step
 from attncli.attention.shapes import layout_hint
@@ -59,6 +60,7 @@ def check(  # noqa: PLR0913
     heads: Pick = None,
     query_labels: Sequence[str] | None = None,
     key_labels: Sequence[str] | None = None,
+    projected: Projected | None = None,
     pairs: bool = True,
     progress: Progress = None,
     before_search: Callable[[], None] = lambda: None,
@@ -82,6 +84,7 @@ def check(  # noqa: PLR0913
                 their number type explains
     inside      accepts this less exact arithmetic inside: "float32", "tf32", "float16", "bfloat16"
     rows, heads which query rows and heads were observed, counted from 0; else all
+    projected   x, the weights and how q, k and v were made of them: their bugs are tried too
     pairs       whether pairs of bugs are tried where no single one fits
     progress    called with how many bugs, then how many pairs, are tried, and of how many
     before_search  called where the numbers differ, before any bug is tried
@@ -102,6 +105,7 @@ def check(  # noqa: PLR0913
     inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **more}
     inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items() if x is not None}
     setup = setup_of(**inputs, layout=layout, means=means, convention=how, positions=positions)
+    setup = replace(setup, projected=projected)
     rule = rule_of(decimals, rtol, atol, setup.how.dtype, inside)
     if wrong := differing_inputs(given, inputs, setup, layout):
         first = next(iter(wrong))

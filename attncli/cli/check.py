@@ -211,6 +211,7 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
             numbers,
             rows=rows,
             heads=None if observed.head is None else observed.head - 1,
+            projected=given.projected,
             pairs=not observed.single,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),

@@ -661,3 +661,18 @@ def test_nan_is_noted_and_goes_through(computed: Any) -> None:
     assert "a.npz, x holds 1 NaN of 15 numbers" in notes
     assert np.isnan(found["q"][1]).all()
     assert not np.isnan(found["q"][[0, 2]]).any()
+
+
+def test_check_names_weights_that_are_transposed(call: Call, tmp_path: Path) -> None:
+    x, w_q = np.array([[1, 0, 1], [0, 2, 0], [1, 1, 1]]), [[1, 0, 0], [0, 2, 0], [0, 1, 1]]
+    w_k, w_v = [[0, 1, 0], [2, 0, 0], [0, 0, 1]], [[1, 1, 0], [0, 1, 0], [0, 0, 1]]
+    q = np.array([[1, 0, 1], [0, 4, 2], [1, 2, 2]])  # x W_qᵀ; x W_q ends in [1, 3, 1]
+    scores = np.exp(q @ (x @ w_k).T / np.sqrt(3))
+    output = scores / scores.sum(-1, keepdims=True) @ (x @ w_v)
+    data = {"x": x.tolist(), "w_q": w_q, "w_k": w_k, "w_v": w_v, "output": output.tolist()}
+    (tmp_path / "dump.json").write_text(json.dumps(data))
+    result = call("check", "dump.json")
+    assert result.code == 1
+    start = "it differs; the cause:\n  weights of a projection transposed\n"
+    assert result.out.startswith(start), result.out
+    assert "     w_q\n" in result.out

@@ -20,6 +20,7 @@ from attncli.check.bugs.layouts import LAYOUTS
 from attncli.check.bugs.mask_arithmetic import MASK_ARITHMETIC
 from attncli.check.bugs.masking import MASKING
 from attncli.check.bugs.positions import POSITIONS
+from attncli.check.bugs.projections import PROJECTIONS
 from attncli.check.bugs.queries import QUERIES
 from attncli.check.bugs.scaling import SCALING
 from attncli.errors import ConventionError
@@ -28,6 +29,7 @@ CATALOGUE: tuple[Bug, ...] = (
     *POSITIONS,
     *HEADS,
     *LAYOUTS,
+    *PROJECTIONS,
     *INPUTS,
     *SCALING,
     *MASKING,
