@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from attncli.cli.commands import COMMANDS
+from attncli.views.formats import FORMATS
 
 from .conftest import SAMPLES, Call
 
@@ -47,8 +48,8 @@ WRONG = {
     "compute q.csv --stage masked": MASKED,
     "compute q.csv --stage capped": "there is no stage 'capped'; add --softcap",
     "compute q.csv --stage weigths": "there is no stage 'weigths'; did you mean weights?",
-    "compute q.csv --format JSON": "--format: 'JSON' is not one of 'table', 'json', 'csv', 'tsv', "
-    "'markdown', 'mermaid', 'npz', 'npy'; did you mean json?; see attncli compute --help",
+    "compute q.csv --format JSON": f"--format: 'JSON' is not one of {', '.join(map(repr, FORMATS))}; "
+    "did you mean json?; see attncli compute --help",
     "posenc --kind rotary": "--kind: 'rotary' is not one of 'sinusoidal', 'rope', 'alibi'; see "
     "attncli posenc --help",
     "compute q.csv --tokens a": "--tokens has 1 token for 2 queries; give one name each, or "
