@@ -49,8 +49,9 @@ WRONG = {
     "compute q.csv --stage weigths": "there is no stage 'weigths'; did you mean weights?",
     "compute q.csv --format JSON": f"--format: 'JSON' is not one of {', '.join(map(repr, FORMATS))}; "
     "did you mean json?; see attncli compute --help",
-    "posenc --kind rotary": "--kind: 'rotary' is not one of 'sinusoidal', 'rope', 'alibi'; see "
-    "attncli posenc --help",
+    "posenc --kind rotary": "--kind: 'rotary' is not one of 'sinusoidal', 'rope', 'alibi'; did you "
+    "mean rope?; see attncli posenc --help",
+    "explain (1 --tokens 2)": "there are both a sentence and --tokens; give one of the two",
     "compute q.csv --tokens a": "--tokens has 1 token for 2 queries; give one name each, or "
     '{"queries": […], "keys": […]}',
     "compute q.csv --tokens a,": "--tokens holds an empty token; write --tokens a,b,c",
@@ -134,6 +135,6 @@ def test_one_of_a_thing_is_not_several(call: Call, tmp_path: Path) -> None:
 def test_padding_that_is_written_as_a_token_is_noted(
     call: Call, arguments: tuple[str, ...]
 ) -> None:
-    said = "is a token like any other and not masked; --pad-to N adds masked padding\n"
+    said = "is text like any other and not masked; --pad-to N adds masked padding\n"
     assert said in call("explain", *arguments).err
     assert said not in call("explain", "a pad", "--pad-to", "4").err
