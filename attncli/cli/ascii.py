@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-_NEAR = "ᵀ ^T Σ sum ∞ inf ² ^2 ₀ _0 ₁ _1 ₂ _2 ₃ _3 ₙ _n ≥ >= ≤ <= ‖ || · * × x − - … ... ′ ' "
+import re
+
+_NEAR = "ᵀ ^T Σ sum ∞ inf ₀ _0 ₁ _1 ₂ _2 ₃ _3 ₄ _4 ₅ _5 ₆ _6 ₇ _7 ₈ _8 ₉ _9 ₙ _n "
+_NEAR += "≥ >= ≤ <= ‖ || · * × x − - … ... ′ ' ½ 1/2 ⋮ : ⋱ \\ ␣ _ ◌ o "
 _NEAR += "→ -> ← <- │ | ─ - ┼ + ├ |- └ `- ║ | ● o α alpha β beta γ gamma ε epsilon θ theta "
-_NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ #"
-_PAIRS = {"√": "sqrt ", **dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))}
+_NEAR += "╭ + ╮ + ╰ + ╯ + "
+_NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ # “ \" ” \" ‘ ' ’ ' – - — -- ‐ - ‑ - "
+_PAIRS = dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))
+_PAIRS |= {"√": "sqrt ", "°": " deg"}
+_POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_POWER = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)")
 
 
 def near(error: UnicodeError) -> tuple[str, int]:
@@ -13,11 +20,17 @@ def near(error: UnicodeError) -> tuple[str, int]:
 
     >>> near(UnicodeEncodeError("ascii", "Q Kᵀ", 3, 4, ""))
     ('^T', 4)
+    >>> near(UnicodeEncodeError("ascii", "10⁻⁸", 2, 4, ""))
+    ('^-8', 4)
     >>> near(UnicodeEncodeError("ascii", "é", 0, 1, ""))[0] == chr(92) + "xe9"
     True
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    found = (_PAIRS.get(char) or char.encode("unicode_escape").decode() for char in missing)
+    missing = _POWER.sub(lambda found: f"^{found[1].translate(_POWERS)}", missing)
+    found = (
+        _PAIRS.get(char) or (char if char.isascii() else char.encode("unicode_escape").decode())
+        for char in missing
+    )
     return "".join(found), error.end

@@ -63,7 +63,7 @@ def _unmasked_padding(words: Text) -> Iterator[str]:
     """A note on padding that is written as a token: only that of --pad-to is masked."""
     found = re.search(r"[<\[]pad(ding)?[>\]]", words.tokens or words.sentence or "", re.IGNORECASE)
     if found:
-        yield f"{found[0]} is a token like any other and not masked; --pad-to N adds masked padding"
+        yield f"{found[0]} is text like any other and not masked; --pad-to N adds masked padding"
 
 
 def _contradictions(

@@ -25,6 +25,7 @@ _OURS = {
     "--vectors": ("--glove", ""),
     "--glove": ("--vectors", ""),
 }
+_SAME = {"rotary": "rope", "md": "markdown", "text": "table"}  # choices by other names
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _INVALID = re.compile(r"Invalid value for '([^']*)': (?:Value error, )?(.*)", re.DOTALL)
 
@@ -67,11 +68,11 @@ def likely_mistake(arguments: Sequence[str], command: Any) -> str:
             hint = "write it alone" if _TRUTH[value.lower()] else f"leave {flag} out"
             return f"{flag} takes no value; {hint}"
     for start, first in enumerate(arguments):
-        if not re.match(r"'?[\[{(]", first):
+        if not re.match(r"'?[\[{]", first):
             continue
         depths = accumulate(_depth(argument) for argument in arguments[start:])
         end = next((n for n, depth in enumerate(depths, 1) if depth <= 0), 0)
-        if end > 1:
+        if end > 1 and re.search(r"\d", "".join(arguments[start : start + end])):
             matrix = " ".join(arguments[start : start + end]).strip("'")
             quoted = shlex.quote(matrix) if '"' in matrix else f'"{matrix}"'
             call = [*map(shlex.quote, arguments[:start]), quoted]
@@ -83,7 +84,7 @@ def likely_mistake(arguments: Sequence[str], command: Any) -> str:
 
 def _depth(text: str) -> int:
     """How many brackets a text opens and does not close."""
-    return sum(text.count(sign) for sign in "[{(") - sum(text.count(sign) for sign in "]})")
+    return sum(text.count(sign) for sign in "[{") - sum(text.count(sign) for sign in "]}")
 
 
 def _command(arguments: Sequence[str], commands: Sequence[str]) -> str:
@@ -121,5 +122,6 @@ def _near_choice(message: str) -> str:
     """A question after a text that is none of the choices named, or ""."""
     found = re.fullmatch(r"'(.*)' is not one of (.*)", message, re.DOTALL)
     choices = re.findall("'([^']*)'", found[2]) if found else []
-    near = get_close_matches(found[1].lower(), choices, n=1) if found else []
+    asked = found[1].lower() if found else ""
+    near = get_close_matches(_SAME.get(asked, asked), choices, n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -54,7 +54,7 @@ def as_json(text: str, origin: str) -> str:
     """
     if gap := re.search(r"\]\s*+,?\s*+(\.\.\.|…)", text):
         _refuse(text, gap.start(1), gap[1], origin)
-    calls, variables = list[str](), list[str]()
+    calls, variables, separators = list[str](), list[str](), set[str]()
 
     def piece(found: re.Match[str]) -> str:
         whole = found[0]
@@ -75,8 +75,11 @@ def as_json(text: str, origin: str) -> str:
             end += found["end"]
         elif found["end"]:
             calls.pop()
-        is_followed = re.match(r"\s*\[", text[found.end() : found.end() + 200])
-        return f"{end}, " if is_followed else end
+        following = re.match(r"\s*(,?)\s*\[", text[found.end() : found.end() + 200])
+        if following is None:
+            return end
+        separators.add(following[1] or " ")
+        return end if following[1] else f"{end}, "
 
     def cell(part: str, start: int) -> str:
         return _number(part) or _refuse(text, start, part, origin)
@@ -84,14 +87,13 @@ def as_json(text: str, origin: str) -> str:
     def matrix(body: str, start: int) -> str:
         """A list without lists in it; of several rows, if it is a matrix of MATLAB's."""
         before = text[max(start - 200, 0) : start - 1].rstrip()[-1:]
-        after = text[start + len(body) + 1 : start + len(body) + 2]
-        if "," in (before, after) and not re.search("[,;]", body) and len(body.split()) > 1:
-            return f"[{body}]"  # commas between rows and not in them: one is missing
         lines = [line for line in body.split("\n") if line.strip()]
         is_narrow = max(map(len, lines), default=0) <= _NARROW
         has_rows = len(lines) > 1 and len({len(line.split()) for line in lines}) == 1
         is_inner = before in ("[", "]", ",")
         if ";" not in body and (is_inner or "," in body or not (is_narrow and has_rows)):
+            if len(body.split()) > 1 or "," in body:
+                separators.add("," if "," in body else " ")
             return f"[{row(body, start)}]"
         rows, at = [], start
         for line in re.split(r"[;\n]", body):
@@ -106,8 +108,8 @@ def as_json(text: str, origin: str) -> str:
         return ", ".join(cell(found[0].strip(), start + found.start()) for found in cells)
 
     plain = _PIECE.sub(piece, text)
-    if calls:
-        return text  # one that is not closed
+    if calls or separators == {",", " "}:
+        return text  # a call that is not closed, or a comma that is missing: JSON refuses it
     return f"{{{plain}}}" if variables else plain
 
 

@@ -98,6 +98,14 @@ class Beyond:
     """A number beyond float64: an error where it is used."""
 
 
+def _other(found: re.Match[str]) -> str:
+    above, _, below = found[0].partition("/")
+    try:
+        return repr(float(above) / float(below or 1)) if below or "." in above else above
+    except ZeroDivisionError:
+        return ""
+
+
 def json_document(data: bytes) -> Any:
     """A JSON text, a number beyond float64 as Beyond; RefusalError for a key that is there twice."""
 
@@ -109,7 +117,11 @@ def json_document(data: bytes) -> Any:
             raise RefusalError("a key twice")
         return dict(pairs)
 
-    document = json.loads(data, parse_float=number, object_pairs_hook=unique)
+    try:
+        document = json.loads(data, parse_float=number, object_pairs_hook=unique)
+    except json.JSONDecodeError:  # .5, 5. and 1/2 are numbers too
+        text = re.sub(r"[-+]?[\d.]+(?:[eE][-+]?\d+)?(?:/[\d.]+)?(?=\s*[],])", _other, data.decode())
+        document = json.loads(text, parse_float=number, object_pairs_hook=unique)
     json.dumps(document, ensure_ascii=False, default=str).encode()  # half a surrogate pair raises
     return document
 
