@@ -128,8 +128,8 @@ KINDS: dict[str, Kind] = {
     "scaled": Kind(
         "Z", _MAP, note="made smaller, so that wide vectors do not push softmax to its extremes"
     ),
-    "capped": Kind("C", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
-    "masked": Kind("X", _MAP, masks=True, note="masked keys get no score"),
+    "capped": Kind("B", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
+    "masked": Kind("L", _MAP, masks=True, note="masked keys get no score"),
     "weights": Kind(
         "A",
         _MAP,

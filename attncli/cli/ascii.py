@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-_NEAR = "ᵀ ^T Σ sum ∞ inf ² ^2 ₀ _0 ₁ _1 ₂ _2 ₃ _3 ₙ _n ≥ >= ≤ <= ‖ || · * × x − - … ... ′ ' "
+_NEAR = "ᵀ ^T Σ sum ∞ inf ² ^2 ₙ _n ≥ >= ≤ <= ‖ || · * × x − - … ... ′ ' "
 _NEAR += "→ -> ← <- │ | ─ - ┼ + ├ |- └ `- ║ | ● o α alpha β beta γ gamma ε epsilon θ theta "
 _NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ #"
-_PAIRS = {"√": "sqrt ", **dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))}
+_PAIRS = {digit: f"_{n}" for n, digit in enumerate("₀₁₂₃₄₅₆₇₈₉")}
+_PAIRS |= {"√": "sqrt ", **dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))}
 
 
 def near(error: UnicodeError) -> tuple[str, int]:

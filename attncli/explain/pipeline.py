@@ -84,9 +84,11 @@ def explain(
     ends = []
     for prefix, asked in (("", sentence), ("target.", target)):
         if asked is not None:
-            entry = entry_stages(asked, vocabulary, model.positions)
+            mark = "_t" if prefix else ""  # the target's X is not the sentence's: X_t
+            entry = entry_stages(asked, vocabulary, model.positions, mark)
             stages |= {prefix + stage.name: stage for stage in entry}
-            ends.append(layers.rows(prefix + entry[-1].name, entry[-1].value, asked.tokens))
+            end = entry[-1]
+            ends.append(layers.rows(prefix + end.name, end.value, asked.tokens, end.symbol))
     last = _add_blocks(layers, model, ends, sentence.key_mask(), mask)
     convention, notes = model.architecture.convention, (*model.notes, *vocabulary.remarks)
     layers.blocks[""] = Block("From words to contextual vectors", convention, notes=notes)
@@ -95,15 +97,16 @@ def explain(
     trace = _annotated(layers.trace(kept, stages), model.architecture.n_heads)
     asked, prefix = (sentence, "") if target is None else (target, "target.")
     restricting = mask is not None or convention.window is not None
-    end = meaning(
+    found = meaning(
         asked.words,
         stages[f"{prefix}embeddings"].value[: asked.n_real],
         trace[last].value[: asked.n_real],
         placed=model.positions != "none",
         masked=restricting or convention.causal or model.block == "decoder",
         reads=(f"{prefix}embeddings", last),
+        letters=(trace[f"{prefix}embeddings"].symbol, trace[last].symbol),
     )
-    return trace if end is None else replace(trace, steps=(*trace.steps, end))
+    return trace if found is None else replace(trace, steps=(*trace.steps, found))
 
 
 def _add_blocks(

@@ -152,13 +152,13 @@ def _unknown_remark(lost: Sequence[str], origin: str, unknown: Unknown) -> str:
 
 
 def entry_stages(
-    sentence: Sentence, vocabulary: Vocabulary, positions: PositionKind
+    sentence: Sentence, vocabulary: Vocabulary, positions: PositionKind, mark: str = ""
 ) -> tuple[Stage, ...]:
     """From tokens to the input of the first layer.
 
     Stages: tokens [2, n] (the place of each token, and a number that equal words share),
     embeddings [n, d] and, unless positions are "none", positions [n, d] and input [n, d]. The last
-    one is what goes into the block.
+    one is what goes into the block. `mark` follows the letters of the stages: E_t of a target.
 
     Source: "Attention Is All You Need", sections 3.4 and 3.5.
 
@@ -172,10 +172,10 @@ def entry_stages(
     value = np.array([range(1, len(numbers) + 1), numbers])
     names = {"token": sentence.tokens}
     axes, labels = ("count", "token"), {"count": ("place", "word"), **names}
-    tokens = Stage("tokens", "T", "the sentence split into tokens", value, axes, labels)
-    symbol, formula = "E", "E = the vector of each token"
-    if positions == "none":
-        symbol, formula = "X", "X = the vector of each token, no positions added"
+    tokens = Stage("tokens", f"T{mark}", "the sentence split into tokens", value, axes, labels)
+    symbol = f"E{mark}"
+    formula = f"{symbol} = the vector of each token"
+    formula += ", no positions added" if positions == "none" else ""
     vectors, axes, reads = vocabulary.rows(sentence), ("token", "dimension"), {"tokens": "tokens"}
     words = Stage("embeddings", symbol, formula, vectors, axes, names, vocabulary.note, reads)
     if positions == "none":
@@ -184,4 +184,5 @@ def entry_stages(
     table, params = waves["positions"], waves["divisors"].params
     labels = {"position": table.labels["position"]}
     table = replace(table, labels=labels, reads={}, params=params)
-    return tokens, words, table, traced([SUM], Block("", None, names), words, table)["input"]
+    total = SUM._replace(symbol=f"X{mark}", formula=f"X{mark} = {symbol} + PE")
+    return tokens, words, table, traced([total], Block("", None, names), words, table)["input"]

@@ -20,7 +20,7 @@ from attncli.views import closing
 from attncli.views.numbers import short
 from attncli.views.parts import Closing, Heading, Headline, Matrix, Part, Plot, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, chosen
-from attncli.views.text import sentence, shorten
+from attncli.views.text import clean, sentence, shorten
 
 MOST = 8  # heads and batch entries shown of many
 
@@ -108,6 +108,8 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
 def headline(block: Block) -> Headline:
     """The title of a block, its sizes, its convention where it is not the default, its notes.
 
+    The weights that are given are named, because the formulas below use their letters.
+
     Sizes are those of the axes: 3 queries · 3 keys · d_k 2 · d_v 2, and the number type where it
     is not float64.
     """
@@ -129,9 +131,12 @@ def headline(block: Block) -> Headline:
         if (write := KNOBS[name].words)
     )
     title, name = sentence(block.trace.title), sentence(block.prefix.removesuffix("."))
-    notes = tuple(map(sentence, block.trace.notes))
+    notes = [sentence(note) for note in block.trace.notes]
+    if weights := [s for s in block.stages.values() if kind_of(s.name).role == "parameter"]:
+        given = (f"{clean(s.symbol)} {' × '.join(map(str, s.value.shape))}" for s in weights)
+        notes.append(f"given: {' · '.join(given)}")
     choices = tuple(filter(None, words))
-    return Headline(f"{title} ({name})" if name else title, tuple(facts), choices, notes)
+    return Headline(f"{title} ({name})" if name else title, tuple(facts), choices, tuple(notes))
 
 
 def _matrices(
