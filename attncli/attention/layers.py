@@ -347,7 +347,7 @@ def layer_norm(
     labels: Labels = None,
     convention: Convention | None = None,
 ) -> Trace:
-    """Each row with mean 0 and deviation 1, then gain and bias: N = γ (X − μ) / √(σ² + ε) + β.
+    """Each row with mean 0 and deviation 1, times γ plus β: N = γ (X − μ) / √(σ² + ε) + β.
 
     x [..., n, d] -> stages `mean` μ [..., n], `deviation` σ [..., n] (the population's: divided by
     d), `norm` [..., n, d]. γ and β are [d]; γ = 1 and β = 0 where they are left out.

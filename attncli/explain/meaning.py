@@ -43,7 +43,7 @@ def meaning(
 
     >>> trace = meaning(["a", "a"], [[1.0, 0.0]] * 2, [[1.0, 0.0], [0.0, 1.0]])
     >>> trace.notes
-    ('a (1) and a (2): cosine 1 before, 0.0000 after: one word in two contexts',)
+    ('"a" (1) and "a" (2): cosine 1 before, 0.0000 after: one word in two contexts',)
     """
     before, after = np.asarray(static, dtype=np.float64), np.asarray(contextual, dtype=np.float64)
     if len(words) < 2 or not (np.isfinite(before).all() and np.isfinite(after).all()):
@@ -104,16 +104,16 @@ def _of_the_farthest(words: Sequence[str], before: Array, after: Array) -> Itera
 
 
 def _name(words: Sequence[str], at: int) -> str:
-    """A word, with its number where it occurs several times."""
-    return f"{words[at]} ({at + 1})" if words.count(words[at]) > 1 else words[at]
+    """A word in quotation marks, with its number where it occurs several times."""
+    return f'"{words[at]}"' + (f" ({at + 1})" if words.count(words[at]) > 1 else "")
 
 
 def cosine_text(cosine: float) -> str:
     """A cosine to four decimals, but never "1.0000" where it is less.
 
     >>> cosine_text(0.25), cosine_text(1.0), cosine_text(0.99999)
-    ('0.2500', '1', '1 − 1e-05')
+    ('0.2500', '1', '1 − 0.00001')
     """
     if cosine > 1 - SAME:
         return "1"
-    return f"{cosine:.4f}" if cosine < 0.99995 else f"1 − {1 - cosine:.1g}"
+    return f"{cosine:.4f}" if cosine < 0.99995 else f"1 − {1 - cosine:.9f}".rstrip("0")

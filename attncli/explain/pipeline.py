@@ -10,6 +10,7 @@ decoder              input ── encoder.1 … N ── decoder.1 … N ── 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -19,13 +20,14 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.attend import Block
 from attncli.attention.layers import Architecture, LayerPlan
+from attncli.attention.run import plain
 from attncli.attention.shapes import check_mask
 from attncli.attention.weights import Weights
 from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.explain.meaning import meaning
 from attncli.explain.sentence import PositionKind, Sentence, Vocabulary, entry_stages
-from attncli.stages import HIDDEN, PROJECTED, SCALED, WEIGHTS, kind_of
+from attncli.stages import HIDDEN, MASKED, PROJECTED, SCALED, WEIGHTS, kind_of
 from attncli.trace import Stage, Trace
 
 Keep = Callable[[str], bool]
@@ -156,6 +158,9 @@ def _annotated(trace: Trace, n_heads: int) -> Trace:
         WEIGHTS: ""
         if how.softmax_over == "keys"
         else "scores as shares: how each key divides itself among the queries",
+        MASKED: ""
+        if how.mask_value == -math.inf
+        else f"masked scores become {plain(how.mask_value)}, so their weight is as good as 0",
         PROJECTED: "back at the width of the input" if n_heads == 1 else "",
     }
 

@@ -139,7 +139,7 @@ def from_file(
     if found.folded:
         pairs = (f"{a!r} as {b!r}" for a, b in found.folded.items())
         remarks.append(f"found in another case: {listing(pairs, 8)}")
-    note = f"read from {origin}, whatever the sentence: a static vector"
+    note = f"read from {origin}, the same in every sentence: a static vector"
     return Vocabulary(vectors, width, note, tuple(remarks), found.warnings)
 
 
@@ -156,7 +156,7 @@ def entry_stages(
 ) -> tuple[Stage, ...]:
     """From tokens to the input of the first layer.
 
-    Stages: tokens [2, n] (the place of each token, and a number that equal words share),
+    Stages: tokens [2, n] (the position of each token from 1, and a number for each different word),
     embeddings [n, d] and, unless positions are "none", positions [n, d] and input [n, d]. The last
     one is what goes into the block. `mark` follows the letters of the stages: E_t of a target.
 
@@ -171,7 +171,7 @@ def entry_stages(
     numbers = [number_of.setdefault(token, len(number_of) + 1) for token in sentence.tokens]
     value = np.array([range(1, len(numbers) + 1), numbers])
     names = {"token": sentence.tokens}
-    axes, labels = ("count", "token"), {"count": ("place", "word"), **names}
+    axes, labels = ("count", "token"), {"count": ("position", "word id"), **names}
     tokens = Stage("tokens", f"T{mark}", "the sentence split into tokens", value, axes, labels)
     symbol = f"E{mark}"
     formula = f"{symbol} = the vector of each token"

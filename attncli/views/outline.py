@@ -75,7 +75,7 @@ def _branches(trace: Trace, lead: str) -> Iterator[Branch]:
     steps = [step for step in trace.steps if step not in weights]
     if weights:
         given = " · ".join(f"{stage.name} {shape_of(stage)}" for stage in weights)
-        yield Branch(f"{lead}├─ ", "given", "", given)
+        yield Branch(f"{lead}├─ ", "parameters", "", given)
     for note in trace.notes if lead and trace.convention else ():
         yield Branch(f"{lead}├─ ", "note", "", sentence(note))
     for step in steps:

@@ -57,8 +57,9 @@ def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
     notes = []
     if zeros:
+        quoted = (f'"{word}"' for word in zeros)
         holds = "is all zeros and has" if len(zeros) == 1 else "are all zeros and have"
-        notes = [f"{', '.join(zeros)} {holds} no direction: cosines with it are NaN"]
+        notes = [f"{', '.join(quoted)} {holds} no direction: cosines with it are NaN"]
     noted = [step._replace(note="".join(notes)) for step in (cosines, *angles)]
     labels = {"word": tuple(words), "other": tuple(words)}
     block = Block("Similarity", None, labels, tuple(notes))

@@ -133,10 +133,11 @@ def test_the_two_banks(call: Call) -> None:
     assert found["meaning.contextual"][4, 9] < 0.9999
     printed = call("explain", BANKS).out
     assert (
-        "bank (5) and bank (10): cosine 1 before, 0.9977 after: one word in two contexts" in printed
+        '"bank" (5) and "bank" (10): cosine 1 before, 0.9977 after: one word in two contexts'
+        in printed
     )
     alone = call("explain", BANKS, "--positions", "none").out
-    assert "bank (5) and bank (10): cosine 1 before and 1 after: without positions" in alone
+    assert '"bank" (5) and "bank" (10): cosine 1 before and 1 after: without positions' in alone
 
 
 def test_widths_and_heads(call: Call) -> None:
@@ -209,7 +210,7 @@ def test_a_layer_of_a_trace_feeds_compute(call: Call) -> None:
     assert call("explain", BANKS, *flags).code == 0
     result = call("compute", "--q", "trace.npz::encoder.2.attention", "--stage", "weights")
     assert result.code == 0, result.err
-    assert "bank (5) attends to" in result.out
+    assert '"bank" (5) attends to' in result.out
 
 
 def test_a_mask(call: Call) -> None:
