@@ -194,9 +194,9 @@ class _Planner:
                 x = self.step(name, f.softcap, {"x": x}, {"cap": how.softcap}, formula, work)
             if name == "masked" and is_masked:
                 value = how.mask_value
-                formula = "L = {x} + M, M = −inf where masked"
+                formula = "L = {x} + M, M the mask"
                 if value != -math.inf:
-                    formula = f"L = {{x}} + M, but {plain(value)} where masked"
+                    formula = f"L = {{x}} + M, M the mask, but {plain(value)} where masked"
                 of = {"x": x, "mask": "mask"}
                 x = self.step(name, f.apply_mask, of, {"value": value}, formula, "mask")
         return x
@@ -246,7 +246,7 @@ def plain(x: float) -> str:
     >>> plain(-1e9), plain(1e-5), plain(0.25)
     ('-1e9', '1e-5', '0.25')
     """
-    return re.sub(r"e\+?(-?)0*", r"e\1", f"{x:g}")
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{x:.5g}")
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:
