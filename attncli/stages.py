@@ -55,7 +55,7 @@ _WORDS = "word other"
 KINDS: dict[str, Kind] = {
     # from words to the input of the first layer
     "tokens": Kind(
-        "T", "count token", note="words and punctuation; equal words have the same number"
+        "T", "count token", note="words and punctuation; equal words have the same word id"
     ),
     "embeddings": Kind(
         "E", "token dimension", note="one vector for each word, whatever its context: static"
@@ -129,8 +129,8 @@ KINDS: dict[str, Kind] = {
     "scaled": Kind(
         "Z", _MAP, note="made smaller, so that wide vectors do not push softmax to its extremes"
     ),
-    "capped": Kind("C", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
-    "masked": Kind("X", _MAP, masks=True, note="masked keys get no score"),
+    "capped": Kind("B", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
+    "masked": Kind("L", _MAP, masks=True, note="masked scores become −inf, so their weight is 0"),
     "weights": Kind(
         "A",
         _MAP,
@@ -167,7 +167,8 @@ KINDS: dict[str, Kind] = {
     "norm": Kind(
         "N",
         _TOKENS,
-        note="each token's numbers brought to mean 0 and deviation 1, then gain and bias",
+        note="each token's numbers brought to mean 0 and deviation 1, "
+        "then times γ (gain) plus β (bias)",
     ),
     "linear": Kind("", role="inner"),
     "hidden": Kind(

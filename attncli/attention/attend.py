@@ -1,6 +1,6 @@
 """Attention: q, k and v in; a Trace of every stage out.
 
-S = Q Kᵀ  →  Z = S / √d_k  →  X = Z + M  →  A = softmax(X)  →  O = A V
+S = Q Kᵀ  →  Z = S / √d_k  →  L = Z + M  →  A = softmax(L)  →  O = A V
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block
         place, dot, last = read.rpartition(".")
         reads[parameter] = last if place + dot == prefix else read
     plain = {n: x for n, x in step.params.items() if isinstance(x, bool | int | float | str)}
-    symbol = kind.symbol or step.formula.partition(" = ")[0]
+    symbol = step.symbol or kind.symbol or step.formula.partition(" = ")[0]
     more = (step.note, reads, plain, step.work)
     return Stage(own, symbol, step.formula, value, axes, labels, *more)
 

@@ -166,7 +166,8 @@ def add_positions(
     names = tuple(tokens) or table.labels.get("position", ())
     labels, axes = {"token": names} if names else {}, ("token", "dimension")
     before = Stage("embeddings", "E", "one row per token", words, axes, labels)
-    block = Block("Embeddings with positions", None, {**table.labels, **labels})
+    places = {axis: given for axis, given in table.labels.items() if axis != "dimension"}
+    block = Block("Embeddings with positions", None, {**places, **labels})  # a sum is no wave
     return traced([SUM], block, before, *given)
 
 

@@ -51,7 +51,8 @@ def _rotary_angle(entry: Entry) -> Equation | None:
     if "position" not in entry.stage.labels:
         return None
     params = entry.stage.params
-    power = f"{params['base']:g}^(-{2 * entry.column}/{params['rotary_dim']})"
+    exponent = f"-{2 * entry.column}" if entry.column else "0"
+    power = f"{params['base']:g}^({exponent}/{params['rotary_dim']})"
     return entry.equals(f"{_position(entry)}·{power}")
 
 

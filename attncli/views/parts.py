@@ -210,7 +210,14 @@ class Matrix:
             if None in kept:
                 names.insert(kept.index(None), "⋮" if axis == -2 else "…")
         is_summed = self.sums == ("columns" if axis == -2 else "rows")
-        return [*names, "Σ"] if is_summed else names
+        if not is_summed:
+            return names
+        asked, whole = (
+            (len(self.columns), self.values.shape[1])
+            if axis == -1
+            else (len(self.rows), self.values.shape[0])
+        )
+        return [*names, "Σ" if asked == whole else f"Σ of all {whole}"]
 
     def grid(self, rows: Kept, columns: Kept, *, colour: bool = False) -> Grid:
         """These rows and columns: the only place where numbers, marks and sums become text."""

@@ -96,7 +96,17 @@ def named(stage: Stage, axis: str, at: int, cells: int = LABEL_CELLS) -> str:
     ('"to"', 'k1')
     """
     name = shorten(stage.label(axis, at), cells)
-    return name if re.fullmatch(r"[qk]\d+", name) or axis not in stage.labels else f'"{name}"'
+    return quoted(name) if is_token(stage, axis, name) else name
+
+
+def quoted(name: str) -> str:
+    """A token in quotation marks; an empty one has them already (see `shorten`)."""
+    return name if name == '""' else f'"{name}"'
+
+
+def is_token(stage: Stage, axis: str, name: str) -> bool:
+    """Whether a name along an axis is a token, which sentences quote, not a letter and a number."""
+    return axis in stage.labels and not re.fullmatch(r"[qk]\d+", name)
 
 
 def distinct(labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_CELLS) -> list[str]:

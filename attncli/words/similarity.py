@@ -58,8 +58,9 @@ def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
     notes = []
     if zeros:
+        quoted = (f'"{word}"' for word in zeros)
         holds = "is all zeros and has" if len(zeros) == 1 else "are all zeros and have"
-        notes = [f"{', '.join(zeros)} {holds} no direction: cosines with it are NaN"]
+        notes = [f"{', '.join(quoted)} {holds} no direction: cosines with it are NaN"]
     noted = [step._replace(note="".join(notes)) for step in (cosines, angles)]
     labels = {"word": tuple(words), "other": tuple(words)}
     block = Block("Similarity", None, labels, tuple(notes))
@@ -211,13 +212,21 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
 def pca_steps() -> list[Step]:
     """The steps of `pca`."""
     centring = "[x] - [mean] = {x} - {mean}"
+    svd = "C = U Σ W, the singular value decomposition"
     x, rule = {"x": "centred"}, "the entry of greatest magnitude of each is positive"
     difference, product = {"x": "vectors", "mean": "mean"}, {**x, "w": "components"}
     return [
         Step("mean", _mean, {"x": "vectors"}, {}, "μ = mean over the words", "mean", kind="centre"),
         Step("centred", _centred, difference, {}, "C = V − μ", centring),
-        Step("components", _components, x, {}, "C = U Σ Wᵀ", note=rule),
-        Step("shares", _shares, x, {}, "share of the variance"),
+        Step(
+            "components",
+            _components,
+            x,
+            {},
+            svd,
+            note=rule,
+        ),
+        Step("shares", _shares, x, {}, "σ² / Σσ², the share of the variance"),
         Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C Wᵀ", "row products"),
     ]
 

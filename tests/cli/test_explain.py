@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import tracemalloc
 from pathlib import Path
@@ -133,10 +134,11 @@ def test_the_two_banks(call: Call) -> None:
     assert found["meaning.contextual"][4, 9] < 0.9999
     printed = call("explain", BANKS).out
     assert (
-        "bank (5) and bank (10): cosine 1 before, 0.9977 after: one word in two contexts" in printed
+        '"bank" (5) and "bank" (10): cosine 1 before, 0.9977 after: one word in two contexts'
+        in printed
     )
     alone = call("explain", BANKS, "--positions", "none").out
-    assert "bank (5) and bank (10): cosine 1 before and 1 after: without positions" in alone
+    assert '"bank" (5) and "bank" (10): cosine 1 before and 1 after: without positions' in alone
 
 
 def test_widths_and_heads(call: Call) -> None:
@@ -291,7 +293,7 @@ def test_a_layer_of_a_trace_feeds_compute(call: Call) -> None:
     assert call("explain", BANKS, *flags).code == 0
     result = call("compute", "--q", "trace.npz::encoder.2.attention", "--stage", "weights")
     assert result.code == 0, result.err
-    assert "bank (5) attends to" in result.out
+    assert '"bank" (5) attends to' in result.out
 
 
 def test_a_mask(call: Call) -> None:
@@ -491,3 +493,57 @@ def test_vectors_that_do_not_fit_are_refused_before_they_are_drawn(call: Call, d
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("attncli: the weights of these widths need ")
     assert peak < 30e6
+
+
+ENCODER = ("I love AI", "--dim", "4", "--block", "encoder", "--d-ff", "4")
+
+
+def test_the_cell_of_a_norm_is_derived_from_mean_and_deviation(call: Call) -> None:
+    out = call("explain", *ENCODER, "--stage", "attention.norm", "--cell", "love,2").out
+    assert "How N₁[love,2] is computed" in out
+    assert re.findall(r"^\d+ +(\w+) +[μσN]", out, re.MULTILINE) == ["mean", "deviation", "norm"]
+    assert "N₁[love,2] = γ[2]·(R₁[love,2] - μ[love]) / √(σ[love]² + ε) + β[2]" in out
+
+
+def test_the_arithmetic_of_a_layer(call: Call) -> None:
+    out = call("explain", *ENCODER, "--work", "--head", "1").out
+    for left in ("X[I,1] = E[I,1] + PE[pos 0,1] =", "Q[I,1] =", "K[I,1] =", "V[I,1] =", "Y[I,1] ="):
+        assert f"  {left}" in out
+    for left in ("R₁[I,1] = X[I,1] + Y[I,1] =", "μ[I] = (", "σ[I] = √((", "G[I,1] = max(0, "):
+        assert f"  {left}" in out
+    assert "  R₂[I,1] = N₁[I,1] + F[I,1] =" in out
+    assert out.count("  cos(I, love) = (") == 2
+    assert out.count('softmax of "I": the largest score, ') == 1
+
+
+def test_epsilon(call: Call) -> None:
+    norm = ("--stage", "attention.norm", "--precision", "17", "--format", "csv")
+    assert "ε = 1e-5" in call("explain", *ENCODER).out
+    assert "ε = 0.5" in call("explain", *ENCODER, "--eps", "0.5").out
+    lines = call("explain", *ENCODER, *norm, "--eps", "0").out.splitlines()
+    plain = np.array([line.split(",")[1:] for line in lines[1:]], dtype=float)
+    assert plain.shape == (3, 4)
+    np.testing.assert_allclose(plain.mean(axis=-1), 0, atol=1e-12)
+    np.testing.assert_allclose(plain.std(axis=-1), 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--eps", "1"), "--eps has no effect on one attention"),
+        (("--block", "encoder", "--norm", "none", "--eps", "1"), "no effect with --norm none"),
+        (("--block", "encoder", "--eps", "-1"), "--eps is -1; use a number from 0"),
+        (("--block", "encoder", "--eps", "nan"), "--eps is nan; use a number from 0"),
+    ],
+)
+def test_an_epsilon_that_cannot_be(call: Call, flags: tuple[str, ...], message: str) -> None:
+    result = call("explain", "a b", *flags)
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_a_target_has_letters_of_its_own(call: Call) -> None:
+    out = call("explain", "a b", "--block", "decoder", "--target", "c", "--outline").out
+    for formula in ("X = E + PE", "X_t = E_t + PE", "Q = X_t W_q", "K = C W_k", "R₃ = X_t + Y"):
+        assert formula in out
+    assert "C, from which keys and values are computed, is N₂, the encoder's output" in out

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from attncli.attention.attend import Block as AttendBlock
 from attncli.attention.attend import attend
-from attncli.attention.layers import layer_norm
+from attncli.attention.layers import Architecture, LayerPlan, layer_norm
+from attncli.attention.positions import sinusoidal
+from attncli.attention.weights import Dimensions, random_weights
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage, Trace
@@ -34,7 +38,7 @@ def weights(*rows: list[float], **how: Any) -> Block:
         ([0.25] * 4, "q1 attends to 4 keys alike (25.0 % each)"),
         (
             [0.4, 0.15, 0.15, 0.15, 0.15],
-            "q1 attends to k1 (40.0 %), then k2, k3 and 2 more (15.0 % each)",
+            "q1 attends to k1 (40.0 %), then k2, k3 and 2 more keys (15.0 % each)",
         ),
         (
             [0.4, 0.3, 0.2, 0.06, 0.04],
@@ -348,7 +352,42 @@ def test_a_vector_of_one_number_has_both_brackets() -> None:
 def test_equal_tokens_are_numbered() -> None:
     words = ("a", "b", "a")
     text = sentences(Block(attention(labels={"query": words, "key": words})), {}, DisplayOptions())
-    assert text[0] == "a (1) attends to a (1) and b (40.1 % each), then a (3) (19.8 %)"
+    assert text[0] == '"a" (1) attends to "a" (1) and "b" (40.1 % each), then "a" (3) (19.8 %)'
+
+
+def test_an_empty_token_is_quoted_once() -> None:
+    names = {"query": ("", "k"), "key": ("", "k")}
+    trace = attention([[1.0], [2.0]], [[1.0], [2.0]], [[1.0], [1.0]], labels=names)
+    first, second = sentences(Block(trace), {}, DisplayOptions())
+    assert first.startswith('"" attends to "k" (')
+    assert second.startswith('"k" attends to')
+
+
+def test_rows_that_ask_nothing_are_tokens() -> None:
+    weights = random_weights("encoder", Dimensions(d_model=4))
+    layers = LayerPlan(Architecture(dropout=0.1, convention=Convention(dropout=0.1)), weights)
+    layers.stack(layers.rows("x", numbers(3, 4)))
+    layers.blocks[""] = AttendBlock("", Convention(dropout=0.1))
+    lines = lines_of(layers.trace())
+    at = lines.index(next(line for line in lines if line.startswith("Position-wise")))
+    assert "3 tokens" in lines[at]
+    assert "rows are tokens, columns are hidden dimensions" in "".join(lines[at:])
+    assert {line for line in lines if line.startswith("dropout")} == {"dropout 0.1 (seed 0)"}
+
+
+@pytest.mark.parametrize("dim", [12, 64])
+def test_waves_have_whole_names_on_a_narrow_screen(dim: int) -> None:
+    for screen in (view(80, 24), view(80)):
+        lines = lines_of(sinusoidal(3, dim), screen)
+        heads = [line for line in lines if "sin λ" in line or line.strip().startswith("λ")]
+        shown = {name for line in heads for name in re.findall(r"(?:sin |cos )?λ\S+", line)}
+        assert shown
+        assert all(re.fullmatch(r"(sin |cos )?λ\d[\d.]*", name) for name in shown), shown
+
+
+def test_a_window_of_one_key() -> None:
+    choices = headline(Block(Trace("T", (), Convention(window=(1, 2))))).choices
+    assert choices == ("window of 1 key before and 2 after",)
 
 
 def test_a_vector_of_weights_has_no_sentences() -> None:

@@ -120,7 +120,7 @@ def test_coordinates_follow_from_given_components() -> None:
 def test_zeros_have_no_direction() -> None:
     trace = similarity(["sky", "void"], [[1.0, 2.0], [0.0, 0.0]])
     assert np.isnan(trace["cosines"].value).tolist() == [[False, True], [True, True]]
-    assert "void is all zeros" in trace["cosines"].note
+    assert '"void" is all zeros' in trace["cosines"].note
     assert trace.notes == (trace["cosines"].note,)
 
 
