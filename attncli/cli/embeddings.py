@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from attncli.arrays import Array
+from attncli.attention.axes import Axes
 from attncli.attention.heads import heads_first, split_heads
 from attncli.attention.multi_head import Projected, Projections, projected_inputs
 from attncli.attention.names import is_published, parse
-from attncli.attention.published import Axes, Published, blocks, published
+from attncli.attention.published import Published, blocks, published
 from attncli.cli.options import Inputs
 from attncli.convention import Convention
 from attncli.errors import AttncliError, ConventionError, InputError
