@@ -83,6 +83,9 @@ def read_inputs(
     sources = {role: source for role, source in named.items() if source is not None}
     check_sources(sources)
     sources.setdefault("q", inputs.x or inputs.weights or "")  # the file that holds all others
+    path, _, member = (inputs.x or "").rpartition("::")
+    if path and inputs.weights is None and not path.startswith(("-", "[", "{")):
+        sources[WEIGHTS] = path  # x alone was named; its weights are beside it
     files = read_files(sources, stages, notes)
     main = files["q"]
     if (
@@ -100,6 +103,8 @@ def read_inputs(
 
         arrays, made, files, used = read_projected(files, inputs, convention, notes)
         main = files["q"]
+        if sources.get(WEIGHTS) == path:
+            used[id(files[WEIGHTS])].add(member)
     else:
         arrays = _arrays(files, notes)
         if inputs.heads or inputs.kv_heads or inputs.layout:

@@ -81,13 +81,14 @@ def unused_notes(
     for file in {id(file): file for role, file in files.items() if role != OBSERVED}.values():
         if file.trace is not None:
             continue
-        names = [name for name in file.arrays if name not in {*used.get(id(file), ()), *stages}]
+        known = {*used.get(id(file), ()), *stages}
+        names = [name for name in file.arrays if name not in known]
         if of_x and file in (main, of_weights):
             taken = {role for role in ROLES if is_attended(role)} - {*QKV} if file is main else ()
             names = [name for name in names if role_of(name) not in taken]
         else:
             names = [name for name in names if role_of(name) in EMBEDDINGS or is_published(name)]
-        skipped = (*file.unread, *file.others)
+        skipped = [name for name in (*file.unread, *file.others) if name not in known]
         names += [n for n in skipped if not is_attended(n) or file is of_weights]
         if file is of_weights is not main:  # what it says of the attention is that of its model
             names += ["scale"] * (file.scale is not None) + ["tokens"] * bool(file.query_labels)

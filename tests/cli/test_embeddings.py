@@ -282,6 +282,7 @@ def test_one_file_holds_it_all(computed: Any, give: str) -> None:
         ("--q", "x.npy", "--weights", "w.npz"),
         ("--x", "x.csv", "--weights", "w.npz"),
         ("--x", "all.npz::x", "--weights", "all.npz"),
+        ("--x", "all.npz::x"),
         ("--x", json.dumps(X.tolist()), "--weights", "w.npz"),
         ("--weights", "all.npz"),
         ("--q", "all.npz"),
@@ -299,6 +300,8 @@ def test_two_files_or_one(call: Call, tmp_path: Path, flags: Any) -> None:
     result = call("compute", *flags, "--format", "json")
     assert result.code == 0, result.err
     np.testing.assert_allclose(stages(result.json)["output"], ALONE, rtol=1e-9)
+    if "all.npz::x" in flags:
+        assert "not used" not in result.err
 
 
 def test_standard_input(call: Call, tmp_path: Path) -> None:
@@ -572,7 +575,8 @@ WRONG: list[tuple[Any, list[str], str]] = [
     ({"x": EYE}, [], "a.json holds no weights; it holds x; x needs w_q, w_k and w_v"),
     ({"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE}, ["--kv-heads", "2"], "without --heads"),
     ({"x": EYE, "w_q": EYE}, ["--weights", "[[1]]"], "holds no weights; it holds one matrix"),
-    ({"x": EYE, "w_q": EYE}, ["--x", "a.json::x"], "there are no weights for x of a.json"),
+    ({"x": EYE, "y": EYE}, ["--x", "a.json::x"], "a.json holds no weights; it holds x, y"),
+    ({"x": EYE}, ["--weights", "a.json::x"], "there are no weights for x of a.json"),
     ({"x": EYE, "w_q": EYE}, [], "a.json: there is no w_k, w_v among the weights (w_q)"),
     ({"w_q": EYE, "w_k": EYE, "w_v": EYE}, [], "a.json holds no x"),
     ({"x": EYE, "W_q": EYE, "wq": EYE, "w_k": EYE, "w_v": EYE}, [], "W_q and wq both mean w_q"),
