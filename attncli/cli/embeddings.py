@@ -95,12 +95,10 @@ def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Publish
     """The weights of the only attention of a file, [in, out]; errors name the file."""
     names = [name for name in file.arrays if is_published(name)]
     found = blocks(names)
-    if len(found) > 1:
-        first, *_ = found
+    if len(found) > 1 and "" not in found:
         raise InputError(
-            f"{file.origin} holds the weights of {len(found)} attentions: "
-            f"{listing((scope or 'one without a prefix' for scope in found), 4)}",
-            f"name one: {ask_for(file.origin, first or next(scope for scope in found if scope))}",
+            f"{file.origin} holds the weights of {len(found)} attentions: {listing(found, 4)}",
+            f"name one: --weights {ask_for(file.origin, next(iter(found)))}",
         )
     if not names:
         hint = "x needs w_q, w_k and w_v: add --weights SOURCE, or give x as --q"
@@ -108,7 +106,7 @@ def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Publish
             raise InputError(f"there are no weights for {file.member} of {file.origin}", hint)
         held = listing([*file.arrays, *file.unread]) if "" not in file.arrays else "one matrix"
         raise InputError(f"{file.origin} holds no weights; it holds {held}", hint)
-    own = next(iter(found.values()), names)
+    own = found.get("", next(iter(found.values()), names))
     axes: Axes = inputs.weights_axes or "auto"
     shapes = [rows[role].shape for role in EMBEDDINGS if role in rows]
     if "x_v" in rows and "x_kv" not in rows:

@@ -115,7 +115,7 @@ def weights_of(
     if kind == "attention" and len(found) > 1 and not arrays:
         raise InputError(
             f"{file.origin} holds the weights of {len(found)} attentions: {listing(found, 4)}",
-            f"name one: {ask_for(file.origin, next(iter(found)))}",
+            f"name one: --weights {ask_for(file.origin, next(iter(found)))}",
         )
     rest = [name for name in file.unread if role_of(name) in (*EMBEDDINGS, "mask")]
     if block.weights is not None:  # any other is refused by its name

@@ -548,6 +548,7 @@ def test_a_buffer_of_a_model_is_no_mask(computed: Any) -> None:
         ({"x": X, "bias_k": B_K, "tril": np.tri(N)} | PLAIN, "not used: bias_k, tril"),
         ({"x": X, "k": X, "v": X} | PLAIN, "not used: k, v"),
         ({"x": X, "q": X} | PLAIN, "not used: q"),
+        ({"x": X, "cross.w_q": W_Q} | PLAIN, "not used: cross.w_q"),
         ({"x": X, "h.0.mlp.c_proj.weight": W_O} | PLAIN, "not used: h.0.mlp.c_proj.weight"),
     ],
 )
@@ -617,7 +618,7 @@ WRONG: list[tuple[Any, list[str], str]] = [
     ),
     (
         {"x": EYE, "a.w_q": EYE, "a.w_k": EYE, "a.w_v": EYE, "b.w_q": EYE}, [],
-        "holds the weights of 2 attentions: a, b; name one: a.json::a",
+        "holds the weights of 2 attentions: a, b; name one: --weights a.json::a",
     ),
     (
         {"x": EYE, "w_q": [[1, 2, 3]] * 2, "w_k": [[1, 2, 3]] * 2, "w_v": [[1, 2, 3]] * 2},
