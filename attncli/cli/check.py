@@ -37,13 +37,12 @@ ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
     _check_flags(observed, inputs)
-    if inputs.x or inputs.weights:
-        source = observed.observed or observed.source or inputs.x or inputs.weights
-    else:
-        inputs.q, source = _sources(inputs, observed)
+    main, source = _sources(inputs, observed)
+    if not (inputs.x or inputs.weights):
+        inputs.q = main
     stages = STAGES if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
-    numbers, notes = _numbers(observed, given, is_shared=inputs.q == source)
+    numbers, notes = _numbers(observed, given, is_shared=main == source)
     if given.projected and "w_o" in given.projected.values:
         notes = (*notes, "w_o is not used: the output is compared as it goes into it")
     note(*given.notes, *notes, quiet=observed.quiet)
@@ -93,7 +92,8 @@ def form_of(observed: Observed) -> str:
 
 def _sources(inputs: Inputs, observed: Observed) -> tuple[str, str]:
     """Where q and the observed numbers come from: SOURCE is what is not named, or both."""
-    q, numbers, source = inputs.q, observed.observed, observed.source
+    q = inputs.q or inputs.x or inputs.weights
+    numbers, source = observed.observed, observed.source
     if None not in (q, numbers, source):
         what = "SOURCE is given beside --q and --observed"
         raise ConventionError(what, "leave one of the three out")

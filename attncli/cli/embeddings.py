@@ -13,6 +13,7 @@ from attncli.attention.multi_head import Projected, Projections, projected_input
 from attncli.attention.names import is_published, parse
 from attncli.attention.published import Published, blocks, published
 from attncli.cli.options import Inputs
+from attncli.cli.sources import WEIGHTS
 from attncli.convention import Convention
 from attncli.errors import AttncliError, ConventionError, InputError
 from attncli.files.load import Loaded
@@ -50,7 +51,7 @@ def read_projected(
             f"--layout {inputs.layout} is of q, k and v",
             "x is (tokens, d) or (batch, tokens, d): leave it out",
         )
-    main, of_weights = files["q"], files.get("weights", files["q"])
+    main, of_weights = files["q"], files.get(WEIGHTS, files["q"])
     rows, used = _embeddings(files)
     found = _weights(of_weights, rows, inputs)
     used.setdefault(id(of_weights), set()).update(*found.names.values())

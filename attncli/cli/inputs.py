@@ -118,9 +118,14 @@ def read_inputs(
     is_split = inputs.heads is not None or inputs.layout == "bsd"
     if made is not None:
         is_split = len(shape) > 2
+    labels = _labels(shape[-2], shape[-1] - n_past, n_past, files)
+    if made is not None:
+        keys = labels["key_labels"]
+        own = {"query": labels["query_labels"], "key": keys and keys[n_past:]}
+        made = made._replace(labels=own)
     return AttentionInputs(
         {**arrays, "kv_len": kv_len, "convention": convention},
-        _labels(shape[-2], shape[-1] - n_past, n_past, files),
+        labels,
         shape,
         in_heads=is_split,
         stdin_used=any(source.split("::")[0] == "-" for source in sources.values()),

@@ -14,7 +14,7 @@ from attncli.files.roles import EMBEDDINGS, ROLES, Role, is_attended, name_of, r
 from attncli.stages import QKV
 
 Files = Mapping[str, Loaded]
-OBSERVED, WEIGHTS = "observed", "weights"
+OBSERVED, WEIGHTS = "observed", "--weights"  # beside ROLES
 
 
 def check_sources(sources: Mapping[str, str]) -> None:
@@ -26,10 +26,11 @@ def check_sources(sources: Mapping[str, str]) -> None:
         raise ConventionError("Missing option '--q'", hint)
     own = [role for role in given if role != "q"] if WEIGHTS in sources else []
     if (given and embedded) or own:
-        ours, theirs = (given[0], embedded[0]) if embedded else (own[0], WEIGHTS)
+        ours = flag_of(given[0] if embedded else own[0])
+        theirs = flag_of(embedded[0]) if embedded else WEIGHTS
         raise ConventionError(
-            f"--{ours} and --{theirs.replace('_', '-')} are both given",
-            f"Q, K and V are given or made of x: leave out {flag_of(ours)}, or {flag_of(theirs)}",
+            f"{ours} and {theirs} are both given",
+            f"Q, K and V are given or made of x: leave out {ours}, or {theirs}",
         )
     if not given and "x" not in sources and WEIGHTS not in sources:
         raise ConventionError(f"{flag_of(embedded[0])} is given without --x", "add --x SOURCE")

@@ -372,6 +372,23 @@ def test_words_and_their_vectors_are_x_with_labels(call: Call, tmp_path: Path) -
         assert labels["query"] == labels["key"] == ["Your", "journey", "starts"]
 
 
+def test_each_side_has_labels_of_its_own(call: Call, tmp_path: Path) -> None:
+    queries, keys = ("I", "love", "AI"), tuple(f"mot {number}" for number in range(N_K))
+    document = {
+        "x": dict(zip(queries, X.tolist(), strict=True)),
+        "x_kv": dict(zip(keys, CONTEXT.tolist(), strict=True)),
+    } | {name: w.tolist() for name, w in PLAIN.items()}
+    cache = {"past_k": random(2, D_K).tolist(), "past_v": random(2, D_V).tolist()}
+    (tmp_path / "a.json").write_text(json.dumps(document | cache))
+    steps = call("compute", "--x", "a.json", "--format", "json").json["steps"]
+    labels = {step["name"]: step["labels"] for step in steps}
+    assert labels["x"] == {"query": list(queries)}
+    assert labels["x_kv"] == {"key": list(keys)}
+    both = {"query": list(queries), "key": ["past 1", "past 2", *keys]}
+    assert labels["weights"] == both
+    assert labels["k"] == {"key": both["key"]}
+
+
 # ---- with the other flags
 
 
@@ -466,10 +483,13 @@ def test_the_output_alone_is_projected_as_well(call: Call, tmp_path: Path) -> No
     assert call("compute", "--x", "a.npz", "--output", "o.npy").code == 0
     expected = attention(x @ W_Q, x @ W_K, x @ W_V) @ W_O
     np.testing.assert_allclose(np.load(tmp_path / "o.npy"), expected, rtol=1e-7)
-    result = call("compute", "--x", "a.npz", "--rows", "2:3", "--stage", "projected",
-                  "--max-size", "120MB", "--format", "json")  # fmt: skip
+    some = ("--rows", "2:3", "--max-size", "120MB", "--format", "json")
+    result = call("compute", "--x", "a.npz", "--stage", "projected", "--stage", "q", *some)
     assert result.code == 0, result.err
     np.testing.assert_allclose(stages(result.json)["projected"], expected[1:3], rtol=1e-7)
+    np.testing.assert_allclose(stages(result.json)["q"], (x @ W_Q)[1:3], rtol=1e-7)
+    whole = call("compute", "--x", "a.npz", "--max-size", "120MB", "--stage", "x", "--work")
+    assert (whole.code, "16 of 2500 queries computed" in whole.err) == (0, True)
 
 
 def test_what_is_too_large_says_its_size(call: Call, tmp_path: Path) -> None:
@@ -493,6 +513,11 @@ def test_check_takes_them_too(call: Call, tmp_path: Path) -> None:
 def test_check_of_one_file_with_x_weights_and_the_output(call: Call, tmp_path: Path) -> None:
     heads = {"x": X, "w_o": BESIDE_OUT} | PER_HEAD
     write(tmp_path / "a.npz", heads | {"output": heads_of(X)})
+    assert call("check", "--x", "a.npz").out[:10] == "it matches"
+    assert (
+        "SOURCE is given beside"
+        in call("check", "a.npz", "--x", "a.npz", "--observed", "a.npz").err
+    )
     result = call("check", "a.npz")
     assert (result.code, result.out[:10]) == (0, "it matches")
     assert "w_o is not used" in result.err
