@@ -16,6 +16,7 @@ import pytest
 import attncli
 from attncli.attention.attend import attend, prepared
 from attncli.attention.layers import Architecture, LayerPlan
+from attncli.attention.multi_head import Projections, projected_inputs
 from attncli.attention.positions import add_positions, position_dots, sinusoidal
 from attncli.attention.run import plan
 from attncli.attention.weights import Dimensions, random_weights
@@ -95,6 +96,26 @@ def attentions() -> Iterator[Trace]:
     yield attend(numbers(3, 2), numbers(5, 2), numbers(5, 7), mask=bias)
 
 
+def projections() -> Iterator[Trace]:
+    """x and the weights: one head, two, four that share two, cross-attention, and a cache."""
+    how = Convention()
+    for heads, shared, context in ((1, 1, 0), (2, 2, 0), (4, 2, 0), (2, 1, 7)):
+        rows = {"x": numbers(3, 5)} | ({"x_kv": numbers(context, 5)} if context else {})
+        wide = {"q": heads * 2, "k": shared * 2, "v": shared * 3}
+        matrices = {f"w_{name}": numbers(5, size) for name, size in wide.items()}
+        biases = {f"b_{name}": numbers(size) for name, size in wide.items()}
+        last = {"w_o": numbers(heads * 3, 11), "b_o": numbers(11)}
+        for weights in (matrices, matrices | biases | last):
+            given = Projections(**weights)
+            made = projected_inputs(rows, given, how, n_heads=heads, n_kv_heads=shared)
+            q, k, v = (made.values[name] for name in "qkv")
+            yield made.around(attend(q, k, v, convention=how))
+            past: dict[str, Any] = {
+                f"past_{name}": x[..., :2, :] for name, x in (("k", k), ("v", v))
+            }
+            yield made.around(attend(q, k, v, convention=how, **past))
+
+
 def sentences() -> Iterator[Trace]:
     words, target = ("the", "money", "bank"), ("la", "banque")
     vocabulary = random_vocabulary((*words, *target), 6)
@@ -155,7 +176,7 @@ def computed(form: str) -> float:
     return float(eval(text, {"__builtins__": {}}, NAMES))  # noqa: S307 - our own output
 
 
-@pytest.mark.parametrize("make", [attentions, sentences, tables])
+@pytest.mark.parametrize("make", [attentions, projections, sentences, tables])
 def test_the_operands_of_the_printed_arithmetic_give_the_cell(make: Any) -> None:
     seen: set[str] = set()
     for trace in make():
@@ -177,6 +198,7 @@ def test_the_operands_of_the_printed_arithmetic_give_the_cell(make: Any) -> None
                 assert computed(form) == pytest.approx(expected, rel=1e-9, abs=1e-12), found
     wanted = {
         attentions: {"row products", "products", "softmax", "mask", "dropout", "template"},
+        projections: {"row products", "products", "softmax", "template"},
         sentences: {"row products", "products", "softmax", "relu", "template"},
         tables: {"divisor", "angle", "wave", "pairs", "length", "cosine", "arc", "template"},
     }
