@@ -26,7 +26,7 @@ from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
-from attncli.files.roles import attention_prefix, role_of
+from attncli.files.roles import attention_prefix, is_attended, role_of
 from attncli.files.write import json_text, write_atomically
 from attncli.stages import CONCAT, OUTPUT
 
@@ -132,7 +132,7 @@ def _numbers(
         return named, ()
     if named and loaded.member not in loaded.arrays:
         others = [name for name in (*loaded.arrays, *loaded.unread) if name not in STAGES]
-        others = [name for name in others if not role_of(name) and loaded.trace is None]
+        others = [name for name in others if not is_attended(name) and loaded.trace is None]
         others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
         notes = [text] if others else []
