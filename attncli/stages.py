@@ -82,8 +82,8 @@ KINDS: dict[str, Kind] = {
     "bias": Kind("B", "head query key"),
     # x, the weights, and what they give
     "x": Kind("X", _TOKENS, "operand"),
-    "x_kv": Kind("C", _TOKENS, "operand"),
-    "x_v": Kind("C_v", _TOKENS, "operand"),
+    "x_kv": Kind("C", "batch key d_model", "operand"),
+    "x_v": Kind("C_v", "batch key d_model", "operand"),
     "w_q": Kind("W_q", "d_model h·d_k", "parameter"),
     "w_k": Kind("W_k", "d_model h_kv·d_k", "parameter"),
     "w_v": Kind("W_v", "d_model h_kv·d_v", "parameter"),

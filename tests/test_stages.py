@@ -16,6 +16,7 @@ import pytest
 import attncli
 from attncli.attention.attend import attend, attend_heads, prepared
 from attncli.attention.layers import Architecture, LayerPlan
+from attncli.attention.multi_head import Projections, projected_inputs
 from attncli.attention.positions import add_positions, alibi, position_dots, sinusoidal
 from attncli.attention.rotary import rotary, rotary_table
 from attncli.attention.run import plan
@@ -35,7 +36,10 @@ from attncli.words.similarity import analogy, pca, similarity
 PACKAGE = Path(attncli.__file__).parent
 DECLARED = {"stages.py", "attention/functional.py", "attention/run.py"}
 PLANNED = {"attention/attend.py", "attention/layers.py"}
-WORDS = {"attention/names.py"}  # the names of files, in which "weights" are other numbers
+WORDS = {
+    "attention/names.py",
+    "files/json.py",
+}  # the names of files, in which "weights" are other numbers
 STAGES = {*MAPS, OUTPUT, CONCAT, PROJECTED, "residual", "hidden", "sublayer_dropped"}
 
 
@@ -106,6 +110,26 @@ def attentions() -> Iterator[Trace]:
     for rows in ("zero", "uniform", "nan"):
         how = Convention(empty_rows=rows)
         yield attend(numbers(2, 3), numbers(2, 3), numbers(2, 3), mask=empty, convention=how)
+
+
+def projections() -> Iterator[Trace]:
+    """x and the weights: one head, two, four that share two, cross-attention, and a cache."""
+    how = Convention()
+    for heads, shared, context in ((1, 1, 0), (2, 2, 0), (4, 2, 0), (2, 1, 7)):
+        rows = {"x": numbers(3, 5)} | ({"x_kv": numbers(context, 5)} if context else {})
+        wide = {"q": heads * 2, "k": shared * 2, "v": shared * 3}
+        matrices = {f"w_{name}": numbers(5, size) for name, size in wide.items()}
+        biases = {f"b_{name}": numbers(size) for name, size in wide.items()}
+        last = {"w_o": numbers(heads * 3, 11), "b_o": numbers(11)}
+        for weights in (matrices, matrices | biases | last):
+            given = Projections(**weights)
+            made = projected_inputs(rows, given, how, n_heads=heads, n_kv_heads=shared)
+            q, k, v = (made.values[name] for name in "qkv")
+            yield made.around(attend(q, k, v, convention=how))
+            past: dict[str, Any] = {
+                f"past_{name}": x[..., :2, :] for name, x in (("k", k), ("v", v))
+            }
+            yield made.around(attend(q, k, v, convention=how, **past))
 
 
 def sentences() -> Iterator[Trace]:
@@ -182,7 +206,7 @@ def computed(form: str) -> float:
     return float(eval(text, {"__builtins__": {}}, NAMES))  # noqa: S307 - our own output
 
 
-@pytest.mark.parametrize("make", [attentions, sentences, tables])
+@pytest.mark.parametrize("make", [attentions, projections, sentences, tables])
 def test_the_operands_of_the_printed_arithmetic_give_the_cell(make: Any) -> None:
     options, seen = DisplayOptions(work=True, full=True, precision=16), set()
     for trace in make():
@@ -199,6 +223,7 @@ def test_the_operands_of_the_printed_arithmetic_give_the_cell(make: Any) -> None
         attentions: {"row products", "products", "softmax", "mask", "dropout", "merge"},
         sentences: {"copy", "relu", "mean", "deviation", "norm", "row cosine", "wave", "dropout"},
         tables: {*TABLE_RULES} - {"row cosine"},
+        projections: {"row products", "products", "softmax", "merge"},
     }
     assert wanted[make] <= seen
 

@@ -109,12 +109,14 @@ class Projected(NamedTuple):
     """q, k and v as they are made of x and the weights, and what an attention of them lacks.
 
     values  x, x_kv, x_v, the weights, and q, k and v: without a head axis where there is one head
+    labels  axis → the names of all queries, and of the keys that are made of x or x_kv
     """
 
     steps: list[Step]
     values: dict[str, Array]
     sizes: Sizes
     how: Convention
+    labels: Mapping[str, Labels] = {}
 
     @property
     def last(self) -> list[str]:
@@ -131,12 +133,14 @@ class Projected(NamedTuple):
     def around(self, trace: Trace) -> Trace:
         """The trace of the attention, with x and the weights before it and what follows it."""
         output = trace[OUTPUT]
-        values = self.values | run(self.steps, {**self.values, OUTPUT: output.value}, self.last)
-        own = trace_of(self.steps, values, {"": Block("", self.how, output.labels)})
+        after = run(self.steps, {**self.values, OUTPUT: output.value}, self.last)
+        after = {name: after[name] for name in self.last}
+        own = trace_of(self.steps, self.values, {"": Block("", self.how, self.labels)})
+        ends = trace_of(self.steps, after, {"": Block("", self.how, output.labels)})
         found = {stage.name: stage for stage in trace.steps if isinstance(stage, Stage)}
         before = [self._made(own[name], found.pop(name)) for name in QKV if name in found]
         given = [own[name] for name in self.values if name not in QKV] if before else []
-        last = [own[name] for name in self.last]
+        last = [ends[name] for name in self.last]
         words = ["Multi-head"] * (self.sizes.n_heads > 1)
         words.append("cross-attention" if "x_kv" in self.values else "self-attention")
         title = " ".join(words)
@@ -150,7 +154,10 @@ class Projected(NamedTuple):
             return replace(stage, work=own.work)
         n, n_own = (x.value.shape[-2] for x in (attended, own))
         letter, _, product = own.formula.partition(" = ")
-        return replace(stage, formula=f"{letter} = [cache; {product}]") if n > n_own else stage
+        if n < n_own:
+            return stage
+        cached, params = f"{letter} = [cache; {product}]", {"n_cached": n - n_own}
+        return replace(stage, formula=cached, work="cached products", params=params)
 
 
 def projected_inputs(

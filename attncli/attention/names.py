@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+from attncli.stages import OUTPUT, WEIGHTS
+
 Form = Literal["plain", "linear", "kernel", "conv1d"]
 
 
@@ -37,25 +39,25 @@ _ROLES = {
     **dict.fromkeys(("q", "query", "queries"), "q"),
     **dict.fromkeys(("k", "key", "keys"), "k"),
     **dict.fromkeys(("v", "value", "values"), "v"),
-    **dict.fromkeys(("o", "out", "output"), "o"),
+    **dict.fromkeys(("o", "out", OUTPUT), "o"),
     "qkv": "qkv",
     "kv": "kv",
 }
 _PROJECTION = ("proj", "projection")
 _MATRIX = {
     *_PROJECTION,
-    *("w", "weight", "weights", "omega", "u", "kernel", "matrix"),
+    *("w", "weight", WEIGHTS, "omega", "u", "kernel", "matrix"),
     *("linear", "lin", "dense", "to", "fc"),
 }
 _BIAS = {"b", "bias", "biases"}
-_BARE = {"weight": "w_qkv", "weights": "w_qkv", "bias": "b_qkv"}
+_BARE = {"weight": "w_qkv", WEIGHTS: "w_qkv", "bias": "b_qkv"}  # also the name of a stage
 
 # what is written instead of the part of a name on the left, before that is read word by word
 _REPLACED = {
-    "attention_output": "output",
+    "attention_output": OUTPUT,
     "in_proj": "qkv",
     "c_attn": "qkv",
-    "c_proj": "output",
+    "c_proj": OUTPUT,
 }
 _LINEAR = (".weight", "in_proj_weight")
 _MULTIHEAD = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # PyTorch's, where widths differ

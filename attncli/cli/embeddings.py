@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from attncli.arrays import Array
+from attncli.attention.axes import Axes
 from attncli.attention.heads import heads_first, split_heads
 from attncli.attention.multi_head import Projected, Projections, projected_inputs
 from attncli.attention.names import is_published, parse
-from attncli.attention.published import Axes, Published, blocks, published
-from attncli.cli.inputs import OF_X
+from attncli.attention.published import Published, blocks, published
 from attncli.cli.options import Inputs
+from attncli.cli.sources import WEIGHTS
 from attncli.convention import Convention
 from attncli.errors import AttncliError, ConventionError, InputError
 from attncli.files.load import Loaded
@@ -50,7 +51,7 @@ def read_projected(
             f"--layout {inputs.layout} is of q, k and v",
             "x is (tokens, d) or (batch, tokens, d): leave it out",
         )
-    main, of_weights = files["q"], files.get(OF_X, files["q"])
+    main, of_weights = files["q"], files.get(WEIGHTS, files["q"])
     rows, used = _embeddings(files)
     found = _weights(of_weights, rows, inputs)
     used.setdefault(id(of_weights), set()).update(*found.names.values())
@@ -95,12 +96,10 @@ def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Publish
     """The weights of the only attention of a file, [in, out]; errors name the file."""
     names = [name for name in file.arrays if is_published(name)]
     found = blocks(names)
-    if len(found) > 1:
-        first, *_ = found
+    if len(found) > 1 and "" not in found:
         raise InputError(
-            f"{file.origin} holds the weights of {len(found)} attentions: "
-            f"{listing((scope or 'one without a prefix' for scope in found), 4)}",
-            f"name one: {ask_for(file.origin, first or next(scope for scope in found if scope))}",
+            f"{file.origin} holds the weights of {len(found)} attentions: {listing(found, 4)}",
+            f"name one: --weights {ask_for(file.origin, next(iter(found)))}",
         )
     if not names:
         hint = "x needs w_q, w_k and w_v: add --weights SOURCE, or give x as --q"
@@ -108,7 +107,7 @@ def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Publish
             raise InputError(f"there are no weights for {file.member} of {file.origin}", hint)
         held = listing([*file.arrays, *file.unread]) if "" not in file.arrays else "one matrix"
         raise InputError(f"{file.origin} holds no weights; it holds {held}", hint)
-    own = next(iter(found.values()), names)
+    own = found.get("", next(iter(found.values()), names))
     axes: Axes = inputs.weights_axes or "auto"
     shapes = [rows[role].shape for role in EMBEDDINGS if role in rows]
     if "x_v" in rows and "x_kv" not in rows:

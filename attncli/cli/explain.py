@@ -145,7 +145,7 @@ def explained(
         from attncli.cli import explain_files as files
 
         own = words.sentence is not None or words.tokens is not None
-        embedded = files.embedded(vectors.embeddings, _tokens(words)[0] if own else None)
+        embedded = files.embedded(vectors.embeddings, _tokens(words)[0] if own else None, block)
         given = files.weights_file(block, embedded)
     tokens, target = _tokens(words) if embedded is None else (embedded.tokens, None)
     every, vocabulary, dim = (*tokens, *(target or ())), None, vectors.dim or DIM
@@ -180,10 +180,10 @@ def explained(
         vocabulary,
         model,
         target=None if target is None else Sentence.padded(target),
-        mask=_mask(words.mask, choices.given.get("mask_means")),
+        mask=_mask(words.mask, choices.given.get("mask_means"), quiet=show.quiet),
         keep=_kept(show),
     )
-    return trace, (*vocabulary.warnings, *(embedded.notes if embedded else ()))
+    return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
 
 
 def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
@@ -216,7 +216,7 @@ def _tokens(words: Text) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
         raise InputError(f"--target: {error.message}", error.hint) from None
 
 
-def _mask(source: str | None, means: str | None) -> Any:
+def _mask(source: str | None, means: str | None, *, quiet: bool) -> Any:
     """The mask of --mask as numbers to add: −∞ where a token may not attend."""
     if source is None:
         return None
@@ -224,6 +224,7 @@ def _mask(source: str | None, means: str | None) -> Any:
     from attncli.files.load import load
 
     loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
+    note(*loaded.notes, quiet=quiet)
     mask = checked_mask(
         only(loaded, "mask"), means, f"the mask of {loaded.origin}", "--mask-means "
     )

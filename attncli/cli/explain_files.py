@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ from attncli.attention.published import blocks, published
 from attncli.attention.state_dict import is_weight, weights_from_arrays
 from attncli.attention.weights import Dimensions, Weights
 from attncli.cli.commands import Block
-from attncli.errors import InputError
+from attncli.errors import AttncliError, InputError
 from attncli.explain.sentence import Vocabulary
 from attncli.files.load import Loaded, load
 from attncli.files.messages import ask_for, count, listing
@@ -19,23 +21,38 @@ from attncli.files.roles import EMBEDDINGS, only, role_of
 
 
 class Embedded(NamedTuple):
-    """The tokens of a file of embeddings, their vectors, and the file where it holds weights."""
+    """The tokens of a file of embeddings, their vectors, the file, and the name of x in it."""
 
     tokens: tuple[str, ...]
     vocabulary: Vocabulary
     file: Loaded
-    notes: tuple[str, ...]
+    name: str
+
+    def notes(self, weights: Loaded | None) -> tuple[str, ...]:
+        """What was wrong with the file, and which of its arrays neither x nor the weights are."""
+        file = self.file
+        names = [name for name in file.arrays if name != self.name] if weights is not file else []
+        return (*file.warnings, *file.unused_note((*names, *file.unread, *file.others)))
 
 
-def embedded(source: str | None, tokens: tuple[str, ...] | None) -> Embedded | None:
+@contextmanager
+def named(file: Loaded) -> Iterator[None]:
+    """Errors of the weights name their file."""
+    try:
+        yield
+    except AttncliError as error:
+        raise type(error)(f"{file.origin}: {error.message}", error.hint) from None
+
+
+def embedded(source: str | None, tokens: tuple[str, ...] | None, block: Block) -> Embedded | None:
     """The embeddings of a file; their tokens are the sentence's, else the file's, else x1, x2 …"""
     if source is None:
         return None
-    file = load(
-        source,
-        role="x",
-        wanted=lambda name: not name or role_of(name) == "x" or is_published(name),
-    )
+
+    def is_wanted(name: str) -> bool:
+        return not name or role_of(name) == "x" or _is_weight(name, block)
+
+    file = load(source, role="x", wanted=is_wanted)
     x = only(file, "x")
     if x.ndim != 2:
         shape = " × ".join(map(str, x.shape))
@@ -50,20 +67,20 @@ def embedded(source: str | None, tokens: tuple[str, ...] | None) -> Embedded | N
         raise InputError(f"{file.origin} has {what}", hint)
     note = f"read from {file.origin}"
     vocabulary = Vocabulary({}, x.shape[1], note, matrix=x.astype(np.float64))
-    rest = (n for n in (*file.unread, *file.others) if not is_published(n))
-    return Embedded(tokens, vocabulary, file, (*file.warnings, *file.unused_note(rest)))
+    return Embedded(tokens, vocabulary, file, name)
+
+
+def _is_weight(name: str, block: Block) -> bool:
+    is_projection = block.kind == "attention" and is_published(name)
+    return is_projection or is_weight(name, block.weights_kind)
 
 
 def weights_file(block: Block, given: Embedded | None) -> Loaded | None:
     """The file of the weights: that of --weights, or that of the embeddings where it holds some."""
-    if block.weights is None:
-        file = given.file if given is not None and block.projection is None else None
-        return file if file and any(map(is_published, file.arrays)) else None
-    kind = block.weights_kind
-    return load(
-        block.weights,
-        wanted=lambda name: is_weight(name, kind) or (kind == "attention" and is_published(name)),
-    )
+    if block.weights is not None:
+        return load(block.weights, wanted=lambda name: _is_weight(name, block))
+    file = given.file if given is not None and block.projection is None else None
+    return file if file and any(map(is_published, file.arrays)) else None
 
 
 def take_heads(block: Block, file: Loaded, dim: int) -> tuple[str, ...]:
@@ -73,9 +90,10 @@ def take_heads(block: Block, file: Loaded, dim: int) -> tuple[str, ...]:
     """
     own = next(iter(blocks(file.arrays).values()), [])
     arrays = {name: file.arrays[name] for name in own}
-    found = published(
-        arrays, [(1, dim)], n_heads=block.heads, n_kv_heads=block.kv_heads, whole=False
-    )
+    with named(file):
+        found = published(
+            arrays, [(1, dim)], n_heads=block.heads, n_kv_heads=block.kv_heads, whole=False
+        )
     block.heads, block.kv_heads = found.n_heads, found.n_kv_heads
     return tuple(f"{note[0].upper()}{note[1:]}." for note in ["; ".join(found.notes)] if note)
 
@@ -97,12 +115,13 @@ def weights_of(
     if kind == "attention" and len(found) > 1 and not arrays:
         raise InputError(
             f"{file.origin} holds the weights of {len(found)} attentions: {listing(found, 4)}",
-            f"name one: {ask_for(file.origin, next(iter(found)))}",
+            f"name one: --weights {ask_for(file.origin, next(iter(found)))}",
         )
     rest = [name for name in file.unread if role_of(name) in (*EMBEDDINGS, "mask")]
     if block.weights is not None:  # any other is refused by its name
         arrays |= {name: np.zeros(0) for name in file.unread if name not in rest}
-    weights = weights_from_arrays(arrays, kind, dimensions, n_layers=block.layers)
+    with named(file):
+        weights = weights_from_arrays(arrays, kind, dimensions, n_layers=block.layers)
     used, given = (sum(x.size for x in own.values()) for own in (weights, arrays))
     notes = [f"The weights are those of {file.origin}: {listing(arrays)}."]
     if used < given:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,16 +12,24 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.attention.masks import checked_mask
-from attncli.attention.names import is_published
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.parsing import tokens_of, whole_numbers
+from attncli.cli.sources import (
+    OBSERVED,
+    WEIGHTS,
+    Files,
+    check_sources,
+    holds_x,
+    is_of_x,
+    read_files,
+    unused_notes,
+)
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.fields import fields_of, is_field, kv_len_of, layout_of
-from attncli.files.load import Loaded, load
+from attncli.files.fields import fields_of, kv_len_of, layout_of
+from attncli.files.load import Loaded
 from attncli.files.messages import count
 from attncli.files.roles import (
-    EMBEDDINGS,
     ROLES,
     Role,
     attention_prefix,
@@ -29,16 +37,12 @@ from attncli.files.roles import (
     name_of,
     only,
     pick,
-    role_of,
 )
-from attncli.stages import QKV
 
 if TYPE_CHECKING:
     from attncli.attention.multi_head import Projected
 
 Labels = tuple[str, ...] | None
-Files = Mapping[str, Loaded]
-OBSERVED, OF_X = "observed", "weights of x"
 _CACHE = ("past_k", "past_v")
 
 
@@ -76,43 +80,53 @@ def read_inputs(
     """
     notes: list[str] = []
     named = {role: getattr(inputs, role, None) for role in ROLES}
-    named |= {OF_X: inputs.weights, OBSERVED: observed}
+    named |= {WEIGHTS: inputs.weights, OBSERVED: observed}
     sources = {role: source for role, source in named.items() if source is not None}
-    _check_sources(sources)
+    check_sources(sources)
     sources.setdefault("q", inputs.x or inputs.weights or "")  # the file that holds all others
-    files = _files(sources, stages, notes)
+    path, _, member = (inputs.x or "").rpartition("::")
+    if path and inputs.weights is None and not path.startswith(("-", "[", "{")):
+        sources[WEIGHTS] = path  # x alone was named; its weights are beside it
+    files = read_files(sources, stages, notes)
     main = files["q"]
     if (
         observed is not None
         and observed == inputs.q
         and name_of(main, "q") is None
-        and not _holds_x(main)
+        and not holds_x(main)
     ):
         raise InputError(f"{main.origin} holds observed numbers, but no q", "add --q SOURCE")
     fields = fields_of(main)
     convention, inputs, kv_len = _said(main, fields, inputs, choices, notes)
     made, used = None, dict[int, set[str]]()
-    if _is_of_x(inputs, main):
+    if is_of_x(inputs, main):
         from attncli.cli.embeddings import read_projected
 
         arrays, made, files, used = read_projected(files, inputs, convention, notes)
         main = files["q"]
+        if sources.get(WEIGHTS) == path:
+            used[id(files[WEIGHTS])].add(member)
     else:
         arrays = _arrays(files, notes)
         if inputs.heads or inputs.kv_heads or inputs.layout:
             _arrange(arrays, inputs)
         if name_of(main, "q") is None:
             used[id(main)] = set(main.arrays)
-    notes += _unused(files, used, stages, of_x=made is not None)
+    notes += unused_notes(files, used, stages, of_x=made is not None)
     convention = _check_mask(arrays, files, choices, fields, convention)
     n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
     shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
     is_split = inputs.heads is not None or inputs.layout == "bsd"
     if made is not None:
         is_split = len(shape) > 2
+    labels = _labels(shape[-2], shape[-1] - n_past, n_past, _named(files, inputs))
+    if made is not None:
+        keys = labels["key_labels"]
+        own = {"query": labels["query_labels"], "key": keys and keys[n_past:]}
+        made = made._replace(labels=own)
     return AttentionInputs(
         {**arrays, "kv_len": kv_len, "convention": convention},
-        _labels(shape[-2], shape[-1] - n_past, n_past, _named(files, inputs)),
+        labels,
         shape,
         in_heads=is_split,
         stdin_used=any(source.split("::")[0] == "-" for source in sources.values()),
@@ -121,101 +135,6 @@ def read_inputs(
         observed=files.get(OBSERVED),
         projected=made,
     )
-
-
-def _check_sources(sources: Mapping[str, str]) -> None:
-    """ConventionError where there is nothing to compute from, or two things."""
-    given = [role for role in ("q", "k", "v") if role in sources]
-    embedded = [role for role in EMBEDDINGS if role in sources]
-    if not given and not embedded and OF_X not in sources:
-        hint = "write attncli compute FILE, or give embeddings by --x, and their --weights"
-        raise ConventionError("there is nothing to compute", hint)
-    own = [role for role in given if role != "q"] if OF_X in sources else []
-    if (given and embedded) or own:
-        ours = flag_of(given[0] if embedded else own[0])
-        theirs = flag_of(embedded[0]) if embedded else "--weights"
-        raise ConventionError(
-            f"{ours} and {theirs} are both given",
-            f"Q, K and V are given or made of x: leave out {ours}, or {theirs}",
-        )
-    if not given and "x" not in sources and OF_X not in sources:
-        raise ConventionError(f"{flag_of(embedded[0])} is given without --x", "add --x SOURCE")
-
-
-def _holds_x(loaded: Loaded) -> bool:
-    """Whether a file holds embeddings and weights of them."""
-    return name_of(loaded, "x") is not None and any(map(is_published, loaded.arrays))
-
-
-def _is_of_x(inputs: Inputs, main: Loaded) -> bool:
-    """Whether q, k and v are made of x: so it is asked for, or the file names x but no q."""
-    if inputs.q is None:
-        return True
-    if name_of(main, "q") is None:
-        return inputs.weights is not None or (main.trace is None and _holds_x(main))
-    if inputs.weights is not None:
-        raise ConventionError(
-            f"{main.origin} names q, and --weights is for x",
-            f"leave out --weights, or give the embeddings: --x {main.origin}::NAME",
-        )
-    return False
-
-
-def _files(sources: Mapping[Role, str], stages: Collection[str], notes: list[str]) -> Files:
-    """The file of every role that has a flag of its own, each read once; and the observed one."""
-    stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
-    if len(stdin) > 1:
-        raise ConventionError(
-            f"standard input can be read only once, not as {' and '.join(stdin)}",
-            "save it to a file, then name parts of that with ::",
-        )
-    read: dict[str, Loaded] = {}
-    for role, source in sources.items():
-        if source not in read:
-            asked = {other for other in ROLES if sources.get(other, sources["q"]) == source}
-            names, says = set[str](), source == sources["q"]  # something of the attention
-            if source == sources.get(OBSERVED):
-                asked, names, says = set(ROLES), set(stages), True
-            is_x = source in [sources.get(name) for name in EMBEDDINGS]
-            projects = source == sources.get(OF_X, sources["q"])
-
-            def is_wanted(
-                name: str,
-                asked: set[str] = asked,
-                names: set[str] = names,
-                says: bool = says,
-                is_x: bool = is_x,
-                projects: bool = projects,
-            ) -> bool:
-                if not name:
-                    return is_x
-                is_asked = role_of(name) in asked or name in names
-                return is_asked or (says and is_field(name)) or (projects and is_published(name))
-
-            read[source] = load(source, role=role, wanted=is_wanted)
-            notes += read[source].warnings
-    return {role: read[source] for role, source in sources.items()}
-
-
-def _unused(
-    files: Files, used: Mapping[int, Collection[str]], stages: Collection[str], *, of_x: bool
-) -> Iterator[str]:
-    """A note on the arrays of each file that no role takes."""
-    main, of_weights = files["q"], files.get(OF_X)
-    for file in {id(file): file for role, file in files.items() if role != OBSERVED}.values():
-        if file.trace is not None:
-            continue
-        names = [name for name in file.arrays if name not in {*used.get(id(file), ()), *stages}]
-        if of_x and file in (main, of_weights):
-            taken = {role for role in ROLES if is_attended(role)} - {*QKV} if file is main else ()
-            names = [name for name in names if role_of(name) not in taken]
-        else:
-            names = [name for name in names if role_of(name) in EMBEDDINGS or is_published(name)]
-        skipped = (*file.unread, *file.others)
-        names += [n for n in skipped if not is_attended(n) or file is of_weights]
-        if file is of_weights is not main:  # what it says of the attention is that of its model
-            names += ["scale"] * (file.scale is not None) + ["tokens"] * bool(file.query_labels)
-        yield from file.unused_note(names)
 
 
 def _said(

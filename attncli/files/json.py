@@ -24,7 +24,7 @@ from attncli.files.fields import FIELDS
 from attncli.files.load import LABELS, Loaded, check_once, collected, popped_fields, scale_of
 from attncli.files.messages import decoded, location, quote
 from attncli.files.numbers import MAX_DEPTH, NOT_JSON, Beyond, described, text_to_nan, to_array
-from attncli.files.roles import EMBEDDINGS, role_of
+from attncli.files.roles import EMBEDDINGS, is_attended, role_of
 from attncli.files.source import ARRAY, TEXT, Source
 
 # escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half
@@ -36,6 +36,10 @@ _MARKS = re.compile(r"[\s,;\[\]]+")  # what separates two numbers
 
 # half-cells by the sign that shows them: the comma or bracket before a value, both quotes of a text
 _COSTS = ((b",", 2), (b"[", 2), (b"{", 8), (b'"', 1))
+
+
+_PARAMETERS = {"weight", "weights", "kernel", "bias", "w", "b"}
+"""In an object called `query`: those of what projects it. It is no array of queries then."""
 
 
 def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
@@ -66,6 +70,8 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         where = location(origin, name)
         if found is None:
             continue
+        if name in arrays or name in others:  # with a dot, and joined
+            raise InputError(f"{origin} has {quote(name)} twice", "keep one of them")
         if name.lower() in LABELS:
             labels[name.lower()] = found
         elif name.lower() == "scale":
@@ -90,9 +96,10 @@ def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[t
             inside = {str(number): x for number, x in enumerate(found)}
         is_whole = not isinstance(inside, dict) or not _holds_lists(inside)
         if depth == 0 and not is_whole:
-            is_whole = name.lower() in (*LABELS, *FIELDS) or (
-                bool(not name or role_of(name)) and _are_vectors(inside)
-            )
+            is_own = name.lower() in (*LABELS, *FIELDS)
+            is_role = is_attended(name) and _PARAMETERS.isdisjoint(map(str.lower, inside))
+            is_array = bool(not name or role_of(name)) and _are_vectors(inside)
+            is_whole = is_own or is_role or is_array
         if is_whole:
             yield name, found
             continue

@@ -56,17 +56,25 @@ def _filled(entry: Entry, template: str) -> Equation:
     return entry.equals(*(_IN_TEMPLATE.sub(fill, form) for form in template.split(" = ")))
 
 
-def _products(entry: Entry) -> Equation:
-    """A row times a column, and a bias: Σ a_ik b_kj + b_j."""
+def _products(entry: Entry, n_cached: int = 0) -> Equation:
+    """A row times a column, and a bias: Σ a_ik b_kj + b_j; row i is the one after the cached."""
     a, b, *bias = (entry.of(name) for name in entry.stage.reads)
     column = entry.column
     axis = _PACKED.get(b.stage.axes[-1].partition("·")[0])
     if axis:
         head = entry.block.entry(axis, entry.where) or 0
         column += head * entry.stage.value.shape[-1]
-    words = entry.product(a.matrix[entry.row], b.matrix[:, column])
+    words = entry.product(a.matrix[entry.row - n_cached], b.matrix[:, column])
     words += tuple(f"+ {entry.factor(b.matrix[0, column])}" for b in bias)
     return entry.equals(words)
+
+
+def _cached(entry: Entry) -> Equation:
+    """A row of the cache, or one that was made of x and comes after it."""
+    n_cached = int(entry.stage.params["n_cached"])
+    if entry.row < n_cached:
+        return entry.equals(remark="from the cache")
+    return _products(entry, n_cached)
 
 
 def _copy(entry: Entry) -> Equation:
@@ -183,6 +191,7 @@ def _dropout(entry: Entry) -> Equation:
 
 RULES: dict[str, Callable[[Entry], Equation | None]] = {
     "products": _products,
+    "cached products": _cached,
     "copy": _copy,
     "merge": _merge,
     "row products": _row_products,

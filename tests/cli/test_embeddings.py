@@ -282,6 +282,7 @@ def test_one_file_holds_it_all(computed: Any, give: str) -> None:
         ("--q", "x.npy", "--weights", "w.npz"),
         ("--x", "x.csv", "--weights", "w.npz"),
         ("--x", "all.npz::x", "--weights", "all.npz"),
+        ("--x", "all.npz::x"),
         ("--x", json.dumps(X.tolist()), "--weights", "w.npz"),
         ("--weights", "all.npz"),
         ("--q", "all.npz"),
@@ -299,6 +300,8 @@ def test_two_files_or_one(call: Call, tmp_path: Path, flags: Any) -> None:
     result = call("compute", *flags, "--format", "json")
     assert result.code == 0, result.err
     np.testing.assert_allclose(stages(result.json)["output"], ALONE, rtol=1e-9)
+    if "all.npz::x" in flags:
+        assert "not used" not in result.err
 
 
 def test_standard_input(call: Call, tmp_path: Path) -> None:
@@ -367,6 +370,23 @@ def test_words_and_their_vectors_are_x_with_labels(call: Call, tmp_path: Path) -
             name: names for step in result.json["steps"] for name, names in step["labels"].items()
         }
         assert labels["query"] == labels["key"] == ["Your", "journey", "starts"]
+
+
+def test_each_side_has_labels_of_its_own(call: Call, tmp_path: Path) -> None:
+    queries, keys = ("I", "love", "AI"), tuple(f"mot {number}" for number in range(N_K))
+    document = {
+        "x": dict(zip(queries, X.tolist(), strict=True)),
+        "x_kv": dict(zip(keys, CONTEXT.tolist(), strict=True)),
+    } | {name: w.tolist() for name, w in PLAIN.items()}
+    cache = {"past_k": random(2, D_K).tolist(), "past_v": random(2, D_V).tolist()}
+    (tmp_path / "a.json").write_text(json.dumps(document | cache))
+    steps = call("compute", "--x", "a.json", "--format", "json").json["steps"]
+    labels = {step["name"]: step["labels"] for step in steps}
+    assert labels["x"] == {"query": list(queries)}
+    assert labels["x_kv"] == {"key": list(keys)}
+    both = {"query": list(queries), "key": ["past 1", "past 2", *keys]}
+    assert labels["weights"] == both
+    assert labels["k"] == {"key": both["key"]}
 
 
 # ---- with the other flags
@@ -463,10 +483,13 @@ def test_the_output_alone_is_projected_as_well(call: Call, tmp_path: Path) -> No
     assert call("compute", "--x", "a.npz", "--output", "o.npy").code == 0
     expected = attention(x @ W_Q, x @ W_K, x @ W_V) @ W_O
     np.testing.assert_allclose(np.load(tmp_path / "o.npy"), expected, rtol=1e-7)
-    result = call("compute", "--x", "a.npz", "--rows", "2:3", "--stage", "projected",
-                  "--max-size", "120MB", "--format", "json")  # fmt: skip
+    some = ("--rows", "2:3", "--max-size", "120MB", "--format", "json")
+    result = call("compute", "--x", "a.npz", "--stage", "projected", "--stage", "q", *some)
     assert result.code == 0, result.err
     np.testing.assert_allclose(stages(result.json)["projected"], expected[1:3], rtol=1e-7)
+    np.testing.assert_allclose(stages(result.json)["q"], (x @ W_Q)[1:3], rtol=1e-7)
+    whole = call("compute", "--x", "a.npz", "--max-size", "120MB", "--stage", "x", "--work")
+    assert (whole.code, "16 of 2500 queries computed" in whole.err) == (0, True)
 
 
 def test_what_is_too_large_says_its_size(call: Call, tmp_path: Path) -> None:
@@ -490,6 +513,11 @@ def test_check_takes_them_too(call: Call, tmp_path: Path) -> None:
 def test_check_of_one_file_with_x_weights_and_the_output(call: Call, tmp_path: Path) -> None:
     heads = {"x": X, "w_o": BESIDE_OUT} | PER_HEAD
     write(tmp_path / "a.npz", heads | {"output": heads_of(X)})
+    assert call("check", "--x", "a.npz").out[:10] == "it matches"
+    assert (
+        "SOURCE is given beside"
+        in call("check", "a.npz", "--x", "a.npz", "--observed", "a.npz").err
+    )
     result = call("check", "a.npz")
     assert (result.code, result.out[:10]) == (0, "it matches")
     assert "w_o is not used" in result.err
@@ -545,6 +573,7 @@ def test_a_buffer_of_a_model_is_no_mask(computed: Any) -> None:
         ({"x": X, "bias_k": B_K, "tril": np.tri(N)} | PLAIN, "not used: bias_k, tril"),
         ({"x": X, "k": X, "v": X} | PLAIN, "not used: k, v"),
         ({"x": X, "q": X} | PLAIN, "not used: q"),
+        ({"x": X, "cross.w_q": W_Q} | PLAIN, "not used: cross.w_q"),
         ({"x": X, "h.0.mlp.c_proj.weight": W_O} | PLAIN, "not used: h.0.mlp.c_proj.weight"),
     ],
 )
@@ -572,6 +601,7 @@ WRONG: list[tuple[Any, list[str], str]] = [
     ({"x": EYE}, [], "a.json holds no weights; it holds x; x needs w_q, w_k and w_v"),
     ({"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE}, ["--kv-heads", "2"], "without --heads"),
     ({"x": EYE, "w_q": EYE}, ["--weights", "[[1]]"], "holds no weights; it holds one matrix"),
+    ({"x": EYE}, ["--weights", "a.json::x"], "there are no weights for x of a.json"),
     ({"x": EYE, "w_q": EYE}, [], "a.json: there is no w_k, w_v among the weights (w_q)"),
     ({"w_q": EYE, "w_k": EYE, "w_v": EYE}, [], "a.json holds no x"),
     ({"x": EYE, "W_q": EYE, "wq": EYE, "w_k": EYE, "w_v": EYE}, [], "W_q and wq both mean w_q"),
@@ -612,7 +642,7 @@ WRONG: list[tuple[Any, list[str], str]] = [
     ),
     (
         {"x": EYE, "a.w_q": EYE, "a.w_k": EYE, "a.w_v": EYE, "b.w_q": EYE}, [],
-        "holds the weights of 2 attentions: a, b; name one: a.json::a",
+        "holds the weights of 2 attentions: a, b; name one: --weights a.json::a",
     ),
     (
         {"x": EYE, "w_q": [[1, 2, 3]] * 2, "w_k": [[1, 2, 3]] * 2, "w_v": [[1, 2, 3]] * 2},
@@ -632,13 +662,6 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(
     assert result.err.count("\n") == 1
     assert result.err.startswith("attncli: ")
     assert says in result.err
-
-
-def test_one_array_brings_no_weights(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps({"x": EYE, "w_q": EYE}))
-    result = call("compute", "--x", "a.json::x")
-    assert (result.code, result.out) == (2, "")
-    assert "there are no weights for x of a.json" in result.err
 
 
 def test_flags_that_do_not_go_together(call: Call, tmp_path: Path) -> None:

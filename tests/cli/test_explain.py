@@ -243,9 +243,44 @@ def test_what_a_file_of_embeddings_holds_besides_is_named(call: Call, tmp_path: 
     weights = {f"w_{n}": w.tolist() for n, w in W.items()}
     (tmp_path / "a.json").write_text(json.dumps({"x": X.tolist(), "maks": [[1]], **weights}))
     assert "a.json: not used: maks" in call("explain", "--embeddings", "a.json").err
+    alone = call("explain", "--embeddings", "a.json", "--projection", "identity")
+    assert "a.json: not used: w_q, w_k, w_v, maks" in alone.err
+    (tmp_path / "m.json").write_text('{"mask": [[true, true, false]], "masks_of_others": [[1]]}')
+    masked = call("explain", "a b c", "--mask", "m.json")
+    assert (masked.code, "m.json: not used: masks_of_others" in masked.err) == (0, True)
     (tmp_path / "w.json").write_text(json.dumps({"x": X.tolist(), "mask": [[1]], **weights}))
     result = call("explain", "a b", "--weights", "w.json", "--dim", "5")
     assert result.out.count("w.json: not used: x, mask") == 1
+
+
+def test_a_layer_and_its_input_in_one_file(call: Call, tmp_path: Path) -> None:
+    weights = random_weights("encoder", Dimensions(d_model=5, d_ff=7), seed=9)
+    np.savez(tmp_path / "a.npz", **{"x": X} | weights)  # type: ignore[arg-type]
+    found = values(call, "--embeddings", "a.npz", "--block", "encoder")
+    np.testing.assert_array_equal(
+        found["encoder.1.feed_forward.w_1"], weights["encoder.1.feed_forward.w_1"]
+    )
+    padded = values(call, "--embeddings", "a.npz", "--pad-to", "5")
+    np.testing.assert_array_equal(padded["embeddings"], np.vstack([X, np.zeros((2, 5))]))
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        ({"w_q": [[1]] * 5, "wq": [[1]] * 5}, "a.json: w_q and wq both mean w_q"),
+        ({"w_q": [[1]] * 3}, "a.json: w_q is 3 × 1, expected 5 × any"),
+        ({"w_q": 3}, "a.json, w_q is 3, not an array"),
+        ({"w_q": [1]}, "a.json: w_q is 1, expected 5 × any"),
+        ({"qkv": [[1, 2]] * 5}, "a.json: qkv (5 × 2) cannot be cut in three"),
+    ],
+)
+def test_weights_that_do_not_fit_embeddings(
+    call: Call, tmp_path: Path, weights: Any, says: str
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"x": X.tolist()} | weights))
+    result = call("explain", "--embeddings", "a.json")
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert says in result.err
 
 
 def test_made_up_weights_are_called_so(call: Call) -> None:
