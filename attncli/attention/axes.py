@@ -142,6 +142,7 @@ def output_of(
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:
+    """Names for a message: the first few, and how many more there are."""
     known = list(names)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(known[:most]) + more

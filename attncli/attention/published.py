@@ -85,6 +85,7 @@ def published(
     n_heads: int | None = None,
     n_kv_heads: int | None = None,
     whole: bool = True,
+    place: str = "",
 ) -> Published:
     """The weights of one attention, from arrays by the names under which they are published.
 
@@ -92,6 +93,7 @@ def published(
     axes    the order of each matrix's axes, instead of what names and shapes say
     n_*     heads into which packed matrices of grouped queries are cut
     whole   False: some may be missing, and what does not fit is left as its name says
+    place   what messages put before a name: encoder.1.attention.
 
     Raises InputError where one is missing or there twice, ShapeError where one fits no way round.
 
@@ -101,8 +103,8 @@ def published(
     >>> published({"in_proj_weight": np.ones((9, 5))}, [(2, 5)]).arrays["w_k"].shape
     (5, 3)
     """
-    pieces = _pieces(arrays)
-    names = _names(pieces, whole=whole)
+    pieces = _pieces(arrays, place)
+    names = _names(pieces, place, whole=whole)
     turns, columns = turns_of(pieces, shapes, axes, whole=whole)
     matrices: dict[str, Array] = {}
     for leaf in turns:
@@ -127,7 +129,7 @@ def published(
 # ---- one array a matrix
 
 
-def _pieces(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, Piece]:
+def _pieces(arrays: Mapping[str, npt.ArrayLike], place: str) -> dict[str, Piece]:
     """The matrices and biases by leaf, the numbered heads of each in order."""
     said = {name: own for name in arrays if (own := parse(name))}
     if any(not own.bare for own in said.values()):  # `weights` is a stage's name as well
@@ -136,14 +138,16 @@ def _pieces(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, Piece]:
     for name, own in said.items():
         heads = found.setdefault(own.leaf, {})
         if own.head in heads:
-            raise InputError(f"{heads[own.head]} and {name} both mean {own.leaf}", "give it once")
+            both = f"{heads[own.head]} and {name}"
+            raise InputError(f"{both} both mean {place}{own.leaf}", "give it once")
         heads[own.head] = name
     pieces = {}
     for leaf in sorted(found, key=lambda leaf: (leaf[0] == "b", "qkvo".index(leaf[2]))):
         heads = found[leaf]
         if len(heads) > 1 and None in heads:
             one = next(name for head, name in heads.items() if head is not None)
-            raise InputError(f"{heads[None]} and {one} both mean {leaf}", "give it once")
+            both = f"{heads[None]} and {one}"
+            raise InputError(f"{both} both mean {place}{leaf}", "give it once")
         names = tuple(heads[head] for head in sorted(heads, key=lambda head: head or 0))
         parts = [as_numbers(arrays[name], name) for name in names]
         for name, part in zip(names, parts, strict=True):
@@ -157,7 +161,7 @@ def _pieces(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, Piece]:
     return pieces
 
 
-def _names(pieces: Mapping[str, Piece], *, whole: bool) -> dict[str, tuple[str, ...]]:
+def _names(pieces: Mapping[str, Piece], place: str, *, whole: bool) -> dict[str, tuple[str, ...]]:
     """The names under which each matrix and bias came; InputError for one that is there twice.
 
     whole  whether W_q, W_k and W_v must be there
@@ -168,7 +172,7 @@ def _names(pieces: Mapping[str, Piece], *, whole: bool) -> dict[str, tuple[str, 
             own = f"{leaf[0]}_{name}"
             if own in found:
                 both = f"{listed(found[own])} and {listed(piece.names)}"
-                raise InputError(f"{both} both mean {own}", "give it once")
+                raise InputError(f"{both} both mean {place}{own}", "give it once")
             found[own] = piece.names
     missing = [leaf for leaf in ("w_q", "w_k", "w_v") if leaf not in found]
     if missing and whole:

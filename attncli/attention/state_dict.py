@@ -112,14 +112,14 @@ def canonical(
             array = as_numbers(x, source)
             others[name] = Named(array.T if is_turned else array, source, is_turned)
     for place, own in attentions.items():
-        try:
-            made = published(
-                own, [(1, d_model)], n_heads=n_heads, n_kv_heads=n_kv_heads, whole=False
-            )
-        except InputError as error:  # two arrays mean w_q: of which attention
-            leaf = error.message.rpartition(" ")[2]
-            message = error.message.removesuffix(leaf) + f"{place}.{leaf}"
-            raise InputError(message, error.hint) from None
+        made = published(
+            own,
+            [(1, d_model)],
+            n_heads=n_heads,
+            n_kv_heads=n_kv_heads,
+            whole=False,
+            place=f"{place}.",
+        )
         for leaf, array in made.arrays.items():
             sources = made.names[leaf]
             found[f"{place}.{leaf}"] = Named(array, ", ".join(sources), leaf in made.turned)

@@ -16,7 +16,7 @@ from attncli.cli.options import Inputs
 from attncli.cli.sources import WEIGHTS
 from attncli.convention import Convention
 from attncli.errors import AttncliError, ConventionError, InputError
-from attncli.files.load import Loaded
+from attncli.files.load import Loaded, load
 from attncli.files.messages import ask_for, listing
 from attncli.files.roles import EMBEDDINGS, ROLES, is_attended, name_of, only, pick
 from attncli.stages import QKV
@@ -51,8 +51,12 @@ def read_projected(
             f"--layout {inputs.layout} is of q, k and v",
             "x is (tokens, d) or (batch, tokens, d): leave it out",
         )
-    main, of_weights = files["q"], files.get(WEIGHTS, files["q"])
+    main = files["q"]
     rows, used = _embeddings(files)
+    files = {**_weights_beside(main, inputs), **files}
+    of_weights = files.get(WEIGHTS, main)
+    if of_weights is not main and of_weights.origin == main.origin:
+        used[id(of_weights)] = {main.member or ""}
     found = _weights(of_weights, rows, inputs)
     used.setdefault(id(of_weights), set()).update(*found.names.values())
     if found.columns:
@@ -75,7 +79,15 @@ def read_projected(
     for name in ("past_k", "past_v"):
         if name in arrays:
             arrays[name] = _cache(arrays[name], rows["x"].ndim, made)
-    return Read(arrays, made, dict(files), used)
+    return Read(arrays, made, files, used)
+
+
+def _weights_beside(main: Loaded, inputs: Inputs) -> dict[str, Loaded]:
+    """The whole file of x, where `FILE::name` asked for x alone: its weights are there too."""
+    path = (inputs.x or "").rpartition("::")[0]
+    if main.member not in main.arrays or path in ("", "-"):  # standard input is read only once
+        return {}
+    return {WEIGHTS: load(path, wanted=is_published)}
 
 
 def _embeddings(files: Mapping[str, Loaded]) -> tuple[dict[str, Array], dict[int, set[str]]]:

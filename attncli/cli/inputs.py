@@ -84,17 +84,10 @@ def read_inputs(
     sources = {role: source for role, source in named.items() if source is not None}
     check_sources(sources)
     sources.setdefault("q", inputs.x or inputs.weights or "")  # the file that holds all others
-    path, _, member = (inputs.x or "").rpartition("::")
-    if path and inputs.weights is None and not path.startswith(("-", "[", "{")):
-        sources[WEIGHTS] = path  # x alone was named; its weights are beside it
     files = read_files(sources, stages, notes)
     main = files["q"]
-    if (
-        observed is not None
-        and observed == inputs.q
-        and name_of(main, "q") is None
-        and not holds_x(main)
-    ):
+    is_both = observed is not None and observed == inputs.q
+    if is_both and name_of(main, "q") is None and not holds_x(main):
         raise InputError(f"{main.origin} holds observed numbers, but no q", "add --q SOURCE")
     fields = fields_of(main)
     convention, inputs, kv_len = _said(main, fields, inputs, choices, notes)
@@ -104,8 +97,6 @@ def read_inputs(
 
         arrays, made, files, used = read_projected(files, inputs, convention, notes)
         main = files["q"]
-        if sources.get(WEIGHTS) == path:
-            used[id(files[WEIGHTS])].add(member)
     else:
         arrays = _arrays(files, notes)
         if inputs.heads or inputs.kv_heads or inputs.layout:

@@ -38,7 +38,7 @@ _MARKS = re.compile(r"[\s,;\[\]]+")  # what separates two numbers
 _COSTS = ((b",", 2), (b"[", 2), (b"{", 8), (b'"', 1))
 
 
-_PARAMETERS = {"weight", "weights", "kernel", "bias", "w", "b"}
+_PARAMETERS = {"weight", "kernel", "bias", "w", "b"}
 """In an object called `query`: those of what projects it. It is no array of queries then."""
 
 

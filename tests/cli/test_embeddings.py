@@ -287,6 +287,7 @@ def test_one_file_holds_it_all(computed: Any, give: str) -> None:
         ("--weights", "all.npz"),
         ("--q", "all.npz"),
         ("--x", "model.npz", "--weights", "model.npz::h.1.attn"),
+        ("--x", "parts.npz::b"),
     ],
 )
 def test_two_files_or_one(call: Call, tmp_path: Path, flags: Any) -> None:
@@ -297,6 +298,8 @@ def test_two_files_or_one(call: Call, tmp_path: Path, flags: Any) -> None:
     layers: dict[str, Any] = {f"h.0.attn.{name}": np.zeros_like(w) for name, w in PLAIN.items()}
     layers |= {f"h.1.attn.{name}": w for name, w in PLAIN.items()}
     write(tmp_path / "model.npz", {"x": X} | layers)
+    parts = {f"b.{name}": array for name, array in ({"x": X} | PLAIN).items()}
+    write(tmp_path / "parts.npz", parts | {"a.w_q": W_Q, "a.x": X})
     result = call("compute", *flags, "--format", "json")
     assert result.code == 0, result.err
     np.testing.assert_allclose(stages(result.json)["output"], ALONE, rtol=1e-9)
