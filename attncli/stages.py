@@ -217,3 +217,7 @@ SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weight
 OUTPUT, CONCAT, PROJECTED, RESIDUAL = "output", "concat", "projected", "residual"
 """The names of stages that more than the runner must know: what an attention gives is its output
 for each head, with the heads side by side, projected, and added to its input."""
+
+_MASKS = "nothing is masked here; add --causal or a mask"
+LEFT_OUT = {"mask": _MASKS, MASKED: _MASKS, "capped": "add --softcap", DROPPED: "add --dropout"}
+"""What to say of a stage that is left out, as it would change nothing."""

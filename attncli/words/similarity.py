@@ -91,16 +91,17 @@ def dots_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
 
 
 def cosines_of(dots: FloatArray, lengths: FloatArray) -> FloatArray:  # [n, n], [n] -> [n, n]
-    """a·b / (‖a‖·‖b‖), in −1 … 1: rounding can take a vector's cosine with itself past 1."""
+    """a·b / (‖a‖·‖b‖), in −1 … 1; those that differ from ±1 by their rounding alone are ±1."""
     cosines = lengths[:, None] * lengths
     np.divide(dots, cosines, out=cosines)
-    return np.clip(cosines, -1.0, 1.0, out=cosines)
+    np.clip(cosines, -1.0, 1.0, out=cosines)
+    is_parallel = np.abs(cosines) >= 1.0 - _ROUNDING
+    cosines[is_parallel] = np.rint(cosines[is_parallel])
+    return cosines
 
 
 def _angles(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
-    """The angles in degrees; 0 and 180 where the cosine differs from ±1 by its rounding alone."""
-    is_parallel = 1.0 - np.abs(x) <= _ROUNDING
-    return np.asarray(np.degrees(np.arccos(np.where(is_parallel, np.sign(x), x))))
+    return np.asarray(np.degrees(np.arccos(x)))
 
 
 def _scaled_cosines(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
