@@ -217,8 +217,11 @@ QKV = tuple(name for name, kind in KINDS.items() if kind.role == "operand" and "
 MAPS = tuple(n for n, kind in KINDS.items() if kind.axes == _MAP and kind.role == "step")
 """The stages with a number for every query and key, in the order of computation."""
 
-SCORES, SCALED, CAPPED, MASK, MASKED = "scores", "scaled", "capped", "mask", "masked"
-WEIGHTS, DROPPED = "weights", "dropped"
+SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"
 OUTPUT, CONCAT, PROJECTED, RESIDUAL = "output", "concat", "projected", "residual"
 """The names of stages that more than the runner must know: what an attention gives is its output
 for each head, with the heads side by side, projected, and added to its input."""
+
+_MASKS = "nothing is masked here; add --causal or a mask"
+LEFT_OUT = {"mask": _MASKS, MASKED: _MASKS, "capped": "add --softcap", DROPPED: "add --dropout"}
+"""What to say of a stage that is left out, as it would change nothing."""

@@ -33,7 +33,7 @@ from attncli.cli.parsing import bytes_of
 class Command(NamedTuple):
     """The option groups that a command takes, and its help.
 
-    without    fields that mean nothing here: no options then, they keep their default
+    without     fields that mean nothing here: no options then, they keep their default
     other_help  field → its help, where that of its group does not fit this command
     """
 
@@ -41,6 +41,10 @@ class Command(NamedTuple):
     help: str
     without: tuple[str, ...] = ()
     other_help: Mapping[str, str] = MappingProxyType({})
+
+
+_METAVARS = {bool: "", int: "N", float: "FLOAT"}
+"""What --help writes beside a flag, by the type of its value."""
 
 
 class Quick:
@@ -58,9 +62,17 @@ class Quick:
                 vars(param)["_runtime_param"] = _QuickConversion()
         return params
 
-
-_METAVARS = {bool: "", int: "N", float: "FLOAT"}
-"""What --help writes beside a flag, by the type of its value."""
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """As Typer does, without types beside switches and ranges, and with [ as it is."""
+        for param in self.get_params(ctx):
+            kind = param.type_descriptor.annotation
+            vars(param)["_get_number_range_help_str"] = lambda: None
+            if param.param_type_name == "argument":
+                vars(param)["display_type_rich"] = lambda ctx: None
+            if param.metavar is None and kind in _METAVARS:
+                param.metavar = _METAVARS[kind]
+            param.help = param.help.replace("[", r"\[")
+        super().format_help(ctx, formatter)  # type: ignore[misc]
 
 
 class QuickCommand(Quick, TyperCommand):
@@ -75,18 +87,6 @@ class QuickCommand(Quick, TyperCommand):
             if options.count(param) > 1 and not is_repeatable:
                 ctx.fail(f"{'/'.join((*param.opts, *param.secondary_opts))} is given twice")
         return super().parse_args(ctx, args)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """As Typer does, without types beside switches and ranges, and with [ as it is."""
-        for param in self.get_params(ctx):
-            kind = param.type_descriptor.annotation
-            vars(param)["_get_number_range_help_str"] = lambda: None
-            if param.param_type_name == "argument":
-                vars(param)["display_type_rich"] = lambda ctx: None
-            if param.metavar is None and kind in _METAVARS:
-                param.metavar = _METAVARS[kind]
-            param.help = param.help.replace("[", r"\[")
-        super().format_help(ctx, formatter)
 
 
 class _QuickConversion:

@@ -1,18 +1,19 @@
 """Numbers as other tools print them, turned into the text of JSON. They are data: nothing is run.
 
-[1 2 3; 4 5 6]                       MATLAB: blanks between numbers, semicolons between rows
-[[1. 0.]                             a printed NumPy array
- [0. 1.]]
-np.array([[1, 0]], dtype=float32)    and tensor([[1., 0.]], device='cuda:0', grad_fn=<…>)
-[[1/2, .5, 1/√8]]                    fractions, roots, decimals without a zero
-{q: [[1, 0]]}                        JSON whose quotes a shell has taken
-q = [1 0]; k = [0 1];                several of them, each with its name
+    [1 2 3; 4 5 6]                       MATLAB: blanks between numbers, semicolons between rows
+    [[1. 0.]                             a printed NumPy array
+     [0. 1.]]
+    np.array([[1, 0]], dtype=float32)    and tensor([[1., 0.]], device='cuda:0', grad_fn=<…>)
+    [[1/2, .5, 1/√8]]                    fractions, roots, decimals without a zero
+    {q: [[1, 0]]}                        JSON whose quotes a shell has taken
+    q = [1 0]; k = [0 1];                several of them, each with its name
+
+What is in none of these forms is refused, with its location.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NoReturn
 
 from attncli.errors import InputError
 from attncli.files.messages import quote
@@ -39,6 +40,8 @@ _PIECE = re.compile(
 _DECIMAL = re.compile(r"([-+−]?)(\d*)(\.?)(\d*)((?:[eE][-+]?\d+)?)", re.ASCII)
 _WORDS = {"true": "true", "false": "false", "none": "null", "nan": "NaN"}
 _WORDS |= {f"{sign}{word}": f"{sign}Infinity" for sign in ("", "-") for word in ("inf", "infinity")}
+_GAP = re.compile(r"\]\s*+,?\s*+(\.\.\.|…)")
+_FAR = 200  # characters: longer gaps between lists are none that anyone prints
 _NARROW = 50  # characters: NumPy and PyTorch print wider lines before they wrap a row
 
 
@@ -52,65 +55,91 @@ def as_json(text: str, origin: str) -> str:
     >>> as_json("tensor([[1., 0.],\\n        [0., 1.]], device='cuda:0')", "it")
     '[[1.0, 0.0],\\n        [0.0, 1.0]]'
     """
-    if gap := re.search(r"\]\s*+,?\s*+(\.\.\.|…)", text):
-        _refuse(text, gap.start(1), gap[1], origin)
-    calls, variables, separators = list[str](), list[str](), set[str]()
+    converter = _Converter(text, origin)
+    plain = _PIECE.sub(converter.piece, text)
+    if converter.calls or converter.separators == {",", " "}:
+        return text  # a call that is not closed, or a comma that is missing: JSON refuses it
+    return f"{{{plain}}}" if converter.variables else plain
 
-    def piece(found: re.Match[str]) -> str:
-        whole = found[0]
+
+class _Converter:
+    """What is known of a text while its pieces are converted.
+
+    calls       those that are open, such as "tensor("
+    variables   names that something is assigned to
+    separators  what stands between numbers and between rows: a comma, blanks, or in some both
+    """
+
+    def __init__(self, text: str, origin: str) -> None:
+        self.text, self.origin = text, origin
+        self.calls, self.variables = list[str](), list[str]()
+        self.separators = set[str]()
+        if gap := _GAP.search(text):
+            self.cell(gap[1], gap.start(1))
+
+    def piece(self, found: re.Match[str]) -> str:
+        """A match of _PIECE in JSON."""
         if found["string"]:
-            return whole
+            return found[0]
         if found["call"]:
-            calls.append(whole)
+            self.calls.append(found[0])
             return ""
         if found["name"]:
-            return f'"{whole}"'
+            return f'"{found[0]}"'
         if found["variable"]:
-            variables.append(whole)
-            return f'{", " if len(variables) > 1 else ""}"{found["variable"]}": '
+            self.variables.append(found[0])
+            return f'{", " if len(self.variables) > 1 else ""}"{found["variable"]}": '
         if found["value"]:
-            return f" {cell(found['value'], found.start('value'))}"
-        end = "]" if found["body"] is None else matrix(found["body"], found.start("body"))
-        if found["end"] and not calls:
+            return f" {self.cell(found['value'], found.start('value'))}"
+        return self.end_of_list(found)
+
+    def end_of_list(self, found: re.Match[str]) -> str:
+        """A list without lists in it, or the bracket that ends others; with it may end a call."""
+        end = "]" if found["body"] is None else self.matrix(found["body"], found.start("body"))
+        if found["end"] and not self.calls:
             end += found["end"]
         elif found["end"]:
-            calls.pop()
-        following = re.match(r"\s*(,?)\s*\[", text[found.end() : found.end() + 200])
+            self.calls.pop()
+        following = re.match(r"\s*(,?)\s*\[", self.text[found.end() : found.end() + _FAR])
         if following is None:
             return end
-        separators.add(following[1] or " ")
+        self.separators.add(following[1] or " ")
         return end if following[1] else f"{end}, "
 
-    def cell(part: str, start: int) -> str:
-        return _number(part) or _refuse(text, start, part, origin)
-
-    def matrix(body: str, start: int) -> str:
+    def matrix(self, body: str, start: int) -> str:
         """A list without lists in it; of several rows, if it is a matrix of MATLAB's."""
-        before = text[max(start - 200, 0) : start - 1].rstrip()[-1:]
         lines = [line for line in body.split("\n") if line.strip()]
         is_narrow = max(map(len, lines), default=0) <= _NARROW
         has_rows = len(lines) > 1 and len({len(line.split()) for line in lines}) == 1
-        is_inner = before in ("[", "]", ",")
+        is_inner = self.text[max(start - _FAR, 0) : start - 1].rstrip().endswith(("[", "]", ","))
         if ";" not in body and (is_inner or "," in body or not (is_narrow and has_rows)):
             if len(body.split()) > 1 or "," in body:
-                separators.add("," if "," in body else " ")
-            return f"[{row(body, start)}]"
+                self.separators.add("," if "," in body else " ")
+            return f"[{self.row(body, start)}]"
         rows, at = [], start
         for line in re.split(r"[;\n]", body):
-            rows += [f"[{row(line, at)}]"] if line.strip() else []
+            rows += [f"[{self.row(line, at)}]"] if line.strip() else []
             at += len(line) + 1
         return f"[{', '.join(rows)}]"
 
-    def row(body: str, start: int) -> str:
-        cells = [*re.finditer(r"[^,]+" if "," in body else r"\S+", body)]
+    def row(self, body: str, start: int) -> str:
+        """Numbers with commas or blanks between them."""
         if "," in body and not all(part.strip() for part in body.split(",")):
             return body  # a comma too many, which JSON refuses
-        return ", ".join(cell(found[0].strip(), start + found.start()) for found in cells)
+        cells = re.finditer(r"[^,]+" if "," in body else r"\S+", body)
+        return ", ".join(self.cell(found[0], start + found.start()) for found in cells)
 
-    plain = _PIECE.sub(piece, text)
-    if calls or separators == {",", " "}:
-        return text  # a call that is not closed, or a comma that is missing: JSON refuses it
-    return f"{{{plain}}}" if variables else plain
+    def cell(self, text: str, start: int) -> str:
+        """A number; InputError, with its location, for anything else."""
+        cell = text.strip()
+        if written := _number(cell):
+            return written
+        at = start + text.index(cell)
+        line, column = self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
+        where = f"{self.origin}, line {line}, column {column}"
+        if cell in ("...", "…"):
+            raise InputError(f"{where}: {cell} stands for numbers that are left out", _ELIDED)
+        raise InputError(f"{where}: {quote(cell, 30)} is not understood", HINT)
 
 
 def _number(cell: str) -> str:
@@ -122,12 +151,3 @@ def _number(cell: str) -> str:
         return f"{'' if sign in ('', '+') else '-'}{whole.lstrip('0') or 0}{decimals}{power}"
     value = number(cell)
     return _WORDS.get(cell.lower(), "") if value is None else repr(value)
-
-
-def _refuse(text: str, at: int, cell: str, origin: str) -> NoReturn:
-    at += len(text[at:]) - len(text[at:].lstrip())
-    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-    where = f"{origin}, line {line}, column {column}"
-    if cell in ("...", "…"):
-        raise InputError(f"{where}: {cell} stands for numbers that are left out", _ELIDED)
-    raise InputError(f"{where}: {quote(cell, 30)} is not understood", HINT)

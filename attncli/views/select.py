@@ -17,21 +17,13 @@ from attncli.attention.masks import forbids
 from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
-from attncli.stages import CAPPED, DROPPED, MASK, MASKED, kind_of
+from attncli.stages import LEFT_OUT, kind_of
 from attncli.trace import Stage, Trace
 
 Bounds = tuple[int | None, int | None]
 Index = Mapping[str, int]
 
 HEADS, KEY_HEADS = "head", "kv_head"
-
-_LEFT_OUT = {
-    MASK: "nothing is masked here; add --causal or a mask",
-    MASKED: "nothing is masked here; add --causal or a mask",
-    CAPPED: "add --softcap",
-    DROPPED: "add --dropout",
-}
-"""What computes a stage that is left out where it would change nothing."""
 
 
 @dataclass(frozen=True)
@@ -256,4 +248,4 @@ def _named(trace: Trace, wanted: str) -> Collection[str]:
     own = [name.rpartition(".")[2] for name in trace]
     close = get_close_matches(wanted, own, n=1)
     there = f"did you mean {close[0]}?" if close else f"there are {', '.join(trace)}"
-    raise StageError(f"there is no stage {wanted!r}", _LEFT_OUT.get(wanted, there))
+    raise StageError(f"there is no stage {wanted!r}", LEFT_OUT.get(wanted, there))
