@@ -22,7 +22,7 @@ from attncli.attention import functional as f
 from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
 from attncli.attention.numbers import as_numbers
-from attncli.attention.run import Step
+from attncli.attention.run import Step, plain
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
 
@@ -102,7 +102,7 @@ def sinusoidal_steps(
         )
     notes = [_COUNTS_TWICE] * (exponent == "article")
     notes += [f"d = {dim} is odd: the last column is a sine without its cosine"] * (dim % 2)
-    power = f"{base:g}^({_EXPONENTS[exponent]})"
+    power = f"{plain(base)}^({_EXPONENTS[exponent]})"
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
     sizes = {"dim": dim, "exponent": exponent, "base": base}
     rows, reads, note = {"n": n_positions, "start": start}, {"angles": "angles"}, "; ".join(notes)

@@ -17,7 +17,7 @@ from attncli.arrays import Array, FloatArray
 from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
 from attncli.attention.numbers import as_numbers
-from attncli.attention.run import Step
+from attncli.attention.run import Step, plain
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Trace
 
@@ -133,7 +133,7 @@ def rotary(
 def _tables(ids: npt.ArrayLike, r: int, base: float) -> list[Step]:
     """The steps of the angles, and their cos and sin."""
     angles, reads = partial(rotary_angles, ids), {"angles": "angles"}
-    sizes, formula = {"rotary_dim": r, "base": base}, f"θ = pos · {base:g}^(−2i/r)"
+    sizes, formula = {"rotary_dim": r, "base": base}, f"θ = pos · {plain(base)}^(−2i/r)"
     return [
         Step("angles", angles, {}, sizes, formula, "rotary angle"),
         Step("cos", _cos, reads, {}, "cos θ", "cos({angles})"),

@@ -9,7 +9,6 @@ that is given is not, and a flowchart has its arrows.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -252,12 +251,14 @@ def dropout_words(symbol: str, of: str, p: float) -> dict[str, str]:
 
 
 def plain(x: float) -> str:
-    """A parameter within a formula: without zeros in its exponent.
+    """A parameter within a formula: an exponent is written as in the tables.
 
-    >>> plain(-1e9), plain(1e-5), plain(0.25)
-    ('-1e9', '1e-5', '0.25')
+    >>> plain(-1e9), plain(1e-5), plain(0.25), plain(-153513871339.0)
+    ('-1e9', '1e-5', '0.25', '-1.5351e11')
     """
-    return re.sub(r"e\+?(-?)0*", r"e\1", f"{x:.5g}")
+    text = f"{x:g}"
+    mantissa, e, exponent = f"{x:.4e}".partition("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}{e}{int(exponent)}" if "e" in text else text
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:

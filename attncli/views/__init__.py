@@ -6,7 +6,8 @@ Trace, DisplayOptions ─ select ─────► a smaller Trace ────
 select       the blocks of a trace, and which of their stages, heads, rows are shown
 page         those as parts in reading order; explain and outline are other pages
 parts        what a page is made of; Matrix.grid makes text of numbers
-work         the arithmetic of a cell; derivation: that of all stages of one weight
+arithmetic   the arithmetic of a cell (cell.py) by the rule that its stage names
+work         that arithmetic as lines; derivation: all that leads to one weight or cell
 closing      sentences on the weights
 numbers      digits; text: labels cleaned, shortened, wrapped; scatter: points in a plane
 formats/     one row and one module each: a loop over the parts

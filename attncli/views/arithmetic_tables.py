@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from attncli.attention.run import plain
 from attncli.views.cell import Entry, between, bracketed
 from attncli.views.parts import Equation
 from attncli.views.text import clean, shorten
@@ -17,7 +18,7 @@ PAIRS = ("pairs", "cosine", "row cosine", "arc")  # of which a row with itself s
 def _power(params: Mapping[str, Any], pair: int) -> str:
     """What the positions of a pair are divided by."""
     twice = "" if params["exponent"] == "paper" else "2·"
-    return f"{params['base']:g}^({twice}{2 * pair}/{params['dim']})"
+    return f"{plain(params['base'])}^({twice}{2 * pair}/{params['dim']})"
 
 
 def _divisor(entry: Entry) -> Equation:
@@ -52,7 +53,7 @@ def _rotary_angle(entry: Entry) -> Equation | None:
         return None
     params = entry.stage.params
     exponent = f"-{2 * entry.column}" if entry.column else "0"
-    power = f"{params['base']:g}^({exponent}/{params['rotary_dim']})"
+    power = f"{plain(params['base'])}^({exponent}/{params['rotary_dim']})"
     return entry.equals(f"{_position(entry)}·{power}")
 
 

@@ -38,9 +38,12 @@ class Style(NamedTuple):
         """One number: NaN, inf and -inf by name, an exact zero as "0", no minus before a zero."""
         if not math.isfinite(x):
             return "NaN" if math.isnan(x) else f"{x:.0f}"
-        if abs(x) >= WIDE:
-            return f"{x:{self.wide}}"
-        text = f"{x:{self.plain}}" if x else "0"
+        if not x:
+            return "0"
+        text = f"{x:{self.wide if abs(x) >= WIDE else self.plain}}"
+        mantissa, e, exponent = text.partition("e")
+        if e:
+            return f"{mantissa}e{int(exponent)}"
         return text if float(text) else text.removeprefix("-")
 
 
@@ -100,8 +103,7 @@ def short(x: float, precision: int) -> str:
     >>> short(0.70710678, 4), short(5.0, 4), short(-1e9, 4), short(0.09027, 3), short(0.4011, 1)
     ('0.7071', '5', '-1e9', '0.090', '0.4')
     """
-    mantissa, e, exponent = style_of(np.array([x]), precision).write(x).partition("e")
-    return f"{mantissa}e{int(exponent)}" if e else mantissa
+    return style_of(np.array([x]), precision).write(x)
 
 
 def percent(share: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -27,17 +26,17 @@ def column(*values: float, precision: int = 4) -> list[str]:
         ((0.5, 12.25), [" 0.50", "12.25"]),
         ((0.7071067, 0, 1), ["0.7071", "0     ", "1.0000"]),
         ((0.5, 1e-9, 0), ["0.5000", "0.0000", "0     "]),
-        ((1e-9, 2.5e-9, 0), ["1.0e-09", "2.5e-09", "0      "]),
-        ((-1e9, 0.5), ["-1e+09", " 0.5  "]),
-        ((-153513871339, 0.7071067), ["-1.5351e+11", " 0.7071    "]),
+        ((1e-9, 2.5e-9, 0), ["1.0e-9", "2.5e-9", "0     "]),
+        ((-1e9, 0.5), ["-1e9", " 0.5"]),
+        ((-153513871339, 0.7071067), ["-1.5351e11", " 0.7071   "]),
         ((0.5, -1e-9, -0.0), ["0.5000", "0.0000", "0     "]),
         ((5.000000000000001, 0.25), ["5.00", "0.25"]),
         ((1.5, math.nan, -math.inf, math.inf), [" 1.5", " NaN", "-inf", " inf"]),
         ((9999999, 1), ["9999999", "      1"]),
-        ((12345678, 1), ["1.2346e+07", "1         "]),
+        ((12345678, 1), ["1.2346e7", "1       "]),
         ((99999.5, 0.123456), ["99999.5000", "    0.1235"]),
         ((-0.0, 0.25), ["0   ", "0.25"]),
-        ((1e300, 1e-300), ["1e+300", "1e-300"]),
+        ((1e300, 1e-300), ["1e300 ", "1e-300"]),
     ],
 )
 def test_a_column(values: tuple[float, ...], shown: list[str]) -> None:
@@ -49,7 +48,7 @@ def test_precision() -> None:
     assert column(0.4, 0.1, precision=0) == ["0.4", "0.1"]
     assert column(0.5, 0.1, precision=0) == ["0.5", "0.1"]
     assert column(0.0004, 0.00012, precision=2) == ["0.0004", "0.0001"]
-    assert column(0.00004, 0.00001, precision=2) == ["4e-05", "1e-05"]
+    assert column(0.00004, 0.00001, precision=2) == ["4e-5", "1e-5"]
     assert column(0.4011, 0.1978, 0.05, precision=1) == ["0.4", "0.2", "0.1"]
     assert column(12.4, 1.6, precision=0) == ["12", " 2"]
 
@@ -87,7 +86,7 @@ def test_a_number_that_decimals_show_has_no_exponent(x: float, precision: int) -
 
 @given(st.floats(-9e6, 9e6), st.integers(0, 8))
 def test_a_number_is_written_the_same_in_a_table_and_in_a_line(x: float, precision: int) -> None:
-    assert short(x, precision) == re.sub("e-0?", "e-", column(x, precision=precision)[0])
+    assert short(x, precision) == column(x, precision=precision)[0]
 
 
 @pytest.mark.parametrize(
