@@ -155,8 +155,8 @@ def sentences() -> Iterator[Trace]:
         model = Model(
             block=own, weights=weights, architecture=Architecture(n_heads=heads, norm=place)
         )
-        asking = Sentence(target, 2) if block == "decoder" or heads == 3 else None
-        yield explain(Sentence(words, 3), vocabulary, model, target=asking)
+        asking = Sentence(target) if block == "decoder" or heads == 3 else None
+        yield explain(Sentence(words), vocabulary, model, target=asking)
     architecture = Architecture(n_heads=2, dropout=0.3, epsilon=0.5)
     weights = random_weights("encoder", Dimensions(d_model=6, n_heads=2, d_ff=0), n_layers=2)
     bare = {name: w for name, w in weights.items() if not name.endswith(("w_q", "w_k", "gamma"))}

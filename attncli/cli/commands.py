@@ -48,8 +48,10 @@ class Vectors:
     unknown: Literal["random", "zero", "error"] | None = flag(
         "Vector of a word missing from the file (default: random)."
     )
-    positions: Literal["paper", "article", "none"] | None = flag(
-        "Sines and cosines to add (default: paper; of --embeddings: none), or none."
+    positions: str | None = flag(
+        "Sines and cosines to add (default: paper; of --embeddings: none), none, or a matrix of "
+        "learned ones.",
+        "paper, article, none, SOURCE",
     )
 
 

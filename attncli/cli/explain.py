@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 
@@ -26,16 +26,16 @@ from attncli.cli.options import Choices, DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.cli.parsing import tokens_of
 from attncli.convention import Convention, flag_of
-from attncli.errors import ConventionError, InputError
+from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.explain.pipeline import Keep, Model
 from attncli.explain.pipeline import explain as compute
-from attncli.explain.sentence import Sentence, from_file, random_vocabulary
+from attncli.explain.sentence import PositionKind, Sentence, from_file, random_vocabulary
 from attncli.files.roles import only, role_of
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
 from attncli.views.formats import EXACT, PAGE
 from attncli.views.outline import is_first_layer, outline_page
-from attncli.words.tokens import tokenize
+from attncli.words.tokens import is_padding, tokenize
 
 DIM = 8
 PRECISION = 3  # a long page is read at a glance; --precision sets another
@@ -50,20 +50,13 @@ def explain(
     for message, hint in _contradictions(words, vectors, block, choices, show):
         raise ConventionError(message, hint)
     trace, warnings = explained(words, vectors, block, choices, show)
-    note(*warnings, *_unmasked_padding(words), quiet=show.quiet)
+    note(*warnings, quiet=show.quiet)
     page = outline_page if block.outline else explain_page
     height = 0 if show.stage else LEAST_HEIGHT
     present(trace, show, page=page, precision=PRECISION, least_height=height)
     form = form_of(show)
     if not form.notes or (form.holds == PAGE and show.cell):
         note(*trace.notes, quiet=show.quiet)
-
-
-def _unmasked_padding(words: Text) -> Iterator[str]:
-    """A note on padding that is written as a token: only that of --pad-to is masked."""
-    found = re.search(r"[<\[]pad(ding)?[>\]]", words.tokens or words.sentence or "", re.IGNORECASE)
-    if found:
-        yield f"{found[0]} is text like any other and not masked; --pad-to N adds masked padding"
 
 
 def _contradictions(
@@ -148,7 +141,8 @@ def explained(
         embedded = files.embedded(vectors.embeddings, _tokens(words)[0] if own else None, block)
         given = files.weights_file(block, embedded)
     tokens, target = _tokens(words) if embedded is None else (embedded.tokens, None)
-    every, vocabulary, dim = (*tokens, *(target or ())), None, vectors.dim or DIM
+    every = [token for token in (*tokens, *(target or ())) if not is_padding(token)]
+    vocabulary, dim = None, vectors.dim or DIM
     if vectors.glove is not None:
         unknown = vectors.unknown or "random"
         vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
@@ -172,7 +166,7 @@ def explained(
         block=block.kind,
         weights=weights,
         architecture=architecture,
-        positions=vectors.positions or ("paper" if embedded is None else "none"),
+        positions=_positions(vectors, given=embedded is not None, quiet=show.quiet),
         notes=(*notes, *assumed),
     )
     trace = compute(
@@ -214,6 +208,24 @@ def _tokens(words: Text) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
         return tokens, tokenize(words.target, words.lowercase)
     except InputError as error:
         raise InputError(f"--target: {error.message}", error.hint) from None
+
+
+def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | Any:
+    """What is added to the vectors: a kind of table, or the matrix of a source."""
+    kind = vectors.positions or ("none" if given else "paper")
+    if kind.lower() in get_args(PositionKind):
+        return kind.lower()
+    if kind.isalpha() and not Path(kind).exists():
+        hint = "use paper, article, none, or a file with a vector for each position"
+        raise ConventionError(f"--positions is {kind!r}", hint)
+    from attncli.files.load import load
+
+    loaded = load(kind, role="x")
+    note(*loaded.notes, quiet=quiet)
+    table = only(loaded, "x")
+    if table.ndim != 2:
+        raise ShapeError(f"{loaded.origin} has {table.ndim} dimensions", "it is (positions, dim)")
+    return table
 
 
 def _mask(source: str | None, means: str | None, *, quiet: bool) -> Any:

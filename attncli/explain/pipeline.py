@@ -40,14 +40,14 @@ class Model:
     block         "attention", "encoder", or "decoder": an encoder and a decoder that reads it
     weights       by name; an attention without w_q, w_k and w_v takes the vectors themselves
     architecture  heads, norm, dropout, convention
-    positions     "paper", "article" or "none"
+    positions     "paper", "article", "none", or a vector for each position, such as learned ones
     notes         what the reader should know before the first number
     """
 
     block: Literal["attention", "encoder", "decoder"] = "attention"
     weights: Weights
     architecture: Architecture = field(default_factory=Architecture)
-    positions: PositionKind = "paper"
+    positions: PositionKind | Array = "paper"
     notes: tuple[str, ...] = ()
 
 
@@ -77,7 +77,7 @@ def explain(
     >>> from attncli.explain.sentence import random_vocabulary
     >>> words = ("river", "bank")
     >>> model = Model(weights=random_weights("attention", Dimensions(d_model=4)))
-    >>> trace = explain(Sentence(words, 2), random_vocabulary(words, 4), model)
+    >>> trace = explain(Sentence(words), random_vocabulary(words, 4), model)
     >>> trace["attention.weights"].value.shape, trace["meaning.contextual"].value.shape
     ((1, 2, 2), (2, 2))
     """
@@ -91,7 +91,8 @@ def explain(
             stages |= {prefix + stage.name: stage for stage in entry}
             end = entry[-1]
             ends.append(layers.rows(prefix + end.name, end.value, asked.tokens, end.symbol))
-    last = _add_blocks(layers, model, ends, sentence.key_mask(), mask)
+    padding = sentence.key_mask(), None if target is None else target.key_mask()
+    last = _add_blocks(layers, model, ends, padding, mask)
     convention, notes = model.architecture.convention, (*model.notes, *vocabulary.remarks)
     layers.blocks[""] = Block("From words to contextual vectors", convention, notes=notes)
     layers.blocks["target"] = Block("Target")
@@ -99,27 +100,32 @@ def explain(
     trace = _annotated(layers.trace(kept, stages), model.architecture.n_heads)
     asked, prefix = (sentence, "") if target is None else (target, "target.")
     restricting = mask is not None or convention.window is not None
+    is_start = bool(asked.is_word[: len(asked.words)].all())  # else rows are not those of stages
     found = meaning(
         asked.words,
-        stages[f"{prefix}embeddings"].value[: asked.n_real],
-        trace[last].value[: asked.n_real],
-        placed=model.positions != "none",
+        stages[f"{prefix}embeddings"].value[asked.is_word],
+        trace[last].value[asked.is_word],
+        placed=isinstance(model.positions, np.ndarray) or model.positions != "none",
         masked=restricting or convention.causal or model.block == "decoder",
-        reads=(f"{prefix}embeddings", last),
+        reads=(f"{prefix}embeddings", last) if is_start else ("", ""),
         letters=(trace[f"{prefix}embeddings"].symbol, trace[last].symbol),
     )
     return trace if found is None else replace(trace, steps=(*trace.steps, found))
 
 
 def _add_blocks(
-    layers: LayerPlan, model: Model, rows: list[str], padding: Array | None, mask: Array | None
+    layers: LayerPlan,
+    model: Model,
+    rows: list[str],
+    paddings: tuple[Array | None, Array | None],
+    mask: Array | None,
 ) -> str:
     """Adds the model's blocks to the plan; gives the last stage.
 
-    rows           the stages that go in: of the sentence and, where there is one, of the target
-    padding, mask  both restrict which tokens of the sentence are attended to
+    rows            the stages that go in: of the sentence and, where there is one, of the target
+    paddings, mask  restrict which tokens of the sentence and the target are attended to
     """
-    x, y = rows[0], rows[-1]
+    (x, y), (padding, own) = (rows[0], rows[-1]), paddings
     total = padding if mask is None else mask
     if mask is not None and padding is not None:
         n_q = len(layers.like[y if model.block == "attention" else x])
@@ -134,7 +140,7 @@ def _add_blocks(
         return last
     if x == y:
         raise ConventionError("a decoder needs a target", "add --target")
-    return layers.stack(y, last, memory_mask=padding)
+    return layers.stack(y, last, mask=own, memory_mask=padding)
 
 
 def _kept(layers: LayerPlan, last: str, keep: Keep) -> set[str]:

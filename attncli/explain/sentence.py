@@ -8,13 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, BoolArray
 from attncli.attention.attend import Block, traced
+from attncli.attention.heads import shape_text
 from attncli.attention.positions import SUM, sinusoidal
-from attncli.errors import ConventionError, InputError
+from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.messages import count, listing
 from attncli.trace import Stage
-from attncli.words.tokens import PAD
+from attncli.words.tokens import PAD, is_padding
 from attncli.words.vectors import random_vectors
 
 PositionKind = Literal["paper", "article", "none"]
@@ -23,40 +24,42 @@ Unknown = Literal["random", "zero", "error"]
 
 @dataclass(frozen=True)
 class Sentence:
-    """Tokens, of which the first n_real are of the sentence and the others are padding.
+    """Tokens, some of which may be padding: `<pad>`, `<PADDING>` or `[PAD]`.
 
-    Raises InputError where there is no token.
+    Raises InputError where no token is anything else.
 
     >>> Sentence.padded(("the", "bank"), 3).key_mask()
     array([  0.,   0., -inf])
     """
 
     tokens: tuple[str, ...]
-    n_real: int
 
     def __post_init__(self) -> None:
-        if not self.n_real:
+        if not self.words:
             raise InputError("the sentence is empty", "give it at least one word")
 
     @classmethod
     def padded(cls, tokens: Sequence[str], n: int | None = None) -> Sentence:
         """The tokens, filled up to n with `<pad>`; InputError where there are more than n."""
-        n_real = len(tokens)
-        if n is not None and n < n_real:
-            hint = f"pad to {n_real} or more"
-            raise InputError(f"{count(n_real, 'token')} cannot be padded to {n}", hint)
-        return cls((*tokens, *[PAD] * ((n or 0) - n_real)), n_real)
+        if n is not None and n < len(tokens):
+            hint = f"pad to {len(tokens)} or more"
+            raise InputError(f"{count(len(tokens), 'token')} cannot be padded to {n}", hint)
+        return cls((*tokens, *[PAD] * ((n or 0) - len(tokens))))
+
+    @property
+    def is_word(self) -> BoolArray:
+        """Which tokens are not padding [n]."""
+        return np.array([not is_padding(token) for token in self.tokens], dtype=bool)
 
     @property
     def words(self) -> tuple[str, ...]:
         """The tokens without the padding."""
-        return self.tokens[: self.n_real]
+        return tuple(token for token in self.tokens if not is_padding(token))
 
     def key_mask(self) -> Array | None:
         """The additive mask of the keys [n]: −∞ for padding; None where there is none."""
-        if self.n_real == len(self.tokens):
-            return None
-        return np.where(np.arange(len(self.tokens)) < self.n_real, 0.0, -np.inf)
+        is_word = self.is_word
+        return None if is_word.all() else np.where(is_word, 0.0, -np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +83,10 @@ class Vocabulary:
     def rows(self, sentence: Sentence) -> Array:
         """The vector of each token [n, dim]; zeros for the padding."""
         matrix = np.zeros((len(sentence.tokens), self.dim))
-        own = self.matrix
-        matrix[: sentence.n_real] = (
-            [self.vectors[token] for token in sentence.words] if own is None else own
-        )
+        if self.matrix is not None:
+            matrix[: len(self.matrix)] = self.matrix
+        else:
+            matrix[sentence.is_word] = [self.vectors[token] for token in sentence.words]
         return matrix
 
 
@@ -157,18 +160,23 @@ def _unknown_remark(lost: Sequence[str], origin: str, unknown: Unknown) -> str:
 
 
 def entry_stages(
-    sentence: Sentence, vocabulary: Vocabulary, positions: PositionKind, mark: str = ""
+    sentence: Sentence,
+    vocabulary: Vocabulary,
+    positions: PositionKind | Array,
+    mark: str = "",
 ) -> tuple[Stage, ...]:
     """From tokens to the input of the first layer.
 
     Stages: tokens [2, n] (the position of each token from 1, and a number for each different word),
     embeddings [n, d] and, unless positions are "none", positions [n, d] and input [n, d]. The last
     one is what goes into the block. `mark` follows the letters of the stages: E_t of a target.
+    `positions` may be a matrix, such as learned ones: a row for each position, from 0 on.
 
+    Raises ShapeError where such a matrix is narrower or has fewer rows than there are tokens.
     Source: "Attention Is All You Need", sections 3.4 and 3.5.
 
     >>> vocabulary = Vocabulary({"a": np.array([0.5, 0.25])}, 2, "as given")
-    >>> stages = entry_stages(Sentence(("a", "a"), 2), vocabulary, "paper")
+    >>> stages = entry_stages(Sentence(("a", "a")), vocabulary, "paper")
     >>> [stage.name for stage in stages], stages[-1].value[0].tolist()
     (['tokens', 'embeddings', 'positions', 'input'], [0.5, 1.25])
     """
@@ -180,14 +188,30 @@ def entry_stages(
     tokens = Stage("tokens", f"T{mark}", "the sentence split into tokens", value, axes, labels)
     symbol = f"E{mark}"
     formula = f"{symbol} = the vector of each token"
-    formula += ", no positions added" if positions == "none" else ""
+    is_none = isinstance(positions, str) and positions == "none"
+    formula += ", no positions added" if is_none else ""
     vectors, axes, reads = vocabulary.rows(sentence), ("token", "dimension"), {"tokens": "tokens"}
     words = Stage("embeddings", symbol, formula, vectors, axes, names, vocabulary.note, reads)
-    if positions == "none":
+    if is_none:
         return tokens, words
-    waves = sinusoidal(len(numbers), vocabulary.dim, exponent=positions)
-    table, params = waves["positions"], waves["divisors"].params
-    labels = {"position": table.labels["position"]}
-    table = replace(table, labels=labels, reads={}, params=params)
+    table = _positions(positions, len(numbers), vocabulary.dim)
     total = SUM._replace(symbol=f"X{mark}", formula=f"X{mark} = {symbol} + PE")
     return tokens, words, table, traced([total], Block("", None, names), words, table)["input"]
+
+
+def _positions(positions: PositionKind | Array, n: int, dim: int) -> Stage:
+    """The first n rows of a table, sinusoidal or given."""
+    if not isinstance(positions, str):
+        if positions.ndim != 2 or positions.shape[1] != dim or len(positions) < n:
+            raise ShapeError(
+                f"the positions are {shape_text(positions)}, but there are {n} tokens of {dim} "
+                "dimensions",
+                f"give a row for each position: {n} × {dim}, or more rows",
+            )
+        labels = {"position": tuple(f"pos {i}" for i in range(n))}
+        formula, axes = "PE = a vector for each position, as given", ("position", "dimension")
+        return Stage("positions", "PE", formula, positions[:n], axes, labels)
+    waves = sinusoidal(n, dim, exponent="article" if positions == "article" else "paper")
+    table, params = waves["positions"], waves["divisors"].params
+    labels = {"position": table.labels["position"]}
+    return replace(table, labels=labels, reads={}, params=params)

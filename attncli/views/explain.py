@@ -17,8 +17,8 @@ from attncli.views.outline import is_first_layer, outline
 from attncli.views.page import parts
 from attncli.views.parts import Closing, Heading, Matrix, Part, Remark
 from attncli.views.select import HEADS, Block, DisplayOptions, blocks_of, is_computed
-from attncli.views.text import sentence
-from attncli.words.tokens import PAD
+from attncli.views.text import clean, sentence
+from attncli.words.tokens import is_padding
 
 
 def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
@@ -104,7 +104,7 @@ def _attention_closing(
 def _n_real(names: Sequence[str]) -> int:
     """How many tokens there are before the padding at the end."""
     count = len(names)
-    while count > 1 and names[count - 1] == PAD:
+    while count > 1 and is_padding(names[count - 1]):
         count -= 1
     return count
 
@@ -112,11 +112,12 @@ def _n_real(names: Sequence[str]) -> int:
 def _padding(weights: Stage) -> tuple[str, ...]:
     """What the padding gets of the attention, which is nothing."""
     names = weights.names(weights.axes[-1])
-    first = _n_real(names)
-    if first == len(names):
+    at = [i for i, name in enumerate(names) if is_padding(name)]
+    if not at:
         return ()
-    most = float(weights.value[..., first:].max())
-    keys = f"{len(names) - first} {PAD} keys are" if first < len(names) - 1 else f"the {PAD} key is"
+    most = float(weights.value[..., at].max())
+    pad = clean(names[at[0]])
+    keys = f"{len(at)} {pad} keys are" if len(at) > 1 else f"the {pad} key is"
     got = "every weight is 0" if most == 0 else f"the largest weight is {percent(most)}"
     return (f"{keys} masked: {got}",)
 

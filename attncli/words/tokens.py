@@ -9,6 +9,7 @@
 | Han, Hiragana | each character is a token, as they are written without spaces: 銀 行 で |
 | emoji | one token each: families (ZWJ), flags, skin tones, keycaps |
 | dots, dashes | a run of one of them is one token: ... -- |
+| padding | <pad>, <PADDING> and [PAD] are one token |
 | anything else | each character is a token: , . ! ( € |
 
 Katakana and Hangul stay together as words, and so do Thai, Lao, Khmer and Myanmar, which only a
@@ -26,7 +27,9 @@ import unicodedata
 from attncli.errors import InputError
 
 PAD = "<pad>"
-"""The token that fills a sentence up; a sentence's own "<pad>" is split into three tokens."""
+"""The token that fills a sentence up."""
+
+_PADDING = re.compile(r"<pad(?:ding)?>|\[pad\]", re.IGNORECASE)
 
 # Tokens are matched in the string of the characters' kinds, one letter each:
 #   W letter, number or _   D digit   M mark or other format character   J joiner (ZWJ, ZWNJ)
@@ -67,14 +70,30 @@ def tokenize(sentence: str, lowercase: bool = False) -> tuple[str, ...]:
 
     >>> tokenize("She didn't visit the bank, near 3.14 rivers...")
     ('She', "didn't", 'visit', 'the', 'bank', ',', 'near', '3.14', 'rivers', '...')
+    >>> tokenize("took<PADDING>")
+    ('took', '<PADDING>')
     >>> tokenize("Terry's A+", lowercase=True)
     ("terry's", 'a', '+')
     """
-    kinds = sentence.translate({ord(character): _kind(character) for character in set(sentence)})
-    tokens = tuple(sentence[slice(*found.span())] for found in _TOKEN.finditer(kinds))
+    tokens: list[str] = []
+    for at, part in enumerate(re.split(f"({_PADDING.pattern})", sentence, flags=_PADDING.flags)):
+        if at % 2:
+            tokens.append(part)
+            continue
+        kinds = part.translate({ord(character): _kind(character) for character in set(part)})
+        tokens += (part[slice(*found.span())] for found in _TOKEN.finditer(kinds))
     if not tokens:
         raise InputError("the sentence is empty", "give it at least one word")
-    return tuple(token.lower() for token in tokens) if lowercase else tokens
+    return tuple(token.lower() for token in tokens) if lowercase else tuple(tokens)
+
+
+def is_padding(token: str) -> bool:
+    """Whether a token only fills a sentence up.
+
+    >>> [is_padding(token) for token in ("<pad>", "<PADDING>", "[PAD]", "pad")]
+    [True, True, True, False]
+    """
+    return _PADDING.fullmatch(token) is not None
 
 
 def _kind(character: str) -> str:

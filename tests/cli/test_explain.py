@@ -582,3 +582,45 @@ def test_a_target_has_letters_of_its_own(call: Call) -> None:
     for formula in ("X = E + PE", "X_t = E_t + PE", "Q = X_t W_q", "K = C W_k", "R₃ = X_t + Y"):
         assert formula in out
     assert "C, from which keys and values are computed, is N₂, the encoder's output" in out
+
+
+@pytest.mark.parametrize(
+    ("call_of", "at"),
+    [
+        (["The man <PADDING>"], [2]),
+        (["<pad> The [PAD] man"], [0, 2]),
+        (["--tokens", "The,man,<pad>", "--pad-to", "5"], [2, 3, 4]),
+    ],
+)
+def test_padding_in_a_sentence_is_a_token_that_is_masked(
+    call: Call, call_of: list[str], at: list[int]
+) -> None:
+    weights = values(call, *call_of)["attention.weights"]
+    assert (weights[..., at] == 0).all()
+    np.testing.assert_allclose(weights.sum(-1), 1)
+    embeddings = values(call, *call_of)["embeddings"]
+    assert (embeddings[at] == 0).all()
+    assert " masked: every weight is 0" in call("explain", *call_of).out
+
+
+def test_padding_of_a_target_is_masked_in_its_own_attention(call: Call) -> None:
+    flags = ["a b <pad>", "--target", "c d <pad> e", "--block", "decoder", "--dim", "4"]
+    found = values(call, *flags)
+    assert (found["encoder.1.attention.weights"][..., 2] == 0).all()
+    assert (found["decoder.1.attention.weights"][..., 2] == 0).all()
+    assert (found["decoder.1.cross_attention.weights"][..., 2] == 0).all()
+
+
+def test_positions_may_be_learned(call: Call) -> None:
+    found = values(call, "a b", "--dim", "3", "--positions", "[[1,2,3],[4,5,6],[7,8,9]]")
+    np.testing.assert_array_equal(found["positions"], [[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_allclose(found["input"], found["embeddings"] + found["positions"])
+    for flags, says in (
+        (["--dim", "2", "--positions", "[[1,2,3],[4,5,6]]"], "the positions are 2 × 3, but there"),
+        (["--dim", "2", "--positions", "[[1,2]]"], "give a row for each position: 2 × 2"),
+        (["--positions", "learned"], "--positions is 'learned'; use paper, article, none, or"),
+        (["--positions", "[[[1]]]"], "has 3 dimensions"),
+    ):
+        result = call("explain", "a b", *flags)
+        assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+        assert says in result.err

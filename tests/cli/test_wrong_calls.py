@@ -129,12 +129,3 @@ def test_one_of_a_thing_is_not_several(call: Call, tmp_path: Path) -> None:
     assert "window of 1 key before and 0 after" in window
     (tmp_path / "k.json").write_text(json.dumps({"q": [[1, 0]]}))
     assert "note: k.json has no k, so K = Q\n" in call("compute", "k.json").err
-
-
-@pytest.mark.parametrize("arguments", [("a <pad>",), ("--tokens", "a,[PAD]"), ("a <PADDING>",)])
-def test_padding_that_is_written_as_a_token_is_noted(
-    call: Call, arguments: tuple[str, ...]
-) -> None:
-    said = "is text like any other and not masked; --pad-to N adds masked padding\n"
-    assert said in call("explain", *arguments).err
-    assert said not in call("explain", "a pad", "--pad-to", "4").err

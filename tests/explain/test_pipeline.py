@@ -18,8 +18,8 @@ from attncli.trace import Trace
 WORDS = ("She", "visited", "the", "bank", "near", "the", "bank")
 ASKED = ("la", "banque", "du", "fleuve", "vert")
 DIM = 6
-SENTENCE = Sentence(WORDS, 7)
-TARGET = Sentence(ASKED, 5)
+SENTENCE = Sentence(WORDS)
+TARGET = Sentence(ASKED)
 VOCABULARY = random_vocabulary((*WORDS, *ASKED), DIM, seed=2)
 
 
@@ -121,7 +121,7 @@ def test_article_003s_variant_has_its_shapes() -> None:
     weights = random_weights("encoder", Dimensions(d_model=128, d_k=16, d_v=16, d_ff=0))
     how = Architecture(norm="none")
     model = Model(block="encoder", weights=weights, architecture=how, positions="none")
-    trace = explain(Sentence(words, 7), random_vocabulary(words, 128), model)
+    trace = explain(Sentence(words), random_vocabulary(words, 128), model)
     shapes = {name.rpartition(".")[2]: stage.value.shape for name, stage in trace.stages()}
     assert shapes["embeddings"] == (7, 128)
     assert shapes["w_q"] == shapes["w_k"] == shapes["w_v"] == (128, 16)

@@ -12,7 +12,7 @@ WORDS = ("She", "visited", "the", "bank", "near", "the", "bank")
 
 
 def test_equal_words_share_a_number_and_a_vector() -> None:
-    stages = entry_stages(Sentence(WORDS, 7), random_vocabulary(WORDS, 5), "paper")
+    stages = entry_stages(Sentence(WORDS), random_vocabulary(WORDS, 5), "paper")
     tokens, embeddings = stages[0].value, stages[1].value
     assert tokens.tolist() == [[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 3, 4]]
     np.testing.assert_array_equal(embeddings[2], embeddings[5])
@@ -21,7 +21,7 @@ def test_equal_words_share_a_number_and_a_vector() -> None:
 
 def test_the_input_is_the_sum_of_both() -> None:
     tokens, embeddings, positions, entry = entry_stages(
-        Sentence(WORDS, 7), random_vocabulary(WORDS, 5), "paper"
+        Sentence(WORDS), random_vocabulary(WORDS, 5), "paper"
     )
     np.testing.assert_array_equal(entry.value, embeddings.value + positions.value)
     np.testing.assert_allclose(positions.value[3, :2], [np.sin(3), np.cos(3)])
@@ -30,12 +30,12 @@ def test_the_input_is_the_sum_of_both() -> None:
 
 
 def test_the_articles_exponent_counts_twice() -> None:
-    *_, positions, _ = entry_stages(Sentence(WORDS, 7), random_vocabulary(WORDS, 5), "article")
+    *_, positions, _ = entry_stages(Sentence(WORDS), random_vocabulary(WORDS, 5), "article")
     np.testing.assert_allclose(positions.value[3, 2], np.sin(3 / 10000 ** (4 / 5)))
 
 
 def test_without_positions_the_vectors_go_in_as_they_are() -> None:
-    stages = entry_stages(Sentence(WORDS, 7), random_vocabulary(WORDS, 5), "none")
+    stages = entry_stages(Sentence(WORDS), random_vocabulary(WORDS, 5), "none")
     assert [(stage.name, stage.symbol) for stage in stages] == [
         ("tokens", "T"),
         ("embeddings", "E"),
@@ -73,7 +73,7 @@ FILE = "the=1,2,3 bank=4,5,6 She=7,8,9"
 def test_a_file_gives_the_vectors_it_has() -> None:
     found = from_file(FILE, ("bank", "the"))
     assert (found.dim, found.remarks) == (3, ())
-    assert found.rows(Sentence(("the", "bank", "the"), 3)).tolist() == [
+    assert found.rows(Sentence(("the", "bank", "the"))).tolist() == [
         [1, 2, 3],
         [4, 5, 6],
         [1, 2, 3],
