@@ -21,8 +21,9 @@ TYPE_CHECKING = False  # as typing has it, which is slow to import: __main__ fol
 if TYPE_CHECKING:
     from typing import Any
 
-    from attncli.attention.attend import Projections, attend, attend_heads, multi_head_attention
+    from attncli.attention.attend import attend, attend_heads
     from attncli.attention.heads import heads_first, merge_heads, split_heads
+    from attncli.attention.multi_head import Projections, multi_head_attention
     from attncli.attention.streaming import stream
     from attncli.convention import Convention
     from attncli.errors import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         StageError,
     )
     from attncli.trace import Stage, Trace
+    from attncli.views.render import render
 
 __all__ = [
     "AttncliError",
@@ -56,12 +58,14 @@ __all__ = [
     "heads_first",
     "merge_heads",
     "multi_head_attention",
+    "render",
     "split_heads",
     "stream",
 ]
 
 _MODULES = (
-    "errors", "convention", "trace", "attention.heads", "attention.attend", "attention.streaming",
+    "errors", "convention", "trace", "attention.heads", "attention.attend",
+    "attention.multi_head", "attention.streaming", "views.render",
 )  # fmt: skip
 """Where they are, those that import the least first."""
 

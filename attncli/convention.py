@@ -98,7 +98,8 @@ def _plain(value: Any) -> Any:
 
 def _window_words(value: tuple[int, int], _: Convention, __: Write) -> str:
     before, after = ("all" if size < 0 else str(size) for size in value)
-    return f"window of {before} key{'' if before == '1' else 's'} before and {after} after"
+    one = "key" if before == "1" else "keys"
+    return f"window of {before} {one} before and {after} after"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ class Kind(NamedTuple):
     note    what it is, in one sentence
     summarized  sentences say which keys its rows attend to
     plotted     its first two columns are drawn as points
+    beside      the parameter it is computed from next to whose numbers its own may be as good as 0
     """
 
     symbol: str
@@ -41,6 +42,7 @@ class Kind(NamedTuple):
     note: str = ""
     summarized: bool = False
     plotted: bool = False
+    beside: str = ""
 
     def axes_of(self, ndim: int) -> tuple[str, ...]:
         """The axis names of an array with so many dimensions: the last ones."""
@@ -53,7 +55,7 @@ _WORDS = "word other"
 KINDS: dict[str, Kind] = {
     # from words to the input of the first layer
     "tokens": Kind(
-        "T", "count token", note="words and punctuation; equal words have the same number"
+        "T", "count token", note="words and punctuation; equal words have the same word id"
     ),
     "embeddings": Kind(
         "E", "token dimension", note="one vector for each word, whatever its context: static"
@@ -80,7 +82,8 @@ KINDS: dict[str, Kind] = {
     "bias": Kind("B", "head query key"),
     # x, the weights, and what they give
     "x": Kind("X", _TOKENS, "operand"),
-    "x_kv": Kind("C", _TOKENS, "operand"),
+    "x_kv": Kind("C", "batch key d_model", "operand"),
+    "x_v": Kind("C_v", "batch key d_model", "operand"),
     "w_q": Kind("W_q", "d_model h·d_k", "parameter"),
     "w_k": Kind("W_k", "d_model h_kv·d_k", "parameter"),
     "w_v": Kind("W_v", "d_model h_kv·d_v", "parameter"),
@@ -126,8 +129,8 @@ KINDS: dict[str, Kind] = {
     "scaled": Kind(
         "Z", _MAP, note="made smaller, so that wide vectors do not push softmax to its extremes"
     ),
-    "capped": Kind("C", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
-    "masked": Kind("X", _MAP, masks=True, note="masked keys get no score"),
+    "capped": Kind("B", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
+    "masked": Kind("L", _MAP, masks=True, note="masked scores become −inf, so their weight is 0"),
     "weights": Kind(
         "A",
         _MAP,
@@ -159,12 +162,13 @@ KINDS: dict[str, Kind] = {
         "", _TOKENS, note="some numbers are set to 0 at random, as in training"
     ),
     "residual": Kind("R", _TOKENS, note="the input is added, so that the word itself is not lost"),
-    "mean": Kind("μ", "batch query", note="the mean of each token's numbers"),
+    "mean": Kind("μ", "batch query", note="the mean of each token's numbers", beside="x"),
     "deviation": Kind("σ", "batch query", note="their standard deviation"),
     "norm": Kind(
         "N",
         _TOKENS,
-        note="each token's numbers brought to mean 0 and deviation 1, then gain and bias",
+        note="each token's numbers brought to mean 0 and deviation 1, "
+        "then times γ (gain) plus β (bias)",
     ),
     "linear": Kind("", role="inner"),
     "hidden": Kind(
@@ -184,7 +188,7 @@ KINDS: dict[str, Kind] = {
     "difference": Kind("b − a", "dimension"),
     "analogy": Kind("b − a + c", "dimension"),
     "centre": Kind("μ", "dimension"),
-    "centred": Kind("C", "word dimension"),
+    "centred": Kind("C", "word dimension", beside="x"),
     "components": Kind("W", "component dimension"),
     "shares": Kind("σ²/Σσ²", "component"),
     "coordinates": Kind("Y", "word component", plotted=True),
@@ -213,11 +217,8 @@ QKV = tuple(name for name, kind in KINDS.items() if kind.role == "operand" and "
 MAPS = tuple(n for n, kind in KINDS.items() if kind.axes == _MAP and kind.role == "step")
 """The stages with a number for every query and key, in the order of computation."""
 
-SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"
+SCORES, SCALED, CAPPED, MASK, MASKED = "scores", "scaled", "capped", "mask", "masked"
+WEIGHTS, DROPPED = "weights", "dropped"
 OUTPUT, CONCAT, PROJECTED, RESIDUAL = "output", "concat", "projected", "residual"
 """The names of stages that more than the runner must know: what an attention gives is its output
 for each head, with the heads side by side, projected, and added to its input."""
-
-_MASKS = "nothing is masked here; add --causal or a mask"
-LEFT_OUT = {"mask": _MASKS, MASKED: _MASKS, "capped": "add --softcap", DROPPED: "add --dropout"}
-"""What to say of a stage that is left out, as it would change nothing."""

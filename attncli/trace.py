@@ -28,7 +28,7 @@ INPUTS = (*QKV, *(name for name, kind in KINDS.items() if kind.role == "input"))
 _LETTERS = {"query": "q", "key": "k", "head": "head ", "kv_head": "key head ", "batch": "batch "}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stage:
     """One named step of a computation and the array it gave.
 
@@ -43,7 +43,7 @@ class Stage:
              block or, with dots, of the whole trace
     params   the other parameters, such as {"factor": 0.5}
     work     the arithmetic of a cell: "[x] · {factor} = {x} · {factor}", or the name of a rule that
-             views/work.py knows; "" where there is none
+             views/arithmetic.py knows; "" where there is none
 
     Raises ShapeError where axes or labels do not fit the value.
 
@@ -84,6 +84,12 @@ class Stage:
                     f"stage {self.name} has {size} entries along {axis} but {len(names)} labels"
                 )
 
+    def __repr__(self) -> str:
+        axes = " × ".join(
+            f"{n} {axis}" for axis, n in zip(self.axes, self.value.shape, strict=True)
+        )
+        return f"<Stage {self.name!r}: {axes or 'one number'}>"
+
     def label(self, axis: str, index: int) -> str:
         """The name of one entry of an axis: its token, or a letter and a 1-based number."""
         if axis in self.labels:
@@ -96,7 +102,7 @@ class Stage:
         return tuple(self.label(axis, index) for index in range(size))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """Named steps in the order of computation, and the convention they follow.
 
@@ -118,6 +124,22 @@ class Trace:
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self.stages())
+
+    def __str__(self) -> str:
+        """The tables that `attncli` prints, without colour."""
+        import attncli
+
+        return attncli.render(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        import attncli
+
+        return attncli.render(self, "notebook")
+
+    def __repr__(self) -> str:
+        shown = [step.name for step in self.steps]
+        return f"<Trace {self.title!r}: {' '.join(shown)}>"
 
     def __getitem__(self, name: str) -> Stage:
         for known, stage in self.stages():

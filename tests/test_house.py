@@ -95,6 +95,7 @@ def test_the_public_api_is_this() -> None:
         "heads_first",
         "merge_heads",
         "multi_head_attention",
+        "render",
         "split_heads",
         "stream",
     ]

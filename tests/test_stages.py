@@ -14,23 +14,32 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli.attention.attend import attend, prepared
+from attncli.attention.attend import attend, attend_heads, prepared
 from attncli.attention.layers import Architecture, LayerPlan
-from attncli.attention.positions import add_positions, position_dots, sinusoidal
+from attncli.attention.multi_head import Projections, projected_inputs
+from attncli.attention.positions import add_positions, alibi, position_dots, sinusoidal
+from attncli.attention.rotary import rotary, rotary_table
 from attncli.attention.run import plan
 from attncli.attention.weights import Dimensions, random_weights
 from attncli.convention import Convention
 from attncli.explain.pipeline import Model, explain
 from attncli.explain.sentence import Sentence, random_vocabulary
 from attncli.stages import CONCAT, KINDS, MAPS, OUTPUT, PROJECTED
-from attncli.trace import Trace
-from attncli.views.select import blocks_of
-from attncli.views.work import RULES, Entry, equation
-from attncli.words.similarity import similarity
+from attncli.trace import Stage, Trace
+from attncli.views.arithmetic_tables import TABLE_RULES
+from attncli.views.page import places_of
+from attncli.views.parts import Matrix
+from attncli.views.select import DisplayOptions, blocks_of, is_computed
+from attncli.views.work import work_lines
+from attncli.words.similarity import analogy, pca, similarity
 
 PACKAGE = Path(attncli.__file__).parent
 DECLARED = {"stages.py", "attention/functional.py", "attention/run.py"}
 PLANNED = {"attention/attend.py", "attention/layers.py"}
+WORDS = {
+    "attention/names.py",
+    "files/json.py",
+}  # the names of files, in which "weights" are other numbers
 STAGES = {*MAPS, OUTPUT, CONCAT, PROJECTED, "residual", "hidden", "sublayer_dropped"}
 
 
@@ -45,7 +54,7 @@ def strings_of(path: Path) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
 def test_a_stage_is_named_in_the_registry_and_in_plans_alone(path: Path) -> None:
     name = path.relative_to(PACKAGE).as_posix()
-    if name not in DECLARED | PLANNED:
+    if name not in DECLARED | PLANNED | WORDS:
         assert [found for found in strings_of(path) if found[1] in STAGES] == []
 
 
@@ -93,6 +102,34 @@ def attentions() -> Iterator[Trace]:
     yield attend(numbers(4, 3, 2), numbers(2, 5, 2), numbers(2, 5, 3), convention=grouped)
     bias = numbers(3, 5)
     yield attend(numbers(3, 2), numbers(5, 2), numbers(5, 7), mask=bias)
+    yield attend(numbers(2, 3, 2), numbers(2, 5, 2), numbers(2, 5, 7), sinks=[0.5, -1.0])
+    yield attend(30 * numbers(3, 2), 30 * numbers(17, 2), numbers(17, 2), convention=Convention())
+    yield attend_heads(numbers(3, 6), numbers(5, 6), numbers(5, 4), n_heads=2)
+    yield attend(numbers(2, 2, 3, 5), numbers(2, 1, 3, 5), numbers(2, 1, 3, 2), kv_len=[2, 3])
+    empty = np.array([[True, False], [False, False]])
+    for rows in ("zero", "uniform", "nan"):
+        how = Convention(empty_rows=rows)
+        yield attend(numbers(2, 3), numbers(2, 3), numbers(2, 3), mask=empty, convention=how)
+
+
+def projections() -> Iterator[Trace]:
+    """x and the weights: one head, two, four that share two, cross-attention, and a cache."""
+    how = Convention()
+    for heads, shared, context in ((1, 1, 0), (2, 2, 0), (4, 2, 0), (2, 1, 7)):
+        rows = {"x": numbers(3, 5)} | ({"x_kv": numbers(context, 5)} if context else {})
+        wide = {"q": heads * 2, "k": shared * 2, "v": shared * 3}
+        matrices = {f"w_{name}": numbers(5, size) for name, size in wide.items()}
+        biases = {f"b_{name}": numbers(size) for name, size in wide.items()}
+        last = {"w_o": numbers(heads * 3, 11), "b_o": numbers(11)}
+        for weights in (matrices, matrices | biases | last):
+            given = Projections(**weights)
+            made = projected_inputs(rows, given, how, n_heads=heads, n_kv_heads=shared)
+            q, k, v = (made.values[name] for name in "qkv")
+            yield made.around(attend(q, k, v, convention=how))
+            past: dict[str, Any] = {
+                f"past_{name}": x[..., :2, :] for name, x in (("k", k), ("v", v))
+            }
+            yield made.around(attend(q, k, v, convention=how, **past))
 
 
 def sentences() -> Iterator[Trace]:
@@ -120,64 +157,84 @@ def sentences() -> Iterator[Trace]:
         )
         asking = Sentence(target, 2) if block == "decoder" or heads == 3 else None
         yield explain(Sentence(words, 3), vocabulary, model, target=asking)
+    architecture = Architecture(n_heads=2, dropout=0.3, epsilon=0.5)
+    weights = random_weights("encoder", Dimensions(d_model=6, n_heads=2, d_ff=0), n_layers=2)
+    bare = {name: w for name, w in weights.items() if not name.endswith(("w_q", "w_k", "gamma"))}
+    model = Model(block="encoder", weights=bare, architecture=architecture, positions="article")
+    yield explain(Sentence.padded(words, 5), vocabulary, model)
+    layers = LayerPlan(Architecture(), random_weights("encoder", Dimensions(d_model=6)))
+    batch = numbers(2, 3, 6)
+    layers.stack(layers.rows("x", batch))
+    x = Stage("x", "X", "", batch, ("batch", "query", "d_model"))
+    yield layers.trace(stages={"x": x})
 
 
 def tables() -> Iterator[Trace]:
     yield position_dots(sinusoidal(3, 5))
     yield sinusoidal(3, 4, exponent="article", start=7)
     yield add_positions(numbers(3, 4), sinusoidal(3, 4))
+    yield rotary_table(3, 4, start=2)
+    yield rotary(numbers(2, 3, 6), rotary_dim=4)
+    yield rotary(numbers(3, 4), layout="interleaved", position_ids=[5, 0, 2])
+    yield alibi(5, 3)
+    yield alibi(2, 2, 5, causal=False, first_query=3)
     yield similarity(("a", "b"), numbers(2, 3))
+    yield similarity(("a", "b"), [[1.0, 2.0, 3.0], [3.0, 6.0, 9.0]])
     yield similarity(("a", "b", "c"), numbers(3, 1))
+    yield similarity(("a", "b"), numbers(2, 17))
+    yield analogy(("a", "b", "c"), numbers(3, 5))
+    yield pca(("a", "b", "c"), numbers(3, 5))
 
 
-def entries(trace: Trace) -> Iterator[Entry]:
-    """Every cell of every stage of a trace, at every head."""
-    for block in blocks_of(trace):
-        for stage in block.stages.values():
-            if not stage.work or stage.value.ndim == 0:
-                continue
-            heads = stage.value.shape[0] if stage.axes[0] in ("head", "kv_head") else 1
-            for head in range(heads):
-                where = {stage.axes[0]: head} if stage.value.ndim > 2 else {}
-                rows, columns = block.matrix(stage, where).shape
-                for row in range(rows):
-                    for column in range(columns):
-                        yield Entry(block, stage, where, row, column, 17, 10**9)
-
-
-NAMES = {"sin": math.sin, "cos": math.cos, "tanh": math.tanh, "exp": math.exp, "max": max}
-NAMES |= {"sqrt": math.sqrt, "arccos": lambda x: math.degrees(math.acos(min(x, 1.0)))}
+NAMES: dict[str, Any] = {
+    "sin": math.sin,
+    "cos": math.cos,
+    "tanh": math.tanh,
+    "exp": math.exp,
+    "max": max,
+}
+NAMES |= {"sqrt": math.sqrt, "abs": abs, "NaN": math.nan, "inf": math.inf}
+NAMES |= {"arccos": lambda x: math.degrees(math.acos(max(-1.0, min(x, 1.0))))}
+WITHOUT = {"tokens", "embeddings", "x", "vectors", "components", "shares"}  # given, or not by cells
 
 
 def computed(form: str) -> float:
     """The value of a form of an equation."""
-    text = form.replace("·", "*").replace("√", "sqrt").replace("²", "**2").replace("^", "**")
+    text = re.sub(r"… \d+ more: (\S+) …", r"(\1)", form)
+    text = re.sub(r"\|(.*?)\|", r"abs(\1)", text)
+    text = text.replace("·", "*").replace("√", "sqrt").replace("²", "**2").replace("^", "**")
     return float(eval(text, {"__builtins__": {}}, NAMES))  # noqa: S307 - our own output
 
 
-@pytest.mark.parametrize("make", [attentions, sentences, tables])
+@pytest.mark.parametrize("make", [attentions, projections, sentences, tables])
 def test_the_operands_of_the_printed_arithmetic_give_the_cell(make: Any) -> None:
-    seen: set[str] = set()
+    options, seen = DisplayOptions(work=True, full=True, precision=16), set()
     for trace in make():
-        for entry in entries(trace):
-            found = equation(entry)
-            assert found is not None, entry.stage.name
-            seen.add(entry.stage.work if entry.stage.work in RULES else "template")
-            *forms, result = (" ".join(form) for form in found.forms)
-            if not forms:  # masked, or set to 0 by dropout
-                assert found.remark
-                assert result in {"-inf", "0", "-1000", "0.3333333333333333"}, result
-                continue
-            numeric = [form for form in forms if not re.search(r"\[|d_k|c ·", form)]
-            at = re.fullmatch(r".*\[(.*),(.*)\]|.*", found.left)
-            assert at is not None
-            expected = float(result.rstrip("°"))
-            assert numeric, found
-            for form in numeric:
-                assert computed(form) == pytest.approx(expected, rel=1e-9, abs=1e-12), found
+        for block in blocks_of(trace):
+            stages = [stage for stage in block.stages.values() if is_computed(stage)]
+            for place in places_of(block, stages, options)[0]:
+                matrix, name = Matrix(block, place.stage, place.where, options), place.stage.name
+                lines = work_lines(matrix, 10**6)
+                assert len(lines) == (0 if name in WITHOUT else matrix.values.size), name
+                seen |= {place.stage.work}
+                for line, value in zip(lines, matrix.values.ravel().tolist(), strict=False):
+                    check_line(line, value)
     wanted = {
-        attentions: {"row products", "products", "softmax", "mask", "dropout", "template"},
-        sentences: {"row products", "products", "softmax", "relu", "template"},
-        tables: {"divisor", "angle", "wave", "pairs", "length", "cosine", "arc", "template"},
+        attentions: {"row products", "products", "softmax", "mask", "dropout", "merge"},
+        sentences: {"copy", "relu", "mean", "deviation", "norm", "row cosine", "wave", "dropout"},
+        tables: {*TABLE_RULES} - {"row cosine"},
+        projections: {"row products", "products", "softmax", "merge"},
     }
     assert wanted[make] <= seen
+
+
+def check_line(line: str, value: float) -> None:
+    """Every form of numbers in a line gives the number, which is that of the cell."""
+    text, _, remark = line.partition("  (")
+    _, *forms, result = text.split(" = ")
+    assert float(result.rstrip("°")) == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True)
+    numeric = [form for form in forms if not re.search(r"\[|d_k|c ·", form)]
+    for form in numeric:
+        assert computed(form) == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), line
+    if not numeric:  # a number that is copied, masked, or set to 0 by dropout
+        assert forms or remark, line

@@ -1,12 +1,12 @@
-"""Attention: q, k and v, or x and the weights, in; a Trace of every stage out.
+"""Attention: q, k and v in; a Trace of every stage out.
 
-S = Q Kᵀ  →  Z = S / √d_k  →  X = Z + M  →  A = softmax(X)  →  O = A V
+S = Q Kᵀ  →  Z = S / √d_k  →  L = Z + M  →  A = softmax(L)  →  O = A V
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -18,13 +18,7 @@ from attncli.attention.heads import merge_heads, shape_text, split_heads
 from attncli.attention.masks import meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.run import CONCAT_FORMULA, Sizes, Step, Values, plan, run
-from attncli.attention.shapes import (
-    check_rows,
-    projected,
-    restrictions,
-    token_rows,
-    with_past,
-)
+from attncli.attention.shapes import check_rows, restrictions, with_past
 from attncli.convention import Convention, Fields, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import HIDDEN, MAPS, kind_of
@@ -192,77 +186,9 @@ def with_concat(trace: Trace) -> Trace:
     output = trace["output"]
     if "head" not in output.axes:
         raise ShapeError("there are no heads to put side by side", "split q, k and v first")
-    step = Step("concat", merge_heads, {"x": "output"}, formula=CONCAT_FORMULA)
+    step = Step("concat", merge_heads, {"x": "output"}, {}, CONCAT_FORMULA, "merge")
     beside = traced([step], Block("", None, output.labels), output)
     return replace(trace, steps=(*trace.steps, beside["concat"]))
-
-
-@dataclass(frozen=True, eq=False)
-class Projections:
-    """The weights of multi-head attention, each applied from the right: x W + b.
-
-    w_q [d_model, h·d_k], w_k [d_context, h_kv·d_k], w_v [d_context, h_kv·d_v], w_o [h·d_v, d_out]
-    or None for no output projection; b_* [width] or None.
-    Source: "Attention Is All You Need", section 3.2.2 (which has no biases).
-    """
-
-    w_q: Array
-    w_k: Array
-    w_v: Array
-    w_o: Array | None = None
-    b_q: Array | None = None
-    b_k: Array | None = None
-    b_v: Array | None = None
-    b_o: Array | None = None
-
-    def arrays(self) -> dict[str, Array]:
-        """Those that are given, by name."""
-        return {name: as_numbers(x, name) for name, x in vars(self).items() if x is not None}
-
-
-def multi_head_attention(
-    x: npt.ArrayLike,
-    weights: Projections,
-    *,
-    n_heads: int,
-    n_kv_heads: int | None = None,
-    context: npt.ArrayLike | None = None,
-    mask: npt.ArrayLike | None = None,
-    kv_len: npt.ArrayLike | None = None,
-    query_labels: Labels = None,
-    key_labels: Labels = None,
-    convention: Convention | None = None,
-    **fields: Unpack[Fields],
-) -> Trace:
-    """MultiHead(x, c) = [head₁ … head_h] W_o, each head the attention of x W_q to c W_k and c W_v.
-
-    x [..., n_q, d_model]; context c [..., n_k, d_context], x itself where it is left out
-    (self-attention). The trace holds x, the weights, `attend`'s stages, `concat` and `projected`.
-    The `fields` are those of Convention, as `attend` takes them.
-
-    Raises ShapeError where a width does not fit its weights.
-    Source: "Attention Is All You Need", section 3.2.2.
-
-    >>> import numpy as np
-    >>> eye = np.eye(2)
-    >>> trace = multi_head_attention(eye, Projections(eye, eye, eye, 2 * eye), n_heads=1)
-    >>> bool((trace["projected"].value == 2 * trace["concat"].value).all())
-    True
-    """
-    how = convention_of(convention, fields)
-    inputs = {"x": token_rows(x)}
-    if context is not None:
-        inputs["x_kv"] = token_rows(context)
-    inputs = {name: entered(a, how) for name, a in (inputs | weights.arrays()).items()}
-    restricting, sizes = projected(inputs, n_heads, n_kv_heads, mask, kv_len)
-    if "given_mask" in restricting:
-        means = fields.get("mask_means")
-        restricting["given_mask"] = meant_mask(restricting["given_mask"], means, how)
-    inputs |= restricting
-    steps = plan(how, sizes)
-    title = f"Multi-head {'cross' if context is not None else 'self'}-attention"
-    block = Block(title, how, {"query": query_labels, "key": key_labels})
-    return trace_of(steps, run(steps, inputs), {"": block})
 
 
 # ---- from values to a trace
@@ -336,7 +262,7 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block
         place, dot, last = read.rpartition(".")
         reads[parameter] = last if place + dot == prefix else read
     plain = {n: x for n, x in step.params.items() if isinstance(x, bool | int | float | str)}
-    symbol = kind.symbol or step.formula.partition(" = ")[0]
+    symbol = step.symbol or kind.symbol or step.formula.partition(" = ")[0]
     more = (step.note, reads, plain, step.work)
     return Stage(own, symbol, step.formula, value, axes, labels, *more)
 

@@ -28,7 +28,7 @@ from attncli.attention import functional as f
 from attncli.attention.attend import Block, Labels, entered, trace_of
 from attncli.attention.heads import shape_text
 from attncli.attention.numbers import as_numbers
-from attncli.attention.run import Step, dropout_words, plan, run, within
+from attncli.attention.run import Step, dropout_words, plain, plan, run, within
 from attncli.attention.shapes import (
     check_projection,
     projected,
@@ -46,6 +46,8 @@ from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
+
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 NormPlace = Literal["post", "pre", "none"]
 
@@ -96,6 +98,8 @@ class LayerPlan:
     blocks   titles, conventions and labels of their blocks
     like     an array of the shape of each stage that a sub-layer may read
     labels   the names of its tokens
+    letters  its symbol; that of a sub-layer has its number
+    n_sublayers  how many there are so far
 
     The methods raise ShapeError where a width does not fit.
     """
@@ -107,11 +111,13 @@ class LayerPlan:
         self.blocks = {"": Block("")}
         self.like: dict[str, Array] = {}
         self.labels: dict[str, Labels] = {}
+        self.letters: dict[str, str] = {}
+        self.n_sublayers = 0
 
-    def rows(self, name: str, x: npt.ArrayLike, labels: Labels = None) -> str:
-        """Rows of tokens under a name, [n, d_model] or [batch, n, d_model]."""
+    def rows(self, name: str, x: npt.ArrayLike, labels: Labels = None, letter: str = "") -> str:
+        """Rows of tokens under a name, [n, d_model] or [batch, n, d_model], and their symbol."""
         self.inputs[name] = self.like[name] = entered(token_rows(x), self.how)
-        self.labels[name] = labels
+        self.labels[name], self.letters[name] = labels, letter or kind_of(name).symbol
         return name
 
     def stack(
@@ -158,7 +164,9 @@ class LayerPlan:
         if not (gain := self._weights(stack, NORM)):
             return x
         check_gain(gain, self.like[x].shape)
-        return self._added(stack, norm_steps("x", gain, self.architecture), x)
+        symbol = f"N_{stack[0]}"
+        steps = norm_steps("x", gain, self.architecture, of=self.letters[x], symbol=symbol)
+        return self._added(stack, steps, x)
 
     def attention(
         self,
@@ -189,8 +197,9 @@ class LayerPlan:
         words = ["masked"] * how.causal + ["multi-head"] * (architecture.n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
         self._block(name, title.capitalize(), how, x, context)
-        source = "norm" if architecture.norm == "pre" and not alone else "x"
-        steps = plan(how, sizes, source=source, show_concat=architecture.n_heads > 1)
+        source, letter = ("x", self.letters[x]) if alone else self._source(x)
+        several = architecture.n_heads > 1
+        steps = plan(how, sizes, source=source, letter=letter, show_concat=several)
         if alone:
             self.steps += within(f"{name}.", steps, x=x, **outer)
             return f"{name}.{steps[-1].name}"
@@ -210,9 +219,9 @@ class LayerPlan:
         check_projection(self.like[x], weights["w_1"])
         check_projection(np.empty((1, weights["w_1"].shape[1])), weights["w_2"])
         self._block(name, "Position-wise feed-forward", how, x)
-        source = "norm" if self.architecture.norm == "pre" else "x"
+        source, letter = self._source(x)
         b_1, b_2 = ({"b": name} if name in weights else {} for name in ("b_1", "b_2"))
-        first = f"G = max(0, {kind_of(source).symbol} W₁{' + b₁' * len(b_1)})"
+        first = f"G = max(0, {letter} W₁{' + b₁' * len(b_1)})"
         reads, last = {"x": "hidden", "w": "w_2"} | b_2, f"F = G W₂{' + b₂' * len(b_2)}"
         steps = [
             Step("linear", f.project, {"x": source, "w": "w_1"} | b_1, dtype=how.dtype),
@@ -236,7 +245,20 @@ class LayerPlan:
 
     def _block(self, name: str, title: str, how: Convention, x: str, context: str = "") -> None:
         labels = {"query": self.labels[x], "key": self.labels[context or x]}
-        self.blocks[name] = Block(title, how, labels)
+        whose = ", the encoder's output" if context.startswith("encoder.") else ""
+        letter = self.letters.get(context, "")
+        notes = (f"C, from which keys and values are computed, is {letter}{whose} ({context}).",)
+        self.blocks[name] = Block(title, how, labels, notes if context else ())
+
+    @property
+    def _number(self) -> str:
+        """Of the next sub-layer, as an index of the letters of its residual and norm."""
+        return str(self.n_sublayers + 1).translate(_SUBSCRIPTS)
+
+    def _source(self, x: str) -> tuple[str, str]:
+        """What the first step of a sub-layer reads, and its letter: x, or first the norm of x."""
+        pre = self.architecture.norm == "pre"
+        return ("norm", f"N{self._number}") if pre else ("x", self.letters[x])
 
     def _weights(self, block: str, leaves: Collection[str]) -> dict[str, Array]:
         """The weights of a block that there are, by their own names, as inputs."""
@@ -250,8 +272,10 @@ class LayerPlan:
         architecture, how, shape = self.architecture, self.how, self.like[x].shape
         gain = self._weights(name, NORM) if architecture.norm != "none" else {}
         check_gain(gain, shape)
+        letter, normed, added = self.letters[x], f"N{self._number}", f"R{self._number}"
+        self.n_sublayers += 1
         if architecture.norm == "pre":
-            steps = norm_steps("x", gain, architecture) + steps
+            steps = norm_steps("x", gain, architecture, of=letter, symbol=normed) + steps
         last = steps[-1].name
         symbol = kind_of(last).symbol
         if width != shape[-1]:
@@ -268,32 +292,39 @@ class LayerPlan:
             words = dropout_words(f"{symbol}'", symbol, p)
             last, symbol = "sublayer_dropped", f"{symbol}'"
             steps.append(Step(last, f.dropout, reads, {"p": p}, dtype=how.dtype, **words))
-        formula, work = f"R = X + {symbol}", "[x] + [y] = {x} + {y}"
+        formula, work = f"{added} = {letter} + {symbol}", "[x] + [y] = {x} + {y}"
         reads = {"x": "x", "y": last}
-        steps.append(Step("residual", f.add, reads, {}, formula, work, how.dtype))
-        steps += norm_steps("residual", gain, architecture) if architecture.norm == "post" else []
+        steps.append(Step("residual", f.add, reads, {}, formula, work, how.dtype, symbol=added))
+        if architecture.norm == "post":
+            steps += norm_steps("residual", gain, architecture, of=added, symbol=normed)
         return self._added(name, steps, x, **outer)
 
     def _added(self, name: str, steps: list[Step], x: str, **outer: str) -> str:
         self.steps += within(f"{name}.", steps, x=x, **outer)
         end = f"{name}.{steps[-1].name}"
         self.like[end], self.labels[end] = self.like[x], self.labels[x]
+        self.letters[end] = steps[-1].symbol or kind_of(end).symbol
         return end
 
 
-def norm_steps(x: str, gain: Weights, architecture: Architecture) -> list[Step]:
-    """Layer norm of the stage x: N = γ (X − μ) / √(σ² + ε) + β, as mean, deviation and norm."""
-    symbol, dtype = kind_of(x).symbol, architecture.convention.dtype
-    centre = f"({symbol} − μ)"
-    formula = f"N = {'γ ' if 'gamma' in gain else ''}{centre} / √(σ² + ε)"
-    formula += f"{' + β' if 'beta' in gain else ''}, ε = {architecture.epsilon:g}"
+def norm_steps(
+    x: str, gain: Weights, architecture: Architecture, *, of: str = "", symbol: str = "N"
+) -> list[Step]:
+    """Layer norm of the stage x: N = γ (X − μ) / √(σ² + ε) + β, as mean, deviation and norm.
+
+    `of` is the letter of x, where it is not that of the registry, `symbol` that of the norm.
+    """
+    letter, dtype = of or kind_of(x).symbol, architecture.convention.dtype
+    centre = f"({letter} − μ)"
+    formula = f"{symbol} = {'γ ' if 'gamma' in gain else ''}{centre} / √(σ² + ε)"
+    formula += f"{' + β' if 'beta' in gain else ''}, ε = {plain(architecture.epsilon)}"
     given = {name: name for name in NORM if name in gain}
     reads, both = {"x": x}, {"x": x, "mean": "mean"}
     every, params = both | {"deviation": "deviation"} | given, {"epsilon": architecture.epsilon}
     return [
-        Step("mean", f.mean, reads, {}, f"μ = mean of each row of {symbol}", "", dtype),
-        Step("deviation", f.deviation, both, {}, f"σ = √(mean of {centre}²)", "", dtype),
-        Step("norm", f.normalize, every, params, formula, "", dtype),
+        Step("mean", f.mean, reads, {}, f"μ = mean of each row of {letter}", "mean", dtype),
+        Step("deviation", f.deviation, both, {}, f"σ = √(mean of {centre}²)", "deviation", dtype),
+        Step("norm", f.normalize, every, params, formula, "norm", dtype, symbol=symbol),
     ]
 
 
@@ -316,7 +347,7 @@ def layer_norm(
     labels: Labels = None,
     convention: Convention | None = None,
 ) -> Trace:
-    """Each row with mean 0 and deviation 1, then gain and bias: N = γ (X − μ) / √(σ² + ε) + β.
+    """Each row with mean 0 and deviation 1, times γ plus β: N = γ (X − μ) / √(σ² + ε) + β.
 
     x [..., n, d] -> stages `mean` μ [..., n], `deviation` σ [..., n] (the population's: divided by
     d), `norm` [..., n, d]. γ and β are [d]; γ = 1 and β = 0 where they are left out.

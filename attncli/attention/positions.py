@@ -35,7 +35,8 @@ _COUNTS_TWICE = (
 )
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
 
-SUM = Step("input", f.add, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE", "{x} + {y}")
+PLUS = "[x] + [y] = {x} + {y}"
+SUM = Step("input", f.add, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE", PLUS)
 """The step that adds positions to embeddings."""
 
 
@@ -165,7 +166,8 @@ def add_positions(
     names = tuple(tokens) or table.labels.get("position", ())
     labels, axes = {"token": names} if names else {}, ("token", "dimension")
     before = Stage("embeddings", "E", "one row per token", words, axes, labels)
-    block = Block("Embeddings with positions", None, {**table.labels, **labels})
+    places = {axis: given for axis, given in table.labels.items() if axis != "dimension"}
+    block = Block("Embeddings with positions", None, {**places, **labels})  # a sum is no wave
     return traced([SUM], block, before, *given)
 
 
@@ -270,7 +272,16 @@ def alibi(
     if below != n_heads:
         slope += f" to {below}, then every other of {2 * below} heads"
     steps = (
-        Stage("slopes", "m", f"m = {slope}", slopes, ("head",)),
-        Stage("bias", "B", f"B = {rule}", bias, ("head", "query", "key"), reads={"m": "slopes"}),
+        Stage("slopes", "m", f"m = {slope}", slopes, ("head",), params={"n": below}, work="slope"),
+        Stage(
+            "bias",
+            "B",
+            f"B = {rule}",
+            bias,
+            ("head", "query", "key"),
+            reads={"m": "slopes"},
+            params={"first_query": first_query, "causal": causal},
+            work="distance",
+        ),
     )
     return Trace("ALiBi", steps)

@@ -124,20 +124,29 @@ def rotary(
     note += f"; the last {dim - r} of {dim} stay as they are" if dim > r else ""
     reads = {name: name for name in ("x", "cos", "sin")}
     formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
-    turned = partial(_turned, r=r, layout=layout)
-    steps.append(Step("rotated", turned, reads, formula=formula, note=note))
+    pairing = {"r": r, "layout": layout}
+    steps.append(Step("rotated", _turned, reads, pairing, formula, "turned", note=note))
     labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
     return traced(steps, Block("Rotary positions", None, {"position": labels}))
 
 
 def _tables(ids: npt.ArrayLike, r: int, base: float) -> list[Step]:
     """The steps of the angles, and their cos and sin."""
-    angles, reads = partial(rotary_angles, ids, r, base=base), {"angles": "angles"}
+    angles, reads = partial(rotary_angles, ids), {"angles": "angles"}
+    sizes, formula = {"rotary_dim": r, "base": base}, f"θ = pos · {base:g}^(−2i/r)"
     return [
-        Step("angles", angles, {}, formula=f"θ = pos · {base:g}^(−2i/r)"),
-        Step("cos", lambda angles: np.asarray(np.cos(angles)), reads, formula="cos θ"),
-        Step("sin", lambda angles: np.asarray(np.sin(angles)), reads, formula="sin θ"),
+        Step("angles", angles, {}, sizes, formula, "rotary angle"),
+        Step("cos", _cos, reads, {}, "cos θ", "cos({angles})"),
+        Step("sin", _sin, reads, {}, "sin θ", "sin({angles})"),
     ]
+
+
+def _cos(angles: Array) -> Array:
+    return np.asarray(np.cos(angles))
+
+
+def _sin(angles: Array) -> Array:
+    return np.asarray(np.sin(angles))
 
 
 def _turned(x: Array, cos: Array, sin: Array, r: int, layout: Layout) -> Array:

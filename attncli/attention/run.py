@@ -9,6 +9,7 @@ that is given is not, and a flowchart has its arrows.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ class Step(NamedTuple):
     dtype    the number type the result is rounded to; None: left as it is
     kind     the row of the registry, where it is not that of the name
     note     a sentence for the reader
+    symbol   its letter, where it is not that of the registry
     """
 
     name: str
@@ -50,6 +52,7 @@ class Step(NamedTuple):
     dtype: DType | None = None
     kind: str = ""
     note: str = ""
+    symbol: str = ""
 
 
 class Sizes(NamedTuple):
@@ -75,7 +78,12 @@ class Sizes(NamedTuple):
 
 
 def plan(
-    how: Convention, sizes: Sizes, *, source: str = "x", show_concat: bool = True
+    how: Convention,
+    sizes: Sizes,
+    *,
+    source: str = "x",
+    letter: str = "",
+    show_concat: bool = True,
 ) -> list[Step]:
     """The steps from what is given to the output, in the order of the computation.
 
@@ -83,14 +91,17 @@ def plan(
     output ── concat ── projected
 
     What is not asked for is left out: without x nothing is projected, without a mask nothing is
-    masked. `source` is the stage that is projected where x is given, such as its norm. With
-    `show_concat` False the heads' outputs, put side by side, are no stage of their own.
+    masked.
+
+    source       the stage that is projected where x is given, such as its norm
+    letter       its symbol, where it is not that of the registry
+    show_concat  False: the heads' outputs, put side by side, are no stage of their own
 
     >>> [step.name for step in plan(Convention(softcap=2.0), Sizes((3, 5), 1, 7))]
     ['scores', 'scaled', 'capped', 'weights', 'output']
     """
     planner = _Planner(how, sizes)
-    q, k, v = planner.operands(source)
+    q, k, v = planner.operands(source, letter or kind_of(source).symbol)
     is_masked, allowed = planner.mask()
     x = planner.scores(q, k, is_masked)
     planner.outputs(planner.weights(x, allowed), v, allowed, show_concat)
@@ -121,22 +132,33 @@ class _Planner:
         self.steps.append(Step(name, compute, of, params, formula, work, **own))
         return name
 
+    @property
+    def has_heads(self) -> bool:
+        """Whether q, k and v have an axis of heads, if only of one."""
+        return len(self.sizes.scores) > 2
+
     def given(self, **reads: str) -> dict[str, str]:
         """Those of these reads that are among the inputs."""
         return {parameter: name for parameter, name in reads.items() if name in self.sizes.given}
 
-    def operands(self, source: str) -> tuple[str, str, str]:
+    def operands(self, source: str, letter: str) -> tuple[str, str, str]:
         """q, k and v: projected and split, shared by heads, whatever there is."""
         given, n_heads, n_kv_heads = self.sizes.given, self.sizes.n_heads, self.sizes.n_kv_heads
-        for name in "qkv" if "x" in given else "":
-            x = source if name == "q" or "x_kv" not in given else "x_kv"
-            formula, weights = f"{name.upper()} = {kind_of(x).symbol}", self.given(w=f"w_{name}")
+        sources = {"q": source, "k": "x_kv" if "x_kv" in given else source}
+        sources["v"] = "x_v" if "x_v" in given else sources["k"]
+        for name in sources if "x" in given else ():
+            x = sources[name]
+            symbol = letter if x == source else kind_of(x).symbol
+            formula, weights = f"{name.upper()} = {symbol}", self.given(w=f"w_{name}")
             if weights:
                 bias = self.given(b=f"b_{name}")
                 formula += f" W_{name}" + f" + b_{name}" * len(bias)
+                if not self.has_heads:
+                    self.step(name, f.project, {"x": x} | weights | bias, {}, formula, "products")
+                    continue
                 x = self.step(f"{name}_wide", f.project, {"x": x} | weights | bias)
             own = {"n_heads": n_heads if name == "q" else n_kv_heads}
-            work = "products" if weights else ""
+            work = "products" if weights else "copy"
             self.step(name, split_heads, {"x": x}, own, formula, work)
         if n_kv_heads == n_heads:
             return "q", "k", "v"
@@ -177,12 +199,14 @@ class _Planner:
         order = ("capped", "masked") if how.softcap_place == "before-mask" else ("masked", "capped")
         for name in order:
             if name == "capped" and how.softcap is not None:
-                formula = f"C = c · tanh({{x}} / c), c = {how.softcap:g}"
+                formula = f"B = c · tanh({{x}} / c), c = {how.softcap:g}"
                 work = "c · tanh([x] / c) = {cap} · tanh({x} / {cap})"
                 x = self.step(name, f.softcap, {"x": x}, {"cap": how.softcap}, formula, work)
             if name == "masked" and is_masked:
-                formula, value = "X = {x} + M", how.mask_value
-                formula += "" if value == -math.inf else f", masked scores become {value:g}"
+                value = how.mask_value
+                formula = "L = {x} + M, M the mask"
+                if value != -math.inf:
+                    formula = f"L = {{x}} + M, M the mask, but {plain(value)} where masked"
                 of = {"x": x, "mask": "mask"}
                 x = self.step(name, f.apply_mask, of, {"value": value}, formula, "mask")
         return x
@@ -211,8 +235,9 @@ class _Planner:
         if "x" not in self.sizes.given:
             return
         weights = self.given(w="w_o")
-        name = "concat" if show_concat or not weights else "wide_output"
-        x = self.step(name, merge_heads, {"x": x}, formula=CONCAT_FORMULA)
+        if self.has_heads:
+            name = "concat" if show_concat or not weights else "wide_output"
+            x = self.step(name, merge_heads, {"x": x}, {}, CONCAT_FORMULA, "merge")
         if weights:
             bias = self.given(b="b_o")
             formula, of = "Y = {x} W_o" + " + b_o" * len(bias), {"x": x} | weights | bias
@@ -221,8 +246,18 @@ class _Planner:
 
 def dropout_words(symbol: str, of: str, p: float) -> dict[str, str]:
     """Formula and arithmetic of a dropout of the stage with the symbol `of`."""
-    formula = f"{symbol} = {of} with a share of {p:g} set to 0, the rest / {1 - p:g}"
+    formula = f"{symbol} = {of}, each number set to 0 with probability {p:g}, "
+    formula += f"the others divided by {1 - p:g}"
     return {"formula": formula, "work": "dropout"}
+
+
+def plain(x: float) -> str:
+    """A parameter within a formula: without zeros in its exponent.
+
+    >>> plain(-1e9), plain(1e-5), plain(0.25)
+    ('-1e9', '1e-5', '0.25')
+    """
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{x:.5g}")
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:

@@ -145,7 +145,7 @@ def projected(
     mask: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
 ) -> tuple[dict[str, Array], Sizes]:
-    """What restricts the attention of x (to x_kv, where there is one), and its sizes.
+    """What restricts the attention of x (to x_kv and x_v, where there are such), and its sizes.
 
     x is projected by w_q, w_k, w_v and w_o, where they are given.
     Raises ShapeError where a width does not fit, or does not divide into the heads.
@@ -156,7 +156,7 @@ def projected(
     for name, source, heads in (
         ("q", x, n_heads),
         ("k", context, n_kv_heads),
-        ("v", context, n_kv_heads),
+        ("v", inputs.get("x_v", context), n_kv_heads),
     ):
         wide = inputs.get(f"w_{name}", source)
         if wide is not source:
@@ -206,12 +206,12 @@ def restrictions(
     return found
 
 
-def token_rows(x: npt.ArrayLike) -> Array:
+def token_rows(x: npt.ArrayLike, name: str = "x") -> Array:
     """x as numbers, [n, d_model] or [batch, n, d_model]; ShapeError where it is neither."""
-    array = as_numbers(x, "x")
+    array = as_numbers(x, name)
     if array.ndim not in {2, 3} or array.size == 0:
         raise ShapeError(
-            f"x has the shape {shape_text(array) or 'of one number'}",
+            f"{name} has the shape {shape_text(array) or 'of one number'}",
             "use (tokens, d_model) or (batch, tokens, d_model), with at least one entry each",
         )
     return array

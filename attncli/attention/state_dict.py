@@ -1,12 +1,12 @@
-"""Weights that are given: from arrays by the names under which they come to weights by ours.
+"""The weights of a block that are given: from arrays by the names under which they come to ours.
 
     ours       encoder.1.attention.w_q   encoder.1.w_q   decoder.2.cross_attention.w_o   gamma_2
     PyTorch    encoder.layers.0.self_attn.in_proj_weight   norm1.weight   linear1.bias
 
-PyTorch counts layers from 0, keeps a linear map's weights transposed, [out, in], and stacks those
-of Q, K and V in one array. A name that says neither encoder nor decoder belongs to the block that
-is asked for, one that says no layer to its first. gamma_2 is the gain of the second sub-layer's
-norm.
+This module says where in the block an array belongs; which of an attention's matrices it is, and
+which way round, published.py. PyTorch counts layers from 0. A name that says neither encoder nor
+decoder belongs to the block that is asked for, one that says no layer to its first. gamma_2 is the
+gain of the second sub-layer's norm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.heads import shape_text
+from attncli.attention.names import is_published, parse
 from attncli.attention.numbers import as_numbers
+from attncli.attention.published import published
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,
@@ -38,19 +40,18 @@ from attncli.errors import InputError, ShapeError
 
 _NAME = re.compile(
     r"(?:(?P<stack>encoder|decoder)\.)?"
-    r"(?:layers\.(?P<from_0>[0-9]{1,6})\.|(?P<from_1>[1-9][0-9]{0,5})\.)?"
-    r"(?:(?P<part>attention|self_attn|cross_attention|multihead_attn|feed_forward)\.)?"
+    r"(?:(?:layers?|h|blocks?)\.(?P<from_0>[0-9]{1,6})\.|(?P<from_1>[1-9][0-9]{0,5})\.)?"
+    r"(?:(?P<part>attention|attn|self_attn|self_attention|cross_attention|cross_attn|multihead_attn|"
+    r"feed_forward)\.)?"
     r"(?P<leaf>[^.]+(?:\.(?:weight|bias))?)"
 )
-_PARTS = {"self_attn": "attention", "multihead_attn": "cross_attention"}
+_PARTS = {
+    **dict.fromkeys(("attn", "self_attn", "self_attention"), "attention"),
+    **dict.fromkeys(("cross_attn", "multihead_attn"), "cross_attention"),
+}
 
-# PyTorch's name → ours; a matrix is transposed.
+# PyTorch's names of what is no attention's → ours; a matrix is transposed.
 _PYTORCH = {
-    "q_proj_weight": "w_q",
-    "k_proj_weight": "w_k",
-    "v_proj_weight": "w_v",
-    "out_proj.weight": "w_o",
-    "out_proj.bias": "b_o",
     "linear1.weight": "w_1",
     "linear1.bias": "b_1",
     "linear2.weight": "w_2",
@@ -60,7 +61,6 @@ _PYTORCH = {
     **{f"norm{number}.weight": f"gamma_{number}" for number in (1, 2, 3)},
     **{f"norm{number}.bias": f"beta_{number}" for number in (1, 2, 3)},
 }
-_IN_PROJ = {"in_proj_weight": ("w_q", "w_k", "w_v"), "in_proj_bias": ("b_q", "b_k", "b_v")}
 
 
 class Named(NamedTuple):
@@ -76,9 +76,17 @@ class Named(NamedTuple):
         return self.source if leaf == name.rpartition(".")[2] else f"{self.source} (read as {name})"
 
 
-def canonical(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Named]:
+def canonical(
+    arrays: Mapping[str, npt.ArrayLike],
+    block: Block,
+    d_model: int = 0,
+    *,
+    n_heads: int | None = None,
+    n_kv_heads: int | None = None,
+) -> dict[str, Named]:
     """The arrays by the dotted names used here: `encoder.1.attention.w_q`, `decoder.gamma`.
 
+    The matrices of an attention are turned so that they fit d_model, where one way round does.
     Raises InputError for names that are not known, mean the same array twice, or leave open whether
     they belong to the encoder or the decoder; ShapeError where in_proj cannot be cut in three.
 
@@ -87,24 +95,43 @@ def canonical(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Na
     {'encoder.1.feed_forward.w_1': (3, 1)}
     """
     found: dict[str, Named] = {}
+    others: dict[str, Named] = {}
+    attentions: dict[str, dict[str, npt.ArrayLike]] = {}
     unknown = []
     for source, x in arrays.items():
-        parts = _renamed(source, x, block)
-        unknown += [] if parts else [source]
-        for name, array in parts.items():
-            if name in found:
-                both = f"{found[name].source} and {source}"
+        name, leaf = _place(source, block), source.lower()
+        if not name:
+            unknown.append(source)
+        elif is_published(source):
+            attentions.setdefault(name.rpartition(".")[0], {})[source] = x
+        else:
+            if name in others:
+                both = f"{others[name].source} and {source}"
                 raise InputError(f"{both} both mean {name}", "give it once")
-            found[name] = array
+            is_turned = leaf.endswith(".weight") and name.rpartition(".")[2].startswith("w_")
+            array = as_numbers(x, source)
+            others[name] = Named(array.T if is_turned else array, source, is_turned)
+    for place, own in attentions.items():
+        try:
+            made = published(
+                own, [(1, d_model)], n_heads=n_heads, n_kv_heads=n_kv_heads, whole=False
+            )
+        except InputError as error:  # two arrays mean w_q: of which attention
+            leaf = error.message.rpartition(" ")[2]
+            message = error.message.removesuffix(leaf) + f"{place}.{leaf}"
+            raise InputError(message, error.hint) from None
+        for leaf, array in made.arrays.items():
+            sources = made.names[leaf]
+            found[f"{place}.{leaf}"] = Named(array, ", ".join(sources), leaf in made.turned)
     if unknown:
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         raise InputError(
             f"there are no weights called {', '.join(map(repr, unknown[:5]))}{more}",
             "known are w_q w_k w_v w_o, b_q …, w_1 b_1 w_2 b_2, gamma_1 beta_1 …, with or without "
-            "a prefix like encoder.1. or decoder.1.cross_attention., and the state dicts of "
-            "PyTorch's MultiheadAttention, TransformerEncoder, TransformerDecoder and their layers",
+            "a prefix like encoder.1. or decoder.1.cross_attention., and the names under which "
+            "PyTorch, Keras and others publish them",
         )
-    return found
+    return found | others
 
 
 def is_weight(source: str, block: Block) -> bool:
@@ -113,28 +140,18 @@ def is_weight(source: str, block: Block) -> bool:
     >>> is_weight("linear1.weight", "encoder"), is_weight("title", "encoder")
     (True, False)
     """
-    return bool(_renamed(source, np.zeros((3, 1)), block))
+    return bool(_place(source, block))
 
 
-def _renamed(source: str, x: npt.ArrayLike, block: Block) -> dict[str, Named]:
-    """What one array holds by the names here; nothing where its name is not known."""
-    if not (match := _NAME.fullmatch(source.lower())):
-        return {}
-    leaf = match["leaf"]
-    ours = _IN_PROJ.get(leaf, (_PYTORCH.get(leaf, leaf),))
-    names = [_dotted(match, own, source, block) for own in ours]
-    if not all(names):
-        return {}
-    array = as_numbers(x, source)
-    if leaf in _IN_PROJ and (array.ndim not in {1, 2} or array.shape[0] % 3):
-        raise ShapeError(
-            f"{source} ({shape_text(array) or 'one number'}) cannot be cut in three",
-            "it holds those of Q, K and V one below another, 3 · d_model rows",
-        )
-    parts = np.split(array, 3) if leaf in _IN_PROJ else [array]
-    turned = leaf != ours[0] and ours[0].startswith("w_")
-    named = (Named(part.T if turned else part, source, turned) for part in parts)
-    return dict(zip(names, named, strict=True))
+def _place(source: str, block: Block) -> str:
+    """The dotted name of an array; "" where nothing of that name can be there."""
+    name = source.lower()
+    if said := parse(source):
+        leaf = said.leaf[:3]  # w_qkv goes where w_q does
+        name = f"{said.scope}.{leaf}" if said.scope else leaf
+    if not (match := _NAME.fullmatch(name)):
+        return ""
+    return _dotted(match, _PYTORCH.get(match["leaf"], match["leaf"]), source, block)
 
 
 def _dotted(match: re.Match[str], leaf: str, source: str, block: Block) -> str:
@@ -186,7 +203,8 @@ def weights_from_arrays(
         ...
     attncli.errors.ShapeError: w_o is 3 × 2, expected 2 × 2 (h·d_v × d_model)
     """
-    found = canonical(arrays, block)
+    heads = {"n_heads": dimensions.n_heads, "n_kv_heads": dimensions.n_kv_heads}
+    found = canonical(arrays, block, dimensions.d_model, **heads)
     stacks = [stack for stack in ("encoder", "decoder") if stack in block]
     first = f"{stacks[0]}.1." if stacks else ""
     dimensions = _with_open_widths(dimensions, found, first)

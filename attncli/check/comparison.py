@@ -10,6 +10,7 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.check.arithmetic import simulation
+from attncli.check.noise import SMALL
 from attncli.check.run import Indices, Subset, all_of, stages, stages_and_noise
 from attncli.check.setup import Setup
 from attncli.check.tolerance import ROW_FLOOR, Rule, StageErrors, errors_of, rms, row_rms
@@ -56,6 +57,11 @@ class Comparison:
         """The observed stages as this setup computes them."""
         return stages(setup, self.subset, self.errors)
 
+    def beside(self, setup: Setup, rule: Rule | None = None) -> dict[str, StageErrors]:
+        """What was observed beside the stages of another setup, or by another rule."""
+        observed = {name: self.observed_by(setup, name) for name in self.errors}
+        return compared(setup, self.subset, observed, rule or self.rule, self.loose)
+
     def sample(self, at: Subset) -> Comparison:
         """The comparison of some positions alone, which is allowed a little more."""
         errors = {name: x.at(*at, loose=SAMPLE_FACTOR) for name, x in self.errors.items()}
@@ -89,40 +95,41 @@ def compared(
     noise: dict[str, Array] = {}
     heads: dict[str, Array] = {}
 
-    def errors() -> dict[str, StageErrors]:
+    def judged() -> tuple[dict[str, StageErrors], bool]:
+        """The errors by this noise, and whether it says enough."""
         value = setup.how.mask_value
-        return {
+        found = {
             name: StageErrors(
                 observed[name], x, rule, noise.get(name), value, loose, head_noise=heads.get(name)
             )
             for name, x in expected.items()
         }
+        if rule.dtype in SMALL or rule.inside is not None or rule.kind != "noise":
+            return found, rule.kind != "noise"
+        far = any(stage.ratios.head > CERTAINLY for stage in found.values())
+        return found, far or all(stage.matches for stage in found.values())
 
-    def is_clear() -> bool:
-        found = errors().values()
-        far = any(stage.ratios.head > CERTAINLY for stage in found)
-        return is_exact and (far or all(stage.matches for stage in found))
-
-    is_exact = rule.dtype in ("float32", "float64") and rule.inside is None
     if rule.kind != "noise":
         expected = stages(setup, subset, observed)
-        return errors()
-    if is_exact and subset.sizes[2] > 4 * FEW:
+        return judged()[0]
+    if rule.dtype not in SMALL and rule.inside is None and subset.sizes[2] > 4 * FEW:
         expected = stages(setup, subset, observed)
         noise, heads = noise_of_few(setup, subset, observed, rule)
-        if is_clear():
-            return errors()
+        found, is_enough = judged()
+        if is_enough:
+            return found
     heads = {}
     expected, noise = stages_and_noise(setup, subset, observed, rule.arithmetic())
-    if is_clear():
-        return errors()
+    found, is_enough = judged()
+    if is_enough:
+        return found
     rounded, dtype, factor = simulation(setup, rule)
     simulated = stages(rounded, subset, observed, dtype)
     for name, x in expected.items():
         off = errors_of(simulated.pop(name), x, rule, setup.how.mask_value)
         off[~(np.isfinite(off) & np.isfinite(x))] = 0.0
         noise[name] = np.fmax(noise[name], factor * row_rms(off))
-    return errors()
+    return judged()[0]
 
 
 CERTAINLY = 20.0
@@ -174,13 +181,12 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
     has wrong entries the setup must be at least twice as near, and its noise no larger than that:
     noise as large as the difference itself could explain anything, so it explains nothing.
     """
-    rule, by_noise = comparison.rule, comparison.rule.kind == "noise"
+    by_noise = comparison.rule.kind == "noise"
     if by_noise and comparison.loose > 1:  # most setups fail here; what passes a sample rarely does
         expected = comparison.expected(setup)
         if not all(is_closer(setup, name, x, comparison) for name, x in expected.items()):
             return None
-    observed = {name: comparison.observed_by(setup, name) for name in comparison.errors}
-    found = compared(setup, comparison.subset, observed, rule, comparison.loose)
+    found = comparison.beside(setup)
     for name, stage in found.items():
         plain = comparison.errors[name]
         if not stage.matches or (by_noise and not _is_quiet(stage, plain)):
@@ -231,11 +237,15 @@ def sample_of(comparison: Comparison) -> Comparison:
     return comparison.sample(Subset(batch, head, row))
 
 
-def one_head_of(sample: Comparison) -> Comparison:
-    """The head of a sample with the largest error, for what needs all the rows of a head."""
-    worst = _row_errors(sample.errors).max(axis=2)
-    batch, head = np.unravel_index(int(worst.argmax()), worst.shape)
-    rows = np.arange(sample.subset.sizes[2])
+NARROW = 4
+"""So few rows refuse nearly every setup."""
+
+
+def narrow_sample_of(sample: Comparison) -> Comparison:
+    """A few rows of the head of a sample with the largest error: the first that is tried."""
+    worst = _row_errors(sample.errors)
+    batch, head, _ = np.unravel_index(int(worst.argmax()), worst.shape)
+    rows = _chosen(worst[batch, head], NARROW)
     return sample.sample(Subset(np.array([batch]), np.array([head]), rows))
 
 

@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.heads import four_axes
+from attncli.attention.multi_head import Projected
 from attncli.attention.numbers import is_small, type_name
 from attncli.attention.run import Step
 from attncli.attention.shapes import layout_hint
 from attncli.check.comparison import Comparison, Fit, comparison_of
-from attncli.check.direction import exactness
 from attncli.check.inside import less_exact
-from attncli.check.noise import EPS
+from attncli.check.noise import EPS, SMALL
 from attncli.check.observe import (
     GIVEN,
     Pick,
     WrongShapeError,
-    decimals_hint,
     differing_inputs,
     fitting_layouts,
     observe,
+    rounded_to,
     to_numpy,
 )
 from attncli.check.places import stage_verdicts
 from attncli.check.positions import PositionKind
 from attncli.check.report import Explanation, Left, Verdict
 from attncli.check.run import steps_of
-from attncli.check.search import SMALL, Match, Progress, Search, differ
+from attncli.check.search import Match, Progress, Search, differ
 from attncli.check.setup import Setup, setup_of
 from attncli.check.suggest import suggest_input
 from attncli.check.tolerance import Inside, Rule, fitting_type, narrower, rule_of
@@ -60,6 +60,7 @@ def check(  # noqa: PLR0913
     heads: Pick = None,
     query_labels: Sequence[str] | None = None,
     key_labels: Sequence[str] | None = None,
+    projected: Projected | None = None,
     pairs: bool = True,
     progress: Progress = None,
     before_search: Callable[[], None] = lambda: None,
@@ -83,6 +84,7 @@ def check(  # noqa: PLR0913
                 their number type explains
     inside      accepts this less exact arithmetic inside: "float32", "tf32", "float16", "bfloat16"
     rows, heads which query rows and heads were observed, counted from 0; else all
+    projected   x, the weights and how q, k and v were made of them: their bugs are tried too
     pairs       whether pairs of bugs are tried where no single one fits
     progress    called with how many bugs, then how many pairs, are tried, and of how many
     before_search  called where the numbers differ, before any bug is tried
@@ -103,6 +105,7 @@ def check(  # noqa: PLR0913
     inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **more}
     inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items() if x is not None}
     setup = setup_of(**inputs, layout=layout, means=means, convention=how, positions=positions)
+    setup = replace(setup, projected=projected)
     rule = rule_of(decimals, rtol, atol, setup.how.dtype, inside)
     if wrong := differing_inputs(given, inputs, setup, layout):
         first = next(iter(wrong))
@@ -112,15 +115,39 @@ def check(  # noqa: PLR0913
     except WrongShapeError as error:
         return _with_hints(_wrong_shape(error, setup, rule), given, setup, rule, layout)
     rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
-    comparison = comparison_of(setup, found.subset, found.stages, rule)
+    comparison, printed = _as_printed(comparison_of(setup, found.subset, found.stages, rule))
+    rule = comparison.rule
     labels = {"query": query_labels or (), "key": key_labels or ()}
-    verdict = Verdict("match", rule.dtype, stage_verdicts(comparison, labels), notes=found.notes)
+    verdict = Verdict("match", rule.dtype, stage_verdicts(comparison, labels))
+    verdict = replace(verdict, notes=(*found.notes, *printed))
     if comparison.matches:
         verdict = _with_direction(verdict, comparison)
     else:
         before_search()
         verdict = _with_cause(verdict, comparison, pairs, progress)
     return _with_hints(verdict, given, setup, rule, layout)
+
+
+FEW_DECIMALS = 5
+"""Numbers with so few were rounded by hand or by a print, whichever type they were computed in."""
+
+
+def _as_printed(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]:
+    """The comparison by half a unit of the last decimal, where numbers look rounded, and a note.
+
+    With 6 to 8 decimals they may also be float32, written out; then only where that matches.
+    """
+    rule, stages = comparison.rule, comparison.observed
+    if comparison.matches or rule.kind != "noise" or rule.inside is not None:
+        return comparison, ()
+    if (n := rounded_to(stages.values())) is None:
+        return comparison, ()
+    by_decimals = replace(rule, kind="decimals", decimals=n)
+    rounded = comparison_of(comparison.setup, comparison.subset, stages, by_decimals)
+    decimals = f"{n} decimal{'s' * (n > 1)}"
+    if n <= FEW_DECIMALS or rounded.matches:
+        return rounded, (f"the numbers have {decimals}, so they are judged as rounded to {n}",)
+    return comparison, (f"if the numbers were rounded to {decimals}, add --decimals {n}",)
 
 
 def _with_hints(
@@ -146,7 +173,7 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
     matches, undecided = search.quiet()
     verdict = replace(verdict, undecided=tuple(bug.name for bug in undecided))
     if not matches:
-        return replace(verdict, exactness=exactness(search.samples[0]))
+        return replace(verdict, exactness=search.sampled.exactness())
     quiet = replace(verdict, quiet=True, first_difference=verdict.stages[0].name)
     return _explained(quiet, search.distinct(matches), comparison)
 
@@ -160,14 +187,13 @@ def _with_cause(
     matches = search.singles()
     notes = (*verdict.notes, *_not_tried(search))
     verdict = replace(verdict, first_difference=first, notes=notes)
-    hints = decimals_hint(comparison.errors) if comparison.rule.kind == "noise" else ()
-    if not matches and not hints and (inside := less_exact(comparison, search.samples[0])):
+    if not matches and (inside := less_exact(comparison, search.samples[0])):
         return replace(verdict, status="inside", inside=inside)
     if not matches and pairs:
         matches = search.pairs()
     if matches:
         return _explained(verdict, search.distinct(matches), comparison)
-    return replace(verdict, status="no match", notes=(*notes, *hints))
+    return replace(verdict, status="no match")
 
 
 def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Comparison) -> Verdict:

@@ -165,15 +165,15 @@ class Directions:
             betas.append(one)
         return Quiet(setup, tuple(betas), own, left) if betas else None
 
-
-def exactness(sample: Comparison) -> str:
-    """How exact numbers in 16 bits are, beside the two simulated right implementations."""
-    fused = Directions(sample).right[-1]
-    kept = all(
-        rms(stage.by_row[0]) <= HEAD_FACTOR * rms(distance(fused[name], stage.expected))
-        for name, stage in sample.errors.items()
-    )
-    return f"as exact as a kernel that {'keeps float32 inside' if kept else 'rounds every stage'}"
+    def exactness(self) -> str:
+        """How exact numbers in 16 bits are, beside the two simulated right implementations."""
+        fused = self.right[-1]
+        kept = all(
+            rms(stage.by_row[0]) <= HEAD_FACTOR * rms(distance(fused[name], stage.expected))
+            for name, stage in self.comparison.errors.items()
+        )
+        inside = "keeps float32 inside" if kept else "rounds every stage"
+        return f"as exact as a kernel that {inside}"
 
 
 def rounded_softmax(x: Array, *, dtype: DType, **how: Any) -> Array:

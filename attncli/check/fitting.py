@@ -154,6 +154,8 @@ def factors(given: float, d_k: int) -> Iterator[tuple[float, str]]:
 
 def roots(x: float) -> Iterator[tuple[float, str, tuple[float, float]]]:
     """1/√n and 1/n near x: the number, in words, and the two neighbours of its kind."""
+    if not MOST_ROOT**-2 <= x <= MOST_ROOT**2:
+        return
     for power, words in ((2, "1/√{}"), (1, "1/{}"), (-2, "√{}"), (-1, "{}")):
         n = round(x**-power) if power > 0 else round(x ** abs(power))
         if 1 < n <= MOST_ROOT:
@@ -173,7 +175,7 @@ def simplest(x: float, loss: Callable[[float], float], given: float, d_k: int) -
     least = loss(x)
     most = least * ALIKE + 1e-12
     for value, words in factors(given, d_k):
-        if abs(value / x - 1) < NEAR and loss(value) <= most:
+        if math.isfinite(value) and abs(value / x - 1) < NEAR and loss(value) <= most:
             return value, words
     for value, words, others in roots(x):
         if abs(value / x - 1) < NEAR and loss(value) <= most < min(map(loss, others)):

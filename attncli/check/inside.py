@@ -12,8 +12,9 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.check.arithmetic import simulation
-from attncli.check.comparison import Comparison, compared, is_closer
+from attncli.check.comparison import Comparison, is_closer
 from attncli.check.direction import beta
+from attncli.check.noise import SMALL
 from attncli.check.run import stages
 from attncli.check.tolerance import Inside
 from attncli.convention import DType
@@ -42,22 +43,20 @@ def less_exact(comparison: Comparison, sample: Comparison) -> Inside | None:
     rule = comparison.rule
     if rule.kind != "noise" or rule.inside is not None:
         return None
-    if (dtype := rule.dtype) != "float64" and _is_low_sums(sample):
-        return dtype
+    if rule.dtype != "float64" and rule.dtype in SMALL and _is_low_sums(sample, rule.dtype):
+        return rule.dtype
     allowing = [inside for inside in LESS_EXACT[rule.dtype] if _allows(sample, inside)]
     allowing = [inside for inside in allowing if _allows(comparison, inside)]
     alike = [inside for inside in allowing if _is_of(sample, inside)]
     return next(iter([*alike, *allowing]), None)
 
 
-def _is_low_sums(sample: Comparison) -> bool:
+def _is_low_sums(sample: Comparison, inside: Inside) -> bool:
     """Whether the numbers are those of sums kept in 16 bits, term after term, but for rounding.
 
     Such sums may be off by any amount, so that they are too large to explain anything else.
     """
-    if sample.rule.dtype not in ("float16", "bfloat16"):
-        return False
-    computed = _computed(sample, sample.rule.dtype)
+    computed = _computed(sample, inside)
     return all(
         replace(stage, expected=computed[name], known=None).matches
         and is_closer(sample.setup, name, computed[name], sample)
@@ -68,9 +67,7 @@ def _is_low_sums(sample: Comparison) -> bool:
 def _allows(comparison: Comparison, inside: Inside) -> bool:
     """Whether the errors are within the noise of this arithmetic, and no smaller than it makes."""
     rule = replace(comparison.rule, inside=inside)
-    observed = {name: stage.observed for name, stage in comparison.errors.items()}
-    found = compared(comparison.setup, comparison.subset, observed, rule, comparison.loose)
-    for name, stage in found.items():
+    for name, stage in comparison.beside(comparison.setup, rule).items():
         least = np.sqrt(stage.row_noise * comparison.errors[name].row_noise)
         if not stage.matches or (stage.by_row[0] >= least).mean() < EVERYWHERE:
             return False

@@ -37,6 +37,9 @@ EPS: dict[DType, float] = {
 }
 """The distance from 1 to the next number of each type, the narrowest type first."""
 
+SMALL: tuple[DType, ...] = ("float16", "bfloat16")
+"""The types whose rounding is large enough to conceal a bug; their sums are kept in float32."""
+
 TF32_EPS = 2.0**-10
 """The factors of a product in TF32 have 10 bits after the point."""
 
@@ -63,6 +66,10 @@ difference is p (1 − p) of a squared unit."""
 LINEAR = 0.0025
 """Up to this variance of a score, exp of its error is 1 plus the error to within 5 %."""
 
+
+MOST_LEVEL = 0.01
+"""A whole row may be off by so large a share: where log Σ exp cannot be known better than that, an
+implementation that goes by it is wrong."""
 
 LARGE = 1e9
 """A number beyond it makes every error large; squares and sums of such are still float32."""
@@ -115,8 +122,9 @@ def row_noise(
     for at in np.ndindex(shape[:2]):
         q, k, v = (_of_head(values[name], at) for name in "qkv")
         head = _Head(q, k, v, values[SCORES][at], values[WEIGHTS][at], setup, arithmetic)
-        for name, variance in head.variances(stages).items():
-            found[name][at] = np.sqrt(np.nan_to_num(variance))
+        for name, noise in head.noise(stages).items():
+            # what is no number is not known, and must not allow anything
+            found[name][at] = np.nan_to_num(noise, nan=0.0, posinf=0.0)
         if OUTPUT in stages and OUTPUT in setup.changes:  # such as the sum through a matrix
             sizes = (np.square(x).mean(axis=-1) for x in (values[OUTPUT][at], head.weights @ v))
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -150,19 +158,19 @@ class _Head:
         self.groups = equal_rows(k)
         self.top = weights.argmax(axis=-1)[:, None]
 
-    def variances(self, stages: Collection[str]) -> dict[str, Array]:
-        """The mean square of the noise of each row of the stages."""
+    def noise(self, stages: Collection[str]) -> dict[str, Array]:
+        """The noise of each row of the stages, as root mean squares."""
         found: dict[str, Array] = {}
         late = [name for name in stages if name in (WEIGHTS, DROPPED, OUTPUT)]
         if early := [name for name in stages if name not in late]:
-            of_scaled = self._scaled_variance(self.scores, self.k).mean(axis=-1)
-            by_scale = max(self.scale**2, 1e-300)
+            of_scaled = np.sqrt(self._scaled_variance(self.scores, self.k).mean(axis=-1))
+            by_scale = max(abs(self.scale), 1e-300)
             found |= {x: of_scaled / (by_scale if x == SCORES else 1) for x in early}
         if late:
             of_weights, of_output = self._after_softmax()
             found |= {x: of_output if x == OUTPUT else of_weights for x in late}
             if self.drop:
-                found |= {x: found[x] / (1 - self.drop) ** 2 for x in late if x != WEIGHTS}
+                found |= {x: found[x] / (1 - self.drop) for x in late if x != WEIGHTS}
         return found
 
     def _scaled_variance(self, scores: Array, k: Array, top: Array | None = None) -> Array:
@@ -174,7 +182,8 @@ class _Head:
         unit, d, scale = self.unit, self.q.shape[-1], abs(self.scale)
         sums = unit.sums**2 * d / 3
         alike = top is not None and unit.sums < unit.stages
-        variance: Array = (scores * (scale * np.sqrt(2 * (unit.stages**2 + sums)))).astype(_FLOAT)
+        kind = np.float64 if top is None else _FLOAT
+        variance: Array = (scores * (scale * np.sqrt(2 * (unit.stages**2 + sums)))).astype(kind)
         if alike:
             np.abs(variance, out=variance)
             away = np.abs(scores - top).astype(_FLOAT) * _FLOAT(scale * HALVES)
@@ -186,10 +195,10 @@ class _Head:
         q, k = (np.clip(x, -LARGE, LARGE).astype(_FLOAT) for x in (self.q * factor, k))
         variance += np.square(q) @ np.square(k).T
         variance += _FLOAT(unit.stages**2)
-        return np.minimum(variance, NONLINEAR**2, out=variance)
+        return variance if top is None else np.minimum(variance, NONLINEAR**2, out=variance)
 
     def _after_softmax(self) -> tuple[Array, Array]:
-        """The mean squares of the noise of the weights and of the output, by row."""
+        """The noise of the weights and of the output, by row."""
         unit, n, most = self.unit, len(self.k), 0
         weights, v64 = self.weights.astype(_FLOAT), np.where(np.isfinite(self.v), self.v, 0)
         size = float(np.abs(v64).max(initial=0.0))
@@ -217,12 +226,12 @@ class _Head:
         sums = unit.sums * (np.sqrt(n / 3) + most / 2)
         # one number for the row, such as log Σ exp: as large as the largest score that counts
         level = unit.sums * self.scale * np.take_along_axis(self.scores, self.top, axis=-1)[:, 0]
-        sums = np.hypot(sums, np.where(np.isfinite(level), level, 0))
+        sums = np.hypot(sums, np.minimum(np.abs(np.nan_to_num(level)), MOST_LEVEL))
         squares = np.square(weights)
         of_weights += (unit.stages**2 + sums**2) * squares.mean(axis=-1)
         of_output += (unit.stages**2 + sums**2) * np.square(weights @ v).mean(axis=-1)
         of_output += sums**2 * (squares @ np.square(v).mean(axis=-1))
-        return of_weights, of_output * size**2
+        return np.sqrt(of_weights), np.sqrt(of_output) * size
 
     def _weights_variance(self, scores: Array, a: Array, k: Array) -> Array:
         """[n_q, n_k], [n_q, n_k] -> [n_q, n_k]: of each weight, from the noise of the scores."""

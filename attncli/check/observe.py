@@ -6,7 +6,7 @@ its layout, such as splitting its heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from attncli.attention.shapes import in_order
 from attncli.check.noise import EPS
 from attncli.check.run import STAGES, Indices, Subset, all_of, mask_of
 from attncli.check.setup import Setup
-from attncli.check.tolerance import StageErrors, distance, fitting_type, narrower
+from attncli.check.tolerance import distance, fitting_type, narrower
 from attncli.convention import DType, Layout
 from attncli.errors import ShapeError, StageError
 from attncli.stages import CONCAT, OUTPUT
@@ -92,17 +92,17 @@ def observe(
     return Observation(arrays, subset, narrower(*types), tuple(notes))
 
 
-def decimals_hint(stages: Mapping[str, StageErrors]) -> tuple[str, ...]:
-    """Words for numbers that look rounded."""
-    arrays = [stage.observed for stage in stages.values()]
+def rounded_to(arrays: Iterable[Array]) -> int | None:
+    """The number of decimals to which numbers look rounded, or None.
+
+    >>> rounded_to([np.array([0.42, 0.5])]), rounded_to([np.array([0.375, 1.0])])
+    (2, None)
+    """
     finite = np.concatenate([x[np.isfinite(x)] for x in arrays])
     if (finite * DYADIC % 1 == 0).all():  # such as 0.375, exact in every number type
-        return ()
-    for n in range(1, MOST_DECIMALS + 1):
-        if (np.round(finite, n) == finite).all() and (finite % 1 != 0).any():
-            decimals = f"{n} decimal{'s' * (n > 1)}"
-            return (f"the values have at most {decimals}; if they are rounded, add --decimals {n}",)
-    return ()
+        return None
+    decimals = range(1, MOST_DECIMALS + 1)
+    return next((n for n in decimals if (np.round(finite, n) == finite).all()), None)
 
 
 def heads_to_front(array: Array, layout: Layout | None, sizes: Sequence[int]) -> Array:

@@ -207,8 +207,9 @@ def _headline(verdict: Verdict) -> str:
         "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
         "inside": f"it matches only as computed in {inside} inside, which is less exact than "
         f"{verdict.dtype}; --inside {verdict.inside} accepts it",
-        "no match": f"first difference at stage {verdict.first_difference}; no known bug "
-        "explains it",
+        "no match": f"it differs from stage {verdict.first_difference} on; no known bug explains it"
+        if verdict.stages
+        else f"the inputs differ, {verdict.first_difference} first; no stage was compared",
         "wrong shape": "the shape is wrong",
     }[verdict.status]
 
@@ -267,13 +268,17 @@ def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
         allowed = "" if stage.allowed is None else f", allowed {_number(stage.allowed)}"
         yield f"  {largest}{allowed} ({stage.tolerance})"
         return
-    if stage.ulps >= 1:
+    if 1 <= stage.ulps <= MANY_ULPS:
         largest += f" ({_number(stage.ulps)} ULPs of {verdict.dtype})"
     noise = f"{stage.tolerance} alone gives {_number(stage.noise)}"
     yield f"  RMS error {_number(stage.rms)}; {noise}; {largest}"
     if not stage.matches:
         head, row, entry = (_number(ratio) for ratio in stage.ratios)
         yield f"  beside what is allowed: worst head {head} ×, worst row {row} ×, entry {entry} ×"
+
+
+MANY_ULPS = 1e6
+"""More units in the last place than this say nothing that the error itself does not."""
 
 
 def _number(x: float, digits: int = 3) -> str:

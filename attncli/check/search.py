@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -16,15 +17,14 @@ from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.comparison import (
     Comparison,
     Fit,
-    compared,
     fit,
-    one_head_of,
+    narrow_sample_of,
     sample_of,
     wide_sample_of,
     worst_of,
 )
 from attncli.check.direction import OWN, Directions, beta
-from attncli.check.noise import EPS
+from attncli.check.noise import EPS, SMALL
 from attncli.check.run import CELLS, at_once, mask_of, steps_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import distance, largest
@@ -43,9 +43,6 @@ MOST_SAMPLES = 8
 
 ALL = 2**22
 """Explanations are held against one another on everything, up to so many numbers: 32 MB each."""
-
-SMALL = ("float16", "bfloat16")
-"""The number types whose rounding is large enough to conceal a bug."""
 
 ROWS = 256
 """How many rows of a mask are looked at at once: 4 MB for 2,048 keys."""
@@ -78,7 +75,7 @@ class Search:
 
     comparison  of everything that was observed
     samples     of a few rows of it each
-    narrow      of a few rows of one head
+    narrow      of a few rows of one head, which are tried first
     only_nan    whether every wrong number is NaN: too little for bugs that are not about NaN
     skipped     bugs that would not fit into memory, and how many scores they need at once
     alone       bug → its variants under the setup that is right
@@ -95,10 +92,20 @@ class Search:
             comparison.observed, expected, eps, sample, wide, comparison.subset
         )
         self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in stages)
-        self.narrow = one_head_of(sample)
+        self.narrow = narrow_sample_of(sample)
         self.skipped: dict[str, int] = {}
         self.alone: dict[Bug, list[Setup]] = {}
         self._emptied: dict[Any, tuple[bool, Setup]] = {}
+
+    @cached_property
+    def sampled(self) -> Directions:
+        """What the errors of the sample point to."""
+        return Directions(self.samples[0])
+
+    @cached_property
+    def whole(self) -> Directions:
+        """What all errors point to."""
+        return Directions(self.comparison)
 
     def singles(self) -> list[Match]:
         """The single bugs that fit; those whose number is fitted, where no other does."""
@@ -166,8 +173,7 @@ class Search:
         comparison = self.comparison
         if sum(stage.expected.size for stage in comparison.errors.values()) > ALL:
             comparison = self.evidence.wide or self.samples[0]
-        observed = {name: stage.observed for name, stage in comparison.errors.items()}
-        fits = [compared(x, comparison.subset, observed, comparison.rule) for x in setups]
+        fits = [comparison.beside(x) for x in setups]
         beaten: set[int] = set()
         for one in fits:
             for j, other in enumerate(fits):
@@ -179,18 +185,16 @@ class Search:
     def quiet(self) -> tuple[list[Match], list[Bug]]:
         """The bugs that errors within the noise point to, and those that cannot be decided."""
         found, undecided = [], []
-        sampled, whole = Directions(self.samples[0]), None
         times = math.prod(self.comparison.subset.sizes) / math.prod(self.samples[0].subset.sizes)
         for bug in CATALOGUE:
             if bug.is_fitted:
-                fits = self._probed(bug, sampled, times)
+                fits = self._probed(bug, times)
                 found += [Match((bug,), fits)] if fits else []
                 continue
             variants = (x for x in self.variants(bug, self.comparison.setup) if not x.relayout)
-            seen = [one for x in variants if (one := sampled.of(x))]
+            seen = [one for x in variants if (one := self.sampled.of(x))]
             if likely := [one for one in seen if one.is_likely(times)]:
-                whole = whole or Directions(self.comparison)
-                seen = [one for x in likely if (one := whole.of(x.setup))]
+                seen = [one for x in likely if (one := self.whole.of(x.setup))]
                 if fits := [Fit(one.setup, one.left) for one in seen if one.is_found]:
                     found.append(Match((bug,), fits))
                     continue
@@ -198,7 +202,7 @@ class Search:
                 undecided.append(bug)
         return found, undecided
 
-    def _probed(self, bug: Bug, sampled: Directions, times: float) -> list[Fit]:
+    def _probed(self, bug: Bug, times: float) -> list[Fit]:
         """How much of a bug the errors within the noise are: found by their β along a little of it.
 
         To such errors a number can always be fitted, so it must differ clearly from none.
@@ -207,17 +211,16 @@ class Search:
         if probe is None:
             return []
         little, with_much = probe
-        seen = sampled.of(little)
+        seen = self.sampled.of(little)
         if seen is None or not any(one.is_clear(times) for one in seen.betas):
             return []
-        directions = Directions(self.comparison)
-        seen = directions.of(little)
+        seen = self.whole.of(little)
         if seen is None or len(seen.betas) != 1 or not (one := seen.betas[0]).is_clear(1.0):
             return []
         if seen.own > OWN * abs(one.value) or (setup := with_much(one.value)) is None:
             return []
-        whole = directions.of(setup)
-        return [Fit(setup, whole.left)] if whole and whole.is_found else []
+        much = self.whole.of(setup)
+        return [Fit(setup, much.left)] if much and much.is_found else []
 
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
@@ -238,9 +241,7 @@ class Search:
         """The variants that fit every sample, and then everything."""
         found = []
         for setup in variants:
-            if setup.whole_axes and not fit(setup, self.narrow):
-                continue
-            if not all(fit(setup, sample) for sample in self.samples):
+            if not all(fit(setup, sample) for sample in (self.narrow, *self.samples)):
                 continue
             if one := fit(setup, self.comparison):
                 found.append(one)

@@ -18,6 +18,7 @@ from attncli.arrays import Array
 from attncli.attention.attend import prepared
 from attncli.attention.functional import draw_kept
 from attncli.attention.heads import four_axes
+from attncli.attention.multi_head import Projected
 from attncli.attention.run import Change
 from attncli.check.positions import PositionKind, Positions, check_widths, positions_of
 from attncli.convention import Convention
@@ -38,6 +39,7 @@ class Setup:
     how           the convention
     n_past        number of keys before the first query's own
     ndim          number of axes of the caller's q
+    projected     x, the weights and how they make q, k and v, where these are made of them
     positions     the positions to put into q, k and v; None: none
     changes       step of the plan → another function for it, or other parameters
     reads         step of the plan → what it reads as well: parameter → input or stage
@@ -54,6 +56,7 @@ class Setup:
     n_past: int = 0
     ndim: int = 4
     positions: Positions | None = None
+    projected: Projected | None = None
     changes: Mapping[str, Change] = field(default_factory=dict)
     reads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     whole: frozenset[int] = frozenset()

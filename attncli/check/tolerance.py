@@ -14,15 +14,14 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.arrays import Array, BoolArray
 from attncli.attention.functional import round_to
 from attncli.check.noise import EPS, Arithmetic
+from attncli.check.run import Indices
 from attncli.convention import DType
 from attncli.errors import ConventionError
 
-Indices = npt.NDArray[np.intp]
 Inside = Literal["float32", "tf32", "bfloat16", "float16"]
 """The arithmetic inside an implementation, where it is not that of the numbers that come out."""
 
@@ -185,9 +184,8 @@ class StageErrors:
         """The errors beside the noise; 1 is the limit."""
         noise = np.zeros(1) if self.noise is None else self.noise
         typical, largest = self.by_row
-        squares = noise**2
-        top = np.maximum(squares.max(axis=-1, initial=0.0, keepdims=True), 1e-300)
-        share = squares / top
+        top = np.maximum(noise.max(axis=-1, initial=0.0, keepdims=True), 1e-300)
+        share = np.square(noise / top)
         counting = share.sum(axis=-1) ** 2 / np.maximum(np.square(share).sum(axis=-1), 1e-300)
         limit = HEAD_FACTOR * (1 + FEW_ROWS / np.sqrt(np.maximum(counting, 1)))
         row = self.row_noise

@@ -26,7 +26,7 @@ from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
-from attncli.files.roles import attention_prefix, role_of
+from attncli.files.roles import attention_prefix, is_attended, role_of
 from attncli.files.write import json_text, write_atomically
 from attncli.stages import CONCAT, OUTPUT
 
@@ -37,10 +37,14 @@ ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
     _check_flags(observed, inputs)
-    inputs.q, source = _sources(inputs, observed)
+    main, source = _sources(inputs, observed)
+    if not (inputs.x or inputs.weights):
+        inputs.q = main
     stages = STAGES if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
-    numbers, notes = _numbers(observed, given, is_shared=inputs.q == source)
+    numbers, notes = _numbers(observed, given, is_shared=main == source)
+    if given.projected and "w_o" in given.projected.values:
+        notes = (*notes, "w_o is not used: the output is compared as it goes into it")
     note(*given.notes, *notes, quiet=observed.quiet)
     verdict = _verdict(numbers, given, observed)
     if not observed.quiet or observed.output:
@@ -88,7 +92,8 @@ def form_of(observed: Observed) -> str:
 
 def _sources(inputs: Inputs, observed: Observed) -> tuple[str, str]:
     """Where q and the observed numbers come from: SOURCE is what is not named, or both."""
-    q, numbers, source = inputs.q, observed.observed, inputs.source
+    q = inputs.q or inputs.x or inputs.weights
+    numbers, source = observed.observed, inputs.source
     if None not in (q, numbers, source):
         what = "SOURCE is given beside --q and --observed"
         raise ConventionError(what, "leave one of the three out")
@@ -127,7 +132,7 @@ def _numbers(
         return named, ()
     if named and loaded.member not in loaded.arrays:
         others = [name for name in (*loaded.arrays, *loaded.unread) if name not in STAGES]
-        others = [name for name in others if not role_of(name) and loaded.trace is None]
+        others = [name for name in others if not is_attended(name) and loaded.trace is None]
         others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
         notes = [text] if others else []
@@ -206,6 +211,7 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
             numbers,
             rows=rows,
             heads=None if observed.head is None else observed.head - 1,
+            projected=given.projected,
             pairs=not observed.single,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),

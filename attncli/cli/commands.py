@@ -41,11 +41,15 @@ class Vectors:
 
     dim: int | None = flag("Size of a random vector (default: 8).", min=1)
     glove: str | None = flag("Word vectors in GloVe's text format.", "FILE")
+    embeddings: str | None = flag(
+        "The tokens' vectors, a row for each; of a file that holds weights too, these as well.",
+        "SOURCE",
+    )
     unknown: Literal["random", "zero", "error"] | None = flag(
         "Vector of a word missing from the file (default: random)."
     )
     positions: Literal["paper", "article", "none"] | None = flag(
-        "Sines and cosines to add (default: paper), or none."
+        "Sines and cosines to add (default: paper; of --embeddings: none), or none."
     )
 
 
@@ -67,7 +71,10 @@ class Block:
     norm: Literal["pre", "post", "none"] | None = flag(
         "Layer norm before a sub-layer, or after (the default), or none."
     )
-    weights: str | None = flag("A file of w_q, w_k, w_v, w_o and so on.", "SOURCE")
+    eps: float | None = flag("ε of the layer norms (default: 1e-5).")
+    weights: str | None = flag(
+        "A file of w_q, w_k, w_v, w_o and so on, under any names they are published with.", "SOURCE"
+    )
     projection: Literal["learned", "identity"] | None = flag(
         "identity: the vectors themselves are Q, K and V."
     )
@@ -77,6 +84,11 @@ class Block:
     def kind(self) -> Literal["attention", "encoder", "decoder"]:
         """What is computed."""
         return self.block or "attention"
+
+    @property
+    def weights_kind(self) -> Literal["attention", "encoder", "encoder-decoder"]:
+        """What its weights are those of."""
+        return "encoder-decoder" if self.kind == "decoder" else self.kind
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
@@ -189,6 +201,8 @@ COMMANDS = {
         Rows are queries, columns are keys.
 
         Example: attncli compute --q samples/three-tokens.json --causal --work
+
+        From embeddings and weights: attncli compute --x samples/homework.json
         """,
         other_help={"dropout": _DROPOUT, "precision": _PRECISION.format(4)},
     ),

@@ -40,17 +40,19 @@ def compute(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
     given = read_inputs(inputs, choices)
     note(*given.notes, quiet=show.quiet)
     trace, shown = computed(given, show)
-    present(with_concat(trace) if given.in_heads else trace, shown, stdin_used=given.stdin_used)
+    if given.projected is not None:
+        trace = given.projected.around(trace)
+    elif given.in_heads:
+        trace = with_concat(trace)
+    present(trace, shown, stdin_used=given.stdin_used)
 
 
-def _source(inputs: Inputs) -> str:
+def _source(inputs: Inputs) -> str | None:
     """What --q names, or the SOURCE without a flag."""
     if inputs.q is not None and inputs.source is not None:
         what = f"both {quote(inputs.source)} and --q are given"
         raise ConventionError(what, "leave one of the two out")
     found: str | None = inputs.source if inputs.q is None else inputs.q
-    if found is None:
-        raise ConventionError("there is nothing to compute", "write attncli compute FILE")
     return found
 
 
@@ -100,6 +102,7 @@ def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
     from attncli.attention.streaming import check_streams, stream
 
     last = {OUTPUT, CONCAT} if given.in_heads else {OUTPUT}
+    last |= set(given.projected.last) if given.projected else set()
     wanted = set(show.stage or (last if form_of(show).one_stage else ()))
     if not wanted or wanted - last or show.work or show.cell:
         return False

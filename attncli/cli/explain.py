@@ -30,7 +30,6 @@ from attncli.errors import ConventionError, InputError
 from attncli.explain.pipeline import Keep, Model
 from attncli.explain.pipeline import explain as compute
 from attncli.explain.sentence import Sentence, from_file, random_vocabulary
-from attncli.files.messages import listing
 from attncli.files.roles import only, role_of
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
@@ -81,8 +80,13 @@ def _contradictions(
         yield "--unknown has no effect without --glove", "add --glove FILE, or leave it out"
     if words.sentence is not None and words.tokens is not None:
         yield "there are both a sentence and --tokens", "give one of the two"
-    if words.sentence is None and words.tokens is None:
+    if words.sentence is None and words.tokens is None and vectors.embeddings is None:
         yield "there is no sentence", 'write attncli explain "…"'
+    if vectors.embeddings is not None:
+        for name in given_of(vectors, "glove", "dim"):
+            yield f"--{name} is given, but --embeddings holds the vectors", "leave one of them out"
+        if words.target is not None:
+            yield "--embeddings holds no vectors for --target", "leave it out, or use --glove"
     yield from _contradictions_of_block(words, block, choices)
 
 
@@ -101,9 +105,13 @@ def _contradictions_of_block(
     if "causal" in choices.given and decodes:
         yield "a decoder's self-attention is causal already", "leave out --causal"
     if block.kind == "attention":
-        for name in given_of(block, "layers", "d_ff", "norm"):
+        for name in given_of(block, "layers", "d_ff", "norm", "eps"):
             mend = "add --block encoder, or leave it out"
             yield f"{flag_of(name)} has no effect on one attention", mend
+    elif block.eps is not None and block.norm == "none":
+        yield "--eps has no effect with --norm none", "leave one of the two out"
+    if block.eps is not None and not 0 <= block.eps < math.inf:
+        yield f"--eps is {block.eps:g}", "use a number from 0, such as 1e-5"
     if block.projection == "identity":
         flags = [flag_of(name) for name in given_of(block, "d_k", "d_v", "kv_heads")]
         for flag in flags if block.weights is None else [*flags, "--weights"]:
@@ -132,18 +140,28 @@ def explained(
     Raises AttncliError for whatever does not fit.
     """
     seed = int(choices.given.get("seed", 0))
-    architecture = _architecture(block, choices, seed)
-    tokens, target = _tokens(words)
+    embedded = given = None
+    if vectors.embeddings is not None or block.weights is not None:
+        from attncli.cli import explain_files as files
+
+        own = words.sentence is not None or words.tokens is not None
+        embedded = files.embedded(vectors.embeddings, _tokens(words)[0] if own else None, block)
+        given = files.weights_file(block, embedded)
+    tokens, target = _tokens(words) if embedded is None else (embedded.tokens, None)
     every, vocabulary, dim = (*tokens, *(target or ())), None, vectors.dim or DIM
     if vectors.glove is not None:
         unknown = vectors.unknown or "random"
         vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
         dim = vocabulary.dim
+    if embedded is not None:
+        vocabulary, dim = embedded.vocabulary, embedded.vocabulary.dim
+    assumed = () if given is None else files.take_heads(block, given, dim)
+    architecture = _architecture(block, choices, seed)
     asked = given_of(block, "d_k", "d_v", "d_ff")
     dimensions = Dimensions(
         d_model=dim, n_heads=block.heads or 1, n_kv_heads=block.kv_heads, **asked
     )
-    found = None if block.weights is None else _weights_of_file(block, block.weights, dimensions)
+    found = None if given is None else files.weights_of(block, given, dimensions)
     sizes = Sentences(
         max(len(tokens), words.pad_to or 0), len(target or ()), len(target or tokens), words.mask
     )
@@ -154,18 +172,18 @@ def explained(
         block=block.kind,
         weights=weights,
         architecture=architecture,
-        positions=vectors.positions or "paper",
-        notes=notes,
+        positions=vectors.positions or ("paper" if embedded is None else "none"),
+        notes=(*notes, *assumed),
     )
     trace = compute(
         Sentence.padded(tokens, words.pad_to),
         vocabulary,
         model,
         target=None if target is None else Sentence.padded(target),
-        mask=_mask(words.mask, choices.given.get("mask_means")),
+        mask=_mask(words.mask, choices.given.get("mask_means"), quiet=show.quiet),
         keep=_kept(show),
     )
-    return trace, vocabulary.warnings
+    return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
 
 
 def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
@@ -174,6 +192,7 @@ def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
         n_heads=block.heads or 1,
         n_kv_heads=block.kv_heads,
         norm=block.norm or "post",
+        **({} if block.eps is None else {"epsilon": block.eps}),
         dropout=convention.dropout if block.kind != "attention" else 0.0,
         convention=convention,
     )
@@ -197,7 +216,7 @@ def _tokens(words: Text) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
         raise InputError(f"--target: {error.message}", error.hint) from None
 
 
-def _mask(source: str | None, means: str | None) -> Any:
+def _mask(source: str | None, means: str | None, *, quiet: bool) -> Any:
     """The mask of --mask as numbers to add: −∞ where a token may not attend."""
     if source is None:
         return None
@@ -205,6 +224,7 @@ def _mask(source: str | None, means: str | None) -> Any:
     from attncli.files.load import load
 
     loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
+    note(*loaded.notes, quiet=quiet)
     mask = checked_mask(
         only(loaded, "mask"), means, f"the mask of {loaded.origin}", "--mask-means "
     )
@@ -225,7 +245,7 @@ def _check_room(
     n_layers = block.layers or 1
     if weights is None:
         widths = dimensions.widths()
-        of_layer = names_of(_KINDS[block.kind], feed_forward=dimensions.d_ff != 0)
+        of_layer = names_of(block.weights_kind, feed_forward=dimensions.d_ff != 0)
         shapes = ([widths[axis] for axis in axes_of(name)] for name in of_layer)
         copied = 0 if how.dtype == "float64" else memory.WIDTHS[how.dtype]
         of_weights = n_layers * sum(map(math.prod, shapes)) * (memory.FLOAT + copied)
@@ -251,12 +271,6 @@ def _check_room(
     memory.check_fits(of_weights + of_stages, f"the {what} need", hint)
 
 
-_KINDS: dict[str, Any] = {
-    "attention": "attention",
-    "encoder": "encoder",
-    "decoder": "encoder-decoder",
-}
-"""What --block names, as the weights have it."""
 _AXES = ("d_model", "h·d_k", "h_kv·d_k", "h_kv·d_v", "h·d_v")  # as wide as x without weights
 
 
@@ -265,7 +279,7 @@ def _random_weights(
 ) -> tuple[Weights, tuple[str, ...]]:
     """Random weights of the block, and notes on them."""
     found = random_weights(
-        _KINDS[block.kind],
+        block.weights_kind,
         dimensions,
         seed=seed,
         n_layers=block.layers or 1,
@@ -281,27 +295,3 @@ def _random_weights(
         notes.append(f"The feed-forward's weights are random (seed {seed}).")
     projections = ("w_q", "w_k", "w_v", "w_o")
     return {n: x for n, x in found.items() if not n.endswith(projections)}, tuple(notes)
-
-
-def _weights_of_file(
-    block: Block, source: str, dimensions: Dimensions
-) -> tuple[Weights, tuple[str, ...]]:
-    """The weights of a file, and notes on them. InputError or ShapeError where they do not fit."""
-    from attncli.attention.state_dict import is_weight, weights_from_arrays
-    from attncli.files.load import load
-
-    kind = _KINDS[block.kind]
-    loaded = load(source, wanted=lambda name: is_weight(name, kind))
-    arrays = loaded.arrays
-    if "" in arrays:
-        raise InputError(
-            f"{loaded.origin} holds one matrix without a name", "name w_q, w_k and so on"
-        )
-    unknown = dict.fromkeys(loaded.unread, np.zeros(0))  # refused by their names
-    everything = {**arrays, **unknown}
-    found = weights_from_arrays(everything, kind, dimensions, n_layers=block.layers)
-    used, given = (sum(x.size for x in weights.values()) for weights in (found, arrays))
-    notes = [f"The weights are those of {loaded.origin}: {listing(arrays)}."]
-    if used < given:
-        notes.append(f"{given - used} of its {given} numbers are for other blocks and not used.")
-    return found, (*notes, *loaded.notes)

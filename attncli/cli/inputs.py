@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,16 +14,36 @@ from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.attention.masks import checked_mask
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.parsing import tokens_of, whole_numbers
+from attncli.cli.sources import (
+    OBSERVED,
+    WEIGHTS,
+    Files,
+    check_sources,
+    holds_x,
+    is_of_x,
+    read_files,
+    unused_notes,
+)
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.fields import fields_of, is_field, kv_len_of, layout_of
-from attncli.files.load import Loaded, load
+from attncli.files.fields import fields_of, kv_len_of, layout_of
+from attncli.files.load import Loaded
 from attncli.files.messages import count
-from attncli.files.roles import ROLES, Role, attention_prefix, name_of, only, pick, role_of
+from attncli.files.roles import (
+    ROLES,
+    Role,
+    attention_prefix,
+    is_attended,
+    name_of,
+    only,
+    pick,
+)
+
+if TYPE_CHECKING:
+    from attncli.attention.multi_head import Projected
 
 Labels = tuple[str, ...] | None
-Files = Mapping[str, Loaded]
-OBSERVED = "observed"
+_CACHE = ("past_k", "past_v")
 
 
 class AttentionInputs(NamedTuple):
@@ -35,6 +55,7 @@ class AttentionInputs(NamedTuple):
     in_heads     the last axis was split into heads
     inputs       the flags, with the layout that the file names
     observed     what is compared with, for `check`
+    projected    x and the weights, where q, k and v are made of them
     """
 
     arguments: dict[str, Any]
@@ -45,6 +66,7 @@ class AttentionInputs(NamedTuple):
     notes: list[str]
     inputs: Inputs
     observed: Loaded | None = None
+    projected: Projected | None = None
 
 
 def read_inputs(
@@ -57,67 +79,62 @@ def read_inputs(
     Raises InputError, ShapeError or ConventionError where they cannot be read or do not fit.
     """
     notes: list[str] = []
-    named = {role: getattr(inputs, role, None) for role in ROLES} | {OBSERVED: observed}
+    named = {role: getattr(inputs, role, None) for role in ROLES}
+    named |= {WEIGHTS: inputs.weights, OBSERVED: observed}
     sources = {role: source for role, source in named.items() if source is not None}
-    files = _files(sources, stages, notes)
+    check_sources(sources)
+    sources.setdefault("q", inputs.x or inputs.weights or "")  # the file that holds all others
+    path, _, member = (inputs.x or "").rpartition("::")
+    if path and inputs.weights is None and not path.startswith(("-", "[", "{")):
+        sources[WEIGHTS] = path  # x alone was named; its weights are beside it
+    files = read_files(sources, stages, notes)
     main = files["q"]
-    if observed == inputs.q and name_of(main, "q") is None:
+    if (
+        observed is not None
+        and observed == inputs.q
+        and name_of(main, "q") is None
+        and not holds_x(main)
+    ):
         raise InputError(f"{main.origin} holds observed numbers, but no q", "add --q SOURCE")
     fields = fields_of(main)
     convention, inputs, kv_len = _said(main, fields, inputs, choices, notes)
-    arrays = _arrays(files, notes)
-    means = choices.given.get("mask_means", fields.get("mask_means"))
-    if "mask" not in arrays:
-        if "mask_means" in choices.given:
-            raise ConventionError("--mask-means is given, but no mask", "add --mask SOURCE")
-    elif main.trace is not None and "mask" not in files:
-        arrays["mask"] = arrays["mask"].astype(np.float64)
-        if arrays["mask"].any() and np.isin(arrays["mask"], (0, 1)).all():
-            convention = replace(convention, mask_means="add")
+    made, used = None, dict[int, set[str]]()
+    if is_of_x(inputs, main):
+        from attncli.cli.embeddings import read_projected
+
+        arrays, made, files, used = read_projected(files, inputs, convention, notes)
+        main = files["q"]
+        if sources.get(WEIGHTS) == path:
+            used[id(files[WEIGHTS])].add(member)
     else:
-        arrays["mask"] = checked_mask(
-            arrays["mask"], means, f"the mask of {files.get('mask', main).origin}", "--mask-means "
-        )
-    if inputs.heads or inputs.kv_heads or inputs.layout:
-        _arrange(arrays, inputs)
+        arrays = _arrays(files, notes)
+        if inputs.heads or inputs.kv_heads or inputs.layout:
+            _arrange(arrays, inputs)
+        if name_of(main, "q") is None:
+            used[id(main)] = set(main.arrays)
+    notes += unused_notes(files, used, stages, of_x=made is not None)
+    convention = _check_mask(arrays, files, choices, fields, convention)
     n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
     shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
+    is_split = inputs.heads is not None or inputs.layout == "bsd"
+    if made is not None:
+        is_split = len(shape) > 2
+    labels = _labels(shape[-2], shape[-1] - n_past, n_past, _named(files, inputs))
+    if made is not None:
+        keys = labels["key_labels"]
+        own = {"query": labels["query_labels"], "key": keys and keys[n_past:]}
+        made = made._replace(labels=own)
     return AttentionInputs(
         {**arrays, "kv_len": kv_len, "convention": convention},
-        _labels(shape[-2], shape[-1] - n_past, n_past, _named(files, inputs)),
+        labels,
         shape,
-        in_heads=inputs.heads is not None or inputs.layout == "bsd",
+        in_heads=is_split,
         stdin_used=any(source.split("::")[0] == "-" for source in sources.values()),
         notes=notes,
         inputs=inputs,
         observed=files.get(OBSERVED),
+        projected=made,
     )
-
-
-def _files(sources: Mapping[Role, str], stages: Collection[str], notes: list[str]) -> Files:
-    """The file of every role that has a flag of its own, each read once; and the observed one."""
-    stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
-    if len(stdin) > 1:
-        raise ConventionError(
-            f"standard input can be read only once, not as {' and '.join(stdin)}",
-            "save it to a file, then name parts of that with ::",
-        )
-    read: dict[str, Loaded] = {}
-    for role, source in sources.items():
-        if source not in read:
-            asked = {other for other in ROLES if sources.get(other, sources["q"]) == source}
-            names, says = set[str](), source == sources["q"]  # something of the attention
-            if source == sources.get(OBSERVED):
-                asked, names, says = set(ROLES), set(stages), True
-
-            def is_wanted(
-                name: str, asked: set[str] = asked, names: set[str] = names, says: bool = says
-            ) -> bool:
-                return role_of(name) in asked or name in names or (says and is_field(name))
-
-            read[source] = load(source, role=role, wanted=is_wanted)
-            notes += read[source].notes if role != OBSERVED else read[source].warnings
-    return {role: read[source] for role, source in sources.items()}
 
 
 def _said(
@@ -169,7 +186,7 @@ def _arrays(files: Files, notes: list[str]) -> dict[str, Array]:
     """The array of every role, from its own flag or from the file of --q."""
     main = files["q"]
     arrays: dict[str, Array] = {}
-    for role in ROLES:
+    for role in filter(is_attended, ROLES):
         own = only(files[role], role) if role in files and role != "q" else pick(main, role)
         if own is not None:
             arrays[role] = own
@@ -191,14 +208,42 @@ def _named(files: Files, inputs: Inputs) -> Files:
     return {"q": Loaded("--tokens", {}, query_labels=names, key_labels=names)}
 
 
+def _check_mask(
+    arrays: dict[str, Array],
+    files: Files,
+    choices: Choices,
+    fields: Mapping[str, Any],
+    convention: Convention,
+) -> Convention:
+    """Brings the mask into its form, once it is known what its numbers mean; the convention then.
+
+    That of a saved trace is added: its 0 and −∞, and the numbers of a bias.
+    """
+    main = files["q"]
+    if "mask" not in arrays:
+        if "mask_means" in choices.given:
+            raise ConventionError("--mask-means is given, but no mask", "add --mask SOURCE")
+    elif main.trace is not None and "mask" not in files:
+        arrays["mask"] = arrays["mask"].astype(np.float64)
+        if arrays["mask"].any() and np.isin(arrays["mask"], (0, 1)).all():
+            return replace(convention, mask_means="add")
+    else:
+        means = choices.given.get("mask_means", fields.get("mask_means"))
+        name = f"the mask of {files.get('mask', main).origin}"
+        arrays["mask"] = checked_mask(arrays["mask"], means, name, "--mask-means ")
+    return convention
+
+
 def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Any]:
     """Names of the queries and of all keys, those of a cache before the n_k others.
 
     A file may have a list for each, or one for both: `tokens`, or the labels of a table's rows.
     One list for both names those that are as many as it.
     """
-    main, own = files["q"], files.get("k", files["q"])
-    queries, keys = main.query_labels or main.row_labels, own.key_labels or own.row_labels
+    main = files.get("x", files["q"])
+    own = files.get("k", files.get("x_kv", main))
+    queries = main.query_labels or main.row_labels or _words(main, "q", "x")
+    keys = own.key_labels or own.row_labels or _words(own, "k", "x_kv")
     if keys is None and own is main and n_k == n_q:
         keys = queries
     if queries and queries == main.key_labels and len(queries) == n_k != n_q:
@@ -219,6 +264,12 @@ def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Any]:
     return {"query_labels": queries, "key_labels": keys}
 
 
+def _words(file: Loaded, *roles: Role) -> Labels:
+    """The words of the array of one of these roles, where it came as {word: vector}."""
+    names = [name_of(file, role) or "" for role in roles] if file.words else []
+    return next((file.words[name] for name in (*names, "") if name in file.words), None)
+
+
 def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
     """Brings q, k, v and the cache into the order (batch, head, token, d), split into heads."""
     n_heads, shared, layout = inputs.heads, inputs.kv_heads or inputs.heads, inputs.layout
@@ -234,8 +285,9 @@ def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
             f"--heads splits (tokens, d) or bsd, but --layout is {layout}",
             "leave one of the two out",
         )
-    for name in ("q", "k", "v", "past_k", "past_v"):
-        if name in arrays:
+    n_axes = arrays["q"].ndim
+    for name in ("q", "k", "v", *_CACHE):
+        if name in arrays and not (name in _CACHE and arrays[name].ndim > n_axes):
             heads = n_heads if name == "q" else shared
             try:
                 arrays[name] = in_heads(arrays[name], layout, heads)
@@ -249,12 +301,13 @@ def observed_inputs(given: AttentionInputs) -> dict[str, Any]:
     if loaded is None or loaded.member in loaded.arrays:
         return {}
     found: dict[str, Any] = {"kv_len": kv_len_of(loaded)}
-    for role in ROLES:
+    for role in filter(is_attended, ROLES):
         name = name_of(loaded, role)
         if name is None:
             continue
         found[role] = loaded.arrays[name]
-        if role in ("q", "k", "v", "past_k", "past_v") and (inputs.layout or inputs.heads):
+        is_split = role in _CACHE and found[role].ndim == given.arguments["q"].ndim
+        if role in ("q", "k", "v", *_CACHE) and (inputs.layout or inputs.heads) and not is_split:
             heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
             with suppress(ShapeError):  # of other axes than the given one: it differs
                 found[role] = in_heads(found[role], inputs.layout, heads)

@@ -38,13 +38,21 @@ _Sources: Any = make_dataclass(
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Inputs(_Sources):  # type: ignore[misc]
-    """Where each array of ROLES comes from, and the order of their axes."""
+    """Where each array of ROLES and the weights come from, and the order of their axes."""
 
     PANEL: ClassVar = "Inputs"
 
     source: str | None = flag("The same as --q SOURCE.", "SOURCE", make=typer.Argument)
     tokens: str | None = flag(
         "Names of the queries and keys: separated by commas, or as a JSON list.", "A,B,C"
+    )
+    weights: str | None = flag(
+        "Weights of x: w_q, w_k, w_v, w_o, b_q …, under any names they are published with.",
+        "SOURCE",
+    )
+    weights_axes: Literal["auto", "in-out", "out-in"] | None = flag(
+        "in-out: X W. out-in: X Wᵀ, as PyTorch's Linear. auto (the default): as the names say, "
+        "else as the shapes fit."
     )
     layout: Layout | None = flag(
         "Order of the axes: b batch, h head, s tokens, d. Default: hsd for 3-D, bhsd for 4-D."
@@ -120,10 +128,12 @@ class DisplayFlags:
     batch: int | None = flag("Only this batch item, from 1.", min=1)
     rows: str | None = flag("Only rows A to B, from 1; or A:, :B.", "A:B")
     cols: str | None = flag("Only columns A to B, from 1.", "A:B")
-    precision: int | None = flag("Decimals shown (default: 4, explain: 3).", min=0, max=17)
-    work: bool = flag("Write out the arithmetic of each stage's first cell.")
+    precision: int | None = flag(
+        "Decimals shown (default: 4, explain: 3; csv and tsv: all).", min=0, max=17
+    )
+    work: bool = flag("Write out the arithmetic of each stage's first cell; with --full of all.")
     cell: str | None = flag(
-        "Derive one weight, by label or number, from the dot product to the division.", "Q,K"
+        "Derive one weight, by label or number; with --stage a cell of that stage.", "Q,K"
     )
     heatmap: bool | None = flag(
         "Shade every matrix. (Weights are shaded by default where there is colour.)",

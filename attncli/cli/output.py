@@ -84,7 +84,8 @@ def check_flags(show: DisplayFlags) -> None:
     form = form_of(show)
     display_options(show)
     if form.holds != PAGE:
-        for name in given_of(show, "work", "cell", "heatmap", "precision", "width"):
+        exact = () if form.rounds else ("precision",)
+        for name in given_of(show, "work", "cell", "heatmap", "width", *exact):
             raise ConventionError(
                 f"--{name} is for tables and markdown; {form.name} holds {form.holds}",
                 f"leave out --{name} or --format {form.name}",
@@ -106,6 +107,7 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
         rows=(None, None) if show.rows is None else slice_of(show.rows, "--rows"),
         cols=(None, None) if show.cols is None else slice_of(show.cols, "--cols"),
         precision=precision if show.precision is None else show.precision,
+        rounded=show.precision is not None,
         work=show.work,
         cell=None if show.cell is None else cell_of(show.cell),
         heatmap=show.heatmap,

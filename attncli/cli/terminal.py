@@ -79,7 +79,7 @@ def _has_terminal() -> bool:
 
 def _wait(stdin_used: bool) -> bool:
     """Waits for a key; False where the user leaves: q, Ctrl-D, or the end of input."""
-    print("— press any key for the next stage, q to quit —", end="", file=sys.stderr, flush=True)
+    print("press any key for the next stage, q to quit", end="", file=sys.stderr, flush=True)
     try:
         if not stdin_used and not sys.stdin.isatty():  # a pipe: one line of it
             line = sys.stdin.readline()

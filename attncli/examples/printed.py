@@ -203,13 +203,16 @@ def holds(ours: npt.ArrayLike, states: Mapping[Relation, float], magnitude: floa
 
     >>> holds([1.0, 0.9], {"equal": 1.0}, magnitude=1.0).tolist()
     ['reproduced', 'differs']
+    >>> holds([0.0, -np.inf], {"equal": -np.inf}, magnitude=1.0).tolist()
+    ['differs', 'reproduced']
     """
     a, ((relation, value),) = np.asarray(ours, dtype=np.float64), states.items()
-    bound = LOSS * max(magnitude, abs(value))
+    size = abs(value) if np.isfinite(value) else 0.0
+    bound = LOSS * max(magnitude if np.isfinite(magnitude) else 0.0, size)
     if relation == "close_to":
-        bound = CLOSE * max(abs(value), 1.0)
+        bound = CLOSE * max(size, 1.0)
     with np.errstate(all="ignore"):
-        near = (np.abs(a - value) <= bound) | (a == value)
+        near = (np.abs(a - value) <= bound) | (a == value) | (np.isnan(a) & np.isnan(value))
     if relation == "unequal":
         near = np.broadcast_to((~near & ~np.isnan(a)).any(), a.shape)
     return np.where(near, VERDICTS[0], VERDICTS[2])

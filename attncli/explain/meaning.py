@@ -28,6 +28,7 @@ def meaning(
     placed: bool = True,
     masked: bool = False,
     reads: tuple[str, str] = ("", ""),
+    letters: tuple[str, str] = ("E", "Y"),
 ) -> Trace | None:
     """The cosines between tokens before and after attention, and what became of equal words.
 
@@ -35,34 +36,38 @@ def meaning(
 
     Stages: static, contextual. The trace's notes are sentences: equal words start equal; they end
     different where positions were added (`placed`) or where each sees other words (`masked`).
-    `reads` names the stages that the two come from.
+    `reads` names the stages that the two come from, `letters` are their symbols.
     None where there is but one word, or a vector holds NaN or infinity.
 
     Source: the definition a·b = ‖a‖·‖b‖·cos θ; Peters et al. (2018), on contextual vectors.
 
     >>> trace = meaning(["a", "a"], [[1.0, 0.0]] * 2, [[1.0, 0.0], [0.0, 1.0]])
     >>> trace.notes
-    ('a (1) and a (2): cosine 1 before, 0.0000 after: one word in two contexts',)
+    ('"a" (1) and "a" (2): cosine 1 before, 0.0000 after: one word in two contexts',)
     """
     before, after = np.asarray(static, dtype=np.float64), np.asarray(contextual, dtype=np.float64)
     if len(words) < 2 or not (np.isfinite(before).all() and np.isfinite(after).all()):
         return None
     own, context = "between the words' own vectors", "between the vectors in their context"
     stages = (
-        _cosines("static", f"before: {own}", words, before, reads[0]),
-        _cosines("contextual", f"after: {context}", words, after, reads[1]),
+        _cosines("static", f"before: {own}", words, before, reads[0], letters[0]),
+        _cosines("contextual", f"after: {context}", words, after, reads[1], letters[1]),
     )
     a, b = (stage.value for stage in stages)
     notes = (*_of_equal_words(words, a, b, placed, masked), *_of_the_farthest(words, a, b))
     return Trace("What it means: static against contextual", stages, notes=notes, name="meaning")
 
 
-def _cosines(name: str, note: str, words: Sequence[str], matrix: Array, of: str) -> Stage:
+def _cosines(
+    name: str, note: str, words: Sequence[str], matrix: Array, of: str, letter: str
+) -> Stage:
     stage = similarity(words, matrix)["cosines"]
     axes, names = ("token", "other"), {"token": tuple(words), "other": tuple(words)}
     note = f"cosines {note}{f'; {stage.note}' if stage.note else ''}"
-    reads = {"x": of} if of else {}
-    return Stage(name, stage.symbol, stage.formula, stage.value, axes, names, note, reads)
+    reads, work = ({"x": of}, "row cosine") if of else ({}, "")
+    formula = f"cos(a, b) = {stage.formula} of the rows a and b of {letter}"
+    value, symbol = stage.value, f"cos {letter}"
+    return Stage(name, symbol, formula, value, axes, names, note, reads, work=work)
 
 
 def _of_equal_words(
@@ -99,16 +104,16 @@ def _of_the_farthest(words: Sequence[str], before: Array, after: Array) -> Itera
 
 
 def _name(words: Sequence[str], at: int) -> str:
-    """A word, with its number where it occurs several times."""
-    return f"{words[at]} ({at + 1})" if words.count(words[at]) > 1 else words[at]
+    """A word in quotation marks, with its number where it occurs several times."""
+    return f'"{words[at]}"' + (f" ({at + 1})" if words.count(words[at]) > 1 else "")
 
 
 def cosine_text(cosine: float) -> str:
     """A cosine to four decimals, but never "1.0000" where it is less.
 
     >>> cosine_text(0.25), cosine_text(1.0), cosine_text(0.99999)
-    ('0.2500', '1', '1 − 1e-05')
+    ('0.2500', '1', '1 − 0.00001')
     """
     if cosine > 1 - SAME:
         return "1"
-    return f"{cosine:.4f}" if cosine < 0.99995 else f"1 − {1 - cosine:.1g}"
+    return f"{cosine:.4f}" if cosine < 0.99995 else f"1 − {1 - cosine:.9f}".rstrip("0")

@@ -10,6 +10,7 @@ decoder              input ── encoder.1 … N ── decoder.1 … N ── 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -19,13 +20,14 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.attend import Block
 from attncli.attention.layers import Architecture, LayerPlan
+from attncli.attention.run import plain
 from attncli.attention.shapes import check_mask
 from attncli.attention.weights import Weights
 from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.explain.meaning import meaning
 from attncli.explain.sentence import PositionKind, Sentence, Vocabulary, entry_stages
-from attncli.stages import HIDDEN, PROJECTED, SCALED, WEIGHTS, kind_of
+from attncli.stages import HIDDEN, MASKED, PROJECTED, SCALED, WEIGHTS, kind_of
 from attncli.trace import Stage, Trace
 
 Keep = Callable[[str], bool]
@@ -84,9 +86,11 @@ def explain(
     ends = []
     for prefix, asked in (("", sentence), ("target.", target)):
         if asked is not None:
-            entry = entry_stages(asked, vocabulary, model.positions)
+            mark = "_t" if prefix else ""  # the target's X is not the sentence's: X_t
+            entry = entry_stages(asked, vocabulary, model.positions, mark)
             stages |= {prefix + stage.name: stage for stage in entry}
-            ends.append(layers.rows(prefix + entry[-1].name, entry[-1].value, asked.tokens))
+            end = entry[-1]
+            ends.append(layers.rows(prefix + end.name, end.value, asked.tokens, end.symbol))
     last = _add_blocks(layers, model, ends, sentence.key_mask(), mask)
     convention, notes = model.architecture.convention, (*model.notes, *vocabulary.remarks)
     layers.blocks[""] = Block("From words to contextual vectors", convention, notes=notes)
@@ -95,15 +99,16 @@ def explain(
     trace = _annotated(layers.trace(kept, stages), model.architecture.n_heads)
     asked, prefix = (sentence, "") if target is None else (target, "target.")
     restricting = mask is not None or convention.window is not None
-    end = meaning(
+    found = meaning(
         asked.words,
         stages[f"{prefix}embeddings"].value[: asked.n_real],
         trace[last].value[: asked.n_real],
         placed=model.positions != "none",
         masked=restricting or convention.causal or model.block == "decoder",
         reads=(f"{prefix}embeddings", last),
+        letters=(trace[f"{prefix}embeddings"].symbol, trace[last].symbol),
     )
-    return trace if end is None else replace(trace, steps=(*trace.steps, end))
+    return trace if found is None else replace(trace, steps=(*trace.steps, found))
 
 
 def _add_blocks(
@@ -153,6 +158,9 @@ def _annotated(trace: Trace, n_heads: int) -> Trace:
         WEIGHTS: ""
         if how.softmax_over == "keys"
         else "scores as shares: how each key divides itself among the queries",
+        MASKED: ""
+        if how.mask_value == -math.inf
+        else f"masked scores become {plain(how.mask_value)}, so their weight is as good as 0",
         PROJECTED: "back at the width of the input" if n_heads == 1 else "",
     }
 

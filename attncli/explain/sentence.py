@@ -67,6 +67,7 @@ class Vocabulary:
     note      where they come from
     remarks   what became of words that the file does not hold as they were asked for
     warnings  what was wrong with the file
+    matrix    the vectors of one sentence, a row for each token, instead of those of words
     """
 
     vectors: Mapping[str, Array]
@@ -74,11 +75,15 @@ class Vocabulary:
     note: str
     remarks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    matrix: Array | None = None
 
     def rows(self, sentence: Sentence) -> Array:
         """The vector of each token [n, dim]; zeros for the padding."""
         matrix = np.zeros((len(sentence.tokens), self.dim))
-        matrix[: sentence.n_real] = [self.vectors[token] for token in sentence.words]
+        own = self.matrix
+        matrix[: sentence.n_real] = (
+            [self.vectors[token] for token in sentence.words] if own is None else own
+        )
         return matrix
 
 
@@ -139,7 +144,7 @@ def from_file(
     if found.folded:
         pairs = (f"{a!r} as {b!r}" for a, b in found.folded.items())
         remarks.append(f"found in another case: {listing(pairs, 8)}")
-    note = f"read from {origin}, whatever the sentence: a static vector"
+    note = f"read from {origin}, the same in every sentence: a static vector"
     return Vocabulary(vectors, width, note, tuple(remarks), found.warnings)
 
 
@@ -152,13 +157,13 @@ def _unknown_remark(lost: Sequence[str], origin: str, unknown: Unknown) -> str:
 
 
 def entry_stages(
-    sentence: Sentence, vocabulary: Vocabulary, positions: PositionKind
+    sentence: Sentence, vocabulary: Vocabulary, positions: PositionKind, mark: str = ""
 ) -> tuple[Stage, ...]:
     """From tokens to the input of the first layer.
 
-    Stages: tokens [2, n] (the place of each token, and a number that equal words share),
+    Stages: tokens [2, n] (the position of each token from 1, and a number for each different word),
     embeddings [n, d] and, unless positions are "none", positions [n, d] and input [n, d]. The last
-    one is what goes into the block.
+    one is what goes into the block. `mark` follows the letters of the stages: E_t of a target.
 
     Source: "Attention Is All You Need", sections 3.4 and 3.5.
 
@@ -171,16 +176,18 @@ def entry_stages(
     numbers = [number_of.setdefault(token, len(number_of) + 1) for token in sentence.tokens]
     value = np.array([range(1, len(numbers) + 1), numbers])
     names = {"token": sentence.tokens}
-    axes, labels = ("count", "token"), {"count": ("place", "word"), **names}
-    tokens = Stage("tokens", "T", "the sentence split into tokens", value, axes, labels)
-    symbol, formula = "E", "E = the vector of each token"
-    if positions == "none":
-        symbol, formula = "X", "X = the vector of each token, no positions added"
+    axes, labels = ("count", "token"), {"count": ("position", "word id"), **names}
+    tokens = Stage("tokens", f"T{mark}", "the sentence split into tokens", value, axes, labels)
+    symbol = f"E{mark}"
+    formula = f"{symbol} = the vector of each token"
+    formula += ", no positions added" if positions == "none" else ""
     vectors, axes, reads = vocabulary.rows(sentence), ("token", "dimension"), {"tokens": "tokens"}
     words = Stage("embeddings", symbol, formula, vectors, axes, names, vocabulary.note, reads)
     if positions == "none":
         return tokens, words
-    table = sinusoidal(len(numbers), vocabulary.dim, exponent=positions)["positions"]
+    waves = sinusoidal(len(numbers), vocabulary.dim, exponent=positions)
+    table, params = waves["positions"], waves["divisors"].params
     labels = {"position": table.labels["position"]}
-    table = replace(table, labels=labels, reads={}, work="")
-    return tokens, words, table, traced([SUM], Block("", None, names), words, table)["input"]
+    table = replace(table, labels=labels, reads={}, params=params)
+    total = SUM._replace(symbol=f"X{mark}", formula=f"X{mark} = {symbol} + PE")
+    return tokens, words, table, traced([total], Block("", None, names), words, table)["input"]

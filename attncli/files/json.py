@@ -2,7 +2,9 @@
 
     {"q": [[…]], "k": …, "v": …, "mask": …, "scale": 0.5, "tokens": ["the", "cat"]}
 
-`tokens` may be {"queries": […], "keys": […]}. A name with null is as if it were not there.
+`tokens` may be {"queries": […], "keys": […]}. A name with null is as if it were not there. The
+names of nested objects are joined, attention.query.weight, and those of a list of objects too:
+heads.0.w_q. An array may be {"word": [numbers], …}: a row for each word.
 """
 
 from __future__ import annotations
@@ -11,16 +13,18 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from attncli.arrays import Array
 from attncli.budget import check_cells
 from attncli.errors import InputError
+from attncli.files.fields import FIELDS
 from attncli.files.load import LABELS, Loaded, check_once, collected, popped_fields, scale_of
 from attncli.files.messages import decoded, location, quote
-from attncli.files.numbers import Beyond, described, text_to_nan, to_array
+from attncli.files.numbers import MAX_DEPTH, NOT_JSON, Beyond, described, text_to_nan, to_array
+from attncli.files.roles import EMBEDDINGS, is_attended, role_of
 from attncli.files.source import ARRAY, TEXT, Source
 
 # escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half
@@ -32,6 +36,10 @@ _MARKS = re.compile(r"[\s,;\[\]]+")  # what separates two numbers
 
 # half-cells by the sign that shows them: the comma or bracket before a value, both quotes of a text
 _COSTS = ((b",", 2), (b"[", 2), (b"{", 8), (b'"', 1))
+
+
+_PARAMETERS = {"weight", "weights", "kernel", "bias", "w", "b"}
+"""In an object called `query`: those of what projects it. It is no array of queries then."""
 
 
 def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
@@ -52,21 +60,67 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     arrays: dict[str, Callable[[], Array]] = {}
     labels: dict[str, object] = {}
     others: dict[str, str] = {}
+    words: dict[str, tuple[str, ...]] = {}
     scale = None
     check_once((name for name, found in document.items() if found is not None), origin)
     fields = text_to_nan(popped_fields(document, wanted, source.name))
-    for name, found in document.items():
+    if wanted("") and _are_vectors(document) and not any(map(wanted, document)):
+        document = {"": document}
+    for name, found in _joined(document, origin):
+        where = location(origin, name)
         if found is None:
             continue
+        if name in arrays or name in others:  # with a dot, and joined
+            raise InputError(f"{origin} has {quote(name)} twice", "keep one of them")
         if name.lower() in LABELS:
             labels[name.lower()] = found
         elif name.lower() == "scale":
             scale = scale_of(found, origin)
-        elif isinstance(found, list):
-            arrays[name] = partial(to_array, found, location(origin, name))
+        elif isinstance(found, dict) and _are_vectors(found):
+            arrays[name], words[name] = partial(to_array, [*found.values()], where), (*found,)
+        elif isinstance(found, list) and not (role_of(name) in EMBEDDINGS and _is_text(found)):
+            arrays[name] = partial(to_array, found, where)
         else:
-            others[name] = f"{location(origin, name)} is {described(found)}, not an array"
-    return collected(source, wanted, arrays, labels, others, scale=scale, fields=fields)
+            others[name] = f"{where} is {described(found)}, not an array"
+    more = {"words": words, "scale": scale, "fields": fields}
+    return collected(source, wanted, arrays, labels, others, **more)
+
+
+def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """What a document holds by name, that of nested objects by their names joined with dots."""
+    if depth > MAX_DEPTH:
+        raise InputError(f"{origin} is nested too deeply", "use 2 to 4 levels")
+    for name, found in document.items():
+        inside = found
+        if isinstance(found, list) and found and all(isinstance(x, dict) for x in found):
+            inside = {str(number): x for number, x in enumerate(found)}
+        is_whole = not isinstance(inside, dict) or not _holds_lists(inside)
+        if depth == 0 and not is_whole:
+            is_own = name.lower() in (*LABELS, *FIELDS)
+            is_role = is_attended(name) and _PARAMETERS.isdisjoint(map(str.lower, inside))
+            is_array = bool(not name or role_of(name)) and _are_vectors(inside)
+            is_whole = is_own or is_role or is_array
+        if is_whole:
+            yield name, found
+            continue
+        for own, x in _joined(inside, origin, depth + 1):
+            yield f"{name}.{own}", x
+
+
+def _holds_lists(found: dict[str, Any]) -> bool:
+    return any(isinstance(x, list | dict) for x in found.values())
+
+
+def _are_vectors(found: dict[str, Any]) -> bool:
+    """Whether it may be {"word": [numbers], …}."""
+    rows = found.values()
+    are_lists = bool(rows) and all(isinstance(row, list) and row for row in rows)
+    return are_lists and not any(isinstance(row[0], list | dict | str) for row in rows)
+
+
+def _is_text(found: list[Any]) -> bool:
+    """Whether a list begins with text that is no number."""
+    return bool(found) and isinstance(found[0], str) and found[0] not in NOT_JSON
 
 
 def parse(

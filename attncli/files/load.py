@@ -18,7 +18,7 @@ from attncli.arrays import Array
 from attncli.errors import InputError
 from attncli.files.fields import FIELDS, is_field
 from attncli.files.messages import ask_for, entry_at, listing, location, quote, safe
-from attncli.files.roles import role_of, similar_role
+from attncli.files.roles import EMBEDDINGS, is_attended, role_of, similar_role
 from attncli.files.source import KINDS, Source, open_source
 from attncli.trace import Trace
 
@@ -51,6 +51,7 @@ class Loaded:
     key_labels     names of the keys, or None
     row_labels     labels of the rows of a csv or tsv: names of queries or of keys, by its role
     column_labels  the header of a csv or tsv, without its corner
+    words          name of an array that came as {word: vector} → its words, those of its rows
     scale          the factor on the scores that the file names, or None
     fields         what else it says of its attention, where that is wanted, by names of FIELDS
     trace          the trace, where the file is one saved by attncli; arrays then holds the values
@@ -69,6 +70,7 @@ class Loaded:
     key_labels: Labels = None
     row_labels: Labels = None
     column_labels: Labels = None
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scale: float | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
     trace: Trace | None = None
@@ -80,13 +82,17 @@ class Loaded:
     @property
     def notes(self) -> tuple[str, ...]:
         """The warnings, and which names without a role there are beside what was asked for."""
-        names = [name for name in (*self.unread, *self.others) if name not in DESCRIPTIONS]
-        names = [name for name in names if self.member is None and not role_of(name)]
+        unused = (name for name in (*self.unread, *self.others) if not is_attended(name))
+        return (*self.warnings, *self.unused_note(unused))
+
+    def unused_note(self, names: Iterable[str]) -> tuple[str, ...]:
+        """That these names are not used, but for descriptions, and what they may mean."""
+        names = [name for name in names if self.member is None and name not in DESCRIPTIONS]
         if not names:
-            return self.warnings
+            return ()
         near = filter(None, map(similar_role, names))
         question = next((f"; did you mean {name}?" for name in near), "")
-        return (*self.warnings, f"{self.origin}: not used: {listing(names)}{question}")
+        return (f"{self.origin}: not used: {listing(names)}{question}",)
 
 
 def load(
@@ -94,14 +100,15 @@ def load(
     *,
     stdin: BinaryIO | None = None,
     role: str | None = None,
-    wanted: Callable[[str], object] = role_of,
+    wanted: Callable[[str], object] = is_attended,
 ) -> Loaded:
     """Read what a SOURCE holds: the arrays that are `wanted` by their names, or the only one.
 
     A SOURCE is a path, `path::name` for one array in a file that holds several (or one part of a
-    saved trace), `-` or `-::name` for standard input, or inline JSON, which begins with [ or {. A
-    gzipped file and a member of a zip (`file.zip::member`) are unpacked. `role` is the role of an
-    array whose name has none; it only suppresses the warning about −∞ in a mask.
+    saved trace, or all arrays called `name.…`), `-` or `-::name` for standard input, or inline
+    JSON, which begins with [ or {. A gzipped file and a member of a zip (`file.zip::member`) are
+    unpacked. `role` is the role of an array whose name has none; it only suppresses the warning
+    about −∞ in a mask. A name of "" asks for one matrix without a name: {word: vector} as well.
 
     Raises InputError where the source cannot be read as arrays, MissingExtraError where that
     needs a package, SizeError where it does not fit into memory.
@@ -172,6 +179,8 @@ def collected(
     more      further fields of Loaded
     """
     origin, member, others = source.origin, source.name or None, others or {}
+    if part := _part(readers, member):
+        readers, others, member = part, {}, None
     n_matrices = sum(name.lower() != "scale" for name in readers)
 
     def is_read(name: str) -> bool:
@@ -180,7 +189,8 @@ def collected(
         return member is None and (bool(wanted(name)) or n_matrices == 1)
 
     for name, message in others.items():
-        if name == member or (member is None and wanted(name)):
+        is_wanted = wanted(name) and role_of(name) not in EMBEDDINGS  # `inputs` may be a text
+        if name == member or (member is None and is_wanted):
             raise InputError(message, "give it numbers, or leave it out")
     arrays = {name: read() for name, read in readers.items() if is_read(name)}
     for name in [name for name in arrays if name.lower() == "scale" and name != member]:
@@ -194,6 +204,18 @@ def collected(
         raise _lacking(origin, member, [*readers, *others])
     more["warnings"] = tuple(more.pop("warnings", ()))
     return Loaded(origin, arrays, unread=unread, others=tuple(others), member=member, **more)
+
+
+def _part(
+    readers: Mapping[str, Callable[[], Array]], member: str | None
+) -> dict[str, Callable[[], Array]]:
+    """The arrays called `member.…`, by what follows; none where an array has the name itself."""
+    if not member or member in readers:
+        return {}
+    starts = f"{member}.", f"{member}/"
+    return {
+        name[len(member) + 1 :]: read for name, read in readers.items() if name.startswith(starts)
+    }
 
 
 def check_once(names: Iterable[str], origin: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from attncli.errors import InputError
@@ -38,6 +39,14 @@ _OWN = ("{}", "{}_states", "{}_layer", "{}_tensor")
 _PAST = ("past_{}", "{}_cache", "cache_{}", "cached_{}")
 _Q, _K, _V = ("q", "query", "queries"), ("k", "key", "keys"), ("v", "value", "values")
 _MASKS = "mask attn_mask attention_mask attn_bias attention_bias additive_mask masks"
+_X = "2-D is (tokens, d), 3-D (batch, tokens, d)"
+
+
+def _both(words: str) -> Iterator[str]:
+    """Each word and its plural."""
+    for word in words.split():
+        yield from (word, f"{word}s")
+
 
 ROLES: dict[Role, Names] = {
     "q": Names(
@@ -53,13 +62,27 @@ ROLES: dict[Role, Names] = {
         ("xv", *(form.format(word) for word in _V for form in _OWN)),
         "Values, where not in the file of --q; else V = K.",
     ),
+    "x": Names(
+        ("x", "xs", *_both("input embedding word encoding"), "input_embeddings", "inputs_embeds"),
+        "Embeddings of which Q, K and V are made by --weights, or by weights in the same file: "
+        "(tokens, d) or (batch, tokens, d).",
+        most=3,
+        form=_X,
+    ),
+    "x_kv": Names(
+        ("x_kv", "x_k", "context", "memory", "encoder_hidden_states", "encoder_output"),
+        "Cross-attention: the embeddings of which K and V are made.",
+        most=3,
+        form=_X,
+    ),
+    "x_v": Names(("x_v",), "Those of which V is made, where not of K's.", most=3, form=_X),
     "past_k": Names(
         tuple(form.format(word) for word in _K for form in _PAST),
-        "Cached keys, put before the keys.",
+        "Cached keys, put before the keys; with one axis more than q, they are split into heads.",
     ),
     "past_v": Names(
         tuple(form.format(word) for word in _V for form in _PAST),
-        "Cached values, put before the values.",
+        "Cached values, put before the values, of the axes of the cached keys.",
     ),
     "mask": Names(
         tuple(_MASKS.split()),
@@ -78,16 +101,24 @@ ROLES: dict[Role, Names] = {
 }
 """Every role that an array can have, each with a flag of its own: to add one is to add a row."""
 
+EMBEDDINGS = ("x", "x_kv", "x_v")
+"""Those of which q, k and v are made; they are not given beside these."""
+
 _ROLE_OF = {alias: role for role, names in ROLES.items() for alias in names.aliases}
 
 
 def role_of(name: str) -> Role | None:
     """The role of the arrays called so, in any case of letters.
 
-    >>> role_of("Query"), role_of("key_states"), role_of("k_cache"), role_of("x")
+    >>> role_of("Query"), role_of("key_states"), role_of("k_cache"), role_of("y")
     ('q', 'k', 'past_k', None)
     """
     return _ROLE_OF.get(name.lower().replace("-", "_").replace(" ", "_"))
+
+
+def is_attended(name: str) -> bool:
+    """Whether arrays called so go into an attention as they are: q, k, v, a mask, a cache …"""
+    return role_of(name) not in (None, *EMBEDDINGS)
 
 
 def similar_role(name: str) -> str:
@@ -145,7 +176,7 @@ def pick(loaded: Loaded, role: Role) -> Array | None:
     name = loaded.member if loaded.member in loaded.arrays else name_of(loaded, role)
     if role != "q" and (name is None or name == loaded.member):
         return None
-    if name is None and (loaded.trace is not None or any(map(role_of, _names(loaded)))):
+    if name is None and (loaded.trace is not None or any(map(is_attended, _names(loaded)))):
         raise _absent(loaded, role)
     return only(loaded, role)
 

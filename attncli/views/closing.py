@@ -14,14 +14,46 @@ from attncli.arrays import Array, BoolArray
 from attncli.trace import Stage
 from attncli.views.numbers import percent, short
 from attncli.views.select import HEADS, Block, DisplayOptions, Index
-from attncli.views.text import distinct, shorten
+from attncli.views.text import distinct, is_token, named, quoted, shorten
 
 TOP = 3  # names in a sentence
 LINES = 12  # sentences in all
 FEWEST = 2  # sentences of one head, however many heads there are
 TOP_CELLS = 9  # of a name before its share, in a table
+ONE = {"keys": "key", "queries": "query"}
 NAMED = 3  # empty rows called by name
 MISSING = 0.01  # of a row's sum: rounding each share to bfloat16, 8 bits, changes 0.4 % at most
+
+
+class Name(NamedTuple):
+    """A token, its number where there are several of the same text, and whether it is quoted."""
+
+    token: str
+    number: int
+    is_quoted: bool
+
+    def spoken(self, shown: str = "") -> str:
+        """Within a sentence: "bank" (3), a token in quotation marks; `shown` is it shortened."""
+        text = shown or shorten(self.token)
+        return (quoted(text) if self.is_quoted else text) + self._numbered
+
+    @property
+    def plain(self) -> str:
+        """In a table: bank (3)."""
+        return self.token + self._numbered
+
+    @property
+    def _numbered(self) -> str:
+        return f" ({self.number})" if self.number else ""
+
+
+def _names(stage: Stage, axis: str) -> list[Name]:
+    tokens = stage.names(axis)
+    count = Counter(tokens)
+    return [
+        Name(token, at if count[token] > 1 else 0, is_token(stage, axis, token))
+        for at, token in enumerate(tokens, 1)
+    ]
 
 
 class Shares(NamedTuple):
@@ -33,8 +65,8 @@ class Shares(NamedTuple):
     stage: Stage
     values: Array
     masked: BoolArray
-    names: Sequence[str]
-    others: Sequence[str]
+    names: Sequence[Name]
+    others: Sequence[Name]
     rows: range
     over_queries: bool
 
@@ -47,11 +79,7 @@ def shares_of(block: Block, index: Index, options: DisplayOptions) -> Shares:
     masked = np.zeros(values.shape, bool)
     if block.mask is not None:
         masked = block.masked(index, values.shape)
-    tokens = [stage.names(axis) for axis in stage.axes[-2:]]
-    names, others = (  # of tokens of the same text the number too: bank (3), bank (7)
-        [f"{token} ({at})" if count[token] > 1 else token for at, token in enumerate(found, 1)]
-        for found, count in zip(tokens, map(Counter, tokens), strict=True)
-    )
+    names, others = (_names(stage, axis) for axis in stage.axes[-2:])
     over_queries, bounds = block.convention.softmax_over == "queries", options.rows
     if over_queries:
         values, masked, names, others, bounds = values.T, masked.T, others, names, options.cols
@@ -70,8 +98,11 @@ def sentences(
     shares = shares_of(block, index, options)
     most = len(shares.rows) if options.full else max(LINES // n_heads, FEWEST)
     shown = shares.rows if len(shares.rows) <= most + 1 else shares.rows[:most]
-    names = distinct([shares.names[i] for i in shown], shown)
-    lines = [f"{name} {_sentence(shares, i)}" for name, i in zip(names, shown, strict=True)]
+    texts = distinct([shares.names[i].token for i in shown], shown)
+    lines = [
+        f"{shares.names[i].spoken(text)} {_sentence(shares, i)}"
+        for text, i in zip(texts, shown, strict=True)
+    ]
     if left := len(shares.rows) - len(shown):
         what, flag = ("keys", "--cols") if shares.over_queries else ("queries", "--rows")
         lines.append(f"… {left} more {what}: {flag} A:B or --full")
@@ -95,7 +126,7 @@ def _sentence(shares: Shares, i: int) -> str:
     return f"{verb} {ranking}{rest}{why and f', though {why}'}"
 
 
-def _ranking(row: Array, names: Sequence[str], others: str) -> str:
+def _ranking(row: Array, names: Sequence[Name], others: str) -> str:
     """The largest shares by name, equal ones together, and the rest as one sum."""
     order = np.argsort(-row, kind="stable")
     order = order[row[order] > 0]
@@ -106,18 +137,20 @@ def _ranking(row: Array, names: Sequence[str], others: str) -> str:
     if len(order) > TOP and text(0) == text(-1):
         return f"{len(order)} {others} alike ({text(0)} each)"
     if len(order) == 1:
-        return f"{shorten(names[order[0]])} alone ({text(0)})"
+        return f"{names[order[0]].spoken()} alone ({text(0)})"
     groups, at = [], 0
     while at < min(len(order), TOP) or at == len(order) - 1:
         own = text(at)
         tied = bisect_left(range(at, len(order)), True, key=lambda i: text(i) != own)
-        top = [shorten(names[i]) for i in order[at : at + min(tied, max(TOP - at, 1))]]
-        top += [f"{tied - len(top)} more"] if tied > len(top) else []
+        top = [names[i].spoken() for i in order[at : at + min(tied, max(TOP - at, 1))]]
+        if more := tied - len(top):
+            top.append(f"{more} more {others if more > 1 else ONE[others]}")
         together = " and ".join([", ".join(top[:-1]), top[-1]] if len(top) > 1 else top)
         groups.append(f"{together} ({own}{' each' if tied > 1 else ''})")
         at += tied
     rest = row[order[at:]]
-    tail = f"; {len(rest)} more {others} share {percent(float(rest.sum()))}"
+    shared = f"{others} share" if len(rest) > 1 else f"{ONE[others]} has"
+    tail = f"; {len(rest)} more {shared} {percent(float(rest.sum()))}"
     return ", then ".join(groups) + (tail if len(rest) else "")
 
 
@@ -129,7 +162,7 @@ def empty_rows(block: Block, index: Index) -> str:
     if not left.size or not (np.isnan(left).all() or (left == left.flat[0]).all()):
         return ""
     axis = shares.stage.axes[-1 if shares.over_queries else -2]
-    names = [shorten(shares.stage.label(axis, i)) for i in empty[:NAMED]]
+    names = [named(shares.stage, axis, i) for i in empty[:NAMED]]
     names += [f"{len(empty) - NAMED} more"] if len(empty) > NAMED else []
     other, each = "query" if shares.over_queries else "key", short(float(left.flat[0]), 4)
     how = block.convention
@@ -150,7 +183,7 @@ def strongest(block: Block, options: DisplayOptions) -> tuple[list[str], list[li
     """
     heads = [shares_of(block, {HEADS: head}, options) for head in range(block.n_heads)]
     cells = [[_largest(shares, row) for shares in heads] for row in heads[0].rows]
-    return [heads[0].names[row] for row in heads[0].rows], cells
+    return [heads[0].names[row].plain for row in heads[0].rows], cells
 
 
 def _largest(shares: Shares, i: int) -> str:
@@ -158,4 +191,4 @@ def _largest(shares: Shares, i: int) -> str:
     if not np.isfinite(row).all() or not row.any():
         return "nothing"
     at = int(np.argmax(row))
-    return f"{shorten(shares.others[at], TOP_CELLS)} {percent(float(row[at]))}"
+    return f"{shorten(shares.others[at].plain, TOP_CELLS)} {percent(float(row[at]))}"

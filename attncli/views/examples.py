@@ -22,6 +22,7 @@ MORE = 2  # decimals beyond the printed ones, to show where a number was rounded
 FEWEST = 4
 SHOWN = 24  # numbers of an array that are written out: more would be a page
 
+_MANY = {"agrees as rounded": "agree as rounded", "differs": "differ"}
 _RELATIONS = {"equal": "equal to", "close_to": "close to", "unequal": "other than"}
 
 
@@ -44,7 +45,7 @@ def rows(result: Result) -> Iterator[Row]:
             printed = _nested(claim.printed.text, str)
         elif claim.states is not None:
             ((relation, value),) = claim.states.items()
-            printed = f"stated: {_RELATIONS[relation]} {value:g}"
+            printed = f"in words: {_RELATIONS[relation]} {value:g}"
         if judgement.ours is not None:
             ours = _numbers(judgement.ours, _decimals(judgement))
         verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")
@@ -159,10 +160,8 @@ def verdict_counts(results: Iterable[Result]) -> dict[Verdict, int]:
 
 
 def _counted(counts: Mapping[Verdict, int]) -> str:
-    several = {"agrees as rounded": "agree as rounded", "differs": "differ"}
     return ", ".join(
-        f"{n} {several.get(verdict, verdict) if n > 1 else verdict}"
-        for verdict, n in counts.items()
+        f"{n} {verdict if n == 1 else _MANY.get(verdict, verdict)}" for verdict, n in counts.items()
     )
 
 

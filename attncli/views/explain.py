@@ -28,6 +28,9 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     Raises StageError or ShapeError for what is asked for and not there.
     """
     first = options if options.stages else _first(trace, options)
+    if options.cell and not options.stages:  # a weight of the first layer
+        maps = (b.prefix + b.weights.name for b in blocks_of(trace) if b.weights)
+        first = replace(first, stages=tuple(name for name in maps if name in first.stages))
     if options.stages or options.cell:
         yield from parts(trace, first)
         return

@@ -1,59 +1,80 @@
 """Numbers as text: rounded for the eye, decimal points in line, never a false zero.
 
-One rule serves every matrix: the fewest decimals that show each value exactly, and no more than
-the precision. So whole numbers have no decimals, an exact 0 is "0" and not "0.0000" (which was
-rounded), and values too large or too small for that are written in scientific notation.
+One rule serves every matrix and every line of arithmetic: the fewest decimals that show each value
+exactly, and no more than the precision. So whole numbers have no decimals, and an exact 0 is "0",
+not "0.0000" (which was rounded). Where these decimals would show nothing of the largest number,
+there are more of them (0.0004), and where that does not help there is an exponent (4e-5).
 """
 
 from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array
 
-WIDE_WHOLE = 1e7  # whole numbers from here on are a wall of digits
-WIDE_FRACTION = 1e5
+WIDE = 1e7  # a number from here on is a wall of digits: it has an exponent, its neighbours do not
+MOST_ZEROS = 4  # decimals that show a small number at any precision: 0.0004, but 4e-5
+NOISE = 1e-12  # of a number: what rounding in float64 leaves of a long sum, 5.000000000000001
 _POINT = re.compile(r"(?=[.e])")  # the decimal point or the exponent of a number
 
 
-def style_of(values: Array, precision: int, digits: int = 2) -> str:
-    """The format that suits all these values: the largest keeps so many digits at least.
+class Style(NamedTuple):
+    """The formats of numbers of one matrix: of those below WIDE, and of the others.
 
-    >>> style_of(np.array([1.0, 2.5]), 4), style_of(np.array([1e-9, 0.0]), 4)
+    >>> style_of(np.array([1.0, 2.5]), 4).plain, style_of(np.array([1e-9, 0.0]), 4).plain
     ('.1f', '.0e')
+    >>> style_of(np.array([0.25, -1.5e11]), 4)
+    Style(plain='.2f', wide='.1e')
     """
-    finite = np.abs(values[np.isfinite(values)].astype(np.float64))
-    largest = float(finite.max(initial=0.0))
-    if largest == 0:
-        return ".0f"
-    exact = (d for d in range(precision + 1) if np.array_equal(np.round(finite, d), finite))
-    decimals = next(exact, None) if largest < WIDE_WHOLE else None
-    if decimals == 0 or (decimals is not None and largest < WIDE_FRACTION):
-        return f".{decimals}f"
-    if 10.0 ** (digits - 1 - precision) <= largest < WIDE_FRACTION:
-        return f".{precision}f"
-    mantissas = {f"{x:.{precision}e}".partition("e")[0] for x in finite.ravel().tolist()}
-    return f".{max(len(m.partition('.')[2].rstrip('0')) for m in mantissas)}e"
+
+    plain: str
+    wide: str
+
+    def write(self, x: float) -> str:
+        """One number: NaN, inf and -inf by name, an exact zero as "0", no minus before a zero."""
+        if not math.isfinite(x):
+            return "NaN" if math.isnan(x) else f"{x:.0f}"
+        if abs(x) >= WIDE:
+            return f"{x:{self.wide}}"
+        text = f"{x:{self.plain}}" if x else "0"
+        return text if float(text) else text.removeprefix("-")
 
 
-def write(x: float, style: str) -> str:
-    """One number in a format: NaN, inf and -inf by name, an exact zero as "0"."""
-    if not math.isfinite(x):
-        return "NaN" if math.isnan(x) else f"{x:.0f}"
-    return f"{x:{style}}" if x else "0"
+def style_of(values: Array, precision: int, beside: float = 0.0) -> Style:
+    """The formats that suit all these values.
+
+    beside  a number of the same kind, next to which one that rounds to 0 is 0
+    """
+    sizes = np.abs(values[np.isfinite(values)].astype(np.float64))
+    plain, wide = sizes[sizes < WIDE], sizes[sizes >= WIDE]
+    largest = max(float(plain.max(initial=0.0)), beside)
+    noise = min(NOISE, 10.0 ** -(precision + 4)) * plain
+    decimals = (d for d in range(precision + 1) if (abs(np.round(plain, d) - plain) <= noise).all())
+    more = range(precision, max(precision, MOST_ZEROS) + 1)
+    enough = (d for d in more if float(f"{largest:.{d}f}") or not largest)
+    shown = next(decimals, next(enough, None))
+    as_wide = _with_exponent(wide, precision)
+    return Style(_with_exponent(plain, precision) if shown is None else f".{shown}f", as_wide)
 
 
-def texts(values: Array, precision: int) -> list[list[str]]:
+def _with_exponent(sizes: Array, precision: int) -> str:
+    """The format with an exponent and the fewest decimals, no more than the precision."""
+    mantissas = {f"{x:.{precision}e}".partition("e")[0] for x in sizes.ravel().tolist()}
+    return f".{max((len(m.partition('.')[2].rstrip('0')) for m in mantissas), default=0)}e"
+
+
+def texts(values: Array, precision: int, beside: float = 0.0) -> list[list[str]]:
     """The texts of a matrix, in the one style that suits it.
 
     >>> align(texts(np.array([[1.25, -10.0], [np.inf, 0.0]]), 2))
     [['  1.25', '-10.00'], ['   inf', '  0   ']]
     """
-    style = style_of(values, precision)
-    return [[write(x, style) for x in row] for row in values.tolist()]
+    style = style_of(values, precision, beside)
+    return [[style.write(x) for x in row] for row in values.tolist()]
 
 
 def align(rows: list[list[str]]) -> list[list[str]]:
@@ -74,16 +95,13 @@ def align(rows: list[list[str]]) -> list[list[str]]:
 
 
 def short(x: float, precision: int) -> str:
-    """One number within a sentence or a sum, to three digits at least, without trailing zeros.
+    """One number within a sentence or a line of arithmetic.
 
-    >>> short(0.70710678, 4), short(5.0, 4), short(-1e9, 4), short(0.0012345, 4)
-    ('0.7071', '5', '-1e9', '1.2345e-3')
+    >>> short(0.70710678, 4), short(5.0, 4), short(-1e9, 4), short(0.09027, 3), short(0.4011, 1)
+    ('0.7071', '5', '-1e9', '0.090', '0.4')
     """
-    text = write(x, style_of(np.array([x]), precision, digits=3))
-    mantissa, e, exponent = text.partition("e")
-    if e:
-        return f"{mantissa}e{int(exponent)}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    mantissa, e, exponent = style_of(np.array([x]), precision).write(x).partition("e")
+    return f"{mantissa}e{int(exponent)}" if e else mantissa
 
 
 def percent(share: float) -> str:

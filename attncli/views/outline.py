@@ -75,7 +75,9 @@ def _branches(trace: Trace, lead: str) -> Iterator[Branch]:
     steps = [step for step in trace.steps if step not in weights]
     if weights:
         given = " · ".join(f"{stage.name} {shape_of(stage)}" for stage in weights)
-        yield Branch(f"{lead}├─ ", "given", "", given)
+        yield Branch(f"{lead}├─ ", "parameters", "", given)
+    for note in trace.notes if lead and trace.convention else ():
+        yield Branch(f"{lead}├─ ", "note", "", sentence(note))
     for step in steps:
         is_last = step is steps[-1]
         fork = f"{lead}└─ " if is_last else f"{lead}├─ "

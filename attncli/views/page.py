@@ -7,6 +7,7 @@ come after them as they do in the trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from attncli.views import closing
 from attncli.views.numbers import short
 from attncli.views.parts import Closing, Heading, Headline, Matrix, Part, Plot, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, chosen
-from attncli.views.text import sentence, shorten
+from attncli.views.text import clean, sentence, shorten
 
 MOST = 8  # heads and batch entries shown of many
 
@@ -44,7 +45,10 @@ _ENTRIES = {axis: many for axis, (_, many) in _WORDS.items()} | {
     "other": "the same",
     "pair": "pairs of dimensions",
     "component": "components",
-    "count": "counts",
+    "count": "position and word id",
+    "measure": "measures",
+    "d_ff": "hidden dimensions",
+    **dict.fromkeys(("h·d_k", "h·d_v", "h_kv·d_k", "h_kv·d_v"), "dimensions of all heads"),
 }
 _FLAGS = {"batch": ("batch entries", "--batch N"), HEADS: ("heads", "--head N")}
 _FLAGS[KEY_HEADS] = ("key heads", "--head N")
@@ -108,6 +112,8 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
 def headline(block: Block) -> Headline:
     """The title of a block, its sizes, its convention where it is not the default, its notes.
 
+    The weights that are given are named, because the formulas below use their letters.
+
     Sizes are those of the axes: 3 queries · 3 keys · d_k 2 · d_v 2, and the number type where it
     is not float64.
     """
@@ -116,12 +122,15 @@ def headline(block: Block) -> Headline:
     facts = []
     for axis, (one, many) in _WORDS.items():
         size = sizes[axis]
+        if axis == "query" and not sizes["key"]:  # rows that ask nothing: of a feed-forward
+            one, many = _WORDS["token"]  # noqa: PLW2901
         if size > 1 or (size == 1 and axis not in ("batch", HEADS)):
             shared = axis == HEADS and n_key_heads not in (0, n_heads)
             on = f" on {n_key_heads} key head{'s' * (n_key_heads > 1)}" if shared else ""
             facts.append(f"{size} {one if size == 1 else many}{on}")
     facts += [f"{axis} {sizes[axis]}" for axis in _WIDTHS if sizes[axis]]
-    how = block.convention
+    whole = block.root.convention or block.convention
+    how = replace(block.convention, seed=whole.seed)  # from which that of a block is derived
     facts += [how.dtype] if how.dtype != "float64" else []
     words = (
         write(value, how, lambda x: short(float(x), 4))
@@ -129,9 +138,12 @@ def headline(block: Block) -> Headline:
         if (write := KNOBS[name].words)
     )
     title, name = sentence(block.trace.title), sentence(block.prefix.removesuffix("."))
-    notes = tuple(map(sentence, block.trace.notes))
+    notes = [sentence(note) for note in block.trace.notes]
+    if weights := [s for s in block.stages.values() if kind_of(s.name).role == "parameter"]:
+        given = (f"{clean(s.symbol)} {' × '.join(map(str, s.value.shape))}" for s in weights)
+        notes.append(f"parameters: {' · '.join(given)}")
     choices = tuple(filter(None, words))
-    return Headline(f"{title} ({name})" if name else title, tuple(facts), choices, notes)
+    return Headline(f"{title} ({name})" if name else title, tuple(facts), choices, tuple(notes))
 
 
 def _matrices(
@@ -152,10 +164,17 @@ def _matrices(
         heading, axes = place.heading, place.stage.axes[-2:]
         about: tuple[str, ...] = ()
         if len(axes) == 2 and axes not in axes_named:
-            about = ("rows are {}, columns are {}".format(*(_ENTRIES.get(a, a) for a in axes)),)
+            what = [_ENTRIES.get(axis, axis) for axis in axes]
+            if axes[0] == "query" and not block.sizes["key"]:
+                what[0] = _ENTRIES["token"]
+            about = ("rows are {}, columns are {}".format(*what),)
         axes_named.add(axes)
         matrix = Matrix(block, place.stage, place.where, options, about)
         yield matrix
+        if options.work and matrix.stage.work == "softmax":
+            from attncli.views.work import softmax_tables
+
+            yield from softmax_tables(matrix)
         if kind_of(place.stage.name).plotted:
             rows = slice(matrix.rows.start, matrix.rows.stop)
             points = matrix.values[rows, :2].astype(np.float64)

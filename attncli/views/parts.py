@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -152,6 +153,8 @@ class Matrix:
     values         the whole matrix; rows, columns: those asked for
     facts          its size, and what its rows and columns are
     marked, mark   True where `///` replaces the number, and what that means
+    by_column      whether each column holds numbers of its own kind, rounded by themselves
+    empty          True where nothing is written
     sums           whether rows or columns have a column or row of sums
     legend         a further line below it
     """
@@ -180,6 +183,7 @@ class Matrix:
         self.sums: Literal["", "rows", "columns"] = ""
         if kind.sums and self.values.dtype.kind in NUMERIC:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
+        self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
         self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
         if kind.masks and block.mask is not None:
             self.marked = block.masked(where, self.values.shape)
@@ -206,7 +210,14 @@ class Matrix:
             if None in kept:
                 names.insert(kept.index(None), "⋮" if axis == -2 else "…")
         is_summed = self.sums == ("columns" if axis == -2 else "rows")
-        return [*names, "Σ"] if is_summed else names
+        if not is_summed:
+            return names
+        asked, whole = (
+            (len(self.columns), self.values.shape[1])
+            if axis == -1
+            else (len(self.rows), self.values.shape[0])
+        )
+        return [*names, "Σ" if asked == whole else f"Σ of all {whole}"]
 
     def grid(self, rows: Kept, columns: Kept, *, colour: bool = False) -> Grid:
         """These rows and columns: the only place where numbers, marks and sums become text."""
@@ -222,10 +233,14 @@ class Matrix:
                 sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
                 top = numbers.round_top(float(sizes.max(initial=0.0)))
                 shading = Shading(shade or "signed", top)
-            texts = numbers.texts(shown + 0 if shown.dtype.kind == "b" else shown, precision)
-            if self.sums == "columns":
-                texts += numbers.texts(self._sums(-2, at[1])[None], precision)
-            texts = numbers.align(texts)
+            own = shown + 0 if shown.dtype.kind == "b" else shown
+            kinds = []
+            for kind in np.hsplit(own, own.shape[1]) if self.by_column else [own]:
+                lines = numbers.texts(kind, precision, self._beside())
+                if self.sums == "columns":
+                    lines += numbers.texts(self._sums(-2, at[1])[None], precision)
+                kinds.append(numbers.align(lines))
+            texts = [[*chain(*row)] for row in zip(*kinds, strict=True)]
         else:
             texts = [[shorten(str(x)) for x in row] for row in shown.tolist()]
         cells = [[Cell(text) for text in row] for row in texts[: len(shown)]]
@@ -235,6 +250,8 @@ class Matrix:
                 cells[i] = [_shaded(t, x, colour) for t, x in zip(texts[i], shares, strict=True)]
         for i, j in np.argwhere(hidden).tolist():
             cells[i][j] = Cell(MASKED, "mark")
+        for i, j in np.argwhere(self.empty[np.ix_(*at)]).tolist():
+            cells[i][j] = Cell("", "gap")
         cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
         if self.sums == "rows":
             column = numbers.align(numbers.texts(self._sums(-1, at[0])[:, None], precision))
@@ -247,6 +264,13 @@ class Matrix:
             return grid
         gap = columns.index(None)
         return grid.only([*range(gap), None, *range(gap, width)])
+
+    def _beside(self) -> float:
+        """The largest number next to which one of this matrix that rounds to 0 is 0."""
+        beside = kind_of(self.stage.name).beside
+        read = self.block.read(self.stage, beside) if beside else None
+        finite = read.value[np.isfinite(read.value)] if read else np.zeros(0)
+        return float(np.abs(finite).max(initial=0.0))
 
     def _sums(self, axis: Literal[-1, -2], part: Array) -> Array:
         """The sums of whole rows (−1) or columns (−2), those shown; exact where they round so."""

@@ -17,13 +17,21 @@ from attncli.attention.masks import forbids
 from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
-from attncli.stages import LEFT_OUT, kind_of
+from attncli.stages import CAPPED, DROPPED, MASK, MASKED, kind_of
 from attncli.trace import Stage, Trace
 
 Bounds = tuple[int | None, int | None]
 Index = Mapping[str, int]
 
 HEADS, KEY_HEADS = "head", "kv_head"
+
+_LEFT_OUT = {
+    MASK: "nothing is masked here; add --causal or a mask",
+    MASKED: "nothing is masked here; add --causal or a mask",
+    CAPPED: "add --softcap",
+    DROPPED: "add --dropout",
+}
+"""What computes a stage that is left out where it would change nothing."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class DisplayOptions:
     batch, head  the 0-based entry; None = all
     rows, cols   0-based half-open slices of the last two axes of every shown matrix
     precision    decimals
+    rounded      whether they were asked for: csv and tsv are exact otherwise
     work         the arithmetic of the first cell under each matrix
     cell         (query, key) by label or 1-based number: the derivation of that weight instead
     heatmap      None shades the weights where there is colour, True every stage, False none
@@ -46,6 +55,7 @@ class DisplayOptions:
     rows: Bounds = (None, None)
     cols: Bounds = (None, None)
     precision: int = 4
+    rounded: bool = False
     work: bool = False
     cell: tuple[str, str] | None = None
     heatmap: bool | None = None
@@ -246,4 +256,4 @@ def _named(trace: Trace, wanted: str) -> Collection[str]:
     own = [name.rpartition(".")[2] for name in trace]
     close = get_close_matches(wanted, own, n=1)
     there = f"did you mean {close[0]}?" if close else f"there are {', '.join(trace)}"
-    raise StageError(f"there is no stage {wanted!r}", LEFT_OUT.get(wanted, there))
+    raise StageError(f"there is no stage {wanted!r}", _LEFT_OUT.get(wanted, there))

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, chop_cells
 
+from attncli.trace import Stage
+
 LABEL_CELLS = 16
 """The widest a label is shown where there is room."""
 
@@ -83,6 +85,28 @@ def shorten(label: str, cells: int = LABEL_CELLS) -> str:
     if len(label) <= enough and cell_len(text) <= cells:
         return text
     return chop_cells(text, cells - 1)[0] + "…"
+
+
+def named(stage: Stage, axis: str, at: int, cells: int = LABEL_CELLS) -> str:
+    """An entry within a sentence: a token in quotation marks, else a letter and a number.
+
+    >>> import numpy as np
+    >>> stage = Stage("weights", "A", "", np.ones((1, 1)), ("query", "key"), {"query": ("to",)})
+    >>> named(stage, "query", 0), named(stage, "key", 0)
+    ('"to"', 'k1')
+    """
+    name = shorten(stage.label(axis, at), cells)
+    return quoted(name) if is_token(stage, axis, name) else name
+
+
+def quoted(name: str) -> str:
+    """A token in quotation marks; an empty one has them already (see `shorten`)."""
+    return name if name == '""' else f'"{name}"'
+
+
+def is_token(stage: Stage, axis: str, name: str) -> bool:
+    """Whether a name along an axis is a token, which sentences quote, not a letter and a number."""
+    return axis in stage.labels and not re.fullmatch(r"[qk]\d+", name)
 
 
 def distinct(labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_CELLS) -> list[str]:

@@ -30,8 +30,8 @@ _PLANE = ("PC 1", "PC 2")
 # ends at 2^1024; those of two numbers above 2^-500 are not rounded to 0.
 _FARTHEST_POWER = 500
 
-# So far from 1 is a cosine of parallel vectors of thousands of numbers, by rounding alone.
-_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+# Parallel unit vectors differ by this at most: each of their numbers is rounded three times.
+_ROUNDED = 8 * np.finfo(np.float64).eps
 
 
 def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
@@ -53,11 +53,14 @@ def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
         reads = {"x": "vectors"}
         cosines = cosines._replace(compute=_scaled_cosines, reads=reads, work="")
+    # arccos keeps half of the digits of a cosine near 1: with the vectors at hand it is not used.
+    angles = angles._replace(compute=lambda x: angles_of(vectors))
     zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
     notes = []
     if zeros:
+        quoted = (f'"{word}"' for word in zeros)
         holds = "is all zeros and has" if len(zeros) == 1 else "are all zeros and have"
-        notes = [f"{', '.join(zeros)} {holds} no direction: cosines with it are NaN"]
+        notes = [f"{', '.join(quoted)} {holds} no direction: cosines with it are NaN"]
     noted = [step._replace(note="".join(notes)) for step in (cosines, angles)]
     labels = {"word": tuple(words), "other": tuple(words)}
     block = Block("Similarity", None, labels, tuple(notes))
@@ -72,7 +75,7 @@ def similarity_steps() -> list[Step]:
         Step("lengths", lengths_of, {"x": "vectors"}, {}, "‖a‖ = √(a·a)", "length"),
         Step("dots", dots_of, {"x": "vectors"}, {}, dots_formula, "pairs", kind="word_dots"),
         Step("cosines", cosines_of, both, {}, "a·b / (‖a‖·‖b‖)", "cosine"),
-        Step("angles", _angles, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
+        Step("angles", _arccos, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
     ]
 
 
@@ -91,17 +94,34 @@ def dots_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
 
 
 def cosines_of(dots: FloatArray, lengths: FloatArray) -> FloatArray:  # [n, n], [n] -> [n, n]
-    """a·b / (‖a‖·‖b‖), in −1 … 1; those that differ from ±1 by their rounding alone are ±1."""
+    """a·b / (‖a‖·‖b‖), in −1 … 1: rounding can take a vector's cosine with itself past 1."""
     cosines = lengths[:, None] * lengths
     np.divide(dots, cosines, out=cosines)
-    np.clip(cosines, -1.0, 1.0, out=cosines)
-    is_parallel = np.abs(cosines) >= 1.0 - _ROUNDING
-    cosines[is_parallel] = np.rint(cosines[is_parallel])
-    return cosines
+    return np.clip(cosines, -1.0, 1.0, out=cosines)
 
 
-def _angles(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
+def _arccos(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
     return np.asarray(np.degrees(np.arccos(x)))
+
+
+def angles_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
+    """The angle between each vector and every other in degrees, to full precision at 0 and 180.
+
+    Of unit vectors u and w it is 2 · atan2(‖u − w‖, ‖u + w‖).
+    Source: Kahan, "How Futile are Mindless Assessments of Roundoff" (2006), section 12.
+
+    >>> angles_of(np.array([[1.0, 2.0], [3.0, 6.0], [-2.0, 1.0]]))[0].tolist()
+    [0.0, 0.0, 90.0]
+    """
+    scaled = np.ldexp(x, -_powers(x)[:, None])
+    units = scaled / lengths_of(scaled)[:, None]
+    apart, together = (  # row by row, as there may be thousands of words
+        np.stack([np.linalg.norm(unit + sign * units, axis=-1) for unit in units])
+        for sign in (-1.0, 1.0)
+    )
+    for found in (apart, together):
+        np.copyto(found, 0.0, where=found < _ROUNDED)
+    return np.asarray(np.degrees(2 * np.arctan2(apart, together)))
 
 
 def _scaled_cosines(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
@@ -143,9 +163,17 @@ def analogy_steps(words: Sequence[str]) -> list[Step]:
     a, b, c = words
     reads = {"difference": "difference", "x": "vectors"}
     return [
-        Step("difference", lambda x: x[1] - x[0], {"x": "vectors"}, formula=f"{b} − {a}"),
-        Step("analogy", lambda difference, x: difference + x[2], reads, formula=f"{b} − {a} + {c}"),
+        Step("difference", _difference, {"x": "vectors"}, {}, f"{b} − {a}", "difference"),
+        Step("analogy", _plus_third, reads, {}, f"{b} − {a} + {c}", "analogy"),
     ]
+
+
+def _difference(x: FloatArray) -> FloatArray:  # [3, d] -> [d]
+    return np.asarray(x[1] - x[0])
+
+
+def _plus_third(difference: FloatArray, x: FloatArray) -> FloatArray:  # [d], [3, d] -> [d]
+    return np.asarray(difference + x[2])
 
 
 def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
@@ -183,14 +211,23 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
 
 def pca_steps() -> list[Step]:
     """The steps of `pca`."""
+    centring = "[x] - [mean] = {x} - {mean}"
+    svd = "C = U Σ W, the singular value decomposition"
     x, rule = {"x": "centred"}, "the entry of greatest magnitude of each is positive"
     difference, product = {"x": "vectors", "mean": "mean"}, {**x, "w": "components"}
     return [
-        Step("mean", _mean, {"x": "vectors"}, {}, "mean over the words", kind="centre"),
-        Step("centred", _centred, difference, {}, "C = V − μ"),
-        Step("components", _components, x, {}, "C = U Σ Wᵀ", note=rule),
-        Step("shares", _shares, x, {}, "share of the variance"),
-        Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C · W"),
+        Step("mean", _mean, {"x": "vectors"}, {}, "μ = mean over the words", "mean", kind="centre"),
+        Step("centred", _centred, difference, {}, "C = V − μ", centring),
+        Step(
+            "components",
+            _components,
+            x,
+            {},
+            svd,
+            note=rule,
+        ),
+        Step("shares", _shares, x, {}, "σ² / Σσ², the share of the variance"),
+        Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C Wᵀ", "row products"),
     ]
 
 

@@ -70,7 +70,7 @@ def test_feed_forward_by_hand() -> None:
     assert trace["hidden"].value.tolist() == [[0.0, 4.0, 0.0]]
     assert trace["feed_forward"].value.tolist() == [[8.5, -12.0]]
     assert trace["residual"].value.tolist() == [[9.5, -10.0]]
-    assert trace["residual"].formula == "R = X + F"
+    assert trace["residual"].formula == "R₁ = X + F"
     assert trace["hidden"].axes == ("query", "d_ff")
     assert trace["feed_forward"].names("query") == ("river",)
     assert trace["hidden"].formula == "G = max(0, X W₁ + b₁)"
@@ -101,9 +101,12 @@ def test_dropout_leaves_zeros_and_the_rest_larger() -> None:
     assert set(np.unique(dropped.value)) == {0.0, 1 / 0.75}
     assert abs((dropped.value == 0).mean() - 0.25) < 0.02
     np.testing.assert_array_equal(again["sublayer_dropped"].value, dropped.value)
-    assert dropped.formula == "F' = F with a share of 0.25 set to 0, the rest / 0.75"
+    assert (
+        dropped.formula
+        == "F' = F, each number set to 0 with probability 0.25, the others divided by 0.75"
+    )
     assert dropped.symbol == "F'"
-    assert trace["residual"].formula == "R = X + F'"
+    assert trace["residual"].formula == "R₁ = X + F'"
 
 
 def test_what_does_not_fit() -> None:

@@ -44,9 +44,9 @@ def test_stages_of_a_pre_norm_decoder_layer_in_order() -> None:
     names = list(trace)
     assert names[6:11] == [f"attention.{name}" for name in ("mean", "deviation", "norm", "q", "k")]
     assert names[-1] == "feed_forward.residual"
-    assert trace["cross_attention.q"].formula == "Q = N W_q"
+    assert trace["cross_attention.q"].formula == "Q = N₂ W_q"
     assert trace["cross_attention.k"].formula == "K = C W_k"
-    assert trace["feed_forward.hidden"].formula == "G = max(0, N W₁ + b₁)"
+    assert trace["feed_forward.hidden"].formula == "G = max(0, N₃ W₁ + b₁)"
 
 
 def test_a_stage_says_what_it_was_computed_from() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from attncli import (
+    InputError,
     Projections,
     ShapeError,
     attend,
@@ -59,6 +60,30 @@ def test_multi_head_attention_is_its_formula() -> None:
         heads.append(e / e.sum(axis=1, keepdims=True) @ v[:, 11 * h : 11 * h + 11])
     expected = np.hstack(heads) @ w.w_o + w.b_o
     np.testing.assert_allclose(trace["projected"].value, expected, rtol=1e-10)
+
+
+def test_weights_by_their_published_names() -> None:
+    x, context = random(3, 7), random(5, 7)
+    w = [random(7, 10) for _ in "qkv"]
+    bias, w_o = random(30), random(10, 13)
+    state = {
+        "in_proj_weight": np.vstack([y.T for y in w]),
+        "in_proj_bias": bias,
+        "out_proj.weight": w_o.T,
+    }
+    b = np.split(bias, 3)
+    given = Projections(w[0], w[1], w[2], w_o, b[0], b[1], b[2])
+    expected = multi_head_attention(x, given, n_heads=2, context=context)
+    found = multi_head_attention(x, state, n_heads=2, context=context)
+    np.testing.assert_array_equal(found["projected"].value, expected["projected"].value)
+    heads = {f"W{n}": y.reshape(7, 2, 5).transpose(1, 0, 2) for n, y in zip("qkv", w, strict=True)}
+    alone = multi_head_attention(x, heads)
+    np.testing.assert_array_equal(
+        alone["concat"].value,
+        multi_head_attention(x, Projections(w[0], w[1], w[2]), n_heads=2)["concat"].value,
+    )
+    with pytest.raises(InputError, match="there is no w_k, w_v among the weights"):
+        multi_head_attention(x, {"w_q": w[0]})
 
 
 @pytest.mark.parametrize(

@@ -122,10 +122,11 @@ def test_added_is_document_004s_sum() -> None:
     assert trace["input"].labels["token"] == ("love",)
 
 
-def test_added_keeps_the_names_of_rows_and_columns() -> None:
+def test_added_keeps_the_names_of_rows_and_its_columns_are_no_waves() -> None:
     trace = add_positions(np.ones((3, 5)), sinusoidal(3, 5, start=4))
     assert trace["input"].labels["token"] == ("pos 4", "pos 5", "pos 6")
-    assert trace["input"].labels["dimension"] == trace["positions"].labels["dimension"]
+    assert trace["positions"].labels["dimension"][0] == "sin λ6.28"
+    assert "dimension" not in trace["input"].labels
     np.testing.assert_array_equal(trace["input"].value, 1 + trace["positions"].value)
 
 

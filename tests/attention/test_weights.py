@@ -116,7 +116,7 @@ def test_names(name: str, block: Any, ours: str) -> None:
         "layers.-1.w_q",
         "attention.w_1",
         "self_attn.norm1.weight",
-        "w_q.weight",
+        "w_q.wait",
         "encoder.1.gamma",
         "feed_forward.w_q",
         "bias_k",

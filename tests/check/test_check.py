@@ -53,13 +53,30 @@ def test_decimals_allow_half_a_unit_of_the_last_one() -> None:
     assert check(exact + 0.51e-3, Q, K, V, decimals=3).status == "no match"
 
 
-def test_numbers_that_look_rounded_get_a_hint() -> None:
-    verdict = check(attend(Q, K, V)["output"].value.round(3), Q, K, V)
-    assert verdict.notes == (
-        "the values have at most 3 decimals; if they are rounded, add --decimals 3",
-    )
-    wrong = attend(Q, K, V)["output"].value.round(3) + 5
-    assert check(wrong, Q, K, V, decimals=3).notes == ()
+@pytest.mark.parametrize("decimals", [1, 2, 4, 5, 6, 8])
+def test_numbers_that_look_rounded_are_judged_at_that_rounding(decimals: int) -> None:
+    exact = attend(Q, K, V)["output"].value
+    verdict = check(exact.round(decimals), Q, K, V)
+    s = "s" * (decimals > 1)
+    words = f"the numbers have {decimals} decimal{s}, so they are judged as rounded to {decimals}"
+    assert (verdict.status, verdict.notes) == ("match", (words,))
+    assert check(exact.round(decimals), Q, K, V, decimals=decimals).notes == ()
+    wrong = check(unscaled().round(decimals), Q, K, V)
+    assert verdict.stages[0].allowed == pytest.approx(0.5 * 10.0**-decimals)
+    assert wrong.status == "found" if decimals in (2, 4, 5) else wrong.status != "match"
+
+
+def test_many_decimals_that_do_not_match_may_be_those_of_float32() -> None:
+    wrong = (attend(Q, K, V)["output"].value + 0.5).round(7)
+    verdict = check(wrong, Q, K, V, pairs=False)
+    assert verdict.notes == ("if the numbers were rounded to 7 decimals, add --decimals 7",)
+    assert verdict.stages[0].noise is not None
+
+
+def test_numbers_exact_in_every_type_are_not_rounded() -> None:
+    verdict = check([[10.0, 0.375], [5, 5], [0.5, 1]], Q4, K4, V4)
+    assert verdict.notes == ()
+    assert verdict.stages[0].allowed is None
 
 
 def test_rtol_and_atol() -> None:
@@ -330,3 +347,26 @@ def test_any_number_is_judged_without_a_warning(huge: float) -> None:
     for observed in ([[huge, 0.55], [0.1, 0.7]], [[huge, -huge], [5, 5]]):
         verdict = check(observed, q, k, v, pairs=False)
         assert "differ" in report_text(verdict)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.5, 1e-308, 1e200, -1e200, 1e308])
+@pytest.mark.parametrize("times", [1.0, 0.0, 1e300])
+def test_a_scale_or_values_at_the_end_of_float64_never_make_wrong_numbers_match(
+    scale: float, times: float
+) -> None:
+    how = Convention(scale=scale)
+    wrong = np.linspace(1, 2, Q.shape[0] * Q.shape[1] * 11).reshape(2, 3, 11) * max(times, 1)
+    verdict = check(wrong, Q * (times > 0), K, V * times, convention=how, pairs=False)
+    assert verdict.status != "match"
+    assert "differ" in report_text(verdict)
+    assert "NaN ×" not in report_text(verdict)
+
+
+def test_an_output_that_no_weights_give_is_garbage_only_from_a_block_on() -> None:
+    q, k, v = (RNG.normal(size=(2, n, d)) for n, d in ((37, 5), (13, 5), (13, 7)))
+    right = attend(q, k, v)["output"].value
+    garbage = 50 + np.arange(7.0)
+    for first, found in ((32, ["last rows hold garbage"]), (31, []), (36, [])):
+        wrong = right.copy()
+        wrong[:, first:] = garbage * np.arange(1, 38 - first)[:, None]
+        assert names(check(wrong, q, k, v, pairs=False)) == found

@@ -66,7 +66,7 @@ def test_conventions_are_those_of_compute(call: Call, folder: Path) -> None:
 def test_what_nothing_explains_is_said_to_be_so(call: Call, folder: Path) -> None:
     result = call("check", "--q", "qkv.npz", "--observed", "noise.npy")
     assert result.code == 1
-    assert result.out.startswith("first difference at stage output; no known bug explains it")
+    assert result.out.startswith("it differs from stage output on; no known bug explains it")
     assert "worst entries" in result.out
 
 

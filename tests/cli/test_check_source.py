@@ -245,7 +245,7 @@ def test_all_observed_inputs_that_differ_are_named(call: Call, folder: Path, for
         path = "trace.json"
     result = call("check", "inputs.npz", "--observed", path)
     assert result.code == 1
-    assert result.out.startswith("first difference at stage k; ")
+    assert result.out.startswith("the inputs differ, k first; ")
     for text in ("k is not the given one: they differ by up to 0.5", "v is not the", "mask is not"):
         assert f"note: the observed {text}" in result.out
     assert "observed q" not in result.out
@@ -258,7 +258,7 @@ def test_inputs_of_a_part_of_a_trace_are_compared_too(call: Call, tmp_path: Path
     assert call("check", one).code == 0
     result = call("check", one, "--observed", other)
     assert result.code == 1
-    assert result.out.startswith("first difference at stage q; ")
+    assert result.out.startswith("the inputs differ, q first; ")
     assert (
         "holds 2 attentions: encoder.1.attention, encoder.2.attention"
         in call("check", "e.json").err

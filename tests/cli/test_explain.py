@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import tracemalloc
 from pathlib import Path
@@ -133,10 +134,11 @@ def test_the_two_banks(call: Call) -> None:
     assert found["meaning.contextual"][4, 9] < 0.9999
     printed = call("explain", BANKS).out
     assert (
-        "bank (5) and bank (10): cosine 1 before, 0.9977 after: one word in two contexts" in printed
+        '"bank" (5) and "bank" (10): cosine 1 before, 0.9977 after: one word in two contexts'
+        in printed
     )
     alone = call("explain", BANKS, "--positions", "none").out
-    assert "bank (5) and bank (10): cosine 1 before and 1 after: without positions" in alone
+    assert '"bank" (5) and "bank" (10): cosine 1 before and 1 after: without positions' in alone
 
 
 def test_widths_and_heads(call: Call) -> None:
@@ -162,6 +164,123 @@ def test_weights_of_a_file(call: Call, tmp_path: Path) -> None:
     )
     alone = call("explain", LIFE, "--weights", "w.npz", "--heads", "2")
     assert "numbers are for other blocks and not used" in alone.out
+
+
+X, W = np.arange(1.0, 16).reshape(3, 5) / 7, {n: np.eye(5, 7, i) for i, n in enumerate("qkv")}
+
+
+@pytest.mark.parametrize(
+    ("names", "turn"),
+    [
+        ("W{}", lambda w: w),
+        ("{}_proj.weight", lambda w: w.T),
+        ("h.0.attn.{}_proj.weight", lambda w: w.T),
+        ("block.mha.{}.kernel", lambda w: w),
+    ],
+)
+@pytest.mark.parametrize("own", [True, False])
+def test_embeddings_and_weights_as_they_are_published(
+    call: Call, tmp_path: Path, names: str, turn: Any, own: bool
+) -> None:
+    weights = {names.format(n): turn(w) for n, w in W.items()}
+    np.savez(tmp_path / "a.npz", **{"x": X} | weights)
+    np.save(tmp_path / "x.npy", X)
+    flags = ["--embeddings", "a.npz"] if own else ["--embeddings", "x.npy", "--weights", "a.npz"]
+    found = values(call, *flags)
+    np.testing.assert_array_equal(found["embeddings"], X)
+    assert "positions" not in found
+    q, k, v = (X @ W[n] for n in "qkv")
+    np.testing.assert_allclose(found["attention.q"][0], q)
+    z = np.exp(q @ k.T / np.sqrt(7))
+    np.testing.assert_allclose(found["attention.output"][0], z / z.sum(1, keepdims=True) @ v)
+    assert "input" in values(call, *flags, "--positions", "paper")
+
+
+def test_embeddings_bring_their_labels_or_those_of_the_sentence(call: Call, tmp_path: Path) -> None:
+    def names(document: Any, *arguments: str) -> Any:
+        (tmp_path / "x.json").write_text(json.dumps(document))
+        found = call("explain", *arguments, "--embeddings", "x.json", "--format", "json")
+        assert found.code == 0, found.err
+        return stages(found.json)["tokens"]["labels"]["token"]
+
+    x = X.tolist()
+    assert names(x) == ["x1", "x2", "x3"]
+    assert names({"x": x, "tokens": ["I", "love", "AI"]}) == ["I", "love", "AI"]
+    assert names({"I": x[0], "love": x[1], "it": x[2]}) == ["I", "love", "it"]
+    assert names(x, "a b a") == ["a", "b", "a"]
+    assert names({"inputs": x}, "--tokens", "A,B,C") == ["A", "B", "C"]
+
+
+def test_heads_of_the_weights_are_those_of_the_block(call: Call, tmp_path: Path) -> None:
+    w = {f"w_{n}": np.stack([W[n], -W[n], 2 * W[n]]) for n in "qkv"}
+    np.savez(tmp_path / "a.npz", **{"x": X} | w)  # type: ignore[arg-type]
+    found = values(call, "--embeddings", "a.npz")
+    np.testing.assert_allclose(found["attention.v"], [X @ W["v"], -X @ W["v"], 2 * X @ W["v"]])
+    assert "3 heads." in call("explain", "--embeddings", "a.npz").out
+
+
+@pytest.mark.parametrize("form", ["hugging", "packed"])
+def test_a_layer_by_names_of_others(call: Call, tmp_path: Path, form: str) -> None:
+    ours = random_weights("encoder", Dimensions(d_model=8, n_heads=2), seed=9)
+    np.savez(tmp_path / "ours.npz", **ours)  # type: ignore[arg-type]
+    at = "encoder.1.attention."
+    theirs = {name: x for name, x in ours.items() if ".attention.w_" not in name}
+    if form == "hugging":
+        theirs |= {f"layers.0.self_attn.{n}_proj.weight": ours[f"{at}w_{n}"].T for n in "qkv"}
+        theirs["layers.0.self_attn.out_proj.weight"] = ours[f"{at}w_o"].T
+    else:
+        theirs["h.0.attn.c_attn.weight"] = np.hstack([ours[f"{at}w_{n}"] for n in "qkv"])
+        theirs["h.0.attn.c_proj.weight"] = ours[f"{at}w_o"]
+    np.savez(tmp_path / "theirs.npz", **theirs)  # type: ignore[arg-type]
+    flags = (LIFE, "--block", "encoder", "--heads", "2", "--weights")
+    expected, found = values(call, *flags, "ours.npz"), values(call, *flags, "theirs.npz")
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_what_a_file_of_embeddings_holds_besides_is_named(call: Call, tmp_path: Path) -> None:
+    weights = {f"w_{n}": w.tolist() for n, w in W.items()}
+    (tmp_path / "a.json").write_text(json.dumps({"x": X.tolist(), "maks": [[1]], **weights}))
+    assert "a.json: not used: maks" in call("explain", "--embeddings", "a.json").err
+    alone = call("explain", "--embeddings", "a.json", "--projection", "identity")
+    assert "a.json: not used: w_q, w_k, w_v, maks" in alone.err
+    (tmp_path / "m.json").write_text('{"mask": [[true, true, false]], "masks_of_others": [[1]]}')
+    masked = call("explain", "a b c", "--mask", "m.json")
+    assert (masked.code, "m.json: not used: masks_of_others" in masked.err) == (0, True)
+    (tmp_path / "w.json").write_text(json.dumps({"x": X.tolist(), "mask": [[1]], **weights}))
+    result = call("explain", "a b", "--weights", "w.json", "--dim", "5")
+    assert result.out.count("w.json: not used: x, mask") == 1
+
+
+def test_a_layer_and_its_input_in_one_file(call: Call, tmp_path: Path) -> None:
+    weights = random_weights("encoder", Dimensions(d_model=5, d_ff=7), seed=9)
+    np.savez(tmp_path / "a.npz", **{"x": X} | weights)  # type: ignore[arg-type]
+    found = values(call, "--embeddings", "a.npz", "--block", "encoder")
+    np.testing.assert_array_equal(
+        found["encoder.1.feed_forward.w_1"], weights["encoder.1.feed_forward.w_1"]
+    )
+    padded = values(call, "--embeddings", "a.npz", "--pad-to", "5")
+    np.testing.assert_array_equal(padded["embeddings"], np.vstack([X, np.zeros((2, 5))]))
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        ({"w_q": [[1]] * 5, "wq": [[1]] * 5}, "a.json: w_q and wq both mean w_q"),
+        ({"w_q": [[1]] * 3}, "a.json: w_q is 3 × 1, expected 5 × any"),
+        ({"w_q": 3}, "a.json, w_q is 3, not an array"),
+        ({"w_q": [1]}, "a.json: w_q is 1, expected 5 × any"),
+        ({"qkv": [[1, 2]] * 5}, "a.json: qkv (5 × 2) cannot be cut in three"),
+    ],
+)
+def test_weights_that_do_not_fit_embeddings(
+    call: Call, tmp_path: Path, weights: Any, says: str
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"x": X.tolist()} | weights))
+    result = call("explain", "--embeddings", "a.json")
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert says in result.err
 
 
 def test_made_up_weights_are_called_so(call: Call) -> None:
@@ -209,7 +328,7 @@ def test_a_layer_of_a_trace_feeds_compute(call: Call) -> None:
     assert call("explain", BANKS, *flags).code == 0
     result = call("compute", "--q", "trace.npz::encoder.2.attention", "--stage", "weights")
     assert result.code == 0, result.err
-    assert "bank (5) attends to" in result.out
+    assert '"bank" (5) attends to' in result.out
 
 
 def test_a_mask(call: Call) -> None:
@@ -264,7 +383,7 @@ def test_many_layers_and_heads_show_the_first_and_say_how_to_see_the_rest(call: 
 
 def test_one_weight_is_derived(call: Call) -> None:
     result = call("explain", BANKS, "--cell", "5,river", "--block", "encoder", "--layers", "2")
-    assert result.out.count("How bank attends to river") == 1
+    assert result.out.count('How "bank" attends to "river"') == 1
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
@@ -327,6 +446,13 @@ WRONG = [
     (["a b", "--mask", "[[true, true, false]]"], "the mask (1 × 3)"),
     (["a", "--unknown", "zero"], "--unknown has no effect without --glove"),
     (["a", "--glove", "none.txt"], "none.txt does not exist"),
+    (["a b", "--embeddings", "[[1, 2]]"], "the inline literal has 1 row for 2 tokens"),
+    (["--embeddings", "[[[1, 2]]]"], "x is 1 × 1 × 2; explain takes one sentence"),
+    (["--embeddings", "[[1, 2]]", "--glove", "a=1"], "--glove is given, but --embeddings"),
+    (["--embeddings", "[[1, 2]]", "--dim", "2"], "--dim is given, but --embeddings"),
+    (["--embeddings", "[[1, 2]]", "--target", "b"], "no vectors for --target"),
+    (["--embeddings", "[[1, 2], [3]]"], "row 2 has 1 entry"),
+    (["--embeddings", '{"x": [[1, 2]], "w_q": [[1], [2]]}'], "the weights hold no attention.w_k"),
     (["a", "--glove", "a=1,2", "--dim", "3"], "--dim is 3, but the vectors have 2"),
     (["b", "--glove", "a=1,2", "--unknown", "error"], "has no vector for 'b'"),
     (["a", "--weights", "none.npz"], "none.npz"),
@@ -402,3 +528,57 @@ def test_vectors_that_do_not_fit_are_refused_before_they_are_drawn(call: Call, d
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("attncli: the weights of these widths need ")
     assert peak < 30e6
+
+
+ENCODER = ("I love AI", "--dim", "4", "--block", "encoder", "--d-ff", "4")
+
+
+def test_the_cell_of_a_norm_is_derived_from_mean_and_deviation(call: Call) -> None:
+    out = call("explain", *ENCODER, "--stage", "attention.norm", "--cell", "love,2").out
+    assert "How N₁[love,2] is computed" in out
+    assert re.findall(r"^\d+ +(\w+) +[μσN]", out, re.MULTILINE) == ["mean", "deviation", "norm"]
+    assert "N₁[love,2] = γ[2]·(R₁[love,2] - μ[love]) / √(σ[love]² + ε) + β[2]" in out
+
+
+def test_the_arithmetic_of_a_layer(call: Call) -> None:
+    out = call("explain", *ENCODER, "--work", "--head", "1").out
+    for left in ("X[I,1] = E[I,1] + PE[pos 0,1] =", "Q[I,1] =", "K[I,1] =", "V[I,1] =", "Y[I,1] ="):
+        assert f"  {left}" in out
+    for left in ("R₁[I,1] = X[I,1] + Y[I,1] =", "μ[I] = (", "σ[I] = √((", "G[I,1] = max(0, "):
+        assert f"  {left}" in out
+    assert "  R₂[I,1] = N₁[I,1] + F[I,1] =" in out
+    assert out.count("  cos(I, love) = (") == 2
+    assert out.count('softmax of "I": the largest score, ') == 1
+
+
+def test_epsilon(call: Call) -> None:
+    norm = ("--stage", "attention.norm", "--precision", "17", "--format", "csv")
+    assert "ε = 1e-5" in call("explain", *ENCODER).out
+    assert "ε = 0.5" in call("explain", *ENCODER, "--eps", "0.5").out
+    lines = call("explain", *ENCODER, *norm, "--eps", "0").out.splitlines()
+    plain = np.array([line.split(",")[1:] for line in lines[1:]], dtype=float)
+    assert plain.shape == (3, 4)
+    np.testing.assert_allclose(plain.mean(axis=-1), 0, atol=1e-12)
+    np.testing.assert_allclose(plain.std(axis=-1), 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--eps", "1"), "--eps has no effect on one attention"),
+        (("--block", "encoder", "--norm", "none", "--eps", "1"), "no effect with --norm none"),
+        (("--block", "encoder", "--eps", "-1"), "--eps is -1; use a number from 0"),
+        (("--block", "encoder", "--eps", "nan"), "--eps is nan; use a number from 0"),
+    ],
+)
+def test_an_epsilon_that_cannot_be(call: Call, flags: tuple[str, ...], message: str) -> None:
+    result = call("explain", "a b", *flags)
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_a_target_has_letters_of_its_own(call: Call) -> None:
+    out = call("explain", "a b", "--block", "decoder", "--target", "c", "--outline").out
+    for formula in ("X = E + PE", "X_t = E_t + PE", "Q = X_t W_q", "K = C W_k", "R₃ = X_t + Y"):
+        assert formula in out
+    assert "C, from which keys and values are computed, is N₂, the encoder's output" in out

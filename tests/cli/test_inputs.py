@@ -184,6 +184,57 @@ def test_a_cache_is_put_before_the_keys(call: Call, folder: Path) -> None:
     np.testing.assert_array_equal(stages(result.json)["output"], expected)
 
 
+@pytest.mark.parametrize(
+    ("lead", "flags"),
+    [((), ()), ((2,), ("--layout", "bsd"))],
+)
+def test_a_cache_that_is_split_into_heads_already(
+    call: Call, tmp_path: Path, lead: tuple[int, ...], flags: Any
+) -> None:
+    q, k, v = (RNG.normal(size=(*lead, n, 2 * d)) for n, d in ((3, 5), (3, 5), (3, 7)))
+    past_k, past_v = RNG.normal(size=(*lead, 2, 11, 5)), RNG.normal(size=(*lead, 2, 11, 7))
+    arrays: dict[str, Any] = {"q": q, "k": k, "v": v, "past_k": past_k, "past_v": past_v}
+    np.savez(tmp_path / "cache.npz", **arrays)
+    flags = ("--heads", "2", *flags)
+    result = call("compute", "--q", "cache.npz", *flags, "--format", "json")
+    assert result.code == 0, result.err
+
+    def heads(x: Any) -> Any:  # [..., n, 2·d] -> [..., 2, n, d]
+        return np.stack(np.split(x, 2, axis=-1), axis=-3)
+
+    whole_k, whole_v = (
+        np.concatenate([past_k, heads(k)], -2),
+        np.concatenate([past_v, heads(v)], -2),
+    )
+    z = heads(q) @ np.swapaxes(whole_k, -1, -2) / np.sqrt(5)
+    weights = np.exp(z) / np.exp(z).sum(axis=-1, keepdims=True)
+    expected = np.concatenate(list(np.moveaxis(weights @ whole_v, -3, 0)), -1)
+    np.testing.assert_allclose(stages(result.json)["concat"], expected, rtol=1e-9)
+    np.savez(tmp_path / "wide.npz", **arrays | {
+        name: np.concatenate(list(np.moveaxis(x, -3, 0)), -1)
+        for name, x in (("past_k", past_k), ("past_v", past_v))
+    })  # fmt: skip
+    same = call("compute", "--q", "wide.npz", *flags, "--format", "json")
+    np.testing.assert_array_equal(stages(same.json)["concat"], stages(result.json)["concat"])
+    np.savez(tmp_path / "dump.npz", **arrays, output=expected)
+    checked = call("check", "dump.npz", *flags)
+    assert checked.code == 0, checked.out + checked.err
+    np.save(tmp_path / "o.npy", expected)
+    assert call("check", "--q", "cache.npz", "--observed", "o.npy", *flags).code == 0
+
+
+def test_a_split_cache_of_one_head_in_the_layout_bsd(call: Call, tmp_path: Path) -> None:
+    q, past = RNG.normal(size=(2, 3, 5)), RNG.normal(size=(2, 1, 7, 5))
+    np.savez(tmp_path / "a.npz", q=q, past_k=past, past_v=past)
+    np.savez(tmp_path / "b.npz", q=q, past_k=past[:, 0], past_v=past[:, 0])
+    found, same = (
+        call("compute", "--q", name, "--layout", "bsd", "--quiet", "--format", "json")
+        for name in ("a.npz", "b.npz")
+    )
+    assert found.code == same.code == 0
+    assert found.json == same.json
+
+
 def test_key_lengths(call: Call, folder: Path) -> None:
     result = call("compute", "--q", "qkv.npz", "--kv-len", "2", "--format", "json")
     expected = attend(Q, K, V, kv_len=2)["output"].value

@@ -41,7 +41,11 @@ def test_every_option_has_help(name: str) -> None:
     ("arguments", "says"),
     [
         (("compte",), "No such command 'compte'; did you mean compute?"),
-        (("compute",), "there is nothing to compute; write attncli compute FILE"),
+        (
+            ("compute",),
+            "there is nothing to compute; write attncli compute FILE, or give embeddings by --x, "
+            "and their --weights",
+        ),
         (("compute", "--q", "x", "--fomat", "json"), "option: --fomat; did you mean --format?"),
         (("compute", "--q", "x", "--format", "jsn"), "'jsn' is not one of 'table', 'json'"),
         (("compute", "--q", "x", "--heads", "0"), "greater than or equal to 1"),

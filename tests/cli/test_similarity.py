@@ -146,3 +146,20 @@ def test_a_damaged_line_is_named_where_its_word_is_asked_for(call: Call, tmp_pat
     assert result.code == 2
     reason = "line 1: king holds something that is not a number; skipped"
     assert result.err == f"attncli: v.txt has no vector for 'king'; {reason}\n"
+
+
+def test_parallel_vectors(call: Call) -> None:
+    out = call("similarity", "a=1,2", "b=3,6").out
+    assert "angle(a, b) = arccos(1) = 0°" in out
+    assert "e-" not in out
+
+
+def test_one_decimal(call: Call) -> None:
+    out = call("similarity", "mom=0.2,0.7,0.9", "dad=0.9,0.7,0.9", "--precision", "2").out
+    assert "cos(mom, dad) = 1.48 / (1.16 · 1.45) = 0.88" in out
+
+
+def test_csv_is_rounded_where_that_is_asked_for(call: Call) -> None:
+    words = ("similarity", "a=1,2", "b=2,1", "--stage", "lengths", "--format", "csv")
+    assert call(*words).out.splitlines()[1] == "‖a‖,2.23606797749979,2.23606797749979"
+    assert call(*words, "--precision", "2").out.splitlines()[1] == "‖a‖,2.24,2.24"

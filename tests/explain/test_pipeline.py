@@ -176,7 +176,7 @@ def test_the_identity_leaves_the_vectors_as_they_are() -> None:
     trace = explain(SENTENCE, VOCABULARY, Model(weights={}, positions="none"))
     vectors = np.array([VOCABULARY.vectors[word] for word in WORDS])
     np.testing.assert_allclose(trace["attention.scores"].value[0], vectors @ vectors.T)
-    assert trace["attention.q"].formula == "Q = X"
+    assert trace["attention.q"].formula == "Q = E"
     assert "attention.w_q" not in trace
 
 

@@ -38,7 +38,7 @@ def test_without_positions_the_vectors_go_in_as_they_are() -> None:
     stages = entry_stages(Sentence(WORDS, 7), random_vocabulary(WORDS, 5), "none")
     assert [(stage.name, stage.symbol) for stage in stages] == [
         ("tokens", "T"),
-        ("embeddings", "X"),
+        ("embeddings", "E"),
     ]
 
 

@@ -248,3 +248,43 @@ def test_member(tmp_path: Path) -> None:
 )
 def test_member_that_is_not_there(text: str, member: str, expected: str, tmp_path: Path) -> None:
     assert message(tmp_path, text, member).startswith(expected)
+
+
+NESTED = '{"layer": {"q": [[1]], "k": {"deep": [[2]]}, "name": "x"}, "heads": [{"v": [[3]]}, {"v": [[4]]}]}'
+
+
+def test_names_of_nested_objects_are_joined(tmp_path: Path) -> None:
+    loaded = read(tmp_path, NESTED, "layer.k.deep")
+    assert loaded.arrays["layer.k.deep"].tolist() == [[2]]
+    assert read(tmp_path, NESTED, "heads.1.v").arrays["heads.1.v"].tolist() == [[4]]
+    part = read(tmp_path, NESTED, "layer")  # everything in it, by what its name is there
+    assert {name: x.tolist() for name, x in part.arrays.items()} == {"q": [[1]]}
+    assert part.unread == ("k.deep",)
+    message_of_all = message(tmp_path, NESTED, "nothing")
+    assert "it holds layer.q, layer.k.deep, heads.0.v, heads.1.v, layer.name" in message_of_all
+
+
+def test_an_array_may_have_a_row_for_each_word(tmp_path: Path) -> None:
+    text = '{"q": {"the": [1, 0], "cat": [0, 1]}, "k": [[1, 1]]}'
+    loaded = read(tmp_path, text)
+    assert loaded.arrays["q"].tolist() == [[1, 0], [0, 1]]
+    assert loaded.words == {"q": ("the", "cat")}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a.b": [[1]], "a": {"b": [[2]]}}', "x.json has 'a.b' twice; keep one of them"),
+        ('{"a": ' * 20 + "[[1]]" + "}" * 20, "x.json is nested too deeply"),
+        ('{"q": {"the": [1, 0], "cat": [0]}}', "x.json, q: row 2 has 1 entry, row 1 has 2"),
+        ('{"q": [[1]], "k": {"m": [[2]]}}', "x.json, k is an object, not an array"),
+        ('{"q": [[1]], "k": {"the": ["a"]}}', "x.json, k is an object, not an array"),
+    ],
+)
+def test_nested_objects_that_are_refused(text: str, expected: str, tmp_path: Path) -> None:
+    assert message(tmp_path, text).startswith(expected)
+
+
+def test_an_object_called_key_may_hold_its_weights(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"q": [[1]], "key": {"weight": [[2]]}}')
+    assert (list(loaded.arrays), loaded.unread) == (["q"], ("key.weight",))

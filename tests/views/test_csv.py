@@ -33,6 +33,14 @@ def test_non_finite_numbers_are_named() -> None:
     assert lines == ["scaled,k1,k2,k3", "q1,NaN,Infinity,-Infinity"]
 
 
+def test_numbers_are_rounded_where_decimals_are_asked_for() -> None:
+    values = [[0.4011, 1 / 3, -1.5e11], [np.nan, -np.inf, 1e-9]]
+    lines = "".join(text(matrix(values), DisplayOptions(precision=2, rounded=True))).splitlines()
+    assert lines[1:] == ["q1,0.40,0.33,-1.5e+11", "q2,NaN,-Infinity,0.00"]
+    words = matrix(np.array([["a", "=1"]]))
+    assert "".join(text(words, DisplayOptions(rounded=True))).splitlines()[1] == "q1,a,'=1"
+
+
 @given(st.lists(st.text(), min_size=1, max_size=4))
 def test_labels_are_one_cell_each(labels: list[str]) -> None:
     trace = matrix(np.ones((1, len(labels))), labels={"key": labels})

@@ -65,9 +65,9 @@ def softcapped() -> Trace:
     dropped = weights * [[2, 0, 2], [2, 2, 2], [0, 2, 2]]
     axes = ("query", "key")
     work = "c · tanh([x] / c) = {cap} · tanh({x} / {cap})"
-    cap = computed("capped", "C", "C = c · tanh(X / c), c = 3", capped, axes, {}, work, x="masked")
-    shares = "A = softmax(C) over keys: each row sums to 1"
-    drop = "D = A with a share of 0.5 set to 0, the rest / 0.5"
+    cap = computed("capped", "B", "B = c · tanh(L / c), c = 3", capped, axes, {}, work, x="masked")
+    shares = "A = softmax(B) over keys: each row sums to 1"
+    drop = "D = A, each number set to 0 with probability 0.5, the others divided by 0.5"
     drawn = computed("dropped", "D", drop, dropped, axes, {}, "dropout", x="weights")
     output, ends = dropped @ np.array(THREE_V), ("query", "d_v")
     steps = (

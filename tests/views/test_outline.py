@@ -41,7 +41,7 @@ def test_the_tree() -> None:
         "└─ encoder  Encoder",
         "   └─ 1  Layer",
         "      └─ attention  Self-attention",
-        "         ├─ given  w_q 5 × 3",
+        "         ├─ parameters  w_q 5 × 3",
         "         ├─ q        3 × 2  Q",
         "         ├─ k        3 × 2  K",
         "         ├─ v        3 × 2  V",

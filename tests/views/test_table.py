@@ -120,7 +120,7 @@ def test_a_pipe_cuts_only_what_is_large() -> None:
 
 def test_sums_are_of_whole_rows() -> None:
     lines = lines_of(attention(), view(stages=("weights",), cols=(0, 1), rows=(0, 1)))
-    assert lines[4:6] == ["          k1  Σ", "  q1  0.4011  1"]
+    assert lines[4:6] == ["          k1  Σ of all 3", "  q1  0.4011           1"]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from attncli.attention.attend import Block as AttendBlock
+from attncli.attention.attend import attend
+from attncli.attention.layers import Architecture, LayerPlan, layer_norm
+from attncli.attention.positions import sinusoidal
+from attncli.attention.weights import Dimensions, random_weights
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage, Trace
@@ -32,7 +38,7 @@ def weights(*rows: list[float], **how: Any) -> Block:
         ([0.25] * 4, "q1 attends to 4 keys alike (25.0 % each)"),
         (
             [0.4, 0.15, 0.15, 0.15, 0.15],
-            "q1 attends to k1 (40.0 %), then k2, k3 and 2 more (15.0 % each)",
+            "q1 attends to k1 (40.0 %), then k2, k3 and 2 more keys (15.0 % each)",
         ),
         (
             [0.4, 0.3, 0.2, 0.06, 0.04],
@@ -219,9 +225,9 @@ TWICE = {"query": ("a", "b", "a"), "key": ("1", "x", "1")}
 @pytest.mark.parametrize(
     ("cell", "title"),
     [
-        (("b", "x"), "How b attends to x"),
-        (("3", "3"), "How a attends to 1"),
-        (("1", "1"), "How a attends to 1"),
+        (("b", "x"), 'How "b" attends to "x"'),
+        (("3", "3"), 'How "a" attends to "1"'),
+        (("1", "1"), 'How "a" attends to "1"'),
     ],
 )
 def test_a_cell_by_label_or_number(cell: tuple[str, str], title: str) -> None:
@@ -251,18 +257,137 @@ def test_a_derivation_needs_the_inputs() -> None:
 
 def test_a_derivation_ends_with_the_share_of_the_output() -> None:
     lines = lines_of(attention(mask=CAUSAL), view(cell=("q3", "k1")))
-    assert lines[-4:] == [
+    at = lines.index("5  output    O = A V")
+    assert lines[at : at + 5] == [
         "5  output    O = A V",
         "  A[q3,k1] · V[k1] = 0.5035 · [10, 0]",
         "                   = [5.0349, 0]  (its share of the output)",
         "  O[q3] = [6.2762, 3.7238]  (the output, of all keys together)",
+        "",
+    ]
+
+
+def test_work_of_every_cell_where_nothing_is_left_out() -> None:
+    lines = lines_of(attention(), view(stages=("scores",), work=True, full=True, rows=(1, None)))
+    assert [line.strip() for line in lines if "=" in line][1:] == [
+        "S[q2,k1] = 0·1 + 1·1 = 1",
+        "S[q2,k2] = 0·1 + 1·0 = 0",
+        "S[q2,k3] = 0·0 + 1·1 = 1",
+        "S[q3,k1] = 1·1 + 1·1 = 2",
+        "S[q3,k2] = 1·1 + 1·0 = 1",
+        "S[q3,k3] = 1·0 + 1·1 = 1",
+    ]
+
+
+SOFTMAX = [
+    "  softmax of q2: the largest score, 0.7071, is subtracted from each; no share changes, and exp "
+    "cannot overflow",
+    "       score   − max     exp   share",
+    "  k1  0.7071  0       1.0000  0.6698",
+    "  k2  0       -0.7071  0.4931  0.3302",
+    "  k3    -inf    -inf  0       0     ",
+    "  Σ                   1.4931  1.0000",
+]
+
+
+def test_the_softmax_of_a_row_is_a_table() -> None:
+    shown = view(stages=("weights",), work=True, rows=(1, 2))
+    lines = lines_of(attention(mask=CAUSAL), shown)
+    at = next(i for i, line in enumerate(lines) if "softmax of" in line)
+    assert [line.split() for line in lines[at : at + 6]] == [line.split() for line in SOFTMAX]
+    cell = lines_of(attention(mask=CAUSAL), view(cell=("q2", "k1")))
+    assert [line.split() for line in cell[-6:]] == [line.split() for line in SOFTMAX]
+
+
+def test_the_softmax_of_every_row_or_column() -> None:
+    full = view(stages=("weights",), work=True, full=True)
+    rows = [line for line in lines_of(attention(), full) if "softmax of" in line]
+    assert [line.split()[2] for line in rows] == ["q1:", "q2:", "q3:"]
+    over = attention(convention=Convention(softmax_over="queries"))
+    columns = [line for line in lines_of(over, full) if "softmax of" in line]
+    assert [line.split()[2] for line in columns] == ["k1:", "k2:", "k3:"]
+
+
+def test_an_empty_row_has_no_softmax_and_a_sink_is_in_it() -> None:
+    empty = lines_of(attention(mask=np.full((3, 3), NEVER)), view(work=True))
+    assert not any("softmax of" in line for line in empty)
+    trace = attend([[1.0]], [[1.0], [2.0]], [[1.0], [1.0]], sinks=[2.0])
+    lines = [line.split() for line in lines_of(trace, view(work=True))]
+    assert ["sink", "2", "0", "1.0000", "0.4223"] in lines
+    assert ["Σ", "2.3679", "1.0000"] in lines
+
+
+@pytest.mark.parametrize(
+    ("stage", "cell", "lines"),
+    [
+        ("scores", ("q3", "k1"), ["How S[q3,k1] is computed", "  S[q3,k1] = 1·1 + 1·1"]),
+        ("scaled", ("3", "1"), ["  S[q3,k1] = 1·1 + 1·1", "           = 2 / 1.4142"]),
+        ("output", ("q2", "2"), ["  O[q2,2] = 0.4011·0 + 0.1978·10 + 0.4011·5"]),
+        ("weights", ("q2", "k2"), ["How q2 attends to k2"]),
+    ],
+)
+def test_the_cell_of_a_stage(stage: str, cell: tuple[str, str], lines: list[str]) -> None:
+    found = lines_of(attention(), view(cell=cell, stages=(stage,)))
+    assert all(line in found for line in lines), found
+
+
+def test_the_cell_of_a_stage_that_is_given() -> None:
+    with pytest.raises(StageError, match="q is not computed from the numbers of other stages"):
+        lines_of(attention(), view(cell=("1", "1"), stages=("q",)))
+    with pytest.raises(ShapeError, match="mean has one column"):
+        lines_of(layer_norm(numbers(3, 2)), view(cell=("1", "2"), stages=("mean",)))
+
+
+def test_a_vector_of_one_number_has_both_brackets() -> None:
+    trace = attention([[1, 0]], [[1, 1], [0, 1]], [[10], [20]])
+    lines = lines_of(trace, view(cell=("1", "1")))
+    at = lines.index("4  output    O = A V") + 1
+    assert lines[at : at + 3] == [
+        "  A[q1,k1] · V[k1] = 0.6698 · [10]",
+        "                   = [6.6976]  (its share of the output)",
+        "  O[q1] = [13.3024]  (the output, of all keys together)",
     ]
 
 
 def test_equal_tokens_are_numbered() -> None:
     words = ("a", "b", "a")
     text = sentences(Block(attention(labels={"query": words, "key": words})), {}, DisplayOptions())
-    assert text[0] == "a (1) attends to a (1) and b (40.1 % each), then a (3) (19.8 %)"
+    assert text[0] == '"a" (1) attends to "a" (1) and "b" (40.1 % each), then "a" (3) (19.8 %)'
+
+
+def test_an_empty_token_is_quoted_once() -> None:
+    names = {"query": ("", "k"), "key": ("", "k")}
+    trace = attention([[1.0], [2.0]], [[1.0], [2.0]], [[1.0], [1.0]], labels=names)
+    first, second = sentences(Block(trace), {}, DisplayOptions())
+    assert first.startswith('"" attends to "k" (')
+    assert second.startswith('"k" attends to')
+
+
+def test_rows_that_ask_nothing_are_tokens() -> None:
+    weights = random_weights("encoder", Dimensions(d_model=4))
+    layers = LayerPlan(Architecture(dropout=0.1, convention=Convention(dropout=0.1)), weights)
+    layers.stack(layers.rows("x", numbers(3, 4)))
+    layers.blocks[""] = AttendBlock("", Convention(dropout=0.1))
+    lines = lines_of(layers.trace())
+    at = lines.index(next(line for line in lines if line.startswith("Position-wise")))
+    assert "3 tokens" in lines[at]
+    assert "rows are tokens, columns are hidden dimensions" in "".join(lines[at:])
+    assert {line for line in lines if line.startswith("dropout")} == {"dropout 0.1 (seed 0)"}
+
+
+@pytest.mark.parametrize("dim", [12, 64])
+def test_waves_have_whole_names_on_a_narrow_screen(dim: int) -> None:
+    for screen in (view(80, 24), view(80)):
+        lines = lines_of(sinusoidal(3, dim), screen)
+        heads = [line for line in lines if "sin λ" in line or line.strip().startswith("λ")]
+        shown = {name for line in heads for name in re.findall(r"(?:sin |cos )?λ\S+", line)}
+        assert shown
+        assert all(re.fullmatch(r"(sin |cos )?λ\d[\d.]*", name) for name in shown), shown
+
+
+def test_a_window_of_one_key() -> None:
+    choices = headline(Block(Trace("T", (), Convention(window=(1, 2))))).choices
+    assert choices == ("window of 1 key before and 2 after",)
 
 
 def test_a_vector_of_weights_has_no_sentences() -> None:

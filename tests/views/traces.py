@@ -52,7 +52,7 @@ def attention(
         inputs.append(Stage("mask", "M", "", bias, axes[-bias.ndim :], names))
         masked = np.where(np.isneginf(bias), how.mask_value, scaled + bias)
         reads = {"x": "scaled", "mask": "mask"}
-        between.append(computed("masked", "X", "X = Z + M", masked, axes, names, "mask", **reads))
+        between.append(computed("masked", "L", "L = Z + M", masked, axes, names, "mask", **reads))
     weights = softmax(between[-1].value, how)
     formula = f"A = softmax({between[-1].symbol}) over {how.softmax_over}: each row sums to 1"
     if how.softmax_over == "queries":

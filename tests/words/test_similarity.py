@@ -120,7 +120,7 @@ def test_coordinates_follow_from_given_components() -> None:
 def test_zeros_have_no_direction() -> None:
     trace = similarity(["sky", "void"], [[1.0, 2.0], [0.0, 0.0]])
     assert np.isnan(trace["cosines"].value).tolist() == [[False, True], [True, True]]
-    assert "void is all zeros" in trace["cosines"].note
+    assert '"void" is all zeros' in trace["cosines"].note
     assert trace.notes == (trace["cosines"].note,)
 
 
@@ -207,3 +207,16 @@ def test_what_does_not_fit(call: object, message: str) -> None:
     assert callable(call)
     with pytest.raises(ShapeError, match=message):
         call()
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0, 3.0, 0.1, 1e150, -7.0])
+def test_parallel_vectors_have_an_angle_of_0_or_180(factor: float) -> None:
+    a = np.array([0.3, -1.7, 2.9, 0.1, 11.3])
+    angles = similarity(["a", "b"], [a, factor * a])["angles"].value
+    assert angles[0, 1] == (0 if factor > 0 else 180)
+    assert angles[0, 0] == angles[1, 1] == 0
+
+
+def test_a_small_angle_keeps_its_digits() -> None:
+    angle = similarity(["a", "b"], [[1.0, 0.0], [1.0, 1e-9]])["angles"].value[0, 1]
+    assert math.radians(angle) == pytest.approx(1e-9, rel=1e-12)

@@ -2,7 +2,8 @@
 
 Those of positions come first, so that in a pair the other bug works on positions that are already
 wrong. They apply only where `check` is asked to put positions in; q, k and v that have theirs
-already are taken as they are.
+already are taken as they are. Those whose number is fitted to what was observed come last, and are
+tried only where no other bug fits.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from attncli.check.bugs.layouts import LAYOUTS
 from attncli.check.bugs.mask_arithmetic import MASK_ARITHMETIC
 from attncli.check.bugs.masking import MASKING
 from attncli.check.bugs.positions import POSITIONS
+from attncli.check.bugs.projections import PROJECTIONS
+from attncli.check.bugs.queries import QUERIES
 from attncli.check.bugs.scaling import SCALING
 from attncli.errors import ConventionError
 
@@ -26,6 +29,7 @@ CATALOGUE: tuple[Bug, ...] = (
     *POSITIONS,
     *HEADS,
     *LAYOUTS,
+    *PROJECTIONS,
     *INPUTS,
     *SCALING,
     *MASKING,
@@ -35,6 +39,7 @@ CATALOGUE: tuple[Bug, ...] = (
     *KERNELS,
     *FITTED,
     *FITTED_PLACES,
+    *QUERIES,
 )
 
 

@@ -70,13 +70,16 @@ def fitted_numbers(
     return polished(of(at), make, comparison, numbers)
 
 
+LARGEST = float(np.finfo(np.float64).max)
+
+
 def _another_scale(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     sample, given = evidence.sample, setup.how.scale_factor(setup.d_k)
     if sample is None or given <= 0:
         return
 
     def make(x: Array) -> Setup:
-        return setup.with_how(scale=float(x[0]))
+        return setup.with_how(scale=float(np.clip(x[0], -LARGEST, LARGEST)))
 
     def loss(x: float) -> float:
         return float(misfit(make(np.array([x])), sample).mean())
@@ -152,7 +155,8 @@ def _mask_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if one is not None:
         best = float(misfit(make(one), sample).mean())
         forms = {-1.0: "their sign is turned", 2.0: "twice", 0.5: "half", 0.0: "left out"}
-        forms |= {given: "scaled with the scores", 1 / given: "divided by the scale"}
+        if given != 0:
+            forms |= {given: "scaled with the scores", 1 / given: "divided by the scale"}
         for form, words in forms.items():
             if abs(form - one[0]) < NEAR * max(1, abs(form)):
                 named = make(np.array([form]))

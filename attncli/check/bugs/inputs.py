@@ -16,10 +16,10 @@ from attncli.arrays import Array
 from attncli.attention import functional
 from attncli.attention.heads import key_head_of
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug
-from attncli.check.run import Indices, Subset, stages
+from attncli.check.run import Indices, Subset
 from attncli.check.setup import Setup
 from attncli.check.tolerance import rms
-from attncli.stages import OUTPUT, RESIDUAL, WEIGHTS
+from attncli.stages import OUTPUT, RESIDUAL
 
 TIMES = 3
 """So many numbers must agree with each one that is computed from them."""
@@ -64,71 +64,6 @@ def _value_bias(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
             return
     if np.ptp(bias) > EXPLAINED * rms(np.abs(bias)):
         yield setup.with_inputs(v=v + bias)
-
-
-ITERATIONS = 12
-"""Newton's method doubles the right digits each time once it is near."""
-
-SURPLUS = 6, 0.1
-"""A bias inside softmax bends with what it is fitted to: so many numbers must agree with each entry
-of it, and so small a share of the errors be left."""
-
-COUNTED = 1e-3
-"""A key of a smaller weight says nothing that noise does not hide."""
-
-HOPELESS = 3, 0.7
-"""After three iterations at most this share of the error must be left."""
-
-
-def _query_bias(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    """The bias of the queries of each head, by the Gauss-Newton method from a few of its rows."""
-    over, how = evidence.over(setup, OUTPUT), setup.how
-    _, n_heads, _, n_k = setup.shape
-    linear = how.softcap is None and how.softmax_over == "keys" and not setup.changes
-    if over is None or setup.positions is not None or not linear or n_k <= setup.d_k:
-        return
-    bias = np.zeros((n_heads, 1, setup.d_k))
-    for position, head in enumerate(over.head):
-        found = _one_query_bias(setup, evidence, over, position)
-        if found is None:
-            return
-        bias[head] = found
-    yield setup.with_inputs(q=setup.inputs["q"] + bias)
-
-
-def _one_query_bias(setup: Setup, evidence: Evidence, over: Subset, position: int) -> Array | None:
-    """The bias of one head's queries, or None where there is none that explains its rows."""
-    observed = evidence.observed[OUTPUT][0, position]
-    d_v, d_k = observed.shape[-1], setup.d_k
-    n = -(-2 * SURPLUS[0] * d_k // d_v)
-    picked = np.unique(np.linspace(0, len(observed) - 1, max(n, 8)).astype(np.intp))
-    observed = observed[picked]
-    if not np.isfinite(observed).all():
-        return None
-    at = Subset(over.batch[:1], over.head[[position]], over.row[picked])
-    key_head = _key_heads(setup, over)[position]
-    k, v = (setup.inputs[name][over.batch[0], key_head] for name in ("k", "v"))
-    factor = setup.how.scale_factor(d_k) if setup.how.scale != "none" else 1.0
-    q, bias, first = setup.inputs["q"], np.zeros(d_k), 0.0
-    for iteration in range(ITERATIONS):
-        found = stages(setup.with_inputs(q=q + bias), at, [WEIGHTS, OUTPUT])
-        weights, output = found[WEIGHTS][0, 0], found[OUTPUT][0, 0]
-        left = observed - output
-        size = rms(np.abs(left))
-        reach = np.minimum((weights > COUNTED).sum(axis=-1) - 1, d_v).sum()
-        if reach < SURPLUS[0] * d_k:  # a query that sees few keys says little about the bias
-            return None
-        first = first or size
-        if not np.isfinite(size) or (iteration == HOPELESS[0] and size > HOPELESS[1] * first):
-            return None
-        slopes = np.stack(
-            [(w[:, None] * (v - o)).T @ k for w, o in zip(weights, output, strict=True)]
-        )
-        step = np.linalg.lstsq(factor * slopes.reshape(-1, d_k), left.ravel(), rcond=1e-10)[0]
-        bias = bias + step
-        if np.abs(step).max() <= 1e-12 * np.abs(bias).max():
-            break
-    return bias if size <= SURPLUS[1] * first else None
 
 
 # ---- norms and residuals
@@ -300,13 +235,6 @@ INPUTS: tuple[Bug, ...] = (
         _value_bias,
         "inputs",
         "every output of a head is off by one vector, as if the values had a bias, or lacked it",
-        is_fitted=True,
-    ),
-    bug(
-        "bias of the queries missing",
-        _query_bias,
-        "inputs",
-        "every query of a head is off by one vector, as if the queries had a bias, or lacked it",
         is_fitted=True,
     ),
     bug(

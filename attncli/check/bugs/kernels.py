@@ -6,9 +6,9 @@ All but unwritten rows are other weights: those by which the kernel has in effec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -116,6 +116,38 @@ def _rows_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
             yield setup.with_instead(2, rows).with_detail(detail)
 
 
+def _rows_of_garbage(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The rows from a block on, if no weights make their numbers of the values.
+
+    Weights that sum to at most 1 give numbers between the smallest and the largest value, and 0.
+    """
+    if not evidence.has_all(setup, OUTPUT) or setup.how.dropout or setup.positions is not None:
+        return
+    observed, n_q = evidence.observed[OUTPUT], setup.shape[2]
+    n_heads, n_kv_heads = setup.shape[1], setup.inputs["v"].shape[1]
+    v = setup.inputs["v"][:, key_head_of(n_heads, n_kv_heads, setup.how.head_order)]
+    low = np.minimum(v.min(axis=2, keepdims=True), 0)
+    high = np.maximum(v.max(axis=2, keepdims=True), 0)
+    margin = OUTSIDE * (high - low)
+    outside = ((observed < low - margin) | (observed > high + margin)).any(axis=(0, 1, 3))
+    at = np.flatnonzero(~outside)
+    first = int(at[-1]) + 1 if at.size else n_q
+    blocks = [block for block in BLOCKS if (n_q - 1) // block * block == first]
+    if 0 < first < n_q and blocks:
+        rows = np.arange(n_q)[:, None] >= first
+        right = setup.with_relayout(partial(_with_rows, rows=rows, of=evidence.expected), OUTPUT)
+        words = f"rows {first + 1} to {n_q}, the last block of {' or '.join(map(str, blocks))}"
+        yield right.with_detail(f"no weights give the numbers in {words}")
+
+
+OUTSIDE = 0.05
+"""So far beyond the range of the values no rounding takes an output."""
+
+
+def _with_rows(x: Array, rows: Array, of: Mapping[str, Array]) -> Array:
+    return np.where(rows, of[OUTPUT], x)
+
+
 def _heads_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """The heads of which all observed outputs are 0."""
     if not evidence.has_all(setup, OUTPUT):
@@ -165,24 +197,39 @@ def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
 # ---- the running maximum, and blocks that are merged
 
 
-def _by_block(x: Array, block: int) -> tuple[Array, Array, Array]:
-    """[…, block]: the largest score of each; [block]: where they start and how many keys."""
-    starts = np.arange(0, x.shape[-1], block)
-    counts = np.diff(starts, append=x.shape[-1])
-    return np.maximum.reduceat(x, starts, axis=-1), starts, counts
-
-
 def _powers(x: Array, top: Array) -> Array:
     """exp(x − top), 0 where both are −inf."""
     return np.asarray(np.exp(x - np.where(np.isneginf(top), 0, top)))
+
+
+class _Parts(NamedTuple):
+    """Scores cut into parts of the keys, each with a softmax of its own.
+
+    powers  […, n_k]: exp(score − the largest of its part)
+    tops    […, part]: the largest score of each
+    sums    […, part]: the sum of the powers of each
+    counts  [part]: how many keys it has
+    """
+
+    powers: Array
+    tops: Array
+    sums: Array
+    counts: Array
+
+
+def _in_parts(x: Array, starts: Sequence[int]) -> _Parts:
+    counts = np.diff(starts, append=x.shape[-1])
+    tops = np.maximum.reduceat(x, starts, axis=-1)
+    powers = _powers(x, np.repeat(tops, counts, axis=-1))
+    return _Parts(powers, tops, np.add.reduceat(powers, starts, axis=-1), counts)
 
 
 def not_rescaled(
     x: Array, allowed: Array | None = None, *, block: int, what: str, **_: Any
 ) -> Array:
     """Weights by a running maximum, of which the sum, the output or both keep their old scale."""
-    tops, _starts, counts = _by_block(x, block)
-    running = np.repeat(np.maximum.accumulate(tops, axis=-1), counts, axis=-1)
+    parts = _in_parts(x, range(0, x.shape[-1], block))
+    running = np.repeat(np.maximum.accumulate(parts.tops, axis=-1), parts.counts, axis=-1)
     old = _powers(x, running)
     right = _powers(x, running[..., -1:])
     above = right if what == "the sum" else old
@@ -205,24 +252,20 @@ def _of_keys(block: int) -> str:
 
 
 def averaged(
-    x: Array, allowed: Array | None = None, *, block: int, empty_too: bool, **_: Any
+    x: Array, allowed: Array | None = None, *, starts: Sequence[int], empty_too: bool, **_: Any
 ) -> Array:
-    """The mean of the softmaxes over each block of keys."""
-    tops, starts, counts = _by_block(x, block)
-    powers = _powers(x, np.repeat(tops, counts, axis=-1))
-    sums = np.add.reduceat(powers, starts, axis=-1)
+    """The mean of the softmaxes over each part of the keys."""
+    powers, _tops, sums, counts = _in_parts(x, starts)
     n = np.full(sums.shape[:-1], len(starts)) if empty_too else (sums > 0).sum(axis=-1)
     each = np.where(sums == 0, 1, sums) * np.maximum(n, 1)[..., None].astype(x.dtype)
     return np.asarray(powers / np.repeat(each, counts, axis=-1))
 
 
 def merged_by_powers(
-    x: Array, allowed: Array | None = None, *, block: int, factor: float, **_: Any
+    x: Array, allowed: Array | None = None, *, starts: Sequence[int], factor: float, **_: Any
 ) -> Array:
-    """Softmaxes over blocks of keys, merged by exp(factor · log-sum-exp)."""
-    tops, starts, counts = _by_block(x, block)
-    powers = _powers(x, np.repeat(tops, counts, axis=-1))
-    sums = np.add.reduceat(powers, starts, axis=-1)
+    """Softmaxes over parts of the keys, merged by exp(factor · log-sum-exp)."""
+    powers, tops, sums, counts = _in_parts(x, starts)
     with np.errstate(divide="ignore"):
         log_sums = np.where(np.isneginf(tops), -np.inf, tops + np.log(sums))
     shares = functional.softmax(log_sums * x.dtype.type(factor))
@@ -234,15 +277,25 @@ Merge = Callable[..., Array]
 
 
 def _merged(setup: Setup, *merges: tuple[str, Merge]) -> Iterator[Setup]:
-    """The blocks of a kernel and the parts of a split, merged in each of these forms."""
+    """The blocks of a kernel and the parts of a split, merged in each of these forms.
+
+    A split has parts of one size, the last of them smaller, or of sizes that differ by one.
+    """
     n_k = setup.shape[3]
     if not _has_plain_softmax(setup):
         return
-    sizes = {-(-n_k // n): f"{n} parts of the keys" for n in SPLITS if n < n_k}
-    sizes |= {block: f"blocks of {block} keys" for block in BLOCKS if block < n_k}
-    for block, words in sizes.items():
+    cuts: dict[tuple[int, ...], str] = {}
+    for n in SPLITS:
+        if n < n_k:
+            even = np.cumsum([0, *(len(part) for part in np.array_split(np.arange(n_k), n))])[:-1]
+            cuts[tuple(range(0, n_k, -(-n_k // n)))] = f"{n} parts of the keys"
+            cuts.setdefault(tuple(even.tolist()), f"{n} parts of the keys, as even as can be")
+    for block in BLOCKS:
+        if block < n_k:
+            cuts[tuple(range(0, n_k, block))] = f"blocks of {block} keys"
+    for starts, words in cuts.items():
         for more, merge in merges:
-            changed = setup.with_steps(weights=partial(merge, block=block))
+            changed = setup.with_steps(weights=partial(merge, starts=starts))
             yield changed.with_detail(f"{words}{more}")
 
 
@@ -290,6 +343,13 @@ KERNELS: tuple[Bug, ...] = (
         "outputs NaN",
         "the output of the last block of queries stays as it was allocated",
         pairs=False,
+    ),
+    bug(
+        "last rows hold garbage",
+        _rows_of_garbage,
+        "outputs",
+        "the output of the last block of queries is not an output, such as what the memory held",
+        is_fitted=True,
     ),
     bug(
         "one block of keys lost",

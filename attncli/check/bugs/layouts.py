@@ -119,7 +119,7 @@ def errors_along(axis: int, evidence: Evidence) -> Array:
         observed, expected, _ = evidence.few(name)
         known = np.isfinite(observed) & np.isfinite(expected)
         apart = np.where(known, observed - expected, 0.0)
-        size = np.mean(expected * expected, axis=others, where=known) + 1e-300
+        size = np.mean(np.square(np.where(known, expected, 0.0)), axis=others) + 1e-300
         total = total + np.mean(apart * apart, axis=others) / size
     return np.asarray(total)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, get_args
@@ -23,7 +24,8 @@ HALF_STEP = 16
 
 
 def _scale_twice(setup: Setup) -> float:
-    return setup.how.scale_factor(setup.d_k) ** 2
+    factor = setup.how.scale_factor(setup.d_k)
+    return min(factor * factor, sys.float_info.max)  # where ** raises an error, * gives inf
 
 
 def _with_each_empty(setup: Setup) -> Iterator[Setup]:

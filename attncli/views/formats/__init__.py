@@ -21,6 +21,7 @@ class Format(NamedTuple):
     holds     the page, laid out to be read; the exact numbers; formulas and shapes
     binary    it is not text
     notes     it holds the notes of a trace
+    rounds    its numbers are rounded where --precision says so
     one_stage it holds the output alone, where no stage is named
     """
 
@@ -29,15 +30,17 @@ class Format(NamedTuple):
     holds: Literal["the page", "the exact numbers", "formulas and shapes"] = PAGE
     binary: bool = False
     notes: bool = True
+    rounds: bool = False
     one_stage: bool = False
 
 
 _ROWS = (
     Format("table", ("txt",)),
     Format("json", ("json",), EXACT),
-    Format("csv", ("csv",), EXACT, notes=False),
-    Format("tsv", ("tsv",), EXACT, notes=False),
+    Format("csv", ("csv",), EXACT, notes=False, rounds=True),
+    Format("tsv", ("tsv",), EXACT, notes=False, rounds=True),
     Format("markdown", ("md", "markdown")),
+    Format("html", ("html", "htm")),
     Format("mermaid", ("mmd",), "formulas and shapes", notes=False),
     Format("npz", ("npz",), EXACT, binary=True),
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),

@@ -34,6 +34,18 @@ def style(shade: float, ramp: Ramp) -> Style:
     return _style(round(shade * STEPS), ramp)
 
 
+def css(shade: float, ramp: Ramp) -> tuple[str, str]:
+    """Background and text colour of a shade, as CSS writes them.
+
+    >>> css(1.0, "share")
+    ('#fee838', '#000000')
+    """
+    found = style(shade, ramp)
+    colours = (color for color in (found.bgcolor, found.color) if color is not None)
+    background, text = (color.get_truecolor().hex for color in colours)
+    return background, text
+
+
 @lru_cache(maxsize=256)
 def _style(step: int, ramp: Ramp) -> Style:
     background = Color.from_rgb(*colour(step / STEPS, ramp))

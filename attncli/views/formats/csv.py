@@ -1,14 +1,16 @@
-"""Comma-separated values: every chosen number in full, for spreadsheets and scripts.
+"""Comma-separated values: every chosen number, for spreadsheets and scripts.
 
 Each matrix has a header row of its name and column labels, then a row for each label and its
-numbers; a blank line separates matrices. Nothing is rounded, left out or added.
+numbers; a blank line separates matrices. Nothing is left out or added, and nothing is rounded
+unless decimals are asked for.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,7 +19,9 @@ import numpy as np
 from attncli.files.numbers import nan_to_text
 from attncli.files.table import guarded
 from attncli.trace import Trace
+from attncli.views.numbers import style_of
 from attncli.views.page import Page, Place, parts, places_of
+from attncli.views.parts import NUMERIC
 from attncli.views.select import Block, DisplayOptions, blocks_of, check_written, select
 
 
@@ -36,28 +40,34 @@ def text(
     written = io.StringIO()
     writer = csv.writer(written, delimiter=delimiter, lineterminator="\n")
     for at, (block, place) in enumerate(places):
-        for row in chain([[]] if at else [], _rows(block, place)):
+        for row in chain([[]] if at else [], _rows(block, place, options)):
             writer.writerow(row)
             yield written.getvalue()
             written.seek(0)
             written.truncate()
 
 
-def _rows(block: Block, place: Place) -> Iterator[list[str]]:
+def _rows(block: Block, place: Place, options: DisplayOptions) -> Iterator[list[str]]:
     stage, title = place.stage, " ".join([f"{block.prefix}{place.stage.name}", *place.names])
     if stage.value.ndim >= 2:
         labels, columns = (stage.names(axis) for axis in stage.axes[-2:])
     else:
         labels, columns = (stage.symbol,), stage.names(stage.axes[0]) if stage.axes else ("",)
     yield [guarded(title), *map(guarded, columns)]
-    for label, values in zip(labels, block.matrix(stage, place.where), strict=True):
+    matrix = block.matrix(stage, place.where)
+    is_rounded = options.rounded and matrix.dtype.kind in NUMERIC
+    rounded = style_of(matrix, options.precision).write if is_rounded else repr
+    for label, values in zip(labels, matrix, strict=True):
         is_plain = values.dtype.kind == "f" and np.isfinite(values).all()
-        yield [guarded(label), *map(repr if is_plain else _value, values.tolist())]
+        write = rounded if is_plain else partial(_value, write=rounded)
+        yield [guarded(label), *map(write, values.tolist())]
 
 
-def _value(x: Any) -> str:
-    """A number that reads back as itself; NaN and infinity by name."""
+def _value(x: Any, write: Callable[[Any], str]) -> str:
+    """A number as it is written; NaN and infinity by name, truth as true and false."""
     if isinstance(x, str):
         return guarded(x)
     number = nan_to_text(x)
-    return number if isinstance(number, str) else repr(number)
+    if isinstance(number, str):
+        return number
+    return repr(x) if isinstance(x, bool) else write(number)

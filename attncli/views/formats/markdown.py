@@ -68,9 +68,9 @@ def _lines(part: Part) -> Iterator[str]:
 
 
 def _matrix(part: Matrix) -> Iterator[str]:
-    yield from [_title(part.number, part.name, part.formula)] if part.name else []
-    for words in (" · ".join(part.facts), part.note):
-        yield from ["", escape(words)] if words else []
+    above = [_title(part.number, part.name, part.formula)] if part.name else []
+    above += [escape(words) for words in (" · ".join(part.facts), part.note) if words]
+    yield from ("\n\n".join(above)).split("\n") if above else []
     grid = part.grid(part.window(part.rows), part.window(part.columns))
     rows, columns = part.labels(-2, grid.rows), part.labels(-1, grid.columns)
     if rows and columns:

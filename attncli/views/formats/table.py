@@ -226,7 +226,9 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     row_labels = m.labels(-2, rows, int(min(LABEL_CELLS, max(width / 5, 6))))
     beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
     room = width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
-    tries = [(LABEL_CELLS, m.options.precision + 2), (LABEL_CELLS, 0), (NARROW_LABEL, 0)]
+    is_wave = m.stage.axes[-1:] in (("dimension",), ("pair",))  # all of "sin λ13537" is needed
+    narrow = LABEL_CELLS if is_wave else NARROW_LABEL
+    tries = [(LABEL_CELLS, m.options.precision + 2), (LABEL_CELLS, 0), (narrow, 0)]
     found = []
     for label_cells, least in tries[2:] if screen.width and None in columns else tries:
         labels = m.labels(-1, columns, label_cells)

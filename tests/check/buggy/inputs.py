@@ -20,6 +20,27 @@ def query_bias(inputs: Inputs) -> Computed:
     return Computed(inputs.round(attention(wide(q) + bias.astype(wide(q).dtype), k, v)), q, k, v)
 
 
+def key_channels(inputs: Inputs) -> Computed:
+    """Keys quantised by channel, of which the scales are forgotten."""
+    q, k, v = inputs.qkv(n_q=23, n_k=31)
+    times = inputs.rng.uniform(0.5, 2.0, size=(len(k), 1, inputs.d_k))
+    return Computed(inputs.round(attention(q, wide(k) * times.astype(wide(k).dtype), v)), q, k, v)
+
+
+def no_norm(inputs: Inputs) -> Computed:
+    """The queries and keys of the file are normalised, those that were used are not."""
+    q, k, v = inputs.qkv(n_q=37, n_k=13, d_v=23)
+    normed_q, normed_k = (inputs.round(root_mean_square(x)) for x in (q, k))
+    return Computed(inputs.round(attention(q, k, v)), normed_q, normed_k, v)
+
+
+def key_tokens(inputs: Inputs) -> Computed:
+    """Keys quantised by token, of which the scales are forgotten."""
+    q, k, v = inputs.qkv(n_q=37, n_k=13, d_v=23)
+    times = inputs.rng.uniform(0.5, 2.0, size=(*k.shape[:2], 1))
+    return Computed(inputs.round(attention(q, wide(k) * times.astype(wide(k).dtype), v)), q, k, v)
+
+
 def root_mean_square(x: Array) -> Array:
     return np.asarray(wide(x) / np.sqrt((wide(x) ** 2).mean(axis=-1, keepdims=True)))
 

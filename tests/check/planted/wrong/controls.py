@@ -114,7 +114,6 @@ NAMELESS = tuple(
         ("mask or causal, not both", lambda x: attend(x, hide=masked(x) & banned(x)), (MASKED_CAUSAL,)),
         ("causal by tiles of 16", diagonal_tile, (CAUSAL_KERNEL,)),
         ("first block twice", first_block_twice, (KERNEL,)),
-        ("one block with another scale", one_tile_unscaled, (KERNEL,)),
         ("keys backwards under causality", lambda x: attend(x, hide=hidden(x)[..., ::-1]), (CAUSAL_KERNEL,)),
         ("channels backwards", lambda x: attend(x)[..., ::-1], (ODD,)),
         ("heads backwards", lambda x: attend(x)[:, ::-1], (FOUR,)),
@@ -127,6 +126,12 @@ NAMELESS = tuple(
 )  # fmt: skip
 ROWS = (
     *NAMELESS,
+    Row(  # so are the keys of that block
+        "one block with another scale",
+        ("queries and keys times factors",),
+        one_tile_unscaled,
+        (KERNEL,),
+    ),
     Row(  # the same vector in every row of a head, once the rest is brought to size
         "mixed with uniform weights",
         ("output times a factor + bias of the values missing",),

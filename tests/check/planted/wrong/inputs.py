@@ -61,7 +61,15 @@ def noisy_bias(x: Inputs) -> Array:
     return np.asarray(numbers + np.random.default_rng(13).normal(size=numbers.shape) * 0.2)
 
 
+def unnormalised(x: Inputs, gain: bool) -> Array:
+    """What came in is normalised; the queries and keys that are used are as they were before."""
+    rng = np.random.default_rng(17)
+    q, k = (y * rng.uniform(0.5, 2, size=(*y.shape[:3], 1)).astype(x.wide) for y in (x.q, x.k))
+    return attend(x, q=q if gain else x.q, k=k)
+
+
 NORMS = ("queries and keys normalised",)
+FACTORS = ("queries and keys times factors",)
 ADDED = ("residual already in the output",)
 ROWS = (
     Row("no bias on the values", ("bias of the values missing",), lambda x: attend(x, v=x.v - vector(x, "v")), (V_BIAS,)),
@@ -71,6 +79,8 @@ ROWS = (
     Row("RMS norm of q and k", NORMS, lambda x: attend(x, q=rms(x.q), k=rms(x.k)), (THREE, KERNEL, LARGE)),
     Row("L2 norm of q and k", NORMS, lambda x: attend(x, q=l2(x.q), k=l2(x.k)), (ODD,)),
     Row("L2 norm without a scale", (*NORMS, "queries and keys normalised + scale left out"), lambda x: attend(x, q=l2(x.q), k=l2(x.k), scale=1.0), (THREE,)),
+    Row("norm of q and k missing", FACTORS, lambda x: unnormalised(x, True), (THREE, KERNEL, CAUSAL_KERNEL)),
+    Row("scale of each key forgotten", FACTORS, lambda x: unnormalised(x, False), (THREE, KERNEL)),
     Row("q added", ADDED, lambda x: attend(x) + x.q, (EVEN, CAUSAL_KERNEL, LARGE_KERNEL)),
     Row("v added", ADDED, lambda x: attend(x) + x.v, (EVEN,)),
     Row("k added", ADDED, lambda x: attend(x) + x.k, (EVEN,)),

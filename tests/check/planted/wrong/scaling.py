@@ -94,7 +94,7 @@ ROWS = (
     Row("scale of V forgotten, per channel", TIMES, lambda x: attend(x, v=x.v * per_channel(x, x.d_v)), (ODD,)),
     Row("last head not written", ("a head not written",), last_head_not_written, (ODD,)),
     Row("scale of K forgotten, per head", ("keys times a factor",), lambda x: attend(x, k=x.k / per_head(x, 0.4, 1.7)), (ODD, THREE, LARGE), "sgl-kernel-xpu PR 252"),
-    Row("scale of K forgotten, per channel", ("keys times a factor",), lambda x: attend(x, k=x.k * per_channel(x, x.d_k)), (ODD,)),
-    Row("width cut to 24, the scale not", ("keys times a factor",), lambda x: attend(x, q=x.q[..., :24], k=x.k[..., :24]), (WIDE,), "triton#621"),
+    Row("scale of K forgotten, per channel", ("keys times a factor", "channels of the keys times factors"), lambda x: attend(x, k=x.k * per_channel(x, x.d_k)), (ODD,)),
+    Row("width cut to 24, the scale not", ("keys times a factor", "channels of the keys times factors"), lambda x: attend(x, q=x.q[..., :24], k=x.k[..., :24]), (WIDE,), "triton#621"),
     Row("scale of K forgotten, one for all", (*ANY, "keys times a factor"), lambda x: attend(x, k=x.k * x.wide(1 / 0.37)), (THREE,), "flashinfer#4979"),
 )  # fmt: skip

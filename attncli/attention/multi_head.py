@@ -1,0 +1,195 @@
+"""Attention of x: projected by W_q, W_k and W_v, split into heads, merged and projected by W_o.
+
+    x ── x W_q, x W_k, x W_v ── q, k, v ── attend ── output ── concat ── projected
+
+Where q, k and v are wanted before the attention, for what does not fit into memory, for a cache or
+for `check`, the same plan is computed in two parts: `Projected` holds the first and adds the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Unpack
+
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.attention.attend import Block, Labels, entered, trace_of
+from attncli.attention.heads import shape_text
+from attncli.attention.masks import meant_mask
+from attncli.attention.numbers import as_numbers
+from attncli.attention.published import published
+from attncli.attention.run import Sizes, Step, plan, run
+from attncli.attention.shapes import projected, token_rows
+from attncli.convention import Convention, Fields, convention_of
+from attncli.errors import ShapeError
+from attncli.stages import CONCAT, OUTPUT, PROJECTED, QKV
+from attncli.trace import Stage, Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Projections:
+    """The weights of multi-head attention, each applied from the right: x W + b.
+
+    w_q [d_model, h·d_k], w_k [d_context, h_kv·d_k], w_v [d_context, h_kv·d_v], w_o [h·d_v, d_out]
+    or None for no output projection; b_* [width] or None.
+    Source: "Attention Is All You Need", section 3.2.2 (which has no biases).
+    """
+
+    w_q: Array
+    w_k: Array
+    w_v: Array
+    w_o: Array | None = None
+    b_q: Array | None = None
+    b_k: Array | None = None
+    b_v: Array | None = None
+    b_o: Array | None = None
+
+    def arrays(self) -> dict[str, Array]:
+        """Those that are given, by name."""
+        return {name: as_numbers(x, name) for name, x in vars(self).items() if x is not None}
+
+
+def multi_head_attention(
+    x: npt.ArrayLike,
+    weights: Projections | Mapping[str, npt.ArrayLike],
+    *,
+    n_heads: int | None = None,
+    n_kv_heads: int | None = None,
+    context: npt.ArrayLike | None = None,
+    mask: npt.ArrayLike | None = None,
+    kv_len: npt.ArrayLike | None = None,
+    query_labels: Labels = None,
+    key_labels: Labels = None,
+    convention: Convention | None = None,
+    **fields: Unpack[Fields],
+) -> Trace:
+    """MultiHead(x, c) = [head₁ … head_h] W_o, each head the attention of x W_q to c W_k and c W_v.
+
+    x [..., n_q, d_model]; context c [..., n_k, d_context], x itself where it is left out
+    (self-attention). The trace holds x, the weights, `attend`'s stages, `concat` and `projected`.
+    `weights` by name may be a state dict, or others as they are published: Wq, in_proj_weight,
+    query/kernel …; those of several heads have their n_heads, which else is 1.
+    The `fields` are those of Convention, as `attend` takes them.
+
+    Raises ShapeError where a width does not fit its weights, InputError where one is missing.
+    Source: "Attention Is All You Need", section 3.2.2.
+
+    >>> import numpy as np
+    >>> eye = np.eye(2)
+    >>> trace = multi_head_attention(eye, Projections(eye, eye, eye, 2 * eye), n_heads=1)
+    >>> bool((trace["projected"].value == 2 * trace["concat"].value).all())
+    True
+    """
+    how = convention_of(convention, fields)
+    inputs = {"x": token_rows(x)}
+    if context is not None:
+        inputs["x_kv"] = token_rows(context)
+    if not isinstance(weights, Projections):
+        shapes = [rows.shape for rows in inputs.values()]
+        found = published(weights, shapes, n_heads=n_heads, n_kv_heads=n_kv_heads)
+        weights, n_heads = Projections(**found.arrays), found.n_heads
+        n_kv_heads = found.n_kv_heads
+        if found.columns:
+            inputs = {name: rows.T for name, rows in inputs.items()}
+    inputs = {name: entered(a, how) for name, a in (inputs | weights.arrays()).items()}
+    restricting, sizes = projected(inputs, n_heads or 1, n_kv_heads, mask, kv_len)
+    if "given_mask" in restricting:
+        means = fields.get("mask_means")
+        restricting["given_mask"] = meant_mask(restricting["given_mask"], means, how)
+    inputs |= restricting
+    steps = plan(how, sizes)
+    title = f"Multi-head {'cross' if context is not None else 'self'}-attention"
+    block = Block(title, how, {"query": query_labels, "key": key_labels})
+    return trace_of(steps, run(steps, inputs), {"": block})
+
+
+class Projected(NamedTuple):
+    """q, k and v as they are made of x and the weights, and what an attention of them lacks.
+
+    values  x, x_kv, x_v, the weights, and q, k and v: without a head axis where there is one head
+    labels  axis → the names of all queries, and of the keys that are made of x or x_kv
+    """
+
+    steps: list[Step]
+    values: dict[str, Array]
+    sizes: Sizes
+    how: Convention
+    labels: Mapping[str, Labels] = {}
+
+    @property
+    def last(self) -> list[str]:
+        """What follows the output: the heads side by side, where there are several, and W_o."""
+        n_heads = self.sizes.n_heads
+        return [CONCAT] * (n_heads > 1) + [PROJECTED] * ("w_o" in self.values)
+
+    def made_by(self, weights: Mapping[str, Array]) -> dict[str, Array]:
+        """q, k and v as they are with other arrays for some of the weights."""
+        given = {name: x for name, x in self.values.items() if name not in QKV}
+        found = run(self.steps, {**given, **weights}, QKV)
+        return {name: found[name] for name in QKV}
+
+    def around(self, trace: Trace) -> Trace:
+        """The trace of the attention, with x and the weights before it and what follows it."""
+        output = trace[OUTPUT]
+        after = run(self.steps, {**self.values, OUTPUT: output.value}, self.last)
+        after = {name: after[name] for name in self.last}
+        own = trace_of(self.steps, self.values, {"": Block("", self.how, self.labels)})
+        ends = trace_of(self.steps, after, {"": Block("", self.how, output.labels)})
+        found = {stage.name: stage for stage in trace.steps if isinstance(stage, Stage)}
+        before = [self._made(own[name], found.pop(name)) for name in QKV if name in found]
+        given = [own[name] for name in self.values if name not in QKV] if before else []
+        last = [ends[name] for name in self.last]
+        words = ["Multi-head"] * (self.sizes.n_heads > 1)
+        words.append("cross-attention" if "x_kv" in self.values else "self-attention")
+        title = " ".join(words)
+        steps = (*given, *before, *found.values(), *last)
+        return replace(trace, title=title[0].upper() + title[1:], steps=steps)
+
+    def _made(self, own: Stage, attended: Stage) -> Stage:
+        """q, k or v as it was attended: some of the rows, or a cache before it."""
+        stage = replace(attended, formula=own.formula, reads=own.reads)
+        if attended.value.shape == own.value.shape:
+            return replace(stage, work=own.work)
+        n, n_own = (x.value.shape[-2] for x in (attended, own))
+        letter, _, product = own.formula.partition(" = ")
+        if n < n_own:
+            return stage
+        cached, params = f"{letter} = [cache; {product}]", {"n_cached": n - n_own}
+        return replace(stage, formula=cached, work="cached products", params=params)
+
+
+def projected_inputs(
+    rows: Mapping[str, npt.ArrayLike],
+    weights: Projections,
+    how: Convention,
+    *,
+    n_heads: int = 1,
+    n_kv_heads: int | None = None,
+) -> Projected:
+    """q, k and v of x: X W_q + b_q and so on, split into heads where there are several.
+
+    rows  x, and where they are other ones x_kv (of which K and V are made) and x_v (V)
+
+    x is [n, d_model] or [batch, n, d_model]. Raises ShapeError where a width does not fit.
+
+    >>> import numpy as np
+    >>> eye = np.eye(2)
+    >>> made = projected_inputs({"x": [[1, 0]]}, Projections(eye, 2 * eye, 3 * eye), Convention())
+    >>> made.values["v"].tolist(), made.last
+    ([[3.0, 0.0]], [])
+    """
+    given = {name: token_rows(x, name) for name, x in rows.items()}
+    for name, x in given.items():
+        if x.shape[:-2] != given["x"].shape[:-2]:
+            raise ShapeError(
+                f"x ({shape_text(given['x'])}) and {name} ({shape_text(x)}) differ in their batch",
+                "both are (tokens, d_model), or both (batch, tokens, d_model) of one batch",
+            )
+    inputs = {name: entered(x, how) for name, x in (given | weights.arrays()).items()}
+    _, sizes = projected(inputs, n_heads, n_kv_heads)
+    if len(sizes.scores) == 3 and sizes.n_heads == sizes.n_kv_heads == 1:
+        sizes = sizes._replace(scores=sizes.scores[1:])
+    steps = plan(how, sizes, show_concat=n_heads > 1)
+    return Projected(steps, run(steps, inputs, QKV), sizes, how)

@@ -1,0 +1,299 @@
+"""Weights as they are published, brought to one form: w_q … b_o, [in, out], heads side by side.
+
+    names, arrays ── grouped ── one array a matrix ── turned ── cut (qkv) ── merged (heads)
+
+What a name says is in names.py, which way round a matrix is in axes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.attention.axes import (
+    ORDER,
+    READS_X,
+    Axes,
+    Piece,
+    Turn,
+    listed,
+    output_of,
+    turned,
+    turns_of,
+)
+from attncli.attention.heads import shape_text
+from attncli.attention.names import parse
+from attncli.attention.numbers import as_numbers
+from attncli.errors import InputError, ShapeError
+
+
+class Published(NamedTuple):
+    """The weights of one attention.
+
+    arrays      w_q, w_k, w_v, and w_o and b_* where there are any, [in, out] and [out]
+    names       each of them → the names that it came under
+    turned      those that came as [out, in]
+    n_heads     the heads that the arrays themselves have; None where they are one matrix
+    n_kv_heads  heads of K and V, where they differ
+    columns     tokens are the columns of x
+    notes       what was assumed, for one line
+    """
+
+    arrays: dict[str, Array]
+    names: dict[str, tuple[str, ...]]
+    turned: frozenset[str] = frozenset()
+    n_heads: int | None = None
+    n_kv_heads: int | None = None
+    columns: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def blocks(names: Iterable[str]) -> dict[str, list[str]]:
+    """The names of each attention's weights, by what stands before them in its first name.
+
+    >>> blocks(["h.0.attn.c_attn.weight", "h.0.mlp.c_proj.weight", "wte.weight"])
+    {'h.0.attn': ['h.0.attn.c_attn.weight']}
+    """
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if said := parse(name):
+            found.setdefault(said.scope, []).append(name)
+    projects = {scope: any(_leaf(name) in READS_X for name in own) for scope, own in found.items()}
+    return {_written(own[0], scope): own for scope, own in found.items() if projects[scope]}
+
+
+def _leaf(name: str) -> str:
+    said = parse(name)
+    return said.leaf if said else ""
+
+
+def _written(name: str, scope: str) -> str:
+    """The scope as it is written in the name."""
+    own = name[: len(scope)]
+    return own if own.lower().replace("/", ".") == scope else scope
+
+
+def published(
+    arrays: Mapping[str, npt.ArrayLike],
+    shapes: Sequence[tuple[int, ...]],
+    *,
+    axes: Axes = "auto",
+    n_heads: int | None = None,
+    n_kv_heads: int | None = None,
+    whole: bool = True,
+) -> Published:
+    """The weights of one attention, from arrays by the names under which they are published.
+
+    shapes  of what W_q, W_k and W_v are multiplied with: x, or x, x_kv and x_v
+    axes    the order of each matrix's axes, instead of what names and shapes say
+    n_*     heads into which packed matrices of grouped queries are cut
+    whole   False: some may be missing, and what does not fit is left as its name says
+
+    Raises InputError where one is missing or there twice, ShapeError where one fits no way round.
+
+    >>> found = published({"Wq": [[1], [2]], "Wk": [[3], [4]], "Wv": [[5], [6]]}, [(3, 2)])
+    >>> found.arrays["w_v"].tolist(), found.notes
+    ([[5], [6]], ())
+    >>> published({"in_proj_weight": np.ones((9, 5))}, [(2, 5)]).arrays["w_k"].shape
+    (5, 3)
+    """
+    pieces = _pieces(arrays)
+    names = _names(pieces, whole=whole)
+    turns, columns = turns_of(pieces, shapes, axes, whole=whole)
+    matrices: dict[str, Array] = {}
+    for leaf in turns:
+        w = turned(pieces[leaf], turns[leaf])
+        matrices |= _cut(w, leaf, pieces[leaf], n_heads, n_kv_heads)
+    found = {leaf: _merged(w) for leaf, w in matrices.items()}
+    heads = {leaf: w.shape[0] for leaf, w in matrices.items() if w.ndim == 3}
+    own_heads, own_kv_heads = _heads_of(found, heads, n_heads, n_kv_heads)
+    if "w_o" in pieces:
+        n = own_heads or n_heads or 1
+        width = _width(found, "w_v") // (own_kv_heads or n) * n
+        out = 0 if whole else shapes[0][-1]
+        found["w_o"], turns["w_o"] = output_of(pieces, (width, out), turns, axes, whole=whole)
+    for leaf, piece in pieces.items():
+        if leaf[0] == "b":
+            found |= _biases(piece, leaf, found, whole=whole)
+    notes = tuple(_notes(pieces, turns, columns, own_heads, own_kv_heads, matrices))
+    came_turned = frozenset(leaf for leaf in found if _is_turned(leaf, turns))
+    return Published(found, names, came_turned, own_heads, own_kv_heads, columns, notes)
+
+
+# ---- one array a matrix
+
+
+def _pieces(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, Piece]:
+    """The matrices and biases by leaf, the numbered heads of each in order."""
+    said = {name: own for name in arrays if (own := parse(name))}
+    if any(not own.bare for own in said.values()):  # `weights` is a stage's name as well
+        said = {name: own for name, own in said.items() if not own.bare}
+    found: dict[str, dict[int | None, str]] = {}
+    for name, own in said.items():
+        heads = found.setdefault(own.leaf, {})
+        if own.head in heads:
+            raise InputError(f"{heads[own.head]} and {name} both mean {own.leaf}", "give it once")
+        heads[own.head] = name
+    pieces = {}
+    for leaf in sorted(found, key=lambda leaf: (leaf[0] == "b", "qkvo".index(leaf[2]))):
+        heads = found[leaf]
+        if len(heads) > 1 and None in heads:
+            one = next(name for head, name in heads.items() if head is not None)
+            raise InputError(f"{heads[None]} and {one} both mean {leaf}", "give it once")
+        names = tuple(heads[head] for head in sorted(heads, key=lambda head: head or 0))
+        parts = [as_numbers(arrays[name], name) for name in names]
+        for name, part in zip(names, parts, strict=True):
+            if part.shape != parts[0].shape:
+                raise ShapeError(
+                    f"{name} is {shape_text(part)}, {names[0]} is {shape_text(parts[0])}",
+                    "the heads need matrices of one shape",
+                )
+        value = parts[0] if len(parts) == 1 else np.stack(parts)
+        pieces[leaf] = Piece(names, said[names[0]].form, value)
+    return pieces
+
+
+def _names(pieces: Mapping[str, Piece], *, whole: bool) -> dict[str, tuple[str, ...]]:
+    """The names under which each matrix and bias came; InputError for one that is there twice.
+
+    whole  whether W_q, W_k and W_v must be there
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for leaf, piece in pieces.items():
+        for name in leaf[2:]:
+            own = f"{leaf[0]}_{name}"
+            if own in found:
+                both = f"{listed(found[own])} and {listed(piece.names)}"
+                raise InputError(f"{both} both mean {own}", "give it once")
+            found[own] = piece.names
+    missing = [leaf for leaf in ("w_q", "w_k", "w_v") if leaf not in found]
+    if missing and whole:
+        given = listed([name for piece in pieces.values() for name in piece.names]) or "none"
+        raise InputError(
+            f"there is no {listed(missing)} among the weights ({given})",
+            "x needs w_q, w_k and w_v, or all three in one: in_proj_weight, c_attn or qkv",
+        )
+    return found
+
+
+# ---- cut in three, and heads side by side
+
+
+def _cut(
+    w: Array, leaf: str, piece: Piece, n_heads: int | None, n_kv_heads: int | None
+) -> dict[str, Array]:
+    """The matrices that are in one: columns of [in, out], or entries of a first axis."""
+    keys = [f"w_{name}" for name in leaf[2:]]
+    if len(keys) == 1:
+        return {leaf: w}
+    if w.ndim == 3 and w.shape[0] == len(keys):
+        return dict(zip(keys, w, strict=True))
+    shares = [1] * len(keys)
+    if n_heads and n_kv_heads and len(keys) == 3:
+        shares = [n_heads, n_kv_heads, n_kv_heads]
+    if w.ndim != 2 or w.shape[1] % sum(shares):
+        parts = {2: "two", 3: "three"}[len(keys)] if len(set(shares)) == 1 else sum(shares)
+        raise ShapeError(
+            f"{piece.text} cannot be cut in {parts}, for {listed(keys)}",
+            "where K and V have fewer heads, give the heads and the key heads too",
+        )
+    each = w.shape[1] // sum(shares)
+    ends = np.cumsum([share * each for share in shares])[:-1]
+    return dict(zip(keys, np.split(w, ends, axis=1), strict=True))
+
+
+def _merged(w: Array) -> Array:
+    """The matrices of the heads side by side: [head, in, d] -> [in, head·d]."""
+    return w.transpose(1, 0, 2).reshape(w.shape[1], -1) if w.ndim == 3 else w
+
+
+def _width(found: Mapping[str, Array], leaf: str) -> int:
+    """The columns of a matrix; 0 where there is none."""
+    return found[leaf].shape[-1] if leaf in found and found[leaf].ndim else 0
+
+
+def _heads_of(
+    found: Mapping[str, Array], heads: Mapping[str, int], n_heads: int | None, n_kv: int | None
+) -> tuple[int | None, int | None]:
+    """The heads of Q, and of K and V where they are fewer, as far as the arrays say so."""
+    own, own_kv = heads.get("w_q"), heads.get("w_k", heads.get("w_v"))
+    if n_heads is not None and own not in (None, n_heads):
+        raise ShapeError(f"w_q holds {own} heads, not {n_heads}", "leave out --heads")
+    if n_kv is not None and own_kv not in (None, n_kv):
+        raise ShapeError(f"w_k holds {own_kv} heads, not {n_kv}", "leave out --kv-heads")
+    if heads.get("w_k", own_kv) != heads.get("w_v", own_kv):
+        raise ShapeError(f"w_k holds {heads['w_k']} heads, w_v {heads['w_v']}", "they need as many")
+    own = own or n_heads
+    d_k, rest = divmod(_width(found, "w_q"), own or 1)
+    if own and d_k and not (own_kv or n_kv or rest or _width(found, "w_k") % d_k):
+        own_kv = _width(found, "w_k") // d_k  # heads of the width that those of W_q have
+    return own, own_kv or n_kv
+
+
+# ---- the output's projection, and biases
+
+
+def _biases(
+    piece: Piece, leaf: str, found: Mapping[str, Array], *, whole: bool
+) -> dict[str, Array]:
+    """A bias as [out], or those of several matrices in one; [n, 1] and [head, d] too."""
+    matrices = [f"w_{name}" for name in leaf[2:]]
+    keys = [f"b_{name}" for name in leaf[2:]]
+    lacking = [name for name in matrices if name not in found]
+    if lacking and whole:
+        raise InputError(f"{piece.text} has no {lacking[0]}", "leave it out, or give the matrix")
+    flat, widths = piece.value.reshape(-1), [_width(found, name) for name in matrices]
+    if not lacking and flat.size == sum(widths) and piece.value.ndim <= 3:
+        return dict(zip(keys, np.split(flat, np.cumsum(widths)[:-1]), strict=True))
+    if not whole and len(keys) == 1:
+        return {keys[0]: piece.value}
+    if not whole and not flat.size % len(keys):
+        return dict(zip(keys, np.split(flat, len(keys)), strict=True))
+    raise ShapeError(
+        f"{piece.text} does not fit {listed(matrices)}", f"it needs {sum(widths)} numbers"
+    )
+
+
+# ---- what was assumed
+
+
+def _is_turned(leaf: str, turns: Mapping[str, Turn]) -> bool:
+    """Whether the matrix is one of those that were turned."""
+    return leaf[0] == "w" and any(
+        leaf[2] in of[2:] for of, turn in turns.items() if turn == "turned"
+    )
+
+
+def _notes(
+    pieces: Mapping[str, Piece],
+    turns: Mapping[str, Turn],
+    columns: bool,
+    n_heads: int | None,
+    n_kv_heads: int | None,
+    matrices: Mapping[str, Array],
+) -> Iterator[str]:
+    """What was assumed and the names do not say by themselves."""
+    turned = [leaf for leaf, turn in turns.items() if turn == "turned"]
+    if columns:
+        yield "the tokens are the columns of x"
+    if turned:
+        names = [name for leaf in turned for name in pieces[leaf].names]
+        yield f"{listed(names)} taken as [out, in]: X Wᵀ"
+    odd = [leaf for leaf, turn in turns.items() if turn != ORDER[pieces[leaf].form][0]]
+    odd = [leaf for leaf in odd if leaf not in turned]
+    if odd:
+        names = [name for leaf in odd for name in pieces[leaf].names]
+        yield f"{listed(names)} taken as [in, out]: X W"
+    for leaf in ("w_qkv", "w_kv"):
+        if leaf in pieces:
+            side = "rows" if turns[leaf] == "turned" else "columns"
+            order = listed(f"w_{name}" for name in leaf[2:])
+            yield f"{listed(pieces[leaf].names)} cut by {side} into {order}"
+    shared = f"{n_kv_heads} heads of K and V" if n_kv_heads not in (None, n_heads) else ""
+    own = f"{n_heads} heads" if any(w.ndim == 3 for w in matrices.values()) else ""
+    if own or shared:
+        yield ", ".join(filter(None, (own, shared)))

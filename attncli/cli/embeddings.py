@@ -1,0 +1,180 @@
+"""From embeddings and weights as they are published to q, k and v, for `compute` and `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from attncli.arrays import Array
+from attncli.attention.axes import Axes
+from attncli.attention.heads import heads_first, split_heads
+from attncli.attention.multi_head import Projected, Projections, projected_inputs
+from attncli.attention.names import is_published, parse
+from attncli.attention.published import Published, blocks, published
+from attncli.cli.options import Inputs
+from attncli.cli.sources import WEIGHTS
+from attncli.convention import Convention
+from attncli.errors import AttncliError, ConventionError, InputError
+from attncli.files.load import Loaded
+from attncli.files.messages import ask_for, listing
+from attncli.files.roles import EMBEDDINGS, ROLES, is_attended, name_of, only, pick
+from attncli.stages import QKV
+
+_LARGE = 1 << 20  # numbers: fewer fit into any memory
+
+
+class Read(NamedTuple):
+    """What was read.
+
+    arrays     of every role, as `attend` takes them: q, k, v, the mask, the cache …
+    projected  x, the weights, and how q, k and v were made of them
+    files      those of the roles; where tokens are columns of x, its labels are those of columns
+    used       id of a file → the names of its arrays that were used
+    """
+
+    arrays: dict[str, Array]
+    projected: Projected
+    files: dict[str, Loaded]
+    used: dict[int, set[str]]
+
+
+def read_projected(
+    files: Mapping[str, Loaded], inputs: Inputs, how: Convention, notes: list[str]
+) -> Read:
+    """q, k and v of the embeddings and weights in these files, and what else they hold.
+
+    Raises InputError where weights are missing or there twice, ShapeError where they do not fit.
+    """
+    if inputs.layout not in (None, "bsd"):
+        raise ConventionError(
+            f"--layout {inputs.layout} is of q, k and v",
+            "x is (tokens, d) or (batch, tokens, d): leave it out",
+        )
+    main, of_weights = files["q"], files.get(WEIGHTS, files["q"])
+    rows, used = _embeddings(files)
+    found = _weights(of_weights, rows, inputs)
+    used.setdefault(id(of_weights), set()).update(*found.names.values())
+    if found.columns:
+        rows = {name: x.T for name, x in rows.items()}
+        turned = {id(file): _by_columns(file) for file in files.values()}
+        files = {role: turned[id(file)] for role, file in files.items()}
+        used = {id(turned[own]): names for own, names in used.items()}
+        main = files["q"]
+    if found.notes:
+        notes.append(f"{of_weights.origin}: {'; '.join(found.notes)}")
+    if inputs.kv_heads and not found.n_heads:
+        raise ConventionError("--kv-heads is given without --heads", "give both")
+    n_heads, n_kv_heads = found.n_heads or inputs.heads or 1, found.n_kv_heads or inputs.kv_heads
+    _check_size(rows, found)
+    made = projected_inputs(
+        rows, Projections(**found.arrays), how, n_heads=n_heads, n_kv_heads=n_kv_heads
+    )
+    arrays = {name: made.values[name] for name in QKV}
+    arrays |= _attended(files, _has_buffers(main, found), notes)
+    for name in ("past_k", "past_v"):
+        if name in arrays:
+            arrays[name] = _cache(arrays[name], rows["x"].ndim, made)
+    return Read(arrays, made, dict(files), used)
+
+
+def _embeddings(files: Mapping[str, Loaded]) -> tuple[dict[str, Array], dict[int, set[str]]]:
+    """x, and x_kv and x_v where they are given, and the names under which they came."""
+    rows, used = {}, dict[int, set[str]]()
+    for role in EMBEDDINGS:
+        file = files.get(role, files["q"])
+        name = name_of(file, role)
+        if role != "x" and role not in files and name is None:
+            continue
+        rows[role] = only(file, role)
+        names = used.setdefault(id(file), set())
+        names.update(name for name, x in file.arrays.items() if x is rows[role])
+    return rows, used
+
+
+def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Published:
+    """The weights of the only attention of a file, [in, out]; errors name the file."""
+    names = [name for name in file.arrays if is_published(name)]
+    found = blocks(names)
+    if len(found) > 1 and "" not in found:
+        raise InputError(
+            f"{file.origin} holds the weights of {len(found)} attentions: {listing(found, 4)}",
+            f"name one: --weights {ask_for(file.origin, next(iter(found)))}",
+        )
+    if not names:
+        hint = "x needs w_q, w_k and w_v: add --weights SOURCE, or give x as --q"
+        if file.member in file.arrays:
+            raise InputError(f"there are no weights for {file.member} of {file.origin}", hint)
+        held = listing([*file.arrays, *file.unread]) if "" not in file.arrays else "one matrix"
+        raise InputError(f"{file.origin} holds no weights; it holds {held}", hint)
+    own = found.get("", next(iter(found.values()), names))
+    axes: Axes = inputs.weights_axes or "auto"
+    shapes = [rows[role].shape for role in EMBEDDINGS if role in rows]
+    if "x_v" in rows and "x_kv" not in rows:
+        shapes = [rows["x"].shape, rows["x"].shape, rows["x_v"].shape]
+    try:
+        return published(
+            {name: file.arrays[name] for name in own},
+            shapes,
+            axes=axes,
+            n_heads=inputs.heads,
+            n_kv_heads=inputs.kv_heads,
+        )
+    except AttncliError as error:
+        raise type(error)(f"{file.origin}: {error.message}", error.hint) from None
+
+
+def _by_columns(file: Loaded) -> Loaded:
+    """The file with the names of columns for those of rows."""
+    return replace(file, row_labels=file.column_labels, words={})
+
+
+def _check_size(rows: Mapping[str, Array], found: Published) -> None:
+    """SizeError where x, its weights, and q, k and v in one head and in several do not fit."""
+    n_rows = max(x.size // x.shape[-1] for x in rows.values())
+    widths = sum(found.arrays[f"w_{name}"].shape[1] for name in QKV)
+    given = sum(x.size for x in (*rows.values(), *found.arrays.values()))
+    if given + n_rows * widths > _LARGE:
+        from attncli.cli import memory
+
+        need = (given + 2 * n_rows * widths) * memory.FLOAT
+        memory.check_fits(need, f"q, k and v of {n_rows} tokens need", "give fewer tokens")
+
+
+def _has_buffers(main: Loaded, found: Published) -> bool:
+    """Whether the file of x is a model's state: its `mask` is a buffer then."""
+    names = {name for own in found.names.values() for name in own if name in main.arrays}
+    return any(said.form in ("linear", "conv1d") for name in names if (said := parse(name)))
+
+
+def _attended(files: Mapping[str, Loaded], has_buffers: bool, notes: list[str]) -> dict[str, Array]:
+    """What else goes into the attention: a mask, a cache, sinks."""
+    main, found = files["q"], {}
+    for role in (role for role in ROLES if is_attended(role) and role not in QKV):
+        if role in files:
+            found[role] = only(files[role], role)
+            continue
+        own = None if main.member in main.arrays else pick(main, role)
+        if role == "mask" and own is not None and has_buffers:
+            name = name_of(main, "mask") or "mask"
+            notes.append(
+                f"{main.origin}: {name} is a buffer beside a model's weights and not used; "
+                f"--mask {ask_for(main.origin, name)} --mask-means ignore masks where it is 1"
+            )
+        elif own is not None:
+            found[role] = own
+    if ("past_k" in found) != ("past_v" in found):
+        has, lacks = ("k", "v") if "past_k" in found else ("v", "k")
+        raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
+    return found
+
+
+def _cache(cache: Array, ndim: int, made: Projected) -> Array:
+    """A cache in heads: split already where it has an axis more than x."""
+    has_heads = len(made.sizes.scores) > 2
+    if cache.ndim > ndim:
+        one: Any = cache.ndim == 3 and not has_heads and cache.shape[0] == 1
+        return cache[0] if one else cache
+    if ndim == 3:
+        return heads_first(cache, "bsd", made.sizes.n_kv_heads)
+    return split_heads(cache, made.sizes.n_kv_heads) if has_heads else cache

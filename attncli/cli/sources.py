@@ -1,0 +1,115 @@
+"""Which file every input comes from: each is read once, and what is in it for no use is named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from attncli.attention.names import is_published
+from attncli.cli.options import Inputs
+from attncli.convention import flag_of
+from attncli.errors import ConventionError
+from attncli.files.fields import is_field
+from attncli.files.load import Loaded, load
+from attncli.files.roles import EMBEDDINGS, ROLES, Role, is_attended, name_of, role_of
+from attncli.stages import QKV
+
+Files = Mapping[str, Loaded]
+OBSERVED, WEIGHTS = "observed", "--weights"  # beside ROLES
+
+
+def check_sources(sources: Mapping[str, str]) -> None:
+    """ConventionError where there is nothing to compute from, or two things."""
+    given = [role for role in ("q", "k", "v") if role in sources]
+    embedded = [role for role in EMBEDDINGS if role in sources]
+    if not given and not embedded and WEIGHTS not in sources:
+        hint = "write attncli compute FILE, or give embeddings by --x, and their --weights"
+        raise ConventionError("there is nothing to compute", hint)
+    own = [role for role in given if role != "q"] if WEIGHTS in sources else []
+    if (given and embedded) or own:
+        ours = flag_of(given[0] if embedded else own[0])
+        theirs = flag_of(embedded[0]) if embedded else WEIGHTS
+        raise ConventionError(
+            f"{ours} and {theirs} are both given",
+            f"Q, K and V are given or made of x: leave out {ours}, or {theirs}",
+        )
+    if not given and "x" not in sources and WEIGHTS not in sources:
+        raise ConventionError(f"{flag_of(embedded[0])} is given without --x", "add --x SOURCE")
+
+
+def read_files(sources: Mapping[Role, str], stages: Collection[str], notes: list[str]) -> Files:
+    """The file of every role that has a flag of its own, each read once; and the observed one."""
+    stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
+    if len(stdin) > 1:
+        raise ConventionError(
+            f"standard input can be read only once, not as {' and '.join(stdin)}",
+            "save it to a file, then name parts of that with ::",
+        )
+    read: dict[str, Loaded] = {}
+    for role, source in sources.items():
+        if source not in read:
+            asked = {other for other in ROLES if sources.get(other, sources["q"]) == source}
+            names, says = set[str](), source == sources["q"]  # something of the attention
+            if source == sources.get(OBSERVED):
+                asked, names, says = set(ROLES), set(stages), True
+            is_x = source in [sources.get(name) for name in EMBEDDINGS] or (
+                source == sources["q"] and WEIGHTS in sources
+            )
+            projects = source == sources.get(WEIGHTS, sources["q"])
+
+            def is_wanted(
+                name: str,
+                asked: set[str] = asked,
+                names: set[str] = names,
+                says: bool = says,
+                is_x: bool = is_x,
+                projects: bool = projects,
+            ) -> bool:
+                if not name:
+                    return is_x
+                is_asked = role_of(name) in asked or name in names
+                return is_asked or (says and is_field(name)) or (projects and is_published(name))
+
+            read[source] = load(source, role=role, wanted=is_wanted)
+            notes += read[source].warnings
+    return {role: read[source] for role, source in sources.items()}
+
+
+def unused_notes(
+    files: Files, used: Mapping[int, Collection[str]], stages: Collection[str], *, of_x: bool
+) -> Iterator[str]:
+    """A note on the arrays of each file that no role takes."""
+    main, of_weights = files["q"], files.get(WEIGHTS)
+    for file in {id(file): file for role, file in files.items() if role != OBSERVED}.values():
+        if file.trace is not None:
+            continue
+        known = {*used.get(id(file), ()), *stages}
+        names = [name for name in file.arrays if name not in known]
+        if of_x and file in (main, of_weights):
+            taken = {role for role in ROLES if is_attended(role)} - {*QKV} if file is main else ()
+            names = [name for name in names if role_of(name) not in taken]
+        else:
+            names = [name for name in names if role_of(name) in EMBEDDINGS or is_published(name)]
+        skipped = [name for name in (*file.unread, *file.others) if name not in known]
+        names += [n for n in skipped if not is_attended(n) or file is of_weights]
+        if file is of_weights is not main:  # what it says of the attention is that of its model
+            names += ["scale"] * (file.scale is not None) + ["tokens"] * bool(file.query_labels)
+        yield from file.unused_note(names)
+
+
+def holds_x(loaded: Loaded) -> bool:
+    """Whether a file holds embeddings and weights of them."""
+    return any(map(is_published, loaded.arrays)) and name_of(loaded, "x") is not None
+
+
+def is_of_x(inputs: Inputs, main: Loaded) -> bool:
+    """Whether q, k and v are made of x: so it is asked for, or the file names x but no q."""
+    if inputs.q is None:
+        return True
+    if name_of(main, "q") is None:
+        return inputs.weights is not None or (main.trace is None and holds_x(main))
+    if inputs.weights is not None:
+        raise ConventionError(
+            f"{main.origin} names q, and --weights is for x",
+            f"leave out --weights, or give the embeddings: --x {main.origin}::NAME",
+        )
+    return False

@@ -1,0 +1,126 @@
+"""One entry of a stage's matrix, and how a formula names and writes its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.trace import Stage
+from attncli.views.numbers import short
+from attncli.views.parts import Equation
+from attncli.views.select import HEADS, KEY_HEADS, Block, Index
+from attncli.views.text import LABEL_CELLS, clean, shorten
+
+Words = tuple[str, ...]
+
+NAME_CELLS = 12  # of labels within a formula
+
+
+class Entry(NamedTuple):
+    """One entry of a stage's matrix, and how its numbers are written.
+
+    precision  decimals
+    terms      the most terms of a sum that are written out
+    at_length  whether intermediate forms are written that a single line has no room for
+    """
+
+    block: Block
+    stage: Stage
+    where: Index
+    row: int
+    column: int
+    precision: int
+    terms: int
+    at_length: bool = False
+
+    def of(self, parameter: str) -> Entry:
+        """The same entry of what the stage read as this parameter."""
+        stage = self.block.read(self.stage, parameter)
+        assert stage is not None  # noqa: S101 - `equation` looked for all of them
+        return self._replace(stage=stage)
+
+    def of_row(self, parameter: str) -> Entry:
+        """The entry of the row in what was read: a vector of one number for each row."""
+        read = self.of(parameter)
+        batch = self.where.get("batch", 0) if read.stage.value.ndim > 1 else 0
+        return read._replace(row=batch, column=self.row)
+
+    @property
+    def head(self) -> int:
+        """The head that the stage's matrix is of; 0 where it has none."""
+        axes = [axis for axis in self.stage.axes[:-2] if axis in (HEADS, KEY_HEADS)]
+        return (self.block.entry(axes[0], self.where) or 0) if axes else 0
+
+    @property
+    def name(self) -> str:
+        """The entry as a formula names it: S[q1,k1]."""
+        return f"{clean(self.stage.symbol)}[{','.join(self.labels(NAME_CELLS))}]"
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Its axes and where it is along them; of a vector the last one alone."""
+        axes = self.stage.axes[-2:]
+        return list(zip(axes, (self.row, self.column)[-len(axes) :], strict=True))
+
+    def labels(self, cells: int = LABEL_CELLS) -> list[str]:
+        """The names of its row and its column; of a vector the latter alone."""
+        return [shorten(self.stage.label(axis, at), cells) for axis, at in self.places]
+
+    @property
+    def matrix(self) -> Array:
+        """The stage's matrix."""
+        return self.block.matrix(self.stage, self.where)
+
+    @property
+    def value(self) -> float:
+        """The number in this entry; of a vector that in its column."""
+        matrix = self.matrix
+        return float(matrix[self.row if len(matrix) > 1 else 0, self.column])
+
+    def write(self, x: float) -> str:
+        """A number as a formula writes it."""
+        return short(float(x), self.precision)
+
+    def factor(self, x: float) -> str:
+        """A number after an operator: a negative one in parentheses."""
+        text = self.write(x)
+        return f"({text})" if text.startswith("-") else text
+
+    def product(self, a: Array, b: Array) -> Words:
+        """a·b, term by term."""
+        with np.errstate(all="ignore"):
+            values = a * b
+        left = [self.write, *[self.factor] * len(a)]  # the first one needs no parentheses
+        return self.sum(values, lambda i: f"{left[i](a[i])}·{self.factor(b[i])}")
+
+    def sum(self, values: Array, term: Callable[[int], str]) -> Words:
+        """A sum of these values; where they are too many, its middle as one number."""
+        n = len(values)
+        if n <= self.terms:
+            words = [term(i) for i in range(n)]
+        else:
+            head, tail = self.terms - self.terms // 3, n - self.terms // 3
+            with np.errstate(all="ignore"):
+                middle = self.write(values[head:tail].sum())
+            left_out = f"… {tail - head} more: {middle} …"
+            words = [*map(term, range(head)), left_out, *map(term, range(tail, n))]
+        return (*words[:1], *(f"+ {word}" for word in words[1:]))
+
+    def equals(self, *forms: Words | str, remark: str = "", left: str = "") -> Equation:
+        """The equation that ends with the number the trace holds for this entry."""
+        all_forms = [(form,) if isinstance(form, str) else form for form in forms]
+        return Equation(left or self.name, (*all_forms, (self.write(self.value),)), remark)
+
+
+def bracketed(words: Words) -> Words:
+    """A sum in parentheses, a single term as it is."""
+    return words if len(words) == 1 else between("(", words, ")")
+
+
+def between(before: str, words: Words, after: str) -> Words:
+    """The words with something before the first and after the last."""
+    *most, last = (f"{before}{words[0]}", *words[1:])
+    return (*most, f"{last}{after}")

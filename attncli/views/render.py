@@ -1,0 +1,65 @@
+"""A trace as text, for Python and notebooks: what --format and the display flags are for commands.
+
+trace ── render ──> table, markdown, html, mermaid, csv, tsv or json
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Literal, get_args
+
+from attncli.errors import ConventionError
+from attncli.trace import Trace
+from attncli.views.select import DisplayOptions
+
+Form = Literal["table", "markdown", "html", "notebook", "mermaid", "csv", "tsv", "json"]
+"""As --format has them; "notebook" is the element of an HTML page, for a page of one's own."""
+
+
+def render(
+    trace: Trace,
+    form: Form = "table",
+    *,
+    stages: tuple[str, ...] | list[str] = (),
+    head: int | None = None,
+    batch: int | None = None,
+    precision: int = 4,
+    work: bool = False,
+    cell: tuple[str | int, str | int] | None = None,
+    heatmap: bool | None = None,
+    full: bool = False,
+) -> str:
+    """The trace as `attncli --format FORM` would print it, in a pipe.
+
+    stages       dotted names, or their ends, such as "weights"; () is all
+    head, batch  one of them, counted from 0; None is all
+    precision    decimals
+    work         the arithmetic of the first cell under each matrix; with `full` of every cell
+    cell         (query, key), by label or counted from 1: the derivation of that weight instead
+    heatmap      shade every matrix; False: none; None: the weights, where the form has colours
+    full         leave nothing out
+
+    Raises ConventionError for an unknown form, StageError or ShapeError for what is not there.
+
+    >>> import attncli
+    >>> trace = attncli.attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
+    >>> print(render(trace, stages=["output"], precision=2).splitlines()[4])
+      q1  6.70  3.30
+    """
+    if form not in get_args(Form):
+        raise ConventionError(f"form is {form!r}", f"use {', '.join(get_args(Form))}")
+    options = DisplayOptions(
+        stages=tuple(stages),
+        head=head,
+        batch=batch,
+        precision=precision,
+        work=work,
+        cell=None if cell is None else (str(cell[0]), str(cell[1])),
+        heatmap=heatmap,
+        full=full,
+    )
+    if form == "notebook":
+        from attncli.views.formats.html import fragment
+
+        return "".join(fragment(trace, options))
+    return "".join(import_module(f"attncli.views.formats.{form}").text(trace, options))

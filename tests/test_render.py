@@ -1,0 +1,58 @@
+"""A trace in Python and in a notebook: printed, as an element of HTML, in every other form."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import attncli
+
+Q, K, V = [[1, 0], [0, 1], [1, 1]], [[1, 1], [1, 0], [0, 1]], [[10, 0], [0, 10], [5, 5]]
+FILE = "samples/three-tokens.json"
+
+
+def trace() -> attncli.Trace:
+    return attncli.attend(Q, K, V, causal=True)
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "html", "mermaid", "csv", "tsv", "json"])
+def test_a_form_is_what_the_command_prints(form: attncli.views.render.Form) -> None:
+    call = [sys.executable, "-m", "attncli", "compute", "--q", FILE, "--causal", "--format", form]
+    printed = subprocess.run(call, capture_output=True, text=True, check=True)
+    rendered = attncli.render(trace(), form)
+    assert rendered == printed.stdout
+
+
+def test_print_shows_the_tables() -> None:
+    assert str(trace()) == attncli.render(trace())
+    assert str(trace()).startswith("Scaled dot-product attention")
+
+
+def test_a_notebook_shows_an_element_with_its_style() -> None:
+    shown = trace()._repr_html_()
+    assert shown.startswith('<div class="attncli">\n<style>')
+    assert shown.endswith("</div>\n")
+    assert "<body" not in shown
+
+
+def test_a_repr_is_one_line() -> None:
+    assert repr(trace()) == (
+        "<Trace 'Scaled dot-product attention': q k v mask scores scaled masked weights output>"
+    )
+    assert repr(trace()["weights"]) == "<Stage 'weights': 3 query × 3 key>"
+
+
+def test_options_are_those_of_the_flags() -> None:
+    text = attncli.render(trace(), stages=["weights"], precision=2, work=True)
+    assert "A[q1,k1] = " in text
+    assert "0.67  0.33" in text
+    assert "A[q2,k1] = " in attncli.render(trace(), cell=(2, 1))
+
+
+def test_what_is_not_there_is_refused() -> None:
+    with pytest.raises(attncli.ConventionError, match="form is 'pdf'; use table"):
+        attncli.render(trace(), "pdf")  # type: ignore[arg-type]
+    with pytest.raises(attncli.StageError, match="nothing"):
+        attncli.render(trace(), stages=["nothing"])
