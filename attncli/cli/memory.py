@@ -213,8 +213,8 @@ def of_alibi(n_heads: int, n: int) -> int:
 
 
 def of_similarity(n: int, dim: int) -> int:
-    """Bytes of the vectors and three tables made from them, of dots, cosines, angles, and one."""
-    return (4 * n * dim + 4 * n * n) * FLOAT + n * LABEL
+    """Bytes of the vectors and three tables made from them; of dots, cosines, angles and more."""
+    return (4 * n * dim + 5 * n * n) * FLOAT + n * LABEL
 
 
 def of_pca(n: int, dim: int) -> int:
