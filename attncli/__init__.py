@@ -36,8 +36,10 @@ if TYPE_CHECKING:
         SizeError,
         StageError,
     )
+    from attncli.pipeline.explain import explain, posenc
     from attncli.trace import Stage, Trace
     from attncli.views.render import render
+    from attncli.words.similarity import similarity
 
 __all__ = [
     "AttncliError",
@@ -55,10 +57,13 @@ __all__ = [
     "__version__",
     "attend",
     "attend_heads",
+    "explain",
     "heads_first",
     "merge_heads",
     "multi_head_attention",
+    "posenc",
     "render",
+    "similarity",
     "split_heads",
     "stream",
 ]
@@ -66,6 +71,7 @@ __all__ = [
 _MODULES = (
     "errors", "convention", "trace", "attention.heads", "attention.attend",
     "attention.multi_head", "attention.streaming", "views.render",
+    "words.similarity", "pipeline.explain",
 )  # fmt: skip
 """Where they are, those that import the least first."""
 

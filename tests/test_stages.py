@@ -22,8 +22,8 @@ from attncli.attention.rotary import rotary, rotary_table
 from attncli.attention.run import plan
 from attncli.attention.weights import Dimensions, random_weights
 from attncli.convention import Convention
-from attncli.explain.pipeline import Model, explain
-from attncli.explain.sentence import Sentence, random_vocabulary
+from attncli.pipeline.model import Model, explained
+from attncli.pipeline.sentence import Sentence, random_vocabulary
 from attncli.stages import CONCAT, KINDS, MAPS, OUTPUT, PROJECTED
 from attncli.trace import Stage, Trace
 from attncli.views.arithmetic_tables import TABLE_RULES
@@ -156,12 +156,12 @@ def sentences() -> Iterator[Trace]:
             block=own, weights=weights, architecture=Architecture(n_heads=heads, norm=place)
         )
         asking = Sentence(target) if block == "decoder" or heads == 3 else None
-        yield explain(Sentence(words), vocabulary, model, target=asking)
+        yield explained(Sentence(words), vocabulary, model, target=asking)
     architecture = Architecture(n_heads=2, dropout=0.3, epsilon=0.5)
     weights = random_weights("encoder", Dimensions(d_model=6, n_heads=2, d_ff=0), n_layers=2)
     bare = {name: w for name, w in weights.items() if not name.endswith(("w_q", "w_k", "gamma"))}
     model = Model(block="encoder", weights=bare, architecture=architecture, positions="article")
-    yield explain(Sentence.padded(words, 5), vocabulary, model)
+    yield explained(Sentence.padded(words, 5), vocabulary, model)
     layers = LayerPlan(Architecture(), random_weights("encoder", Dimensions(d_model=6)))
     batch = numbers(2, 3, 6)
     layers.stack(layers.rows("x", batch))

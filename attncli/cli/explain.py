@@ -27,10 +27,10 @@ from attncli.cli.output import check_flags, form_of, note, present
 from attncli.cli.parsing import tokens_of
 from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.explain.pipeline import Keep, Model
-from attncli.explain.pipeline import explain as compute
-from attncli.explain.sentence import PositionKind, Sentence, from_file, random_vocabulary
 from attncli.files.roles import only, role_of
+from attncli.pipeline.model import Keep, Model
+from attncli.pipeline.model import explained as compute
+from attncli.pipeline.sentence import PositionKind, Sentence, from_file, random_vocabulary
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
 from attncli.views.formats import EXACT, PAGE

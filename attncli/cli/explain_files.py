@@ -14,10 +14,10 @@ from attncli.attention.state_dict import is_weight, weights_from_arrays
 from attncli.attention.weights import Dimensions, Weights
 from attncli.cli.commands import Block
 from attncli.errors import AttncliError, InputError
-from attncli.explain.sentence import Vocabulary
 from attncli.files.load import Loaded, load
 from attncli.files.messages import ask_for, count, listing
 from attncli.files.roles import EMBEDDINGS, only, role_of
+from attncli.pipeline.sentence import Vocabulary
 
 
 class Embedded(NamedTuple):

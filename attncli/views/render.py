@@ -15,6 +15,9 @@ from attncli.views.select import DisplayOptions
 Form = Literal["table", "markdown", "html", "notebook", "mermaid", "csv", "tsv", "json"]
 """As --format has them; "notebook" is the element of an HTML page, for a page of one's own."""
 
+PAGES = ("table", "markdown", "html", "notebook")
+"""The forms that hold a page, laid out to be read."""
+
 
 def render(
     trace: Trace,
@@ -58,8 +61,10 @@ def render(
         heatmap=heatmap,
         full=full,
     )
-    if form == "notebook":
-        from attncli.views.formats.html import fragment
+    module, write = (form, "text") if form != "notebook" else ("html", "fragment")
+    written = getattr(import_module(f"attncli.views.formats.{module}"), write)
+    if form in PAGES and any(name.endswith("tokens") for name in trace):  # of a sentence
+        from attncli.views.explain import explain_page
 
-        return "".join(fragment(trace, options))
-    return "".join(import_module(f"attncli.views.formats.{form}").text(trace, options))
+        return "".join(written(trace, options, explain_page))
+    return "".join(written(trace, options))

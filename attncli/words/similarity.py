@@ -10,7 +10,7 @@ stage on: `run(similarity_steps(), {"dots": …, "lengths": …}, ["cosines"])`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,10 +34,14 @@ _FARTHEST_POWER = 500
 _ROUNDED = 8 * np.finfo(np.float64).eps
 
 
-def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
+def similarity(
+    words: Sequence[str] | Mapping[str, npt.ArrayLike], matrix: npt.ArrayLike | None = None
+) -> Trace:
     """Lengths, dot products, cosines and angles of word vectors.
 
     ‖a‖ = √(a·a),  cos(a, b) = a·b / (‖a‖·‖b‖),  θ = arccos(cos) in degrees
+
+    `words` may be a mapping, word → vector, in place of a matrix with a row for each word.
 
     Stages: vectors [n, d], lengths [n], dots [n, n], cosines [n, n] in −1 … 1 and angles [n, n]
     in degrees. The cosine of a vector of zeros is undefined: NaN.
@@ -47,8 +51,12 @@ def similarity(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     >>> trace = similarity(["mom", "dad"], [[3.0, 4.0], [4.0, 3.0]])
     >>> trace["lengths"].value.tolist(), trace["cosines"].value[0, 1].item()
     ([5.0, 5.0], 0.96)
+    >>> list(similarity({"mom": [3.0, 4.0], "dad": [4.0, 3.0]})) == list(trace)
+    True
     """
-    vectors = _vectors(words, matrix)
+    if isinstance(words, Mapping):
+        matrix, words = [*map(np.asarray, words.values())], list(words)
+    vectors = _vectors(words, () if matrix is None else matrix)
     lengths, dots, cosines, angles = similarity_steps()
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
         reads = {"x": "vectors"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import ConventionError, InputError
-from attncli.explain.sentence import Sentence, entry_stages, from_file, random_vocabulary
+from attncli.pipeline.sentence import Sentence, entry_stages, from_file, random_vocabulary
 
 WORDS = ("She", "visited", "the", "bank", "near", "the", "bank")
 

@@ -25,8 +25,8 @@ from attncli.attention.shapes import check_mask
 from attncli.attention.weights import Weights
 from attncli.convention import Convention
 from attncli.errors import ConventionError
-from attncli.explain.meaning import meaning
-from attncli.explain.sentence import PositionKind, Sentence, Vocabulary, entry_stages
+from attncli.pipeline.meaning import meaning
+from attncli.pipeline.sentence import PositionKind, Sentence, Vocabulary, entry_stages
 from attncli.stages import HIDDEN, MASKED, PROJECTED, SCALED, WEIGHTS, kind_of
 from attncli.trace import Stage, Trace
 
@@ -51,7 +51,7 @@ class Model:
     notes: tuple[str, ...] = ()
 
 
-def explain(
+def explained(
     sentence: Sentence,
     vocabulary: Vocabulary,
     model: Model,
@@ -74,10 +74,10 @@ def explain(
     Source: "Attention Is All You Need", section 3.
 
     >>> from attncli.attention.weights import Dimensions, random_weights
-    >>> from attncli.explain.sentence import random_vocabulary
+    >>> from attncli.pipeline.sentence import random_vocabulary
     >>> words = ("river", "bank")
     >>> model = Model(weights=random_weights("attention", Dimensions(d_model=4)))
-    >>> trace = explain(Sentence(words), random_vocabulary(words, 4), model)
+    >>> trace = explained(Sentence(words), random_vocabulary(words, 4), model)
     >>> trace["attention.weights"].value.shape, trace["meaning.contextual"].value.shape
     ((1, 2, 2), (2, 2))
     """

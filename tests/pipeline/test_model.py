@@ -11,8 +11,8 @@ from attncli.attention.layers import Architecture
 from attncli.attention.weights import Block, Dimensions, random_weights
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
-from attncli.explain.pipeline import Model, explain
-from attncli.explain.sentence import Sentence, Vocabulary, random_vocabulary
+from attncli.pipeline.model import Model, explained
+from attncli.pipeline.sentence import Sentence, Vocabulary, random_vocabulary
 from attncli.trace import Trace
 
 WORDS = ("She", "visited", "the", "bank", "near", "the", "bank")
@@ -61,7 +61,7 @@ def last(trace: Trace, block: str) -> Any:
 def test_self_attention(heads: int) -> None:
     weights = sized("attention", n_heads=heads, d_k=5, d_v=4)
     model = Model(weights=weights, architecture=Architecture(n_heads=heads))
-    trace = explain(SENTENCE, VOCABULARY, model)
+    trace = explained(SENTENCE, VOCABULARY, model)
     x = trace["input"].value
     expected = plain(x, x, weights, "attention", heads)
     np.testing.assert_allclose(trace["attention.projected"].value, expected, rtol=1e-12)
@@ -72,7 +72,7 @@ def test_self_attention(heads: int) -> None:
 
 def test_cross_attention_asks_from_the_target() -> None:
     weights = sized("attention")
-    trace = explain(SENTENCE, VOCABULARY, Model(weights=weights), target=TARGET)
+    trace = explained(SENTENCE, VOCABULARY, Model(weights=weights), target=TARGET)
     x, y = trace["input"].value, trace["target.input"].value
     expected = plain(y, x, weights, "attention", 1)
     np.testing.assert_array_equal(trace["cross_attention.w_q"].value, weights["attention.w_q"])
@@ -90,7 +90,7 @@ def test_an_encoder_of_two_layers() -> None:
     weights = sized("encoder", 2, n_heads=2)
     how = Architecture(n_heads=2)
     model = Model(block="encoder", weights=weights, architecture=how)
-    trace = explain(SENTENCE, VOCABULARY, model)
+    trace = explained(SENTENCE, VOCABULARY, model)
     x = trace["input"].value
     for layer in ("encoder.1", "encoder.2"):
         x = normed(x + plain(x, x, weights, f"{layer}.attention", 2))
@@ -103,7 +103,7 @@ def test_a_decoder_reads_the_encoder() -> None:
     weights = sized("encoder-decoder")
     sentence = Sentence.padded(WORDS, 9)
     model = Model(block="decoder", weights=weights)
-    trace = explain(sentence, VOCABULARY, model, target=TARGET)
+    trace = explained(sentence, VOCABULARY, model, target=TARGET)
     real = np.arange(9) < 7
     x = trace["input"].value
     x = normed(x + plain(x, x, weights, "encoder.1.attention", 1, real))
@@ -121,7 +121,7 @@ def test_article_003s_variant_has_its_shapes() -> None:
     weights = random_weights("encoder", Dimensions(d_model=128, d_k=16, d_v=16, d_ff=0))
     how = Architecture(norm="none")
     model = Model(block="encoder", weights=weights, architecture=how, positions="none")
-    trace = explain(Sentence(words), random_vocabulary(words, 128), model)
+    trace = explained(Sentence(words), random_vocabulary(words, 128), model)
     shapes = {name.rpartition(".")[2]: stage.value.shape for name, stage in trace.stages()}
     assert shapes["embeddings"] == (7, 128)
     assert shapes["w_q"] == shapes["w_k"] == shapes["w_v"] == (128, 16)
@@ -133,7 +133,7 @@ def test_article_003s_variant_has_its_shapes() -> None:
 
 
 def test_padded_keys_get_no_weight() -> None:
-    trace = explain(Sentence.padded(WORDS, 11), VOCABULARY, ATTENTION)
+    trace = explained(Sentence.padded(WORDS, 11), VOCABULARY, ATTENTION)
     weights = trace["attention.weights"].value
     assert (weights[..., 7:] == 0).all()
     np.testing.assert_allclose(weights.sum(axis=-1), 1)
@@ -143,20 +143,20 @@ def test_padded_keys_get_no_weight() -> None:
 def test_a_mask_and_padding_add_up() -> None:
     mask = np.zeros((9, 9))
     mask[:, 0] = -np.inf
-    trace = explain(Sentence.padded(WORDS, 9), VOCABULARY, ATTENTION, mask=mask)
+    trace = explained(Sentence.padded(WORDS, 9), VOCABULARY, ATTENTION, mask=mask)
     seen = trace["attention.weights"].value[0].max(axis=0) > 0
     assert seen.tolist() == [False, *[True] * 6, False, False]
 
 
 def test_a_mask_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ShapeError, match="the mask"):
-        explain(Sentence.padded(WORDS, 9), VOCABULARY, ATTENTION, mask=np.zeros((2, 9)))
+        explained(Sentence.padded(WORDS, 9), VOCABULARY, ATTENTION, mask=np.zeros((2, 9)))
 
 
 def test_equal_words_end_equal_without_positions_and_different_with_them() -> None:
     for positions, equal in (("none", True), ("paper", False), ("article", False)):
         model = Model(weights=sized("attention"), positions=positions)  # type: ignore[arg-type]
-        trace = explain(SENTENCE, VOCABULARY, model)
+        trace = explained(SENTENCE, VOCABULARY, model)
         assert trace["meaning.static"].value[3, 6] == pytest.approx(1, abs=1e-15)
         same = abs(trace["meaning.contextual"].value[3, 6] - 1) < 1e-12
         assert same == equal
@@ -165,7 +165,7 @@ def test_equal_words_end_equal_without_positions_and_different_with_them() -> No
 def test_a_causal_mask_tells_equal_words_apart_without_positions() -> None:
     how = Architecture(convention=Convention(causal=True))
     model = Model(weights=sized("attention"), positions="none", architecture=how)
-    trace = explain(SENTENCE, VOCABULARY, model)
+    trace = explained(SENTENCE, VOCABULARY, model)
     assert trace["meaning.contextual"].value[3, 6] < 1 - 1e-6
     (meaning,) = (step for step in trace.steps if step.name == "meaning")
     assert isinstance(meaning, Trace)
@@ -173,7 +173,7 @@ def test_a_causal_mask_tells_equal_words_apart_without_positions() -> None:
 
 
 def test_the_identity_leaves_the_vectors_as_they_are() -> None:
-    trace = explain(SENTENCE, VOCABULARY, Model(weights={}, positions="none"))
+    trace = explained(SENTENCE, VOCABULARY, Model(weights={}, positions="none"))
     vectors = np.array([VOCABULARY.vectors[word] for word in WORDS])
     np.testing.assert_allclose(trace["attention.scores"].value[0], vectors @ vectors.T)
     assert trace["attention.q"].formula == "Q = E"
@@ -182,8 +182,8 @@ def test_the_identity_leaves_the_vectors_as_they_are() -> None:
 
 def test_keep_lets_the_other_layers_go_and_changes_no_number() -> None:
     model = Model(block="encoder", weights=sized("encoder", 3))
-    whole = explain(SENTENCE, VOCABULARY, model)
-    kept = explain(SENTENCE, VOCABULARY, model, keep=lambda name: ".2.attention." in name)
+    whole = explained(SENTENCE, VOCABULARY, model)
+    kept = explained(SENTENCE, VOCABULARY, model, keep=lambda name: ".2.attention." in name)
     layers = [name for name in kept if name.startswith("encoder.")]
     assert {name.rpartition(".")[0] for name in layers} == {
         "encoder.1.feed_forward", "encoder.2.attention", "encoder.2.feed_forward", "encoder.3.feed_forward",
@@ -195,7 +195,7 @@ def test_every_stage_says_in_words_what_it_is() -> None:
     weights = sized("encoder-decoder", n_heads=2)
     how = Architecture(n_heads=2, dropout=0.1, convention=Convention(softcap=3.0, dropout=0.1))
     model = Model(block="decoder", weights=weights, architecture=how)
-    trace = explain(SENTENCE, VOCABULARY, model, target=TARGET)
+    trace = explained(SENTENCE, VOCABULARY, model, target=TARGET)
     silent = {"mask", *(f"{w}_{x}" for w in "wb" for x in "qkvo12"), "gamma", "beta"}
     for name, stage in trace.stages():
         assert stage.note or name.rpartition(".")[2] in silent, name
@@ -205,15 +205,15 @@ def test_weights_of_another_block_are_refused() -> None:
     for block, target in (("encoder", None), ("decoder", TARGET)):
         model = Model(block=block, weights=sized("attention"))  # type: ignore[arg-type]
         with pytest.raises(ShapeError, match="the encoder has no layers"):
-            explain(SENTENCE, VOCABULARY, model, target=target)
+            explained(SENTENCE, VOCABULARY, model, target=target)
 
 
 def test_a_decoder_without_a_target_is_refused() -> None:
     with pytest.raises(ConventionError, match="needs a target"):
-        explain(SENTENCE, VOCABULARY, Model(block="decoder", weights=sized("encoder-decoder")))
+        explained(SENTENCE, VOCABULARY, Model(block="decoder", weights=sized("encoder-decoder")))
 
 
 def test_vectors_of_the_wrong_width_are_refused() -> None:
     narrow = Vocabulary({word: np.ones(5) for word in WORDS}, 5, "")
     with pytest.raises(ShapeError):
-        explain(SENTENCE, narrow, ATTENTION)
+        explained(SENTENCE, narrow, ATTENTION)

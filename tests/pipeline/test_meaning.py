@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attncli.explain.meaning import cosine_text, meaning
+from attncli.pipeline.meaning import cosine_text, meaning
 
 BANKS = ("money", "bank", "river", "bank")
 STATIC = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]])

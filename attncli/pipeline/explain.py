@@ -1,0 +1,211 @@
+"""explain and posenc in Python: what the commands of these names are, from arrays instead of files.
+
+explain("the river bank") ── tokens, vectors, weights ── model.explained ──> Trace
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Unpack, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.attention.layers import Architecture, NormPlace
+from attncli.attention.masks import meant_mask
+from attncli.attention.numbers import as_numbers
+from attncli.attention.positions import Exponent, add_positions, alibi, sinusoidal
+from attncli.attention.rotary import rotary_table
+from attncli.attention.state_dict import weights_from_arrays
+from attncli.attention.weights import Dimensions, Weights, random_weights
+from attncli.convention import Convention, Fields, MaskMeans, convention_of
+from attncli.errors import ConventionError
+from attncli.pipeline.model import Model, explained
+from attncli.pipeline.sentence import (
+    PositionKind,
+    Sentence,
+    Unknown,
+    Vocabulary,
+    from_file,
+    random_vocabulary,
+)
+from attncli.trace import Trace
+from attncli.words.tokens import tokenize
+
+DIM = 8
+"""The width of random vectors: few enough to read."""
+
+Block = Literal["attention", "encoder", "decoder"]
+
+
+def explain(  # noqa: PLR0913
+    sentence: str | Sequence[str],
+    *,
+    target: str | Sequence[str] | None = None,
+    vectors: str | Mapping[str, npt.ArrayLike] | npt.ArrayLike | None = None,
+    unknown: Unknown = "random",
+    dim: int | None = None,
+    positions: PositionKind | npt.ArrayLike = "paper",
+    weights: Mapping[str, npt.ArrayLike] | None = None,
+    heads: int = 1,
+    kv_heads: int | None = None,
+    d_k: int | None = None,
+    d_v: int | None = None,
+    d_ff: int | None = None,
+    block: Block = "attention",
+    layers: int = 1,
+    norm: NormPlace = "post",
+    eps: float = 1e-5,
+    pad_to: int | None = None,
+    mask: npt.ArrayLike | None = None,
+    convention: Convention | None = None,
+    **fields: Unpack[Fields],
+) -> Trace:
+    """A sentence from its words to contextual vectors: every stage of every layer and head.
+
+    sentence   text, or its tokens; target: of which the queries are made, or what is decoded
+    vectors    the path of a GloVe or word2vec file, word → vector, or a row for each token; None:
+               random ones of the width `dim` and the `seed`, the same for the same word.
+               `unknown` says what a word gets that is not among them: "random", "zero" or "error"
+    positions  "paper", "article", "none", or a matrix with a row for each position
+    weights    by name, ours or PyTorch's; None: random ones, drawn with `seed`
+    heads …    of the block, which is "attention", "encoder" or "decoder"; d_k None is dim / heads
+    pad_to     so many tokens, filled up with masked ones
+    mask       true may attend, or numbers to add; and the fields of Convention, as `attend` takes
+
+    Raises InputError, ShapeError or ConventionError for what does not fit together.
+    Source: "Attention Is All You Need", section 3.
+
+    >>> trace = explain("the river bank", dim=4, heads=2, causal=True)
+    >>> trace["attention.weights"].value.shape, trace["tokens"].labels["token"]
+    ((2, 3, 3), ('the', 'river', 'bank'))
+    """
+    how = convention_of(convention, fields)
+    seed = how.seed
+    if block not in get_args(Block):
+        raise ConventionError(f"block is {block!r}", f"use {', '.join(get_args(Block))}")
+    asked = Sentence.padded(_tokens(sentence), pad_to)
+    other = None if target is None else Sentence(_tokens(target))
+    words = [*asked.words, *(other.words if other else ())]
+    vocabulary = _vocabulary(vectors, words, unknown=unknown, dim=dim, seed=seed)
+    kind: Literal["attention", "encoder", "encoder-decoder"]
+    kind = "encoder-decoder" if block == "decoder" else block
+    sizes = Dimensions(
+        d_model=vocabulary.dim, n_heads=heads, n_kv_heads=kv_heads, d_k=d_k, d_v=d_v, d_ff=d_ff
+    )
+    notes: tuple[str, ...] = ()
+    found: Weights
+    if weights is None:
+        found = random_weights(kind, sizes, seed=seed, n_layers=layers, last_norm=norm == "pre")
+        notes = (f"The weights are random (Glorot-uniform, seed {seed}).",)
+    else:
+        found = weights_from_arrays(weights, kind, sizes)
+    architecture = Architecture(
+        n_heads=heads,
+        n_kv_heads=kv_heads,
+        norm=norm,
+        epsilon=eps,
+        dropout=how.dropout if block != "attention" else 0.0,
+        convention=how,
+    )
+    model = Model(
+        block=block,
+        weights=found,
+        architecture=architecture,
+        positions=_positions(positions),
+        notes=notes,
+    )
+    added = None if mask is None else _additive(np.asarray(mask), fields.get("mask_means"), how)
+    return explained(asked, vocabulary, model, target=other, mask=added)
+
+
+def _tokens(text: str | Sequence[str]) -> tuple[str, ...]:
+    return tokenize(text) if isinstance(text, str) else tuple(text)
+
+
+def _positions(positions: PositionKind | npt.ArrayLike) -> PositionKind | Array:
+    for kind in get_args(PositionKind):
+        if isinstance(positions, str) and positions == kind:
+            found: PositionKind = kind
+            return found
+    if isinstance(positions, str):
+        raise ConventionError(f"positions is {positions!r}", "use paper, article, none or a matrix")
+    return as_numbers(positions, "positions")
+
+
+def _vocabulary(
+    vectors: str | Mapping[str, npt.ArrayLike] | npt.ArrayLike | None,
+    words: Sequence[str],
+    *,
+    unknown: Unknown,
+    dim: int | None,
+    seed: int,
+) -> Vocabulary:
+    """The vectors of the words, or of the rows of a matrix."""
+    if vectors is None:
+        return random_vocabulary(words, dim or DIM, seed)
+    if isinstance(vectors, str):
+        return from_file(vectors, words, unknown=unknown, seed=seed, dim=dim)
+    if isinstance(vectors, Mapping):
+        given = {word: as_numbers(x, word) for word, x in vectors.items()}
+        width = dim or max((x.size for x in given.values()), default=0)
+        missing = [word for word in words if word not in given]
+        if missing and unknown == "error":
+            raise ConventionError(f"there is no vector for {missing[0]!r}", 'or unknown="random"')
+        drawn = random_vocabulary(missing, width, seed).vectors if unknown == "random" else {}
+        zeros = {word: np.zeros(width) for word in missing}
+        return Vocabulary({**zeros, **drawn, **given}, width, "as given")
+    matrix = as_numbers(vectors, "vectors")
+    return Vocabulary({}, matrix.shape[-1], "as given", matrix=matrix)
+
+
+def _additive(mask: Array, means: MaskMeans | None, how: Convention) -> Array:
+    """A mask as numbers to add: −∞ where a token may not attend."""
+    found = meant_mask(mask, means, how)
+    if found.dtype != np.bool_:
+        return found
+    return np.where(found == (how.mask_means != "ignore"), 0.0, -np.inf)
+
+
+def posenc(
+    n: int | None = None,
+    dim: int | None = None,
+    *,
+    kind: Literal["sinusoidal", "rope", "alibi"] = "sinusoidal",
+    exponent: Exponent = "paper",
+    base: float = 10000.0,
+    start: int = 0,
+    add: npt.ArrayLike | None = None,
+    heads: int | None = None,
+    symmetric: bool = False,
+) -> Trace:
+    """A table of positions, as `attncli posenc` shows it.
+
+    n, dim    how many positions, of which width; of `add`, the embeddings they are added to
+    kind      "sinusoidal"; "rope": angles, cos and sin of rotary ones; "alibi": biases of `heads`
+    exponent  "article" counts 2i twice; start: the first position
+
+    Raises ConventionError for sizes that are missing or below 1, ShapeError where `add` is no
+    matrix.
+
+    >>> posenc(5, 4)["positions"].value[1].round(4).tolist()
+    [0.8415, 0.5403, 0.01, 1.0]
+    """
+    if add is not None:
+        add = np.atleast_2d(as_numbers(add, "add"))  # one vector is one row
+        n, dim = add.shape[0], add.shape[-1]
+    if n is None:
+        raise ConventionError("the number of positions is missing", "write posenc(5, 4)")
+    if kind == "alibi":
+        if heads is None:
+            raise ConventionError("heads is missing", 'write posenc(5, kind="alibi", heads=2)')
+        return alibi(heads, n, causal=not symmetric)
+    if dim is None:
+        raise ConventionError("dim is missing", "write posenc(5, 4)")
+    if kind == "rope":
+        return rotary_table(n, dim, base=base, start=start)
+    if kind != "sinusoidal":
+        raise ConventionError(f"kind is {kind!r}", "use sinusoidal, rope or alibi")
+    table = sinusoidal(n, dim, exponent=exponent, base=base, start=start)
+    return table if add is None else add_positions(add, table)
