@@ -92,6 +92,12 @@ def test_every_flag_of_a_command_is_in_the_reference(name: str) -> None:
             assert not flag.startswith("--") or flag in known | {"--help"}, f"{name} {flag}"
 
 
+def test_the_python_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(import attncli\n.*?)```", README, flags=re.DOTALL)
+    exec(example, {})  # noqa: S102 - it is ours
+    assert "Scaled dot-product attention" in capsys.readouterr().out
+
+
 def test_it_can_be_read_at_once() -> None:
     assert len(README.splitlines()) <= 350
 
