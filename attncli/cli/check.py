@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import partial
@@ -29,6 +31,7 @@ from attncli.files.messages import listing, quote
 from attncli.files.roles import attention_prefix, is_attended, role_of
 from attncli.files.write import json_text, write_atomically
 from attncli.stages import CONCAT, OUTPUT
+from attncli.views.text import fold
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
@@ -227,7 +230,16 @@ def _say(verdict: Verdict, observed: Observed) -> None:
         text = json_text(verdict_to_dict(verdict), indent=2)
     else:
         text = report_text(verdict)
+        if observed.output is None and sys.stdout.isatty():
+            text = "\n".join(_folded(text, shutil.get_terminal_size().columns))
     write_text([f"{text}\n"], observed)
+
+
+def _folded(text: str, width: int) -> Iterator[str]:
+    """The lines of a report, no wider than the screen; what goes on is indented further."""
+    for line in text.splitlines():
+        start = len(line) - len(line.lstrip())
+        yield from fold(line.lstrip(), width, start + 2, start)
 
 
 def _suggest(verdict: Verdict, given: AttentionInputs, observed: Observed, path: str) -> str:

@@ -18,6 +18,8 @@ _OURS = {
     "--key": ("--k", ""),
     "--values": ("--v", ""),
     "--value": ("--v", ""),
+    "--x": ("--embeddings", ""),
+    "--embeddings": ("--x", ""),
     "--words": ("--tokens", ""),
     "--labels": ("--tokens", ""),
     "--digits": ("--precision", ""),

@@ -22,7 +22,7 @@ from .conftest import SAMPLES, Call
 BANKS = "She visited the money bank, near the river bank"
 LIFE = "The bank can be a lifesaver."
 YOGURT = "Terry loves to eat Mango Greek Yogurt"
-GOLDEN = Path(__file__).parents[1] / "explain" / "golden"
+GOLDEN = Path(__file__).parents[1] / "pipeline" / "golden"
 
 
 def stages(document: Any, prefix: str = "") -> dict[str, Any]:

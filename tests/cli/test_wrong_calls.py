@@ -34,6 +34,8 @@ WRONG = {
     "compute k.csv --q q.csv": "both 'k.csv' and --q are given; leave one of the two out",
     "compute --q q.csv --causal true": "--causal takes no value; write it alone",
     "compute q.csv --work False": "--work takes no value; leave --work out",
+    "explain --x q.csv": "No such option: --x; use --embeddings",
+    "compute --embeddings q.csv": "No such option: --embeddings; use --x",
     "compute q.csv --temperature 2": f"No such option: --temperature; {TEMPERATURE}",
     "compute --query q.csv": "No such option: --query; use --q",
     "compute q.csv --casual": "No such option: --casual; did you mean --causal?",

@@ -321,8 +321,8 @@ QUERIES: tuple[Bug, ...] = (
         "queries and keys times factors",
         _rows,
         "rows",
-        "each query and each key is multiplied by a number of its own: a norm over d_k (QK norm) "
-        "is missing, or the scales of keys quantized by token are forgotten",
+        "each query and each key is multiplied by a number of its own, as if a norm over d_k (QK "
+        "norm) were missing or one too many, or the scales of keys quantized by token forgotten",
         is_fitted=True,
     ),
 )

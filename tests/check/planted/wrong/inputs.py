@@ -78,7 +78,7 @@ ROWS = (
     Row("a bias too many on the queries", ("bias of the queries missing",), lambda x: attend(x, q=x.q + vector(x, "q")), (KERNEL,)),
     Row("RMS norm of q and k", NORMS, lambda x: attend(x, q=rms(x.q), k=rms(x.k)), (THREE, KERNEL, LARGE)),
     Row("L2 norm of q and k", NORMS, lambda x: attend(x, q=l2(x.q), k=l2(x.k)), (ODD,)),
-    Row("L2 norm without a scale", (*NORMS, "queries and keys normalised + scale left out"), lambda x: attend(x, q=l2(x.q), k=l2(x.k), scale=1.0), (THREE,)),
+    Row("L2 norm without a scale", (*NORMS, "queries and keys normalised + scale left out", "queries and keys times factors"), lambda x: attend(x, q=l2(x.q), k=l2(x.k), scale=1.0), (THREE,)),
     Row("norm of q and k missing", FACTORS, lambda x: unnormalised(x, True), (THREE, KERNEL, CAUSAL_KERNEL)),
     Row("scale of each key forgotten", FACTORS, lambda x: unnormalised(x, False), (THREE, KERNEL)),
     Row("q added", ADDED, lambda x: attend(x) + x.q, (EVEN, CAUSAL_KERNEL, LARGE_KERNEL)),
