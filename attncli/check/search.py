@@ -115,6 +115,8 @@ class Search:
                 continue
             if bug.is_fitted and any(not match.bugs[0].is_fitted for match in found):
                 continue
+            if bug.fits_many and found:
+                continue
             self.alone[bug] = list(self.variants(bug, self.comparison.setup))
             if fits := self.fits(self.alone[bug]):
                 found.append(Match((bug,), fits))

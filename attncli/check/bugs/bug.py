@@ -70,6 +70,7 @@ class Bug:
     change    the changed setups that it can be; none where it does not apply
     pairs     whether it is tried together with another bug, not alone only
     is_fitted whether a number in it is fitted to what was observed
+    fits_many whether it fits so many numbers that it is tried only where nothing else fits
     probe     if it may be quiet: the setup with a little of it, and the setup with so many times as
               much, for errors within the noise
     """
@@ -82,6 +83,7 @@ class Bug:
     pairs: bool = True
     is_fitted: bool = False
     probe: Probe | None = None
+    fits_many: bool = False
 
     def __repr__(self) -> str:
         return f"<Bug {self.name!r}>"
@@ -97,6 +99,7 @@ def bug(
     pairs: bool = True,
     is_fitted: bool = False,
     probe: Probe | None = None,
+    fits_many: bool = False,
 ) -> Bug:
     """A row of a table: touches are separated by spaces, threads by commas.
 
@@ -112,6 +115,7 @@ def bug(
         pairs and not is_fitted,
         is_fitted,
         probe,
+        fits_many,
     )
 
 

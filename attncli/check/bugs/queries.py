@@ -316,6 +316,7 @@ QUERIES: tuple[Bug, ...] = (
         "each channel of the keys is multiplied by a number, such as a forgotten scale of keys "
         "that are quantized by channel, or a gain of their norm",
         is_fitted=True,
+        fits_many=True,
     ),
     bug(
         "queries and keys times factors",
@@ -324,5 +325,6 @@ QUERIES: tuple[Bug, ...] = (
         "each query and each key is multiplied by a number of its own, as if a norm over d_k (QK "
         "norm) were missing or one too many, or the scales of keys quantized by token forgotten",
         is_fitted=True,
+        fits_many=True,
     ),
 )
