@@ -137,6 +137,15 @@ def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:
     return mask.astype(np.float64)
 
 
+def additive(mask: Array, means: str | None) -> Array:
+    """A mask as numbers to add: −∞ where true and false, as `means` says, let no query attend.
+
+    >>> additive(np.array([True, False]), "ignore").tolist()
+    [-inf, 0.0]
+    """
+    return mask if mask.dtype != np.bool_ else np.where(mask == (means != "ignore"), 0.0, -np.inf)
+
+
 def _is_binary(mask: Array) -> bool:
     return bool(((mask == 0) | (mask == 1)).all())
 

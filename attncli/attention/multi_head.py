@@ -125,10 +125,11 @@ class Projected(NamedTuple):
         return [CONCAT] * (n_heads > 1) + [PROJECTED] * ("w_o" in self.values)
 
     def made_by(self, weights: Mapping[str, Array]) -> dict[str, Array]:
-        """q, k and v as they are with other arrays for some of the weights."""
+        """Those of q, k and v that other arrays for some weights change, as they are then."""
         given = {name: x for name, x in self.values.items() if name not in QKV}
-        found = run(self.steps, {**given, **weights}, QKV)
-        return {name: found[name] for name in QKV}
+        changed = [name for name in QKV if {f"w_{name}", f"b_{name}"} & weights.keys()]
+        found = run(self.steps, {**given, **weights}, changed)
+        return {name: found[name] for name in changed}
 
     def around(self, trace: Trace) -> Trace:
         """The trace of the attention, with x and the weights before it and what follows it."""

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
-from attncli.attention.heads import key_head_of
 from attncli.attention.run import Sizes, Step, changed, plan, run
 from attncli.check.noise import Arithmetic, row_noise
 from attncli.check.setup import NANS, ZEROS, Setup
@@ -186,8 +185,7 @@ def inputs_over(
 
     A step that reads the rows picks them itself from the masks that it reads.
     """
-    n_kv_heads = setup.inputs["k"].shape[1]
-    key_heads = key_head_of(setup.shape[1], n_kv_heads, setup.how.head_order)[subset.head]
+    key_heads = setup.key_heads[subset.head]
     picked = {"batch": subset.batch, "head": subset.head, "kv_head": key_heads, "query": subset.row}
     by_row = {x for step in steps if "rows" in step.reads.values() for x in step.reads.values()}
     found: dict[str, Array] = {"rows": subset.row}

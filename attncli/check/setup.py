@@ -17,7 +17,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.attend import prepared
 from attncli.attention.functional import draw_kept
-from attncli.attention.heads import four_axes
+from attncli.attention.heads import four_axes, key_head_of
 from attncli.attention.multi_head import Projected
 from attncli.attention.run import Change
 from attncli.check.positions import PositionKind, Positions, check_widths, positions_of
@@ -70,6 +70,11 @@ class Setup:
         """Shape of the scores: [batch, head, n_q, n_k]."""
         n_batch, n_heads, n_q, _ = self.inputs["q"].shape
         return n_batch, n_heads, n_q, self.inputs["k"].shape[-2]
+
+    @property
+    def key_heads(self) -> npt.NDArray[np.intp]:
+        """The key head of every query head."""
+        return key_head_of(self.shape[1], self.inputs["k"].shape[1], self.how.head_order)
 
     @property
     def d_k(self) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import partial
@@ -22,7 +20,7 @@ from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.output import ending_of, note, write_text
 from attncli.cli.parsing import rows_of, slice_of
-from attncli.cli.terminal import progress_bar
+from attncli.cli.terminal import progress_bar, text_width
 from attncli.convention import flag_text
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.fields import fields_of, is_field
@@ -229,15 +227,13 @@ def _say(verdict: Verdict, observed: Observed) -> None:
     if form_of(observed) == "json":
         text = json_text(verdict_to_dict(verdict), indent=2)
     else:
-        text = report_text(verdict)
-        if observed.output is None and sys.stdout.isatty():
-            text = "\n".join(_folded(text, shutil.get_terminal_size().columns))
+        text = "\n".join(_folded(report_text(verdict), text_width(observed.output)))
     write_text([f"{text}\n"], observed)
 
 
-def _folded(text: str, width: int) -> Iterator[str]:
+def _folded(text: str, width: int | None) -> Iterator[str]:
     """The lines of a report, no wider than the screen; what goes on is indented further."""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         start = len(line) - len(line.lstrip())
         yield from fold(line.lstrip(), width, start + 2, start)
 

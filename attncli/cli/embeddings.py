@@ -13,9 +13,9 @@ from attncli.attention.multi_head import Projected, Projections, projected_input
 from attncli.attention.names import is_published, parse
 from attncli.attention.published import Published, blocks, published
 from attncli.cli.options import Inputs
-from attncli.cli.sources import WEIGHTS
+from attncli.cli.sources import WEIGHTS, named
 from attncli.convention import Convention
-from attncli.errors import AttncliError, ConventionError, InputError
+from attncli.errors import ConventionError, InputError
 from attncli.files.load import Loaded, load
 from attncli.files.messages import ask_for, listing
 from attncli.files.roles import EMBEDDINGS, ROLES, is_attended, name_of, only, pick
@@ -124,7 +124,7 @@ def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Publish
     shapes = [rows[role].shape for role in EMBEDDINGS if role in rows]
     if "x_v" in rows and "x_kv" not in rows:
         shapes = [rows["x"].shape, rows["x"].shape, rows["x_v"].shape]
-    try:
+    with named(file):
         return published(
             {name: file.arrays[name] for name in own},
             shapes,
@@ -132,8 +132,6 @@ def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Publish
             n_heads=inputs.heads,
             n_kv_heads=inputs.kv_heads,
         )
-    except AttncliError as error:
-        raise type(error)(f"{file.origin}: {error.message}", error.hint) from None
 
 
 def _by_columns(file: Loaded) -> Loaded:

@@ -98,7 +98,7 @@ def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> in
     elif which.name is None or len(results) > 1:
         lines = views.verification_lines(results)
     else:
-        lines = views.result_lines(results[0], text_width(show))
+        lines = views.result_lines(results[0], text_width(show.output, show.width))
     write_text((f"{line}\n" for line in lines), show)
     is_ok = all(result.ok for result in results)
     return 0 if is_ok or not which.verify else 1

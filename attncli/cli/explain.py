@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
-
 from attncli.attention.layers import Architecture
 from attncli.attention.weights import (
     Dimensions,
@@ -30,14 +28,13 @@ from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.roles import only, role_of
 from attncli.pipeline.model import Keep, Model
 from attncli.pipeline.model import explained as compute
-from attncli.pipeline.sentence import PositionKind, Sentence, from_file, random_vocabulary
+from attncli.pipeline.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
 from attncli.views.formats import EXACT, PAGE
 from attncli.views.outline import is_first_layer, outline_page
 from attncli.words.tokens import is_padding, tokenize
 
-DIM = 8
 PRECISION = 3  # a long page is read at a glance; --precision sets another
 LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cut its matrices
 
@@ -232,7 +229,7 @@ def _mask(source: str | None, means: str | None, *, quiet: bool) -> Any:
     """The mask of --mask as numbers to add: −∞ where a token may not attend."""
     if source is None:
         return None
-    from attncli.attention.masks import checked_mask
+    from attncli.attention.masks import additive, checked_mask
     from attncli.files.load import load
 
     loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
@@ -240,9 +237,7 @@ def _mask(source: str | None, means: str | None, *, quiet: bool) -> Any:
     mask = checked_mask(
         only(loaded, "mask"), means, f"the mask of {loaded.origin}", "--mask-means "
     )
-    if mask.dtype != np.bool_:
-        return mask
-    return np.where(mask == (means != "ignore"), 0.0, -np.inf)
+    return additive(mask, means)
 
 
 def _check_room(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +11,8 @@ from attncli.attention.published import blocks, published
 from attncli.attention.state_dict import is_weight, weights_from_arrays
 from attncli.attention.weights import Dimensions, Weights
 from attncli.cli.commands import Block
-from attncli.errors import AttncliError, InputError
+from attncli.cli.sources import named
+from attncli.errors import InputError
 from attncli.files.load import Loaded, load
 from attncli.files.messages import ask_for, count, listing
 from attncli.files.roles import EMBEDDINGS, only, role_of
@@ -33,15 +32,6 @@ class Embedded(NamedTuple):
         file = self.file
         names = [name for name in file.arrays if name != self.name] if weights is not file else []
         return (*file.warnings, *file.unused_note((*names, *file.unread, *file.others)))
-
-
-@contextmanager
-def named(file: Loaded) -> Iterator[None]:
-    """Errors of the weights name their file."""
-    try:
-        yield
-    except AttncliError as error:
-        raise type(error)(f"{file.origin}: {error.message}", error.hint) from None
 
 
 def embedded(source: str | None, tokens: tuple[str, ...] | None, block: Block) -> Embedded | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 from attncli.attention.names import is_published
 from attncli.cli.options import Inputs
 from attncli.convention import flag_of
-from attncli.errors import ConventionError
+from attncli.errors import AttncliError, ConventionError
 from attncli.files.fields import is_field
 from attncli.files.load import Loaded, load
 from attncli.files.roles import EMBEDDINGS, ROLES, Role, is_attended, name_of, role_of
@@ -113,3 +114,12 @@ def is_of_x(inputs: Inputs, main: Loaded) -> bool:
             f"leave out --weights, or give the embeddings: --x {main.origin}::NAME",
         )
     return False
+
+
+@contextmanager
+def named(file: Loaded) -> Iterator[None]:
+    """Errors of the weights name their file."""
+    try:
+        yield
+    except AttncliError as error:
+        raise type(error)(f"{file.origin}: {error.message}", error.hint) from None

@@ -59,10 +59,10 @@ def print_page(
         console.print(block, soft_wrap=not console.is_terminal and show.width is None)
 
 
-def text_width(show: DisplayFlags) -> int | None:
+def text_width(output: str | None, width: int | None = None) -> int | None:
     """Columns that lines of text may take: --width, the terminal's, or no limit in a pipe."""
-    if show.width is not None or show.output or not sys.stdout.isatty():
-        return show.width
+    if width is not None or output or not sys.stdout.isatty():
+        return width
     from shutil import get_terminal_size
 
     return get_terminal_size().columns

@@ -6,23 +6,24 @@ explain("the river bank") ── tokens, vectors, weights ── model.explained
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Unpack, get_args
+from typing import Literal, Unpack, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.layers import Architecture, NormPlace
-from attncli.attention.masks import meant_mask
+from attncli.attention.masks import additive, meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.positions import Exponent, add_positions, alibi, sinusoidal
 from attncli.attention.rotary import rotary_table
 from attncli.attention.state_dict import weights_from_arrays
 from attncli.attention.weights import Dimensions, Weights, random_weights
-from attncli.convention import Convention, Fields, MaskMeans, convention_of
+from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ConventionError
 from attncli.pipeline.model import Model, explained
 from attncli.pipeline.sentence import (
+    DIM,
     PositionKind,
     Sentence,
     Unknown,
@@ -32,9 +33,6 @@ from attncli.pipeline.sentence import (
 )
 from attncli.trace import Trace
 from attncli.words.tokens import tokenize
-
-DIM = 8
-"""The width of random vectors: few enough to read."""
 
 Block = Literal["attention", "encoder", "decoder"]
 
@@ -116,7 +114,11 @@ def explain(  # noqa: PLR0913
         positions=_positions(positions),
         notes=notes,
     )
-    added = None if mask is None else _additive(np.asarray(mask), fields.get("mask_means"), how)
+    added = None
+    if mask is not None:
+        added = additive(
+            meant_mask(np.asarray(mask), fields.get("mask_means"), how), how.mask_means
+        )
     return explained(asked, vocabulary, model, target=other, mask=added)
 
 
@@ -125,12 +127,11 @@ def _tokens(text: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _positions(positions: PositionKind | npt.ArrayLike) -> PositionKind | Array:
-    for kind in get_args(PositionKind):
-        if isinstance(positions, str) and positions == kind:
-            found: PositionKind = kind
-            return found
     if isinstance(positions, str):
-        raise ConventionError(f"positions is {positions!r}", "use paper, article, none or a matrix")
+        if positions not in get_args(PositionKind):
+            what = f"positions is {positions!r}"
+            raise ConventionError(what, "use paper, article, none or a matrix")
+        return cast("PositionKind", positions)
     return as_numbers(positions, "positions")
 
 
@@ -158,14 +159,6 @@ def _vocabulary(
         return Vocabulary({**zeros, **drawn, **given}, width, "as given")
     matrix = as_numbers(vectors, "vectors")
     return Vocabulary({}, matrix.shape[-1], "as given", matrix=matrix)
-
-
-def _additive(mask: Array, means: MaskMeans | None, how: Convention) -> Array:
-    """A mask as numbers to add: −∞ where a token may not attend."""
-    found = meant_mask(mask, means, how)
-    if found.dtype != np.bool_:
-        return found
-    return np.where(found == (how.mask_means != "ignore"), 0.0, -np.inf)
 
 
 def posenc(

@@ -18,6 +18,9 @@ from attncli.trace import Stage
 from attncli.words.tokens import PAD, is_padding
 from attncli.words.vectors import random_vectors
 
+DIM = 8
+"""The width of random vectors, unless another is asked for: few enough to read."""
+
 PositionKind = Literal["paper", "article", "none"]
 Unknown = Literal["random", "zero", "error"]
 

@@ -10,13 +10,11 @@ from typing import Literal, get_args
 
 from attncli.errors import ConventionError
 from attncli.trace import Trace
+from attncli.views.formats import FORMATS, PAGE
 from attncli.views.select import DisplayOptions
 
 Form = Literal["table", "markdown", "html", "notebook", "mermaid", "csv", "tsv", "json"]
 """As --format has them; "notebook" is the element of an HTML page, for a page of one's own."""
-
-PAGES = ("table", "markdown", "html", "notebook")
-"""The forms that hold a page, laid out to be read."""
 
 
 def render(
@@ -63,7 +61,9 @@ def render(
     )
     module, write = (form, "text") if form != "notebook" else ("html", "fragment")
     written = getattr(import_module(f"attncli.views.formats.{module}"), write)
-    if form in PAGES and any(name.endswith("tokens") for name in trace):  # of a sentence
+    if FORMATS[module].holds == PAGE and any(
+        name.endswith("tokens") for name in trace
+    ):  # of a sentence
         from attncli.views.explain import explain_page
 
         return "".join(written(trace, options, explain_page))

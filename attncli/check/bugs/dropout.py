@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.heads import key_head_of
 from attncli.check.bugs.bug import Bug, Evidence, bug
 from attncli.check.run import all_of, stages
 from attncli.check.setup import Setup
@@ -79,9 +78,7 @@ def _dropout_by_output(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """Dropout seen from the output alone; positions are never in the values that are rotated."""
     if not evidence.has_all(setup, OUTPUT) or "kept" in setup.inputs:
         return
-    n_kv_heads = setup.inputs["v"].shape[1]
-    heads = key_head_of(setup.shape[1], n_kv_heads, setup.how.head_order)
-    v = setup.placed().inputs["v"][:, heads]
+    v = setup.placed().inputs["v"][:, setup.key_heads]
     if v.shape[-2] > v.shape[-1]:
         return
     weights = solved_weights(evidence.observed[OUTPUT], v)

@@ -13,7 +13,6 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.functional import weighted_sum
-from attncli.attention.heads import key_head_of
 from attncli.check.bugs.bug import Bug, Evidence, bug
 from attncli.check.comparison import Comparison
 from attncli.check.fitting import (
@@ -173,15 +172,14 @@ def _mask_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
 
 def _keys_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     wide, k = evidence.wide, setup.inputs["k"]
-    n_heads, n_kv = setup.shape[1], k.shape[1]
-    if wide is None or n_kv == 1 or setup.positions is not None:
+    if wide is None or k.shape[1] == 1 or setup.positions is not None:
         return
 
     def make(x: Array) -> Setup:
         return setup.with_inputs(k=k * x[:, None, None])
 
-    of_head = key_head_of(n_heads, n_kv, setup.how.head_order)
-    times = fitted_numbers(make, wide, lambda x: 2.0**x, (-OCTAVES, OCTAVES), of_head)
+    powers = (-OCTAVES, OCTAVES)
+    times = fitted_numbers(make, wide, lambda x: 2.0**x, powers, setup.key_heads)
     if times is not None and np.ptp(times) > 1e-3 * times.max():
         yield make(times).with_detail(f"times {listed(times)}, head by head")
 

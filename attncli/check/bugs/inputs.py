@@ -14,9 +14,8 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import functional
-from attncli.attention.heads import key_head_of
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug
-from attncli.check.run import Indices, Subset
+from attncli.check.run import Indices
 from attncli.check.setup import Setup
 from attncli.check.tolerance import rms
 from attncli.stages import OUTPUT, RESIDUAL
@@ -27,12 +26,6 @@ TIMES = 3
 EXPLAINED = 0.25
 """What is computed from the observed numbers must leave at most this share of the errors: the fit
 on everything demands more, but a wrong cause need not be tried there."""
-
-
-def _key_heads(setup: Setup, over: Subset) -> Indices:
-    """The key head of every observed head."""
-    n_heads, n_kv_heads = setup.shape[1], setup.inputs["v"].shape[1]
-    return key_head_of(n_heads, n_kv_heads, setup.how.head_order)[over.head]
 
 
 def _rows_of(x: Array, heads: Array) -> Array:
@@ -53,7 +46,7 @@ def _value_bias(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return
     observed, expected, _ = evidence.few(OUTPUT)
     apart = observed - expected
-    key_heads, bias = _key_heads(setup, over), np.zeros((v.shape[1], 1, v.shape[-1]))
+    key_heads, bias = setup.key_heads[over.head], np.zeros((v.shape[1], 1, v.shape[-1]))
     for head in np.unique(key_heads):
         errors = _rows_of(apart, key_heads == head)
         errors = errors[np.isfinite(errors).all(axis=-1)]
@@ -188,7 +181,7 @@ def _projected(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if over is None or setup.positions is not None:
         return
     observed, expected, _ = evidence.few(OUTPUT)
-    key_heads, projected = _key_heads(setup, over), np.zeros(v.shape)
+    key_heads, projected = setup.key_heads[over.head], np.zeros(v.shape)
     for head in np.unique(key_heads):
         rows = (_rows_of(x, key_heads == head) for x in (expected, observed))
         if (matrix := solved(*rows)) is None:

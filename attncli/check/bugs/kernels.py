@@ -14,7 +14,6 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import functional
-from attncli.attention.heads import key_head_of
 from attncli.check.bugs.bug import Bug, Evidence, bug
 from attncli.check.run import Subset, stages
 from attncli.check.setup import NANS, ZEROS, Setup
@@ -124,8 +123,7 @@ def _rows_of_garbage(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if not evidence.has_all(setup, OUTPUT) or setup.how.dropout or setup.positions is not None:
         return
     observed, n_q = evidence.observed[OUTPUT], setup.shape[2]
-    n_heads, n_kv_heads = setup.shape[1], setup.inputs["v"].shape[1]
-    v = setup.inputs["v"][:, key_head_of(n_heads, n_kv_heads, setup.how.head_order)]
+    v = setup.inputs["v"][:, setup.key_heads]
     low = np.minimum(v.min(axis=2, keepdims=True), 0)
     high = np.maximum(v.max(axis=2, keepdims=True), 0)
     margin = OUTSIDE * (high - low)
@@ -175,9 +173,7 @@ def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     b, h, row = np.unravel_index(np.nanargmax(errors), errors.shape)
     at = Subset(over.batch[[b]], over.head[[h]], over.row[rows[[row]]])
     weights = stages(setup, at, [WEIGHTS])[WEIGHTS][0, 0, 0]
-    n_heads, n_kv_heads = setup.shape[1], setup.inputs["v"].shape[1]
-    kv_head = key_head_of(n_heads, n_kv_heads, setup.how.head_order)[at.head[0]]
-    v = setup.placed().inputs["v"][at.batch[0], kv_head]
+    v = setup.placed().inputs["v"][at.batch[0], setup.key_heads[at.head[0]]]
     found = []
     for block in BLOCKS:
         starts = np.arange(0, len(weights), block)[:-1]

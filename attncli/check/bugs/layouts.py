@@ -136,7 +136,7 @@ def _two_exchanged(axis: int) -> Change:
             yield setup.with_instead(axis, swap).with_detail(f"the outputs of {words}")
         n, by_key = setup.inputs["k"].shape[axis], worst
         if axis == HEAD:
-            by_key = key_head_of(setup.shape[HEAD], n, setup.how.head_order)[worst]
+            by_key = setup.key_heads[worst]
         for words, swap in _swaps(axis, n, by_key):
             taken = {name: np.take(setup.inputs[name], swap, axis) for name in ("k", "v")}
             yield setup.with_inputs(**taken).with_detail(f"K and V of {words}")

@@ -1,6 +1,7 @@
 """Bugs of the projections: q, k and v made of x by other weights. Only where x and those are given.
 
-Seen from q, k and v alone, nothing tells them from other inputs.
+Seen from q, k and v alone, nothing tells them from other inputs. They are tried singly: to project
+x anew with every other bug would take longer than all others together.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def _remade(setup: Setup, changed: Mapping[str, Array]) -> Setup:
     """The setup with q, k and v as these weights make them, after the cache that it has."""
     assert setup.projected is not None  # noqa: S101 - or there are no weights to change
     made = {name: four_axes(x) for name, x in setup.projected.made_by(changed).items()}
-    for name in ("k", "v"):
+    for name in made.keys() & {"k", "v"}:
         cached = setup.inputs[name][:, :, : setup.n_past]
         made[name] = np.concatenate([cached, made[name]], axis=2)
     return setup.with_inputs(**{name: x.astype(np.float64) for name, x in made.items()})
@@ -52,11 +53,13 @@ PROJECTIONS: tuple[Bug, ...] = (
         _transposed,
         "inputs projections",
         "x is multiplied by Wᵀ where W is due, or the reverse: PyTorch's Linear keeps [out, in]",
+        pairs=False,
     ),
     bug(
         "bias of a projection left out",
         _biases_left_out,
         "inputs projections",
         "the bias that belongs to the weights is not added",
+        pairs=False,
     ),
 )

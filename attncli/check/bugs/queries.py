@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.heads import key_head_of
 from attncli.check.bugs.bug import Bug, Evidence, bug
 from attncli.check.run import Subset, stages
 from attncli.check.setup import Setup
@@ -79,10 +78,6 @@ def _varies(factors: Array, axis: int) -> bool:
     return bool((factors.std(axis=axis) > VARIED * np.abs(factors.mean(axis=axis))).any())
 
 
-def _factor(setup: Setup) -> float:
-    return setup.how.scale_factor(setup.d_k) if setup.how.scale != "none" else 1.0
-
-
 # ---- a bias, or a factor of each channel
 
 
@@ -127,9 +122,9 @@ def _of_head(
     if not np.isfinite(observed).all():
         return None
     at = Subset(over.batch[:1], over.head[[position]], over.row[picked])
-    key_head = _key_head(setup, int(at.head[0]))
+    key_head = setup.key_heads[at.head[0]]
     k, v = (setup.inputs[name][over.batch[0], key_head] for name in ("k", "v"))
-    q, first, factor = setup.inputs["q"], 0.0, _factor(setup)
+    q, first, factor = setup.inputs["q"], 0.0, setup.how.scale_factor(setup.d_k)
     rows = q[at.batch[0], at.head[0], at.row][:, None] if fitted == "times" else 1.0
     x = np.full(d_k, float(fitted == "times"))
     for iteration in range(ITERATIONS):
@@ -155,11 +150,6 @@ def _of_head(
     return x if size <= SURPLUS[1] * first else None
 
 
-def _key_head(setup: Setup, head: int) -> int:
-    n_kv_heads = setup.inputs["k"].shape[1]
-    return int(key_head_of(setup.shape[1], n_kv_heads, setup.how.head_order)[head])
-
-
 # ---- a factor of each query and of each key
 
 
@@ -173,7 +163,7 @@ def _rows(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     keys = np.ones((*setup.inputs["k"].shape[:3], 1))
     known: dict[tuple[int, int], Array] = {}
     for b, h in np.ndindex(n_batch, n_heads):
-        group = b, _key_head(setup, h)
+        group = b, int(setup.key_heads[h])
         observed = evidence.observed[stage][b, h]
         if stage == OUTPUT:
             at = Subset(np.array([b]), np.array([h]), np.arange(n_q))
@@ -227,7 +217,7 @@ def _from_output(
     reach = min(n_k - 1, d_v)
     if not np.isfinite(observed).all() or n_q * reach < FEW_SURPLUS * (n_q + n_k):
         return None
-    v = setup.inputs["v"][at.batch[0], _key_head(setup, int(at.head[0]))]
+    v = setup.inputs["v"][at.batch[0], setup.key_heads[at.head[0]]]
     first = rms(np.abs(observed - _values(setup, at, np.zeros(n_q), np.zeros(n_k))[2]))
     u = np.zeros(n_k) if keys is None else np.log(keys)
     n = max(-(-2 * SURPLUS[0] * n_k // max(1, reach - SURPLUS[0])), AT_ONCE // (n_k * d_v))
