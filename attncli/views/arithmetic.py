@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.trace import Stage
 from attncli.views.arithmetic_tables import TABLE_RULES
 from attncli.views.cell import Entry, between, bracketed
 from attncli.views.parts import Equation
@@ -37,6 +38,11 @@ def equation(entry: Entry) -> Equation | None:
         return None
     rule = RULES.get(stage.work)
     return rule(entry) if rule else _filled(entry, stage.work)
+
+
+def packed_axis(stage: Stage) -> str | None:
+    """The axis whose entries, such as heads, are side by side in a stage's last one, or None."""
+    return _PACKED.get(stage.axes[-1].partition("·")[0])
 
 
 # ---- the rules
@@ -60,8 +66,7 @@ def _products(entry: Entry, n_cached: int = 0) -> Equation:
     """A row times a column, and a bias: Σ a_ik b_kj + b_j; row i is the one after the cached."""
     a, b, *bias = (entry.of(name) for name in entry.stage.reads)
     column = entry.column
-    axis = _PACKED.get(b.stage.axes[-1].partition("·")[0])
-    if axis:
+    if axis := packed_axis(b.stage):
         head = entry.block.entry(axis, entry.where) or 0
         column += head * entry.stage.value.shape[-1]
     words = entry.product(a.matrix[entry.row - n_cached], b.matrix[:, column])

@@ -16,7 +16,7 @@ from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
 from attncli.views.page import parts
 from attncli.views.parts import Closing, Heading, Matrix, Part, Remark
-from attncli.views.select import HEADS, Block, DisplayOptions, blocks_of, is_computed
+from attncli.views.select import HEADS, Block, DisplayOptions, blocks_of, is_shown
 from attncli.views.text import clean, sentence
 from attncli.words.tokens import is_padding
 
@@ -59,12 +59,13 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
 
 def _first(trace: Trace, options: DisplayOptions) -> DisplayOptions:
     """The first layer, of several heads the first, unless all or another one is asked for."""
+    shows_all = options.full or options.every
     names = tuple(
         name
         for name, stage in trace.stages()
-        if is_computed(stage) and (options.full or is_first_layer(name))
+        if is_shown(stage, options) and (shows_all or is_first_layer(name))
     )
-    one_of_many = options.head is None and not options.full and _n_heads(trace) > 1
+    one_of_many = options.head is None and not shows_all and _n_heads(trace) > 1
     return replace(options, stages=names, head=0 if one_of_many else options.head)
 
 
@@ -133,6 +134,6 @@ def _left_out(trace: Trace, options: DisplayOptions) -> str:
     if n_heads > 1 and options.head is None:
         shown.append(f"head 1 of {n_heads}")
         flags.append("--head 2")
-    if options.full or not shown:
+    if options.full or options.every or not shown:
         return ""
     return f"shown: {' and '.join(shown)}; the rest: {', '.join(flags)}, or --full for everything"

@@ -102,11 +102,12 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
                 yield from _block(inner, names, options)
     if block.weights and block.prefix + block.weights.name in names:
         places, _ = places_of(block, [block.weights], options)
+        among = 1 if options.every else len(places)
         heads = (
-            (place.heading, closing.sentences(block, place.where, options, len(places)))
+            (place.heading, closing.sentences(block, place.where, options, among))
             for place in places
         )
-        yield Closing(tuple(heads))
+        yield Closing(tuple(heads), tuple(place.where for place in places))
 
 
 def headline(block: Block) -> Headline:
@@ -196,7 +197,7 @@ def places_of(
     found = list(_indices(block, stages, options, {}))
     several = {axis for axis in block.owners if _is_named(block, axis)}
     kept = list(dict.fromkeys(tuple(index.items()) for index, _ in found if several & {*index}))
-    hidden = set() if options.full else set(kept[MOST:])
+    hidden = set() if options.full or options.every else set(kept[MOST:])
     places = []
     heads_shown = False
     for index, stage in found:

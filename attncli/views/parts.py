@@ -62,9 +62,13 @@ class Plot(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """Sentences on the weights of an attention, under a heading for each head."""
+    """Sentences on the weights of an attention, under a heading for each head.
+
+    places  at which head and batch entry each of them is; () where they are of the whole
+    """
 
     heads: tuple[tuple[str, tuple[str, ...]], ...]
+    places: tuple[Index, ...] = ()
 
 
 class Branch(NamedTuple):

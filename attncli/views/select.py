@@ -17,7 +17,7 @@ from attncli.attention.masks import forbids
 from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
-from attncli.stages import LEFT_OUT, kind_of
+from attncli.stages import HIDDEN, LEFT_OUT, kind_of
 from attncli.trace import Stage, Trace
 
 Bounds = tuple[int | None, int | None]
@@ -39,6 +39,8 @@ class DisplayOptions:
     cell         (query, key) by label or 1-based number: the derivation of that weight instead
     heatmap      None shades the weights where there is colour, True every stage, False none
     full         leave nothing out
+    given        what is given too, such as the queries
+    every        all heads, batch entries and layers; of a large matrix still the corners
     """
 
     stages: tuple[str, ...] = ()
@@ -52,6 +54,8 @@ class DisplayOptions:
     cell: tuple[str, str] | None = None
     heatmap: bool | None = None
     full: bool = False
+    given: bool = False
+    every: bool = False
 
     @property
     def index(self) -> Index:
@@ -70,6 +74,7 @@ class Block:
     mask, weights  the stages with the mask and with the weights of an attention, or None
     owners, sizes  axis → the first stage that has it, and its size there; 0 where none has it
     n_heads        how many heads there are to choose from
+    layer          its number among the layers of a stack, "" where it is in none
     """
 
     def __init__(self, trace: Trace, prefix: str = "", root: Trace | None = None) -> None:
@@ -89,6 +94,7 @@ class Block:
                 if axis not in self.owners:
                     self.owners[axis], self.sizes[axis] = stage, size
         self.n_heads = self.sizes[HEADS] or self.sizes[KEY_HEADS]
+        self.layer = next((name for name in prefix.split(".") if name.isdecimal()), "")
 
     def key_head(self, head: int) -> int:
         """The key head that a head reads (grouped-query attention)."""
@@ -135,6 +141,11 @@ def is_computed(stage: Stage) -> bool:
     """Whether a stage is a step; a q, k, v or x is one where it says how it was computed."""
     role = kind_of(stage.name).role
     return role == "step" or (role == "operand" and bool(stage.formula))
+
+
+def is_shown(stage: Stage, options: DisplayOptions) -> bool:
+    """Whether a stage is shown where none is named: a step, or whatever is given too."""
+    return is_computed(stage) or (options.given and kind_of(stage.name).role not in HIDDEN)
 
 
 def blocks_of(trace: Trace, prefix: str = "", root: Trace | None = None) -> Iterator[Block]:
@@ -199,7 +210,7 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
     A name selects the stage of exactly this name; else all whose names end with it; else
     those of a block. Raises as `select` does.
     """
-    names = {name for name, stage in trace.stages() if is_computed(stage)}
+    names = {name for name, stage in trace.stages() if is_shown(stage, options)}
     if options.stages:
         names = {name for wanted in options.stages for name in _named(trace, wanted)}
     limits = (options.head, options.batch, *options.rows, *options.cols)

@@ -1,16 +1,27 @@
-"""A page of HTML that works offline: tables shaded by value, without scripts or other files.
+"""A page of HTML that works offline: tables with a heatmap, and what each cell was computed from.
 
-Labels, titles and notes are escaped, so that none of them becomes markup. Colours of text and
-background are those of the reader's page, but in shaded cells, which have both.
+    page.html ── title, page.css, page.js, the parts as markup, numbers ──> one file
+
+The tables are markup, so that they can be read and printed without scripts. What the script needs
+beyond them (exact numbers, arithmetic, the weights of all heads) is packed beside them; see
+html_data.py. Labels, titles and notes are escaped, and the page's policy runs no script but its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from html import escape
+from importlib.resources import files
+from re import sub
+from string import Template
 
 from attncli.trace import Trace
-from attncli.views.formats.colours import css
+from attncli.views.formats.colours import STEPS, css
+from attncli.views.formats.html_data import Section, first_place, packed
 from attncli.views.page import Page, parts
 from attncli.views.parts import (
     Cell,
@@ -19,125 +30,217 @@ from attncli.views.parts import (
     Grid,
     Heading,
     Headline,
+    Kept,
     Matrix,
     Part,
     Plot,
+    Ramp,
     Remark,
     Tree,
+    corners,
 )
 from attncli.views.scatter import scatter
-from attncli.views.select import DisplayOptions
+from attncli.views.select import HEADS, KEY_HEADS, DisplayOptions, Index
 from attncli.views.text import clean
 from attncli.views.work import at_length, work_lines
 
-STYLE = """
-.attncli { line-height: 1.4; }
-.attncli .scroll { overflow-x: auto; }
-.attncli table { border-collapse: collapse; margin: .3em 0; font-variant-numeric: tabular-nums; }
-.attncli th, .attncli td { padding: .1em .6em; text-align: right; white-space: pre; border: 0; }
-.attncli th[scope=row] { text-align: left; }
-.attncli td.mark, .attncli td.gap, .attncli td.sum, .attncli .quiet { opacity: .65; }
-.attncli h4 { margin: 1em 0 0; }
-.attncli h4 code { font-weight: normal; margin: 0 .6em; }
-.attncli h4 small { font-weight: normal; opacity: .65; }
-.attncli p { margin: .2em 0; }
-.attncli pre { margin: .2em 0; overflow-x: auto; }
-""".strip()
-
-_HEAD = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font-family: system-ui, sans-serif; margin: 1.5em auto; max-width: 70em; padding: 0 1em; }}
-</style>
-</head>
-<body>
-"""
+LABEL = 40  # cells of a label
+EDGES = 16  # rows or columns of one that is cut
+ROOMS = (100, 40, EDGES)  # rows and columns up to which a matrix is whole
+CELLS = 30_000  # of all tables, of which a browser draws some 15,000 a second
+CELLS_OF_ONE = 4_000  # where the tables of one head stand beside the weights of many
 
 
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
-    """The page as a document of HTML, part by part."""
-    yield _HEAD.format(title=escape(clean(trace.title)))
-    yield from fragment(trace, options, page)
-    yield "</body>\n</html>\n"
+    """The page as a document of HTML."""
+    shown, own, room = _chosen(trace, options, page)
+    writer = _Writer(trace, own, room)
+    body = "\n".join(line for part in shown for line in writer.lines(part))
+    style, script = _file("page.css"), _file("page.js")
+    digest = hashlib.sha256(script.encode()).digest()
+    yield Template(_file("page.html")).substitute(
+        title=escape(clean(trace.title)),
+        style=style + "".join(map(_shade_rule, sorted(writer.shades))),
+        script=script,
+        allowed=f"sha256-{base64.b64encode(digest).decode()}",
+        body=body,
+        data="\n".join(packed(trace, options, writer.sections)),
+    )
 
 
 def fragment(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
-    """The page as one element with its style, to stand in another page."""
-    yield f'<div class="attncli">\n<style>\n{STYLE}\n</style>\n'
-    for part in page(trace, options):
-        yield from (f"{line}\n" for line in _lines(part))
-    yield "</div>\n"
+    """The page within a frame of its own, to stand in another page, such as a notebook."""
+    document = escape("".join(text(trace, options, page)))
+    title = escape(clean(trace.title))
+    style = "width:100%;height:40em;border:0;resize:vertical"
+    yield f'<iframe title="{title}" style="{style}" srcdoc="{document}"></iframe>\n'
 
 
-def _lines(part: Part) -> Iterator[str]:
-    match part:
-        case Headline():
-            yield f"<h2>{escape(part.title)}</h2>"
-            for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
-                yield from [f"<p>{escape(words)}</p>"] if words else []
-        case Heading(words):
-            yield f"<h3>{escape(words)}</h3>"
-        case Remark(words):
-            yield _quiet(words)
-        case Matrix():
-            yield from _matrix(part)
-        case Plot(names, points):
-            yield f"<pre>{escape(chr(10).join(scatter(names, points)))}</pre>"
-        case Derivation(title, stages):
-            yield f"<h3>{escape(title)}</h3>"
-            for stage in stages:
-                yield _title(stage.number, stage.name, stage.formula)
-                lines = [line for found in stage.equations for line in at_length(found, None)]
-                yield f"<pre>{escape(chr(10).join(lines))}</pre>"
-        case Closing(heads):
-            for heading, sentences in heads:
-                yield from [f"<h4>{escape(heading)}</h4>"] if heading else []
-                yield f"<ul>{''.join(f'<li>{escape(words)}</li>' for words in sentences)}</ul>"
-        case Tree(branches):
-            lines = [f"{b.lead}{b.name}  {b.shape}  {b.formula}".rstrip() for b in branches]
-            yield f"<pre>{escape(chr(10).join(lines))}</pre>"
+def _chosen(
+    trace: Trace, options: DisplayOptions, page: Page
+) -> tuple[list[Part], DisplayOptions, int]:
+    """All that is asked for at all heads, or where that is too much at the first, and the room.
+
+    The room is how many rows and columns a table has at most before it is cut.
+    """
+    heatmap = True if options.heatmap is None else options.heatmap
+    whole = replace(options, heatmap=heatmap, given=not options.stages, every=True)
+    for own, most in ((whole, CELLS), (first_place(trace, whole), CELLS_OF_ONE)):
+        found = list(page(trace, own))
+        matrices = [part for part in found if isinstance(part, Matrix)]
+        rooms = (max(len(m.values) for m in matrices),) if options.full and matrices else ROOMS
+        for room in rooms:
+            if sum(_n_cells(m, room) for m in matrices) <= most or options.full:
+                return found, own, room
+    return found, own, EDGES
 
 
-def _matrix(part: Matrix) -> Iterator[str]:
-    if part.name:
-        yield _title(part.number, part.name, part.formula, " · ".join(part.facts))
-    yield from [f"<p>{escape(part.note)}</p>"] if part.note else []
-    grid = part.grid(part.window(part.rows), part.window(part.columns), colour=True)
-    rows, columns = part.labels(-2, grid.rows), part.labels(-1, grid.columns)
-    if rows and columns:
+def _n_cells(m: Matrix, room: int) -> int:
+    return len(_window(m.rows, room)) * len(_window(m.columns, room))
+
+
+def _window(wanted: range, room: int) -> Kept:
+    return tuple(wanted) if len(wanted) <= room else corners(wanted, EDGES)
+
+
+@cache
+def _file(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")
+
+
+class _Writer:
+    """Writes the parts, and collects the shades and the sections that it has written."""
+
+    def __init__(self, trace: Trace, options: DisplayOptions, room: int) -> None:
+        self.trace, self.options, self.room = trace, options, room
+        self.shades: set[tuple[Ramp, int]] = set()
+        self.sections: list[Section] = []
+        self.before: list[Heading | Headline] = []  # headings are at the place of what follows
+        self.n_titles = 0
+
+    def lines(self, part: Part) -> Iterator[str]:
+        if isinstance(part, (Heading, Headline)) and self.n_titles:
+            self.before.append(part)
+            return
+        place = _place(part) if isinstance(part, Matrix) else ""
+        for heading in self.before:
+            own = _place(part, heading) if isinstance(part, Matrix) else ""
+            yield f"<div{own}>{''.join(self._heading(heading))}</div>"
+        self.before = []
+        match part:
+            case Headline() | Heading():
+                yield from self._heading(part)
+            case Remark(words):
+                yield _quiet(words)
+            case Matrix():
+                yield from self._matrix(part, place)
+            case Plot(names, points):
+                yield _lines_of(scatter(names, points))
+            case Derivation(title, stages):
+                yield f"<h2>{escape(title)}</h2>"
+                for stage in stages:
+                    yield _title(stage.number, stage.name, stage.formula)
+                    found = (at_length(equation, None) for equation in stage.equations)
+                    yield _lines_of([line for lines in found for line in lines])
+            case Closing(heads, places):
+                for at, (heading, sentences) in enumerate(heads):
+                    own = _attributes(places[at]) if places else ""
+                    head = f"<h3>{_isolated(heading)}</h3>" if heading else ""
+                    said = "".join(f"<li>{_isolated(words)}</li>" for words in sentences)
+                    yield f"<div{own}>{head}<ul>{said}</ul></div>"
+            case Tree(branches):
+                lines = [f"{b.lead}{b.name}  {b.shape}  {b.formula}".rstrip() for b in branches]
+                yield f"<details open><summary>Steps</summary>{_lines_of(lines)}</details>"
+
+    def _heading(self, part: Heading | Headline) -> Iterator[str]:
+        if isinstance(part, Heading):
+            yield f"<h2>{_isolated(part.text)}</h2>"
+            return
+        level = 2 if self.n_titles else 1
+        self.n_titles += 1
+        yield f"<h{level}>{_isolated(part.title)}</h{level}>"
+        for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
+            yield f'<p class="quiet">{_isolated(words)}</p>' if words else ""
+
+    def _matrix(self, m: Matrix, place: str) -> Iterator[str]:
+        grid = m.grid(_window(m.rows, self.room), _window(m.columns, self.room), colour=True)
+        section = Section(f"s{len(self.sections) + 1}", m, grid)
+        is_stage = bool(m.stage.name)
+        if is_stage:
+            self.sections.append(section)
+            yield f'<section id="{section.id}"{place}>'
+            yield _title(m.number, m.name, m.formula, " · ".join(m.facts))
+        yield f"<p>{_isolated(m.note)}</p>" if m.note else ""
+        yield from self._table(m, grid)
+        if lines := work_lines(m, None):
+            yield _lines_of(lines)
+        yield from map(_quiet, m.footnotes(grid, colour=True))
+        yield "</section>" if is_stage else ""
+
+    def _table(self, m: Matrix, grid: Grid) -> Iterator[str]:
+        rows, columns = m.labels(-2, grid.rows, LABEL), m.labels(-1, grid.columns, LABEL)
+        if not rows or not columns:
+            return
+        label = f'role="group" aria-label="{escape(m.name or "table")}" tabindex="0"'
         names = "".join(f'<th scope="col"><bdi>{escape(name)}</bdi></th>' for name in columns)
-        label = f'role="group" aria-label="{escape(part.name)}" tabindex="0"'
-        yield f'<div class="scroll" {label}><table>'
-        yield f"<tr><td></td>{names}</tr>"
+        yield f'<div class="scroll" {label}><table><tr><td></td>{names}</tr>'
         for name, cells in zip(rows, grid.cells, strict=True):
-            shown = "".join(_cell(cell, grid) for cell in cells)
+            shown = "".join(self._cell(cell, grid) for cell in cells)
             yield f'<tr><th scope="row"><bdi>{escape(name)}</bdi></th>{shown}</tr>'
         yield "</table></div>"
-    if lines := work_lines(part, None):
-        yield f"<pre>{escape(chr(10).join(lines))}</pre>"
-    yield from map(_quiet, part.footnotes(grid, colour=True))
+
+    def _cell(self, cell: Cell, grid: Grid) -> str:
+        kind = "" if cell.kind == "number" else f' class="{cell.kind}"'
+        if cell.shade is not None and grid.shading is not None:
+            shade = grid.shading.ramp, round(cell.shade * STEPS)
+            self.shades.add(shade)
+            kind = f' class="{_shade_class(*shade)}"'
+        return f"<td{kind}>{escape(cell.text.strip())}</td>"
 
 
-def _cell(cell: Cell, grid: Grid) -> str:
-    kind = "" if cell.kind == "number" else f' class="{cell.kind}"'
-    style = ""
-    if cell.shade is not None and grid.shading is not None:
-        style = ' style="background:{};color:{}"'.format(*css(cell.shade, grid.shading.ramp))
-    return f"<td{kind}{style}>{escape(cell.text.strip())}</td>"
+def _shade_class(ramp: Ramp, step: int) -> str:
+    return f"{ramp[0]}{step + STEPS}"
+
+
+def _shade_rule(shade: tuple[Ramp, int]) -> str:
+    ramp, step = shade
+    back, front = css(step / STEPS, ramp)
+    return f"td.{_shade_class(ramp, step)}{{background:{back};color:{front}}}\n"
+
+
+def _place(m: Matrix, heading: Heading | Headline | None = None) -> str:
+    """The head, batch entry and layer of a matrix; of a block's title the layer alone."""
+    layer = m.block.layer
+    if isinstance(heading, Headline):
+        return _attributes({}, layer)
+    own = m.where.get(KEY_HEADS)
+    heads = [head for head in range(m.block.n_heads) if m.block.key_head(head) == own]
+    return _attributes(m.where, layer, heads)
+
+
+def _attributes(where: Index, layer: str = "", heads: Sequence[int] = ()) -> str:
+    """Where it is, counted from 1; of a key head the heads that share it."""
+    found = {axis: str(entry + 1) for axis, entry in where.items() if axis != KEY_HEADS}
+    found |= {"layer": layer} if layer else {}
+    found |= {HEADS: " ".join(str(head + 1) for head in heads)} if heads else {}
+    return "".join(f' data-{axis}="{entry}"' for axis, entry in found.items())
 
 
 def _title(number: int | None, name: str, formula: str, facts: str = "") -> str:
     count = "" if number is None else f"{number} "
     code = f" <code>{escape(formula)}</code>" if formula else ""
     small = f" <small>{escape(facts)}</small>" if facts else ""
-    return f"<h4>{count}{escape(name)}{code}{small}</h4>"
+    return f'<h3 tabindex="-1">{count}{escape(name)}{code}{small}</h3>'
+
+
+def _isolated(words: str) -> str:
+    """Words in which a token in quotation marks keeps its direction to itself."""
+    return sub("&quot;(.*?)&quot;", r"&quot;<bdi>\1</bdi>&quot;", escape(words))
 
 
 def _quiet(words: str) -> str:
-    return f'<p class="quiet">{escape(words)}</p>'
+    return f'<p class="quiet">{_isolated(words)}</p>'
+
+
+def _lines_of(lines: Sequence[str]) -> str:
+    return f"<pre>{escape(chr(10).join(lines))}</pre>"

@@ -1,0 +1,227 @@
+"""What the script of a page needs beyond its markup, deflated and in base64.
+
+meta     JSON: each section's rows and columns, what its cells were computed from, their arithmetic,
+         and which matrix is which head's
+numbers  float32, every number of the tables, section by section
+maps     the weights of every head, for the overview: float32, or as they are rounded in tables
+
+Bytes of numbers are sorted by their place in the number, which deflates better.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.trace import Stage, Trace
+from attncli.views.arithmetic import equation
+from attncli.views.cell import Entry
+from attncli.views.derivation import TERMS
+from attncli.views.formats.colours import STEPS, css
+from attncli.views.numbers import style_of
+from attncli.views.parts import NUMERIC, Grid, Matrix
+from attncli.views.reads import At, reads_of
+from attncli.views.select import Block, DisplayOptions, Index, blocks_of, chosen
+from attncli.views.text import distinct
+from attncli.views.work import at_length
+
+WORKED = 6_000  # cells whose arithmetic is in the page: some 0.1 ms each
+MOST = 4_000_000  # weights in the overview: a page of 10 to 20 MB
+BYTES_EACH = 3  # of a weight in base64; an exact one takes more unless half of them are masked
+FEW = 20_000  # weights that are exact whatever they take
+LABEL = 40  # cells of a label
+MASKED = 0xFFFF  # among rounded weights
+
+
+class Section(NamedTuple):
+    """A matrix of the page: its element, and what of it is shown."""
+
+    id: str
+    matrix: Matrix
+    grid: Grid
+
+    @property
+    def cells(self) -> list[tuple[int, int]]:
+        """Row and column of every cell shown, without gaps and sums."""
+        columns = [j for j in self.grid.columns if j is not None]
+        return [(i, j) for i in self.grid.rows if i is not None for j in columns]
+
+
+def first_place(trace: Trace, options: DisplayOptions) -> DisplayOptions:
+    """The same for the first head, batch entry and layer alone, where there are several."""
+    sizes = [(block.n_heads, block.sizes["batch"]) for block in blocks_of(trace)]
+    n_heads, n_entries = (max(found, default=0) for found in zip(*sizes, strict=True))
+    head = 0 if options.head is None and n_heads > 1 else options.head
+    batch = 0 if options.batch is None and n_entries > 1 else options.batch
+    return replace(options, head=head, batch=batch, every=False)
+
+
+def packed(trace: Trace, options: DisplayOptions, sections: Sequence[Section]) -> Iterator[str]:
+    """The elements that hold the data of a page with these sections."""
+    maps, weights = _maps(trace, options)
+    shown = [_shown(section) for section in sections]
+    sizes = [len(numbers) for numbers in shown]
+    starts = np.cumsum([0, *sizes]).tolist()
+    ids = {_key(s.matrix.block, s.matrix.stage, s.matrix.where): s.id for s in sections}
+    described = _sections(trace, sections, ids)
+    for start, size, of in zip(starts, sizes, described.values(), strict=False):
+        of["start"] = start if size else None
+    meta = {"sections": described, "maps": maps}
+    numbers = np.concatenate([*shown, np.zeros(0)]).astype("<f4")
+    text = json.dumps(meta, ensure_ascii=False, separators=(",", ":"))
+    yield _element("meta", text.encode("utf-8", "surrogatepass"))
+    yield _element("numbers", _planes(numbers))
+    yield _element("maps", _planes(weights))
+
+
+def _element(name: str, content: bytes) -> str:
+    data = b64encode(zlib.compress(content, 6)).decode()
+    return f'<script type="application/octet-stream" id="{name}">{data}</script>'
+
+
+def _planes(numbers: Array) -> bytes:
+    """The first bytes of all numbers, then their second ones, and so on."""
+    return numbers.view(np.uint8).reshape(-1, numbers.itemsize).T.tobytes()
+
+
+def _shown(section: Section) -> Array:
+    values = section.matrix.values
+    if values.dtype.kind not in NUMERIC:
+        return np.zeros(0)
+    rows, columns = ([at for at in kept if at is not None] for kept in section.grid[:2])
+    found: Array = values[np.ix_(rows, columns)].astype(np.float64).ravel()
+    return found
+
+
+# ---- sections: what their cells were computed from, and how
+
+
+def _key(block: Block, stage: Stage, where: Index) -> tuple[Any, ...]:
+    """Which matrix it is, the same for all places that share it."""
+    entries = [
+        (block.entry(axis, where) or 0) if size > 1 else 0
+        for axis, size in zip(stage.axes[:-2], stage.value.shape, strict=False)
+    ]
+    return id(stage), *entries
+
+
+def _sections(
+    trace: Trace, sections: Sequence[Section], ids: dict[tuple[Any, ...], str]
+) -> dict[str, dict[str, Any]]:
+    stages = dict(trace.stages())
+    found = {}
+    left = WORKED
+    for section in sections:
+        m = section.matrix
+        reads = []
+        for read in reads_of(m.block, m.stage, m.where):
+            source = ids.get(_key(m.block, stages[read.name], read.where))
+            reads += [[source, _at(read.rows), _at(read.columns)]] if source else []
+        own: dict[str, Any] = {"name": m.block.prefix + m.stage.name, "symbol": m.stage.symbol}
+        own |= {"rows": section.grid.rows, "columns": section.grid.columns, "reads": reads}
+        own["derived"] = bool(m.stage.work)
+        cells = section.cells
+        if m.stage.work and len(cells) <= left and (work := _arithmetic(section, cells)):
+            own["work"], left = work, left - len(cells)
+        found[section.id] = own
+    return found
+
+
+def _at(at: At) -> list[Any]:
+    return [at.of] if at == At(at.of) else list(at)
+
+
+def _arithmetic(section: Section, cells: Sequence[tuple[int, int]]) -> list[str]:
+    """The arithmetic of each cell, as --cell has it; nothing where it has none."""
+    m = section.matrix
+    lines = []
+    for cell in cells:
+        entry = Entry(m.block, m.stage, m.where, *cell, m.options.precision, TERMS, at_length=True)
+        found = equation(entry)
+        lines.append("" if found is None else "\n".join(at_length(found, None)))
+    return lines if any(lines) else []
+
+
+# ---- the weights of every head
+
+
+def _maps(trace: Trace, options: DisplayOptions) -> tuple[dict[str, Any] | None, Array]:
+    """What the overview shows, and the numbers; None where there is but one head."""
+    names: dict[tuple[str, ...], int] = {}
+    entries: list[dict[str, Any]] = []
+    values: list[Array] = []
+    found = list(_weights(trace, options))
+    left = MOST
+    for block, where, matrix in found:
+        left -= matrix.size
+        if left < 0 and values:
+            break
+        stage = block.weights
+        assert stage is not None  # noqa: S101 - those without are not among them
+        labels = [names.setdefault(stage.names(axis), len(names)) for axis in stage.axes[-2:]]
+        place: dict[str, Any] = {axis: entry + 1 for axis, entry in where.items()}
+        place |= {"layer": block.layer} if block.layer else {}
+        own = {"block": block.prefix.removesuffix("."), "place": place, "labels": labels}
+        entries.append({**own, "size": matrix.shape, "start": sum(map(len, values))})
+        masked = np.zeros(matrix.shape, bool)
+        if block.mask is not None:
+            masked = block.masked(where, matrix.shape) & (matrix == 0)
+        values.append(np.where(masked, np.nan, matrix).ravel())
+    if len(found) < 2 and all(matrix.size <= FEW for _, _, matrix in found):
+        return None, np.zeros(0, "<f4")
+    numbers = np.concatenate(values).astype(np.float64)
+    decimals, stored, unit = _stored(numbers, options.precision)
+    palette, ink = zip(*(css(step / STEPS, "share") for step in range(STEPS + 1)), strict=True)
+    labels_of = [distinct(own, range(len(own)), LABEL) for own in names]
+    return {
+        "entries": entries,
+        "labels": labels_of,
+        "decimals": decimals,
+        "unit": unit,
+        "palette": palette,
+        "ink": ink,
+        "left": len(found) - len(entries),
+    }, stored
+
+
+def _weights(trace: Trace, options: DisplayOptions) -> Iterator[tuple[Block, Index, Array]]:
+    """The weights of each attention at each head and batch entry, the chosen ones."""
+    names = chosen(trace, options)
+    for block in blocks_of(trace):
+        stage = block.weights
+        if stage is None or block.prefix + stage.name not in names:
+            continue
+        axes = [axis for axis in stage.axes[:-2] if block.sizes[axis] > 1]
+        sizes = [block.sizes[axis] for axis in axes]
+        for entries in np.ndindex(*sizes):
+            where = dict(zip(axes, entries, strict=True))
+            if all(options.index.get(axis, at) == at for axis, at in where.items()):
+                yield block, where, block.matrix(stage, where)
+
+
+def _stored(numbers: Array, precision: int) -> tuple[int, Array, float]:
+    """Decimals, and the numbers as float32; as whole numbers of a unit where that is too much."""
+    style = style_of(numbers, precision).plain
+    decimals = int(style[1:-1]) if style.endswith("f") else precision
+    exact = numbers.astype("<f4")
+    # What float32 rounds to the other side of a half would be shown with another last digit.
+    wrong = np.round(exact.astype(np.float64), decimals) != np.round(numbers, decimals)
+    exact[wrong] = np.nextafter(exact[wrong], np.round(numbers[wrong], decimals).astype("<f4"))
+    finite = numbers[np.isfinite(numbers)]
+    is_share = not finite.size or (0 <= finite.min() and finite.max() <= 1)
+    is_share &= not np.isinf(numbers).any()
+    if len(numbers) <= FEW or not is_share or decimals > 4:
+        return decimals, exact, 0.0
+    if len(zlib.compress(_planes(exact), 6)) * 4 / 3 <= BYTES_EACH * len(numbers):
+        return decimals, exact, 0.0
+    unit = 10.0**-decimals
+    rounded = np.where(np.isnan(numbers), MASKED, np.round(numbers / unit))
+    return decimals, rounded.astype("<u2"), unit
+

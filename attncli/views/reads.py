@@ -1,0 +1,194 @@
+"""Which cells of which matrices a cell was computed from: what a page lights up.
+
+    of O[q1,2], which is the sum of A[q1,k]·V[k,2]: row q1 of the weights, column 2 of the values
+
+Rows and columns follow from those of the cell by a rule for each kind of arithmetic (see
+arithmetic.py), so that one line says it for all cells of a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+from attncli.trace import Stage
+from attncli.views.arithmetic import packed_axis
+from attncli.views.select import HEADS, Block, Index
+
+
+class At(NamedTuple):
+    """The index along an axis of what is read, from the row i or the column j of the cell.
+
+    (n // each) % mod · times + plus, where n is i or j, or 0; "all" is every index; mod 0 is none.
+
+    >>> [At("j", each=2).index(0, j) for j in range(4)]  # the pair of a dimension
+    [0, 0, 1, 1]
+    """
+
+    of: Literal["i", "j", "0", "all"]
+    each: int = 1
+    mod: int = 0
+    times: int = 1
+    plus: int = 0
+
+    def index(self, i: int, j: int) -> int | None:
+        """The index, None for all."""
+        if self.of == "all":
+            return None
+        n = {"i": i, "j": j, "0": 0}[self.of] // self.each
+        return (n % self.mod if self.mod else n) * self.times + self.plus
+
+
+ROW, COLUMN, FIRST, ALL = At("i"), At("j"), At("0"), At("all")
+Cells = tuple[At, At]
+
+
+class Read(NamedTuple):
+    """Cells of one matrix: its stage by its dotted name, at which heads and batch entries."""
+
+    name: str
+    where: Index
+    rows: At
+    columns: At
+
+
+class _Reader(NamedTuple):
+    block: Block
+    stage: Stage
+    where: Index
+
+    @property
+    def head(self) -> int:
+        return self.where.get(HEADS, 0)
+
+    @property
+    def width(self) -> int:
+        return int(self.stage.value.shape[-1])
+
+
+Found = Iterator[tuple[str, At, At]]
+
+
+def reads_of(block: Block, stage: Stage, where: Index) -> list[Read]:
+    """What the cells of a matrix of a stage were computed from, as far as the trace holds it."""
+    reader = _Reader(block, stage, where)
+    reads = []
+    if stage.work == "merge":
+        return list(_heads(reader))
+    for parameter, rows, columns in RULES.get(stage.work, _same_cell)(reader) if stage.work else ():
+        source = block.read(stage, parameter)
+        if source is not None:
+            one_row = len(block.matrix(source, where)) == 1
+            own = FIRST if one_row and rows.of == "i" else rows
+            reads.append(Read(_dotted(block, stage, parameter), where, own, columns))
+    return reads
+
+
+def _dotted(block: Block, stage: Stage, parameter: str) -> str:
+    name = stage.reads[parameter]
+    return block.prefix + name if name in block.stages else name
+
+
+def _heads(reader: _Reader) -> Iterator[Read]:
+    """The heads side by side: of each its own columns."""
+    x = reader.block.read(reader.stage, "x")
+    if x is None:
+        return
+    width, n_heads = x.value.shape[-1], max(reader.block.sizes[HEADS], 1)
+    name = _dotted(reader.block, reader.stage, "x")
+    for head in range(n_heads):
+        yield Read(name, {**reader.where, HEADS: head}, ROW, At("j", plus=-head * width))
+
+
+def _same_cell(reader: _Reader) -> Found:
+    yield from ((name, ROW, COLUMN) for name in reader.stage.reads)
+
+
+def _products(reader: _Reader) -> Found:
+    a, b, *bias = reader.stage.reads
+    column = COLUMN
+    right = reader.block.read(reader.stage, b)
+    if right is not None and (axis := packed_axis(right)):
+        head = reader.block.entry(axis, reader.where) or 0
+        column = At("j", plus=head * reader.width)
+    yield a, At("i", plus=-int(reader.stage.params.get("n_cached", 0))), ALL
+    yield b, ALL, column
+    yield from ((name, FIRST, column) for name in bias)
+
+
+def _row_products(reader: _Reader) -> Found:
+    a, b = reader.stage.reads
+    yield from ((a, ROW, ALL), (b, COLUMN, ALL))
+
+
+def _copy(reader: _Reader) -> Found:
+    axes = [axis for axis in reader.stage.axes[:-2] if axis != "batch"]
+    head = (reader.block.entry(axes[0], reader.where) or 0) if axes else 0
+    yield "x", ROW, At("j", plus=head * reader.width)
+
+
+def _softmax(reader: _Reader) -> Found:
+    over_queries = reader.stage.params.get("axis") == -2
+    yield "x", *((ALL, COLUMN) if over_queries else (ROW, ALL))
+    if "sinks" in reader.stage.reads:
+        yield "sinks", FIRST, At("0", plus=reader.head)
+
+
+def _mean(reader: _Reader) -> Found:
+    x = reader.block.read(reader.stage, "x")
+    if reader.stage.value.ndim == 1 and x is not None:
+        yield "x", *((ALL, COLUMN) if reader.stage.axes[-1] == x.axes[-1] else (COLUMN, ALL))
+
+
+def _deviation(reader: _Reader) -> Found:
+    if reader.stage.value.ndim == 1:
+        yield from (("x", COLUMN, ALL), ("mean", FIRST, COLUMN))
+
+
+def _norm(reader: _Reader) -> Found:
+    yield "x", ROW, COLUMN
+    yield from ((name, FIRST, ROW) for name in ("mean", "deviation"))
+    yield from ((name, FIRST, COLUMN) for name in ("gamma", "beta") if name in reader.stage.reads)
+
+
+def _turned(reader: _Reader) -> Found:
+    """A pair of dimensions turned by its angle; what is no part of a pair stays."""
+    halves, half = reader.stage.params["layout"] == "halves", int(reader.stage.params["r"]) // 2
+    for second in range(2):
+        pair = At("j", mod=half, plus=second * half)
+        yield "x", ROW, pair if halves else At("j", each=2, times=2, plus=second)
+    angle = At("j", mod=half) if halves else At("j", each=2)
+    yield from ((name, ROW, angle) for name in ("cos", "sin"))
+
+
+def _pairs(reader: _Reader) -> Found:
+    yield from (("x", ROW, ALL), ("x", COLUMN, ALL))
+
+
+RULES: dict[str, Callable[[_Reader], Found]] = {
+    "products": _products,
+    "cached products": _products,
+    "relu": _products,
+    "row products": _row_products,
+    "copy": _copy,
+    "softmax": _softmax,
+    "mean": _mean,
+    "deviation": _deviation,
+    "norm": _norm,
+    "turned": _turned,
+    "pairs": _pairs,
+    "row cosine": _pairs,
+    "dropout": lambda reader: iter([("x", ROW, COLUMN)]),
+    "angle": lambda reader: iter([("w", FIRST, COLUMN)]),
+    "wave": lambda reader: iter([("angles", ROW, At("j", each=2))] * bool(reader.stage.reads)),
+    "distance": lambda reader: iter([("m", FIRST, At("0", plus=reader.head))]),
+    "length": lambda reader: iter([("x", COLUMN, ALL)]),
+    "cosine": lambda reader: iter(
+        [("dots", ROW, COLUMN), ("lengths", FIRST, ROW), ("lengths", FIRST, COLUMN)]
+    ),
+    "difference": lambda reader: iter([("x", FIRST, COLUMN), ("x", At("0", plus=1), COLUMN)]),
+    "analogy": lambda reader: iter(
+        [("difference", FIRST, COLUMN), ("x", At("0", plus=2), COLUMN)]
+    ),
+}
+"""By the name that a stage's `work` has; the arithmetic of a template is of the same cell."""
