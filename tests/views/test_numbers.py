@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from attncli.views.numbers import align, percent, short, texts
+from attncli.views.numbers import align, percent, short, style_of, texts
 
 floats = st.floats(allow_subnormal=True)
 
@@ -113,3 +113,17 @@ def test_percent() -> None:
         "25.0 %",
         "< 0.1 %",
     ]
+
+
+@given(floats, st.integers(0, 17))
+@example(0.5000000000000001, 4)
+@example(9999999.99999, 3)
+@example(4.9e-5, 2)
+def test_a_number_by_itself_is_written_as_in_a_matrix_of_its_own(x: float, precision: int) -> None:
+    assert short(x, precision) == style_of(np.array([x]), precision).write(x)
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(0, 12), st.integers(0, 17))
+def test_and_so_is_one_of_few_decimals(digits: int, decimals: int, precision: int) -> None:
+    x = digits / 10**decimals
+    assert short(x, precision) == style_of(np.array([x]), precision).write(x)
