@@ -21,7 +21,7 @@ class At(NamedTuple):
 
     (n // each) % mod · times + plus, where n is i or j, or 0; "all" is every index; mod 0 is none.
 
-    >>> [At("j", each=2).index(0, j) for j in range(4)]  # the pair of a dimension
+    >>> [At("j", each=2).found(0, j) for j in range(4)]  # the pair of a dimension
     [0, 0, 1, 1]
     """
 
@@ -31,7 +31,7 @@ class At(NamedTuple):
     times: int = 1
     plus: int = 0
 
-    def index(self, i: int, j: int) -> int | None:
+    def found(self, i: int, j: int) -> int | None:
         """The index, None for all."""
         if self.of == "all":
             return None
@@ -187,8 +187,6 @@ RULES: dict[str, Callable[[_Reader], Found]] = {
         [("dots", ROW, COLUMN), ("lengths", FIRST, ROW), ("lengths", FIRST, COLUMN)]
     ),
     "difference": lambda reader: iter([("x", FIRST, COLUMN), ("x", At("0", plus=1), COLUMN)]),
-    "analogy": lambda reader: iter(
-        [("difference", FIRST, COLUMN), ("x", At("0", plus=2), COLUMN)]
-    ),
+    "analogy": lambda reader: iter([("difference", FIRST, COLUMN), ("x", At("0", plus=2), COLUMN)]),
 }
 """By the name that a stage's `work` has; the arithmetic of a template is of the same cell."""

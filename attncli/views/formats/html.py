@@ -4,7 +4,7 @@
 
 The tables are markup, so that they can be read and printed without scripts. What the script needs
 beyond them (exact numbers, arithmetic, the weights of all heads) is packed beside them; see
-html_data.py. Labels, titles and notes are escaped, and the page's policy runs no script but its own.
+html_data.py. Labels, titles and notes are escaped; the page's policy runs no script but its own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from string import Template
 from attncli.trace import Trace
 from attncli.views.formats.colours import STEPS, css
 from attncli.views.formats.html_data import Section, first_place, packed
+from attncli.views.formats.png import data_uri
 from attncli.views.page import Page, parts
 from attncli.views.parts import (
     Cell,
@@ -48,7 +49,8 @@ LABEL = 40  # cells of a label
 EDGES = 16  # rows or columns of one that is cut
 ROOMS = (100, 40, EDGES)  # rows and columns up to which a matrix is whole
 CELLS = 30_000  # of all tables, of which a browser draws some 15,000 a second
-CELLS_OF_ONE = 4_000  # where the tables of one head stand beside the weights of many
+CELLS_OF_ONE = 2_500  # where the tables of one head stand beside the weights of many
+DRAWN = (1_600, 300_000)  # cells of a matrix that has a picture where it is cut: a byte or two each
 
 
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
@@ -60,11 +62,11 @@ def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[
     digest = hashlib.sha256(script.encode()).digest()
     yield Template(_file("page.html")).substitute(
         title=escape(clean(trace.title)),
-        style=style + "".join(map(_shade_rule, sorted(writer.shades))),
+        style=style + _shade_rules(sorted(writer.shades)),
         script=script,
         allowed=f"sha256-{base64.b64encode(digest).decode()}",
         body=body,
-        data="\n".join(packed(trace, options, writer.sections)),
+        data="\n".join(packed(trace, options, writer.sections, every=own.every)),
     )
 
 
@@ -123,9 +125,9 @@ class _Writer:
             self.before.append(part)
             return
         place = _place(part) if isinstance(part, Matrix) else ""
-        for heading in self.before:
-            own = _place(part, heading) if isinstance(part, Matrix) else ""
-            yield f"<div{own}>{''.join(self._heading(heading))}</div>"
+        for before in self.before:
+            own = _place(part, before) if isinstance(part, Matrix) else ""
+            yield f"<div{own}>{''.join(self._heading(before))}</div>"
         self.before = []
         match part:
             case Headline() | Heading():
@@ -137,9 +139,9 @@ class _Writer:
             case Plot(names, points):
                 yield _lines_of(scatter(names, points))
             case Derivation(title, stages):
-                yield f"<h2>{escape(title)}</h2>"
+                yield from self._heading(Heading(title))
                 for stage in stages:
-                    yield _title(stage.number, stage.name, stage.formula)
+                    yield self._title(stage.number, stage.name, stage.formula)
                     found = (at_length(equation, None) for equation in stage.equations)
                     yield _lines_of([line for lines in found for line in lines])
             case Closing(heads, places):
@@ -150,17 +152,25 @@ class _Writer:
                     yield f"<div{own}>{head}<ul>{said}</ul></div>"
             case Tree(branches):
                 lines = [f"{b.lead}{b.name}  {b.shape}  {b.formula}".rstrip() for b in branches]
-                yield f"<details open><summary>Steps</summary>{_lines_of(lines)}</details>"
+                yield f"<details><summary>Steps</summary>{_lines_of(lines)}</details>"
 
     def _heading(self, part: Heading | Headline) -> Iterator[str]:
-        if isinstance(part, Heading):
-            yield f"<h2>{_isolated(part.text)}</h2>"
-            return
-        level = 2 if self.n_titles else 1
         self.n_titles += 1
+        level = min(self.n_titles, 2)
+        if isinstance(part, Heading):
+            yield f"<h{level}>{_isolated(part.text)}</h{level}>"
+            return
         yield f"<h{level}>{_isolated(part.title)}</h{level}>"
         for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
             yield f'<p class="quiet">{_isolated(words)}</p>' if words else ""
+
+    def _title(self, number: int | None, name: str, formula: str, facts: str = "") -> str:
+        count = "" if number is None else f"{number} "
+        code = f" <code>{escape(formula)}</code>" if formula else ""
+        small = f" <small>{escape(facts)}</small>" if facts else ""
+        level = min(self.n_titles, 2) + 1
+        words = f"{count}{escape(name)}{code}{small}"
+        return f'<h{level} class="stage" tabindex="-1">{words}</h{level}>'
 
     def _matrix(self, m: Matrix, place: str) -> Iterator[str]:
         grid = m.grid(_window(m.rows, self.room), _window(m.columns, self.room), colour=True)
@@ -169,7 +179,7 @@ class _Writer:
         if is_stage:
             self.sections.append(section)
             yield f'<section id="{section.id}"{place}>'
-            yield _title(m.number, m.name, m.formula, " · ".join(m.facts))
+            yield self._title(m.number, m.name, m.formula, " · ".join(m.facts))
         yield f"<p>{_isolated(m.note)}</p>" if m.note else ""
         yield from self._table(m, grid)
         if lines := work_lines(m, None):
@@ -182,30 +192,38 @@ class _Writer:
         if not rows or not columns:
             return
         label = f'role="group" aria-label="{escape(m.name or "table")}" tabindex="0"'
-        names = "".join(f'<th scope="col"><bdi>{escape(name)}</bdi></th>' for name in columns)
-        yield f'<div class="scroll" {label}><table><tr><td></td>{names}</tr>'
+        names = "".join(f"<th scope=col><bdi>{escape(name)}</bdi>" for name in columns)
+        lines = [f"<tr><td>{names}"]
         for name, cells in zip(rows, grid.cells, strict=True):
             shown = "".join(self._cell(cell, grid) for cell in cells)
-            yield f'<tr><th scope="row"><bdi>{escape(name)}</bdi></th>{shown}</tr>'
-        yield "</table></div>"
+            lines.append(f"<tr><th scope=row><bdi>{escape(name)}</bdi>{shown}")
+        yield f'<div class="scroll" {label}><table>{"".join(lines)}</table></div>'
+        is_cut = None in grid.rows or None in grid.columns
+        if grid.shading and is_cut and DRAWN[0] < m.values.size <= DRAWN[1]:
+            address = data_uri(m.values, grid.shading, m.marked)
+            yield f'<img class="picture" alt="the whole of {escape(m.name)}" src="{address}">'
 
     def _cell(self, cell: Cell, grid: Grid) -> str:
-        kind = "" if cell.kind == "number" else f' class="{cell.kind}"'
+        kind = "" if cell.kind == "number" else f" class={cell.kind}"
         if cell.shade is not None and grid.shading is not None:
             shade = grid.shading.ramp, round(cell.shade * STEPS)
             self.shades.add(shade)
-            kind = f' class="{_shade_class(*shade)}"'
-        return f"<td{kind}>{escape(cell.text.strip())}</td>"
+            kind = f" class={_shade_class(*shade)}"
+        return f"<td{kind}>{escape(cell.text.strip())}"  # end tags of cells may be left out
 
 
 def _shade_class(ramp: Ramp, step: int) -> str:
     return f"{ramp[0]}{step + STEPS}"
 
 
-def _shade_rule(shade: tuple[Ramp, int]) -> str:
-    ramp, step = shade
-    back, front = css(step / STEPS, ramp)
-    return f"td.{_shade_class(ramp, step)}{{background:{back};color:{front}}}\n"
+def _shade_rules(shades: Sequence[tuple[Ramp, int]]) -> str:
+    """The colours of the shades, on paper and on a dark screen."""
+
+    def rules(paper: bool) -> str:
+        found = ((_shade_class(*shade), css(shade[1] / STEPS, shade[0], paper)) for shade in shades)
+        return "".join(f".{own}{{background:{back};color:{ink}}}" for own, (back, ink) in found)
+
+    return f"{rules(True)}\n@media screen and (prefers-color-scheme:dark){{{rules(False)}}}\n"
 
 
 def _place(m: Matrix, heading: Heading | Headline | None = None) -> str:
@@ -224,13 +242,6 @@ def _attributes(where: Index, layer: str = "", heads: Sequence[int] = ()) -> str
     found |= {"layer": layer} if layer else {}
     found |= {HEADS: " ".join(str(head + 1) for head in heads)} if heads else {}
     return "".join(f' data-{axis}="{entry}"' for axis, entry in found.items())
-
-
-def _title(number: int | None, name: str, formula: str, facts: str = "") -> str:
-    count = "" if number is None else f"{number} "
-    code = f" <code>{escape(formula)}</code>" if formula else ""
-    small = f" <small>{escape(facts)}</small>" if facts else ""
-    return f'<h3 tabindex="-1">{count}{escape(name)}{code}{small}</h3>'
 
 
 def _isolated(words: str) -> str:

@@ -32,10 +32,10 @@ from attncli.views.select import Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import distinct
 from attncli.views.work import at_length
 
-WORKED = 6_000  # cells whose arithmetic is in the page: some 0.1 ms each
+WORKED = 6_000  # cells whose arithmetic is in the page: some 0.1 ms and 30 bytes each
+WORKED_OF_ONE = 800  # where the tables are those of one head beside the weights of many
 MOST = 4_000_000  # weights in the overview: a page of 10 to 20 MB
-BYTES_EACH = 3  # of a weight in base64; an exact one takes more unless half of them are masked
-FEW = 20_000  # weights that are exact whatever they take
+FEW = 30_000  # weights up to which the overview is exact: 5 bytes each, rounded 2
 LABEL = 40  # cells of a label
 MASKED = 0xFFFF  # among rounded weights
 
@@ -63,14 +63,17 @@ def first_place(trace: Trace, options: DisplayOptions) -> DisplayOptions:
     return replace(options, head=head, batch=batch, every=False)
 
 
-def packed(trace: Trace, options: DisplayOptions, sections: Sequence[Section]) -> Iterator[str]:
-    """The elements that hold the data of a page with these sections."""
+def packed(
+    trace: Trace, options: DisplayOptions, sections: Sequence[Section], *, every: bool
+) -> Iterator[str]:
+    """The elements that hold the data of a page with these sections, of every head or of one."""
     maps, weights = _maps(trace, options)
     shown = [_shown(section) for section in sections]
     sizes = [len(numbers) for numbers in shown]
     starts = np.cumsum([0, *sizes]).tolist()
     ids = {_key(s.matrix.block, s.matrix.stage, s.matrix.where): s.id for s in sections}
     described = _sections(trace, sections, ids)
+    _add_arithmetic(sections, described, WORKED if every else WORKED_OF_ONE)
     for start, size, of in zip(starts, sizes, described.values(), strict=False):
         of["start"] = start if size else None
     meta = {"sections": described, "maps": maps}
@@ -117,7 +120,6 @@ def _sections(
 ) -> dict[str, dict[str, Any]]:
     stages = dict(trace.stages())
     found = {}
-    left = WORKED
     for section in sections:
         m = section.matrix
         reads = []
@@ -127,9 +129,6 @@ def _sections(
         own: dict[str, Any] = {"name": m.block.prefix + m.stage.name, "symbol": m.stage.symbol}
         own |= {"rows": section.grid.rows, "columns": section.grid.columns, "reads": reads}
         own["derived"] = bool(m.stage.work)
-        cells = section.cells
-        if m.stage.work and len(cells) <= left and (work := _arithmetic(section, cells)):
-            own["work"], left = work, left - len(cells)
         found[section.id] = own
     return found
 
@@ -138,11 +137,24 @@ def _at(at: At) -> list[Any]:
     return [at.of] if at == At(at.of) else list(at)
 
 
-def _arithmetic(section: Section, cells: Sequence[tuple[int, int]]) -> list[str]:
+def _add_arithmetic(
+    sections: Sequence[Section], described: dict[str, dict[str, Any]], room: int
+) -> None:
+    """The arithmetic of the smallest matrices, as far as there is room; of equal ones the last."""
+    derived = [section for section in reversed(sections) if section.matrix.stage.work]
+    for section in sorted(derived, key=lambda section: len(section.cells)):
+        room -= len(section.cells)
+        if room < 0:
+            return
+        if work := _arithmetic(section):
+            described[section.id]["work"] = work
+
+
+def _arithmetic(section: Section) -> list[str]:
     """The arithmetic of each cell, as --cell has it; nothing where it has none."""
     m = section.matrix
     lines = []
-    for cell in cells:
+    for cell in section.cells:
         entry = Entry(m.block, m.stage, m.where, *cell, m.options.precision, TERMS, at_length=True)
         found = equation(entry)
         lines.append("" if found is None else "\n".join(at_length(found, None)))
@@ -178,15 +190,15 @@ def _maps(trace: Trace, options: DisplayOptions) -> tuple[dict[str, Any] | None,
         return None, np.zeros(0, "<f4")
     numbers = np.concatenate(values).astype(np.float64)
     decimals, stored, unit = _stored(numbers, options.precision)
-    palette, ink = zip(*(css(step / STEPS, "share") for step in range(STEPS + 1)), strict=True)
+    steps = [step / STEPS for step in range(STEPS + 1)]
+    palettes = [[css(step, "share", paper) for step in steps] for paper in (True, False)]
     labels_of = [distinct(own, range(len(own)), LABEL) for own in names]
     return {
         "entries": entries,
         "labels": labels_of,
         "decimals": decimals,
         "unit": unit,
-        "palette": palette,
-        "ink": ink,
+        "palettes": palettes,
         "left": len(found) - len(entries),
     }, stored
 
@@ -214,14 +226,9 @@ def _stored(numbers: Array, precision: int) -> tuple[int, Array, float]:
     # What float32 rounds to the other side of a half would be shown with another last digit.
     wrong = np.round(exact.astype(np.float64), decimals) != np.round(numbers, decimals)
     exact[wrong] = np.nextafter(exact[wrong], np.round(numbers[wrong], decimals).astype("<f4"))
-    finite = numbers[np.isfinite(numbers)]
-    is_share = not finite.size or (0 <= finite.min() and finite.max() <= 1)
-    is_share &= not np.isinf(numbers).any()
-    if len(numbers) <= FEW or not is_share or decimals > 4:
-        return decimals, exact, 0.0
-    if len(zlib.compress(_planes(exact), 6)) * 4 / 3 <= BYTES_EACH * len(numbers):
+    are_shares = np.nanmin(numbers, initial=0) >= 0 and np.nanmax(numbers, initial=0) <= 1
+    if len(numbers) <= FEW or not are_shares or decimals > 4:
         return decimals, exact, 0.0
     unit = 10.0**-decimals
     rounded = np.where(np.isnan(numbers), MASKED, np.round(numbers / unit))
     return decimals, rounded.astype("<u2"), unit
-

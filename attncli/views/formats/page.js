@@ -78,7 +78,7 @@ function light(section, row, column) {
 // What is said of a cell: its arithmetic, as --cell has it, and its number to the last digit.
 function said(section, row, column) {
   const own = meta.sections[section.id], table = section.querySelector("table");
-  const names = [table.rows[row + 1].cells[0], table.rows[0].cells[column + 1]].map(th => th.textContent);
+  const names = [table.rows[row + 1].cells[0], table.rows[0].cells[column + 1]].map(th => th.textContent.trim());
   const width = own.columns.filter(at => at !== null).length;
   const at = own.rows.slice(0, row).filter(at => at !== null).length * width
     + own.columns.slice(0, column).filter(at => at !== null).length;
@@ -175,7 +175,7 @@ function go(by) {
   current = list[current === null && by < 0 ? list.length - 1 : Math.min(Math.max(at, 0), list.length - 1)];
   showStep();
   current.scrollIntoView({ block: "nearest" });
-  current.querySelector("h3").focus({ preventScroll: true });
+  current.querySelector(".stage").focus({ preventScroll: true });
 }
 
 function showStep() {
@@ -258,7 +258,8 @@ function makeCopies(section) {
 
 // ---- the weights of every head
 
-let weights;
+let weights, colours, palette;  // of pairs: background and text
+const isDark = matchMedia("(prefers-color-scheme: dark)");
 const TABLE = 64;  // rows and columns up to which the weights of a head are a table
 
 function valueOf(map, at) {
@@ -267,15 +268,15 @@ function valueOf(map, at) {
 }
 
 // The square root, so that small weights of many keys can be told apart.
-const shadeOf = x => Math.round(Math.sqrt(Math.min(Math.max(x, 0), 1)) * (meta.maps.palette.length - 1));
+const shadeOf = x => Math.round(Math.sqrt(Math.min(Math.max(x, 0), 1)) * (palette.length - 1));
 
 function paint(map) {
   const [n, m] = map.size, canvas = element("canvas", { width: m, height: n });
   const context = canvas.getContext("2d"), image = context.createImageData(m, n);
-  const colours = meta.maps.palette.map(hex => [1, 3, 5].map(at => parseInt(hex.slice(at, at + 2), 16)));
+  const pixels = new DataView(image.data.buffer);
   for (let at = 0; at < n * m; at++) {
     const x = valueOf(map, at);
-    if (!Number.isNaN(x)) image.data.set([...colours[shadeOf(x)], 255], 4 * at);
+    if (!Number.isNaN(x)) pixels.setUint32(4 * at, colours[shadeOf(x)]);
   }
   context.putImageData(image, 0, 0);
   return canvas;
@@ -303,9 +304,10 @@ function makeOverview() {
       button.addEventListener("click", () => choose(placeOf(map), true));
       return element("td", {}, button);
     });
-    table.append(element("tr", {}, element("th", { scope: "row", textContent: name }), ...buttons));
+    const title = name ? element("th", { scope: "row", textContent: name }) : element("td");
+    table.append(element("tr", {}, title, ...buttons));
   }
-  const words = "Rows are queries, columns are keys; brighter is larger (by its square root).";
+  const words = "Rows are queries, columns are keys; shaded by the square root of the weight.";
   const left = meta.maps.left ? ` Left out: the weights of ${meta.maps.left} more heads (--head N).` : "";
   const rounded = meta.maps.unit ? ` Of the tables that are not below, the numbers are rounded to ${meta.maps.decimals} decimals.` : "";
   const box = element("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: "weights of all heads" }, table);
@@ -324,7 +326,7 @@ function showDetail() {
   const own = steps().find(section => isWeights(section) && isAt(map.place, section.dataset));
   if (!map || (own && !meta.sections[own.id].rows.concat(meta.sections[own.id].columns).includes(null))) return;
   const [rowNames, columnNames] = map.labels.map(at => meta.maps.labels[at]);
-  const section = element("section", { id: "detail" }, element("h3", { tabIndex: -1, textContent: `weights: ${placeName(map)}` }));
+  const section = element("section", { id: "detail" }, element("h2", { className: "stage", tabIndex: -1, textContent: `weights: ${placeName(map)}` }));
   section.append(Math.max(...map.size) <= TABLE ? detailTable(map, rowNames, columnNames) : picture(map, rowNames, columnNames));
   byId("overview").after(section);
 }
@@ -337,8 +339,7 @@ function detailTable(map, rowNames, columnNames) {
       const x = valueOf(map, row * columnNames.length + column);
       if (Number.isNaN(x)) return element("td", { className: "mark", textContent: "///" });
       const td = element("td", { textContent: x === 0 && !meta.maps.unit ? "0" : x.toFixed(meta.maps.decimals) });
-      td.style.background = meta.maps.palette[shadeOf(x)];
-      td.style.color = meta.maps.ink[shadeOf(x)];
+      [td.style.background, td.style.color] = palette[shadeOf(x)];
       td.title = meta.maps.unit ? "" : exact(x);
       return td;
     });
@@ -372,6 +373,9 @@ async function start() {
   for (const section of all("section")) makeCopies(section);
   const places = all("[data-head], [data-batch], [data-layer]", main).map(part => part.dataset);
   if (meta.maps) {
+    palette = meta.maps.palettes[Number(isDark.matches)];
+    colours = palette.map(([hex]) => parseInt(`${hex.slice(1)}ff`, 16));
+    isDark.addEventListener("change", () => location.reload());
     weights = numbersOf(stored, meta.maps.unit ? 2 : 4);
     makeOverview();
   }

@@ -70,4 +70,4 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 def _palette(ramp: Ramp) -> bytes:
     low = -1.0 if ramp == "signed" else 0.0
     shades = (low + (1 - low) * step / (SHADES - 1) for step in range(SHADES))
-    return b"".join(bytes(colour(shade, ramp)) for shade in shades) + bytes(NOTHING)
+    return b"".join(bytes(colour(shade, ramp, paper=True)) for shade in shades) + bytes(NOTHING)
