@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from attncli.cli.commands import Observed
@@ -42,6 +44,8 @@ def present(
     """
     check_flags(show)
     form, options = form_of(show), display_options(show, precision)
+    if show.open and not show.output:
+        show = _in_a_file_of_its_own(show, form)
     module: Any = import_module(f"attncli.views.formats.{form.name}")
     if form.binary:
         _write(lambda file: module.write(trace, options, file), show)
@@ -54,6 +58,25 @@ def present(
         from attncli.cli.terminal import print_page
 
         print_page(trace, show, options, page, stdin_used=stdin_used, least_height=least_height)
+    if show.open and show.output:
+        _open(show.output, quiet=show.quiet)
+
+
+def _in_a_file_of_its_own(show: DisplayFlags, form: Format) -> DisplayFlags:
+    """The same with a new file for the output, which stays for the browser to read."""
+    from tempfile import mkdtemp
+
+    folder = mkdtemp(prefix="attncli-")
+    return replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
+
+
+def _open(path: str, *, quiet: bool) -> None:
+    """Opens a file in the browser; where there is none the file is there all the same."""
+    import webbrowser
+
+    address = Path(path).absolute().as_uri()
+    if not webbrowser.open(address):
+        note(f"there is no browser to open {address}", quiet=quiet)
 
 
 def form_of(show: DisplayFlags) -> Format:
@@ -61,7 +84,7 @@ def form_of(show: DisplayFlags) -> Format:
     if show.format is not None:
         return FORMATS[show.format]
     if show.output is None:
-        return FORMATS["table"]
+        return FORMATS["html" if show.open else "table"]
     ending = ending_of(show.output)
     if ending not in ENDINGS:
         raise ConventionError(
@@ -94,7 +117,9 @@ def check_flags(show: DisplayFlags) -> None:
         raise ConventionError("--step is for tables on the terminal", "leave it out")
     if show.force and not show.output:
         raise ConventionError("--force has no effect without --output", "add it, or leave it out")
-    if form.binary and not show.output and sys.stdout.isatty():
+    if show.open and not form.opens:
+        raise ConventionError(f"a browser does not show {form.name}", "use --format html")
+    if form.binary and not (show.output or show.open) and sys.stdout.isatty():
         raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
 
 

@@ -152,8 +152,10 @@ def _norm(reader: _Reader) -> Found:
 
 
 def _turned(reader: _Reader) -> Found:
-    """A pair of dimensions turned by its angle; what is no part of a pair stays."""
+    """A pair of dimensions turned by its angle; nothing where some are no part of a pair."""
     halves, half = reader.stage.params["layout"] == "halves", int(reader.stage.params["r"]) // 2
+    if 2 * half < reader.width:
+        return
     for second in range(2):
         pair = At("j", mod=half, plus=second * half)
         yield "x", ROW, pair if halves else At("j", each=2, times=2, plus=second)

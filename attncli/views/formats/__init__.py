@@ -23,6 +23,7 @@ class Format(NamedTuple):
     notes     it holds the notes of a trace
     rounds    its numbers are rounded where --precision says so
     one_stage it holds the output alone, where no stage is named
+    opens     a browser shows it
     """
 
     name: str
@@ -32,6 +33,7 @@ class Format(NamedTuple):
     notes: bool = True
     rounds: bool = False
     one_stage: bool = False
+    opens: bool = False
 
 
 _ROWS = (
@@ -40,7 +42,7 @@ _ROWS = (
     Format("csv", ("csv",), EXACT, notes=False, rounds=True),
     Format("tsv", ("tsv",), EXACT, notes=False, rounds=True),
     Format("markdown", ("md", "markdown")),
-    Format("html", ("html", "htm")),
+    Format("html", ("html", "htm"), opens=True),
     Format("mermaid", ("mmd",), "formulas and shapes", notes=False),
     Format("npz", ("npz",), EXACT, binary=True),
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),

@@ -29,7 +29,7 @@ from attncli.views.numbers import style_of
 from attncli.views.parts import NUMERIC, Grid, Matrix
 from attncli.views.reads import At, reads_of
 from attncli.views.select import Block, DisplayOptions, Index, blocks_of, chosen
-from attncli.views.text import distinct
+from attncli.views.text import clean, distinct
 from attncli.views.work import at_length
 
 WORKED = 6_000  # cells whose arithmetic is in the page: some 0.1 ms and 30 bytes each
@@ -126,7 +126,8 @@ def _sections(
         for read in reads_of(m.block, m.stage, m.where):
             source = ids.get(_key(m.block, stages[read.name], read.where))
             reads += [[source, _at(read.rows), _at(read.columns)]] if source else []
-        own: dict[str, Any] = {"name": m.block.prefix + m.stage.name, "symbol": m.stage.symbol}
+        own: dict[str, Any] = {"name": clean(m.block.prefix + m.stage.name)}
+        own["symbol"] = clean(m.stage.symbol)
         own |= {"rows": section.grid.rows, "columns": section.grid.columns, "reads": reads}
         own["derived"] = bool(m.stage.work)
         found[section.id] = own
@@ -180,7 +181,7 @@ def _maps(trace: Trace, options: DisplayOptions) -> tuple[dict[str, Any] | None,
         labels = [names.setdefault(stage.names(axis), len(names)) for axis in stage.axes[-2:]]
         place: dict[str, Any] = {axis: entry + 1 for axis, entry in where.items()}
         place |= {"layer": block.layer} if block.layer else {}
-        own = {"block": block.prefix.removesuffix("."), "place": place, "labels": labels}
+        own = {"block": clean(block.prefix.removesuffix(".")), "place": place, "labels": labels}
         entries.append({**own, "size": matrix.shape, "start": sum(map(len, values))})
         masked = np.zeros(matrix.shape, bool)
         if block.mask is not None:

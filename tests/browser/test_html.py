@@ -1,0 +1,405 @@
+"""The page of --format html as people use it: pointing, choosing, stepping, copying, printing."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attncli
+from attncli.trace import Trace
+from attncli.views.explain import explain_page
+from attncli.views.formats import csv, html, markdown
+from attncli.views.select import DisplayOptions
+from tests.views.hostile import LABELS
+from tests.views.traces import CAUSAL, THREE_K, THREE_Q, THREE_V, attention, computed, key_axes
+
+from .conftest import Opener
+
+READY = "document.documentElement.dataset.ready"
+SENTENCE = "She visited the money bank, near the river bank"
+
+
+def html_of(trace: Trace, **options: Any) -> str:
+    return "".join(html.text(trace, DisplayOptions(**options)))
+
+
+def ready(opened: Opener, text: str, **options: Any) -> Any:
+    page = opened(text, **options)
+    page.wait_for_function(READY)
+    return page
+
+
+def heads(n_heads: int, n: int, *, batch: int = 1, causal: bool = False) -> Trace:
+    rng = np.random.default_rng(7)
+    q, k, v = rng.normal(size=(3, batch, n_heads, n, 5))
+    return attncli.attend(
+        q if batch > 1 else q[0], k if batch > 1 else k[0], v if batch > 1 else v[0], causal=causal
+    )
+
+
+def cell(page: Any, stage: str, row: int, column: int) -> Any:
+    """The cell of a stage's visible table, rows and columns counted from 1."""
+    section = page.locator("section:visible").filter(
+        has=page.locator(f".stage:text-matches('^([0-9]+ )?{stage}\\\\b')")
+    )
+    return section.first.locator("tr").nth(row).locator("th, td").nth(column)
+
+
+def lit(page: Any) -> dict[str, list[str]]:
+    """The lit cells by stage, as "row,column" of their labels."""
+    found = page.evaluate(
+        """() => [...document.querySelectorAll("td.from")].map(td => {
+             const table = td.closest("table"), title = td.closest("section").querySelector(".stage");
+             const names = [td.parentElement.cells[0], table.rows[0].cells[td.cellIndex]];
+             return [title.firstChild.textContent.trim().split(" ").pop(), names.map(th => th.textContent.trim()).join(",")];
+           })"""
+    )
+    stages: dict[str, list[str]] = {}
+    for stage, place in found:
+        stages.setdefault(stage, []).append(place)
+    return stages
+
+
+# ---- what a cell was computed from
+
+
+@pytest.fixture
+def three() -> Trace:
+    return attention(THREE_Q, THREE_K, THREE_V, mask=CAUSAL)
+
+
+@pytest.mark.parametrize(
+    ("stage", "row", "column", "sources"),
+    [
+        # S[q2,k3] = Q[q2,:] · K[k3,:], L[q2,k1] = Z[q2,k1] + M[q2,k1], A[q2,k1] of the whole row q2 of L,
+        # O[q3,2] = A[q3,:] · V[:,2]
+        ("scores", 2, 3, {"q": ["q2,1", "q2,2"], "k": ["k3,1", "k3,2"]}),
+        ("scaled", 1, 3, {"scores": ["q1,k3"]}),
+        ("masked", 2, 1, {"scaled": ["q2,k1"], "mask": ["q2,k1"]}),
+        ("weights", 2, 1, {"masked": ["q2,k1", "q2,k2", "q2,k3"]}),
+        ("output", 3, 2, {"weights": ["q3,k1", "q3,k2", "q3,k3"], "v": ["k1,2", "k2,2", "k3,2"]}),
+    ],
+)
+def test_pointing_at_a_cell_lights_what_it_was_computed_from(
+    opened: Opener, three: Trace, stage: str, row: int, column: int, sources: dict[str, list[str]]
+) -> None:
+    page = ready(opened, html_of(three))
+    cell(page, stage, row, column).hover()
+    assert lit(page) == sources
+
+
+@pytest.mark.parametrize("stage", ["scores", "scaled", "masked", "weights", "output"])
+def test_the_arithmetic_is_that_of_cell(opened: Opener, three: Trace, stage: str) -> None:
+    page = ready(opened, html_of(three))
+    n_columns = three[stage].value.shape[1]
+    for row in range(1, 4):
+        for column in range(1, n_columns + 1):
+            cell(page, stage, row, column).click()
+            *work, _ = page.locator("#say").inner_text().split("\n")
+            derived = attncli.render(three, stages=[stage], cell=(row, column))
+            lines = [line.strip() for line in derived.splitlines()]
+            start = lines.index(work[0].strip())
+            assert lines[start : start + len(work)] == [line.strip() for line in work]
+
+
+def test_the_number_is_exact(opened: Opener, three: Trace) -> None:
+    page = ready(opened, html_of(three))
+    cell(page, "weights", 3, 1).hover()
+    said = page.locator("#say").inner_text().split("\n")[-1]
+    name, _, number = said.partition(" = ")
+    assert name == "A[q3,k1]"
+    assert np.float32(number) == np.float32(three["weights"].value[2, 0])
+    assert len(number) > len("0.5035")
+
+
+def test_every_way_to_a_cell(opened: Opener, three: Trace) -> None:
+    """A mouse, a finger, the keyboard alone."""
+    page = ready(opened, html_of(three), has_touch=True, viewport={"width": 390, "height": 800})
+    cell(page, "output", 1, 1).tap()
+    assert page.locator("#say").inner_text().startswith("O[q1,1] = ")
+    page.keyboard.press("Escape")
+    assert page.locator("#say").is_hidden()
+    first = cell(page, "scores", 1, 1)
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#say").inner_text().startswith("S[q2,k2] = ")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")  # no further than the first row
+    assert page.locator("#say").inner_text().startswith("S[q1,k2] = ")
+
+
+def test_every_table_is_reached_by_tab(opened: Opener, three: Trace) -> None:
+    page = ready(opened, html_of(three))
+    said = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        said.add(page.locator("#say").inner_text().partition("[")[0])
+    assert {"Q", "K", "V", "M", "S", "Z", "L", "A", "O"} <= said
+
+
+# ---- stages, heads, layers
+
+
+def test_stages_one_after_another(opened: Opener, three: Trace) -> None:
+    page = ready(opened, html_of(three))
+    following, before = (
+        page.get_by_role("button", name=f"{which} stage") for which in ("next", "previous")
+    )
+    current = page.locator("section.current .stage")
+    names = []
+    for _ in range(10):  # there are nine; the last stays
+        following.click()
+        names.append(re.sub(r"^\d+ ", "", current.inner_text()).split()[0])
+    assert names == [
+        "q",
+        "k",
+        "v",
+        "mask",
+        "scores",
+        "scaled",
+        "masked",
+        "weights",
+        "output",
+        "output",
+    ]
+    before.click()
+    page.get_by_label("hide later stages").check()
+    assert page.locator("section:visible").count() == 8
+    page.get_by_label("hide later stages").uncheck()
+    assert page.locator("section:visible").count() == 9
+
+
+def test_a_head_is_chosen(opened: Opener) -> None:
+    trace = heads(3, 4)
+    page = ready(opened, html_of(trace))
+    for head in (1, 2, 3):
+        page.get_by_label("head", exact=True).select_option(str(head))
+        shown = cell(page, "weights", 2, 3).inner_text()
+        assert float(shown) == pytest.approx(trace["weights"].value[head - 1, 1, 2], abs=5e-5)
+        cell(page, "scores", 2, 3).hover()
+        assert page.locator("td.from:visible").count() == 10  # rows of this head's q and k, d_k 5
+    page.get_by_label("head", exact=True).select_option("")
+    assert page.locator("section:visible").count() == 3 * 7
+
+
+def test_key_heads_are_shown_with_the_heads_that_share_them(opened: Opener) -> None:
+    rng = np.random.default_rng(3)
+    q, k, v = rng.normal(size=(4, 3, 2)), rng.normal(size=(2, 5, 2)), rng.normal(size=(2, 5, 2))
+    page = ready(opened, html_of(attncli.attend(q, k, v)))
+    for head, key_head in ((1, 0), (2, 0), (3, 1), (4, 1)):
+        page.get_by_label("head", exact=True).select_option(str(head))
+        assert float(cell(page, "k", 1, 1).inner_text()) == pytest.approx(
+            k[key_head, 0, 0], abs=5e-5
+        )
+        cell(page, "scores", 1, 1).hover()
+        assert lit(page) == {"q": ["q1,1", "q1,2"], "k": ["k1,1", "k1,2"]}
+
+
+def test_layers_and_heads_at_a_glance(opened: Opener) -> None:
+    trace = attncli.explain("the river bank", heads=2, layers=3, block="encoder")
+    page = ready(opened, "".join(html.text(trace, DisplayOptions(), explain_page)))
+    overview = page.locator("#overview button")
+    assert overview.count() == 6
+    page.get_by_label("weights: encoder.2.attention, layer 2, head 2").click()
+    assert page.get_by_label("layer", exact=True).input_value() == "2"
+    assert page.get_by_label("head", exact=True).input_value() == "2"
+    shown = cell(page, "weights", 3, 1).inner_text()
+    wanted = trace["encoder.2.attention.weights"].value[1, 2, 0]
+    assert float(shown) == pytest.approx(wanted, abs=5e-5)
+
+
+def test_columns_of_a_packed_weight_and_of_the_heads_side_by_side(opened: Opener) -> None:
+    trace = attncli.explain("the river bank", heads=2, dim=6)
+    page = ready(opened, "".join(html.text(trace, DisplayOptions(), explain_page)))
+    page.get_by_label("head", exact=True).select_option("2")
+    cell(page, "q", 1, 2).hover()  # column 2 of head 2, d_k 3, is column 5 of W_q
+    assert lit(page)["w_q"] == [f"{row},5" for row in range(1, 7)]
+    cell(page, "concat", 3, 4).hover()  # the first column of head 2
+    assert lit(page)["output"] == ["bank,1"]
+
+
+# ---- many heads
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("n", "most"), [(24, 300_000), (64, 2_000_000)])
+def test_the_size_of_twelve_layers_of_twelve_heads(
+    opened: Opener, n: int, most: int, causal: bool
+) -> None:
+    rng = np.random.default_rng(5)
+    q, k, v = rng.normal(size=(3, 12, 12, n, 64))
+    trace = attncli.attend(q, k, v, causal=causal)
+    text = html_of(trace)
+    assert len(text.encode()) <= most
+    page = ready(opened, text)
+    page.get_by_label("weights: batch 5, head 7", exact=True).click()
+    table = page.locator("#detail table")
+    shown = table.evaluate(
+        "t => [...t.rows].slice(1).map(r => [...r.cells].slice(1).map(c => c.textContent))"
+    )
+    weights = trace["weights"].value[4, 6]
+    for i, row in enumerate(shown):
+        assert row == ["///" if causal and j > i else f"{weights[i, j]:.4f}" for j in range(n)]
+
+
+def test_a_small_page_is_small(three: Trace) -> None:
+    assert len(html_of(three).encode()) <= 60_000
+
+
+def test_what_is_left_out_is_said(opened: Opener) -> None:
+    page = ready(opened, html_of(heads(2, 300)))
+    words = page.locator("main").inner_text()
+    assert "left out: 284 rows and 284 columns" in words
+    page.get_by_label("weights: head 2", exact=True).click()
+    page.locator("#detail canvas").hover(position={"x": 5, "y": 5})
+    assert re.match(r"A\[q\d+,k\d+\] = 0\.\d+", page.locator("#say").inner_text())
+
+
+# ---- copies
+
+
+def test_copies_are_those_of_the_formats(opened: Opener) -> None:
+    labels = {"query": ("the", "a|b", "*x*_y"), "key": ("k1", "=1+1", "a,b")}
+    trace = attention(mask=CAUSAL, labels=labels)
+    page = ready(opened, html_of(trace), permissions=["clipboard-read", "clipboard-write"])
+
+    def copied(form: str) -> str:
+        page.get_by_label(f"copy weights as {form}").click()
+        page.wait_for_function(f"document.getElementById('say').textContent === 'copied as {form}'")
+        return str(page.evaluate("navigator.clipboard.readText()"))
+
+    chosen = DisplayOptions(stages=("weights",))
+    lines = "".join(markdown.text(trace, chosen)).splitlines()
+    assert copied("markdown").splitlines() == [line for line in lines if line.startswith("|")]
+    # Labels as attncli's own csv has them; the numbers as they are shown.
+    own = "".join(csv.text(trace, chosen)).splitlines()
+    copy = copied("csv").splitlines()
+    assert copy[0].split(",", 1)[1] == own[0].split(",", 1)[1] + ",Σ"
+    assert copy[1:3] == ["the,1.0000,///,///,1", "a|b,0.6698,0.3302,///,1"]
+    assert copied("LaTeX").splitlines()[:3] == [
+        r"\begin{array}{r|rrr|r}",
+        r" & \text{k1} & \text{=1+1} & \text{a,b} & \Sigma \\ \hline",
+        r"\text{the} & 1.0000 & \text{///} & \text{///} & 1 \\",
+    ]
+
+
+# ---- labels from strangers, other readers, other screens
+
+
+def test_labels_are_inert_wherever_they_stand(opened: Opener) -> None:
+    bad = (
+        "</script><script>alert(1)</script>",
+        '"><img src=x onerror=alert(2)>',
+        "<svg onload=alert(3)>",
+    )
+    names = (*bad, *LABELS.values())
+    n = len(names)
+    axes = ("head", "query", "key")
+    rng = np.random.default_rng(1)
+    labels = {"query": names, "key": names, "head": bad[:2]}
+    q, k, v = rng.normal(size=(3, 2, n, 3))
+    base = attention(q, k, v, labels=labels, notes=names)
+    odd = computed(
+        bad[0], bad[1], bad[2], rng.normal(size=(n, n)), axes[1:], labels, "row cosine", x="q"
+    )
+    trace = Trace(
+        bad[0],
+        (*base.steps, odd, Trace(bad[1], base.steps, base.convention, name="inner")),
+        base.convention,
+        notes=names,
+    )
+    assert key_axes(axes)
+    for options in ({}, {"work": True}, {"cell": ("1", "2"), "stages": ("weights",)}):
+        page = ready(opened, html_of(trace, **options))
+        for td in page.locator("section:visible td").all()[:40:7]:
+            td.hover(force=True)
+        for button in page.locator("#overview button").all()[:2]:
+            button.click()
+        assert (
+            page.evaluate(
+                "document.querySelectorAll('img:not(.picture), svg, main script, a, iframe').length"
+            )
+            == 0
+        )
+        assert page.evaluate("document.scripts.length") == 4  # three of data, one that runs
+
+
+def test_no_other_script_runs(opened: Opener) -> None:
+    """The policy itself: a script that would have got into the page does nothing."""
+    text = html_of(attention()).replace("</main>", "<script>document.title = 'ran'</script></main>")
+    page = ready(opened, text)
+    assert page.title() != "ran"
+    (complaint,) = opened.complaints
+    assert "violates the following Content Security Policy directive" in complaint
+    opened.complaints.clear()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["three", "sentence", "many", "layers", "positions"])
+def test_axe_finds_nothing(opened: Opener, scheme: str, which: str) -> None:
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="pip install attncli[browser]"
+    )
+    if which == "sentence":
+        trace = attncli.explain(SENTENCE, heads=2)
+        text = "".join(html.text(trace, DisplayOptions(work=True), explain_page))
+    elif which == "layers":
+        trace = attncli.explain("the bank", heads=2, layers=2, block="encoder")
+        text = "".join(html.text(trace, DisplayOptions(), explain_page))
+    else:
+        traces = {
+            "three": attention(mask=CAUSAL),
+            "many": heads(5, 70, batch=3),
+            "positions": attncli.posenc(7, 4),
+        }
+        text = html_of(traces[which])
+    page = ready(opened, text, color_scheme=scheme, bypass_csp=True)
+    td = page.locator("section:visible td").nth(5)
+    td.hover()
+    violations = axe.Axe().run(page).response["violations"]
+    assert [
+        (v["id"], [node["failureSummary"] for node in v["nodes"]][:2]) for v in violations
+    ] == []
+
+
+def test_it_prints_without_its_controls(opened: Opener, three: Trace) -> None:
+    page = ready(opened, html_of(three))
+    cell(page, "scores", 1, 1).click()
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("#tools, #say, .copy").locator("visible=true").count() == 0
+    assert page.locator("section:visible").count() == 9
+    assert page.pdf()[:5] == b"%PDF-"
+
+
+def test_without_scripts_every_table_is_there(opened: Opener) -> None:
+    page = opened(html_of(heads(2, 3)), java_script_enabled=False)
+    assert page.locator("section:visible").count() == 14
+    assert page.locator("#tools").is_hidden()
+
+
+def test_a_notebook_shows_the_same_page(opened: Opener, three: Trace) -> None:
+    page = opened(f"<!doctype html><title>notebook</title>{three._repr_html_()}")
+    frame = page.frame_locator("iframe")
+    frame.locator("section").first.wait_for()
+    page.wait_for_function(
+        "document.querySelector('iframe').contentDocument.documentElement.dataset.ready"
+    )
+    frame.locator("section td").last.hover()
+    assert frame.locator("#say").inner_text() != ""
+    assert (
+        json.loads(json.dumps(page.evaluate("document.querySelector('iframe').clientHeight"))) > 600
+    )
+
+
+def test_right_to_left_tokens_keep_their_place(opened: Opener) -> None:
+    labels = {"query": ("הבנק", "the", "river"), "key": ("הבנק", "the", "river")}
+    page = ready(opened, html_of(attention(labels=labels)))
+    header = page.locator("section:visible", has_text="weights").locator("tr").first.locator("th")
+    boxes = [box.bounding_box()["x"] for box in header.all()]
+    assert boxes == sorted(boxes)
+    assert page.locator("li bdi").first.inner_text() == "הבנק"
