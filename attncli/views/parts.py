@@ -18,7 +18,7 @@ from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views import closing, numbers
 from attncli.views.select import Block, DisplayOptions, Index
-from attncli.views.text import LABEL_CELLS, NAME_CELLS, clean, distinct, sentence, shorten
+from attncli.views.text import LABEL_CELLS, NAME_CELLS, clean, distinct, plain, sentence, shorten
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
@@ -83,11 +83,20 @@ class Tree(NamedTuple):
 
 
 class Equation(NamedTuple):
-    """left = one form = the next = the result; words of a form may be on separate lines."""
+    """left = one form = the next = the result; words of a form may be on separate lines.
+
+    Numbers and labels in it have marks around them (see text.py), except in the remark.
+    """
 
     left: str
     forms: tuple[tuple[str, ...], ...]
     remark: str = ""
+
+    @property
+    def plain(self) -> Equation:
+        """The equation without marks, as text."""
+        forms = tuple(tuple(map(plain, form)) for form in self.forms)
+        return Equation(plain(self.left), forms, self.remark)
 
 
 class DerivedStage(NamedTuple):

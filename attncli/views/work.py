@@ -17,7 +17,7 @@ from attncli.views.cell import Entry
 from attncli.views.numbers import short
 from attncli.views.parts import Equation, Matrix
 from attncli.views.select import HEADS, Block, DisplayOptions
-from attncli.views.text import fold, hang, named, sentence
+from attncli.views.text import fold, hang, named, plain, sentence
 
 PAGE = 100  # cells of a line where no terminal sets a width
 TERMS = (12, 6, 3)  # terms of a sum on one line: as many as fit
@@ -40,30 +40,46 @@ def work_lines(matrix: Matrix, width: int | None) -> list[str]:
 
 
 def _lines(entry: Entry, room: int) -> list[str]:
-    """On one line with as many terms as fit, else on a few, each with as many forms as fit."""
-    found = equation(entry)
+    """On one line where it fits, else on a few, the equal signs and the terms in line."""
+    found = fitted(entry, room)
     if found is None:
         return []
+    line = one_line(found)
+    return [line] if cell_len(line) <= room else at_length(found, room)
+
+
+def one_line(found: Equation) -> str:
+    """The equation as text on one line."""
+    text = plain(" = ".join([found.left, *(" ".join(form) for form in found.forms)]))
+    return f"{text}  ({found.remark})" if found.remark else text
+
+
+def fitted(entry: Entry, room: int) -> Equation | None:
+    """The equation with as many terms as fit on one line, else with as many forms on each line.
+
+    What is on one line is one form.
+    """
+    found = equation(entry)
+    if found is None:
+        return None
     for terms in TERMS:
         found = equation(entry._replace(terms=terms)) or found
-        line = " = ".join([found.left, *(" ".join(form) for form in found.forms)])
-        line += f"  ({found.remark})" if found.remark else ""
-        if cell_len(line) <= room:
-            return [line]
-    beside = room - cell_len(found.left) - 3
+        if cell_len(one_line(found)) <= room:
+            break
+    beside = room - cell_len(plain(found.left)) - 3
     packed = list(found.forms[:1])
     for form in found.forms[1:]:
         together = (*packed[-1], "=", *form)
-        if cell_len(" ".join(together)) <= beside:
+        if cell_len(plain(" ".join(together))) <= beside:
             packed[-1] = together
         else:
             packed.append(form)
-    return at_length(found._replace(forms=tuple(packed)), room)
+    return found._replace(forms=tuple(packed))
 
 
 def at_length(found: Equation, width: int | None) -> list[str]:
     """Every form on lines of its own, the equal signs and the terms in line."""
-    width = width or PAGE
+    width, found = width or PAGE, found.plain
     is_short = cell_len(found.left) <= width // 4
     at = cell_len(found.left) + 1 if is_short else 2
     lines = [] if is_short else hang([found.left], width, 2, 0)
