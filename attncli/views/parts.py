@@ -119,7 +119,7 @@ class Cell(NamedTuple):
     """One cell: its text, its kind, and its shade (0 to 1, or −1 to 1)."""
 
     text: str
-    kind: Literal["number", "mark", "gap", "sum"] = "number"
+    kind: Literal["number", "mark", "gap", "sum", "blank"] = "number"
     shade: float | None = None
 
 
@@ -204,10 +204,10 @@ class Matrix:
             self.mark = f"/// masked: may not attend, {meaning}"
             self.legend = closing.empty_rows(block, where) if stage is block.weights else ""
 
-    def window(self, wanted: range) -> Kept:
-        """The rows or columns that are shown where no screen sets a limit."""
-        is_whole = self.options.full or len(wanted) <= LARGE
-        return tuple(wanted) if is_whole else corners(wanted, 2 * EDGE)
+    def window(self, wanted: range, most: int = LARGE, shown: int = 2 * EDGE) -> Kept:
+        """The rows or columns shown where no screen sets a limit: up to most all, else `shown`."""
+        is_whole = self.options.full or len(wanted) <= most
+        return tuple(wanted) if is_whole else corners(wanted, shown)
 
     def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
         """The names of the rows (−2) or columns (−1) of a grid; a vector's row has its symbol's."""

@@ -26,26 +26,28 @@ MEASURES = ("score", "− max", "exp", "share")
 
 def work_lines(matrix: Matrix, width: int | None) -> list[str]:
     """The arithmetic of a matrix's first cell, or of every cell, where it is asked for."""
+    room, lines = (width or PAGE) - 2, []
+    for found in worked(matrix, room):
+        line = one_line(found)
+        lines += [line] if cell_len(line) <= room else at_length(found, room)
+    return lines
+
+
+def worked(matrix: Matrix, room: int) -> Iterator[Equation]:
+    """The same as equations, fitted to lines of so many cells."""
     m, options = matrix, matrix.options
     if not (options.work and m.rows and m.columns):
-        return []
+        return
     row, column = m.rows[0], m.columns[0]
     cells = [(row, column)]
     if m.stage.work in PAIRS and row == column and len(m.columns) > 1:
         cells = [(row, m.columns[1])]
     if options.full:
         cells = [(row, column) for row in m.rows for column in m.columns]
-    entries = (Entry(m.block, m.stage, m.where, *at, options.precision, TERMS[0]) for at in cells)
-    return [line for entry in entries for line in _lines(entry, (width or PAGE) - 2)]
-
-
-def _lines(entry: Entry, room: int) -> list[str]:
-    """On one line where it fits, else on a few, the equal signs and the terms in line."""
-    found = fitted(entry, room)
-    if found is None:
-        return []
-    line = one_line(found)
-    return [line] if cell_len(line) <= room else at_length(found, room)
+    for at in cells:
+        entry = Entry(m.block, m.stage, m.where, *at, options.precision, TERMS[0])
+        if found := _fitted(entry, room):
+            yield found
 
 
 def one_line(found: Equation) -> str:
@@ -54,7 +56,7 @@ def one_line(found: Equation) -> str:
     return f"{text}  ({found.remark})" if found.remark else text
 
 
-def fitted(entry: Entry, room: int) -> Equation | None:
+def _fitted(entry: Entry, room: int) -> Equation | None:
     """The equation with as many terms as fit on one line, else with as many forms on each line.
 
     What is on one line is one form.

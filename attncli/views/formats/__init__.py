@@ -23,6 +23,7 @@ class Format(NamedTuple):
     notes     it holds the notes of a trace
     rounds    its numbers are rounded where --precision says so
     one_stage it holds the output alone, where no stage is named
+    shades    it can shade numbers by value
     """
 
     name: str
@@ -32,6 +33,7 @@ class Format(NamedTuple):
     notes: bool = True
     rounds: bool = False
     one_stage: bool = False
+    shades: bool = True
 
 
 _ROWS = (
@@ -44,6 +46,7 @@ _ROWS = (
     Format("mermaid", ("mmd",), "formulas and shapes", notes=False),
     Format("npz", ("npz",), EXACT, binary=True),
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),
+    Format("latex", ("tex",), shades=False),
 )
 FORMATS = {form.name: form for form in _ROWS}
 ENDINGS = {ending: form.name for form in _ROWS for ending in form.endings}
