@@ -50,7 +50,8 @@ def present(
     if form.binary:
         _write(lambda file: module.write(trace, options, file), show)
     elif form is not FORMATS["table"]:
-        write_text(module.text(trace, options, page), show)
+        document = getattr(module, "document", module.text) if show.output else module.text
+        write_text(document(trace, options, page), show)
     elif show.output:
         screen = module.Screen(width=show.width)
         write_text(module.text(trace, options, page, screen), show)
@@ -113,6 +114,8 @@ def check_flags(show: DisplayFlags) -> None:
                 f"--{name} is for tables and markdown; {form.name} holds {form.holds}",
                 f"leave out --{name} or --format {form.name}",
             )
+    if show.heatmap and not form.shades:
+        raise ConventionError(f"{form.name} has no shades", "leave out --heatmap, or use html")
     if show.step and (form is not FORMATS["table"] or show.output):
         raise ConventionError("--step is for tables on the terminal", "leave it out")
     if show.force and not show.output:

@@ -22,6 +22,7 @@ from attncli.views.arithmetic_tables import TABLE_RULES
 from attncli.views.cell import Entry, between, bracketed
 from attncli.views.parts import Equation
 from attncli.views.select import HEADS, KEY_HEADS
+from attncli.views.text import sentence
 
 LARGE_SCORE = 20  # beyond it softmax is shown as it is computed: with the maximum subtracted
 _PACKED = {"h": HEADS, "h_kv": KEY_HEADS}  # the weights of all heads in one axis, such as "h·d_k"
@@ -59,7 +60,8 @@ def _filled(entry: Entry, template: str) -> Equation:
         is_after_operator = found.string[: found.start()].rstrip().endswith(("·", "+", "-", "/"))
         return entry.factor(x) if is_after_operator else entry.write(x)
 
-    return entry.equals(*(_IN_TEMPLATE.sub(fill, form) for form in template.split(" = ")))
+    forms = sentence(template).split(" = ")  # a trace from a file may hold any text
+    return entry.equals(*(_IN_TEMPLATE.sub(fill, form) for form in forms))
 
 
 def _products(entry: Entry, n_cached: int = 0) -> Equation:

@@ -10,7 +10,7 @@ import numpy as np
 from attncli.attention.run import plain
 from attncli.views.cell import Entry, between, bracketed
 from attncli.views.parts import Equation
-from attncli.views.text import clean, shorten
+from attncli.views.text import clean, label_mark, shorten
 
 PAIRS = ("pairs", "cosine", "row cosine", "arc")  # of which a row with itself says little
 
@@ -23,14 +23,15 @@ def _power(params: Mapping[str, Any], pair: int) -> str:
 
 def _divisor(entry: Entry) -> Equation:
     """What the positions of a pair are divided by: the formula with its numbers for i and d."""
-    label = entry.stage.label(entry.stage.axes[-1], entry.column)
-    left = f"{entry.stage.symbol}[{label}]"
+    label = shorten(entry.stage.label(entry.stage.axes[-1], entry.column))
+    left = f"{clean(entry.stage.symbol)}[{label_mark(label)}]"
     return entry.equals(_power(entry.stage.params, entry.column), left=left)
 
 
 def _position(entry: Entry) -> str:
     """The position in the label of the row."""
-    return entry.stage.label(entry.stage.axes[-2], entry.row).rpartition(" ")[2]
+    label = entry.stage.label(entry.stage.axes[-2], entry.row)
+    return label_mark(shorten(label.rpartition(" ")[2]))
 
 
 def _angle(entry: Entry) -> Equation:
@@ -115,7 +116,7 @@ def _length(entry: Entry) -> Equation:
     a = entry.of("x").matrix[entry.column]
     squares = entry.sum(a.astype(np.float64) ** 2, lambda i: f"{entry.factor(float(a[i]))}²")
     name = shorten(entry.stage.label(entry.stage.axes[-1], entry.column))
-    return entry.equals(between("√(", squares, ")"), left=f"‖{name}‖")
+    return entry.equals(between("√(", squares, ")"), left=f"‖{label_mark(name)}‖")
 
 
 def _pair(entry: Entry) -> Equation:

@@ -1,4 +1,4 @@
-"""One entry of a stage's matrix, and how a formula names and writes its numbers."""
+"""One entry of a stage's matrix, and how an equation names it and writes its numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attncli.trace import Stage
 from attncli.views.numbers import short
 from attncli.views.parts import Equation
 from attncli.views.select import HEADS, KEY_HEADS, Block, Index
-from attncli.views.text import LABEL_CELLS, clean, shorten
+from attncli.views.text import LABEL_CELLS, clean, label_mark, number_mark, shorten
 
 Words = tuple[str, ...]
 
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The entry as a formula names it: S[q1,k1]."""
+        """The entry as an equation names it: S[q1,k1]."""
         return f"{clean(self.stage.symbol)}[{','.join(self.labels(NAME_CELLS))}]"
 
     @property
@@ -66,8 +66,9 @@ class Entry(NamedTuple):
         return list(zip(axes, (self.row, self.column)[-len(axes) :], strict=True))
 
     def labels(self, cells: int = LABEL_CELLS) -> list[str]:
-        """The names of its row and its column; of a vector the latter alone."""
-        return [shorten(self.stage.label(axis, at), cells) for axis, at in self.places]
+        """The names of its row and its column in an equation; of a vector the latter alone."""
+        names = (shorten(self.stage.label(axis, at), cells) for axis, at in self.places)
+        return [label_mark(name) for name in names]
 
     @property
     def matrix(self) -> Array:
@@ -81,13 +82,13 @@ class Entry(NamedTuple):
         return float(matrix[self.row if len(matrix) > 1 else 0, self.column])
 
     def write(self, x: float) -> str:
-        """A number as a formula writes it."""
-        return short(float(x), self.precision)
+        """A number as an equation writes it."""
+        return number_mark(short(float(x), self.precision))
 
     def factor(self, x: float) -> str:
         """A number after an operator: a negative one in parentheses."""
-        text = self.write(x)
-        return f"({text})" if text.startswith("-") else text
+        text = short(float(x), self.precision)
+        return number_mark(f"({text})" if text.startswith("-") else text)
 
     def product(self, a: Array, b: Array) -> Words:
         """a·b, term by term."""

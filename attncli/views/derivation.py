@@ -13,7 +13,7 @@ from attncli.views.cell import Entry, Words
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
 from attncli.views.select import Block, DisplayOptions, Index, blocks_of
-from attncli.views.text import NAME_CELLS, clean, named, sentence, shorten
+from attncli.views.text import NAME_CELLS, clean, label_mark, named, plain, sentence, shorten
 from attncli.views.work import softmax_table
 
 TERMS = 12  # of a sum, unless all are asked for
@@ -81,14 +81,14 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
     if target is entry.block.weights:
         names = (named(target, axis, at) for axis, at in entry.places)
         return "How {} attends to {}".format(*names), list(_of_weight(entry))
-    title = f"How {entry.name} is computed"
+    title = f"How {plain(entry.name)} is computed"
     if target.name in MAPS:
         earlier = [name for name in entry.block.numbers if name in MAPS]
         steps = [stages[name] for name in earlier[: earlier.index(target.name) + 1]]
         return title, [(e, [equation(e)]) for e in (entry._replace(stage=s) for s in steps)]
     before = []
     if target.work == "wave" and "angles" in target.reads:
-        title = "How {} gets its {}".format(*entry.labels())
+        title = "How {} gets its {}".format(*map(plain, entry.labels()))
         angle = entry.of("angles")._replace(column=entry.column // 2)
         before = [angle.of("w"), angle]
     elif "mean" in target.reads and "deviation" in target.reads:
@@ -140,11 +140,11 @@ def _share(output: Entry) -> Iterator[Equation]:
     key = shorten(values.stage.label(values.stage.axes[-2], output.column), 12)
     numbers = _vector(output, value)
     product = (f"{output.write(weight)} · {numbers[0]}", *numbers[1:])
-    left = f"{weights.name} · {clean(values.stage.symbol)}[{key}]"
+    left = f"{weights.name} · {clean(values.stage.symbol)}[{label_mark(key)}]"
     yield Equation(left, (product, _vector(output, weight * value)), "its share of the output")
     query = shorten(output.stage.label(output.stage.axes[-2], output.row), 12)
     whole = _vector(output, output.matrix[output.row])
-    left = f"{clean(output.stage.symbol)}[{query}]"
+    left = f"{clean(output.stage.symbol)}[{label_mark(query)}]"
     yield Equation(left, (whole,), "the output, of all keys together")
 
 

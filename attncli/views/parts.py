@@ -18,7 +18,7 @@ from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views import closing, numbers
 from attncli.views.select import Block, DisplayOptions, Index
-from attncli.views.text import LABEL_CELLS, NAME_CELLS, clean, distinct, sentence, shorten
+from attncli.views.text import LABEL_CELLS, NAME_CELLS, clean, distinct, plain, sentence, shorten
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
@@ -87,11 +87,20 @@ class Tree(NamedTuple):
 
 
 class Equation(NamedTuple):
-    """left = one form = the next = the result; words of a form may be on separate lines."""
+    """left = one form = the next = the result; words of a form may be on separate lines.
+
+    Numbers and labels in it have marks around them (see text.py), except in the remark.
+    """
 
     left: str
     forms: tuple[tuple[str, ...], ...]
     remark: str = ""
+
+    @property
+    def plain(self) -> Equation:
+        """The equation without marks, as text."""
+        forms = tuple(tuple(map(plain, form)) for form in self.forms)
+        return Equation(plain(self.left), forms, self.remark)
 
 
 class DerivedStage(NamedTuple):
@@ -114,7 +123,7 @@ class Cell(NamedTuple):
     """One cell: its text, its kind, and its shade (0 to 1, or −1 to 1)."""
 
     text: str
-    kind: Literal["number", "mark", "gap", "sum"] = "number"
+    kind: Literal["number", "mark", "gap", "sum", "blank"] = "number"
     shade: float | None = None
 
 
@@ -199,10 +208,10 @@ class Matrix:
             self.mark = f"/// masked: may not attend, {meaning}"
             self.legend = closing.empty_rows(block, where) if stage is block.weights else ""
 
-    def window(self, wanted: range) -> Kept:
-        """The rows or columns that are shown where no screen sets a limit."""
-        is_whole = self.options.full or len(wanted) <= LARGE
-        return tuple(wanted) if is_whole else corners(wanted, 2 * EDGE)
+    def window(self, wanted: range, most: int = LARGE, shown: int = 2 * EDGE) -> Kept:
+        """The rows or columns shown where no screen sets a limit: up to most all, else `shown`."""
+        is_whole = self.options.full or len(wanted) <= most
+        return tuple(wanted) if is_whole else corners(wanted, shown)
 
     def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
         """The names of the rows (−2) or columns (−1) of a grid; a vector's row has its symbol's."""

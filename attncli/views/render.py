@@ -1,6 +1,6 @@
 """A trace as text, for Python and notebooks: what --format and the display flags are for commands.
 
-trace ── render ──> table, markdown, html, mermaid, csv, tsv or json
+trace ── render ──> table, markdown, html, mermaid, csv, tsv, json or latex
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from attncli.trace import Trace
 from attncli.views.formats import FORMATS, PAGE
 from attncli.views.select import DisplayOptions
 
-Form = Literal["table", "markdown", "html", "notebook", "mermaid", "csv", "tsv", "json"]
+Form = Literal["table", "markdown", "html", "notebook", "mermaid", "csv", "tsv", "json", "latex"]
 """As --format has them; "notebook" is the element of an HTML page, for a page of one's own."""
 
 

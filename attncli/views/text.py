@@ -24,7 +24,16 @@ NAME_CELLS = 24
 
 MARKS_IN_A_ROW = 4  # combining marks on one character; a language needs three
 
+NUMBER, LABEL, END = "\ue000", "\ue001", "\ue002"
+"""Marks around the numbers and labels within an equation, so that each format can write them its
+own way. Nothing else has them: `clean` writes characters for private use as escapes."""
+
+BLANK = "____"
+"""What stands for a number that is left out: room to write one."""
+
 _BREAK = re.compile(" (?!%)")  # a line never begins with the % of a number
+
+_NO_MARKS = dict.fromkeys(map(ord, (NUMBER, LABEL, END)))
 
 # Printable as Python sees it, and yet nothing to see.
 _INVISIBLE = frozenset(
@@ -85,6 +94,25 @@ def shorten(label: str, cells: int = LABEL_CELLS) -> str:
     if len(label) <= enough and cell_len(text) <= cells:
         return text
     return chop_cells(text, cells - 1)[0] + "…"
+
+
+def number_mark(text: str) -> str:
+    """A number within an equation; "" is one that is left out."""
+    return f"{NUMBER}{text}{END}"
+
+
+def label_mark(text: str) -> str:
+    """A label within an equation, clean."""
+    return f"{LABEL}{text}{END}"
+
+
+def plain(text: str) -> str:
+    """An equation, or a part of it, without its marks.
+
+    >>> plain(f"S[{label_mark('q1')}] = {number_mark('0.5')} · {number_mark('')}")
+    'S[q1] = 0.5 · ____'
+    """
+    return text.replace(NUMBER + END, BLANK).translate(_NO_MARKS)
 
 
 def named(stage: Stage, axis: str, at: int, cells: int = LABEL_CELLS) -> str:

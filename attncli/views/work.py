@@ -17,7 +17,7 @@ from attncli.views.cell import Entry
 from attncli.views.numbers import short
 from attncli.views.parts import Equation, Matrix
 from attncli.views.select import HEADS, Block, DisplayOptions
-from attncli.views.text import fold, hang, named, sentence
+from attncli.views.text import fold, hang, named, plain, sentence
 
 PAGE = 100  # cells of a line where no terminal sets a width
 TERMS = (12, 6, 3)  # terms of a sum on one line: as many as fit
@@ -26,44 +26,62 @@ MEASURES = ("score", "− max", "exp", "share")
 
 def work_lines(matrix: Matrix, width: int | None) -> list[str]:
     """The arithmetic of a matrix's first cell, or of every cell, where it is asked for."""
+    room, lines = (width or PAGE) - 2, []
+    for found in worked(matrix, room):
+        line = one_line(found)
+        lines += [line] if cell_len(line) <= room else at_length(found, room)
+    return lines
+
+
+def worked(matrix: Matrix, room: int) -> Iterator[Equation]:
+    """The same as equations, fitted to lines of so many cells."""
     m, options = matrix, matrix.options
     if not (options.work and m.rows and m.columns):
-        return []
+        return
     row, column = m.rows[0], m.columns[0]
     cells = [(row, column)]
     if m.stage.work in PAIRS and row == column and len(m.columns) > 1:
         cells = [(row, m.columns[1])]
     if options.full:
         cells = [(row, column) for row in m.rows for column in m.columns]
-    entries = (Entry(m.block, m.stage, m.where, *at, options.precision, TERMS[0]) for at in cells)
-    return [line for entry in entries for line in _lines(entry, (width or PAGE) - 2)]
+    for at in cells:
+        entry = Entry(m.block, m.stage, m.where, *at, options.precision, TERMS[0])
+        if found := _fitted(entry, room):
+            yield found
 
 
-def _lines(entry: Entry, room: int) -> list[str]:
-    """On one line with as many terms as fit, else on a few, each with as many forms as fit."""
+def one_line(found: Equation) -> str:
+    """The equation as text on one line."""
+    text = plain(" = ".join([found.left, *(" ".join(form) for form in found.forms)]))
+    return f"{text}  ({found.remark})" if found.remark else text
+
+
+def _fitted(entry: Entry, room: int) -> Equation | None:
+    """The equation with as many terms as fit on one line, else with as many forms on each line.
+
+    What is on one line is one form.
+    """
     found = equation(entry)
     if found is None:
-        return []
+        return None
     for terms in TERMS:
         found = equation(entry._replace(terms=terms)) or found
-        line = " = ".join([found.left, *(" ".join(form) for form in found.forms)])
-        line += f"  ({found.remark})" if found.remark else ""
-        if cell_len(line) <= room:
-            return [line]
-    beside = room - cell_len(found.left) - 3
+        if cell_len(one_line(found)) <= room:
+            break
+    beside = room - cell_len(plain(found.left)) - 3
     packed = list(found.forms[:1])
     for form in found.forms[1:]:
         together = (*packed[-1], "=", *form)
-        if cell_len(" ".join(together)) <= beside:
+        if cell_len(plain(" ".join(together))) <= beside:
             packed[-1] = together
         else:
             packed.append(form)
-    return at_length(found._replace(forms=tuple(packed)), room)
+    return found._replace(forms=tuple(packed))
 
 
 def at_length(found: Equation, width: int | None) -> list[str]:
     """Every form on lines of its own, the equal signs and the terms in line."""
-    width = width or PAGE
+    width, found = width or PAGE, found.plain
     is_short = cell_len(found.left) <= width // 4
     at = cell_len(found.left) + 1 if is_short else 2
     lines = [] if is_short else hang([found.left], width, 2, 0)

@@ -37,6 +37,23 @@ def test_format_wins_over_the_ending(call: Call, three: Path, tmp_path: Path) ->
     assert json.loads((tmp_path / "out.txt").read_text())["title"]
 
 
+def test_latex_in_a_file_is_a_document_and_on_standard_output_a_part_of_one(
+    call: Call, three: Path, tmp_path: Path
+) -> None:
+    part = call("compute", "--q", three, "--format", "latex").out
+    assert call("compute", "--q", three, "--output", "out.tex").code == 0
+    document = (tmp_path / "out.tex").read_text(encoding="utf-8")
+    assert part.startswith("% needs")
+    assert document.startswith("\\documentclass")
+    assert document.endswith(f"\\begin{{document}}\n{part}\\end{{document}}\n")
+
+
+def test_latex_has_no_shades(call: Call, three: Path) -> None:
+    result = call("compute", "--q", three, "--format", "latex", "--heatmap")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "attncli: latex has no shades; leave out --heatmap, or use html\n"
+
+
 def test_npy_holds_the_output_or_the_named_stage(call: Call, three: Path, tmp_path: Path) -> None:
     call("compute", "--q", three, "--output", "out.npy")
     np.testing.assert_allclose(np.load(tmp_path / "out.npy")[0], [5, 5])

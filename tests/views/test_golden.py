@@ -15,7 +15,7 @@ import pytest
 
 from attncli.convention import Convention
 from attncli.trace import Stage, Trace
-from attncli.views.formats import csv, markdown, tsv
+from attncli.views.formats import csv, latex, markdown, tsv
 from attncli.views.select import DisplayOptions
 
 from .rendering import View, rendered, view, widest
@@ -188,6 +188,19 @@ def test_markdown(name: str, build: Callable[[], Trace], options: DisplayOptions
 
 
 @pytest.mark.parametrize(
+    ("name", "build", "options"),
+    [
+        ("causal", causal, DisplayOptions(work=True)),
+        ("labels", hard_labels, DisplayOptions(stages=("weights",))),
+        ("large", large, DisplayOptions(stages=("weights",))),
+        ("cell", causal, DisplayOptions(cell=("sat", "cat"))),
+    ],
+)
+def test_latex(name: str, build: Callable[[], Trace], options: DisplayOptions) -> None:
+    check_golden(f"{name}.tex", "".join(latex.text(build(), options)))
+
+
+@pytest.mark.parametrize(
     ("name", "build", "delimiter"),
     [("causal.csv", causal, ","), ("grouped.tsv", grouped, "\t"), ("labels.csv", hard_labels, ",")],
 )
@@ -200,6 +213,7 @@ def test_delimited(name: str, build: Callable[[], Trace], delimiter: str) -> Non
 def test_every_golden_file_is_used() -> None:
     tables = {f"{name}.txt" for name in TABLES}
     others = {"causal.md", "grouped.md", "labels.md", "cell.md"}
+    others |= {"causal.tex", "labels.tex", "large.tex", "cell.tex"}
     others |= {"causal.csv", "grouped.tsv", "labels.csv"}
     assert {path.name for path in GOLDEN.iterdir()} == tables | others
 

@@ -24,6 +24,7 @@ class Format(NamedTuple):
     rounds    its numbers are rounded where --precision says so
     one_stage it holds the output alone, where no stage is named
     opens     a browser shows it
+    shades    it can shade numbers by value
     """
 
     name: str
@@ -34,6 +35,7 @@ class Format(NamedTuple):
     rounds: bool = False
     one_stage: bool = False
     opens: bool = False
+    shades: bool = True
 
 
 _ROWS = (
@@ -46,6 +48,7 @@ _ROWS = (
     Format("mermaid", ("mmd",), "formulas and shapes", notes=False),
     Format("npz", ("npz",), EXACT, binary=True),
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),
+    Format("latex", ("tex",), shades=False),
 )
 FORMATS = {form.name: form for form in _ROWS}
 ENDINGS = {ending: form.name for form in _ROWS for ending in form.endings}
