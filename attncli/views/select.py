@@ -39,6 +39,7 @@ class DisplayOptions:
     cell         (query, key) by label or 1-based number: the derivation of that weight instead
     heatmap      None shades the weights where there is colour, True every stage, False none
     full         leave nothing out
+    arcs         figures draw the weights as lines from queries to keys
     """
 
     stages: tuple[str, ...] = ()
@@ -52,6 +53,7 @@ class DisplayOptions:
     cell: tuple[str, str] | None = None
     heatmap: bool | None = None
     full: bool = False
+    arcs: bool = False
 
     @property
     def index(self) -> Index:
