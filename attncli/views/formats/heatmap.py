@@ -34,11 +34,11 @@ from attncli.views.formats.drawing import (
 )
 from attncli.views.formats.png import NOTHING, data_uri
 from attncli.views.numbers import FINER, round_top, short
-from attncli.views.parts import NUMERIC, Cell, Matrix, Shading
+from attncli.views.parts import NUMERIC, PIXELS, Cell, Matrix, Ramp, Shading
 
 _MOST_NUMBERS = 40  # rows or columns whose cells have numbers
+_MOST = 0.99  # of many weights, which the scale shows
 _MOST_BOXES = 2500  # cells that are drawn one by one; of more, a picture is smaller and as good
-_MOST_PIXELS = 2048  # rows or columns of a picture: hardly a screen has more
 _TALLEST = 720.0  # pixels of a panel
 _LARGEST, _LABELLED = 24, 9  # pixels of a cell: the most, and the fewest that a label takes
 _ACROSS = 4  # panels beside each other at most
@@ -98,13 +98,25 @@ def heatmap(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
         _panel(matrix, title, with_texts=is_small or not is_numeric)
         for matrix, title in zip(matrices, titles, strict=True)
     ]
-    shading = None
+    shading, is_cut = None, False
     if is_numeric and first.options.heatmap is not False:
-        shown = (np.abs(p.values[np.isfinite(p.values) & ~p.hidden], dtype=float) for p in panels)
-        top = round_top(max(float(sizes.max(initial=0.0)) for sizes in shown), FINER)
-        shading = Shading(kind_of(first.stage.name).shade or "signed", top)
+        shading, is_cut = _shading(panels, kind_of(first.stage.name).shade or "signed")
     layout = _layout(first, panels, shading)
-    return below([_panels(panels, layout), *_legend(first, panels, layout)], _GAP)
+    return below([_panels(panels, layout), *_legend(first, panels, layout, is_cut)], _GAP)
+
+
+def _shading(panels: Sequence[Panel], ramp: Ramp) -> tuple[Shading, bool]:
+    """The shades of all panels, and whether the largest numbers are beyond their end.
+
+    Of many weights a few are near 1 (a first query has but one key), and the others near 1/n: the
+    scale ends where 99 % of them do, or they would all be dark.
+    """
+    shown = [p.values[np.isfinite(p.values) & ~p.hidden] for p in panels]
+    top = largest = max(float(np.abs(x, dtype=float).max(initial=0.0)) for x in shown)
+    if ramp == "share" and panels[0].values.size > _MOST_BOXES:
+        most = max(float(np.quantile(x, _MOST)) if x.size else 0.0 for x in shown)
+        top = most if 0 < most < largest / 2 else largest
+    return Shading(ramp, round_top(top, FINER)), top < largest
 
 
 def _panel(matrix: Matrix, title: str, *, with_texts: bool) -> Panel:
@@ -173,8 +185,8 @@ def _evenly(count: int, across: int) -> int:
 
 def _stretched(side: float, count: int, other: int) -> float:
     """The side of cells of which there are few, so that the panel is no mere line."""
-    enough = math.ceil(side * other / (3 * count))
-    return float(max(side, min(enough, _LARGEST)))
+    enough = side * other / (3 * count)
+    return side if enough <= side else float(min(math.ceil(enough), _LARGEST))
 
 
 # ---- panels
@@ -213,7 +225,7 @@ def _column_labels(layout: Layout) -> tuple[tuple[str, ...], float, float]:
             x = (at + 0.5) * width
             lines += [text(x, -8, number), f'<path d="M{px(x)} -1v-4" stroke="{QUIET}"/>']
         return (*lines, "</g>"), SIZE + 10, 10.0
-    size = min(SIZE, width)
+    size = min(SIZE, width - 1)
     widest = max(text_width(name, size) for name in names)
     if widest <= width:
         drawn = [text((at + 0.5) * width, -_PAD, name) for at, name in enumerate(names)]
@@ -230,7 +242,7 @@ def _column_labels(layout: Layout) -> tuple[tuple[str, ...], float, float]:
 
 def _row_labels(layout: Layout) -> tuple[tuple[str, ...], float]:
     """What stands before the rows, ending at 0, and its width."""
-    height, size = layout.height, min(SIZE, layout.height)
+    height, size = layout.height, min(SIZE, layout.height - 1)
     if height < _LABELLED:
         lines = [f'<g text-anchor="end" font-size="{px(SMALL)}">']
         ticks = list(_ticks(layout.rows))
@@ -276,7 +288,7 @@ def _cells(panel: Panel, layout: Layout) -> Iterator[str]:
         shades = np.where(panel.hidden, np.nan, shares.clip(-1, 1))
     boxes: dict[str, list[str]] = {}
     numbers: list[str] = []
-    gap = 1 if layout.width >= _LABELLED else 0
+    gap = 1 if min(layout.width, layout.height) >= _LABELLED else 0
     wide, high = px(layout.width - gap), px(layout.height - gap)
     for i, j in np.argwhere(~panel.empty).tolist():
         x, y, shade = j * layout.width, i * layout.height, shades[i, j].item()
@@ -326,18 +338,20 @@ def _picture(panel: Panel, layout: Layout, shading: Shading) -> str:
 def pixel_of(panel: Panel) -> int:
     """How many rows and columns of the matrix a pixel of its picture stands for."""
     n, m = map(int, panel.values.shape)
-    return math.ceil(max(n, m) / _MOST_PIXELS)
+    return math.ceil(max(n, m) / PIXELS)
 
 
 # ---- legend
 
 
-def _legend(matrix: Matrix, panels: Sequence[Panel], layout: Layout) -> Iterator[Drawing]:
+def _legend(
+    matrix: Matrix, panels: Sequence[Panel], layout: Layout, is_cut: bool
+) -> Iterator[Drawing]:
     """The scale, and what else is seen: masked cells, those without a number."""
     is_picture = panels[0].values.size > _MOST_BOXES
     shown: list[Drawing] = []
     if layout.shading is not None:
-        shown.append(scale(layout.shading, matrix.name))
+        shown.append(_scale(layout.shading, matrix.name, is_cut))
     if any(panel.hidden.any() for panel in panels):
         meaning = matrix.mark.removeprefix("/// ")
         shown.append(_swatch(meaning, "grey" if is_picture else "hatch"))
@@ -351,7 +365,7 @@ def _legend(matrix: Matrix, panels: Sequence[Panel], layout: Layout) -> Iterator
     yield from (paragraph(line, f'fill="{QUIET}"') for line in words)
 
 
-def scale(shading: Shading, meaning: str) -> Drawing:
+def _scale(shading: Shading, meaning: str, is_cut: bool) -> Drawing:
     """A bar of all shades with its ends, and what they are of."""
     low, end = ("0" if shading.ramp == "share" else f"-{short(shading.top, 4)}"), 16
     name = f"attncli-{shading.ramp}"
@@ -360,7 +374,8 @@ def scale(shading: Shading, meaning: str) -> Drawing:
         (at / end, colour(start + (1 - start) * at / end, shading.ramp)) for at in range(end + 1)
     )
     lead = text_width(meaning, SMALL) + SMALL if meaning else 0.0
-    left, high = lead + text_width(low, SMALL) + _PAD, short(shading.top, 4)
+    left = lead + text_width(low, SMALL) + _PAD
+    high = short(shading.top, 4) + (" or more" if is_cut else "")
     lines = (
         f'<defs><linearGradient id="{name}">',
         *(

@@ -48,7 +48,7 @@ def picture(values: Array, shading: Shading, hidden: BoolArray | None = None) ->
     indices = np.full(size, SHADES, np.uint8)
     if values.size:
         low = -1.0 if shading.ramp == "signed" else 0.0
-        share = np.clip(values.astype(np.float64) / shading.top, low, 1.0)
+        share = np.clip((values / np.float64(shading.top)).astype(np.float32), low, 1.0)
         has_shade = ~np.isnan(share) if hidden is None else ~np.isnan(share) & ~hidden
         steps = (share[has_shade] - low) / (1 - low) * (SHADES - 1)
         indices[has_shade] = np.rint(steps).astype(np.uint8)

@@ -1,7 +1,8 @@
 """SVG: a figure of one stage or several, for an article or a slide, without scripts or other files.
 
-Without --stage it is the weights of an attention, else the last stage that is shaded by itself:
-the positions, the cosines. All heads are beside each other, stages below each other.
+Without --stage it is the weights of an attention, else the last stage that is shaded by itself
+(positions, cosines), else the last one and those of the same axes (the angles, cos and sin of
+rotary positions). All heads are beside each other, stages below each other.
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[
 
     Raises StageError, ShapeError or ConventionError for what is not there or cannot be drawn.
     """
-    drawing, description = figure(trace, options)
+    yield from document(sentence(trace.title), *figure(trace, options))
+
+
+def document(title: str, drawing: Drawing, description: str) -> Iterator[str]:
+    """A drawing with a margin on white, and with its title and description as an element each."""
     width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
     size = f'width="{px(width)}" height="{px(height)}" viewBox="0 0 {px(width)} {px(height)}"'
     yield '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
     yield f'{size} role="img" font-family="{FONTS}" font-size="{px(SIZE)}">\n'
-    yield f"<title>{escape(sentence(trace.title))}</title>\n<desc>{escape(description)}</desc>\n"
+    yield f"<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>\n"
     yield '<rect width="100%" height="100%" fill="#fff"/>\n'
     yield f'<g transform="translate({px(_MARGIN)} {px(_MARGIN)})">\n'
     yield from (f"{line}\n" for line in drawing.lines)
@@ -101,15 +106,17 @@ def _drawn(matrices: Sequence[Matrix], plot: Plot | None) -> Drawing:
 
 def _pictured(trace: Trace, options: DisplayOptions) -> tuple[str, ...]:
     """The stages of a figure where none are named, by what is known of each kind."""
-    names = [name for name, stage in trace.stages() if is_computed(stage)]
-    names = [name for name in names if options.full or is_first_layer(name)] or names
+    stages = {name: stage for name, stage in trace.stages() if is_computed(stage)}
+    names = [name for name in stages if options.full or is_first_layer(name)] or [*stages]
     weights = tuple(name for name in names if kind_of(name).summarized)
     if weights:
         return weights
     if options.arcs:
         raise ConventionError("--arcs draws weights, and there are none", "leave it out")
     shown = [name for name in names if kind_of(name).plotted or kind_of(name).shade]
-    return tuple((shown or names)[-1:])
+    if shown:
+        return (shown[-1],)
+    return tuple(name for name in names if stages[name].axes == stages[names[-1]].axes)
 
 
 def _titles(matrices: Sequence[Matrix]) -> list[str]:
