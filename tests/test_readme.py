@@ -98,6 +98,14 @@ def test_the_python_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]
     assert "Scaled dot-product attention" in capsys.readouterr().out
 
 
+def test_the_figure_is_what_the_command_below_it_draws(capfd: pytest.CaptureFixture[str]) -> None:
+    (path, line), *others = re.findall(r"!\[[^\]]*\]\(([^)]+)\)\n\n`(attncli [^`]+)`", README)
+    assert not others
+    code, _ = run_line(line, capfd)
+    assert code == 0
+    assert Path("attention.svg").read_bytes() == (ROOT / path).read_bytes()
+
+
 def test_it_can_be_read_at_once() -> None:
     assert len(README.splitlines()) <= 350
 

@@ -228,6 +228,7 @@ COMMANDS = {
 
         Example: attncli posenc --len 5 --dim 4 --work
         """,
+        without=("arcs",),
         other_help={
             "stage": _STAGE.format("positions, rotated or bias"),
             "cell": "Derive one number, by label or number of its row and column.",
@@ -240,7 +241,7 @@ COMMANDS = {
 
         Example: attncli similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9
         """,
-        without=("head", "batch", "cell"),
+        without=("head", "batch", "cell", "arcs"),
         other_help={
             "stage": _STAGE.format("cosines or coordinates"),
             "precision": _PRECISION.format(4),

@@ -31,7 +31,7 @@ from attncli.pipeline.model import explained as compute
 from attncli.pipeline.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
-from attncli.views.formats import EXACT, PAGE
+from attncli.views.formats import EXACT, FIGURE, PAGE
 from attncli.views.outline import is_first_layer, outline_page
 from attncli.words.tokens import is_padding, tokenize
 
@@ -62,7 +62,8 @@ def _contradictions(
     """What is wrong with flags that contradict or need each other, and how to mend it."""
     form = form_of(show)
     if block.outline and form.holds != PAGE:
-        what = "holds numbers" if form.holds == EXACT else "is an outline already"
+        is_one = form.holds not in {EXACT, FIGURE}
+        what = "is an outline already" if is_one else "holds numbers"
         yield f"--outline is for tables and markdown; {form.name} {what}", "leave it out"
     for name in given_of(show, "stage", "cell", "work") if block.outline else ():
         yield f"--{name} has no effect with --outline", "leave it out"

@@ -26,8 +26,9 @@ from attncli.cli.output import form_of
 from attncli.cli.parsing import slice_of
 from attncli.convention import Convention
 from attncli.stages import DROPPED, MAPS
-from attncli.views.formats import PAGE
-from attncli.views.parts import LARGE
+from attncli.views.formats import FIGURE, PAGE
+from attncli.views.page import MOST
+from attncli.views.parts import LARGE, PIXELS
 
 FLOAT = 8  # bytes of a float64
 WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 4, "float16": 2}
@@ -256,6 +257,11 @@ _TEXT = 400
 with its parts, and its cell."""
 _MARKS = 4
 """Bytes of a number of a table with masked cells: which are, in the matrix and in sentences."""
+_SHADE = 18
+"""Bytes of a number of a figure while its shade is found."""
+_PIXEL = 6  # bytes of one, packed and as text, with what is marked
+_SHARP = 50  # and while it is drawn for a PNG
+_DRAWN = 30 * 10**6  # bytes of what draws PNG and PDF, with its fonts
 _BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an archive
 
 
@@ -264,12 +270,17 @@ def of_output(show: DisplayFlags, shape: tuple[int, ...], *, masked: bool = Fals
     form = form_of(show)
     if form.name == "npz":
         return 2 * min(math.prod(shape) * FLOAT, _BUFFER)  # a piece, and its bytes
-    if form.holds != PAGE:
+    if form.holds not in {PAGE, FIGURE}:
         return 0  # written row by row
     asked = []
     for size, text in zip(shape[-2:], (show.rows, show.cols), strict=True):
         start, stop, _ = slice(*(slice_of(text, "") if text else (None,))).indices(size)
         asked.append(max(stop - start, 0))
+    if form.holds == FIGURE:
+        n_panels = math.prod(shape[:-2]) if show.full else min(math.prod(shape[:-2]), MOST)
+        pixels = n_panels * min(math.prod(asked), PIXELS**2)
+        drawn = _DRAWN * form.binary + pixels * (_PIXEL + _SHARP * (form.name == "png"))
+        return math.prod(asked) * _SHADE + drawn
     n_rows, n_cols = asked if show.full else (min(asked[0], LARGE), min(asked[1], show.width or 0))
     summed = min(asked[0], LARGE) * shape[-1] * FLOAT  # a copy of the rows shown, for their sums
     return n_rows * n_cols * _TEXT + summed + math.prod(shape[-2:]) * _MARKS * masked

@@ -129,7 +129,7 @@ class DisplayFlags:
     rows: str | None = flag("Only rows A to B, from 1; or A:, :B.", "A:B")
     cols: str | None = flag("Only columns A to B, from 1.", "A:B")
     precision: int | None = flag(
-        "Decimals shown (default: 4, explain: 3; csv and tsv: all).", min=0, max=17
+        "Decimals shown (default: 4, explain: 3, figures: 2; csv and tsv: all).", min=0, max=17
     )
     work: bool = flag("Write out the arithmetic of each stage's first cell; with --full of all.")
     cell: str | None = flag(
@@ -146,6 +146,7 @@ class DisplayFlags:
     quiet: bool = flag("No notes on standard error.")
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE
+    arcs: bool = flag("svg, png, pdf: the weights as lines from queries to keys.")
     format: Format | None = flag(
         "Form of the result (default: table, or what the ending of --output says)."
     )

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,10 +15,10 @@ from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of
-from attncli.errors import ConventionError, OutputError
+from attncli.errors import ConventionError, MissingExtraError, OutputError
 from attncli.files.messages import printable
 from attncli.trace import Trace
-from attncli.views.formats import ENDINGS, FORMATS, PAGE, Format
+from attncli.views.formats import ENDINGS, FIGURE, FORMATS, PAGE, Format
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 
@@ -109,19 +110,27 @@ def check_flags(show: DisplayFlags) -> None:
     display_options(show)
     if form.holds != PAGE:
         exact = () if form.rounds else ("precision",)
-        for name in given_of(show, "work", "cell", "heatmap", "width", *exact):
+        shades = () if form.holds == FIGURE else ("heatmap",)
+        for name in given_of(show, "work", "cell", "width", *shades, *exact):
             raise ConventionError(
                 f"--{name} is for tables and markdown; {form.name} holds {form.holds}",
                 f"leave out --{name} or --format {form.name}",
             )
     if show.heatmap and not form.shades:
         raise ConventionError(f"{form.name} has no shades", "leave out --heatmap, or use html")
+    if show.arcs and form.holds != FIGURE:
+        raise ConventionError("--arcs is for figures", "add --format svg, or leave it out")
+    if show.arcs and show.heatmap is not None:
+        raise ConventionError("--arcs draws lines, no shades", "leave out one of the two flags")
     if show.step and (form is not FORMATS["table"] or show.output):
         raise ConventionError("--step is for tables on the terminal", "leave it out")
     if show.force and not show.output:
         raise ConventionError("--force has no effect without --output", "add it, or leave it out")
     if show.open and not form.opens:
-        raise ConventionError(f"a browser does not show {form.name}", "use --format html")
+        raise ConventionError(f"a browser does not show {form.name}", "use html or svg")
+    if form.needs and find_spec(form.needs) is None:
+        what = f"{form.name} needs the package {form.needs}"
+        raise MissingExtraError(what, "pip install 'attncli[figures]', or use --format svg")
     if form.binary and not (show.output or show.open) and sys.stdout.isatty():
         raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
 
@@ -140,6 +149,7 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
         cell=None if show.cell is None else cell_of(show.cell),
         heatmap=show.heatmap,
         full=show.full,
+        arcs=show.arcs,
     )
 
 

@@ -20,6 +20,10 @@ from attncli.arrays import Array
 WIDE = 1e7  # a number from here on is a wall of digits: it has an exponent, its neighbours do not
 MOST_ZEROS = 4  # decimals that show a small number at any precision: 0.0004, but 4e-5
 NOISE = 1e-12  # of a number: what rounding in float64 leaves of a long sum, 5.000000000000001
+ROUND = (1, 2, 5, 10)
+"""Where the scale of a table may end: the same numbers come back from matrix to matrix."""
+FINER = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 10)
+"""And that of a figure, which its largest number should reach."""
 _POINT = re.compile(r"(?=[.e])")  # the decimal point or the exponent of a number
 
 
@@ -142,8 +146,8 @@ def percent(share: float) -> str:
     return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
-def round_top(largest: float) -> float:
-    """The end of a scale: the next of 1, 2, 5, 10, …
+def round_top(largest: float, steps: Sequence[float] = ROUND) -> float:
+    """The end of a scale: the next of 1, 2, 5, 10, …, or of other steps up to 10.
 
     >>> round_top(0.43), round_top(3.0), round_top(0.0)
     (0.5, 5.0, 1.0)
@@ -151,7 +155,7 @@ def round_top(largest: float) -> float:
     if largest <= 0 or not math.isfinite(largest):
         return 1.0
     power = 10.0 ** math.floor(math.log10(largest))
-    for step in (1, 2, 5, 10):
+    for step in steps:
         top = step * power
         if largest <= top * (1 + 1e-9) < math.inf:
             return top

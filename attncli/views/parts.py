@@ -26,6 +26,7 @@ Kept = tuple[int | None, ...]
 
 LARGE = 100  # rows or columns a matrix is shown whole up to, where no screen sets a limit
 EDGE = 8  # rows or columns at each end of one that is larger
+PIXELS = 2048  # rows or columns of a picture of a matrix: hardly a screen has more
 MASKED = "///"
 NUMERIC = "biuf"
 """Kinds of arrays that are written as numbers; of others, such as tokens, the text is shown."""

@@ -1,6 +1,6 @@
 """A trace as text, for Python and notebooks: what --format and the display flags are for commands.
 
-trace ── render ──> table, markdown, html, mermaid, csv, tsv, json or latex
+trace ── render ──> table, markdown, html, latex, mermaid, svg, csv, tsv or json
 """
 
 from __future__ import annotations
@@ -13,32 +13,36 @@ from attncli.trace import Trace
 from attncli.views.formats import FORMATS, PAGE
 from attncli.views.select import DisplayOptions
 
-Form = Literal["table", "markdown", "html", "notebook", "mermaid", "csv", "tsv", "json", "latex"]
+Form = Literal[
+    *("table", "markdown", "html", "notebook", "latex", "mermaid", "svg", "csv", "tsv", "json")
+]
 """As --format has them; "notebook" is the element of an HTML page, for a page of one's own."""
 
 
-def render(
+def render(  # noqa: PLR0913 - a parameter for each display flag
     trace: Trace,
     form: Form = "table",
     *,
     stages: tuple[str, ...] | list[str] = (),
     head: int | None = None,
     batch: int | None = None,
-    precision: int = 4,
+    precision: int | None = None,
     work: bool = False,
     cell: tuple[str | int, str | int] | None = None,
     heatmap: bool | None = None,
     full: bool = False,
+    arcs: bool = False,
 ) -> str:
     """The trace as `attncli --format FORM` would print it, in a pipe.
 
     stages       dotted names, or their ends, such as "weights"; () is all
     head, batch  one of them, counted from 0; None is all
-    precision    decimals
+    precision    decimals; None is 4, of svg 2, of csv and tsv all
     work         the arithmetic of the first cell under each matrix; with `full` of every cell
     cell         (query, key), by label or counted from 1: the derivation of that weight instead
     heatmap      shade every matrix; False: none; None: the weights, where the form has colours
     full         leave nothing out
+    arcs         svg: the weights as lines from queries to keys
 
     Raises ConventionError for an unknown form, StageError or ShapeError for what is not there.
 
@@ -53,11 +57,13 @@ def render(
         stages=tuple(stages),
         head=head,
         batch=batch,
-        precision=precision,
+        precision=4 if precision is None else precision,
+        rounded=precision is not None,
         work=work,
         cell=None if cell is None else (str(cell[0]), str(cell[1])),
         heatmap=heatmap,
         full=full,
+        arcs=arcs,
     )
     module, write = (form, "text") if form != "notebook" else ("html", "fragment")
     written = getattr(import_module(f"attncli.views.formats.{module}"), write)

@@ -41,6 +41,7 @@ class DisplayOptions:
     full         leave nothing out
     given        what is given too, such as the queries
     every        all heads, batch entries and layers; of a large matrix still the corners
+    arcs         figures draw the weights as lines from queries to keys
     """
 
     stages: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class DisplayOptions:
     full: bool = False
     given: bool = False
     every: bool = False
+    arcs: bool = False
 
     @property
     def index(self) -> Index:

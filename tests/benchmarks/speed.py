@@ -5,6 +5,8 @@
 start-up   the whole process of `attncli compute --q samples/three-tokens.json`, and that of
            `attncli explain` with a sentence of ten tokens,
            against a Python that only imports numpy, typer and what of Rich prints a table
+figure     the whole process of `attncli posenc --len 512 --dim 512 --format svg`, and of the weights
+           of 8 heads × 64 tokens; as png where the extra `figures` is installed
 large      `attncli compute` on 8 heads × 1024 tokens × 64 from npy, printed elided, start-up aside,
            against the same mathematics in plain NumPy (float64, each step a new array)
 """
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +102,23 @@ def large() -> None:
     )
 
 
+def figures() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/q.npy", np.random.default_rng(0).normal(size=(8, 64, 16)))
+        positions = [*ATTNCLI, "posenc", "--len", "512", "--dim", "512", "--output", "/dev/null"]
+        heads = [*ATTNCLI, "compute", "--quiet", "--q", f"{folder}/q.npy", "--format", "svg"]
+        works = {
+            "512 × 512, svg": process([*positions, "--format", "svg"]),
+            "8 × 64 × 64, svg": process(heads),
+        }
+        if find_spec("typst"):
+            works["512 × 512, png"] = process([*positions, "--format", "png"])
+        for name, taken in medians(7, **works).items():
+            limit = "   (at most 1000)" if name.startswith("512 × 512, svg") else ""
+            print(f"figure    {name:<26} {taken * 1e3:7.1f} ms{limit}")
+
+
 if __name__ == "__main__":
     start_up()
+    figures()
     large()

@@ -35,6 +35,8 @@ def arrays(tmp_path: Path) -> Path:
         "explain a,b --dim 700 --block encoder --layers 3 -o out.npz",
         "posenc --len 1500 --dim 1300",
         "posenc --kind alibi --heads 5 --len 1100",
+        "posenc --len 1500 --dim 1300 --format svg",
+        f"compute {QKV} --dropout 0.1 --format svg",
     ],
 )
 def test_the_size_said_is_that_measured(arrays: Path, call: str) -> None:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 PAGE: Literal["the page"] = "the page"
 EXACT: Literal["the exact numbers"] = "the exact numbers"
+FIGURE: Literal["a figure"] = "a figure"
 
 
 class Format(NamedTuple):
@@ -18,24 +19,26 @@ class Format(NamedTuple):
 
     name      as --format has it, and of its module in this package
     endings   of the files that hold it
-    holds     the page, laid out to be read; the exact numbers; formulas and shapes
+    holds     the page, laid out to be read; the exact numbers; formulas and shapes; a figure
     binary    it is not text
     notes     it holds the notes of a trace
     rounds    its numbers are rounded where --precision says so
     one_stage it holds the output alone, where no stage is named
     opens     a browser shows it
     shades    it can shade numbers by value
+    needs     a package that writes it, which the extra `figures` installs
     """
 
     name: str
     endings: tuple[str, ...]
-    holds: Literal["the page", "the exact numbers", "formulas and shapes"] = PAGE
+    holds: Literal["the page", "the exact numbers", "formulas and shapes", "a figure"] = PAGE
     binary: bool = False
     notes: bool = True
     rounds: bool = False
     one_stage: bool = False
     opens: bool = False
     shades: bool = True
+    needs: str = ""
 
 
 _ROWS = (
@@ -49,6 +52,13 @@ _ROWS = (
     Format("npz", ("npz",), EXACT, binary=True),
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),
     Format("latex", ("tex",), shades=False),
+    Format("svg", ("svg",), FIGURE, notes=False, rounds=True, opens=True),
+    Format(
+        "png", ("png",), FIGURE, binary=True, notes=False, rounds=True, needs="typst", opens=True
+    ),
+    Format(
+        "pdf", ("pdf",), FIGURE, binary=True, notes=False, rounds=True, needs="typst", opens=True
+    ),
 )
 FORMATS = {form.name: form for form in _ROWS}
 ENDINGS = {ending: form.name for form in _ROWS for ending in form.endings}

@@ -1,7 +1,7 @@
-"""A matrix as a PNG of one pixel a cell: html and svg show large matrices so.
+"""PNG: a figure, drawn by pdf.py; and a matrix of one pixel a cell, for html and svg.
 
-Written by hand, by zlib and struct: signature, IHDR, PLTE, IDAT, IEND (PNG, third edition, W3C
-2025). A palette of 255 shades and a grey keeps a pixel at one byte.
+The second is written by hand, by zlib and struct: signature, IHDR, PLTE, IDAT, IEND (PNG, third
+edition, W3C 2025). A palette of 255 shades and a grey keeps a pixel at one byte.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import struct
 import zlib
 from base64 import b64encode
 from functools import lru_cache
+from typing import BinaryIO
 
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
+from attncli.trace import Trace
 from attncli.views.formats.colours import Rgb, colour
 from attncli.views.parts import Ramp, Shading
+from attncli.views.select import DisplayOptions
 
 SHADES = 255  # an odd number, so that the middle one is 0 of a signed ramp
 NOTHING: Rgb = (217, 217, 217)
@@ -24,6 +27,13 @@ NOTHING: Rgb = (217, 217, 217)
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PALETTE = 3  # the colour type of a picture whose pixels are indices into PLTE
 _LEVEL = 6  # of zlib: higher ones take twice as long for a hundredth less
+
+
+def write(trace: Trace, options: DisplayOptions, file: BinaryIO) -> None:
+    """Writes the figure of a trace, two pixels for each of svg's."""
+    from attncli.views.formats.pdf import compiled
+
+    file.write(compiled(trace, options, "png"))
 
 
 def picture(values: Array, shading: Shading, hidden: BoolArray | None = None) -> bytes:
@@ -38,7 +48,7 @@ def picture(values: Array, shading: Shading, hidden: BoolArray | None = None) ->
     indices = np.full(size, SHADES, np.uint8)
     if values.size:
         low = -1.0 if shading.ramp == "signed" else 0.0
-        share = np.clip(values.astype(np.float64) / shading.top, low, 1.0)
+        share = np.clip((values / np.float64(shading.top)).astype(np.float32), low, 1.0)
         has_shade = ~np.isnan(share) if hidden is None else ~np.isnan(share) & ~hidden
         steps = (share[has_shade] - low) / (1 - low) * (SHADES - 1)
         indices[has_shade] = np.rint(steps).astype(np.uint8)

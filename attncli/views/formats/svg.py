@@ -1,0 +1,133 @@
+"""SVG: a figure of one stage or several, for an article or a slide, without scripts or other files.
+
+Without --stage it is the weights of an attention, else the last stage that is shaded by itself
+(positions, cosines), else the last one and those of the same axes (the angles, cos and sin of
+rotary positions). All heads are beside each other, stages below each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from html import escape
+from itertools import pairwise
+
+from attncli.errors import ConventionError
+from attncli.stages import kind_of
+from attncli.trace import Trace
+from attncli.views.formats.arcs import arcs
+from attncli.views.formats.drawing import FONTS, QUIET, SIZE, Drawing, below, paragraph, px
+from attncli.views.formats.heatmap import heatmap
+from attncli.views.formats.points import scatter
+from attncli.views.outline import is_first_layer
+from attncli.views.page import Page, parts
+from attncli.views.parts import Closing, Matrix, Plot, Remark
+from attncli.views.select import DisplayOptions, is_computed
+from attncli.views.text import clean, sentence, shorten
+
+_MARGIN = 14.0
+_GAP = 26.0  # between stages
+_DECIMALS = 2  # in the cells, where none are asked for
+
+
+def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
+    """The figure as a document of SVG; every page of a trace gives the same.
+
+    Raises StageError, ShapeError or ConventionError for what is not there or cannot be drawn.
+    """
+    yield from document(sentence(trace.title), *figure(trace, options))
+
+
+def document(title: str, drawing: Drawing, description: str) -> Iterator[str]:
+    """A drawing with a margin on white, and with its title and description as an element each."""
+    width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
+    size = f'width="{px(width)}" height="{px(height)}" viewBox="0 0 {px(width)} {px(height)}"'
+    yield '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+    yield f'{size} role="img" font-family="{FONTS}" font-size="{px(SIZE)}">\n'
+    yield f"<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>\n"
+    yield '<rect width="100%" height="100%" fill="#fff"/>\n'
+    yield f'<g transform="translate({px(_MARGIN)} {px(_MARGIN)})">\n'
+    yield from (f"{line}\n" for line in drawing.lines)
+    yield "</g>\n</svg>\n"
+
+
+def figure(trace: Trace, options: DisplayOptions) -> tuple[Drawing, str]:
+    """The drawing of the stages, and the same in words for those who cannot see it."""
+    options = replace(
+        options,
+        stages=options.stages or _pictured(trace, options),
+        precision=options.precision if options.rounded else _DECIMALS,
+    )
+    found = list(parts(trace, options))
+    stages: dict[str, list[Matrix]] = {}
+    for part in found:
+        if isinstance(part, Matrix):
+            stages.setdefault(part.block.prefix + part.stage.name, []).append(part)
+    plots = {  # under the matrix of their points
+        before.stage.name: part
+        for before, part in pairwise(found)
+        if isinstance(before, Matrix) and isinstance(part, Plot)
+    }
+    several = len({matrices[0].block.prefix for matrices in stages.values()}) > 1
+    drawn, said = [], []
+    for name, matrices in stages.items():
+        first = matrices[0]
+        title, facts = clean(name) if several else first.name, " · ".join(first.facts)
+        drawn.append(
+            below(
+                [
+                    paragraph(first.formula, bold=title, size=SIZE),
+                    paragraph(facts, f'fill="{QUIET}"'),
+                    Drawing(0, 6),
+                    _drawn(matrices, plots.get(first.stage.name)),
+                ],
+                2,
+            )
+        )
+        said.append(f"{title}: {facts}")
+    for part in found:
+        match part:
+            case Remark(words):
+                drawn.append(paragraph(words, f'fill="{QUIET}"'))
+            case Closing(heads):
+                for heading, lines in heads:
+                    said += [f"{heading}: {line}" if heading else line for line in lines]
+    return below(drawn, _GAP), ". ".join(said)
+
+
+def _drawn(matrices: Sequence[Matrix], plot: Plot | None) -> Drawing:
+    """One stage: lines where they are asked for, points where it holds such, else shades."""
+    if matrices[0].options.arcs:
+        return arcs(matrices, _titles(matrices))
+    if plot is not None and matrices[0].options.heatmap is None and len(plot.names):
+        return scatter(plot.names, plot.points, matrices[0].stage.names(matrices[0].stage.axes[-1]))
+    return heatmap(matrices, _titles(matrices))
+
+
+def _pictured(trace: Trace, options: DisplayOptions) -> tuple[str, ...]:
+    """The stages of a figure where none are named, by what is known of each kind."""
+    stages = {name: stage for name, stage in trace.stages() if is_computed(stage)}
+    names = [name for name in stages if options.full or is_first_layer(name)] or [*stages]
+    weights = tuple(name for name in names if kind_of(name).summarized)
+    if weights:
+        return weights
+    if options.arcs:
+        raise ConventionError("--arcs draws weights, and there are none", "leave it out")
+    shown = [name for name in names if kind_of(name).plotted or kind_of(name).shade]
+    if shown:
+        return (shown[-1],)
+    return tuple(name for name in names if stages[name].axes == stages[names[-1]].axes)
+
+
+def _titles(matrices: Sequence[Matrix]) -> list[str]:
+    """Of which head and batch entry each matrix is; "" where there is but one."""
+    found = []
+    for matrix in matrices:
+        owners, sizes = matrix.block.owners, matrix.block.sizes
+        names = (
+            shorten(owners[axis].label(axis, entry))
+            for axis, entry in matrix.where.items()
+            if axis in owners and (sizes[axis] > 1 or axis in owners[axis].labels)
+        )
+        found.append(" · ".join(names))
+    return found
