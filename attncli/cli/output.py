@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -51,8 +50,8 @@ def present(
     if form.binary:
         _write(lambda file: module.write(trace, options, file), show)
     elif form is not FORMATS["table"]:
-        document = getattr(module, "document", module.text) if show.output else module.text
-        write_text(document(trace, options, page), show)
+        text = getattr(module, "standalone", module.text) if show.output else module.text
+        write_text(text(trace, options, page), show)
     elif show.output:
         screen = module.Screen(width=show.width)
         write_text(module.text(trace, options, page, screen), show)
@@ -128,9 +127,12 @@ def check_flags(show: DisplayFlags) -> None:
         raise ConventionError("--force has no effect without --output", "add it, or leave it out")
     if show.open and not form.opens:
         raise ConventionError(f"a browser does not show {form.name}", "use html or svg")
-    if form.needs and find_spec(form.needs) is None:
-        what = f"{form.name} needs the package {form.needs}"
-        raise MissingExtraError(what, "pip install 'attncli[figures]', or use --format svg")
+    if form.needs:
+        from importlib.util import find_spec
+
+        if find_spec(form.needs) is None:
+            what = f"{form.name} needs the package {form.needs}"
+            raise MissingExtraError(what, "pip install 'attncli[figures]', or use --format svg")
     if form.binary and not (show.output or show.open) and sys.stdout.isatty():
         raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
 

@@ -14,8 +14,8 @@ from attncli.views.formats import FORMATS, PAGE
 from attncli.views.select import DisplayOptions
 
 Form = Literal[
-    *("table", "markdown", "html", "notebook", "latex", "mermaid", "svg", "csv", "tsv", "json")
-]
+    "table", "markdown", "html", "notebook", "latex", "mermaid", "svg", "csv", "tsv", "json"
+]  # fmt: skip
 """As --format has them; "notebook" is the element of an HTML page, for a page of one's own."""
 
 

@@ -171,13 +171,16 @@ def fold(text: str, width: int | None, indent: int = 0, first: int | None = None
 
 def hang(words: Iterable[str], width: int, indent: int, first: int) -> list[str]:
     """Words laid out as lines with a hanging indent; one too wide for a line is broken."""
-    lines, line, used = [], " " * first, 0
+    lines, line, used, taken = [], " " * first, 0, first
     room = width - max(indent, first)
     for word in words:
-        for piece in [word] if cell_len(word) <= room else chop_cells(word, max(room, 2)):
-            if used and cell_len(line) + 1 + cell_len(piece) > width:
+        size = len(word) if word.isascii() else cell_len(word)
+        for piece in [word] if size <= room else chop_cells(word, max(room, 2)):
+            size = len(piece) if piece.isascii() else cell_len(piece)
+            if used and taken + 1 + size > width:
                 lines.append(line)
-                line, used = " " * indent, 0
+                line, used, taken = " " * indent, 0, indent
             line += f" {piece}" if used else piece
+            taken += size + (used > 0)
             used += 1
     return [*lines, line]

@@ -113,7 +113,7 @@ def written(folder: Path) -> dict[str, Path]:
     found = {}
     for number, (name, trace, options) in enumerate(sheets()):
         path = folder / f"trace-{number:03}.tex"
-        path.write_text("".join(latex.document(trace, options)), encoding="utf-8")
+        path.write_text("".join(latex.standalone(trace, options)), encoding="utf-8")
         found[name] = path
     for number, call in enumerate(CALLS):
         path = folder / f"call-{number:03}.tex"

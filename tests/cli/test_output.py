@@ -37,6 +37,31 @@ def test_format_wins_over_the_ending(call: Call, three: Path, tmp_path: Path) ->
     assert json.loads((tmp_path / "out.txt").read_text())["title"]
 
 
+def test_the_browser_is_given_the_file(
+    call: Call, three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = tmp_path / "opened"
+    monkeypatch.setenv("BROWSER", f"sh -c 'echo $0 > {opened}' %s")
+    assert call("compute", "--q", three, "--open", "--output", "a b.html").code == 0
+    assert opened.read_text() == f"{(tmp_path / 'a b.html').as_uri()}\n"
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    result = call("compute", "--q", three, "--open")  # without a file: a page in one of its own
+    assert (result.code, result.out, result.err) == (0, "", "")
+    path = opened.read_text().strip().removeprefix("file://")
+    assert path.startswith(f"{tmp_path}/attncli-")
+    assert Path(path).read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_without_a_browser_the_file_is_named(
+    call: Call, three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    result = call("compute", "--q", three, "--open")
+    assert (result.code, result.out) == (0, "")
+    assert result.err.startswith("attncli: note: there is no browser to open file:///")
+
+
 def test_latex_in_a_file_is_a_document_and_on_standard_output_a_part_of_one(
     call: Call, three: Path, tmp_path: Path
 ) -> None:
@@ -110,8 +135,10 @@ def test_a_lone_stage_of_a_trace_is_not_taken_for_q(call: Call, three: Path) -> 
         (["--format", "json", "--work"], "--work is for tables and markdown"),
         (["--format", "csv", "--cell", "1,1"], "--cell is for tables and markdown"),
         (["--output", "x.npz", "--heatmap"], "--heatmap is for tables and markdown"),
-        (["--output", "x.pdf"], "the ending of x.pdf names no format"),
+        (["--output", "x.doc"], "the ending of x.doc names no format"),
         (["--output", "x"], "the ending of x names no format"),
+        (["--open", "--format", "csv"], "a browser does not show csv; use html or svg"),
+        (["--open", "--output", "x.npz"], "a browser does not show npz; use html or svg"),
         (["--force"], "--force has no effect without --output"),
         (["--format", "json", "--step"], "--step is for tables"),
         (["--stage", "wieghts"], "there is no stage 'wieghts'"),

@@ -139,7 +139,7 @@ def test_a_row_that_begins_with_a_bracket_is_no_option_of_the_line_before() -> N
 
 def test_a_document_declares_the_characters_that_pdflatex_has_not() -> None:
     trace = matrix([[1.0]], labels={"key": ("ש",)})
-    found = "".join(latex.document(trace, DisplayOptions()))
+    found = "".join(latex.standalone(trace, DisplayOptions()))
     assert found.startswith("\\documentclass")
     assert "\\other{ש}{05E9}\n" in found
     assert found.endswith("\\end{document}\n")

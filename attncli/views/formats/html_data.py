@@ -32,7 +32,7 @@ from attncli.views.select import Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import clean, distinct
 from attncli.views.work import at_length
 
-WORKED = 6_000  # cells whose arithmetic is in the page: some 0.1 ms and 30 bytes each
+WORKED = 4_000  # cells whose arithmetic is in the page: some 0.1 ms and 30 bytes each
 WORKED_OF_ONE = 800  # where the tables are those of one head beside the weights of many
 MOST = 4_000_000  # weights in the overview: a page of 10 to 20 MB
 FEW = 30_000  # weights up to which the overview is exact: 5 bytes each, rounded 2

@@ -1,7 +1,8 @@
 r"""LaTeX: each stage an array with its labels, each arithmetic an aligned equation.
 
 What is between `\[` and `\]` and between `$` and `$` is rendered by KaTeX and MathJax too. Text
-(`text`) is to be put into a document of one's own, which needs amsmath; `document` is a whole one.
+(`text`) is to be put into a document of one's own, which needs amsmath; `standalone` is a whole
+one.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _HEAD = r"""\documentclass[a4paper]{article}
 """
 
 
-def document(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
+def standalone(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
     """The page as a document that compiles as it is."""
     body = "".join(text(trace, options, page))
     yield _HEAD
