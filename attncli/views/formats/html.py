@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -41,7 +43,7 @@ from attncli.views.parts import (
     corners,
 )
 from attncli.views.scatter import scatter
-from attncli.views.select import HEADS, KEY_HEADS, DisplayOptions, Index
+from attncli.views.select import HEADS, KEY_HEADS, DisplayOptions, Index, chosen
 from attncli.views.text import clean
 from attncli.views.work import at_length, work_lines
 
@@ -87,18 +89,25 @@ def _chosen(
     """
     heatmap = True if options.heatmap is None else options.heatmap
     whole = replace(options, heatmap=heatmap, given=not options.stages, every=True)
+    if options.full:
+        return list(page(trace, whole)), whole, sys.maxsize
     for own, most in ((whole, CELLS), (first_place(trace, whole), CELLS_OF_ONE)):
-        found = list(page(trace, own))
-        matrices = [part for part in found if isinstance(part, Matrix)]
-        rooms = (max(len(m.values) for m in matrices),) if options.full and matrices else ROOMS
-        for room in rooms:
-            if sum(_n_cells(m, room) for m in matrices) <= most or options.full:
-                return found, own, room
-    return found, own, EDGES
+        for room in ROOMS:
+            if _n_cells(trace, own, room) <= most:
+                return list(page(trace, own)), own, room
+    return list(page(trace, own)), own, EDGES
 
 
-def _n_cells(m: Matrix, room: int) -> int:
-    return len(_window(m.rows, room)) * len(_window(m.columns, room))
+def _n_cells(trace: Trace, options: DisplayOptions, room: int) -> int:
+    """How many cells the tables have, if none has more rows or columns than there is room."""
+    names, total = chosen(trace, options), 0
+    for stage in (stage for name, stage in trace.stages() if name in names):
+        before = zip(stage.axes[:-2], stage.value.shape, strict=False)
+        matrices = math.prod(size for axis, size in before if axis not in options.index)
+        rows, columns = map(range, (1, 1, *stage.value.shape)[-2:])
+        asked = rows[slice(*options.rows)], columns[slice(*options.cols)]
+        total += matrices * math.prod(len(_window(wanted, room)) for wanted in asked)
+    return total
 
 
 def _window(wanted: range, room: int) -> Kept:
