@@ -112,7 +112,7 @@ def _contradictions_of_block(
 
 def _kept(show: DisplayFlags) -> Keep | None:
     """Which stages of a layer will be shown; None for all of them."""
-    if show.full or form_of(show).holds == EXACT:
+    if show.full or form_of(show).holds == EXACT or form_of(show).every:
         return None
     if not show.stage:
         return is_first_layer

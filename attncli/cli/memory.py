@@ -28,7 +28,7 @@ from attncli.convention import Convention
 from attncli.stages import DROPPED, MAPS
 from attncli.views.formats import FIGURE, PAGE
 from attncli.views.page import MOST
-from attncli.views.parts import LARGE, PIXELS
+from attncli.views.parts import LARGE, OVERVIEW, PIXELS
 
 FLOAT = 8  # bytes of a float64
 WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 4, "float16": 2}
@@ -262,6 +262,8 @@ _SHADE = 18
 _PIXEL = 6  # bytes of one, packed and as text, with what is marked
 _SHARP = 50  # and while it is drawn for a PNG
 _DRAWN = 30 * 10**6  # bytes of what draws PNG and PDF, with its fonts
+_PAGE = 12 * 10**6  # bytes of a page of HTML: its tables and their arithmetic
+_MAPPED = 36  # bytes of a weight of its overview, while it is packed
 _BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an archive
 
 
@@ -270,6 +272,8 @@ def of_output(show: DisplayFlags, shape: tuple[int, ...], *, masked: bool = Fals
     form = form_of(show)
     if form.name == "npz":
         return 2 * min(math.prod(shape) * FLOAT, _BUFFER)  # a piece, and its bytes
+    if form.name == "html" and not show.full:
+        return _PAGE + _MAPPED * min(math.prod(shape), OVERVIEW)
     if form.holds not in {PAGE, FIGURE}:
         return 0  # written row by row
     asked = []

@@ -27,6 +27,7 @@ Kept = tuple[int | None, ...]
 LARGE = 100  # rows or columns a matrix is shown whole up to, where no screen sets a limit
 EDGE = 8  # rows or columns at each end of one that is larger
 PIXELS = 2048  # rows or columns of a picture of a matrix: hardly a screen has more
+OVERVIEW = 4_000_000  # weights in the overview of a page of HTML: 10 to 20 MB
 MASKED = "///"
 NUMERIC = "biuf"
 """Kinds of arrays that are written as numbers; of others, such as tokens, the text is shown."""

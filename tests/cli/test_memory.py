@@ -37,6 +37,8 @@ def arrays(tmp_path: Path) -> Path:
         "posenc --kind alibi --heads 5 --len 1100",
         "posenc --len 1500 --dim 1300 --format svg",
         f"compute {QKV} --dropout 0.1 --format svg",
+        f"compute {QKV} --causal --format html",
+        "posenc --len 1500 --dim 1300 --format html",
     ],
 )
 def test_the_size_said_is_that_measured(arrays: Path, call: str) -> None:

@@ -25,6 +25,7 @@ class Format(NamedTuple):
     rounds    its numbers are rounded where --precision says so
     one_stage it holds the output alone, where no stage is named
     opens     a browser shows it
+    every     it holds every head and layer, of which others show the first
     shades    it can shade numbers by value
     needs     a package that writes it, which the extra `figures` installs
     """
@@ -37,6 +38,7 @@ class Format(NamedTuple):
     rounds: bool = False
     one_stage: bool = False
     opens: bool = False
+    every: bool = False
     shades: bool = True
     needs: str = ""
 
@@ -47,7 +49,7 @@ _ROWS = (
     Format("csv", ("csv",), EXACT, notes=False, rounds=True),
     Format("tsv", ("tsv",), EXACT, notes=False, rounds=True),
     Format("markdown", ("md", "markdown")),
-    Format("html", ("html", "htm"), opens=True),
+    Format("html", ("html", "htm"), opens=True, every=True),
     Format("mermaid", ("mmd",), "formulas and shapes", notes=False),
     Format("npz", ("npz",), EXACT, binary=True),
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),

@@ -26,7 +26,7 @@ from attncli.views.cell import Entry
 from attncli.views.derivation import TERMS
 from attncli.views.formats.colours import STEPS, css
 from attncli.views.numbers import style_of
-from attncli.views.parts import NUMERIC, Grid, Matrix
+from attncli.views.parts import NUMERIC, OVERVIEW, Grid, Matrix
 from attncli.views.reads import At, reads_of
 from attncli.views.select import Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import clean, distinct
@@ -34,7 +34,6 @@ from attncli.views.work import at_length
 
 WORKED = 4_000  # cells whose arithmetic is in the page: some 0.1 ms and 30 bytes each
 WORKED_OF_ONE = 800  # where the tables are those of one head beside the weights of many
-MOST = 4_000_000  # weights in the overview: a page of 10 to 20 MB
 FEW = 30_000  # weights up to which the overview is exact: 5 bytes each, rounded 2
 LABEL = 40  # cells of a label
 MASKED = 0xFFFF  # among rounded weights
@@ -171,7 +170,7 @@ def _maps(trace: Trace, options: DisplayOptions) -> tuple[dict[str, Any] | None,
     entries: list[dict[str, Any]] = []
     values: list[Array] = []
     found = list(_weights(trace, options))
-    left = MOST
+    left = OVERVIEW
     for block, where, matrix in found:
         left -= matrix.size
         if left < 0 and values:
