@@ -40,7 +40,7 @@ from .traces import CAUSAL, NEVER, attention, matrix, numbers
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 ELEMENTS = {
-    "svg", "title", "desc", "g", "rect", "path", "text", "circle", "image",
+    "svg", "title", "desc", "g", "rect", "path", "text", "tspan", "circle", "image",
     "defs", "linearGradient", "stop",
 }  # fmt: skip
 NUMBER = re.compile(r"-?\d+(\.\d)?")
@@ -66,7 +66,10 @@ def written(trace: Trace, **options: Any) -> str:
 
 
 def texts(root: ET.Element) -> list[str]:
-    return [element.text or "" for element in root.iter(f"{SVG}text")]
+    found = (
+        element.text for element in root.iter() if element.tag in {f"{SVG}text", f"{SVG}tspan"}
+    )
+    return [words for words in found if words]
 
 
 def fills(root: ET.Element) -> list[str]:
