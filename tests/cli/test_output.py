@@ -22,12 +22,12 @@ from .conftest import LISTENING, Call
 ATTNCLI = [sys.executable, "-m", "attncli"]
 
 
-@pytest.mark.parametrize("ending", ["json", "csv", "tsv", "md", "npz", "npy", "txt"])
+@pytest.mark.parametrize("ending", ["json", "csv", "tsv", "md", "npz", "npy", "txt", "svg"])
 def test_the_ending_names_the_format(call: Call, three: Path, tmp_path: Path, ending: str) -> None:
     result = call("compute", "--q", three, "--output", f"out.{ending}")
     assert (result.code, result.out, result.err) == (0, "", "")
     content = (tmp_path / f"out.{ending}").read_bytes()
-    starts = {"json": b"{", "npz": b"PK", "npy": b"\x93NUMPY", "md": b"#"}
+    starts = {"json": b"{", "npz": b"PK", "npy": b"\x93NUMPY", "md": b"#", "svg": b"<svg"}
     assert content.startswith(starts.get(ending, b""))
     assert [path.name for path in tmp_path.iterdir()] == [f"out.{ending}"]
 
@@ -93,7 +93,7 @@ def test_a_lone_stage_of_a_trace_is_not_taken_for_q(call: Call, three: Path) -> 
         (["--format", "json", "--work"], "--work is for tables and markdown"),
         (["--format", "csv", "--cell", "1,1"], "--cell is for tables and markdown"),
         (["--output", "x.npz", "--heatmap"], "--heatmap is for tables and markdown"),
-        (["--output", "x.pdf"], "the ending of x.pdf names no format"),
+        (["--output", "x.doc"], "the ending of x.doc names no format"),
         (["--output", "x"], "the ending of x names no format"),
         (["--force"], "--force has no effect without --output"),
         (["--format", "json", "--step"], "--step is for tables"),

@@ -201,6 +201,8 @@ def test_every_golden_file_is_used() -> None:
     tables = {f"{name}.txt" for name in TABLES}
     others = {"causal.md", "grouped.md", "labels.md", "cell.md"}
     others |= {"causal.csv", "grouped.tsv", "labels.csv"}
+    figures = {"three_tokens", "causal", "causal_arcs", "grouped", "labels"}  # see test_svg
+    others |= {f"{name}.svg" for name in figures}
     assert {path.name for path in GOLDEN.iterdir()} == tables | others
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 
+import numpy as np
+
 from attncli.errors import ConventionError
 from attncli.stages import kind_of
 from attncli.trace import Trace
@@ -50,6 +52,7 @@ def document(title: str, drawing: Drawing, description: str) -> Iterator[str]:
     yield "</g>\n</svg>\n"
 
 
+@np.errstate(all="ignore")  # numbers too large or none are drawn, not warned about
 def figure(trace: Trace, options: DisplayOptions) -> tuple[Drawing, str]:
     """The drawing of the stages, and the same in words for those who cannot see it."""
     options = replace(
