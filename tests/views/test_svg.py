@@ -33,6 +33,7 @@ from attncli.views.select import DisplayOptions
 from attncli.words.similarity import pca, similarity
 
 from . import hostile
+from .test_figures import pixels as true_colours
 from .test_golden import GOLDEN, HARD, batched, causal, extreme, grouped
 from .test_png import pixels
 from .traces import CAUSAL, NEVER, attention, matrix, numbers
@@ -450,3 +451,14 @@ def test_rsvg_draws_it_in_the_size_it_names(name: str, tmp_path: Path) -> None:
     width, height = (int.from_bytes(done.stdout[at : at + 4]) for at in (16, 20))
     assert width == pytest.approx(float(root.attrib["width"]), abs=1)
     assert height == pytest.approx(float(root.attrib["height"]), abs=1)
+
+
+@pytest.mark.skipif(shutil.which("rsvg-convert") is None, reason="rsvg-convert is not installed")
+def test_no_text_is_wider_than_guessed_in_a_wide_font(tmp_path: Path) -> None:
+    make, options = FIGURES["labels"]
+    wide = re.sub('font-family="[^"]*"', 'font-family="DejaVu Sans"', written(make(), **options))
+    (tmp_path / "a.svg").write_text(wide, encoding="utf-8")
+    done = subprocess.run(["rsvg-convert", "a.svg"], cwd=tmp_path, capture_output=True, check=True)
+    shown = true_colours(done.stdout)[..., :3]
+    for edge in (shown[:9], shown[-9:], shown[:, :9], shown[:, -9:]):
+        assert (edge == 255).all()
