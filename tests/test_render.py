@@ -17,7 +17,9 @@ def trace() -> attncli.Trace:
     return attncli.attend(Q, K, V, causal=True)
 
 
-@pytest.mark.parametrize("form", ["table", "markdown", "html", "mermaid", "csv", "tsv", "json"])
+@pytest.mark.parametrize(
+    "form", ["table", "markdown", "html", "mermaid", "svg", "csv", "tsv", "json"]
+)
 def test_a_form_is_what_the_command_prints(form: attncli.views.render.Form) -> None:
     call = [sys.executable, "-m", "attncli", "compute", "--q", FILE, "--causal", "--format", form]
     printed = subprocess.run(call, capture_output=True, text=True, check=True)
@@ -49,6 +51,13 @@ def test_options_are_those_of_the_flags() -> None:
     assert "A[q1,k1] = " in text
     assert "0.67  0.33" in text
     assert "A[q2,k1] = " in attncli.render(trace(), cell=(2, 1))
+
+
+def test_decimals_of_a_form_where_none_and_where_some_are_asked_for() -> None:
+    assert ">0.67<" in attncli.render(trace(), "svg")
+    assert ">0.670<" in attncli.render(trace(), "svg", precision=3)
+    assert "0.670,0.330" in attncli.render(trace(), "csv", precision=3)
+    assert ">queries<" in attncli.render(trace(), "svg", arcs=True)
 
 
 def test_what_is_not_there_is_refused() -> None:

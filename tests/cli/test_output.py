@@ -22,12 +22,12 @@ from .conftest import LISTENING, Call
 ATTNCLI = [sys.executable, "-m", "attncli"]
 
 
-@pytest.mark.parametrize("ending", ["json", "csv", "tsv", "md", "npz", "npy", "txt"])
+@pytest.mark.parametrize("ending", ["json", "csv", "tsv", "md", "npz", "npy", "txt", "svg"])
 def test_the_ending_names_the_format(call: Call, three: Path, tmp_path: Path, ending: str) -> None:
     result = call("compute", "--q", three, "--output", f"out.{ending}")
     assert (result.code, result.out, result.err) == (0, "", "")
     content = (tmp_path / f"out.{ending}").read_bytes()
-    starts = {"json": b"{", "npz": b"PK", "npy": b"\x93NUMPY", "md": b"#"}
+    starts = {"json": b"{", "npz": b"PK", "npy": b"\x93NUMPY", "md": b"#", "svg": b"<svg"}
     assert content.startswith(starts.get(ending, b""))
     assert [path.name for path in tmp_path.iterdir()] == [f"out.{ending}"]
 

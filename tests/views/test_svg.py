@@ -27,12 +27,13 @@ from attncli.trace import Stage, Trace
 from attncli.views.formats import svg
 from attncli.views.formats.colours import css
 from attncli.views.formats.drawing import text_width
-from attncli.views.formats.heatmap import _ticks
+from attncli.views.formats.layout import ticks
 from attncli.views.formats.png import NOTHING
 from attncli.views.select import DisplayOptions
 from attncli.words.similarity import pca, similarity
 
 from . import hostile
+from .test_figures import pixels as true_colours
 from .test_golden import GOLDEN, HARD, batched, causal, extreme, grouped
 from .test_png import pixels
 from .traces import CAUSAL, NEVER, attention, matrix, numbers
@@ -40,7 +41,7 @@ from .traces import CAUSAL, NEVER, attention, matrix, numbers
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 ELEMENTS = {
-    "svg", "title", "desc", "g", "rect", "path", "text", "circle", "image",
+    "svg", "title", "desc", "g", "rect", "path", "text", "tspan", "circle", "image",
     "defs", "linearGradient", "stop",
 }  # fmt: skip
 NUMBER = re.compile(r"-?\d+(\.\d)?")
@@ -66,7 +67,10 @@ def written(trace: Trace, **options: Any) -> str:
 
 
 def texts(root: ET.Element) -> list[str]:
-    return [element.text or "" for element in root.iter(f"{SVG}text")]
+    found = (
+        element.text for element in root.iter() if element.tag in {f"{SVG}text", f"{SVG}tspan"}
+    )
+    return [words for words in found if words]
 
 
 def fills(root: ET.Element) -> list[str]:
@@ -256,16 +260,17 @@ def test_many_positions_are_a_picture_with_a_pixel_for_each() -> None:
 
 
 def test_a_pixel_of_a_very_large_matrix_is_the_mean_of_several_numbers() -> None:
-    values = np.tile([[1.0, 0.0, 0.5, 0.5]], (2, 1025))  # 2 × 4100, three columns a pixel
+    values = np.full((2, 4100), 0.5)  # three columns a pixel
     values[:, :3] = [[1.0, 1.0, 1.0]]
     values[:, 3:6] = np.nan
     root = drawn(matrix(values, name="weights", axes=("position", "dimension")))
     _, png = picture(root)
-    (line,) = pixels(png)
+    line, same = pixels(png)
+    assert line == same
     assert len(line) == 1367
     assert line[0] == (0xFE, 0xE8, 0x38)
     assert line[1] == NOTHING
-    assert texts(root)[-1] == "each pixel is the mean of 3 × 3 numbers"
+    assert texts(root)[-1] == "each pixel is the mean of 1 × 3 numbers"
 
 
 def test_of_many_weights_the_scale_shows_nearly_all() -> None:
@@ -299,7 +304,7 @@ def test_masked_cells_of_a_picture_are_grey() -> None:
     ],
 )
 def test_ticks_are_at_round_numbers(names: list[str], expected: list[str]) -> None:
-    assert [number for _, number in _ticks(names)] == expected
+    assert [number for _, number in ticks(names)] == expected
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (3, 70), (70, 3), (2, 2500)])
@@ -446,3 +451,14 @@ def test_rsvg_draws_it_in_the_size_it_names(name: str, tmp_path: Path) -> None:
     width, height = (int.from_bytes(done.stdout[at : at + 4]) for at in (16, 20))
     assert width == pytest.approx(float(root.attrib["width"]), abs=1)
     assert height == pytest.approx(float(root.attrib["height"]), abs=1)
+
+
+@pytest.mark.skipif(shutil.which("rsvg-convert") is None, reason="rsvg-convert is not installed")
+def test_no_text_is_wider_than_guessed_in_a_wide_font(tmp_path: Path) -> None:
+    make, options = FIGURES["labels"]
+    wide = re.sub('font-family="[^"]*"', 'font-family="DejaVu Sans"', written(make(), **options))
+    (tmp_path / "a.svg").write_text(wide, encoding="utf-8")
+    done = subprocess.run(["rsvg-convert", "a.svg"], cwd=tmp_path, capture_output=True, check=True)
+    shown = true_colours(done.stdout)[..., :3]
+    for edge in (shown[:9], shown[-9:], shown[:, :9], shown[:, -9:]):
+        assert (edge == 255).all()

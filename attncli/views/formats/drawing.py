@@ -67,17 +67,19 @@ def box(x: float, y: float, width: float, height: float, more: str) -> str:
 
 def paragraph(words: str, more: str = "", size: float = SMALL, bold: str = "") -> Drawing:
     """Words on as many lines as they need; `bold` comes before them."""
-    height, lead = size * _LINE, text_width(bold, size) + size / 2 if bold else 0.0
-    cells = int(WIDTH / (size * _EM))
-    lines = fold(words, cells, first=int(lead / (size * _EM))) if words else [""]
-    lines[0] = lines[0].lstrip(" ")
+    height, lead = size * _LINE, text_width(bold, size) + size if bold else 0.0
+    first, *others = fold(words, int(WIDTH / (size * _EM)), first=int(lead / (size * _EM)))
+    first = first.lstrip(" ")
     drawn = [f'<g font-size="{px(size)}"{more and f" {more}"}>']
-    drawn += [text(0, size, bold, 'font-weight="bold"')] if bold else []
-    drawn += [
-        text(0 if at else lead, at * height + size, line) for at, line in enumerate(lines) if line
-    ]
-    widths = [text_width(line, size) + (0 if at else lead) for at, line in enumerate(lines)]
-    return Drawing(max(widths), math.ceil(len(lines) * height), (*drawn, "</g>"))
+    if bold:
+        parts = f'<tspan font-weight="bold">{escape(bold)}</tspan>'
+        parts += f'<tspan dx="{px(size)}">{escape(first)}</tspan>' if first else ""
+        drawn.append(f'<text y="{px(size)}">{parts}</text>')
+    elif first:
+        drawn.append(text(0, size, first))
+    drawn += [text(0, at * height + size, line) for at, line in enumerate(others, 1)]
+    widest = max(lead + text_width(first, size), *(text_width(line, size) for line in others), 0.0)
+    return Drawing(widest, math.ceil((1 + len(others)) * height), (*drawn, "</g>"))
 
 
 def moved(drawing: Drawing, x: float, y: float) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
-from itertools import pairwise
+
+import numpy as np
 
 from attncli.errors import ConventionError
 from attncli.stages import kind_of
@@ -21,7 +22,7 @@ from attncli.views.formats.heatmap import heatmap
 from attncli.views.formats.points import scatter
 from attncli.views.outline import is_first_layer
 from attncli.views.page import Page, parts
-from attncli.views.parts import Closing, Matrix, Plot, Remark
+from attncli.views.parts import Closing, Matrix, Part, Plot, Remark
 from attncli.views.select import DisplayOptions, is_computed
 from attncli.views.text import clean, sentence, shorten
 
@@ -51,6 +52,7 @@ def document(title: str, drawing: Drawing, description: str) -> Iterator[str]:
     yield "</g>\n</svg>\n"
 
 
+@np.errstate(all="ignore")  # numbers too large or none are drawn, not warned about
 def figure(trace: Trace, options: DisplayOptions) -> tuple[Drawing, str]:
     """The drawing of the stages, and the same in words for those who cannot see it."""
     options = replace(
@@ -60,47 +62,38 @@ def figure(trace: Trace, options: DisplayOptions) -> tuple[Drawing, str]:
     )
     found = list(parts(trace, options))
     stages: dict[str, list[Matrix]] = {}
-    for part in found:
+    plots: dict[str, Plot] = {}
+    for before, part in zip([None, *found], found, strict=False):
         if isinstance(part, Matrix):
             stages.setdefault(part.block.prefix + part.stage.name, []).append(part)
-    plots = {  # under the matrix of their points
-        before.stage.name: part
-        for before, part in pairwise(found)
-        if isinstance(before, Matrix) and isinstance(part, Plot)
-    }
+        elif isinstance(part, Plot) and isinstance(before, Matrix):
+            plots[before.block.prefix + before.stage.name] = part
     several = len({matrices[0].block.prefix for matrices in stages.values()}) > 1
     drawn, said = [], []
     for name, matrices in stages.items():
-        first = matrices[0]
-        title, facts = clean(name) if several else first.name, " · ".join(first.facts)
-        drawn.append(
-            below(
-                [
-                    paragraph(first.formula, bold=title, size=SIZE),
-                    paragraph(facts, f'fill="{QUIET}"'),
-                    Drawing(0, 6),
-                    _drawn(matrices, plots.get(first.stage.name)),
-                ],
-                2,
-            )
-        )
+        title, facts = clean(name) if several else matrices[0].name, " · ".join(matrices[0].facts)
+        above = paragraph(matrices[0].formula, bold=title, size=SIZE)
+        quiet = paragraph(facts, f'fill="{QUIET}"')
+        drawn.append(below([above, quiet, Drawing(0, 6), _drawn(matrices, plots.get(name))], 2))
         said.append(f"{title}: {facts}")
+    drawn += [paragraph(part.text, f'fill="{QUIET}"') for part in found if isinstance(part, Remark)]
+    return below(drawn, _GAP), ". ".join([*said, *_sentences(found)])
+
+
+def _sentences(found: Sequence[Part]) -> Iterator[str]:
+    """What the weights say, for the description."""
     for part in found:
-        match part:
-            case Remark(words):
-                drawn.append(paragraph(words, f'fill="{QUIET}"'))
-            case Closing(heads):
-                for heading, lines in heads:
-                    said += [f"{heading}: {line}" if heading else line for line in lines]
-    return below(drawn, _GAP), ". ".join(said)
+        for heading, lines in part.heads if isinstance(part, Closing) else ():
+            yield from (f"{heading}: {line}" if heading else line for line in lines)
 
 
 def _drawn(matrices: Sequence[Matrix], plot: Plot | None) -> Drawing:
     """One stage: lines where they are asked for, points where it holds such, else shades."""
-    if matrices[0].options.arcs:
+    first = matrices[0]
+    if first.options.arcs:
         return arcs(matrices, _titles(matrices))
-    if plot is not None and matrices[0].options.heatmap is None and len(plot.names):
-        return scatter(plot.names, plot.points, matrices[0].stage.names(matrices[0].stage.axes[-1]))
+    if plot is not None and first.options.heatmap is None and plot.names:
+        return scatter(plot.names, plot.points, first.stage.names(first.stage.axes[-1]))
     return heatmap(matrices, _titles(matrices))
 
 
