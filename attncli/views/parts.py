@@ -152,10 +152,11 @@ class Matrix:
     name … note    of the stage, clean; number: its place in the order of computation
     values         the whole matrix; rows, columns: those asked for
     facts          its size, and what its rows and columns are
-    marked, mark   True where `///` replaces the number, and what that means
+    marked, mark   True where `sign` (`///`) replaces the number, and what that means
     by_column      whether each column holds numbers of its own kind, rounded by themselves
     empty          True where nothing is written
     sums           whether rows or columns have a column or row of sums
+    shade, least   how its numbers are shaded; the least number at which the shades end
     legend         a further line below it
     """
 
@@ -183,8 +184,10 @@ class Matrix:
         self.sums: Literal["", "rows", "columns"] = ""
         if kind.sums and self.values.dtype.kind in NUMERIC:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
+        self.shade, self.least = kind.shade, 0.0
         self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
         self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
+        self.sign = MASKED
         if kind.masks and block.mask is not None:
             self.marked = block.masked(where, self.values.shape)
             meaning = f"its score is {numbers.short(how.mask_value, 4)}"
@@ -226,13 +229,12 @@ class Matrix:
         hidden = self.marked[np.ix_(*at)]
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
         shading, precision, heatmap = None, self.options.precision, self.options.heatmap
-        shade = kind_of(self.stage.name).shade
-        is_shaded = shade and colour if heatmap is None else heatmap
+        is_shaded = self.shade and colour if heatmap is None else heatmap
         if shown.dtype.kind in NUMERIC:
             if is_shaded:
                 sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
-                top = numbers.round_top(float(sizes.max(initial=0.0)))
-                shading = Shading(shade or "signed", top)
+                top = numbers.round_top(float(sizes.max(initial=self.least)))
+                shading = Shading(self.shade or "signed", top)
             own = shown + 0 if shown.dtype.kind == "b" else shown
             kinds = []
             for kind in np.hsplit(own, own.shape[1]) if self.by_column else [own]:
@@ -249,7 +251,7 @@ class Matrix:
                 shares = (x / shading.top for x in row)
                 cells[i] = [_shaded(t, x, colour) for t, x in zip(texts[i], shares, strict=True)]
         for i, j in np.argwhere(hidden).tolist():
-            cells[i][j] = Cell(MASKED, "mark")
+            cells[i][j] = Cell(self.sign, "mark")
         for i, j in np.argwhere(self.empty[np.ix_(*at)]).tolist():
             cells[i][j] = Cell("", "gap")
         cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]

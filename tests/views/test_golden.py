@@ -201,6 +201,7 @@ def test_every_golden_file_is_used() -> None:
     tables = {f"{name}.txt" for name in TABLES}
     others = {"causal.md", "grouped.md", "labels.md", "cell.md"}
     others |= {"causal.csv", "grouped.tsv", "labels.csv"}
+    others |= {"diff.txt", "diff_marks.txt", "diff.md"}  # of test_diff.py
     assert {path.name for path in GOLDEN.iterdir()} == tables | others
 
 

@@ -302,5 +302,7 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
 
                 line += [(gap, PLAIN), (f" {text} ", style(shade, ramp))]
                 gap = ""
+        while gap and len(line) > 1 and line[-1][0].isspace():  # cells in which nothing is written
+            line.pop()
         text, plain = line.pop()
         yield [*line, (text.rstrip() if gap else text, plain)]
