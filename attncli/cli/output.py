@@ -47,6 +47,10 @@ def present(
         _write(lambda file: module.write(trace, options, file), show)
     elif form is not FORMATS["table"]:
         write_text(module.text(trace, options, page), show)
+    elif show.output and show.color == "always":
+        from attncli.cli.terminal import coloured_text
+
+        write_text(coloured_text(trace, show, options, page), show)
     elif show.output:
         screen = module.Screen(width=show.width)
         write_text(module.text(trace, options, page, screen), show)
@@ -90,6 +94,14 @@ def check_flags(show: DisplayFlags) -> None:
                 f"--{name} is for tables and markdown; {form.name} holds {form.holds}",
                 f"leave out --{name} or --format {form.name}",
             )
+    if show.no_color and show.color in ("auto", "always"):
+        raise ConventionError(
+            f"--no-color and --color {show.color} contradict", "leave out one of the two"
+        )
+    if show.color == "always" and form is not FORMATS["table"]:
+        raise ConventionError(
+            f"--color always is for tables, not for {form.name}", "leave out one of the two"
+        )
     if show.step and (form is not FORMATS["table"] or show.output):
         raise ConventionError("--step is for tables on the terminal", "leave it out")
     if show.force and not show.output:
