@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from attncli.cli.commands import COMMANDS, Against
-from attncli.cli.diff import check_diff_flags, present_diff
+from attncli.cli.diff import check_diff_flags, check_room, present_diff
 from attncli.cli.groups import given_of, typer_command
 from attncli.cli.options import DisplayFlags
 from attncli.compare import diff
@@ -75,6 +75,7 @@ def _parsed(command: str, options: str) -> dict[str, Any]:
 def compared(traces: Sequence[Trace], against: str, show: DisplayFlags) -> int:
     """Shows the comparison of the two calls; the exit code."""
     first, second = traces
+    check_room(first, second, show)
     found = diff(first, second, names=(CALL, against))
     # what the conventions differ in is what was asked for
     return present_diff(replace(found, conventions=()), show)

@@ -8,7 +8,6 @@ SOURCE ── load ──┬── a saved trace            as it is
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from os.path import basename
 from typing import NamedTuple
@@ -52,7 +51,7 @@ def diff(compared: Compared, show: DisplayFlags) -> int:
     operands = [_operand(source, show) for source in sources]
     a, b = _traces(operands)
     tolerance = given_of(compared, "decimals", "rtol", "atol", "inside")
-    _check_room(a, b)
+    check_room(a, b, show)
     found = compare(a, b, names=_names(operands, sources), **tolerance)
     return present_diff(found, show, stdin_used="-" in [x.split("::")[0] for x in sources])
 
@@ -230,9 +229,10 @@ def _names(operands: list[_Operand], sources: tuple[str, str]) -> Names:
     return sources if sources[0] != sources[1] else ordinal
 
 
-def _check_room(a: Trace, b: Trace) -> None:
-    """SizeError where the largest stage cannot be compared in the memory there is."""
-    most = max((math.prod(x.value.shape) for t in (a, b) for _, x in t.stages()), default=0)
-    marks = sum(x.value.size for _, x in a.stages())
-    hint = "name one stage of each: FILE::NAME"
-    check_fits(_COPIES * most * FLOAT + marks, "the comparison needs", hint)
+def check_room(a: Trace, b: Trace, show: DisplayFlags) -> None:
+    """SizeError where two traces cannot be compared, and the result written, in the memory left."""
+    sizes = [[x.value.size for _, x in trace.stages()] for trace in (a, b)]
+    need = _COPIES * max(map(max, sizes)) * FLOAT + sum(sizes[0])  # a byte each: which differ
+    if form_of(show).holds != PAGE:  # the differences of all stages
+        need += sum(sizes[0]) * FLOAT
+    check_fits(need, "the comparison needs", "name one stage of each: FILE::NAME")

@@ -131,6 +131,9 @@ def _compared(name: str, a: Stage, b: Stage, noise: Noise, names: Names) -> Stag
     own = dict(zip(reversed(b.axes), reversed(a.axes), strict=False))
     words = {own[axis]: names for axis, names in b.labels.items() if own.get(axis) in a.axes}
     found = replace(found, b=replace(b, value=y.reshape(x.shape), axes=a.axes, labels=words))
+    if np.array_equal(x.reshape(-1), y.reshape(-1), equal_nan="f" in x.dtype.kind + y.dtype.kind):
+        none = np.broadcast_to(np.False_, x.shape)
+        return replace(found, wrong=none, rule=noise.rule.describe())
     four, other = (in_four(value) for value in (x, y))
     rule = rule_as_printed(noise.rule, four, other) if not found.is_given else noise.rule
     errors = StageErrors(other, four, rule)

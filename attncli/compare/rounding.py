@@ -7,10 +7,9 @@ implementation. Else it is a few units in the last place of the root mean square
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from attncli.check.comparison import compared
 from attncli.check.noise import EPS, SMALL
 from attncli.check.observe import rounded_to
 from attncli.check.run import all_of
-from attncli.check.setup import setup_of
+from attncli.check.setup import Setup, setup_of
 from attncli.check.tolerance import Rule, StageErrors, fitting_type, narrower, rms, row_rms, sizes
 from attncli.convention import Convention, DType
 from attncli.errors import AttncliError, StageError
@@ -54,59 +53,91 @@ def is_given(a: Stage, b: Stage) -> bool:
 
 def rule_as_printed(rule: Rule, *values: Array) -> Rule:
     """Half a unit of the last decimal, where one of two has few decimals and the other more."""
-    if rule.kind != "noise":
+    if rule.kind != "noise" or all(_are_long(x) for x in values):
         return rule
-    decimals = [rounded_to([x]) or np.inf for x in values]
+    decimals = [np.inf if _are_long(x) else rounded_to([x]) or np.inf for x in values]
     fewest = min(decimals)
     if fewest > FEW_DECIMALS or decimals[0] == decimals[1]:
         return rule
     return replace(rule, kind="decimals", decimals=int(fewest))
 
 
+def _are_long(x: Array) -> bool:
+    """Whether some numbers of an array have more decimals, so that not all need be looked at."""
+    some = _some(x)
+    return bool((np.round(some, FEW_DECIMALS) != some).any())
+
+
+def _some(x: Array) -> Array:
+    """About a thousand finite numbers of an array, from all over it."""
+    some = x.reshape(-1)[:: max(x.size // 1000, 1)]
+    return some[np.isfinite(some)]
+
+
 def in_four(x: Array) -> Array:
     """[batch, head, row, last] in float64; of more axes the first ones are one."""
-    x = x.astype(np.float64)
+    x = x.astype(np.float64, copy=False)
     return x.reshape(-1, *x.shape[-3:]) if x.ndim > 4 else four_axes(np.atleast_1d(x))
 
 
-def dtype_of(pairs: Collection[tuple[Stage, Stage]], traces: Sequence[Trace]) -> DType:
+def dtype_of(pairs: Iterable[tuple[Stage, Stage]], traces: Sequence[Trace]) -> DType:
     """The narrowest number type of what was computed: as it says, or as its numbers fit."""
     types = [trace.convention.dtype for trace in traces if trace.convention]
-    for pair in pairs:
-        if not is_given(*pair):
-            floats = [x.value for x in pair if x.value.dtype.kind == "f"]
-            types += [fitting_type(x.astype(np.float64), _own_type(x)) for x in floats]
+    types += [_type_of(x) for pair in pairs if not is_given(*pair) for x in pair]
     return narrower("float64", *types)
 
 
-def _own_type(x: Array) -> DType:
-    """The type of an array, before it is known whether its numbers fit a narrower one."""
-    return "float16" if x.dtype == np.float16 else "float32" if x.dtype == np.float32 else "float64"
+def _type_of(stage: Stage) -> DType:
+    """The type of a stage's numbers, or that from which they were widened."""
+    x = stage.value
+    if x.dtype.kind != "f":
+        return "float64"
+    own: DType = "float16" if x.dtype == np.float16 else "float64"
+    own = "float32" if x.dtype == np.float32 else own
+    some = _some(x).astype(np.float64)
+    if some.size < x.size and fitting_type(some, own) == own and some.any():
+        return own
+    return fitting_type(x.astype(np.float64, copy=False), own)
 
 
 class Noise:
-    """How far two right results of a stage may be apart; what is known of an attention is kept."""
+    """How far two right results of a stage may be apart.
+
+    setups  of each attention by its dotted name, where it is known what it was computed from
+    """
 
     def __init__(self, a: Trace, b: Trace, pairs: Pairs, rule: Rule) -> None:
         self.traces, self.pairs, self.rule = (a, b), pairs, rule
         self.stages = dict(a.stages())
-        self.known: dict[str, dict[str, StageErrors]] = {}
+        self.setups: dict[str, Setup | None] = {}
 
     def put_in(self, name: str, errors: StageErrors) -> StageErrors:
         """The errors of the stage of this dotted name beside their noise."""
         prefix, _, own = name.rpartition(".")
-        if own in (*MAPS, OUTPUT):
-            if prefix not in self.known:
-                self.known[prefix] = self._of_attention(prefix)
-            known = self.known[prefix].get(own)
-            if known is not None and known.expected.shape == errors.expected.shape:
-                return replace(known, observed=errors.observed, expected=errors.expected)
-        rule = self.rule
-        kind = narrower(rule.dtype, *_INSIDE.get(rule.inside or "", ()))
+        if own in (*MAPS, OUTPUT) and prefix not in self.setups:
+            self.setups[prefix] = self._setup(prefix)
+        setup, pair = self.setups.get(prefix), self.pairs[name]
+        if setup is not None and pair[0].name == pair[1].name == own:
+            last = setup.inputs["v"].shape[-1] if own == OUTPUT else setup.shape[3]
+            if errors.expected.shape == (*setup.shape[:3], last):
+                return self._of_inputs(own, setup, errors)
+        kind = narrower(self.rule.dtype, *_INSIDE.get(self.rule.inside or "", ()))
         rows = row_rms(sizes(errors.expected))
         heads = row_rms(rows)[..., None]  # small rows, such as of scores, are sums that cancel
         rows = np.maximum(np.maximum(rows, heads), self._beside(name))
         return replace(errors, noise=UNITS[kind] * EPS[kind] * rows)
+
+    def _of_inputs(self, own: str, setup: Setup, errors: StageErrors) -> StageErrors:
+        """The errors beside the noise that check finds for these inputs."""
+        subset = all_of(setup.shape)
+        known = compared(setup, subset, {own: errors.observed}, self.rule)[own]
+        known = replace(known, expected=errors.expected)
+        if self.rule.dtype not in SMALL or known.noise is None:
+            return known
+        if fitting_type(errors.expected, "float64") != self.rule.dtype:
+            return known
+        # two results that are off, not one of them beside the exact numbers
+        return replace(known, noise=np.sqrt(2) * known.noise)
 
     def _beside(self, name: str) -> float:
         """The size of the numbers next to which those of a stage may be as good as 0.
@@ -123,32 +154,19 @@ class Noise:
         beside = self.stages.get(prefix + dot + read) or self.stages.get(read)
         return _size(beside) if beside else 0.0
 
-    def _of_attention(self, prefix: str) -> dict[str, StageErrors]:
-        """b's stages of an attention beside those of its inputs, with the noise that these have."""
+    def _setup(self, prefix: str) -> Setup | None:
+        """What an attention was computed from, where q, k and v are the same in both."""
         dot = f"{prefix}." if prefix else ""
-        pairs = {n: self.pairs[dot + n] for n in (*QKV, *MAPS, OUTPUT) if dot + n in self.pairs}
-        given = [pairs.pop(name, None) for name in QKV]
+        given = [self.pairs.get(dot + name) for name in QKV]
         how = self._convention(prefix)
         is_known = all(pair and self._are_equal(*pair) for pair in given)
         if not is_known or how is None or how.dropout:
-            return {}
+            return None
         found = {n: self.stages.get(dot + n) for n in (*QKV, "mask", "sinks")}
         inputs: dict[str, Any] = {n: x.value for n, x in found.items() if x is not None}
-        try:
-            setup = setup_of(**inputs, convention=how)
-            last = dict.fromkeys(MAPS, setup.shape[3]) | {OUTPUT: inputs["v"].shape[-1]}
-            observed = {n: in_four(b.value) for n, (a, b) in pairs.items() if a.name == b.name == n}
-            fitting = {n: x for n, x in observed.items() if x.shape == (*setup.shape[:3], last[n])}
-            known = compared(setup, all_of(setup.shape), fitting, self.rule)
-        except AttncliError:  # inputs that make no attention of ours
-            return {}
-        if self.rule.dtype in SMALL and all(map(self._is_rounded, chain(*pairs.values()))):
-            both = np.sqrt(2)  # two results that are off, not one beside the exact numbers
-            known = {
-                n: replace(x, noise=None if x.noise is None else both * x.noise)
-                for n, x in known.items()
-            }
-        return known
+        with suppress(AttncliError):  # inputs that make no attention of ours
+            return setup_of(**inputs, convention=how)
+        return None
 
     def _are_equal(self, a: Stage, b: Stage) -> bool:
         """Whether two inputs are one, as they enter a computation in the number type."""
@@ -165,12 +183,7 @@ class Noise:
                     return replace(how, mask_means="add")
         return None
 
-    def _is_rounded(self, stage: Stage) -> bool:
-        """Whether the numbers of a stage have the type of the rule."""
-        own = _own_type(stage.value)
-        return fitting_type(stage.value.astype(np.float64), own) == self.rule.dtype
-
 
 def _size(stage: Stage) -> float:
     """The root mean square of the finite numbers of a stage."""
-    return rms(sizes(stage.value.astype(np.float64)))
+    return rms(sizes(stage.value.astype(np.float64, copy=False)))
