@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attncli.attention.heads import heads_first, merge_heads, split_heads
     from attncli.attention.multi_head import Projections, multi_head_attention
     from attncli.attention.streaming import stream
+    from attncli.compare.diff import diff
     from attncli.convention import Convention
     from attncli.errors import (
         AttncliError,
@@ -57,6 +58,7 @@ __all__ = [
     "__version__",
     "attend",
     "attend_heads",
+    "diff",
     "explain",
     "heads_first",
     "merge_heads",
@@ -71,7 +73,7 @@ __all__ = [
 _MODULES = (
     "errors", "convention", "trace", "attention.heads", "attention.attend",
     "attention.multi_head", "attention.streaming", "views.render",
-    "words.similarity", "pipeline.explain",
+    "words.similarity", "pipeline.explain", "compare.diff",
 )  # fmt: skip
 """Where they are, those that import the least first."""
 

@@ -19,6 +19,8 @@ GROUPS: dict[str, Any] = {
     "Word vectors": commands.Words,
     "Examples": commands.Which,
     "Checking": commands.Observed,
+    "Comparing": commands.Against,
+    "Compared": commands.Compared,
 }
 """The headings of the README's reference, and the option group of each."""
 

@@ -152,6 +152,45 @@ class Which:
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
+Inside = Literal["float32", "tf32", "bfloat16", "float16"]
+DECIMALS = flag("They were printed with so many decimals.", min=0, max=17)
+RTOL, ATOL = flag("Relative tolerance."), flag("Absolute tolerance.")
+INSIDE = flag("Accept arithmetic inside that is less exact than the numbers.")
+
+
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class Compared:
+    """The two that are compared, and how closely they have to match."""
+
+    PANEL: ClassVar = "Comparing"
+
+    a: str | None = flag(
+        "A saved trace, a file of named stages, inputs (q, k, v, a convention), or one array.",
+        "A",
+        make=typer.Argument,
+    )
+    b: str | None = flag(
+        "What is compared with it, in any of these forms.", "B", make=typer.Argument
+    )
+    decimals: int | None = DECIMALS
+    rtol: float | None = RTOL
+    atol: float | None = ATOL
+    inside: Inside | None = INSIDE
+
+
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class Against:
+    """The same call with further options, to be compared with."""
+
+    PANEL: ClassVar = "Comparing"
+
+    against: str | None = flag(
+        "Compute once more with these options added or in place of others, and show the first "
+        "stage that differs, as diff does.",
+        "OPTIONS",
+    )
+
+
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Observed:
     """What was observed, and how closely it has to match."""
@@ -168,12 +207,10 @@ class Observed:
         "Put these in first: sinusoidal, added to q, k and v (paper, article), or rotary, "
         "turned into q and k. The inputs, cached ones too, are then given without positions."
     )
-    decimals: int | None = flag("They were printed with so many decimals.", min=0, max=17)
-    rtol: float | None = flag("Relative tolerance.")
-    atol: float | None = flag("Absolute tolerance.")
-    inside: Literal["float32", "tf32", "bfloat16", "float16"] | None = flag(
-        "Accept arithmetic inside that is less exact than the numbers."
-    )
+    decimals: int | None = DECIMALS
+    rtol: float | None = RTOL
+    atol: float | None = ATOL
+    inside: Inside | None = INSIDE
     single: bool = flag("Try single bugs only, not pairs of them.")
     suggest: str | None = flag(
         "Where several bugs fit: write an input (.npz) that distinguishes them.", "FILE"
@@ -196,7 +233,7 @@ _STAGE = "Only this stage (repeatable), such as {}."
 
 COMMANDS = {
     "compute": Command(
-        (Inputs, Choices, DisplayFlags),
+        (Inputs, Choices, DisplayFlags, Against),
         """Q, K, V → every stage of attention, with every number.
 
         Softmax(Q Kᵀ / √d_k) V, step by step: scores, scaled, masked, weights, output.
@@ -209,7 +246,7 @@ COMMANDS = {
         other_help={"dropout": _DROPOUT, "precision": _PRECISION.format(4)},
     ),
     "explain": Command(
-        (Text, Vectors, Block, Choices, DisplayFlags),
+        (Text, Vectors, Block, Choices, DisplayFlags, Against),
         """A sentence → tokens → vectors → Q, K, V → every stage → what it means.
 
         Words become vectors, vectors get positions, and a block mixes them: an
@@ -276,6 +313,25 @@ COMMANDS = {
             "source": "A file that holds q, k and v, what it says of their convention, and the "
             "numbers to check under the names of their stages.",
             "dropout": _DROPOUT,
+        },
+    ),
+    "diff": Command(
+        (Compared, DisplayFlags),
+        """Two traces, dumps or inputs beside each other: the first stage that differs.
+
+        Stages are matched by name and compared whole: every head, batch entry, row and column.
+        Numbers may differ as far as rounding in their number type explains, as in check; --rtol,
+        --atol or --decimals set another tolerance. What differs is shown where it does most.
+
+        Example: attncli diff samples/three-tokens.json samples/dump.json
+
+        Exit code 0: they are the same; 1: they differ; 2: the call or an input is wrong.
+        """,
+        without=("work", "cell"),
+        other_help={
+            "stage": "Show this stage (repeatable), instead of the first that differs.",
+            "full": "Show every stage that differs, whole.",
+            "precision": _PRECISION.format(4),
         },
     ),
 }

@@ -14,6 +14,7 @@ from inspect import signature
 from attncli.attention.attend import Block, attend, title_of, trace_of, with_concat
 from attncli.attention.run import Sizes, Step
 from attncli.budget import is_limited
+from attncli.cli.commands import Against
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, Inputs
 from attncli.cli.output import check_flags, form_of, note, present
@@ -33,18 +34,38 @@ _FEWER = "give fewer queries, heads or batch items, or --dtype float32"
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
-def compute(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
-    """Computes what the flags ask for, and shows it."""
+def compute(
+    inputs: Inputs, choices: Choices, show: DisplayFlags, against: Against | None = None
+) -> int | None:
+    """Computes what the flags ask for, and shows it; or compares it with other flags."""
     check_flags(show)
-    inputs.q = _source(inputs)
-    given = read_inputs(inputs, choices)
+    if against is not None and against.against is not None:
+        return _compared(inputs, choices, show, against.against)
+    given = _read(inputs, choices)
     note(*given.notes, quiet=show.quiet)
     trace, shown = computed(given, show)
-    if given.projected is not None:
-        trace = given.projected.around(trace)
-    elif given.in_heads:
-        trace = with_concat(trace)
     present(trace, shown, stdin_used=given.stdin_used)
+    return None
+
+
+def _compared(inputs: Inputs, choices: Choices, show: DisplayFlags, options: str) -> int:
+    """The call beside itself with further options; the exit code."""
+    from attncli.cli.against import compared, further
+
+    others = further("compute", options, show, inputs, choices)
+    whole = replace(show, full=True, stage=None, rows=None)
+    found: list[AttentionInputs] = []
+    for own, knobs in ((inputs, choices), others):
+        given = _read(own, knobs)
+        said = found[0].notes if found else ()
+        note(*(text for text in given.notes if text not in said), quiet=show.quiet)
+        found.append(given)
+    return compared([computed(given, whole)[0] for given in found], options, show)
+
+
+def _read(inputs: Inputs, choices: Choices) -> AttentionInputs:
+    inputs.q = _source(inputs)
+    return read_inputs(inputs, choices)
 
 
 def _source(inputs: Inputs) -> str | None:
@@ -57,10 +78,19 @@ def _source(inputs: Inputs) -> str | None:
 
 
 def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
-    """The trace of what is asked for, and what is left to choose from it.
+    """The trace of what is asked for, from x to the heads side by side, and what is left to choose.
 
     Raises SizeError where even that does not fit into memory.
     """
+    trace, shown = _attention(given, show)
+    if given.projected is not None:
+        trace = given.projected.around(trace)
+    elif given.in_heads:
+        trace = with_concat(trace)
+    return trace, shown
+
+
+def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
     shape, how = given.score_shape, given.arguments["convention"]
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
     if math.prod(shape) <= _SURELY_FITS and not streams:

@@ -36,6 +36,8 @@ def examples(which: Which, show: DisplayFlags) -> int | None:
     if _asks_for_the_trace(show):
         present(_trace(chosen, which), show, stdin_used=which.file == "-")
         return None
+    if show.color == "always":
+        raise ConventionError("verdicts have no colours", "add --stage NAME, or leave out --color")
     if form_of(show).name not in {"table", "markdown", "json"}:
         raise ConventionError(
             f"{form_of(show).name} holds stages, not verdicts", "add --stage NAME, or use json"
@@ -66,7 +68,7 @@ def _named(known: Iterable[Example], name: str) -> list[Example]:
 
 
 def _list(known: Iterable[Example], which: Which, show: DisplayFlags) -> None:
-    if form_of(show).name != "table" or _asks_for_the_trace(show):
+    if form_of(show).name != "table" or _asks_for_the_trace(show) or show.color == "always":
         raise ConventionError(
             "the list supports only --format table", "name an example, or --verify"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +18,7 @@ from attncli.attention.weights import (
     random_weights,
 )
 from attncli.cli import memory
-from attncli.cli.commands import Block, Text, Vectors
+from attncli.cli.commands import Against, Block, Text, Vectors
 from attncli.cli.groups import given_of
 from attncli.cli.memory import Sentences
 from attncli.cli.options import Choices, DisplayFlags
@@ -40,12 +41,19 @@ LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cu
 
 
 def explain(
-    words: Text, vectors: Vectors, block: Block, choices: Choices, show: DisplayFlags
-) -> None:
-    """Shows what the flags ask for, and notes what was wrong with a file."""
+    words: Text,
+    vectors: Vectors,
+    block: Block,
+    choices: Choices,
+    show: DisplayFlags,
+    against: Against | None = None,
+) -> int | None:
+    """Shows what the flags ask for, and notes what was wrong with a file; or compares."""
     check_flags(show)
     for message, hint in _contradictions(words, vectors, block, choices, show):
         raise ConventionError(message, hint)
+    if against is not None and against.against is not None:
+        return _compared((words, vectors, block, choices), show, against.against)
     trace, warnings = explained(words, vectors, block, choices, show)
     note(*warnings, quiet=show.quiet)
     page = outline_page if block.outline else explain_page
@@ -54,6 +62,25 @@ def explain(
     form = form_of(show)
     if not form.notes or (form.holds == PAGE and show.cell):
         note(*trace.notes, quiet=show.quiet)
+    return None
+
+
+def _compared(
+    groups: tuple[Text, Vectors, Block, Choices], show: DisplayFlags, options: str
+) -> int:
+    """The call beside itself with further options; the exit code."""
+    from attncli.cli.against import compared, further
+
+    words, vectors, block, choices = further("explain", options, show, *groups)
+    whole = replace(show, full=True, stage=None)
+    for message, hint in _contradictions(words, vectors, block, choices, whole):
+        raise ConventionError(f"--against {options!r}: {message}", hint)
+    if block.outline:
+        raise ConventionError("--outline has no effect with --against", "leave it out")
+    first, said = explained(*groups, whole)
+    second, more = explained(words, vectors, block, choices, whole)
+    note(*dict.fromkeys((*said, *more)), quiet=show.quiet)
+    return compared([first, second], options, show)
 
 
 def _contradictions(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -70,11 +71,16 @@ class AttentionInputs(NamedTuple):
 
 
 def read_inputs(
-    inputs: Inputs, choices: Choices, observed: str | None = None, stages: Collection[str] = ()
+    inputs: Inputs,
+    choices: Choices,
+    observed: str | None = None,
+    stages: Collection[str] = (),
+    known: Files = MappingProxyType({}),
 ) -> AttentionInputs:
     """Reads every source once and makes one set of arguments of them.
 
     observed, stages  one more source to read, for `check`, and the stages that are wanted of it
+    known             what is read already, by its source
 
     Raises InputError, ShapeError or ConventionError where they cannot be read or do not fit.
     """
@@ -84,7 +90,7 @@ def read_inputs(
     sources = {role: source for role, source in named.items() if source is not None}
     check_sources(sources)
     sources.setdefault("q", inputs.x or inputs.weights or "")  # the file that holds all others
-    files = read_files(sources, stages, notes)
+    files = read_files(sources, stages, notes, known)
     main = files["q"]
     is_both = observed is not None and observed == inputs.q
     if is_both and name_of(main, "q") is None and not holds_x(main):

@@ -1,6 +1,6 @@
 """The entry point: finds the command, and turns every failure into one line and an exit code.
 
-0  it worked     1  it differs (check, --verify)     2  the call or an input is wrong
+0  it worked     1  it differs (check, diff, --verify)     2  the call or an input is wrong
 130  interrupted (143: terminated; 129: its terminal was closed)
 
 A reader of the output that goes away, such as `| head`, is no failure: 0.

@@ -147,6 +147,10 @@ class DisplayFlags:
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE
     arcs: bool = flag("svg, png, pdf: the weights as lines from queries to keys.")
+    color: Literal["auto", "always", "never"] | None = flag(
+        "Colour: auto (the default: on a terminal, and as NO_COLOR and FORCE_COLOR say), always "
+        "(in a pipe or file too), or never."
+    )
     format: Format | None = flag(
         "Form of the result (default: table, or what the ending of --output says)."
     )

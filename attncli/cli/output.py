@@ -52,6 +52,10 @@ def present(
     elif form is not FORMATS["table"]:
         text = getattr(module, "standalone", module.text) if show.output else module.text
         write_text(text(trace, options, page), show)
+    elif show.output and show.color == "always":
+        from attncli.cli.terminal import coloured_text
+
+        write_text(coloured_text(trace, show, options, page), show)
     elif show.output:
         screen = module.Screen(width=show.width)
         write_text(module.text(trace, options, page, screen), show)
@@ -121,6 +125,14 @@ def check_flags(show: DisplayFlags) -> None:
         raise ConventionError("--arcs is for figures", "add --format svg, or leave it out")
     if show.arcs and show.heatmap is not None:
         raise ConventionError("--arcs draws lines, no shades", "leave out one of the two flags")
+    if show.no_color and show.color in ("auto", "always"):
+        raise ConventionError(
+            f"--no-color and --color {show.color} contradict", "leave out one of the two"
+        )
+    if show.color == "always" and form is not FORMATS["table"]:
+        raise ConventionError(
+            f"--color always is for tables, not for {form.name}", "leave out one of the two"
+        )
     if show.step and (form is not FORMATS["table"] or show.output):
         raise ConventionError("--step is for tables on the terminal", "leave it out")
     if show.force and not show.output:

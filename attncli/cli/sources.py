@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from attncli.attention.names import is_published
 from attncli.cli.options import Inputs
@@ -37,15 +38,23 @@ def check_sources(sources: Mapping[str, str]) -> None:
         raise ConventionError(f"{flag_of(embedded[0])} is given without --x", "add --x SOURCE")
 
 
-def read_files(sources: Mapping[Role, str], stages: Collection[str], notes: list[str]) -> Files:
-    """The file of every role that has a flag of its own, each read once; and the observed one."""
+def read_files(
+    sources: Mapping[Role, str],
+    stages: Collection[str],
+    notes: list[str],
+    known: Files = MappingProxyType({}),
+) -> Files:
+    """The file of every role that has a flag of its own, each read once; and the observed one.
+
+    known  those that are read already, by their source
+    """
     stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
     if len(stdin) > 1:
         raise ConventionError(
             f"standard input can be read only once, not as {' and '.join(stdin)}",
             "save it to a file, then name parts of that with ::",
         )
-    read: dict[str, Loaded] = {}
+    read = dict(known)
     for role, source in sources.items():
         if source not in read:
             asked = {other for other in ROLES if sources.get(other, sources["q"]) == source}

@@ -42,21 +42,54 @@ def print_page(
             "--step reads keys from the terminal, and there is none",
             "leave it out, or name the input's file",
         )
-    width = show.width
-    if width is None and not sys.stdout.isatty():
-        width = _UNLIMITED
-    no_color = show.no_color or bool(os.environ.get("NO_COLOR"))
-    console = Console(width=width, no_color=no_color, highlight=False, markup=False, emoji=False)
-    colour = bool(console.color_system) and not console.no_color
-    screen = Screen(show.width, None, colour)
-    if console.is_terminal:
-        screen = Screen(console.width, max(console.size.height, least_height), colour)
+    console, is_tty = _console(show), sys.stdout.isatty()
+    screen = _screen(console, show.width)
+    if is_tty:
+        screen = screen._replace(width=console.width, height=max(console.size.height, least_height))
     found = blocks(trace, options, page, screen)
     ready = list(islice(found, 2))  # what cannot be shown is found before anything is printed
     for number, block in enumerate(chain(ready, found)):
         if show.step and number > 1 and not _wait(stdin_used):
             return
-        console.print(block, soft_wrap=not console.is_terminal and show.width is None)
+        console.print(block, soft_wrap=not is_tty and show.width is None)
+
+
+def coloured_text(
+    trace: Trace, show: DisplayFlags, options: DisplayOptions, page: Page
+) -> Iterator[str]:
+    """The page with the escape sequences of colours, for a file; of any width unless one is set."""
+    console = _console(show)
+    for block in blocks(trace, options, page, _screen(console, show.width)):
+        with console.capture() as captured:
+            console.print(block, soft_wrap=True)
+        yield captured.get()
+
+
+def _console(show: DisplayFlags) -> Console:
+    """A console on standard output, with colours as a flag says, else as the environment does.
+
+    Sources: no-color.org and force-color.org. Of both, NO_COLOR counts.
+    """
+    is_tty = sys.stdout.isatty()
+    off = show.no_color or show.color == "never"
+    always = show.color == "always"
+    if not (off or always):
+        off = bool(os.environ.get("NO_COLOR"))
+        always = not off and bool(os.environ.get("FORCE_COLOR"))
+    width = _UNLIMITED if show.width is None and (not is_tty or show.output) else show.width
+    fixed: Any = {"highlight": False, "markup": False, "emoji": False, "width": width}
+    fixed |= {"no_color": off, "force_terminal": is_tty or always}
+    console = Console(**fixed)
+    if always and console.color_system is None:  # of a terminal that names none
+        return Console(**fixed, color_system="standard")
+    return console
+
+
+def _screen(console: Console, width: int | None) -> Screen:
+    """A screen of this width, and any height, with the colours of a console."""
+    colour = bool(console.color_system) and not console.no_color
+    few = colour and console.color_system in ("standard", "windows")
+    return Screen(width, None, colour, few)
 
 
 def text_width(output: str | None, width: int | None = None) -> int | None:

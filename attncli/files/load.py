@@ -30,6 +30,9 @@ LABELS = ("tokens", "query_tokens", "key_tokens")
 DESCRIPTIONS = ("title", "name", "description", "comment", "note", "notes", "source")
 """Names under which a file may say what it is: not to be used, so it need not be said."""
 
+IF_NUMBERS = "if numbers"
+"""What `wanted` says of a name that is read where it is an array, and no error where it is not."""
+
 # kind of a source → module with `read(source) -> Loaded`; each brings its own libraries
 _READERS = {
     "json": "attncli.files.json",
@@ -189,10 +192,19 @@ def collected(
         return member is None and (bool(wanted(name)) or n_matrices == 1)
 
     for name, message in others.items():
-        is_wanted = wanted(name) and role_of(name) not in EMBEDDINGS  # `inputs` may be a text
+        is_wanted = wanted(name) and wanted(name) != IF_NUMBERS
+        is_wanted = is_wanted and role_of(name) not in EMBEDDINGS  # `inputs` may be a text
         if name == member or (member is None and is_wanted):
             raise InputError(message, "give it numbers, or leave it out")
-    arrays = {name: read() for name, read in readers.items() if is_read(name)}
+    arrays = {}
+    for name, read in readers.items():
+        if is_read(name):
+            try:
+                arrays[name] = read()
+            except InputError as problem:
+                if name == member or n_matrices == 1 or wanted(name) != IF_NUMBERS:
+                    raise
+                others = {**others, name: problem.message}
     for name in [name for name in arrays if name.lower() == "scale" and name != member]:
         scale = arrays.pop(name)
         if member is None or scale.size == 1:  # beside a member it may be a layer's own, of a norm

@@ -163,14 +163,10 @@ def _matrices(
         if place.heading and place.heading != heading:
             yield Heading(place.heading)
         heading, axes = place.heading, place.stage.axes[-2:]
-        about: tuple[str, ...] = ()
-        if len(axes) == 2 and axes not in axes_named:
-            what = [_ENTRIES.get(axis, axis) for axis in axes]
-            if axes[0] == "query" and not block.sizes["key"]:
-                what[0] = _ENTRIES["token"]
-            about = ("rows are {}, columns are {}".format(*what),)
+        is_new = axes not in axes_named
         axes_named.add(axes)
-        matrix = Matrix(block, place.stage, place.where, options, about)
+        words = about(place.stage, asks=bool(block.sizes["key"])) if is_new else ()
+        matrix = Matrix(block, place.stage, place.where, options, words)
         yield matrix
         if options.work and matrix.stage.work == "softmax":
             from attncli.views.work import softmax_tables
@@ -182,6 +178,14 @@ def _matrices(
             yield Plot(place.stage.names(axes[0])[rows], points)
     if left_out:
         yield Remark(left_out)
+
+
+def about(stage: Stage, *, asks: bool = True) -> tuple[str, ...]:
+    """What the rows and columns of a stage are; rows that ask nothing are tokens."""
+    what = [_ENTRIES.get(axis, axis) for axis in stage.axes[-2:]]
+    if stage.axes[-2:-1] == ("query",) and not asks:
+        what[0] = _ENTRIES["token"]
+    return ("rows are {}, columns are {}".format(*what),) if len(what) == 2 else ()
 
 
 # ---- heads and batch entries

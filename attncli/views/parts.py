@@ -167,10 +167,11 @@ class Matrix:
     name … note    of the stage, clean; number: its place in the order of computation
     values         the whole matrix; rows, columns: those asked for
     facts          its size, and what its rows and columns are
-    marked, mark   True where `///` replaces the number, and what that means
+    marked, mark   True where `sign` (`///`) replaces the number, and what that means
     by_column      whether each column holds numbers of its own kind, rounded by themselves
     empty          True where nothing is written
     sums           whether rows or columns have a column or row of sums
+    shade, least   how its numbers are shaded; the least number at which the shades end
     legend         a further line below it
     """
 
@@ -198,8 +199,10 @@ class Matrix:
         self.sums: Literal["", "rows", "columns"] = ""
         if kind.sums and self.values.dtype.kind in NUMERIC:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
+        self.shade, self.least = kind.shade, 0.0
         self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
         self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
+        self.sign = MASKED
         if kind.masks and block.mask is not None:
             self.marked = block.masked(where, self.values.shape)
             meaning = f"its score is {numbers.short(how.mask_value, 4)}"
@@ -234,20 +237,22 @@ class Matrix:
         )
         return [*names, "Σ" if asked == whole else f"Σ of all {whole}"]
 
-    def grid(self, rows: Kept, columns: Kept, *, colour: bool = False) -> Grid:
-        """These rows and columns: the only place where numbers, marks and sums become text."""
+    def grid(self, rows: Kept, columns: Kept, *, colour: bool = False, few: bool = False) -> Grid:
+        """These rows and columns: the only place where numbers, marks and sums become text.
+
+        few  whether the colours are so few that marks stand beside them
+        """
         at = [np.array([i for i in kept if i is not None], dtype=int) for kept in (rows, columns)]
         shown = self.values[np.ix_(*at)]
         hidden = self.marked[np.ix_(*at)]
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
         shading, precision, heatmap = None, self.options.precision, self.options.heatmap
-        shade = kind_of(self.stage.name).shade
-        is_shaded = shade and colour if heatmap is None else heatmap
+        is_shaded = self.shade and colour if heatmap is None else heatmap
         if shown.dtype.kind in NUMERIC:
             if is_shaded:
                 sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
-                top = numbers.round_top(float(sizes.max(initial=0.0)))
-                shading = Shading(shade or "signed", top)
+                top = numbers.round_top(float(sizes.max(initial=self.least)))
+                shading = Shading(self.shade or "signed", top)
             own = shown + 0 if shown.dtype.kind == "b" else shown
             kinds = []
             for kind in np.hsplit(own, own.shape[1]) if self.by_column else [own]:
@@ -262,9 +267,10 @@ class Matrix:
         if shading is not None:
             for i, row in enumerate(shown.tolist()):
                 shares = (x / shading.top for x in row)
-                cells[i] = [_shaded(t, x, colour) for t, x in zip(texts[i], shares, strict=True)]
+                marks = few or not colour
+                cells[i] = [_shaded(t, x, marks) for t, x in zip(texts[i], shares, strict=True)]
         for i, j in np.argwhere(hidden).tolist():
-            cells[i][j] = Cell(MASKED, "mark")
+            cells[i][j] = Cell(self.sign, "mark")
         for i, j in np.argwhere(self.empty[np.ix_(*at)]).tolist():
             cells[i][j] = Cell("", "gap")
         cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
@@ -297,7 +303,7 @@ class Matrix:
             is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis]
         return np.asarray(np.where(is_whole, whole, sums))
 
-    def footnotes(self, grid: Grid, *, colour: bool = False) -> Iterator[str]:
+    def footnotes(self, grid: Grid, *, colour: bool = False, few: bool = False) -> Iterator[str]:
         """What the marks and shades of a grid mean, which rows are empty, what is left out."""
         if not self.rows or not self.columns:
             yield "nothing to show"
@@ -306,8 +312,8 @@ class Matrix:
             yield self.mark
         yield from [self.legend] if self.legend else []
         shading = grid.shading
-        if shading is not None and (self.options.heatmap or shading.top != 1):
-            yield _shading_words(shading, colour)
+        if shading is not None and (self.options.heatmap or shading.top != 1 or few):
+            yield _shading_words(shading, colour and not few) + _FEW[shading.ramp] * few
         left_out = []
         for wanted, kept, what, flag in (
             (self.rows, grid.rows, "rows", "--rows"),
@@ -332,11 +338,20 @@ def corners(indices: Sequence[int], room: int) -> Kept:
     return (*indices[: room - last], None, *indices[len(indices) - last :])
 
 
-def _shaded(text: str, share: float, colour: bool) -> Cell:
+def fifth(shade: float) -> int:
+    """Which fifth of the scale a shade is in, 0 to 4, whatever its sign."""
+    return min(int(abs(shade) * 5), 4)
+
+
+def _shaded(text: str, share: float, marks: bool) -> Cell:
     """A shaded cell; beyond the scale its shade is that of the scale's end, NaN has none."""
     shade = None if math.isnan(share) else min(max(share, -1.0), 1.0)
-    mark = "" if colour else f"{SHADES[min(int(abs(shade or 0) * 5), 4)]} "
+    mark = f"{SHADES[fifth(shade or 0)]} " if marks else ""
     return Cell(mark + text, "number", shade)
+
+
+_FEW: dict[Ramp, str] = {"share": "", "signed": "; red above 0, blue below"}
+"""What 16 colours say besides the marks: the sign."""
 
 
 def _shading_words(shading: Shading, colour: bool) -> str:

@@ -50,6 +50,61 @@ def test_text_is_legible_on_every_shade(ramp: Ramp, system: ColorSystem) -> None
     assert min(contrast(style(x, ramp), system) for x in shades) >= 4.5
 
 
+# The eight standard colours and the eight bright ones, as terminals show them.
+PALETTES = {
+    "Linux": "000000 aa0000 00aa00 aa5500 0000aa aa00aa 00aaaa aaaaaa "
+    "555555 ff5555 55ff55 ffff55 5555ff ff55ff 55ffff ffffff",
+    "xterm": "000000 cd0000 00cd00 cdcd00 0000ee cd00cd 00cdcd e5e5e5 "
+    "7f7f7f ff0000 00ff00 ffff00 5c5cff ff00ff 00ffff ffffff",
+    "Windows": "0c0c0c c50f1f 13a10e c19c00 0037da 881798 3a96dd cccccc "
+    "767676 e74856 16c60c f9f1a5 3b78ff b4009e 61d6d6 f2f2f2",
+    "GNOME": "171421 c01c28 26a269 a2734c 12488b a347ba 2aa1b3 d0cfcc "
+    "5e5c64 f66151 33d17a e9ad0c 2a7bde c061cb 33c7de ffffff",
+}
+
+
+def shown_in(palette: str, found: Style) -> list[float]:
+    """The luminance of the text and of the background, the colours being of the sixteen."""
+    colours = [bytes.fromhex(text) for text in PALETTES[palette].split()]
+    numbers = [color.number for color in (found.color, found.bgcolor) if color]
+    return [luminance(tuple(colours[n])) for n in numbers if n is not None]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("palette", PALETTES)
+@pytest.mark.parametrize("ramp", RAMPS)
+def test_text_is_legible_on_the_shades_of_sixteen_colours(ramp: Ramp, palette: str) -> None:
+    for shade in np.linspace(-1 if ramp == "signed" else 0, 1, 65):
+        dark, bright = sorted(shown_in(palette, style(shade, ramp, few=True)))
+        assert (bright + 0.05) / (dark + 0.05) >= 4.5, shade
+
+
+@pytest.mark.parametrize("ramp", RAMPS)
+def test_backgrounds_are_of_the_eight_that_every_terminal_has(ramp: Ramp) -> None:
+    for shade in np.linspace(-1, 1, 65):
+        background = style(abs(shade) if ramp == "share" else shade, ramp, few=True).bgcolor
+        assert background is not None
+        assert background.number in range(8)
+
+
+def test_each_fifth_of_a_share_has_a_colour_of_its_own_and_each_sign() -> None:
+    fifths = [style(x, "share", few=True).bgcolor for x in (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)]
+    assert len({*fifths}) == 5
+    below, none, above = (style(x, "signed", few=True).bgcolor for x in (-0.5, 0.1, 0.5))
+    assert len({below, none, above}) == 3
+    assert style(-0.9, "signed", few=True).bgcolor == below
+
+
+def test_beside_few_colours_there_are_marks_and_what_they_mean() -> None:
+    screen, options = Screen(80, colour=True, few=True), DisplayOptions()
+    (_, *_, weights, _, _) = blocks(attention(), options, screen=screen)
+    lines = weights.plain.splitlines()
+    assert lines[3].split() == ["q1", "▒", "0.4011", "▒", "0.4011", "0.1978", "1"]
+    assert lines[6].strip() == "░▒▓█ the number, from 0.2 to 1"
+    (_, scores, *_) = blocks(attention(), DisplayOptions(heatmap=True), screen=screen)
+    last = scores.plain.splitlines()[-1]
+    assert last.endswith("the size of the number, from 0.4 to 2; red above 0, blue below")
+
+
 @pytest.mark.parametrize("ramp", RAMPS)
 def test_larger_is_brighter(ramp: Ramp) -> None:
     bright = [luminance(colour(x, ramp)) for x in np.linspace(0, 1, 33)]
@@ -128,11 +183,12 @@ def test_shades_reach_the_terminal() -> None:
     assert "48;2" not in masked.partition("///")[2]
 
 
+@pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("width", [40, 57, 80])
-def test_shaded_lines_fit(width: int) -> None:
+def test_shaded_lines_fit(width: int, few: bool) -> None:
     console = Console(color_system="truecolor", width=width)
     trace = attention(np.ones((3, 2)), np.ones((17, 2)), np.ones((17, 2)))
-    screen = Screen(width=width, colour=True)
+    screen = Screen(width=width, colour=True, few=few)
     for block in blocks(trace, DisplayOptions(heatmap=True), screen=screen):
         for line in console.render_lines(block, pad=False):
             assert sum(segment.cell_length for segment in line) <= width

@@ -217,6 +217,7 @@ def test_every_golden_file_is_used() -> None:
     others |= {"causal.csv", "grouped.tsv", "labels.csv"}
     figures = {"three_tokens", "causal", "causal_arcs", "grouped", "labels"}  # see test_svg
     others |= {f"{name}.svg" for name in figures}
+    others |= {"diff.txt", "diff_marks.txt", "diff.md"}  # of test_diff.py
     assert {path.name for path in GOLDEN.iterdir()} == tables | others
 
 

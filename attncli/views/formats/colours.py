@@ -6,6 +6,11 @@ around 0 for numbers of both signs. On paper and white pages it is the other way
 to blue, and blue, white, orange (ColorBrewer's Blues, and the ends of its RdBu and PuOr). The text
 on a shade is black or white, whichever contrasts more, so it does not depend on the terminal's own
 colours.
+
+Where there are 16 colours or 8, whose ramps would end in two or three shades, marks say how large
+a number is (see parts.SHADES), and one of the eight colours is behind each fifth of a share; behind
+a signed number one for each sign. They differ from terminal to terminal, and the text on them is
+legible in each.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from functools import lru_cache
 from rich.color import Color, ColorSystem
 from rich.style import Style
 
-from attncli.views.parts import Ramp
+from attncli.views.parts import Ramp, fifth
 
 Rgb = tuple[int, int, int]
 
@@ -35,8 +40,23 @@ _STOPS: dict[tuple[Ramp, bool], list[str]] = {
 }
 
 
-def style(shade: float, ramp: Ramp, paper: bool = False) -> Style:
-    """Background and text colour of a shade: 0 to 1 of a share, −1 to 1 of a signed number."""
+# of the standard colours those on which bright white or black is legible, whichever they are
+_FIFTHS = ("black", "blue", "magenta", "cyan", "white")
+_DARK_TEXT = ("cyan", "white")
+
+
+def style(shade: float, ramp: Ramp, *, few: bool = False, paper: bool = False) -> Style:
+    """Background and text colour of a shade: 0 to 1 of a share, −1 to 1 of a signed number.
+
+    few    whether there are 16 colours or 8: then one of those, to stand behind a mark
+    paper  whether it is on white
+    """
+    if few:
+        size = fifth(shade)
+        sign = "black" if not size else "red" if shade > 0 else "blue"
+        background = _FIFTHS[size] if ramp == "share" else sign
+        text = "black" if background in _DARK_TEXT else "bright_white"
+        return Style(color=text, bgcolor=background)
     return _style(round(shade * STEPS), ramp, paper)
 
 
@@ -46,7 +66,7 @@ def css(shade: float, ramp: Ramp, paper: bool = False) -> tuple[str, str]:
     >>> css(1.0, "share"), css(1.0, "share", paper=True)
     (('#fee838', '#000000'), ('#08306b', '#ffffff'))
     """
-    found = style(shade, ramp, paper)
+    found = style(shade, ramp, paper=paper)
     colours = (color for color in (found.bgcolor, found.color) if color is not None)
     background, text = (color.get_truecolor().hex for color in colours)
     return background, text

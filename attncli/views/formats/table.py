@@ -49,11 +49,15 @@ Line = list[tuple[str, Style]]
 
 
 class Screen(NamedTuple):
-    """Columns and lines of a terminal, None = unlimited (a pipe), and whether it has colour."""
+    """Columns and lines of a terminal, None = unlimited (a pipe), and its colours.
+
+    few  whether it has 16 or 8 of them, so that marks stand beside the shades
+    """
 
     width: int | None = None
     height: int | None = None
     colour: bool = False
+    few: bool = False
 
 
 PIPE = Screen()
@@ -128,7 +132,7 @@ def _matrix(m: Matrix, screen: Screen) -> Iterator[Line]:
         from attncli.views.work import work_lines
 
         yield from ([(" " * INDENT + line, PLAIN)] for line in work_lines(m, screen.width))
-    for line in m.footnotes(layout.grid, colour=screen.colour):
+    for line in m.footnotes(layout.grid, colour=screen.colour, few=screen.few):
         yield from _folded(line, QUIET, screen, INDENT)
 
 
@@ -221,7 +225,7 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
         most = _most(limit, len(rows) + (m.sums == "columns"))
         if screen.width is not None:  # as many as fit if each were one cell wide
             columns = corners(m.columns, _most(limit, len(rows)) * (screen.width // (1 + GAP)) + 2)
-    grid = m.grid(rows, columns, colour=screen.colour)
+    grid = m.grid(rows, columns, colour=screen.colour, few=screen.few)
     width = math.inf if screen.width is None else screen.width
     row_labels = m.labels(-2, rows, int(min(LABEL_CELLS, max(width / 5, 6))))
     beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
@@ -300,7 +304,9 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
             else:
                 from attncli.views.formats.colours import style
 
-                line += [(gap, PLAIN), (f" {text} ", style(shade, ramp))]
+                line += [(gap, PLAIN), (f" {text} ", style(shade, ramp, few=screen.few))]
                 gap = ""
+        while gap and len(line) > 1 and line[-1][0].isspace():  # cells in which nothing is written
+            line.pop()
         text, plain = line.pop()
         yield [*line, (text.rstrip() if gap else text, plain)]

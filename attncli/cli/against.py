@@ -1,0 +1,81 @@
+"""--against: a call once more with further options, and the comparison of the two."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import typer
+
+from attncli.cli.commands import COMMANDS, Against
+from attncli.cli.diff import check_diff_flags, check_room, present_diff
+from attncli.cli.groups import given_of, typer_command
+from attncli.cli.options import DisplayFlags
+from attncli.compare import diff
+from attncli.convention import flag_of
+from attncli.errors import ConventionError
+from attncli.trace import Trace
+
+CALL = "this call"
+"""What the call without the further options is called."""
+
+
+def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> list[Any]:
+    """The option groups of a call with further options; one that is given in both is replaced.
+
+    Raises ConventionError, before anything is read, for options that are not understood, and for
+    those that change what is shown, not what is computed.
+    """
+    check_diff_flags(show)
+    given = _parsed(command, options)
+    for name in [
+        own.name for own in (*fields(DisplayFlags), *fields(Against)) if own.name in given
+    ]:
+        what = f"--against {options!r} changes what is shown"
+        raise ConventionError(what, f"write {flag_of(name)} outside of it")
+    try:
+        others = [
+            replace(group, **{x.name: given[x.name] for x in fields(group) if x.name in given})
+            for group in groups
+        ]
+    except ConventionError as error:  # a text that is not understood
+        raise ConventionError(f"--against {options!r}: {error.message}", error.hint) from None
+    for group in others:
+        if any(str(value).split("::")[0] == "-" for value in given_of(group).values()):
+            what = "standard input can be read only once, and --against computes twice"
+            raise ConventionError(what, "save it to a file")
+    return others
+
+
+def _parsed(command: str, options: str) -> dict[str, Any]:
+    """The options that are given in a text, as the command parses them."""
+    from attncli.cli.wrong_call import in_words
+
+    try:
+        words = shlex.split(options)
+    except ValueError as problem:
+        hint = "close the quotation mark"
+        raise ConventionError(f"--against {options!r} is not understood", hint) from problem
+    if not words or {"--help", "-h"} & {*words}:
+        raise ConventionError(
+            f"--against {options!r} computes nothing", 'write --against "--scale none"'
+        )
+    parser = typer_command(command, COMMANDS[command])
+    try:
+        with parser.make_context(f"attncli {command}", [*words]) as context:
+            values = dict(context.params)
+    except typer.TyperException as error:
+        text = in_words(error, [command, *words], list(COMMANDS))
+        raise ConventionError(f"--against {options!r}: {text}") from None
+    return {name: x for name, x in values.items() if x is not None and x is not False}
+
+
+def compared(traces: Sequence[Trace], against: str, show: DisplayFlags) -> int:
+    """Shows the comparison of the two calls; the exit code."""
+    first, second = traces
+    check_room(first, second, show)
+    found = diff(first, second, names=(CALL, against))
+    # what the conventions differ in is what was asked for
+    return present_diff(replace(found, conventions=()), show)

@@ -1,0 +1,238 @@
+"""attncli diff: two traces, dumps or inputs beside each other: the first stage that differs.
+
+SOURCE ── load ──┬── a saved trace            as it is
+                 ├── named stages             a trace of them, nothing is computed
+                 ├── q, k, v, or x and w_q …  every stage computed, as `compute` does
+                 └── one array                beside another one, or a stage of the other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os.path import basename
+from typing import NamedTuple
+
+from attncli.arrays import Array
+from attncli.attention.heads import heads_first
+from attncli.attention.names import is_published
+from attncli.cli.commands import Compared
+from attncli.cli.compute import computed
+from attncli.cli.groups import given_of
+from attncli.cli.inputs import read_inputs
+from attncli.cli.memory import FLOAT, check_fits
+from attncli.cli.options import Choices, DisplayFlags, Inputs
+from attncli.cli.output import check_flags, form_of, note, present
+from attncli.cli.sources import holds_x
+from attncli.compare import Comparison, nested
+from attncli.compare import diff as compare
+from attncli.compare.comparison import Names
+from attncli.convention import Convention
+from attncli.errors import ConventionError, InputError, ShapeError
+from attncli.files.fields import fields_of, is_field, layout_of
+from attncli.files.load import IF_NUMBERS, Loaded, load
+from attncli.files.messages import LITERAL, ask_for, listing
+from attncli.files.roles import name_of, role_of
+from attncli.stages import KINDS, OUTPUT, QKV, Kind, kind_of
+from attncli.trace import Stage, Trace
+from attncli.views.diff import diff_page
+from attncli.views.formats import PAGE
+from attncli.views.select import check_written
+
+ARRAY = "array"
+"""What one array is called that has no name in either file."""
+_GENERIC = ("batch", "head", "row", "column")
+_COPIES = 5  # of the largest stage: both in float64, their difference, its size, which differ
+
+
+def diff(compared: Compared, show: DisplayFlags) -> int:
+    """Compares, shows what was found, and gives the exit code."""
+    check_diff_flags(show)
+    sources = _sources(compared)
+    operands = [_operand(source, show) for source in sources]
+    a, b = _traces(operands)
+    tolerance = given_of(compared, "decimals", "rtol", "atol", "inside")
+    check_room(a, b, show)
+    found = compare(a, b, names=_names(operands, sources), **tolerance)
+    return present_diff(found, show, stdin_used="-" in [x.split("::")[0] for x in sources])
+
+
+def check_diff_flags(show: DisplayFlags) -> None:
+    """ConventionError for flags that mean nothing beside a comparison."""
+    check_flags(show)
+    if form_of(show).name == "mermaid":
+        raise ConventionError("mermaid draws the steps of one computation", "use another --format")
+    for name in given_of(show, "work", "cell"):
+        raise ConventionError(f"--{name} is of one computation", f"leave out --{name}")
+
+
+def present_diff(found: Comparison, show: DisplayFlags, *, stdin_used: bool = False) -> int:
+    """Shows a comparison in the form that is asked for; 0 where both are the same, else 1."""
+    page = form_of(show).holds == PAGE
+    if form_of(show).name in ("json", "csv", "tsv") and not show.stage:
+        check_written(3 * sum(x.wrong.size for x in found.stages))
+    trace = found.trace(() if page else None)
+    present(trace, show, stdin_used=stdin_used, page=diff_page(found))
+    if not form_of(show).notes:
+        note(*trace.notes, quiet=show.quiet)
+    return 0 if found.same else 1
+
+
+def _sources(compared: Compared) -> tuple[str, str]:
+    if compared.a is None or compared.b is None:
+        raise ConventionError("two things are compared", "write attncli diff A B")
+    sources = compared.a, compared.b
+    if all(source.split("::")[0] == "-" for source in sources):
+        raise ConventionError(
+            "standard input can be read only once", "save one of the two to a file"
+        )
+    return sources
+
+
+class _Operand(NamedTuple):
+    """One of the two: a trace, or one array; its file, and the name that the array has there."""
+
+    origin: str
+    trace: Trace | None = None
+    array: Array | None = None
+    name: str = ""
+
+
+def _operand(source: str, show: DisplayFlags) -> _Operand:
+    """What a SOURCE holds, computed where it holds inputs alone."""
+    loaded = load(source, wanted=_is_wanted)
+    if loaded.trace is not None:
+        return _Operand(loaded.origin, loaded.trace)
+    member = loaded.member or ""
+    if list(loaded.arrays) == [member]:
+        return _Operand(loaded.origin, None, loaded.arrays[member], member)
+    if any(map(_is_computed, loaded.arrays)) or not _are_inputs(loaded):
+        note(*_unused(loaded), quiet=show.quiet)
+        return _Operand(loaded.origin, _dumped(loaded))
+    given = read_inputs(Inputs(q=source), Choices(), known={source: loaded})
+    note(*loaded.warnings, *given.notes, quiet=show.quiet)
+    trace, _ = computed(given, DisplayFlags(full=True, quiet=show.quiet))
+    return _Operand(loaded.origin, trace)
+
+
+def _is_wanted(name: str) -> object:
+    """Every array; what has a name that is known must be one."""
+    own = name.rpartition(".")[2]
+    return name and (True if role_of(name) or is_field(name) or own in KINDS else IF_NUMBERS)
+
+
+def _is_computed(name: str) -> bool:
+    """Whether an array of this name came out of a computation."""
+    own = _own_name(name)
+    if own in KINDS:
+        return KINDS[own].role == "step"
+    return not is_published(name)
+
+
+def _own_name(name: str) -> str:
+    """The last part of a dotted name, as the registry of stages has it."""
+    own = name.rpartition(".")[2]
+    return role_of(own) or (own.lower() if own.lower() in KINDS else own)
+
+
+def _are_inputs(loaded: Loaded) -> bool:
+    return name_of(loaded, "q") is not None or holds_x(loaded)
+
+
+def _unused(loaded: Loaded) -> Iterator[str]:
+    """A note on what is no array of numbers."""
+    names = [x for x in (*loaded.unread, *loaded.others) if not is_field(x)]
+    yield from loaded.unused_note(names)
+
+
+def _dumped(loaded: Loaded) -> Trace:
+    """The arrays of a file as a trace, those of each block in the order of computation."""
+    fields, layout = fields_of(loaded), layout_of(loaded)
+    order = {name: at for at, name in enumerate(KINDS)}
+    found: dict[str, Stage] = {}
+    for name, array in loaded.arrays.items():
+        prefix, dot, _ = name.rpartition(".")
+        own = _own_name(name)
+        if f"{prefix}{dot}{own}" in found:  # q beside Q: each keeps its name
+            own = name.rpartition(".")[2]
+        if layout is not None and own in (*QKV, OUTPUT) and array.ndim == len(layout):
+            try:
+                array = heads_first(array, layout)  # noqa: PLW2901
+            except ShapeError as error:
+                raise ShapeError(f"{loaded.origin}, {name}: {error.message}", error.hint) from None
+        labels = {"query": loaded.query_labels, "key": loaded.key_labels}
+        found[f"{prefix}{dot}{own}"] = _stage(own, array, labels)
+    blocks = list(dict.fromkeys(name.rpartition(".")[0] for name in found))
+
+    def place(name: str) -> tuple[int, int]:
+        prefix, _, own = name.rpartition(".")
+        return blocks.index(prefix), order.get(own, len(order))
+
+    names = sorted(found, key=place)
+    how = Convention(**fields) if fields else None
+    return nested("Dump", {name: found[name] for name in names}, how)
+
+
+def _stage(
+    name: str, array: Array, labels: dict[str, tuple[str, ...] | None] | None = None
+) -> Stage:
+    """An array under its name, with the axes that a stage of this name has."""
+    kind = kind_of(name) if name in KINDS else Kind("")
+    axes = kind.axes_of(array.ndim)
+    if len(axes) != array.ndim:
+        axes = _GENERIC[-array.ndim :] if 0 < array.ndim <= len(_GENERIC) else ()
+    axes = axes or tuple(f"axis {n + 1}" for n in range(array.ndim))
+    sizes = dict(zip(axes, array.shape, strict=True))
+    fit = {a: x for a, x in (labels or {}).items() if x and len(x) == sizes.get(a)}
+    formula = name if _is_computed(name) and kind.role == "operand" else ""
+    return Stage(name, kind.symbol, formula, array, axes, fit)
+
+
+def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
+    """Both as traces: of two arrays one stage each, of one array the stage that it is beside."""
+    first, second = operands
+    if first.trace is not None and second.trace is not None:
+        return first.trace, second.trace
+    if first.trace is None and second.trace is None:
+        is_shared = first.name == second.name
+        name = first.name or second.name or ARRAY
+        name = name if is_shared or not (first.name and second.name) else ARRAY
+        arrays = [x.array for x in operands if x.array is not None]
+        a, b = (nested("Array", {name: _stage(_own_name(name), x)}) for x in arrays)
+        return a, b
+    alone, other = (first, second) if first.trace is None else (second, first)
+    assert alone.array is not None  # noqa: S101 - just seen
+    assert other.trace is not None  # noqa: S101
+    names = [name for name in other.trace if name.rpartition(".")[2] == alone.name]
+    if alone.name in other.trace:
+        names = [alone.name]
+    if len(names) != 1:
+        last = list(other.trace)[-1]
+        what = f"{alone.origin} is one array" + f", {alone.name}" * bool(alone.name)
+        held = f"{other.origin} holds several stages: {listing(other.trace)}"
+        raise InputError(f"{what}; {held}", f"name one: {ask_for(other.origin, last)}")
+    own = nested("Array", {names[0]: _stage(_own_name(names[0]), alone.array)})
+    kept = other.trace.keep({names[0]})
+    return (own, kept) if alone is first else (kept, own)
+
+
+def _names(operands: list[_Operand], sources: tuple[str, str]) -> Names:
+    """What the two are called: their files, or, where these are the same, first and second."""
+    ordinal = "the first", "the second"
+
+    def name(at: int) -> str:
+        origin, member = operands[at].origin, operands[at].name
+        is_literal = origin == LITERAL
+        return ordinal[at] if is_literal else basename(origin) + f"::{member}" * bool(member)
+
+    if name(0) != name(1):
+        return name(0), name(1)
+    return sources if sources[0] != sources[1] else ordinal
+
+
+def check_room(a: Trace, b: Trace, show: DisplayFlags) -> None:
+    """SizeError where two traces cannot be compared, and the result written, in the memory left."""
+    sizes = [[x.value.size for _, x in trace.stages()] for trace in (a, b)]
+    need = _COPIES * max(map(max, sizes)) * FLOAT + sum(sizes[0])  # a byte each: which differ
+    if form_of(show).holds != PAGE:  # the differences of all stages
+        need += sum(sizes[0]) * FLOAT
+    check_fits(need, "the comparison needs", "name one stage of each: FILE::NAME")

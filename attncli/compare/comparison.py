@@ -1,0 +1,230 @@
+"""Comparison: what two traces have in common, where they differ, in words and as a trace.
+
+Comparison ── trace ──> summary, a, b, difference
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from attncli.arrays import BoolArray
+from attncli.convention import Convention
+from attncli.files.messages import listing
+from attncli.stages import kind_of
+from attncli.trace import Stage, Trace
+
+Names = tuple[str, str]
+
+
+MEASURES = ("differ", "of", "largest", "rms")
+"""The columns of the stage `summary`: numbers that differ, all of them, and the errors."""
+
+
+@dataclass(frozen=True, eq=False)
+class StageDifference:
+    """One stage in both traces.
+
+    name     its dotted name
+    a, b     the stage in each; b with the axes of a. Where one of them leaves the stage out, as it
+             would do nothing, it is the stage in its place
+    is_given whether it went in: q, k, v, a mask, weights of x
+    shapes   how the shapes differ, in words, or ""; then nothing else is known
+    wrong    which numbers differ by more than the tolerance
+    largest  |b − a| at most, and `at` the index where; inf where one of two is NaN or infinite
+    rms      the root mean square of the differences that are finite
+    rule     the tolerance in words
+    """
+
+    name: str
+    a: Stage
+    b: Stage
+    is_given: bool
+    shapes: str = ""
+    wrong: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
+    largest: float = 0.0
+    at: tuple[int, ...] = ()
+    rms: float = 0.0
+    rule: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Whether the shapes are the same, and all numbers within the tolerance."""
+        return not self.shapes and not self.wrong.any()
+
+    @property
+    def n_wrong(self) -> int:
+        """How many numbers differ."""
+        return int(np.count_nonzero(self.wrong))
+
+    @property
+    def place(self) -> str:
+        """Where the largest difference is: head 2, q1, k3."""
+        words = []
+        for axis, size, at in zip(self.a.axes, self.a.value.shape, self.at, strict=True):
+            if size > 1 or axis not in ("batch", "head", "kv_head"):
+                name = self.a.label(axis, at)
+                is_token = axis in self.a.labels
+                words.append(
+                    f'"{name}"' if is_token else f"{axis} {name}" * name.isdecimal() or name
+                )
+        return ", ".join(words)
+
+    def values(self) -> tuple[float, float]:
+        """Both numbers where the difference is largest."""
+        return float(self.a.value[self.at]), float(self.b.value[self.at])
+
+    def difference(self, names: Names) -> Stage:
+        """b − a as a stage; 0 where both are NaN or the same infinity."""
+        a, b = (x.value.astype(np.float64) for x in (self.a, self.b))
+        with np.errstate(invalid="ignore", over="ignore"):
+            value = b - a
+        np.copyto(value, 0.0, where=(a == b) | (np.isnan(a) & np.isnan(b)))
+        own, formula = self.name.rpartition(".")[2], f"{names[1]} − {names[0]}"
+        return Stage(own, f"Δ{kind_of(own).symbol}", formula, value, self.a.axes, self.a.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two traces compared, stage by stage, in the order of computation.
+
+    a, b         the traces; names: what they are called
+    stages       those that both have
+    only         the names of those that one of them has alone, of a and of b
+    conventions  where the conventions differ, a sentence each
+    labels       where the names of tokens differ, a sentence each
+    """
+
+    a: Trace
+    b: Trace
+    names: Names
+    stages: tuple[StageDifference, ...]
+    only: tuple[tuple[str, ...], tuple[str, ...]]
+    conventions: tuple[str, ...]
+    labels: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether every stage that both have is the same in both, within the tolerance."""
+        return all(stage.same for stage in self.stages)
+
+    @property
+    def differing(self) -> list[StageDifference]:
+        """The stages that differ."""
+        return [stage for stage in self.stages if not stage.same]
+
+    @property
+    def first(self) -> StageDifference | None:
+        """The first stage that differs, of those that were computed."""
+        return next((stage for stage in self.differing if not stage.is_given), None)
+
+    @cached_property
+    def sentences(self) -> tuple[str, ...]:
+        """What was found, in words: the inputs first, then the first stage that differs."""
+        return tuple(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
+        (a, b), found, first = self.names, self.differing, self.first
+        for name, only in zip(self.names, self.only, strict=True):
+            if only:
+                yield f"only in {name}: {listing(only)}"
+        yield from self.labels
+        for stage in (stage for stage in found if stage.is_given):
+            yield f"the inputs differ: {self._said(stage)}"
+        if first is not None:
+            yield f"the first stage that differs is {self._said(first)}"
+        if not found:
+            n = len(self.stages)
+            every = (
+                "the stage that both have is" if n == 1 else f"all {n} stages that both have are"
+            )
+            computed = [x for x in self.stages if not x.is_given] or self.stages
+            rules = dict.fromkeys(stage.rule for stage in computed)
+            yield f"{every} the same in {a} and {b}, within {listing(rules)}"
+
+    def _said(self, stage: StageDifference) -> str:
+        if stage.shapes:
+            return f"{stage.name}, of another shape: {stage.shapes}"
+        (a, b), (x, y) = self.names, stage.values()
+        n = stage.n_wrong
+        count = f"{n} of {stage.wrong.size} numbers {'differs' if n == 1 else 'differ'}"
+        where = f" at {stage.place}" if stage.place else ""
+        most = f"the largest difference is {_text(stage.largest, 4)}{where}"
+        return (
+            f"{stage.name}: {count} by more than {stage.rule}; {most}, "
+            f"{_text(x, 6)} in {a} and {_text(y, 6)} in {b}"
+            + (f"; RMS {stage.rms:.3g}" if np.isfinite(stage.largest) else "")
+        )
+
+    def trace(self, names: Collection[str] | None = None) -> Trace:
+        """The comparison as a trace: a summary, both traces, and the differences of stages.
+
+        `a.weights`, `b.weights` and `difference.weights`; `summary` has a row for each stage.
+        names  the dotted names of the differences to compute; None: all of them
+        """
+        wanted = [x for x in self.stages if not x.shapes and (names is None or x.name in names)]
+        stages = {x.name: x.difference(self.names) for x in wanted}
+        inner = nested("Difference", stages)
+        title = f"{self.names[1]} compared with {self.names[0]}"
+        parts = (
+            _inside(self.a, "a", f"{self.names[0]}: {self.a.title}"),
+            _inside(self.b, "b", f"{self.names[1]}: {self.b.title}"),
+            replace(inner, name="difference"),
+        )
+        notes = (*self.conventions, *self.sentences)
+        return Trace(title, (self._summary(), *parts), notes=notes)
+
+    def _summary(self) -> Stage:
+        rows = [
+            (x.n_wrong, x.wrong.size, x.largest, x.rms) if not x.shapes else (np.nan,) * 4
+            for x in self.stages
+        ]
+        labels = {"stage": tuple(x.name for x in self.stages), "measure": MEASURES}
+        formula = "numbers that differ, of how many; the largest |b − a|, its root mean square"
+        return Stage("summary", "", formula, np.array(rows), ("stage", "measure"), labels)
+
+    def __str__(self) -> str:
+        return "\n".join((*self.conventions, *self.sentences))
+
+
+def _text(x: float, digits: int) -> str:
+    return "NaN" if np.isnan(x) else f"{x:.{digits}g}"
+
+
+def nested(title: str, stages: Mapping[str, Stage], convention: Convention | None = None) -> Trace:
+    """The trace of stages by dotted name, those of one prefix in one block.
+
+    >>> stage = Stage("q", "Q", "", np.eye(2), ("query", "d_k"))
+    >>> list(nested("Dump", {"layer.1.q": stage, "q": stage}))
+    ['layer.1.q', 'q']
+    """
+    inside: dict[str, dict[str, Stage]] = {}
+    for name, stage in stages.items():
+        block, _, rest = name.partition(".") if "." in name else ("", "", name)
+        inside.setdefault(block or f".{name}", {})[rest] = stage
+    steps: list[Stage | Trace] = []
+    for block, members in inside.items():
+        if block.startswith("."):
+            steps += members.values()
+        else:
+            steps.append(replace(nested(block, members, convention), name=block))
+    return Trace(title, tuple(steps), convention)
+
+
+def _inside(trace: Trace, name: str, title: str) -> Trace:
+    """The trace as a part called so: what its stages read is named within the whole."""
+
+    def within(part: Trace) -> Trace:
+        own = {step.name for step in part.steps}
+
+        def moved(stage: Stage) -> Stage:
+            reads = {p: x if x in own else f"{name}.{x}" for p, x in stage.reads.items()}
+            return replace(stage, reads=reads)
+
+        steps = (within(x) if isinstance(x, Trace) else moved(x) for x in part.steps)
+        return replace(part, steps=tuple(steps))
+
+    return replace(within(trace), name=name, title=title)
