@@ -48,6 +48,8 @@ def contrast(found: Style, system: ColorSystem) -> float:
 def test_text_is_legible_on_every_shade(ramp: Ramp, system: ColorSystem) -> None:
     shades = np.linspace(-1 if ramp == "signed" else 0, 1, 257)
     assert min(contrast(style(x, ramp), system) for x in shades) >= 4.5
+    if system is ColorSystem.TRUECOLOR:
+        assert min(contrast(style(x, ramp, paper=True), system) for x in shades) >= 4.5
 
 
 # The eight standard colours and the eight bright ones, as terminals show them.
@@ -106,9 +108,12 @@ def test_beside_few_colours_there_are_marks_and_what_they_mean() -> None:
 
 
 @pytest.mark.parametrize("ramp", RAMPS)
-def test_larger_is_brighter(ramp: Ramp) -> None:
+def test_larger_is_brighter_and_darker_on_paper(ramp: Ramp) -> None:
     bright = [luminance(colour(x, ramp)) for x in np.linspace(0, 1, 33)]
     assert all(before < after for before, after in pairwise(bright))
+    on_paper = [luminance(colour(x, ramp, paper=True)) for x in np.linspace(0, 1, 33)]
+    assert all(before > after for before, after in pairwise(on_paper))
+    assert on_paper[0] == 1  # an empty cell is white
 
 
 def test_signs_differ_in_hue_and_not_in_brightness_alone() -> None:

@@ -110,7 +110,7 @@ def test_the_weights_of_the_worked_example() -> None:
         "weights", "0", "0.6",
     ]  # fmt: skip
     # exp(1/√2), exp(1/√2), 1 over their sum: 0.4011, 0.4011, 0.1978; and 0.5035, 0.2483, 0.2483
-    shades = {css(weight / 0.6, "share")[0] for weight in (0.4011, 0.1978, 0.5035, 0.2483)}
+    shades = {css(weight / 0.6, "share", paper=True)[0] for weight in (0.4011, 0.1978, 0.5035, 0.2483)}
     assert set(fills(root)) == shades
 
 
@@ -204,7 +204,7 @@ def test_numbers_that_are_none() -> None:
     root = drawn(matrix([[np.nan, np.inf], [-np.inf, 2.0]]))
     assert texts(root)[-7:] == ["NaN", "inf", "-inf", "2", "scaled", "-2", "2"]
     grey = "#{:02x}{:02x}{:02x}".format(*NOTHING)
-    assert set(fills(root)) == {grey, css(1, "signed")[0], css(-1, "signed")[0]}
+    assert set(fills(root)) == {grey, css(1, "signed", paper=True)[0], css(-1, "signed", paper=True)[0]}
 
 
 def test_cells_too_many_for_numbers_say_what_is_grey() -> None:
@@ -253,8 +253,8 @@ def test_many_positions_are_a_picture_with_a_pixel_for_each() -> None:
     assert (image.attrib["width"], image.attrib["height"]) == ("512", "512")
     shown = pixels(png)
     assert (len(shown), len(shown[0])) == (512, 512)
-    dark, bright = (0x26, 0x28, 0x2C), (0xFF, 0xD0, 0xA0)
-    assert shown[0] == [dark, bright] * 256  # sin 0, cos 0
+    white, orange = (0xFF, 0xFF, 0xFF), (0xB3, 0x58, 0x06)
+    assert shown[0] == [white, orange] * 256  # sin 0, cos 0
     assert texts(root)[3:9] == ["0", "100", "200", "300", "400", "500"]  # from pos 0 on
     assert texts(root)[9:14] == ["100", "200", "300", "400", "500"]
 
@@ -268,7 +268,7 @@ def test_a_pixel_of_a_very_large_matrix_is_the_mean_of_several_numbers() -> None
     line, same = pixels(png)
     assert line == same
     assert len(line) == 1367
-    assert line[0] == (0xFE, 0xE8, 0x38)
+    assert line[0] == (0x08, 0x30, 0x6B)
     assert line[1] == NOTHING
     assert texts(root)[-1] == "each pixel is the mean of 1 × 3 numbers"
 

@@ -180,7 +180,11 @@ def _colours(panel: Panel, shading: Shading | None, i: int, j: int) -> tuple[str
     if shading is None:
         return _PLAIN, "#000000"
     share = float(panel.values[i, j]) / shading.top
-    return (_GREY, "#000000") if math.isnan(share) else css(min(max(share, -1), 1), shading.ramp)
+    return (
+        (_GREY, "#000000")
+        if math.isnan(share)
+        else css(min(max(share, -1), 1), shading.ramp, paper=True)
+    )
 
 
 def _picture(panel: Panel, layout: Layout, shading: Shading) -> str:
@@ -254,7 +258,7 @@ def _scale(shading: Shading, meaning: str, is_cut: bool) -> Drawing:
 def _gradient(ramp: Ramp) -> Iterator[str]:
     low = 0 if ramp == "share" else -1
     for share in np.linspace(0, 1, _STOPS + 1).tolist():
-        red, green, blue = colour(low + (1 - low) * share, ramp)
+        red, green, blue = colour(low + (1 - low) * share, ramp, paper=True)
         yield f'<stop offset="{share:g}" stop-color="#{red:02x}{green:02x}{blue:02x}"/>'
 
 

@@ -209,7 +209,7 @@ class _Writer:
         yield f'<div class="scroll" {label}><table>{"".join(lines)}</table></div>'
         is_cut = None in grid.rows or None in grid.columns
         if grid.shading and is_cut and DRAWN[0] < m.values.size <= DRAWN[1]:
-            address = data_uri(m.values, grid.shading, m.marked, paper=True)
+            address = data_uri(m.values, grid.shading, m.marked)
             yield f'<img class="picture" alt="the whole of {escape(m.name)}" src="{address}">'
 
     def _cell(self, cell: Cell, grid: Grid) -> str:

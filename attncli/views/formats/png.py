@@ -36,9 +36,7 @@ def write(trace: Trace, options: DisplayOptions, file: BinaryIO) -> None:
     file.write(compiled(trace, options, "png"))
 
 
-def picture(
-    values: Array, shading: Shading, hidden: BoolArray | None = None, *, paper: bool = False
-) -> bytes:
+def picture(values: Array, shading: Shading, hidden: BoolArray | None = None) -> bytes:
     """The matrix [n, m] as a PNG of m × n pixels; one without any cell is a grey pixel.
 
     Numbers beyond the shading have the colour of its ends; NaN and what is `hidden` is grey.
@@ -61,20 +59,16 @@ def picture(
         (
             _SIGNATURE,
             _chunk(b"IHDR", header),
-            _chunk(b"PLTE", _palette(shading.ramp, paper)),
+            _chunk(b"PLTE", _palette(shading.ramp)),
             _chunk(b"IDAT", zlib.compress(lines.tobytes(), _LEVEL)),
             _chunk(b"IEND", b""),
         )
     )
 
 
-def data_uri(
-    values: Array, shading: Shading, hidden: BoolArray | None = None, *, paper: bool = False
-) -> str:
+def data_uri(values: Array, shading: Shading, hidden: BoolArray | None = None) -> str:
     """The same as an address that holds the picture itself, for `href` and `src`."""
-    return (
-        f"data:image/png;base64,{b64encode(picture(values, shading, hidden, paper=paper)).decode()}"
-    )
+    return f"data:image/png;base64,{b64encode(picture(values, shading, hidden)).decode()}"
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -83,7 +77,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 @lru_cache
-def _palette(ramp: Ramp, paper: bool) -> bytes:
+def _palette(ramp: Ramp) -> bytes:
     low = -1.0 if ramp == "signed" else 0.0
     shades = (low + (1 - low) * step / (SHADES - 1) for step in range(SHADES))
-    return b"".join(bytes(colour(shade, ramp, paper)) for shade in shades) + bytes(NOTHING)
+    return b"".join(bytes(colour(shade, ramp, paper=True)) for shade in shades) + bytes(NOTHING)
