@@ -5,6 +5,7 @@ Comparison ── trace ──> summary, a, b, difference
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,6 +20,9 @@ from attncli.trace import Stage, Trace
 
 Names = tuple[str, str]
 
+
+SAID = 3
+"""So many inputs that differ are described, the others named."""
 
 MEASURES = ("differ", "of", "largest", "rms")
 """The columns of the stage `summary`: numbers that differ, all of them, and the errors."""
@@ -67,10 +71,9 @@ class StageDifference:
         for axis, size, at in zip(self.a.axes, self.a.value.shape, self.at, strict=True):
             if size > 1 or axis not in ("batch", "head", "kv_head"):
                 name = self.a.label(axis, at)
-                is_token = axis in self.a.labels
-                words.append(
-                    f'"{name}"' if is_token else f"{axis} {name}" * name.isdecimal() or name
-                )
+                if axis in self.a.labels and not re.fullmatch(r"[qk]\d+", name):
+                    name = f'"{name}"'  # a token
+                words.append(f"{axis} {name}" if name.isdecimal() else name)
         return ", ".join(words)
 
     def values(self) -> tuple[float, float]:
@@ -127,23 +130,24 @@ class Comparison:
         return tuple(self._sentences())
 
     def _sentences(self) -> Iterator[str]:
-        (a, b), found, first = self.names, self.differing, self.first
+        given = [stage for stage in self.differing if stage.is_given]
+        for stage in given[:SAID]:
+            yield f"the inputs differ: {self._said(stage)}"
+        if others := given[SAID:]:
+            yield f"other inputs that differ: {listing(stage.name for stage in others)}"
+        if self.first is not None:
+            yield f"the first stage that differs is {self._said(self.first)}"
+        if self.same:
+            n = len(self.stages)
+            every = f"all {n} stages that both have are" if n > 1 else "the stage that both have is"
+            computed = [stage for stage in self.stages if not stage.is_given] or self.stages
+            rules = dict.fromkeys(stage.rule for stage in computed)
+            both = " and ".join(self.names)
+            yield f"{every} the same in {both}, within {listing(rules)}"
         for name, only in zip(self.names, self.only, strict=True):
             if only:
                 yield f"only in {name}: {listing(only)}"
         yield from self.labels
-        for stage in (stage for stage in found if stage.is_given):
-            yield f"the inputs differ: {self._said(stage)}"
-        if first is not None:
-            yield f"the first stage that differs is {self._said(first)}"
-        if not found:
-            n = len(self.stages)
-            every = (
-                "the stage that both have is" if n == 1 else f"all {n} stages that both have are"
-            )
-            computed = [x for x in self.stages if not x.is_given] or self.stages
-            rules = dict.fromkeys(stage.rule for stage in computed)
-            yield f"{every} the same in {a} and {b}, within {listing(rules)}"
 
     def _said(self, stage: StageDifference) -> str:
         if stage.shapes:

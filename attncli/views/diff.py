@@ -40,9 +40,8 @@ def _parts(found: Comparison, trace: Trace, options: DisplayOptions) -> Iterator
     yield Headline(sentence(trace.title), facts, (), tuple(map(sentence, found.conventions)))
     yield Closing((("", tuple(map(sentence, found.sentences))),))
     yield from _table(found, options)
-    if options.cell is None:
-        for stage in shown:
-            yield from _stage(found, stage, options)
+    for stage in shown:
+        yield from _stage(found, stage, options)
     left = [x.name for x in found.differing if x not in shown and not x.shapes]
     if left and not options.stages:
         names = ", ".join(map(sentence, left[:3])) + " …" * (len(left) > 3)

@@ -285,3 +285,12 @@ def test_what_differs_is_symmetric_and_a_copy_is_the_same(values: list[float], d
     assert there.same == (
         values[at] == other[at] or (values[at] != values[at] and other[at] != other[at])
     )
+
+
+def test_of_many_inputs_that_differ_three_are_described() -> None:
+    call = {"block": "encoder", "layers": 2, "dim": 4}
+    found = diff(*(attncli.explain("a b", seed=seed, **call) for seed in (1, 2)))  # type: ignore[arg-type]
+    described = [x for x in found.sentences if x.startswith("the inputs differ")]
+    assert len(described) == 3
+    assert found.sentences[3].startswith("other inputs that differ: encoder.1.attention.w_o, ")
+    assert found.sentences[4].startswith("the first stage that differs is ")
