@@ -64,7 +64,7 @@ def _contradictions(
     if block.outline and form.holds != PAGE:
         what = "holds numbers" if form.holds == EXACT else "is an outline already"
         yield f"--outline is for tables and markdown; {form.name} {what}", "leave it out"
-    for name in given_of(show, "stage", "cell", "work") if block.outline else ():
+    for name in given_of(show, "stage", "cell", "work", "blank") if block.outline else ():
         yield f"--{name} has no effect with --outline", "leave it out"
     if vectors.unknown is not None and vectors.glove is None:
         yield "--unknown has no effect without --glove", "add --glove FILE, or leave it out"

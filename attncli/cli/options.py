@@ -146,6 +146,10 @@ class DisplayFlags:
     quiet: bool = flag("No notes on standard error.")
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE
+    blank: list[str] | None = flag(
+        "A worksheet: without the numbers of a stage (repeatable), or of all that are computed.",
+        "[STAGE]",
+    )
     format: Format | None = flag(
         "Form of the result (default: table, or what the ending of --output says)."
     )
@@ -155,3 +159,4 @@ class DisplayFlags:
     def __post_init__(self) -> None:
         """Stages are found in any case of letters."""
         self.stage = [name.lower() for name in self.stage] if self.stage else None
+        self.blank = [name.lower() for name in self.blank] if self.blank else None

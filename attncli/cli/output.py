@@ -13,7 +13,7 @@ from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of
 from attncli.errors import ConventionError, OutputError
-from attncli.files.messages import printable
+from attncli.files.messages import listing, printable
 from attncli.trace import Trace
 from attncli.views.formats import ENDINGS, FORMATS, PAGE, Format
 from attncli.views.page import Page, parts
@@ -42,6 +42,10 @@ def present(
     """
     check_flags(show)
     form, options = form_of(show), display_options(show, precision)
+    if options.blank is not None:
+        from attncli.views.blank import without_numbers
+
+        trace = without_numbers(trace, options.blank)
     module: Any = import_module(f"attncli.views.formats.{form.name}")
     if form.binary:
         _write(lambda file: module.write(trace, options, file), show)
@@ -91,6 +95,9 @@ def check_flags(show: DisplayFlags) -> None:
                 f"--{name} is for tables and markdown; {form.name} holds {form.holds}",
                 f"leave out --{name} or --format {form.name}",
             )
+    if show.blank is not None and not form.blanks:
+        what = f"--blank is for {listing([row.name for row in FORMATS.values() if row.blanks], 9)}"
+        raise ConventionError(f"{what}, not {form.name}", "leave it out, or choose one of them")
     if show.heatmap and not form.shades:
         raise ConventionError(f"{form.name} has no shades", "leave out --heatmap, or use html")
     if show.step and (form is not FORMATS["table"] or show.output):
@@ -115,6 +122,7 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
         cell=None if show.cell is None else cell_of(show.cell),
         heatmap=show.heatmap,
         full=show.full,
+        blank=None if show.blank is None else () if "" in show.blank else tuple(show.blank),
     )
 
 

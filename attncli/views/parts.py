@@ -17,8 +17,17 @@ from attncli.arrays import Array
 from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views import closing, numbers
-from attncli.views.select import Block, DisplayOptions, Index
-from attncli.views.text import LABEL_CELLS, NAME_CELLS, clean, distinct, plain, sentence, shorten
+from attncli.views.select import BlankStage, Block, DisplayOptions, Index
+from attncli.views.text import (
+    BLANK,
+    LABEL_CELLS,
+    NAME_CELLS,
+    clean,
+    distinct,
+    plain,
+    sentence,
+    shorten,
+)
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
@@ -164,6 +173,7 @@ class Matrix:
     marked, mark   True where `///` replaces the number, and what that means
     by_column      whether each column holds numbers of its own kind, rounded by themselves
     empty          True where nothing is written
+    is_blank       whether its numbers are left out
     sums           whether rows or columns have a column or row of sums
     legend         a further line below it
     """
@@ -190,7 +200,8 @@ class Matrix:
         asked = f"{len(self.rows)} × {len(self.columns)}"
         self.facts = (asked if asked == whole else f"{asked} of {whole}", *about)
         self.sums: Literal["", "rows", "columns"] = ""
-        if kind.sums and self.values.dtype.kind in NUMERIC:
+        self.is_blank = isinstance(stage, BlankStage)
+        if kind.sums and self.values.dtype.kind in NUMERIC and not self.is_blank:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
         self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
         self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
@@ -202,7 +213,8 @@ class Matrix:
             if kind.sums:  # a weight that leaks is shown
                 self.marked, meaning = self.marked & (self.values == 0), "its weight is 0"
             self.mark = f"/// masked: may not attend, {meaning}"
-            self.legend = closing.empty_rows(block, where) if stage is block.weights else ""
+            if stage is block.weights and not self.is_blank:
+                self.legend = closing.empty_rows(block, where)
 
     def window(self, wanted: range, most: int = LARGE, shown: int = 2 * EDGE) -> Kept:
         """The rows or columns shown where no screen sets a limit: up to most all, else `shown`."""
@@ -237,7 +249,7 @@ class Matrix:
         shading, precision, heatmap = None, self.options.precision, self.options.heatmap
         shade = kind_of(self.stage.name).shade
         is_shaded = shade and colour if heatmap is None else heatmap
-        if shown.dtype.kind in NUMERIC:
+        if shown.dtype.kind in NUMERIC and not self.is_blank:
             if is_shaded:
                 sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
                 top = numbers.round_top(float(sizes.max(initial=0.0)))
@@ -251,8 +263,11 @@ class Matrix:
                 kinds.append(numbers.align(lines))
             texts = [[*chain(*row)] for row in zip(*kinds, strict=True)]
         else:
-            texts = [[shorten(str(x)) for x in row] for row in shown.tolist()]
-        cells = [[Cell(text) for text in row] for row in texts[: len(shown)]]
+            texts = [
+                [BLANK if self.is_blank else shorten(str(x)) for x in row] for row in shown.tolist()
+            ]
+        written: Literal["blank", "number"] = "blank" if self.is_blank else "number"
+        cells = [[Cell(text, written) for text in row] for row in texts[: len(shown)]]
         if shading is not None:
             for i, row in enumerate(shown.tolist()):
                 shares = (x / shading.top for x in row)

@@ -17,7 +17,7 @@ Form = Literal["table", "markdown", "html", "notebook", "mermaid", "csv", "tsv",
 """As --format has them; "notebook" is the element of an HTML page, for a page of one's own."""
 
 
-def render(
+def render(  # noqa: PLR0913
     trace: Trace,
     form: Form = "table",
     *,
@@ -29,6 +29,7 @@ def render(
     cell: tuple[str | int, str | int] | None = None,
     heatmap: bool | None = None,
     full: bool = False,
+    blank: bool | str | tuple[str, ...] | list[str] = False,
 ) -> str:
     """The trace as `attncli --format FORM` would print it, in a pipe.
 
@@ -39,6 +40,7 @@ def render(
     cell         (query, key), by label or counted from 1: the derivation of that weight instead
     heatmap      shade every matrix; False: none; None: the weights, where the form has colours
     full         leave nothing out
+    blank        a worksheet: without the numbers of these stages, True: of all that are computed
 
     Raises ConventionError for an unknown form, StageError or ShapeError for what is not there.
 
@@ -59,6 +61,9 @@ def render(
         heatmap=heatmap,
         full=full,
     )
+    if blank is not False:
+        names = () if blank is True else (blank,) if isinstance(blank, str) else tuple(blank)
+        trace = _worksheet(trace, form, names)
     module, write = (form, "text") if form != "notebook" else ("html", "fragment")
     written = getattr(import_module(f"attncli.views.formats.{module}"), write)
     if FORMATS[module].holds == PAGE and any(
@@ -68,3 +73,12 @@ def render(
 
         return "".join(written(trace, options, explain_page))
     return "".join(written(trace, options))
+
+
+def _worksheet(trace: Trace, form: str, names: tuple[str, ...]) -> Trace:
+    """The trace without the numbers of these stages, or of all."""
+    from attncli.views.blank import without_numbers
+
+    if form != "notebook" and not FORMATS[form].blanks:
+        raise ConventionError(f"no numbers can be left out of {form}", "leave blank out")
+    return without_numbers(trace, names)

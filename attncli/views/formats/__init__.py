@@ -24,6 +24,7 @@ class Format(NamedTuple):
     rounds    its numbers are rounded where --precision says so
     one_stage it holds the output alone, where no stage is named
     shades    it can shade numbers by value
+    blanks    numbers may be left out of it: a worksheet
     """
 
     name: str
@@ -34,19 +35,20 @@ class Format(NamedTuple):
     rounds: bool = False
     one_stage: bool = False
     shades: bool = True
+    blanks: bool = False
 
 
 _ROWS = (
-    Format("table", ("txt",)),
+    Format("table", ("txt",), blanks=True),
     Format("json", ("json",), EXACT),
     Format("csv", ("csv",), EXACT, notes=False, rounds=True),
     Format("tsv", ("tsv",), EXACT, notes=False, rounds=True),
-    Format("markdown", ("md", "markdown")),
-    Format("html", ("html", "htm")),
+    Format("markdown", ("md", "markdown"), blanks=True),
+    Format("html", ("html", "htm"), blanks=True),
     Format("mermaid", ("mmd",), "formulas and shapes", notes=False),
     Format("npz", ("npz",), EXACT, binary=True),
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),
-    Format("latex", ("tex",), shades=False),
+    Format("latex", ("tex",), shades=False, blanks=True),
 )
 FORMATS = {form.name: form for form in _ROWS}
 ENDINGS = {ending: form.name for form in _ROWS for ending in form.endings}
