@@ -48,7 +48,7 @@ def examples(which: Which, show: DisplayFlags) -> int | None:
 def _asks_for_the_trace(show: DisplayFlags) -> bool:
     """Whether a flag asks for the computation itself instead of its verdicts."""
     return bool(
-        show.stage or show.work or show.cell or show.step or show.head or show.batch
+        show.stage or show.work or show.cell or show.blank or show.step or show.head or show.batch
         or show.heatmap is not None or show.rows or show.cols or show.precision is not None
     )  # fmt: skip
 

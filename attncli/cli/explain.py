@@ -92,7 +92,7 @@ def _contradictions(
         is_one = form.holds not in {EXACT, FIGURE}
         what = "is an outline already" if is_one else "holds numbers"
         yield f"--outline is for tables and markdown; {form.name} {what}", "leave it out"
-    for name in given_of(show, "stage", "cell", "work") if block.outline else ():
+    for name in given_of(show, "stage", "cell", "work", "blank") if block.outline else ():
         yield f"--{name} has no effect with --outline", "leave it out"
     if vectors.unknown is not None and vectors.glove is None:
         yield "--unknown has no effect without --glove", "add --glove FILE, or leave it out"

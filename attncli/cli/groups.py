@@ -27,7 +27,7 @@ import typer
 from typer.core import TyperCommand
 
 from attncli.budget import before_numpy, limited
-from attncli.cli.parsing import bytes_of
+from attncli.cli.parsing import bytes_of, with_blank_values
 
 
 class Command(NamedTuple):
@@ -80,6 +80,8 @@ class QuickCommand(Quick, TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As Typer does; UsageError for an option that is given twice: the last would count."""
+        if any(param.name == "blank" for param in self.params):
+            args = with_blank_values(args)
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         options: list[Any] = [param for param in order if param.param_type_name == "option"]
         for param in () if ctx.resilient_parsing else options:

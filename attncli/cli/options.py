@@ -151,6 +151,10 @@ class DisplayFlags:
         "Colour: auto (the default: on a terminal, and as NO_COLOR and FORCE_COLOR say), always "
         "(in a pipe or file too), or never."
     )
+    blank: list[str] | None = flag(
+        "A worksheet: without the numbers of a stage (repeatable), or of all that are computed.",
+        "[STAGE]",
+    )
     format: Format | None = flag(
         "Form of the result (default: table, or what the ending of --output says)."
     )
@@ -161,3 +165,4 @@ class DisplayFlags:
     def __post_init__(self) -> None:
         """Stages are found in any case of letters."""
         self.stage = [name.lower() for name in self.stage] if self.stage else None
+        self.blank = [name.lower() for name in self.blank] if self.blank else None

@@ -15,7 +15,7 @@ from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of
 from attncli.errors import ConventionError, MissingExtraError, OutputError
-from attncli.files.messages import printable
+from attncli.files.messages import listing, printable
 from attncli.trace import Trace
 from attncli.views.formats import ENDINGS, FIGURE, FORMATS, PAGE, Format
 from attncli.views.page import Page, parts
@@ -46,6 +46,10 @@ def present(
     form, options = form_of(show), display_options(show, precision)
     if show.open and not show.output:
         show = _in_a_file_of_its_own(show, form)
+    if options.blank is not None:
+        from attncli.views.blank import without_numbers
+
+        trace = without_numbers(trace, options.blank)
     module: Any = import_module(f"attncli.views.formats.{form.name}")
     if form.binary:
         _write(lambda file: module.write(trace, options, file), show)
@@ -129,6 +133,9 @@ def _without_effect(show: DisplayFlags, form: Format) -> Iterator[tuple[str, str
     for name in given_of(show, *flags) if form.holds != PAGE else ():
         what = f"--{name} is for tables and markdown; {form.name} holds {form.holds}"
         yield what, f"leave out --{name} or --format {form.name}"
+    if show.blank is not None and not form.blanks:
+        what = f"--blank is for {listing([row.name for row in FORMATS.values() if row.blanks], 9)}"
+        yield f"{what}, not {form.name}", "leave it out, or choose one of them"
     if show.heatmap and not form.shades:
         yield f"{form.name} has no shades", "leave out --heatmap, or use html"
     if show.arcs and form.holds != FIGURE:
@@ -169,6 +176,7 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
         heatmap=show.heatmap,
         full=show.full,
         arcs=show.arcs,
+        blank=None if show.blank is None else () if "" in show.blank else tuple(show.blank),
     )
 
 

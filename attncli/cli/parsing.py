@@ -7,8 +7,18 @@ from contextlib import suppress
 
 from attncli.budget import DEFAULT
 from attncli.errors import ConventionError, InputError, ShapeError
+from attncli.stages import KINDS
 
 Bounds = tuple[int | None, int | None]
+_BLOCKS = [
+    "encoder",
+    "decoder",
+    "attention",
+    "cross_attention",
+    "feed_forward",
+    "meaning",
+    "target",
+]
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -112,6 +122,39 @@ def tokens_of(text: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(x, str) and x for x in found) or not found:
         raise InputError("--tokens is no JSON list of strings", """write --tokens '["a", ","]'""")
     return tuple(found)
+
+
+def with_blank_values(arguments: list[str]) -> list[str]:
+    """The arguments with --blank= in the place of a --blank that names no stage.
+
+    Typer knows no option whose value may be left out. What follows it is a stage where it is called
+    like one; ConventionError for anything else, which may be a sentence or a file.
+
+    >>> with_blank_values(["a.json", "--blank", "weights", "--blank"])
+    ['a.json', '--blank', 'weights', '--blank=']
+    """
+    found: list[str] = []
+    for at, argument in enumerate(arguments):
+        if argument == "--":
+            return found + arguments[at:]
+        following = arguments[at + 1] if at + 1 < len(arguments) else "-"
+        if argument != "--blank":
+            found.append(argument)
+        elif following.startswith("-"):
+            found.append("--blank=")
+        elif _may_be_stage(following):
+            found.append(argument)
+        else:
+            raise ConventionError(
+                f"--blank takes {following!r} for a stage, and no stage is called so",
+                "put --blank last, or write --blank=STAGE",
+            )
+    return found
+
+
+def _may_be_stage(name: str) -> bool:
+    *blocks, own = name.lower().split(".")
+    return own in KINDS or own in _BLOCKS or (bool(blocks) and own.isdecimal())
 
 
 def unclear(flag: str, text: str, form: str) -> ConventionError:

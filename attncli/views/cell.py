@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from attncli.arrays import Array
 from attncli.trace import Stage
 from attncli.views.numbers import short
 from attncli.views.parts import Equation
-from attncli.views.select import HEADS, KEY_HEADS, Block, Index
+from attncli.views.select import HEADS, KEY_HEADS, BlankStage, Block, Index, has_blanks
 from attncli.views.text import LABEL_CELLS, clean, label_mark, number_mark, shorten
 
 Words = tuple[str, ...]
@@ -83,12 +84,18 @@ class Entry(NamedTuple):
 
     def write(self, x: float) -> str:
         """A number as an equation writes it."""
-        return number_mark(short(float(x), self.precision))
+        return number_mark(self._text(x))
 
     def factor(self, x: float) -> str:
         """A number after an operator: a negative one in parentheses."""
-        text = short(float(x), self.precision)
+        text = self._text(x)
         return number_mark(f"({text})" if text.startswith("-") else text)
+
+    def _text(self, x: float) -> str:
+        """A number, or "" where it is left out."""
+        if isinstance(self.stage, BlankStage) or (math.isnan(x) and has_blanks(self.block.root)):
+            return ""
+        return short(float(x), self.precision)
 
     def product(self, a: Array, b: Array) -> Words:
         """a·b, term by term."""

@@ -16,7 +16,7 @@ from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
 from attncli.views.page import parts
 from attncli.views.parts import Closing, Heading, Matrix, Part, Remark
-from attncli.views.select import HEADS, Block, DisplayOptions, blocks_of, is_shown
+from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, blocks_of, names_of_page
 from attncli.views.text import clean, sentence
 from attncli.words.tokens import is_padding
 
@@ -48,6 +48,7 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         (block, block.weights)
         for block in blocks_of(trace)
         if block.weights and block.prefix + block.weights.name in first.stages
+        if not isinstance(block.weights, BlankStage)
     ]
     for block, weights in attentions:
         yield from _attention_closing(block, weights, options, alone=len(attentions) == 1)
@@ -60,11 +61,8 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
 def _first(trace: Trace, options: DisplayOptions) -> DisplayOptions:
     """The first layer, of several heads the first, unless all or another one is asked for."""
     shows_all = options.full or options.every
-    names = tuple(
-        name
-        for name, stage in trace.stages()
-        if is_shown(stage, options) and (shows_all or is_first_layer(name))
-    )
+    shown = names_of_page(trace, options)
+    names = tuple(name for name in shown if shows_all or is_first_layer(name))
     one_of_many = options.head is None and not shows_all and _n_heads(trace) > 1
     return replace(options, stages=names, head=0 if one_of_many else options.head)
 

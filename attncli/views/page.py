@@ -20,7 +20,7 @@ from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.numbers import short
 from attncli.views.parts import Closing, Heading, Headline, Matrix, Part, Plot, Remark
-from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, chosen
+from attncli.views.select import HEADS, KEY_HEADS, BlankStage, Block, DisplayOptions, Index, chosen
 from attncli.views.text import clean, sentence, shorten
 
 MOST = 8  # heads and batch entries shown of many
@@ -100,8 +100,9 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
                 continued = True
                 inner = Block(step, f"{block.prefix}{step.name}.", block.root)
                 yield from _block(inner, names, options)
-    if block.weights and block.prefix + block.weights.name in names:
-        places, _ = places_of(block, [block.weights], options)
+    weights = None if isinstance(block.weights, BlankStage) else block.weights
+    if weights and block.prefix + weights.name in names:
+        places, _ = places_of(block, [weights], options)
         among = 1 if options.every else len(places)
         heads = (
             (place.heading, closing.sentences(block, place.where, options, among))
@@ -172,7 +173,7 @@ def _matrices(
             from attncli.views.work import softmax_tables
 
             yield from softmax_tables(matrix)
-        if kind_of(place.stage.name).plotted:
+        if kind_of(place.stage.name).plotted and not matrix.is_blank:
             rows = slice(matrix.rows.start, matrix.rows.stop)
             points = matrix.values[rows, :2].astype(np.float64)
             yield Plot(place.stage.names(axes[0])[rows], points)

@@ -17,8 +17,17 @@ from attncli.arrays import Array
 from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views import closing, numbers
-from attncli.views.select import Block, DisplayOptions, Index
-from attncli.views.text import LABEL_CELLS, NAME_CELLS, clean, distinct, plain, sentence, shorten
+from attncli.views.select import BlankStage, Block, DisplayOptions, Index
+from attncli.views.text import (
+    BLANK,
+    LABEL_CELLS,
+    NAME_CELLS,
+    clean,
+    distinct,
+    plain,
+    sentence,
+    shorten,
+)
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
@@ -170,6 +179,7 @@ class Matrix:
     marked, mark   True where `sign` (`///`) replaces the number, and what that means
     by_column      whether each column holds numbers of its own kind, rounded by themselves
     empty          True where nothing is written
+    is_blank       whether its numbers are left out
     sums           whether rows or columns have a column or row of sums
     shade, least   how its numbers are shaded; the least number at which the shades end
     legend         a further line below it
@@ -197,7 +207,8 @@ class Matrix:
         asked = f"{len(self.rows)} × {len(self.columns)}"
         self.facts = (asked if asked == whole else f"{asked} of {whole}", *about)
         self.sums: Literal["", "rows", "columns"] = ""
-        if kind.sums and self.values.dtype.kind in NUMERIC:
+        self.is_blank = isinstance(stage, BlankStage)
+        if kind.sums and self.values.dtype.kind in NUMERIC and not self.is_blank:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
         self.shade, self.least = kind.shade, 0.0
         self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
@@ -211,7 +222,8 @@ class Matrix:
             if kind.sums:  # a weight that leaks is shown
                 self.marked, meaning = self.marked & (self.values == 0), "its weight is 0"
             self.mark = f"/// masked: may not attend, {meaning}"
-            self.legend = closing.empty_rows(block, where) if stage is block.weights else ""
+            if stage is block.weights and not self.is_blank:
+                self.legend = closing.empty_rows(block, where)
 
     def window(self, wanted: range, most: int = LARGE, shown: int = 2 * EDGE) -> Kept:
         """The rows or columns shown where no screen sets a limit: up to most all, else `shown`."""
@@ -248,7 +260,7 @@ class Matrix:
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
         shading, precision, heatmap = None, self.options.precision, self.options.heatmap
         is_shaded = self.shade and colour if heatmap is None else heatmap
-        if shown.dtype.kind in NUMERIC:
+        if shown.dtype.kind in NUMERIC and not self.is_blank:
             if is_shaded:
                 sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
                 top = numbers.round_top(float(sizes.max(initial=self.least)))
@@ -262,8 +274,11 @@ class Matrix:
                 kinds.append(numbers.align(lines))
             texts = [[*chain(*row)] for row in zip(*kinds, strict=True)]
         else:
-            texts = [[shorten(str(x)) for x in row] for row in shown.tolist()]
-        cells = [[Cell(text) for text in row] for row in texts[: len(shown)]]
+            texts = [
+                [BLANK if self.is_blank else shorten(str(x)) for x in row] for row in shown.tolist()
+            ]
+        written: Literal["blank", "number"] = "blank" if self.is_blank else "number"
+        cells = [[Cell(text, written) for text in row] for row in texts[: len(shown)]]
         if shading is not None:
             for i, row in enumerate(shown.tolist()):
                 shares = (x / shading.top for x in row)

@@ -32,6 +32,7 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
     heatmap: bool | None = None,
     full: bool = False,
     arcs: bool = False,
+    blank: bool | str | tuple[str, ...] | list[str] = False,
 ) -> str:
     """The trace as `attncli --format FORM` would print it, in a pipe.
 
@@ -43,6 +44,7 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
     heatmap      shade every matrix; False: none; None: the weights, where the form has colours
     full         leave nothing out
     arcs         svg: the weights as lines from queries to keys
+    blank        a worksheet: without the numbers of these stages, True: of all that are computed
 
     Raises ConventionError for an unknown form, StageError or ShapeError for what is not there.
 
@@ -65,6 +67,9 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
         full=full,
         arcs=arcs,
     )
+    if blank is not False:
+        names = () if blank is True else (blank,) if isinstance(blank, str) else tuple(blank)
+        trace = _worksheet(trace, form, names)
     module, write = (form, "text") if form != "notebook" else ("html", "fragment")
     written = getattr(import_module(f"attncli.views.formats.{module}"), write)
     if FORMATS[module].holds == PAGE and any(
@@ -74,3 +79,12 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
 
         return "".join(written(trace, options, explain_page))
     return "".join(written(trace, options))
+
+
+def _worksheet(trace: Trace, form: str, names: tuple[str, ...]) -> Trace:
+    """The trace without the numbers of these stages, or of all."""
+    from attncli.views.blank import without_numbers
+
+    if form != "notebook" and not FORMATS[form].blanks:
+        raise ConventionError(f"no numbers can be left out of {form}", "leave blank out")
+    return without_numbers(trace, names)

@@ -42,6 +42,8 @@ class DisplayOptions:
     given        what is given too, such as the queries
     every        all heads, batch entries and layers; of a large matrix still the corners
     arcs         figures draw the weights as lines from queries to keys
+    blank        names of stages without their numbers, () = of all computed ones; None leaves none
+                 out. It is for whoever hands the trace to a page: see blank.py
     """
 
     stages: tuple[str, ...] = ()
@@ -58,12 +60,22 @@ class DisplayOptions:
     given: bool = False
     every: bool = False
     arcs: bool = False
+    blank: tuple[str, ...] | None = None
 
     @property
     def index(self) -> Index:
         """The chosen batch entry and head."""
         chosen = {"batch": self.batch, HEADS: self.head}
         return {axis: entry for axis, entry in chosen.items() if entry is not None}
+
+
+class BlankStage(Stage):
+    """A stage whose numbers are left out: NaN stands in their place (see blank.py)."""
+
+
+def has_blanks(trace: Trace) -> bool:
+    """Whether numbers of any stage are left out."""
+    return any(isinstance(stage, BlankStage) for _, stage in trace.stages())
 
 
 class Block:
@@ -145,9 +157,28 @@ def is_computed(stage: Stage) -> bool:
     return role == "step" or (role == "operand" and bool(stage.formula))
 
 
-def is_shown(stage: Stage, options: DisplayOptions) -> bool:
-    """Whether a stage is shown where none is named: a step, or whatever is given too."""
-    return is_computed(stage) or (options.given and kind_of(stage.name).role not in HIDDEN)
+def names_of_page(trace: Trace, options: DisplayOptions) -> list[str]:
+    """The dotted names of the stages shown where none is named: those that are computed.
+
+    With `options.given` what is given too; of those without numbers what they are computed from,
+    or nobody could.
+    """
+    given = {
+        block.prefix + name if name in block.stages else name
+        for block in (blocks_of(trace) if has_blanks(trace) else ())
+        for stage in block.stages.values()
+        if isinstance(stage, BlankStage)
+        for name in stage.reads.values()
+    }
+    shown = (name for name in given if name in trace)
+    ours = {name for name in shown if kind_of(name).role not in HIDDEN}
+    return [
+        name
+        for name, stage in trace.stages()
+        if is_computed(stage)
+        or name in ours
+        or (options.given and kind_of(stage.name).role not in HIDDEN)
+    ]
 
 
 def blocks_of(trace: Trace, prefix: str = "", root: Trace | None = None) -> Iterator[Block]:
@@ -212,9 +243,9 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
     A name selects the stage of exactly this name; else all whose names end with it; else
     those of a block. Raises as `select` does.
     """
-    names = {name for name, stage in trace.stages() if is_shown(stage, options)}
+    names = set(names_of_page(trace, options))
     if options.stages:
-        names = {name for wanted in options.stages for name in _named(trace, wanted)}
+        names = {name for wanted in options.stages for name in named_stages(trace, wanted)}
     limits = (options.head, options.batch, *options.rows, *options.cols)
     if limits != (None,) * len(limits):
         _check_places(trace, names, options)
@@ -249,7 +280,8 @@ def _check_places(trace: Trace, names: Collection[str], options: DisplayOptions)
             raise ShapeError(f"there are no {what}s {span}", most)
 
 
-def _named(trace: Trace, wanted: str) -> Collection[str]:
+def named_stages(trace: Trace, wanted: str) -> Collection[str]:
+    """The dotted names that a name stands for. Raises StageError where there is none."""
     if wanted in trace:
         return [wanted]
     found = [name for name in trace if name.endswith(f".{wanted}")]

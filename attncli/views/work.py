@@ -13,10 +13,11 @@ from rich.cells import cell_len
 from attncli.trace import Stage, Trace
 from attncli.views.arithmetic import equation
 from attncli.views.arithmetic_tables import PAIRS
+from attncli.views.blank import blank_stage
 from attncli.views.cell import Entry
 from attncli.views.numbers import short
 from attncli.views.parts import Equation, Matrix
-from attncli.views.select import HEADS, Block, DisplayOptions
+from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions
 from attncli.views.text import fold, hang, named, plain, sentence
 
 PAGE = 100  # cells of a line where no terminal sets a width
@@ -125,19 +126,19 @@ def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
         sink = float(entry.of("sinks").matrix[0, entry.where.get(HEADS, 0)])
         z, share, names = np.append(z, sink), np.append(share, np.nan), (*names, "sink")
     largest = z.max()
-    if not np.isfinite(largest):
+    is_blank = isinstance(stage, BlankStage) or isinstance(entry.of("x").stage, BlankStage)
+    if not np.isfinite(largest) and not (is_blank and np.isnan(largest)):
         return
     powers = np.exp(z - largest)
     share = np.where(np.isnan(share), powers / powers.sum(), share)
     sums = [0.0, 0.0, powers.sum(), share.sum()]
     values = np.vstack([np.column_stack([z, z - largest, powers, share]), sums])
-    top = short(largest, options.precision)
-    note = (
-        f"softmax of {named(stage, own, at)}: the largest score, {top}, is subtracted from each; "
-    )
+    top = "" if is_blank else f", {short(largest, options.precision)},"
+    note = f"softmax of {named(stage, own, at)}: the largest score{top} is subtracted from each; "
     note += "no share changes, and exp cannot overflow"
     labels = {"key": (*names, "Σ"), "measure": MEASURES}
     table = Stage("", "", "", values, ("key", "measure"), labels, sentence(note))
+    table = blank_stage(table) if is_blank else table
     shown = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
     found = Matrix(Block(Trace("", (table,))), table, {}, shown)
     found.facts, found.by_column, found.empty[-1, :2] = (), True, True

@@ -66,6 +66,10 @@ CALLS = (
     f"{_WORDS} --pca --work",
     f"{_WORDS} --analogy mom dad größer --work",
     "examples 004-first-example --work",
+    "compute --q samples/three-tokens.json --causal --work --blank",
+    "compute --q samples/three-tokens.json --cell q1,k2 --blank",
+    f"{_EXPLAIN} --work --blank",
+    f"{_EXPLAIN} --full --work --block encoder --dim 4 --blank weights",
 )
 _OVERFULL = re.compile(r"Overfull \\[hv]box \(([\d.]+)pt too (?:wide|high)\)[^\n]*")
 _DISPLAY = re.compile(r"\\\[(.*?)\\\]", re.DOTALL)

@@ -110,7 +110,9 @@ def test_the_weights_of_the_worked_example() -> None:
         "weights", "0", "0.6",
     ]  # fmt: skip
     # exp(1/√2), exp(1/√2), 1 over their sum: 0.4011, 0.4011, 0.1978; and 0.5035, 0.2483, 0.2483
-    shades = {css(weight / 0.6, "share", paper=True)[0] for weight in (0.4011, 0.1978, 0.5035, 0.2483)}
+    shades = {
+        css(weight / 0.6, "share", paper=True)[0] for weight in (0.4011, 0.1978, 0.5035, 0.2483)
+    }
     assert set(fills(root)) == shades
 
 
@@ -204,7 +206,11 @@ def test_numbers_that_are_none() -> None:
     root = drawn(matrix([[np.nan, np.inf], [-np.inf, 2.0]]))
     assert texts(root)[-7:] == ["NaN", "inf", "-inf", "2", "scaled", "-2", "2"]
     grey = "#{:02x}{:02x}{:02x}".format(*NOTHING)
-    assert set(fills(root)) == {grey, css(1, "signed", paper=True)[0], css(-1, "signed", paper=True)[0]}
+    assert set(fills(root)) == {
+        grey,
+        css(1, "signed", paper=True)[0],
+        css(-1, "signed", paper=True)[0],
+    }
 
 
 def test_cells_too_many_for_numbers_say_what_is_grey() -> None:

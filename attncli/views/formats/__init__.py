@@ -28,6 +28,7 @@ class Format(NamedTuple):
     every     it holds every head and layer, of which others show the first
     shades    it can shade numbers by value
     needs     a package that writes it, which the extra `figures` installs
+    blanks    numbers may be left out of it: a worksheet
     """
 
     name: str
@@ -41,19 +42,20 @@ class Format(NamedTuple):
     every: bool = False
     shades: bool = True
     needs: str = ""
+    blanks: bool = False
 
 
 _ROWS = (
-    Format("table", ("txt",)),
+    Format("table", ("txt",), blanks=True),
     Format("json", ("json",), EXACT),
     Format("csv", ("csv",), EXACT, notes=False, rounds=True),
     Format("tsv", ("tsv",), EXACT, notes=False, rounds=True),
-    Format("markdown", ("md", "markdown")),
-    Format("html", ("html", "htm"), opens=True, every=True),
+    Format("markdown", ("md", "markdown"), blanks=True),
+    Format("html", ("html", "htm"), opens=True, every=True, blanks=True),
     Format("mermaid", ("mmd",), "formulas and shapes", notes=False),
     Format("npz", ("npz",), EXACT, binary=True),
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),
-    Format("latex", ("tex",), shades=False),
+    Format("latex", ("tex",), shades=False, blanks=True),
     Format("svg", ("svg",), FIGURE, notes=False, rounds=True, opens=True),
     Format(
         "png", ("png",), FIGURE, binary=True, notes=False, rounds=True, needs="typst", opens=True

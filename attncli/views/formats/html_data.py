@@ -28,7 +28,7 @@ from attncli.views.formats.colours import STEPS, css
 from attncli.views.numbers import style_of
 from attncli.views.parts import NUMERIC, OVERVIEW, Grid, Matrix
 from attncli.views.reads import At, reads_of
-from attncli.views.select import Block, DisplayOptions, Index, blocks_of, chosen
+from attncli.views.select import BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import clean, distinct
 from attncli.views.work import at_length
 
@@ -95,7 +95,7 @@ def _planes(numbers: Array) -> bytes:
 
 def _shown(section: Section) -> Array:
     values = section.matrix.values
-    if values.dtype.kind not in NUMERIC:
+    if values.dtype.kind not in NUMERIC or section.matrix.is_blank:
         return np.zeros(0)
     rows, columns = ([at for at in kept if at is not None] for kept in section.grid[:2])
     found: Array = values[np.ix_(rows, columns)].astype(np.float64).ravel()
@@ -208,7 +208,9 @@ def _weights(trace: Trace, options: DisplayOptions) -> Iterator[tuple[Block, Ind
     names = chosen(trace, options)
     for block in blocks_of(trace):
         stage = block.weights
-        if stage is None or block.prefix + stage.name not in names:
+        if stage is None or isinstance(stage, BlankStage):
+            continue
+        if block.prefix + stage.name not in names:
             continue
         axes = [axis for axis in stage.axes[:-2] if block.sizes[axis] > 1]
         sizes = [block.sizes[axis] for axis in axes]

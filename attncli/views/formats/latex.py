@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from attncli.arrays import Array
 from attncli.trace import Trace
-from attncli.views.formats.tex import escape, is_other, label, math, number, prose
+from attncli.views.formats.tex import BOX, escape, is_other, label, math, number, prose
 from attncli.views.page import Page, parts
 from attncli.views.parts import (
     NUMERIC,
@@ -42,8 +42,11 @@ ROWS, COLUMNS = 16, 12  # a matrix is shown whole up to; of a larger one its cor
 CORNERS = 12, 10
 LINE = 84  # cells of a line of A4 at 10 points, where a digit has 5 points and a margin is 2 cm
 COLUMN_GAP = 2  # cells between two columns
-ROWS_OF_PAGE, LINES_OF_PAGE = 30, 24  # of one array, of one equation: LaTeX breaks neither
+ROWS_OF_PAGE = 30  # of one array: LaTeX does not break it
+PAGE = 600  # points that one display of equations may be high, for the same reason
+MATHJAX = 4500  # characters of one display: of more than 5120 MathJax makes an error
 OTHER = 3  # cells of the number that pdflatex shows for a character
+BLANK = r"\rule{0pt}{1.8em}\rule{3em}{0.4pt}"  # in a matrix: a line to write on, and room above it
 PLOT = 320.0, 200.0  # points across and down at most
 
 _HEAD = r"""\documentclass[a4paper]{article}
@@ -200,7 +203,7 @@ def _cell(cell: Cell, *, is_text: bool) -> str:
     """A number in line with the decimal points above and below it, a mark, or a gap."""
     words = cell.text.strip()
     if cell.kind == "blank":
-        return number("")
+        return BLANK
     if cell.kind == "gap":
         return math(words)
     if cell.kind == "mark" or is_text:
@@ -219,15 +222,25 @@ def _derived(stage: DerivedStage) -> Iterator[str]:
 
 
 def _equations(equations: Iterable[Equation]) -> Iterator[str]:
-    """Equations below each other, the equal signs in line; many in several displays."""
+    """Equations below each other, the equal signs in line; many, or a long one, in several."""
     lines: list[str] = []
     for found in equations:
         own = list(_aligned(found))
-        if lines and len(lines) + len(own) > LINES_OF_PAGE:
+        if lines and _is_too_long([*lines, *own]):
             yield from _display(lines)
             lines = []
-        lines += own
+        for line in own:
+            if lines and _is_too_long([*lines, line]):
+                yield from _display(lines)
+                lines = []
+            lines.append(line)
     yield from _display(lines) if lines else ()
+
+
+def _is_too_long(lines: Sequence[str]) -> bool:
+    """Whether they are too much for a page or for MathJax; fractions and boxes are higher."""
+    heights = (15 * (1 + (r"\frac" in line)) * (1 + (BOX in line) / 2) for line in lines)
+    return sum(heights) > PAGE or sum(map(len, lines)) > MATHJAX
 
 
 def _display(lines: Sequence[str]) -> Iterator[str]:

@@ -42,7 +42,7 @@ WIDEST_PLOT = 72
 
 BOLD, LABEL = Style(bold=True), Style(color="cyan")
 QUIET, NOTE, PLAIN = Style(dim=True), Style(italic=True), Style()
-_KINDS = {"number": PLAIN, "mark": QUIET, "gap": QUIET, "sum": QUIET}
+_KINDS = {"number": PLAIN, "mark": QUIET, "gap": QUIET, "sum": QUIET, "blank": PLAIN}
 _BELOW = str.maketrans("├└─", "│  ")  # what continues a line of a tree
 
 Line = list[tuple[str, Style]]

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 
 from attncli.views.text import END, LABEL, NUMBER
 
-BLANK = r"\rule{0pt}{1.8em}\rule{3em}{0.4pt}"
-"""A line to write a number on, with room above it."""
+BOX = r"\boxed{\rule{0pt}{1.1em}\hspace{3em}}"
+"""What stands for a number that is left out of an equation: room to write it."""
 
 FUNCTIONS = {"softmax", "sin", "cos", "tanh", "exp", "max", "min", "arccos", "angle", "LayerNorm"}
 _SMALL = """alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi o pi rho
@@ -119,7 +119,7 @@ def number(text: str) -> str:
     ('-0.5', '2.5 \\cdot 10^{-7}', '(-10^{9})', '\\infty')
     """
     if not text:
-        return BLANK
+        return BOX
     found = _NUMBER.fullmatch(text)
     if found is None:
         return label(text) if "inf" not in text else text.replace("inf", r"\infty")
