@@ -124,7 +124,7 @@ def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) ->
     masks = (given.arguments.get(name) is not None for name in ("mask", "kv_len"))
     is_masked = how.causal or how.window is not None or any(masks)
     need = of_attention(given.arguments, shape)
-    return need + of_output(show, shape, masked=is_masked)
+    return need + of_output(show, shape, masked=is_masked, weights=True)
 
 
 def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:

@@ -267,13 +267,18 @@ _MAPPED = 36  # bytes of a weight of its overview, while it is packed
 _BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an archive
 
 
-def of_output(show: DisplayFlags, shape: tuple[int, ...], *, masked: bool = False) -> int:
-    """Bytes of writing stages of which the largest has this shape; `masked` where cells are."""
+def of_output(
+    show: DisplayFlags, shape: tuple[int, ...], *, masked: bool = False, weights: bool = False
+) -> int:
+    """Bytes of writing stages of which the largest has this shape.
+
+    masked   whether cells are; weights: whether the stages are those of an attention
+    """
     form = form_of(show)
     if form.name == "npz":
         return 2 * min(math.prod(shape) * FLOAT, _BUFFER)  # a piece, and its bytes
     if form.name == "html" and not show.full:
-        return _PAGE + _MAPPED * min(math.prod(shape), OVERVIEW)
+        return _PAGE + _MAPPED * min(math.prod(shape), OVERVIEW) * weights
     if form.holds not in {PAGE, FIGURE}:
         return 0  # written row by row
     asked = []

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from attncli.cli import output
 from attncli.cli.main import run
 
 from .conftest import SAMPLES, Call
@@ -90,7 +89,7 @@ def test_arcs_are_for_commands_that_compute_weights(call: Call, line: list[str])
 def test_a_missing_package_is_named_before_anything_is_read(
     call: Call, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    monkeypatch.setattr(output, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = call("compute", "--q", "missing.json", "--output", f"a.{ending}")
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
     assert f"{ending} needs the package typst; pip install 'attncli[figures]'" in result.err
@@ -98,7 +97,7 @@ def test_a_missing_package_is_named_before_anything_is_read(
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals")
 def test_a_picture_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch, three: Path) -> None:
-    monkeypatch.setattr(output, "find_spec", lambda name: object())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     leader, follower = os.openpty()
     with os.fdopen(follower, "w") as terminal, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", terminal)

@@ -37,7 +37,7 @@ def arrays(tmp_path: Path) -> Path:
         "posenc --kind alibi --heads 5 --len 1100",
         "posenc --len 1500 --dim 1300 --format svg",
         f"compute {QKV} --dropout 0.1 --format svg",
-        f"compute {QKV} --causal --format html",
+        f"compute {QKV} --dropout 0.1 --format html",
         "posenc --len 1500 --dim 1300 --format html",
     ],
 )
