@@ -222,3 +222,11 @@ def test_against_does_not_read_standard_input_twice(call: Call, three: Path) -> 
 def test_notes_of_both_calls_are_said_once(call: Call) -> None:
     found = call("compute", "[[1, 2]]", "--against", "--scale none")
     assert found.err.count("so K = Q") == 1
+
+
+def test_a_saved_comparison_is_read_again(call: Call, traces: tuple[str, str]) -> None:
+    assert call("diff", *traces, "--output", "d.json").code == 1
+    assert call("diff", "d.json::b", "b.npz").code == 0
+    assert call("diff", "d.json::a", "b.npz").code == 1
+    found = call("compute", "d.json::a", "--format", "csv", "--stage", "output")
+    assert found.out == call("compute", "a.json", "--format", "csv", "--stage", "output").out
