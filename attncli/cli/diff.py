@@ -15,6 +15,7 @@ from typing import NamedTuple
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first
 from attncli.attention.names import is_published
+from attncli.check.tolerance import rule_of
 from attncli.cli.commands import Compared
 from attncli.cli.compute import computed
 from attncli.cli.groups import given_of
@@ -47,6 +48,7 @@ _COPIES = 5  # of the largest stage: both in float64, their difference, its size
 def diff(compared: Compared, show: DisplayFlags) -> int:
     """Compares, shows what was found, and gives the exit code."""
     check_diff_flags(show)
+    rule_of(compared.decimals, compared.rtol, compared.atol, "float64", compared.inside)
     sources = _sources(compared)
     operands = [_operand(source, show) for source in sources]
     a, b = _traces(operands)
@@ -116,8 +118,10 @@ def _operand(source: str, show: DisplayFlags) -> _Operand:
 
 def _is_wanted(name: str) -> object:
     """Every array; what has a name that is known must be one."""
-    own = name.rpartition(".")[2]
-    return name and (True if role_of(name) or is_field(name) or own in KINDS else IF_NUMBERS)
+    if not name:
+        return False
+    is_known = role_of(name) or is_field(name) or name.rpartition(".")[2] in KINDS
+    return True if is_known else IF_NUMBERS
 
 
 def _is_computed(name: str) -> bool:
@@ -152,7 +156,7 @@ def _dumped(loaded: Loaded) -> Trace:
     for name, array in loaded.arrays.items():
         prefix, dot, _ = name.rpartition(".")
         own = _own_name(name)
-        if f"{prefix}{dot}{own}" in found:  # q beside Q: each keeps its name
+        if f"{prefix}{dot}{own}" in {*loaded.arrays, *found}:  # Q beside q: each keeps its name
             own = name.rpartition(".")[2]
         if layout is not None and own in (*QKV, OUTPUT) and array.ndim == len(layout):
             try:
@@ -183,8 +187,7 @@ def _stage(
     axes = axes or tuple(f"axis {n + 1}" for n in range(array.ndim))
     sizes = dict(zip(axes, array.shape, strict=True))
     fit = {a: x for a, x in (labels or {}).items() if x and len(x) == sizes.get(a)}
-    formula = name if _is_computed(name) and kind.role == "operand" else ""
-    return Stage(name, kind.symbol, formula, array, axes, fit)
+    return Stage(name, kind.symbol, "", array, axes, fit)
 
 
 def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
@@ -205,6 +208,8 @@ def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
     names = [name for name in other.trace if name.rpartition(".")[2] == alone.name]
     if alone.name in other.trace:
         names = [alone.name]
+    if not alone.name and len([*other.trace]) == 1:
+        names = [*other.trace]
     if len(names) != 1:
         last = list(other.trace)[-1]
         what = f"{alone.origin} is one array" + f", {alone.name}" * bool(alone.name)

@@ -15,12 +15,12 @@ from attncli.trace import Stage, Trace
 from attncli.views.numbers import short
 from attncli.views.page import Page, Place, about, places_of
 from attncli.views.parts import Closing, Heading, Headline, Matrix, Part, Remark
-from attncli.views.select import Block, DisplayOptions, Index, blocks_of, chosen
+from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import clean, sentence, shorten
 
 SAME = "·"
 """What stands in place of a number of the difference that is within the tolerance."""
-ROWS, COLUMNS = 16, 10
+ROWS, COLUMNS = 12, 8
 """Of a matrix with more rows or columns so many are shown, those around the largest difference."""
 
 
@@ -101,7 +101,7 @@ def _counted(name: str, stages: Sequence[StageDifference]) -> str:
 def _rows(stages: Sequence[StageDifference], options: DisplayOptions) -> Matrix:
     """What is known of each stage: the numbers that differ, how many, by how much and where."""
     rows = [[*_counts(stage), *_place(stage)] for stage in stages]
-    names = ("differ", "of", "largest", "RMS", "in", "row", "column")
+    names = ("differ", "of", "largest", "RMS", "batch", "head", "row", "column")
     used = [j for j in range(len(names)) if j < 4 or any(row[j] for row in rows)]
     cells = np.array([[row[j] for j in used] for row in rows])
     labels = {
@@ -127,14 +127,18 @@ def _counts(stage: StageDifference) -> list[str]:
 
 
 def _place(stage: StageDifference) -> list[str]:
-    """Head or batch entry, row and column of the largest difference."""
+    """Batch entry, head, row and column of the largest difference, each "" where there is none."""
     if stage.same or stage.shapes or not stage.at:
-        return ["", "", ""]
-    axes = zip(stage.a.axes, stage.a.value.shape, stage.at, strict=True)
-    words = [clean(stage.a.label(axis, at)) for axis, n, at in axes]
-    before = [w for w, n in zip(words[:-2], stage.a.value.shape, strict=False) if n > 1]
+        return [""] * 4
+    axes = [*zip(stage.a.axes, stage.a.value.shape, stage.at, strict=True)]
+    words = [clean(stage.a.label(axis, at)) for axis, _, at in axes]
     row, column = words[-2:] if len(words) > 1 else (words[0], "")
-    return [" ".join(before), row, column]
+    before = {"batch": "", "head": ""}
+    for axis, size, at in axes[:-2]:
+        if size > 1:
+            name = "head" if axis in (HEADS, KEY_HEADS) else "batch"
+            before[name] = ".".join(filter(None, (before[name], str(at + 1))))
+    return [*before.values(), row, column]
 
 
 # ---- a stage in both

@@ -81,6 +81,15 @@ def test_names_of_a_dump_are_those_of_stages(call: Call) -> None:
     assert "the first stage that differs is mine: 1 of 2 numbers" in found.out
 
 
+def test_two_names_of_one_role_are_two_arrays(call: Call) -> None:
+    both = '{"Q":[[1]],"q":[[2]],"weights":[[1]]}'
+    found = call("diff", both, '{"q":[[2]],"Q":[[1]],"weights":[[1]]}')
+    assert found.code == 0
+    assert "all 3 stages" in found.out
+    assert call("diff", both, "[[1]]").code == 2
+    assert call("diff", '{"weights":[[1]]}', "[[1]]").code == 0
+
+
 def test_a_layout_that_a_dump_names_is_brought_into_order(call: Call) -> None:
     q = np.random.default_rng(0).normal(size=(2, 3, 5))
     np.savez("hsd.npz", q=q, output=q)
@@ -109,7 +118,7 @@ def test_what_is_no_array_is_named_in_a_note(call: Call) -> None:
             ["[[1]]", "[[1]]", "--decimals", "2", "--rtol", "1"],
             "decimals and rtol or atol are both",
         ),
-        (["[[1]]", "[[1]]", "--rtol", "-1"], "rtol is -1.0; use a number from 0"),
+        (["nowhere.npz", "[[1]]", "--rtol", "-1"], "rtol is -1.0; use a number from 0"),
         (["[[1]]", "[[1]]", "--stage", "weights"], "there is no stage 'weights'; there are array"),
         (["[[1]]", "[[1]]", "--head", "2"], "there is no head to choose"),
         (
@@ -222,3 +231,11 @@ def test_against_does_not_read_standard_input_twice(call: Call, three: Path) -> 
 def test_notes_of_both_calls_are_said_once(call: Call) -> None:
     found = call("compute", "[[1, 2]]", "--against", "--scale none")
     assert found.err.count("so K = Q") == 1
+
+
+def test_a_saved_comparison_is_read_again(call: Call, traces: tuple[str, str]) -> None:
+    assert call("diff", *traces, "--output", "d.json").code == 1
+    assert call("diff", "d.json::b", "b.npz").code == 0
+    assert call("diff", "d.json::a", "b.npz").code == 1
+    found = call("compute", "d.json::a", "--format", "csv", "--stage", "output")
+    assert found.out == call("compute", "a.json", "--format", "csv", "--stage", "output").out

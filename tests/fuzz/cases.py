@@ -285,6 +285,7 @@ VALID = {
     "--observed": ("[[0.5, 1], [1, 2], [0, 0]]",), "--max-size": ("200MB",), "--width": ("80",),
     "--target": ("la rive",), "--file": ("mine.json",), "--q": ("q.json", "[[1, 0], [0, 1]]"),
     "--sinks": ("[0.5]",), "--past-k": ("[[1, 2]]",), "--past-v": ("[[1, 2]]",), "--head": ("1",),
+    "--against": ("--causal", "--scale none", "--rows 1"),
 }  # fmt: skip
 BASES: dict[str, tuple[list[str], list[tuple[str, str | None]]]] = {
     "compute": ([], [("--q", "q.json")]),
@@ -292,6 +293,7 @@ BASES: dict[str, tuple[list[str], list[tuple[str, str | None]]]] = {
     "posenc": ([], [("--len", "3"), ("--dim", "4")]),
     "similarity": (["cat=1,2,3", "the=0,1,2"], []),
     "examples": ([], []),
+    "diff": (["q.json", '{"q": [[1, 0], [0, 1], [2, 1]], "v": [[1, 2], [3, 4], [5, 6]]}'], []),
     "check": ([], [("--q", "q.json"), ("--observed", "[[0.5, 1]]"), ("--single", None)]),
     "diff": (["q.json", "q.json"], []),
 }
