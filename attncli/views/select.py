@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -148,7 +149,12 @@ class Block:
         None where it read nothing so, or the trace does not hold it.
         """
         name = stage.reads.get(parameter, "")
-        return self.stages.get(name) or dict(self.root.stages()).get(name)
+        return self.stages.get(name) or self.everywhere.get(name)
+
+    @cached_property
+    def everywhere(self) -> Mapping[str, Stage]:
+        """The stages of the whole trace by their dotted names; an equation asks for many."""
+        return dict(self.root.stages())
 
 
 def is_computed(stage: Stage) -> bool:

@@ -65,10 +65,10 @@ def _fitted(entry: Entry, room: int) -> Equation | None:
     found = equation(entry)
     if found is None:
         return None
-    for terms in TERMS:
-        found = equation(entry._replace(terms=terms)) or found
+    for terms in TERMS[1:]:
         if cell_len(one_line(found)) <= room:
             break
+        found = equation(entry._replace(terms=terms)) or found
     beside = room - cell_len(plain(found.left)) - 3
     packed = list(found.forms[:1])
     for form in found.forms[1:]:
