@@ -66,12 +66,16 @@ def packed(
     trace: Trace, options: DisplayOptions, sections: Sequence[Section], *, every: bool
 ) -> Iterator[str]:
     """The elements that hold the data of a page with these sections, of every head or of one."""
-    maps, weights = _maps(trace, options)
+    shown_stages = {id(section.matrix.stage) for section in sections}
+    found = list(_weights(trace, options))
+    if not any(id(block.weights) in shown_stages for block, _, _ in found):
+        found = []  # the page is about something else
+    maps, weights = _maps(found, options.precision)
     shown = [_shown(section) for section in sections]
     sizes = [len(numbers) for numbers in shown]
     starts = np.cumsum([0, *sizes]).tolist()
     ids = {_key(s.matrix.block, s.matrix.stage, s.matrix.where): s.id for s in sections}
-    described = _sections(trace, sections, ids)
+    described = _sections(sections, ids)
     _add_arithmetic(sections, described, WORKED if every else WORKED_OF_ONE)
     for start, size, of in zip(starts, sizes, described.values(), strict=False):
         of["start"] = start if size else None
@@ -115,15 +119,14 @@ def _key(block: Block, stage: Stage, where: Index) -> tuple[Any, ...]:
 
 
 def _sections(
-    trace: Trace, sections: Sequence[Section], ids: dict[tuple[Any, ...], str]
+    sections: Sequence[Section], ids: dict[tuple[Any, ...], str]
 ) -> dict[str, dict[str, Any]]:
-    stages = dict(trace.stages())
     found = {}
     for section in sections:
         m = section.matrix
         reads = []
         for read in reads_of(m.block, m.stage, m.where):
-            source = ids.get(_key(m.block, stages[read.name], read.where))
+            source = ids.get(_key(m.block, read.stage, read.where))
             reads += [[source, _at(read.rows), _at(read.columns)]] if source else []
         own: dict[str, Any] = {"name": clean(m.block.prefix + m.stage.name)}
         own["symbol"] = clean(m.stage.symbol)
@@ -164,12 +167,13 @@ def _arithmetic(section: Section) -> list[str]:
 # ---- the weights of every head
 
 
-def _maps(trace: Trace, options: DisplayOptions) -> tuple[dict[str, Any] | None, Array]:
+def _maps(
+    found: Sequence[tuple[Block, Index, Array]], precision: int
+) -> tuple[dict[str, Any] | None, Array]:
     """What the overview shows, and the numbers; None where there is but one head."""
     names: dict[tuple[str, ...], int] = {}
     entries: list[dict[str, Any]] = []
     values: list[Array] = []
-    found = list(_weights(trace, options))
     left = OVERVIEW
     for block, where, matrix in found:
         left -= matrix.size
@@ -189,7 +193,7 @@ def _maps(trace: Trace, options: DisplayOptions) -> tuple[dict[str, Any] | None,
     if len(found) < 2 and all(matrix.size <= FEW for _, _, matrix in found):
         return None, np.zeros(0, "<f4")
     numbers = np.concatenate(values).astype(np.float64)
-    decimals, stored, unit = _stored(numbers, options.precision)
+    decimals, stored, unit = _stored(numbers, precision)
     steps = [step / STEPS for step in range(STEPS + 1)]
     palettes = [[css(step, "share", paper) for step in steps] for paper in (True, False)]
     labels_of = [distinct(own, range(len(own)), LABEL) for own in names]
