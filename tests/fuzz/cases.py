@@ -295,7 +295,6 @@ BASES: dict[str, tuple[list[str], list[tuple[str, str | None]]]] = {
     "examples": ([], []),
     "diff": (["q.json", '{"q": [[1, 0], [0, 1], [2, 1]], "v": [[1, 2], [3, 4], [5, 6]]}'], []),
     "check": ([], [("--q", "q.json"), ("--observed", "[[0.5, 1]]"), ("--single", None)]),
-    "diff": (["q.json", "q.json"], []),
 }
 NOT_FUZZED = {"--debug", "--step", "--format", "--output", "-o", "--work"}
 """Left to one flag case in six: these print something else than numbers."""

@@ -117,13 +117,16 @@ def _key(block: Block, stage: Stage, where: Index) -> tuple[Any, ...]:
 def _sections(
     trace: Trace, sections: Sequence[Section], ids: dict[tuple[Any, ...], str]
 ) -> dict[str, dict[str, Any]]:
-    stages = dict(trace.stages())
+    stages = {id(trace): dict(trace.stages())}  # of a comparison, of each of the two
     found = {}
     for section in sections:
         m = section.matrix
+        root = m.block.root
+        if id(root) not in stages:
+            stages[id(root)] = dict(root.stages())
         reads = []
         for read in reads_of(m.block, m.stage, m.where):
-            source = ids.get(_key(m.block, stages[read.name], read.where))
+            source = ids.get(_key(m.block, stages[id(root)][read.name], read.where))
             reads += [[source, _at(read.rows), _at(read.columns)]] if source else []
         own: dict[str, Any] = {"name": clean(m.block.prefix + m.stage.name)}
         own["symbol"] = clean(m.stage.symbol)
