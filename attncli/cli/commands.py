@@ -327,7 +327,7 @@ COMMANDS = {
 
         Exit code 0: they are the same; 1: they differ; 2: the call or an input is wrong.
         """,
-        without=("work", "cell"),
+        without=("work", "cell", "blank", "arcs"),
         other_help={
             "stage": "Show this stage (repeatable), instead of the first that differs.",
             "full": "Show every stage that differs, whole.",

@@ -9,6 +9,7 @@ SOURCE ── load ──┬── a saved trace            as it is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from os.path import basename
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ from attncli.files.roles import name_of, role_of
 from attncli.stages import KINDS, OUTPUT, QKV, Kind, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views.diff import diff_page
-from attncli.views.formats import PAGE
+from attncli.views.formats import FIGURE, PAGE
 from attncli.views.select import check_written
 
 ARRAY = "array"
@@ -63,7 +64,7 @@ def check_diff_flags(show: DisplayFlags) -> None:
     check_flags(show)
     if form_of(show).name == "mermaid":
         raise ConventionError("mermaid draws the steps of one computation", "use another --format")
-    for name in given_of(show, "work", "cell"):
+    for name in given_of(show, "work", "cell", "blank", "arcs"):
         raise ConventionError(f"--{name} is of one computation", f"leave out --{name}")
 
 
@@ -73,10 +74,23 @@ def present_diff(found: Comparison, show: DisplayFlags, *, stdin_used: bool = Fa
     if form_of(show).name in ("json", "csv", "tsv") and not show.stage:
         check_written(3 * sum(x.wrong.size for x in found.stages))
     trace = found.trace(() if page else None)
+    if form_of(show).holds == FIGURE and not show.stage:
+        show = replace(show, stage=_pictured(found, trace))
     present(trace, show, stdin_used=stdin_used, page=diff_page(found))
     if not form_of(show).notes:
         note(*trace.notes, quiet=show.quiet)
     return 0 if found.same else 1
+
+
+def _pictured(found: Comparison, trace: Trace) -> list[str]:
+    """The names of what a figure shows: the first stage that differs, in both, and by how much."""
+    drawn = [x for x in (*found.differing, *found.stages) if not x.shapes]
+    stage = next((x for x in drawn if not x.is_given), drawn[0] if drawn else None)
+    if stage is None:
+        raise ShapeError("no stage has the same shape in both", "a figure shows their difference")
+    prefix, dot, _ = stage.name.rpartition(".")
+    both = f"a.{prefix}{dot}{stage.a.name}", f"b.{prefix}{dot}{stage.b.name}"
+    return [name for name in (*both, f"difference.{stage.name}") if name in trace]
 
 
 def _sources(compared: Compared) -> tuple[str, str]:

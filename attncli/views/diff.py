@@ -36,8 +36,10 @@ def diff_page(found: Comparison) -> Page:
 def _parts(found: Comparison, trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     shown = _shown(found, options)
     n, m = len(found.stages), len(found.differing)
-    facts = f"{n} stage{'s' * (n != 1)} in both", f"{m or 'none'} differ{'s' * (m == 1)}"
-    yield Headline(sentence(trace.title), facts, (), tuple(map(sentence, found.conventions)))
+    facts = [f"{n} stage{'s' * (n != 1)} in both", f"{m or 'none'} differ{'s' * (m == 1)}"]
+    if options.every:  # where the weights of both stand beside the page, by these names
+        facts += [f"{own}: {sentence(name)}" for own, name in zip("ab", found.names, strict=True)]
+    yield Headline(sentence(trace.title), tuple(facts), (), tuple(map(sentence, found.conventions)))
     yield Closing((("", tuple(map(sentence, found.sentences))),))
     yield from _table(found, options)
     for stage in shown:
@@ -56,7 +58,8 @@ def _shown(found: Comparison, options: DisplayOptions) -> list[StageDifference]:
     """
     pairs = {x.name: x for x in found.stages if not x.shapes}
     own = {name: replace(x.a, name=name.rpartition(".")[2]) for name, x in pairs.items()}
-    names = chosen(nested("", own), options)
+    wanted = tuple(name.removeprefix("difference.") for name in options.stages)
+    names = chosen(nested("", own), replace(options, stages=wanted))
     if options.stages:
         return [x for name, x in pairs.items() if name in names]
     differing = [x for x in pairs.values() if not x.same]
@@ -154,6 +157,8 @@ def _stage(found: Comparison, stage: StageDifference, options: DisplayOptions) -
     differing = [x for x in places if stage.wrong[index_of[id(x)]].any()]
     asked = options.full or (options.head, options.batch) != (None, None)
     kept = differing if asked else [x for x in differing if _holds(index_of[id(x)], stage.at)]
+    if options.every:  # one of them is seen at a time
+        kept = places
     kept = kept or places[:1]
     for place in kept:
         yield Heading(sentence(", ".join(filter(None, (_title(found, stage), place.heading)))))

@@ -264,7 +264,8 @@ class Matrix:
             if is_shaded:
                 sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
                 top = numbers.round_top(float(sizes.max(initial=self.least)))
-                shading = Shading(self.shade or "signed", top)
+                is_share = self.shade == "share" and not (shown < 0).any()  # a difference is not
+                shading = Shading("share" if is_share else "signed", top)
             own = shown + 0 if shown.dtype.kind == "b" else shown
             kinds = []
             for kind in np.hsplit(own, own.shape[1]) if self.by_column else [own]:

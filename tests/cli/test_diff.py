@@ -239,3 +239,18 @@ def test_a_saved_comparison_is_read_again(call: Call, traces: tuple[str, str]) -
     assert call("diff", "d.json::a", "b.npz").code == 1
     found = call("compute", "d.json::a", "--format", "csv", "--stage", "output")
     assert found.out == call("compute", "a.json", "--format", "csv", "--stage", "output").out
+
+
+def test_figures_and_pages_of_a_comparison(call: Call, traces: tuple[str, str]) -> None:
+    for name, holds in (
+        ("d.svg", "difference.masked"),
+        ("d.html", "masked (left out of a.json"),
+        ("d.tex", "difference"),
+    ):
+        assert call("diff", *traces, "--output", name).code == 1
+        assert holds in Path(name).read_text(encoding="utf-8")
+    found = call("compute", "a.json", "--against", "--causal", "--blank")
+    assert (found.code, found.out) == (2, "")
+    assert "--blank is of one computation" in found.err
+    none = call("diff", "[[1, 2]]", "[[1], [2]]", "--format", "svg")
+    assert "no stage has the same shape in both" in none.err

@@ -17,6 +17,7 @@ from attncli.trace import Stage, Trace
 from attncli.views.diff import diff_page
 from attncli.views.formats import FORMATS
 from attncli.views.formats.table import Screen, blocks
+from attncli.views.page import parts
 from attncli.views.parts import Heading, Matrix, Remark
 from attncli.views.select import DisplayOptions
 
@@ -139,6 +140,8 @@ def test_blocks_that_are_the_same_are_counted() -> None:
 
 @pytest.mark.parametrize("name", [n for n in FORMATS if n != "mermaid"])
 def test_every_format_holds_a_comparison_with_hostile_labels(name: str) -> None:
+    if FORMATS[name].needs:
+        pytest.importorskip(FORMATS[name].needs)
     words = tuple(LABELS.values())
     value = numbers(len(words), 2)
     axes, labels = ("query", "d_v"), {"query": words}
@@ -155,4 +158,25 @@ def test_every_format_holds_a_comparison_with_hostile_labels(name: str) -> None:
     text = "".join(module.text(trace, options, diff_page(found)))
     assert text
     assert not {"\x1b", "\u202e", "\x07"} & {*text}
-    assert name != "html" or "<b>" not in text
+    assert name not in ("html", "svg") or "<b>x" not in text
+
+
+def test_a_page_of_html_holds_every_head_of_both() -> None:
+    found = heads(3, (2, 5, 7))
+    html = import_module("attncli.views.formats.html")
+    text = "".join(html.text(found.trace(()), DisplayOptions(), diff_page(found)))
+    for head in (1, 2, 3):
+        assert text.count(f'data-head="{head}"') >= 4  # a title, both matrices, the difference
+
+
+def test_a_difference_of_weights_is_shaded_around_zero() -> None:
+    a, b = attention(), attention(mask=CAUSAL)
+    trace = diff(a, b).trace()
+    (difference,) = (
+        x
+        for x in parts(trace, DisplayOptions(stages=("difference.weights",)))
+        if isinstance(x, Matrix)
+    )
+    shading = difference.grid((0, 1, 2), (0, 1, 2), colour=True).shading
+    assert shading is not None
+    assert shading.ramp == "signed"
