@@ -25,6 +25,7 @@ from attncli.views.arithmetic import equation
 from attncli.views.cell import Entry
 from attncli.views.derivation import TERMS
 from attncli.views.formats.colours import STEPS, css
+from attncli.views.formats.latex import array
 from attncli.views.numbers import style_of
 from attncli.views.parts import NUMERIC, OVERVIEW, Grid, Matrix
 from attncli.views.reads import At, reads_of
@@ -132,8 +133,17 @@ def _sections(
         own["symbol"] = clean(m.stage.symbol)
         own |= {"rows": section.grid.rows, "columns": section.grid.columns, "reads": reads}
         own["derived"] = bool(m.stage.work)
+        own["latex"] = _latex(section)
         found[section.id] = own
     return found
+
+
+def _latex(section: Section) -> str:
+    """The table as --format latex has it, to be copied."""
+    m, grid = section.matrix, section.grid
+    rows, columns = m.labels(-2, grid.rows, LABEL), m.labels(-1, grid.columns, LABEL)
+    lines = array(m, rows, columns, grid.cells, range(len(columns))) if rows and columns else ()
+    return "\n".join(lines)
 
 
 def _at(at: At) -> list[Any]:
