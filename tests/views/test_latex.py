@@ -65,6 +65,7 @@ def test_a_number() -> None:
         ("w = 10000^(2i/d)", "$w = 10000{}^{2i / d}$"),
         ("N = γ (x − μ), ε = 1e-5", r"$N = \gamma (x - \mu), \varepsilon = 10^{-5}$"),
         ("", ""),
+        (" ", ""),
     ],
 )
 def test_a_formula_is_mathematics_and_words(formula: str, expected: str) -> None:

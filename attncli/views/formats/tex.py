@@ -156,10 +156,15 @@ def prose(formula: str) -> str:
         if kind == "mathematics" or (kind == "between" and "word" not in beside):
             text += run
             continue
-        found += [f"${math(text, display=False)}$"] if text else []
-        found.append(escape(run))
+        found += [_inline(text), escape(run)]
         text = ""
-    return "".join([*found, f"${math(text, display=False)}$" if text else ""])
+    return "".join([*found, _inline(text)])
+
+
+def _inline(text: str) -> str:
+    """Mathematics within text; nothing between two $ would begin a display."""
+    tex = math(text, display=False)
+    return f"${tex}$" if tex else ""
 
 
 def _is_word(token: Token) -> bool:
