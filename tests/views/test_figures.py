@@ -83,7 +83,7 @@ def test_the_cells_of_a_png_are_where_the_svg_has_them_in_its_colours() -> None:
     trace = matrix([[1.0, 0.0]], name="weights")
     shown = pixels(written("png", trace, heatmap=True))[..., :3].reshape(-1, 3)
     colours = {tuple(colour) for colour in shown.tolist()}
-    assert {(0xFE, 0xE8, 0x38), (0x00, 0x22, 0x4E)} <= colours
+    assert {(0xFF, 0xFF, 0xFF), (0x08, 0x30, 0x6B)} <= colours
 
 
 def test_a_pdf_has_a_page_of_the_size_of_the_figure_and_is_the_same_each_time() -> None:

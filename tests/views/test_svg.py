@@ -271,8 +271,8 @@ def test_a_pixel_of_a_very_large_matrix_is_the_mean_of_several_numbers() -> None
     values[:, 3:6] = np.nan
     root = drawn(matrix(values, name="weights", axes=("position", "dimension")))
     _, png = picture(root)
-    line, same = pixels(png)
-    assert line == same
+    line, *same = pixels(png)
+    assert all(other == line for other in same)
     assert len(line) == 1367
     assert line[0] == (0x08, 0x30, 0x6B)
     assert line[1] == NOTHING
@@ -295,7 +295,10 @@ def test_masked_cells_of_a_picture_are_grey() -> None:
     )
     _, png = picture(root)
     is_grey = np.array([[rgb == NOTHING for rgb in row] for row in pixels(png)])
-    assert (is_grey == np.triu(np.ones((n, n), bool), 1)).all()
+    size = len(is_grey) // n  # a square for each number, which no reader smooths
+    squares = np.kron(np.triu(np.ones((n, n)), 1), np.ones((size, size)))
+    assert size > 1
+    assert (is_grey == squares).all()
     assert texts(root)[-1].startswith("masked")
 
 

@@ -202,6 +202,8 @@ def _picture(panel: Panel, layout: Layout, shading: Shading) -> str:
     size = f'width="{px(layout.width * m)}" height="{px(layout.height * n)}"'
     sharp = ' image-rendering="optimizeSpeed" style="image-rendering:pixelated"'
     how = sharp if layout.width >= 1 else ""  # else a smaller picture is smoothed
+    for axis, cell in enumerate((layout.height, layout.width)):  # some readers smooth the larger
+        values = np.repeat(values, max(int(cell), 1), axis=axis)
     uri = data_uri(values, shading)
     return f'<image {size} preserveAspectRatio="none"{how} xlink:href="{uri}"/>'
 
