@@ -213,6 +213,20 @@ def test_layers_and_heads_at_a_glance(opened: Opener) -> None:
     assert float(shown) == pytest.approx(wanted, abs=5e-5)
 
 
+def test_the_overview_by_keyboard(opened: Opener) -> None:
+    page = ready(opened, html_of(heads(3, 4, batch=2)))
+    first = page.get_by_label("weights: batch 1, head 1")
+    first.focus()
+    page.keyboard.press("Tab")  # one stop for all of them
+    assert page.evaluate("document.activeElement.closest('.overview')") is None
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.locator("#say").inner_text() == "shown: batch 2, head 2"
+    assert page.get_by_label("head", exact=True).input_value() == "2"
+
+
 def test_columns_of_a_packed_weight_and_of_the_heads_side_by_side(opened: Opener) -> None:
     trace = attncli.explain("the river bank", heads=2, dim=6)
     page = ready(opened, "".join(html.text(trace, DisplayOptions(), explain_page)))

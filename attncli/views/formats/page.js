@@ -101,7 +101,7 @@ function point(td) {
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 function move(event) {
-  const td = event.target.closest("section td"), step = MOVES[event.key];
+  const td = event.target.closest("section td, .overview td"), step = MOVES[event.key];
   if (event.key === "Escape") {
     unlight();
     tell("");
@@ -116,14 +116,15 @@ function move(event) {
 
 // One cell of each table is reached by Tab, the others by the arrow keys.
 function focusOn(table, td) {
-  for (const other of all("td[tabindex]", table)) other.removeAttribute("tabindex");
-  td.tabIndex = 0;
-  td.focus();
+  makeReachable(table, td);
+  inside(td).focus();
 }
 
-function makeReachable(table) {
-  const first = table.rows[1]?.cells[1];
-  if (first) first.tabIndex = 0;
+const inside = td => td.querySelector("button") ?? td;
+
+function makeReachable(table, td = table.rows[table.rows.length > 1 ? 1 : 0]?.cells[1]) {
+  for (const other of all("button, [tabindex]", table)) other.tabIndex = -1;
+  if (td) inside(td).tabIndex = 0;
 }
 
 // ---- choosing a head, layer or batch entry
@@ -145,6 +146,8 @@ function choose(changes, scrolls = false) {
   showDetail();
   if (steps().length && !steps().includes(current)) current = null;
   showStep();
+  const words = AXES.map(([axis]) => choice[axis] && `${axis} ${choice[axis]}`).filter(Boolean).join(", ");
+  if (Object.keys(changes).length) tell(`shown: ${words || "all"}`);
   if (scrolls) (byId("detail") ?? all("section:not([hidden])").find(isWeights))?.scrollIntoView({ block: "start" });
 }
 
@@ -303,6 +306,7 @@ function makeOverview() {
   const box = element("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: "weights of all heads" }, table);
   const view = element("div", { id: "overview" }, element("h2", { textContent: "The weights of all heads" }),
     element("p", { className: "quiet", textContent: words + left + rounded }), box);
+  makeReachable(table);
   main.insertBefore(view, all("main > section, main > div, main > details")[0]);
 }
 
