@@ -80,7 +80,7 @@ class QuickCommand(Quick, TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As Typer does; UsageError for an option that is given twice: the last would count."""
-        if any(param.name == "blank" for param in self.params):
+        if not ctx.resilient_parsing and any(param.name == "blank" for param in self.params):
             args = with_blank_values(args)
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         options: list[Any] = [param for param in order if param.param_type_name == "option"]

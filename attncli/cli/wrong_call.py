@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from itertools import accumulate, pairwise
 from typing import Any
 
+from attncli.cli.parsing import with_blank_values
+
 # Options of other tools and libraries → ours, where it is an option of the command.
 _OURS = {
     "--temperature": ("--scale", "a temperature T multiplies the factor on the scores by 1/T"),
@@ -113,7 +115,8 @@ def _extra(context: Any, arguments: Sequence[str]) -> str:
     """How to write a call with more arguments than the command takes, or ""."""
     name = context.command.name
     if name == "explain":
-        values, rest, _ = context.command.make_parser(context).parse_args(args=[*arguments[1:]])
+        call = with_blank_values([*arguments[1:]])
+        values, rest, _ = context.command.make_parser(context).parse_args(args=call)
         return (
             f'put the sentence in quotes: attncli explain "{" ".join((values["sentence"], *rest))}"'
         )

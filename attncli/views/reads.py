@@ -44,8 +44,9 @@ Cells = tuple[At, At]
 
 
 class Read(NamedTuple):
-    """Cells of one matrix: its stage by its dotted name, at which heads and batch entries."""
+    """Cells of one matrix: of which stage, its dotted name, at which heads and batch entries."""
 
+    stage: Stage
     name: str
     where: Index
     rows: At
@@ -80,7 +81,8 @@ def reads_of(block: Block, stage: Stage, where: Index) -> list[Read]:
         if source is not None:
             one_row = len(block.matrix(source, where)) == 1
             own = FIRST if one_row and rows.of == "i" else rows
-            reads.append(Read(_dotted(block, stage, parameter), where, own, columns))
+            name = _dotted(block, stage, parameter)
+            reads.append(Read(source, name, where, own, columns))
     return reads
 
 
@@ -97,7 +99,7 @@ def _heads(reader: _Reader) -> Iterator[Read]:
     width, n_heads = x.value.shape[-1], max(reader.block.sizes[HEADS], 1)
     name = _dotted(reader.block, reader.stage, "x")
     for head in range(n_heads):
-        yield Read(name, {**reader.where, HEADS: head}, ROW, At("j", plus=-head * width))
+        yield Read(x, name, {**reader.where, HEADS: head}, ROW, At("j", plus=-head * width))
 
 
 def _same_cell(reader: _Reader) -> Found:

@@ -24,7 +24,7 @@ NAME_CELLS = 24
 
 MARKS_IN_A_ROW = 4  # combining marks on one character; a language needs three
 
-NUMBER, LABEL, END = "\ue000", "\ue001", "\ue002"
+NUMBER, LABEL, END = map(chr, (0xE000, 0xE001, 0xE002))
 """Marks around the numbers and labels within an equation, so that each format can write them its
 own way. Nothing else has them: `clean` writes characters for private use as escapes."""
 

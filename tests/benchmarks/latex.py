@@ -166,6 +166,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(sys.argv[1] if len(sys.argv) > 1 else made).absolute()
         folder.mkdir(exist_ok=True)
+        os.chdir(ROOT)  # where the samples of the calls are
         found = written(folder)
         texts = (path.read_text(encoding="utf-8") for path in found.values())
         formulas = sorted({formula for text in texts for formula in formulas_of(text)})

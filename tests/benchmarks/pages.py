@@ -61,7 +61,7 @@ def milliseconds_until_ready(file: Path) -> float:
                 ".observe(document, {subtree: true, attributes: true, childList: true});"
             )
             page.goto(file.as_uri())
-            page.wait_for_function("window.readyAt")
+            page.locator("html[data-ready]").wait_for()
             found.append(page.evaluate("window.readyAt"))
             context.close()
         browser.close()

@@ -12,14 +12,14 @@ import pytest
 import attncli
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
-from attncli.views.formats import csv, html, markdown
+from attncli.views.formats import csv, html, latex, markdown
 from attncli.views.select import DisplayOptions
 from tests.views.hostile import LABELS
 from tests.views.traces import CAUSAL, THREE_K, THREE_Q, THREE_V, attention, computed, key_axes
 
 from .conftest import Opener
 
-READY = "document.documentElement.dataset.ready"
+READY = "html[data-ready]"
 SENTENCE = "She visited the money bank, near the river bank"
 
 
@@ -29,7 +29,7 @@ def html_of(trace: Trace, **options: Any) -> str:
 
 def ready(opened: Opener, text: str, **options: Any) -> Any:
     page = opened(text, **options)
-    page.wait_for_function(READY)
+    page.locator(READY).wait_for()
     return page
 
 
@@ -270,7 +270,7 @@ def test_copies_are_those_of_the_formats(opened: Opener) -> None:
 
     def copied(form: str) -> str:
         page.get_by_label(f"copy weights as {form}").click()
-        page.wait_for_function(f"document.getElementById('say').textContent === 'copied as {form}'")
+        page.locator("#say", has_text=f"copied as {form}").wait_for()
         return str(page.evaluate("navigator.clipboard.readText()"))
 
     chosen = DisplayOptions(stages=("weights",))
@@ -281,11 +281,9 @@ def test_copies_are_those_of_the_formats(opened: Opener) -> None:
     copy = copied("csv").splitlines()
     assert copy[0].split(",", 1)[1] == own[0].split(",", 1)[1] + ",Σ"
     assert copy[1:3] == ["the,1.0000,///,///,1", "a|b,0.6698,0.3302,///,1"]
-    assert copied("LaTeX").splitlines()[:3] == [
-        r"\begin{array}{r|rrr|r}",
-        r" & \text{k1} & \text{=1+1} & \text{a,b} & \Sigma \\ \hline",
-        r"\text{the} & 1.0000 & \text{///} & \text{///} & 1 \\",
-    ]
+    array = copied("LaTeX")
+    assert array.startswith("\\[\\begin{array}{r|rrr|r}\n & \\text{k1}")
+    assert array in "".join(latex.text(trace, chosen))
 
 
 # ---- labels from strangers, other readers, other screens
@@ -386,9 +384,7 @@ def test_a_notebook_shows_the_same_page(opened: Opener, three: Trace) -> None:
     page = opened(f"<!doctype html><title>notebook</title>{three._repr_html_()}")
     frame = page.frame_locator("iframe")
     frame.locator("section").first.wait_for()
-    page.wait_for_function(
-        "document.querySelector('iframe').contentDocument.documentElement.dataset.ready"
-    )
+    frame.locator(READY).wait_for()
     frame.locator("section td").last.hover()
     assert frame.locator("#say").inner_text() != ""
     assert (

@@ -65,6 +65,12 @@ def test_it_does_not_swallow_a_sentence_or_a_file(call: Call, three: Path) -> No
     assert call("compute", "--blank", "-", stdin=three.read_bytes()).code == 0
 
 
+def test_a_sentence_without_quotes_is_told_as_ever(call: Call) -> None:
+    result = call("explain", "The", "bank", "--blank")
+    assert result.code == 2
+    assert 'put the sentence in quotes: attncli explain "The bank"' in result.err
+
+
 def test_a_name_written_with_a_sign_is_any(call: Call, three: Path) -> None:
     result = call("compute", three, "--blank=other")
     assert (result.code, result.out) == (2, "")

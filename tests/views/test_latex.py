@@ -65,6 +65,7 @@ def test_a_number() -> None:
         ("w = 10000^(2i/d)", "$w = 10000{}^{2i / d}$"),
         ("N = γ (x − μ), ε = 1e-5", r"$N = \gamma (x - \mu), \varepsilon = 10^{-5}$"),
         ("", ""),
+        (" ", ""),
     ],
 )
 def test_a_formula_is_mathematics_and_words(formula: str, expected: str) -> None:
@@ -82,12 +83,19 @@ def test_a_formula_is_mathematics_and_words(formula: str, expected: str) -> None
         ("+ exp(1)) / 5", r"+ \operatorname{exp}(1) ) / 5"),  # a line of what is longer
         ("(a + b", "( a + b"),
         ("1 / ", "1 /"),
+        ("\x80 °", "\\text{\x80}\\ {}^{\\circ}"),
+        ("(" * 999 + ")" * 999, f"\\text{{{'(' * 999 + ')' * 999}}}"),
         ("/ 3", "/ 3"),
         ("x²²ᵀ'", r"x{}^{2}{}^{2}{}^{\mathsf T}{}'"),
     ],
 )  # fmt: skip
 def test_an_equation(equation: str, expected: str) -> None:
     assert math(equation) == expected
+
+
+def test_a_formula_of_many_parentheses_is_no_fault() -> None:
+    assert math("(" * 200 + ")" * 200) == "(" * 200 + ")" * 200
+    assert "frac" not in prose("(" * 9999)
 
 
 def test_numbers_and_labels_of_an_equation() -> None:

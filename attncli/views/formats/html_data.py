@@ -25,6 +25,7 @@ from attncli.views.arithmetic import equation
 from attncli.views.cell import Entry
 from attncli.views.derivation import TERMS
 from attncli.views.formats.colours import STEPS, css
+from attncli.views.formats.latex import array
 from attncli.views.numbers import style_of
 from attncli.views.parts import NUMERIC, OVERVIEW, Grid, Matrix
 from attncli.views.reads import At, reads_of
@@ -66,12 +67,16 @@ def packed(
     trace: Trace, options: DisplayOptions, sections: Sequence[Section], *, every: bool
 ) -> Iterator[str]:
     """The elements that hold the data of a page with these sections, of every head or of one."""
-    maps, weights = _maps(trace, options)
+    shown_stages = {id(section.matrix.stage) for section in sections}
+    found = list(_weights(trace, options))
+    if not any(id(block.weights) in shown_stages for block, _, _ in found):
+        found = []  # the page is about something else
+    maps, weights = _maps(found, options.precision)
     shown = [_shown(section) for section in sections]
     sizes = [len(numbers) for numbers in shown]
     starts = np.cumsum([0, *sizes]).tolist()
     ids = {_key(s.matrix.block, s.matrix.stage, s.matrix.where): s.id for s in sections}
-    described = _sections(trace, sections, ids)
+    described = _sections(sections, ids)
     _add_arithmetic(sections, described, WORKED if every else WORKED_OF_ONE)
     for start, size, of in zip(starts, sizes, described.values(), strict=False):
         of["start"] = start if size else None
@@ -115,25 +120,30 @@ def _key(block: Block, stage: Stage, where: Index) -> tuple[Any, ...]:
 
 
 def _sections(
-    trace: Trace, sections: Sequence[Section], ids: dict[tuple[Any, ...], str]
+    sections: Sequence[Section], ids: dict[tuple[Any, ...], str]
 ) -> dict[str, dict[str, Any]]:
-    stages = {id(trace): dict(trace.stages())}  # of a comparison, of each of the two
     found = {}
     for section in sections:
         m = section.matrix
-        root = m.block.root
-        if id(root) not in stages:
-            stages[id(root)] = dict(root.stages())
         reads = []
         for read in reads_of(m.block, m.stage, m.where):
-            source = ids.get(_key(m.block, stages[id(root)][read.name], read.where))
+            source = ids.get(_key(m.block, read.stage, read.where))
             reads += [[source, _at(read.rows), _at(read.columns)]] if source else []
         own: dict[str, Any] = {"name": clean(m.block.prefix + m.stage.name)}
         own["symbol"] = clean(m.stage.symbol)
         own |= {"rows": section.grid.rows, "columns": section.grid.columns, "reads": reads}
         own["derived"] = bool(m.stage.work)
+        own["latex"] = _latex(section)
         found[section.id] = own
     return found
+
+
+def _latex(section: Section) -> str:
+    """The table as --format latex has it, to be copied."""
+    m, grid = section.matrix, section.grid
+    rows, columns = m.labels(-2, grid.rows, LABEL), m.labels(-1, grid.columns, LABEL)
+    lines = array(m, rows, columns, grid.cells, range(len(columns))) if rows and columns else ()
+    return "\n".join(lines)
 
 
 def _at(at: At) -> list[Any]:
@@ -167,12 +177,13 @@ def _arithmetic(section: Section) -> list[str]:
 # ---- the weights of every head
 
 
-def _maps(trace: Trace, options: DisplayOptions) -> tuple[dict[str, Any] | None, Array]:
+def _maps(
+    found: Sequence[tuple[Block, Index, Array]], precision: int
+) -> tuple[dict[str, Any] | None, Array]:
     """What the overview shows, and the numbers; None where there is but one head."""
     names: dict[tuple[str, ...], int] = {}
     entries: list[dict[str, Any]] = []
     values: list[Array] = []
-    found = list(_weights(trace, options))
     left = OVERVIEW
     for block, where, matrix in found:
         left -= matrix.size
@@ -192,7 +203,7 @@ def _maps(trace: Trace, options: DisplayOptions) -> tuple[dict[str, Any] | None,
     if len(found) < 2 and all(matrix.size <= FEW for _, _, matrix in found):
         return None, np.zeros(0, "<f4")
     numbers = np.concatenate(values).astype(np.float64)
-    decimals, stored, unit = _stored(numbers, options.precision)
+    decimals, stored, unit = _stored(numbers, precision)
     steps = [step / STEPS for step in range(STEPS + 1)]
     palettes = [[css(step, "share", paper) for step in steps] for paper in (True, False)]
     labels_of = [distinct(own, range(len(own)), LABEL) for own in names]

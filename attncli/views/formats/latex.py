@@ -154,7 +154,7 @@ def _matrix(m: Matrix) -> Iterator[str]:
     for block in _blocks(grid, rows, columns) if rows and columns else ():
         for start in range(0, len(rows), ROWS_OF_PAGE):
             shown = slice(start, start + ROWS_OF_PAGE)
-            yield from _array(m, rows[shown], columns, grid.cells[shown], block)
+            yield from array(m, rows[shown], columns, grid.cells[shown], block)
     yield from _equations(worked(m, LINE))
     for line in m.footnotes(grid):
         yield _line(f"\\emph{{{escape(line)}}}")
@@ -174,14 +174,17 @@ def _blocks(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> Iterator
     yield range(start, len(columns))
 
 
-def _array(
+def array(
     m: Matrix,
     rows: Sequence[str],
     columns: Sequence[str],
     cells: Sequence[Sequence[Cell]],
     block: range,
 ) -> Iterator[str]:
-    """Some columns of a matrix, with the labels of its rows; sums are behind a bar."""
+    """Some columns of a matrix, with the labels of its rows; sums are behind a bar.
+
+    rows, columns  the labels; cells: those of a grid
+    """
     is_last = m.sums == "rows" and block.stop == len(columns)
     bars = "r" * (len(block) - is_last) + "|r" * is_last
     yield f"\\[\\begin{{array}}{{r|{bars}}}"

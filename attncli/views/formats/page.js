@@ -222,22 +222,11 @@ const inCsv = text => {
 };
 const asCsv = rows => rows.map(cells => cells.map(inCsv).join(",") + "\n").join("");
 
-const LATEX = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}" };
-const inLatex = text => text.replace(/[\\~^]|[{}$&#_%]/g, char => LATEX[char] ?? `\\${char}`);
-
-function asLatex([head, ...rows]) {
-  const sums = head.at(-1).startsWith("Σ");
-  const columns = "r".repeat(head.length - 1 - sums) + (sums ? "|r" : "");
-  const label = text => (text === "Σ" ? "\\Sigma" : `\\text{${inLatex(text)}}`);
-  const number = text => (/^-?[\d.]+$/.test(text) ? text : `\\text{${inLatex(text)}}`);
-  const lines = rows.map(([name, ...cells]) => `${[label(name), ...cells.map(number)].join(" & ")} \\\\`);
-  return [`\\begin{array}{r|${columns}}`, `${["", ...head.slice(1).map(label)].join(" & ")} \\\\ \\hline`, ...lines, "\\end{array}", ""].join("\n");
-}
-
-const FORMS = { markdown: asMarkdown, LaTeX: asLatex, csv: asCsv };
+const FORMS = { markdown: asMarkdown, csv: asCsv };
 
 async function copy(section, form) {
-  const text = FORMS[form](rowsOf(section.querySelector("table")));
+  const rows = rowsOf(section.querySelector("table"));
+  const text = form === "LaTeX" ? `${meta.sections[section.id].latex}\n` : FORMS[form](rows);
   const area = element("textarea", { value: text, ariaLabel: "the table" });
   try {
     await navigator.clipboard.writeText(text);
@@ -252,7 +241,7 @@ async function copy(section, form) {
 
 function makeCopies(section) {
   const name = meta.sections[section.id].name;
-  const buttons = Object.keys(FORMS).map(form =>
+  const buttons = ["markdown", "LaTeX", "csv"].map(form =>
     element("button", { type: "button", textContent: form, ariaLabel: `copy ${name} as ${form}`, onclick: () => copy(section, form) }));
   if (section.querySelector("table")) section.append(element("p", { className: "copy" }, "copy as", ...buttons));
 }

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-from attncli.views.text import END, LABEL, NUMBER
+from attncli.views.text import END, LABEL, NUMBER, plain
 
 BOX = r"\boxed{\rule{0pt}{1.1em}\hspace{3em}}"
 """What stands for a number that is left out of an equation: room to write it."""
 
+MOST_OPEN = 200  # parentheses of a formula: what has more is no formula, and is written as text
 FUNCTIONS = {"softmax", "sin", "cos", "tanh", "exp", "max", "min", "arccos", "angle", "LayerNorm"}
 _SMALL = """alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi o pi rho
 varsigma sigma tau upsilon varphi chi psi omega"""
@@ -41,7 +42,7 @@ _SYMBOLS = {
 }
 # In a label < and > are no relations, and ' is no prime; in OT1 they and | are other characters.
 _IN_LABEL = {**_SYMBOLS, "<": "{<}", ">": "{>}", "|": "{|}", "'": r"\text{'}", "-": r"\text{-}"}
-_ACCENTS = {"\u0301": r"\acute", "\u0308": r"\ddot"}
+_ACCENTS = {chr(0x301): r"\acute", chr(0x308): r"\ddot"}
 # In text: characters that mean something to LaTeX; the symbols stand between $ and $ there.
 _ESCAPES = {
     **{char: f"${tex.strip()}$" for char, tex in _SYMBOLS.items() if not char.isascii()},
@@ -148,22 +149,22 @@ def prose(formula: str) -> str:
         is_between = token["space"] or token[0] in (",", ":", ";")
         kinds.append("word" if is_word else "between" if is_between else "mathematics")
     found, text = [], ""
-    runs = [(kind, "".join(t[0] for _, t in run)) for kind, run in _runs(kinds, tokens)]
+    pairs = groupby(zip(kinds, tokens, strict=True), lambda pair: pair[0])
+    runs = [(kind, "".join(token[0] for _, token in run)) for kind, run in pairs]
     for at, (kind, run) in enumerate(runs):
         beside = {other for other, _ in runs[max(at - 1, 0) : at + 2]}
         if kind == "mathematics" or (kind == "between" and "word" not in beside):
             text += run
             continue
-        found += [f"${math(text, display=False)}$"] if text else []
-        found.append(escape(run))
+        found += [_inline(text), escape(run)]
         text = ""
-    return "".join([*found, f"${math(text, display=False)}$" if text else ""])
+    return "".join([*found, _inline(text)])
 
 
-def _runs(
-    kinds: Sequence[str], tokens: Sequence[Token]
-) -> Iterator[tuple[str, Iterator[tuple[str, Token]]]]:
-    yield from groupby(zip(kinds, tokens, strict=True), lambda pair: pair[0])
+def _inline(text: str) -> str:
+    """Mathematics within text; nothing between two $ would begin a display."""
+    tex = math(text, display=False)
+    return f"${tex}$" if tex else ""
 
 
 def _is_word(token: Token) -> bool:
@@ -191,34 +192,29 @@ def math(text: str, *, display: bool = True) -> str:
     >>> math("S / √d_k"), math("10000^(2i/d)"), math("e^x²", display=False)
     ('\\frac{S}{\\sqrt{d_{k}}}', '10000{}^{2i / d}', 'e{}^{x}{}^{2}')
     """
-    return _joined(_nodes(list(_TOKEN.finditer(text)), display), display)
+    tokens = list(_TOKEN.finditer(text))
+    if sum(bool(token["open"]) for token in tokens) > MOST_OPEN:
+        return label(plain(text))
+    return _joined(_nodes(tokens, display), display)
 
 
 def _nodes(tokens: list[Token], display: bool) -> list[Node]:
-    """Every token, with what is in parentheses after it, as one node."""
+    """Every token, or all from a parenthesis to the one that closes it, as one node."""
     nodes: list[Node] = []
     at = 0
     while at < len(tokens):
         token, at = tokens[at], at + 1
-        end = _closing(tokens, at) if at < len(tokens) else 0
         if token[0] in ("√", "^") and at < len(tokens) and not tokens[at]["space"]:
-            if end:
+            if end := _closing(tokens, at):
                 inner, at = _joined(_nodes(tokens[at + 1 : end], False), False), end + 1
             else:
                 inner, at = _node(tokens[at]).tex, at + 1
-            raised = f"{{}}^{{{inner}}}" if token[0] == "^" else f"\\sqrt{{{inner}}}"
-            _append(nodes, raised, is_raised=token[0] == "^")
+            is_raised = token[0] == "^"
+            _append(nodes, f"{{}}^{{{inner}}}" if is_raised else f"\\sqrt{{{inner}}}", is_raised)
         elif end := _closing(tokens, at - 1):
-            inner = _joined(_nodes(tokens[at:end], display), display)
-            tall = r"\frac" in inner or r"\sqrt" in inner
-            first, last = (_SYMBOLS.get(t[0], t[0]) for t in (token, tokens[end]))
-            first, last = (f"\\left{first}", f"\\right{last}") if tall else (first, last)
-            is_called = tokens[at - 2]["word"] or tokens[at - 2]["close"] if at > 1 else None
-            before = nodes.pop().tex if is_called and nodes and nodes[-1].kind == "operand" else ""
-            is_alone = token[0] == "(" and not before
-            nodes.append(
-                Node(f"{before}{first}{inner}{last}", "operand", inner if is_alone else "")
-            )
+            is_called = at > 1 and bool(tokens[at - 2]["word"] or tokens[at - 2]["close"])
+            before = nodes.pop().tex if is_called and nodes[-1].kind == "operand" else ""
+            nodes.append(_group(tokens[at - 1 : end + 1], display, before))
             at = end + 1
         elif token[0] in _RAISED:
             _append(nodes, _SYMBOLS[token[0]], is_raised=True)
@@ -227,7 +223,17 @@ def _nodes(tokens: list[Token], display: bool) -> list[Node]:
     return nodes
 
 
-def _append(nodes: list[Node], tex: str, *, is_raised: bool) -> None:
+def _group(tokens: list[Token], display: bool, before: str) -> Node:
+    """What is in parentheses, and the function or name right before them."""
+    inner = _joined(_nodes(tokens[1:-1], display), display)
+    first, last = (_SYMBOLS.get(token[0], token[0]) for token in (tokens[0], tokens[-1]))
+    if r"\frac" in inner or r"\sqrt" in inner:
+        first, last = f"\\left{first}", f"\\right{last}"
+    is_alone = tokens[0][0] == "(" and not before
+    return Node(f"{before}{first}{inner}{last}", "operand", inner if is_alone else "")
+
+
+def _append(nodes: list[Node], tex: str, is_raised: bool) -> None:
     """One more operand; what is raised belongs to the operand before it."""
     if is_raised and nodes and nodes[-1].kind == "operand":
         tex = nodes.pop().tex + tex
@@ -285,7 +291,7 @@ def _joined(nodes: list[Node], display: bool) -> str:
         is_in_words = any(other.tex.startswith(r"\text{") for other in beside)
         is_between = len(beside) == 2 and all(other.kind == "operand" for other in beside)
         found += r"\ " if is_in_words and is_between else " "
-    return re.sub(r" +(?=\{\})| +(?= )", "", found).strip()
+    return re.sub(r"(?<!\\) +(?=\{\}| )", "", found).strip()
 
 
 def _with_fractions(nodes: list[Node]) -> list[Node]:
