@@ -28,7 +28,7 @@ from .traces import CAUSAL, attention, matrix, numbers
 _COMMANDS = r"""\section \subsection \paragraph \par \emph \hfill \begin \end \hline \item \text
     \frac \sqrt \operatorname \phantom \quad \cdot \dots \vdots \ddots \infty \times \| \mathsf
     \left \right \{ \} \$ \& \# \% \_ \\ \[ \] \textbackslash \textasciicircum \textasciitilde
-    \textless \textgreater \textbar \textasciigrave \backslash \wedge \sim \sqcup \grave \surd
+    \textless \nopagebreak \textgreater \textbar \textasciigrave \backslash \wedge \sim \sqcup \grave \surd
     \Sigma \mathit \alpha \beta \mu \circ"""
 COMMANDS = {*_COMMANDS.split(), "\\ "}
 

@@ -148,7 +148,8 @@ def _title(number_: int | None, name: str, formula: str, facts: str = "") -> str
 def _matrix(m: Matrix) -> Iterator[str]:
     if m.name:
         yield _title(m.number, m.name, m.formula, " · ".join(m.facts))
-    yield from ["", _line(f"\\emph{{{escape(m.note)}}}")] if m.note else []
+    # No page ends between a title, its note and the display that is in the same paragraph.
+    yield from [r"\par\nopagebreak", f"\\emph{{{escape(m.note)}}}"] if m.note else []
     grid = m.grid(m.window(m.rows, ROWS, CORNERS[0]), m.window(m.columns, COLUMNS, CORNERS[1]))
     rows, columns = m.labels(-2, grid.rows), m.labels(-1, grid.columns)
     for block in _blocks(grid, rows, columns) if rows and columns else ():
