@@ -251,6 +251,8 @@ def test_the_size_of_twelve_layers_of_twelve_heads(
     text = html_of(trace)
     assert len(text.encode()) <= most
     page = ready(opened, text)
+    said = "all stages are shown of one head, batch entry and layer, of the others their weights"
+    assert f"{said} (--head N, --batch N or --full)" in page.locator("main").inner_text()
     page.get_by_label("weights: batch 5, head 7", exact=True).click()
     table = page.locator("#detail table")
     shown = table.evaluate(

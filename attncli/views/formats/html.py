@@ -58,7 +58,7 @@ DRAWN = (1_600, 300_000)  # cells of a matrix that has a picture where it is cut
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
     """The page as a document of HTML."""
     shown, own, room = _chosen(trace, options, page)
-    writer = _Writer(trace, own, room)
+    writer = _Writer(room)
     body = "\n".join(line for part in shown for line in writer.lines(part))
     style, script = _file("page.css"), _file("page.js")
     digest = hashlib.sha256(script.encode()).digest()
@@ -91,11 +91,16 @@ def _chosen(
     whole = replace(options, heatmap=heatmap, given=not options.stages, every=True)
     if options.full:
         return list(page(trace, whole)), whole, sys.maxsize
-    for own, most in ((whole, CELLS), (first_place(trace, whole), CELLS_OF_ONE)):
-        for room in ROOMS:
-            if _n_cells(trace, own, room) <= most:
-                return list(page(trace, own)), own, room
-    return list(page(trace, own)), own, EDGES
+    for room in ROOMS:
+        if _n_cells(trace, whole, room) <= CELLS:
+            return list(page(trace, whole)), whole, room
+    one = first_place(trace, whole)
+    fitting = (room for room in ROOMS if _n_cells(trace, one, room) <= CELLS_OF_ONE)
+    first, *others = page(trace, one)
+    flags = [f"--{axis} N" for axis in ("head", "batch") if axis in one.index.keys() - whole.index]
+    said = "all stages are shown of one head, batch entry and layer, of the others their weights"
+    remark = [Remark(f"{said} ({', '.join(flags)} or --full)")] if flags else []
+    return [first, *remark, *others], one, next(fitting, EDGES)
 
 
 def _n_cells(trace: Trace, options: DisplayOptions, room: int) -> int:
@@ -122,8 +127,8 @@ def _file(name: str) -> str:
 class _Writer:
     """Writes the parts, and collects the shades and the sections that it has written."""
 
-    def __init__(self, trace: Trace, options: DisplayOptions, room: int) -> None:
-        self.trace, self.options, self.room = trace, options, room
+    def __init__(self, room: int) -> None:
+        self.room = room
         self.shades: set[tuple[Ramp, int]] = set()
         self.sections: list[Section] = []
         self.before: list[Heading | Headline] = []  # headings are at the place of what follows
