@@ -106,6 +106,22 @@ def test_the_arithmetic_is_that_of_cell(opened: Opener, three: Trace, stage: str
             assert lines[start : start + len(work)] == [line.strip() for line in work]
 
 
+@pytest.mark.parametrize(
+    ("scheme", "share", "signed"),
+    [
+        ("light", "rgb(8, 48, 107)", "rgb(179, 88, 6)"),  # the ends of the ramps of paper
+        ("dark", "rgb(254, 232, 56)", "rgb(255, 208, 160)"),  # and of a dark screen
+    ],
+)
+def test_weights_and_other_numbers_have_ramps_of_their_own(
+    opened: Opener, three: Trace, scheme: str, share: str, signed: str
+) -> None:
+    page = ready(opened, html_of(three), color_scheme=scheme)
+    colour = "td => getComputedStyle(td).backgroundColor"
+    assert cell(page, "weights", 1, 1).evaluate(colour) == share  # 1 of 1
+    assert cell(page, "v", 1, 1).evaluate(colour) == signed  # 10 of 10
+
+
 def test_the_number_is_exact(opened: Opener, three: Trace) -> None:
     page = ready(opened, html_of(three))
     cell(page, "weights", 3, 1).hover()

@@ -85,7 +85,7 @@ def test_the_tables_have_the_numbers_of_the_worked_example() -> None:
         ["q2", "0.4011", "0.1978", "0.4011", "1"],
         ["q3", "0.5035", "0.2483", "0.2483", "1"],
     ]
-    assert re.search(r"<td class=s\d+>0.5035", text)  # the weights are shaded
+    assert re.search(r"<td class=a\d+>0.5035", text)  # the weights are shaded
     assert text.startswith("<!doctype html>\n")
     assert "<li>q1 attends to k1 and k2 (40.1 % each), then k3 (19.8 %)</li>" in text
 

@@ -227,7 +227,7 @@ class _Writer:
 
 
 def _shade_class(ramp: Ramp, step: int) -> str:
-    return f"{ramp[0]}{step + STEPS}"
+    return f"{'a' if ramp == 'share' else 'b'}{step + STEPS}"
 
 
 def _shade_rules(shades: Sequence[tuple[Ramp, int]]) -> str:
