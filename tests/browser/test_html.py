@@ -275,12 +275,23 @@ def test_the_size_of_twelve_layers_of_twelve_heads(
         "t => [...t.rows].slice(1).map(r => [...r.cells].slice(1).map(c => c.textContent))"
     )
     weights = trace["weights"].value[4, 6]
+    table.locator("tr").nth(3).locator("td").nth(1).hover()
+    assert page.locator("#say").inner_text() == f"A[q3,k2] = {weights[2, 1]:.4f}"
     for i, row in enumerate(shown):
         assert row == ["///" if causal and j > i else f"{weights[i, j]:.4f}" for j in range(n)]
 
 
 def test_a_small_page_is_small(three: Trace) -> None:
     assert len(html_of(three).encode()) <= 60_000
+
+
+def test_how_a_cell_without_its_arithmetic_is_derived(opened: Opener) -> None:
+    trace = heads(8, 24)  # too many cells for the arithmetic of all
+    page = ready(opened, html_of(trace))
+    cell(page, "scores", 3, 2).hover()
+    how = page.locator("#say").inner_text().split("\n")[-1]
+    assert how == "how: --stage scores --cell 3,2 --head 1"
+    assert "S[q3,k2] = " in attncli.render(trace, stages=["scores"], cell=(3, 2), head=0)
 
 
 def test_what_is_left_out_is_said(opened: Opener) -> None:

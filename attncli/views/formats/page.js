@@ -85,13 +85,16 @@ function said(section, row, column) {
     + own.columns.slice(0, column).filter(at => at !== null).length;
   const lines = own.work?.[at] ? [own.work[at]] : [];
   if (own.start !== null) lines.push(`${own.symbol}[${names.join(",")}] = ${exact(numbers[own.start + at])}`);
-  if (own.derived && !own.work) lines.push(`how: --stage ${own.name} --cell ${own.rows[row] + 1},${own.columns[column] + 1}`);
+  const flags = ["head", "batch"].filter(axis => section.dataset[axis]).map(axis => ` --${axis} ${section.dataset[axis]}`);
+  const cell = `${own.rows[row] + 1},${own.columns[column] + 1}`;
+  if (own.derived && !own.work) lines.push(`how: --stage ${own.name} --cell ${cell}${flags.join("")}`);
   return lines.join("\n");
 }
 
 function point(td) {
   const section = td.closest("section"), own = section && meta.sections[section.id];
   const row = td.parentElement.rowIndex - 1, column = td.cellIndex - 1;
+  if (section.id === "detail" && td.title) tell(td.title);
   if (!own || row < 0 || column < 0) return;
   if (typeof own.rows[row] !== "number" || typeof own.columns[column] !== "number") return;
   light(section, row, column);
@@ -322,6 +325,7 @@ function showDetail() {
   const [rowNames, columnNames] = map.labels.map(at => meta.maps.labels[at]);
   const section = element("section", { id: "detail" }, element("h2", { className: "stage", tabIndex: -1, textContent: `weights: ${placeName(map)}` }));
   section.append(Math.max(...map.size) <= TABLE ? detailTable(map, rowNames, columnNames) : picture(map, rowNames, columnNames));
+  for (const table of all("table", section)) makeReachable(table);
   byId("overview").after(section);
 }
 
@@ -334,7 +338,7 @@ function detailTable(map, rowNames, columnNames) {
       if (Number.isNaN(x)) return element("td", { className: "mark", textContent: "///" });
       const td = element("td", { textContent: x === 0 && !meta.maps.unit ? "0" : x.toFixed(meta.maps.decimals) });
       [td.style.background, td.style.color] = palette[shadeOf(x)];
-      td.title = meta.maps.unit ? "" : exact(x);
+      td.title = `A[${name},${columnNames[column]}] = ${meta.maps.unit ? td.textContent : exact(x)}`;
       return td;
     });
     table.append(element("tr", {}, heading(name, "row"), ...cells));
