@@ -27,8 +27,8 @@ from attncli.pipeline.sentence import Sentence, random_vocabulary
 from attncli.stages import CONCAT, KINDS, MAPS, OUTPUT, PROJECTED
 from attncli.trace import Stage, Trace
 from attncli.views.arithmetic_tables import TABLE_RULES
+from attncli.views.matrix import Matrix
 from attncli.views.page import places_of
-from attncli.views.parts import Matrix
 from attncli.views.select import DisplayOptions, blocks_of, is_computed
 from attncli.views.work import work_lines
 from attncli.words.similarity import analogy, pca, similarity

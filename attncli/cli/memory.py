@@ -27,8 +27,8 @@ from attncli.cli.parsing import slice_of
 from attncli.convention import Convention
 from attncli.stages import DROPPED, MAPS
 from attncli.views.formats import FIGURE, PAGE
+from attncli.views.matrix import LARGE, OVERVIEW, PIXELS
 from attncli.views.page import MOST
-from attncli.views.parts import LARGE, OVERVIEW, PIXELS
 
 FLOAT = 8  # bytes of a float64
 WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 4, "float16": 2}

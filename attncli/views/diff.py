@@ -12,9 +12,10 @@ import numpy as np
 
 from attncli.compare import Comparison, StageDifference, nested
 from attncli.trace import Stage, Trace
+from attncli.views.matrix import Matrix
 from attncli.views.numbers import short
 from attncli.views.page import Page, Place, about, places_of
-from attncli.views.parts import Closing, Heading, Headline, Matrix, Part, Remark
+from attncli.views.parts import Closing, Heading, Headline, Part, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import clean, sentence, shorten
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from attncli.trace import Stage, Trace
 from attncli.views import closing
+from attncli.views.matrix import Matrix
 from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
 from attncli.views.page import parts
-from attncli.views.parts import Closing, Heading, Matrix, Part, Remark
+from attncli.views.parts import Closing, Heading, Part, Remark
 from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, blocks_of, names_of_page
 from attncli.views.text import clean, sentence
 from attncli.words.tokens import is_padding

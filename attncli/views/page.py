@@ -18,8 +18,9 @@ from attncli.convention import KNOBS
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
+from attncli.views.matrix import Matrix
 from attncli.views.numbers import short
-from attncli.views.parts import Closing, Heading, Headline, Matrix, Part, Plot, Remark
+from attncli.views.parts import Closing, Heading, Headline, Part, Plot, Remark
 from attncli.views.select import HEADS, KEY_HEADS, BlankStage, Block, DisplayOptions, Index, chosen
 from attncli.views.text import clean, sentence, shorten
 

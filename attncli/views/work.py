@@ -15,8 +15,9 @@ from attncli.views.arithmetic import equation
 from attncli.views.arithmetic_tables import PAIRS
 from attncli.views.blank import blank_stage
 from attncli.views.cell import Entry
+from attncli.views.matrix import Matrix
 from attncli.views.numbers import short
-from attncli.views.parts import Equation, Matrix
+from attncli.views.parts import Equation
 from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions
 from attncli.views.text import fold, hang, named, plain, sentence
 

@@ -15,9 +15,9 @@ from rich.style import Style
 
 from attncli.views.formats.colours import Rgb, colour, style
 from attncli.views.formats.table import Screen, blocks
+from attncli.views.matrix import Matrix, Ramp
 from attncli.views.numbers import round_top
 from attncli.views.page import parts
-from attncli.views.parts import Matrix, Ramp
 from attncli.views.select import DisplayOptions
 
 from .rendering import lines_of, view

@@ -17,8 +17,9 @@ from attncli.trace import Stage, Trace
 from attncli.views.diff import diff_page
 from attncli.views.formats import FORMATS
 from attncli.views.formats.table import Screen, blocks
+from attncli.views.matrix import Matrix
 from attncli.views.page import parts
-from attncli.views.parts import Heading, Matrix, Remark
+from attncli.views.parts import Heading, Remark
 from attncli.views.select import DisplayOptions
 
 from .hostile import LABELS

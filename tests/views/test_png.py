@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from attncli.views.formats.png import NOTHING, data_uri, picture
-from attncli.views.parts import Shading
+from attncli.views.matrix import Shading
 
 SHARE, SIGNED = Shading("share", 1.0), Shading("signed", 2.0)
 Rgb = tuple[int, int, int]

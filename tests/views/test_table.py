@@ -13,8 +13,8 @@ from rich.text import Text
 
 from attncli.trace import Stage, Trace
 from attncli.views.formats.table import blocks
+from attncli.views.matrix import Matrix
 from attncli.views.page import parts
-from attncli.views.parts import Matrix
 from attncli.views.select import DisplayOptions
 
 from .rendering import View, lines_of, rendered, view, widest

@@ -26,8 +26,8 @@ from attncli.views.formats.drawing import (
     text_width,
 )
 from attncli.views.formats.heatmap import asked_of, names_of
+from attncli.views.matrix import LARGE, Matrix
 from attncli.views.numbers import FINER, round_top, short
-from attncli.views.parts import LARGE, Matrix
 
 _SHARE = 0.1  # of the scale, below which a weight has no line: it would hardly be seen
 _ACROSS = 150.0  # pixels from the queries to the keys

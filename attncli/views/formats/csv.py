@@ -19,9 +19,9 @@ import numpy as np
 from attncli.files.numbers import nan_to_text
 from attncli.files.table import guarded
 from attncli.trace import Trace
+from attncli.views.matrix import NUMERIC
 from attncli.views.numbers import style_of
 from attncli.views.page import Page, Place, parts, places_of
-from attncli.views.parts import NUMERIC
 from attncli.views.select import Block, DisplayOptions, blocks_of, check_written, select
 
 

@@ -31,8 +31,8 @@ from attncli.views.formats.drawing import (
 )
 from attncli.views.formats.layout import GAP, Layout, column_labels, fitted, row_labels
 from attncli.views.formats.png import NOTHING, data_uri
+from attncli.views.matrix import NUMERIC, PIXELS, Cell, Matrix, Ramp, Shading
 from attncli.views.numbers import FINER, round_top, short
-from attncli.views.parts import NUMERIC, PIXELS, Cell, Matrix, Ramp, Shading
 
 _MOST_NUMBERS = 40  # rows or columns whose cells have numbers
 _MOST_BOXES = 2500  # cells that are drawn one by one; of more, a picture is smaller and as good

@@ -25,23 +25,9 @@ from attncli.trace import Trace
 from attncli.views.formats.colours import STEPS, css
 from attncli.views.formats.html_data import Section, first_place, packed
 from attncli.views.formats.png import data_uri
+from attncli.views.matrix import Cell, Grid, Kept, Matrix, Ramp, corners
 from attncli.views.page import Page, parts
-from attncli.views.parts import (
-    Cell,
-    Closing,
-    Derivation,
-    Grid,
-    Heading,
-    Headline,
-    Kept,
-    Matrix,
-    Part,
-    Plot,
-    Ramp,
-    Remark,
-    Tree,
-    corners,
-)
+from attncli.views.parts import Closing, Derivation, Heading, Headline, Part, Plot, Remark, Tree
 from attncli.views.scatter import scatter
 from attncli.views.select import HEADS, KEY_HEADS, DisplayOptions, Index, chosen
 from attncli.views.text import clean

@@ -26,8 +26,8 @@ from attncli.views.cell import Entry
 from attncli.views.derivation import TERMS
 from attncli.views.formats.colours import STEPS, css
 from attncli.views.formats.latex import array
+from attncli.views.matrix import NUMERIC, OVERVIEW, Grid, Matrix
 from attncli.views.numbers import style_of
-from attncli.views.parts import NUMERIC, OVERVIEW, Grid, Matrix
 from attncli.views.reads import At, reads_of
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import clean, distinct

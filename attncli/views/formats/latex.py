@@ -16,19 +16,16 @@ from rich.cells import cell_len
 from attncli.arrays import Array
 from attncli.trace import Trace
 from attncli.views.formats.tex import BOX, escape, is_other, label, math, number, prose
+from attncli.views.matrix import NUMERIC, Cell, Grid, Matrix
 from attncli.views.page import Page, parts
 from attncli.views.parts import (
-    NUMERIC,
     Branch,
-    Cell,
     Closing,
     Derivation,
     DerivedStage,
     Equation,
-    Grid,
     Heading,
     Headline,
-    Matrix,
     Part,
     Plot,
     Remark,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from attncli.views.formats.drawing import QUIET, SIZE, SMALL, WIDTH, px, text, text_width
+from attncli.views.matrix import Shading
 from attncli.views.numbers import round_top
-from attncli.views.parts import Shading
 
 GAP = 18  # pixels between panels
 _TALLEST = 720.0  # pixels of a panel

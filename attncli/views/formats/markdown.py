@@ -9,18 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from attncli.trace import Trace
+from attncli.views.matrix import Matrix
 from attncli.views.page import Page, parts
-from attncli.views.parts import (
-    Closing,
-    Derivation,
-    Heading,
-    Headline,
-    Matrix,
-    Part,
-    Plot,
-    Remark,
-    Tree,
-)
+from attncli.views.parts import Closing, Derivation, Heading, Headline, Part, Plot, Remark, Tree
 from attncli.views.scatter import scatter
 from attncli.views.select import DisplayOptions
 from attncli.views.work import at_length, work_lines

@@ -17,7 +17,7 @@ import numpy as np
 from attncli.arrays import Array, BoolArray
 from attncli.trace import Trace
 from attncli.views.formats.colours import Rgb, colour
-from attncli.views.parts import Ramp, Shading
+from attncli.views.matrix import Ramp, Shading
 from attncli.views.select import DisplayOptions
 
 SHADES = 255  # an odd number, so that the middle one is 0 of a signed ramp

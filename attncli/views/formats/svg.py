@@ -20,9 +20,10 @@ from attncli.views.formats.arcs import arcs
 from attncli.views.formats.drawing import FONTS, QUIET, SIZE, Drawing, below, paragraph, px
 from attncli.views.formats.heatmap import heatmap
 from attncli.views.formats.points import scatter
+from attncli.views.matrix import Matrix
 from attncli.views.outline import is_first_layer
 from attncli.views.page import Page, parts
-from attncli.views.parts import Closing, Matrix, Part, Plot, Remark
+from attncli.views.parts import Closing, Part, Plot, Remark
 from attncli.views.select import DisplayOptions, is_computed
 from attncli.views.text import clean, sentence, shorten
 

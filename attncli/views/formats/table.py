@@ -15,20 +15,9 @@ from rich.style import Style
 from rich.text import Text
 
 from attncli.trace import Trace
+from attncli.views.matrix import Grid, Matrix, corners
 from attncli.views.page import Page, parts
-from attncli.views.parts import (
-    Closing,
-    Derivation,
-    Grid,
-    Heading,
-    Headline,
-    Matrix,
-    Part,
-    Plot,
-    Remark,
-    Tree,
-    corners,
-)
+from attncli.views.parts import Closing, Derivation, Heading, Headline, Part, Plot, Remark, Tree
 from attncli.views.select import DisplayOptions
 from attncli.views.text import LABEL_CELLS, fold, pad
 

@@ -1,0 +1,291 @@
+"""A matrix of a page: which rows and columns are shown, their labels, and every number as text.
+
+Nothing is rounded before `grid`, and nowhere else does a number of a matrix become text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.stages import kind_of
+from attncli.trace import Stage
+from attncli.views import closing, numbers
+from attncli.views.select import BlankStage, Block, DisplayOptions, Index
+from attncli.views.text import (
+    BLANK,
+    LABEL_CELLS,
+    NAME_CELLS,
+    clean,
+    distinct,
+    sentence,
+    shorten,
+)
+
+Ramp = Literal["share", "signed"]
+Kept = tuple[int | None, ...]
+"""Indices in order; None = those left out."""
+
+LARGE = 100  # rows or columns a matrix is shown whole up to, where no screen sets a limit
+EDGE = 8  # rows or columns at each end of one that is larger
+PIXELS = 2048  # rows or columns of a picture of a matrix: hardly a screen has more
+OVERVIEW = 4_000_000  # weights in the overview of a page of HTML: 10 to 20 MB
+MASKED = "///"
+NUMERIC = "biuf"
+"""Kinds of arrays that are written as numbers; of others, such as tokens, the text is shown."""
+SHADES = " ░▒▓█"
+"""The mark before a number where there is no colour: a blank below a fifth of the scale."""
+
+
+class Cell(NamedTuple):
+    """One cell: its text, its kind, and its shade (0 to 1, or −1 to 1)."""
+
+    text: str
+    kind: Literal["number", "mark", "gap", "sum", "blank"] = "number"
+    shade: float | None = None
+
+
+class Shading(NamedTuple):
+    """How the numbers of a matrix are shaded: by which ramp, up to which number."""
+
+    ramp: Ramp
+    top: float
+
+
+class Grid(NamedTuple):
+    """The rows and columns of a matrix that are shown, as text.
+
+    rows, columns  their indices; None = a gap
+    cells          one row for each of `rows`, and one of the sums where those are of columns;
+                   at the end of each its sum where those are of rows
+    """
+
+    rows: Kept
+    columns: Kept
+    cells: tuple[tuple[Cell, ...], ...]
+    shading: Shading | None
+
+    def only(self, kept: Sequence[int | None]) -> Grid:
+        """The grid with some of the places in its rows of cells, None for a gap."""
+        own = [at for at in kept if at is None or at < len(self.columns)]
+        columns = tuple(None if at is None else self.columns[at] for at in own)
+        cells = []
+        for i, row in enumerate(self.cells):
+            gap = Cell("⋱" if None in self.rows[i : i + 1] else "…", "gap")
+            cells.append(tuple(gap if at is None else row[at] for at in kept))
+        return self._replace(columns=columns, cells=tuple(cells))
+
+
+class Matrix:
+    """One matrix of a stage, with all that any format needs of it; nothing is rounded yet.
+
+    where          at which heads and batch entries of its block
+    name … note    of the stage, clean; number: its place in the order of computation
+    values         the whole matrix; rows, columns: those asked for
+    facts          its size, and what its rows and columns are
+    marked, mark   True where `sign` (`///`) replaces the number, and what that means
+    by_column      whether each column holds numbers of its own kind, rounded by themselves
+    empty          True where nothing is written
+    is_blank       whether its numbers are left out
+    sums           whether rows or columns have a column or row of sums
+    shade, least   how its numbers are shaded; the least number at which the shades end
+    legend         a further line below it
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        stage: Stage,
+        where: Index,
+        options: DisplayOptions,
+        about: tuple[str, ...] = (),
+    ) -> None:
+        self.block, self.stage, self.where, self.options = block, stage, where, options
+        kind, how = kind_of(stage.name), block.convention
+        self.number = block.numbers.get(stage.name)
+        self.name = shorten(stage.name, NAME_CELLS) if stage.name else ""
+        self.formula, self.note = sentence(stage.formula), sentence(stage.note)
+        self.values = block.matrix(stage, where)
+        self.rows, self.columns = map(range, self.values.shape)
+        whole = f"{len(self.rows)} × {len(self.columns)}"
+        if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
+            self.rows = self.rows[slice(*options.rows)]
+            self.columns = self.columns[slice(*options.cols)]
+        asked = f"{len(self.rows)} × {len(self.columns)}"
+        self.facts = (asked if asked == whole else f"{asked} of {whole}", *about)
+        self.sums: Literal["", "rows", "columns"] = ""
+        self.is_blank = isinstance(stage, BlankStage)
+        if kind.sums and self.values.dtype.kind in NUMERIC and not self.is_blank:
+            self.sums = "columns" if how.softmax_over == "queries" else "rows"
+        self.shade, self.least = kind.shade, 0.0
+        self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
+        self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
+        self.sign = MASKED
+        if kind.masks and block.mask is not None:
+            self.marked = block.masked(where, self.values.shape)
+            meaning = f"its score is {numbers.short(how.mask_value, 4)}"
+            if np.isfinite(self.values[self.marked]).any() and np.isinf(how.mask_value):
+                meaning = "the least number of its type is added to its score"
+            if kind.sums:  # a weight that leaks is shown
+                self.marked, meaning = self.marked & (self.values == 0), "its weight is 0"
+            self.mark = f"/// masked: may not attend, {meaning}"
+            if stage is block.weights and not self.is_blank:
+                self.legend = closing.empty_rows(block, where)
+
+    def window(self, wanted: range, most: int = LARGE, shown: int = 2 * EDGE) -> Kept:
+        """The rows or columns shown where no screen sets a limit: up to most all, else `shown`."""
+        is_whole = self.options.full or len(wanted) <= most
+        return tuple(wanted) if is_whole else corners(wanted, shown)
+
+    def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
+        """The names of the rows (−2) or columns (−1) of a grid; a vector's row has its symbol's."""
+        axes = self.stage.axes
+        names = [clean(self.stage.symbol) if axis == -2 else ""]
+        if len(axes) >= -axis:
+            indices = [at for at in kept if at is not None]
+            names = distinct([self.stage.label(axes[axis], at) for at in indices], indices, cells)
+            if None in kept:
+                names.insert(kept.index(None), "⋮" if axis == -2 else "…")
+        is_summed = self.sums == ("columns" if axis == -2 else "rows")
+        if not is_summed:
+            return names
+        asked, whole = (
+            (len(self.columns), self.values.shape[1])
+            if axis == -1
+            else (len(self.rows), self.values.shape[0])
+        )
+        return [*names, "Σ" if asked == whole else f"Σ of all {whole}"]
+
+    def grid(self, rows: Kept, columns: Kept, *, colour: bool = False, few: bool = False) -> Grid:
+        """These rows and columns: the only place where numbers, marks and sums become text.
+
+        few  whether the colours are so few that marks stand beside them
+        """
+        at = [np.array([i for i in kept if i is not None], dtype=int) for kept in (rows, columns)]
+        shown = self.values[np.ix_(*at)]
+        hidden = self.marked[np.ix_(*at)]
+        shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
+        shading, precision, heatmap = None, self.options.precision, self.options.heatmap
+        is_shaded = self.shade and colour if heatmap is None else heatmap
+        if shown.dtype.kind in NUMERIC and not self.is_blank:
+            if is_shaded:
+                sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
+                top = numbers.round_top(float(sizes.max(initial=self.least)))
+                is_share = self.shade == "share" and not (shown < 0).any()  # a difference is not
+                shading = Shading("share" if is_share else "signed", top)
+            own = shown + 0 if shown.dtype.kind == "b" else shown
+            kinds = []
+            for kind in np.hsplit(own, own.shape[1]) if self.by_column else [own]:
+                lines = numbers.texts(kind, precision, self._beside())
+                if self.sums == "columns":
+                    lines += numbers.texts(self._sums(-2, at[1])[None], precision)
+                kinds.append(numbers.align(lines))
+            texts = [[*chain(*row)] for row in zip(*kinds, strict=True)]
+        else:
+            texts = [
+                [BLANK if self.is_blank else shorten(str(x)) for x in row] for row in shown.tolist()
+            ]
+        written: Literal["blank", "number"] = "blank" if self.is_blank else "number"
+        cells = [[Cell(text, written) for text in row] for row in texts[: len(shown)]]
+        if shading is not None:
+            for i, row in enumerate(shown.tolist()):
+                shares = (x / shading.top for x in row)
+                marks = few or not colour
+                cells[i] = [_shaded(t, x, marks) for t, x in zip(texts[i], shares, strict=True)]
+        for i, j in np.argwhere(hidden).tolist():
+            cells[i][j] = Cell(self.sign, "mark")
+        for i, j in np.argwhere(self.empty[np.ix_(*at)]).tolist():
+            cells[i][j] = Cell("", "gap")
+        cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
+        if self.sums == "rows":
+            column = numbers.align(numbers.texts(self._sums(-1, at[0])[:, None], precision))
+            cells = [[*row, Cell(text, "sum")] for row, (text,) in zip(cells, column, strict=True)]
+        width = len(at[1]) + (self.sums == "rows")
+        if None in rows:
+            cells.insert(rows.index(None), [Cell("⋮", "gap")] * width)
+        grid = Grid(rows, tuple(at[1].tolist()), tuple(map(tuple, cells)), shading)
+        if None not in columns:
+            return grid
+        gap = columns.index(None)
+        return grid.only([*range(gap), None, *range(gap, width)])
+
+    def _beside(self) -> float:
+        """The largest number next to which one of this matrix that rounds to 0 is 0."""
+        beside = kind_of(self.stage.name).beside
+        read = self.block.read(self.stage, beside) if beside else None
+        finite = read.value[np.isfinite(read.value)] if read else np.zeros(0)
+        return float(np.abs(finite).max(initial=0.0))
+
+    def _sums(self, axis: Literal[-1, -2], part: Array) -> Array:
+        """The sums of whole rows (−1) or columns (−2), those shown; exact where they round so."""
+        taken = self.values[part] if axis == -1 else self.values[:, part]
+        with np.errstate(all="ignore"):
+            sums = taken.astype(np.float64, copy=False).sum(axis=axis)
+            whole = np.round(sums)
+            # Rounding makes a sum of n float64 shares wrong by n · 1e-16; in float32 it is shown.
+            is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis]
+        return np.asarray(np.where(is_whole, whole, sums))
+
+    def footnotes(self, grid: Grid, *, colour: bool = False, few: bool = False) -> Iterator[str]:
+        """What the marks and shades of a grid mean, which rows are empty, what is left out."""
+        if not self.rows or not self.columns:
+            yield "nothing to show"
+            return
+        if any(cell.kind == "mark" for row in grid.cells for cell in row):
+            yield self.mark
+        yield from [self.legend] if self.legend else []
+        shading = grid.shading
+        if shading is not None and (self.options.heatmap or shading.top != 1 or few):
+            yield _shading_words(shading, colour and not few) + _FEW[shading.ramp] * few
+        left_out = []
+        for wanted, kept, what, flag in (
+            (self.rows, grid.rows, "rows", "--rows"),
+            (self.columns, grid.columns, "columns", "--cols"),
+        ):
+            if n := len(wanted) - sum(at is not None for at in kept):
+                left_out.append((f"{n} {what if n > 1 else what[:-1]}", f"{flag} A:B"))
+        if left_out:
+            counts, flags = zip(*left_out, strict=True)
+            yield f"left out: {' and '.join(counts)} ({', '.join(flags)} or --full)"
+
+
+def corners(indices: Sequence[int], room: int) -> Kept:
+    """The first and last of the indices, no more than `room` of them.
+
+    >>> corners(range(9), 4)
+    (0, 1, None, 7, 8)
+    """
+    if len(indices) <= room:
+        return tuple(indices)
+    last = room // 2
+    return (*indices[: room - last], None, *indices[len(indices) - last :])
+
+
+def fifth(shade: float) -> int:
+    """Which fifth of the scale a shade is in, 0 to 4, whatever its sign."""
+    return min(int(abs(shade) * 5), 4)
+
+
+def _shaded(text: str, share: float, marks: bool) -> Cell:
+    """A shaded cell; beyond the scale its shade is that of the scale's end, NaN has none."""
+    shade = None if math.isnan(share) else min(max(share, -1.0), 1.0)
+    mark = f"{SHADES[fifth(shade or 0)]} " if marks else ""
+    return Cell(mark + text, "number", shade)
+
+
+_FEW: dict[Ramp, str] = {"share": "", "signed": "; red above 0, blue below"}
+"""What 16 colours say besides the marks: the sign."""
+
+
+def _shading_words(shading: Shading, colour: bool) -> str:
+    """What the shades of a matrix mean."""
+    end, share = numbers.short(shading.top, 4), shading.ramp == "share"
+    if not colour:
+        size = "number" if share else "size of the number"
+        return f"{SHADES[1:]} the {size}, from {numbers.short(shading.top / 5, 4)} to {end}"
+    return f"shaded from 0 to {end}" if share else f"shaded from -{end} (blue) to {end} (orange)"
