@@ -8,9 +8,9 @@ on a shade is black or white, whichever contrasts more, so it does not depend on
 colours.
 
 Where there are 16 colours or 8, whose ramps would end in two or three shades, marks say how large
-a number is (see matrix.SHADES), and one of the eight colours is behind each fifth of a share;
-behind a signed number it is one for each sign. They differ from terminal to terminal, and the text on
-them is legible in each.
+a number is (see matrix.SHADES). Behind each fifth of a share is one of the eight colours, behind a
+signed number one for each sign. They differ from terminal to terminal, and the text on them is
+legible in each.
 """
 
 from __future__ import annotations
