@@ -35,7 +35,7 @@ _PIECE = re.compile(
     r"|(?<=:)\s*+(?P<value>[^][{}\"',:\s]+)"
     r"|(?P<list>\[(?P<body>[^][{}\"']*)\]|\])"  # a list without lists in it, or the end of others
     rf"(?P<end>\s*+(?:,\s*+{_OPTION}\s*+)*+,?\s*+\))?"  # of a call
-    r"(?:\s*+;)?"
+    r"(?:\s*+;(?!\s*+,))?"
 )
 _DECIMAL = re.compile(r"([-+−]?)(\d*)(\.?)(\d*)((?:[eE][-+]?\d+)?)", re.ASCII)
 _WORDS = {"true": "true", "false": "false", "none": "null", "nan": "NaN"}

@@ -12,7 +12,7 @@ from attncli.arrays import Array
 
 from . import second
 from .case import Case
-from .reading import NAMES, Reading, RefusalError, role_of
+from .reading import NAMES, NoOpinionError, Reading, RefusalError, role_of
 
 KNOBS = (
     "scale", "softcap", "softcap_place", "causal", "causal_align", "window", "softmax_over",
@@ -109,6 +109,9 @@ def only(found: Reading, member: str, role: str) -> Array:
 def _convention(main: Reading) -> dict[str, Any]:
     """What a file itself says: a scale, or the convention of a trace but for its masking."""
     if main.how is None:
+        names = {name.lower() for name in (*main.arrays, *main.wrong)}
+        if names & {*KNOBS, "convention"} - {"scale"}:
+            raise NoOpinionError("conventions within files are held by tests of their own")
         return {} if main.scale is None else {"scale": main.scale}
     own = {name: second.NOT_JSON.get(str(value), value) for name, value in main.how.items()}
     masking = ("causal", "window", "causal_align", "mask_means")
@@ -137,6 +140,8 @@ def read_mask(mask: Array, means: str | None, is_of_trace: bool) -> Array:
         if means == "add" and mask.dtype == np.bool_:
             raise RefusalError("true and false cannot be added")
         return mask
+    if means is None and mask.dtype.kind == "f" and not mask.any():
+        return mask  # nothing is added
     is_binary = bool(np.isin(mask, (0, 1)).all())
     if (means is None) == is_binary and means != "add":
         raise RefusalError("0 and 1 may be either")

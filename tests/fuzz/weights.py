@@ -61,7 +61,7 @@ def _named(reading: Reading, member: str, prefix: str) -> dict[str, Array]:
         elif _OTHER.fullmatch(name.lower()):
             continue  # of another block
         else:
-            raise RefusalError(f"{name} is no weight")
+            continue  # not used, as a note says
         if parts.keys() & found.keys():
             raise RefusalError(f"{name} is given twice")
         found |= parts
