@@ -145,9 +145,11 @@ class _Converter:
 def _number(cell: str) -> str:
     """A number or a word as JSON writes it, or ""."""
     found = _DECIMAL.fullmatch(cell)
+    if found and found[2].startswith("0") and len(found[2]) > 1:
+        return ""  # 0639 may have lost its point
     if found and (found[2] or found[4]):
         sign, whole, point, part, power = found.groups()
         decimals = f".{part or 0}" if point else ""
-        return f"{'' if sign in ('', '+') else '-'}{whole.lstrip('0') or 0}{decimals}{power}"
+        return f"{'' if sign in ('', '+') else '-'}{whole or 0}{decimals}{power}"
     value = number(cell)
     return _WORDS.get(cell.lower(), "") if value is None else repr(value)

@@ -100,6 +100,7 @@ REFUSED = {
     "[[1, 2], [3 4]]": "is not JSON: line 1, column 13",
     "[[1, 2] [3, 4]]": "is not JSON: line 1, column 9",
     "[[1, 2];, [3, 4]]": "is not JSON: line 1, column 8",
+    "[[0.64, 0639]]": "column 9: '0639' is not understood",
     '{"q": [[1 2]], "k": [[3, 4]]}': "is not JSON: line 1, column 11",
     "1,2; 3,4": "column 2 is the text '2; 3', expected a number; write decimal points, and one kind",
     "{q: [[1]], q: [[2]]}": "the inline literal has the key 'q' twice",
