@@ -14,6 +14,7 @@ from attncli.check.noise import SMALL
 from attncli.check.run import Indices, Subset, all_of, stages, stages_and_noise
 from attncli.check.setup import Setup
 from attncli.check.tolerance import ROW_FLOOR, Rule, StageErrors, errors_of, rms, row_rms
+from attncli.stages import kind_of
 
 CLOSER = 0.5
 """A bug must explain at least half of the difference. A difference just over the tolerance is
@@ -100,7 +101,14 @@ def compared(
         value = setup.how.mask_value
         found = {
             name: StageErrors(
-                observed[name], x, rule, noise.get(name), value, loose, head_noise=heads.get(name)
+                observed[name],
+                x,
+                rule,
+                noise.get(name),
+                value,
+                loose,
+                head_noise=heads.get(name),
+                are_shares=kind_of(name).sums,
             )
             for name, x in expected.items()
         }

@@ -9,7 +9,7 @@ given      atol + rtol · |expected|
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -36,7 +36,8 @@ ROW_FACTOR = 5.0
 """Right rows lie at up to 4.1 times their own noise, which is of few numbers."""
 
 ENTRY_FACTOR = 16.0
-"""Right entries lie at up to 13 times the noise of their row: columns of V differ in size."""
+"""Right entries lie at up to 13 times the noise of their row: columns of V differ in size. Of 1024
+weights they lie at up to 32 times, for one may be 30 times the typical one: see proportions."""
 
 ROW_FLOOR = 0.25
 """A row has at least so much of the noise of its head: a row with nothing to round has none, and
@@ -138,6 +139,7 @@ class StageErrors:
     loose       a factor on what is allowed, for a sample
     known       the wrong entries, where they follow from more than is here
     head_noise  [batch, head], where the noise of most rows is only the least that they count as
+    are_shares  weights: what rounds the scores of a row moves each of them in proportion to itself
     """
 
     observed: Array
@@ -148,13 +150,21 @@ class StageErrors:
     loose: float = 1.0
     known: BoolArray | None = None
     head_noise: Array | None = None
+    are_shares: bool = False
 
     def at(self, *positions: Indices, loose: float) -> StageErrors:
         """The same at these positions of the batch items, heads and rows."""
         at = np.ix_(*positions)
         noise = None if self.noise is None else self.row_noise[at]
-        numbers = self.observed[at], self.expected[at]
-        return StageErrors(*numbers, self.rule, noise, self.mask_value, loose, self.wrong[at])
+        return replace(
+            self,
+            observed=self.observed[at],
+            expected=self.expected[at],
+            noise=noise,
+            loose=loose,
+            known=self.wrong[at],
+            head_noise=None,
+        )
 
     @property
     def errors(self) -> Array:
@@ -162,15 +172,21 @@ class StageErrors:
         return errors_of(self.observed, self.expected, self.rule, self.mask_value)
 
     @cached_property
-    def by_row(self) -> tuple[Array, Array]:
-        """The root mean square and the largest error of every row, [batch, head, row]."""
+    def by_row(self) -> tuple[Array, Array, Array]:
+        """Of every row, [batch, head, row]: the root mean square of its errors, and the largest.
+
+        The third is the largest beside the size that its noise has: of shares in proportion.
+        """
         shape = self.expected.shape[:3]
-        typical, largest = np.zeros(shape), np.zeros(shape)
+        typical, largest, beside = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         for at in np.ndindex(shape[:2]):  # one at a time: a stage may be as large as memory allows
             errors = errors_of(self.observed[at], self.expected[at], self.rule, self.mask_value)
             largest[at] = errors.max(axis=-1, initial=0.0)
             typical[at] = row_rms(errors)
-        return typical, largest
+            if self.are_shares:
+                errors /= proportions(self.expected[at])
+            beside[at] = errors.max(axis=-1, initial=0.0)
+        return typical, largest, beside
 
     @cached_property
     def matches(self) -> bool:
@@ -183,7 +199,7 @@ class StageErrors:
     def ratios(self) -> Ratios:
         """The errors beside the noise; 1 is the limit."""
         noise = np.zeros(1) if self.noise is None else self.noise
-        typical, largest = self.by_row
+        typical, _, largest = self.by_row
         top = np.maximum(noise.max(axis=-1, initial=0.0, keepdims=True), 1e-300)
         share = np.square(noise / top)
         counting = share.sum(axis=-1) ** 2 / np.maximum(np.square(share).sum(axis=-1), 1e-300)
@@ -213,9 +229,10 @@ class StageErrors:
         """The distance within which the right entries of a wrong stage lie; it broadcasts."""
         if self.noise is None:
             return self.rule.allowed(self.expected)
-        row, largest = self.row_noise, self.by_row[1]
+        row, largest = self.row_noise, self.by_row[2]
         factor = next((x for x in CLEARLY if (largest > x * row).any()), CLEARLY[-1])
-        return (factor * row)[..., None]
+        allowed: Array = (factor * row)[..., None]
+        return allowed * proportions(self.expected) if self.are_shares else allowed
 
     @cached_property
     def wrong(self) -> BoolArray:
@@ -262,6 +279,13 @@ def errors_of(observed: Array, expected: Array, rule: Rule, mask_value: float = 
         near = errors <= EPS[narrower(rule.dtype, rule.simulated()[0])] * abs(mask_value)
         np.copyto(errors, 0.0, where=near & (expected == mask_value))
     return errors
+
+
+def proportions(x: Array) -> Array:
+    """How much larger entries are than the root mean square of their row, at least 1."""
+    size = sizes(x)
+    typical = row_rms(size)[..., None]
+    return np.maximum(np.divide(size, typical, out=np.ones_like(size), where=typical > 0), 1)
 
 
 def sizes(x: Array) -> Array:

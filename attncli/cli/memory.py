@@ -233,7 +233,8 @@ def of_check(
     """Bytes of comparing the observed stages with those computed, or of searching for a bug.
 
     A stage as observed, as expected and as rounded, for its noise, and in the search as a bug has
-    it; and either a difference of two or, while a piece is computed, two stages of it and masks.
+    it; and either a difference of two or, while a piece is computed, five stages of it (with what
+    rounding does to each, to first order), in the search four, and masks.
     """
     from attncli.check.run import CELLS
     from attncli.check.search import most_at_once
@@ -243,7 +244,7 @@ def of_check(
     piece, n_mask = min(math.prod(scores), CELLS), scores[-2] * scores[-1]
     if searches and n_mask <= most_at_once():  # of a softmax over queries
         piece = max(piece, n_mask)
-    of_piece = 2 * piece + 3 * min(n_mask, piece) * searches
+    of_piece = 4 * piece + 8 * min(n_mask, piece) if searches else 5 * piece
     of_stage = sum(x.size for x in observed)
     stages = (3 + searches) * of_stage + max(of_stage, of_piece)
     return inputs + size_of(observed, 0) + stages * FLOAT

@@ -133,3 +133,23 @@ def test_a_small_type_widened_afterwards_is_judged_as_that_type(dtype: str) -> N
     assert verdict.status == "match"
     assert verdict.dtype == dtype
     assert verdict.notes == (f"every number of output fits {dtype}, so it is judged as such",)
+
+
+def heavy_tailed() -> tuple[Array, Array, Array]:
+    """Weights of 1024 keys in float32, of which some are 30 times as large as is typical."""
+    q, k = np.random.default_rng(1).normal(size=(2, 8, 1024, 64)).astype(np.float32)
+    scores = q @ np.swapaxes(k, -1, -2) / np.float32(8)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return q, k, powers / powers.sum(axis=-1, keepdims=True)
+
+
+def test_a_weight_is_off_in_proportion_to_itself() -> None:
+    q, k, weights = heavy_tailed()
+    assert check(weights, q, k, k, stage="weights").status == "match"
+    sizes = weights / np.sqrt(np.mean(weights**2, axis=-1, keepdims=True))
+    head, row, key = np.argwhere(sizes == sizes.max())[0].tolist()
+    assert sizes.max() > 20
+    weights[head, row, key] *= 1.001
+    verdict = check(weights, q, k, k, stage="weights")
+    assert verdict.status != "match"
+    assert verdict.stages[0].worst[0].index == (head, row, key)
