@@ -295,9 +295,8 @@ def _check_room(
     shape = dimensions.n_heads, n_q, sizes.n_keys
     is_masked = sizes.n_keys > sizes.n_words or how.causal or sizes.mask is not None
     n_kept = n_layers if _kept(show) is None else 1
-    of_stages = memory.of_output(
-        show, shape, masked=is_masked, weights=True
-    ) + memory.of_explanation(
+    of_stages = memory.of_output(show, shape, masked=is_masked, weights=True)
+    of_stages += memory.of_explanation(
         how, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
     )
     what, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"

@@ -46,10 +46,10 @@ def present(
     form, options = form_of(show), display_options(show, precision)
     if show.open and not show.output:
         show = _in_a_file_of_its_own(show, form)
-    if options.blank is not None:
+    if show.blank is not None:
         from attncli.views.blank import without_numbers
 
-        trace = without_numbers(trace, options.blank)
+        trace = without_numbers(trace, () if "" in show.blank else show.blank)
     module: Any = import_module(f"attncli.views.formats.{form.name}")
     if form.binary:
         _write(lambda file: module.write(trace, options, file), show)
@@ -176,7 +176,6 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
         heatmap=show.heatmap,
         full=show.full,
         arcs=show.arcs,
-        blank=None if show.blank is None else () if "" in show.blank else tuple(show.blank),
     )
 
 

@@ -16,7 +16,7 @@ from attncli.views.matrix import Matrix
 from attncli.views.numbers import short
 from attncli.views.page import Page, Place, about, places_of
 from attncli.views.parts import Closing, Heading, Headline, Part, Remark
-from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of, chosen
+from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, blocks_of, chosen
 from attncli.views.text import clean, sentence, shorten
 
 SAME = "·"
@@ -154,7 +154,7 @@ def _stage(found: Comparison, stage: StageDifference, options: DisplayOptions) -
     prefix = stage.name.rpartition(".")[0]
     blocks = [_block(trace, prefix, x) for trace, x in ((found.a, stage.a), (found.b, stage.b))]
     places, _ = places_of(blocks[0], [stage.a], replace(options, full=True))
-    index_of = {id(place): _index(blocks[0], stage, place.where) for place in places}
+    index_of = {id(place): blocks[0].place(stage.a, place.where) for place in places}
     differing = [x for x in places if stage.wrong[index_of[id(x)]].any()]
     asked = options.full or (options.head, options.batch) != (None, None)
     kept = differing if asked else [x for x in differing if _holds(index_of[id(x)], stage.at)]
@@ -189,13 +189,7 @@ def _block(trace: Trace, prefix: str, stage: Stage) -> Block:
     return Block(replace(block.trace, steps=tuple(steps)), dotted, trace)
 
 
-def _index(block: Block, stage: StageDifference, where: Index) -> tuple[int | slice, ...]:
-    """The entries of a place along the axes before the last two."""
-    before = zip(stage.a.axes[:-2], stage.a.value.shape, strict=False)
-    return tuple((block.entry(axis, where) or 0) if size > 1 else 0 for axis, size in before)
-
-
-def _holds(index: tuple[int | slice, ...], at: tuple[int, ...]) -> bool:
+def _holds(index: tuple[int, ...], at: tuple[int, ...]) -> bool:
     return index == at[: len(index)]
 
 
@@ -205,7 +199,7 @@ def _matrices(
     difference: Stage,
     blocks: Sequence[Block],
     place: Place,
-    index: tuple[int | slice, ...],
+    index: tuple[int, ...],
     options: DisplayOptions,
 ) -> Iterator[Part]:
     wrong = np.atleast_2d(stage.wrong[index])

@@ -217,8 +217,7 @@ def places_of(
         if heads_shown and not {HEADS, KEY_HEADS} & {*index} and block.sizes[HEADS] > 1:
             words.append("all heads")
         heads_shown = heads_shown or HEADS in index
-        own = tuple(name for axis, name in names.items() if axis in index)
-        places.append(Place(stage, index, " · ".join(words), own))
+        places.append(Place(stage, index, " · ".join(words), own_names(block, index)))
     if not hidden:
         return places, ""
     axes = {axis for index in hidden for axis, _ in index if block.sizes[axis] > 1}
@@ -243,6 +242,11 @@ def _indices(
         wanted = block.entry(axis, options.index)
         for entry in range(block.sizes[axis]) if wanted is None else (wanted,):
             yield from _indices(block, here, options, {**index, axis: entry})
+
+
+def own_names(block: Block, index: Index) -> tuple[str, ...]:
+    """What the entries that an index names are called, without the key head that a head reads."""
+    return tuple(name for axis, name in _names(block, index).items() if axis in index)
 
 
 def _names(block: Block, index: Index) -> dict[str, str]:

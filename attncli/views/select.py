@@ -43,8 +43,6 @@ class DisplayOptions:
     given        what is given too, such as the queries
     every        all heads, batch entries and layers; of a large matrix still the corners
     arcs         figures draw the weights as lines from queries to keys
-    blank        names of stages without their numbers, () = of all computed ones; None leaves none
-                 out. It is for whoever hands the trace to a page: see blank.py
     """
 
     stages: tuple[str, ...] = ()
@@ -61,7 +59,6 @@ class DisplayOptions:
     given: bool = False
     every: bool = False
     arcs: bool = False
-    blank: tuple[str, ...] | None = None
 
     @property
     def index(self) -> Index:
@@ -125,13 +122,16 @@ class Block:
             return self.key_head(index[HEADS])
         return index.get(axis)
 
-    def matrix(self, stage: Stage, index: Index) -> Array:
-        """The stage's matrix at an index; a vector or a number is a matrix of one row."""
-        before = (
+    def place(self, stage: Stage, index: Index) -> tuple[int, ...]:
+        """Where the stage's matrix at an index is along the axes before its last two."""
+        return tuple(
             (self.entry(axis, index) or 0) if size > 1 else 0
             for axis, size in zip(stage.axes[:-2], stage.value.shape, strict=False)
         )
-        matrix: Array = np.atleast_2d(stage.value[tuple(before)])
+
+    def matrix(self, stage: Stage, index: Index) -> Array:
+        """The stage's matrix at an index; a vector or a number is a matrix of one row."""
+        matrix: Array = np.atleast_2d(stage.value[self.place(stage, index)])
         return matrix
 
     def masked(self, index: Index, shape: tuple[int, ...]) -> BoolArray:

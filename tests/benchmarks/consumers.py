@@ -16,10 +16,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -34,6 +32,7 @@ from attncli.trace import Stage, Trace  # noqa: E402
 from attncli.views.formats import csv, mermaid  # noqa: E402
 from attncli.views.select import DisplayOptions  # noqa: E402
 from attncli.views.text import clean, sentence, shorten  # noqa: E402
+from tests.benchmarks.programs import run  # noqa: E402
 from tests.views.hostile import LABELS  # noqa: E402
 
 WHOLE = DisplayOptions(full=True)
@@ -45,19 +44,6 @@ NUMBERS = ("number", "date")  # which a spreadsheet shows as it likes
 FORMULA = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}formula"
 CELL = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}table-cell"
 TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}p"
-
-
-def run(call: Sequence[str], folder: Path, stdin: str = "") -> str:
-    """The output of a program, or the end of all with what it says."""
-    try:
-        done = subprocess.run(
-            call, cwd=folder, input=stdin, capture_output=True, text=True, check=False, timeout=280
-        )
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        sys.exit(f"{call[0]} cannot be had: {problem}")
-    if done.returncode:
-        sys.exit(f"{' '.join(call)}\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 # ---- mermaid

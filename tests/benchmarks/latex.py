@@ -34,6 +34,7 @@ from attncli.cli.main import run as cli  # noqa: E402
 from attncli.trace import Stage, Trace  # noqa: E402
 from attncli.views.formats import latex  # noqa: E402
 from attncli.views.select import DisplayOptions  # noqa: E402
+from tests.benchmarks.programs import run  # noqa: E402
 from tests.views.hostile import LABELS  # noqa: E402
 from tests.views.test_golden import TABLES, causal, hard_labels, large  # noqa: E402
 
@@ -97,19 +98,6 @@ def hostile(label: str) -> Trace:
     trace = attncli.attend(x, x, x, query_labels=names, key_labels=names)
     words = Stage(label or "x", label, label, x, ("query", "key"), note=label)
     return Trace(label, (*trace.steps, words), trace.convention, notes=(label,))
-
-
-def run(call: Sequence[str], folder: Path, stdin: str = "") -> str:
-    """The output of a program, or the end of all with what it says."""
-    try:
-        done = subprocess.run(
-            call, cwd=folder, input=stdin, capture_output=True, text=True, check=False, timeout=280
-        )
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        sys.exit(f"{call[0]} cannot be had: {problem}")
-    if done.returncode:
-        sys.exit(f"{' '.join(call)}\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def written(folder: Path) -> dict[str, Path]:

@@ -180,11 +180,9 @@ def _colours(panel: Panel, shading: Shading | None, i: int, j: int) -> tuple[str
     if shading is None:
         return _PLAIN, "#000000"
     share = float(panel.values[i, j]) / shading.top
-    return (
-        (_GREY, "#000000")
-        if math.isnan(share)
-        else css(min(max(share, -1), 1), shading.ramp, paper=True)
-    )
+    if math.isnan(share):
+        return _GREY, "#000000"
+    return css(min(max(share, -1), 1), shading.ramp, paper=True)
 
 
 def _picture(panel: Panel, layout: Layout, shading: Shading) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -25,7 +24,7 @@ from attncli.trace import Trace
 from attncli.views.formats.colours import STEPS, css
 from attncli.views.formats.html_data import Section, first_place, packed
 from attncli.views.formats.png import data_uri
-from attncli.views.matrix import Cell, Grid, Kept, Matrix, Ramp, corners
+from attncli.views.matrix import Cell, Grid, Matrix, Ramp
 from attncli.views.page import Page, parts
 from attncli.views.parts import Closing, Derivation, Heading, Headline, Part, Plot, Remark, Tree
 from attncli.views.scatter import scatter
@@ -76,7 +75,7 @@ def _chosen(
     heatmap = True if options.heatmap is None else options.heatmap
     whole = replace(options, heatmap=heatmap, given=not options.stages, every=True)
     if options.full:
-        return list(page(trace, whole)), whole, sys.maxsize
+        return list(page(trace, whole)), whole, EDGES
     for room in ROOMS:
         if _n_cells(trace, whole, room) <= CELLS:
             return list(page(trace, whole)), whole, room
@@ -97,12 +96,9 @@ def _n_cells(trace: Trace, options: DisplayOptions, room: int) -> int:
         matrices = math.prod(size for axis, size in before if axis not in options.index)
         rows, columns = map(range, (1, 1, *stage.value.shape)[-2:])
         asked = rows[slice(*options.rows)], columns[slice(*options.cols)]
-        total += matrices * math.prod(len(_window(wanted, room)) for wanted in asked)
+        shown = (len(wanted) if len(wanted) <= room else EDGES for wanted in asked)
+        total += matrices * math.prod(shown)
     return total
-
-
-def _window(wanted: range, room: int) -> Kept:
-    return tuple(wanted) if len(wanted) <= room else corners(wanted, EDGES)
 
 
 @cache
@@ -173,7 +169,8 @@ class _Writer:
         return f'<h{level} class="stage" tabindex="-1">{words}</h{level}>'
 
     def _matrix(self, m: Matrix, place: str) -> Iterator[str]:
-        grid = m.grid(_window(m.rows, self.room), _window(m.columns, self.room), colour=True)
+        kept = (m.window(wanted, self.room, EDGES) for wanted in (m.rows, m.columns))
+        grid = m.grid(*kept, colour=True)
         section = Section(f"s{len(self.sections) + 1}", m, grid)
         is_stage = bool(m.stage.name)
         if is_stage:

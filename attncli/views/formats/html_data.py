@@ -110,13 +110,9 @@ def _shown(section: Section) -> Array:
 # ---- sections: what their cells were computed from, and how
 
 
-def _key(block: Block, stage: Stage, where: Index) -> tuple[Any, ...]:
+def _key(block: Block, stage: Stage, where: Index) -> tuple[int, ...]:
     """Which matrix it is, the same for all places that share it."""
-    entries = [
-        (block.entry(axis, where) or 0) if size > 1 else 0
-        for axis, size in zip(stage.axes[:-2], stage.value.shape, strict=False)
-    ]
-    return id(stage), *entries
+    return id(stage), *block.place(stage, where)
 
 
 def _sections(
@@ -238,13 +234,13 @@ def _stored(numbers: Array, precision: int) -> tuple[int, Array, float]:
     """Decimals, and the numbers as float32; as whole numbers of a unit where that is too much."""
     style = style_of(numbers, precision).plain
     decimals = int(style[1:-1]) if style.endswith("f") else precision
+    are_shares = np.nanmin(numbers, initial=0) >= 0 and np.nanmax(numbers, initial=0) <= 1
+    if len(numbers) > FEW and are_shares and decimals <= 4:
+        unit = 10.0**-decimals
+        rounded = np.where(np.isnan(numbers), MASKED, np.round(numbers / unit))
+        return decimals, rounded.astype("<u2"), unit
     exact = numbers.astype("<f4")
     # What float32 rounds to the other side of a half would be shown with another last digit.
     wrong = np.round(exact.astype(np.float64), decimals) != np.round(numbers, decimals)
     exact[wrong] = np.nextafter(exact[wrong], np.round(numbers[wrong], decimals).astype("<f4"))
-    are_shares = np.nanmin(numbers, initial=0) >= 0 and np.nanmax(numbers, initial=0) <= 1
-    if len(numbers) <= FEW or not are_shares or decimals > 4:
-        return decimals, exact, 0.0
-    unit = 10.0**-decimals
-    rounded = np.where(np.isnan(numbers), MASKED, np.round(numbers / unit))
-    return decimals, rounded.astype("<u2"), unit
+    return decimals, exact, 0.0

@@ -22,10 +22,10 @@ from attncli.views.formats.heatmap import heatmap
 from attncli.views.formats.points import scatter
 from attncli.views.matrix import Matrix
 from attncli.views.outline import is_first_layer
-from attncli.views.page import Page, parts
+from attncli.views.page import Page, own_names, parts
 from attncli.views.parts import Closing, Part, Plot, Remark
 from attncli.views.select import DisplayOptions, is_computed
-from attncli.views.text import clean, sentence, shorten
+from attncli.views.text import clean, sentence
 
 _MARGIN = 14.0
 _GAP = 26.0  # between stages
@@ -91,11 +91,12 @@ def _sentences(found: Sequence[Part]) -> Iterator[str]:
 def _drawn(matrices: Sequence[Matrix], plot: Plot | None) -> Drawing:
     """One stage: lines where they are asked for, points where it holds such, else shades."""
     first = matrices[0]
+    titles = [" · ".join(own_names(matrix.block, matrix.where)) for matrix in matrices]
     if first.options.arcs:
-        return arcs(matrices, _titles(matrices))
+        return arcs(matrices, titles)
     if plot is not None and first.options.heatmap is None and plot.names:
         return scatter(plot.names, plot.points, first.stage.names(first.stage.axes[-1]))
-    return heatmap(matrices, _titles(matrices))
+    return heatmap(matrices, titles)
 
 
 def _pictured(trace: Trace, options: DisplayOptions) -> tuple[str, ...]:
@@ -111,17 +112,3 @@ def _pictured(trace: Trace, options: DisplayOptions) -> tuple[str, ...]:
     if shown:
         return (shown[-1],)
     return tuple(name for name in names if stages[name].axes == stages[names[-1]].axes)
-
-
-def _titles(matrices: Sequence[Matrix]) -> list[str]:
-    """Of which head and batch entry each matrix is; "" where there is but one."""
-    found = []
-    for matrix in matrices:
-        owners, sizes = matrix.block.owners, matrix.block.sizes
-        names = (
-            shorten(owners[axis].label(axis, entry))
-            for axis, entry in matrix.where.items()
-            if axis in owners and (sizes[axis] > 1 or axis in owners[axis].labels)
-        )
-        found.append(" · ".join(names))
-    return found
