@@ -307,7 +307,7 @@ def test_what_is_left_out_is_said(opened: Opener) -> None:
 
 
 def test_copies_are_those_of_the_formats(opened: Opener) -> None:
-    labels = {"query": ("the", "a|b", "*x*_y"), "key": ("k1", "=1+1", "a,b")}
+    labels = {"query": ("the", "a|b", "*x*_y"), "key": ("k1", "＝1+1", 'a,"b"')}
     trace = attention(mask=CAUSAL, labels=labels)
     page = ready(opened, html_of(trace), permissions=["clipboard-read", "clipboard-write"])
 

@@ -10,6 +10,8 @@ Bytes of numbers are sorted by their place in the number, which deflates better.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import zlib
 from base64 import b64encode
@@ -20,12 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.files.table import guarded
 from attncli.trace import Stage, Trace
 from attncli.views.arithmetic import equation
 from attncli.views.cell import Entry
 from attncli.views.derivation import TERMS
 from attncli.views.formats.colours import STEPS, css
 from attncli.views.formats.latex import array
+from attncli.views.formats.markdown import escape
 from attncli.views.matrix import NUMERIC, OVERVIEW, Grid, Matrix
 from attncli.views.numbers import style_of
 from attncli.views.reads import At, reads_of
@@ -80,7 +84,7 @@ def packed(
     _add_arithmetic(sections, described, WORKED if every else WORKED_OF_ONE)
     for start, size, of in zip(starts, sizes, described.values(), strict=False):
         of["start"] = start if size else None
-    meta = {"sections": described, "maps": maps}
+    meta = {"sections": described, "escaped": _escaped(sections), "maps": maps}
     numbers = np.concatenate([*shown, np.zeros(0)]).astype("<f4")
     text = json.dumps(meta, ensure_ascii=False, separators=(",", ":"))
     yield _element("meta", text.encode("utf-8", "surrogatepass"))
@@ -134,10 +138,31 @@ def _sections(
     return found
 
 
+def _labels(section: Section) -> tuple[list[str], list[str]]:
+    m, grid = section.matrix, section.grid
+    return m.labels(-2, grid.rows, LABEL), m.labels(-1, grid.columns, LABEL)
+
+
+def _escaped(sections: Sequence[Section]) -> dict[str, tuple[str, str]]:
+    """Texts of the tables that markdown or csv write in another way, as they write them."""
+    texts = {text for section in sections for labels in _labels(section) for text in labels}
+    for section in sections:
+        if section.matrix.values.dtype.kind not in NUMERIC or section.matrix.is_blank:
+            texts |= {cell.text.strip() for row in section.grid.cells for cell in row}
+    found = {}
+    for text in texts:
+        written = io.StringIO()
+        csv.writer(written, lineterminator="").writerow([guarded(text)])
+        own = escape(text), written.getvalue()
+        if own != (text, text):
+            found[text] = own
+    return found
+
+
 def _latex(section: Section) -> str:
     """The table as --format latex has it, to be copied."""
     m, grid = section.matrix, section.grid
-    rows, columns = m.labels(-2, grid.rows, LABEL), m.labels(-1, grid.columns, LABEL)
+    rows, columns = _labels(section)
     lines = array(m, rows, columns, grid.cells, range(len(columns))) if rows and columns else ()
     return "\n".join(lines)
 

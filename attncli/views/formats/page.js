@@ -211,9 +211,9 @@ function makeSteps() {
 
 const rowsOf = table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent.trim()));
 
-const MARKDOWN = /([\\`*{}[\]<>#|~!&$@]|(?<!\w)_|_(?!\w)|:(?=\/\/)|(?<=www)\.)/gu;
-const inMarkdown = text =>
-  text.replace(MARKDOWN, "\\$1").replace(/^(\d*)([-+.)=])(?=\s|[-=]*$)/u, "$1\\$2");
+// Texts as markdown and csv write them: attncli has written those that are not written as they are.
+const inMarkdown = text => meta.escaped[text]?.[0] ?? text;
+const inCsv = text => meta.escaped[text]?.[1] ?? text;
 
 function asMarkdown([head, ...rows]) {
   const line = cells => `| ${cells.join(" | ")} |`;
@@ -221,11 +221,6 @@ function asMarkdown([head, ...rows]) {
   return [line(head.map(inMarkdown)), line([":--", ...head.slice(1).map(() => "--:")]), ...body, ""].join("\n");
 }
 
-// What a spreadsheet would take for a formula is marked as text, as attncli's own csv is.
-const inCsv = text => {
-  const guarded = /^[=+@\t\r]|^-(?!\d|\.|inf)/.test(text) ? `'${text}` : text;
-  return /[",\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded;
-};
 const asCsv = rows => rows.map(cells => cells.map(inCsv).join(",") + "\n").join("");
 
 const FORMS = { markdown: asMarkdown, csv: asCsv };
