@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         SizeError,
         StageError,
     )
+    from attncli.models.capture import capture
     from attncli.pipeline.explain import explain, posenc
     from attncli.trace import Stage, Trace
     from attncli.views.render import render
@@ -58,6 +59,7 @@ __all__ = [
     "__version__",
     "attend",
     "attend_heads",
+    "capture",
     "diff",
     "explain",
     "heads_first",
@@ -73,7 +75,7 @@ __all__ = [
 _MODULES = (
     "errors", "convention", "trace", "attention.heads", "attention.attend",
     "attention.multi_head", "attention.streaming", "views.render",
-    "words.similarity", "pipeline.explain", "compare.diff",
+    "words.similarity", "pipeline.explain", "compare.diff", "models.capture",
 )  # fmt: skip
 """Where they are, those that import the least first."""
 

@@ -19,12 +19,18 @@ LEVELS = [
     {"attention", "files"},
     {"words"},
     {"examples", "check", "pipeline"},
-    {"testing", "pytest_plugin", "compare"},
+    {"testing", "pytest_plugin", "compare", "models"},
     {"views"},
     {"cli"},
     {"__init__", "__main__"},
 ]
-ONLY_IN = {"rich": {"views", "cli"}, "typer": {"cli"}, "pydantic": {"examples", "files"}}
+ONLY_IN = {
+    "rich": {"views", "cli"},
+    "typer": {"cli"},
+    "pydantic": {"examples", "files"},
+    "torch": {"models"},
+    "transformers": {"models"},
+}
 
 
 def part_of(path: Path) -> str:
@@ -92,6 +98,7 @@ def test_the_public_api_is_this() -> None:
         "__version__",
         "attend",
         "attend_heads",
+        "capture",
         "diff",
         "explain",
         "heads_first",

@@ -138,9 +138,15 @@ def write_npz(trace: Trace, file: BinaryIO) -> None:
         raise OutputError("the trace has two stages of one name", "give each its own")
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in ((ENTRY, np.array(document)), *stages):
-            entry = zipfile.ZipInfo(f"{name}.npy", _ZIP_EPOCH)
-            with archive.open(entry, "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+            add_array(archive, name, array)
+
+
+def add_array(archive: Any, name: str, array: Array) -> None:
+    """Add an array to an npz that is being written."""
+    from zipfile import ZipInfo
+
+    with archive.open(ZipInfo(f"{name}.npy", _ZIP_EPOCH), "w", force_zip64=True) as member:
+        np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def write_npy(stage: Stage, file: BinaryIO) -> None:

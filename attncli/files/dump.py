@@ -1,0 +1,49 @@
+"""Writes arrays and texts by dotted names to one npz or safetensors file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable
+from typing import BinaryIO
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.errors import MissingExtraError, OutputError
+from attncli.files.messages import safe
+from attncli.files.write import add_array, write_atomically
+
+Entries = Iterable[tuple[str, Array | str]]
+
+
+def write_dump(path: str, entries: Entries, *, force: bool) -> None:
+    """Writes arrays, and texts beside them, to a file whose ending says its format.
+
+    In an npz a text is an array of one; in safetensors it is in the metadata.
+
+    Raises OutputError for another ending than npz and safetensors, and where it cannot be written;
+    MissingExtraError for safetensors without its package.
+    """
+    writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
+    write = next((writers[end] for end in writers if path.lower().endswith(end)), None)
+    if write is None:
+        raise OutputError(f"{safe(path)} is neither npz nor safetensors", "end it in .npz")
+    write_atomically(path, lambda file: write(file, entries), force=force)
+
+
+def _write_npz(file: BinaryIO, entries: Entries) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, entry in entries:
+            add_array(archive, name, np.asarray(entry))
+
+
+def _write_safetensors(file: BinaryIO, entries: Entries) -> None:
+    try:
+        from safetensors.numpy import save
+    except ImportError:
+        needs = "to write safetensors needs the package safetensors"
+        raise MissingExtraError(needs, "pip install 'attncli[safetensors]'") from None
+    found = dict(entries)
+    texts = {name: x for name, x in found.items() if isinstance(x, str)}
+    arrays = {n: np.ascontiguousarray(x) for n, x in found.items() if n not in texts}
+    file.write(save(arrays, texts))

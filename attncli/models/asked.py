@@ -1,0 +1,70 @@
+"""What a model asks of its attention: the mask and the keywords of a call, as a Convention."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention.masks import forbids, window
+
+
+class Asked(NamedTuple):
+    """A mask, if one is left, and fields of Convention."""
+
+    mask: Array | None
+    fields: dict[str, Any]
+
+
+def asked_by_mask(mask: Array, shape: tuple[int, ...], left: int | None, empty: str) -> Asked:
+    """What a mask says: the name of its pattern where it has one, else the mask.
+
+    mask   true = may attend, or numbers added to the scores, of which −inf and the least of a
+           number type forbid
+    shape  [batch, head, n_q, n_k] of the scores
+    left   how many keys before a query its window has, where the model names one
+    empty  the weights of a row in which −inf forbids every key: "zero" or "nan"
+
+    A row all of whose scores are the least of a number type has equal weights.
+
+    >>> asked_by_mask(np.tril(np.ones((3, 3), bool)), (1, 1, 3, 3), None, "zero")
+    Asked(mask=None, fields={'causal': True})
+    """
+    added = mask.dtype != np.bool_
+    forbidden = forbids(mask) if added else ~mask
+    fields: dict[str, Any] = {}
+    if added and forbidden.any() and not np.isneginf(mask[forbidden]).all():
+        fields["empty_rows"] = "uniform"
+    elif empty != "zero" and forbidden.any():
+        fields["empty_rows"] = empty
+    if added and mask[~forbidden].any():
+        return Asked(np.where(forbidden, -np.inf, mask), {**fields, "mask_means": "add"})
+    if not forbidden.any():
+        return Asked(None, {})
+    if pattern := _pattern(~forbidden, shape[-2], shape[-1], left):
+        return Asked(None, pattern)
+    return Asked(~forbidden, fields)
+
+
+def _pattern(allowed: Array, n_q: int, n_k: int, left: int | None) -> dict[str, Any]:
+    """The fields of Convention that allow the same, or none."""
+    if allowed.ndim < 2 or allowed.shape[-2:] != (n_q, n_k):
+        return {}
+    for before in dict.fromkeys((-1, -1 if left is None else left)):
+        if (allowed == window(n_q, n_k, before, 0, n_k - n_q)).all():
+            return asked_by_flags(True, None if before < 0 else before, n_q, n_k)
+    return {}
+
+
+def asked_by_flags(causal: bool, left: int | None, n_q: int, n_k: int) -> dict[str, Any]:
+    """The fields of Convention of flags, the last query at the last key.
+
+    left  how many keys before a query its window has
+    """
+    if not causal or (n_q == 1 and left is None):
+        return {}
+    fields: dict[str, Any] = {"causal": True}
+    if n_q != n_k:
+        fields["causal_align"] = "bottom-right"
+    return fields if left is None else {**fields, "window": (left, 0)}

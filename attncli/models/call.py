@@ -1,0 +1,203 @@
+"""Call: one attention that a model computed, as numbers and what they were meant to be.
+
+q, k, v, mask, sinks, Convention ── trace ──> Trace
+weights, output ── check ──> Verdict
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.convention import Convention
+from attncli.errors import ConventionError, OutputError, ShapeError
+from attncli.stages import OUTPUT, WEIGHTS
+
+if TYPE_CHECKING:
+    from attncli.check.report import Verdict
+    from attncli.trace import Trace
+
+OBSERVED = (WEIGHTS, OUTPUT)
+"""The arrays of a call that the model computed; the others went in."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Call:
+    """One attention of a model, recorded while it ran.
+
+    name        the module's dotted name, such as "model.layers.3.self_attn"
+    arrays      q [batch, head, n_q, d_k], k and v [batch, kv_head, n_k, d], as attention reads
+                them: after rotary positions, normalization and cache; mask and sinks, where there
+                are any; output [batch, head, n_q, d_v], and weights, where the model computes them
+    convention  what the model asks for: scale, causal, window, softcap …
+    dtype       the number type the model computed in; bfloat16 is kept as float32
+    seen        how the call was seen: "attention interface (sdpa)", "scaled_dot_product_attention",
+                "softmax"
+    layer       the first number in the name, from 0, or None
+    step        how often the module had been called before, as in generating token by token
+    operations  where the softmax was seen: what the model does to Q Kᵀ before it, in this order
+    notes       what else was asked for that is not computed here, one sentence each
+    """
+
+    name: str
+    arrays: Mapping[str, Array]
+    convention: Convention = field(default_factory=Convention)
+    dtype: str = "float32"
+    seen: str = ""
+    layer: int | None = None
+    step: int = 0
+    operations: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        q, k = self.arrays["q"], self.arrays["k"]
+        shape = " × ".join(map(str, (*q.shape[:-1], k.shape[-2])))
+        return f"<Call {self.name or 'attention'}: {shape} scores, {self.dtype}, by {self.seen}>"
+
+    def trace(
+        self,
+        *,
+        tokens: Sequence[str] | None = None,
+        query_labels: Sequence[str] | None = None,
+        key_labels: Sequence[str] | None = None,
+    ) -> Trace:
+        """Every stage, computed from the captured q, k and v, in float64.
+
+        tokens    names of the keys; the queries are the last of them
+        *_labels  names of the queries or of the keys alone, such as those of cross-attention
+
+        The axis of a batch of one is left out. Raises ShapeError where labels do not fit, and what
+        `attend` does.
+        """
+        from attncli.attention.attend import attend
+
+        inputs = self._inputs()
+        if tokens is not None:
+            n_q, n_k = inputs["q"].shape[-2], inputs["k"].shape[-2]
+            if len(tokens) != n_k:
+                what = f"there are {len(tokens)} tokens for {n_k} keys of {self.name}"
+                raise ShapeError(what, "give one for each key, or query_labels and key_labels")
+            key_labels = tokens if key_labels is None else key_labels
+            query_labels = tokens[n_k - n_q :] if query_labels is None else query_labels
+        labels: dict[str, Any] = {"query_labels": query_labels, "key_labels": key_labels}
+        trace = attend(**inputs, convention=self.convention, **labels)
+        title = f"{self.name}: {trace.title}" if self.name else trace.title
+        return replace(trace, title=title, notes=(*trace.notes, *self.notes))
+
+    def check(self, **how: Any) -> Verdict:
+        """Do the model's own weights and output agree with exact attention of its q, k and v?
+
+        The reference is computed from what went in and from what the model asks for, never by the
+        function that the model called. how: further keywords of `attncli.check.check`.
+        """
+        from attncli.check.diagnose import check
+
+        observed = {name: self._one(name) for name in OBSERVED if name in self.arrays}
+        return check(observed, **self._inputs(), convention=self._typed(), **how)
+
+    def _one(self, name: str) -> Array:
+        """An array, without the axis of a batch of one."""
+        x = self.arrays[name]
+        is_one = self.arrays["q"].ndim == 4 and self.arrays["q"].shape[0] == 1
+        return x[0] if is_one and x.ndim == 4 else x
+
+    def _inputs(self) -> dict[str, Any]:
+        return {name: self._one(name) for name in self.arrays if name not in OBSERVED}
+
+    def _typed(self) -> Convention:
+        """The convention with the number type, where the arrays do not tell it."""
+        return replace(self.convention, dtype="bfloat16" if self.dtype == "bfloat16" else "float64")
+
+    def entries(self) -> dict[str, Array | str]:
+        """What a file keeps of it: the arrays, and the convention as JSON."""
+        from attncli.files.write import json_text
+
+        said = {"mask_means": "keep"} if self.arrays.get("mask", np.ones(0)).dtype == bool else {}
+        said |= self._typed().changes()
+        arrays = {name: self._one(name) for name in self.arrays}
+        return {**arrays, "convention": json_text(said), "title": self.name}
+
+
+class Calls(Sequence[Call]):
+    """The calls of a model in the order in which they ran.
+
+    unseen  names of modules called attention that ran, and whose attention was not recorded
+
+    >>> Calls().unseen
+    ()
+    """
+
+    def __init__(self, calls: Iterable[Call] = (), unseen: Iterable[str] = ()) -> None:
+        self._calls = list(calls)
+        self.unseen = tuple(unseen)
+
+    @overload
+    def __getitem__(self, index: int) -> Call: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Call]: ...
+
+    def __getitem__(self, index: int | slice) -> Call | Sequence[Call]:
+        return self._calls[index]
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __repr__(self) -> str:
+        lines = [f"{key}: {call!r}"[:160] for key, call in zip(self.names(), self, strict=True)]
+        lines += [f"not seen: {name}" for name in self.unseen]
+        return "\n".join(lines) or "<no calls>"
+
+    def append(self, call: Call) -> None:
+        """Adds a call."""
+        self._calls.append(call)
+
+    def names(self) -> list[str]:
+        """What each call is called in a file.
+
+        "layers.3" by its layer, where a layer has one; else the module's name. Where modules are
+        called again, as in generating, "steps.2.layers.3".
+        """
+        each = Counter((call.step, call.layer) for call in self)
+        by_layer = all(n == 1 and layer is not None for (_, layer), n in each.items())
+        many = any(call.step for call in self)
+        found = []
+        for call in self:
+            own = f"layers.{call.layer}" if by_layer else call.name or "attention"
+            found.append(f"steps.{call.step}.{own}" if many else own)
+        return found
+
+    def save(self, path: str, *, force: bool = False) -> None:
+        """Writes all calls to an npz or a safetensors file, which compute, check and diff read.
+
+        path   `attncli check --q dump.npz::layers.3` reads the call of layer 3
+        force  replaces a file that is there
+
+        Raises OutputError where it cannot be written, MissingExtraError for safetensors without
+        its package.
+        """
+        from attncli.files.dump import write_dump
+
+        if not self:
+            raise OutputError("there are no calls to save", "run the model in the block of capture")
+        write_dump(path, self._entries(), force=force)
+
+    def _entries(self) -> Iterator[tuple[str, Array | str]]:
+        for prefix, call in zip(self.names(), self, strict=True):
+            for name, entry in call.entries().items():
+                yield f"{prefix}.{name}", entry
+
+
+def in_heads(x: Array, name: str) -> Array:
+    """q, k or v with the axes (batch, head, token, d): earlier ones are one batch axis.
+
+    Raises ConventionError for fewer than two axes.
+    """
+    if x.ndim < 2:
+        raise ConventionError(f"{name} has {x.ndim} axes", "attention needs (tokens, d)")
+    return x if x.ndim <= 4 else x.reshape(-1, *x.shape[-3:])

@@ -1,0 +1,331 @@
+"""Every attention of a PyTorch module, watched while it runs.
+
+A call is seen where it is most itself:
+
+    the registry of transformers        q, k, v, mask, scale, softcap, sinks … as the model asks
+    scaled_dot_product_attention        q, k, v, mask, is_causal, scale, enable_gqa
+    a softmax between two products      q, k and v, and the operations between (softmax.py)
+
+What an outer one has seen is not recorded again by an inner one. The model's own functions run;
+they are only watched.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody has it
+from torch.overrides import TorchFunctionMode
+
+from attncli.arrays import Array
+from attncli.attention.numbers import on_host, type_name
+from attncli.convention import Convention
+from attncli.errors import InputError
+from attncli.models.asked import asked_by_flags, asked_by_mask
+from attncli.models.call import Call, Calls, in_heads
+
+_KNOWN = {"scaling", "dropout", "is_causal", "sliding_window", "softcap", "s_aux", "position_bias"}
+"""The keywords of an attention function of transformers that say how attention is computed."""
+
+_SDPA = F.scaled_dot_product_attention
+_SDPA_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
+
+
+@contextmanager
+def watched(
+    model: Any, layers: Collection[int] | None, heads: Collection[int] | None
+) -> Iterator[Calls]:
+    """The calls of a model's attentions in the block, as `capture` describes them.
+
+    Raises InputError for what is no module.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(f"{type(model).__name__} is no torch.nn.Module", "give the model itself")
+    recorder = _Recorder(model, layers, heads)
+    with ExitStack() as stack:
+        for registry in _registries(model):
+            stack.enter_context(_looked_up(registry, recorder))
+        recorder.follow(stack)
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(_OfFunctions(recorder))
+        yield recorder.calls
+    recorder.calls.unseen = recorder.unseen()
+
+
+class _Recorder:
+    """Which module is running, and the calls seen so far."""
+
+    def __init__(
+        self, model: Any, layers: Collection[int] | None, heads: Collection[int] | None
+    ) -> None:
+        self.names = {module: name for name, module in model.named_modules()}
+        self.layers, self.heads = layers, None if heads is None else sorted(heads)
+        self.calls, self.is_busy = Calls(), False
+        self.running: list[Any] = []
+        self.ran: dict[str, None] = {}
+        self.seen: set[str] = set()
+        self.n_calls: Counter[str] = Counter()
+        self.masks: tuple[Any, Array] | None = None
+
+    def follow(self, stack: ExitStack) -> None:
+        """Knows from now on which module is running, until the stack is closed."""
+
+        def enter(module: Any, _: Any) -> None:
+            self.running.append(module)
+
+        def leave(module: Any, *_: Any) -> None:
+            self.running.pop()
+            self.ran[self.names[module]] = None
+
+        for module in self.names:
+            stack.callback(module.register_forward_pre_hook(enter).remove)
+            stack.callback(module.register_forward_hook(leave, always_call=True).remove)
+
+    @property
+    def where(self) -> str:
+        """The name of the module that is running."""
+        return self.names[self.running[-1]] if self.running else ""
+
+    def unseen(self) -> tuple[str, ...]:
+        """The outermost modules called attention that ran and in which none was seen."""
+        found: list[str] = []
+        for module, name in self.names.items():
+            kind = type(module).__name__.lower()
+            is_one = name in self.ran and ("attention" in kind or "attn" in kind)
+            if not is_one or any(_is_within(name, other) for other in found):
+                continue
+            if not any(_is_within(s, name) or _is_within(name, s) for s in self.seen):
+                found.append(name)
+        return tuple(found)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """What runs in the block is part of a call that is recorded as a whole."""
+        before, self.is_busy = self.is_busy, True
+        try:
+            yield
+        finally:
+            self.is_busy = before
+
+    def add(
+        self,
+        seen: str,
+        tensors: dict[str, Any],
+        fields: dict[str, Any],
+        *,
+        name: str | None = None,
+        mask: Any = None,
+        left: int | None = None,
+        empty: str = "zero",
+        **more: Any,
+    ) -> None:
+        """Records a call.
+
+        tensors  q, k, v, output, and weights and sinks where there are any
+        fields   of Convention; those of the mask are added
+        mask     what is added to the scores, or true = may attend; left: see `asked_by_mask`
+        """
+        name = self.where if name is None else name
+        numbers = [part for part in name.split(".") if part.isdecimal()]
+        layer = int(numbers[0]) if numbers else None
+        self.seen.add(name)
+        step = self.n_calls[name]
+        self.n_calls[name] += 1
+        if self.layers is not None and layer not in self.layers:
+            return
+        dtype = type_name(tensors["q"])
+        arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
+        arrays = {n: x if n == "sinks" else in_heads(x, n) for n, x in arrays.items()}
+        shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
+        if mask is not None:
+            asked = asked_by_mask(self.host_mask(mask, shape), shape, left, empty)
+            fields = {**fields, **asked.fields}
+            if asked.mask is not None:
+                arrays["mask"] = asked.mask
+        if self.heads is not None:
+            arrays = _of_heads(arrays, self.heads)
+        how = Convention(**fields)
+        self.calls.append(Call(name, arrays, how, dtype, seen, layer, step, **more))
+
+    def host_mask(self, mask: Any, shape: tuple[int, ...]) -> Array:
+        """A copy of a mask, of the keys that there are; layers share one."""
+        found = np.asarray(on_host(mask))[..., : shape[-1]]
+        found = found.reshape(-1, *found.shape[-3:]) if found.ndim > 4 else found
+        if self.masks is None or self.masks[0] is not mask or not _same(self.masks[1], found):
+            self.masks = mask, found.copy()
+        return self.masks[1]
+
+
+def _same(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and bool(np.array_equal(a, b))
+
+
+def _is_within(name: str, outer: str) -> bool:
+    return not outer or name == outer or name.startswith(f"{outer}.")
+
+
+def _copied(x: Any) -> Array:
+    """The numbers of a tensor, which may change later: a copy."""
+    found: Array = np.array(on_host(x))
+    return found
+
+
+def _of_heads(arrays: dict[str, Array], heads: list[int]) -> dict[str, Array]:
+    """The arrays of some query heads; those of key heads once for each query head."""
+    n_heads = arrays["q"].shape[-3] if arrays["q"].ndim > 2 else 1
+    if not set(heads) <= set(range(n_heads)):
+        raise InputError(f"there are {n_heads} heads", f"name some from 0 to {n_heads - 1}")
+    found = {}
+    for name, x in arrays.items():
+        axis = 0 if name == "sinks" else -3
+        size = x.shape[axis] if x.ndim >= -axis else 1
+        at = heads if size == n_heads else [head * size // n_heads for head in heads]
+        found[name] = x if size == 1 and name == "mask" else np.take(x, at, axis)
+    return found
+
+
+# ---- the registry of transformers
+
+
+def _registries(model: Any) -> list[Any]:
+    """The registries of attention functions that the classes of the model's modules look into."""
+    kind: Any = getattr(sys.modules.get("transformers"), "AttentionInterface", None)
+    found = {}
+    for module in model.modules() if kind is not None else ():
+        for cls in type(module).__mro__:
+            for x in vars(sys.modules.get(cls.__module__) or object).values():
+                if isinstance(x, kind):
+                    found[id(x)] = x
+    return list(found.values())
+
+
+@contextmanager
+def _looked_up(registry: Any, recorder: _Recorder) -> Iterator[None]:
+    """What is looked up in the registry, and the model's own function where that is used."""
+    own = type(registry)
+
+    class Watched(own):  # type: ignore[misc, valid-type]
+        def __getitem__(self, key: str) -> Any:
+            return _watching(super().__getitem__(key), recorder, key)
+
+        def get_interface(self, attn_implementation: str, default: Any) -> Any:
+            found = super().get_interface(attn_implementation, default)
+            return _watching(found, recorder, attn_implementation or "eager")
+
+    registry.__class__ = Watched
+    try:
+        yield
+    finally:
+        registry.__class__ = own
+
+
+def _watching(function: Any, recorder: _Recorder, implementation: str) -> Any:
+    """An attention function that is recorded where a module of the model calls it."""
+    if isinstance(function, partial) and function.func is _recorded:
+        return function
+    return partial(_recorded, function, recorder, implementation)
+
+
+def _recorded(
+    function: Callable[..., Any],
+    recorder: _Recorder,
+    implementation: str,
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Calls an attention function of transformers; records what went in and what came out."""
+    call = partial(function, module, query, key, value, attention_mask, *args, **kwargs)
+    if module not in recorder.names or recorder.is_busy:
+        return call()
+    with recorder.busy():
+        output, weights = found = call()
+    names = list(signature(function).parameters)[5:]
+    said = {**dict(zip(names, args, strict=False)), **kwargs}
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    left = said["sliding_window"] - 1 if said.get("sliding_window") else None
+    causal = said.get("is_causal")
+    if causal is None:
+        causal = getattr(module, "is_causal", implementation != "eager")
+    mask = _with_bias(attention_mask, said.get("position_bias"), n_q, n_k)
+    fields = {"scale": said.get("scaling"), "softcap": said.get("softcap")}
+    fields = {name: float(x) for name, x in fields.items() if x is not None}
+    if attention_mask is None:
+        fields |= asked_by_flags(bool(causal), left, n_q, n_k)
+    tensors = {"q": query, "k": key, "v": value, "sinks": said.get("s_aux")}
+    tensors |= {"weights": weights, "output": output.transpose(1, 2)}
+    notes = [f"dropout {said['dropout']:g} was on"] if said.get("dropout") else []
+    others = [n for n, x in said.items() if n not in _KNOWN and isinstance(x, torch.Tensor)]
+    others = [n for n in others if not n.endswith(("ids", "position", "positions", "lens"))]
+    notes += [f"the model passed {n} too, which is not used here" for n in others]
+    recorder.add(
+        f"attention interface ({implementation})",
+        tensors,
+        fields,
+        name=recorder.names[module],
+        mask=mask,
+        left=left,
+        empty="nan" if implementation == "eager" else "zero",
+        notes=tuple(notes),
+    )
+    return found
+
+
+def _with_bias(mask: Any, bias: Any, n_q: int, n_k: int) -> Any:
+    """A mask and a bias of positions as one that is added."""
+    if mask is not None and not isinstance(mask, torch.Tensor):
+        what = f"the mask is a {type(mask).__name__}, which holds no numbers"
+        raise InputError(what, 'load the model with attn_implementation="sdpa" or "eager"')
+    if mask is not None and mask.ndim == 2:  # valid keys of each batch item
+        mask = mask[:, None, None, -n_k:].bool()
+    if bias is None or mask is None:
+        return mask if bias is None else bias
+    mask, bias = mask[..., :n_k], bias.detach().float()
+    if mask.dtype == torch.bool:
+        return torch.where(mask, bias, torch.finfo(torch.float32).min)
+    return torch.maximum(bias + mask.float(), torch.tensor(torch.finfo(torch.float32).min))
+
+
+# ---- scaled_dot_product_attention, whoever calls it
+
+
+class _OfFunctions(TorchFunctionMode):  # type: ignore[misc]
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not _SDPA or self.recorder.is_busy:
+            return func(*args, **kwargs)
+        with self.recorder.busy():
+            output = func(*args, **kwargs)
+        given = dict(zip(_SDPA_NAMES, args, strict=False)) | kwargs
+        record_sdpa(self.recorder, given, output)
+        return output
+
+
+def record_sdpa(recorder: _Recorder, given: dict[str, Any], output: Any) -> None:
+    """Records a call of scaled_dot_product_attention by its arguments."""
+    tensors = {"q": given["query"], "k": given["key"], "v": given["value"], "output": output}
+    fields: dict[str, Any] = {"causal": True} if given.get("is_causal") else {}
+    if given.get("scale") is not None:
+        fields["scale"] = float(given["scale"])
+    dropout = given.get("dropout_p")
+    notes = (f"dropout {dropout:g} was on",) if dropout else ()
+    name = "scaled_dot_product_attention"
+    recorder.add(name, tensors, fields, mask=given.get("attn_mask"), notes=notes)
