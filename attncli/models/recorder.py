@@ -174,7 +174,7 @@ def _is_within(name: str, outer: str) -> bool:
 
 def _copied(x: Any) -> Array:
     """The numbers of a tensor, which may change later: a copy."""
-    found: Array = np.array(on_host(x))
+    found: Array = np.asarray(on_host(x)).copy()  # np.array(tensor) warns of an old __array__
     return found
 
 
