@@ -87,7 +87,12 @@ class Call:
         labels: dict[str, Any] = {"query_labels": query_labels, "key_labels": key_labels}
         trace = attend(**inputs, convention=self.convention, **labels)
         title = f"{self.name}: {trace.title}" if self.name else trace.title
-        return replace(trace, title=title, notes=(*trace.notes, *self.notes))
+        done = (
+            (f"Between Q Kᵀ and softmax: {' → '.join(self.operations)}.",)
+            if self.operations
+            else ()
+        )
+        return replace(trace, title=title, notes=(*trace.notes, *done, *self.notes))
 
     def check(self, **how: Any) -> Verdict:
         """Do the model's own weights and output agree with exact attention of its q, k and v?

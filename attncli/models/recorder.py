@@ -49,23 +49,27 @@ def watched(
     """
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"{type(model).__name__} is no torch.nn.Module", "give the model itself")
-    recorder = _Recorder(model, layers, heads)
+    from attncli.models.softmax import softmaxes
+
+    recorder = Recorder(model, layers, heads)
     with ExitStack() as stack:
         for registry in _registries(model):
             stack.enter_context(_looked_up(registry, recorder))
         recorder.follow(stack)
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(_OfFunctions(recorder))
+        stack.enter_context(softmaxes(recorder))
         yield recorder.calls
     recorder.calls.unseen = recorder.unseen()
 
 
-class _Recorder:
+class Recorder:
     """Which module is running, and the calls seen so far."""
 
     def __init__(
         self, model: Any, layers: Collection[int] | None, heads: Collection[int] | None
     ) -> None:
+        self.model = model
         self.names = {module: name for name, module in model.named_modules()}
         self.layers, self.heads = layers, None if heads is None else sorted(heads)
         self.calls, self.is_busy = Calls(), False
@@ -74,6 +78,7 @@ class _Recorder:
         self.seen: set[str] = set()
         self.n_calls: Counter[str] = Counter()
         self.masks: tuple[Any, Array] | None = None
+        self.problems: dict[str, str] = {}
 
     def follow(self, stack: ExitStack) -> None:
         """Knows from now on which module is running, until the stack is closed."""
@@ -96,15 +101,20 @@ class _Recorder:
 
     def unseen(self) -> tuple[str, ...]:
         """The outermost modules called attention that ran and in which none was seen."""
-        found: list[str] = []
+        found: list[str] = [f"{name}: {why}" for name, why in self.problems.items()]
         for module, name in self.names.items():
             kind = type(module).__name__.lower()
             is_one = name in self.ran and ("attention" in kind or "attn" in kind)
             if not is_one or any(_is_within(name, other) for other in found):
                 continue
-            if not any(_is_within(s, name) or _is_within(name, s) for s in self.seen):
+            seen = (*self.seen, *self.problems)
+            if not any(_is_within(s, name) or _is_within(name, s) for s in seen):
                 found.append(name)
         return tuple(found)
+
+    def misunderstood(self, why: str) -> None:
+        """Notes that the attention of the running module is not understood, and why."""
+        self.problems.setdefault(self.where, why)
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -152,6 +162,8 @@ class _Recorder:
                 arrays["mask"] = asked.mask
         if self.heads is not None:
             arrays = _of_heads(arrays, self.heads)
+        if fields.get("scale") == 1:
+            fields["scale"] = "none"
         how = Convention(**fields)
         self.calls.append(Call(name, arrays, how, dtype, seen, layer, step, **more))
 
@@ -208,7 +220,7 @@ def _registries(model: Any) -> list[Any]:
 
 
 @contextmanager
-def _looked_up(registry: Any, recorder: _Recorder) -> Iterator[None]:
+def _looked_up(registry: Any, recorder: Recorder) -> Iterator[None]:
     """What is looked up in the registry, and the model's own function where that is used."""
     own = type(registry)
 
@@ -227,7 +239,7 @@ def _looked_up(registry: Any, recorder: _Recorder) -> Iterator[None]:
         registry.__class__ = own
 
 
-def _watching(function: Any, recorder: _Recorder, implementation: str) -> Any:
+def _watching(function: Any, recorder: Recorder, implementation: str) -> Any:
     """An attention function that is recorded where a module of the model calls it."""
     if isinstance(function, partial) and function.func is _recorded:
         return function
@@ -236,7 +248,7 @@ def _watching(function: Any, recorder: _Recorder, implementation: str) -> Any:
 
 def _recorded(
     function: Callable[..., Any],
-    recorder: _Recorder,
+    recorder: Recorder,
     implementation: str,
     module: Any,
     query: Any,
@@ -302,7 +314,7 @@ def _with_bias(mask: Any, bias: Any, n_q: int, n_k: int) -> Any:
 
 
 class _OfFunctions(TorchFunctionMode):  # type: ignore[misc]
-    def __init__(self, recorder: _Recorder) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder
 
@@ -319,7 +331,7 @@ class _OfFunctions(TorchFunctionMode):  # type: ignore[misc]
         return output
 
 
-def record_sdpa(recorder: _Recorder, given: dict[str, Any], output: Any) -> None:
+def record_sdpa(recorder: Recorder, given: dict[str, Any], output: Any) -> None:
     """Records a call of scaled_dot_product_attention by its arguments."""
     tensors = {"q": given["query"], "k": given["key"], "v": given["value"], "output": output}
     fields: dict[str, Any] = {"causal": True} if given.get("is_causal") else {}

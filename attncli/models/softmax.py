@@ -1,0 +1,142 @@
+"""Attention that is written out: a softmax between two products, whoever wrote it.
+
+    product of q and k ── operations ── softmax ── operations ── product with v
+
+Every operation of PyTorch within the block is looked at. What comes of a product of two
+activations is followed, operation by operation; where a softmax takes it, and a second product
+takes that, it is an attention. A product with a parameter of the model is a linear layer, and not
+followed: nor does a router or a classifier count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from attncli.models.operations import NotUnderstoodError, Operation, placed, understood
+from attncli.models.recorder import Recorder, record_sdpa
+
+_PRODUCTS = {"mm", "bmm", "baddbmm", "addmm"}
+_SOFTMAXES = {"_softmax": "nan", "_safe_softmax": "zero"}
+"""Operation → the weights of a row in which every score is −∞."""
+
+_LONGEST = 40
+"""Operations that are followed, at most: attention has fewer than 20 between its products."""
+
+
+class _Made(NamedTuple):
+    """How a tensor was made of the first product, or of a softmax.
+
+    product     the two factors [n, i, d] and [n, d, j] of the scores
+    operations  what was done since, in order
+    weights     the softmax it comes from, if it does: its result, and what was done before it
+    """
+
+    product: tuple[Any, Any]
+    operations: tuple[Operation, ...] = ()
+    weights: tuple[Any, tuple[Operation, ...], str] | None = None
+
+
+class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
+    """Records attentions that are written out, and fused ones called from within PyTorch."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.made: Any = WeakTensorKeyDictionary()
+        parameters = recorder.model.parameters()
+        self.stored = {
+            x.untyped_storage().data_ptr() for x in parameters if x.device.type != "meta"
+        }
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        if not self.recorder.is_busy:
+            name = func.overloadpacket.__name__
+            if "scaled_dot_product" in name and "backward" not in name:
+                names = (argument.name for argument in func._schema.arguments)
+                given = dict(zip(names, args, strict=False)) | kwargs
+                given["attn_mask"] = given.get("attn_mask", given.get("attn_bias"))
+                record_sdpa(self.recorder, given, output[0])
+            elif isinstance(output, torch.Tensor):
+                self.follow(func, name, args, kwargs, output)
+        return output
+
+    def follow(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        """Notes how a tensor was made, where it comes from a product of activations."""
+        if name in _PRODUCTS:
+            self.multiplied(func, name, args, kwargs, output)
+            return
+        at = next((i for i, x in enumerate(args) if self.made_of(x) is not None), None)
+        if at is None:
+            return
+        made = self.made_of(args[at])
+        if name in _SOFTMAXES and made.weights is None:
+            if args[1] in (-1, output.ndim - 1):
+                weights = output, made.operations, _SOFTMAXES[name]
+                self.made[output] = _Made(made.product, weights=weights)
+            return
+        if len(made.operations) < _LONGEST:
+            done = Operation(func, name, at, args, kwargs, args[at].shape)
+            self.made[output] = made._replace(operations=(*made.operations, done.lean(output)))
+
+    def made_of(self, x: Any) -> Any:
+        return self.made.get(x) if isinstance(x, torch.Tensor) else None
+
+    def multiplied(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        """A product: of q and k, or of weights and v."""
+        a, b = args[-2:]
+        for weights, values, turned in ((a, b, False), (b, a, True)):
+            made = self.made_of(weights)
+            if made is not None and made.weights is not None:
+                self.record(made, values, output, turned)
+                return
+        if any(x.untyped_storage().data_ptr() in self.stored for x in (a, b)):
+            return
+        made = _Made((a, b))
+        if name in ("baddbmm", "addmm"):
+            done = Operation(func, name, 1, args, kwargs, output.shape)
+            made = made._replace(operations=(done,))
+        self.made[output] = made
+
+    def record(self, made: _Made, values: Any, output: Any, turned: bool) -> None:
+        """Records an attention, or notes why it is not understood."""
+        assert made.weights is not None  # noqa: S101 - it comes from a softmax
+        weights, before, empty = made.weights
+        names = tuple(str(done) for done in before if done.counts)
+        with self.recorder.busy():
+            try:
+                asked = understood(made.product, before, weights.shape)
+                v, out, after = placed(values, output, made.operations, weights.shape, turned)
+            except NotUnderstoodError as problem:
+                self.recorder.misunderstood(f"{problem} ({' → '.join((*names, 'softmax'))})")
+                return
+            tensors = {"q": asked.q, "k": asked.k, "v": v, "weights": weights, "output": out}
+            self.recorder.add(
+                "softmax",
+                tensors,
+                asked.fields,
+                mask=asked.mask,
+                empty=empty,
+                operations=names,
+                notes=tuple(f"after the softmax: {done}" for done in after),
+            )
+
+
+@contextmanager
+def softmaxes(recorder: Recorder) -> Iterator[None]:
+    """Records the attentions in the block that are written out."""
+    with OfSoftmax(recorder):
+        yield
