@@ -151,7 +151,7 @@ class Recorder:
         self.n_calls[name] += 1
         if self.layers is not None and layer not in self.layers:
             return
-        dtype = type_name(tensors["q"])
+        dtype = type_name(tensors["output"])  # q and k may be widened, or narrowed within
         arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
         arrays = {n: x if n == "sinks" else in_heads(x, n) for n, x in arrays.items()}
         shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
