@@ -210,13 +210,12 @@ def _of_heads(arrays: dict[str, Array], heads: list[int]) -> dict[str, Array]:
 def _registries(model: Any) -> list[Any]:
     """The registries of attention functions that the classes of the model's modules look into."""
     kind: Any = getattr(sys.modules.get("transformers"), "AttentionInterface", None)
-    found = {}
-    for module in model.modules() if kind is not None else ():
-        for cls in type(module).__mro__:
-            for x in vars(sys.modules.get(cls.__module__) or object).values():
-                if isinstance(x, kind):
-                    found[id(x)] = x
-    return list(found.values())
+    if kind is None:
+        return []
+    classes = {cls for each in {type(module) for module in model.modules()} for cls in each.__mro__}
+    files = [sys.modules.get(name) for name in {cls.__module__ for cls in classes}]
+    values = [x for file in files if file for x in vars(file).values()]
+    return list({id(x): x for x in values if isinstance(x, kind)}.values())
 
 
 @contextmanager
