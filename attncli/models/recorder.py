@@ -210,12 +210,12 @@ def _of_heads(arrays: dict[str, Array], heads: list[int]) -> dict[str, Array]:
 def _registries(model: Any) -> list[Any]:
     """The registries of attention functions that the classes of the model's modules look into."""
     kind: Any = getattr(sys.modules.get("transformers"), "AttentionInterface", None)
+    names = {cls.__module__ for module in model.modules() for cls in type(module).__mro__}
     found = {}
-    for module in model.modules() if kind is not None else ():
-        for cls in type(module).__mro__:
-            for x in vars(sys.modules.get(cls.__module__) or object).values():
-                if isinstance(x, kind):
-                    found[id(x)] = x
+    for name in names if kind is not None else ():
+        for x in vars(sys.modules.get(name) or object).values():
+            if kind in type(x).__mro__:
+                found[id(x)] = x
     return list(found.values())
 
 
