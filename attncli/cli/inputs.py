@@ -29,7 +29,7 @@ from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.fields import fields_of, kv_len_of, layout_of
 from attncli.files.load import Loaded
-from attncli.files.messages import count
+from attncli.files.messages import attentions, count
 from attncli.files.roles import (
     ROLES,
     Role,
@@ -93,7 +93,7 @@ def read_inputs(
     files = read_files(sources, stages, notes, known)
     main = files["q"]
     is_both = observed is not None and observed == inputs.q
-    if is_both and name_of(main, "q") is None and not holds_x(main):
+    if is_both and name_of(main, "q") is None and not (holds_x(main) or attentions(main.unread)):
         raise InputError(f"{main.origin} holds observed numbers, but no q", "add --q SOURCE")
     fields = fields_of(main)
     convention, inputs, kv_len = _said(main, fields, inputs, choices, notes)

@@ -21,7 +21,15 @@ from attncli.arrays import Array
 from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.fields import FIELDS
-from attncli.files.load import LABELS, Loaded, check_once, collected, popped_fields, scale_of
+from attncli.files.load import (
+    LABELS,
+    Loaded,
+    check_once,
+    collected,
+    part_of,
+    popped_fields,
+    scale_of,
+)
 from attncli.files.messages import decoded, location, quote
 from attncli.files.numbers import MAX_DEPTH, NOT_JSON, Beyond, described, text_to_nan, to_array
 from attncli.files.roles import EMBEDDINGS, is_attended, role_of
@@ -62,6 +70,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     others: dict[str, str] = {}
     words: dict[str, tuple[str, ...]] = {}
     scale = None
+    document, source = _part(document, source)
     check_once((name for name, found in document.items() if found is not None), origin)
     fields = text_to_nan(popped_fields(document, wanted, source.name))
     if wanted("") and _are_vectors(document) and not any(map(wanted, document)):
@@ -84,6 +93,14 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
             others[name] = f"{where} is {described(found)}, not an array"
     more = {"words": words, "scale": scale, "fields": fields}
     return collected(source, wanted, arrays, labels, others, **more)
+
+
+def _part(document: dict[str, Any], source: Source) -> tuple[dict[str, Any], Source]:
+    """The part that `::name` asks for, with what it says of its attention; else the document."""
+    if not source.name:
+        return document, source
+    part, own = part_of(dict(_joined(document, source.origin)), source)
+    return (document, source) if own is source else (part, own)
 
 
 def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[tuple[str, Any]]:

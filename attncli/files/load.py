@@ -10,19 +10,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
 from attncli.arrays import Array
 from attncli.errors import InputError
-from attncli.files.fields import FIELDS, is_field
-from attncli.files.messages import ask_for, entry_at, listing, location, quote, safe
+from attncli.files.fields import FIELDS, NESTED, is_field
+from attncli.files.messages import ask_for, attentions, entry_at, listing, location, quote, safe
 from attncli.files.roles import EMBEDDINGS, is_attended, role_of, similar_role
 from attncli.files.source import KINDS, Source, open_source
 from attncli.trace import Trace
 
 Labels = tuple[str, ...] | None
+T = TypeVar("T")
 
 LABELS = ("tokens", "query_tokens", "key_tokens")
 """Names under which a file holds labels; `tokens` names queries and keys alike."""
@@ -90,7 +91,8 @@ class Loaded:
 
     def unused_note(self, names: Iterable[str]) -> tuple[str, ...]:
         """That these names are not used, but for descriptions, and what they may mean."""
-        names = [name for name in names if self.member is None and name not in DESCRIPTIONS]
+        own = ((name, name.rpartition(".")[2]) for name in names if self.member is None)
+        names = [name for name, last in own if last not in (*DESCRIPTIONS, NESTED)]
         if not names:
             return ()
         near = filter(None, map(similar_role, names))
@@ -182,8 +184,6 @@ def collected(
     more      further fields of Loaded
     """
     origin, member, others = source.origin, source.name or None, others or {}
-    if part := _part(readers, member):
-        readers, others, member = part, {}, None
     n_matrices = sum(name.lower() != "scale" for name in readers)
 
     def is_read(name: str) -> bool:
@@ -218,16 +218,17 @@ def collected(
     return Loaded(origin, arrays, unread=unread, others=tuple(others), member=member, **more)
 
 
-def _part(
-    readers: Mapping[str, Callable[[], Array]], member: str | None
-) -> dict[str, Callable[[], Array]]:
-    """The arrays called `member.…`, by what follows; none where an array has the name itself."""
-    if not member or member in readers:
-        return {}
-    starts = f"{member}.", f"{member}/"
-    return {
-        name[len(member) + 1 :]: read for name, read in readers.items() if name.startswith(starts)
-    }
+def part_of(found: Mapping[str, T], source: Source) -> tuple[dict[str, T], Source]:
+    """What `::name` asks for of all that a file holds by name, and a source that asks for no more.
+
+    Where nothing has the name itself, all that is called `name.…` is the part, by what follows;
+    where nothing is, everything as it was.
+    """
+    starts = f"{source.name}.", f"{source.name}/"
+    inside = {own[len(starts[0]) :]: x for own, x in found.items() if own.startswith(starts)}
+    if source.name and source.name not in found and inside:
+        return inside, replace(source, name="")
+    return dict(found), source
 
 
 def check_once(names: Iterable[str], origin: str) -> None:
@@ -295,6 +296,7 @@ def _lacking(origin: str, member: str | None, names: Sequence[str]) -> InputErro
         only = f", only {listing(names)}" if names else ""
         hint = "it should hold q, or q, k and v"
         return InputError(f"{origin} holds no array{only}", hint)
+    names = attentions(names) or names
     if names == [""]:
         message = f"{origin} holds one array without a name, not {quote(member)}"
         return InputError(message, "leave out ::name")

@@ -75,6 +75,18 @@ def location(origin: str, name: str) -> str:
     return f"{origin}, {safe(name, 60)}" if name else origin
 
 
+def attentions(names: Iterable[str]) -> list[str]:
+    """The dotted names of the parts of a file that hold a q, where there is nothing beside them.
+
+    >>> attentions(["layers.0.q", "layers.0.k", "layers.1.q"]), attentions(["a.q", "mask"])
+    (['layers.0', 'layers.1'], [])
+    """
+    names = list(names)
+    parts = tuple(name.removesuffix("q") for name in names if name.endswith(".q"))
+    is_all = all(name.startswith(parts) for name in names)
+    return [part[:-1] for part in parts if is_all]
+
+
 def ask_for(origin: str, name: str) -> str:
     """The SOURCE that names one array of a file, for a hint.
 

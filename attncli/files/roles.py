@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from attncli.errors import InputError
-from attncli.files.messages import ask_for, count, listing, location
+from attncli.files.messages import ask_for, attentions, count, listing, location
 
 if TYPE_CHECKING:  # --help reads ROLES, without NumPy
     from attncli.arrays import Array
@@ -232,6 +232,9 @@ def _names(loaded: Loaded) -> list[str]:
 
 def _absent(loaded: Loaded, role: Role) -> InputError:
     names = _names(loaded)
+    if (parts := attentions(names)) and loaded.member is None:
+        what = f"{loaded.origin} holds {count(len(parts), 'attention')}: {listing(parts)}"
+        return InputError(what, f"say which: {ask_for(loaded.origin, parts[0])}")
     return InputError(
         f"{loaded.origin} holds no {role}; it holds {listing(names)}",
         f"name one: {ask_for(loaded.origin, names[0])}",

@@ -123,7 +123,7 @@ class Call:
         from attncli.files.write import json_text
 
         said = {"mask_means": "keep"} if self.arrays.get("mask", np.ones(0)).dtype == bool else {}
-        said |= self._typed().changes()
+        said |= self.convention.changes()
         arrays = {name: self._one(name) for name in self.arrays}
         return {**arrays, "convention": json_text(said), "title": self.name}
 

@@ -210,12 +210,13 @@ def _of_heads(arrays: dict[str, Array], heads: list[int]) -> dict[str, Array]:
 def _registries(model: Any) -> list[Any]:
     """The registries of attention functions that the classes of the model's modules look into."""
     kind: Any = getattr(sys.modules.get("transformers"), "AttentionInterface", None)
-    if kind is None:
-        return []
-    classes = {cls for each in {type(module) for module in model.modules()} for cls in each.__mro__}
-    files = [sys.modules.get(name) for name in {cls.__module__ for cls in classes}]
-    values = [x for file in files if file for x in vars(file).values()]
-    return list({id(x): x for x in values if isinstance(x, kind)}.values())
+    names = {cls.__module__ for module in model.modules() for cls in type(module).__mro__}
+    found = {}
+    for name in names if kind is not None else ():
+        for x in vars(sys.modules.get(name) or object).values():
+            if kind in type(x).__mro__:
+                found[id(x)] = x
+    return list(found.values())
 
 
 @contextmanager
