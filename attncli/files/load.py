@@ -218,24 +218,31 @@ def collected(
     return Loaded(origin, arrays, unread=unread, others=tuple(others), member=member, **more)
 
 
+def within_name(names: Iterable[str], source: Source) -> Source:
+    """The source with the whole name of the one attention that `::name` is within.
+
+    `::layers.3` asks for model.layers.3.self_attn where nothing is called so.
+    Raises InputError where there are several such attentions.
+    """
+    names, asked = list(names), source.name
+    around = [part for part in attentions(names) if f".{asked}." in f".{part}."] if asked else []
+    if len(around) > 1 and asked not in names:
+        what = f"{source.origin}, {safe(asked)}, is {len(around)} attentions: {listing(around)}"
+        raise InputError(what, f"say which: {ask_for(source.origin, around[0])}")
+    return replace(source, name=around[0]) if around and asked not in names else source
+
+
 def part_of(found: Mapping[str, T], source: Source) -> tuple[dict[str, T], Source]:
     """What `::name` asks for of all that a file holds by name, and a source that asks for no more.
 
-    Where nothing has the name itself, all that is called `name.…` is the part, by what follows, or
-    the one attention with the name within its own: layers.3 of model.layers.3.self_attn. Where
-    nothing is, everything as it was. Raises InputError where there are several such attentions.
+    Where nothing has the name itself, all that is called `name.…` is the part, by what follows;
+    where nothing is, everything as it was.
     """
-    name = source.name
-    if not name or name in found:
-        return dict(found), source
-    around = [part for part in attentions(found) if f".{name}." in f".{part}."]
-    if len(around) > 1:
-        what = f"{source.origin}, {safe(name)}, is {len(around)} attentions: {listing(around)}"
-        raise InputError(what, f"say which: {ask_for(source.origin, around[0])}")
-    name = around[0] if around else name
-    starts = f"{name}.", f"{name}/"
+    starts = f"{source.name}.", f"{source.name}/"
     inside = {own[len(starts[0]) :]: x for own, x in found.items() if own.startswith(starts)}
-    return (inside, replace(source, name="")) if inside else (dict(found), source)
+    if source.name and source.name not in found and inside:
+        return inside, replace(source, name="")
+    return dict(found), source
 
 
 def check_once(names: Iterable[str], origin: str) -> None:
