@@ -29,6 +29,7 @@ from attncli.files.load import (
     part_of,
     popped_fields,
     scale_of,
+    within_name,
 )
 from attncli.files.messages import decoded, location, quote
 from attncli.files.numbers import MAX_DEPTH, NOT_JSON, Beyond, described, text_to_nan, to_array
@@ -99,8 +100,9 @@ def _part(document: dict[str, Any], source: Source) -> tuple[dict[str, Any], Sou
     """The part that `::name` asks for, with what it says of its attention; else the document."""
     if not source.name:
         return document, source
-    part, own = part_of(dict(_joined(document, source.origin)), source)
-    return (document, source) if own is source else (part, own)
+    joined = dict(_joined(document, source.origin))
+    part, own = part_of(joined, within_name(joined, source))
+    return (part, own) if source.name and not own.name else (document, source)
 
 
 def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[tuple[str, Any]]:

@@ -218,6 +218,20 @@ def collected(
     return Loaded(origin, arrays, unread=unread, others=tuple(others), member=member, **more)
 
 
+def within_name(names: Iterable[str], source: Source) -> Source:
+    """The source with the whole name of the one attention that `::name` is within.
+
+    `::layers.3` asks for model.layers.3.self_attn where nothing is called so.
+    Raises InputError where there are several such attentions.
+    """
+    names, asked = list(names), source.name
+    around = [part for part in attentions(names) if f".{asked}." in f".{part}."] if asked else []
+    if len(around) > 1 and asked not in names:
+        what = f"{source.origin}, {safe(asked)}, is {len(around)} attentions: {listing(around)}"
+        raise InputError(what, f"say which: {ask_for(source.origin, around[0])}")
+    return replace(source, name=around[0]) if around and asked not in names else source
+
+
 def part_of(found: Mapping[str, T], source: Source) -> tuple[dict[str, T], Source]:
     """What `::name` asks for of all that a file holds by name, and a source that asks for no more.
 

@@ -19,7 +19,15 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.budget import check_bytes, check_cells
 from attncli.errors import InputError
-from attncli.files.load import LABELS, Loaded, check_once, collected, part_of, popped_fields
+from attncli.files.load import (
+    LABELS,
+    Loaded,
+    check_once,
+    collected,
+    part_of,
+    popped_fields,
+    within_name,
+)
 from attncli.files.messages import explained, listing, location, quote
 from attncli.files.numbers import MAX_DEPTH
 from attncli.files.source import Source, open_zip
@@ -61,7 +69,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         entries = _entries(source, stack)
         if "__trace__" in entries:
             return _trace(entries, source)
-        entries, source = part_of(entries, source)
+        entries, source = part_of(entries, within_name(entries, source))
         check_once(entries, origin)
         texts = [name for name in entries if name.lower() in LABELS]
         labels = {name.lower(): entries.pop(name)(text=True).tolist() for name in texts}

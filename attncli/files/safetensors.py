@@ -18,7 +18,7 @@ from attncli.budget import check_bytes
 from attncli.errors import InputError, MissingExtraError
 from attncli.files.fields import NESTED, is_field
 from attncli.files.json import parse
-from attncli.files.load import Loaded, check_once, collected, part_of, popped_fields
+from attncli.files.load import Loaded, check_once, collected, part_of, popped_fields, within_name
 from attncli.files.messages import explained, location, quote
 from attncli.files.npy import native, refuse_shape
 from attncli.files.source import Source
@@ -61,6 +61,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         data = np.memmap(source.path, np.uint8, "r")
     tensors = parse(data[8 : 8 + n_header].tobytes(), origin)  # refuses a name that is there twice
     metadata = tensors.pop("__metadata__", None) or {}
+    source = within_name(tensors, source)
     tensors, own = part_of(tensors, source)
     if own is not source:
         (metadata, _), source = part_of(metadata, source), own

@@ -6,8 +6,8 @@ weights, output ── check ──> Verdict
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,6 +16,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ConventionError, OutputError, ShapeError
+from attncli.files.dump import write_dump
 from attncli.stages import OUTPUT, WEIGHTS
 
 if TYPE_CHECKING:
@@ -38,10 +39,10 @@ class Call:
     dtype       the number type the model computed in; bfloat16 is kept as float32
     seen        how the call was seen: "attention interface (sdpa)", "scaled_dot_product_attention",
                 "softmax"
-    layer       the first number in the name, from 0, or None
     step        how often the module had been called before, as in generating token by token
     operations  where the softmax was seen: what the model does to Q Kᵀ before it, in this order
     notes       what else was asked for that is not computed here, one sentence each
+    scores      the shape that the scores have, [batch, head, n_q, n_k]
     """
 
     name: str
@@ -49,15 +50,30 @@ class Call:
     convention: Convention = field(default_factory=Convention)
     dtype: str = "float32"
     seen: str = ""
-    layer: int | None = None
     step: int = 0
     operations: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    scores: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.scores:
+            shape = (*self.arrays["q"].shape[:-1], self.arrays["k"].shape[-2])
+            object.__setattr__(self, "scores", shape)
 
     def __repr__(self) -> str:
-        q, k = self.arrays["q"], self.arrays["k"]
-        shape = " × ".join(map(str, (*q.shape[:-1], k.shape[-2])))
-        return f"<Call {self.name or 'attention'}: {shape} scores, {self.dtype}, by {self.seen}>"
+        shape = " × ".join(map(str, self.scores))
+        return f"<Call {self.key}: {shape} scores, {self.dtype}, by {self.seen}>"
+
+    @property
+    def layer(self) -> int | None:
+        """The first number in the name, counted from 0, or None."""
+        return layer_of(self.name)
+
+    @property
+    def key(self) -> str:
+        """What a file calls it: the module's name, before it the step where it is not the first."""
+        name = self.name or "attention"
+        return f"steps.{self.step}.{name}" if self.step else name
 
     def trace(
         self,
@@ -131,15 +147,18 @@ class Call:
 class Calls(Sequence[Call]):
     """The calls of a model in the order in which they ran.
 
-    unseen  names of modules called attention that ran, and whose attention was not recorded
+    folder  where each is written as it comes, to a file of its own; None: they stay in memory
+    unseen  names of modules called attention that ran and whose attention was not recorded, and
+            why, where that is known
 
     >>> Calls().unseen
     ()
     """
 
-    def __init__(self, calls: Iterable[Call] = (), unseen: Iterable[str] = ()) -> None:
+    def __init__(self, calls: Iterable[Call] = (), folder: str | None = None) -> None:
         self._calls = list(calls)
-        self.unseen = tuple(unseen)
+        self.folder = folder
+        self.unseen: tuple[str, ...] = ()
 
     @overload
     def __getitem__(self, index: int) -> Call: ...
@@ -148,54 +167,60 @@ class Calls(Sequence[Call]):
     def __getitem__(self, index: slice) -> Sequence[Call]: ...
 
     def __getitem__(self, index: int | slice) -> Call | Sequence[Call]:
-        return self._calls[index]
+        if isinstance(index, slice):
+            return [self._whole(call) for call in self._calls[index]]
+        return self._whole(self._calls[index])
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def __repr__(self) -> str:
-        lines = [f"{key}: {call!r}"[:160] for key, call in zip(self.names(), self, strict=True)]
+        lines = [f"{number}: {call!r}" for number, call in enumerate(self._calls)]
         lines += [f"not seen: {name}" for name in self.unseen]
         return "\n".join(lines) or "<no calls>"
 
     def append(self, call: Call) -> None:
-        """Adds a call."""
+        """Adds a call; its arrays go to a file of its own where there is a folder."""
+        if self.folder is not None:
+            write_dump(self._path(call), call.entries().items(), force=False)
+            call = replace(call, arrays={})
         self._calls.append(call)
-
-    def names(self) -> list[str]:
-        """What each call is called in a file.
-
-        "layers.3" by its layer, where a layer has one; else the module's name. Where modules are
-        called again, as in generating, "steps.2.layers.3".
-        """
-        each = Counter((call.step, call.layer) for call in self)
-        by_layer = all(n == 1 and layer is not None for (_, layer), n in each.items())
-        many = any(call.step for call in self)
-        found = []
-        for call in self:
-            own = f"layers.{call.layer}" if by_layer else call.name or "attention"
-            found.append(f"steps.{call.step}.{own}" if many else own)
-        return found
 
     def save(self, path: str, *, force: bool = False) -> None:
         """Writes all calls to an npz or a safetensors file, which compute, check and diff read.
 
-        path   `attncli check --q dump.npz::layers.3` reads the call of layer 3
-        force  replaces a file that is there
+        Each is a part of the file by its `key`: `attncli check --q dump.npz::layers.3` reads the
+        one whose key has "layers.3" in it. force replaces a file that is there.
 
         Raises OutputError where it cannot be written, MissingExtraError for safetensors without
         its package.
         """
-        from attncli.files.dump import write_dump
-
         if not self:
             raise OutputError("there are no calls to save", "run the model in the block of capture")
-        write_dump(path, self._entries(), force=force)
+        entries = ((f"{call.key}.{name}", x) for call in self for name, x in call.entries().items())
+        write_dump(path, entries, force=force)
 
-    def _entries(self) -> Iterator[tuple[str, Array | str]]:
-        for prefix, call in zip(self.names(), self, strict=True):
-            for name, entry in call.entries().items():
-                yield f"{prefix}.{name}", entry
+    def _path(self, call: Call) -> str:
+        return os.path.join(self.folder or "", f"{call.key}.npz")
+
+    def _whole(self, call: Call) -> Call:
+        """A call with its arrays, from its file where they are there."""
+        if self.folder is None:
+            return call
+        with np.load(self._path(call)) as file:
+            found = {name: x for name, x in file.items() if x.dtype.kind != "U"}
+        if len(call.scores) == 4 and call.scores[0] == 1:  # a batch of one is left out in files
+            found = {name: x[None] if x.ndim == 3 else x for name, x in found.items()}
+        return replace(call, arrays=found)
+
+
+def layer_of(name: str) -> int | None:
+    """The first number in the name of a module, or None.
+
+    >>> layer_of("encoder.layer.3.attention.self"), layer_of("pooler")
+    (3, None)
+    """
+    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 
 def in_heads(x: Array, name: str) -> Array:

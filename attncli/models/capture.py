@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from attncli.errors import MissingExtraError
+from attncli.errors import MissingExtraError, OutputError
+from attncli.files.messages import safe
 from attncli.models.call import Calls
 
 
@@ -17,6 +19,7 @@ def capture(
     *,
     layers: Collection[int] | None = None,
     heads: Collection[int] | None = None,
+    to: str | os.PathLike[str] | None = None,
 ) -> Iterator[Calls]:
     """Record every attention call of a PyTorch model within the block.
 
@@ -27,13 +30,17 @@ def capture(
     model   a torch.nn.Module, of transformers or any other code
     layers  only these layers, counted from 0, as in the names of the modules
     heads   only these query heads, counted from 0, each with its key head
+    to      a folder, new or empty: each call is written there as it comes, to an npz of its own,
+            which `attncli check` reads, and is read again where it is asked for. Long runs stay
+            within memory so
 
     The model, its configuration and the registry of attention functions are as before after the
     block, whatever happens in it. Modules that are called attention and ran, but computed none
     that could be seen, are named in a warning and in `calls.unseen`. Compiled functions run
     without their compiler.
 
-    Raises MissingExtraError without PyTorch, InputError for what is no module.
+    Raises MissingExtraError without PyTorch, InputError for what is no module, OutputError where
+    the folder cannot be written to.
     """
     try:
         from attncli.models.recorder import watched
@@ -42,8 +49,22 @@ def capture(
             raise
         needs = "to capture a model needs the package torch"
         raise MissingExtraError(needs, "pip install 'attncli[models]'") from None
-    with watched(model, layers, heads) as calls:
+    calls = Calls(folder=None if to is None else _folder(os.fspath(to)))
+    with watched(model, calls, layers, heads):
         yield calls
     if calls.unseen:
         names = ", ".join(calls.unseen[:5]) + ", …" * (len(calls.unseen) > 5)
         warnings.warn(f"no attention was seen in {names}", UserWarning, stacklevel=3)
+
+
+def _folder(path: str) -> str:
+    """The folder, made where it is not there; OutputError where it holds something."""
+    try:
+        os.makedirs(path, exist_ok=True)
+        is_empty = not os.listdir(path)
+    except OSError as problem:
+        text = problem.strerror or problem
+        raise OutputError(f"{safe(path)} cannot be made a folder: {text}") from problem
+    if not is_empty:
+        raise OutputError(f"{safe(path)} is not empty", "name a new folder")
+    return path

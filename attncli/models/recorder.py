@@ -30,7 +30,7 @@ from attncli.attention.numbers import on_host, type_name
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.models.asked import asked_by_flags, asked_by_mask
-from attncli.models.call import Call, Calls, in_heads
+from attncli.models.call import Call, Calls, in_heads, layer_of
 
 _KNOWN = {"scaling", "dropout", "is_causal", "sliding_window", "softcap", "s_aux", "position_bias"}
 """The keywords of an attention function of transformers that say how attention is computed."""
@@ -41,9 +41,9 @@ _SDPA_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "
 
 @contextmanager
 def watched(
-    model: Any, layers: Collection[int] | None, heads: Collection[int] | None
-) -> Iterator[Calls]:
-    """The calls of a model's attentions in the block, as `capture` describes them.
+    model: Any, calls: Calls, layers: Collection[int] | None, heads: Collection[int] | None
+) -> Iterator[None]:
+    """Adds the calls of a model's attentions in the block, as `capture` describes them.
 
     Raises InputError for what is no module.
     """
@@ -51,7 +51,7 @@ def watched(
         raise InputError(f"{type(model).__name__} is no torch.nn.Module", "give the model itself")
     from attncli.models.softmax import softmaxes
 
-    recorder = Recorder(model, layers, heads)
+    recorder = Recorder(model, calls, layers, heads)
     with ExitStack() as stack:
         for registry in _registries(model):
             stack.enter_context(_looked_up(registry, recorder))
@@ -59,20 +59,24 @@ def watched(
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(_OfFunctions(recorder))
         stack.enter_context(softmaxes(recorder))
-        yield recorder.calls
-    recorder.calls.unseen = recorder.unseen()
+        yield
+    calls.unseen = recorder.unseen()
 
 
 class Recorder:
     """Which module is running, and the calls seen so far."""
 
     def __init__(
-        self, model: Any, layers: Collection[int] | None, heads: Collection[int] | None
+        self,
+        model: Any,
+        calls: Calls,
+        layers: Collection[int] | None,
+        heads: Collection[int] | None,
     ) -> None:
         self.model = model
         self.names = {module: name for name, module in model.named_modules()}
         self.layers, self.heads = layers, None if heads is None else sorted(heads)
-        self.calls, self.is_busy = Calls(), False
+        self.calls, self.is_busy = calls, False
         self.running: list[Any] = []
         self.ran: dict[str, None] = {}
         self.seen: set[str] = set()
@@ -144,12 +148,10 @@ class Recorder:
         mask     what is added to the scores, or true = may attend; left: see `asked_by_mask`
         """
         name = self.where if name is None else name
-        numbers = [part for part in name.split(".") if part.isdecimal()]
-        layer = int(numbers[0]) if numbers else None
         self.seen.add(name)
         step = self.n_calls[name]
         self.n_calls[name] += 1
-        if self.layers is not None and layer not in self.layers:
+        if self.layers is not None and layer_of(name) not in self.layers:
             return
         dtype = type_name(tensors["output"])  # q and k may be widened, or narrowed within
         arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
@@ -165,7 +167,7 @@ class Recorder:
         if fields.get("scale") == 1:
             fields["scale"] = "none"
         how = Convention(**fields)
-        self.calls.append(Call(name, arrays, how, dtype, seen, layer, step, **more))
+        self.calls.append(Call(name, arrays, how, dtype, seen, step, **more))
 
     def host_mask(self, mask: Any, shape: tuple[int, ...]) -> Array:
         """A copy of a mask, of the keys that there are; layers share one."""
