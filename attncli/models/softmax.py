@@ -58,6 +58,11 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():  # where what autograd would take apart arrives whole
+            with self:
+                output = func.decompose(*args, **kwargs)
+            if output is not NotImplemented:
+                return output
         output = func(*args, **kwargs)
         if not self.recorder.is_busy:
             name = func.overloadpacket.__name__
@@ -66,7 +71,7 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
                 given = dict(zip(names, args, strict=False)) | kwargs
                 given["attn_mask"] = given.get("attn_mask", given.get("attn_bias"))
                 record_sdpa(self.recorder, given, output[0])
-            elif isinstance(output, torch.Tensor):
+            elif isinstance(output, torch.Tensor) and not output.is_meta:
                 self.follow(func, name, args, kwargs, output)
         return output
 
