@@ -45,10 +45,13 @@ def watched(
 ) -> Iterator[None]:
     """Adds the calls of a model's attentions in the block, as `capture` describes them.
 
-    Raises InputError for what is no module.
+    Raises InputError for what is no module, and for layers or heads that are no list of numbers.
     """
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"{type(model).__name__} is no torch.nn.Module", "give the model itself")
+    for name, given in (("layers", layers), ("heads", heads)):
+        if given is not None and (not isinstance(given, Collection) or not len(given)):
+            raise InputError(f"{name} is {given!r}", f"give some numbers: {name}=[0, 3]")
     from attncli.models.softmax import softmaxes
 
     recorder = Recorder(model, calls, layers, heads)
@@ -153,12 +156,19 @@ class Recorder:
         self.n_calls[name] += 1
         if self.layers is not None and layer_of(name) not in self.layers:
             return
+        if tensors["q"].device.type == "meta":
+            raise InputError(
+                "the model is on the meta device: it has no numbers", "load its weights"
+            )
         dtype = type_name(tensors["output"])  # q and k may be widened, or narrowed within
         arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
-        arrays = {n: x if n == "sinks" else in_heads(x, n) for n, x in arrays.items()}
+        lead = np.broadcast_shapes(*(arrays[n].shape[:-3] for n in ("q", "k", "v")))
+        for n, x in arrays.items():
+            if n != "sinks":
+                arrays[n] = in_heads(np.broadcast_to(x, (*lead, *x.shape[-3:])), n)
         shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
         if mask is not None:
-            asked = asked_by_mask(self.host_mask(mask, shape), shape, left, empty)
+            asked = asked_by_mask(self.host_mask(mask, lead, shape[-1]), shape, left, empty)
             fields = {**fields, **asked.fields}
             if asked.mask is not None:
                 arrays["mask"] = asked.mask
@@ -169,10 +179,15 @@ class Recorder:
         how = Convention(**fields)
         self.calls.append(Call(name, arrays, how, dtype, seen, step, **more))
 
-    def host_mask(self, mask: Any, shape: tuple[int, ...]) -> Array:
-        """A copy of a mask, of the keys that there are; layers share one."""
-        found = np.asarray(on_host(mask))[..., : shape[-1]]
-        found = found.reshape(-1, *found.shape[-3:]) if found.ndim > 4 else found
+    def host_mask(self, mask: Any, lead: tuple[int, ...], n_k: int) -> Array:
+        """A copy of a mask, of the keys that there are; layers share one.
+
+        lead  the axes of q before its heads: where there are several, they become one
+        """
+        found = np.asarray(on_host(mask))[..., :n_k]
+        if len(lead) > 1 and found.ndim > 3:
+            found = np.broadcast_to(found, (*lead, *found.shape[-3:]))
+            found = found.reshape(-1, *found.shape[-3:])
         if self.masks is None or self.masks[0] is not mask or not _same(self.masks[1], found):
             self.masks = mask, found.copy()
         return self.masks[1]
@@ -278,6 +293,8 @@ def _recorded(
     fields = {name: float(x) for name, x in fields.items() if x is not None}
     if attention_mask is None:
         fields |= asked_by_flags(bool(causal), left, n_q, n_k)
+        if implementation == "sdpa":  # a cache with room at its end: the queries are its first keys
+            fields.pop("causal_align", None)
     tensors = {"q": query, "k": key, "v": value, "sinks": said.get("s_aux")}
     tensors |= {"weights": weights, "output": output.transpose(1, 2)}
     notes = [f"dropout {said['dropout']:g} was on"] if said.get("dropout") else []
