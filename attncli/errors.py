@@ -33,6 +33,12 @@ class InputError(AttncliError, ValueError):
     """A file, stream or literal cannot be read as what was asked for."""
 
 
+class SeveralError(InputError):
+    """A file holds several attentions, of which one has to be named; `parts` are their names."""
+
+    parts: tuple[str, ...] = ()
+
+
 class MissingExtraError(InputError):
     """A format needs a package that only an extra installs."""
 

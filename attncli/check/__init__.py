@@ -12,6 +12,8 @@ from attncli.check.report import (
     Verdict,
     Worst,
     report_text,
+    summary_text,
+    summary_to_dict,
     verdict_to_dict,
 )
 from attncli.check.suggest import Suggestion, suggest_input
@@ -27,5 +29,7 @@ __all__ = [
     "check",
     "report_text",
     "suggest_input",
+    "summary_text",
+    "summary_to_dict",
     "verdict_to_dict",
 ]

@@ -170,6 +170,32 @@ def report_text(verdict: Verdict) -> str:
     return "\n".join(_lines(verdict))
 
 
+def summary_to_dict(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
+    """Verdicts of several attentions by name, ready for JSON."""
+    each = {name: verdict_to_dict(verdict) for name, verdict in verdicts.items()}
+    return {"schema": SCHEMA, "matches": all(verdicts.values()), "attentions": each}
+
+
+def summary_text(verdicts: Mapping[str, Verdict]) -> str:
+    """Verdicts of several attentions, a line each, and the first that does not match, whole.
+
+    >>> print(summary_text({"layers.0": Verdict("match", "float32")}))
+    1 of 1 matches
+      layers.0  it matches
+    """
+    matching = sum(map(bool, verdicts.values()))
+    width = max(map(len, verdicts), default=0)
+    lines = [f"{matching} of {len(verdicts)} match{'es' * (matching == 1)}"]
+    for name, verdict in verdicts.items():
+        causes = " or ".join(explanation.name for explanation in verdict.explanations)
+        said = _headline(verdict).removesuffix(":")
+        lines.append(f"  {name:{width}}  {said}{f': {causes}' if causes else ''}")
+    for name, verdict in verdicts.items():
+        if not verdict:
+            return "\n".join([*lines, "", name, report_text(verdict)])
+    return "\n".join(lines)
+
+
 def _lines(verdict: Verdict) -> Iterator[str]:
     yield _headline(verdict)
     if verdict.shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -10,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from attncli.budget import taken
-from attncli.check import Verdict, report_text, suggest_input, verdict_to_dict
+from attncli.check import (
+    Verdict,
+    report_text,
+    suggest_input,
+    summary_text,
+    summary_to_dict,
+    verdict_to_dict,
+)
 from attncli.check import check as compare
 from attncli.check.observe import heads_to_front
 from attncli.cli.commands import STAGES, Observed
@@ -22,7 +30,7 @@ from attncli.cli.output import ending_of, note, write_text
 from attncli.cli.parsing import rows_of, slice_of
 from attncli.cli.terminal import progress_bar, text_width
 from attncli.convention import flag_text
-from attncli.errors import ConventionError, InputError, ShapeError
+from attncli.errors import ConventionError, InputError, SeveralError, ShapeError
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
@@ -39,6 +47,41 @@ def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
     _check_flags(observed, inputs)
     main, source = _sources(inputs, observed)
+    try:
+        verdict, given = _checked(inputs, choices, observed, main, source)
+    except SeveralError as several:
+        if main != source or observed.suggest or main.startswith("-"):
+            raise
+        return _check_each(inputs, choices, observed, main, several.parts)
+    if not observed.quiet or observed.output:
+        _say(report_text(verdict), verdict_to_dict(verdict), observed)
+    if observed.suggest is not None:
+        note(_suggest(verdict, given, observed, observed.suggest), quiet=observed.quiet)
+    return 0 if verdict.matches else 1
+
+
+def _check_each(
+    inputs: Inputs, choices: Choices, observed: Observed, main: str, parts: tuple[str, ...]
+) -> int:
+    """Checks every attention that a file holds; 0 where all match."""
+    verdicts, said = {}, list[str]()
+    for part in parts:
+        source = f"{main.partition('::')[0]}::{part}"
+        verdicts[part], _ = _checked(replace(inputs), choices, observed, source, source, said)
+    if not observed.quiet or observed.output:
+        _say(summary_text(verdicts), summary_to_dict(verdicts), observed)
+    return 0 if all(verdicts.values()) else 1
+
+
+def _checked(
+    inputs: Inputs,
+    choices: Choices,
+    observed: Observed,
+    main: str,
+    source: str,
+    said: list[str] | None = None,
+) -> tuple[Verdict, AttentionInputs]:
+    """The verdict on a source, and its inputs; notes that are `said` already are not repeated."""
     if not (inputs.x or inputs.weights):
         inputs.q = main
     stages = STAGES if observed.stage is None else (observed.stage,)
@@ -46,13 +89,11 @@ def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     numbers, notes = _numbers(observed, given, is_shared=main == source)
     if given.projected and "w_o" in given.projected.values:
         notes = (*notes, "w_o is not used: the output is compared as it goes into it")
-    note(*given.notes, *notes, quiet=observed.quiet)
-    verdict = _verdict(numbers, given, observed)
-    if not observed.quiet or observed.output:
-        _say(verdict, observed)
-    if observed.suggest is not None:
-        note(_suggest(verdict, given, observed, observed.suggest), quiet=observed.quiet)
-    return 0 if verdict.matches else 1
+    said = [] if said is None else said
+    new = [text for text in (*given.notes, *notes) if text not in said]
+    said += new
+    note(*new, quiet=observed.quiet)
+    return _verdict(numbers, given, observed), given
 
 
 def _check_flags(observed: Observed, inputs: Inputs) -> None:
@@ -223,11 +264,11 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
         )
 
 
-def _say(verdict: Verdict, observed: Observed) -> None:
+def _say(report: str, data: dict[str, Any], observed: Observed) -> None:
     if form_of(observed) == "json":
-        text = json_text(verdict_to_dict(verdict), indent=2)
+        text = json_text(data, indent=2)
     else:
-        text = "\n".join(_folded(report_text(verdict), text_width(observed.output)))
+        text = "\n".join(_folded(report, text_width(observed.output)))
     write_text([f"{text}\n"], observed)
 
 

@@ -17,7 +17,16 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.errors import InputError
 from attncli.files.fields import FIELDS, NESTED, is_field
-from attncli.files.messages import ask_for, attentions, entry_at, listing, location, quote, safe
+from attncli.files.messages import (
+    ask_for,
+    attentions,
+    entry_at,
+    listing,
+    location,
+    quote,
+    safe,
+    several,
+)
 from attncli.files.roles import EMBEDDINGS, is_attended, role_of, similar_role
 from attncli.files.source import KINDS, Source, open_source
 from attncli.trace import Trace
@@ -227,8 +236,7 @@ def within_name(names: Iterable[str], source: Source) -> Source:
     names, asked = list(names), source.name
     around = [part for part in attentions(names) if f".{asked}." in f".{part}."] if asked else []
     if len(around) > 1 and asked not in names:
-        what = f"{source.origin}, {safe(asked)}, is {len(around)} attentions: {listing(around)}"
-        raise InputError(what, f"say which: {ask_for(source.origin, around[0])}")
+        raise several(source.origin, around, asked)
     return replace(source, name=around[0]) if around and asked not in names else source
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from attncli.errors import AttncliError, InputError
+from attncli.errors import AttncliError, InputError, SeveralError
 
 STANDARD_INPUT, LITERAL = "standard input", "the inline literal"
 _LONGEST_WORD = 300  # characters of a message, however long a name in it is
@@ -85,6 +85,15 @@ def attentions(names: Iterable[str]) -> list[str]:
     parts = tuple(name.removesuffix("q") for name in names if name.endswith(".q"))
     is_all = all(name.startswith(parts) for name in names)
     return [part[:-1] for part in parts if is_all]
+
+
+def several(origin: str, parts: Sequence[str], within: str = "") -> SeveralError:
+    """The error where a file, or a part of it, holds more attentions than one."""
+    where = f"{origin}, {safe(within)}," if within else origin
+    what = f"{where} holds {count(len(parts), 'attention')}: {listing(parts)}"
+    error = SeveralError(what, f"say which: {ask_for(origin, parts[0])}")
+    error.parts = tuple(parts)
+    return error
 
 
 def ask_for(origin: str, name: str) -> str:

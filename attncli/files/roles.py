@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from attncli.errors import InputError
-from attncli.files.messages import ask_for, attentions, count, listing, location
+from attncli.files.messages import ask_for, attentions, count, listing, location, several
 
 if TYPE_CHECKING:  # --help reads ROLES, without NumPy
     from attncli.arrays import Array
@@ -147,11 +147,7 @@ def attention_prefix(names: list[str], origin: str) -> str | None:
     depth = min((name.count(".") for name in found), default=0)
     outermost = [name.removesuffix("q") for name in found if name.count(".") == depth]
     if len(outermost) > 1:
-        parts = [prefix.removesuffix(".") for prefix in outermost]
-        raise InputError(
-            f"{origin} holds {len(parts)} attentions: {listing(parts)}",
-            f"say which: {ask_for(origin, parts[0])}",
-        )
+        raise several(origin, [prefix.removesuffix(".") for prefix in outermost])
     return outermost[0] if outermost else None
 
 
@@ -233,8 +229,7 @@ def _names(loaded: Loaded) -> list[str]:
 def _absent(loaded: Loaded, role: Role) -> InputError:
     names = _names(loaded)
     if (parts := attentions(names)) and loaded.member is None:
-        what = f"{loaded.origin} holds {count(len(parts), 'attention')}: {listing(parts)}"
-        return InputError(what, f"say which: {ask_for(loaded.origin, parts[0])}")
+        return several(loaded.origin, parts)
     return InputError(
         f"{loaded.origin} holds no {role}; it holds {listing(names)}",
         f"name one: {ask_for(loaded.origin, names[0])}",

@@ -36,12 +36,16 @@ def reference(q: Array, k: Array, v: Array, scale: float, allowed: Array) -> tup
     return np.array(weights), np.array(output)
 
 
+def causal() -> Array:
+    """The last query sees all keys."""
+    return np.arange(N_K) <= np.arange(N_Q)[:, None] + N_K - N_Q
+
+
 def a_call(name: str = "model.layers.3.self_attn", seed: int = 0, **more: Any) -> Call:
     rng = np.random.default_rng(seed)
     sizes = {"q": (N_HEADS, N_Q, D_K), "k": (N_KV, N_K, D_K), "v": (N_KV, N_K, D_V)}
     arrays = {n: rng.normal(size=size).astype(np.float32) for n, size in sizes.items()}
-    allowed = np.arange(N_K) <= np.arange(N_Q)[:, None] + N_K - N_Q  # the last query sees all keys
-    weights, output = reference(arrays["q"], arrays["k"], arrays["v"], 0.25, allowed)
+    weights, output = reference(arrays["q"], arrays["k"], arrays["v"], 0.25, causal())
     arrays |= {"weights": weights.astype(np.float32), "output": output.astype(np.float32)}
     how = Convention(causal=True, causal_align="bottom-right", scale=0.25)
     return Call(name, {n: x[None] for n, x in arrays.items()}, how, **more)
@@ -110,17 +114,51 @@ def test_what_is_saved_is_checked(
     assert run(["diff", f"dump.{ending}::layers.2", f"dump.{ending}::layers.11"]) == 1
     assert run(["diff", f"dump.{ending}", f"dump.{ending}"]) == 0
     capsys.readouterr()
-    assert run(["check", f"dump.{ending}"]) == 2
+    assert run(["compute", f"dump.{ending}"]) == 2
     message = capsys.readouterr().err
     assert "holds 3 attentions: " in message
     assert f"say which: dump.{ending}::model.layers." in message
-    assert run(["check", f"dump.{ending}::layers"]) == 2
-    assert "layers, is 3 attentions" in capsys.readouterr().err
+    assert run(["compute", f"dump.{ending}::layers"]) == 2
+    assert "layers, holds 3 attentions" in capsys.readouterr().err
     assert run(["check", f"dump.{ending}::layers.7"]) == 2
     assert "holds no 'layers.7'; it holds model.layers." in capsys.readouterr().err
     with pytest.raises(OutputError, match="exists already"):
         calls.save(f"dump.{ending}")
     calls.save(f"dump.{ending}", force=True)
+
+
+def test_every_attention_of_a_file_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    calls = Calls([a_call(f"h.{n}.attn", seed=n) for n in (2, 3, 5)])
+    calls.save("right.npz")
+    assert run(["check", "right.npz"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
+        "3 of 3 match",
+        "  h.2.attn  it matches",
+        "  h.3.attn  it matches",
+        "  h.5.attn  it matches",
+    ]
+    assert said.err.count("used") == 1  # what all of them say is said once
+    arrays: dict[str, Array] = dict(a_call(seed=7).arrays)
+    unscaled = reference(arrays["q"][0], arrays["k"][0], arrays["v"][0], 1.0, causal())
+    for name, x in zip(("weights", "output"), unscaled, strict=True):
+        arrays[name] = x[None].astype(np.float32)
+    calls.append(Call("h.7.attn", arrays, a_call().convention))
+    calls.save("wrong.npz")
+    assert run(["check", "wrong.npz"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "3 of 4 match"
+    assert lines[4] == "  h.7.attn  it differs; the cause: scale left out"
+    assert lines[6:9] == ["h.7.attn", "it differs; the cause:", "  scale left out"]
+    assert run(["check", "wrong.npz", "--format", "json", "--quiet", "-o", "verdict.json"]) == 1
+    found = json.loads(Path("verdict.json").read_text())
+    assert (found["matches"], list(found["attentions"])[3]) == (False, "h.7.attn")
+    assert [x["matches"] for x in found["attentions"].values()] == [True, True, True, False]
+    assert run(["check", "wrong.npz", "--suggest", "x.npz"]) == 2
+    assert "holds 4 attentions" in capsys.readouterr().err
 
 
 def test_weights_of_a_saved_call_are_those_of_its_numbers(tmp_path: Path) -> None:
