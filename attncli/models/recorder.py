@@ -13,8 +13,9 @@ they are only watched.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from inspect import signature
@@ -66,6 +67,14 @@ def watched(
     calls.unseen = recorder.unseen()
 
 
+class _Thread(threading.local):
+    """The modules that are running in a thread, and whether a call is being recorded there."""
+
+    def __init__(self) -> None:
+        self.running: list[Any] = []
+        self.is_recording = False
+
+
 class Recorder:
     """Which module is running, and the calls seen so far."""
 
@@ -79,8 +88,7 @@ class Recorder:
         self.model = model
         self.names = {module: name for name, module in model.named_modules()}
         self.layers, self.heads = layers, None if heads is None else sorted(heads)
-        self.calls, self.is_busy = calls, False
-        self.running: list[Any] = []
+        self.calls, self.lock, self.here = calls, threading.Lock(), _Thread()
         self.ran: dict[str, None] = {}
         self.seen: set[str] = set()
         self.n_calls: Counter[str] = Counter()
@@ -91,10 +99,11 @@ class Recorder:
         """Knows from now on which module is running, until the stack is closed."""
 
         def enter(module: Any, _: Any) -> None:
-            self.running.append(module)
+            self.here.running.append(module)
 
         def leave(module: Any, *_: Any) -> None:
-            self.running.pop()
+            if self.here.running[-1:] == [module]:  # else a hook before `enter` raised
+                self.here.running.pop()
             self.ran[self.names[module]] = None
 
         for module in self.names:
@@ -104,7 +113,12 @@ class Recorder:
     @property
     def where(self) -> str:
         """The name of the module that is running."""
-        return self.names[self.running[-1]] if self.running else ""
+        return self.names[self.here.running[-1]] if self.here.running else ""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether nothing is to be recorded: within a recorded call, and outside of the model."""
+        return self.here.is_recording or not self.here.running
 
     def unseen(self) -> tuple[str, ...]:
         """The outermost modules called attention that ran and in which none was seen."""
@@ -126,11 +140,11 @@ class Recorder:
     @contextmanager
     def busy(self) -> Iterator[None]:
         """What runs in the block is part of a call that is recorded as a whole."""
-        before, self.is_busy = self.is_busy, True
+        before, self.here.is_recording = self.here.is_recording, True
         try:
             yield
         finally:
-            self.is_busy = before
+            self.here.is_recording = before
 
     def add(
         self,
@@ -151,9 +165,10 @@ class Recorder:
         mask     what is added to the scores, or true = may attend; left: see `asked_by_mask`
         """
         name = self.where if name is None else name
-        self.seen.add(name)
-        step = self.n_calls[name]
-        self.n_calls[name] += 1
+        with self.lock:
+            self.seen.add(name)
+            step = self.n_calls[name]
+            self.n_calls[name] += 1
         if self.layers is not None and layer_of(name) not in self.layers:
             return
         if tensors["q"].device.type == "meta":
@@ -188,9 +203,10 @@ class Recorder:
         if len(lead) > 1 and found.ndim > 3:
             found = np.broadcast_to(found, (*lead, *found.shape[-3:]))
             found = found.reshape(-1, *found.shape[-3:])
-        if self.masks is None or self.masks[0] is not mask or not _same(self.masks[1], found):
-            self.masks = mask, found.copy()
-        return self.masks[1]
+        known = self.masks
+        if known is None or known[0] is not mask or not _same(known[1], found):
+            known = self.masks = mask, found.copy()
+        return known[1]
 
 
 def _same(a: Array, b: Array) -> bool:
@@ -258,13 +274,17 @@ def _looked_up(registry: Any, recorder: Recorder) -> Iterator[None]:
 
 def _watching(function: Any, recorder: Recorder, implementation: str) -> Any:
     """An attention function that is recorded where a module of the model calls it."""
-    if isinstance(function, partial) and function.func is _recorded:
+    if _is_watching(function) and function.args[1] is recorder:
         return function
     return partial(_recorded, function, recorder, implementation)
 
 
+def _is_watching(function: Any) -> bool:
+    return isinstance(function, partial) and function.func is _recorded
+
+
 def _recorded(
-    function: Callable[..., Any],
+    function: Any,
     recorder: Recorder,
     implementation: str,
     module: Any,
@@ -281,6 +301,8 @@ def _recorded(
         return call()
     with recorder.busy():
         output, weights = found = call()
+    while _is_watching(function):  # by another capture
+        function = function.args[0]
     names = list(signature(function).parameters)[5:]
     said = {**dict(zip(names, args, strict=False)), **kwargs}
     n_q, n_k = query.shape[-2], key.shape[-2]
