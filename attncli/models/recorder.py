@@ -28,8 +28,8 @@ from torch.overrides import TorchFunctionMode
 from attncli.arrays import Array
 from attncli.attention.numbers import on_host, type_name
 from attncli.convention import Convention
-from attncli.errors import InputError
-from attncli.models.asked import asked_by_flags, asked_by_mask
+from attncli.errors import ConventionError, InputError
+from attncli.models.asked import Asked, asked_by_flags, asked_by_mask
 from attncli.models.call import Call, Calls, in_heads, layer_of
 
 _KNOWN = {"scaling", "dropout", "is_causal", "sliding_window", "softcap", "s_aux", "position_bias"}
@@ -81,7 +81,7 @@ class Recorder:
         self.ran: dict[str, None] = {}
         self.seen: set[str] = set()
         self.n_calls: Counter[str] = Counter()
-        self.masks: tuple[Any, Array] | None = None
+        self.masks: tuple[Any, Array, dict[Any, Asked]] | None = None
         self.problems: dict[str, str] = {}
 
     def follow(self, stack: ExitStack) -> None:
@@ -146,6 +146,8 @@ class Recorder:
         tensors  q, k, v, output, and weights and sinks where there are any
         fields   of Convention; those of the mask are added
         mask     what is added to the scores, or true = may attend; left: see `asked_by_mask`
+
+        Where no Convention has what is asked for, it is noted as not understood.
         """
         name = self.where if name is None else name
         self.seen.add(name)
@@ -153,12 +155,15 @@ class Recorder:
         self.n_calls[name] += 1
         if self.layers is not None and layer_of(name) not in self.layers:
             return
-        dtype = type_name(tensors["q"])
+        kind = tensors["output"].dtype
+        for part in ("q", "k", "v"):  # under autocast attention itself casts them
+            if tensors[part].dtype.itemsize > kind.itemsize:
+                tensors[part] = tensors[part].to(kind)
         arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
-        arrays = {n: x if n == "sinks" else in_heads(x, n) for n, x in arrays.items()}
-        shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
+        arrays = {n: x.ravel() if n == "sinks" else in_heads(x, n) for n, x in arrays.items()}
         if mask is not None:
-            asked = asked_by_mask(self.host_mask(mask, shape), shape, left, empty)
+            shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
+            asked = self.asked(mask, shape, left, empty)
             fields = {**fields, **asked.fields}
             if asked.mask is not None:
                 arrays["mask"] = asked.mask
@@ -166,16 +171,25 @@ class Recorder:
             arrays = _of_heads(arrays, self.heads)
         if fields.get("scale") == 1:
             fields["scale"] = "none"
-        how = Convention(**fields)
+        try:
+            how = Convention(**fields)
+        except ConventionError as problem:
+            self.problems.setdefault(name, problem.message)
+            return
+        dtype = type_name(tensors["q"])
         self.calls.append(Call(name, arrays, how, dtype, seen, step, **more))
 
-    def host_mask(self, mask: Any, shape: tuple[int, ...]) -> Array:
-        """A copy of a mask, of the keys that there are; layers share one."""
+    def asked(self, mask: Any, shape: tuple[int, ...], left: int | None, empty: str) -> Asked:
+        """What a mask asks for, of the keys that there are; layers with one mask share it."""
         found = np.asarray(on_host(mask))[..., : shape[-1]]
         found = found.reshape(-1, *found.shape[-3:]) if found.ndim > 4 else found
         if self.masks is None or self.masks[0] is not mask or not _same(self.masks[1], found):
-            self.masks = mask, found.copy()
-        return self.masks[1]
+            self.masks = mask, found.copy(), {}
+        _, own, known = self.masks
+        key = shape[-2:], left, empty
+        if key not in known:
+            known[key] = asked_by_mask(own, shape, left, empty)
+        return known[key]
 
 
 def _same(a: Array, b: Array) -> bool:
@@ -211,7 +225,8 @@ def _of_heads(arrays: dict[str, Array], heads: list[int]) -> dict[str, Array]:
 
 def _registries(model: Any) -> list[Any]:
     """The registries of attention functions that the classes of the model's modules look into."""
-    kind: Any = getattr(sys.modules.get("transformers"), "AttentionInterface", None)
+    library = sys.modules.get("transformers.modeling_utils")
+    kind: Any = getattr(library, "AttentionInterface", None)
     names = {cls.__module__ for module in model.modules() for cls in type(module).__mro__}
     found = {}
     for name in names if kind is not None else ():
@@ -243,7 +258,7 @@ def _looked_up(registry: Any, recorder: Recorder) -> Iterator[None]:
 
 def _watching(function: Any, recorder: Recorder, implementation: str) -> Any:
     """An attention function that is recorded where a module of the model calls it."""
-    if isinstance(function, partial) and function.func is _recorded:
+    if isinstance(function, partial) and function.func is _recorded and recorder in function.args:
         return function
     return partial(_recorded, function, recorder, implementation)
 
@@ -266,17 +281,21 @@ def _recorded(
         return call()
     with recorder.busy():
         output, weights = found = call()
+    if attention_mask is not None and not isinstance(attention_mask, torch.Tensor):
+        why = f"its mask is a {type(attention_mask).__name__}"
+        recorder.misunderstood(f'{why}; load the model with attn_implementation="sdpa"')
+        return found
     names = list(signature(function).parameters)[5:]
     said = {**dict(zip(names, args, strict=False)), **kwargs}
     n_q, n_k = query.shape[-2], key.shape[-2]
-    left = said["sliding_window"] - 1 if said.get("sliding_window") else None
+    left = int(said["sliding_window"]) - 1 if said.get("sliding_window") else None
     causal = said.get("is_causal")
     if causal is None:
         causal = getattr(module, "is_causal", implementation != "eager")
     mask = _with_bias(attention_mask, said.get("position_bias"), n_q, n_k)
     fields = {"scale": said.get("scaling"), "softcap": said.get("softcap")}
     fields = {name: float(x) for name, x in fields.items() if x is not None}
-    if attention_mask is None:
+    if attention_mask is None or attention_mask.ndim == 2:  # of valid keys alone
         fields |= asked_by_flags(bool(causal), left, n_q, n_k)
     tensors = {"q": query, "k": key, "v": value, "sinks": said.get("s_aux")}
     tensors |= {"weights": weights, "output": output.transpose(1, 2)}
@@ -299,9 +318,6 @@ def _recorded(
 
 def _with_bias(mask: Any, bias: Any, n_q: int, n_k: int) -> Any:
     """A mask and a bias of positions as one that is added."""
-    if mask is not None and not isinstance(mask, torch.Tensor):
-        what = f"the mask is a {type(mask).__name__}, which holds no numbers"
-        raise InputError(what, 'load the model with attn_implementation="sdpa" or "eager"')
     if mask is not None and mask.ndim == 2:  # valid keys of each batch item
         mask = mask[:, None, None, -n_k:].bool()
     if bias is None or mask is None:
