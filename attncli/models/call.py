@@ -119,7 +119,8 @@ class Call:
         from attncli.check.diagnose import check
 
         observed = {name: self._one(name) for name in OBSERVED if name in self.arrays}
-        return check(observed, **self._inputs(), convention=self._typed(), **how)
+        verdict = check(observed, **self._inputs(), convention=self._typed(), **how)
+        return replace(verdict, notes=(*verdict.notes, *self.notes))
 
     def _one(self, name: str) -> Array:
         """An array, without the axis of a batch of one."""

@@ -13,6 +13,7 @@ they are only watched.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody has it
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.overrides import TorchFunctionMode
 
 from attncli.arrays import Array
@@ -78,37 +83,50 @@ class Recorder:
         self.layers, self.heads = layers, None if heads is None else sorted(heads)
         self.calls, self.is_busy = calls, False
         self.running: list[Any] = []
-        self.ran: dict[str, None] = {}
+        self.ran: set[Any] = set()
+        self.thread = threading.get_ident()
         self.seen: set[str] = set()
         self.n_calls: Counter[str] = Counter()
         self.masks: tuple[Any, Array, dict[Any, Asked]] | None = None
         self.problems: dict[str, str] = {}
 
     def follow(self, stack: ExitStack) -> None:
-        """Knows from now on which module is running, until the stack is closed."""
+        """Knows from now on which module is running in this thread, until the stack is closed."""
 
         def enter(module: Any, _: Any) -> None:
-            self.running.append(module)
+            if self.is_here:
+                self.running.append(module)
 
         def leave(module: Any, *_: Any) -> None:
-            self.running.pop()
-            self.ran[self.names[module]] = None
+            if self.is_here:
+                self.running.pop()
+                self.ran.add(module)
 
-        for module in self.names:
-            stack.callback(module.register_forward_pre_hook(enter).remove)
-            stack.callback(module.register_forward_hook(leave, always_call=True).remove)
+        stack.callback(register_module_forward_pre_hook(enter).remove)
+        stack.callback(register_module_forward_hook(leave, always_call=True).remove)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the thread of the block."""
+        return threading.get_ident() == self.thread
+
+    @property
+    def listens(self) -> bool:
+        """Whether what runs now is the model's own, and not part of a call that is recorded."""
+        is_own = not self.running or self.running[-1] in self.names
+        return is_own and self.is_here and not self.is_busy
 
     @property
     def where(self) -> str:
         """The name of the module that is running."""
-        return self.names[self.running[-1]] if self.running else ""
+        return self.names.get(self.running[-1], "") if self.running else ""
 
     def unseen(self) -> tuple[str, ...]:
         """The outermost modules called attention that ran and in which none was seen."""
         found: list[str] = [f"{name}: {why}" for name, why in self.problems.items()]
         for module, name in self.names.items():
             kind = type(module).__name__.lower()
-            is_one = name in self.ran and ("attention" in kind or "attn" in kind)
+            is_one = module in self.ran and ("attention" in kind or "attn" in kind)
             if not is_one or any(_is_within(name, other) for other in found):
                 continue
             seen = (*self.seen, *self.problems)
@@ -277,7 +295,7 @@ def _recorded(
 ) -> Any:
     """Calls an attention function of transformers; records what went in and what came out."""
     call = partial(function, module, query, key, value, attention_mask, *args, **kwargs)
-    if module not in recorder.names or recorder.is_busy:
+    if module not in recorder.names or not recorder.listens:
         return call()
     with recorder.busy():
         output, weights = found = call()
@@ -296,7 +314,10 @@ def _recorded(
     fields = {"scale": said.get("scaling"), "softcap": said.get("softcap")}
     fields = {name: float(x) for name, x in fields.items() if x is not None}
     if attention_mask is None or attention_mask.ndim == 2:  # of valid keys alone
-        fields |= asked_by_flags(bool(causal), left, n_q, n_k)
+        flags = asked_by_flags(bool(causal), left, n_q, n_k)
+        if implementation == "sdpa":  # which counts from the first key, as in a static cache
+            flags.pop("causal_align", None)
+        fields |= flags
     tensors = {"q": query, "k": key, "v": value, "sinks": said.get("s_aux")}
     tensors |= {"weights": weights, "output": output.transpose(1, 2)}
     notes = [f"dropout {said['dropout']:g} was on"] if said.get("dropout") else []
@@ -340,7 +361,7 @@ class _OfFunctions(TorchFunctionMode):  # type: ignore[misc]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is not _SDPA or self.recorder.is_busy:
+        if func is not _SDPA or not self.recorder.listens:
             return func(*args, **kwargs)
         with self.recorder.busy():
             output = func(*args, **kwargs)

@@ -45,6 +45,8 @@ class _Made(NamedTuple):
 class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
     """Records attentions that are written out, and fused ones called from within PyTorch."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder
@@ -59,8 +61,9 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
-        if not self.recorder.is_busy:
-            name = func.overloadpacket.__name__
+        packet = getattr(func, "overloadpacket", None)  # an operator of a higher order has none
+        if packet is not None and self.recorder.listens:
+            name = packet.__name__
             if "scaled_dot_product" in name and "backward" not in name:
                 names = (argument.name for argument in func._schema.arguments)
                 given = dict(zip(names, args, strict=False)) | kwargs
