@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from inspect import signature
@@ -24,13 +24,17 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody has it
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.overrides import TorchFunctionMode
 
 from attncli.arrays import Array
 from attncli.attention.numbers import on_host, type_name
 from attncli.convention import Convention
-from attncli.errors import InputError
-from attncli.models.asked import asked_by_flags, asked_by_mask
+from attncli.errors import ConventionError, InputError
+from attncli.models.asked import Asked, asked_by_flags, asked_by_mask
 from attncli.models.call import Call, Calls, in_heads, layer_of
 
 _KNOWN = {"scaling", "dropout", "is_causal", "sliding_window", "softcap", "s_aux", "position_bias"}
@@ -67,14 +71,6 @@ def watched(
     calls.unseen = recorder.unseen()
 
 
-class _Thread(threading.local):
-    """The modules that are running in a thread, and whether a call is being recorded there."""
-
-    def __init__(self) -> None:
-        self.running: list[Any] = []
-        self.is_recording = False
-
-
 class Recorder:
     """Which module is running, and the calls seen so far."""
 
@@ -88,44 +84,52 @@ class Recorder:
         self.model = model
         self.names = {module: name for name, module in model.named_modules()}
         self.layers, self.heads = layers, None if heads is None else sorted(heads)
-        self.calls, self.lock, self.here = calls, threading.Lock(), _Thread()
-        self.ran: dict[str, None] = {}
+        self.calls, self.is_busy = calls, False
+        self.running: list[Any] = []
+        self.ran: set[Any] = set()
+        self.thread = threading.get_ident()
         self.seen: set[str] = set()
         self.n_calls: Counter[str] = Counter()
-        self.masks: tuple[Any, Array] | None = None
+        self.masks: tuple[Any, Array, dict[Any, Asked]] | None = None
         self.problems: dict[str, str] = {}
 
     def follow(self, stack: ExitStack) -> None:
-        """Knows from now on which module is running, until the stack is closed."""
+        """Knows from now on which module is running in this thread, until the stack is closed."""
 
         def enter(module: Any, _: Any) -> None:
-            self.here.running.append(module)
+            if self.is_here:
+                self.running.append(module)
 
         def leave(module: Any, *_: Any) -> None:
-            if self.here.running[-1:] == [module]:  # else a hook before `enter` raised
-                self.here.running.pop()
-            self.ran[self.names[module]] = None
+            if self.is_here:
+                self.running.pop()
+                self.ran.add(module)
 
-        for module in self.names:
-            stack.callback(module.register_forward_pre_hook(enter).remove)
-            stack.callback(module.register_forward_hook(leave, always_call=True).remove)
+        stack.callback(register_module_forward_pre_hook(enter).remove)
+        stack.callback(register_module_forward_hook(leave, always_call=True).remove)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the thread of the block."""
+        return threading.get_ident() == self.thread
+
+    @property
+    def listens(self) -> bool:
+        """Whether what runs now is the model's own, and not part of a call that is recorded."""
+        is_own = not self.running or self.running[-1] in self.names
+        return is_own and self.is_here and not self.is_busy
 
     @property
     def where(self) -> str:
         """The name of the module that is running."""
-        return self.names[self.here.running[-1]] if self.here.running else ""
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether nothing is to be recorded: within a recorded call, and outside of the model."""
-        return self.here.is_recording or not self.here.running
+        return self.names.get(self.running[-1], "") if self.running else ""
 
     def unseen(self) -> tuple[str, ...]:
         """The outermost modules called attention that ran and in which none was seen."""
         found: list[str] = [f"{name}: {why}" for name, why in self.problems.items()]
         for module, name in self.names.items():
             kind = type(module).__name__.lower()
-            is_one = name in self.ran and ("attention" in kind or "attn" in kind)
+            is_one = module in self.ran and ("attention" in kind or "attn" in kind)
             if not is_one or any(_is_within(name, other) for other in found):
                 continue
             seen = (*self.seen, *self.problems)
@@ -140,11 +144,11 @@ class Recorder:
     @contextmanager
     def busy(self) -> Iterator[None]:
         """What runs in the block is part of a call that is recorded as a whole."""
-        before, self.here.is_recording = self.here.is_recording, True
+        before, self.is_busy = self.is_busy, True
         try:
             yield
         finally:
-            self.here.is_recording = before
+            self.is_busy = before
 
     def add(
         self,
@@ -163,27 +167,30 @@ class Recorder:
         tensors  q, k, v, output, and weights and sinks where there are any
         fields   of Convention; those of the mask are added
         mask     what is added to the scores, or true = may attend; left: see `asked_by_mask`
+
+        Where no Convention has what is asked for, it is noted as not understood.
         """
         name = self.where if name is None else name
-        with self.lock:
-            self.seen.add(name)
-            step = self.n_calls[name]
-            self.n_calls[name] += 1
+        self.seen.add(name)
+        step = self.n_calls[name]
+        self.n_calls[name] += 1
         if self.layers is not None and layer_of(name) not in self.layers:
             return
-        if tensors["q"].device.type == "meta":
-            raise InputError(
-                "the model is on the meta device: it has no numbers", "load its weights"
-            )
-        dtype = type_name(tensors["output"])  # q and k may be widened, or narrowed within
+        if tensors["q"].is_meta:
+            what = "the model is on the meta device: it has no numbers"
+            raise InputError(what, "load its weights")
+        kind = tensors["output"].dtype
+        for part in ("q", "k", "v"):  # under autocast attention itself casts them
+            if tensors[part].dtype.itemsize > kind.itemsize:
+                tensors[part] = tensors[part].to(kind)
         arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
         lead = np.broadcast_shapes(*(arrays[n].shape[:-3] for n in ("q", "k", "v")))
         for n, x in arrays.items():
-            if n != "sinks":
-                arrays[n] = in_heads(np.broadcast_to(x, (*lead, *x.shape[-3:])), n)
-        shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
+            wide = x if n == "sinks" else np.broadcast_to(x, (*lead, *x.shape[-3:]))
+            arrays[n] = x.ravel() if n == "sinks" else in_heads(wide, n)
         if mask is not None:
-            asked = asked_by_mask(self.host_mask(mask, lead, shape[-1]), shape, left, empty)
+            shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
+            asked = self.asked(mask, lead, shape, left, empty)
             fields = {**fields, **asked.fields}
             if asked.mask is not None:
                 arrays["mask"] = asked.mask
@@ -191,22 +198,37 @@ class Recorder:
             arrays = _of_heads(arrays, self.heads)
         if fields.get("scale") == 1:
             fields["scale"] = "none"
-        how = Convention(**fields)
+        try:
+            how = Convention(**fields)
+        except ConventionError as problem:
+            self.problems.setdefault(name, problem.message)
+            return
+        dtype = type_name(tensors["q"])
         self.calls.append(Call(name, arrays, how, dtype, seen, step, **more))
 
-    def host_mask(self, mask: Any, lead: tuple[int, ...], n_k: int) -> Array:
-        """A copy of a mask, of the keys that there are; layers share one.
+    def asked(
+        self,
+        mask: Any,
+        lead: tuple[int, ...],
+        shape: tuple[int, ...],
+        left: int | None,
+        empty: str,
+    ) -> Asked:
+        """What a mask asks for, of the keys that there are; layers with one mask share it.
 
-        lead  the axes of q before its heads: where there are several, they become one
+        lead  the axes of q before its heads: several become one
         """
-        found = np.asarray(on_host(mask))[..., :n_k]
+        found = np.asarray(on_host(mask))[..., : shape[-1]]
         if len(lead) > 1 and found.ndim > 3:
             found = np.broadcast_to(found, (*lead, *found.shape[-3:]))
             found = found.reshape(-1, *found.shape[-3:])
-        known = self.masks
-        if known is None or known[0] is not mask or not _same(known[1], found):
-            known = self.masks = mask, found.copy()
-        return known[1]
+        if self.masks is None or self.masks[0] is not mask or not _same(self.masks[1], found):
+            self.masks = mask, found.copy(), {}
+        _, own, known = self.masks
+        key = shape[-2:], left, empty
+        if key not in known:
+            known[key] = asked_by_mask(own, shape, left, empty)
+        return known[key]
 
 
 def _same(a: Array, b: Array) -> bool:
@@ -242,7 +264,8 @@ def _of_heads(arrays: dict[str, Array], heads: list[int]) -> dict[str, Array]:
 
 def _registries(model: Any) -> list[Any]:
     """The registries of attention functions that the classes of the model's modules look into."""
-    kind: Any = getattr(sys.modules.get("transformers"), "AttentionInterface", None)
+    library = sys.modules.get("transformers.modeling_utils")
+    kind: Any = getattr(library, "AttentionInterface", None)
     names = {cls.__module__ for module in model.modules() for cls in type(module).__mro__}
     found = {}
     for name in names if kind is not None else ():
@@ -274,17 +297,13 @@ def _looked_up(registry: Any, recorder: Recorder) -> Iterator[None]:
 
 def _watching(function: Any, recorder: Recorder, implementation: str) -> Any:
     """An attention function that is recorded where a module of the model calls it."""
-    if _is_watching(function) and function.args[1] is recorder:
+    if isinstance(function, partial) and function.func is _recorded and recorder in function.args:
         return function
     return partial(_recorded, function, recorder, implementation)
 
 
-def _is_watching(function: Any) -> bool:
-    return isinstance(function, partial) and function.func is _recorded
-
-
 def _recorded(
-    function: Any,
+    function: Callable[..., Any],
     recorder: Recorder,
     implementation: str,
     module: Any,
@@ -297,26 +316,29 @@ def _recorded(
 ) -> Any:
     """Calls an attention function of transformers; records what went in and what came out."""
     call = partial(function, module, query, key, value, attention_mask, *args, **kwargs)
-    if module not in recorder.names or recorder.is_busy:
+    if module not in recorder.names or not recorder.listens:
         return call()
     with recorder.busy():
         output, weights = found = call()
-    while _is_watching(function):  # by another capture
-        function = function.args[0]
+    if attention_mask is not None and not isinstance(attention_mask, torch.Tensor):
+        why = f"its mask is a {type(attention_mask).__name__}"
+        recorder.misunderstood(f'{why}; load the model with attn_implementation="sdpa"')
+        return found
     names = list(signature(function).parameters)[5:]
     said = {**dict(zip(names, args, strict=False)), **kwargs}
     n_q, n_k = query.shape[-2], key.shape[-2]
-    left = said["sliding_window"] - 1 if said.get("sliding_window") else None
+    left = int(said["sliding_window"]) - 1 if said.get("sliding_window") else None
     causal = said.get("is_causal")
     if causal is None:
         causal = getattr(module, "is_causal", implementation != "eager")
     mask = _with_bias(attention_mask, said.get("position_bias"), n_q, n_k)
     fields = {"scale": said.get("scaling"), "softcap": said.get("softcap")}
     fields = {name: float(x) for name, x in fields.items() if x is not None}
-    if attention_mask is None:
-        fields |= asked_by_flags(bool(causal), left, n_q, n_k)
-        if implementation == "sdpa":  # a cache with room at its end: the queries are its first keys
-            fields.pop("causal_align", None)
+    if attention_mask is None or attention_mask.ndim == 2:  # of valid keys alone
+        flags = asked_by_flags(bool(causal), left, n_q, n_k)
+        if implementation == "sdpa":  # which counts from the first key, as in a static cache
+            flags.pop("causal_align", None)
+        fields |= flags
     tensors = {"q": query, "k": key, "v": value, "sinks": said.get("s_aux")}
     tensors |= {"weights": weights, "output": output.transpose(1, 2)}
     notes = [f"dropout {said['dropout']:g} was on"] if said.get("dropout") else []
@@ -338,9 +360,6 @@ def _recorded(
 
 def _with_bias(mask: Any, bias: Any, n_q: int, n_k: int) -> Any:
     """A mask and a bias of positions as one that is added."""
-    if mask is not None and not isinstance(mask, torch.Tensor):
-        what = f"the mask is a {type(mask).__name__}, which holds no numbers"
-        raise InputError(what, 'load the model with attn_implementation="sdpa" or "eager"')
     if mask is not None and mask.ndim == 2:  # valid keys of each batch item
         mask = mask[:, None, None, -n_k:].bool()
     if bias is None or mask is None:
@@ -363,7 +382,7 @@ class _OfFunctions(TorchFunctionMode):  # type: ignore[misc]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is not _SDPA or self.recorder.is_busy:
+        if func is not _SDPA or not self.recorder.listens:
             return func(*args, **kwargs)
         with self.recorder.busy():
             output = func(*args, **kwargs)

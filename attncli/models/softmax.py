@@ -45,6 +45,8 @@ class _Made(NamedTuple):
 class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
     """Records attentions that are written out, and fused ones called from within PyTorch."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder
@@ -58,14 +60,15 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if torch.is_inference_mode_enabled():  # where what autograd would take apart arrives whole
-            with self:
+        packet = getattr(func, "overloadpacket", None)  # an operator of a higher order has none
+        if packet is not None and torch.is_inference_mode_enabled():
+            with self:  # what autograd would take apart arrives whole
                 output = func.decompose(*args, **kwargs)
             if output is not NotImplemented:
                 return output
         output = func(*args, **kwargs)
-        if not self.recorder.is_busy:
-            name = func.overloadpacket.__name__
+        if packet is not None and self.recorder.listens:
+            name = packet.__name__
             if "scaled_dot_product" in name and "backward" not in name:
                 names = (argument.name for argument in func._schema.arguments)
                 given = dict(zip(names, args, strict=False)) | kwargs
