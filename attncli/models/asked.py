@@ -67,4 +67,4 @@ def asked_by_flags(causal: bool, left: int | None, n_q: int, n_k: int) -> dict[s
     fields: dict[str, Any] = {"causal": True}
     if n_q != n_k:
         fields["causal_align"] = "bottom-right"
-    return fields if left is None else {**fields, "window": (left, 0)}
+    return fields if left is None else {**fields, "window": (left, -1)}

@@ -36,8 +36,8 @@ def capture(
 
     The model, its configuration and the registry of attention functions are as before after the
     block, whatever happens in it. Modules that are called attention and ran, but computed none
-    that could be seen, are named in a warning and in `calls.unseen`. Compiled functions run
-    without their compiler.
+    that could be seen, are named in a warning and in `calls.unseen`; no call at all is a warning
+    too. Compiled functions run without their compiler.
 
     Raises MissingExtraError without PyTorch, InputError for what is no module, OutputError where
     the folder cannot be written to.
@@ -55,6 +55,9 @@ def capture(
     if calls.unseen:
         names = ", ".join(calls.unseen[:5]) + ", …" * (len(calls.unseen) > 5)
         warnings.warn(f"no attention was seen in {names}", UserWarning, stacklevel=3)
+    elif not calls:
+        where = "" if layers is None else f" in layers {sorted(layers)}"
+        warnings.warn(f"no attention was seen{where}", UserWarning, stacklevel=3)
 
 
 def _folder(path: str) -> str:

@@ -60,16 +60,23 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        output = func(*args, **kwargs)
         packet = getattr(func, "overloadpacket", None)  # an operator of a higher order has none
-        if packet is not None and self.recorder.listens:
+        if (
+            packet is not None and torch.is_inference_mode_enabled()
+        ):  # where what autograd would take apart arrives whole
+            with self:
+                output = func.decompose(*args, **kwargs)
+            if output is not NotImplemented:
+                return output
+        output = func(*args, **kwargs)
+        if packet is not None and not self.recorder.is_busy:
             name = packet.__name__
             if "scaled_dot_product" in name and "backward" not in name:
                 names = (argument.name for argument in func._schema.arguments)
                 given = dict(zip(names, args, strict=False)) | kwargs
                 given["attn_mask"] = given.get("attn_mask", given.get("attn_bias"))
                 record_sdpa(self.recorder, given, output[0])
-            elif isinstance(output, torch.Tensor):
+            elif isinstance(output, torch.Tensor) and not output.is_meta:
                 self.follow(func, name, args, kwargs, output)
         return output
 

@@ -1,0 +1,1 @@
+"""Real models: small random ones made from the configurations of their families."""

@@ -242,8 +242,8 @@ def keep(n_q: int, n_k: int, left: int | None = None) -> Array:
     [
         (5, 5, None, {"causal": True}),
         (3, 7, None, {"causal": True, "causal_align": "bottom-right"}),
-        (5, 5, 2, {"causal": True, "window": (2, 0)}),
-        (3, 7, 2, {"causal": True, "causal_align": "bottom-right", "window": (2, 0)}),
+        (5, 5, 2, {"causal": True, "window": (2, -1)}),
+        (3, 7, 2, {"causal": True, "causal_align": "bottom-right", "window": (2, -1)}),
     ],
 )
 @pytest.mark.parametrize("form", ["bool", "least", "infinite"])
@@ -286,6 +286,6 @@ def test_flags_put_the_last_query_at_the_last_key() -> None:
     assert asked_by_flags(True, 3, 1, 7) == {
         "causal": True,
         "causal_align": "bottom-right",
-        "window": (3, 0),
+        "window": (3, -1),
     }
     assert asked_by_flags(True, None, 5, 5) == {"causal": True}
