@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from inspect import signature
@@ -24,10 +24,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody has it
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
 from torch.overrides import TorchFunctionMode
 
 from attncli.arrays import Array
@@ -71,6 +67,14 @@ def watched(
     calls.unseen = recorder.unseen()
 
 
+class _Thread(threading.local):
+    """The modules that are running in a thread, and whether a call is being recorded there."""
+
+    def __init__(self) -> None:
+        self.running: list[Any] = []
+        self.is_recording = False
+
+
 class Recorder:
     """Which module is running, and the calls seen so far."""
 
@@ -84,10 +88,8 @@ class Recorder:
         self.model = model
         self.names = {module: name for name, module in model.named_modules()}
         self.layers, self.heads = layers, None if heads is None else sorted(heads)
-        self.calls, self.is_busy = calls, False
-        self.running: list[Any] = []
-        self.ran: set[Any] = set()
-        self.thread = threading.get_ident()
+        self.calls, self.lock, self.here = calls, threading.Lock(), _Thread()
+        self.ran: dict[str, None] = {}
         self.seen: set[str] = set()
         self.n_calls: Counter[str] = Counter()
         self.masks: tuple[Any, Array, dict[Any, Asked]] | None = None
@@ -97,39 +99,33 @@ class Recorder:
         """Knows from now on which module is running in this thread, until the stack is closed."""
 
         def enter(module: Any, _: Any) -> None:
-            if self.is_here:
-                self.running.append(module)
+            self.here.running.append(module)
 
         def leave(module: Any, *_: Any) -> None:
-            if self.is_here:
-                self.running.pop()
-                self.ran.add(module)
+            if self.here.running[-1:] == [module]:  # else a hook before `enter` raised
+                self.here.running.pop()
+            self.ran[self.names[module]] = None
 
-        stack.callback(register_module_forward_pre_hook(enter).remove)
-        stack.callback(register_module_forward_hook(leave, always_call=True).remove)
-
-    @property
-    def is_here(self) -> bool:
-        """Whether this is the thread of the block."""
-        return threading.get_ident() == self.thread
-
-    @property
-    def listens(self) -> bool:
-        """Whether what runs now is the model's own, and not part of a call that is recorded."""
-        is_own = not self.running or self.running[-1] in self.names
-        return is_own and self.is_here and not self.is_busy
+        for module in self.names:
+            stack.callback(module.register_forward_pre_hook(enter).remove)
+            stack.callback(module.register_forward_hook(leave, always_call=True).remove)
 
     @property
     def where(self) -> str:
         """The name of the module that is running."""
-        return self.names.get(self.running[-1], "") if self.running else ""
+        return self.names[self.here.running[-1]] if self.here.running else ""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether nothing is to be recorded: within a recorded call, and outside of the model."""
+        return self.here.is_recording or not self.here.running
 
     def unseen(self) -> tuple[str, ...]:
         """The outermost modules called attention that ran and in which none was seen."""
         found: list[str] = [f"{name}: {why}" for name, why in self.problems.items()]
         for module, name in self.names.items():
             kind = type(module).__name__.lower()
-            is_one = module in self.ran and ("attention" in kind or "attn" in kind)
+            is_one = name in self.ran and ("attention" in kind or "attn" in kind)
             if not is_one or any(_is_within(name, other) for other in found):
                 continue
             seen = (*self.seen, *self.problems)
@@ -144,11 +140,11 @@ class Recorder:
     @contextmanager
     def busy(self) -> Iterator[None]:
         """What runs in the block is part of a call that is recorded as a whole."""
-        before, self.is_busy = self.is_busy, True
+        before, self.here.is_recording = self.here.is_recording, True
         try:
             yield
         finally:
-            self.is_busy = before
+            self.here.is_recording = before
 
     def add(
         self,
@@ -171,23 +167,23 @@ class Recorder:
         Where no Convention has what is asked for, it is noted as not understood.
         """
         name = self.where if name is None else name
-        self.seen.add(name)
-        step = self.n_calls[name]
-        self.n_calls[name] += 1
+        with self.lock:
+            self.seen.add(name)
+            step = self.n_calls[name]
+            self.n_calls[name] += 1
         if self.layers is not None and layer_of(name) not in self.layers:
             return
-        if tensors["q"].is_meta:
-            what = "the model is on the meta device: it has no numbers"
-            raise InputError(what, "load its weights")
-        kind = tensors["output"].dtype
-        for part in ("q", "k", "v"):  # under autocast attention itself casts them
-            if tensors[part].dtype.itemsize > kind.itemsize:
-                tensors[part] = tensors[part].to(kind)
+        if tensors["q"].device.type == "meta":
+            raise InputError(
+                "the model is on the meta device: it has no numbers", "load its weights"
+            )
+        dtype = type_name(tensors["output"])  # q and k may be wider
+        tensors |= {n: _cast(tensors[n]) for n in ("q", "k", "v")}
         arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
         lead = np.broadcast_shapes(*(arrays[n].shape[:-3] for n in ("q", "k", "v")))
         for n, x in arrays.items():
-            wide = x if n == "sinks" else np.broadcast_to(x, (*lead, *x.shape[-3:]))
-            arrays[n] = x.ravel() if n == "sinks" else in_heads(wide, n)
+            own = x.ravel() if n == "sinks" else np.broadcast_to(x, (*lead, *x.shape[-3:]))
+            arrays[n] = own if n == "sinks" else in_heads(own, n)
         if mask is not None:
             shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
             asked = self.asked(mask, lead, shape, left, empty)
@@ -203,7 +199,6 @@ class Recorder:
         except ConventionError as problem:
             self.problems.setdefault(name, problem.message)
             return
-        dtype = type_name(tensors["q"])
         self.calls.append(Call(name, arrays, how, dtype, seen, step, **more))
 
     def asked(
@@ -216,7 +211,7 @@ class Recorder:
     ) -> Asked:
         """What a mask asks for, of the keys that there are; layers with one mask share it.
 
-        lead  the axes of q before its heads: several become one
+        lead  the axes of q before its heads: where there are several, they become one
         """
         found = np.asarray(on_host(mask))[..., : shape[-1]]
         if len(lead) > 1 and found.ndim > 3:
@@ -237,6 +232,13 @@ def _same(a: Array, b: Array) -> bool:
 
 def _is_within(name: str, outer: str) -> bool:
     return not outer or name == outer or name.startswith(f"{outer}.")
+
+
+def _cast(x: Any) -> Any:
+    """A tensor in the type to which autocast casts it in a product."""
+    kind = x.device.type
+    is_wide = x.dtype == torch.float32 and torch.is_autocast_enabled(kind)
+    return x.to(torch.get_autocast_dtype(kind)) if is_wide else x
 
 
 def _copied(x: Any) -> Array:
@@ -297,13 +299,17 @@ def _looked_up(registry: Any, recorder: Recorder) -> Iterator[None]:
 
 def _watching(function: Any, recorder: Recorder, implementation: str) -> Any:
     """An attention function that is recorded where a module of the model calls it."""
-    if isinstance(function, partial) and function.func is _recorded and recorder in function.args:
+    if _is_watching(function) and function.args[1] is recorder:
         return function
     return partial(_recorded, function, recorder, implementation)
 
 
+def _is_watching(function: Any) -> bool:
+    return isinstance(function, partial) and function.func is _recorded
+
+
 def _recorded(
-    function: Callable[..., Any],
+    function: Any,
     recorder: Recorder,
     implementation: str,
     module: Any,
@@ -316,7 +322,7 @@ def _recorded(
 ) -> Any:
     """Calls an attention function of transformers; records what went in and what came out."""
     call = partial(function, module, query, key, value, attention_mask, *args, **kwargs)
-    if module not in recorder.names or not recorder.listens:
+    if module not in recorder.names or recorder.is_busy:
         return call()
     with recorder.busy():
         output, weights = found = call()
@@ -324,6 +330,8 @@ def _recorded(
         why = f"its mask is a {type(attention_mask).__name__}"
         recorder.misunderstood(f'{why}; load the model with attn_implementation="sdpa"')
         return found
+    while _is_watching(function):  # by another capture
+        function = function.args[0]
     names = list(signature(function).parameters)[5:]
     said = {**dict(zip(names, args, strict=False)), **kwargs}
     n_q, n_k = query.shape[-2], key.shape[-2]
@@ -382,7 +390,7 @@ class _OfFunctions(TorchFunctionMode):  # type: ignore[misc]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is not _SDPA or not self.recorder.listens:
+        if func is not _SDPA or self.recorder.is_busy:
             return func(*args, **kwargs)
         with self.recorder.busy():
             output = func(*args, **kwargs)

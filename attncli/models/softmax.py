@@ -61,13 +61,15 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         kwargs = kwargs or {}
         packet = getattr(func, "overloadpacket", None)  # an operator of a higher order has none
-        if packet is not None and torch.is_inference_mode_enabled():
-            with self:  # what autograd would take apart arrives whole
+        if (
+            packet is not None and torch.is_inference_mode_enabled()
+        ):  # where what autograd would take apart arrives whole
+            with self:
                 output = func.decompose(*args, **kwargs)
             if output is not NotImplemented:
                 return output
         output = func(*args, **kwargs)
-        if packet is not None and self.recorder.listens:
+        if packet is not None and not self.recorder.is_busy:
             name = packet.__name__
             if "scaled_dot_product" in name and "backward" not in name:
                 names = (argument.name for argument in func._schema.arguments)
