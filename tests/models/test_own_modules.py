@@ -23,7 +23,7 @@ def given(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Any]:
 def module_of(function: Callable[..., Any]) -> Any:
     """A module that computes a function."""
 
-    class Module(torch.nn.Module):  # type: ignore[misc]
+    class Module(torch.nn.Module):  # type: ignore[name-defined, misc]
         def forward(self, *args: Any) -> Any:
             return function(*args)
 
@@ -176,7 +176,7 @@ def attending(need_weights: bool, masked: bool) -> Any:
     with torch.no_grad():
         attention.in_proj_weight.mul_(4)
 
-    class Module(torch.nn.Module):  # type: ignore[misc]
+    class Module(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
             super().__init__()
             self.attention = attention
@@ -251,12 +251,12 @@ def test_a_softmax_of_ones_own_arithmetic_is_said_not_to_be_seen() -> None:
 
 
 def test_one_that_is_called_attention_is_named() -> None:
-    class MyAttention(torch.nn.Module):  # type: ignore[misc]
+    class MyAttention(torch.nn.Module):  # type: ignore[name-defined, misc]
         def forward(self, q: Any, k: Any, v: Any) -> Any:
             powers = torch.exp(q @ k.mT)
             return powers / powers.sum(-1, keepdim=True) @ v
 
-    class Both(torch.nn.Module):  # type: ignore[misc]
+    class Both(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
             super().__init__()
             self.mine, self.other = MyAttention(), module_of(sdpa)
