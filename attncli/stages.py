@@ -51,6 +51,7 @@ class Kind(NamedTuple):
 
 _TOKENS = "batch query d_model"
 _WORDS = "word other"
+_HEADS_OF = "layer head"
 
 KINDS: dict[str, Kind] = {
     # from words to the input of the first layer
@@ -177,6 +178,13 @@ KINDS: dict[str, Kind] = {
         note="each token by itself: more numbers, the negative ones set to 0 (ReLU)",
     ),
     "feed_forward": Kind("F", _TOKENS, note="and back to the width of the model"),
+    # what each head of a model does
+    "entropy": Kind("H(A)", _HEADS_OF, shade="share"),
+    "even": Kind("", "layer", "aside"),
+    "first": Kind("A[i, 1]", _HEADS_OF, shade="share"),
+    "previous": Kind("A[i, i − 1]", _HEADS_OF, shade="share"),
+    "itself": Kind("A[i, i]", _HEADS_OF, shade="share"),
+    "induction": Kind("A[i, j + 1]", _HEADS_OF, shade="share"),
     # word vectors
     "vectors": Kind("V", "word dimension"),
     "lengths": Kind("‖a‖", "word"),

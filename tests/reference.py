@@ -15,6 +15,7 @@ GROUPS: dict[str, Any] = {
     "Sentence": commands.Text,
     "Vectors": commands.Vectors,
     "Block": commands.Block,
+    "Model": commands.Checkpoint,
     "Positions": commands.Positions,
     "Word vectors": commands.Words,
     "Examples": commands.Which,

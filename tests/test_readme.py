@@ -39,6 +39,18 @@ def examples() -> list[str]:
     return sorted({*(command for command, _ in sessions()), *spans} - {CHANGES_THE_SHELL})
 
 
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoints that the README's commands name; none without transformers."""
+    from tests.models import checkpoints
+
+    folder = tmp_path_factory.mktemp("models")
+    pytest.importorskip("transformers", reason="attncli model needs attncli[models]")
+    checkpoints.gpt2(folder / "gpt2")
+    checkpoints.t5(folder / "t5")
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def _in_a_copy_of_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "samples", tmp_path / "samples")
@@ -59,7 +71,13 @@ def run_line(line: str, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("line", examples())
-def test_every_example_runs(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_example_runs(
+    line: str, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
+    if line.startswith("attncli model"):
+        made: Path = request.getfixturevalue("models")
+        for model in made.iterdir():
+            Path(model.name).symlink_to(model)
     code, _ = run_line(line, capfd)
     compares = line.startswith(("attncli check", "attncli diff")) or "--against" in line
     assert code == 0 or (code == 1 and compares)  # 1: it differs

@@ -94,6 +94,27 @@ class Block:
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class Checkpoint:
+    """Which model, what it reads, and which of its attentions is shown."""
+
+    PANEL: ClassVar = "Model"
+
+    directory: str | None = flag(
+        "A model on disk: config.json, safetensors, tokenizer files; or its folder in a hub cache.",
+        "DIR",
+        make=typer.Argument,
+    )
+    sentence: str | None = flag("The sentence that it reads.", "SENTENCE", make=typer.Argument)
+    layer: int | None = flag("Every stage of this layer's attention, from 1.", min=1)
+    target: str | None = flag(
+        "Encoder-decoder models: what the decoder reads (default: the encoder alone).", "SENTENCE"
+    )
+    dtype: Literal["stored", "float32"] | None = flag(
+        "Number type in which the model runs: that of its files (the default), or float32."
+    )
+
+
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Positions:
     """Which encoding, for how many positions."""
 
@@ -256,6 +277,25 @@ COMMANDS = {
         """,
         without=("batch",),
         other_help={"precision": _PRECISION.format(3)},
+    ),
+    "model": Command(
+        (Checkpoint, DisplayFlags),
+        """A model on disk and a sentence → what every head does, and any layer's stages.
+
+        First a summary: how widely each head spreads its weight, and how much of it goes to the
+        first token, the previous one, itself, and what followed the same token before. With
+        --layer and --head: every stage, with the real tokens.
+
+        Example: attncli model DIR "the cat sat on the mat" --layer 3 --head 5
+
+        Needs: pip install 'attncli[models]'. Nothing is downloaded.
+        """,
+        without=("batch",),
+        other_help={
+            "head": "Only this head, from 1; without --layer its weights in every layer.",
+            "stage": _STAGE.format("entropy, or layer.3.weights"),
+            "precision": "Decimals shown (default: 3, of the summary 2).",
+        },
     ),
     "posenc": Command(
         (Positions, DisplayFlags),

@@ -68,12 +68,13 @@ class Operation(NamedTuple):
 
 
 class Understood(NamedTuple):
-    """q and k [..., tokens, d], the mask that is added, and fields of Convention."""
+    """q and k [..., tokens, d], the mask that is added, fields of Convention, sinks [head]."""
 
     q: Any
     k: Any
     mask: Any
     fields: dict[str, Any]
+    sinks: Any = None
 
 
 def understood(
@@ -90,7 +91,8 @@ def understood(
     found = _Map(a, b, is_flat=product[0].ndim == 2)
     for done in operations:
         found.change(done)
-    q, k = found.factors(tuple(shape))
+    sinks = found.sinks()
+    q, k = found.factors((*shape[:-1], found.index.shape[-1]))
     fields: dict[str, Any] = {}
     factor, added = found.factor, found.added
     if found.inner is not None:
@@ -110,7 +112,7 @@ def understood(
             raise NotUnderstoodError(f"numbers are added, and scores replaced by {value:g}")
         else:
             added, fields["mask_value"] = ~where, value
-    return Understood(q, k, None if added is None else _narrow(added), fields)
+    return Understood(q, k, None if added is None else _narrow(added), fields, sinks)
 
 
 def placed(
@@ -139,7 +141,8 @@ def placed(
     index = index.transpose(-1, -2) if turned else index
     index = index.reshape(-1, *index.shape[-2:])
     place = index[:, 0, 0] // (n_q * n_k)
-    expected = torch.arange(n_q * n_k).reshape(1, n_q, n_k) + place[:, None, None] * n_q * n_k
+    expected = torch.arange(n_q * n_k).reshape(1, n_q, n_k)[..., : values.shape[-2]]
+    expected = expected + place[:, None, None] * n_q * n_k
     if index.shape != expected.shape or not torch.equal(index, expected):
         raise NotUnderstoodError("the weights are moved before they meet the values")
     order = torch.argsort(place)
@@ -172,6 +175,7 @@ class _Map:
         self.added: Any = None
         self.inner: Any = None
         self.filled: tuple[Any, float] | None = None
+        self.sink: Any = None
 
     def change(self, done: Operation) -> None:
         """Takes one operation into account."""
@@ -194,6 +198,10 @@ class _Map:
             if self.added is not None or self.filled is not None or self.inner is not None:
                 raise NotUnderstoodError("tanh of scores that are masked")
             self.inner, self.factor = self.factor, 1.0
+        elif own == "cat" and done.at == 0 and _is_last(done.args[2:], self.index.ndim):
+            self.sink = done.args[1].detach()
+            self.index = torch.nn.functional.pad(self.index, (0, 1), value=-1)
+            self.is_plain = False
         elif own == "masked_fill":
             self.fill(done.args[1], _number(done.args[2]))
         elif own == "where" and done.at:
@@ -225,7 +233,21 @@ class _Map:
             self.filled = moved(self.filled[0]), self.filled[1]
         self.index = done.moved(self.index)
 
+    def sinks(self) -> Any:
+        """The score of each head beside those of its keys; None where there is none."""
+        if self.sink is None:
+            return None
+        if bool((self.index[..., -1] != -1).any()) or self.sink.ndim < 3:
+            raise NotUnderstoodError("a column beside the scores, and moved")
+        heads = self.sink[..., 0].reshape(-1, *self.sink.shape[-3:-1])
+        if bool((heads != heads[:1, :, :1]).any()):
+            raise NotUnderstoodError("a column beside the scores that differs by query")
+        self.index = self.index[..., :-1]
+        return heads[0, :, 0]
+
     def multiply(self, other: Any) -> None:
+        if self.sink is not None:
+            raise NotUnderstoodError("scores and sinks multiplied")
         self.factor = self.factor * other
         self.added = None if self.added is None else self.added * other
         if self.filled is not None:
@@ -237,6 +259,8 @@ class _Map:
     def add(self, other: Any, sign: float) -> None:
         if isinstance(other, torch.Tensor) and other.shape[-1:] == (1,) != self.index.shape[-1:]:
             return  # the same for all keys: no weight changes by it
+        if self.sink is not None:
+            raise NotUnderstoodError("numbers added to scores and sinks")
         if self.filled is not None and not _forbids(self.filled[1]):
             raise NotUnderstoodError("scores replaced by a number, and added to")
         if isinstance(other, torch.Tensor):
@@ -245,6 +269,8 @@ class _Map:
             self.added = sign * other + (0.0 if self.added is None else self.added)
 
     def fill(self, where: Any, value: float) -> None:
+        if self.sink is not None:
+            raise NotUnderstoodError("scores and sinks replaced")
         where = where.bool().expand(self.index.shape)
         if self.filled is not None:
             if not (_forbids(value) and _forbids(self.filled[1])):
@@ -269,6 +295,11 @@ class _Map:
             if bool((i == i[..., :1]).all()) and bool((j == j[..., :1, :]).all()):
                 return q[batch[..., None], i[..., 0]], keys[batch[..., None], j[..., 0, :]]
         raise NotUnderstoodError("the scores are moved out of the rows of their queries")
+
+
+def _is_last(dims: tuple[Any, ...], ndim: int) -> bool:
+    """Whether these arguments after a cat name the last axis."""
+    return dims in ((-1,), (ndim - 1,))
 
 
 def _plain(x: Any) -> Any:

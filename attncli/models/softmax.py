@@ -61,10 +61,8 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         kwargs = kwargs or {}
         packet = getattr(func, "overloadpacket", None)  # an operator of a higher order has none
-        if (
-            packet is not None and torch.is_inference_mode_enabled()
-        ):  # where what autograd would take apart arrives whole
-            with self:
+        if packet is not None and torch.is_inference_mode_enabled():
+            with self:  # what autograd would take apart arrives whole here
                 output = func.decompose(*args, **kwargs)
             if output is not NotImplemented:
                 return output
@@ -87,6 +85,8 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
         if name in _PRODUCTS:
             self.multiplied(func, name, args, kwargs, output)
             return
+        if name == "cat" and len(args[0]) == 2 and args[0][1].shape[-1:] == (1,):
+            args = *args[0], *args[1:]  # the scores, and a sink beside them
         at = next((i for i, x in enumerate(args) if self.made_of(x) is not None), None)
         if at is None:
             return
@@ -133,7 +133,10 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
             except NotUnderstoodError as problem:
                 self.recorder.misunderstood(f"{problem} ({' → '.join((*names, 'softmax'))})")
                 return
+            if asked.sinks is not None:
+                weights = weights[..., :-1]
             tensors = {"q": asked.q, "k": asked.k, "v": v, "weights": weights, "output": out}
+            tensors["sinks"] = asked.sinks
             self.recorder.add(
                 "softmax",
                 tensors,

@@ -31,6 +31,7 @@ Page = Callable[[Trace, DisplayOptions], Iterator[Part]]
 
 # axis → one of them, many of them; the first ones are counted in the headline, in this order
 _WORDS = {
+    "layer": ("layer", "layers"),
     "batch": ("batch entry", "batch entries"),
     HEADS: ("head", "heads"),
     "query": ("query", "queries"),

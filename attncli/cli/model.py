@@ -1,0 +1,128 @@
+"""attncli model: a checkpoint on disk and a sentence → what every head does, any layer's stages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attncli import budget
+from attncli.cli import memory
+from attncli.cli.commands import Checkpoint
+from attncli.cli.groups import given_of
+from attncli.cli.options import DisplayFlags
+from attncli.cli.output import check_flags, form_of, note, present
+from attncli.errors import ConventionError, InputError, MissingExtraError
+from attncli.models.directory import Directory, open_directory
+from attncli.models.stacks import layer_trace, model_trace, sizes_of
+from attncli.stages import KINDS, WEIGHTS
+from attncli.trace import Trace
+from attncli.views.explain import explain_page
+from attncli.views.formats import EXACT, FIGURE, PAGE
+from attncli.views.model import summary_page
+
+if TYPE_CHECKING:
+    from attncli.models.checkpoint import Ran
+
+PRECISION, OF_SUMMARY = 3, 2  # decimals: 12 heads then stand beside each other in 80 columns
+_TOKENS = 12  # that a note lists
+_PACKAGES = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
+
+
+def model(read: Checkpoint, show: DisplayFlags) -> None:
+    """Runs the model, and shows what the flags ask for of its attentions."""
+    check_flags(show)
+    _check_call(read, show)
+    directory = open_directory(read.directory or "")
+    width = 4 if read.dtype == "float32" else None
+    of_weights = directory.n_bytes(width)
+    budget.check_bytes(of_weights, f"the weights of {directory.name} take")
+    try:
+        from attncli.models.checkpoint import run
+    except ImportError as problem:
+        if (problem.name or "").partition(".")[0] not in _PACKAGES:
+            raise
+        needs = f"attncli model needs the package {problem.name}"
+        raise MissingExtraError(needs, "pip install 'attncli[models]'") from None
+    ran = run(directory, read.sentence or "", read.target, dtype=read.dtype or "stored")
+    note(*ran.notes, quiet=show.quiet)
+    if show.head is not None and read.layer is None and form_of(show).holds in {PAGE, FIGURE}:
+        show = replace(show, stage=show.stage or [WEIGHTS])
+    kept = None if read.layer is not None else _kept(show)
+    _check_room(ran, kept)
+    trace = _trace(ran, read, directory, kept)
+    if read.layer is None:
+        shows_summary = kept is not None and not show.stage
+        decimals = OF_SUMMARY if shows_summary else PRECISION
+        present(trace, show, page=summary_page, precision=decimals)
+    else:
+        present(trace, show, page=explain_page, precision=PRECISION)
+    if not form_of(show).notes:
+        note(*trace.notes, quiet=show.quiet)
+
+
+def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
+    """Raises ConventionError or InputError for what is missing or has no effect."""
+    if read.directory is None or read.sentence is None:
+        what = "DIR and SENTENCE are missing" if read.directory is None else "there is no SENTENCE"
+        raise ConventionError(what, 'write attncli model DIR "…"')
+    for option, text in (("the sentence", read.sentence), ("--target", read.target)):
+        if text is not None and not text.strip():
+            raise InputError(f"{option} is empty", "give it at least one word")
+    is_summary = read.layer is None and show.head is None and not show.stage
+    for name in given_of(show, "cell", "arcs") if is_summary else ():
+        raise ConventionError(f"--{name} is for weights, not for a summary", "add --layer N")
+
+
+def _kept(show: DisplayFlags) -> Collection[str] | None:
+    """Which stages of each layer are kept beside the summary; None for all of them."""
+    form, named = form_of(show), show.stage or []
+    if show.full or (form.holds == EXACT and form.name in {"json", "npz", "npy"}):
+        return None
+    if any(KINDS[own].axes != KINDS["entropy"].axes for own in map(_own, named) if own in KINDS):
+        return None
+    if any(own not in KINDS for own in map(_own, named)):
+        return None
+    return {"mask", WEIGHTS} if form.every else ()
+
+
+def _own(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _trace(
+    ran: Ran,
+    read: Checkpoint,
+    directory: Directory,
+    kept: Collection[str] | None,
+) -> Trace:
+    """The summary and the layers, or the layer that was asked for."""
+    names = [attention.call.name for attention in ran.attentions]
+    own = f"{ran.kind}, {ran.dtype}, {budget.in_bytes(ran.n_bytes)} of weights"
+    notes = [own, *(_tokens_note(x.labels) for x in (ran.tokens, ran.target) if x)]
+    if ran.is_half:
+        notes.append("the encoder alone: --target SENTENCE is for the decoder")
+    if read.layer is not None:
+        title = f"Layer {read.layer} of {directory.name}"
+        return layer_trace(title, ran.attentions, read.layer, notes)
+    ends = dict.fromkeys((names[0], names[-1]))
+    notes.append(f"modules, counted from 0: {' … '.join(ends)}")
+    title = f"What each head of {directory.name} does"
+    return model_trace(title, ran.attentions, kept, notes)
+
+
+def _tokens_note(labels: tuple[str, ...]) -> str:
+    shown = " ".join(f'"{label}"' for label in labels[:_TOKENS])
+    return f"{len(labels)} tokens: {shown}{' …' * (len(labels) > _TOKENS)}"
+
+
+def _check_room(ran: Ran, kept: Collection[str] | None) -> None:
+    """SizeError where the stages that are kept do not fit into memory beside the weights."""
+    need = 0
+    for attention in ran.attentions:
+        n_q, n_k = sizes_of(attention.call)
+        n_heads = attention.call.arrays["q"].shape[-3]
+        own = memory.FLOAT * n_heads * n_q * n_k
+        need = max(need, 5 * own) if kept == () else need + own * (5 if kept is None else 1)
+    what = f"the stages of {len(ran.attentions)} attentions need"
+    budget.check_bytes(ran.n_bytes + need, what, "give a shorter sentence", held=ran.n_bytes)

@@ -1,0 +1,254 @@
+"""A checkpoint's directory as on disk: config.json, safetensors, tokenizer files; read, not run.
+
+    DIR ── or a hub cache's models--org--name ──> config, and every tensor's type and shape
+
+Nothing here needs PyTorch, so that what cannot work is refused before it is imported. Files are
+data from strangers: pickles are never read, and sizes are believed only after they are checked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attncli.budget import check_bytes
+from attncli.errors import InputError
+from attncli.files.json import parse
+from attncli.files.messages import listing, quote, safe
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+_WIDTHS = {
+    "F64": 8, "I64": 8, "U64": 8, "C64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2,
+    "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+PROCESSOR = "preprocessor_config.json"
+_TOKENIZER = re.compile(
+    r"(tokenizer|vocab|merges|spiece|tekken|source|target|.*bpe).*\.(json|txt|model|spm)"
+)
+"""The files of a tokenizer: tokenizer.json, vocab.txt, spiece.model, source.spm …"""
+_OTHERS = re.compile(r".*\.(bin|pt|pth|ckpt|h5|msgpack|gguf|onnx)")
+"""The files of weights in other forms; of those the first four are pickles."""
+_LAYERS = re.compile(r"(n|num|num_hidden|num_encoder|num_decoder|encoder|decoder)_layers?")
+_PARSED = 20  # bytes of memory for each byte of JSON
+
+
+class Tensor(NamedTuple):
+    """What a file says of a tensor: its type, such as "F32", and its shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory whose parts are all there, and fit together as far as can be seen.
+
+    path     of the directory itself, within a hub cache of a snapshot
+    config   what config.json says
+    tensors  each tensor of the weights by its name
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def name(self) -> str:
+        """What it is called in titles: of a hub cache the model's own name, org/name."""
+        cache = self.path.parent.parent
+        if self.path.parent.name == "snapshots" and cache.name.startswith("models--"):
+            return safe(cache.name.removeprefix("models--").replace("--", "/"))
+        return safe(self.path.resolve().name)
+
+    def n_bytes(self, width: int | None = None) -> int:
+        """The bytes of the weights, as stored or with so many bytes for each number."""
+        return sum(
+            tensor.size * (width or _WIDTHS.get(tensor.dtype, 1))
+            for tensor in self.tensors.values()
+        )
+
+
+def open_directory(path: str) -> Directory:
+    """What is in the directory of a checkpoint, or in a hub cache's folder of a model.
+
+    Raises InputError where a part is missing, damaged, or no safetensors; SizeError where a header
+    is larger than a call may take.
+    """
+    try:
+        return _opened(path)
+    except OSError as problem:
+        what = f"{safe(problem.filename or path)} cannot be read: {problem.strerror}"
+        raise InputError(what, "check the path, and that you may read it") from None
+
+
+def _opened(path: str) -> Directory:
+    folder = _folder(path)
+    config = _object(folder / CONFIG)
+    if not isinstance(config.get("model_type"), str):
+        hint = "it must be the config.json of a model of transformers"
+        raise InputError(f"{folder / CONFIG} names no model_type", hint)
+    tensors: dict[str, Tensor] = {}
+    for file in _files_of_weights(folder):
+        tensors |= tensors_of(file)
+    if not tensors:
+        raise InputError(f"{folder} holds no tensors", "save the model again")
+    for where, count in _layers(config):
+        if count > len(tensors):
+            what = (
+                f"{folder / CONFIG} says {where} is {count}, but there are {len(tensors)} tensors"
+            )
+            raise InputError(what, "one of the two is of another model; copy both again")
+    names = [file.name for file in folder.iterdir()]
+    if not any(map(_TOKENIZER.fullmatch, names)):
+        if PROCESSOR in names or "vocab_size" not in _names(config):
+            hint = "run it in Python, in the block of attncli.capture(model)"
+            raise InputError(f"{folder} reads images or sound: it has no tokenizer", hint)
+        hint = "copy tokenizer.json and tokenizer_config.json of the model into it"
+        raise InputError(f"{folder} holds no tokenizer", hint)
+    return Directory(folder, config, tensors)
+
+
+def _folder(path: str) -> Path:
+    """The directory that holds config.json. InputError where there is none."""
+    folder = Path(path).expanduser()
+    if not folder.exists():
+        hint = "give the directory of a model on disk, with config.json in it"
+        if re.fullmatch(r"[\w.-]+/[\w.-]+", path):
+            hint = f"attncli downloads nothing: {hint}"
+        raise InputError(f"there is no directory {safe(path)}", hint)
+    if not folder.is_dir():
+        raise InputError(f"{safe(path)} is a file", "give the directory that it is in")
+    snapshots = folder / "snapshots"
+    if snapshots.is_dir() and not (folder / CONFIG).exists():
+        folder = _snapshot(folder, snapshots)
+    if not (folder / CONFIG).exists():
+        hint = "give the directory of one model, as save_pretrained writes it"
+        raise InputError(f"{folder} holds no {CONFIG}", hint)
+    return folder
+
+
+def _snapshot(folder: Path, snapshots: Path) -> Path:
+    """The snapshot that refs/main names, else the only one there is.
+
+    Source: huggingface.co/docs/hub/local-cache.
+    """
+    there = sorted(file.name for file in snapshots.iterdir() if file.is_dir())
+    main = folder / "refs" / "main"
+    wanted = main.read_text(encoding="utf-8").strip() if main.is_file() else ""
+    if wanted in there:
+        return snapshots / wanted
+    if len(there) == 1:
+        return snapshots / there[0]
+    found = listing(there, 3) if there else "none"
+    what = f"{folder} names no main snapshot of: {found}"
+    raise InputError(what, "give one of them: its folder in snapshots")
+
+
+def _object(file: Path) -> dict[str, Any]:
+    """The object in a JSON file. InputError where there is none."""
+    size = _size(file)
+    check_bytes(_PARSED * size, f"{file} takes")
+    found = parse(file.read_bytes(), str(file)) if size else None
+    if not isinstance(found, dict):
+        raise InputError(f"{file} holds no object", "copy it again")
+    return found
+
+
+def _size(file: Path) -> int:
+    """The bytes of a file. InputError for a link whose file is gone."""
+    if not file.is_file():
+        what = "is a link to a file that is not there" if file.is_symlink() else "is not there"
+        raise InputError(f"{file} {what}", "download the model again")
+    return file.stat().st_size
+
+
+def _names(config: Mapping[str, Any]) -> set[str]:
+    """All names in a config, those in its parts too."""
+    inner = (_names(value) for value in config.values() if isinstance(value, dict))
+    return {*config}.union(*inner)
+
+
+def _layers(config: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, int]]:
+    """Every number of layers that a config names, in the parts of it too."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _layers(value, f"{where}{name}.")
+        elif isinstance(value, int) and _LAYERS.fullmatch(name):
+            yield f"{where}{name}", value
+
+
+# ---- weights
+
+
+def _files_of_weights(folder: Path) -> list[Path]:
+    """model.safetensors, or the files that its index names; InputError where there are none."""
+    if (folder / WEIGHTS).exists() or (folder / WEIGHTS).is_symlink():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).exists():
+        names = _object(folder / INDEX).get("weight_map")
+        if not isinstance(names, dict) or not all(isinstance(x, str) for x in names.values()):
+            raise InputError(f"{folder / INDEX} names no files", "download the model again")
+        shards = sorted(set(names.values()))
+        for shard in shards:
+            if "/" in shard or "\\" in shard or not shard.endswith(".safetensors"):
+                what = f"{folder / INDEX} names {quote(shard)}"
+                raise InputError(what, "its files are safetensors beside it; download it again")
+        return [folder / shard for shard in shards]
+    names_there = sorted(file.name for file in folder.iterdir())
+    if others := [name for name in names_there if _OTHERS.fullmatch(name)]:
+        what = f"{folder} holds its weights as {listing(others, 2)}, which attncli does not read"
+        raise InputError(what, 'write safetensors: model.save_pretrained("…") in Python')
+    if any(name.endswith(".safetensors") for name in names_there):
+        what = f"{folder} holds neither {WEIGHTS} nor {INDEX}"
+        raise InputError(what, "the weights of a whole model are called so; rename them")
+    raise InputError(f"{folder} holds no weights", f"copy {WEIGHTS} into it")
+
+
+def tensors_of(file: Path) -> dict[str, Tensor]:
+    """The type and shape of every tensor in a safetensors file, by its header.
+
+    The header is held against the size of the file: what is damaged or cut off is refused here,
+    and named. Raises InputError, SizeError for a header that takes too much.
+    """
+    size = _size(file)
+    with file.open("rb") as opened:
+        n_header = int.from_bytes(opened.read(8), "little")
+        if size < 8 or n_header > size - 8:
+            raise _damaged(file, f"its header has {n_header} bytes, the file {size}")
+        check_bytes(_PARSED * n_header, f"the header of {file} takes")
+        try:
+            header = parse(opened.read(n_header), "its header") if n_header else None
+        except InputError as problem:
+            raise _damaged(file, problem.message) from None
+    if not isinstance(header, dict):
+        raise _damaged(file, "its header is no object")
+    found, end = {}, 0
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        try:
+            tensor = Tensor(str(entry["dtype"]), tuple(map(int, entry["shape"])))
+            start, stop = map(int, entry["data_offsets"])
+        except (KeyError, TypeError, ValueError):
+            raise _damaged(file, f"its header does not describe {quote(name)}") from None
+        width = _WIDTHS.get(tensor.dtype)
+        if min(0, start, *tensor.shape) < 0 or (width and stop - start != tensor.size * width):
+            raise _damaged(file, f"{quote(name)} has another size than its shape says")
+        found[name], end = tensor, max(end, stop)
+    if end != size - 8 - n_header:
+        what = f"it holds {size - 8 - n_header} bytes of numbers, its header says {end}"
+        raise _damaged(file, what)
+    return found
+
+
+def _damaged(file: Path, what: str) -> InputError:
+    return InputError(f"{file} is damaged: {what}", "download it again")

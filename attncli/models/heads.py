@@ -1,0 +1,132 @@
+"""What the heads of an attention do, measured on a sentence: a number for each head.
+
+    entropy     how widely it spreads its weight             Clark et al. (2019), section 3.1
+    first       on the first token: a sink                   Xiao et al. (2023), section 3.1
+    previous    on the token before                          Clark et al. (2019), section 3.1
+    itself      on the token that asks                       Clark et al. (2019), section 3.1
+    induction   on the token after an earlier occurrence     Olsson et al. (2022)
+
+A[i, j] is what query i gives to key j. Each is a mean over queries of one head. Query 1 is left
+out where a sentence attends to itself: it has no token before it, is the first token itself, and
+in a causal model sees nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.errors import ShapeError
+
+
+class Measure(NamedTuple):
+    """A measure as formulas and pages name it; {over} in the formula says over which queries."""
+
+    name: str
+    symbol: str
+    formula: str
+    note: str
+
+
+MEASURES = (
+    Measure(
+        "entropy",
+        "H(A)",
+        "H(A) = −Σ A[i, j] log₂ A[i, j] over keys j, {over}",
+        "in bits: 0 is one key alone, n bits are 2ⁿ keys alike",
+    ),
+    Measure("first", "A[i, 1]", "A[i, 1], {over}", "the share that the first token gets: a sink"),
+    Measure(
+        "previous",
+        "A[i, i − 1]",
+        "A[i, i − 1], {over}",
+        "the share of the token before the one that asks",
+    ),
+    Measure("itself", "A[i, i]", "A[i, i], {over}", "the share of the token that asks"),
+    Measure(
+        "induction",
+        "A[i, j + 1]",
+        "Σ A[i, j + 1] over earlier j of the same token, the mean over queries i that have such",
+        "the share of what followed the same token before: how a model continues a repetition",
+    ),
+)
+"""In the order of a page."""
+
+OVER = {True: "the mean over queries i = 2 … n", False: "the mean over queries i"}
+"""Over which queries, by whether a sentence attends to itself."""
+
+
+def measures(weights: Array, tokens: Sequence[int] | None = None) -> dict[str, Array]:
+    """What each head does, by the names of MEASURES.    # [head, n_q, n_k] -> [head] each
+
+    weights  shares: each row sums to 1, or to less where a sink without a value takes some
+    tokens   the numbers of the tokens, of which equal ones are the same token, where the sentence
+             attends to itself [n_q = n_k]; None where queries and keys are of two sentences, for
+             which only entropy and first have a meaning
+
+    "even" is the entropy that equal weights of the keys that get any would have, of all heads.
+    Of a sentence that attends to itself, the means are over queries 2 … n; induction is over those
+    whose token occurred before, but not as the one just before, and is left out where there are
+    none. Of one token, there are entropy and first. Raises ShapeError where tokens do not fit.
+
+    >>> found = measures(np.array([[[1.0, 0.0], [0.5, 0.5]]]), [7, 8])
+    >>> {name: x.tolist() for name, x in found.items()}
+    {'even': 1.0, 'entropy': [1.0], 'first': [0.5], 'previous': [0.5], 'itself': [0.5]}
+    """
+    n_q, n_k = weights.shape[-2:]
+    if tokens is None or (n_q, n_k) == (1, 1):
+        found = {"even": _even(weights), "entropy": entropy(weights).mean(-1)}
+        return {**found, "first": weights[..., 0].mean(-1)}
+    if (n_q, n_k) != (len(tokens),) * 2:
+        raise ShapeError(f"there are {len(tokens)} tokens for {n_q} × {n_k} weights")
+    i = np.arange(1, n_q)
+    found = {
+        "even": _even(weights[:, 1:]),
+        "entropy": entropy(weights[:, 1:]).mean(-1),
+        "first": weights[:, i, 0].mean(-1),
+        "previous": weights[:, i, i - 1].mean(-1),
+        "itself": weights[:, i, i].mean(-1),
+    }
+    places = successors(tokens)
+    if places:
+        queries = sorted({query for query, _ in places})
+        shares = sum(weights[:, query, key] for query, key in places)
+        found["induction"] = np.asarray(shares / len(queries))
+    return found
+
+
+def entropy(weights: Array) -> Array:
+    """−Σ A log₂ A over keys, in bits.    # [..., n_q, n_k] -> [..., n_q]
+
+    What is 0 adds nothing. Source: Shannon (1948), section 6.
+
+    >>> entropy(np.array([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]])).tolist()
+    [1.0, 1.5]
+    """
+    logs = np.log2(weights, where=weights > 0, out=np.zeros_like(weights))
+    found: Array = -(weights * logs).sum(-1) + 0.0  # no −0
+    return found
+
+
+def _even(weights: Array) -> Array:
+    n_keys = (weights > 0).sum(-1)
+    return np.asarray(np.log2(np.maximum(n_keys, 1)).mean())
+
+
+def successors(tokens: Sequence[int]) -> list[tuple[int, int]]:
+    """Queries and the keys after an earlier occurrence of their token.
+
+    The key is before the query: what follows the token just before is the query itself.
+
+    >>> successors([5, 6, 5, 5])
+    [(2, 1), (3, 1)]
+    """
+    return [
+        (query, earlier + 1)
+        for query, token in enumerate(tokens)
+        for earlier in range(query - 1)
+        if tokens[earlier] == token
+    ]

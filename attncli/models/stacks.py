@@ -1,0 +1,265 @@
+"""The calls of a model as stacks of layers: what each is called, and all of them as one Trace.
+
+    encoder.layers.2.self_attn   decoder.layers.2.encoder_attn     modules, counted from 0
+    encoder.3                    decoder.3.encoder_attn            parts of a trace, from 1
+
+The names of the modules say what belongs together; no architecture is known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.errors import ShapeError
+from attncli.files.messages import listing
+from attncli.models.call import Call
+from attncli.models.heads import MEASURES, OVER, measures
+from attncli.stages import WEIGHTS
+from attncli.trace import Stage, Trace
+
+_SUMMARY = "What each head does"
+
+
+class Place(NamedTuple):
+    """Where an attention is: in which stack, in which layer from 1, and which of the layer's.
+
+    stack is "layer" where there is but one; own is "" where a layer has but one attention.
+    """
+
+    stack: str
+    layer: int
+    own: str
+
+    @property
+    def group(self) -> str:
+        """The name of all attentions of its kind, such as "decoder.self_attn"."""
+        return f"{self.stack}.{self.own}" if self.own else self.stack
+
+    @property
+    def name(self) -> str:
+        """Its dotted name in a trace, such as "decoder.3.self_attn"."""
+        return ".".join(filter(None, (self.stack, str(self.layer), self.own)))
+
+
+class Attention(NamedTuple):
+    """A call of a model, and the names of its queries and keys.
+
+    tokens  the numbers of the tokens where they attend to themselves, else None
+    """
+
+    call: Call
+    queries: Sequence[str] | None
+    keys: Sequence[str] | None
+    tokens: Sequence[int] | None
+
+
+def places(names: Sequence[str]) -> list[Place]:
+    """Where each attention is, by the names of the modules in the order in which they ran.
+
+    What comes before the first number of a name is the stack, what comes after it which attention
+    of the layer; what all of them share is left out. The layer is that number and 1. Where a module
+    is called again, as layers that share their weights are, it is the how-manieth of its kind.
+
+    >>> [place.name for place in places(["h.0.attn", "h.1.attn"])]
+    ['layer.1', 'layer.2']
+    >>> names = ["encoder.block.0.attn", "decoder.block.0.attn", "decoder.block.0.cross"]
+    >>> [place.name for place in places(names)]
+    ['encoder.1', 'decoder.1.attn', 'decoder.1.cross']
+    """
+    split = [_split(name) for name in names]
+    stacks = _told_apart([before for before, _, _ in split])
+    found: list[Place] = []
+    for stack, (before, _, _) in zip(stacks, split, strict=True):
+        same = [parts for parts in split if parts[0] == before]
+        several = len({(layer, after) for _, layer, after in same}) > len({x[1] for x in same})
+        owns = _told_apart([after for _, _, after in same]) if several else [""] * len(same)
+        mine = owns[sum(place.stack == (stack or "layer") for place in found)]
+        found.append(Place(stack or "layer", split[len(found)][1], mine))
+    if max(Counter(found).values(), default=1) == 1:
+        return found
+    seen: Counter[tuple[str, str]] = Counter()
+    for at, place in enumerate(found):
+        seen[place.stack, place.own] += 1
+        found[at] = place._replace(layer=seen[place.stack, place.own])
+    return found
+
+
+def _split(name: str) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
+    """The words before the first number of a name, that number from 1, the words after it."""
+    parts = name.split(".")
+    at = next((at for at, part in enumerate(parts) if part.isdecimal()), len(parts))
+    after = tuple(part for part in parts[at + 1 :] if not part.isdecimal())
+    return tuple(parts[:at]), int(parts[at]) + 1 if at < len(parts) else 1, after
+
+
+def _told_apart(names: Sequence[tuple[str, ...]]) -> list[str]:
+    """Each name without the words that all begin or end with, in lowercase with underscores."""
+    different = list(dict.fromkeys(names))
+    if len(different) < 2:
+        return [""] * len(names)
+    n_least = min(map(len, different))
+    before = next((n for n in range(n_least) if len({x[n] for x in different}) > 1), n_least)
+    rest = [name[before:] for name in different]
+    n_least = min(map(len, rest))
+    after = next((n for n in range(n_least) if len({x[-1 - n] for x in rest}) > 1), n_least)
+    return ["_".join(map(_lower, name[before : len(name) - after])) for name in names]
+
+
+def _lower(word: str) -> str:
+    """A word in lowercase: EncDecAttention is enc_dec_attention."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
+
+
+def traced(attention: Attention, layer: int, name: str = "") -> Trace:
+    """Every stage of an attention; `name` is that of its trace within another.
+
+    Names that are of another number than its queries or keys are left out.
+    """
+    call, sizes = attention.call, sizes_of(attention.call)
+    labels = [
+        own if own is not None and len(own) == size else None
+        for own, size in zip((attention.queries, attention.keys), sizes, strict=True)
+    ]
+    trace = call.trace(query_labels=labels[0], key_labels=labels[1])
+    title = f"Attention of layer {layer}: {call.name}" if call.name else f"Attention {layer}"
+    return replace(trace, title=title, name=name)
+
+
+def sizes_of(call: Call) -> tuple[int, int]:
+    """How many queries and keys a call has."""
+    return call.arrays["q"].shape[-2], call.arrays["k"].shape[-2]
+
+
+def model_trace(
+    title: str,
+    attentions: Sequence[Attention],
+    kept: Collection[str] | None = None,
+    notes: Sequence[str] = (),
+) -> Trace:
+    """What every head of a model does, and the stages of each layer.
+
+    kept  the stages of a layer that are kept; None: all of them
+
+    The stages of MEASURES [layer, head] come first, then the layers: `previous`, `layer.3.weights`;
+    of several stacks `encoder.previous`, `encoder.3.weights`. Heads that a layer does not have are
+    NaN. What attends to something else than the sentence has no measures, and a note says so.
+    """
+    found = places([attention.call.name for attention in attentions])
+    measured: dict[str, dict[str, dict[int, dict[str, Array]]]] = {p.stack: {} for p in found}
+    layers: dict[str, dict[int, list[Trace]]] = {place.stack: {} for place in found}
+    others = []
+    for place, attention in zip(found, attentions, strict=True):
+        trace = traced(attention, place.layer, place.own)
+        values = _measures(trace[WEIGHTS].value, attention)
+        if values is None:
+            others.append(place.name)
+        else:
+            measured[place.stack].setdefault(place.own, {})[place.layer] = values
+        trace = trace if kept is None else trace.keep({*kept})
+        layers[place.stack].setdefault(place.layer, []).extend([trace] if trace.steps else [])
+    first: list[Stage | Trace] = []
+    stacks: list[Trace] = []
+    for stack, owns in layers.items():
+        steps: list[Stage | Trace] = []
+        for own, by_layer in measured[stack].items():
+            stages = _stages(by_layer)
+            steps += [Trace(_SUMMARY, stages, name=own)] if own else stages
+        if len(layers) == 1 and "" in measured[stack]:
+            first, steps = steps, []
+        for layer, traces in owns.items():
+            if len(traces) == 1 and not traces[0].name:
+                steps.append(replace(traces[0], name=str(layer)))
+            elif traces:
+                steps.append(Trace(f"Layer {layer}", tuple(traces), name=str(layer)))
+        stacks += [Trace(_SUMMARY, tuple(steps), name=stack)] if steps else []
+    if others:
+        verb = "attends" if len(others) == 1 else "attend"
+        what = f"{verb} to something else than the tokens: not measured"
+        notes = (*notes, f"{listing(others, 4)} {what}")
+    return Trace(title, (*first, *stacks), notes=tuple(notes))
+
+
+def _measures(weights: Array, attention: Attention) -> dict[str, Array] | None:
+    """The measures of an attention; None where it has several entries of a batch, or other keys."""
+    sizes = tuple(None if x is None else len(x) for x in (attention.queries, attention.keys))
+    if weights.ndim > 3 or weights.shape[-2:] != sizes:
+        return None
+    return measures(weights.reshape(-1, *weights.shape[-2:]), attention.tokens)
+
+
+def _stages(by_layer: Mapping[int, Mapping[str, Array]]) -> tuple[Stage, ...]:
+    """The measures of all layers of one kind as tables [layer, head]."""
+    n_heads = max(len(values["entropy"]) for values in by_layer.values())
+    labels = {
+        "layer": tuple(f"L{layer}" for layer in by_layer),
+        "head": tuple(f"H{head}" for head in range(1, n_heads + 1)),
+    }
+    present = {name for values in by_layer.values() for name in values}
+    found = []
+    for own in MEASURES:
+        rows = [values.get(own.name, np.zeros(0)) for values in by_layer.values()]
+        if own.name not in present:
+            continue
+        table = np.full((len(rows), n_heads), np.nan)
+        for row, values in zip(table, rows, strict=True):
+            row[: len(values)] = values
+        found.append(
+            Stage(
+                own.name,
+                own.symbol,
+                own.formula.format(over=OVER["previous" in present]),
+                table,
+                ("layer", "head"),
+                labels,
+                own.note,
+            )
+        )
+    even = np.array([values["even"] for values in by_layer.values()])
+    formula = "the entropy of equal weights on the keys that get any"
+    return *found, Stage("even", "", formula, even, ("layer",), labels)
+
+
+def layer_trace(
+    title: str, attentions: Sequence[Attention], layer: int, notes: Sequence[str] = ()
+) -> Trace:
+    """Every stage of the attentions of one layer, counted from 1.
+
+    Of one attention they are called as those of `attend`: weights. Of several, by what tells these
+    apart: encoder.weights, decoder.self_attn.weights. Raises ShapeError for a layer that is not
+    there.
+    """
+    found = places([attention.call.name for attention in attentions])
+    chosen = [
+        (place, attention)
+        for place, attention in zip(found, attentions, strict=True)
+        if place.layer == layer
+    ]
+    if not chosen:
+        there = sorted({place.layer for place in found})
+        span = (
+            f"1 to {there[-1]}"
+            if there == [*range(1, len(there) + 1)]
+            else listing(map(str, there))
+        )
+        raise ShapeError(f"there is no layer {layer}", f"choose from {span}")
+    if len(chosen) == 1:
+        trace = traced(chosen[0][1], layer)
+        return replace(trace, notes=(*notes, *trace.notes))
+    stacks: dict[str, list[Trace]] = {}
+    for place, attention in chosen:
+        trace = traced(attention, layer, place.own)
+        stacks.setdefault(place.stack, []).append(trace)
+    steps = [
+        replace(own[0], name=stack)
+        if len(own) == 1 and not own[0].name
+        else Trace(title, tuple(own), name=stack)
+        for stack, own in stacks.items()
+    ]
+    return Trace(title, tuple(steps), notes=tuple(notes))

@@ -1,0 +1,120 @@
+"""The tokens of a model's own tokenizer as a reader knows them: parts of the sentence.
+
+Byte-level tokens are bytes, which one by one decode to nothing that can be read. So a token is
+named by the part of the sentence that it stands for, and a special one by its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attncli.errors import InputError
+from attncli.files.messages import count, quote
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a sentence.
+
+    labels  their names
+    inputs  what the model reads: input_ids, and what else the tokenizer gives
+    notes   what the user should know of them
+    """
+
+    labels: tuple[str, ...]
+    inputs: dict[str, list[int]]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ids(self) -> list[int]:
+        """Their numbers."""
+        return self.inputs["input_ids"]
+
+    def shifted(self, tokenizer: Any, start: int | None) -> Tokens:
+        """What a decoder reads to say them: a start before them, and not the end after them."""
+        ids, labels = list(self.ids), list(self.labels)
+        ends = {tokenizer.eos_token_id, tokenizer.sep_token_id}
+        if len(ids) > 1 and ids[-1] in ends:
+            ids, labels = ids[:-1], labels[:-1]
+        if start is not None:
+            ids, labels = [start, *ids], [tokenizer.convert_ids_to_tokens(start), *labels]
+        return replace(self, labels=tuple(labels), inputs={"input_ids": ids})
+
+
+def tokens_of(tokenizer: Any, sentence: str, *, is_target: bool = False) -> Tokens:
+    """The tokens that a tokenizer of transformers makes of a sentence, neither padded nor cut.
+
+    Raises InputError where there is none but special ones.
+    """
+    option = "--target" if is_target else "the sentence"
+    if not sentence.strip():
+        raise InputError(f"{option} is empty", "give it at least one word")
+    if not sentence.isascii() and any("\ud800" <= char <= "\udfff" for char in sentence):
+        raise InputError(f"{option} is no text: {quote(sentence)}", "write it in UTF-8")
+    text: dict[str, Any] = {"text_target" if is_target else "text": sentence}
+    found = tokenizer(
+        **text,
+        padding=False,
+        truncation=False,
+        return_offsets_mapping=tokenizer.is_fast,
+        return_special_tokens_mask=True,
+    )
+    special, spans = found.pop("special_tokens_mask"), found.pop("offset_mapping", None)
+    inputs = {name: list(found[name]) for name in found}
+    ids = inputs["input_ids"]
+    if all(special):
+        raise InputError(f"{option} has no tokens that the model knows", "give it another word")
+    names = tokenizer.convert_ids_to_tokens(ids)
+    for at, span in enumerate(spans or ()):
+        text = tokenizer.decode([ids[at]]) if span[0] == span[1] and not special[at] else ""
+        names[at] = text if text and "\ufffd" not in text else names[at]  # a space, trimmed
+    unknown = [at for at, own in enumerate(ids) if own == tokenizer.unk_token_id]
+    notes = []
+    if unknown:
+        what = count(len(unknown), "token")
+        notes.append(f"{what} of {len(ids)} the model knows only as {names[unknown[0]]}")
+    if spans is None:
+        return Tokens(tuple(names), inputs, tuple(notes))
+    labels = labels_of(sentence, names, spans, [bool(x) for x in special])
+    return Tokens(labels, inputs, tuple(notes))
+
+
+def labels_of(
+    sentence: str,
+    names: Sequence[str],
+    spans: Sequence[tuple[int, int]],
+    special: Sequence[bool],
+) -> tuple[str, ...]:
+    """What each token is called: its part of the sentence, without spaces around it.
+
+    names  the tokenizer's own, which special tokens keep, and those that stand for no part
+    spans  the first character of each, and the one after its last
+
+    Tokens that share a character, of which each is some of the bytes, are numbered: 🙂 1/2, 🙂 2/2.
+
+    >>> spans, special = [(0, 0), (0, 1), (2, 3), (2, 3)], [True, False, False, False]
+    >>> labels_of("a 🙂", ["[CLS]", "a", "ð", "Ł"], spans, special)
+    ('[CLS]', 'a', '🙂 1/2', '🙂 2/2')
+    """
+    found: list[str] = []
+    for name, (start, stop), is_special in zip(names, spans, special, strict=True):
+        part = sentence[start:stop]
+        found.append(name if is_special or not part else part.strip() or part)
+    first = 0
+    while first < len(found):
+        last = first + 1
+        while last < len(found) and _share(spans[last - 1], spans[last]):
+            last += 1
+        if last - first > 1:
+            start, stop = spans[first][0], max(spans[at][1] for at in range(first, last))
+            whole = sentence[start:stop].strip()
+            found[first:last] = [f"{whole} {n}/{last - first}" for n in range(1, last - first + 1)]
+        first = last
+    return tuple(found)
+
+
+def _share(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    """Whether two parts of a sentence have a character in common."""
+    return max(a[0], b[0]) < min(a[1], b[1])
