@@ -18,7 +18,7 @@ _MOVES = {
     "select", "slice", "squeeze", "t", "transpose", "unsqueeze", "view",
 }  # fmt: skip
 _KEEPS_ORDER = {"_reshape_alias", "_unsafe_view", "alias", "clone", "detach", "reshape", "view"}
-_SAME = {"_to_copy", "lift_fresh", "dropout", "native_dropout"}
+_SAME = {"_to_copy", "lift_fresh"}
 
 
 class NotUnderstoodError(Exception):
@@ -100,10 +100,11 @@ def understood(
         fields["scale"] = _number(found.inner) * fields["softcap"]
     elif not isinstance(factor, torch.Tensor):
         fields["scale"] = factor
-    elif bool((factor == factor[..., :1, :1]).all()):  # one for each head
-        q, fields["scale"] = q * factor[..., :1, 0][..., None], 1.0
     else:
-        raise NotUnderstoodError("every score has a factor of its own")
+        factor = factor.expand(tuple(found.index.shape))
+        if bool((factor != factor[..., :1, :1]).any()):
+            raise NotUnderstoodError("every score has a factor of its own")
+        q, fields["scale"] = q * factor[..., :1], 1.0  # one for each head
     if found.filled is not None:
         where, value = found.filled
         if _forbids(value):
@@ -202,11 +203,8 @@ class _Map:
             self.sink = done.args[1].detach()
             self.index = torch.nn.functional.pad(self.index, (0, 1), value=-1)
             self.is_plain = False
-        elif own == "masked_fill":
-            self.fill(done.args[1], _number(done.args[2]))
-        elif own == "where" and done.at:
-            other = done.args[3 - done.at]
-            self.fill(done.args[0] if done.at == 2 else ~done.args[0], _number(other))
+        elif own in ("masked_fill", "index_put", "where"):
+            self.fill(*_replaced(done, self.index))
         else:
             raise NotUnderstoodError(f"{own} of the scores")
 
@@ -295,6 +293,20 @@ class _Map:
             if bool((i == i[..., :1]).all()) and bool((j == j[..., :1, :]).all()):
                 return q[batch[..., None], i[..., 0]], keys[batch[..., None], j[..., 0, :]]
         raise NotUnderstoodError("the scores are moved out of the rows of their queries")
+
+
+def _replaced(done: Operation, like: Any) -> tuple[Any, float]:
+    """Where scores are replaced by a number, and by which."""
+    if done.own == "masked_fill":
+        return done.args[1], _number(done.args[2])
+    if done.own == "where" and done.at:
+        where = done.args[0] if done.at == 2 else ~done.args[0]
+        return where, _number(done.args[3 - done.at])
+    if done.own == "index_put" and len(done.args) == 3:
+        where = torch.zeros_like(like, dtype=torch.bool)
+        where = done.func(where, done.args[1], torch.tensor(True, device=where.device))
+        return where, _number(done.args[2])
+    raise NotUnderstoodError(f"{done.own} of the scores")
 
 
 def _is_last(dims: tuple[Any, ...], ndim: int) -> bool:

@@ -74,9 +74,22 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
                 given = dict(zip(names, args, strict=False)) | kwargs
                 given["attn_mask"] = given.get("attn_mask", given.get("attn_bias"))
                 record_sdpa(self.recorder, given, output[0])
-            elif isinstance(output, torch.Tensor) and not output.is_meta:
-                self.follow(func, name, args, kwargs, output)
+                return output
+            if func._schema.is_mutable:
+                self.written(args[0])
+            made = output[0] if name == "native_dropout" else output
+            if isinstance(made, torch.Tensor) and not made.is_meta:
+                self.follow(func, name, args, kwargs, made)
         return output
+
+    def written(self, target: Any) -> None:
+        """Notes that others see numbers change which are written in place through this tensor."""
+        store = target.untyped_storage().data_ptr() if isinstance(target, torch.Tensor) else None
+        for other in [x for x in self.made if x is not target]:
+            if other.untyped_storage().data_ptr() == store:
+                made = self.made[other]
+                write = Operation(None, "writing to a part", 0, (), {}, other.shape)
+                self.made[other] = made._replace(operations=(*made.operations, write))
 
     def follow(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
@@ -130,7 +143,7 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
             try:
                 asked = understood(made.product, before, weights.shape)
                 v, out, after = placed(values, output, made.operations, weights.shape, turned)
-            except NotUnderstoodError as problem:
+            except (NotUnderstoodError, RuntimeError, IndexError, TypeError) as problem:
                 self.recorder.misunderstood(f"{problem} ({' → '.join((*names, 'softmax'))})")
                 return
             if asked.sinks is not None:
