@@ -9,7 +9,7 @@ import pytest
 
 import attncli
 from attncli.models.call import Call
-from tests.models.families import FAMILIES, ROWS, Family, inputs, made
+from tests.models.families import FAMILIES, ROWS, TOKENS, Family, inputs, made
 
 torch = pytest.importorskip("torch", reason="needs the extra models")
 transformers = pytest.importorskip("transformers", reason="needs the extra models")
@@ -87,3 +87,18 @@ def rounding(call: Call) -> float:
     scores = np.abs(q) @ np.abs(k).swapaxes(-1, -2) * (scale if isinstance(scale, float) else 1)
     largest = scores.max() + np.abs(np.nan_to_num(call.arrays.get("mask", 0), neginf=0)).max()
     return float(2**-24 * (2 * (q.shape[-1] + 4) * (largest + 1) + k.shape[-2] + 4))
+
+
+def test_falcon_is_captured_as_it_was_loaded() -> None:
+    """Loaded with eager it adds ALiBi twice: in its mask, and once more to the scores."""
+    family, biases = FAMILIES["Falcon"], {}
+    for implementation in family.loaded:
+        model = made(family, implementation)
+        with torch.no_grad(), attncli.capture(model) as calls:
+            model(**inputs(family))
+        biases[implementation] = calls[0].arrays["mask"][0, :, -1]  # nothing is hidden from it
+    # The slopes of 3 heads after Press et al. (2022), divided by √14 as the scores are.
+    slopes = np.array([2**-4, 2**-8, 2**-2])[:, None] / 14**0.5
+    once = slopes * np.arange(TOKENS)
+    assert np.allclose(biases["sdpa"], once)
+    assert np.allclose(biases["eager"], 2 * biases["sdpa"])
