@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when it is imported; each call below says so too
+import numpy as np
 import torch
 import transformers
 from transformers.utils import logging
@@ -333,12 +334,10 @@ def _attention(call: Call, source: Tokens, target: Tokens | None) -> Attention:
 
 def _is_causal(call: Call, n_q: int, n_k: int) -> bool:
     """Whether no query sees a later key."""
-    if n_q != n_k or n_q < 2:
-        return False
-    from numpy import isneginf, triu_indices
-
     mask = call.arrays.get("mask")
-    if mask is None or mask.shape[-2:] != (n_q, n_k):
-        return call.convention.causal
-    later = mask[..., *triu_indices(n_q, 1)]
-    return bool((~later if mask.dtype == bool else isneginf(later)).all())
+    if n_q != n_k or n_q < 2 or call.convention.causal or mask is None:
+        return n_q == n_k and call.convention.causal
+    if mask.shape[-2:] != (n_q, n_k):
+        return False
+    later = mask[..., *np.triu_indices(n_q, 1)]
+    return bool((~later if mask.dtype == bool else np.isneginf(later)).all())
