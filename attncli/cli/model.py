@@ -125,4 +125,5 @@ def _check_room(ran: Ran, kept: Collection[str] | None) -> None:
         own = memory.FLOAT * n_heads * n_q * n_k
         need = max(need, 5 * own) if kept == () else need + own * (5 if kept is None else 1)
     what = f"the stages of {len(ran.attentions)} attentions need"
-    budget.check_bytes(ran.n_bytes + need, what, "give a shorter sentence", held=ran.n_bytes)
+    hint = "give a shorter sentence, or --layer N"
+    budget.check_bytes(ran.n_bytes + need, what, hint, held=ran.n_bytes)
