@@ -13,6 +13,7 @@ from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.errors import ConventionError, InputError, MissingExtraError
+from attncli.files.messages import count
 from attncli.models.directory import Directory, open_directory
 from attncli.models.stacks import layer_trace, model_trace, sizes_of
 from attncli.stages import KINDS, WEIGHTS
@@ -20,11 +21,13 @@ from attncli.trace import Trace
 from attncli.views.explain import explain_page
 from attncli.views.formats import EXACT, FIGURE, PAGE
 from attncli.views.model import summary_page
+from attncli.views.text import quoted, shorten
 
 if TYPE_CHECKING:
     from attncli.models.checkpoint import Ran
 
 PRECISION, OF_SUMMARY = 3, 2  # decimals: 12 heads then stand beside each other in 80 columns
+LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cut its matrices
 _TOKENS = 12  # that a note lists
 _PACKAGES = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
 
@@ -54,9 +57,10 @@ def model(read: Checkpoint, show: DisplayFlags) -> None:
     if read.layer is None:
         shows_summary = kept is not None and not show.stage
         decimals = OF_SUMMARY if shows_summary else PRECISION
-        present(trace, show, page=summary_page, precision=decimals)
+        present(trace, show, page=summary_page, precision=decimals, least_height=LEAST_HEIGHT)
     else:
-        present(trace, show, page=explain_page, precision=PRECISION)
+        height = 0 if show.stage else LEAST_HEIGHT
+        present(trace, show, page=explain_page, precision=PRECISION, least_height=height)
     if not form_of(show).notes:
         note(*trace.notes, quiet=show.quiet)
 
@@ -112,8 +116,8 @@ def _trace(
 
 
 def _tokens_note(labels: tuple[str, ...]) -> str:
-    shown = " ".join(f'"{label}"' for label in labels[:_TOKENS])
-    return f"{len(labels)} tokens: {shown}{' …' * (len(labels) > _TOKENS)}"
+    shown = " ".join(quoted(shorten(label)) for label in labels[:_TOKENS])
+    return f"{count(len(labels), 'token')}: {shown}{' …' * (len(labels) > _TOKENS)}"
 
 
 def _check_room(ran: Ran, kept: Collection[str] | None) -> None:
@@ -125,4 +129,5 @@ def _check_room(ran: Ran, kept: Collection[str] | None) -> None:
         own = memory.FLOAT * n_heads * n_q * n_k
         need = max(need, 5 * own) if kept == () else need + own * (5 if kept is None else 1)
     what = f"the stages of {len(ran.attentions)} attentions need"
-    budget.check_bytes(ran.n_bytes + need, what, "give a shorter sentence", held=ran.n_bytes)
+    hint = "give a shorter sentence, or --layer N"
+    budget.check_bytes(ran.n_bytes + need, what, hint, held=ran.n_bytes)

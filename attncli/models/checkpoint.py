@@ -15,9 +15,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when it is imported; each call below says so too
+import numpy as np
 import torch
 import transformers
 from transformers.utils import logging
@@ -91,7 +93,8 @@ def run(
     )
     notes = [*source.notes, *(asked.notes if asked else ())]
     if calls.unseen:
-        notes.append(f"no attention was seen in {listing(calls.unseen, 4)}")
+        more = f" and {len(calls.unseen) - 4} more" if len(calls.unseen) > 4 else ""
+        notes.append(f"no attention was seen in {'; '.join(calls.unseen[:4])}{more}")
     weights = list(model.parameters())
     number_type = str(weights[0].dtype).removeprefix("torch.")
     n_bytes = sum(x.numel() * x.element_size() for x in weights)
@@ -232,7 +235,7 @@ def _start(config: Any) -> int | None:
 def _check_lengths(model: Any, config: Any, tokenizer: Any, found: Sequence[Tokens]) -> None:
     """InputError for more tokens than positions, or for a token that has no embedding."""
     most = getattr(config.get_text_config(), "max_position_embeddings", None)
-    most = min(x for x in (most, tokenizer.model_max_length) if x is not None)
+    most = min(x for x in (most, tokenizer.model_max_length) if x is not None and x > 0)
     n_words = math.inf
     with suppress(AttributeError, NotImplementedError):  # of several models in one
         n_words = model.get_input_embeddings().weight.shape[0]
@@ -295,8 +298,10 @@ def _run(
 ) -> tuple[Calls, list[str], int]:
     """The calls of a run, the missing weights that they need, and how many are the encoder's."""
     encoder = model.get_encoder() if model.config.is_encoder_decoder else None
-    inputs = source.inputs | ({"decoder_input_ids": target.inputs["input_ids"]} if target else {})
     runs = model if encoder is None or target else encoder
+    takes = signature(runs.forward).parameters
+    inputs = {name: ids for name, ids in source.inputs.items() if name in takes}
+    inputs |= {"decoder_input_ids": target.ids} if target else {}
     n_encoder: list[int] = []
     hint = "if it needs more than text, " + _CAPTURE
     with (
@@ -313,7 +318,8 @@ def _run(
 
 def _without_attention(calls: Calls, kind: str) -> tuple[str, str]:
     if calls.unseen:
-        return f"no attention was seen in {kind}: {listing(calls.unseen, 3)}", _CAPTURE
+        what = f"no attention was seen in {kind}: {'; '.join(calls.unseen[:2])}"
+        return what, "it computes attention in a way of its own; choose another model"
     return f"{kind} has no attention", "choose a model that has some"
 
 
@@ -333,12 +339,10 @@ def _attention(call: Call, source: Tokens, target: Tokens | None) -> Attention:
 
 def _is_causal(call: Call, n_q: int, n_k: int) -> bool:
     """Whether no query sees a later key."""
-    if n_q != n_k or n_q < 2:
-        return False
-    from numpy import isneginf, triu_indices
-
     mask = call.arrays.get("mask")
-    if mask is None or mask.shape[-2:] != (n_q, n_k):
-        return call.convention.causal
-    later = mask[..., *triu_indices(n_q, 1)]
-    return bool((~later if mask.dtype == bool else isneginf(later)).all())
+    if n_q != n_k or n_q < 2 or call.convention.causal or mask is None:
+        return n_q == n_k and call.convention.causal
+    if mask.shape[-2:] != (n_q, n_k):
+        return False
+    later = mask[..., *np.triu_indices(n_q, 1)]
+    return bool((~later if mask.dtype == bool else np.isneginf(later)).all())

@@ -13,6 +13,7 @@ in a causal model sees nothing else.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -90,11 +91,9 @@ def measures(weights: Array, tokens: Sequence[int] | None = None) -> dict[str, A
         "previous": weights[:, i, i - 1].mean(-1),
         "itself": weights[:, i, i].mean(-1),
     }
-    places = successors(tokens)
-    if places:
-        queries = sorted({query for query, _ in places})
-        shares = sum(weights[:, query, key] for query, key in places)
-        found["induction"] = np.asarray(shares / len(queries))
+    if places := successors(tokens):
+        queries, keys = np.array(places).T
+        found["induction"] = weights[:, queries, keys].sum(-1) / len(set(queries.tolist()))
     return found
 
 
@@ -124,9 +123,9 @@ def successors(tokens: Sequence[int]) -> list[tuple[int, int]]:
     >>> successors([5, 6, 5, 5])
     [(2, 1), (3, 1)]
     """
-    return [
-        (query, earlier + 1)
-        for query, token in enumerate(tokens)
-        for earlier in range(query - 1)
-        if tokens[earlier] == token
-    ]
+    found: list[tuple[int, int]] = []
+    before: dict[int, list[int]] = defaultdict(list)
+    for query, token in enumerate(tokens):
+        found += [(query, earlier + 1) for earlier in before[token] if earlier + 1 < query]
+        before[token].append(query)
+    return found

@@ -6,6 +6,7 @@ named by the part of the sentence that it stands for, and a special one by its o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -68,8 +69,8 @@ def tokens_of(tokenizer: Any, sentence: str, *, is_target: bool = False) -> Toke
         raise InputError(f"{option} has no tokens that the model knows", "give it another word")
     names = tokenizer.convert_ids_to_tokens(ids)
     for at, span in enumerate(spans or ()):
-        text = tokenizer.decode([ids[at]]) if span[0] == span[1] and not special[at] else ""
-        names[at] = text if text and "\ufffd" not in text else names[at]  # a space, trimmed
+        said = tokenizer.decode([ids[at]]) if span[0] == span[1] and not special[at] else ""
+        names[at] = said if said and "\ufffd" not in said else names[at]  # a space, trimmed
     unknown = [at for at, own in enumerate(ids) if own == tokenizer.unk_token_id]
     notes = []
     if unknown:
@@ -78,7 +79,29 @@ def tokens_of(tokenizer: Any, sentence: str, *, is_target: bool = False) -> Toke
     if spans is None:
         return Tokens(tuple(names), inputs, tuple(notes))
     labels = labels_of(sentence, names, spans, [bool(x) for x in special])
-    return Tokens(labels, inputs, tuple(notes))
+    said = [tokenizer.decode([own]) for own in ids]
+    return Tokens(told_apart(labels, ids, names, said), inputs, tuple(notes))
+
+
+def told_apart(
+    labels: Sequence[str], ids: Sequence[int], names: Sequence[str], said: Sequence[str]
+) -> tuple[str, ...]:
+    """The same, but two tokens of the same letters as what they decode to, or the tokenizer's name.
+
+    >>> told_apart(("the", "the"), (5, 7), ("the", "Ġthe"), ("the", " the"))
+    ('the', ' the')
+    >>> told_apart(("at", "at"), (5, 7), ("at", "##at"), ("at", "##at"))
+    ('at', '##at')
+    """
+    meant: dict[str, set[int]] = defaultdict(set)
+    for label, own in zip(labels, ids, strict=True):
+        meant[label].add(own)
+    return tuple(
+        (text if text.strip() == label else name)
+        if len(meant[label]) > 1 and name.endswith(label)
+        else label
+        for label, name, text in zip(labels, names, said, strict=True)
+    )
 
 
 def labels_of(

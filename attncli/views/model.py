@@ -124,7 +124,7 @@ def _heads(stage: Stage, chosen: Array) -> str:
     total = int(np.isfinite(stage.value).sum())
     places = [tuple(map(int, at)) for at in np.argwhere(chosen)]
     places.sort(key=lambda at: -float(stage.value[at]))
-    if len(places) == total:
+    if len(places) == total > 1:
         return f"all {total} heads"
     names = [_head(stage, at) for at in places[:NAMED]]
     if len(places) <= NAMED:

@@ -21,11 +21,12 @@ WORDS = {"vocab_size": 97, "special_tokens": ["[PAD]", "[UNK]", "[CLS]", "[SEP]"
 
 def byte_tokenizer() -> Any:
     """Byte-level BPE, as GPT-2 has it: no special token around a sentence."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
     found = Tokenizer(models.BPE())
     found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found.decoder = decoders.ByteLevel()
     found.post_processor = processors.ByteLevel(trim_offsets=True)
     letters = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,7 +149,7 @@ def test_more_layers_than_tensors(folder: Path) -> None:
         open_directory(str(folder))
 
 
-HEADERS = {
+HEADERS: dict[str, tuple[dict[str, Any], int, str]] = {
     "cut off": ({}, -1, "it holds 43 bytes of numbers, its header says 44"),
     "longer": ({}, 1, "it holds 45 bytes of numbers, its header says 44"),
     "another size": ({"a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 24]}}, 0, "'a'"),

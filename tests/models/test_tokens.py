@@ -40,9 +40,14 @@ class TestOfRealTokenizers:
     def test_bytes(self) -> None:
         found = tokens_of(checkpoints.byte_tokenizer(), "the cat שלום 🙂 the")
         assert found.labels[:2] == ("the", "cat")
-        assert found.labels[-1] == "the"
+        assert found.labels[-1] == " the"
         assert {"ש 1/2", "ש 2/2", "🙂 1/4", "🙂 4/4"} <= {*found.labels}
         assert "�" not in "".join(found.labels)
+
+    def test_tokens_that_differ_by_a_space(self) -> None:
+        found = tokens_of(checkpoints.byte_tokenizer(), "the cat sat on the mat")
+        assert found.ids[0] != found.ids[4]
+        assert found.labels == ("the", "cat", "sat", "on", " the", "mat")
 
     def test_neither_padded_nor_cut(self) -> None:
         # this one pads to 31 and cuts after 7 tokens, if it is let

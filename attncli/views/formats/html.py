@@ -84,7 +84,10 @@ def _chosen(
     first, *others = page(trace, one)
     flags = [f"--{axis} N" for axis in ("head", "batch") if axis in one.index.keys() - whole.index]
     said = "all stages are shown of one head, batch entry and layer, of the others their weights"
-    remark = [Remark(f"{said} ({', '.join(flags)} or --full)")] if flags else []
+    has_more = any(
+        isinstance(part, Matrix) and part.block.weights not in (None, part.stage) for part in others
+    )  # than weights
+    remark = [Remark(f"{said} ({', '.join(flags)} or --full)")] if flags and has_more else []
     return [first, *remark, *others], one, next(fitting, EDGES)
 
 
