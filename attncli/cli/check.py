@@ -26,18 +26,17 @@ from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, observed_inputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
-from attncli.cli.output import ending_of, note, write_text
+from attncli.cli.output import ending_of, note, write_report
 from attncli.cli.parsing import rows_of, slice_of
-from attncli.cli.terminal import progress_bar, text_width
+from attncli.cli.terminal import progress_bar
 from attncli.convention import flag_text
 from attncli.errors import ConventionError, InputError, SeveralError, ShapeError
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
 from attncli.files.roles import attention_prefix, is_attended, role_of
-from attncli.files.write import json_text, write_atomically
+from attncli.files.write import write_atomically
 from attncli.stages import CONCAT, OUTPUT
-from attncli.views.text import fold
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
@@ -54,7 +53,8 @@ def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
             raise
         return _check_each(inputs, choices, observed, main, several.parts)
     if not observed.quiet or observed.output:
-        _say(report_text(verdict), verdict_to_dict(verdict), observed)
+        as_json = form_of(observed) == "json"
+        write_report(report_text(verdict), verdict_to_dict(verdict), observed, as_json=as_json)
     if observed.suggest is not None:
         note(_suggest(verdict, given, observed, observed.suggest), quiet=observed.quiet)
     return 0 if verdict.matches else 1
@@ -69,7 +69,8 @@ def _check_each(
         source = f"{main.partition('::')[0]}::{part}"
         verdicts[part], _ = _checked(replace(inputs), choices, observed, source, source, said)
     if not observed.quiet or observed.output:
-        _say(summary_text(verdicts), summary_to_dict(verdicts), observed)
+        as_json = form_of(observed) == "json"
+        write_report(summary_text(verdicts), summary_to_dict(verdicts), observed, as_json=as_json)
     return 0 if all(verdicts.values()) else 1
 
 
@@ -262,21 +263,6 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
             **given.labels,
             **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
         )
-
-
-def _say(report: str, data: dict[str, Any], observed: Observed) -> None:
-    if form_of(observed) == "json":
-        text = json_text(data, indent=2)
-    else:
-        text = "\n".join(_folded(report, text_width(observed.output)))
-    write_text([f"{text}\n"], observed)
-
-
-def _folded(text: str, width: int | None) -> Iterator[str]:
-    """The lines of a report, no wider than the screen; what goes on is indented further."""
-    for line in text.split("\n"):
-        start = len(line) - len(line.lstrip())
-        yield from fold(line.lstrip(), width, start + 2, start)
 
 
 def _suggest(verdict: Verdict, given: AttentionInputs, observed: Observed, path: str) -> str:

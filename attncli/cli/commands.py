@@ -112,6 +112,14 @@ class Checkpoint:
     dtype: Literal["stored", "float32"] | None = flag(
         "Number type in which the model runs: that of its files (the default), or float32."
     )
+    check: bool = flag(
+        "Check the output of each attention, or of the layer's, against exact attention; exit "
+        "code 1 where one differs."
+    )
+    dump: str | None = flag(
+        "Write q, k, v, mask and output of every attention (npz, safetensors), for check and diff.",
+        "FILE",
+    )
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)

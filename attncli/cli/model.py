@@ -11,11 +11,13 @@ from attncli.cli import memory
 from attncli.cli.commands import Checkpoint
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import check_flags, form_of, note, present
+from attncli.cli.output import check_flags, form_of, note, present, write_report
 from attncli.errors import ConventionError, InputError, MissingExtraError
+from attncli.files.dump import check_dump
 from attncli.files.messages import count
+from attncli.models.call import Calls
 from attncli.models.directory import Directory, open_directory
-from attncli.models.stacks import layer_trace, model_trace, sizes_of
+from attncli.models.stacks import layer_trace, model_trace, of_layer, sizes_of
 from attncli.stages import KINDS, WEIGHTS
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
@@ -29,13 +31,18 @@ if TYPE_CHECKING:
 PRECISION, OF_SUMMARY = 3, 2  # decimals: 12 heads then stand beside each other in 80 columns
 LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cut its matrices
 _TOKENS = 12  # that a note lists
+_OF_REPORTS = {"format", "output", "force", "quiet", "debug", "color", "max_size"}
+"""The showing flags that a report has a use for."""
 _PACKAGES = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
 
 
-def model(read: Checkpoint, show: DisplayFlags) -> None:
-    """Runs the model, and shows what the flags ask for of its attentions."""
-    check_flags(show)
+def model(read: Checkpoint, show: DisplayFlags) -> int | None:
+    """Runs the model, and shows what the flags ask for of its attentions, or checks them."""
+    forces_dump = read.dump is not None and show.output is None
+    check_flags(replace(show, force=False) if forces_dump else show)
     _check_call(read, show)
+    if read.dump is not None:
+        check_dump(read.dump, force=show.force)
     directory = open_directory(read.directory or "")
     width = 4 if read.dtype == "float32" else None
     of_weights = directory.n_bytes(width)
@@ -49,6 +56,10 @@ def model(read: Checkpoint, show: DisplayFlags) -> None:
         raise MissingExtraError(needs, "pip install 'attncli[models]'") from None
     ran = run(directory, read.sentence or "", read.target, dtype=read.dtype or "stored")
     note(*ran.notes, quiet=show.quiet)
+    if read.dump is not None:
+        Calls(attention.call for attention in ran.attentions).save(read.dump, force=show.force)
+    if read.check:
+        return _checked(ran, read.layer, show)
     if show.head is not None and read.layer is None and form_of(show).holds in {PAGE, FIGURE}:
         show = replace(show, stage=show.stage or [WEIGHTS])
     kept = None if read.layer is not None else _kept(show)
@@ -63,6 +74,19 @@ def model(read: Checkpoint, show: DisplayFlags) -> None:
         present(trace, show, page=explain_page, precision=PRECISION, least_height=height)
     if not form_of(show).notes:
         note(*trace.notes, quiet=show.quiet)
+    return None
+
+
+def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
+    """Says whether the model's own outputs are exact attention of its q, k and v; the exit code."""
+    from attncli.check import summary_text, summary_to_dict
+
+    chosen = [own for _, own in of_layer(ran.attentions, layer)] if layer else ran.attentions
+    verdicts = {attention.call.key: attention.call.check() for attention in chosen}
+    as_json = form_of(show).name == "json"
+    if not show.quiet or show.output:
+        write_report(summary_text(verdicts), summary_to_dict(verdicts), show, as_json=as_json)
+    return 0 if all(verdicts.values()) else 1
 
 
 def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
@@ -73,6 +97,11 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
     for option, text in (("the sentence", read.sentence), ("--target", read.target)):
         if text is not None and not text.strip():
             raise InputError(f"{option} is empty", "give it at least one word")
+    if read.check:
+        for name in set(given_of(show)) - _OF_REPORTS:
+            raise ConventionError(f"--{name} has no effect with --check", "leave out one of them")
+        if form_of(show).name not in {"table", "json"}:
+            raise ConventionError(f"a report is no {form_of(show).name}", "use --format json")
     is_summary = read.layer is None and show.head is None and not show.stage
     for name in given_of(show, "cell", "arcs") if is_summary else ():
         raise ConventionError(f"--{name} is for weights, not for a summary", "add --layer N")

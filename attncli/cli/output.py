@@ -20,6 +20,7 @@ from attncli.trace import Trace
 from attncli.views.formats import ENDINGS, FIGURE, FORMATS, PAGE, Format
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
+from attncli.views.text import fold
 
 Destination = DisplayFlags | Observed
 PRECISION = 4  # decimals, where none are asked for
@@ -196,6 +197,28 @@ def write_text(pieces: Iterable[str], show: Destination) -> None:
     else:
         encoded = (piece.encode("utf-8", "surrogatepass") for piece in pieces)
         _write(lambda file: file.writelines(encoded), show)
+
+
+def write_report(
+    report: str, data: dict[str, Any], show: Destination, *, as_json: bool = False
+) -> None:
+    """Writes what a check found, as its data in JSON, or as text no wider than the screen."""
+    if as_json:
+        from attncli.files.write import json_text
+
+        text = json_text(data, indent=2)
+    else:
+        from attncli.cli.terminal import text_width
+
+        text = "\n".join(_folded(report, text_width(show.output)))
+    write_text([f"{text}\n"], show)
+
+
+def _folded(text: str, width: int | None) -> Iterator[str]:
+    """The lines of a report, no wider than the screen; what goes on is indented further."""
+    for line in text.split("\n"):
+        start = len(line) - len(line.lstrip())
+        yield from fold(line.lstrip(), width, start + 2, start)
 
 
 def _write(write: Callable[[BinaryIO], None], show: Destination) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Iterable
 from typing import BinaryIO
@@ -24,11 +25,17 @@ def write_dump(path: str, entries: Entries, *, force: bool) -> None:
     Raises OutputError for another ending than npz and safetensors, and where it cannot be written;
     MissingExtraError for safetensors without its package.
     """
-    writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
-    write = next((writers[end] for end in writers if path.lower().endswith(end)), None)
-    if write is None:
-        raise OutputError(f"{safe(path)} is neither npz nor safetensors", "end it in .npz")
+    check_dump(path, force=force)
+    write = _write_npz if path.lower().endswith(".npz") else _write_safetensors
     write_atomically(path, lambda file: write(file, entries), force=force)
+
+
+def check_dump(path: str, *, force: bool) -> None:
+    """OutputError where nothing can be written to this path, before it is known what."""
+    if not path.lower().endswith((".npz", ".safetensors")):
+        raise OutputError(f"{safe(path)} is neither npz nor safetensors", "end it in .npz")
+    if not force and os.path.exists(path):
+        raise OutputError(f"{safe(path)} exists already", "replace it with --force")
 
 
 def _write_npz(file: BinaryIO, entries: Entries) -> None:

@@ -226,6 +226,19 @@ def _stages(by_layer: Mapping[int, Mapping[str, Array]]) -> tuple[Stage, ...]:
     return *found, Stage("even", "", formula, even, ("layer",), labels)
 
 
+def of_layer(attentions: Sequence[Attention], layer: int) -> list[tuple[Place, Attention]]:
+    """The attentions of a layer, counted from 1; ShapeError where it is not there."""
+    found = places([attention.call.name for attention in attentions])
+    pairs = zip(found, attentions, strict=True)
+    chosen = [(place, attention) for place, attention in pairs if place.layer == layer]
+    if not chosen:
+        there = sorted({place.layer for place in found})
+        is_whole = there == [*range(1, len(there) + 1)]
+        span = f"1 to {there[-1]}" if is_whole else listing(map(str, there))
+        raise ShapeError(f"there is no layer {layer}", f"choose from {span}")
+    return chosen
+
+
 def layer_trace(
     title: str, attentions: Sequence[Attention], layer: int, notes: Sequence[str] = ()
 ) -> Trace:
@@ -235,20 +248,7 @@ def layer_trace(
     apart: encoder.weights, decoder.self_attn.weights. Raises ShapeError for a layer that is not
     there.
     """
-    found = places([attention.call.name for attention in attentions])
-    chosen = [
-        (place, attention)
-        for place, attention in zip(found, attentions, strict=True)
-        if place.layer == layer
-    ]
-    if not chosen:
-        there = sorted({place.layer for place in found})
-        span = (
-            f"1 to {there[-1]}"
-            if there == [*range(1, len(there) + 1)]
-            else listing(map(str, there))
-        )
-        raise ShapeError(f"there is no layer {layer}", f"choose from {span}")
+    chosen = of_layer(attentions, layer)
     if len(chosen) == 1:
         trace = traced(chosen[0][1], layer)
         return replace(trace, notes=(*notes, *trace.notes))

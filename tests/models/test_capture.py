@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import attncli
+from attncli.cli.main import run
 from attncli.errors import InputError
 from tests.models.families import FAMILIES, WORDS, Family, inputs, made
 
@@ -271,3 +274,19 @@ def test_a_layer_that_raises_leaves_the_modules_in_order() -> None:
         hook.remove()
         model(**given)
     assert [call.name for call in calls] == [f"layers.{n}.self_attn" for n in (0, 1)] * 2
+
+
+def test_the_readme_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(with attncli\.capture.*?)```", readme, flags=re.DOTALL)
+    config = transformers.GPT2Config(vocab_size=97, n_embd=14, n_layer=5, n_head=2)
+    names = {
+        "attncli": attncli,
+        "model": transformers.GPT2Model(config).eval(),
+        "inputs": {"input_ids": torch.tensor([[2, 3, 5]])},
+        "tokens": ["a", "b", "c"],
+    }
+    exec(example, names)  # noqa: S102 - it is ours
+    assert run(["check", "dump.npz", "--quiet"]) == 0
+    assert run(["compute", "dump.npz::h.3", "--quiet", "--output", "x.json"]) == 0
