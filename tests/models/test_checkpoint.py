@@ -153,6 +153,18 @@ def test_layers_that_share_their_weights(tmp_path: Path) -> None:
     assert trace["entropy"].names("layer") == ("L1", "L2", "L3")
 
 
+def test_what_the_tokenizer_gives_but_the_model_does_not_take(tmp_path: Path) -> None:
+    own = {"dim": 15, "n_layers": 1, "n_heads": 5, "hidden_dim": 17}
+    tokenizer = checkpoints.word_tokenizer()
+    folder = checkpoints.saved(tmp_path / "m", "DistilBertModel", tokenizer, **own)
+    said = json.loads((folder / "tokenizer_config.json").read_text())
+    said["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(said))
+    found = ran(folder)
+    assert "token_type_ids" in found.tokens.inputs
+    assert len(found.attentions) == 1
+
+
 def test_the_number_type_is_the_stored_one_unless_another_is_asked_for(tmp_path: Path) -> None:
     folder = checkpoints.gpt2(tmp_path / "m")
     model = transformers.AutoModel.from_pretrained(folder).to(torch.bfloat16)
