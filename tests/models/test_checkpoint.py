@@ -292,7 +292,7 @@ def test_a_tokenizer_with_a_length_that_is_none(copied: Make, most: Any) -> None
     if most in (-1, None):
         assert len(ran(folder).attentions) == 3
         return
-    with pytest.raises(InputError, match="the tokenizer of .* fails"):
+    with pytest.raises(InputError, match=r"the tokenizer of .* fails"):
         ran(folder)
 
 
