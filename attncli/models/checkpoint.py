@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -30,7 +30,7 @@ from attncli.models.call import Call, Calls
 from attncli.models.capture import capture
 from attncli.models.directory import Directory
 from attncli.models.stacks import Attention, sizes_of
-from attncli.models.tokens import Tokens, tokens_of
+from attncli.models.tokens import Tokens, guarded, tokenizer_of, tokens_of
 
 Dtype = Literal["stored", "float32"]
 _CAPTURE = "run it in Python, in the block of attncli.capture(model)"
@@ -75,12 +75,14 @@ def run(
         config = _config(directory)
         kind = _class(config, directory, target)
         _check_built(kind, config, directory)
-        tokenizer = _tokenizer(directory, config)
-        source = tokens_of(tokenizer, sentence)
-        asked = None if target is None else tokens_of(tokenizer, target, is_target=True)
-        asked = asked and asked.shifted(tokenizer, _start(config))
+        tokenizer = tokenizer_of(directory.path, config)
+        with guarded(f"the tokenizer of {directory.path} fails"):
+            source = tokens_of(tokenizer, sentence)
+            asked = None if target is None else tokens_of(tokenizer, target, is_target=True)
+            asked = asked and asked.shifted(tokenizer, _start(config))
         model, missing = _loaded(kind, config, directory, dtype)
-        _check_lengths(model, config, tokenizer, [source, *filter(None, [asked])])
+        for tokens in filter(None, (source, asked)):
+            _check_read(tokens, model, tokenizer)
         calls, needed, n_encoder = _run(model, missing, source, asked, directory)
     if needed:
         what = f"{directory.path} lacks weights that attention depends on: {listing(needed, 3)}"
@@ -190,17 +192,6 @@ def _misfit(directory: Directory, what: str) -> str:
     return f"{directory.path / 'config.json'} {what}"
 
 
-def _tokenizer(directory: Directory, config: Any) -> Any:
-    with explained(f"the tokenizer of {directory.path} cannot be read", "copy its files again"):
-        found = transformers.AutoTokenizer.from_pretrained(
-            directory.path, config=config, local_files_only=True, trust_remote_code=False
-        )
-    if set(found.get_vocab()) <= {*found.all_special_tokens}:
-        hint = "copy tokenizer.json of the model into it"
-        raise InputError(f"the tokenizer of {directory.path} knows no words", hint)
-    return found
-
-
 def _loaded(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> tuple[Any, set[str]]:
     """The model, and the names of its weights that no file holds."""
     how = {"dtype": "auto" if dtype == "stored" else torch.float32}
@@ -232,20 +223,20 @@ def _start(config: Any) -> int | None:
     return None
 
 
-def _check_lengths(model: Any, config: Any, tokenizer: Any, found: Sequence[Tokens]) -> None:
+def _check_read(tokens: Tokens, model: Any, tokenizer: Any) -> None:
     """InputError for more tokens than positions, or for a token that has no embedding."""
-    most = getattr(config.get_text_config(), "max_position_embeddings", None)
-    most = min(x for x in (most, tokenizer.model_max_length) if x is not None and x > 0)
+    own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    limits = (own, tokenizer.model_max_length)
+    most = min((x for x in limits if isinstance(x, (int, float)) and x > 0), default=math.inf)
+    if len(tokens.ids) > most:
+        what = f"the sentence has {count(len(tokens.ids), 'token')}, the model {most} positions"
+        raise InputError(what, "give a shorter one")
     n_words = math.inf
     with suppress(AttributeError, NotImplementedError):  # of several models in one
         n_words = model.get_input_embeddings().weight.shape[0]
-    for tokens in found:
-        if len(tokens.ids) > most:
-            what = f"the sentence has {count(len(tokens.ids), 'token')}, the model {most} positions"
-            raise InputError(what, "give a shorter one")
-        if max(tokens.ids) >= n_words:
-            what = f"the tokenizer gives token {max(tokens.ids)}, the model has {n_words}"
-            raise InputError(what, "take the tokenizer of the same model")
+    if max(tokens.ids) >= n_words:
+        what = f"the tokenizer gives token {max(tokens.ids)}, the model has {n_words}"
+        raise InputError(what, "take the tokenizer of the same model")
 
 
 # ---- what is run

@@ -6,13 +6,17 @@ named by the part of the sentence that it stands for, and a special one by its o
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from attncli.errors import InputError
-from attncli.files.messages import count, quote
+from attncli.files.messages import count, explained, quote
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,57 @@ class Tokens:
         if start is not None:
             ids, labels = [start, *ids], [tokenizer.convert_ids_to_tokens(start), *labels]
         return replace(self, labels=tuple(labels), inputs={"input_ids": ids})
+
+
+def tokenizer_of(path: Path, config: Any) -> Any:
+    """The tokenizer in a model's directory, by transformers; nothing is downloaded or run.
+
+    Raises InputError where it cannot be read, and where it knows no words: a class without its
+    files is made all the same.
+    """
+    from transformers import AutoTokenizer
+
+    with guarded(f"the tokenizer of {path} cannot be read"):
+        found = AutoTokenizer.from_pretrained(
+            path, config=config, local_files_only=True, trust_remote_code=False
+        )
+    if set(found.get_vocab()) <= {*found.all_special_tokens}:
+        hint = "copy tokenizer.json of the model into it"
+        raise InputError(f"the tokenizer of {path} knows no words", hint)
+    return found
+
+
+@contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """What a tokenizer's files make its library say or raise is an InputError: `what`, and why.
+
+    Its code in Rust writes to the process's own standard output and error, and where it panics it
+    raises what is no Exception.
+    """
+    with explained(what, "copy its files again"), _unheard():
+        try:
+            yield
+        except BaseException as problem:
+            if type(problem).__name__ == "PanicException":
+                raise ValueError(str(problem)) from None
+            raise
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """With standard output and error of the process going nowhere."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    kept, nothing = (os.dup(1), os.dup(2)), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        for number, own in enumerate(kept, 1):
+            os.dup2(own, number)
+            os.close(own)
+        os.close(nothing)
 
 
 def tokens_of(tokenizer: Any, sentence: str, *, is_target: bool = False) -> Tokens:

@@ -272,6 +272,30 @@ def test_a_tokenizer_that_knows_no_words(copied: Make) -> None:
         ran(folder)
 
 
+def test_a_tokenizer_whose_library_panics(copied: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    # code in Rust, which writes to the process's own streams, and raises what is no Exception
+    folder = copied("bert")
+    said = (folder / "tokenizer.json").read_text()
+    broken = said.replace('"special_tokens": {', '"special_tokens": {}, "others": {', 1)
+    assert broken != said
+    (folder / "tokenizer.json").write_text(broken.replace('"lstrip"', '"other": 1, "lstrip"'))
+    with pytest.raises(InputError, match=r"the tokenizer of .* fails: no entry found for key"):
+        ran(folder)
+    assert tuple(capfd.readouterr()) == ("", "")
+
+
+@pytest.mark.parametrize("most", [[], "many", -1, None])
+def test_a_tokenizer_with_a_length_that_is_none(copied: Make, most: Any) -> None:
+    folder = copied("bert")
+    said = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**said, "model_max_length": most}))
+    if most in (-1, None):
+        assert len(ran(folder).attentions) == 3
+        return
+    with pytest.raises(InputError, match=r"the tokenizer of .* fails"):
+        ran(folder)
+
+
 def test_the_tokenizer_of_another_model(copied: Make, made: Path) -> None:
     folder = copied("bert")
     for name in ("tokenizer.json", "tokenizer_config.json"):
