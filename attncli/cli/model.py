@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 PRECISION, OF_SUMMARY = 3, 2  # decimals: 12 heads then stand beside each other in 80 columns
 LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cut its matrices
 _TOKENS = 12  # that a note lists
-_OF_REPORTS = {"format", "output", "force", "quiet", "debug", "color", "max_size"}
-"""The showing flags that a report has a use for."""
+_OF_REPORTS = {"format", "force", "quiet", "debug", "color", "max_size"}
+"""The showing flags that a report has a use for, besides --output."""
 _PACKAGES = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
 
 
@@ -98,7 +98,7 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
         if text is not None and not text.strip():
             raise InputError(f"{option} is empty", "give it at least one word")
     if read.check:
-        for name in set(given_of(show)) - _OF_REPORTS:
+        for name in given_of(replace(show, output=None)).keys() - _OF_REPORTS:
             raise ConventionError(f"--{name} has no effect with --check", "leave out one of them")
         if form_of(show).name not in {"table", "json"}:
             raise ConventionError(f"a report is no {form_of(show).name}", "use --format json")

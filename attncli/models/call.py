@@ -42,7 +42,7 @@ class Call:
     step        how often the module had been called before, as in generating token by token
     operations  where the softmax was seen: what the model does to Q Kᵀ before it, in this order
     notes       what else was asked for that is not computed here, one sentence each
-    scores      the shape that the scores have, [batch, head, n_q, n_k]
+    shape       the shape that the scores have, [batch, head, n_q, n_k]
     """
 
     name: str
@@ -53,15 +53,15 @@ class Call:
     step: int = 0
     operations: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    scores: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.scores:
+        if not self.shape:
             shape = (*self.arrays["q"].shape[:-1], self.arrays["k"].shape[-2])
-            object.__setattr__(self, "scores", shape)
+            object.__setattr__(self, "shape", shape)
 
     def __repr__(self) -> str:
-        shape = " × ".join(map(str, self.scores))
+        shape = " × ".join(map(str, self.shape))
         return f"<Call {self.key}: {shape} scores, {self.dtype}, by {self.seen}>"
 
     @property
@@ -210,7 +210,7 @@ class Calls(Sequence[Call]):
             return call
         with np.load(self._path(call)) as file:
             found = {name: x for name, x in file.items() if x.dtype.kind != "U"}
-        if len(call.scores) == 4 and call.scores[0] == 1:  # a batch of one is left out in files
+        if len(call.shape) == 4 and call.shape[0] == 1:  # a batch of one is left out in files
             found = {name: x[None] if x.ndim == 3 else x for name, x in found.items()}
         return replace(call, arrays=found)
 

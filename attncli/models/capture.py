@@ -43,7 +43,7 @@ def capture(
     the folder cannot be written to.
     """
     try:
-        from attncli.models.recorder import watched
+        from attncli.models.pytorch.watch import watched
     except ImportError as problem:
         if problem.name != "torch":
             raise

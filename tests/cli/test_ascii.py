@@ -44,7 +44,7 @@ CALLS = [
     *(f"{name} --help" for name in COMMANDS),
 ]
 # What may stand in our strings without an ASCII form: signs that are only looked for.
-ONLY_READ = {"words/tokens.py", "files/table.py", "views/formats/tex.py"}
+ONLY_READ = {"words/tokens.py", "models/tokens.py", "files/table.py", "views/formats/tex.py"}
 MARKS = {"\ue000", "\ue001", "\ue002"}  # within equations, and in nothing that is written
 
 

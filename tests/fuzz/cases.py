@@ -293,6 +293,7 @@ BASES: dict[str, tuple[list[str], list[tuple[str, str | None]]]] = {
     "posenc": ([], [("--len", "3"), ("--dim", "4")]),
     "similarity": (["cat=1,2,3", "the=0,1,2"], []),
     "examples": ([], []),
+    "model": (["nowhere", "the cat"], []),
     "diff": (["q.json", '{"q": [[1, 0], [0, 1], [2, 1]], "v": [[1, 2], [3, 4], [5, 6]]}'], []),
     "check": ([], [("--q", "q.json"), ("--observed", "[[0.5, 1]]"), ("--single", None)]),
 }

@@ -88,7 +88,7 @@ def test_tokens_are_generated_with_a_cache(
         tokens = model.generate(**given, **how)
     assert torch.equal(before, tokens)
     assert [call.step for call in calls] == [0, 0, 1, 1, 2, 2]
-    assert [call.scores[-2] for call in calls] == [TOKENS, TOKENS, 1, 1, 1, 1]
+    assert [call.shape[-2] for call in calls] == [TOKENS, TOKENS, 1, 1, 1, 1]
     for call in calls:
         assert call.arrays["q"].shape[1] == call.arrays["output"].shape[1]  # no heads are packed
         verdict = call.check()
@@ -104,7 +104,7 @@ def test_a_step_with_a_cache_has_the_weights_of_the_whole(implementation: str) -
         past = model(given[:, :-4], use_cache=True).past_key_values
         with attncli.capture(model) as calls:
             model(given[:, -4:], past_key_values=past)
-    assert [call.scores for call in calls] == [(5, 6, 4, TOKENS)] * 2
+    assert [call.shape for call in calls] == [(5, 6, 4, TOKENS)] * 2
     for call, expected in zip(calls, whole, strict=True):
         assert call.check().matches
         own = call.trace()["weights"].value

@@ -232,7 +232,7 @@ def test_an_encoder_and_decoder() -> None:
         model(*given((2, 5, 26), (2, 7, 26)))
     names = ["encoder.layers.0.self_attn", "decoder.layers.0.self_attn"]
     assert [call.name for call in calls] == [*names, "decoder.layers.0.multihead_attn"]
-    assert calls[2].scores == (2, 2, 7, 5)
+    assert calls[2].shape == (2, 2, 7, 5)
     assert all(call.check().matches for call in calls)
 
 

@@ -18,8 +18,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from attncli.models.operations import NotUnderstoodError, Operation, placed, understood
-from attncli.models.recorder import Recorder, record_sdpa
+from attncli.models.pytorch.operations import NotUnderstoodError, Operation, placed, understood
+from attncli.models.pytorch.recorder import Recorder
+from attncli.models.pytorch.sdpa import record_sdpa
+from attncli.stages import OUTPUT, WEIGHTS
 
 _PRODUCTS = {"mm", "bmm", "baddbmm", "addmm"}
 _SOFTMAXES = {"_softmax": "nan", "_safe_softmax": "zero"}
@@ -148,7 +150,7 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
                 return
             if asked.sinks is not None:
                 weights = weights[..., :-1]
-            tensors = {"q": asked.q, "k": asked.k, "v": v, "weights": weights, "output": out}
+            tensors = {"q": asked.q, "k": asked.k, "v": v, WEIGHTS: weights, OUTPUT: out}
             tensors["sinks"] = asked.sinks
             self.recorder.add(
                 "softmax",

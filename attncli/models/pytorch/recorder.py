@@ -1,0 +1,214 @@
+"""Which module of a model is running, and the attention calls that were seen of it so far."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from attncli.arrays import Array
+from attncli.attention.numbers import on_host, type_name
+from attncli.convention import Convention
+from attncli.errors import ConventionError, InputError
+from attncli.models.asked import Asked, asked_by_mask
+from attncli.models.call import Call, Calls, in_heads, layer_of
+from attncli.stages import OUTPUT
+
+
+class _Thread(threading.local):
+    """The modules that are running in a thread, and whether a call is being recorded there."""
+
+    def __init__(self) -> None:
+        self.running: list[Any] = []
+        self.is_recording = False
+
+
+class Recorder:
+    """Which module is running, and the calls seen so far."""
+
+    def __init__(
+        self,
+        model: Any,
+        calls: Calls,
+        layers: Collection[int] | None,
+        heads: Collection[int] | None,
+    ) -> None:
+        self.model = model
+        self.names = {module: name for name, module in model.named_modules()}
+        self.layers, self.heads = layers, None if heads is None else sorted(heads)
+        self.calls, self.lock, self.here = calls, threading.Lock(), _Thread()
+        self.ran: dict[str, None] = {}
+        self.seen: set[str] = set()
+        self.n_calls: Counter[str] = Counter()
+        self.masks: tuple[Any, Array, dict[Any, Asked]] | None = None
+        self.problems: dict[str, str] = {}
+
+    def follow(self, stack: ExitStack) -> None:
+        """Knows from now on which module is running in this thread, until the stack is closed."""
+
+        def enter(module: Any, _: Any) -> None:
+            self.here.running.append(module)
+
+        def leave(module: Any, *_: Any) -> None:
+            if self.here.running[-1:] == [module]:  # else a hook before `enter` raised
+                self.here.running.pop()
+            self.ran[self.names[module]] = None
+
+        for module in self.names:
+            stack.callback(module.register_forward_pre_hook(enter).remove)
+            stack.callback(module.register_forward_hook(leave, always_call=True).remove)
+
+    @property
+    def where(self) -> str:
+        """The name of the module that is running."""
+        return self.names[self.here.running[-1]] if self.here.running else ""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether nothing is to be recorded: within a recorded call, and outside of the model."""
+        return self.here.is_recording or not self.here.running
+
+    def unseen(self) -> tuple[str, ...]:
+        """The outermost modules called attention that ran and in which none was seen."""
+        found: list[str] = [f"{name}: {why}" for name, why in self.problems.items()]
+        for module, name in self.names.items():
+            kind = type(module).__name__.lower()
+            is_one = name in self.ran and ("attention" in kind or "attn" in kind)
+            if not is_one or any(_is_within(name, other) for other in found):
+                continue
+            seen = (*self.seen, *self.problems)
+            if not any(_is_within(s, name) or _is_within(name, s) for s in seen):
+                found.append(name)
+        return tuple(found)
+
+    def misunderstood(self, why: str) -> None:
+        """Notes that the attention of the running module is not understood, and why."""
+        self.problems.setdefault(self.where, why)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """What runs in the block is part of a call that is recorded as a whole."""
+        before, self.here.is_recording = self.here.is_recording, True
+        try:
+            yield
+        finally:
+            self.here.is_recording = before
+
+    def add(
+        self,
+        seen: str,
+        tensors: dict[str, Any],
+        fields: dict[str, Any],
+        *,
+        name: str | None = None,
+        mask: Any = None,
+        left: int | None = None,
+        empty: str = "zero",
+        **more: Any,
+    ) -> None:
+        """Records a call.
+
+        tensors  q, k, v, output, and weights and sinks where there are any
+        fields   of Convention; those of the mask are added
+        mask     what is added to the scores, or true = may attend; left: see `asked_by_mask`
+
+        Where no Convention has what is asked for, it is noted as not understood.
+        """
+        name = self.where if name is None else name
+        with self.lock:
+            self.seen.add(name)
+            step = self.n_calls[name]
+            self.n_calls[name] += 1
+        if self.layers is not None and layer_of(name) not in self.layers:
+            return
+        if tensors["q"].device.type == "meta":
+            raise InputError(
+                "the model is on the meta device: it has no numbers", "load its weights"
+            )
+        dtype = type_name(tensors[OUTPUT])  # q and k may be wider
+        tensors |= {n: _cast(tensors[n]) for n in ("q", "k", "v")}
+        arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
+        lead = np.broadcast_shapes(*(arrays[n].shape[:-3] for n in ("q", "k", "v")))
+        for n, x in arrays.items():
+            own = x.ravel() if n == "sinks" else np.broadcast_to(x, (*lead, *x.shape[-3:]))
+            arrays[n] = own if n == "sinks" else in_heads(own, n)
+        if mask is not None:
+            shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
+            asked = self.asked(mask, lead, shape, left, empty)
+            fields = {**fields, **asked.fields}
+            if asked.mask is not None:
+                arrays["mask"] = asked.mask
+        if self.heads is not None:
+            arrays = _of_heads(arrays, self.heads)
+        if fields.get("scale") == 1:
+            fields["scale"] = "none"
+        try:
+            how = Convention(**fields)
+        except ConventionError as problem:
+            self.problems.setdefault(name, problem.message)
+            return
+        self.calls.append(Call(name, arrays, how, dtype, seen, step, **more))
+
+    def asked(
+        self,
+        mask: Any,
+        lead: tuple[int, ...],
+        shape: tuple[int, ...],
+        left: int | None,
+        empty: str,
+    ) -> Asked:
+        """What a mask asks for, of the keys that there are; layers with one mask share it.
+
+        lead  the axes of q before its heads: where there are several, they become one
+        """
+        found = np.asarray(on_host(mask))[..., : shape[-1]]
+        if len(lead) > 1 and found.ndim > 3:
+            found = np.broadcast_to(found, (*lead, *found.shape[-3:]))
+            found = found.reshape(-1, *found.shape[-3:])
+        if self.masks is None or self.masks[0] is not mask or not _same(self.masks[1], found):
+            self.masks = mask, found.copy(), {}
+        _, own, known = self.masks
+        key = shape[-2:], left, empty
+        if key not in known:
+            known[key] = asked_by_mask(own, shape, left, empty)
+        return known[key]
+
+
+def _same(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and bool(np.array_equal(a, b))
+
+
+def _is_within(name: str, outer: str) -> bool:
+    return not outer or name == outer or name.startswith(f"{outer}.")
+
+
+def _cast(x: Any) -> Any:
+    """A tensor in the type to which autocast casts it in a product."""
+    kind = x.device.type
+    is_wide = x.dtype == torch.float32 and torch.is_autocast_enabled(kind)
+    return x.to(torch.get_autocast_dtype(kind)) if is_wide else x
+
+
+def _copied(x: Any) -> Array:
+    """The numbers of a tensor, which may change later: a copy."""
+    found: Array = np.asarray(on_host(x)).copy()  # np.array(tensor) warns of an old __array__
+    return found
+
+
+def _of_heads(arrays: dict[str, Array], heads: list[int]) -> dict[str, Array]:
+    """The arrays of some query heads; those of key heads once for each query head."""
+    n_heads = arrays["q"].shape[-3] if arrays["q"].ndim > 2 else 1
+    if not set(heads) <= set(range(n_heads)):
+        raise InputError(f"there are {n_heads} heads", f"name some from 0 to {n_heads - 1}")
+    found = {}
+    for name, x in arrays.items():
+        axis = 0 if name == "sinks" else -3
+        size = x.shape[axis] if x.ndim >= -axis else 1
+        at = heads if size == n_heads else [head * size // n_heads for head in heads]
+        found[name] = x if size == 1 and name == "mask" else np.take(x, at, axis)
+    return found
