@@ -37,7 +37,9 @@ def capture(
     The model, its configuration and the registry of attention functions are as before after the
     block, whatever happens in it. Modules that are called attention and ran, but computed none
     that could be seen, are named in a warning and in `calls.unseen`; no call at all is a warning
-    too. Compiled functions run without their compiler.
+    too. Compiled functions run without their compiler, and PyTorch's layers without their fused
+    path, whose numbers differ by rounding. Of other threads than that of the block only calls
+    through the registry are seen.
 
     Raises MissingExtraError without PyTorch, InputError for what is no module, OutputError where
     the folder cannot be written to.

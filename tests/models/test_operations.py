@@ -117,6 +117,16 @@ CASES: dict[str, tuple[Written, dict[str, Any], tuple[str, ...]]] = {
         {"scale": 2.0, "causal": True, "mask_value": -6.0},
         ("masked_fill(-3)", "mul(2)"),
     ),
+    "times a mask of 0 and 1": (
+        lambda q, k, v: softmax(q @ k.mT / 2 * KEEP.float() - 1e4 * (1 - KEEP.float())) @ v,
+        {"scale": 0.5, "causal": True, "mask_value": -1e4},
+        ("div(2)", "mul", "sub"),
+    ),
+    "over queries": (
+        lambda q, k, v: torch.softmax(q @ k.mT, -2) @ v,
+        {"scale": "none", "softmax_over": "queries"},
+        (),
+    ),
     "a cap": (
         lambda q, k, v: (
             softmax(torch.where(KEEP, 5 * torch.tanh(q @ k.mT / 2 / 5), -torch.inf)) @ v
@@ -204,6 +214,14 @@ def part(scores: Any) -> Any:
         (
             lambda q, k, v: softmax((q @ k.mT).masked_fill(~KEEP, -3.0) + BIAS) @ v,
             "scores replaced by a number, and added to",
+        ),
+        (
+            lambda q, k, v: torch.softmax(k @ q.mT, -2).mT @ v,
+            "the weights are moved before they meet the values",
+        ),
+        (
+            lambda q, k, v: softmax(q @ k.mT * KEEP.float() + BIAS) @ v,
+            "scores times a mask, plus numbers that differ",
         ),
         (lambda q, k, v: softmax(1 / (q @ k.mT)) @ v, "reciprocal of the scores"),
         (lambda q, k, v: softmax((q @ k.mT).flip(-1)) @ v, "flip of the scores"),

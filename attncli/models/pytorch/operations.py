@@ -92,6 +92,7 @@ def understood(
     for done in operations:
         found.change(done)
     sinks = found.sinks()
+    found.replaced_by_zero()
     q, k = found.factors((*shape[:-1], found.index.shape[-1]))
     fields: dict[str, Any] = {}
     factor, added = found.factor, found.added
@@ -230,6 +231,25 @@ class _Map:
         if self.filled is not None:
             self.filled = moved(self.filled[0]), self.filled[1]
         self.index = done.moved(self.index)
+
+    def replaced_by_zero(self) -> None:
+        """Takes scores times 0 or 1, plus a number where it is 0, as replaced by that number."""
+        full = tuple(self.index.shape)
+        if not isinstance(self.factor, torch.Tensor) or self.filled is not None:
+            return
+        factor = self.factor.expand(full)
+        zero = factor == 0
+        if not bool(zero.any()) or bool(zero.all()):
+            return
+        added = (
+            torch.zeros(full, device=zero.device) if self.added is None else self.added.expand(full)
+        )
+        value = added[zero]
+        if bool((value != value[0]).any()) or bool((factor[~zero] != factor[~zero][0]).any()):
+            raise NotUnderstoodError("scores times a mask, plus numbers that differ")
+        rest = torch.where(zero, 0.0, added)
+        self.added = rest if bool(rest.any()) else None
+        self.filled, self.factor = (zero, float(value[0])), float(factor[~zero][0])
 
     def sinks(self) -> Any:
         """The score of each head beside those of its keys; None where there is none."""

@@ -143,6 +143,10 @@ class Recorder:
             fields = {**fields, **asked.fields}
             if asked.mask is not None:
                 arrays["mask"] = asked.mask
+        n_heads = arrays["q"].shape[-3] if arrays["q"].ndim > 2 else 1
+        if "sinks" in arrays and arrays["sinks"].size != n_heads:
+            self.problems.setdefault(name, "its sinks are not one number for each head")
+            return
         if self.heads is not None:
             arrays = _of_heads(arrays, self.heads)
         if fields.get("scale") == 1:

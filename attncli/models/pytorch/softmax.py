@@ -36,12 +36,13 @@ class _Made(NamedTuple):
 
     product     the two factors [n, i, d] and [n, d, j] of the scores
     operations  what was done since, in order
-    weights     the softmax it comes from, if it does: its result, and what was done before it
+    weights     the softmax it comes from, if it does: its result, what was done before it, the
+                weights of a row in which every score is −∞, and whether it is over keys or queries
     """
 
     product: tuple[Any, Any]
     operations: tuple[Operation, ...] = ()
-    weights: tuple[Any, tuple[Operation, ...], str] | None = None
+    weights: tuple[Any, tuple[Operation, ...], str, str] | None = None
 
 
 class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
@@ -107,8 +108,11 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
             return
         made = self.made_of(args[at])
         if name in _SOFTMAXES and made.weights is None:
-            if args[1] in (-1, output.ndim - 1):
-                weights = output, made.operations, _SOFTMAXES[name]
+            over = {-1: "keys", -2: "queries"}.get(
+                (args[1] - output.ndim) if args[1] >= 0 else args[1]
+            )
+            if over is not None:
+                weights = output, made.operations, _SOFTMAXES[name], over
                 self.made[output] = _Made(made.product, weights=weights)
             return
         if len(made.operations) < _LONGEST:
@@ -139,7 +143,7 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
     def record(self, made: _Made, values: Any, output: Any, turned: bool) -> None:
         """Records an attention, or notes why it is not understood."""
         assert made.weights is not None  # noqa: S101 - it comes from a softmax
-        weights, before, empty = made.weights
+        weights, before, empty, over = made.weights
         names = tuple(str(done) for done in before if done.counts)
         with self.recorder.busy():
             try:
@@ -155,7 +159,7 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
             self.recorder.add(
                 "softmax",
                 tensors,
-                asked.fields,
+                asked.fields if over == "keys" else {**asked.fields, "softmax_over": over},
                 mask=asked.mask,
                 empty=empty,
                 operations=names,
