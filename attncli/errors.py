@@ -34,8 +34,13 @@ class InputError(AttncliError, ValueError):
 
 
 class SeveralError(InputError):
-    """A file holds several attentions, of which one has to be named; `parts` are their names."""
+    """A file holds several attentions, of which one has to be named.
 
+    asked  what was asked for of the file, "" for all of it
+    parts  the names of the attentions in the file; none where that cannot be read again
+    """
+
+    asked: str = ""
     parts: tuple[str, ...] = ()
 
 

@@ -34,7 +34,7 @@ from attncli.errors import ConventionError, InputError, SeveralError, ShapeError
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
-from attncli.files.roles import attention_prefix, is_attended, role_of
+from attncli.files.roles import is_attended, outermost, role_of
 from attncli.files.write import write_atomically
 from attncli.stages import CONCAT, OUTPUT
 
@@ -49,9 +49,10 @@ def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     try:
         verdict, given = _checked(inputs, choices, observed, main, source)
     except SeveralError as several:
-        if main != source or observed.suggest or main.startswith("-"):
+        if main != source or observed.suggest or not several.parts:
             raise
-        return _check_each(inputs, choices, observed, main, several.parts)
+        file = main.removesuffix(f"::{several.asked}")
+        return _check_each(inputs, choices, observed, file, several.parts)
     if not observed.quiet or observed.output:
         as_json = form_of(observed) == "json"
         write_report(report_text(verdict), verdict_to_dict(verdict), observed, as_json=as_json)
@@ -61,12 +62,12 @@ def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
 
 
 def _check_each(
-    inputs: Inputs, choices: Choices, observed: Observed, main: str, parts: tuple[str, ...]
+    inputs: Inputs, choices: Choices, observed: Observed, file: str, parts: tuple[str, ...]
 ) -> int:
     """Checks every attention that a file holds; 0 where all match."""
     verdicts, said = {}, list[str]()
     for part in parts:
-        source = f"{main.partition('::')[0]}::{part}"
+        source = f"{file}::{part}"
         verdicts[part], _ = _checked(replace(inputs), choices, observed, source, source, said)
     if not observed.quiet or observed.output:
         as_json = form_of(observed) == "json"
@@ -189,9 +190,7 @@ def _numbers(
 
 def _stages(loaded: Loaded) -> dict[str, Any]:
     """The stages that a file names; of a saved trace, those of its outermost attention."""
-    prefix = ""
-    if loaded.trace is not None:
-        prefix = attention_prefix(list(loaded.arrays), loaded.origin) or ""
+    prefix = "" if loaded.trace is None else outermost(loaded) or ""
     names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
     return {stage: loaded.arrays[name] for stage, name in names.items() if stage in STAGES}
 

@@ -33,10 +33,10 @@ from attncli.files.messages import attentions, count
 from attncli.files.roles import (
     ROLES,
     Role,
-    attention_prefix,
     is_attended,
     name_of,
     only,
+    outermost,
     pick,
 )
 
@@ -170,7 +170,7 @@ def _convention(main: Loaded, fields: Mapping[str, Any], notes: list[str]) -> Co
     if trace is None or trace.convention is None:
         return Convention(**fields)
     # What masked the trace is in its stage `mask`; it is not applied once more.
-    prefix = attention_prefix(list(trace), main.origin) or ""
+    prefix = outermost(main) or ""
     own = trace.part(prefix.removesuffix(".")).convention or trace.convention
     base = replace(own, causal=False, window=None, causal_align="top-left", mask_means="keep")
     changed = ", ".join(f"{name} {value}" for name, value in base.changes().items())

@@ -87,12 +87,18 @@ def attentions(names: Iterable[str]) -> list[str]:
     return [part[:-1] for part in parts if is_all]
 
 
-def several(origin: str, parts: Sequence[str], within: str = "") -> SeveralError:
-    """The error where a file, or a part of it, holds more attentions than one."""
-    where = f"{origin}, {safe(within)}," if within else origin
+def several(origin: str, parts: Sequence[str], asked: str = "") -> SeveralError:
+    """The error where a file, or what is asked for of it, holds more attentions than one.
+
+    parts  their names in the file
+    """
+    where = f"{origin}, {safe(asked)}," if asked else origin
     what = f"{where} holds {count(len(parts), 'attention')}: {listing(parts)}"
-    error = SeveralError(what, f"say which: {ask_for(origin, parts[0])}")
-    error.parts = tuple(parts)
+    is_named = origin != LITERAL
+    mend = f"say which: {ask_for(origin, parts[0])}" if is_named else "give one, or name a file"
+    error = SeveralError(what, mend)
+    error.asked = asked
+    error.parts = () if origin in (STANDARD_INPUT, LITERAL) else tuple(parts)
     return error
 
 

@@ -135,10 +135,12 @@ def similar_role(name: str) -> str:
     return _ROLE_OF[close[0]] if close else ""
 
 
-def attention_prefix(names: list[str], origin: str) -> str | None:
+def attention_prefix(names: list[str], origin: str, part: str = "") -> str | None:
     """The dotted prefix of the outermost attention in a trace, by its stage q; "" for the top.
 
-    None where no stage is called q. InputError where several are equally deep.
+    part  the name of the trace in its file, "" for the whole
+
+    None where no stage is called q. SeveralError where several are equally deep.
 
     >>> attention_prefix(["input", "encoder.1.q", "encoder.1.k"], "t.json")
     'encoder.1.'
@@ -147,7 +149,8 @@ def attention_prefix(names: list[str], origin: str) -> str | None:
     depth = min((name.count(".") for name in found), default=0)
     outermost = [name.removesuffix("q") for name in found if name.count(".") == depth]
     if len(outermost) > 1:
-        raise several(origin, [prefix.removesuffix(".") for prefix in outermost])
+        own = f"{part}." if part else ""
+        raise several(origin, [own + prefix.removesuffix(".") for prefix in outermost], part)
     return outermost[0] if outermost else None
 
 
@@ -203,13 +206,18 @@ def only(loaded: Loaded, role: Role) -> Array:
     return array
 
 
+def outermost(loaded: Loaded) -> str | None:
+    """The dotted prefix of the outermost attention of a saved trace: see `attention_prefix`."""
+    return attention_prefix([*loaded.arrays], loaded.origin, loaded.member or "")
+
+
 def name_of(loaded: Loaded, role: Role) -> str | None:
     """The name of the array with this role; in a trace, of the stage of the outermost attention.
 
     None where there is none; InputError where there are several.
     """
     if loaded.trace is not None:
-        prefix = attention_prefix(list(loaded.arrays), loaded.origin)
+        prefix = outermost(loaded)
         name = f"{prefix}{role}"
         return name if prefix is not None and name in loaded.arrays else None
     names = [name for name in loaded.arrays if role_of(name) == role]

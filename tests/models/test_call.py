@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,39 @@ def test_every_attention_of_a_file_is_checked(
     assert [x["matches"] for x in found["attentions"].values()] == [True, True, True, False]
     assert run(["check", "wrong.npz", "--suggest", "x.npz"]) == 2
     assert "holds 4 attentions" in capsys.readouterr().err
+
+
+def test_every_attention_of_a_part_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Calls([a_call(f"h.{n}.attn", seed=n) for n in (2, 3)]).save("dump.npz")
+    with zipfile.ZipFile("both.zip", "w") as archive:
+        for name in ("dump.npz", "other.npz"):
+            archive.write("dump.npz", name)
+    for source in ("dump.npz::h", "both.zip::other.npz", "both.zip::dump.npz::h"):
+        assert run(["check", source]) == 0
+        assert capsys.readouterr().out.startswith("2 of 2 match\n  h.2.attn  it matches")
+    assert run(["explain", "the bank", "--block", "encoder", "--layers", "2", "-o", "e.json"]) == 0
+    assert run(["check", "e.json::encoder"]) == 0
+    assert capsys.readouterr().out.startswith("2 of 2 match\n  encoder.1.attention  it matches")
+    assert run(["compute", "e.json::encoder"]) == 2
+    hint = (
+        "e.json, encoder, holds 2 attentions: encoder.1.attention, encoder.2.attention; say which"
+    )
+    assert hint in capsys.readouterr().err
+    assert (
+        run(
+            [
+                "check",
+                '{"one": {"q": [[1]], "output": [[1]]}, "two": {"q": [[1]], "output": [[1]]}}',
+            ]
+        )
+        == 2
+    )
+    assert (
+        "literal holds 2 attentions: one, two; give one, or name a file" in capsys.readouterr().err
+    )
 
 
 def test_weights_of_a_saved_call_are_those_of_its_numbers(tmp_path: Path) -> None:
