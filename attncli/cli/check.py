@@ -53,9 +53,8 @@ def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
             raise
         file = main.removesuffix(f"::{several.asked}")
         return _check_each(inputs, choices, observed, file, several.parts)
-    if not observed.quiet or observed.output:
-        as_json = form_of(observed) == "json"
-        write_report(report_text(verdict), verdict_to_dict(verdict), observed, as_json=as_json)
+    as_json = form_of(observed) == "json"
+    write_report(report_text(verdict), verdict_to_dict(verdict), observed, as_json=as_json)
     if observed.suggest is not None:
         note(_suggest(verdict, given, observed, observed.suggest), quiet=observed.quiet)
     return 0 if verdict.matches else 1
@@ -69,9 +68,8 @@ def _check_each(
     for part in parts:
         source = f"{file}::{part}"
         verdicts[part], _ = _checked(replace(inputs), choices, observed, source, source, said)
-    if not observed.quiet or observed.output:
-        as_json = form_of(observed) == "json"
-        write_report(summary_text(verdicts), summary_to_dict(verdicts), observed, as_json=as_json)
+    as_json = form_of(observed) == "json"
+    write_report(summary_text(verdicts), summary_to_dict(verdicts), observed, as_json=as_json)
     return 0 if all(verdicts.values()) else 1
 
 

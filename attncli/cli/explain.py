@@ -22,7 +22,7 @@ from attncli.cli.commands import Against, Block, Text, Vectors
 from attncli.cli.groups import given_of
 from attncli.cli.memory import Sentences
 from attncli.cli.options import Choices, DisplayFlags
-from attncli.cli.output import check_flags, form_of, note, present
+from attncli.cli.output import LEAST_HEIGHT, check_flags, form_of, note, present
 from attncli.cli.parsing import tokens_of
 from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError, InputError, ShapeError
@@ -37,7 +37,6 @@ from attncli.views.outline import is_first_layer, outline_page
 from attncli.words.tokens import is_padding, tokenize
 
 PRECISION = 3  # a long page is read at a glance; --precision sets another
-LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cut its matrices
 
 
 def explain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,14 +12,21 @@ from attncli.cli import memory
 from attncli.cli.commands import Checkpoint
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import check_flags, form_of, note, present, write_report
+from attncli.cli.output import (
+    LEAST_HEIGHT,
+    check_flags,
+    form_of,
+    note,
+    present,
+    write_report,
+)
 from attncli.errors import ConventionError, InputError, MissingExtraError
 from attncli.files.dump import check_dump
 from attncli.files.messages import count
 from attncli.models.call import Calls
 from attncli.models.directory import Directory, open_directory
-from attncli.models.stacks import layer_trace, model_trace, of_layer, sizes_of
-from attncli.stages import KINDS, WEIGHTS
+from attncli.models.stacks import layer_trace, model_trace, of_layer
+from attncli.stages import KINDS, WEIGHTS, kind_of
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
 from attncli.views.formats import EXACT, FIGURE, PAGE
@@ -29,7 +37,6 @@ if TYPE_CHECKING:
     from attncli.models.checkpoint import Ran
 
 PRECISION, OF_SUMMARY = 3, 2  # decimals: 12 heads then stand beside each other in 80 columns
-LEAST_HEIGHT = 48  # lines: the page scrolls anyway, so a low screen need not cut its matrices
 _TOKENS = 12  # that a note lists
 _OF_REPORTS = {"format", "force", "quiet", "debug", "color", "max_size"}
 """The showing flags that a report has a use for, besides --output."""
@@ -72,7 +79,8 @@ def model(read: Checkpoint, show: DisplayFlags) -> int | None:
     else:
         height = 0 if show.stage else LEAST_HEIGHT
         present(trace, show, page=explain_page, precision=PRECISION, least_height=height)
-    if not form_of(show).notes:
+    form = form_of(show)
+    if not form.notes or (form.holds == PAGE and show.cell):  # a derivation has no room for them
         note(*trace.notes, quiet=show.quiet)
     return None
 
@@ -84,8 +92,7 @@ def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
     chosen = [own for _, own in of_layer(ran.attentions, layer)] if layer else ran.attentions
     verdicts = {attention.call.key: attention.call.check() for attention in chosen}
     as_json = form_of(show).name == "json"
-    if not show.quiet or show.output:
-        write_report(summary_text(verdicts), summary_to_dict(verdicts), show, as_json=as_json)
+    write_report(summary_text(verdicts), summary_to_dict(verdicts), show, as_json=as_json)
     return 0 if all(verdicts.values()) else 1
 
 
@@ -98,7 +105,8 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
         if text is not None and not text.strip():
             raise InputError(f"{option} is empty", "give it at least one word")
     if read.check:
-        for name in given_of(replace(show, output=None)).keys() - _OF_REPORTS:
+        others = [name for name in given_of(replace(show, output=None)) if name not in _OF_REPORTS]
+        for name in others:
             raise ConventionError(f"--{name} has no effect with --check", "leave out one of them")
         if form_of(show).name not in {"table", "json"}:
             raise ConventionError(f"a report is no {form_of(show).name}", "use --format json")
@@ -112,15 +120,9 @@ def _kept(show: DisplayFlags) -> Collection[str] | None:
     form, named = form_of(show), show.stage or []
     if show.full or (form.holds == EXACT and form.name in {"json", "npz", "npy"}):
         return None
-    if any(KINDS[own].axes != KINDS["entropy"].axes for own in map(_own, named) if own in KINDS):
-        return None
-    if any(own not in KINDS for own in map(_own, named)):
+    if any(kind_of(name).axes != KINDS["entropy"].axes for name in named):
         return None
     return {"mask", WEIGHTS} if form.every else ()
-
-
-def _own(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def _trace(
@@ -153,9 +155,7 @@ def _check_room(ran: Ran, kept: Collection[str] | None) -> None:
     """SizeError where the stages that are kept do not fit into memory beside the weights."""
     need = 0
     for attention in ran.attentions:
-        n_q, n_k = sizes_of(attention.call)
-        n_heads = attention.call.arrays["q"].shape[-3]
-        own = memory.FLOAT * n_heads * n_q * n_k
+        own = memory.FLOAT * math.prod(attention.call.shape)
         need = max(need, 5 * own) if kept == () else need + own * (5 if kept is None else 1)
     what = f"the stages of {len(ran.attentions)} attentions need"
     hint = "give a shorter sentence, or --layer N"

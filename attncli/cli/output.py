@@ -24,6 +24,7 @@ from attncli.views.text import fold
 
 Destination = DisplayFlags | Observed
 PRECISION = 4  # decimals, where none are asked for
+LEAST_HEIGHT = 48  # lines of a long page: it scrolls, so a low screen need not cut its matrices
 
 
 def present(
@@ -202,7 +203,12 @@ def write_text(pieces: Iterable[str], show: Destination) -> None:
 def write_report(
     report: str, data: dict[str, Any], show: Destination, *, as_json: bool = False
 ) -> None:
-    """Writes what a check found, as its data in JSON, or as text no wider than the screen."""
+    """Writes what a check found, as its data in JSON, or as text no wider than the screen.
+
+    With --quiet only to a file.
+    """
+    if show.quiet and not show.output:
+        return
     if as_json:
         from attncli.files.write import json_text
 

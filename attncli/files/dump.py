@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import zipfile
 from collections.abc import Iterable
 from typing import BinaryIO
 
@@ -12,7 +10,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.errors import MissingExtraError, OutputError
 from attncli.files.messages import safe
-from attncli.files.write import add_array, write_atomically
+from attncli.files.write import check_target, write_arrays, write_atomically
 
 Entries = Iterable[tuple[str, Array | str]]
 
@@ -34,14 +32,11 @@ def check_dump(path: str, *, force: bool) -> None:
     """OutputError where nothing can be written to this path, before it is known what."""
     if not path.lower().endswith((".npz", ".safetensors")):
         raise OutputError(f"{safe(path)} is neither npz nor safetensors", "end it in .npz")
-    if not force and os.path.exists(path):
-        raise OutputError(f"{safe(path)} exists already", "replace it with --force")
+    check_target(path, force=force)
 
 
 def _write_npz(file: BinaryIO, entries: Entries) -> None:
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, entry in entries:
-            add_array(archive, name, np.asarray(entry))
+    write_arrays(((name, np.asarray(entry)) for name, entry in entries), file)
 
 
 def _write_safetensors(file: BinaryIO, entries: Entries) -> None:

@@ -28,7 +28,7 @@ try:
 except ImportError:  # the extra is not installed: an error when a file needs it
     safetensors = None  # type: ignore[assignment]
 
-_DTYPES = {
+DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1",
@@ -80,13 +80,13 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
 
 def _array(data: Array, tensor: dict[str, Any], where: str) -> Array:
     code, shape = tensor["dtype"], tensor["shape"]
-    if code not in _DTYPES:
+    if code not in DTYPES:
         raise InputError(
             f"{where} has the type {quote(code)}", "save it as F32 (in PyTorch: t.float())"
         )
     refuse_shape(shape, where)
     start, end = tensor["data_offsets"]
-    array = native(data[start:end].view(_DTYPES[code]).reshape(shape))
+    array = native(data[start:end].view(DTYPES[code]).reshape(shape))
     if code != "BF16":
         return array
     # bfloat16 is the upper half of a float32

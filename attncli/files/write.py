@@ -129,24 +129,23 @@ def json_text(plain: Any, indent: int | None = None) -> str:
 
 def write_npz(trace: Trace, file: BinaryIO) -> None:
     """Write a trace as npz: an array a stage, and one that describes them; see files/trace.py."""
-    import zipfile
-
     document = json.dumps(document_of(trace, lambda name, _: {"array": name}))
     stages = [(name, stage.value) for name, stage in trace.stages()]
     names = {name for name, _ in stages}
     if len(names) < len(stages) or ENTRY in names:
         raise OutputError("the trace has two stages of one name", "give each its own")
+    write_arrays(((ENTRY, np.array(document)), *stages), file)
+
+
+def write_arrays(named: Iterable[tuple[str, Array]], file: BinaryIO) -> None:
+    """Write arrays by name as npz, one after the other, with a fixed date."""
+    import zipfile
+
     with zipfile.ZipFile(file, "w") as archive:
-        for name, array in ((ENTRY, np.array(document)), *stages):
-            add_array(archive, name, array)
-
-
-def add_array(archive: Any, name: str, array: Array) -> None:
-    """Add an array to an npz that is being written."""
-    from zipfile import ZipInfo
-
-    with archive.open(ZipInfo(f"{name}.npy", _ZIP_EPOCH), "w", force_zip64=True) as member:
-        np.lib.format.write_array(member, array, allow_pickle=False)
+        for name, array in named:
+            entry = zipfile.ZipInfo(f"{name}.npy", _ZIP_EPOCH)
+            with archive.open(entry, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def write_npy(stage: Stage, file: BinaryIO) -> None:
@@ -167,15 +166,11 @@ def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: b
     BrokenPipeError where the reader of a pipe closed it.
     """
     try:
-        status = os.stat(path) if os.path.exists(path) else None
-        if status and stat.S_ISDIR(status.st_mode):
-            raise OutputError(f"{safe(path)} is a directory", "name a file in it")
+        status = check_target(path, force=force)
         if status and not stat.S_ISREG(status.st_mode):
             with open(path, "wb") as device:
                 write(device)
             return
-        if status and not force:
-            raise OutputError(f"{safe(path)} exists already", "replace it with --force")
         mode = stat.S_IMODE(status.st_mode) if status else None
         _replace(os.path.realpath(path), write, mode, replace=force)
     except BrokenPipeError:
@@ -191,6 +186,16 @@ def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: b
         if "null" not in str(problem):  # not about the path: an error of `write`
             raise
         raise OutputError(f"{safe(path)} is not a path", "name a file") from problem
+
+
+def check_target(path: str, *, force: bool) -> os.stat_result | None:
+    """What is known of what is at this path already; OutputError where it cannot be written to."""
+    status = os.stat(path) if os.path.exists(path) else None
+    if status and stat.S_ISDIR(status.st_mode):
+        raise OutputError(f"{safe(path)} is a directory", "name a file in it")
+    if status and stat.S_ISREG(status.st_mode) and not force:
+        raise OutputError(f"{safe(path)} exists already", "replace it with --force")
+    return status
 
 
 def _replace(

@@ -29,7 +29,7 @@ from attncli.files.messages import count, explained, listing, quote
 from attncli.models.call import Call, Calls
 from attncli.models.capture import capture
 from attncli.models.directory import Directory
-from attncli.models.stacks import Attention, sizes_of
+from attncli.models.stacks import Attention
 from attncli.models.tokens import Tokens, guarded, tokenizer_of, tokens_of
 
 Dtype = Literal["stored", "float32"]
@@ -320,7 +320,7 @@ def _attention(call: Call, source: Tokens, target: Tokens | None) -> Attention:
     Of a decoder's, keys that are as many as the sentence's tokens are the sentence's, but not if
     none of the target's tokens sees a later one: then it is the target that attends to itself.
     """
-    n_q, n_k = sizes_of(call)
+    n_q, n_k = call.shape[-2:]
     own = target or source
     if target is None or n_k != len(source.labels) or _is_causal(call, n_q, n_k):
         fits = n_q == n_k == len(own.labels)

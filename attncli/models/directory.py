@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from attncli.budget import check_bytes
 from attncli.errors import InputError
 from attncli.files.json import parse
 from attncli.files.messages import listing, quote, safe
+from attncli.files.safetensors import DTYPES
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-_WIDTHS = {
-    "F64": 8, "I64": 8, "U64": 8, "C64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2,
-    "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1,
-}  # fmt: skip
+_WIDTHS = {code: np.dtype(kind).itemsize for code, kind in DTYPES.items()} | {"C64": 8}
 PROCESSOR = "preprocessor_config.json"
 _TOKENIZER = re.compile(
     r"(tokenizer|vocab|merges|spiece|tekken|source|target|.*bpe).*\.(json|txt|model|spm)"

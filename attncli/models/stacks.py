@@ -75,13 +75,17 @@ def places(names: Sequence[str]) -> list[Place]:
     """
     split = [_split(name) for name in names]
     stacks = _told_apart([before for before, _, _ in split])
-    found: list[Place] = []
-    for stack, (before, _, _) in zip(stacks, split, strict=True):
-        same = [parts for parts in split if parts[0] == before]
-        several = len({(layer, after) for _, layer, after in same}) > len({x[1] for x in same})
-        owns = _told_apart([after for _, _, after in same]) if several else [""] * len(same)
-        mine = owns[sum(place.stack == (stack or "layer") for place in found)]
-        found.append(Place(stack or "layer", split[len(found)][1], mine))
+    owns = [""] * len(names)
+    for before in dict.fromkeys(before for before, _, _ in split):
+        same = [at for at, parts in enumerate(split) if parts[0] == before]
+        kinds = {split[at][1:] for at in same}
+        if len(kinds) > len({layer for layer, _ in kinds}):
+            for at, own in zip(same, _told_apart([split[at][2] for at in same]), strict=True):
+                owns[at] = own
+    found = [
+        Place(stack or "layer", layer, own)
+        for stack, (_, layer, _), own in zip(stacks, split, owns, strict=True)
+    ]
     if max(Counter(found).values(), default=1) == 1:
         return found
     seen: Counter[tuple[str, str]] = Counter()
@@ -122,19 +126,14 @@ def traced(attention: Attention, layer: int, name: str = "") -> Trace:
 
     Names that are of another number than its queries or keys are left out.
     """
-    call, sizes = attention.call, sizes_of(attention.call)
+    call = attention.call
     labels = [
         own if own is not None and len(own) == size else None
-        for own, size in zip((attention.queries, attention.keys), sizes, strict=True)
+        for own, size in zip((attention.queries, attention.keys), call.shape[-2:], strict=True)
     ]
     trace = call.trace(query_labels=labels[0], key_labels=labels[1])
     title = f"Attention of layer {layer}: {call.name}" if call.name else f"Attention {layer}"
     return replace(trace, title=title, name=name)
-
-
-def sizes_of(call: Call) -> tuple[int, int]:
-    """How many queries and keys a call has."""
-    return call.arrays["q"].shape[-2], call.arrays["k"].shape[-2]
 
 
 def model_trace(

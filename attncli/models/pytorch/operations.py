@@ -11,7 +11,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+
+from attncli.attention.masks import forbids
 
 _MOVES = {
     "_reshape_alias", "_unsafe_view", "alias", "clone", "detach", "expand", "permute", "reshape",
@@ -349,9 +352,7 @@ def _number(x: Any) -> float:
 
 
 def _forbids(value: float) -> bool:
-    from attncli.attention.masks import LOWEST
-
-    return value == -math.inf or value in LOWEST
+    return bool(forbids(np.asarray(value)))
 
 
 def _narrow(added: Any) -> Any:

@@ -174,17 +174,17 @@ class Recorder:
         if len(lead) > 1 and found.ndim > 3:
             found = np.broadcast_to(found, (*lead, *found.shape[-3:]))
             found = found.reshape(-1, *found.shape[-3:])
-        if self.masks is None or self.masks[0] is not mask or not _same(self.masks[1], found):
+        if (
+            self.masks is None
+            or self.masks[0] is not mask
+            or not np.array_equal(self.masks[1], found)
+        ):
             self.masks = mask, found.copy(), {}
         _, own, known = self.masks
         key = shape[-2:], left, empty
         if key not in known:
             known[key] = asked_by_mask(own, shape, left, empty)
         return known[key]
-
-
-def _same(a: Array, b: Array) -> bool:
-    return a.shape == b.shape and bool(np.array_equal(a, b))
 
 
 def _is_within(name: str, outer: str) -> bool:

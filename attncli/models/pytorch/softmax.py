@@ -10,8 +10,6 @@ followed: nor does a router or a classifier count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -165,10 +163,3 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
                 operations=names,
                 notes=tuple(f"after the softmax: {done}" for done in after),
             )
-
-
-@contextmanager
-def softmaxes(recorder: Recorder) -> Iterator[None]:
-    """Records the attentions in the block that are written out."""
-    with OfSoftmax(recorder):
-        yield

@@ -23,7 +23,7 @@ from attncli.models.call import Calls
 from attncli.models.pytorch.recorder import Recorder
 from attncli.models.pytorch.registry import looked_up, registries
 from attncli.models.pytorch.sdpa import OfFunctions
-from attncli.models.pytorch.softmax import softmaxes
+from attncli.models.pytorch.softmax import OfSoftmax
 
 
 @contextmanager
@@ -46,6 +46,6 @@ def watched(
         recorder.follow(stack)
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(OfFunctions(recorder))
-        stack.enter_context(softmaxes(recorder))
+        stack.enter_context(OfSoftmax(recorder))
         yield
     calls.unseen = recorder.unseen()
