@@ -28,6 +28,7 @@ from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.output import ending_of, note, write_report
 from attncli.cli.parsing import rows_of, slice_of
+from attncli.cli.sources import named
 from attncli.cli.terminal import progress_bar
 from attncli.convention import flag_text
 from attncli.errors import ConventionError, InputError, SeveralError, ShapeError
@@ -67,7 +68,8 @@ def _check_each(
     verdicts, said = {}, list[str]()
     for part in parts:
         source = f"{file}::{part}"
-        verdicts[part], _ = _checked(replace(inputs), choices, observed, source, source, said)
+        with named(part):
+            verdicts[part], _ = _checked(replace(inputs), choices, observed, source, source, said)
     as_json = form_of(observed) == "json"
     write_report(summary_text(verdicts), summary_to_dict(verdicts), observed, as_json=as_json)
     return 0 if all(verdicts.values()) else 1

@@ -303,6 +303,7 @@ COMMANDS = {
             "head": "Only this head, from 1; without --layer its weights in every layer.",
             "stage": _STAGE.format("entropy, or layer.3.weights"),
             "precision": "Decimals shown (default: 3, of the summary 2).",
+            "force": "Replace the files written.",
         },
     ),
     "posenc": Command(

@@ -124,7 +124,7 @@ def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Publish
     shapes = [rows[role].shape for role in EMBEDDINGS if role in rows]
     if "x_v" in rows and "x_kv" not in rows:
         shapes = [rows["x"].shape, rows["x"].shape, rows["x_v"].shape]
-    with named(file):
+    with named(file.origin):
         return published(
             {name: file.arrays[name] for name in own},
             shapes,

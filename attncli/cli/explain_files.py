@@ -80,7 +80,7 @@ def take_heads(block: Block, file: Loaded, dim: int) -> tuple[str, ...]:
     """
     own = next(iter(blocks(file.arrays).values()), [])
     arrays = {name: file.arrays[name] for name in own}
-    with named(file):
+    with named(file.origin):
         found = published(
             arrays, [(1, dim)], n_heads=block.heads, n_kv_heads=block.kv_heads, whole=False
         )
@@ -110,7 +110,7 @@ def weights_of(
     rest = [name for name in file.unread if role_of(name) in (*EMBEDDINGS, "mask")]
     if block.weights is not None:  # any other is refused by its name
         arrays |= {name: np.zeros(0) for name in file.unread if name not in rest}
-    with named(file):
+    with named(file.origin):
         weights = weights_from_arrays(arrays, kind, dimensions, n_layers=block.layers)
     used, given = (sum(x.size for x in own.values()) for own in (weights, arrays))
     notes = [f"The weights are those of {file.origin}: {listing(arrays)}."]

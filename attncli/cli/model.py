@@ -45,11 +45,13 @@ _PACKAGES = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_
 
 def model(read: Checkpoint, show: DisplayFlags) -> int | None:
     """Runs the model, and shows what the flags ask for of its attentions, or checks them."""
-    forces_dump = read.dump is not None and show.output is None
-    check_flags(replace(show, force=False) if forces_dump else show)
+    forces = show.force
+    if read.dump is not None and show.output is None:  # then it is for the dump alone
+        show = replace(show, force=False)
+    check_flags(show)
     _check_call(read, show)
     if read.dump is not None:
-        check_dump(read.dump, force=show.force)
+        check_dump(read.dump, force=forces)
     directory = open_directory(read.directory or "")
     width = 4 if read.dtype == "float32" else None
     of_weights = directory.n_bytes(width)
@@ -64,7 +66,7 @@ def model(read: Checkpoint, show: DisplayFlags) -> int | None:
     ran = run(directory, read.sentence or "", read.target, dtype=read.dtype or "stored")
     note(*ran.notes, quiet=show.quiet)
     if read.dump is not None:
-        Calls(attention.call for attention in ran.attentions).save(read.dump, force=show.force)
+        Calls(attention.call for attention in ran.attentions).save(read.dump, force=forces)
     if read.check:
         return _checked(ran, read.layer, show)
     if show.head is not None and read.layer is None and form_of(show).holds in {PAGE, FIGURE}:
@@ -104,6 +106,8 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
     for option, text in (("the sentence", read.sentence), ("--target", read.target)):
         if text is not None and not text.strip():
             raise InputError(f"{option} is empty", "give it at least one word")
+    if read.dump is not None and read.dump == show.output:
+        raise ConventionError("--output and --dump name one file", "name two")
     if read.check:
         others = [name for name in given_of(replace(show, output=None)) if name not in _OF_REPORTS]
         for name in others:

@@ -126,9 +126,9 @@ def is_of_x(inputs: Inputs, main: Loaded) -> bool:
 
 
 @contextmanager
-def named(file: Loaded) -> Iterator[None]:
-    """Errors of the weights name their file."""
+def named(name: str) -> Iterator[None]:
+    """Errors name the file, or the part of one, that they are about."""
     try:
         yield
     except AttncliError as error:
-        raise type(error)(f"{file.origin}: {error.message}", error.hint) from None
+        raise type(error)(f"{name}: {error.message}", error.hint) from None

@@ -73,6 +73,12 @@ def test_what_is_dumped_is_checked(call: Call, gpt2: Path, tmp_path: Path) -> No
     assert (again.code, again.out) == (2, "")
     assert "exists already; replace it with --force" in again.err
     assert call("model", gpt2, SENTENCE, "--check", "--dump", dump, "--force").code == 0
+    shown = call("model", gpt2, SENTENCE, "--dump", dump, "--force")
+    assert (shown.code, shown.err) == (0, "")
+    assert "What each head of gpt2 does" in shown.out
+    both = call("model", gpt2, SENTENCE, "--dump", dump, "--output", dump, "--force")
+    assert (both.code, both.out) == (2, "")
+    assert "--output and --dump name one file; name two" in both.err
 
 
 def test_a_report_goes_to_a_file(call: Call, gpt2: Path, tmp_path: Path) -> None:

@@ -158,6 +158,11 @@ def test_every_attention_of_a_file_is_checked(
     found = json.loads(Path("verdict.json").read_text())
     assert (found["matches"], list(found["attentions"])[3]) == (False, "h.7.attn")
     assert [x["matches"] for x in found["attentions"].values()] == [True, True, True, False]
+    with np.load("right.npz") as file:
+        np.savez("odd.npz", **{**file, "h.3.attn.convention": np.array("{causal")})
+    capsys.readouterr()
+    assert run(["check", "odd.npz"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("attncli: h.3.attn: odd.npz, conv")
     assert run(["check", "wrong.npz", "--suggest", "x.npz"]) == 2
     assert "holds 4 attentions" in capsys.readouterr().err
 
