@@ -10,17 +10,21 @@ it, and `check` varies it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, TypedDict, get_args, get_type_hints
 
 from attncli.errors import ConventionError
 
 SoftmaxOver = Literal["keys", "queries"]
-CausalAlign = Literal["top-left", "bottom-right"]
+CausalAlign = Literal["top-left", "bottom-right", "open-last"]
+MaskAndCausal = Literal["both", "mask", "causal", "refused"]
 MaskMeans = Literal["keep", "ignore", "add"]
-EmptyRows = Literal["zero", "nan", "uniform"]
-SoftcapPlace = Literal["before-mask", "after-mask"]
+MaskNumbers = Literal["add", "truth"]
+MaskValueRule = Literal["replace", "add"]
+EmptyRows = Literal["zero", "nan", "uniform", "unmasked"]
+WindowCounts = Literal["others", "own"]
+SoftcapPlace = Literal["before-mask", "after-bias", "after-mask"]
 HeadOrder = Literal["blocks", "tiled"]
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 ScaleRule = Literal["1/sqrt(d_k)", "none"]
@@ -53,6 +57,10 @@ class Knob(NamedTuple):
     use: str = ""
     words: Callable[[Any, Convention, Write], str] | None = None
     needs: tuple[str, ...] = ()
+
+    def has_effect(self, changed: Container[str]) -> bool:
+        """Whether the field has an effect where these fields are not the default."""
+        return not self.needs or any(name in changed for name in self.needs)
 
 
 def knob(default: Any, panel: str, help: str, **more: Any) -> Any:  # noqa: A002 - as Typer has it
@@ -96,10 +104,25 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
 
 
-def _window_words(value: tuple[int, int], _: Convention, __: Write) -> str:
+def _window_words(value: tuple[int, int], how: Convention, _: Write) -> str:
     before, after = ("all" if size < 0 else str(size) for size in value)
     one = "key" if before == "1" else "keys"
-    return f"window of {before} {one} before and {after} after"
+    own = "up to its own" if how.window_counts == "own" else "before"
+    return f"window of {before} {one} {own} and {after} after"
+
+
+def _align_words(how: Convention) -> str:
+    """What a headline adds to "causal"."""
+    if how.causal_align == "bottom-right":
+        return ", the last query at the last key"
+    return ", but for the last query" if how.causal_align == "open-last" else ""
+
+
+_ONE_ONLY = {
+    "mask": "where there are a mask and causal, the mask alone",
+    "causal": "where there are a mask and causal, causal alone",
+}
+_SOFTCAP_PLACES = {"after-bias": " after the mask's numbers", "after-mask": " after the mask"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,17 +146,24 @@ class Convention:
         "No query attends to a key after its own position.",
         valid=lambda value: isinstance(value, bool),
         use="True or False",
-        words=lambda _, how, __: (
-            "causal" + ", the last query at the last key" * (how.causal_align == "bottom-right")
-        ),
+        words=lambda _, how, __: f"causal{_align_words(how)}",
     )
     causal_align: CausalAlign = knob(
         "top-left",
         "Masking",
         "Where queries and keys differ in number: query 1 is at the position of key 1, or after "
         "the past where there is one (top-left, the default), or the last query is at that of the "
-        "last valid key (bottom-right).",
+        "last valid key (bottom-right), or it is as top-left, but where keys are more the last "
+        "query attends to all (open-last).",
         needs=("causal", "window"),
+    )
+    mask_and_causal: MaskAndCausal = knob(
+        "both",
+        "Masking",
+        "What a mask and --causal together mean: both restrict (the default), the mask alone, "
+        "causal alone, or such a call is refused.",
+        words=lambda value, *_: _ONE_ONLY.get(value, ""),
+        needs=("causal",),
     )
     window: tuple[int, int] | None = knob(
         None,
@@ -145,6 +175,13 @@ class Convention:
         valid=lambda value: value is None or _is_window(value),
         use="two whole numbers (left, right), each −1 or more",
         words=_window_words,
+    )
+    window_counts: WindowCounts = knob(
+        "others",
+        "Masking",
+        "Which keys LEFT of --window counts: those before the query (others, the default), or "
+        "the query's own as well (own).",
+        needs=("window",),
     )
     scale: float | ScaleRule = knob(
         "1/sqrt(d_k)",
@@ -169,13 +206,14 @@ class Convention:
         valid=lambda value: value is None or (_is_finite(value) and value > 0),
         use="a number above 0, or None",
         words=lambda value, how, write: (
-            f"softcap {write(value)}" + " after the mask" * (how.softcap_place == "after-mask")
+            f"softcap {write(value)}{_SOFTCAP_PLACES.get(how.softcap_place, '')}"
         ),
     )
     softcap_place: SoftcapPlace = knob(
         "before-mask",
         "Scores",
-        "Apply the softcap before the mask (the default) or after it.",
+        "Apply the softcap before the mask (the default), after the numbers that the mask adds "
+        "and before what it hides (after-bias), or after all of it.",
         needs=("softcap",),
     )
     softmax_over: SoftmaxOver = knob(
@@ -188,8 +226,15 @@ class Convention:
         "keep",
         "Masking",
         "What true (or 1) in the mask means: may attend (keep, the default) or is masked "
-        "(ignore); add = the numbers are added to the scores.",
+        "(ignore); add = it is added to the scores, as 1 is.",
         words=lambda value, *_: "true in the mask = ignored" if value == "ignore" else "",
+    )
+    mask_numbers: MaskNumbers | None = knob(
+        None,
+        "Masking",
+        "What a mask of numbers means: they are added to the scores (add), or what is not 0 is "
+        "true (truth). Default: they are added; one of nothing but 0 and 1 needs --mask-means.",
+        words=lambda value, *_: "numbers in the mask = true or false" if value == "truth" else "",
     )
     mask_value: float = knob(
         -math.inf,
@@ -200,13 +245,28 @@ class Convention:
         form="a number such as -1e9, or -inf",
         valid=lambda value: _is_number(value) and float(value) < math.inf,
         use="-inf or a finite number",
-        words=lambda value, _, write: f"mask value {write(value)}",
+        words=lambda value, how, write: (
+            f"mask value {write(value)}{' added' * (how.mask_value_rule == 'add')}"
+        ),
+    )
+    mask_value_rule: MaskValueRule = knob(
+        "replace",
+        "Masking",
+        "Whether --mask-value replaces the score of a masked key (the default) or is added to it.",
+        needs=("mask_value",),
     )
     empty_rows: EmptyRows = knob(
         "zero",
         "Masking",
-        "Weights of a query whose keys are all masked (default: zero).",
+        "Weights of a query whose keys are all masked (default: zero); unmasked = as without mask "
+        "and padding.",
         words=lambda value, *_: f"empty rows {'NaN' if value == 'nan' else value}",
+    )
+    empty_rows_inf: EmptyRows | None = knob(
+        None,
+        "Masking",
+        "The same where the mask holds numbers, such as -inf (default: as --empty-rows).",
+        words=lambda value, *_: f"empty rows by -inf {'NaN' if value == 'nan' else value}",
     )
     head_order: HeadOrder = knob(
         "blocks",
@@ -249,7 +309,8 @@ class Convention:
             value, choices = _plain(getattr(self, name)), CHOICES.get(name, ())
             object.__setattr__(self, name, value)
             try:
-                is_valid = found.valid(value) if found.valid else value in choices
+                is_default = value is None is getattr(Convention, name)
+                is_valid = found.valid(value) if found.valid else is_default or value in choices
             except OverflowError as problem:
                 what = f"{name} is a number beyond float64"
                 raise ConventionError(what, "the limit is 1.8e308") from problem
@@ -258,6 +319,9 @@ class Convention:
             if not is_valid:
                 use = found.use or " or ".join([", ".join(choices[:-1]), choices[-1]])
                 raise ConventionError(f"{name} is {value!r}", f"use {use}")
+        if self.window is not None and self.window[0] == 0 and self.window_counts == "own":
+            what = "a window that counts the query's own key has none of them"
+            raise ConventionError(what, "use LEFT from 1, or -1 for no limit")
 
     def scale_factor(self, d_k: int) -> float:
         """The factor the scores are multiplied by; 1/√d_k unless the convention says otherwise.
@@ -273,6 +337,27 @@ class Convention:
             return 1.0 / math.sqrt(d_k)
         return float(self.scale)
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How many keys before and after its own a query may attend to; −1 = no limit.
+
+        >>> Convention(window=(3, 0)).reach, Convention(window=(3, 0), window_counts="own").reach
+        ((3, 0), (2, 0))
+        >>> Convention(causal=True).reach
+        (-1, 0)
+        """
+        left, right = self.window or (-1, -1)
+        own = self.window_counts == "own" and left > 0
+        return left - own, 0 if self.causal else right
+
+    def beside_mask(self) -> Convention:
+        """The same without what the additive mask of an attention holds already."""
+        held = (
+            "causal", "causal_align", "mask_and_causal", "window", "window_counts", "mask_means",
+            "mask_numbers", "empty_rows_inf",
+        )  # fmt: skip
+        return replace(self, **{name: getattr(Convention, name) for name in held})
+
     def changes(self) -> dict[str, Any]:
         """The fields that differ from the default, by name.
 
@@ -281,6 +366,19 @@ class Convention:
         """
         values = {name: getattr(self, name) for name in KNOBS}
         return {name: x for name, x in values.items() if x != getattr(Convention, name)}
+
+    @classmethod
+    def of(cls, name: str) -> Convention:
+        """What a library means by attention; `attncli semantics` lists them.
+
+        ConventionError for a name that none has.
+
+        >>> Convention.of("jax").changes()
+        {'mask_numbers': 'add', 'empty_rows': 'uniform', 'empty_rows_inf': 'nan'}
+        """
+        from attncli.presets import preset
+
+        return cls(**preset(name).fields)
 
     @classmethod
     def from_mapping(cls, mapping: dict[str, Any]) -> Convention:
@@ -307,14 +405,19 @@ class Fields(TypedDict, total=False):
 
     causal: bool
     causal_align: CausalAlign
+    mask_and_causal: MaskAndCausal
     window: tuple[int, int] | None
+    window_counts: WindowCounts
     scale: float | ScaleRule
     softcap: float | None
     softcap_place: SoftcapPlace
     softmax_over: SoftmaxOver
     mask_means: MaskMeans
+    mask_numbers: MaskNumbers | None
     mask_value: float
+    mask_value_rule: MaskValueRule
     empty_rows: EmptyRows
+    empty_rows_inf: EmptyRows | None
     head_order: HeadOrder
     dropout: float
     seed: int
@@ -365,7 +468,7 @@ def flag_text(name: str, value: Any) -> str:
     flag = flag_of(name)
     if value is True:
         return flag
-    if value == getattr(Convention, name) and name not in CHOICES:
+    if value is None or (value == getattr(Convention, name) and name not in CHOICES):
         return f"without {flag}"
     if isinstance(value, tuple):
         return f"{flag} {','.join(map(str, value))}"
@@ -376,8 +479,8 @@ KNOBS: dict[str, Knob] = {field.name: field.metadata["knob"] for field in fields
 """Every field of Convention, and what is known of it, in the order in which headlines name them."""
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    name: get_args(hint)
+    name: get_args(get_args(hint)[0]) if type(None) in get_args(hint) else get_args(hint)
     for name, hint in get_type_hints(Convention).items()
     if KNOBS[name].valid is None
 }
-"""The values of the fields that take one of a few."""
+"""The values of the fields that take one of a few; None besides them is no choice."""

@@ -130,6 +130,7 @@ KINDS: dict[str, Kind] = {
     "scaled": Kind(
         "Z", _MAP, note="made smaller, so that wide vectors do not push softmax to its extremes"
     ),
+    "biased": Kind("P", _MAP, note="with the numbers of the mask, before the softcap"),
     "capped": Kind("B", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
     "masked": Kind("L", _MAP, masks=True, note="masked scores become −inf, so their weight is 0"),
     "weights": Kind(

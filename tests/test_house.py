@@ -14,10 +14,11 @@ PACKAGE = Path(attncli.__file__).parent
 # Each may import from those before it; packages of one level do not import each other.
 LEVELS = [
     {"_version", "arrays", "errors", "numerals"},
+    {"presets"},
     {"budget", "convention", "stages"},
     {"trace"},
     {"attention", "files"},
-    {"words"},
+    {"words", "semantics"},
     {"examples", "check", "pipeline"},
     {"testing", "pytest_plugin", "compare", "models"},
     {"views"},

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import merge_heads, shape_text, split_heads
-from attncli.attention.masks import meant_mask
+from attncli.attention.masks import adds, meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.run import CONCAT_FORMULA, Sizes, Step, Values, plan, run
 from attncli.attention.shapes import check_rows, restrictions, with_past
@@ -131,7 +131,8 @@ def prepared(  # noqa: PLR0913 - those of `attend`
     if rows is not None:
         inputs["rows"] = check_rows(rows, scores[-2], how)
         inputs["q"] = inputs["q"][..., inputs["rows"], :]
-    return inputs, sizes._replace(given=frozenset(inputs))
+    is_added = adds(inputs.get("given_mask"), how)
+    return inputs, sizes._replace(given=frozenset(inputs), adds=is_added)
 
 
 def entered(x: Array, how: Convention) -> Array:

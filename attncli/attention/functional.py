@@ -15,7 +15,7 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.attention.heads import key_head_of
-from attncli.convention import DType, EmptyRows, HeadOrder
+from attncli.convention import DType, EmptyRows, HeadOrder, MaskValueRule
 
 # ---- from x to q, k and v
 
@@ -70,18 +70,35 @@ def softcap(x: Array, cap: float) -> Array:
     return np.asarray(np.tanh(x / bound) * bound)
 
 
-def apply_mask(x: Array, mask: Array, value: float) -> Array:  # mask broadcasts from the right
-    """Scores with the additive mask M: S + M, and `value` wherever M is −inf.
+def add_bias(x: Array, mask: Array) -> Array:  # mask broadcasts from the right
+    """Scores with the numbers of the additive mask M, but for its −inf: S + M.
 
-    A masked score is replaced, not added to, so a NaN or infinity in it goes no further.
+    >>> add_bias(np.array([[5.0, 1.0]]), np.array([[-np.inf, 2.0]]))
+    array([[5., 3.]])
+    """
+    return np.asarray(x + np.where(np.isneginf(mask), 0, mask).astype(x.dtype, copy=False))
+
+
+def hide(x: Array, mask: Array, value: float, rule: MaskValueRule = "replace") -> Array:
+    """Scores of which those where M is −inf become `value`, or have it added.
+
+    Where it is replaced, a NaN or infinity in a masked score goes no further.
+
+    >>> x, mask = np.array([[np.nan, 1.0]]), np.array([[-np.inf, 2.0]])
+    >>> hide(x, mask, -np.inf), hide(x, mask, -1e4, "add")
+    (array([[-inf,   1.]]), array([[nan,  1.]]))
+    """
+    hidden, value = np.isneginf(mask), x.dtype.type(value)
+    return np.asarray(np.where(hidden, x + value if rule == "add" else value, x))
+
+
+def apply_mask(x: Array, mask: Array, value: float, rule: MaskValueRule = "replace") -> Array:
+    """Scores with the additive mask M: S + M, and `value` wherever M is −inf.
 
     >>> apply_mask(np.array([[np.nan, 1.0]]), np.array([[-np.inf, 2.0]]), -np.inf)
     array([[-inf,   3.]])
     """
-    hidden = np.isneginf(mask)
-    masked = np.asarray(x + np.where(hidden, 0, mask).astype(x.dtype, copy=False))
-    np.copyto(masked, x.dtype.type(value), where=hidden)
-    return masked
+    return hide(add_bias(x, mask), mask, value, rule)
 
 
 def may_attend(mask: Array) -> BoolArray:
@@ -100,8 +117,9 @@ def softmax(
 
     The largest score is subtracted first, which changes nothing but keeps exp finite. What is not
     `allowed` gets no weight; where nothing is allowed, `empty` says what the weights are: "zero",
-    "nan" or "uniform" (1/n each). A sink, one score for each head, joins the sum in every row and
-    has no weight of its own: exp(X) / (Σ exp(X) + exp(s)), in an empty row 0.
+    "nan" or "uniform" (1/n each); "unmasked" is the mask's work, here as "zero". A sink, one score
+    for each head, joins the sum in every row and has no weight of its own:
+    exp(X) / (Σ exp(X) + exp(s)), in an empty row 0.
 
     Source of the sinks: gpt-oss model card (OpenAI, 2025), section 2.2.
 
@@ -126,7 +144,7 @@ def softmax(
     if np.isnan(powers).any():
         np.copyto(powers, 0, where=~allowed)
     is_empty = ~np.atleast_2d(allowed).any(axis=axis, keepdims=True) & np.isneginf(sink)
-    filler = {"zero": 0.0, "nan": np.nan, "uniform": 1.0 / x.shape[axis]}[empty]
+    filler = {"nan": np.nan, "uniform": 1.0 / x.shape[axis]}.get(empty, 0.0)
     np.copyto(powers, filler, where=is_empty)
     return powers
 

@@ -27,6 +27,7 @@ from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.attend import Block, Labels, entered, trace_of
 from attncli.attention.heads import shape_text
+from attncli.attention.masks import adds
 from attncli.attention.numbers import as_numbers
 from attncli.attention.run import Step, dropout_words, plain, plan, run, within
 from attncli.attention.shapes import (
@@ -193,6 +194,7 @@ class LayerPlan:
         restricting, sizes = projected(
             rows | weights, architecture.n_heads, architecture.n_kv_heads, mask
         )
+        sizes = sizes._replace(adds=adds(restricting.get("given_mask"), how))
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
         words = ["masked"] * how.causal + ["multi-head"] * (architecture.n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])

@@ -7,11 +7,13 @@ any other number is added to the score. `window` gives a boolean array (True = m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array, BoolArray
-from attncli.convention import CausalAlign, Convention, MaskMeans
+from attncli.convention import CausalAlign, Convention, MaskMeans, MaskNumbers
 from attncli.errors import ConventionError
 
 Offset = int | npt.NDArray[np.int64]
@@ -58,18 +60,21 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
     align: CausalAlign = "top-left",
     window_size: tuple[int, int] | None = None,
     means: MaskMeans = "keep",
+    numbers: MaskNumbers | None = None,
+    unmasks: bool = False,
     shift: int = 0,
 ) -> Array:
     """One additive mask of everything that restricts: causality, window, key lengths, a given mask.
 
     -> [n_q, n_k] or [rows, n_k], with a batch and a head axis before where they differ.
 
-    given_mask  broadcasts from the right to the scores, of all queries or of the rows; a boolean
-                one becomes 0 (may attend) and −inf (may not), with means "add" 1 and 0
+    given_mask  broadcasts from the right to the scores, of all queries or of the rows; true and
+                false become 0 (may attend) and −inf (may not), as `meaning` says
     kv_len      valid keys of each batch item
     rows        the queries wanted; all where left out
     n_past      keys before the first query's own position, where causality is aligned top-left
     n_axes      how many axes the scores have
+    unmasks     a query that may attend to no key is restricted by causality and window alone
     shift       moves the causal diagonal; 0 but for what `check` tries
 
     >>> total_mask(n_q=2, n_k=3, n_past=0, n_axes=2, causal=True)
@@ -78,21 +83,55 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
     """
     first = first_position(align, n_q, n_k, n_past, kv_len)
     allowed = [window(n_q, n_k, -1, 0, first + shift, rows)] if causal else []
+    if causal and align == "open-last" and n_q < n_k:
+        allowed = [allowed[0] | ((np.arange(n_q) if rows is None else rows) == n_q - 1)[:, None]]
     allowed += [] if window_size is None else [window(n_q, n_k, *window_size, first, rows)]
+    nothing, around = np.zeros((n_q if rows is None else len(rows), n_k)), tuple(allowed)
     if kv_len is not None:  # [batch] -> [batch, 1, 1, n_k]
         allowed.append((np.arange(n_k) < kv_len[:, None])[:, None, None, :])
-    if given_mask is None:
-        total = np.zeros((n_q if rows is None else len(rows), n_k))
-    else:
+    total = nothing
+    if given_mask is not None:
         is_whole = given_mask.ndim > 1 and given_mask.shape[-2] == n_q > 1
-        total = given_mask[..., rows, :] if rows is not None and is_whole else given_mask
-        if total.dtype == np.bool_ and means == "add":
-            total = total.astype(np.float64)
-        elif total.dtype == np.bool_:  # chosen, never multiplied: 0 · −inf is NaN
-            total = np.where(total == (means == "keep"), 0.0, -np.inf)
-    for may in allowed:
-        total = np.where(may, total, -np.inf)
+        picked = given_mask[..., rows, :] if rows is not None and is_whole else given_mask
+        total = meaning(picked, means, numbers)
+        if total.dtype == np.bool_:  # chosen, never multiplied: 0 · −inf is NaN
+            total = np.where(total, 0.0, -np.inf)
+    total = _restricted(total, allowed)
+    if unmasks:
+        is_empty = np.isneginf(total).all(axis=-1, keepdims=True)
+        total = np.where(is_empty, _restricted(nothing, around), total)
     return total.reshape(total.shape[-n_axes:])  # key lengths bring a batch axis
+
+
+def _restricted(mask: Array, allowed: Iterable[BoolArray]) -> Array:
+    for may in allowed:
+        mask = np.where(may, mask, -np.inf)
+    return mask
+
+
+def meaning(mask: Array, means: MaskMeans, numbers: MaskNumbers | None = None) -> Array:
+    """A mask as true = may attend, or as numbers to add.
+
+    means    what true says: "keep", it may attend; "ignore", it may not; "add", 1 is added
+    numbers  "truth": what is not 0, so −inf too, is true; else numbers are added
+
+    >>> meaning(np.array([True, False]), "ignore"), meaning(np.array([0.0, -np.inf]), "keep")
+    (array([False,  True]), array([  0., -inf]))
+    >>> meaning(np.array([0.0, -np.inf]), "keep", "truth")
+    array([False,  True])
+    """
+    is_truth = mask.dtype == np.bool_ or numbers == "truth"
+    if is_truth and means != "add":
+        return np.asarray((mask != 0) == (means == "keep"))
+    return (mask != 0 if is_truth else mask).astype(np.float64)
+
+
+def adds(mask: Array | None, how: Convention) -> bool:
+    """Whether numbers of the mask are added to the scores."""
+    if mask is None:
+        return False
+    is_truth = mask.dtype == np.bool_ or how.mask_numbers == "truth"
+    return how.mask_means == "add" or not is_truth
 
 
 def meant_mask(mask: Array, means: MaskMeans | None, how: Convention) -> Array:
@@ -101,10 +140,12 @@ def meant_mask(mask: Array, means: MaskMeans | None, how: Convention) -> Array:
     means  the keyword mask_means, else what the convention has chosen; "keep", its default, is
            no choice
 
-    Other numbers are added to the scores. Raises ConventionError where 0 and 1 could mean either,
-    and where the keyword says that other numbers are true and false.
+    Other numbers are added to the scores, and 0 and 1 too where `mask_numbers` says what numbers
+    mean. Raises ConventionError where 0 and 1 could mean either, and where the keyword says that
+    other numbers are true and false.
     """
-    if mask.dtype == np.bool_ or (means is None and not _is_binary(mask)):
+    is_said = mask.dtype == np.bool_ or how.mask_numbers is not None
+    if is_said or (means is None and not _is_binary(mask)):
         return mask
     return checked_mask(mask, means or how.changes().get("mask_means"), "the mask", "mask_means=")
 
@@ -118,10 +159,6 @@ def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:
     Raises ConventionError where it could mean either, or cannot mean what was said.
     """
     if mask.dtype == np.bool_:
-        if means == "add":
-            raise ConventionError(
-                f"{name} is true/false and cannot be added", f"use {flag}keep or ignore"
-            )
         return mask
     if means is None and _is_binary(mask) and (mask.dtype.kind != "f" or mask.any()):
         raise ConventionError(
@@ -135,15 +172,6 @@ def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:
             )
         return mask.astype(np.bool_)
     return mask.astype(np.float64)
-
-
-def additive(mask: Array, means: str | None) -> Array:
-    """A mask as numbers to add: −∞ where true and false, as `means` says, let no query attend.
-
-    >>> additive(np.array([True, False]), "ignore").tolist()
-    [-inf, 0.0]
-    """
-    return mask if mask.dtype != np.bool_ else np.where(mask == (means != "ignore"), 0.0, -np.inf)
 
 
 def _is_binary(mask: Array) -> bool:
@@ -171,9 +199,9 @@ def first_position(
 ) -> Offset:
     """The key position of the first query.
 
-    top-left: the length of the past; bottom-right: such that the last query is at the last key, or
-    at the last valid one where key lengths are given (then one number per batch item).
+    top-left, open-last: the length of the past; bottom-right: such that the last query is at the
+    last key, or at the last valid one where key lengths are given (then one number per batch item).
     """
-    if align == "top-left":
+    if align != "bottom-right":
         return n_past
     return n_k - n_q if kv_len is None else kv_len - n_q

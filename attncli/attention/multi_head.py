@@ -17,7 +17,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.attend import Block, Labels, entered, trace_of
 from attncli.attention.heads import shape_text
-from attncli.attention.masks import meant_mask
+from attncli.attention.masks import adds, meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.published import published
 from attncli.attention.run import Sizes, Step, plan, run
@@ -98,6 +98,7 @@ def multi_head_attention(
     if "given_mask" in restricting:
         means = fields.get("mask_means")
         restricting["given_mask"] = meant_mask(restricting["given_mask"], means, how)
+        sizes = sizes._replace(adds=adds(restricting["given_mask"], how))
     inputs |= restricting
     steps = plan(how, sizes)
     title = f"Multi-head {'cross' if context is not None else 'self'}-attention"

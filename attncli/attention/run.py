@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,8 @@ from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.heads import merge_heads, split_heads
 from attncli.attention.masks import total_mask
-from attncli.convention import Convention, DType
-from attncli.errors import StageError
+from attncli.convention import Convention, DType, EmptyRows
+from attncli.errors import ConventionError, StageError
 from attncli.stages import HIDDEN, kind_of
 
 Values = Mapping[str, Array]
@@ -62,6 +62,7 @@ class Sizes(NamedTuple):
     d_k         width of a query
     n_past      keys before the first query's own
     given       names of the inputs
+    adds        whether numbers of the given mask are added to the scores
     """
 
     scores: tuple[int, ...]
@@ -69,6 +70,7 @@ class Sizes(NamedTuple):
     d_k: int
     n_past: int = 0
     given: Collection[str] = ("q", "k", "v")
+    adds: bool = False
 
     @property
     def n_heads(self) -> int:
@@ -165,16 +167,33 @@ class _Planner:
         k, v = (self.step(f"{name}_shared", f.share, {"x": name}, params) for name in "kv")
         return "q", k, v
 
+    @property
+    def empty(self) -> EmptyRows:
+        """What becomes of a row with nothing to attend to."""
+        how = self.how
+        return (how.empty_rows_inf if self.sizes.adds else None) or how.empty_rows
+
     def mask(self) -> tuple[bool, dict[str, str]]:
         """Whether anything is masked, and what softmax must know of it."""
         how, sizes = self.how, self.sizes
         restricted = self.given(given_mask="given_mask", kv_len="kv_len")
-        if not restricted and not how.causal and how.window is None:
+        causal = how.causal
+        if causal and "given_mask" in restricted:
+            if how.mask_and_causal == "refused":
+                what = "there are a mask and causal, which this convention refuses together"
+                raise ConventionError(what, "leave one of them out, or set mask_and_causal")
+            causal = how.mask_and_causal != "mask"
+            if how.mask_and_causal == "causal":
+                del restricted["given_mask"]
+                self.sizes = sizes._replace(adds=False)
+        if not restricted and not causal and how.window is None:
             return False, {}
         n_q, n_k = sizes.scores[-2:]
         params: dict[str, Any] = {"n_q": n_q, "n_k": n_k, "n_past": sizes.n_past}
-        params |= {"n_axes": len(sizes.scores), "causal": how.causal, "align": how.causal_align}
-        params |= {"window_size": how.window, "means": how.mask_means}
+        params |= {"n_axes": len(sizes.scores), "causal": causal, "align": how.causal_align}
+        reach = None if how.window is None else replace(how, causal=False).reach
+        params |= {"window_size": reach, "means": how.mask_means, "numbers": how.mask_numbers}
+        params["unmasks"] = self.empty == "unmasked"
         formula = "0 = may attend, −inf = may not, other numbers are added"
         restricted |= self.given(rows="rows")
         self.step("mask", total_mask, restricted, params, formula, dtype=None)
@@ -195,19 +214,33 @@ class _Planner:
                 formula = f"Z = {{x}} / √d_k = {{x}} / {root:.5g}"
                 work = f"[x] / √d_k = {{x}} / {{{root!r}}}"
             x = self.step("scaled", f.scale, {"x": x}, {"factor": factor}, formula, work)
-        order = ("capped", "masked") if how.softcap_place == "before-mask" else ("masked", "capped")
+        order = {
+            "before-mask": ("capped", "masked"),
+            "after-bias": ("biased", "capped", "masked"),
+            "after-mask": ("masked", "capped"),
+        }[how.softcap_place]
+        is_biased = how.softcap is not None and self.sizes.adds and "biased" in order
         for name in order:
+            if name == "biased" and is_biased and is_masked:
+                formula, of = "P = {x} + M, M the numbers of the mask", {"x": x, "mask": "mask"}
+                x = self.step(name, f.add_bias, of, {}, formula, "bias")
             if name == "capped" and how.softcap is not None:
                 formula = f"B = c · tanh({{x}} / c), c = {how.softcap:g}"
                 work = "c · tanh([x] / c) = {cap} · tanh({x} / {cap})"
                 x = self.step(name, f.softcap, {"x": x}, {"cap": how.softcap}, formula, work)
             if name == "masked" and is_masked:
                 value = how.mask_value
-                formula = "L = {x} + M, M the mask"
+                params: dict[str, Any] = {"value": value}
+                formula = "L = {x}" if is_biased else "L = {x} + M, M the mask"
                 if value != -math.inf:
-                    formula = f"L = {{x}} + M, M the mask, but {plain(value)} where masked"
-                of = {"x": x, "mask": "mask"}
-                x = self.step(name, f.apply_mask, of, {"value": value}, formula, "mask")
+                    added = f"{{x}} + ({plain(value)})"
+                    is_added = how.mask_value_rule == "add"
+                    formula += f", but {added if is_added else plain(value)} where masked"
+                    params |= {"rule": "add"} if is_added else {}
+                elif is_biased:
+                    formula += ", but −inf where masked"
+                of, hide = {"x": x, "mask": "mask"}, f.hide if is_biased else f.apply_mask
+                x = self.step(name, hide, of, params, formula, "hide" if is_biased else "mask")
         return x
 
     def weights(self, x: str, allowed: Mapping[str, str]) -> str:
@@ -215,7 +248,7 @@ class _Planner:
         how = self.how
         axis, sums = (-1, "each row") if how.softmax_over == "keys" else (-2, "each column")
         formula = f"A = softmax({{x}}) over {how.softmax_over}: {sums} sums to 1"
-        params: dict[str, Any] = {"axis": axis, "empty": how.empty_rows}
+        params: dict[str, Any] = {"axis": axis, "empty": self.empty}
         of = {"x": x, **allowed, **self.given(sinks="sinks")}
         if "sinks" in of:
             formula = "A = exp({x}) / (Σ exp({x}) + exp({sinks})): a row sums to less than 1"

@@ -16,6 +16,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, Unpack
 
@@ -25,7 +26,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes, key_head_of, shape_text
-from attncli.attention.masks import first_position, meant_mask, window
+from attncli.attention.masks import adds, first_position, meaning, meant_mask, window
 from attncli.attention.numbers import as_numbers
 from attncli.attention.run import Sizes, plan, run
 from attncli.attention.shapes import restrictions, with_past
@@ -129,16 +130,21 @@ class _Job:
         scores = (*whole["q"].shape[:-1], n_k)
         restricting = restrictions(Sizes(scores, self.k.shape[1], d_k), mask, kv_len)
         self.mask = restricting.get("given_mask")
+        if self.mask is not None and how.causal and how.mask_and_causal != "both":
+            if how.mask_and_causal == "refused":
+                plan(how, Sizes(scores, 1, d_k, given=("given_mask",)))  # which says so
+            alone = how.mask_and_causal == "mask"
+            how = self.how = replace(how, causal=not alone, mask_and_causal="both")
+            self.mask = self.mask if alone else None
+        self.adds = adds(self.mask, how)
         if self.mask is not None:
-            self.mask = np.broadcast_to(self.mask, (n_batch, n_heads, n_q, n_k))
-        is_boolean = self.mask is not None and self.mask.dtype == np.bool_
-        self.adds = self.mask is not None and (not is_boolean or how.mask_means == "add")
+            means = meaning(self.mask, how.mask_means, how.mask_numbers)
+            self.mask = np.broadcast_to(means, (n_batch, n_heads, n_q, n_k))
         valid = restricting.get("kv_len")
         first = first_position(how.causal_align, n_q, n_k, n_past, valid)
         self.first = np.broadcast_to(np.asarray(first), (n_batch,)).tolist()
         self.valid = [n_k] * n_batch if valid is None else valid.tolist()
-        left, right = how.window or (-1, -1)
-        self.reach = (left, 0 if how.causal else right)
+        self.reach = how.reach
         self.factor = how.scale_factor(d_k) * LOG2_E
         # Each head's last queries first: causality lets those attend to most keys.
         self.blocks = [
@@ -163,7 +169,9 @@ class _Job:
             power = largest_norm(q) * k_top * abs(self.factor)  # ≥ every |score|, as a power of 2
             # Half of a score's digits are left for what follows its point, and no sum overflows.
             is_safe = power <= 2 ** (info.nmant / 2) and v_top * self.n_k < info.max / 2
-            if self.how.softcap or self.how.mask_value != -np.inf or not is_safe:
+            is_open = self.how.causal and self.how.causal_align == "open-last"
+            is_plain = self.how.mask_value == -np.inf and not self.how.softcap and not is_open
+            if not (is_plain and is_safe):
                 self.out[batch, head, start:stop] = self._by_run(rows, q, k, v)
                 return
             # Within half of the range of exponents nothing overflows or vanishes unshifted.
@@ -177,7 +185,7 @@ class _Job:
         shifted  the largest score so far is subtracted, and what has been summed scaled down when
                  a larger one comes (Milakov & Gimelshein, algorithm 3)
         """
-        n, dtype = len(q), q.dtype
+        n, dtype, q_given = len(q), q.dtype, q
         q = q * dtype.type(self.factor)
         total, values = np.zeros((n, 1), dtype), np.zeros((n, v.shape[1]), dtype)
         shift = np.full((n, 1), -np.inf, dtype)
@@ -202,7 +210,10 @@ class _Job:
             values += powers @ v[keys]
         output = values / total
         if not total.all():
-            filler = {"zero": 0.0, "nan": np.nan, "uniform": v.mean(axis=0)}[self.how.empty_rows]
+            empty = (self.how.empty_rows_inf if self.adds else None) or self.how.empty_rows
+            if empty == "unmasked":
+                return self._by_run(rows, q_given, k, v)
+            filler = {"zero": 0.0, "nan": np.nan, "uniform": v.mean(axis=0)}[empty]
             output[total[:, 0] == 0] = filler
         return output
 
@@ -215,7 +226,8 @@ class _Job:
         if self.valid[batch] < self.n_k:
             inputs["kv_len"] = np.array([self.valid[batch]])
         scores, given = (self.q.shape[2], self.n_k), {*inputs, "q", "rows"}
-        steps = plan(self.how, Sizes(scores, 1, q.shape[1], self.n_past, given))
+        how = replace(self.how, mask_means="keep", mask_numbers=None)  # as self.mask has it
+        steps = plan(how, Sizes(scores, 1, q.shape[1], self.n_past, given, self.adds))
         at_once = max(1, CELLS // self.n_k)
         parts = [np.arange(stop - start)[at : at + at_once] for at in range(0, len(q), at_once)]
         found = (run(steps, {**inputs, "q": q[at], "rows": start + at}, [OUTPUT]) for at in parts)
@@ -242,8 +254,7 @@ class _Job:
             if self.mask is not None:
                 part = self.mask[rows.batch, rows.head, rows.start : rows.stop, keys]
                 if not self.adds:
-                    masked, part = ~part if self.how.mask_means == "keep" else part, None
-                    hidden = masked if hidden is None else hidden | masked
+                    hidden, part = ~part if hidden is None else hidden | ~part, None
             if hidden is None or not hidden.any():
                 yield keys, None, part
             elif not hidden.all():

@@ -332,8 +332,7 @@ def flags(plain: Setup, changed: Setup) -> str:
         return ""
     in_effect = changed.how.changes()
     for name in names:
-        needs = KNOBS[name].needs
-        if not needs or any(other in in_effect for other in needs):
+        if KNOBS[name].has_effect(in_effect):
             words.append(flag_text(name, getattr(changed.how, name)))
     words += [f"without {flag}" for name, flag in _FLAG_OF.items() if name in left_out]
     return " ".join(words)

@@ -15,7 +15,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes, heads_first, shape_text, split_heads
-from attncli.attention.masks import additive, forbids
+from attncli.attention.masks import forbids, meaning
 from attncli.attention.numbers import as_numbers, type_name
 from attncli.attention.shapes import in_order
 from attncli.check.noise import EPS
@@ -179,10 +179,11 @@ def _wanted(
 
 def _additive(mask: Array, setup: Setup) -> Array:
     """A mask as numbers to add, −∞ where it lets nothing attend; 0 and 1 are true and false."""
-    means, is_binary = setup.how.mask_means, np.isin(mask, (0, 1)).all() and mask.any()
-    if mask.dtype == np.bool_ or (is_binary and means != "add"):
-        mask = additive(mask.astype(bool), means)
-    return np.where(forbids(mask), -np.inf, mask.astype(np.float64))
+    how, is_binary = setup.how, np.isin(mask, (0, 1)).all() and mask.any()
+    mask = mask.astype(bool) if is_binary and how.mask_numbers != "add" else mask
+    mask = meaning(mask, how.mask_means, how.mask_numbers)
+    mask = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else mask
+    return np.where(forbids(mask), -np.inf, mask)
 
 
 def _difference(name: str, array: Array, wanted: Array, dtype: DType) -> str:

@@ -44,6 +44,7 @@ def compute(
     given = _read(inputs, choices)
     note(*given.notes, quiet=show.quiet)
     trace, shown = computed(given, show)
+    trace = replace(trace, title=choices.named(trace.title))
     present(trace, shown, stdin_used=given.stdin_used)
     return None
 

@@ -21,7 +21,7 @@ from attncli.cli import memory
 from attncli.cli.commands import Against, Block, Text, Vectors
 from attncli.cli.groups import given_of
 from attncli.cli.memory import Sentences
-from attncli.cli.options import Choices, DisplayFlags
+from attncli.cli.options import OF_A_MASK, Choices, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, check_flags, form_of, note, present
 from attncli.cli.parsing import tokens_of
 from attncli.convention import Convention, flag_of
@@ -115,8 +115,8 @@ def _contradictions_of_block(
         yield "--block decoder needs what it decodes", 'add --target "…"'
     if block.kind == "encoder" and words.target is not None:
         yield "an encoder has no target", "use --block decoder, or leave out --target"
-    if words.mask is None and "mask_means" in choices.given:
-        yield "--mask-means is given, but no mask", "add --mask SOURCE"
+    for name in OF_A_MASK & choices.given.keys() if words.mask is None else ():
+        yield f"{flag_of(name)} is given, but no mask", "add --mask SOURCE"
     if words.mask is not None and decodes:
         yield "--mask could be for any of a decoder's three attentions", "leave it out"
     if "causal" in choices.given and decodes:
@@ -198,14 +198,15 @@ def explained(
         vocabulary,
         model,
         target=None if target is None else Sentence.padded(target),
-        mask=_mask(words.mask, choices.given.get("mask_means"), quiet=show.quiet),
+        mask=_mask(words.mask, choices, seed, quiet=show.quiet),
         keep=_kept(show),
     )
+    trace = replace(trace, title=choices.named(trace.title))
     return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
 
 
 def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
-    convention = choices.over(Convention(seed=seed), "seed", "mask_means")
+    convention = choices.over(Convention(seed=seed), "seed", "mask_means", "mask_numbers")
     return Architecture(
         n_heads=block.heads or 1,
         n_kv_heads=block.kv_heads,
@@ -252,19 +253,20 @@ def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | 
     return table
 
 
-def _mask(source: str | None, means: str | None, *, quiet: bool) -> Any:
-    """The mask of --mask as numbers to add: −∞ where a token may not attend."""
+def _mask(source: str | None, choices: Choices, seed: int, *, quiet: bool) -> Any:
+    """The mask of --mask: true where a token may attend, or numbers to add."""
     if source is None:
         return None
-    from attncli.attention.masks import additive, checked_mask
+    from attncli.attention.masks import checked_mask, meaning
     from attncli.files.load import load
 
     loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
     note(*loaded.notes, quiet=quiet)
-    mask = checked_mask(
-        only(loaded, "mask"), means, f"the mask of {loaded.origin}", "--mask-means "
-    )
-    return additive(mask, means)
+    mask, how = only(loaded, "mask"), choices.over(Convention(seed=seed))
+    if how.mask_numbers is None:
+        means, name = choices.given.get("mask_means"), f"the mask of {loaded.origin}"
+        mask = checked_mask(mask, means, name, "--mask-means ")
+    return meaning(mask, how.mask_means, how.mask_numbers)
 
 
 def _check_room(

@@ -13,7 +13,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.attention.masks import checked_mask
-from attncli.cli.options import Choices, Inputs
+from attncli.cli.options import OF_A_MASK, Choices, Inputs
 from attncli.cli.parsing import tokens_of, whole_numbers
 from attncli.cli.sources import (
     OBSERVED,
@@ -39,6 +39,7 @@ from attncli.files.roles import (
     outermost,
     pick,
 )
+from attncli.stages import WEIGHTS as SHARES
 
 if TYPE_CHECKING:
     from attncli.attention.multi_head import Projected
@@ -111,6 +112,8 @@ def read_inputs(
             used[id(main)] = set(main.arrays)
     notes += unused_notes(files, used, stages, of_x=made is not None)
     convention = _check_mask(arrays, files, choices, fields, convention)
+    q, k, v = (arrays[name] for name in "qkv")
+    choices.check_call(convention, q, k, v, arrays.get("mask"))
     n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
     shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
     is_split = inputs.heads is not None or inputs.layout == "bsd"
@@ -172,7 +175,9 @@ def _convention(main: Loaded, fields: Mapping[str, Any], notes: list[str]) -> Co
     # What masked the trace is in its stage `mask`; it is not applied once more.
     prefix = outermost(main) or ""
     own = trace.part(prefix.removesuffix(".")).convention or trace.convention
-    base = replace(own, causal=False, window=None, causal_align="top-left", mask_means="keep")
+    weights = f"{prefix}{SHARES}"
+    empty = trace[weights].params.get("empty") if weights in trace else None
+    base = replace(own.beside_mask(), empty_rows=empty or own.empty_rows)
     changed = ", ".join(f"{name} {value}" for name, value in base.changes().items())
     if changed:
         notes.append(f"{main.origin} is a trace with {changed}: kept")
@@ -218,16 +223,17 @@ def _check_mask(
     """
     main = files["q"]
     if "mask" not in arrays:
-        if "mask_means" in choices.given:
-            raise ConventionError("--mask-means is given, but no mask", "add --mask SOURCE")
+        for name in OF_A_MASK & choices.given.keys():
+            raise ConventionError(f"{flag_of(name)} is given, but no mask", "add --mask SOURCE")
     elif main.trace is not None and "mask" not in files:
         arrays["mask"] = arrays["mask"].astype(np.float64)
         if arrays["mask"].any() and np.isin(arrays["mask"], (0, 1)).all():
-            return replace(convention, mask_means="add")
+            return replace(convention, mask_numbers="add")
     else:
         means = choices.given.get("mask_means", fields.get("mask_means"))
         name = f"the mask of {files.get('mask', main).origin}"
-        arrays["mask"] = checked_mask(arrays["mask"], means, name, "--mask-means ")
+        if convention.mask_numbers is None:
+            arrays["mask"] = checked_mask(arrays["mask"], means, name, "--mask-means ")
     return convention
 
 

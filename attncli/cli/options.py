@@ -13,21 +13,26 @@ import typer
 
 from attncli.cli.groups import flag
 from attncli.cli.parsing import unclear
-from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of
+from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
+from attncli.presets import PRESETS, features_of
 from attncli.views.formats import FORMATS
 
 if TYPE_CHECKING:
     Format = str
+    Semantics = str
 else:
     Format = Literal[tuple(FORMATS)]
+    Semantics = Literal[tuple(PRESETS)]
 
 MAX_SIZE = flag(
     "The most memory that a call may take (default: 1GB), and one number for every 50 bytes of it.",
     "SIZE",
 )
 MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
+OF_A_MASK = {"mask_means", "mask_numbers", "mask_and_causal", "empty_rows_inf"}
+"""The fields of Convention that say something of --mask alone."""
 _ROLES = [
     (role, str | None, flag(row.help, "SOURCE", panel=row.panel)) for role, row in ROLES.items()
 ]
@@ -81,6 +86,12 @@ _Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, eq=False, repr=Fals
 class Choices(_Knobs):  # type: ignore[misc]
     """A flag for every field of Convention; `given` holds those that were given, parsed."""
 
+    semantics: Semantics | None = flag(
+        "What this library means by attention: the defaults of all that follows, where no flag "
+        "and no file says otherwise. attncli semantics lists them.",
+        "NAME",
+        panel="Masking",
+    )
     given: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,22 +110,45 @@ class Choices(_Knobs):  # type: ignore[misc]
     def over(self, base: Convention, *without: str) -> Convention:
         """The base, which an input brings, with every flag that was given put in its place.
 
-        Those of the fields `without` are left as the base has them.
+        What neither says is as --semantics has it. Those of the fields `without` are left as the
+        base has them.
 
         Raises ConventionError for a value outside its range, and for a flag that has no effect.
         """
         given = {name: value for name, value in self.given.items() if name not in without}
-        how = replace(base, **given)
+        said = base.changes().keys() | {*without}
+        meant: Mapping[str, Any] = PRESETS[self.semantics].fields if self.semantics else {}
+        how = replace(base, **{n: x for n, x in meant.items() if n not in said} | given)
         changed = how.changes()
         for name in given:
-            needs = KNOBS[name].needs
-            if needs and not any(other in changed for other in needs):
-                others = " or ".join(map(flag_of, needs))
+            if not KNOBS[name].has_effect(changed):
+                others = " or ".join(map(flag_of, KNOBS[name].needs))
                 raise ConventionError(
                     f"{flag_of(name)} has no effect without {others}",
                     f"add it, or leave {flag_of(name)} out",
                 )
         return how
+
+    def check_call(self, how: Convention, q: Any, k: Any, v: Any, mask: Any = None) -> None:
+        """ConventionError where the library of --semantics takes no such call."""
+        if self.semantics is None:
+            return
+        kind: Any = None if mask is None else "boolean" if mask.dtype == "bool" else "number"
+        n_heads, n_kv_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
+        heads, widths = (n_heads, n_kv_heads), (k.shape[-1], v.shape[-1])
+        found = {*features_of(mask=kind, causal=how.causal, heads=heads, widths=widths)}
+        if how.mask_and_causal != "refused":
+            found.discard("mask and causal")
+        if (why := PRESETS[self.semantics].refusal(found)) is not None:
+            what = f"{self.semantics} refuses this call: {why}"
+            raise ConventionError(what, f"attncli semantics {self.semantics} says what it takes")
+
+    def named(self, title: str) -> str:
+        """The title of a trace with the library of --semantics, and the flags beside it."""
+        if self.semantics is None:
+            return title
+        beside = " ".join(flag_text(name, value) for name, value in self.given.items())
+        return f"{title}, as {self.semantics} has it" + f" but for {beside}" * bool(beside)
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)

@@ -179,8 +179,7 @@ class Noise:
             with suppress(StageError):
                 how = trace.part(prefix).convention or trace.convention
                 if how is not None:
-                    how = replace(how, causal=False, window=None, causal_align="top-left")
-                    return replace(how, mask_means="add")
+                    return replace(how.beside_mask(), mask_numbers="add")
         return None
 
 

@@ -6,6 +6,7 @@ explain("the river bank") ── tokens, vectors, weights ── model.explained
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, Unpack, cast, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.layers import Architecture, NormPlace
-from attncli.attention.masks import additive, meant_mask
+from attncli.attention.masks import meaning, meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.positions import Exponent, add_positions, alibi, sinusoidal
 from attncli.attention.rotary import rotary_table
@@ -99,6 +100,11 @@ def explain(  # noqa: PLR0913
         notes = (f"The weights are random (Glorot-uniform, seed {seed}).",)
     else:
         found = weights_from_arrays(weights, kind, sizes)
+    meant = None
+    if mask is not None:
+        meant = meant_mask(np.asarray(mask), fields.get("mask_means"), how)
+        meant = meaning(meant, how.mask_means, how.mask_numbers)
+        how = replace(how, mask_means="keep", mask_numbers=None)
     architecture = Architecture(
         n_heads=heads,
         n_kv_heads=kv_heads,
@@ -114,12 +120,7 @@ def explain(  # noqa: PLR0913
         positions=_positions(positions),
         notes=notes,
     )
-    added = None
-    if mask is not None:
-        added = additive(
-            meant_mask(np.asarray(mask), fields.get("mask_means"), how), how.mask_means
-        )
-    return explained(asked, vocabulary, model, target=other, mask=added)
+    return explained(asked, vocabulary, model, target=other, mask=meant)
 
 
 def _tokens(text: str | Sequence[str]) -> tuple[str, ...]:

@@ -67,8 +67,9 @@ def explained(
     Stages: those of `entry_stages` (and those of the target as `target.tokens` …); those of the
     block as `attention.q`, `cross_attention.q`, `encoder.1.attention.q`, `decoder.1.…`, each
     with its weights (`attention.w_q`); `meaning.static` and `meaning.contextual`. `mask` is
-    additive and belongs to the attention or the encoder. `keep` says by dotted name which stages
-    of a layer to hold; the others are dropped as soon as no later stage needs them.
+    as `masks.meaning` gives it and belongs to the attention or the encoder. `keep` says by dotted
+    name which stages of a layer to hold; the others are dropped as soon as no later stage needs
+    them.
 
     Raises ShapeError where weights do not fit, ConventionError where a target is missing.
     Source: "Attention Is All You Need", section 3.
@@ -130,7 +131,7 @@ def _add_blocks(
     if mask is not None and padding is not None:
         n_q = len(layers.like[y if model.block == "attention" else x])
         check_mask(mask, (model.architecture.n_heads, n_q, len(padding)))
-        total = np.asarray(mask + padding)
+        total = mask & padding if mask.dtype == np.bool_ else np.where(padding, mask, -np.inf)
     if model.block == "attention":
         name, context = ("attention", "") if x == y else ("cross_attention", x)
         layers.weights = {n.replace("attention", name, 1): w for n, w in model.weights.items()}

@@ -32,7 +32,7 @@ class Sentence:
     Raises InputError where no token is anything else.
 
     >>> Sentence.padded(("the", "bank"), 3).key_mask()
-    array([  0.,   0., -inf])
+    array([ True,  True, False])
     """
 
     tokens: tuple[str, ...]
@@ -60,9 +60,8 @@ class Sentence:
         return tuple(token for token in self.tokens if not is_padding(token))
 
     def key_mask(self) -> Array | None:
-        """The additive mask of the keys [n]: −∞ for padding; None where there is none."""
-        is_word = self.is_word
-        return None if is_word.all() else np.where(is_word, 0.0, -np.inf)
+        """Which keys are no padding [n]; None where there is none."""
+        return None if self.is_word.all() else self.is_word
 
 
 @dataclass(frozen=True, eq=False)

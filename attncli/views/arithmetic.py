@@ -156,8 +156,29 @@ def _norm(entry: Entry) -> Equation:
 def _mask(entry: Entry) -> Equation:
     """Z + M; a key that may not be attended to has no sum."""
     if np.isneginf(entry.of("mask").value):
-        return entry.equals(remark="masked: may not attend")
+        return _masked(entry)
     return _filled(entry, "[x] + [mask] = {x} + {mask}")
+
+
+def _bias(entry: Entry) -> Equation:
+    """Z + M; what may not be attended to has nothing added here."""
+    if np.isneginf(entry.of("mask").value):
+        return entry.equals(entry.of("x").name)
+    return _filled(entry, "[x] + [mask] = {x} + {mask}")
+
+
+def _hide(entry: Entry) -> Equation:
+    """P, the numbers of the mask in it already; of a key that may not be attended to nothing."""
+    if np.isneginf(entry.of("mask").value):
+        return _masked(entry)
+    return entry.equals(entry.of("x").name)
+
+
+def _masked(entry: Entry) -> Equation:
+    """What a masked score becomes: replaced, or with the mask value added."""
+    if entry.stage.params.get("rule") == "add":
+        return _filled(entry, "[x] + {value} = {x} + {value}")
+    return entry.equals(remark="masked: may not attend")
 
 
 def _softmax(entry: Entry) -> Equation:
@@ -207,6 +228,8 @@ RULES: dict[str, Callable[[Entry], Equation | None]] = {
     "deviation": _deviation,
     "norm": _norm,
     "mask": _mask,
+    "bias": _bias,
+    "hide": _hide,
     "softmax": _softmax,
     "dropout": _dropout,
     **TABLE_RULES,

@@ -167,7 +167,9 @@ def empty_rows(block: Block, index: Index) -> str:
     other, each = "query" if shares.over_queries else "key", short(float(left.flat[0]), 4)
     how = block.convention
     is_empty = math.isinf(how.mask_value)
-    why = f"--empty-rows {how.empty_rows}" if is_empty else f"--mask-value {how.mask_value:g}"
+    used = shares.stage.params.get("empty", how.empty_rows)
+    flag = "--empty-rows" if used == how.empty_rows else "--empty-rows-inf"
+    why = f"{flag} {used}" if is_empty else f"--mask-value {how.mask_value:g}"
     assert block.mask is not None  # noqa: S101 - or nothing is masked
     mask = np.broadcast_to(block.matrix(block.mask, index), block.matrix(shares.stage, index).shape)
     if is_empty and np.isfinite((mask.T if shares.over_queries else mask)[empty]).any():

@@ -136,10 +136,11 @@ def headline(block: Block) -> Headline:
     whole = block.root.convention or block.convention
     how = replace(block.convention, seed=whole.seed)  # from which that of a block is derived
     facts += [how.dtype] if how.dtype != "float64" else []
+    changed = how.changes()
     words = (
         write(value, how, lambda x: short(float(x), 4))
-        for name, value in how.changes().items()
-        if (write := KNOBS[name].words)
+        for name, value in changed.items()
+        if (write := KNOBS[name].words) and KNOBS[name].has_effect(changed)
     )
     title, name = sentence(block.trace.title), sentence(block.prefix.removesuffix("."))
     notes = [sentence(note) for note in block.trace.notes]

@@ -69,7 +69,8 @@ def test_choices_that_are_not_understood(name: str, text: str) -> None:
     ],
 )
 def test_choices(name: str, text: str, value: Any) -> None:
-    assert Choices(**{name: text, "causal": False, "dtype": None}).given == {name: value}
+    flags: dict[str, Any] = {name: text, "causal": False, "dtype": None}
+    assert Choices(**flags).given == {name: value}
 
 
 @pytest.mark.parametrize(

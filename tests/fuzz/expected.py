@@ -48,6 +48,8 @@ def misread(case: Case, out: str) -> str:
     """
     if case.given.get("--format") != "json" or {"--output", "-o"} & case.given.keys():
         raise NoOpinionError("other formats are held by tests of their own")
+    if "--semantics" in case.given:
+        raise NoOpinionError("what a library means is held by tests that run it")
     if case.command == "diff" or "--against" in case.given:
         raise NoOpinionError("comparisons are held by tests of their own")
     try:
@@ -187,15 +189,14 @@ def _explain(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
         wide = wide + every.get(f"attention.b_{name}", 0)
         inner[name] = np.swapaxes(wide.reshape(len(x), n, -1), 0, 1)
     n_words = len(x) if "--tokens" not in flags else len(listed(flags["--tokens"] or "", False))
-    padding = np.broadcast_to(np.where(np.arange(len(x)) < n_words, 0, -np.inf), (len(x), len(x)))
-    how = {name: value for name, value in flags_of(case).items() if name != "mask_means"}
+    is_word = np.broadcast_to(np.arange(len(x)) < n_words, (len(x), len(x)))
+    own = ("mask_means", "mask_numbers")
+    how = {name: value for name, value in flags_of(case).items() if name not in own}
     for mask in _masks(case):
-        given = (
-            inner
-            if mask is None and n_words == len(x)
-            else inner
-            | {"mask": padding if mask is None else np.where(np.isneginf(padding), padding, mask)}
-        )
+        total = is_word if mask is None else np.where(is_word, mask, -np.inf)
+        if mask is not None and mask.dtype == np.bool_:
+            total = mask & is_word
+        given = inner if mask is None and n_words == len(x) else inner | {"mask": total}
         found = reliable(plain.attention(given, how))
         names = ("weights", "output") if how.get("dtype", "float64") == "float64" else ()
         more = {f"attention.{name}": found[name] for name in names if name in found}
@@ -210,10 +211,9 @@ def _masks(case: Case) -> Iterator[Array | None]:
         return
     every, member = second.readings(source, case.files, case.stdin)
     for found in every:
-        mask = read_mask(only(found, member, "mask"), means, False)
-        if mask.dtype == np.bool_:
-            mask = np.where(mask == (means != "ignore"), 0.0, -np.inf)
-        yield mask
+        how = {**plain.DEFAULTS, **flags_of(case)}
+        mask = read_mask(only(found, member, "mask"), means, how["mask_numbers"] is not None)
+        yield plain.meant(mask, how)
 
 
 def listed(text: str, lowercase: bool) -> list[str]:

@@ -17,8 +17,10 @@ from .reading import NAMES, NoOpinionError, Reading, RefusalError, role_of
 KNOBS = (
     "scale", "softcap", "softcap_place", "causal", "causal_align", "window", "softmax_over",
     "mask_means", "mask_value", "empty_rows", "head_order", "dropout", "seed", "dtype",
+    "mask_and_causal", "window_counts", "mask_numbers", "mask_value_rule", "empty_rows_inf",
 )  # fmt: skip
 """The fields of a convention, as the README's flags."""
+OF_A_MASK = {"mask_means", "mask_numbers", "mask_and_causal", "empty_rows_inf"}
 
 
 def inputs_of(case: Case) -> Iterator[tuple[dict[str, Array], dict[str, Any], Reading, bool]]:
@@ -45,9 +47,10 @@ def inputs_of(case: Case) -> Iterator[tuple[dict[str, Array], dict[str, Any], Re
         how = _convention(main) | flags
         is_of_trace = main.how is not None and "mask" not in files
         if "mask" in arrays:
-            arrays["mask"] = read_mask(arrays["mask"], flags.get("mask_means"), is_of_trace)
-        elif "mask_means" in flags:
-            raise RefusalError("--mask-means without a mask")
+            is_said = is_of_trace or "mask_numbers" in flags
+            arrays["mask"] = read_mask(arrays["mask"], flags.get("mask_means"), is_said)
+        elif flags.keys() & OF_A_MASK:
+            raise RefusalError("what a mask means, without a mask")
         yield *_arranged(case, arrays, how), main, bool(member)
 
 
@@ -114,7 +117,10 @@ def _convention(main: Reading) -> dict[str, Any]:
             raise NoOpinionError("conventions within files are held by tests of their own")
         return {} if main.scale is None else {"scale": main.scale}
     own = {name: second.NOT_JSON.get(str(value), value) for name, value in main.how.items()}
-    masking = ("causal", "window", "causal_align", "mask_means")
+    masking = (
+        "causal", "window", "causal_align", "mask_means", "mask_and_causal", "window_counts",
+        "mask_numbers", "empty_rows_inf",
+    )  # fmt: skip
     return {name: value for name, value in own.items() if name not in masking}
 
 
@@ -134,11 +140,9 @@ def flags_of(case: Case) -> dict[str, Any]:
     return found
 
 
-def read_mask(mask: Array, means: str | None, is_of_trace: bool) -> Array:
-    """True and false, or numbers to add; RefusalError where that is not said."""
-    if mask.dtype == np.bool_ or is_of_trace:
-        if means == "add" and mask.dtype == np.bool_:
-            raise RefusalError("true and false cannot be added")
+def read_mask(mask: Array, means: str | None, is_said: bool) -> Array:
+    """True and false, or numbers; RefusalError where it is not said which of them 0 and 1 are."""
+    if mask.dtype == np.bool_ or is_said:
         return mask
     if means is None and mask.dtype.kind == "f" and not mask.any():
         return mask  # nothing is added

@@ -10,11 +10,14 @@ import numpy as np
 
 from attncli.arrays import Array
 
+from .reading import RefusalError
+
 DEFAULTS: dict[str, Any] = {
     "scale": "1/sqrt(d_k)", "softcap": None, "softcap_place": "before-mask", "causal": False,
     "causal_align": "top-left", "window": None, "softmax_over": "keys", "mask_means": "keep",
     "mask_value": -math.inf, "empty_rows": "zero", "head_order": "blocks", "dropout": 0.0,
-    "seed": 0, "dtype": "float64",
+    "seed": 0, "dtype": "float64", "mask_and_causal": "both", "window_counts": "others",
+    "mask_numbers": None, "mask_value_rule": "replace", "empty_rows_inf": None,
 }  # fmt: skip
 
 READ = {"q", "k", "v", "mask"}
@@ -43,24 +46,32 @@ def attention(
     if how["scale"] != "none":
         factor = 1 / math.sqrt(q.shape[-1]) if isinstance(how["scale"], str) else how["scale"]
         x = stages["scaled"] = x * factor
-    cap, value = how["softcap"], float(how["mask_value"])
-    mask = _total_mask(x.shape, n_past, arrays.get("mask"), how, kv_len)
+    given_mask = meant(arrays.get("mask"), how)
+    if given_mask is not None and how["causal"] and how["mask_and_causal"] != "both":
+        if how["mask_and_causal"] == "refused":
+            raise RefusalError("mask and causal")
+        alone = how["mask_and_causal"] == "mask"
+        how, given_mask = {**how, "causal": not alone}, given_mask if alone else None
+    is_added = given_mask is not None and given_mask.dtype != np.bool_
+    empty_rows = (how["empty_rows_inf"] if is_added else None) or how["empty_rows"]
+    mask = _total_mask(x.shape, n_past, given_mask, how, kv_len)
+    if mask is not None and empty_rows == "unmasked":
+        around = _total_mask(x.shape, n_past, None, how, kv_len, pads=False)
+        around = np.zeros(mask.shape) if around is None else around
+        mask = np.where(np.isneginf(mask).all(axis=-1, keepdims=True), around, mask)
     late = how["softcap_place"] == "after-mask"
-    if cap is not None and not late:
-        x = np.tanh(x / cap) * cap
+    x = _masked(x, mask, how)
     if mask is not None:
         stages["mask"] = mask
-        x = np.where(np.isneginf(mask), value, x + np.where(np.isneginf(mask), 0, mask))
-    if cap is not None and late:
-        x = np.tanh(x / cap) * cap
     axis = -1 if how["softmax_over"] == "keys" else -2
     sinks = arrays["sinks"].reshape(-1, *[1] * min(x.ndim - 1, 2)) if "sinks" in arrays else -np.inf
     top = np.maximum(x.max(axis=axis, keepdims=True), sinks)
     powers = np.exp(x - np.where(np.isneginf(top), 0, top))
     weights = powers / (powers.sum(axis=axis, keepdims=True) + np.exp(sinks - top))
-    if mask is not None and np.isneginf(value) and (cap is None or not late):
+    is_hidden = np.isneginf(float(how["mask_value"])) and not (how["softcap"] and late)
+    if mask is not None and is_hidden:
         weights = np.where(np.isneginf(mask), 0, weights)
-        filler = {"zero": 0, "nan": np.nan, "uniform": 1 / x.shape[axis]}[how["empty_rows"]]
+        filler = {"nan": np.nan, "uniform": 1 / x.shape[axis]}.get(empty_rows, 0)
         empty = np.isneginf(mask).all(axis=axis, keepdims=True) & np.isneginf(sinks)
         weights = np.where(empty, filler, weights)
     stages["weights"] = weights
@@ -87,12 +98,34 @@ def _tiled(x: Array, times: int) -> Array:
     return np.concatenate([x] * times, axis=-3)
 
 
+def _masked(x: Array, mask: Array | None, how: Mapping[str, Any]) -> Array:
+    """The scores with the mask's numbers, what it hides, and the softcap where it is to be."""
+    cap, value, place = how["softcap"], float(how["mask_value"]), how["softcap_place"]
+    hidden = np.zeros(1, bool) if mask is None else np.isneginf(mask)
+    bias = np.zeros(1) if mask is None else np.where(hidden, 0, mask)
+    if cap is not None and place != "after-mask":
+        inner = x + bias if place == "after-bias" else x
+        x, bias = np.tanh(inner / cap) * cap, bias if place == "before-mask" else np.zeros(1)
+    x = x + bias
+    x = np.where(hidden, x + value if how["mask_value_rule"] == "add" else value, x)
+    return np.tanh(x / cap) * cap if cap is not None and place == "after-mask" else x
+
+
+def meant(mask: Array | None, how: Mapping[str, Any]) -> Array | None:
+    """True where a query may attend, or numbers to add."""
+    if mask is None or (mask.dtype != np.bool_ and how["mask_numbers"] != "truth"):
+        return mask
+    truth = mask.astype(bool)
+    return truth * 1.0 if how["mask_means"] == "add" else truth ^ (how["mask_means"] == "ignore")
+
+
 def _total_mask(
     shape: tuple[int, ...],
     n_past: int,
     given: Array | None,
     how: Mapping[str, Any],
     kv_len: list[int] | None,
+    pads: bool = True,
 ) -> Array | None:
     """What is added to the scores, cell by cell; None where nothing restricts them."""
     if given is None and kv_len is None and not how["causal"] and how["window"] is None:
@@ -100,23 +133,26 @@ def _total_mask(
     if given is None:
         total = np.zeros(shape)
     elif given.dtype == np.bool_:
-        total = np.where(given == (how["mask_means"] != "ignore"), 0.0, -np.inf)
+        total = np.where(given, 0.0, -np.inf)
     else:
         total = given.astype(float)
     total = np.broadcast_to(total, shape).copy()
     n_q, n_k = shape[-2:]
     left, right = how["window"] or (-1, -1)
+    left -= how["window_counts"] == "own" and left > 0
     batches = shape[0] if len(shape) == 4 else 1
     lengths = [n_k] if kv_len is None else kv_len
     lengths = lengths * batches if len(lengths) == 1 else lengths
     for item, length in enumerate(lengths):
         cells = total[item] if len(shape) == 4 else total
-        cells[..., length:] = -np.inf
-        first = n_past if how["causal_align"] == "top-left" else length - n_q
+        cells[..., length if pads else n_k :] = -np.inf
+        first = length - n_q if how["causal_align"] == "bottom-right" else n_past
         for row in range(n_q):
             for key in range(n_k):
                 after = key - (row + first)
-                hidden = (how["causal"] and after > 0) or (left >= 0 and after < -left)
+                is_open = how["causal_align"] == "open-last" and row == n_q - 1 < n_k - 1
+                hidden = how["causal"] and after > 0 and not is_open
+                hidden = hidden or (left >= 0 and after < -left)
                 if hidden or (right >= 0 and after > right):
                     cells[..., row, key] = -np.inf
     return total

@@ -41,7 +41,7 @@ def test_a_case_follows_from_its_number() -> None:
 
 def test_every_option_is_known() -> None:
     assert Option("--causal", None) in options_of("compute")
-    assert Option("--empty-rows", ("zero", "nan", "uniform")) in options_of("compute")
+    assert Option("--empty-rows", ("zero", "nan", "uniform", "unmasked")) in options_of("compute")
     assert Option("--heads", int) in options_of("explain")
     assert "--batch" not in [option.flag for option in options_of("explain")]
 
