@@ -8,6 +8,7 @@ from attncli.check.bugs.bug import Bug
 from attncli.check.diagnose import check
 from attncli.check.report import (
     Explanation,
+    Meaning,
     StageVerdict,
     Verdict,
     Worst,
@@ -22,6 +23,7 @@ __all__ = [
     "CATALOGUE",
     "Bug",
     "Explanation",
+    "Meaning",
     "StageVerdict",
     "Suggestion",
     "Verdict",

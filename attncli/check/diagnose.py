@@ -1,11 +1,11 @@
 """check: somebody else's numbers in, a Verdict out.
 
-observed ── shapes ── within tolerance? ── single bugs ── pairs ── where the errors are
+observed ── shapes ── within tolerance? ── single bugs ── conventions ── pairs ── where errors are
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from attncli.attention.run import Step
 from attncli.attention.shapes import layout_hint
 from attncli.check.comparison import Comparison, Fit, comparison_of
 from attncli.check.inside import less_exact
+from attncli.check.meanings import Asked, meanings_of
 from attncli.check.noise import EPS, SMALL
 from attncli.check.observe import (
     GIVEN,
@@ -51,6 +52,7 @@ def check(  # noqa: PLR0913
     stage: str = OUTPUT,
     layout: Layout | None = None,
     convention: Convention | None = None,
+    chosen: Collection[str] | None = None,
     positions: PositionKind | None = None,
     decimals: int | None = None,
     rtol: float | None = None,
@@ -73,6 +75,8 @@ def check(  # noqa: PLR0913
     q, k, v …   what `attend` takes, with mask, past_k, past_v, kv_len and sinks among `more`; the
                 convention is the one that ought to have been followed. Its fields are keywords
                 too, such as causal=True, beside it or instead of it
+    chosen      which fields of the convention were chosen: where the numbers differ, the others are
+                tried as each library has them. Default: the keywords, and what is not the default
     layout      another order of the axes of q, k, v, the cache and the observed output, such as
                 "bshd"; the other stages have their heads before their rows in every layout
     positions   "paper", "article" (sinusoidal, added to q, k and v, which are embeddings of one
@@ -102,6 +106,8 @@ def check(  # noqa: PLR0913
     given = dict(observed) if isinstance(observed, Mapping) else {stage: observed}
     fields = {name: more.pop(name) for name in KNOBS if name in more}
     how, means = convention_of(convention, fields), fields.get("mask_means")
+    if chosen is None:
+        chosen = {*how.changes(), *fields}
     inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **more}
     inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items() if x is not None}
     setup = setup_of(**inputs, layout=layout, means=means, convention=how, positions=positions)
@@ -119,12 +125,13 @@ def check(  # noqa: PLR0913
     rule = comparison.rule
     labels = {"query": query_labels or (), "key": key_labels or ()}
     verdict = Verdict("match", rule.dtype, stage_verdicts(comparison, labels))
-    verdict = replace(verdict, notes=(*found.notes, *printed))
+    verdict = replace(verdict, is_default=not chosen, notes=(*found.notes, *printed))
     if comparison.matches:
         verdict = _with_direction(verdict, comparison)
     else:
         before_search()
-        verdict = _with_cause(verdict, comparison, pairs, progress)
+        asked = Asked(chosen, inputs.get("mask"), means)
+        verdict = _with_cause(verdict, Search(comparison, progress), asked, pairs)
     return _with_hints(verdict, given, setup, rule, layout)
 
 
@@ -178,15 +185,19 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
     return _explained(quiet, search.distinct(matches), comparison)
 
 
-def _with_cause(
-    verdict: Verdict, comparison: Comparison, pairs: bool, progress: Progress
-) -> Verdict:
-    """The verdict where the numbers differ: the bugs that explain them, one or two."""
+def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verdict:
+    """The verdict where the numbers differ: the conventions and the bugs that explain them.
+
+    Bugs are tried in pairs where no single one fits, and no convention.
+    """
+    comparison = search.comparison
     first = next(stage.name for stage in verdict.stages if not stage.matches)
-    search = Search(comparison, progress)
     matches = search.singles()
+    meanings = meanings_of(search, asked, matches)
     notes = (*verdict.notes, *_not_tried(search))
-    verdict = replace(verdict, first_difference=first, notes=notes)
+    verdict = replace(verdict, first_difference=first, meanings=meanings, notes=notes)
+    if not matches and meanings:
+        return replace(verdict, status="meaning")
     if not matches and (inside := less_exact(comparison, search.samples[0])):
         return replace(verdict, status="inside", inside=inside)
     if not matches and pairs:

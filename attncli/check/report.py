@@ -1,10 +1,11 @@
 """Verdict: the result of comparing somebody else's numbers; as plain text, and as data for scripts.
 
 Verdict ──┬── StageVerdict …   each observed stage: how far off, where, the worst entries
+          ├── Meaning …        libraries as whose conventions have it the numbers are right
           └── Explanation …    each explanation: one bug, or two at once
 
 The data (`verdict_to_dict`) are the fields below by their names; besides them
-    schema    1
+    schema    3; from 3 on there are meanings and is_default, and the status may be "meaning"
     matches   true | false
     name      of an explanation: the names of its bugs, joined
 A bug is {name, sentence, threads}. NaN and infinity are strings, as everywhere.
@@ -13,14 +14,14 @@ A bug is {name, sentence, threads}. NaN and infinity are strings, as everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from attncli.check.bugs.bug import Bug
 from attncli.files.numbers import nan_to_text
 
-Status = Literal["match", "found", "ambiguous", "inside", "no match", "wrong shape"]
+Status = Literal["match", "found", "ambiguous", "meaning", "inside", "no match", "wrong shape"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,27 @@ class Left:
     largest_without: float
 
 
+BUGS_FIRST = {"scale", "causal"}
+"""A convention that differs in these alone is said after the bug: a scale left out, or a causal
+mask that none asked for, is a mistake more often than it is what a library means."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Conventions under which the observed numbers are the expected ones.
+
+    names      the libraries that have them, as --semantics has it
+    sentences  what is meant, as far as it has an effect on this input
+    flag       the flag that makes the numbers match
+    fields     the fields of the convention that have an effect, as the libraries have them
+    """
+
+    names: tuple[str, ...]
+    sentences: tuple[str, ...]
+    flag: str
+    fields: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Explanation:
     """One bug, or two at once, under which the observed numbers are the expected ones.
@@ -103,11 +125,14 @@ class Explanation:
 class Verdict:
     """The result of a check.
 
-    status            "match", "found" (one explanation), "ambiguous" (several), "inside" (right but
-                      for arithmetic that is less exact than the numbers), "no match", "wrong shape"
+    status            "match", "found" (one explanation), "ambiguous" (several), "meaning" (none,
+                      but the numbers are right as a library means it), "inside" (right but for
+                      arithmetic that is less exact than the numbers), "no match", "wrong shape"
     dtype             the number type in which the observed values were judged
     stages            each observed stage, in the order of the computation
     first_difference  the first observed stage that differs, or ""
+    meanings          the conventions of libraries that fit, those of the fewest fields first
+    is_default        whether nothing but the default conventions was asked for
     explanations      each fits within tolerance; never merely the nearest
     quiet             whether every error is within rounding, and its direction alone tells the bug
     inside            the less exact arithmetic that explains every error, or None
@@ -132,6 +157,17 @@ class Verdict:
     exactness: str = ""
     undecided: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    meanings: tuple[Meaning, ...] = ()
+    is_default: bool = True
+
+    def __str__(self) -> str:
+        return report_text(self)
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether what a library means is said before any bug."""
+        is_only = self.status == "meaning"
+        return any(is_only or meaning.fields.keys() - BUGS_FIRST for meaning in self.meanings[:1])
 
     @property
     def matches(self) -> bool:
@@ -143,7 +179,7 @@ class Verdict:
         return self.matches
 
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
@@ -189,6 +225,11 @@ def summary_text(verdicts: Mapping[str, Verdict]) -> str:
     for name, verdict in verdicts.items():
         causes = " or ".join(explanation.name for explanation in verdict.explanations)
         said = _headline(verdict).removesuffix(":")
+        if verdict.is_meant:
+            said, causes = (
+                f"it differs, and matches {verdict.meanings[0].names[0]}'s conventions",
+                "",
+            )
         lines.append(f"  {name:{width}}  {said}{f': {causes}' if causes else ''}")
     for name, verdict in verdicts.items():
         if not verdict:
@@ -200,8 +241,13 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     yield _headline(verdict)
     if verdict.shape:
         yield f"  {verdict.shape}"
-    for number, explanation in enumerate(verdict.explanations, 1):
-        yield from _explanation(explanation, number if len(verdict.explanations) > 1 else 0)
+    if verdict.is_meant:
+        yield from _meanings(verdict.meanings)
+    yield from _explanations(verdict)
+    if verdict.meanings and not verdict.is_meant:
+        names = [name for meaning in verdict.meanings for name in meaning.names]
+        do = "does" if len(names) == 1 else "do"
+        yield f"  as {_and(names)} {do} by design: {verdict.meanings[0].flag}"
     if verdict.common:
         yield f"  in common: {verdict.common}"
     if verdict.tell_apart:
@@ -218,6 +264,9 @@ def _lines(verdict: Verdict) -> Iterator[str]:
 
 
 def _headline(verdict: Verdict) -> str:
+    if verdict.is_meant:
+        asked = "the default conventions" if verdict.is_default else "what was asked for"
+        return f"it differs from {asked}, and matches {verdict.meanings[0].names[0]}'s:"
     if verdict.quiet:
         cause = "it is:" if verdict.status == "found" else "each of these explains it:"
         return f"within {verdict.dtype}'s rounding, but the errors are those of a bug; {cause}"
@@ -250,8 +299,42 @@ def listed(names: tuple[str, ...]) -> str:
     return "; ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _explanation(explanation: Explanation, number: int) -> Iterator[str]:
-    lead = f"  {number}. " if number else "  "
+def _meanings(meanings: tuple[Meaning, ...]) -> Iterator[str]:
+    """What libraries mean under which the numbers match, and the flag that says so."""
+    for number, meaning in enumerate(meanings):
+        first, *others = meaning.names
+        if number:
+            yield f"or {first}'s:"
+        yield from (f"  {sentence}" for sentence in meaning.sentences)
+        yield f"  attncli check … {meaning.flag}     → matches"
+        if others:
+            yield f"  so {'does' if len(others) == 1 else 'do'} {', '.join(others)}"
+
+
+def _explanations(verdict: Verdict) -> Iterator[str]:
+    """The bugs; where it may be meant so, only if it was not."""
+    is_one = len(verdict.explanations) == 1
+    otherwise = "If that was not meant, it is a bug"
+    if verdict.is_meant and len(verdict.explanations) > 1:
+        yield f"{otherwise}, and ambiguous: each of these explains it"
+    for number, explanation in enumerate(verdict.explanations, 1):
+        lead = f"  {number}. "
+        if is_one:
+            lead = f"{otherwise}: " if verdict.is_meant else "  "
+        yield from _explanation(explanation, lead)
+
+
+def _and(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> _and(["jax", "mlx", "onnx"]), _and(["jax"])
+    ('jax, mlx and onnx', 'jax')
+    """
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _explanation(explanation: Explanation, lead: str) -> Iterator[str]:
     yield f"{lead}{explanation.name}"
     for bug in explanation.bugs:
         yield f"     {bug.sentence}"

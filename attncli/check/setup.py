@@ -18,10 +18,11 @@ from attncli.arrays import Array
 from attncli.attention.attend import prepared
 from attncli.attention.functional import draw_kept
 from attncli.attention.heads import four_axes, key_head_of
+from attncli.attention.masks import adds
 from attncli.attention.multi_head import Projected
 from attncli.attention.run import Change
 from attncli.check.positions import PositionKind, Positions, check_widths, positions_of
-from attncli.convention import Convention
+from attncli.convention import Convention, EmptyRows
 from attncli.stages import QKV
 
 Relayout = Callable[[Array], Array]
@@ -91,6 +92,22 @@ class Setup:
         restricts = self.inputs.keys() & {"given_mask", "kv_len"}
         return bool(restricts) or self.how.causal or self.how.window is not None
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether there are a mask and causal, which the convention refuses together."""
+        both = self.how.causal and "given_mask" in self.inputs
+        return both and self.how.mask_and_causal == "refused"
+
+    @property
+    def is_added(self) -> bool:
+        """Whether numbers of the given mask are added to the scores."""
+        return adds(self.inputs.get("given_mask"), self.how)
+
+    @property
+    def empty_rows(self) -> EmptyRows:
+        """What becomes of a row with nothing to attend to."""
+        return (self.how.empty_rows_inf if self.is_added else None) or self.how.empty_rows
+
     def placed(self) -> Setup:
         """The same setup with its positions already in q, k and v."""
         if self.positions is None:
@@ -112,6 +129,11 @@ class Setup:
     def with_how(self, **changes: Any) -> Setup:
         """The same setup under a changed convention."""
         return replace(self, how=replace(self.how, **changes))
+
+    def with_empty_rows(self, rule: EmptyRows) -> Setup:
+        """The same setup under another rule for rows with nothing to attend to."""
+        own = {"empty_rows_inf": None} if self.is_added else {}
+        return self.with_how(empty_rows=rule, **own)
 
     def with_steps(self, **changes: Change) -> Setup:
         """The same setup with other functions, or other parameters, for some steps of the plan.

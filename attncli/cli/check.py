@@ -37,6 +37,7 @@ from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
 from attncli.files.roles import is_attended, outermost, role_of
 from attncli.files.write import write_atomically
+from attncli.presets import PRESETS
 from attncli.stages import CONCAT, OUTPUT
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
@@ -95,7 +96,16 @@ def _checked(
     new = [text for text in (*given.notes, *notes) if text not in said]
     said += new
     note(*new, quiet=observed.quiet)
-    return _verdict(numbers, given, observed), given
+    return _verdict(numbers, given, observed, _chosen(choices, given)), given
+
+
+def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
+    """The fields of the convention that a flag or the file has chosen, not --semantics."""
+    found = given.arguments["convention"].changes()
+    for name, value in PRESETS[choices.semantics].fields.items() if choices.semantics else ():
+        if found.get(name) == value:
+            del found[name]
+    return {*found, *choices.given}
 
 
 def _check_flags(observed: Observed, inputs: Inputs) -> None:
@@ -228,7 +238,9 @@ def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
     )
 
 
-def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed) -> Verdict:
+def _verdict(
+    numbers: dict[str, Any], given: AttentionInputs, observed: Observed, chosen: set[str]
+) -> Verdict:
     n_q = given.score_shape[-2]
     rows = None if observed.rows is None else rows_of(observed.rows, n_q)
     n_heads = given.score_shape[-3] if len(given.score_shape) > 2 else 1
@@ -257,6 +269,7 @@ def _verdict(numbers: dict[str, Any], given: AttentionInputs, observed: Observed
             pairs=not observed.single,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),
+            chosen=chosen,
             layout=given.inputs.layout and ("bhsd" if len(given.score_shape) > 3 else "hsd"),
             **given.arguments,
             **given.labels,

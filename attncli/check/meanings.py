@@ -1,0 +1,140 @@
+"""Meanings: the libraries as whose conventions have it the observed numbers are right.
+
+what was asked ── each preset, what was chosen kept ── Search.fits ── fields in effect ──> Meaning …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention.masks import meant_mask
+from attncli.check.comparison import Fit
+from attncli.check.report import Meaning
+from attncli.check.search import Match, Search
+from attncli.check.setup import Setup
+from attncli.convention import KNOBS, Convention, MaskMeans
+from attncli.errors import ConventionError
+from attncli.presets import PRESETS, Preset, features_of
+from attncli.semantics.words import sentences
+
+
+class Asked(NamedTuple):
+    """What the caller said: of the other fields a preset may have its own.
+
+    chosen  names of the fields of the convention that were chosen
+    mask    the mask as it was given, before its 0 and 1 are made true and false; None: none
+    means   what the keyword mask_means says of these
+    """
+
+    chosen: Collection[str]
+    mask: Array | None = None
+    means: MaskMeans | None = None
+
+
+def meanings_of(search: Search, asked: Asked, found: Sequence[Match]) -> tuple[Meaning, ...]:
+    """The conventions of libraries that explain what was observed, the fewest fields first.
+
+    found  the bugs that do: where both may, within the noise of 16 bits, and a bug's errors exclude
+           the convention, it is not named
+    """
+    plain = search.comparison.setup
+    named: dict[Convention, list[str]] = {}
+    for preset in PRESETS.values():
+        with suppress(ConventionError):  # what was chosen contradicts it, or 0 and 1 mean nothing
+            if (how := _convention(preset, plain, asked)) is not None and how != plain.how:
+                named.setdefault(how, []).append(preset.name)
+
+    @cache
+    def fit_of(how: Convention) -> Fit | None:
+        return next(iter(search.fits([_under(how, plain, asked)])), None)
+
+    needed: dict[Convention, list[str]] = {}
+    for how, names in named.items():
+        if fit_of(how) is not None:
+            needed.setdefault(_in_effect(how, plain.how, fit_of), []).extend(names)
+    matches = {how: Match((), [fit]) for how in needed if (fit := fit_of(how))}
+    kept = search.distinct([*found, *matches.values()])
+    meanings = [
+        _meaning(how, plain.how, needed[how])
+        for how, match in matches.items()
+        if any(match is one for one in kept)
+    ]
+    return tuple(sorted(meanings, key=lambda meaning: len(meaning.fields)))
+
+
+def _convention(preset: Preset, plain: Setup, asked: Asked) -> Convention | None:
+    """The preset's convention in this call, with what was chosen; None where it refuses the call.
+
+    A field that has no part in the call is as it was asked for, so that conventions under which
+    the call is the same are equal.
+    """
+    chosen = {name: getattr(plain.how, name) for name in asked.chosen}
+    setup = _under(Convention(**{**preset.fields, **chosen}), plain, asked)
+    if _refuses(preset, setup, asked):
+        return None
+    if plain.how.empty_rows_inf is None:  # one rule for one call
+        setup = setup.with_empty_rows(setup.empty_rows)
+    without = {*_without_part(setup, plain)}
+    return replace(setup.how, **{name: getattr(plain.how, name) for name in without})
+
+
+def _under(how: Convention, plain: Setup, asked: Asked) -> Setup:
+    """What was given under another convention."""
+    if asked.mask is None:
+        return replace(plain, how=how)
+    mask = meant_mask(asked.mask, asked.means, how)
+    return replace(plain, how=how, inputs={**plain.inputs, "given_mask": mask})
+
+
+def _refuses(preset: Preset, setup: Setup, asked: Asked) -> bool:
+    """Whether the library takes no such call."""
+    mask, (_, n_heads, _, _) = setup.inputs.get("given_mask"), setup.shape
+    kind: Any = None if mask is None else "boolean" if mask.dtype == np.bool_ else "number"
+    heads = n_heads, setup.inputs["k"].shape[1]
+    widths = setup.d_k, setup.inputs["v"].shape[-1]
+    features = {*features_of(mask=kind, causal=setup.how.causal, heads=heads, widths=widths)}
+    if "mask_and_causal" in asked.chosen:
+        features.discard("mask and causal")
+    return setup.is_refused or preset.refusal(features) is not None
+
+
+def _without_part(setup: Setup, plain: Setup) -> Iterator[str]:
+    """The fields of the convention of a setup that change nothing in its call."""
+    how, mask = setup.how, setup.inputs.get("given_mask")
+    changed = how.changes()
+    yield from (name for name, knob in KNOBS.items() if not knob.has_effect(changed))
+    if mask is None:
+        yield from ("mask_means", "mask_and_causal", "mask_numbers")
+    elif mask.dtype == np.bool_ or (plain.is_added and how.mask_numbers == "add"):
+        yield "mask_numbers"
+    if not setup.is_added:
+        yield "empty_rows_inf"
+
+
+def _in_effect(
+    how: Convention, asked: Convention, fit_of: Callable[[Convention], Fit | None]
+) -> Convention:
+    """The convention with every field as it was asked for that need not differ to fit."""
+    for name in _differing(how, asked):
+        back = replace(how, **{name: getattr(asked, name)})
+        if fit_of(back) is not None:
+            return _in_effect(back, asked, fit_of)
+    return how
+
+
+def _differing(how: Convention, asked: Convention) -> dict[str, Any]:
+    """The fields in which two conventions differ, as the first has them."""
+    values = {name: getattr(how, name) for name in KNOBS}
+    return {name: x for name, x in values.items() if x != getattr(asked, name)}
+
+
+def _meaning(how: Convention, asked: Convention, names: Sequence[str]) -> Meaning:
+    fields = _differing(how, asked)
+    return Meaning(tuple(names), tuple(sentences(fields)), f"--semantics {names[0]}", fields)
