@@ -218,8 +218,9 @@ def _is_quiet(stage: StageErrors, plain: StageErrors) -> bool:
         return True
     rows: BoolArray = np.asarray(plain.wrong.any(axis=-1))
     before = plain.typical_wrong
-    if np.isinf(before):
-        before = rms(np.abs(plain.expected[plain.wrong & np.isfinite(plain.expected)]))
+    if np.isinf(before):  # one of the two is NaN or infinite: the size of the other
+        either = np.where(np.isfinite(plain.expected), plain.expected, plain.observed)
+        before = rms(np.abs(either[plain.wrong & np.isfinite(either)]))
     return bool(rms(stage.noise, rows) <= max(CLOSER * before, 1e-300))
 
 

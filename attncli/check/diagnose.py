@@ -125,7 +125,9 @@ def check(  # noqa: PLR0913
     rule = comparison.rule
     labels = {"query": query_labels or (), "key": key_labels or ()}
     verdict = Verdict("match", rule.dtype, stage_verdicts(comparison, labels))
-    verdict = replace(verdict, is_default=not chosen, notes=(*found.notes, *printed))
+    verdict = replace(
+        verdict, is_default=not (chosen or how.changes()), notes=(*found.notes, *printed)
+    )
     if comparison.matches:
         verdict = _with_direction(verdict, comparison)
     else:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.check.setup import Setup
-from attncli.convention import DType
+from attncli.convention import Convention, DType
 from attncli.stages import DROPPED, OUTPUT, SCORES, WEIGHTS
 
 EPS: dict[DType, float] = {
@@ -115,13 +115,16 @@ def row_noise(
 ) -> dict[str, Array]:
     """The noise of each row, to first order: stage → root mean square, [batch, head, row].
 
-    values  q, k, v, scores and weights of these rows; every query head has its own key head
+    values  q, k, v, scores and weights of these rows, and the mask where a number is added to what
+            it hides; every query head has its own key head
     """
     shape = values[SCORES].shape[:3]
+    lowered = _lowered(values, setup, arithmetic)
     found = {name: np.zeros(shape) for name in stages}
     for at in np.ndindex(shape[:2]):
         q, k, v = (_of_head(values[name], at) for name in "qkv")
-        head = _Head(q, k, v, values[SCORES][at], values[WEIGHTS][at], setup, arithmetic)
+        own = None if lowered is None else _of_head(lowered, at)
+        head = _Head(q, k, v, values[SCORES][at], values[WEIGHTS][at], own, setup, arithmetic)
         for name, noise in head.noise(stages).items():
             # what is no number is not known, and must not allow anything
             found[name][at] = np.nan_to_num(noise, nan=0.0, posinf=0.0)
@@ -131,6 +134,23 @@ def row_noise(
                 grown = np.nan_to_num(np.sqrt(np.divide(*sizes)), nan=1.0, posinf=1.0)
             found[OUTPUT][at] *= np.maximum(grown, 1.0)
     return found
+
+
+def lowers(how: Convention) -> bool:
+    """Whether a finite number is added to the scores that a mask hides."""
+    return how.mask_value_rule == "add" and bool(np.isfinite(how.mask_value))
+
+
+def _lowered(values: Mapping[str, Array], setup: Setup, arithmetic: Arithmetic) -> Array | None:
+    """The rounding error of each score that a large number is added to, [batch, head, row, n_k].
+
+    Such a score keeps its order among the others, but few of its digits.
+    """
+    if not lowers(setup.how) or "mask" not in values:
+        return None
+    hidden = np.isneginf(values["mask"]) * (arithmetic.stages * abs(setup.how.mask_value))
+    whole = (*[1] * (4 - hidden.ndim), *hidden.shape[:-2], *values[SCORES].shape[-2:])
+    return np.broadcast_to(hidden, whole)
 
 
 def _of_head(x: Array, at: tuple[int, ...]) -> Array:
@@ -149,12 +169,14 @@ class _Head:
         v: Array,
         scores: Array,
         weights: Array,
+        lowered: Array | None,
         setup: Setup,
         arithmetic: Arithmetic,
     ) -> None:
         self.scale, self.drop = setup.how.scale_factor(q.shape[-1]), setup.how.dropout
         self.q, self.k, self.v = q, k, v
         self.scores, self.weights, self.unit = scores, weights, arithmetic
+        self.lowered = np.broadcast_to(_FLOAT(0), scores.shape) if lowered is None else lowered
         self.groups = equal_rows(k)
         self.top = weights.argmax(axis=-1)[:, None]
 
@@ -204,20 +226,21 @@ class _Head:
         size = float(np.abs(v64).max(initial=0.0))
         size = size if 0 < size < np.inf else 1.0
         v = (v64 / size).astype(_FLOAT)
-        parts: list[tuple[Array, Array, Array, Array, float]] = []
+        parts: list[tuple[Array, Array, Array, Array, Array, float]] = []
         if self.groups is None or unit.sums == unit.stages:
             # Equal keys that are summed in another order, as at the end of a block, may differ.
-            parts.append((self.scores, weights, self.k, v, 1.0))
+            parts.append((self.scores, self.lowered, weights, self.k, v, 1.0))
         if self.groups is not None:
             order, starts = self.groups
             counts = np.diff(starts, append=n)
             most, first = int(counts.max()), order[starts]
             shares = np.add.reduceat(weights[:, order], starts, axis=-1)
             means = np.add.reduceat(v[order], starts, axis=0) / counts[:, None].astype(_FLOAT)
-            parts.append((self.scores[:, first], shares, self.k[first], means, REPEATED))
+            scores, lowered = self.scores[:, first], self.lowered[:, first]
+            parts.append((scores, lowered, shares, self.k[first], means, REPEATED))
         of_weights, of_output = np.zeros(len(self.q)), np.zeros(len(self.q))
-        for x, a, k, values, times in parts:
-            variance = self._weights_variance(x, a, k)
+        for x, lowered, a, k, values, times in parts:
+            variance = self._weights_variance(x, lowered, a, k)
             variance *= _FLOAT(times**2)
             of_weights += variance.mean(axis=-1)
             of_output += variance @ np.square(values - values.mean(axis=0)).mean(axis=-1)
@@ -233,10 +256,11 @@ class _Head:
         of_output += sums**2 * (squares @ np.square(v).mean(axis=-1))
         return np.sqrt(of_weights), np.sqrt(of_output) * size
 
-    def _weights_variance(self, scores: Array, a: Array, k: Array) -> Array:
+    def _weights_variance(self, scores: Array, lowered: Array, a: Array, k: Array) -> Array:
         """[n_q, n_k], [n_q, n_k] -> [n_q, n_k]: of each weight, from the noise of the scores."""
         top = np.take_along_axis(scores, a.argmax(axis=-1)[:, None], axis=-1)
         variance = self._scaled_variance(scores, k, top)
+        variance += np.square(np.minimum(lowered, NONLINEAR)).astype(_FLOAT)
         if variance.max(initial=0.0) > LINEAR:
             variance = np.square(np.expm1(RARE * np.sqrt(variance)) / RARE)
         squares = a * a

@@ -20,7 +20,7 @@ from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.masks import adds
 from attncli.attention.run import Sizes, Step, changed, plan, run
-from attncli.check.noise import Arithmetic, row_noise
+from attncli.check.noise import Arithmetic, lowers, row_noise
 from attncli.check.setup import NANS, ZEROS, Setup
 from attncli.convention import DType
 from attncli.stages import MAPS, OUTPUT, QKV, SCORES, WEIGHTS, kind_of
@@ -97,6 +97,8 @@ def _stages(
         sources[name] = next(stage for stage in reversed(before) if stage in planned)
     noise = {name: np.zeros(subset.sizes) for name in (wanted if arithmetic else ())}
     computed = {*sources.values()} | ({SCORES, WEIGHTS} if arithmetic else set())
+    if arithmetic and lowers(setup.how) and setup.may_mask():
+        computed.add("mask")
     for at in _pieces(setup, all_of(subset.sizes)):
         values, pick = _computed(setup, steps, subset.take(at), computed, dtype)
         for name, source in sources.items():

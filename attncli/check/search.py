@@ -28,6 +28,7 @@ from attncli.check.noise import EPS, SMALL
 from attncli.check.run import CELLS, at_once, mask_of, steps_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import distance, largest
+from attncli.convention import EmptyRows
 
 Progress = Callable[[int, int], None] | None
 
@@ -47,10 +48,11 @@ ALL = 2**22
 ROWS = 256
 """How many rows of a mask are looked at at once: 4 MB for 2,048 keys."""
 
-EMPTY_WORDS = {
+EMPTY_WORDS: dict[EmptyRows, str] = {
     "zero": "rows left with nothing to attend to become zero",
     "nan": "rows left with nothing to attend to become NaN",
     "uniform": "rows left with nothing to attend to attend to every key alike",
+    "unmasked": "rows left with nothing to attend to attend as if unmasked",
 }
 
 
@@ -227,6 +229,8 @@ class Search:
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
         for variant in bug.change(setup, self.evidence):
+            if variant.is_refused:
+                continue
             if at_once(variant) > max(most_at_once(), at_once(setup)):
                 self.skipped[bug.name] = at_once(variant)
                 continue
@@ -236,8 +240,8 @@ class Search:
                 continue
             if self._has_empty(variant) and not self._has_empty(self.comparison.setup):
                 for empty, words in EMPTY_WORDS.items():
-                    if empty != how.empty_rows:
-                        yield variant.with_how(empty_rows=empty).with_detail(words)
+                    if empty != variant.empty_rows:
+                        yield variant.with_empty_rows(empty).with_detail(words)
 
     def fits(self, variants: Iterable[Setup]) -> list[Fit]:
         """The variants that fit every sample, and then everything."""

@@ -92,7 +92,7 @@ def suggest_input(
         else:
             explanations.append([(named(one) if isinstance(one, str) else one, ())])
     for setup, words in _candidates(convention or Convention(), positions):
-        if _all_differ(setup, explanations, stages):
+        if not setup.is_refused and _all_differ(setup, explanations, stages):
             return _suggestion(setup, words)
     return None
 
@@ -147,7 +147,7 @@ def _candidate(
         mask = rng.random((n_q, n_k)) < 0.6
         mask[:, 0] = True
         mask[-1] &= masking == "mask"
-        given = {"mask": mask if how.mask_means == "keep" else ~mask}
+        given = {"mask": ~mask if how.mask_means == "ignore" else mask}
     return setup_of(q, k, v, convention=how, positions=positions, **given)
 
 
@@ -178,7 +178,7 @@ def _changed(
     """The setup with all bugs of one explanation, in the variants that its details name."""
     evidence = Evidence(plain, plain)
     for bug, details in bugs:
-        variants = list(bug.change(setup, evidence))
+        variants = [x for x in bug.change(setup, evidence) if not x.is_refused]
         if not variants:
             return None
         n = len(setup.details)

@@ -273,11 +273,15 @@ def _largest_ratio(x: Array, limit: Array) -> float:
 
 
 def errors_of(observed: Array, expected: Array, rule: Rule, mask_value: float = -np.inf) -> Array:
-    """|observed − expected|; 0 for a finite mask value that is as near as its type can be."""
+    """|observed − expected|; 0 for a finite mask value that is as near as its type can be.
+
+    Or for a score that it is added to: one about as large.
+    """
     errors = distance(observed, expected)
     if mask_value != -np.inf and rule.kind == "noise":
         near = errors <= EPS[narrower(rule.dtype, rule.simulated()[0])] * abs(mask_value)
-        np.copyto(errors, 0.0, where=near & (expected == mask_value))
+        near &= np.abs(expected) >= abs(mask_value) / 2
+        np.copyto(errors, 0.0, where=near)
     return errors
 
 

@@ -232,7 +232,9 @@ def _check_mask(
     else:
         means = choices.given.get("mask_means", fields.get("mask_means"))
         name = f"the mask of {files.get('mask', main).origin}"
-        if convention.mask_numbers is None:
+        is_said = "mask_means" in choices.given and "mask_numbers" not in choices.given
+        is_truth = is_said and np.isin(arrays["mask"], (0, 1)).all()
+        if convention.mask_numbers is None or is_truth:
             arrays["mask"] = checked_mask(arrays["mask"], means, name, "--mask-means ")
     return convention
 

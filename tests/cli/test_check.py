@@ -210,3 +210,61 @@ def test_a_head_that_is_not_there_is_refused(call: Call, head: str) -> None:
     result = call("check", *THREE, "--observed", RIGHT, "--head", head)
     assert result.code == 2
     assert result.err.endswith(f"attncli: there is no head {head}; there is only 1 head\n")
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> dict[str, tuple[str, ...]]:
+    """Arguments that check what a library gave, recorded."""
+    found: dict[str, tuple[str, ...]] = {}
+    with np.load(Path(__file__).parents[1] / "fixtures" / "library_outputs.npz") as file:
+        for name, call in (("keras-mha", "0/-inf mask"), ("jax", "boolean mask, empty row")):
+            arrays = {part: file[f"{name}/{call}/{part}"] for part in ("q", "k", "v", "mask")}
+            np.savez(tmp_path / f"{name}.npz", **arrays)
+            np.save(tmp_path / f"{name}.npy", file[f"{name}/{call}/output"])
+            found[name] = ("check", "--q", f"{name}.npz", "--observed", f"{name}.npy")
+    return found
+
+
+def test_what_a_library_means_is_said_and_taken(
+    call: Call, library: dict[str, tuple[str, ...]]
+) -> None:
+    result = call(*library["keras-mha"])
+    assert result.code == 1
+    assert result.out.startswith(
+        "it differs from the default conventions, and matches flax's:\n"
+        "  the numbers of a mask are read as true or false: −inf is true, so it may attend\n"
+        "  attncli check … --semantics flax     → matches\n"
+        "  so do keras-ops, keras-mha, equinox\n"
+        "If that was not meant, it is a bug: boolean mask read the other way round\n"
+    )
+    for name in ("flax", "keras-ops", "keras-mha", "equinox"):
+        assert call(*library["keras-mha"], "--semantics", name).code == 0
+    other = call(*library["keras-mha"], "--semantics", "jax")
+    assert (other.code, other.out.splitlines()[0]) == (
+        1,
+        "it differs from what was asked for, and matches flax's:",
+    )
+    data = call(*library["keras-mha"], "--format", "json").json
+    assert (data["schema"], data["status"]) == (3, "found")
+    assert data["meanings"][0]["names"] == ["flax", "keras-ops", "keras-mha", "equinox"]
+
+
+def test_a_flag_is_kept_beside_what_a_library_means(
+    call: Call, library: dict[str, tuple[str, ...]]
+) -> None:
+    result = call(*library["jax"], "--empty-rows", "zero", "--format", "json")
+    assert result.json["meanings"] == []
+
+
+def test_0_and_1_are_true_and_false_beside_what_a_library_means(
+    call: Call, library: dict[str, tuple[str, ...]], tmp_path: Path
+) -> None:
+    with np.load(tmp_path / "jax.npz") as file:
+        arrays = {name: x.astype(np.int64) if name == "mask" else x for name, x in file.items()}
+    np.savez(tmp_path / "jax.npz", **arrays)
+    assert call(*library["jax"]).code == 2
+    assert "nothing but 0 and 1" in call(*library["jax"]).err
+    keep = ("--mask-means", "keep")
+    result = call(*library["jax"], *keep)
+    assert result.out.startswith("it differs from what was asked for, and matches jax's:\n")
+    assert call(*library["jax"], *keep, "--semantics", "jax").code == 0

@@ -115,7 +115,7 @@ def _another_mask_value(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return
 
     def make(x: Array) -> Setup:
-        return setup.with_how(mask_value=float(x[0]))
+        return setup.with_how(mask_value=float(x[0]), mask_value_rule="replace")
 
     found = fitted_numbers(make, sample, lambda x: x, (-60, 20))
     if found is not None:
@@ -271,9 +271,10 @@ def _little_leak(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] 
         if times <= 0:
             return None
         value = SMALL_SINK + math.log(times)
-        return setup.with_how(mask_value=value).with_detail(f"masked scores become {value:.2g}")
+        changed = setup.with_how(mask_value=value, mask_value_rule="replace")
+        return changed.with_detail(f"masked scores become {value:.2g}")
 
-    return setup.with_how(mask_value=SMALL_SINK), much
+    return setup.with_how(mask_value=SMALL_SINK, mask_value_rule="replace"), much
 
 
 def _little_sink(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] | None:

@@ -45,11 +45,12 @@ def _another_window(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return
     most = setup.shape[3] - 1
     right = -1 if given is None else given[1]
-    forms: list[Callable[[int], tuple[int, int]]] = [lambda n: (n, right)]
+    own = int(setup.how.window_counts == "own")  # LEFT counts the query's own key as well
+    forms: list[Callable[[int], tuple[int, int]]] = [lambda n: (n + own, right)]
     if given is not None:
-        forms += [lambda n: (given[0], n), lambda n: (n, n)]
+        forms += [lambda n: (given[0], n), lambda n: (n + own, n)]
     elif not setup.how.causal:
-        forms += [lambda n: (n, 0), lambda n: (n, n)]
+        forms += [lambda n: (n + own, 0), lambda n: (n + own, n)]
     for form in forms:
 
         def of(n: float, form: Callable[[int], tuple[int, int]] = form) -> Setup:
@@ -61,6 +62,7 @@ def _another_window(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         at, least = whole_minimum(loss, 0, most)
         if _explains(least, setup, sample) and form(int(at[0])) != given:
             left, after = form(int(at[0]))
+            left -= own if left > 0 else 0
             yield of(at[0]).with_detail(f"{_bound(left)} before the query, {_bound(after)} after")
 
 

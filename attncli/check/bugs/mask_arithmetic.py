@@ -9,9 +9,10 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import functional
-from attncli.check.bugs.bug import Bug, Evidence, bug, changing
+from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
 from attncli.check.bugs.scaling import ieee_softmax
 from attncli.check.setup import Setup
+from attncli.convention import EmptyRows
 from attncli.stages import MASKED, OUTPUT, WEIGHTS
 
 FINITE = (-100.0, -1e3, -1e4, -65504.0, -1e5, -1e9, float(np.finfo(np.float32).min))
@@ -24,21 +25,35 @@ to is lost in rounding: adding the value is then the same as replacing the score
 
 def _finite_value(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     for value in FINITE if setup.may_mask() else ():
-        if value == setup.how.mask_value:
-            continue
-        replaced = setup.with_how(mask_value=value)
-        yield replaced.with_detail(f"masked scores become {value:g}")
-        if abs(value) * evidence.eps < SWALLOWED:
-            added = replaced.with_steps(masked=value_added)
+        replaced = setup.with_how(mask_value=value, mask_value_rule="replace")
+        added = setup.with_how(mask_value=value, mask_value_rule="add")
+        if replaced.how != setup.how:
+            yield replaced.with_detail(f"masked scores become {value:g}")
+        if abs(value) * evidence.eps < SWALLOWED and added.how != setup.how:
             yield added.with_detail(f"{value:g} is added to masked scores")
 
 
-def value_added(x: Array, mask: Array, value: float) -> Array:
-    """The mask value added to a masked score, not put in its place."""
-    return np.asarray(x + np.where(np.isneginf(mask), value, mask).astype(x.dtype))
+def _has_finite_value(setup: Setup) -> bool:
+    return setup.may_mask() and setup.how.mask_value != -np.inf
 
 
-def finite_numbers_added(x: Array, mask: Array, value: float) -> Array:
+def _with_empty_rows(rule: EmptyRows) -> Change:
+    """Another rule for rows with nothing to attend to."""
+
+    def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
+        if setup.may_mask() and setup.empty_rows != rule:
+            yield setup.with_empty_rows(rule)
+
+    return change
+
+
+def _adds_in_one_step(setup: Setup) -> bool:
+    """Whether the numbers of the mask are added, and what it hides is hidden, in one step."""
+    is_capped_between = setup.how.softcap is not None and setup.how.softcap_place == "after-bias"
+    return setup.may_mask() and not (is_capped_between and setup.is_added)
+
+
+def finite_numbers_added(x: Array, mask: Array, **_: Any) -> Array:
     """Scores with the numbers of the mask added, and nothing masked."""
     return np.asarray(x + np.where(np.isneginf(mask), 0.0, mask).astype(x.dtype))
 
@@ -49,12 +64,12 @@ def softmax_then_mask(x: Array, allowed: Array | None = None, **_: Any) -> Array
     return weights if allowed is None else np.where(allowed, weights, 0)
 
 
-def nan_where_allowed(x: Array, mask: Array, value: float) -> Array:
+def nan_where_allowed(x: Array, mask: Array, **_: Any) -> Array:
     """Scores with a mask that is (1 − allowed) · −inf: 0 · −inf is NaN."""
     return np.asarray(x + np.where(np.isneginf(mask), -np.inf, np.nan).astype(x.dtype))
 
 
-def plain_sum(x: Array, mask: Array, value: float) -> Array:
+def plain_sum(x: Array, mask: Array, **_: Any) -> Array:
     """S + M, where a NaN stays NaN even if it is masked."""
     return np.asarray(x + mask.astype(x.dtype))
 
@@ -70,7 +85,7 @@ MASK_ARITHMETIC: tuple[Bug, ...] = (
         changing(
             mask_value=-np.inf,
             steps={MASKED: finite_numbers_added, WEIGHTS: softmax_then_mask},
-            when=Setup.may_mask,
+            when=_adds_in_one_step,
         ),
         "mask-arithmetic empty-rows",
         "masked weights are set to 0 after softmax, so the rest of a row sums to less than 1",
@@ -78,7 +93,7 @@ MASK_ARITHMETIC: tuple[Bug, ...] = (
     ),
     bug(
         "mask multiplied into the scores",
-        changing(mask_value=0.0, when=Setup.may_mask),
+        changing(mask_value=0.0, mask_value_rule="replace", when=Setup.may_mask),
         "mask-arithmetic empty-rows",
         "a masked score becomes 0, not −∞, and still gets a weight",
         "timm#2236",
@@ -93,35 +108,42 @@ MASK_ARITHMETIC: tuple[Bug, ...] = (
     ),
     bug(
         "mask value −∞, not the finite one given",
-        changing(mask_value=-np.inf, when=Setup.may_mask),
+        changing(mask_value=-np.inf, mask_value_rule="replace", when=_has_finite_value),
         "mask-arithmetic empty-rows",
         "masked scores become −∞ although a finite number was asked for",
         "flax#982",
     ),
     bug(
         "rows with nothing to attend to become NaN",
-        changing(empty_rows="nan", when=Setup.may_mask),
+        _with_empty_rows("nan"),
         "empty-rows NaN",
         "softmax of a row of −∞ is 0/0; so is a finite mask value that overflows in float16",
         "pytorch#103749, mlx#2395, apex#1105",
     ),
     bug(
         "rows with nothing to attend to become zero",
-        changing(empty_rows="zero", when=Setup.may_mask),
+        _with_empty_rows("zero"),
         "empty-rows",
         "a query with nothing to attend to gets weights of 0",
         "pytorch#103749, cubecl#1070",
     ),
     bug(
         "rows with nothing to attend to get the mean of V",
-        changing(empty_rows="uniform", when=Setup.may_mask),
+        _with_empty_rows("uniform"),
         "empty-rows",
         "a query with nothing to attend to attends to every key alike",
         "mlx#2395, onnxruntime#28904",
     ),
     bug(
+        "rows with nothing to attend to as if unmasked",
+        _with_empty_rows("unmasked"),
+        "empty-rows",
+        "a query with nothing to attend to attends as it would without the mask and the padding",
+        "onnxruntime#28904",
+    ),
+    bug(
         "0 · −∞ in the mask",
-        changing(steps={MASKED: nan_where_allowed, WEIGHTS: ieee_softmax}, when=Setup.may_mask),
+        changing(steps={MASKED: nan_where_allowed, WEIGHTS: ieee_softmax}, when=_adds_in_one_step),
         "mask-arithmetic empty-rows NaN",
         "the mask is made as 0 · −∞ = NaN where a query may attend, so every row is NaN",
         "onnx#8068",
@@ -130,7 +152,9 @@ MASK_ARITHMETIC: tuple[Bug, ...] = (
         "NaN leaks from masked keys",
         changing(
             steps={MASKED: plain_sum, WEIGHTS: ieee_softmax},
-            when=lambda setup: setup.may_mask() and not np.isfinite(setup.inputs["k"]).all(),
+            when=lambda setup: (
+                _adds_in_one_step(setup) and not np.isfinite(setup.inputs["k"]).all()
+            ),
         ),
         "mask-arithmetic empty-rows NaN-propagation NaN",
         "−∞ is added to a masked score that is NaN, which stays NaN",

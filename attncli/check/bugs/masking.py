@@ -13,7 +13,7 @@ from attncli.attention.masks import first_position, total_mask
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
 from attncli.check.bugs.caches import is_padding
 from attncli.check.setup import Setup
-from attncli.convention import CausalAlign
+from attncli.convention import CausalAlign, MaskAndCausal
 
 
 def _has_boolean_mask(setup: Setup) -> bool:
@@ -28,12 +28,51 @@ def _is_aligned(setup: Setup) -> bool:
     return setup.how.causal or setup.how.window is not None
 
 
+def _has_more_keys(setup: Setup) -> bool:
+    return setup.how.causal and setup.shape[2] < setup.shape[3]
+
+
+def _is_one_alone(setup: Setup) -> bool:
+    """Whether there are a mask and causal, of which one has no effect."""
+    both = setup.how.causal and "given_mask" in setup.inputs
+    return both and setup.how.mask_and_causal in ("mask", "causal")
+
+
+def _both_if_masked(setup: Setup) -> MaskAndCausal:
+    """Both restrict where there is a mask: a causal mask that is not wanted hides keys."""
+    return "both" if "given_mask" in setup.inputs else setup.how.mask_and_causal
+
+
+def _is_read_as_truth(setup: Setup) -> bool:
+    """Whether a mask of numbers is given, which mean true or false."""
+    is_given = "given_mask" in setup.inputs and not _has_boolean_mask(setup)
+    return is_given and setup.how.mask_numbers == "truth"
+
+
+def _hides_by_inf_alone(mask: Array) -> bool:
+    """Whether a mask of numbers is 0 where a query may attend, and −inf where it may not."""
+    return bool(np.isin(mask, (0.0, -np.inf)).all())
+
+
 def _mask_inverted(setup: Setup, _: Evidence) -> Iterator[Setup]:
-    mask = setup.inputs.get("given_mask")
-    if _has_boolean_mask(setup):
-        yield setup.with_how(mask_means="ignore" if setup.how.mask_means == "keep" else "keep")
-    elif mask is not None and np.isin(mask, (0.0, -np.inf)).all():
+    mask, means = setup.inputs.get("given_mask"), setup.how.mask_means
+    if mask is None:
+        return
+    is_truth = _is_read_as_truth(setup)
+    if _has_boolean_mask(setup) or (is_truth and not _hides_by_inf_alone(mask)):
+        if means != "add":
+            yield setup.with_how(mask_means="ignore" if means == "keep" else "keep")
+    elif not is_truth and _hides_by_inf_alone(mask):
         yield setup.with_inputs(given_mask=np.where(np.isneginf(mask), 0.0, -np.inf))
+
+
+def _numbers_as_truth(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    """Not where that is the same as a mask the other way round, or as none."""
+    mask = setup.inputs.get("given_mask")
+    if mask is None or _has_boolean_mask(setup) or setup.how.mask_numbers == "truth":
+        return
+    if not _hides_by_inf_alone(mask) and (mask == 0).any():
+        yield setup.with_how(mask_numbers="truth")
 
 
 def _padding_on_queries(setup: Setup, _: Evidence) -> Iterator[Setup]:
@@ -110,9 +149,11 @@ def mask_in_chunks(
 
 
 def _chunks(setup: Setup, _: Evidence) -> Iterator[Setup]:
-    if setup.how.window is None or setup.how.window[0] < 1:
+    if setup.how.window is None:
         return
-    left, right = setup.how.window
+    left, right = setup.how.reach[0], setup.how.window[1]
+    if left < 1:
+        return
     for chunk in sorted({left, left + 1, left + 1 + max(right, 0)}):
         changed = setup.with_steps(mask=partial(mask_in_chunks, chunk=chunk))
         yield changed.with_detail(f"chunks of {chunk}")
@@ -124,10 +165,11 @@ def _window_by(step: int) -> Change:
     def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
         if setup.how.window is None:
             return
+        least = {"left": int(setup.how.window_counts == "own"), "right": 0}
         for sides in (("left",), ("right",), ("left", "right")):
             bounds = dict(zip(("left", "right"), setup.how.window, strict=True))
             moved = bounds | {side: bounds[side] + step for side in sides}
-            if all(bounds[side] >= 0 and moved[side] >= 0 for side in sides):
+            if all(min(bounds[side], moved[side]) >= least[side] for side in sides):
                 changed = setup.with_how(window=tuple(moved.values()))
                 yield changed.with_detail("on the " + " and ".join(sides))
 
@@ -147,7 +189,30 @@ MASKING: tuple[Bug, ...] = (
         changing(mask_means="add", when=_has_boolean_mask),
         "mask",
         "true and false are added to the scores as 1 and 0, which masks nothing",
-        "pytorch#170415",
+        "pytorch#170415, transformers#41443",
+    ),
+    bug(
+        "boolean mask not added as numbers",
+        changing(
+            mask_means="keep",
+            when=lambda setup: _has_boolean_mask(setup) and setup.how.mask_means == "add",
+        ),
+        "mask",
+        "what is false is hidden, although true and false are to be added as 1 and 0",
+    ),
+    bug(
+        "numbers of the mask read as true or false",
+        _numbers_as_truth,
+        "mask",
+        "what is not 0, −inf too, lets a query attend, and 0 hides a key",
+        "keras#20511",
+    ),
+    bug(
+        "numbers of the mask added, not read as true or false",
+        changing(mask_numbers="add", when=_is_read_as_truth),
+        "mask",
+        "the numbers are added to the scores, although those that are not 0 are to be true",
+        "pytorch#21518",
     ),
     bug(
         "mask left out",
@@ -187,8 +252,19 @@ MASKING: tuple[Bug, ...] = (
         "queries attend to keys after their own position",
     ),
     bug(
+        "mask and causal both applied, not one alone",
+        changing(mask_and_causal="both", when=_is_one_alone),
+        "mask causal",
+        "a key is hidden where either hides it, although one of the two is to have no effect",
+    ),
+    bug(
         "causal mask where none is wanted",
-        changing(causal=True, causal_align="top-left", when=lambda setup: not setup.how.causal),
+        changing(
+            causal=True,
+            causal_align="top-left",
+            mask_and_causal=_both_if_masked,
+            when=lambda setup: not setup.how.causal,
+        ),
         "causal",
         "queries do not attend to keys after their own position",
     ),
@@ -197,6 +273,7 @@ MASKING: tuple[Bug, ...] = (
         changing(
             causal=True,
             causal_align="bottom-right",
+            mask_and_causal=_both_if_masked,
             when=lambda setup: (
                 not (setup.how.causal or setup.n_past) and setup.shape[2] != setup.shape[3]
             ),
@@ -214,10 +291,28 @@ MASKING: tuple[Bug, ...] = (
     ),
     bug(
         "causal mask aligned top-left, not bottom-right",
-        changing(causal_align="top-left", when=_is_aligned),
+        changing(
+            causal_align="top-left",
+            when=lambda setup: _is_aligned(setup) and setup.how.causal_align == "bottom-right",
+        ),
         "causal window",
         "the first query is at the position of the first key, not the last at that of the last",
         "pytorch#108108, mlx#2835, onnx#8054",
+    ),
+    bug(
+        "causal mask leaves the last query all keys",
+        changing(causal_align="open-last", when=_has_more_keys),
+        "causal",
+        "where keys are more than queries, the last query attends to those after it as well",
+    ),
+    bug(
+        "causal mask for the last query too",
+        changing(
+            causal_align="top-left",
+            when=lambda setup: _has_more_keys(setup) and setup.how.causal_align == "open-last",
+        ),
+        "causal",
+        "the last query does not attend to keys after its own position, although it is to see all",
     ),
     bug(
         "causal mask hides each query's own position",

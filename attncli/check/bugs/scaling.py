@@ -16,7 +16,7 @@ from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
 from attncli.check.bugs.kernels import SOFTMAX, with_zero_keys
 from attncli.check.setup import Setup
 from attncli.check.tolerance import largest
-from attncli.convention import EmptyRows
+from attncli.convention import EmptyRows, SoftcapPlace
 
 FLOAT16_MAX = 65504.0
 HALF_STEP = 16
@@ -35,8 +35,8 @@ def _with_each_empty(setup: Setup) -> Iterator[Setup]:
     """
     restricts = setup.inputs.keys() & {"given_mask", "kv_len"} or setup.how.window is not None
     may_empty = restricts or (setup.how.causal and setup.shape[2] < setup.shape[3])
-    for empty in get_args(EmptyRows) if may_empty else (setup.how.empty_rows,):
-        yield setup.with_how(empty_rows=empty)
+    for empty in get_args(EmptyRows) if may_empty else (setup.empty_rows,):
+        yield setup.with_empty_rows(empty)
 
 
 def _softmax_over(axis: str) -> Change:
@@ -152,9 +152,20 @@ def _scale_after_softmax(setup: Setup, _: Evidence) -> Iterator[Setup]:
 
 def _softcap_elsewhere(setup: Setup, _: Evidence) -> Iterator[Setup]:
     if setup.how.softcap is not None and setup.may_mask():
-        after = setup.how.softcap_place == "before-mask"
+        after = setup.how.softcap_place != "after-mask"
         changed = setup.with_how(softcap_place="after-mask" if after else "before-mask")
         yield changed.with_detail("after the mask" if after else "before the mask")
+
+
+def _bias_by_softcap(place: SoftcapPlace, *, of: SoftcapPlace) -> Change:
+    """The numbers of the mask on the other side of the softcap, what is hidden after it."""
+
+    def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
+        how = setup.how
+        if how.softcap is not None and setup.is_added and how.softcap_place == of:
+            yield setup.with_how(softcap_place=place)
+
+    return change
 
 
 def _overflow(setup: Setup, _: Evidence) -> Iterator[Setup]:
@@ -228,6 +239,19 @@ SCALING: tuple[Bug, ...] = (
         "softcap",
         "softcap and mask are applied in the other order, so a masked score may become −c, not −∞",
         "onnx#7865, onnxruntime#28370, onnxruntime#28379",
+    ),
+    bug(
+        "numbers of the mask inside the softcap",
+        _bias_by_softcap("after-bias", of="before-mask"),
+        "softcap",
+        "they are added before the scores are capped, and what is masked is hidden after it",
+        "tokamax#1121",
+    ),
+    bug(
+        "numbers of the mask outside the softcap",
+        _bias_by_softcap("before-mask", of="after-bias"),
+        "softcap",
+        "they are added after the scores are capped, not before",
     ),
     bug(
         "softcap left out",

@@ -41,11 +41,21 @@ BUGGY_CASES = (
     BuggyCase("softmax over heads", scaling.over_heads),
     BuggyCase("softmax over the batch", scaling.over_batch),
     BuggyCase("softcap on the other side of the mask", scaling.softcap_after_mask),
+    BuggyCase("numbers of the mask inside the softcap", scaling.bias_by_softcap(inside=True)),
+    BuggyCase("numbers of the mask outside the softcap", scaling.bias_by_softcap(inside=False)),
     BuggyCase("softcap left out", scaling.no_softcap),
     BuggyCase("sinks left out", scaling.no_sinks),
     BuggyCase("scores overflow in float16", scaling.float16_overflow),
     BuggyCase("boolean mask read the other way round", masking.mask_inverted),
     BuggyCase("boolean mask added as numbers", masking.mask_as_numbers),
+    BuggyCase("boolean mask not added as numbers", masking.mask_not_as_numbers),
+    BuggyCase("boolean mask read the other way round", masking.truth_inverted),
+    BuggyCase("numbers of the mask read as true or false", masking.numbers_as_truth),
+    BuggyCase("numbers of the mask added, not read as true or false", masking.truth_as_numbers),
+    *(
+        BuggyCase("mask and causal both applied, not one alone", masking.both_restrict(alone))
+        for alone in ("mask", "causal")
+    ),
     BuggyCase("mask left out", masking.mask_left_out),
     BuggyCase("padding left out", masking.padding_left_out),
     BuggyCase("padding mask on queries, not keys", masking.padding_on_queries),
@@ -67,6 +77,16 @@ BUGGY_CASES = (
         "causal mask aligned top-left, not bottom-right",
         masking.with_masked(
             lambda i, j, inputs: j > i, {"causal": True, "causal_align": "bottom-right"}
+        ),
+    ),
+    BuggyCase(
+        "causal mask leaves the last query all keys",
+        masking.with_masked(lambda i, j, inputs: (j > i) & (i < inputs.n_q - 1), {"causal": True}),
+    ),
+    BuggyCase(
+        "causal mask for the last query too",
+        masking.with_masked(
+            lambda i, j, inputs: j > i, {"causal": True, "causal_align": "open-last"}
         ),
     ),
     BuggyCase(
@@ -95,6 +115,30 @@ BUGGY_CASES = (
         ),
     ),
     BuggyCase(
+        "window one too wide",
+        masking.with_masked(
+            lambda i, j, inputs: (j > i) | (j < i - 2),
+            {"causal": True, "window": (2, 0), "window_counts": "own"},
+            n_q=7,
+        ),
+    ),
+    BuggyCase(
+        "window one too narrow",
+        masking.with_masked(
+            lambda i, j, inputs: (j > i) | (j < i - 1),
+            {"causal": True, "window": (3, 0), "window_counts": "own"},
+            n_q=7,
+        ),
+    ),
+    BuggyCase(
+        "another window",
+        masking.with_masked(
+            lambda i, j, inputs: (j > i) | (j < i - 3),
+            {"causal": True, "window": (2, 0), "window_counts": "own"},
+            n_q=7,
+        ),
+    ),
+    BuggyCase(
         "window left out",
         masking.with_masked(lambda i, j, inputs: j > i, {"causal": True, "window": (2, -1)}, n_q=7),
     ),
@@ -107,6 +151,7 @@ BUGGY_CASES = (
     BuggyCase(
         "rows with nothing to attend to get the mean of V", mask_arithmetic.empty_uniform, FINITE
     ),
+    BuggyCase("rows with nothing to attend to as if unmasked", mask_arithmetic.empty_unmasked),
     BuggyCase("0 · −∞ in the mask", mask_arithmetic.zero_times_infinity),
     BuggyCase("NaN leaks from masked keys", mask_arithmetic.nan_in("keys")),
     BuggyCase("NaN leaks from masked values", mask_arithmetic.nan_in("values")),
@@ -179,6 +224,7 @@ MORE_CASES = (
     ),
     BuggyCase("chunks, not a sliding window", masking.in_chunks(2)),
     BuggyCase("chunks, not a sliding window", masking.in_chunks(3)),
+    BuggyCase("chunks, not a sliding window", masking.in_chunks(3, counts="own")),
     BuggyCase("key lengths off by one", caches.one_fewer),
     BuggyCase("key lengths off by one", caches.one_more),
     BuggyCase("one batch item's key length for all", caches.longest),

@@ -77,6 +77,19 @@ def empty_uniform(inputs: Inputs) -> Computed:
     return Computed(inputs.round(observed), q, k, v, {}, {"mask": keep})
 
 
+def empty_unmasked(inputs: Inputs) -> Computed:
+    """Causal, so that a row as if unmasked is another than one all of whose scores are lowered."""
+    n_q = 7
+    q, k, v = inputs.qkv(n_q=n_q)
+    keep = random_mask(inputs, n_q, inputs.n_k)
+    keep[1], keep[3, 0] = False, False
+    seen = keep.copy()
+    seen[1] = True
+    allowed = seen & np.tri(n_q, inputs.n_k, dtype=bool)
+    observed = weighted_sum(masked_softmax(scores(q, k) * scale(q), allowed), v)
+    return Computed(inputs.round(observed), q, k, v, {"causal": True}, {"mask": keep})
+
+
 def zero_times_infinity(inputs: Inputs) -> Computed:
     q, k, v = inputs.qkv()
     keep = random_mask(inputs, inputs.n_q, inputs.n_k)

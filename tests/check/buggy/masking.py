@@ -37,12 +37,62 @@ def mask_as_numbers(inputs: Inputs) -> Computed:
     return Computed(inputs.round(observed), q, k, v, {}, {"mask": keep})
 
 
+def mask_not_as_numbers(inputs: Inputs) -> Computed:
+    """True and false are to be added as 1 and 0, as transformers' eager attention does."""
+    q, k, v = inputs.qkv()
+    keep = random_mask(inputs, inputs.n_q, inputs.n_k)
+    observed = weighted_sum(masked_softmax(scores(q, k) * scale(q), keep), v)
+    return Computed(inputs.round(observed), q, k, v, {"mask_means": "add"}, {"mask": keep})
+
+
+def numbers_as_truth(inputs: Inputs) -> Computed:
+    """0 and −10⁹ are to be added; read as truth they mean the opposite."""
+    q, k, v = inputs.qkv()
+    keep = random_mask(inputs, inputs.n_q, inputs.n_k)
+    mask = np.where(keep, 0.0, -1e9)
+    observed = weighted_sum(masked_softmax(scores(q, k) * scale(q), mask != 0), v)
+    return Computed(inputs.round(observed), q, k, v, {}, {"mask": mask})
+
+
+def truth_as_numbers(inputs: Inputs) -> Computed:
+    """0 and 1 are to be false and true, and are added."""
+    q, k, v = inputs.qkv()
+    mask = random_mask(inputs, inputs.n_q, inputs.n_k).astype(np.float32)
+    s = scores(q, k) * scale(q)
+    observed = weighted_sum(softmax(s + mask.astype(s.dtype)), v)
+    return Computed(inputs.round(observed), q, k, v, {"mask_numbers": "truth"}, {"mask": mask})
+
+
+def truth_inverted(inputs: Inputs) -> Computed:
+    """Numbers that are to be true and false, and are the other way round."""
+    q, k, v = inputs.qkv()
+    keep = random_mask(inputs, inputs.n_q, inputs.n_k)
+    observed = weighted_sum(masked_softmax(scores(q, k) * scale(q), ~keep), v)
+    how, mask = {"mask_numbers": "truth"}, keep.astype(np.float32)
+    return Computed(inputs.round(observed), q, k, v, how, {"mask": mask})
+
+
 def mask_left_out(inputs: Inputs) -> Computed:
     q, k, v = inputs.qkv()
     observed = weighted_sum(softmax(scores(q, k) * scale(q)), v)
     return Computed(
         inputs.round(observed), q, k, v, {}, {"mask": random_mask(inputs, inputs.n_q, inputs.n_k)}
     )
+
+
+def both_restrict(alone: str) -> Callable[[Inputs], Computed]:
+    """A mask and causal, of which one alone ought to count."""
+
+    def make(inputs: Inputs) -> Computed:
+        q, k, v = inputs.qkv(n_q=7)
+        keep = random_mask(inputs, 7, inputs.n_k)
+        keep[3, 0], keep[3, 4] = False, True
+        both = keep & np.tri(7, inputs.n_k, dtype=bool)
+        observed = weighted_sum(masked_softmax(scores(q, k) * scale(q), both), v)
+        how = {"causal": True, "mask_and_causal": alone}
+        return Computed(inputs.round(observed), q, k, v, how, {"mask": keep})
+
+    return make
 
 
 def batched(inputs: Inputs, n_q: int, n_k: int) -> tuple[Array, Array, Array]:
@@ -124,10 +174,12 @@ def padding_mask_on_queries(inputs: Inputs) -> Computed:
     return Computed(inputs.round(observed), q, k, v, {}, {"mask": keep})
 
 
-def in_chunks(chunk: int) -> Callable[[Inputs], Computed]:
+def in_chunks(chunk: int, counts: str = "others") -> Callable[[Inputs], Computed]:
     """Causal, within chunks, where a window of two keys before each query is wanted."""
 
     def masked(i: Array, j: Array, _: Inputs) -> Array:
         return np.asarray((j > i) | (j // chunk != i // chunk))
 
-    return with_masked(masked, {"causal": True, "window": (2, 0)}, n_q=7)
+    window = (2 + (counts == "own"), 0)
+    how = {"causal": True, "window": window, "window_counts": counts}
+    return with_masked(masked, how, n_q=7)

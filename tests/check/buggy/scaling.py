@@ -82,6 +82,22 @@ def softcap_after_mask(inputs: Inputs) -> Computed:
     return Computed(observed, q, k, v, {"softcap": 2.0, "causal": True})
 
 
+def bias_by_softcap(*, inside: bool) -> Callable[[Inputs], Computed]:
+    """A bias added before or after the scores are capped; where it ought to be the other."""
+
+    def make(inputs: Inputs) -> Computed:
+        q, k, v = inputs.qkv()
+        bias, hidden = inputs.normal(inputs.n_q, inputs.n_k), causal_cells(inputs)
+        s, added = scores(q, k) * scale(q), wide(bias)
+        capped = cap(s + added, 2.0) if inside else cap(s, 2.0) + added
+        observed = inputs.round(weighted_sum(softmax(mask_scores(capped, hidden)), v))
+        place = "before-mask" if inside else "after-bias"
+        how = {"softcap": 2.0, "causal": True, "softcap_place": place}
+        return Computed(observed, q, k, v, how, {"mask": wide(bias)})
+
+    return make
+
+
 def no_sinks(inputs: Inputs) -> Computed:
     q, k, v = inputs.qkv()
     observed = weighted_sum(softmax(scores(q, k) * scale(q)), v)
