@@ -119,12 +119,11 @@ def row_noise(
             it hides; every query head has its own key head
     """
     shape = values[SCORES].shape[:3]
-    lowered = _lowered(values, setup, arithmetic)
     found = {name: np.zeros(shape) for name in stages}
     for at in np.ndindex(shape[:2]):
         q, k, v = (_of_head(values[name], at) for name in "qkv")
-        own = None if lowered is None else _of_head(lowered, at)
-        head = _Head(q, k, v, values[SCORES][at], values[WEIGHTS][at], own, setup, arithmetic)
+        lowered = _lowered(values, at, setup, arithmetic)
+        head = _Head(q, k, v, values[SCORES][at], values[WEIGHTS][at], lowered, setup, arithmetic)
         for name, noise in head.noise(stages).items():
             # what is no number is not known, and must not allow anything
             found[name][at] = np.nan_to_num(noise, nan=0.0, posinf=0.0)
@@ -141,16 +140,18 @@ def lowers(how: Convention) -> bool:
     return how.mask_value_rule == "add" and bool(np.isfinite(how.mask_value))
 
 
-def _lowered(values: Mapping[str, Array], setup: Setup, arithmetic: Arithmetic) -> Array | None:
-    """The rounding error of each score that a large number is added to, [batch, head, row, n_k].
+def _lowered(
+    values: Mapping[str, Array], at: tuple[int, ...], setup: Setup, arithmetic: Arithmetic
+) -> Array | None:
+    """Of one head what rounds each score that a large number is added to, [n_q, n_k].
 
-    Such a score keeps its order among the others, but few of its digits.
+    None where there is no such number. Such a score keeps its order, but few of its digits.
     """
-    if not lowers(setup.how) or "mask" not in values:
+    if "mask" not in values or not lowers(setup.how):
         return None
-    hidden = np.isneginf(values["mask"]) * (arithmetic.stages * abs(setup.how.mask_value))
-    whole = (*[1] * (4 - hidden.ndim), *hidden.shape[:-2], *values[SCORES].shape[-2:])
-    return np.broadcast_to(hidden, whole)
+    mask = values["mask"][(None,) * (4 - values["mask"].ndim)]
+    hidden = np.isneginf(_of_head(mask, at))
+    return np.asarray(hidden * _FLOAT(arithmetic.stages * abs(setup.how.mask_value)))
 
 
 def _of_head(x: Array, at: tuple[int, ...]) -> Array:
@@ -176,7 +177,7 @@ class _Head:
         self.scale, self.drop = setup.how.scale_factor(q.shape[-1]), setup.how.dropout
         self.q, self.k, self.v = q, k, v
         self.scores, self.weights, self.unit = scores, weights, arithmetic
-        self.lowered = np.broadcast_to(_FLOAT(0), scores.shape) if lowered is None else lowered
+        self.lowered = lowered
         self.groups = equal_rows(k)
         self.top = weights.argmax(axis=-1)[:, None]
 
@@ -226,7 +227,7 @@ class _Head:
         size = float(np.abs(v64).max(initial=0.0))
         size = size if 0 < size < np.inf else 1.0
         v = (v64 / size).astype(_FLOAT)
-        parts: list[tuple[Array, Array, Array, Array, Array, float]] = []
+        parts: list[tuple[Array, Array | None, Array, Array, Array, float]] = []
         if self.groups is None or unit.sums == unit.stages:
             # Equal keys that are summed in another order, as at the end of a block, may differ.
             parts.append((self.scores, self.lowered, weights, self.k, v, 1.0))
@@ -236,8 +237,8 @@ class _Head:
             most, first = int(counts.max()), order[starts]
             shares = np.add.reduceat(weights[:, order], starts, axis=-1)
             means = np.add.reduceat(v[order], starts, axis=0) / counts[:, None].astype(_FLOAT)
-            scores, lowered = self.scores[:, first], self.lowered[:, first]
-            parts.append((scores, lowered, shares, self.k[first], means, REPEATED))
+            lowered = None if self.lowered is None else self.lowered[:, first]
+            parts.append((self.scores[:, first], lowered, shares, self.k[first], means, REPEATED))
         of_weights, of_output = np.zeros(len(self.q)), np.zeros(len(self.q))
         for x, lowered, a, k, values, times in parts:
             variance = self._weights_variance(x, lowered, a, k)
@@ -256,11 +257,12 @@ class _Head:
         of_output += sums**2 * (squares @ np.square(v).mean(axis=-1))
         return np.sqrt(of_weights), np.sqrt(of_output) * size
 
-    def _weights_variance(self, scores: Array, lowered: Array, a: Array, k: Array) -> Array:
+    def _weights_variance(self, scores: Array, lowered: Array | None, a: Array, k: Array) -> Array:
         """[n_q, n_k], [n_q, n_k] -> [n_q, n_k]: of each weight, from the noise of the scores."""
         top = np.take_along_axis(scores, a.argmax(axis=-1)[:, None], axis=-1)
         variance = self._scaled_variance(scores, k, top)
-        variance += np.square(np.minimum(lowered, NONLINEAR)).astype(_FLOAT)
+        if lowered is not None:
+            variance += np.square(np.minimum(lowered, NONLINEAR))
         if variance.max(initial=0.0) > LINEAR:
             variance = np.square(np.expm1(RARE * np.sqrt(variance)) / RARE)
         squares = a * a

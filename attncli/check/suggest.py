@@ -46,6 +46,7 @@ MASKING = {
     "emptying mask": ", a boolean mask that leaves the last query nothing",
     "lengths": ", key lengths below the number of keys",
     "past": ", 2 of the keys as a past",
+    "numbers": ", a mask of numbers, −∞ among them",
 }
 """What restricts an input, and the words for it; the plainest first."""
 
@@ -146,8 +147,11 @@ def _candidate(
     elif masking:
         mask = rng.random((n_q, n_k)) < 0.6
         mask[:, 0] = True
-        mask[-1] &= masking == "mask"
+        mask[-1] &= masking != "emptying mask"
         given = {"mask": ~mask if how.mask_means == "ignore" else mask}
+        if masking == "numbers":
+            bias = rng.normal(size=mask.shape).round(2) * (rng.random(mask.shape) < 0.7)
+            given = {"mask": np.where(mask, bias, -np.inf)}
     return setup_of(q, k, v, convention=how, positions=positions, **given)
 
 

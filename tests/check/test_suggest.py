@@ -32,6 +32,23 @@ def test_uniform_rows_are_distinguished_from_a_finite_mask_value() -> None:
     assert not found.mask[-1].any()
 
 
+def test_a_mask_of_numbers_tells_where_the_softcap_is() -> None:
+    bugs = ["softcap on the other side of the mask", "numbers of the mask inside the softcap"]
+    found = suggest_input(bugs, convention=Convention(softcap=2.0))
+    assert found is not None
+    assert found.mask is not None
+    assert np.isneginf(found.mask).any()
+    assert (np.isfinite(found.mask) & (found.mask != 0)).any()
+
+
+def test_a_mask_and_causal_that_are_refused_together_are_not_suggested() -> None:
+    how = Convention(causal=True, mask_and_causal="refused")
+    found = suggest_input(["scale left out", "causal mask left out"], convention=how)
+    assert found is not None
+    assert found.mask is None
+    assert suggest_input(["mask left out", "scale left out"], convention=how) is None
+
+
 def test_all_bugs_of_the_scale_at_once() -> None:
     bugs = [bug for bug in CATALOGUE if "scale" in bug.touches and "twice" not in bug.name]
     bugs = [bug for bug in bugs if not bug.is_fitted]

@@ -16,7 +16,7 @@ from attncli.check.bugs.bug import Bug, Change, Evidence, bug, changing
 from attncli.check.bugs.kernels import SOFTMAX, with_zero_keys
 from attncli.check.setup import Setup
 from attncli.check.tolerance import largest
-from attncli.convention import EmptyRows, SoftcapPlace
+from attncli.convention import EmptyRows
 
 FLOAT16_MAX = 65504.0
 HALF_STEP = 16
@@ -157,15 +157,19 @@ def _softcap_elsewhere(setup: Setup, _: Evidence) -> Iterator[Setup]:
         yield changed.with_detail("after the mask" if after else "before the mask")
 
 
-def _bias_by_softcap(place: SoftcapPlace, *, of: SoftcapPlace) -> Change:
-    """The numbers of the mask on the other side of the softcap, what is hidden after it."""
+def _bias_inside(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    """Where something is hidden too: else it is the softcap on the other side of the mask."""
+    how = setup.how
+    if how.softcap is None or how.softcap_place != "before-mask" or not setup.is_added:
+        return
+    is_hidden = how.causal or how.window is not None or "kv_len" in setup.inputs
+    if is_hidden or (setup.inputs["given_mask"] == -np.inf).any():
+        yield setup.with_how(softcap_place="after-bias")
 
-    def change(setup: Setup, _: Evidence) -> Iterator[Setup]:
-        how = setup.how
-        if how.softcap is not None and setup.is_added and how.softcap_place == of:
-            yield setup.with_how(softcap_place=place)
 
-    return change
+def _is_bias_inside(setup: Setup) -> bool:
+    how = setup.how
+    return how.softcap is not None and how.softcap_place == "after-bias" and setup.is_added
 
 
 def _overflow(setup: Setup, _: Evidence) -> Iterator[Setup]:
@@ -242,14 +246,14 @@ SCALING: tuple[Bug, ...] = (
     ),
     bug(
         "numbers of the mask inside the softcap",
-        _bias_by_softcap("after-bias", of="before-mask"),
+        _bias_inside,
         "softcap",
         "they are added before the scores are capped, and what is masked is hidden after it",
         "tokamax#1121",
     ),
     bug(
         "numbers of the mask outside the softcap",
-        _bias_by_softcap("before-mask", of="after-bias"),
+        changing(softcap_place="before-mask", when=_is_bias_inside),
         "softcap",
         "they are added after the scores are capped, not before",
     ),

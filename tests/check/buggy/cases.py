@@ -151,6 +151,11 @@ BUGGY_CASES = (
     BuggyCase(
         "rows with nothing to attend to get the mean of V", mask_arithmetic.empty_uniform, FINITE
     ),
+    BuggyCase(
+        "rows with nothing to attend to get the mean of V",
+        mask_arithmetic.empty_uniform_not_nan,
+        FINITE,
+    ),
     BuggyCase("rows with nothing to attend to as if unmasked", mask_arithmetic.empty_unmasked),
     BuggyCase("0 · −∞ in the mask", mask_arithmetic.zero_times_infinity),
     BuggyCase("NaN leaks from masked keys", mask_arithmetic.nan_in("keys")),

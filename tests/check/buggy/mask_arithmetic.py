@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -75,6 +76,10 @@ def empty_uniform(inputs: Inputs) -> Computed:
     q, k, v, keep = last_row_empty(inputs)
     observed = weighted_sum(softmax(mask_scores(scores(q, k) * scale(q), ~keep, -30000.0)), v)
     return Computed(inputs.round(observed), q, k, v, {}, {"mask": keep})
+
+
+def empty_uniform_not_nan(inputs: Inputs) -> Computed:
+    return replace(empty_uniform(inputs), how={"empty_rows": "nan"})
 
 
 def empty_unmasked(inputs: Inputs) -> Computed:
