@@ -226,10 +226,8 @@ def summary_text(verdicts: Mapping[str, Verdict]) -> str:
         causes = " or ".join(explanation.name for explanation in verdict.explanations)
         said = _headline(verdict).removesuffix(":")
         if verdict.is_meant:
-            said, causes = (
-                f"it differs, and matches {verdict.meanings[0].names[0]}'s conventions",
-                "",
-            )
+            said = f"it differs, and matches {verdict.meanings[0].names[0]}'s conventions"
+            causes = ""
         lines.append(f"  {name:{width}}  {said}{f': {causes}' if causes else ''}")
     for name, verdict in verdicts.items():
         if not verdict:
