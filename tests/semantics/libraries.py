@@ -4,12 +4,13 @@
 
 To add one: a row of LIBRARIES and its function here, and its row in attncli/presets.py.
 Nothing is imported before it is run. NoArgumentError stands for a refusal where the library has
-nothing to give such a mask or causality to. KERAS_BACKEND=torch and DEV=CPU must be set for Keras
-and tinygrad, and tinygrad compiles with clang.
+nothing to give such a mask or causality to.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -18,6 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
+
+for setting in ("KERAS_BACKEND=torch", "DEV=CPU", "JAX_PLATFORMS=cpu"):  # DEV is tinygrad's
+    os.environ.setdefault(*setting.split("="))
 
 Arrays = dict[str, Array]
 Run = Callable[[Array, Array, Array, Array | None, bool], Any]
@@ -28,15 +32,20 @@ class NoArgumentError(Exception):
 
 
 class Library(NamedTuple):
-    """What must be importable, and the call: (q, k, v, mask, causal) -> output."""
+    """What must be importable, the call, and programs that it runs.
+
+    run  (q, k, v, mask, causal) -> output; further keywords are the library's own
+    """
 
     needs: tuple[str, ...]
-    run: Run
+    run: Callable[..., Any]
+    programs: tuple[str, ...] = ()
 
     @property
     def missing(self) -> list[str]:
         """What it needs that is not installed."""
-        return [name for name in self.needs if find_spec(name) is None]
+        modules = [name for name in self.needs if find_spec(name) is None]
+        return modules + [name for name in self.programs if shutil.which(name) is None]
 
 
 def tokens_first(x: Array) -> Array:
@@ -62,6 +71,11 @@ def with_axes(mask: Array | None) -> Array | None:
 def refuse_causal(causal: bool) -> None:
     if causal:
         raise NoArgumentError("causal")
+
+
+def refuse_groups(q: Array, k: Array) -> None:
+    if q.shape[1] != k.shape[1]:
+        raise NoArgumentError("a number of key heads")
 
 
 def torch_sdpa(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
@@ -100,6 +114,7 @@ def torch_mha(need_weights: bool) -> Run:
     def run(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
         import torch
 
+        refuse_groups(q, k)
         heads, width = q.shape[1], q.shape[1] * q.shape[3]
         module = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True).eval()
         given = None if mask is None else torch.from_numpy(mask)
@@ -170,6 +185,7 @@ def keras_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) ->
     """The layer with identities as projections."""
     import keras
 
+    refuse_groups(q, k)
     batch, heads, _, d_k = q.shape
     d_v = v.shape[-1]
     layer = keras.layers.MultiHeadAttention(
@@ -184,17 +200,19 @@ def keras_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) ->
     return parted(keras.ops.convert_to_numpy(found), heads)
 
 
-def keras_attention(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    """The layer has no heads: one at a time."""
+def keras_attention(
+    q: Array, k: Array, v: Array, mask: Array | None, causal: bool, padding: Array | None = None
+) -> Any:
+    """The layer has no heads: one at a time. Its masks are of padding: true = is a token."""
     import keras
 
     if mask is not None:
         raise NoArgumentError("a mask of queries and keys")
-    if q.shape[1] != k.shape[1]:
-        raise NoArgumentError("heads")
+    refuse_groups(q, k)
     layer = keras.layers.Attention()
+    given = None if padding is None else [None, padding]
     found = [
-        layer([q[:, head], v[:, head], k[:, head]], use_causal_mask=causal)
+        layer([q[:, head], v[:, head], k[:, head]], mask=given, use_causal_mask=causal)
         for head in range(q.shape[1])
     ]
     return np.stack([keras.ops.convert_to_numpy(one) for one in found], axis=1)
@@ -206,14 +224,19 @@ def equinox_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) 
     import jax
 
     refuse_causal(causal)
-    heads, width = q.shape[1], q.shape[1] * q.shape[3]
-    module = equinox.nn.MultiheadAttention(heads, width, key=jax.random.PRNGKey(0))
+    refuse_groups(q, k)
+    _, heads, _, d_k = q.shape
+    d_v = v.shape[-1]
+    sizes = {"value_size": heads * d_v, "output_size": heads * d_v, "qk_size": d_k, "vo_size": d_v}
+    key = jax.random.PRNGKey(0)
+    module = equinox.nn.MultiheadAttention(heads, heads * d_k, **sizes, key=key)
 
     def projections(module: Any) -> list[Any]:
         names = "query_proj", "key_proj", "value_proj", "output_proj"
         return [getattr(module, name).weight for name in names]
 
-    module = equinox.tree_at(projections, module, [jax.numpy.eye(width)] * 4)
+    identities = [jax.numpy.eye(heads * width) for width in (d_k, d_k, d_v, d_v)]
+    module = equinox.tree_at(projections, module, identities)
     items = zip(*(jax.numpy.asarray(joined(x)) for x in (q, k, v)), strict=True)
     given = None if mask is None else jax.numpy.asarray(mask)
     return parted(np.stack([module(*item, mask=given) for item in items]), heads)
@@ -301,18 +324,21 @@ def ort_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> A
 
 
 def ort_gqa(q: Array, k: Array, v: Array, mask: Array | None, causal: bool, **more: Any) -> Any:
-    """It is causal, whether or not that is asked for."""
+    """It is causal, whether or not that is asked for.
+
+    It takes widths of multiples of 8 alone: zeros are put beside, which change no score.
+    """
     if mask is not None:
         raise NoArgumentError("a mask")
+    d_v, more = v.shape[-1], {"scale": q.shape[-1] ** -0.5, **more}
+    q, k, v = (np.pad(x, [(0, 0)] * 3 + [(0, -x.shape[-1] % 8)]) for x in (q, k, v))
     given = {name: joined(x) for name, x in (("q", q), ("k", k), ("v", v))}
     given["last"] = np.full(len(q), k.shape[2] - 1, dtype=np.int32)
     given["total"] = np.array(k.shape[2], dtype=np.int32)
     reads = ["q", "k", "v", "", "", "last", "total"]
-    options = {"num_heads": q.shape[1], "kv_num_heads": k.shape[1], "domain": "com.microsoft"}
-    found = onnxruntime_run(
-        onnx_model("GroupQueryAttention", reads, given, **options, **more), given
-    )
-    return parted(found, q.shape[1])
+    more |= {"num_heads": q.shape[1], "kv_num_heads": k.shape[1], "domain": "com.microsoft"}
+    found = onnxruntime_run(onnx_model("GroupQueryAttention", reads, given, **more), given)
+    return parted(found, q.shape[1])[..., :d_v]
 
 
 LIBRARIES = {
@@ -329,7 +355,7 @@ LIBRARIES = {
     "keras-attention": Library(("torch", "keras"), keras_attention),
     "equinox": Library(("jax", "equinox"), equinox_mha),
     "mlx": Library(("mlx",), mlx_fast),
-    "tinygrad": Library(("tinygrad",), tinygrad_sdpa),
+    "tinygrad": Library(("tinygrad",), tinygrad_sdpa, programs=("clang",)),
     "onnx": Library(("onnx", "onnxruntime"), onnx_attention(onnxruntime_run)),
     "onnx-reference": Library(("onnx",), onnx_attention(reference_run)),
     "ort-mha": Library(("onnx", "onnxruntime"), ort_mha),
