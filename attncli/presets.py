@@ -389,6 +389,8 @@ _ROWS = (
             "Its head_size must be a multiple of 8 (run).",
             "local_window_size W sees W keys, its own too (run).",
             "softcap before the causal mask (run).",
+            "A past shifts causality by its length; beside it, several queries need a batch of 1 "
+            "(run).",
             _LEAKS,
         ),
     ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -23,8 +23,9 @@ from attncli.arrays import Array
 for setting in ("KERAS_BACKEND=torch", "DEV=CPU", "JAX_PLATFORMS=cpu"):  # DEV is tinygrad's
     os.environ.setdefault(*setting.split("="))
 
-Arrays = dict[str, Array]
-Run = Callable[[Array, Array, Array, Array | None, bool], Any]
+Arrays = Mapping[str, Array]
+Run = Callable[..., Any]
+NO_PAST: Arrays = {}
 
 
 class NoArgumentError(Exception):
@@ -38,7 +39,7 @@ class Library(NamedTuple):
     """
 
     needs: tuple[str, ...]
-    run: Callable[..., Any]
+    run: Run
     programs: tuple[str, ...] = ()
 
     @property
@@ -266,7 +267,10 @@ def tinygrad_sdpa(q: Array, k: Array, v: Array, mask: Array | None, causal: bool
 
 
 def onnx_model(node: str, reads: Sequence[str], given: Arrays, **attributes: Any) -> Any:
-    """A model of one node that reads these inputs in this order; "" leaves one out."""
+    """A model of one node that reads these inputs in this order; those not given are left out.
+
+    Its outputs are the attention's and, where there is a past, keys and values with it.
+    """
     from onnx import TensorProto, helper
 
     def info(name: str, x: Array) -> Any:
@@ -274,11 +278,13 @@ def onnx_model(node: str, reads: Sequence[str], given: Arrays, **attributes: Any
             name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape
         )
 
+    names = ["output", "all_k", "all_v"] if "past_k" in given else ["output"]
+    inputs = [name if name in given else "" for name in reads]
     graph = helper.make_graph(
-        [helper.make_node(node, reads, ["output"], **attributes)],
+        [helper.make_node(node, inputs, names, **attributes)],
         node,
         [info(name, x) for name, x in given.items()],
-        [helper.make_tensor_value_info("output", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names],
     )
     opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -291,21 +297,28 @@ def onnxruntime_run(model: Any, given: Arrays) -> Any:
     options.log_severity_level = 4  # it raises what it would print
     providers = ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    (output,) = session.run(None, given)
-    return output
+    return session.run(["output"], given)[0]
 
 
 def reference_run(model: Any, given: Arrays) -> Any:
     from onnx.reference import ReferenceEvaluator
 
-    found: Any = ReferenceEvaluator(model).run(None, given)
+    found: Any = ReferenceEvaluator(model).run(["output"], dict(given))
     return found[0]
 
 
 def onnx_attention(run_model: Callable[[Any, Arrays], Any]) -> Run:
-    def run(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-        given = {"q": q, "k": k, "v": v} | ({} if mask is None else {"mask": mask})
-        return run_model(onnx_model("Attention", list(given), given, is_causal=int(causal)), given)
+    def run(
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: Array | None,
+        causal: bool,
+        past: Arrays = NO_PAST,
+    ) -> Any:
+        given = {"q": q, "k": k, "v": v, **past} | ({} if mask is None else {"mask": mask})
+        reads = ["q", "k", "v", "mask", "past_k", "past_v"]
+        return run_model(onnx_model("Attention", reads, given, is_causal=int(causal)), given)
 
     return run
 
@@ -317,28 +330,40 @@ def ort_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> A
         given["padding"] = np.repeat(mask[None].astype(np.int32), len(q), axis=0)
     elif mask is not None:
         given["bias"] = mask[None, None]
-    reads = [name if name in given else "" for name in ("q", "k", "v", "", "padding", "bias")]
+    reads = ["q", "k", "v", "", "padding", "bias"]
     options = {"num_heads": q.shape[1], "unidirectional": int(causal), "domain": "com.microsoft"}
     found = onnxruntime_run(onnx_model("MultiHeadAttention", reads, given, **options), given)
     return parted(found, q.shape[1])
 
 
-def ort_gqa(q: Array, k: Array, v: Array, mask: Array | None, causal: bool, **more: Any) -> Any:
+def ort_gqa(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    causal: bool,
+    past: Arrays = NO_PAST,
+    **more: Any,
+) -> Any:
     """It is causal, whether or not that is asked for.
 
     It takes widths of multiples of 8 alone: zeros are put beside, which change no score.
     """
     if mask is not None:
         raise NoArgumentError("a mask")
-    d_v, more = v.shape[-1], {"scale": q.shape[-1] ** -0.5, **more}
-    q, k, v = (np.pad(x, [(0, 0)] * 3 + [(0, -x.shape[-1] % 8)]) for x in (q, k, v))
-    given = {name: joined(x) for name, x in (("q", q), ("k", k), ("v", v))}
-    given["last"] = np.full(len(q), k.shape[2] - 1, dtype=np.int32)
-    given["total"] = np.array(k.shape[2], dtype=np.int32)
-    reads = ["q", "k", "v", "", "", "last", "total"]
-    more |= {"num_heads": q.shape[1], "kv_num_heads": k.shape[1], "domain": "com.microsoft"}
-    found = onnxruntime_run(onnx_model("GroupQueryAttention", reads, given, **more), given)
-    return parted(found, q.shape[1])[..., :d_v]
+    wide = {
+        name: np.pad(x, [(0, 0)] * 3 + [(0, -x.shape[-1] % 8)])
+        for name, x in {"q": q, "k": k, "v": v, **past}.items()
+    }
+    given = wide | {name: joined(wide[name]) for name in ("q", "k", "v")}
+    total = k.shape[2] + (past["past_k"].shape[2] if past else 0)
+    given["last"] = np.full(len(q), total - 1, dtype=np.int32)
+    given["total"] = np.array(total, dtype=np.int32)
+    reads = ["q", "k", "v", "past_k", "past_v", "last", "total"]
+    options = {"num_heads": q.shape[1], "kv_num_heads": k.shape[1], "domain": "com.microsoft"}
+    options |= {"scale": q.shape[-1] ** -0.5, **more}
+    found = onnxruntime_run(onnx_model("GroupQueryAttention", reads, given, **options), given)
+    return parted(found, q.shape[1])[..., : v.shape[-1]]
 
 
 LIBRARIES = {

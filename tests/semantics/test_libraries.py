@@ -44,6 +44,7 @@ class Own(NamedTuple):
 
 
 PADDED = np.array([[True, True, True, False, False], [False] * 5])
+PAST = {"past_k": CALLS["plain"].k, "past_v": CALLS["plain"].v}  # 5 keys before the first query
 OWN = {
     "square": Own("ort-gqa", call(5, 5)),
     "square, causal": Own("ort-gqa", call(5, 5, causal=True)),
@@ -52,6 +53,9 @@ OWN = {
     "softcap": Own("ort-gqa", call(5, 5), {"softcap": 2.0}, {"softcap": 2.0}),
     "window": Own("ort-gqa", call(5, 5), {"local_window_size": 2}, {"window": (2, -1)}),
     "window of both sides": Own("jax", call(7, 11), {"local_window_size": 2}, {"window": (2, 2)}),
+    "square, past": Own("onnx", call(3, 3, causal=True), {"past": PAST}, PAST),
+    "reference, past": Own("onnx-reference", call(3, 3, causal=True), {"past": PAST}, PAST),
+    "one query, past": Own("ort-gqa", call(1, 1), {"past": PAST}, PAST),
     "padding": Own("keras-attention", call(), {"padding": PADDED}, {"kv_len": [3, 0]}),
     "mask and causal 3x5": Own("ort-mha", call(mask=EMPTY, causal=True)),
     "0/-inf and causal 3x5": Own("ort-mha", call(mask=lowered(KEEP), causal=True)),
