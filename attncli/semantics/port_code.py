@@ -58,6 +58,19 @@ class Call(NamedTuple):
     grouped: bool = False
     d_v: bool = False
 
+    @property
+    def words(self) -> str:
+        """What it has, in words.
+
+        >>> Call("boolean", causal=True).words, Call().words
+        ('a mask of true and false, and causal', 'a call without a mask')
+        """
+        mask = {"boolean": "a mask of true and false", "number": "a mask of numbers"}
+        parts = [mask[self.mask]] if self.mask else []
+        parts += ["causal"] * self.causal + ["fewer key heads"] * self.grouped
+        parts += ["values of another width"] * self.d_v
+        return ", and ".join(parts) or "a call without a mask"
+
     def refusal(self, row: Preset) -> str | None:
         """Why the library does not take it; None where it does."""
         heads, widths = (1 + self.grouped, 1), (1, 1 + self.d_v)

@@ -50,13 +50,15 @@ class Recipe(NamedTuple):
     source, target  names of presets
     differences     where the two part
     code            imports, and a function of the source's arrays; "" where there is no way
-    notes           for what the code is, and what to use where there is none
+    call            what the code is for
+    notes           what the numbers depend on besides, and what to use where there is no way
     """
 
     source: str
     target: str
     differences: tuple[Difference, ...]
     code: str
+    call: Call
     notes: tuple[str, ...] = ()
 
 
@@ -102,17 +104,17 @@ def recipe(source: str, target: str, call: Call | None = None) -> Recipe:
     >>> found.differences[0].write
     'mask = ~mask'
     >>> recipe("jax", "flash-attn", Call("number")).notes[0]
-    'flash-attn has no way: it has no mask; use torch-sdpa'
+    'flash-attn has no way: it has no mask of queries and keys; use torch-sdpa'
     """
     rows = preset(source), preset(target)
     if call and (why := call.refusal(rows[0])):
         raise ConventionError(f"{source} refuses this call: {why}")
-    code, problem = None, ""
+    code, problem, asked = None, "", call or _USUAL[-1]
     for one in [call] if call else _USUAL:
         if one.refusal(rows[0]):
             continue
         try:
-            code = _written(*rows, one)
+            code, asked = _written(*rows, one), one
             break
         except NoWayError as reason:
             problem = str(reason)
@@ -121,7 +123,8 @@ def recipe(source: str, target: str, call: Call | None = None) -> Recipe:
     differences = tuple(
         difference for about in _PROBES if (difference := _difference(*rows, about, code))
     )
-    return Recipe(source, target, differences, code.code if code else "", (*notes, *_notes(*rows)))
+    own = code.code if code else ""
+    return Recipe(source, target, differences, own, asked, (*notes, *_notes(*rows)))
 
 
 def _written(source: Preset, target: Preset, call: Call) -> Written:
