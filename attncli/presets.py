@@ -360,7 +360,10 @@ _ROWS = (
             "empty_rows": "unmasked",
             "empty_rows_inf": "nan",
         },
-        {"grouped heads": "\"Input 'query' and 'key' shall have same dim 2 (hidden_size)\""},
+        {
+            "grouped heads": _NO_GROUPS
+            + ": \"Input 'query' and 'key' shall have same dim 2 (hidden_size)\""
+        },
         "bsd",
         (_ORT_DOC, "onnxruntime#14363", "onnxruntime PR 14274", "onnxruntime PR 21852"),
         (
@@ -379,7 +382,8 @@ _ROWS = (
         {
             "boolean mask": _NO_MASK,
             "number mask": _NO_MASK,
-            "d_v": "\"Input 'value' is expected to have same hidden size as key\"",
+            "d_v": "values must be as wide as keys: "
+            "\"Input 'value' is expected to have same hidden size as key\"",
             "lengths": '"query and key must have the same sequence length when past_key is not '
             'provided"',
         },

@@ -124,9 +124,8 @@ def versions(row: Preset) -> str:
 def test_the_library_means_what_its_preset_says(name: str, what: str) -> None:
     own, row = EVERY[name, what], PRESETS[name]
     theirs, ours = given(own), meant(own, Convention.of(name))
-    cell = (
-        f"{name}, {what}: the table says {told(ours)}, the library {told(theirs)}; {versions(row)}"
-    )
+    says = f"the table {told(ours)} as it has {dict(row.fields)}"
+    cell = f"{name}, {what}: {says}; the library {told(theirs)}; {versions(row)}"
     if isinstance(ours, str):
         assert isinstance(theirs, Exception), cell
         assert is_reason(ours, theirs), cell
