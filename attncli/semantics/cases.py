@@ -102,7 +102,7 @@ class Case(NamedTuple):
         """
         if preset.refusal(self.needs) is not None:
             return REFUSED
-        return self.of(Convention.of(preset.name))
+        return self.of(Convention(**preset.fields))
 
 
 def _numbers(how: Convention, added: str, truth: str, hides: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +61,7 @@ def outcomes(
     *,
     mask: npt.ArrayLike | None = None,
     fields: Mapping[str, Any] = {},
-    presets: Iterable[Preset] = tuple(PRESETS.values()),
+    presets: Sequence[Preset] = tuple(PRESETS.values()),
     **more: Any,
 ) -> Outcomes:
     """What each library gives for this input, where numbers and their types do not matter.
@@ -87,14 +86,14 @@ def outcomes(
     outputs: dict[str, Array] = {}
     refused: dict[str, str] = {}
     for preset in presets:
-        how = replace(Convention.of(preset.name), **fields)
+        how = Convention(**{**preset.fields, **fields})
         if (why := _refusal(preset, how, call, sizes.n_heads)) is not None:
             refused[preset.name] = why
             continue
         inputs, sizes = prepared(q, k, v, how, **restricting)
         outputs[preset.name] = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
     unseen = tuple(case for case in CASES.values() if not case.arises(call))
-    return Outcomes(tuple(_groups(outputs, call)), refused, unseen)
+    return Outcomes(tuple(_groups(outputs, presets, call)), refused, unseen)
 
 
 def _refusal(preset: Preset, how: Convention, call: Call, n_heads: int) -> str | None:
@@ -107,7 +106,7 @@ def _refusal(preset: Preset, how: Convention, call: Call, n_heads: int) -> str |
     return preset.refusal(found)
 
 
-def _groups(outputs: Mapping[str, Array], call: Call) -> Iterable[Group]:
+def _groups(outputs: Mapping[str, Array], presets: Sequence[Preset], call: Call) -> Iterable[Group]:
     """The libraries whose outputs are the same, the largest group first."""
     together: list[list[str]] = []
     for name, output in outputs.items():
@@ -118,7 +117,7 @@ def _groups(outputs: Mapping[str, Array], call: Call) -> Iterable[Group]:
         else:
             together.append([name])
     together.sort(key=len, reverse=True)
-    words = _words([PRESETS[name] for name in outputs], call)
+    words = _words([row for row in presets if row.name in outputs], call)
     for names in together:
         apart = _apart(outputs[names[0]], outputs[together[0][0]])
         yield Group(tuple(names), words(names), apart)

@@ -40,7 +40,7 @@ def porting_page(found: Recipe) -> Page:
         else:
             yield Headline(sentence(trace.title), (), (), tuple(map(sentence, trace.notes)))
         for difference in found.differences:
-            yield _difference(difference, found.source, found.target)
+            yield from _difference(difference, found.source, found.target)
         if found.code:
             asked = f"for {found.call.words}"
             yield Heading(f"{found.source}'s numbers by {found.target}, {asked}")
@@ -49,12 +49,14 @@ def porting_page(found: Recipe) -> Page:
     return page
 
 
-def _difference(found: Difference, source: str, target: str) -> Closing:
+def _difference(found: Difference, source: str, target: str) -> Iterator[Part]:
     """What both mean, and what makes up for it, where that is no part of the code."""
     said = [f"{source}: {found.source}", f"{target}: {found.target}"]
-    write = found.write.split("\n") if found.write and found.why else []
-    said += [f"{found.why}:" if write else found.why] if found.why else []
-    return Closing(((found.about, (*map(sentence, said), *map(clean, write))),))
+    is_apart = bool(found.write and found.why)
+    said += [f"{found.why}, write" if is_apart else found.why] if found.why else []
+    yield Closing(((found.about, tuple(map(sentence, said))),))
+    if is_apart:
+        yield Code(tuple(map(clean, found.write.split("\n"))))
 
 
 def outcomes_page(found: Outcomes) -> Page:

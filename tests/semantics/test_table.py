@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from attncli.convention import KNOBS, Convention
 from attncli.errors import ConventionError
-from attncli.presets import PRESETS, Feature, features_of
+from attncli.presets import PRESETS, Feature, Preset, features_of
 from attncli.semantics.cases import CASES, REFUSED
+from attncli.semantics.outcomes import outcomes
 from attncli.semantics.porting import recipe
 from attncli.semantics.tables import of_one, of_two, table
 from attncli.semantics.words import sentence_of, sentences
@@ -69,6 +71,19 @@ def test_a_preset_is_a_convention_and_says_how_it_is_known(name: str) -> None:
     page = of_one(name)
     assert page.notes[0] == row.call
     assert page["library"].names("library") == (name, "most")
+
+
+def test_a_preset_is_one_row() -> None:
+    """A library of our own: a row, and it is in the table and among what an input makes part."""
+    fields = {"mask_means": "ignore", "scale": "none"}
+    row = Preset("ours", "ours.attention", "ours 1.0", fields, {"d_v": "no"}, "bshd")
+    stage = table([row])["libraries"]
+    assert stage.value[0, :2].tolist() == ["hides", "added"]
+    assert stage.value[0].tolist()[-3:] == ["nothing", "bshd", "ours 1.0"]
+    both = [PRESETS["torch-sdpa"], row]
+    found = outcomes(np.eye(2), np.eye(2), np.eye(2), mask=np.eye(2) > 0, presets=both)
+    assert [group.names for group in found.groups] == [("torch-sdpa",), ("ours",)]
+    assert dict(found.groups[1].does)["true"] == "hides"
 
 
 def test_an_unknown_name_is_refused_with_a_question() -> None:

@@ -204,7 +204,8 @@ class _Writer:
         if not rows or not columns:
             return
         label = f'role="group" aria-label="{escape(m.name or "table")}" tabindex="0"'
-        names = "".join(f"<th scope=col><bdi>{escape(name)}</bdi>" for name in columns)
+        kind = " class=word" if m.has_words else ""
+        names = "".join(f"<th scope=col{kind}><bdi>{escape(name)}</bdi>" for name in columns)
         lines = [f"<tr><td>{names}"]
         for name, cells in zip(rows, grid.cells, strict=True):
             shown = "".join(self._cell(cell, grid) for cell in cells)
