@@ -265,7 +265,8 @@ class Convention:
     empty_rows_inf: EmptyRows | None = knob(
         None,
         "Masking",
-        "The same where the mask holds numbers, such as -inf (default: as --empty-rows).",
+        "The same where the mask holds numbers: its -inf then stays that, whatever --mask-value "
+        "says (default: as --empty-rows).",
         words=lambda value, *_: f"empty rows by -inf {'NaN' if value == 'nan' else value}",
     )
     head_order: HeadOrder = knob(

@@ -31,6 +31,7 @@ class Kind(NamedTuple):
     summarized  sentences say which keys its rows attend to
     plotted     its first two columns are drawn as points
     beside      the parameter it is computed from next to whose numbers its own may be as good as 0
+    words       its cells are words, written from the left
     """
 
     symbol: str
@@ -43,6 +44,7 @@ class Kind(NamedTuple):
     summarized: bool = False
     plotted: bool = False
     beside: str = ""
+    words: bool = False
 
     def axes_of(self, ndim: int) -> tuple[str, ...]:
         """The axis names of an array with so many dimensions: the last ones."""
@@ -186,6 +188,13 @@ KINDS: dict[str, Kind] = {
     "previous": Kind("A[i, i − 1]", _HEADS_OF, shade="share"),
     "itself": Kind("A[i, i]", _HEADS_OF, shade="share"),
     "induction": Kind("A[i, j + 1]", _HEADS_OF, shade="share"),
+    # what libraries mean by attention
+    "libraries": Kind("", "library case", words=True),
+    "library": Kind("", "case library", words=True),
+    "differences": Kind("", "case library", words=True),
+    "code": Kind("", "line text", words=True),
+    "outcomes": Kind("", "library case", words=True),
+    "apart": Kind("", "library query"),
     # word vectors
     "vectors": Kind("V", "word dimension"),
     "lengths": Kind("‖a‖", "word"),

@@ -13,6 +13,8 @@ import pytest
 
 from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup, run
+from attncli.presets import PRESETS
+from attncli.semantics.cases import CASES
 from tests.reference import GROUPS, rows_of
 
 ROOT = Path(__file__).parents[1]
@@ -148,3 +150,18 @@ def test_completion_is_installed_for_the_shell(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "attncli" in (tmp_path / ".bashrc").read_text()
+
+
+SHORT = ("true", "numbers 0, −∞", "causal 3 × 5", "mask, causal", "no key", "no key by −∞")
+"""The cases of the short table of what libraries mean: in these they part most often."""
+
+
+def test_the_short_table_of_libraries_is_what_semantics_shows() -> None:
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for preset in PRESETS.values():
+        cells = tuple(CASES[name].cell(preset) for name in SHORT)
+        groups.setdefault(cells, []).append(f"`{preset.name}`")
+    rows = [["library", *SHORT]] + [[", ".join(names), *cells] for cells, names in groups.items()]
+    found = [cells_of(line) for line in README.splitlines() if line.startswith("|")]
+    at = found.index(rows[0])
+    assert [found[at], *found[at + 2 : at + 1 + len(rows)]] == rows

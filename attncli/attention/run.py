@@ -168,6 +168,12 @@ class _Planner:
         return "q", k, v
 
     @property
+    def mask_value(self) -> float:
+        """The score of a masked key; −inf where the mask's own −inf is to stay that."""
+        how = self.how
+        return -math.inf if self.sizes.adds and how.empty_rows_inf else how.mask_value
+
+    @property
     def empty(self) -> EmptyRows:
         """What becomes of a row with nothing to attend to."""
         how = self.how
@@ -199,7 +205,7 @@ class _Planner:
         self.step("mask", total_mask, restricted, params, formula, dtype=None)
         # A masked score is −inf when softmax reads it, unless it is capped after the mask.
         capped_after = how.softcap is not None and how.softcap_place == "after-mask"
-        if how.mask_value != -math.inf or capped_after:
+        if self.mask_value != -math.inf or capped_after:
             return True, {}
         return True, {"allowed": self.step("allowed", f.may_attend, {"mask": "mask"}, dtype=None)}
 
@@ -229,7 +235,7 @@ class _Planner:
                 work = "c · tanh([x] / c) = {cap} · tanh({x} / {cap})"
                 x = self.step(name, f.softcap, {"x": x}, {"cap": how.softcap}, formula, work)
             if name == "masked" and is_masked:
-                value = how.mask_value
+                value = self.mask_value
                 params: dict[str, Any] = {"value": value}
                 formula = "L = {x}" if is_biased else "L = {x} + M, M the mask"
                 if value != -math.inf:

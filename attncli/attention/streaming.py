@@ -170,7 +170,9 @@ class _Job:
             # Half of a score's digits are left for what follows its point, and no sum overflows.
             is_safe = power <= 2 ** (info.nmant / 2) and v_top * self.n_k < info.max / 2
             is_open = self.how.causal and self.how.causal_align == "open-last"
-            is_plain = self.how.mask_value == -np.inf and not self.how.softcap and not is_open
+            stays = self.adds and self.how.empty_rows_inf is not None  # the −inf of a mask
+            is_hidden = self.how.mask_value == -np.inf or stays
+            is_plain = is_hidden and not self.how.softcap and not is_open
             if not (is_plain and is_safe):
                 self.out[batch, head, start:stop] = self._by_run(rows, q, k, v)
                 return

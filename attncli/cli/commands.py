@@ -181,6 +181,19 @@ class Which:
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class Libraries:
+    """Which libraries."""
+
+    PANEL: ClassVar = "Libraries"
+
+    names: list[str] | None = flag(
+        "One library, or two: what differs when code moves from the first to the second.",
+        "NAME",
+        make=typer.Argument,
+    )
+
+
 Inside = Literal["float32", "tf32", "bfloat16", "float16"]
 DECIMALS = flag("They were printed with so many decimals.", min=0, max=17)
 RTOL, ATOL = flag("Relative tolerance."), flag("Absolute tolerance.")
@@ -361,6 +374,35 @@ COMMANDS = {
         other_help={
             "source": "A file that holds q, k and v, what it says of their convention, and the "
             "numbers to check under the names of their stages.",
+            "dropout": _DROPOUT,
+        },
+    ),
+    "semantics": Command(
+        (Libraries, Inputs, Choices, DisplayFlags),
+        """What each library means by attention: masks, causality, empty rows, heads, scale.
+
+        Without a name the table of all, with one its meaning and how it is known, with two what
+        differs when code moves from the first to the second, and what to write there. With --q:
+        where this input makes the libraries part, and which of them give the same.
+
+        Example: attncli semantics torch-mha torch-sdpa
+
+        On an input: attncli semantics --q samples/three-tokens.json --mask samples/mask.json
+        """,
+        without=(
+            "source",
+            "semantics",
+            "work",
+            "cell",
+            "blank",
+            "arcs",
+            "batch",
+            "head",
+            "heatmap",
+        ),
+        other_help={
+            "stage": _STAGE.format("libraries, outcomes or apart"),
+            "precision": _PRECISION.format(4),
             "dropout": _DROPOUT,
         },
     ),

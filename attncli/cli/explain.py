@@ -198,7 +198,7 @@ def explained(
         vocabulary,
         model,
         target=None if target is None else Sentence.padded(target),
-        mask=_mask(words.mask, choices, seed, quiet=show.quiet),
+        mask=_mask(words.mask, choices, dimensions, seed, quiet=show.quiet),
         keep=_kept(show),
     )
     trace = replace(trace, title=choices.named(trace.title))
@@ -253,16 +253,27 @@ def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | 
     return table
 
 
-def _mask(source: str | None, choices: Choices, seed: int, *, quiet: bool) -> Any:
-    """The mask of --mask: true where a token may attend, or numbers to add."""
+def _mask(
+    source: str | None, choices: Choices, dimensions: Dimensions, seed: int, *, quiet: bool
+) -> Any:
+    """The mask of --mask: true where a token may attend, or numbers to add; None without one.
+
+    ConventionError where the library of --semantics takes no such call.
+    """
+    how, n_heads = choices.over(Convention(seed=seed), "seed"), dimensions.n_heads
+    heads = n_heads, dimensions.n_kv_heads or n_heads
+    d_k = dimensions.d_k or dimensions.d_model // n_heads
+    widths = d_k, dimensions.d_v or d_k
     if source is None:
+        choices.check_call(how, None, heads=heads, widths=widths)
         return None
     from attncli.attention.masks import checked_mask, meaning
     from attncli.files.load import load
 
     loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
     note(*loaded.notes, quiet=quiet)
-    mask, how = only(loaded, "mask"), choices.over(Convention(seed=seed))
+    mask = only(loaded, "mask")
+    choices.check_call(how, mask, heads=heads, widths=widths)
     if how.mask_numbers is None:
         means, name = choices.given.get("mask_means"), f"the mask of {loaded.origin}"
         mask = checked_mask(mask, means, name, "--mask-means ")

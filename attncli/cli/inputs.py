@@ -112,8 +112,17 @@ def read_inputs(
             used[id(main)] = set(main.arrays)
     notes += unused_notes(files, used, stages, of_x=made is not None)
     convention = _check_mask(arrays, files, choices, fields, convention)
+    if "mask" in arrays and arrays["mask"].dtype == np.bool_ and convention.mask_means == "add":
+        notes.append("true and false in the mask are added as 1 and 0: no key is hidden")
     q, k, v = (arrays[name] for name in "qkv")
-    choices.check_call(convention, q, k, v, arrays.get("mask"))
+    n_heads, n_kv_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
+    choices.check_call(
+        convention,
+        arrays.get("mask"),
+        heads=(n_heads, n_kv_heads),
+        widths=(k.shape[-1], v.shape[-1]),
+        lengths=(q.shape[-2], k.shape[-2]),
+    )
     n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
     shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
     is_split = inputs.heads is not None or inputs.layout == "bsd"

@@ -129,14 +129,15 @@ class Choices(_Knobs):  # type: ignore[misc]
                 )
         return how
 
-    def check_call(self, how: Convention, q: Any, k: Any, v: Any, mask: Any = None) -> None:
-        """ConventionError where the library of --semantics takes no such call."""
+    def check_call(self, how: Convention, mask: Any, **sizes: tuple[int, int]) -> None:
+        """ConventionError where the library of --semantics takes no such call.
+
+        sizes  heads, widths and lengths, as `features_of` takes them
+        """
         if self.semantics is None:
             return
         kind: Any = None if mask is None else "boolean" if mask.dtype == "bool" else "number"
-        n_heads, n_kv_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
-        heads, widths = (n_heads, n_kv_heads), (k.shape[-1], v.shape[-1])
-        found = {*features_of(mask=kind, causal=how.causal, heads=heads, widths=widths)}
+        found = {*features_of(mask=kind, causal=how.causal, **sizes)}
         if how.mask_and_causal != "refused":
             found.discard("mask and causal")
         if (why := PRESETS[self.semantics].refusal(found)) is not None:

@@ -157,6 +157,11 @@ def _is_of_layer(name: str) -> bool:
     return name.partition(".")[0] in ("encoder", "decoder")
 
 
+def _lowered(how: Convention) -> str:
+    value = plain(how.mask_value)
+    return f"become {value}" if how.mask_value_rule == "replace" else f"have {value} added"
+
+
 def _annotated(trace: Trace, n_heads: int) -> Trace:
     """The trace with a note on every stage that has none, in plain words."""
     how = trace.convention or Convention()
@@ -167,7 +172,7 @@ def _annotated(trace: Trace, n_heads: int) -> Trace:
         else "scores as shares: how each key divides itself among the queries",
         MASKED: ""
         if how.mask_value == -math.inf
-        else f"masked scores become {plain(how.mask_value)}, so their weight is as good as 0",
+        else f"masked scores {_lowered(how)}, so their weight is as good as 0",
         PROJECTED: "back at the width of the input" if n_heads == 1 else "",
     }
 

@@ -57,8 +57,7 @@ def sentence_of(name: str, value: Any) -> str:
         by = ", by −inf in a mask," * (name == "empty_rows_inf")
         return f"a query with nothing to attend to{by} gets {_EMPTY[value]}"
     if name == "mask_value":
-        hidden = "masked scores become −∞" if math.isinf(value) else f"masked scores: {value:g}"
-        return hidden
+        return f"masked scores become {'−∞' if math.isinf(value) else f'{value:g}'}"
     return _SENTENCES.get((name, value)) or flag_text(name, value)
 
 

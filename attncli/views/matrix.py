@@ -36,6 +36,7 @@ EDGE = 8  # rows or columns at each end of one that is larger
 PIXELS = 2048  # rows or columns of a picture of a matrix: hardly a screen has more
 OVERVIEW = 4_000_000  # weights in the overview of a page of HTML: 10 to 20 MB
 MASKED = "///"
+WORD_CELLS = 40  # of a text in a cell
 NUMERIC = "biuf"
 """Kinds of arrays that are written as numbers; of others, such as tokens, the text is shown."""
 SHADES = " ░▒▓█"
@@ -46,7 +47,7 @@ class Cell(NamedTuple):
     """One cell: its text, its kind, and its shade (0 to 1, or −1 to 1)."""
 
     text: str
-    kind: Literal["number", "mark", "gap", "sum", "blank"] = "number"
+    kind: Literal["number", "word", "mark", "gap", "sum", "blank"] = "number"
     shade: float | None = None
 
 
@@ -119,6 +120,7 @@ class Matrix:
         asked = f"{len(self.rows)} × {len(self.columns)}"
         self.facts = (asked if asked == whole else f"{asked} of {whole}", *about)
         self.sums: Literal["", "rows", "columns"] = ""
+        self.has_words = kind.words
         self.is_blank = isinstance(stage, BlankStage)
         if kind.sums and self.values.dtype.kind in NUMERIC and not self.is_blank:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
@@ -128,8 +130,11 @@ class Matrix:
         self.sign = MASKED
         if kind.masks and block.mask is not None:
             self.marked = block.masked(where, self.values.shape)
-            meaning = f"its score is {numbers.short(how.mask_value, 4)}"
-            if np.isfinite(self.values[self.marked]).any() and np.isinf(how.mask_value):
+            value = block.mask_value
+            meaning = f"its score is {numbers.short(value, 4)}"
+            if how.mask_value_rule == "add" and np.isfinite(value):
+                meaning = f"{numbers.short(value, 4)} is added to its score"
+            elif np.isfinite(self.values[self.marked]).any() and np.isinf(value):
                 meaning = "the least number of its type is added to its score"
             if kind.sums:  # a weight that leaks is shown
                 self.marked, meaning = self.marked & (self.values == 0), "its weight is 0"
@@ -188,9 +193,16 @@ class Matrix:
             texts = [[*chain(*row)] for row in zip(*kinds, strict=True)]
         else:
             texts = [
-                [BLANK if self.is_blank else shorten(str(x)) for x in row] for row in shown.tolist()
+                [
+                    BLANK
+                    if self.is_blank
+                    else shorten(str(x), WORD_CELLS if self.has_words else LABEL_CELLS)
+                    for x in row
+                ]
+                for row in shown.tolist()
             ]
-        written: Literal["blank", "number"] = "blank" if self.is_blank else "number"
+        written: Literal["blank", "word", "number"] = "word" if self.has_words else "number"
+        written = "blank" if self.is_blank else written
         cells = [[Cell(text, written) for text in row] for row in texts[: len(shown)]]
         if shading is not None:
             for i, row in enumerate(shown.tolist()):

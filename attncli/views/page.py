@@ -49,6 +49,8 @@ _ENTRIES = {axis: many for axis, (_, many) in _WORDS.items()} | {
     "component": "components",
     "count": "position and word id",
     "measure": "measures",
+    "library": "libraries",
+    "case": "cases",
     "d_ff": "hidden dimensions",
     **dict.fromkeys(("h·d_k", "h·d_v", "h_kv·d_k", "h_kv·d_v"), "dimensions of all heads"),
 }

@@ -54,6 +54,12 @@ class Closing(NamedTuple):
     places: tuple[Index, ...] = ()
 
 
+class Code(NamedTuple):
+    """Lines of a program, as they are."""
+
+    lines: tuple[str, ...]
+
+
 class Branch(NamedTuple):
     """A line of a tree: what is drawn before it, the step's name, its shape and formula."""
 
@@ -102,4 +108,4 @@ class Derivation(NamedTuple):
     stages: tuple[DerivedStage, ...]
 
 
-Part = Headline | Heading | Matrix | Plot | Derivation | Closing | Remark | Tree
+Part = Headline | Heading | Matrix | Plot | Derivation | Closing | Remark | Tree | Code

@@ -18,7 +18,7 @@ from attncli.attention.masks import forbids
 from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
-from attncli.stages import HIDDEN, LEFT_OUT, kind_of
+from attncli.stages import HIDDEN, LEFT_OUT, MASKED, kind_of
 from attncli.trace import Stage, Trace
 
 Bounds = tuple[int | None, int | None]
@@ -133,6 +133,13 @@ class Block:
         """The stage's matrix at an index; a vector or a number is a matrix of one row."""
         matrix: Array = np.atleast_2d(stage.value[self.place(stage, index)])
         return matrix
+
+    @property
+    def mask_value(self) -> float:
+        """What a masked score became, or had added."""
+        found = self.stages.get(MASKED)
+        value = None if found is None else found.params.get("value")
+        return float(self.convention.mask_value if value is None else value)
 
     def masked(self, index: Index, shape: tuple[int, ...]) -> BoolArray:
         """True where a query may not attend to a key, of scores of this shape.

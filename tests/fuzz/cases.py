@@ -295,6 +295,7 @@ BASES: dict[str, tuple[list[str], list[tuple[str, str | None]]]] = {
     "examples": ([], []),
     "model": (["nowhere", "the cat"], []),
     "diff": (["q.json", '{"q": [[1, 0], [0, 1], [2, 1]], "v": [[1, 2], [3, 4], [5, 6]]}'], []),
+    "semantics": ([], [("--q", "q.json")]),
     "check": ([], [("--q", "q.json"), ("--observed", "[[0.5, 1]]"), ("--single", None)]),
 }
 NOT_FUZZED = {"--debug", "--step", "--format", "--output", "-o", "--work"}

@@ -46,19 +46,7 @@ def attention(
     if how["scale"] != "none":
         factor = 1 / math.sqrt(q.shape[-1]) if isinstance(how["scale"], str) else how["scale"]
         x = stages["scaled"] = x * factor
-    given_mask = meant(arrays.get("mask"), how)
-    if given_mask is not None and how["causal"] and how["mask_and_causal"] != "both":
-        if how["mask_and_causal"] == "refused":
-            raise RefusalError("mask and causal")
-        alone = how["mask_and_causal"] == "mask"
-        how, given_mask = {**how, "causal": not alone}, given_mask if alone else None
-    is_added = given_mask is not None and given_mask.dtype != np.bool_
-    empty_rows = (how["empty_rows_inf"] if is_added else None) or how["empty_rows"]
-    mask = _total_mask(x.shape, n_past, given_mask, how, kv_len)
-    if mask is not None and empty_rows == "unmasked":
-        around = _total_mask(x.shape, n_past, None, how, kv_len, pads=False)
-        around = np.zeros(mask.shape) if around is None else around
-        mask = np.where(np.isneginf(mask).all(axis=-1, keepdims=True), around, mask)
+    how, mask, empty_rows = _restricted(x.shape, n_past, arrays.get("mask"), how, kv_len)
     late = how["softcap_place"] == "after-mask"
     x = _masked(x, mask, how)
     if mask is not None:
@@ -96,6 +84,32 @@ def reliable(stages: dict[str, Array]) -> dict[str, Array]:
 
 def _tiled(x: Array, times: int) -> Array:
     return np.concatenate([x] * times, axis=-3)
+
+
+def _restricted(
+    shape: tuple[int, ...],
+    n_past: int,
+    given: Array | None,
+    how: dict[str, Any],
+    kv_len: list[int] | None,
+) -> tuple[dict[str, Any], Array | None, str]:
+    """The convention in effect, all that restricts, and what becomes of rows without a key."""
+    given_mask = meant(given, how)
+    if given_mask is not None and how["causal"] and how["mask_and_causal"] != "both":
+        if how["mask_and_causal"] == "refused":
+            raise RefusalError("mask and causal")
+        alone = how["mask_and_causal"] == "mask"
+        how, given_mask = {**how, "causal": not alone}, given_mask if alone else None
+    is_added = given_mask is not None and given_mask.dtype != np.bool_
+    empty_rows = (how["empty_rows_inf"] if is_added else None) or how["empty_rows"]
+    if is_added and how["empty_rows_inf"]:
+        how = {**how, "mask_value": -math.inf}
+    mask = _total_mask(shape, n_past, given_mask, how, kv_len)
+    if mask is not None and empty_rows == "unmasked":
+        around = _total_mask(shape, n_past, None, how, kv_len, pads=False)
+        around = np.zeros(mask.shape) if around is None else around
+        mask = np.where(np.isneginf(mask).all(axis=-1, keepdims=True), around, mask)
+    return how, mask, empty_rows
 
 
 def _masked(x: Array, mask: Array | None, how: Mapping[str, Any]) -> Array:

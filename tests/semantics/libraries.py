@@ -4,13 +4,14 @@
 
 To add one: a row of LIBRARIES and its function here, and its row in attncli/presets.py.
 Nothing is imported before it is run. NoArgumentError stands for a refusal where the library has
-nothing to give such a mask or causality to. KERAS_BACKEND=torch and DEV=CPU must be set for Keras
-and tinygrad, and tinygrad compiles with clang.
+nothing to give such a mask or causality to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -19,8 +20,12 @@ import numpy as np
 
 from attncli.arrays import Array
 
-Arrays = dict[str, Array]
-Run = Callable[[Array, Array, Array, Array | None, bool], Any]
+for setting in ("KERAS_BACKEND=torch", "DEV=CPU", "JAX_PLATFORMS=cpu"):  # DEV is tinygrad's
+    os.environ.setdefault(*setting.split("="))
+
+Arrays = Mapping[str, Array]
+Run = Callable[..., Any]
+NO_PAST: Arrays = {}
 
 
 class NoArgumentError(Exception):
@@ -28,15 +33,20 @@ class NoArgumentError(Exception):
 
 
 class Library(NamedTuple):
-    """What must be importable, and the call: (q, k, v, mask, causal) -> output."""
+    """What must be importable, the call, and programs that it runs.
+
+    run  (q, k, v, mask, causal) -> output; further keywords are the library's own
+    """
 
     needs: tuple[str, ...]
     run: Run
+    programs: tuple[str, ...] = ()
 
     @property
     def missing(self) -> list[str]:
         """What it needs that is not installed."""
-        return [name for name in self.needs if find_spec(name) is None]
+        modules = [name for name in self.needs if find_spec(name) is None]
+        return modules + [name for name in self.programs if shutil.which(name) is None]
 
 
 def tokens_first(x: Array) -> Array:
@@ -62,6 +72,11 @@ def with_axes(mask: Array | None) -> Array | None:
 def refuse_causal(causal: bool) -> None:
     if causal:
         raise NoArgumentError("causal")
+
+
+def refuse_groups(q: Array, k: Array) -> None:
+    if q.shape[1] != k.shape[1]:
+        raise NoArgumentError("a number of key heads")
 
 
 def torch_sdpa(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
@@ -100,6 +115,7 @@ def torch_mha(need_weights: bool) -> Run:
     def run(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
         import torch
 
+        refuse_groups(q, k)
         heads, width = q.shape[1], q.shape[1] * q.shape[3]
         module = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True).eval()
         given = None if mask is None else torch.from_numpy(mask)
@@ -170,6 +186,7 @@ def keras_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) ->
     """The layer with identities as projections."""
     import keras
 
+    refuse_groups(q, k)
     batch, heads, _, d_k = q.shape
     d_v = v.shape[-1]
     layer = keras.layers.MultiHeadAttention(
@@ -184,17 +201,19 @@ def keras_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) ->
     return parted(keras.ops.convert_to_numpy(found), heads)
 
 
-def keras_attention(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    """The layer has no heads: one at a time."""
+def keras_attention(
+    q: Array, k: Array, v: Array, mask: Array | None, causal: bool, padding: Array | None = None
+) -> Any:
+    """The layer has no heads: one at a time. Its masks are of padding: true = is a token."""
     import keras
 
     if mask is not None:
         raise NoArgumentError("a mask of queries and keys")
-    if q.shape[1] != k.shape[1]:
-        raise NoArgumentError("heads")
+    refuse_groups(q, k)
     layer = keras.layers.Attention()
+    given = None if padding is None else [None, padding]
     found = [
-        layer([q[:, head], v[:, head], k[:, head]], use_causal_mask=causal)
+        layer([q[:, head], v[:, head], k[:, head]], mask=given, use_causal_mask=causal)
         for head in range(q.shape[1])
     ]
     return np.stack([keras.ops.convert_to_numpy(one) for one in found], axis=1)
@@ -206,14 +225,19 @@ def equinox_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) 
     import jax
 
     refuse_causal(causal)
-    heads, width = q.shape[1], q.shape[1] * q.shape[3]
-    module = equinox.nn.MultiheadAttention(heads, width, key=jax.random.PRNGKey(0))
+    refuse_groups(q, k)
+    _, heads, _, d_k = q.shape
+    d_v = v.shape[-1]
+    sizes = {"value_size": heads * d_v, "output_size": heads * d_v, "qk_size": d_k, "vo_size": d_v}
+    key = jax.random.PRNGKey(0)
+    module = equinox.nn.MultiheadAttention(heads, heads * d_k, **sizes, key=key)
 
     def projections(module: Any) -> list[Any]:
         names = "query_proj", "key_proj", "value_proj", "output_proj"
         return [getattr(module, name).weight for name in names]
 
-    module = equinox.tree_at(projections, module, [jax.numpy.eye(width)] * 4)
+    identities = [jax.numpy.eye(heads * width) for width in (d_k, d_k, d_v, d_v)]
+    module = equinox.tree_at(projections, module, identities)
     items = zip(*(jax.numpy.asarray(joined(x)) for x in (q, k, v)), strict=True)
     given = None if mask is None else jax.numpy.asarray(mask)
     return parted(np.stack([module(*item, mask=given) for item in items]), heads)
@@ -243,7 +267,10 @@ def tinygrad_sdpa(q: Array, k: Array, v: Array, mask: Array | None, causal: bool
 
 
 def onnx_model(node: str, reads: Sequence[str], given: Arrays, **attributes: Any) -> Any:
-    """A model of one node that reads these inputs in this order; "" leaves one out."""
+    """A model of one node that reads these inputs in this order; those not given are left out.
+
+    Its outputs are the attention's and, where there is a past, keys and values with it.
+    """
     from onnx import TensorProto, helper
 
     def info(name: str, x: Array) -> Any:
@@ -251,11 +278,13 @@ def onnx_model(node: str, reads: Sequence[str], given: Arrays, **attributes: Any
             name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape
         )
 
+    names = ["output", "all_k", "all_v"] if "past_k" in given else ["output"]
+    inputs = [name if name in given else "" for name in reads]
     graph = helper.make_graph(
-        [helper.make_node(node, reads, ["output"], **attributes)],
+        [helper.make_node(node, inputs, names, **attributes)],
         node,
         [info(name, x) for name, x in given.items()],
-        [helper.make_tensor_value_info("output", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names],
     )
     opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -268,21 +297,28 @@ def onnxruntime_run(model: Any, given: Arrays) -> Any:
     options.log_severity_level = 4  # it raises what it would print
     providers = ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    (output,) = session.run(None, given)
-    return output
+    return session.run(["output"], given)[0]
 
 
 def reference_run(model: Any, given: Arrays) -> Any:
     from onnx.reference import ReferenceEvaluator
 
-    found: Any = ReferenceEvaluator(model).run(None, given)
+    found: Any = ReferenceEvaluator(model).run(["output"], dict(given))
     return found[0]
 
 
 def onnx_attention(run_model: Callable[[Any, Arrays], Any]) -> Run:
-    def run(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-        given = {"q": q, "k": k, "v": v} | ({} if mask is None else {"mask": mask})
-        return run_model(onnx_model("Attention", list(given), given, is_causal=int(causal)), given)
+    def run(
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: Array | None,
+        causal: bool,
+        past: Arrays = NO_PAST,
+    ) -> Any:
+        given = {"q": q, "k": k, "v": v, **past} | ({} if mask is None else {"mask": mask})
+        reads = ["q", "k", "v", "mask", "past_k", "past_v"]
+        return run_model(onnx_model("Attention", reads, given, is_causal=int(causal)), given)
 
     return run
 
@@ -294,25 +330,40 @@ def ort_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> A
         given["padding"] = np.repeat(mask[None].astype(np.int32), len(q), axis=0)
     elif mask is not None:
         given["bias"] = mask[None, None]
-    reads = [name if name in given else "" for name in ("q", "k", "v", "", "padding", "bias")]
+    reads = ["q", "k", "v", "", "padding", "bias"]
     options = {"num_heads": q.shape[1], "unidirectional": int(causal), "domain": "com.microsoft"}
     found = onnxruntime_run(onnx_model("MultiHeadAttention", reads, given, **options), given)
     return parted(found, q.shape[1])
 
 
-def ort_gqa(q: Array, k: Array, v: Array, mask: Array | None, causal: bool, **more: Any) -> Any:
-    """It is causal, whether or not that is asked for."""
+def ort_gqa(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    causal: bool,
+    past: Arrays = NO_PAST,
+    **more: Any,
+) -> Any:
+    """It is causal, whether or not that is asked for.
+
+    It takes widths of multiples of 8 alone: zeros are put beside, which change no score.
+    """
     if mask is not None:
         raise NoArgumentError("a mask")
-    given = {name: joined(x) for name, x in (("q", q), ("k", k), ("v", v))}
-    given["last"] = np.full(len(q), k.shape[2] - 1, dtype=np.int32)
-    given["total"] = np.array(k.shape[2], dtype=np.int32)
-    reads = ["q", "k", "v", "", "", "last", "total"]
+    wide = {
+        name: np.pad(x, [(0, 0)] * 3 + [(0, -x.shape[-1] % 8)])
+        for name, x in {"q": q, "k": k, "v": v, **past}.items()
+    }
+    given = wide | {name: joined(wide[name]) for name in ("q", "k", "v")}
+    total = k.shape[2] + (past["past_k"].shape[2] if past else 0)
+    given["last"] = np.full(len(q), total - 1, dtype=np.int32)
+    given["total"] = np.array(total, dtype=np.int32)
+    reads = ["q", "k", "v", "past_k", "past_v", "last", "total"]
     options = {"num_heads": q.shape[1], "kv_num_heads": k.shape[1], "domain": "com.microsoft"}
-    found = onnxruntime_run(
-        onnx_model("GroupQueryAttention", reads, given, **options, **more), given
-    )
-    return parted(found, q.shape[1])
+    options |= {"scale": q.shape[-1] ** -0.5, **more}
+    found = onnxruntime_run(onnx_model("GroupQueryAttention", reads, given, **options), given)
+    return parted(found, q.shape[1])[..., : v.shape[-1]]
 
 
 LIBRARIES = {
@@ -329,7 +380,7 @@ LIBRARIES = {
     "keras-attention": Library(("torch", "keras"), keras_attention),
     "equinox": Library(("jax", "equinox"), equinox_mha),
     "mlx": Library(("mlx",), mlx_fast),
-    "tinygrad": Library(("tinygrad",), tinygrad_sdpa),
+    "tinygrad": Library(("tinygrad",), tinygrad_sdpa, programs=("clang",)),
     "onnx": Library(("onnx", "onnxruntime"), onnx_attention(onnxruntime_run)),
     "onnx-reference": Library(("onnx",), onnx_attention(reference_run)),
     "ort-mha": Library(("onnx", "onnxruntime"), ort_mha),

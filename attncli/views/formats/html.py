@@ -26,7 +26,17 @@ from attncli.views.formats.html_data import Section, first_place, packed
 from attncli.views.formats.png import data_uri
 from attncli.views.matrix import Cell, Grid, Matrix, Ramp
 from attncli.views.page import Page, parts
-from attncli.views.parts import Closing, Derivation, Heading, Headline, Part, Plot, Remark, Tree
+from attncli.views.parts import (
+    Closing,
+    Code,
+    Derivation,
+    Heading,
+    Headline,
+    Part,
+    Plot,
+    Remark,
+    Tree,
+)
 from attncli.views.scatter import scatter
 from attncli.views.select import HEADS, KEY_HEADS, DisplayOptions, Index, chosen
 from attncli.views.text import clean
@@ -149,6 +159,8 @@ class _Writer:
                     head = f"<h3>{_isolated(heading)}</h3>" if heading else ""
                     said = "".join(f"<li>{_isolated(words)}</li>" for words in sentences)
                     yield f"<div{own}>{head}<ul>{said}</ul></div>"
+            case Code(program):
+                yield _lines_of(program)
             case Tree(branches):
                 lines = [f"{b.lead}{b.name}  {b.shape}  {b.formula}".rstrip() for b in branches]
                 yield f"<details><summary>Steps</summary>{_lines_of(lines)}</details>"
@@ -192,7 +204,8 @@ class _Writer:
         if not rows or not columns:
             return
         label = f'role="group" aria-label="{escape(m.name or "table")}" tabindex="0"'
-        names = "".join(f"<th scope=col><bdi>{escape(name)}</bdi>" for name in columns)
+        kind = " class=word" if m.has_words else ""
+        names = "".join(f"<th scope=col{kind}><bdi>{escape(name)}</bdi>" for name in columns)
         lines = [f"<tr><td>{names}"]
         for name, cells in zip(rows, grid.cells, strict=True):
             shown = "".join(self._cell(cell, grid) for cell in cells)

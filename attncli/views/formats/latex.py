@@ -21,6 +21,7 @@ from attncli.views.page import Page, parts
 from attncli.views.parts import (
     Branch,
     Closing,
+    Code,
     Derivation,
     DerivedStage,
     Equation,
@@ -106,12 +107,24 @@ def _lines(part: Part) -> Iterator[str]:
                 yield from _derived(stage)
         case Closing(heads):
             for heading, sentences in heads:
-                yield from [f"\\paragraph{{{escape(heading)}}}"] if heading else []
-                yield "\\begin{itemize}"
-                yield from (f"\\item {escape(words)}" for words in sentences)
-                yield "\\end{itemize}"
+                yield from _closing(heading, sentences)
         case Tree(branches):
             yield from map(_branch, branches)
+        case Code(program):
+            yield from map(_line_of_code, program)
+
+
+def _closing(heading: str, sentences: Sequence[str]) -> Iterator[str]:
+    yield from [f"\\paragraph{{{escape(heading)}}}"] if heading else []
+    if sentences:
+        yield "\\begin{itemize}"
+        yield from (f"\\item {escape(words)}" for words in sentences)
+        yield "\\end{itemize}"
+
+
+def _line_of_code(line: str) -> str:
+    indent = "~" * (len(line) - len(line.lstrip()))
+    return f"\\texttt{{{indent}{escape(line.lstrip())}}}\\par"
 
 
 def _branch(branch: Branch) -> str:

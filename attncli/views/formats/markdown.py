@@ -11,7 +11,17 @@ from collections.abc import Iterator, Sequence
 from attncli.trace import Trace
 from attncli.views.matrix import Matrix
 from attncli.views.page import Page, parts
-from attncli.views.parts import Closing, Derivation, Heading, Headline, Part, Plot, Remark, Tree
+from attncli.views.parts import (
+    Closing,
+    Code,
+    Derivation,
+    Heading,
+    Headline,
+    Part,
+    Plot,
+    Remark,
+    Tree,
+)
 from attncli.views.scatter import scatter
 from attncli.views.select import DisplayOptions
 from attncli.views.work import at_length, work_lines
@@ -56,6 +66,8 @@ def _lines(part: Part) -> Iterator[str]:
                 yield from (f"- {escape(line)}" for line in sentences)
         case Tree():
             yield from _tree(part)
+        case Code(lines):
+            yield from _fenced(lines)
 
 
 def _matrix(part: Matrix) -> Iterator[str]:
@@ -65,7 +77,8 @@ def _matrix(part: Matrix) -> Iterator[str]:
     grid = part.grid(part.window(part.rows), part.window(part.columns))
     rows, columns = part.labels(-2, grid.rows), part.labels(-1, grid.columns)
     if rows and columns:
-        yield from ["", _row(["", *map(escape, columns)]), _row([":--", *["--:"] * len(columns)])]
+        side = ":--" if part.has_words else "--:"
+        yield from ["", _row(["", *map(escape, columns)]), _row([":--", *[side] * len(columns)])]
         for label, row in zip(rows, grid.cells, strict=True):
             yield _row([f"**{escape(label)}**", *(escape(cell.text.strip()) for cell in row)])
     if lines := work_lines(part, None):

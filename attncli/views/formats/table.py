@@ -17,13 +17,24 @@ from rich.text import Text
 from attncli.trace import Trace
 from attncli.views.matrix import Grid, Matrix, corners
 from attncli.views.page import Page, parts
-from attncli.views.parts import Closing, Derivation, Heading, Headline, Part, Plot, Remark, Tree
+from attncli.views.parts import (
+    Closing,
+    Code,
+    Derivation,
+    Heading,
+    Headline,
+    Part,
+    Plot,
+    Remark,
+    Tree,
+)
 from attncli.views.select import DisplayOptions
 from attncli.views.text import LABEL_CELLS, fold, pad
 
 RIGHT_EDGE = 80  # column at which the facts to the right of a title end
 NAME = 8  # cells of a stage's name, so that formulas are in line
 INDENT, GAP = 2, 2
+WORD_LABEL = 20  # cells of the label of a row of words
 NARROW_LABEL = 8  # cells of a column's label where the columns would not fit otherwise
 FEWEST_LINES = 16  # of a matrix, however low the screen
 MARGIN = 6  # lines of the screen that a stage's title, notes and the prompt take
@@ -31,7 +42,7 @@ WIDEST_PLOT = 72
 
 BOLD, LABEL = Style(bold=True), Style(color="cyan")
 QUIET, NOTE, PLAIN = Style(dim=True), Style(italic=True), Style()
-_KINDS = {"number": PLAIN, "mark": QUIET, "gap": QUIET, "sum": QUIET, "blank": PLAIN}
+_KINDS = {"number": PLAIN, "word": PLAIN, "mark": QUIET, "gap": QUIET, "sum": QUIET, "blank": PLAIN}
 _BELOW = str.maketrans("├└─", "│  ")  # what continues a line of a tree
 
 Line = list[tuple[str, Style]]
@@ -107,6 +118,8 @@ def _lines(part: Part, screen: Screen) -> Iterator[Line]:
                     yield from ([(line, PLAIN)] for line in folded)
         case Tree():
             yield from _tree(part, screen)
+        case Code(program):
+            yield from ([((" " * INDENT + line).rstrip(), PLAIN)] for line in program)
 
 
 def _matrix(m: Matrix, screen: Screen) -> Iterator[Line]:
@@ -216,7 +229,8 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
             columns = corners(m.columns, _most(limit, len(rows)) * (screen.width // (1 + GAP)) + 2)
     grid = m.grid(rows, columns, colour=screen.colour, few=screen.few)
     width = math.inf if screen.width is None else screen.width
-    row_labels = m.labels(-2, rows, int(min(LABEL_CELLS, max(width / 5, 6))))
+    most_of_label, share = (WORD_LABEL, 4) if m.has_words else (LABEL_CELLS, 5)
+    row_labels = m.labels(-2, rows, int(min(most_of_label, max(width / share, 6))))
     beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
     room = width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
     is_wave = m.stage.axes[-1:] in (("dimension",), ("pair",))  # all of "sin λ13537" is needed
@@ -249,6 +263,8 @@ def _fitted(
     cell = max((cell_len(cell.text) for cell in numbers), default=0)
     sums = max((cell_len(cell.text) for row in grid.cells for cell in row[n:]), default=0)
     widths = [1 if at is None else max(cell, least) for at in grid.columns] + [sums]
+    if any(_is_words(grid, at) for at in range(n)):  # each column as wide as its own words
+        widths = [max(cell_len(row[at].text) for row in grid.cells) for at in range(n)]
     widths = [max(cell_len(label), width) for label, width in zip(labels, widths, strict=False)]
     blocks = _pack(widths, room)
     if len(blocks) > most and n > 1:
@@ -262,6 +278,10 @@ def _fitted(
                 break
         grid, labels = grid.only(kept), ["…" if at is None else labels[at] for at in kept]
     return Layout(grid, rows, labels, widths, blocks)
+
+
+def _is_words(grid: Grid, at: int) -> bool:
+    return bool(grid.cells) and grid.cells[0][at].kind == "word"
 
 
 def _pack(widths: Sequence[int], room: float) -> tuple[range, ...]:
@@ -279,14 +299,15 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
     """Some columns of a matrix, with the labels of its rows."""
     margin = INDENT + max(map(cell_len, layout.rows), default=0)
     widths, grid = layout.widths, layout.grid
-    heads = (" " * GAP + pad(layout.columns[at], widths[at], right=True) for at in block)
-    yield [(" " * margin + "".join(heads), LABEL)]
+    left = {at for at in block if _is_words(grid, at)}
+    heads = (" " * GAP + pad(layout.columns[at], widths[at], right=at not in left) for at in block)
+    yield [((" " * margin + "".join(heads)).rstrip(), LABEL)]
     ramp = grid.shading.ramp if grid.shading and screen.colour else None
     for label, row in zip(layout.rows, grid.cells, strict=True):
         line: Line = [(pad(" " * INDENT + label, margin), LABEL)]
         gap = " "  # a shade fills half of the gap on either side of its cell
         for at in block:
-            text, shade = pad(row[at].text, widths[at], right=True), row[at].shade
+            text, shade = pad(row[at].text, widths[at], right=at not in left), row[at].shade
             if ramp is None or shade is None:
                 line += [(gap, PLAIN), (f" {text}", _KINDS[row[at].kind])]
                 gap = " "

@@ -1,0 +1,81 @@
+"""attncli semantics: what each library means by attention, and where an input makes them part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from attncli.cli import memory
+from attncli.cli.commands import Libraries
+from attncli.cli.groups import given_of
+from attncli.cli.inputs import read_inputs
+from attncli.cli.options import Choices, DisplayFlags, Inputs
+from attncli.cli.output import check_flags, form_of, note, present
+from attncli.convention import flag_of
+from attncli.errors import ConventionError
+from attncli.files.load import load
+from attncli.files.roles import only
+from attncli.presets import PRESETS
+from attncli.semantics.outcomes import outcomes
+from attncli.semantics.port_code import Call
+from attncli.semantics.porting import recipe
+from attncli.semantics.tables import APART, of_input, of_one, of_two, table
+from attncli.views.formats import FIGURE
+from attncli.views.page import parts
+from attncli.views.semantics import library_page, outcomes_page, porting_page
+
+_AS_GIVEN = "torch-sdpa"  # with its semantics a mask is read as it is: what it means is not asked
+
+
+def semantics(libraries: Libraries, inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
+    """Shows the table, one library, two libraries, or what they give for an input."""
+    check_flags(show)
+    names, flags = libraries.names or [], [*given_of(inputs), *choices.given]
+    if form_of(show).name == "mermaid":
+        raise ConventionError("a flowchart shows steps, not words", "use another --format")
+    if form_of(show).holds == FIGURE and not inputs.q:
+        raise ConventionError("a figure shows numbers, not words", "use another --format")
+    if len(names) > 2:
+        raise ConventionError(f"{len(names)} libraries are named", "name one, or two to compare")
+    if len(names) != len({*names}):
+        raise ConventionError(f"{names[0]} is named twice", "name one, or two to compare")
+    if inputs.q is not None:
+        if names:
+            what = f"both {names[0]} and --q are given"
+            raise ConventionError(what, "leave one of the two out: --q shows all libraries")
+        _of_input(inputs, choices, show)
+        return
+    for flag in flags if len(names) < 2 else (x for x in flags if x not in ("mask", "causal")):
+        what = f"{flag_of(flag)} has no effect without --q"
+        raise ConventionError(what, "add --q SOURCE, or leave it out")
+    if not names:
+        present(table(), show, page=parts)
+    elif len(names) == 1:
+        present(of_one(names[0]), show, page=library_page)
+    else:
+        first, second = names
+        found = recipe(first, second, _call(inputs, choices) if flags else None)
+        present(of_two(found), show, page=porting_page(found))
+
+
+def _call(inputs: Inputs, choices: Choices) -> Call:
+    """What the call that is moved has, as --mask and --causal say."""
+    mask = None if inputs.mask is None else only(load(inputs.mask, role="mask"), "mask")
+    kind: Any = None if mask is None else "boolean" if mask.dtype == "bool" else "number"
+    return Call(kind, causal="causal" in choices.given)
+
+
+def _of_input(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
+    given = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
+    note(*given.notes, quiet=show.quiet)
+    arguments = dict(given.arguments)
+    changes = arguments.pop("convention").changes()
+    own = PRESETS[_AS_GIVEN].fields.items() - choices.given.items()
+    fields = dict(changes.items() - own)
+    need = memory.of_attention(given.arguments, given.score_shape)
+    memory.check_fits(need, "the stages of one library need", "give fewer queries or heads")
+    found = outcomes(**arguments, fields=fields)
+    if form_of(show).holds == FIGURE and not show.stage:
+        show = replace(show, stage=[APART])
+    trace = of_input(found, given.labels["query_labels"])
+    present(trace, show, stdin_used=given.stdin_used, page=outcomes_page(found))

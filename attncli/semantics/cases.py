@@ -1,0 +1,237 @@
+"""The cases in which libraries part, one row each: the columns of the table.
+
+    CASES["empty row"].cell(PRESETS["jax"])  ──>  "mean of V"
+
+A cell is read from the preset's convention and from what it refuses, so it cannot say anything else
+than what is computed. To add a case: a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention.masks import meaning
+from attncli.convention import Convention
+from attncli.presets import Feature, Preset
+
+REFUSED = "–"
+_EMPTY = {
+    "zero": "zeros",
+    "nan": "NaN",
+    "uniform": "mean of V",
+    "unmasked": "as if unmasked",
+}
+
+
+class Call(NamedTuple):
+    """What of a call makes libraries part.
+
+    shape    of the scores, and the number of key heads
+    widths   d_k and d_v
+    n_past   keys before the first query's own
+    fields   of Convention that the caller has chosen, such as causal
+    """
+
+    shape: tuple[int, ...]
+    n_kv_heads: int
+    widths: tuple[int, int]
+    mask: Array | None
+    fields: dict[str, Any]
+    n_past: int = 0
+
+    @property
+    def causal(self) -> bool:
+        """Whether it asks for a causal mask."""
+        return bool(self.fields.get("causal"))
+
+    @property
+    def is_boolean(self) -> bool:
+        """Whether its mask is of true and false."""
+        return self.mask is not None and self.mask.dtype == np.bool_
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its mask is of numbers."""
+        return self.mask is not None and self.mask.dtype != np.bool_
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether its mask holds nothing but 0 and 1."""
+        return self.mask is not None and bool(((self.mask == 0) | (self.mask == 1)).all())
+
+    @property
+    def has_empty_row(self) -> bool:
+        """Whether the mask, true for keep and numbers added, hides every key from a query."""
+        if self.mask is None:
+            return False
+        meant = meaning(self.mask, "keep")
+        hidden = ~meant if meant.dtype == np.bool_ else np.isneginf(meant)
+        return bool(np.atleast_1d(hidden).all(axis=-1).any())
+
+
+class Case(NamedTuple):
+    """One way in which libraries part.
+
+    name     of its column
+    what     the same in words
+    of       the cell of a convention
+    needs    features of a call without which there is no such case
+    arises   whether a call is such a case
+    show     what to give so that a call is one
+    fields   those of Convention that it is about
+    """
+
+    name: str
+    what: str
+    of: Callable[[Convention], str]
+    needs: tuple[Feature, ...]
+    arises: Callable[[Call], bool]
+    show: str
+    fields: tuple[str, ...] = ()
+
+    def cell(self, preset: Preset) -> str:
+        """What the library does in this case; – where it takes no such call.
+
+        >>> from attncli.presets import PRESETS
+        >>> CASES["true"].cell(PRESETS["torch-mha"]), CASES["true"].cell(PRESETS["flash-attn"])
+        ('hides', '–')
+        """
+        if preset.refusal(self.needs) is not None:
+            return REFUSED
+        return self.of(Convention(**preset.fields))
+
+
+def _numbers(how: Convention, added: str, truth: str, hides: str) -> str:
+    if how.mask_numbers != "truth":
+        return added
+    return {"keep": truth, "ignore": hides, "add": "adds 1"}[how.mask_means]
+
+
+def _empty(how: Convention) -> str:
+    if how.mask_means == "add":
+        return "nothing hidden"
+    if how.mask_value_rule == "add":
+        return _EMPTY["unmasked"]
+    return _EMPTY[how.empty_rows]
+
+
+def _empty_by_inf(how: Convention) -> str:
+    if how.mask_numbers == "truth":
+        return "nothing hidden" if how.mask_means != "ignore" else _EMPTY[how.empty_rows]
+    if how.mask_value_rule == "add" and how.empty_rows_inf is None:
+        return _EMPTY["unmasked"]
+    return _EMPTY[how.empty_rows_inf or how.empty_rows]
+
+
+def _scale(how: Convention) -> str:
+    return {"1/sqrt(d_k)": "1/√d_k", "none": "not scaled"}.get(str(how.scale), str(how.scale))
+
+
+_ROWS = (
+    Case(
+        "true",
+        "what true in a mask does",
+        lambda how: {"keep": "may attend", "ignore": "hides", "add": "adds 1"}[how.mask_means],
+        ("boolean mask",),
+        lambda call: call.is_boolean,
+        "a mask of true and false",
+        ("mask_means",),
+    ),
+    Case(
+        "numbers 0, 1",
+        "what a mask of the numbers 0 and 1 means",
+        lambda how: _numbers(how, "added", "1 may attend", "1 hides"),
+        ("number mask",),
+        lambda call: call.is_number and call.is_binary,
+        "a mask of the numbers 0 and 1",
+        ("mask_numbers",),
+    ),
+    Case(
+        "numbers 0, −∞",
+        "what a mask of 0 and −∞ means",
+        lambda how: _numbers(how, "added", "inverted", "−∞ hides"),
+        ("number mask",),
+        lambda call: call.is_number and not call.is_binary,
+        "a mask of numbers such as 0 and −∞",
+        ("mask_numbers",),
+    ),
+    Case(
+        "causal 3 × 5",
+        "where causality starts with 3 queries and 5 keys",
+        lambda how: how.causal_align,
+        ("causal", "causal alone", "lengths"),
+        lambda call: call.causal and call.shape[-2] != call.shape[-1],
+        "--causal, and other numbers of queries and keys",
+        ("causal_align",),
+    ),
+    Case(
+        "mask, causal",
+        "what a mask and causal together mean",
+        lambda how: {"both": "both", "mask": "mask alone", "causal": "causal alone"}.get(
+            how.mask_and_causal, REFUSED
+        ),
+        ("boolean mask", "causal", "mask and causal"),
+        lambda call: call.causal and call.mask is not None,
+        "a mask and --causal",
+        ("mask_and_causal",),
+    ),
+    Case(
+        "no key",
+        "what a query gets whose keys are all hidden by true and false",
+        _empty,
+        ("boolean mask",),
+        lambda call: call.is_boolean and call.has_empty_row,
+        "a mask of true and false that hides every key from a query",
+        ("empty_rows",),
+    ),
+    Case(
+        "no key by −∞",
+        "what a query gets whose keys are all hidden by −∞",
+        _empty_by_inf,
+        ("number mask",),
+        lambda call: call.is_number and call.has_empty_row,
+        "a mask of numbers that hides every key from a query by −∞",
+        ("empty_rows_inf", "empty_rows"),
+    ),
+    Case(
+        "heads 6 on 3",
+        "how query heads share fewer key heads",
+        lambda how: how.head_order,
+        ("grouped heads",),
+        lambda call: (call.shape[-3] if len(call.shape) > 2 else 1) != call.n_kv_heads,
+        "fewer key heads than query heads",
+        ("head_order",),
+    ),
+    Case(
+        "d_v ≠ d_k",
+        "whether values may be wider or narrower than keys",
+        lambda how: "yes",
+        ("d_v",),
+        lambda call: call.widths[0] != call.widths[1],
+        "values of another width than the keys",
+    ),
+    Case(
+        "scale",
+        "what the scores are multiplied by",
+        _scale,
+        (),
+        lambda call: "scale" not in call.fields,
+        "a call without --scale",
+        ("scale",),
+    ),
+    Case(
+        "hidden unasked",
+        "what is hidden without a mask and without --causal",
+        lambda how: "later keys" if how.causal else "nothing",
+        (),
+        lambda call: call.mask is None and not call.causal,
+        "neither",
+        ("causal",),
+    ),
+)
+CASES: dict[str, Case] = {case.name: case for case in _ROWS}
+"""Each row by its name."""

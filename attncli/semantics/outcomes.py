@@ -1,0 +1,152 @@
+"""Where one input makes the libraries part: what each gives, in groups that give the same.
+
+q, k, v, mask, causal ── each preset's convention ── run ──> Outcomes: groups, what is not shown
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.attention.attend import prepared
+from attncli.attention.numbers import as_numbers
+from attncli.attention.run import plan, run
+from attncli.convention import Convention
+from attncli.presets import PRESETS, Preset, features_of
+from attncli.semantics.cases import CASES, REFUSED, Call, Case
+from attncli.stages import OUTPUT
+
+SAME = 1e-9
+"""Two computations of one number in float64 are nearer than this, relative to the largest; what
+libraries mean differently differs by far more."""
+
+
+class Group(NamedTuple):
+    """Libraries that give the same.
+
+    names   of their presets
+    does    case → what they do in it, where this call makes libraries part; only what most do not
+            do, where there is such
+    apart   [query], how far the output is from that of the first group, the largest of all heads;
+            NaN where one of the two is NaN
+    """
+
+    names: tuple[str, ...]
+    does: Mapping[str, str]
+    apart: Array
+
+
+class Outcomes(NamedTuple):
+    """What each library gives for one call.
+
+    groups   the largest first
+    refused  preset → the reason why it takes no such call
+    unseen   the cases in which this call cannot make libraries part
+    """
+
+    groups: tuple[Group, ...]
+    refused: Mapping[str, str]
+    unseen: tuple[Case, ...]
+
+
+def outcomes(
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    mask: npt.ArrayLike | None = None,
+    fields: Mapping[str, Any] = {},
+    presets: Sequence[Preset] = tuple(PRESETS.values()),
+    **more: Any,
+) -> Outcomes:
+    """What each library gives for this input, where numbers and their types do not matter.
+
+    mask    as it is given to the library: each reads its numbers, or true and false, in its own way
+    fields  of Convention, such as causal=True, that hold for all of them
+    more    what else `attend` takes: past_k, past_v, kv_len, sinks, layout
+
+    Raises ShapeError where the arrays do not fit together.
+
+    >>> q, k, v = [[1.0, 0.0]], [[1.0, 1.0], [0.0, 1.0]], [[10.0, 0.0], [0.0, 10.0]]
+    >>> found = outcomes(q, k, v, mask=[[True, False]])
+    >>> [(group.does["true"], len(group.names)) for group in found.groups]
+    [('may attend', 14), ('hides', 2), ('adds 1', 1)]
+    """
+    restricting = {"mask": mask, **more}
+    base = Convention(**{**fields, "mask_numbers": "add"})
+    inputs, sizes = prepared(q, k, v, base, **restricting)
+    given = None if mask is None else as_numbers(mask, "the mask")
+    widths = sizes.d_k, inputs["v"].shape[-1]
+    call = Call(sizes.scores, sizes.n_kv_heads, widths, given, dict(fields), sizes.n_past)
+    outputs: dict[str, Array] = {}
+    refused: dict[str, str] = {}
+    for preset in presets:
+        how = Convention(**{**preset.fields, **fields})
+        if (why := _refusal(preset, how, call, sizes.n_heads)) is not None:
+            refused[preset.name] = why
+            continue
+        inputs, sizes = prepared(q, k, v, how, **restricting)
+        outputs[preset.name] = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
+    unseen = tuple(case for case in CASES.values() if not case.arises(call))
+    return Outcomes(tuple(_groups(outputs, presets, call)), refused, unseen)
+
+
+def _refusal(preset: Preset, how: Convention, call: Call, n_heads: int) -> str | None:
+    kind: Any = "boolean" if call.is_boolean else "number" if call.is_number else None
+    heads, (n_q, n_k) = (n_heads, call.n_kv_heads), call.shape[-2:]
+    sizes = {"heads": heads, "widths": call.widths, "lengths": (n_q, n_k - call.n_past)}
+    found = {*features_of(mask=kind, causal=how.causal, **sizes)}
+    if how.mask_and_causal != "refused":
+        found.discard("mask and causal")
+    return preset.refusal(found)
+
+
+def _groups(outputs: Mapping[str, Array], presets: Sequence[Preset], call: Call) -> Iterable[Group]:
+    """The libraries whose outputs are the same, the largest group first."""
+    together: list[list[str]] = []
+    for name, output in outputs.items():
+        for names in together:
+            if not _apart(output, outputs[names[0]]).any():
+                names.append(name)
+                break
+        else:
+            together.append([name])
+    together.sort(key=len, reverse=True)
+    words = _words([row for row in presets if row.name in outputs], call)
+    for names in together:
+        apart = _apart(outputs[names[0]], outputs[together[0][0]])
+        yield Group(tuple(names), words(names), apart)
+
+
+def _apart(x: Array, y: Array) -> Array:
+    """How far two outputs [..., query, d_v] are apart, by query; 0 where they are the same."""
+    with np.errstate(invalid="ignore"):
+        size = np.abs(np.where(np.isfinite(x), x, 0)).max()
+        same = np.isclose(x, y, rtol=0, atol=SAME * size, equal_nan=True)
+        distance = np.where(same, 0, np.abs(x - y)).max(axis=-1)
+    return np.asarray(distance.reshape(-1, x.shape[-2]).max(axis=0))
+
+
+def _words(presets: Sequence[Preset], call: Call) -> Any:
+    """What some of the libraries do, where this call makes them part: but for what most do."""
+    cases = [case for case in CASES.values() if case.arises(call)]
+    cells = {case: {p.name: case.cell(p) for p in presets} for case in cases}
+    varied = {case: found for case, found in cells.items() if len({*found.values()}) > 1}
+    most = {case: Counter(found.values()).most_common(1)[0][0] for case, found in varied.items()}
+
+    def words(names: Sequence[str]) -> dict[str, str]:
+        common = {
+            case: found[names[0]]
+            for case, found in varied.items()
+            if len({found[name] for name in names}) == 1
+        }
+        common = {case: cell for case, cell in common.items() if cell != REFUSED}
+        own = {case: cell for case, cell in common.items() if cell != most[case]}
+        return {case.name: cell for case, cell in (own or common).items()}
+
+    return words

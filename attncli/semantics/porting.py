@@ -1,0 +1,210 @@
+"""What differs when code moves from one library to another, and what to write there.
+
+    recipe("keras-mha", "torch-sdpa").code  ──>  a function in PyTorch with the numbers of Keras
+
+The differences are read from the two presets; what makes up for each of them is read from the
+statements of the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from attncli.convention import Convention
+from attncli.errors import ConventionError
+from attncli.presets import Preset, preset
+from attncli.semantics.dialects import AXES, NO_TARGET, TARGETS
+from attncli.semantics.port_code import (
+    About,
+    Call,
+    NoWayError,
+    Written,
+    empty_rule,
+    layout_of,
+    written,
+)
+from attncli.semantics.words import sentence_of
+
+
+class Difference(NamedTuple):
+    """One way in which two libraries part.
+
+    about   what they part on
+    source  what the source does, in words
+    target  what the target does
+    write   the lines of code, or the argument of the call, that make up for it
+    why     for which calls `write` is, where it is not part of the code; or why it is ""
+    """
+
+    about: About
+    source: str
+    target: str
+    write: str = ""
+    why: str = ""
+
+
+class Recipe(NamedTuple):
+    """What to write in the target to get the numbers of the source.
+
+    source, target  names of presets
+    differences     where the two part
+    code            imports, and a function of the source's arrays; "" where there is no way
+    call            what the code is for
+    notes           what the numbers depend on besides, and what to use where there is no way
+    """
+
+    source: str
+    target: str
+    differences: tuple[Difference, ...]
+    code: str
+    call: Call
+    notes: tuple[str, ...] = ()
+
+
+_PROBES: Mapping[About, tuple[Call, str]] = {
+    "boolean mask": (Call("boolean"), "for a boolean mask"),
+    "numbers in a mask": (Call("number"), "for a mask of numbers"),
+    "causal": (Call(causal=True), "for causal without a mask"),
+    "mask and causal": (Call("boolean", causal=True), "for a mask and causal together"),
+    "rows with no key": (Call("boolean"), "for a boolean mask"),
+    "rows with no key, by −inf": (Call("number"), "for a mask of numbers"),
+    "heads": (Call(grouped=True), "for fewer key heads than query heads"),
+    "d_v": (Call(d_v=True), "for values of another width than keys"),
+    "scale": (Call(), "for every call"),
+    "layout": (Call(), "for every call"),
+    "window": (Call(), "for every call"),
+}
+"""What a difference is about → a call that shows it, and that call in words."""
+_FIELDS: Mapping[About, str] = {
+    "boolean mask": "mask_means",
+    "mask and causal": "mask_and_causal",
+    "heads": "head_order",
+    "scale": "scale",
+    "window": "window_counts",
+}
+_REFUSALS = {"boolean mask", "numbers in a mask", "causal", "mask and causal", "heads", "d_v"}
+"""What a library may refuse; the others are no calls of their own."""
+_NOTHING: Mapping[About, str] = {
+    "mask and causal": "nothing to write: what has no effect is left out",
+    "window": "no window is part of the code: one is a mask there",
+}
+_USUAL = Call("boolean", causal=True), Call("boolean"), Call(causal=True), Call("number"), Call()
+
+
+def recipe(source: str, target: str, call: Call | None = None) -> Recipe:
+    """What differs between two libraries, and the code that gives the source's numbers there.
+
+    call  what the code is for; where left out, a boolean mask and causal, or as much of these as
+          the source takes and the target has a way for
+
+    Raises ConventionError for a name that no preset has, and for a call that the source refuses.
+
+    >>> found = recipe("torch-mha", "jax", Call("boolean"))
+    >>> found.differences[0].write
+    'mask = ~mask'
+    >>> recipe("jax", "flash-attn", Call("number")).notes[0]
+    'flash-attn has no way: it has no mask of queries and keys; use torch-sdpa'
+    """
+    rows = preset(source), preset(target)
+    if call and (why := call.refusal(rows[0])):
+        raise ConventionError(f"{source} refuses this call: {why}")
+    code, problem, asked = None, "", call or _USUAL[-1]
+    for one in [call] if call else _USUAL:
+        if one.refusal(rows[0]):
+            continue
+        try:
+            code, asked = _written(*rows, one), one
+            break
+        except NoWayError as reason:
+            problem = str(reason)
+    instead = NO_TARGET[target][1] if target in NO_TARGET else TARGETS[target].instead
+    notes = [f"{target} has no way: {problem}; use {instead}"] if code is None else [*code.notes]
+    differences = tuple(
+        difference for about in _PROBES if (difference := _difference(*rows, about, code))
+    )
+    own = code.code if code else ""
+    return Recipe(source, target, differences, own, asked, (*notes, *_notes(*rows)))
+
+
+def _written(source: Preset, target: Preset, call: Call) -> Written:
+    if target.name in NO_TARGET:
+        raise NoWayError(NO_TARGET[target.name][0])
+    return written(source, target, call)
+
+
+def _notes(source: Preset, target: Preset) -> list[str]:
+    """What the numbers depend on besides the code."""
+    notes = [
+        f"{row.name} is known from its documents: this was not run"
+        for row in {source.name: source, target.name: target}.values()
+        if not row.version
+    ]
+    layers = [row.name in TARGETS and TARGETS[row.name].is_layer for row in (source, target)]
+    if layers == [True, False]:
+        notes.append(
+            f"{source.name} projects q, k, v and its output: q, k and v are taken after that, and "
+            "the output before it"
+        )
+    if layers == [False, True]:
+        notes.append(
+            f"{target.name} projects q, k, v and its output: the numbers are the same where its "
+            "weights are identities"
+        )
+    return notes
+
+
+def _difference(
+    source: Preset, target: Preset, about: About, code: Written | None
+) -> Difference | None:
+    """How they part on this; None where they do not, or where the source has no such calls."""
+    probe, when = _PROBES[about]
+    if about == "rows with no key" and probe.refusal(source):
+        probe, when = _PROBES["causal"]
+    ours, theirs = _meaning(source, about), _meaning(target, about)
+    is_asked = not probe.refusal(source) and _concerns(source, about, probe)
+    if refusal := probe.refusal(target):
+        theirs = f"refused: {refusal}" if about in _REFUSALS else theirs
+    if not is_asked or ours == theirs:
+        return None
+    if code and (lines := code.about(about)):
+        return Difference(about, ours, theirs, "\n".join(lines))
+    try:
+        found = _written(source, target, probe)
+    except NoWayError as reason:
+        return Difference(about, ours, theirs, "", f"no way: {reason}")
+    lines = found.about(about)
+    why = "; ".join((when, *found.notes)) if lines else _NOTHING.get(about, "nothing to write")
+    return Difference(about, ours, theirs, "\n".join(lines), why)
+
+
+def _concerns(source: Preset, about: About, probe: Call) -> bool:
+    """Whether it is a matter in the source at all."""
+    how = Convention.of(source.name)
+    if about == "window":
+        return "window_counts" in source.fields
+    if about == "rows with no key":
+        return how.mask_means != "add" if probe.mask else how.causal_align == "bottom-right"
+    return about != "rows with no key, by −inf" or how.mask_numbers != "truth"
+
+
+def _meaning(row: Preset, about: About) -> str:
+    """What a library does, in words."""
+    how = Convention.of(row.name)
+    if about == "layout":
+        return AXES[layout_of(row)]
+    if about == "d_v":
+        return "values may be of any width"
+    if about == "causal":
+        always = f"{sentence_of('causal', True)}; " * how.causal
+        return always + sentence_of("causal_align", how.causal_align)
+    if about == "numbers in a mask":
+        return sentence_of("mask_numbers", how.mask_numbers or "add")
+    if about == "rows with no key":
+        return sentence_of("empty_rows", empty_rule(how, is_added=False))
+    if about == "rows with no key, by −inf":
+        if how.mask_numbers == "truth":
+            return "−inf is true and hides nothing"
+        return sentence_of("empty_rows", empty_rule(how, is_added=True))
+    field = _FIELDS[about]
+    return sentence_of(field, getattr(how, field))

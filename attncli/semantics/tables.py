@@ -1,0 +1,141 @@
+"""What libraries mean by attention as traces: stages of words, which every format can write.
+
+table ── libraries               every library and case
+of_one ── library                one library beside what most do
+of_two ── differences, code      one library beside another, and what to write to move
+of_input ── outcomes, apart      where an input makes them part
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from attncli.convention import Convention, flag_text
+from attncli.presets import PRESETS, Feature, Preset, preset
+from attncli.semantics.cases import CASES, REFUSED
+from attncli.semantics.outcomes import Outcomes
+from attncli.semantics.porting import Recipe
+from attncli.trace import Stage, Trace
+
+LIBRARIES, LIBRARY, DIFFERENCES = "libraries", "library", "differences"
+CODE, OUTCOMES, APART = "code", "outcomes", "apart"
+_CALLS: Mapping[Feature, str] = {
+    "boolean mask": "a mask of true and false",
+    "number mask": "a mask of numbers",
+    "causal": "causal",
+    "causal alone": "causal without a mask",
+    "mask and causal": "a mask and causal together",
+    "grouped heads": "fewer key heads than query heads",
+    "d_v": "values of another width than the keys",
+    "lengths": "more or fewer keys than queries, none of them a past",
+}
+_LETTERS = {"b": "batch", "h": "head", "s": "token", "d": "dimension"}
+
+
+def table(presets: Sequence[Preset] = tuple(PRESETS.values())) -> Trace:
+    """What each library means, case by case.
+
+    Stage "libraries" [library, case] of words.
+
+    >>> table()["libraries"].value[2, :2].tolist()
+    ['hides', 'added']
+    """
+    cells = [[*_cells(row), row.layout, row.version or "documents"] for row in presets]
+    labels = {"library": [row.name for row in presets], "case": [*CASES, "layout", "known from"]}
+    notes = (f"{REFUSED} = it takes no such call; attncli semantics NAME says why",)
+    return Trace(
+        "What each library means by attention", (_words(LIBRARIES, cells, labels),), None, "", notes
+    )
+
+
+def of_one(name: str) -> Trace:
+    """What one library means, beside what most do. ConventionError for an unknown name.
+
+    Stage "library" [case, library] of words.
+
+    >>> of_one("jax")["library"].value[5].tolist()
+    ['mean of V', 'zeros']
+    """
+    row = preset(name)
+    every = zip(*map(_cells, PRESETS.values()), strict=True)
+    most = [Counter(c for c in found if c != REFUSED).most_common(1)[0][0] for found in every]
+    cells = [*zip(_cells(row), most, strict=True)]
+    labels = {"case": [*CASES], "library": [name, "most"]}
+    notes = [row.call, f"run: {row.version}" if row.version else "from its documents; not run"]
+    notes += [f"its arrays are {row.layout}: {_axes(row.layout)}"]
+    notes += [f"it refuses {_CALLS[feature]}: {why}" for feature, why in row.refuses.items()]
+    notes += [*row.notes, f"sources: {', '.join(row.sources)}"] if row.sources else row.notes
+    changes = Convention.of(name).changes()
+    flags = " ".join(flag_text(field, value) for field, value in changes.items())
+    notes += [f"the same as flags: {flags}"] if flags else []
+    title = f"What {name} means by attention"
+    return Trace(title, (_words(LIBRARY, cells, labels),), None, "", tuple(notes))
+
+
+def of_two(found: Recipe) -> Trace:
+    """What differs when code moves from one library to another, and what to write there.
+
+    Stages "differences" [case, library] of words, and "code" [line, text].
+    """
+    source, target = found.source, found.target
+    rows = {
+        case.name: (case.cell(preset(source)), case.cell(preset(target))) for case in CASES.values()
+    }
+    rows["layout"] = preset(source).layout, preset(target).layout
+    differ = {name: cells for name, cells in rows.items() if cells[0] != cells[1]}
+    steps = []
+    if differ:
+        labels = {"case": [*differ], "library": [source, target]}
+        steps.append(_words(DIFFERENCES, [*differ.values()], labels))
+    if found.code:
+        lines = found.code.rstrip("\n").split("\n")
+        numbered = {"line": [str(at + 1) for at in range(len(lines))], "text": ["code"]}
+        steps.append(_words(CODE, [[line] for line in lines], numbered))
+    notes = tuple(f"{name}: {preset(name).call}" for name in (source, target))
+    return Trace(f"From {source} to {target}", tuple(steps), None, "", (*notes, *found.notes))
+
+
+def of_input(found: Outcomes, labels: Sequence[str] | None = None) -> Trace:
+    """What each library gives for an input.
+
+    Stages "outcomes" [library, case]: what it does where the input makes them part; and "apart"
+    [library, query]: how far each query's output is from that of the first, NaN where one of the
+    two is NaN.
+    """
+    names = [name for group in found.groups for name in group.names]
+    does = [[words_of(group.does)] for group in found.groups for _ in group.names]
+    does += [[f"refused: {why}"] for why in found.refused.values()]
+    rows = {"library": [*names, *found.refused], "case": ["what it does"]}
+    apart = np.array([group.apart for group in found.groups for _ in group.names])
+    queries = {"library": tuple(names)} | ({} if labels is None else {"query": tuple(labels)})
+    steps = (
+        _words(OUTCOMES, does, rows),
+        Stage(APART, "", "", apart, ("library", "query"), queries),
+    )
+    return Trace("Where this input makes the libraries part", steps)
+
+
+def words_of(does: Mapping[str, str]) -> str:
+    """What libraries do, in one line.
+
+    >>> words_of({"true": "hides", "no key": "NaN"})
+    'true: hides · no key: NaN'
+    """
+    return " · ".join(f"{case}: {cell}" for case, cell in does.items()) or "all the same"
+
+
+def _axes(layout: str) -> str:
+    return ", ".join(_LETTERS[letter] for letter in layout)
+
+
+def _cells(row: Preset) -> list[str]:
+    return [case.cell(row) for case in CASES.values()]
+
+
+def _words(name: str, cells: Sequence[Sequence[str]], labels: dict[str, list[str]]) -> Stage:
+    """A stage of words, with these axes and labels along them."""
+    named = {axis: tuple(names) for axis, names in labels.items()}
+    return Stage(name, "", "", np.array(cells), tuple(named), named)

@@ -1,0 +1,194 @@
+"""Each preset against its library, where that is installed: the table of what they mean is true."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from attncli import Convention, ConventionError, attend
+from attncli.arrays import Array
+from attncli.presets import PRESETS, Preset, features_of
+from tests.fixtures.make_library_outputs import FILE, RECORDED
+from tests.semantics.calls import CALLS, EMPTY, KEEP, Call, call, lowered
+from tests.semantics.libraries import LIBRARIES, NoArgumentError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # Keras
+    pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),
+]
+
+# Both compute in float32, whose rounding comes to 5e-7 here; outputs are below 4.
+TOLERANCE = 1e-5
+# It adds −10000, beside which float32 keeps 2⁻¹¹ of a score: a weight is off by up to 2⁻¹⁰ of it.
+ADDED = {("ort-mha", "boolean mask, empty row"), ("ort-mha", "mask and causal 3x5")}
+TOLERANCE_ADDED = 1e-3
+
+
+class Own(NamedTuple):
+    """A call of one preset, with an argument that it alone has.
+
+    says  the same as keywords of `attend`
+    """
+
+    preset: str
+    call: Call
+    argument: Mapping[str, Any] = {}
+    says: Mapping[str, Any] = {}
+
+
+PADDED = np.array([[True, True, True, False, False], [False] * 5])
+PAST = {"past_k": CALLS["plain"].k, "past_v": CALLS["plain"].v}  # 5 keys before the first query
+OWN = {
+    "square": Own("ort-gqa", call(5, 5)),
+    "square, causal": Own("ort-gqa", call(5, 5, causal=True)),
+    "square, 6 heads on 3": Own("ort-gqa", call(5, 5, heads=(6, 3))),
+    "square, d_v 11": Own("ort-gqa", call(5, 5, d_v=11)),
+    "softcap": Own("ort-gqa", call(5, 5), {"softcap": 2.0}, {"softcap": 2.0}),
+    "window": Own("ort-gqa", call(5, 5), {"local_window_size": 2}, {"window": (2, -1)}),
+    "window of both sides": Own("jax", call(7, 11), {"local_window_size": 2}, {"window": (2, 2)}),
+    "square, past": Own("onnx", call(3, 3, causal=True), {"past": PAST}, PAST),
+    "reference, past": Own("onnx-reference", call(3, 3, causal=True), {"past": PAST}, PAST),
+    "one query, past": Own("ort-gqa", call(1, 1), {"past": PAST}, PAST),
+    "padding": Own("keras-attention", call(), {"padding": PADDED}, {"kv_len": [3, 0]}),
+    "mask and causal 3x5": Own("ort-mha", call(mask=EMPTY, causal=True)),
+    "0/-inf and causal 3x5": Own("ort-mha", call(mask=lowered(KEEP), causal=True)),
+}
+EVERY = {(name, what): Own(name, CALLS[what]) for name in LIBRARIES for what in CALLS}
+EVERY |= {(own.preset, what): own for what, own in OWN.items()}
+
+
+def meant(own: Own, how: Convention) -> Array | str:
+    """What attncli gives, or why it refuses the call; in float32, as the libraries."""
+    q, k, v, mask, causal = own.call
+    how = replace(how, causal=how.causal or causal, dtype="float32")
+    features = {
+        *features_of(
+            mask=own.call.mask_kind,
+            causal=how.causal,
+            heads=(q.shape[1], k.shape[1]),
+            widths=(k.shape[-1], v.shape[-1]),
+            lengths=(q.shape[2], k.shape[2]),
+        )
+    }
+    if how.mask_and_causal != "refused":
+        features.discard("mask and causal")
+    if why := PRESETS[own.preset].refusal(features):
+        return why
+    try:
+        return attend(q, k, v, mask=mask, convention=how, **own.says)["output"].value
+    except ConventionError as problem:
+        return str(problem)
+
+
+def given(own: Own) -> Array | Exception:
+    """What the library gives, or what it raises."""
+    library = LIBRARIES[own.preset]
+    if missing := library.missing:
+        pytest.skip(f"{', '.join(missing)} not found: pip install attncli[libraries]")
+    try:
+        return np.asarray(library.run(*own.call, **own.argument), dtype=np.float32)
+    except Exception as problem:  # each library refuses in its own way
+        return problem
+
+
+def is_reason(why: str, problem: Exception) -> bool:
+    """Whether the reason is the library's: what it quotes is said; without, it has no argument."""
+    quoted = re.findall(r'"([^"]*)"', why)
+    said = " ".join(str(problem).split())
+    return all(text in said for text in quoted) and bool(quoted) != isinstance(
+        problem, NoArgumentError
+    )
+
+
+def told(outcome: Array | str | Exception) -> str:
+    return "gives numbers" if isinstance(outcome, np.ndarray) else f"refuses, {outcome}"
+
+
+def versions(row: Preset) -> str:
+    """Which version the row is of, and which is installed."""
+    package = row.version.partition(" ")[0]
+    try:
+        return f"the row is of {row.version}, here is {version(package)}"
+    except PackageNotFoundError:
+        return f"the row is of {row.version}"
+
+
+@pytest.mark.parametrize(("name", "what"), EVERY)
+def test_the_library_means_what_its_preset_says(name: str, what: str) -> None:
+    own, row = EVERY[name, what], PRESETS[name]
+    theirs, ours = given(own), meant(own, Convention.of(name))
+    says = f"the table {told(ours)} as it has {dict(row.fields)}"
+    cell = f"{name}, {what}: {says}; the library {told(theirs)}; {versions(row)}"
+    if isinstance(ours, str):
+        assert isinstance(theirs, Exception), cell
+        assert is_reason(ours, theirs), cell
+    else:
+        assert not isinstance(theirs, Exception), cell
+        atol = TOLERANCE_ADDED if (name, what) in ADDED else TOLERANCE
+        np.testing.assert_allclose(theirs, ours, rtol=0, atol=atol, err_msg=cell)
+
+
+def test_what_onnxruntime_adds_is_10000() -> None:
+    """The larger tolerance is not needed where what is added is rounded as there."""
+    own = EVERY["ort-mha", "boolean mask, empty row"]
+    how = Convention.of("ort-mha")
+    how = replace(how, empty_rows="zero", mask_value=-10000.0, mask_value_rule="add")
+    theirs, ours = given(own), meant(own, how)
+    assert isinstance(theirs, np.ndarray)
+    assert isinstance(ours, np.ndarray)
+    np.testing.assert_allclose(theirs, ours, rtol=0, atol=TOLERANCE)
+
+
+def differ(one: Array | str, other: Array | str) -> bool:
+    if isinstance(one, str) or isinstance(other, str):
+        return type(one) is not type(other)
+    return not np.allclose(one, other, rtol=0, atol=2 * TOLERANCE, equal_nan=True)
+
+
+FIELDS = [(name, field) for name in LIBRARIES for field in PRESETS[name].fields]
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+def test_a_preset_without_one_of_its_fields_would_be_found(name: str, field: str) -> None:
+    how = Convention.of(name)
+    without = replace(how, **{field: getattr(Convention, field)})
+    calls = [own for (preset, _), own in EVERY.items() if preset == name]
+    assert any(differ(meant(own, how), meant(own, without)) for own in calls)
+
+
+REFUSED = [(name, feature) for name in LIBRARIES for feature in PRESETS[name].refuses]
+
+
+@pytest.mark.parametrize(("name", "feature"), REFUSED)
+def test_a_preset_without_one_of_its_refusals_would_be_found(name: str, feature: str) -> None:
+    """Each reason is given for a call, and the library is seen to give it."""
+    why = PRESETS[name].refuses[feature]  # type: ignore[index]
+    calls = [own for (preset, _), own in EVERY.items() if preset == name]
+    found = [meant(own, Convention.of(name)) for own in calls]
+    assert why in [said for said in found if isinstance(said, str)]
+
+
+def test_every_preset_is_run_or_known_from_documents() -> None:
+    assert {name for name, row in PRESETS.items() if row.version} == set(LIBRARIES)
+
+
+@pytest.mark.parametrize(("name", "what"), RECORDED)
+def test_the_recorded_outputs_are_the_librarys(name: str, what: str) -> None:
+    own = Own(name, CALLS[what])
+    theirs = given(own)
+    with np.load(FILE) as recorded:
+        parts = {part: recorded[f"{name}/{what}/{part}"] for part in ("q", "k", "v", "output")}
+        index = json.loads(str(recorded["index"]))
+    assert {"preset": name, "call": what, "causal": own.call.causal}.items() <= next(
+        entry.items() for entry in index if (entry["preset"], entry["call"]) == (name, what)
+    )
+    assert all(np.array_equal(parts[part], getattr(own.call, part)) for part in ("q", "k", "v"))
+    assert not isinstance(theirs, Exception)
+    np.testing.assert_allclose(parts["output"], theirs, rtol=0, atol=TOLERANCE)

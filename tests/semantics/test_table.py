@@ -1,0 +1,129 @@
+"""The table: each cell as it was found when the libraries were run, and each is one of few words."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from attncli.convention import KNOBS, Convention
+from attncli.errors import ConventionError
+from attncli.presets import PRESETS, Feature, Preset, features_of
+from attncli.semantics.cases import CASES, REFUSED
+from attncli.semantics.outcomes import outcomes
+from attncli.semantics.porting import recipe
+from attncli.semantics.tables import of_one, of_two, table
+from attncli.semantics.words import sentence_of, sentences
+
+KEEP, HIDE, ADD = "may attend", "hides", "adds 1"
+NO, BOTH = REFUSED, "both"
+TRUTH, INVERTED, NOTHING = "1 may attend", "inverted", "nothing hidden"
+# true | 0/1 | 0/−inf | causal 3 × 5 | mask and causal | no key | no key by −inf | heads | d_v
+FOUND = {
+    "torch-sdpa": (KEEP, "added", "added", "top-left", BOTH, "zeros", "zeros", "blocks", "yes"),
+    "torch-flex": (KEEP, "added", "added", "top-left", NO, "zeros", "zeros", "blocks", "yes"),
+    "torch-mha": (HIDE, "added", "added", NO, "mask alone", "NaN", "NaN", NO, NO),
+    "torch-mha-fast": (HIDE, "added", "added", NO, "causal alone", "zeros", "zeros", NO, NO),
+    "transformers-eager": (ADD, "added", "added", NO, NO, NOTHING, "NaN", "blocks", "yes"),
+    "transformers-sdpa": (KEEP, "added", "added", "top-left", "mask alone", "zeros", "zeros", "blocks", "yes"),
+    "jax": (KEEP, "added", "added", "top-left", BOTH, "mean of V", "NaN", "blocks", NO),
+    "flax": (KEEP, TRUTH, INVERTED, NO, NO, "mean of V", NOTHING, NO, "yes"),
+    "keras-ops": (KEEP, TRUTH, INVERTED, "top-left", BOTH, "mean of V", NOTHING, "blocks", "yes"),
+    "keras-mha": (KEEP, TRUTH, INVERTED, "top-left", BOTH, "mean of V", NOTHING, NO, "yes"),
+    "keras-attention": (NO, NO, NO, "top-left", NO, NO, NO, NO, "yes"),
+    "equinox": (KEEP, TRUTH, INVERTED, NO, NO, "mean of V", NOTHING, NO, "yes"),
+    "mlx": (KEEP, "added", "added", "bottom-right", NO, "mean of V", "NaN", "blocks", "yes"),
+    "tinygrad": (KEEP, "added", "added", "top-left", NO, "NaN", "NaN", "blocks", "yes"),
+    "onnx": (KEEP, "added", "added", "top-left", BOTH, "zeros", "zeros", "blocks", "yes"),
+    "onnx-reference": (KEEP, "added", "added", "top-left", BOTH, "zeros", "zeros", "blocks", "yes"),
+    "flash-attn": (NO, NO, NO, "bottom-right", NO, NO, NO, "blocks", NO),
+}  # fmt: skip
+"""By hand from runs of torch 2.13.0, transformers 5.23.0, jax 0.10.2, flax 0.12.8, equinox 0.13.8,
+keras 3.15.1, mlx 0.32.4, tinygrad 0.14.0, onnx 1.23.2 and onnxruntime 1.31.1; of flash-attn from its
+documents."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_the_cells_are_as_found(name: str) -> None:
+    cells = [case.cell(PRESETS[name]) for case in CASES.values()]
+    assert tuple(cells[: len(FOUND[name])]) == FOUND[name]
+    assert cells[-2] == ("not scaled" if name == "keras-attention" else "1/√d_k")
+
+
+def test_the_trace_holds_every_library_and_case() -> None:
+    stage = table()["libraries"]
+    assert stage.names("library") == tuple(PRESETS)
+    assert stage.names("case") == (*CASES, "layout", "known from")
+    of_jax = stage.value[stage.names("library").index("jax")].tolist()
+    assert of_jax[-2:] == ["bshd", "jax 0.10.2"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_convention_and_says_how_it_is_known(name: str) -> None:
+    row = PRESETS[name]
+    assert Convention.of(name).changes() == {
+        field: value for field, value in row.fields.items() if value != getattr(Convention, field)
+    }
+    assert row.fields.keys() <= KNOBS.keys()
+    assert {*row.refuses} <= {*get_args(Feature)}
+    assert all(why and why[-1] != "." for why in row.refuses.values())
+    page = of_one(name)
+    assert page.notes[0] == row.call
+    assert page["library"].names("library") == (name, "most")
+
+
+def test_a_preset_is_one_row() -> None:
+    """A library of our own: a row, and it is in the table and among what an input makes part."""
+    fields = {"mask_means": "ignore", "scale": "none"}
+    row = Preset("ours", "ours.attention", "ours 1.0", fields, {"d_v": "no"}, "bshd")
+    stage = table([row])["libraries"]
+    assert stage.value[0, :2].tolist() == ["hides", "added"]
+    assert stage.value[0].tolist()[-3:] == ["nothing", "bshd", "ours 1.0"]
+    both = [PRESETS["torch-sdpa"], row]
+    found = outcomes(np.eye(2), np.eye(2), np.eye(2), mask=np.eye(2) > 0, presets=both)
+    assert [group.names for group in found.groups] == [("torch-sdpa",), ("ours",)]
+    assert dict(found.groups[1].does)["true"] == "hides"
+
+
+def test_an_unknown_name_is_refused_with_a_question() -> None:
+    with pytest.raises(ConventionError, match="there are no semantics 'torch-spda'") as found:
+        Convention.of("torch-spda")
+    assert found.value.hint == "did you mean torch-sdpa?"
+
+
+def test_every_value_of_a_preset_has_a_sentence() -> None:
+    for row in PRESETS.values():
+        for field, value in row.fields.items():
+            assert not sentence_of(field, value).startswith(("--", "without")), (field, value)
+
+
+def test_an_added_mask_value_is_one_sentence() -> None:
+    how = {"mask_value": -10000.0, "mask_value_rule": "add", "scale": "none"}
+    assert sentences(how) == [
+        "masked scores are lowered by 10000, not hidden",
+        "the scores are not scaled",
+    ]
+
+
+def test_two_libraries_differ_where_their_cells_do() -> None:
+    trace = of_two(recipe("torch-mha", "torch-sdpa"))
+    stage = trace["differences"]
+    assert stage.names("library") == ("torch-mha", "torch-sdpa")
+    rows = dict(zip(stage.names("case"), map(tuple, stage.value), strict=True))
+    assert rows["true"] == ("hides", "may attend")
+    assert rows["no key"] == ("NaN", "zeros")
+    assert "scale" not in rows
+    assert "scaled_dot_product_attention" in "\n".join(trace["code"].value[:, 0])
+
+
+def test_two_of_one_meaning_have_code_alone() -> None:
+    assert list(of_two(recipe("onnx", "onnx-reference"))) == ["code"]
+
+
+def test_what_a_call_has_that_may_be_refused() -> None:
+    none = features_of(mask=None, causal=False)
+    assert list(none) == []
+    alone = features_of(mask=None, causal=True, heads=(6, 3), widths=(7, 11))
+    assert list(alone) == ["causal", "causal alone", "grouped heads", "d_v"]
+    assert list(features_of(mask=None, causal=False, lengths=(3, 5))) == ["lengths"]
