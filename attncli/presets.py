@@ -357,7 +357,8 @@ _ROWS = (
         {
             **_ADDED,
             "causal_align": "open-last",
-            "empty_rows": "unmasked",
+            "mask_value": -10000.0,
+            "mask_value_rule": "add",
             "empty_rows_inf": "nan",
         },
         {
@@ -368,7 +369,8 @@ _ROWS = (
         (_ORT_DOC, "onnxruntime#14363", "onnxruntime PR 14274", "onnxruntime PR 21852"),
         (
             "Where the mask is 0, mask_filter_value (-10000) is added to a score: a row without "
-            "keys keeps its weights, but for the rounding of float32 (run).",
+            "keys keeps its weights, but for the rounding of float32 (run). Beside causal, such a "
+            "row sees no later key (run), which these fields cannot say.",
             "Where causality and -inf leave a query no key, it sees later ones: they are lowered "
             "by a finite number (run).",
             _LEAKS,

@@ -16,7 +16,7 @@ from attncli import Convention, ConventionError, attend
 from attncli.arrays import Array
 from attncli.presets import PRESETS, Preset, features_of
 from tests.fixtures.make_library_outputs import FILE, RECORDED
-from tests.semantics.calls import CALLS, EMPTY, KEEP, Call, call, lowered
+from tests.semantics.calls import CALLS, KEEP, Call, call, lowered
 from tests.semantics.libraries import LIBRARIES, NoArgumentError
 
 pytestmark = [
@@ -26,9 +26,6 @@ pytestmark = [
 
 # Both compute in float32, whose rounding comes to 5e-7 here; outputs are below 4.
 TOLERANCE = 1e-5
-# It adds −10000, beside which float32 keeps 2⁻¹¹ of a score: a weight is off by up to 2⁻¹⁰ of it.
-ADDED = {("ort-mha", "boolean mask, empty row"), ("ort-mha", "mask and causal 3x5")}
-TOLERANCE_ADDED = 1e-3
 
 
 class Own(NamedTuple):
@@ -57,7 +54,7 @@ OWN = {
     "reference, past": Own("onnx-reference", call(3, 3, causal=True), {"past": PAST}, PAST),
     "one query, past": Own("ort-gqa", call(1, 1), {"past": PAST}, PAST),
     "padding": Own("keras-attention", call(), {"padding": PADDED}, {"kv_len": [3, 0]}),
-    "mask and causal 3x5": Own("ort-mha", call(mask=EMPTY, causal=True)),
+    "mask and causal 3x5": Own("ort-mha", call(mask=KEEP, causal=True)),
     "0/-inf and causal 3x5": Own("ort-mha", call(mask=lowered(KEEP), causal=True)),
 }
 EVERY = {(name, what): Own(name, CALLS[what]) for name in LIBRARIES for what in CALLS}
@@ -131,19 +128,7 @@ def test_the_library_means_what_its_preset_says(name: str, what: str) -> None:
         assert is_reason(ours, theirs), cell
     else:
         assert not isinstance(theirs, Exception), cell
-        atol = TOLERANCE_ADDED if (name, what) in ADDED else TOLERANCE
-        np.testing.assert_allclose(theirs, ours, rtol=0, atol=atol, err_msg=cell)
-
-
-def test_what_onnxruntime_adds_is_10000() -> None:
-    """The larger tolerance is not needed where what is added is rounded as there."""
-    own = EVERY["ort-mha", "boolean mask, empty row"]
-    how = Convention.of("ort-mha")
-    how = replace(how, empty_rows="zero", mask_value=-10000.0, mask_value_rule="add")
-    theirs, ours = given(own), meant(own, how)
-    assert isinstance(theirs, np.ndarray)
-    assert isinstance(ours, np.ndarray)
-    np.testing.assert_allclose(theirs, ours, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(theirs, ours, rtol=0, atol=TOLERANCE, err_msg=cell)
 
 
 def differ(one: Array | str, other: Array | str) -> bool:
