@@ -161,8 +161,10 @@ def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:
     if mask.dtype == np.bool_:
         return mask
     if means is None and _is_binary(mask) and (mask.dtype.kind != "f" or mask.any()):
+        library = "--semantics NAME" if flag.startswith("--") else "Convention.of(NAME)"
         raise ConventionError(
-            f"{name} holds nothing but 0 and 1", f"say what 1 means: {flag}keep, ignore or add"
+            f"{name} holds nothing but 0 and 1",
+            f"say what 1 means: {flag}keep, ignore or add; or what a library means: {library}",
         )
     if means in {"keep", "ignore"}:
         if not _is_binary(mask):

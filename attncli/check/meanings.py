@@ -19,7 +19,7 @@ from attncli.check.comparison import Fit
 from attncli.check.report import Meaning
 from attncli.check.search import Match, Search
 from attncli.check.setup import Setup
-from attncli.convention import KNOBS, Convention, MaskMeans
+from attncli.convention import KNOBS, Convention, MaskMeans, flag_of
 from attncli.errors import ConventionError
 from attncli.presets import PRESETS, Preset, features_of
 from attncli.semantics.words import sentences
@@ -41,9 +41,36 @@ class Asked(NamedTuple):
 def meanings_of(search: Search, asked: Asked, found: Sequence[Match]) -> tuple[Meaning, ...]:
     """The conventions of libraries that explain what was observed, the fewest fields first.
 
+    What the caller chose is kept; where none explains it so, it is kept but for what is said of
+    the mask's meaning and the like.
+
     found  the bugs that do: where both may, within the noise of 16 bits, and a bug's errors exclude
            the convention, it is not named
     """
+    if meanings := _meanings(search, asked, found):
+        return meanings
+    said = MEANT & {*asked.chosen}
+    if not said:
+        return ()
+    means = None if "mask_means" in said else asked.means
+    meanings = _meanings(search, Asked({*asked.chosen} - said, asked.mask, means), found)
+    return tuple(_without(meaning, said) for meaning in meanings)
+
+
+MEANT = {
+    "causal_align", "mask_and_causal", "window_counts", "mask_means", "mask_numbers", "mask_value",
+    "mask_value_rule", "empty_rows", "empty_rows_inf", "head_order",
+}  # fmt: skip
+"""The fields of a convention that say what a call means, not what is asked for."""
+
+
+def _without(meaning: Meaning, said: Collection[str]) -> Meaning:
+    """The same with the flags of these fields to be left out, where they contradict it."""
+    flags = " ".join(flag_of(name) for name in KNOBS if name in said and name in meaning.fields)
+    return replace(meaning, flag=f"{meaning.flag}, without {flags}") if flags else meaning
+
+
+def _meanings(search: Search, asked: Asked, found: Sequence[Match]) -> tuple[Meaning, ...]:
     plain = search.comparison.setup
     named: dict[Convention, list[str]] = {}
     for preset in PRESETS.values():
@@ -53,7 +80,9 @@ def meanings_of(search: Search, asked: Asked, found: Sequence[Match]) -> tuple[M
 
     @cache
     def fit_of(how: Convention) -> Fit | None:
-        return next(iter(search.fits([_under(how, plain, asked)])), None)
+        with suppress(ConventionError):  # under it nobody says what 0 and 1 mean
+            return next(iter(search.fits([_under(how, plain, asked)])), None)
+        return None
 
     needed: dict[Convention, list[str]] = {}
     for how, names in named.items():
@@ -95,11 +124,12 @@ def _under(how: Convention, plain: Setup, asked: Asked) -> Setup:
 
 def _refuses(preset: Preset, setup: Setup, asked: Asked) -> bool:
     """Whether the library takes no such call."""
-    mask, (_, n_heads, _, _) = setup.inputs.get("given_mask"), setup.shape
+    mask, (_, n_heads, n_q, n_k) = setup.inputs.get("given_mask"), setup.shape
     kind: Any = None if mask is None else "boolean" if mask.dtype == np.bool_ else "number"
     heads = n_heads, setup.inputs["k"].shape[1]
     widths = setup.d_k, setup.inputs["v"].shape[-1]
-    features = {*features_of(mask=kind, causal=setup.how.causal, heads=heads, widths=widths)}
+    sizes = {"heads": heads, "widths": widths, "lengths": (n_q, n_k - setup.n_past)}
+    features = {*features_of(mask=kind, causal=setup.how.causal, **sizes)}
     if "mask_and_causal" in asked.chosen:
         features.discard("mask and causal")
     return setup.is_refused or preset.refusal(features) is not None

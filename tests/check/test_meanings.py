@@ -179,14 +179,14 @@ def test_a_summary_names_the_library() -> None:
     ]
 
 
-def test_what_is_chosen_is_kept() -> None:
+def test_what_is_chosen_is_left_out_by_name() -> None:
     """Not jax with --empty-rows zero: that would be asked for again, and not match."""
-    case = "jax: boolean mask, empty row"
-    assert verdict_on(case, empty_rows="zero").meanings == ()
-    asked = Convention.of("tinygrad")
-    assert verdict_on(case, convention=asked).meanings == ()
+    case, asked = "jax: boolean mask, empty row", Convention.of("tinygrad")
+    for chosen in ({"empty_rows": "nan"}, {"convention": asked}):
+        (meaning,) = verdict_on(case, **chosen).meanings
+        assert meaning.flag == "--semantics jax, without --empty-rows"
     (meaning,) = verdict_on(case, convention=asked, chosen=()).meanings
-    assert meaning.names[0] == "jax"
+    assert meaning.flag == "--semantics jax"
 
 
 # ---- against NumPy alone
@@ -206,12 +206,23 @@ KEEP = np.array([[1, 0, 1, 1, 0], [0, 1, 1, 0, 1], [1, 1, 0, 0, 1]], dtype=bool)
     ],
 )
 def test_conventions_known_from_documents_are_named(name: str, asked: dict[str, Any]) -> None:
-    how = {**PRESETS[name].fields, **asked}
-    observed = plain.attention({"q": Q, "k": K, "v": V}, how)["output"].astype(np.float32)
-    verdict = check(observed, Q, K, V, **asked)
+    how, n_k = {**PRESETS[name].fields, **asked}, 3 if name == "ort-gqa" else 5
+    k, v = K[:, :n_k], V[:, :n_k]
+    observed = plain.attention({"q": Q, "k": k, "v": v}, how)["output"].astype(np.float32)
+    verdict = check(observed, Q, k, v, **asked)
     (meaning,) = verdict.meanings
     assert name in meaning.names
-    assert check(observed, Q, K, V, convention=Convention(**{**asked, **meaning.fields}))
+    assert check(observed, Q, k, v, convention=Convention(**{**asked, **meaning.fields}))
+
+
+def test_what_was_said_of_the_mask_is_left_out_where_a_library_means_otherwise() -> None:
+    """0 and 1, said to be added; the numbers are those of 1 = may attend."""
+    observed = weighted_sum(masked_softmax(scores(Q, K) * scale(Q), KEEP), V)
+    verdict = check(observed, Q, K, V, mask=KEEP.astype(np.float32), mask_means="add")
+    (meaning,) = verdict.meanings
+    assert meaning.names == ("flax", "keras-ops", "keras-mha", "equinox")
+    assert meaning.flag == "--semantics flax, without --mask-means"
+    assert meaning.sentences[-1].startswith("the numbers of a mask are read as true or false")
 
 
 def test_a_library_that_refuses_the_call_is_not_named() -> None:
