@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from attncli.convention import EmptyRows
-
 
 class Language(NamedTuple):
     """Idioms of an array language as templates; the defaults are NumPy's.
@@ -99,13 +97,11 @@ class Argument(NamedTuple):
     text    the argument; {mask} is the mask [n_q, n_k]
     before  a statement before the call
     node    for a call of a node: the inputs that its list of names gets
-    empty   what a row of nothing but −inf gives, where the preset is about another argument
     """
 
     text: str
     before: str = ""
     node: str = ""
-    empty: EmptyRows | None = None
 
 
 class Target(NamedTuple):
@@ -121,10 +117,12 @@ class Target(NamedTuple):
     needs_scale  the factor has no default
     grouped      the argument for fewer key heads than query heads, where one is needed
     unmasked     the argument that is needed where there is neither a mask nor causal
-    joins        why a mask and causal are joined into one mask, whatever the preset says
+    joins        why a mask and causal are joined into one mask though the preset takes both
     before       the statement before the call that makes its node
     first        what the function takes before q, such as a layer, and what that is
-    returns      layout of the output, where it is not that of the preset
+    takes        layout of its arrays here, where it is not that of the preset
+    returns      the same of its output
+    own_call     the call on arrays of the preset's layout, where `takes` is another
     is_layer     it projects q, k, v and its output by weights of its own
     instead      the preset for what it cannot do
     """
@@ -142,7 +140,9 @@ class Target(NamedTuple):
     joins: str = ""
     before: str = ""
     first: tuple[str, str] = ("", "")
+    takes: str = ""
     returns: str = ""
+    own_call: str = ""
     is_layer: bool = False
     instead: str = "torch-sdpa"
 
@@ -183,7 +183,7 @@ _TARGETS: Mapping[str, Target] = {
         causal=_IS_CAUSAL,
         scale="scale={scale}",
         grouped="enable_gqa=True",
-        joins="its kernels other than that for CPUs refuse both at once",
+        joins="a mask and causal are joined: torch-sdpa takes both at once on CPUs alone",
     ),
     "torch-flex": Target(
         "torch",
@@ -262,6 +262,8 @@ _TARGETS: Mapping[str, Target] = {
         "jax.vmap(lambda q, k, v: mha(q, k, v{more}))(q, k, v)",
         boolean=Argument("mask={mask}"),
         first=("mha", "an equinox.nn.MultiheadAttention"),
+        takes="bsd",
+        own_call="mha(q, k, v{more})",
         is_layer=True,
         instead="jax",
     ),
@@ -328,14 +330,18 @@ AXES = {
     "bshd": "[batch, token, head, d]",
     "bsd": "[batch, token, head * d]",
     "shd": "[token, head, d]",
+    "sd": "[token, head * d]",
     "one head": "[batch, token, d]",
 }
 """The axes of each layout; "one head" is that of an attention without heads."""
+FLAT = frozenset({"bsd", "sd"})
+"""Layouts that have the heads side by side."""
 _TO_BSHD: Mapping[str, tuple[str, ...]] = {
     "bhsd": ("swap",),
     "bshd": (),
     "bsd": ("split",),
     "shd": ("{x}[None]",),
+    "sd": ("{x}[None]", "split"),
     "one head": ("{x}[:, :, None]",),
 }
 _FROM_BSHD: Mapping[str, tuple[str, ...]] = {
@@ -343,6 +349,7 @@ _FROM_BSHD: Mapping[str, tuple[str, ...]] = {
     "bshd": (),
     "bsd": ("merge",),
     "shd": ("{x}[0]",),
+    "sd": ("merge", "{x}[0]"),
     "one head": ("{x}[:, :, 0]",),
 }
 _DIRECT: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -350,6 +357,8 @@ _DIRECT: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("bhsd", "one head"): ("{x}[:, 0]",),
     ("one head", "bsd"): (),
     ("bsd", "one head"): (),
+    ("sd", "bsd"): ("{x}[None]",),
+    ("bsd", "sd"): ("{x}[0]",),
 }
 
 

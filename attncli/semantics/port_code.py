@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from attncli.convention import Convention, EmptyRows
 from attncli.presets import Preset, features_of
-from attncli.semantics.dialects import AXES, LANGUAGES, TARGETS, Argument, moves
+from attncli.semantics.dialects import AXES, FLAT, LANGUAGES, TARGETS, Argument, moves
 
 MaskKind = Literal["boolean", "number"]
 About = Literal[
@@ -38,10 +38,6 @@ _INF = 'float("-inf")'
 _EMPTY_WORDS = {"zero": "zeros", "nan": "NaN", "uniform": "the mean of v"}
 _SENSE_WORDS = {"keep": "True may attend", "ignore": "True hides a key", "add": "True adds 1"}
 _NUMBER_WORDS = {"add": "numbers to add", "truth": "what is not 0 may attend"}
-_ALIGN_COMMENTS = {
-    "bottom-right": "the last query is at the last key",
-    "open-last": "the last query sees every key",
-}
 
 
 class Call(NamedTuple):
@@ -108,6 +104,7 @@ def written(source: Preset, target: Preset, call: Call) -> Written:
     writer.enter()
     writer.mask()
     writer.causal()
+    writer.unmask()
     writer.call_target()
     writer.fill_rows()
     writer.leave()
@@ -123,7 +120,7 @@ def layout_of(row: Preset) -> str:
 def empty_rule(how: Convention, *, is_added: bool) -> EmptyRows:
     """What a row with no key gets: by −inf among numbers that are added, or by true and false."""
     if how.mask_value_rule == "add" and not is_added:
-        return "unmasked"  # all scores of the row are lowered alike
+        return "unmasked"  # one number lowers all scores of the row alike
     return (how.empty_rows_inf if is_added else None) or how.empty_rows
 
 
@@ -135,7 +132,8 @@ class _Writer:
     is_added   whether the target gets numbers to add
     argument   by which it gets a mask
     rule       what a row with no key gets from the source
-    is_filled  whether that must be written, as the target gives something else
+    is_filled  whether that must be written, as the target gives something else: by what comes
+               after the call, or, where is_unmasked, by a row of the mask
     is_native  whether the target is asked for causal; else it is part of the mask
     """
 
@@ -153,6 +151,11 @@ class _Writer:
         self.row = TARGETS[self.target.name]
         self.language = LANGUAGES[self.row.language]
         self.layout = layout_of(self.source)
+        self.to = self.row.takes or layout_of(self.target)
+        if self.layout == layout_of(self.target):
+            self.to = self.layout
+        own = TARGETS.get(self.source.name)
+        self.returns = (own.returns if own else "") or self.layout
         is_both = self.call.mask is not None and self.call.causal
         together = self.how.mask_and_causal if is_both else "both"
         self.sense = self.sense_of_mask() if together != "causal" else None
@@ -165,9 +168,10 @@ class _Writer:
         self.is_added = not self.row.boolean or (self.sense == "add" and bool(self.row.number))
         self.argument = self.row.number if self.is_added else self.row.boolean
         self.rule = empty_rule(self.how, is_added=self.sense == "add")
-        own = self.argument.empty if self.argument and self.is_added else None
-        self.rule_there = own or empty_rule(self.there, is_added=self.is_added)
-        self.is_filled = self.rule != self.rule_there and self.may_be_empty()
+        is_usual = not self.is_added or self.there.mask_numbers != "truth"
+        rule_there = empty_rule(self.there, is_added=self.is_added) if is_usual else "unknown"
+        self.is_filled = self.rule != rule_there and self.may_be_empty()
+        self.is_unmasked = self.is_filled and self.rule == "unmasked"
         self.is_native = self.is_causal and self.takes_causal()
         self.scale = "1.0" if self.how.scale == "none" else ""
 
@@ -196,7 +200,7 @@ class _Writer:
         return (
             self.there.mask_and_causal == "both"
             and not is_joined
-            and not (self.target.refusal(["mask and causal"]))
+            and not self.target.refusal(["mask and causal"])
         )
 
     @property
@@ -236,55 +240,63 @@ class _Writer:
         if text not in (line.text for line in self.lines):
             self.add(text, about)
 
-    def causal_mask(self, about: About) -> str:
-        """The source's causal mask, [n_q, n_k]."""
+    def add_causal(self, name: str, about: About) -> None:
+        """The source's causal mask by this name, [n_q, n_k]."""
         self.sizes(about)
-        diagonal = "n_k - n_q" if self.how.causal_align == "bottom-right" else ""
-        mask = self.say("tri", d=diagonal, _d=f", {diagonal}" if diagonal else "")
-        return f"{mask} | ({self.say('last')})" if self.how.causal_align == "open-last" else mask
+        align = self.how.causal_align
+        diagonal = "n_k - n_q" if align == "bottom-right" else ""
+        comment = "the last query is at the last key" if diagonal else ""
+        tri = self.say("tri", d=diagonal, _d=f", {diagonal}" if diagonal else "")
+        self.add(f"{name} = {tri}", about, comment)
+        if align == "open-last":
+            whole = f"{name} | ({self.say('last')})"
+            self.add(f"{name} = {whole}", about, "the last query sees every key")
 
     def has_key(self) -> str:
         """True for the queries that have a key: [n_q, 1]."""
-        keep = f"(mask > {_INF})" if self.sense == "add" else "mask"
-        return self.say("any", x=keep)
+        keep = f"mask > {_INF}" if self.sense == "add" else "mask"
+        is_method = self.language.any.startswith("{x}.") and self.sense == "add"
+        return self.say("any", x=f"({keep})" if is_method else keep)
 
     # ---- the statements, in their order
 
     def enter(self) -> None:
         """q, k and v as the target has them."""
-        to, groups = layout_of(self.target), [(["q", "k", "v"], "n_heads")]
+        to, groups = self.to, [(["q", "k", "v"], "n_heads")]
         if self.how.scale == "none" and not self.row.scale:
-            width = "(q.shape[-1] // n_heads)" if self.layout == "bsd" else "q.shape[-1]"
+            width = "(q.shape[-1] // n_heads)" if self.layout in FLAT else "q.shape[-1]"
             why = f"{self.target.name} multiplies the scores by 1/sqrt(d_k)"
             self.add(f"q = q * {width} ** 0.5", "scale", why)
-        if self.repeats_heads() and to == "bsd":
+        if self.repeats_heads() and to in FLAT:
             self.repeat_heads()
-        elif self.call.grouped and self.layout == "bsd":
+        elif self.call.grouped and self.layout in FLAT:
             groups = [(["q"], "n_heads"), (["k", "v"], "n_kv_heads")]
+        if layout_of(self.target) == "shd" and self.layout != "shd":
+            self.notes.append(f"{self.target.name} has no batch: the code takes its first item")
         for names, n in groups:
             self.through(names, moves(self.layout, to), "layout", n=n)
         self.layout = to
-        if self.repeats_heads() and to != "bsd":
+        if self.repeats_heads() and to not in FLAT:
             self.repeat_heads()
         self.pad_widths()
 
     def repeats_heads(self) -> bool:
         """Whether the key heads are repeated for the query heads that share them."""
-        needs = self.target.refusal(["grouped heads"]) or (
-            self.is_filled and self.rule == "uniform"
-        )
-        return self.call.grouped and bool(needs)
+        return self.call.grouped and bool(self.target.refusal(["grouped heads"]))
 
     def repeat_heads(self) -> None:
         """A key head for every query head, in the present layout."""
-        if self.layout == "bsd":
+        if self.layout in FLAT:
             self.through(["k", "v"], ["split"], "heads", n="n_kv_heads")
             n = "n_heads // n_kv_heads"
             self.through(["k", "v"], ["repeat", "merge"], "heads", n=n, axis="2")
             return
+        self.through(["k", "v"], ["repeat"], "heads", **self.shares())
+
+    def shares(self) -> dict[str, str]:
+        """The axis of the heads, and how many query heads share a key head."""
         axis = str(self.layout.index("h"))
-        n = f"q.shape[{axis}] // k.shape[{axis}]"
-        self.through(["k", "v"], ["repeat"], "heads", n=n, axis=axis)
+        return {"axis": axis, "n": f"q.shape[{axis}] // k.shape[{axis}]"}
 
     def pad_widths(self) -> None:
         """Keys and values of one width: zeros add nothing to a score, nor to an output."""
@@ -315,11 +327,6 @@ class _Writer:
         elif self.sense == "add" and self.call.mask == "boolean" and there.mask_means != "add":
             cast = self.say("cast", x="mask")
             self.add(f"mask = {cast}", self.about_mask, f"{name} adds True as 1")
-        if self.is_filled and self.rule == "unmasked":
-            seen = self.say("where", c=self.has_key(), x="mask", y="True")
-            self.add(
-                f"mask = {seen}", self.about_empty, f"a row with no key: unmasked, as in {name}"
-            )
 
     def turn(self, text: str, comment: str) -> None:
         self.add(f"mask = {text}", self.about_mask, comment)
@@ -337,20 +344,28 @@ class _Writer:
         """Causal as part of the mask, where it is not the target's own."""
         if not self.is_causal or self.is_native:
             return
-        about, align = self.about_causal, self.how.causal_align
+        about, is_top_left = self.about_causal, self.how.causal_align == "top-left"
         if not self.argument:
-            raise NoWayError(f"its causal is another one, and {self.why_no_mask}")
-        comment = _ALIGN_COMMENTS.get(align, "")
+            what = "its causal differs unless there are as many queries as keys"
+            raise NoWayError(f"{what}, and {self.why_no_mask}")
         if self.sense is None:
-            self.add(f"mask = {self.causal_mask(about)}", about, comment)
+            self.add_causal("mask", about)
             self.sense = "keep"
-        elif self.sense == "keep" and align == "top-left":
-            self.add(f"mask = {self.say('tril', x='mask')}", about)
+        elif self.sense == "keep" and is_top_left and not self.is_unmasked:
+            self.add(f"mask = {self.say('tril', x='mask')}", about, "causal")
+            self.notes += [self.row.joins] * bool(self.row.joins)
         else:
-            self.add(f"causal = {self.causal_mask(about)}", about, comment)
+            self.add_causal("causal", about)
             lowered = self.say("where", c="causal", x="mask", y=_INF)
-            joined = lowered if self.sense == "add" else "mask & causal"
-            self.add(f"mask = {joined}", about)
+            self.add(f"mask = {lowered if self.sense == 'add' else 'mask & causal'}", about)
+
+    def unmask(self) -> None:
+        """Rows with no key as they are without the mask, where the source has them so."""
+        if self.is_unmasked:
+            around = "causal" if self.is_causal else "True"
+            seen = self.say("where", c=self.has_key(), x="mask", y=around)
+            comment = f"a row with no key: unmasked, as in {self.source.name}"
+            self.add(f"mask = {seen}", self.about_empty, comment)
 
     def give(self, argument: Argument, about: Tag, mask: str = "") -> None:
         """An argument of the call, or an attribute and an input of its node."""
@@ -362,62 +377,77 @@ class _Writer:
         (self.attributes if is_attribute else self.arguments).append(line)
         self.inputs += argument.node
 
+    def pass_mask(self) -> None:
+        """The mask as an argument, in the sense that the target gives it."""
+        about, name = self.about_mask if self.call.mask else self.about_causal, "mask"
+        if not self.sense or not self.argument:
+            return
+        if self.sense != "add" and self.is_added:
+            self.add(f"mask = {self.say('where', c='mask', x='0.0', y=_INF)}", about)
+            self.sense = "add"
+        elif self.sense == "keep" and self.there.mask_means == "ignore":
+            name = "~mask"
+        is_bias = self.is_added and self.there.mask_numbers == "truth"  # not by its mask argument
+        self.give(self.argument, about if name != "mask" or is_bias else "", name)
+
     def call_target(self) -> None:
         """The call, with the arguments that it needs."""
-        row, about = self.row, self.about_mask if self.call.mask else self.about_causal
-        if self.sense and self.argument:
-            mask = "mask"
-            if self.sense != "add" and self.is_added:
-                lowered = self.say("where", c="mask", x="0.0", y=_INF)
-                self.add(f"mask = {lowered}", about)
-                self.sense = "add"
-            elif self.sense == "keep" and self.there.mask_means == "ignore":
-                mask = "~mask"
-            is_other = self.is_added and self.there.mask_numbers == "truth"  # than the usual one
-            self.give(self.argument, about if mask != "mask" or is_other else "", mask)
-        elif row.unmasked and not self.is_native:
-            self.arguments.append(Line(row.unmasked))
+        row = self.row
+        self.pass_mask()
         if row.causal and self.is_native:
             self.give(row.causal, self.about_causal)
+        elif row.unmasked and not self.sense:
+            self.arguments.append(Line(row.unmasked))
         if row.scale and (self.scale or row.needs_scale):
             factor = self.scale or "q.shape[-1] ** -0.5"
-            what: Tag = "d_v" if "d_k" in factor else "scale" if self.scale else ""
-            self.give(Argument(row.scale.format(scale=factor)), what)
+            about: Tag = "d_v" if "d_k" in factor else "scale" if self.scale else ""
+            self.give(Argument(row.scale.format(scale=factor)), about)
         if row.grouped and self.call.grouped and not self.repeats_heads():
             self.arguments.append(Line(row.grouped, "heads"))
         if row.before:
             attributes = "".join(f", {line.text}" for line in self.attributes)
             self.add(row.before.format(inputs=self.inputs, attributes=attributes))
         more = "".join(f", {line.text}" for line in self.arguments)
-        self.add(f"out = {row.call.format(more=more)}")
+        call = row.call if self.layout == (row.takes or self.layout) else row.own_call
+        self.add(wrapped(f"out = {call.format(more=more)}"))
         self.out_layout = row.returns or self.layout
 
     def fill_rows(self) -> None:
         """What the source gives to a query with no key, after the call."""
-        if not self.is_filled or self.rule == "unmasked":
+        if not self.is_filled or self.is_unmasked:
             return
-        filler = {"zero": "0.0", "nan": 'float("nan")'}.get(self.rule, "")
-        if not filler:
-            self.through(["out"], moves(self.out_layout, self.layout), "layout")
-            self.out_layout = self.layout
-            filler = self.say("mean", x="v", axis=str(self.layout.index("s")))
+        filler = {"zero": "0.0", "nan": 'float("nan")'}.get(self.rule) or self.mean_of_v()
         has_key = self.has_key() + "[..., None]" * self.out_layout.endswith("shd")
+        if self.sense == "add":
+            self.add(f"has_key = {has_key}", self.about_empty)
+            has_key = "has_key"
         filled = self.say("where", c=has_key, x="out", y=filler)
+        if self.row.is_layer:
+            what = f"the output projection of {self.target.name} comes before"
+            self.notes.append(f"{what} what is written for rows with no key")
         comment = f"a row with no key: {_EMPTY_WORDS[self.rule]}, as in {self.source.name}"
         self.add(f"out = {filled}", self.about_empty, comment)
+
+    def mean_of_v(self) -> str:
+        """The mean of the values, for an output in the layout of v."""
+        self.through(["out"], moves(self.out_layout, self.layout), "layout")
+        self.out_layout = self.layout
+        mean = self.say("mean", x="v", axis=str(self.layout.index("s")))
+        if not self.call.grouped or self.repeats_heads():
+            return mean
+        self.add(f"mean = {self.say('repeat', x=mean, **self.shares())}", self.about_empty)
+        return "mean"
 
     def leave(self) -> None:
         """The output as the source has it."""
         if any(line.text.startswith("d_k, d_v = ") for line in self.lines):
             self.add("out = out[..., :d_v]", "d_v")
-        returns = TARGETS[self.source.name].returns if self.source.name in TARGETS else ""
-        ops = moves(self.out_layout, returns or layout_of(self.source))
+        ops = moves(self.out_layout, self.returns)
         self.through(["out"], ops, "layout", n="n_heads")
         last = self.lines.pop()
         self.lines.append(last._replace(text=last.text.replace("out =", "return", 1)))
-
         layout = layout_of(self.source)
-        if self.uses("n_heads") and layout != "bsd":
+        if self.uses("n_heads") and layout not in FLAT:
             n_heads = "1" if layout == "one head" else f"q.shape[{layout.index('h')}]"
             self.lines.insert(0, Line(f"n_heads = {n_heads}", "layout"))
 
@@ -427,22 +457,29 @@ class _Writer:
         """Whether a statement has this name."""
         return any(name in line.text for line in self.lines)
 
+    def docstring(self) -> str:
+        """What the function takes: in one line, or in one for each where that is too long."""
+        parts = [f"q, k, v: {AXES[layout_of(self.source)]}"]
+        if self.call.mask == "boolean":
+            parts.append(f"mask: [n_q, n_k], {_SENSE_WORDS[self.how.mask_means]}")
+        elif self.call.mask == "number":
+            parts.append(f"mask: [n_q, n_k], {_NUMBER_WORDS[self.how.mask_numbers or 'add']}")
+        if self.returns != layout_of(self.source):
+            parts.append(f"output: {AXES[self.returns]}")
+        parts += [": ".join(self.row.first)] if self.row.first[0] else []
+        line = f'"""As {self.source.name}. {"; ".join(parts)}."""'
+        if len(line) + 4 <= LONGEST:
+            return line
+        return "\n".join([f'"""As {self.source.name}.', "", *parts, '"""'])
+
     def code(self) -> str:
         """Imports and the function."""
-        first, about_first = self.row.first
+        first = self.row.first[0]
         parameters = [first] * bool(first) + ["q", "k", "v"] + ["mask"] * bool(self.call.mask)
-        if layout_of(self.source) == "bsd":
+        if layout_of(self.source) in FLAT:
             parameters += [name for name in ("n_heads", "n_kv_heads") if self.uses(name)]
-        words = f"As {self.source.name}. q, k, v: {AXES[layout_of(self.source)]}"
-        if self.call.mask == "boolean":
-            words += f"; mask: [n_q, n_k], {_SENSE_WORDS[self.how.mask_means]}"
-        elif self.call.mask == "number":
-            words += f"; mask: [n_q, n_k], {_NUMBER_WORDS[self.how.mask_numbers or 'add']}"
-        docstring = f'"""{words}."""'
-        if first:
-            docstring = f'"""{words}.\n\n{first}: {about_first}\n"""'
         statements = "\n".join(map(as_text, self.lines))
-        body = indent(f"{docstring}\n{statements}", "    ")
+        body = indent(f"{self.docstring()}\n{statements}", "    ")
         function = f"def attention({', '.join(parameters)}):\n{body}\n"
         needed = {**self.language.imports, **self.row.imports}
         imports = [line for name, line in needed.items() if name in statements]
@@ -455,3 +492,12 @@ def as_text(line: Line) -> str:
     if not line.comment:
         return line.text
     return beside if len(beside) + 4 <= LONGEST else f"# {line.comment}\n{line.text}"
+
+
+def wrapped(statement: str) -> str:
+    """A statement of one call: its arguments on a line of their own where it would be too long."""
+    if len(statement) + 4 <= LONGEST:
+        return statement
+    head, _, rest = statement.partition("(")
+    arguments, _, tail = rest.rpartition(")")
+    return f"{head}(\n    {arguments}\n){tail}"

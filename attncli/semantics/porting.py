@@ -118,8 +118,8 @@ def recipe(source: str, target: str, call: Call | None = None) -> Recipe:
             break
         except NoWayError as reason:
             problem = str(reason)
-    instead = NO_TARGET[target][1] if target in NO_TARGET else TARGETS[target].instead
-    notes = [f"{target} has no way: {problem}; use {instead}"] if code is None else [*code.notes]
+    no_way = f"{target} has no way: {problem}; use {_instead(rows[1])}"
+    notes = [no_way] if code is None else [*code.notes]
     differences = tuple(
         difference for about in _PROBES if (difference := _difference(*rows, about, code))
     )
@@ -131,6 +131,11 @@ def _written(source: Preset, target: Preset, call: Call) -> Written:
     if target.name in NO_TARGET:
         raise NoWayError(NO_TARGET[target.name][0])
     return written(source, target, call)
+
+
+def _instead(target: Preset) -> str:
+    """The preset to use for what the target has no way for."""
+    return NO_TARGET[target.name][1] if target.name in NO_TARGET else TARGETS[target.name].instead
 
 
 def _notes(source: Preset, target: Preset) -> list[str]:
@@ -172,7 +177,7 @@ def _difference(
     try:
         found = _written(source, target, probe)
     except NoWayError as reason:
-        return Difference(about, ours, theirs, "", f"no way: {reason}")
+        return Difference(about, ours, theirs, "", f"no way: {reason}; use {_instead(target)}")
     lines = found.about(about)
     why = "; ".join((when, *found.notes)) if lines else _NOTHING.get(about, "nothing to write")
     return Difference(about, ours, theirs, "\n".join(lines), why)
