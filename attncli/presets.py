@@ -220,6 +220,8 @@ _ROWS = (
         (
             "Its mask is boolean; numbers are its bias.",
             "local_window_size W sees W keys on both sides and its own (run).",
+            "Where causality and -inf leave a query no key, it sees later ones: causality lowers "
+            "a score by a finite number (run).",
             "A row that a boolean mask empties gives its gradient to all values, masked ones too; "
             "one emptied by -inf has NaN gradients (run).",
             _LEAKS,

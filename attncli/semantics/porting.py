@@ -202,7 +202,7 @@ def _meaning(row: Preset, about: About) -> str:
         return "values may be of any width"
     if about == "causal":
         always = f"{sentence_of('causal', True)}; " * how.causal
-        return always + sentence_of("causal_align", how.causal_align)
+        return always + sentence_of("causal_align", how.causal_align).removeprefix("causal: ")
     if about == "numbers in a mask":
         return sentence_of("mask_numbers", how.mask_numbers or "add")
     if about == "rows with no key":
