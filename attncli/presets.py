@@ -54,6 +54,18 @@ class Preset(NamedTuple):
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def refuses_call(self, how: Any, mask: Any, **sizes: tuple[int, int]) -> str | None:
+        """Why the library takes no such call; None where it does.
+
+        how, mask  the convention of the call, and its mask, an array or None
+        sizes      heads, widths and lengths, as `features_of` takes them
+        """
+        kind: Any = None if mask is None else "boolean" if mask.dtype == "bool" else "number"
+        found = {*features_of(mask=kind, causal=how.causal, **sizes)}
+        if how.mask_and_causal != "refused":  # a flag beside it says what they mean
+            found.discard("mask and causal")
+        return self.refusal(found)
+
     def refusal(self, features: Collection[Feature]) -> str | None:
         """Why the library takes no call with these features; None where it does."""
         return next((why for feature, why in self.refuses.items() if feature in features), None)

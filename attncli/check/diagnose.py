@@ -39,6 +39,7 @@ from attncli.check.setup import Setup, setup_of
 from attncli.check.suggest import suggest_input
 from attncli.check.tolerance import Inside, Rule, fitting_type, narrower, rule_of
 from attncli.convention import KNOBS, Convention, Layout, convention_of, flag_text
+from attncli.errors import ConventionError
 from attncli.stages import MASKED, OUTPUT, SCALED, SCORES, WEIGHTS
 
 
@@ -108,6 +109,8 @@ def check(  # noqa: PLR0913
     how, means = convention_of(convention, fields), fields.get("mask_means")
     if chosen is None:
         chosen = {*how.changes(), *fields}
+    elif unknown := sorted({*chosen} - {*KNOBS}):
+        raise ConventionError(f"a convention has no field {unknown[0]!r}", "leave it out of chosen")
     inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **more}
     inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items() if x is not None}
     setup = setup_of(**inputs, layout=layout, means=means, convention=how, positions=positions)

@@ -21,7 +21,7 @@ from attncli.check.search import Match, Search
 from attncli.check.setup import Setup
 from attncli.convention import KNOBS, Convention, MaskMeans, flag_of
 from attncli.errors import ConventionError
-from attncli.presets import PRESETS, Preset, features_of
+from attncli.presets import PRESETS, Preset
 from attncli.semantics.words import sentences
 
 
@@ -106,7 +106,7 @@ def _convention(preset: Preset, plain: Setup, asked: Asked) -> Convention | None
     """
     chosen = {name: getattr(plain.how, name) for name in asked.chosen}
     setup = _under(Convention(**{**preset.fields, **chosen}), plain, asked)
-    if _refuses(preset, setup, asked):
+    if _refuses(preset, setup):
         return None
     if plain.how.empty_rows_inf is None:  # one rule for one call
         setup = setup.with_empty_rows(setup.empty_rows)
@@ -122,17 +122,13 @@ def _under(how: Convention, plain: Setup, asked: Asked) -> Setup:
     return replace(plain, how=how, inputs={**plain.inputs, "given_mask": mask})
 
 
-def _refuses(preset: Preset, setup: Setup, asked: Asked) -> bool:
+def _refuses(preset: Preset, setup: Setup) -> bool:
     """Whether the library takes no such call."""
-    mask, (_, n_heads, n_q, n_k) = setup.inputs.get("given_mask"), setup.shape
-    kind: Any = None if mask is None else "boolean" if mask.dtype == np.bool_ else "number"
-    heads = n_heads, setup.inputs["k"].shape[1]
-    widths = setup.d_k, setup.inputs["v"].shape[-1]
-    sizes = {"heads": heads, "widths": widths, "lengths": (n_q, n_k - setup.n_past)}
-    features = {*features_of(mask=kind, causal=setup.how.causal, **sizes)}
-    if "mask_and_causal" in asked.chosen:
-        features.discard("mask and causal")
-    return setup.is_refused or preset.refusal(features) is not None
+    (_, n_heads, n_q, n_k), inputs = setup.shape, setup.inputs
+    sizes = {"heads": (n_heads, inputs["k"].shape[1]), "lengths": (n_q, n_k - setup.n_past)}
+    sizes["widths"] = setup.d_k, inputs["v"].shape[-1]
+    why = preset.refuses_call(setup.how, inputs.get("given_mask"), **sizes)
+    return setup.is_refused or why is not None
 
 
 def _without_part(setup: Setup, plain: Setup) -> Iterator[str]:

@@ -361,8 +361,8 @@ COMMANDS = {
         """Does my attention match, and if not, which bug is it?
 
         Compares numbers from elsewhere with exact attention on the same inputs. Where they
-        differ, every known bug is tried, singly and in pairs; the answer names it, or says where
-        it differs.
+        differ, what each library means by attention is tried, and every known bug, singly and in
+        pairs; the answer names it, or says where it differs.
 
         Example: attncli check --q samples/three-tokens.json --observed '[[0.42, 0.42, 0.16]]'
         --stage weights --rows 1 --decimals 2

@@ -16,7 +16,7 @@ from attncli.cli.parsing import unclear
 from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
-from attncli.presets import PRESETS, features_of
+from attncli.presets import PRESETS
 from attncli.views.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -136,11 +136,7 @@ class Choices(_Knobs):  # type: ignore[misc]
         """
         if self.semantics is None:
             return
-        kind: Any = None if mask is None else "boolean" if mask.dtype == "bool" else "number"
-        found = {*features_of(mask=kind, causal=how.causal, **sizes)}
-        if how.mask_and_causal != "refused":
-            found.discard("mask and causal")
-        if (why := PRESETS[self.semantics].refusal(found)) is not None:
+        if (why := PRESETS[self.semantics].refuses_call(how, mask, **sizes)) is not None:
             what = f"{self.semantics} refuses this call: {why}"
             raise ConventionError(what, f"attncli semantics {self.semantics} says what it takes")
 

@@ -44,6 +44,14 @@ class Call(NamedTuple):
     n_past: int = 0
 
     @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Heads, widths and lengths, as `presets.features_of` takes them."""
+        n_q, n_k = self.shape[-2:]
+        n_heads = self.shape[-3] if len(self.shape) > 2 else 1
+        heads, lengths = (n_heads, self.n_kv_heads), (n_q, n_k - self.n_past)
+        return {"heads": heads, "widths": self.widths, "lengths": lengths}
+
+    @property
     def causal(self) -> bool:
         """Whether it asks for a causal mask."""
         return bool(self.fields.get("causal"))
@@ -202,7 +210,7 @@ _ROWS = (
         "how query heads share fewer key heads",
         lambda how: how.head_order,
         ("grouped heads",),
-        lambda call: (call.shape[-3] if len(call.shape) > 2 else 1) != call.n_kv_heads,
+        lambda call: call.sizes["heads"][0] != call.n_kv_heads,
         "fewer key heads than query heads",
         ("head_order",),
     ),

@@ -17,7 +17,7 @@ from attncli.attention.attend import prepared
 from attncli.attention.numbers import as_numbers
 from attncli.attention.run import plan, run
 from attncli.convention import Convention
-from attncli.presets import PRESETS, Preset, features_of
+from attncli.presets import PRESETS, Preset
 from attncli.semantics.cases import CASES, REFUSED, Call, Case
 from attncli.stages import OUTPUT
 
@@ -87,23 +87,13 @@ def outcomes(
     refused: dict[str, str] = {}
     for preset in presets:
         how = Convention(**{**preset.fields, **fields})
-        if (why := _refusal(preset, how, call, sizes.n_heads)) is not None:
+        if (why := preset.refuses_call(how, given, **call.sizes)) is not None:
             refused[preset.name] = why
             continue
         inputs, sizes = prepared(q, k, v, how, **restricting)
         outputs[preset.name] = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
     unseen = tuple(case for case in CASES.values() if not case.arises(call))
     return Outcomes(tuple(_groups(outputs, presets, call)), refused, unseen)
-
-
-def _refusal(preset: Preset, how: Convention, call: Call, n_heads: int) -> str | None:
-    kind: Any = "boolean" if call.is_boolean else "number" if call.is_number else None
-    heads, (n_q, n_k) = (n_heads, call.n_kv_heads), call.shape[-2:]
-    sizes = {"heads": heads, "widths": call.widths, "lengths": (n_q, n_k - call.n_past)}
-    found = {*features_of(mask=kind, causal=how.causal, **sizes)}
-    if how.mask_and_causal != "refused":
-        found.discard("mask and causal")
-    return preset.refusal(found)
 
 
 def _groups(outputs: Mapping[str, Array], presets: Sequence[Preset], call: Call) -> Iterable[Group]:
