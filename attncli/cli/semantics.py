@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,32 +32,46 @@ _AS_GIVEN = "torch-sdpa"  # with its semantics a mask is read as it is: what it 
 def semantics(libraries: Libraries, inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
     """Shows the table, one library, two libraries, or what they give for an input."""
     check_flags(show)
-    names, flags = libraries.names or [], [*given_of(inputs), *choices.given]
-    if form_of(show).name == "mermaid":
-        raise ConventionError("a flowchart shows steps, not words", "use another --format")
-    if form_of(show).holds == FIGURE and not inputs.q:
-        raise ConventionError("a figure shows numbers, not words", "use another --format")
-    if len(names) > 2:
-        raise ConventionError(f"{len(names)} libraries are named", "name one, or two to compare")
-    if len(names) != len({*names}):
-        raise ConventionError(f"{names[0]} is named twice", "name one, or two to compare")
-    if inputs.q is not None:
-        if names:
-            what = f"both {names[0]} and --q are given"
-            raise ConventionError(what, "leave one of the two out: --q shows all libraries")
+    names = libraries.names or []
+    for message, hint in _contradictions(names, inputs, choices, show):
+        raise ConventionError(message, hint)
+    if _has_input(inputs):
         _of_input(inputs, choices, show)
-        return
-    for flag in flags if len(names) < 2 else (x for x in flags if x not in ("mask", "causal")):
-        what = f"{flag_of(flag)} has no effect without --q"
-        raise ConventionError(what, "add --q SOURCE, or leave it out")
-    if not names:
+    elif not names:
         present(table(), show, page=parts)
     elif len(names) == 1:
         present(of_one(names[0]), show, page=library_page)
     else:
         first, second = names
-        found = recipe(first, second, _call(inputs, choices) if flags else None)
+        is_asked = inputs.mask is not None or choices.given
+        found = recipe(first, second, _call(inputs, choices) if is_asked else None)
         present(of_two(found), show, page=porting_page(found))
+
+
+def _has_input(inputs: Inputs) -> bool:
+    return any(source is not None for source in (inputs.q, inputs.x, inputs.weights))
+
+
+def _contradictions(
+    names: list[str], inputs: Inputs, choices: Choices, show: DisplayFlags
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with the names and flags together, and how to mend it."""
+    form = form_of(show)
+    if form.name == "mermaid":
+        yield "a flowchart shows steps, not words", "use another --format"
+    if len(names) > 2:
+        yield f"{len(names)} libraries are named", "name one, or two to compare"
+    if len(names) != len({*names}):
+        yield f"{names[0]} is named twice", "name one, or two to compare"
+    if _has_input(inputs):
+        hint = "leave one of the two out: an input is shown for all libraries"
+        yield from [(f"both {names[0]} and an input are given", hint)] if names else []
+        return
+    if form.holds == FIGURE:
+        yield "a figure shows numbers, not words", "use another --format"
+    for flag in [*given_of(inputs), *choices.given]:
+        if len(names) < 2 or flag not in ("mask", "causal"):
+            yield f"{flag_of(flag)} has no effect without --q", "add --q SOURCE, or leave it out"
 
 
 def _call(inputs: Inputs, choices: Choices) -> Call:
@@ -73,7 +89,10 @@ def _of_input(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
     own = PRESETS[_AS_GIVEN].fields.items() - choices.given.items()
     fields = dict(changes.items() - own)
     need = memory.of_attention(given.arguments, given.score_shape)
-    memory.check_fits(need, "the stages of one library need", "give fewer queries or heads")
+    need += (
+        len(PRESETS) * memory.FLOAT * math.prod(given.score_shape[:-1]) * arguments["v"].shape[-1]
+    )
+    memory.check_fits(need, "the outputs of all libraries need", "give fewer queries or heads")
     found = outcomes(**arguments, fields=fields)
     if form_of(show).holds == FIGURE and not show.stage:
         show = replace(show, stage=[APART])

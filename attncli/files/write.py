@@ -77,7 +77,7 @@ def _written_stage(stage: Stage, dotted: str, encode: Encode) -> dict[str, Any]:
         "kind": "stage",
         **{name: nan_to_text(getattr(stage, name)) for name in always},
         "shape": list(stage.value.shape),
-        "dtype": stage.value.dtype.name,
+        "dtype": "str" if stage.value.dtype.kind == "U" else stage.value.dtype.name,
         **encode(dotted, stage.value),
         **{name: nan_to_text(getattr(stage, name)) for name in optional},
     }

@@ -47,11 +47,13 @@ class Outcomes(NamedTuple):
     groups   the largest first
     refused  preset → the reason why it takes no such call
     unseen   the cases in which this call cannot make libraries part
+    lengths  number of queries and of keys, those of a past included
     """
 
     groups: tuple[Group, ...]
     refused: Mapping[str, str]
     unseen: tuple[Case, ...]
+    lengths: tuple[int, int]
 
 
 def outcomes(
@@ -93,7 +95,8 @@ def outcomes(
         inputs, sizes = prepared(q, k, v, how, **restricting)
         outputs[preset.name] = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
     unseen = tuple(case for case in CASES.values() if not case.arises(call))
-    return Outcomes(tuple(_groups(outputs, presets, call)), refused, unseen)
+    n_q, n_k = sizes.scores[-2:]
+    return Outcomes(tuple(_groups(outputs, presets, call)), refused, unseen, (n_q, n_k))
 
 
 def _groups(outputs: Mapping[str, Array], presets: Sequence[Preset], call: Call) -> Iterable[Group]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from attncli.semantics.outcomes import Group, Outcomes
 from attncli.semantics.porting import Difference, Recipe
-from attncli.semantics.tables import CODE, words_of
+from attncli.semantics.tables import APART, CODE, words_of
 from attncli.trace import Trace
 from attncli.views.page import Page, parts
 from attncli.views.parts import Closing, Code, Heading, Headline, Part
@@ -66,9 +66,10 @@ def outcomes_page(found: Outcomes) -> Page:
         if options.stages:
             yield from parts(trace, options)
             return
-        stage = trace["apart"]
-        yield Headline(sentence(trace.title), (f"{len(stage.value[0])} queries",), (), ())
-        names = stage.names("query")
+        named = zip(found.lengths, (("query", "queries"), ("key", "keys")), strict=True)
+        facts = tuple(f"{n} {words[n != 1]}" for n, words in named)
+        yield Headline(sentence(trace.title), facts, (), ())
+        names = trace[APART].names("query")
         for at, group in enumerate(found.groups):
             said = (" · ".join(group.names), *_rows(group, names if at else ()))
             yield Closing(((words_of(group.does), said),))

@@ -9,7 +9,7 @@ import pytest
 
 from attncli.presets import PRESETS
 
-from .conftest import Call
+from .conftest import SAMPLES, Call
 
 MASK = "[[true, false, true], [false, false, false], [true, true, true]]"
 
@@ -39,7 +39,7 @@ def test_csv_is_a_table_of_words(call: Call) -> None:
 def test_json_holds_the_words_and_their_labels(call: Call) -> None:
     (step,) = json.loads(call("semantics", "jax", "--format", "json").out)["steps"]
     cells = dict(zip(step["labels"]["case"], step["value"], strict=True))
-    assert step["name"] == "library"
+    assert (step["name"], step["dtype"]) == ("library", "str")
     assert cells["no key by −∞"] == ["NaN", "zeros"]
 
 
@@ -69,8 +69,15 @@ def test_an_input_in_groups(call: Call, three: Path) -> None:
     assert "no key: mean of V\n  jax" in found.out
     assert "differs from the first group in q2" in found.out
     assert "Not shown by this input" in found.out
+    assert found.out.splitlines()[0].endswith("3 queries · 3 keys")
     data = json.loads(call("semantics", "--q", three, "--mask", MASK, "--format", "json").out)
     assert [step["name"] for step in data["steps"]] == ["outcomes", "apart"]
+
+
+def test_an_input_of_x_and_weights(call: Call) -> None:
+    found = call("semantics", "--x", SAMPLES / "homework.json", "--causal")
+    assert (found.code, found.err) == (0, "")
+    assert "scale: 1/√d_k" in found.out
 
 
 def test_a_mask_of_0_and_1_needs_no_word_on_its_meaning(call: Call, three: Path) -> None:
@@ -83,7 +90,7 @@ def test_a_mask_of_0_and_1_needs_no_word_on_its_meaning(call: Call, three: Path)
     [
         (["jaxx"], "there are no semantics 'jaxx'; did you mean jax?"),
         (["a", "b", "c"], "3 libraries are named"),
-        (["jax", "--q", "[[1]]"], "both jax and --q are given"),
+        (["jax", "--q", "[[1]]"], "both jax and an input are given"),
         (["--causal"], "--causal has no effect without --q"),
         (["jax", "--mask", "[[true]]"], "--mask has no effect without --q"),
         (["--format", "svg"], "a figure shows numbers, not words"),
