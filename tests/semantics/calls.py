@@ -7,7 +7,7 @@ d 7, d_v 11. The numbers are multiples of 1/16, which every number type keeps, a
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,13 +30,6 @@ class Call(NamedTuple):
     v: Array
     mask: Array | None = None
     causal: bool = False
-
-    @property
-    def mask_kind(self) -> Literal["boolean", "number"] | None:
-        """What a library may tell apart in its mask."""
-        if self.mask is None:
-            return None
-        return "boolean" if self.mask.dtype == np.bool_ else "number"
 
 
 def call(

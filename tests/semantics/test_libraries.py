@@ -14,7 +14,7 @@ import pytest
 
 from attncli import Convention, ConventionError, attend
 from attncli.arrays import Array
-from attncli.presets import PRESETS, Preset, features_of
+from attncli.presets import PRESETS, Preset
 from tests.fixtures.make_library_outputs import FILE, RECORDED
 from tests.semantics.calls import CALLS, KEEP, Call, call, lowered
 from tests.semantics.libraries import LIBRARIES, NoArgumentError
@@ -65,18 +65,9 @@ def meant(own: Own, how: Convention) -> Array | str:
     """What attncli gives, or why it refuses the call; in float32, as the libraries."""
     q, k, v, mask, causal = own.call
     how = replace(how, causal=how.causal or causal, dtype="float32")
-    features = {
-        *features_of(
-            mask=own.call.mask_kind,
-            causal=how.causal,
-            heads=(q.shape[1], k.shape[1]),
-            widths=(k.shape[-1], v.shape[-1]),
-            lengths=(q.shape[2], k.shape[2]),
-        )
-    }
-    if how.mask_and_causal != "refused":
-        features.discard("mask and causal")
-    if why := PRESETS[own.preset].refusal(features):
+    sizes = {"heads": (q.shape[1], k.shape[1]), "lengths": (q.shape[2], k.shape[2])}
+    sizes["widths"] = k.shape[-1], v.shape[-1]
+    if why := PRESETS[own.preset].refuses_call(how, mask, **sizes):
         return why
     try:
         return attend(q, k, v, mask=mask, convention=how, **own.says)["output"].value
