@@ -249,11 +249,13 @@ def test_what_a_library_means_is_said_and_taken(
     assert data["meanings"][0]["names"] == ["flax", "keras-ops", "keras-mha", "equinox"]
 
 
-def test_a_flag_is_kept_beside_what_a_library_means(
+def test_a_flag_that_contradicts_what_a_library_means_is_named(
     call: Call, library: dict[str, tuple[str, ...]]
 ) -> None:
     result = call(*library["jax"], "--empty-rows", "zero", "--format", "json")
-    assert result.json["meanings"] == []
+    (meaning,) = result.json["meanings"]
+    assert meaning["flag"] == "--semantics jax, without --empty-rows"
+    assert call(*library["jax"], "--semantics", "jax").code == 0
 
 
 def test_0_and_1_are_true_and_false_beside_what_a_library_means(
