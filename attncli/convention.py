@@ -339,17 +339,44 @@ class Convention:
         return float(self.scale)
 
     @property
-    def reach(self) -> tuple[int, int]:
-        """How many keys before and after its own a query may attend to; −1 = no limit.
+    def reach(self) -> tuple[int, int] | None:
+        """How many keys before and after its own the window shows a query; −1 = no limit.
+
+        None without a window.
 
         >>> Convention(window=(3, 0)).reach, Convention(window=(3, 0), window_counts="own").reach
         ((3, 0), (2, 0))
-        >>> Convention(causal=True).reach
-        (-1, 0)
         """
-        left, right = self.window or (-1, -1)
-        own = self.window_counts == "own" and left > 0
-        return left - own, 0 if self.causal else right
+        if self.window is None:
+            return None
+        left, right = self.window
+        return left - (self.window_counts == "own" and left > 0), right
+
+    def refuses(self, has_mask: bool) -> bool:
+        """Whether there are a mask and causal, which are refused together."""
+        return has_mask and self.causal and self.mask_and_causal == "refused"
+
+    def restricting(self, has_mask: bool) -> tuple[bool, bool]:
+        """Whether causality, and whether a given mask, has an effect.
+
+        ConventionError where the two are refused together.
+
+        >>> Convention(causal=True, mask_and_causal="mask").restricting(has_mask=True)
+        (False, True)
+        """
+        if self.refuses(has_mask):
+            what = "there are a mask and causal, which this convention refuses together"
+            raise ConventionError(what, "leave one of them out, or set mask_and_causal")
+        alone = self.mask_and_causal if has_mask and self.causal else "both"
+        return self.causal and alone != "mask", has_mask and alone != "causal"
+
+    def empty_rule(self, adds: bool) -> EmptyRows:
+        """What becomes of a row with nothing to attend to; adds: its mask is of numbers to add."""
+        return (self.empty_rows_inf if adds else None) or self.empty_rows
+
+    def hidden_value(self, adds: bool) -> float:
+        """The score of a masked key; −∞ where the −inf of a mask that is added stays that."""
+        return -math.inf if adds and self.empty_rows_inf else self.mask_value
 
     def beside_mask(self) -> Convention:
         """The same without what the additive mask of an attention holds already."""

@@ -31,6 +31,16 @@ Feature = Literal[
 "lengths": more or fewer keys than queries, none of them a past."""
 
 
+MaskKind = Literal["boolean", "number"]
+
+
+def kind_of_mask(mask: Any) -> MaskKind | None:
+    """What a mask, an array, is made of: true and false, or numbers; None without one."""
+    if mask is None:
+        return None
+    return "boolean" if mask.dtype == "bool" else "number"
+
+
 class Preset(NamedTuple):
     """One path through a library.
 
@@ -60,8 +70,7 @@ class Preset(NamedTuple):
         how, mask  the convention of the call, and its mask, an array or None
         sizes      heads, widths and lengths, as `features_of` takes them
         """
-        kind: Any = None if mask is None else "boolean" if mask.dtype == "bool" else "number"
-        found = {*features_of(mask=kind, causal=how.causal, **sizes)}
+        found = {*features_of(mask=kind_of_mask(mask), causal=how.causal, **sizes)}
         if how.mask_and_causal != "refused":  # a flag beside it says what they mean
             found.discard("mask and causal")
         return self.refusal(found)
@@ -73,7 +82,7 @@ class Preset(NamedTuple):
 
 def features_of(
     *,
-    mask: Literal["boolean", "number"] | None,
+    mask: MaskKind | None,
     causal: bool,
     heads: tuple[int, int] = (1, 1),
     widths: tuple[int, int] = (1, 1),

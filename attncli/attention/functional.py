@@ -79,26 +79,26 @@ def add_bias(x: Array, mask: Array) -> Array:  # mask broadcasts from the right
     return np.asarray(x + np.where(np.isneginf(mask), 0, mask).astype(x.dtype, copy=False))
 
 
-def hide(x: Array, mask: Array, value: float, rule: MaskValueRule = "replace") -> Array:
-    """Scores of which those where M is −inf become `value`, or have it added.
+def apply_mask(x: Array, mask: Array, value: float, rule: MaskValueRule = "replace") -> Array:
+    """Scores with the additive mask M: S + M, and `value` wherever M is −inf, or added there.
 
     Where it is replaced, a NaN or infinity in a masked score goes no further.
 
     >>> x, mask = np.array([[np.nan, 1.0]]), np.array([[-np.inf, 2.0]])
-    >>> hide(x, mask, -np.inf), hide(x, mask, -1e4, "add")
-    (array([[-inf,   1.]]), array([[nan,  1.]]))
+    >>> apply_mask(x, mask, -np.inf), apply_mask(x, mask, -1e4, "add")
+    (array([[-inf,   3.]]), array([[nan,  3.]]))
     """
-    hidden, value = np.isneginf(mask), x.dtype.type(value)
-    return np.asarray(np.where(hidden, x + value if rule == "add" else value, x))
+    hidden, masked, own = np.isneginf(mask), add_bias(x, mask), x.dtype.type(value)
+    if rule == "add":
+        np.add(masked, own, out=masked, where=hidden)
+    else:
+        np.copyto(masked, own, where=hidden)
+    return masked
 
 
-def apply_mask(x: Array, mask: Array, value: float, rule: MaskValueRule = "replace") -> Array:
-    """Scores with the additive mask M: S + M, and `value` wherever M is −inf.
-
-    >>> apply_mask(np.array([[np.nan, 1.0]]), np.array([[-np.inf, 2.0]]), -np.inf)
-    array([[-inf,   3.]])
-    """
-    return hide(add_bias(x, mask), mask, value, rule)
+def hide(x: Array, mask: Array, value: float, rule: MaskValueRule = "replace") -> Array:
+    """The same of the −inf in M alone: its numbers are in the scores already."""
+    return apply_mask(x, np.where(np.isneginf(mask), mask, 0), value, rule)
 
 
 def may_attend(mask: Array) -> BoolArray:

@@ -86,11 +86,12 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
     if causal and align == "open-last" and n_q < n_k:
         allowed = [allowed[0] | ((np.arange(n_q) if rows is None else rows) == n_q - 1)[:, None]]
     allowed += [] if window_size is None else [window(n_q, n_k, *window_size, first, rows)]
-    nothing, around = np.zeros((n_q if rows is None else len(rows), n_k)), tuple(allowed)
+    around, size = tuple(allowed), (n_q if rows is None else len(rows), n_k)
     if kv_len is not None:  # [batch] -> [batch, 1, 1, n_k]
         allowed.append((np.arange(n_k) < kv_len[:, None])[:, None, None, :])
-    total = nothing
-    if given_mask is not None:
+    if given_mask is None:
+        total = np.zeros(size)
+    else:
         is_whole = given_mask.ndim > 1 and given_mask.shape[-2] == n_q > 1
         picked = given_mask[..., rows, :] if rows is not None and is_whole else given_mask
         total = meaning(picked, means, numbers)
@@ -99,7 +100,7 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
     total = _restricted(total, allowed)
     if unmasks:
         is_empty = np.isneginf(total).all(axis=-1, keepdims=True)
-        total = np.where(is_empty, _restricted(nothing, around), total)
+        total = np.where(is_empty, _restricted(np.zeros(size), around), total)
     return total.reshape(total.shape[-n_axes:])  # key lengths bring a batch axis
 
 
@@ -123,7 +124,7 @@ def meaning(mask: Array, means: MaskMeans, numbers: MaskNumbers | None = None) -
     is_truth = mask.dtype == np.bool_ or numbers == "truth"
     if is_truth and means != "add":
         return np.asarray((mask != 0) == (means == "keep"))
-    return (mask != 0 if is_truth else mask).astype(np.float64)
+    return (mask != 0 if is_truth else mask).astype(np.float64, copy=False)
 
 
 def adds(mask: Array | None, how: Convention) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,8 @@ from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.heads import merge_heads, split_heads
 from attncli.attention.masks import total_mask
-from attncli.convention import Convention, DType, EmptyRows
-from attncli.errors import ConventionError, StageError
+from attncli.convention import Convention, DType
+from attncli.errors import StageError
 from attncli.stages import HIDDEN, kind_of
 
 Values = Mapping[str, Array]
@@ -167,45 +167,27 @@ class _Planner:
         k, v = (self.step(f"{name}_shared", f.share, {"x": name}, params) for name in "kv")
         return "q", k, v
 
-    @property
-    def mask_value(self) -> float:
-        """The score of a masked key; −inf where the mask's own −inf is to stay that."""
-        how = self.how
-        return -math.inf if self.sizes.adds and how.empty_rows_inf else how.mask_value
-
-    @property
-    def empty(self) -> EmptyRows:
-        """What becomes of a row with nothing to attend to."""
-        how = self.how
-        return (how.empty_rows_inf if self.sizes.adds else None) or how.empty_rows
-
     def mask(self) -> tuple[bool, dict[str, str]]:
         """Whether anything is masked, and what softmax must know of it."""
         how, sizes = self.how, self.sizes
         restricted = self.given(given_mask="given_mask", kv_len="kv_len")
-        causal = how.causal
-        if causal and "given_mask" in restricted:
-            if how.mask_and_causal == "refused":
-                what = "there are a mask and causal, which this convention refuses together"
-                raise ConventionError(what, "leave one of them out, or set mask_and_causal")
-            causal = how.mask_and_causal != "mask"
-            if how.mask_and_causal == "causal":
-                del restricted["given_mask"]
-                self.sizes = sizes._replace(adds=False)
+        causal, is_masked = how.restricting("given_mask" in restricted)
+        if "given_mask" in restricted and not is_masked:
+            del restricted["given_mask"]
+            self.sizes = sizes._replace(adds=False)
         if not restricted and not causal and how.window is None:
             return False, {}
         n_q, n_k = sizes.scores[-2:]
         params: dict[str, Any] = {"n_q": n_q, "n_k": n_k, "n_past": sizes.n_past}
         params |= {"n_axes": len(sizes.scores), "causal": causal, "align": how.causal_align}
-        reach = None if how.window is None else replace(how, causal=False).reach
-        params |= {"window_size": reach, "means": how.mask_means, "numbers": how.mask_numbers}
-        params["unmasks"] = self.empty == "unmasked"
+        params |= {"window_size": how.reach, "means": how.mask_means, "numbers": how.mask_numbers}
+        params["unmasks"] = how.empty_rule(self.sizes.adds) == "unmasked"
         formula = "0 = may attend, −inf = may not, other numbers are added"
         restricted |= self.given(rows="rows")
         self.step("mask", total_mask, restricted, params, formula, dtype=None)
         # A masked score is −inf when softmax reads it, unless it is capped after the mask.
         capped_after = how.softcap is not None and how.softcap_place == "after-mask"
-        if self.mask_value != -math.inf or capped_after:
+        if how.hidden_value(self.sizes.adds) != -math.inf or capped_after:
             return True, {}
         return True, {"allowed": self.step("allowed", f.may_attend, {"mask": "mask"}, dtype=None)}
 
@@ -235,7 +217,7 @@ class _Planner:
                 work = "c · tanh([x] / c) = {cap} · tanh({x} / {cap})"
                 x = self.step(name, f.softcap, {"x": x}, {"cap": how.softcap}, formula, work)
             if name == "masked" and is_masked:
-                value = self.mask_value
+                value = how.hidden_value(self.sizes.adds)
                 params: dict[str, Any] = {"value": value}
                 formula = "L = {x}" if is_biased else "L = {x} + M, M the mask"
                 if value != -math.inf:
@@ -254,7 +236,7 @@ class _Planner:
         how = self.how
         axis, sums = (-1, "each row") if how.softmax_over == "keys" else (-2, "each column")
         formula = f"A = softmax({{x}}) over {how.softmax_over}: {sums} sums to 1"
-        params: dict[str, Any] = {"axis": axis, "empty": self.empty}
+        params: dict[str, Any] = {"axis": axis, "empty": how.empty_rule(self.sizes.adds)}
         of = {"x": x, **allowed, **self.given(sinks="sinks")}
         if "sinks" in of:
             formula = "A = exp({x}) / (Σ exp({x}) + exp({sinks})): a row sums to less than 1"

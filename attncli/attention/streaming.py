@@ -130,12 +130,9 @@ class _Job:
         scores = (*whole["q"].shape[:-1], n_k)
         restricting = restrictions(Sizes(scores, self.k.shape[1], d_k), mask, kv_len)
         self.mask = restricting.get("given_mask")
-        if self.mask is not None and how.causal and how.mask_and_causal != "both":
-            if how.mask_and_causal == "refused":
-                plan(how, Sizes(scores, 1, d_k, given=("given_mask",)))  # which says so
-            alone = how.mask_and_causal == "mask"
-            how = self.how = replace(how, causal=not alone, mask_and_causal="both")
-            self.mask = self.mask if alone else None
+        causal, is_masked = how.restricting(self.mask is not None)
+        how = self.how = replace(how, causal=causal, mask_and_causal="both")
+        self.mask = self.mask if is_masked else None
         self.adds = adds(self.mask, how)
         if self.mask is not None:
             means = meaning(self.mask, how.mask_means, how.mask_numbers)
@@ -144,7 +141,8 @@ class _Job:
         first = first_position(how.causal_align, n_q, n_k, n_past, valid)
         self.first = np.broadcast_to(np.asarray(first), (n_batch,)).tolist()
         self.valid = [n_k] * n_batch if valid is None else valid.tolist()
-        self.reach = how.reach
+        left, right = how.reach or (-1, -1)
+        self.reach = left, 0 if causal else right
         self.factor = how.scale_factor(d_k) * LOG2_E
         # Each head's last queries first: causality lets those attend to most keys.
         self.blocks = [
@@ -170,8 +168,7 @@ class _Job:
             # Half of a score's digits are left for what follows its point, and no sum overflows.
             is_safe = power <= 2 ** (info.nmant / 2) and v_top * self.n_k < info.max / 2
             is_open = self.how.causal and self.how.causal_align == "open-last"
-            stays = self.adds and self.how.empty_rows_inf is not None  # the −inf of a mask
-            is_hidden = self.how.mask_value == -np.inf or stays
+            is_hidden = self.how.hidden_value(self.adds) == -np.inf
             is_plain = is_hidden and not self.how.softcap and not is_open
             if not (is_plain and is_safe):
                 self.out[batch, head, start:stop] = self._by_run(rows, q, k, v)
@@ -212,7 +209,7 @@ class _Job:
             values += powers @ v[keys]
         output = values / total
         if not total.all():
-            empty = (self.how.empty_rows_inf if self.adds else None) or self.how.empty_rows
+            empty = self.how.empty_rule(self.adds)
             if empty == "unmasked":
                 return self._by_run(rows, q_given, k, v)
             filler = {"zero": 0.0, "nan": np.nan, "uniform": v.mean(axis=0)}[empty]

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
-from attncli.attention.masks import adds
 from attncli.attention.run import Sizes, Step, changed, plan, run
 from attncli.check.noise import Arithmetic, lowers, row_noise
 from attncli.check.setup import NANS, ZEROS, Setup
@@ -175,8 +174,7 @@ def _rounded(arrays: Mapping[str, Array], dtype: DType) -> dict[str, Array]:
 def steps_of(setup: Setup, dtype: DType = "float64") -> list[Step]:
     """The plan of a setup, with its changes; every query head has its own key head."""
     given = (*setup.inputs, "rows")
-    is_added = adds(setup.inputs.get("given_mask"), setup.how)
-    sizes = Sizes(setup.shape, setup.shape[1], setup.d_k, setup.n_past, given, is_added)
+    sizes = Sizes(setup.shape, setup.shape[1], setup.d_k, setup.n_past, given, setup.is_added)
     steps = changed(plan(replace(setup.how, dtype=dtype), sizes), setup.changes)
     more = setup.reads
     return [s._replace(reads={**s.reads, **more[s.name]}) if s.name in more else s for s in steps]

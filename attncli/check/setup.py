@@ -95,8 +95,7 @@ class Setup:
     @property
     def is_refused(self) -> bool:
         """Whether there are a mask and causal, which the convention refuses together."""
-        both = self.how.causal and "given_mask" in self.inputs
-        return both and self.how.mask_and_causal == "refused"
+        return self.how.refuses("given_mask" in self.inputs)
 
     @property
     def is_added(self) -> bool:
@@ -106,7 +105,7 @@ class Setup:
     @property
     def empty_rows(self) -> EmptyRows:
         """What becomes of a row with nothing to attend to."""
-        return (self.how.empty_rows_inf if self.is_added else None) or self.how.empty_rows
+        return self.how.empty_rule(self.is_added)
 
     def placed(self) -> Setup:
         """The same setup with its positions already in q, k and v."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from attncli.cli import memory
 from attncli.cli.commands import Libraries
@@ -17,7 +16,7 @@ from attncli.convention import flag_of
 from attncli.errors import ConventionError
 from attncli.files.load import load
 from attncli.files.roles import only
-from attncli.presets import PRESETS
+from attncli.presets import PRESETS, kind_of_mask
 from attncli.semantics.outcomes import outcomes
 from attncli.semantics.port_code import Call
 from attncli.semantics.porting import recipe
@@ -77,8 +76,7 @@ def _contradictions(
 def _call(inputs: Inputs, choices: Choices) -> Call:
     """What the call that is moved has, as --mask and --causal say."""
     mask = None if inputs.mask is None else only(load(inputs.mask, role="mask"), "mask")
-    kind: Any = None if mask is None else "boolean" if mask.dtype == "bool" else "number"
-    return Call(kind, causal="causal" in choices.given)
+    return Call(kind_of_mask(mask), causal="causal" in choices.given)
 
 
 def _of_input(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.masks import meaning
 from attncli.convention import Convention
-from attncli.presets import Feature, Preset
+from attncli.presets import Feature, Preset, kind_of_mask
 
 REFUSED = "–"
 _EMPTY = {
@@ -59,12 +59,12 @@ class Call(NamedTuple):
     @property
     def is_boolean(self) -> bool:
         """Whether its mask is of true and false."""
-        return self.mask is not None and self.mask.dtype == np.bool_
+        return kind_of_mask(self.mask) == "boolean"
 
     @property
     def is_number(self) -> bool:
         """Whether its mask is of numbers."""
-        return self.mask is not None and self.mask.dtype != np.bool_
+        return kind_of_mask(self.mask) == "number"
 
     @property
     def is_binary(self) -> bool:
@@ -132,7 +132,7 @@ def _empty_by_inf(how: Convention) -> str:
         return "nothing hidden" if how.mask_means != "ignore" else _EMPTY[how.empty_rows]
     if how.mask_value_rule == "add" and how.empty_rows_inf is None:
         return _EMPTY["unmasked"]
-    return _EMPTY[how.empty_rows_inf or how.empty_rows]
+    return _EMPTY[how.empty_rule(adds=True)]
 
 
 def _scale(how: Convention) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.attend import prepared
+from attncli.attention.masks import adds
 from attncli.attention.numbers import as_numbers
 from attncli.attention.run import plan, run
 from attncli.convention import Convention
@@ -80,7 +81,7 @@ def outcomes(
     [('may attend', 14), ('hides', 2), ('adds 1', 1)]
     """
     restricting = {"mask": mask, **more}
-    base = Convention(**{**fields, "mask_numbers": "add"})
+    base = Convention(**{**fields, "mask_numbers": "add"})  # the mask is left as it is
     inputs, sizes = prepared(q, k, v, base, **restricting)
     given = None if mask is None else as_numbers(mask, "the mask")
     widths = sizes.d_k, inputs["v"].shape[-1]
@@ -92,7 +93,7 @@ def outcomes(
         if (why := preset.refuses_call(how, given, **call.sizes)) is not None:
             refused[preset.name] = why
             continue
-        inputs, sizes = prepared(q, k, v, how, **restricting)
+        sizes = sizes._replace(adds=adds(given, how))
         outputs[preset.name] = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
     unseen = tuple(case for case in CASES.values() if not case.arises(call))
     n_q, n_k = sizes.scores[-2:]

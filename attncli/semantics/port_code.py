@@ -14,10 +14,9 @@ from textwrap import indent
 from typing import Literal, NamedTuple
 
 from attncli.convention import Convention, EmptyRows
-from attncli.presets import Preset, features_of
+from attncli.presets import MaskKind, Preset, features_of
 from attncli.semantics.dialects import AXES, FLAT, LANGUAGES, TARGETS, Argument, moves
 
-MaskKind = Literal["boolean", "number"]
 About = Literal[
     "boolean mask",
     "numbers in a mask",
@@ -121,7 +120,7 @@ def empty_rule(how: Convention, *, is_added: bool) -> EmptyRows:
     """What a row with no key gets: by −inf among numbers that are added, or by true and false."""
     if how.mask_value_rule == "add" and not is_added:
         return "unmasked"  # one number lowers all scores of the row alike
-    return (how.empty_rows_inf if is_added else None) or how.empty_rows
+    return how.empty_rule(is_added)
 
 
 @dataclass

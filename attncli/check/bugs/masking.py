@@ -149,9 +149,7 @@ def mask_in_chunks(
 
 
 def _chunks(setup: Setup, _: Evidence) -> Iterator[Setup]:
-    if setup.how.window is None:
-        return
-    left, right = setup.how.reach[0], setup.how.window[1]
+    left, right = setup.how.reach or (-1, -1)
     if left < 1:
         return
     for chunk in sorted({left, left + 1, left + 1 + max(right, 0)}):
