@@ -2,7 +2,7 @@
 
     KINDS["weights"] = Kind("A", "batch head query key", sums=True, masks=True, shade="share", …)
 
-To add a stage: a row here, a function in attention/functional.py, a step in attention/run.py.
+To add a stage: a row here, a function in attention/functional.py, a step in attention/plan.py.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ import attncli
 from attncli.attention.attend import attend, attend_heads, prepared
 from attncli.attention.layers import Architecture, LayerPlan
 from attncli.attention.multi_head import Projections, projected_inputs
+from attncli.attention.plan import plan
 from attncli.attention.positions import add_positions, alibi, position_dots, sinusoidal
 from attncli.attention.rotary import rotary, rotary_table
-from attncli.attention.run import plan
 from attncli.attention.weights import Dimensions, random_weights
 from attncli.convention import Convention
 from attncli.pipeline.model import Model, explained
@@ -34,7 +34,7 @@ from attncli.views.work import work_lines
 from attncli.words.similarity import analogy, pca, similarity
 
 PACKAGE = Path(attncli.__file__).parent
-DECLARED = {"stages.py", "attention/functional.py", "attention/run.py"}
+DECLARED = {"stages.py", "attention/functional.py", "attention/run.py", "attention/plan.py"}
 PLANNED = {"attention/attend.py", "attention/layers.py"}
 WORDS = {
     "attention/names.py",

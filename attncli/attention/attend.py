@@ -17,7 +17,8 @@ from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import merge_heads, shape_text, split_heads
 from attncli.attention.masks import adds, meant_mask
 from attncli.attention.numbers import as_numbers
-from attncli.attention.run import CONCAT_FORMULA, Sizes, Step, Values, plan, run
+from attncli.attention.plan import CONCAT_FORMULA, Sizes, plan
+from attncli.attention.run import Step, Values, run
 from attncli.attention.shapes import check_rows, restrictions, with_past
 from attncli.convention import Convention, Fields, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError

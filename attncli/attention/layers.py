@@ -29,7 +29,8 @@ from attncli.attention.attend import Block, Labels, entered, trace_of
 from attncli.attention.heads import shape_text
 from attncli.attention.masks import adds
 from attncli.attention.numbers import as_numbers
-from attncli.attention.run import Step, dropout_words, plain, plan, run, within
+from attncli.attention.plan import dropout_words, plan
+from attncli.attention.run import Step, plain, run, within
 from attncli.attention.shapes import (
     check_projection,
     projected,

@@ -19,8 +19,9 @@ from attncli.attention.attend import Block, Labels, entered, trace_of
 from attncli.attention.heads import shape_text
 from attncli.attention.masks import adds, meant_mask
 from attncli.attention.numbers import as_numbers
+from attncli.attention.plan import Sizes, plan
 from attncli.attention.published import published
-from attncli.attention.run import Sizes, Step, plan, run
+from attncli.attention.run import Step, run
 from attncli.attention.shapes import projected, token_rows
 from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ShapeError

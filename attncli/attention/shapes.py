@@ -10,7 +10,8 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, key_head_of, shape_text, split_heads
 from attncli.attention.numbers import as_numbers, on_host
-from attncli.attention.run import Sizes, Values
+from attncli.attention.plan import Sizes
+from attncli.attention.run import Values
 from attncli.convention import Convention, Layout
 from attncli.errors import ConventionError, ShapeError
 

@@ -28,7 +28,8 @@ from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes, key_head_of, shape_text
 from attncli.attention.masks import adds, first_position, meaning, meant_mask, window
 from attncli.attention.numbers import as_numbers
-from attncli.attention.run import Sizes, plan, run
+from attncli.attention.plan import Sizes, plan
+from attncli.attention.run import run
 from attncli.attention.shapes import restrictions, with_past
 from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ConventionError, ShapeError

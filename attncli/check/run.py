@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
-from attncli.attention.run import Sizes, Step, changed, plan, run
+from attncli.attention.plan import Sizes, plan
+from attncli.attention.run import Step, changed, run
 from attncli.check.noise import Arithmetic, lowers, row_noise
 from attncli.check.setup import NANS, ZEROS, Setup
 from attncli.convention import DType

@@ -12,7 +12,8 @@ from dataclasses import replace
 from inspect import signature
 
 from attncli.attention.attend import Block, attend, title_of, trace_of, with_concat
-from attncli.attention.run import Sizes, Step
+from attncli.attention.plan import Sizes
+from attncli.attention.run import Step
 from attncli.budget import is_limited
 from attncli.cli.commands import Against
 from attncli.cli.inputs import AttentionInputs, read_inputs

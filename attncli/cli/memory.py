@@ -20,7 +20,7 @@ import numpy as np
 
 from attncli import budget
 from attncli.arrays import Array
-from attncli.attention.run import Sizes, plan
+from attncli.attention.plan import Sizes, plan
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import form_of
 from attncli.cli.parsing import slice_of

@@ -16,8 +16,9 @@ from attncli.attention import functional as f
 from attncli.attention.attend import Block, attend, attend_heads, entered, prepared, trace_of
 from attncli.attention.heads import merge_heads
 from attncli.attention.layers import Architecture, layer_norm, norm_steps
+from attncli.attention.plan import plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
-from attncli.attention.run import Step, Values, plan, run
+from attncli.attention.run import Step, Values, run
 from attncli.attention.shapes import projected
 from attncli.convention import Convention
 from attncli.errors import InputError

@@ -16,7 +16,8 @@ from attncli.arrays import Array
 from attncli.attention.attend import prepared
 from attncli.attention.masks import adds
 from attncli.attention.numbers import as_numbers
-from attncli.attention.run import plan, run
+from attncli.attention.plan import plan
+from attncli.attention.run import run
 from attncli.convention import Convention
 from attncli.presets import PRESETS, Preset
 from attncli.semantics.cases import CASES, REFUSED, Call, Case

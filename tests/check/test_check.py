@@ -9,7 +9,7 @@ import pytest
 
 from attncli import Convention, ConventionError, ShapeError, StageError, attend
 from attncli.attention.attend import prepared
-from attncli.attention.run import plan
+from attncli.attention.plan import plan
 from attncli.check import check, report_text
 from attncli.check.run import STAGES, all_of, inputs_over, stages, steps_of
 from attncli.check.setup import setup_of
