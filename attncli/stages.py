@@ -235,6 +235,59 @@ QKV = tuple(name for name, kind in KINDS.items() if kind.role == "operand" and "
 MAPS = tuple(n for n, kind in KINDS.items() if kind.axes == _MAP and kind.role == "step")
 """The stages with a number for every query and key, in the order of computation."""
 
+GIVEN_GRADIENT = "given_gradient"
+"""The input that the gradients follow from: how fast the loss grows with each number of what an
+attention gives. As `given_mask` it is shown by the stage that is made of it."""
+
+_GRADIENTS = {  # the stage whose gradient it is: a sentence on it
+    "output": "how fast the loss grows with each number of the output: where it comes from is not "
+    "attention's affair",
+    "concat": "",
+    "projected": "how fast the loss grows with each number of the result",
+    "v": "a value is worth changing as far as queries attend to it",
+    "dropped": "",
+    "weights": "what each key would add to the loss by a larger weight",
+    "masked": "",
+    "capped": "",
+    "biased": "",
+    "scaled": "",
+    "scores": "which keys each query would rather attend to: to a key with a negative number more",
+    "sinks": "",
+    "q": "which way each query should not move",
+    "k": "which way each key should not move",
+    **dict.fromkeys(
+        ("w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o", "x", "x_kv", "x_v"), ""
+    ),
+    **dict.fromkeys(("k_shared", "v_shared", "q_wide", "k_wide", "v_wide", "wide_output"), ""),
+}
+
+
+def gradient_of(name: str) -> str:
+    """The stage that holds the gradient of a stage: that of a mask is the one of a bias.
+
+    >>> gradient_of("attention.q"), gradient_of("given_mask")
+    ('attention.d_q', 'd_bias')
+    """
+    place, dot, own = name.rpartition(".")
+    return f"{place}{dot}d_{'bias' if own == 'given_mask' else own}"
+
+
+KINDS |= {
+    GIVEN_GRADIENT: Kind("", role="aside"),
+    **{
+        gradient_of(name): Kind(
+            f"d{KINDS[name].symbol}",
+            KINDS[name].axes,
+            "inner" if KINDS[name].role == "inner" else "step",
+            note=note,
+        )
+        for name, note in _GRADIENTS.items()
+    },
+    "d_bias": Kind("dM", _MAP),
+    "delta": Kind("δ", "batch head query", note="what the keys of a query offer it on average"),
+    "delta_of_keys": Kind("δ", "batch head key"),
+}
+
 SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"
 OUTPUT, CONCAT, PROJECTED, RESIDUAL = "output", "concat", "projected", "residual"
 """The names of stages that more than the runner must know: what an attention gives is its output

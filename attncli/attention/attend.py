@@ -19,10 +19,16 @@ from attncli.attention.masks import adds, meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import CONCAT_FORMULA, Sizes, plan
 from attncli.attention.run import Step, Values, run
-from attncli.attention.shapes import check_rows, restrictions, with_past
+from attncli.attention.shapes import (
+    check_gradient,
+    check_rows,
+    in_order,
+    restrictions,
+    with_past,
+)
 from attncli.convention import Convention, Fields, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
-from attncli.stages import HIDDEN, MAPS, kind_of
+from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, OUTPUT, gradient_of, kind_of
 from attncli.trace import Stage, Trace
 
 Labels = Sequence[str] | None
@@ -38,6 +44,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
+    d_output: npt.ArrayLike | None = None,
     layout: Layout | None = None,
     query_labels: Labels = None,
     key_labels: Labels = None,
@@ -56,6 +63,8 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     past_k/_v    a cache of earlier keys and values, put before k and v
     kv_len       valid keys per batch item; those past it are padding
     sinks        [head], a score of each head that joins its softmax and has no value
+    d_output     [..., n_q, d_v], the gradient of a loss with respect to the output: adds the stages
+                 of the way back, d_v, d_weights, … d_q, d_k
     layout       another order of the axes of q, k, v and the cache: "shd", "bshd", or "bsd" of one
                  head; the stages have their heads before their tokens all the same
     *_labels     names of the tokens
@@ -65,7 +74,8 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     Arrays are whatever NumPy or DLPack takes, tensors on a device and of 8 and 16 bits included.
     Raises ShapeError where these do not fit together, ConventionError where a field contradicts
     `convention`; for `rows` where a row depends on the others: a softmax over queries, and
-    dropout, which is drawn for all; and for `sinks` with a softmax over queries.
+    dropout, which is drawn for all, and gradients of keys, which are sums over queries; and for
+    `sinks` with a softmax over queries.
     Source: "Attention Is All You Need", section 3.2.1, equation 1.
 
     >>> trace = attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
@@ -78,6 +88,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     """
     how = convention_of(convention, fields)
     more = {"past_k": past_k, "past_v": past_v, "kv_len": kv_len, "sinks": sinks}
+    more["d_output"] = d_output
     means = fields.get("mask_means")
     inputs, sizes = prepared(q, k, v, how, mask=mask, means=means, rows=rows, layout=layout, **more)
     steps = plan(how, sizes)
@@ -105,6 +116,7 @@ def prepared(  # noqa: PLR0913 - those of `attend`
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
+    d_output: npt.ArrayLike | None = None,
     rows: Sequence[int] | None = None,
     layout: Layout | None = None,
 ) -> tuple[dict[str, Array], Sizes]:
@@ -129,8 +141,15 @@ def prepared(  # noqa: PLR0913 - those of `attend`
             raise ShapeError(f"sinks ({shape}) need one score per head: {sizes.n_heads}")
         if how.softmax_over == "queries":
             raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
+    if d_output is not None:
+        d = in_order(d_output, gradient_of(OUTPUT), layout)
+        check_gradient(d, (*scores[:-1], whole["v"].shape[-1]), OUTPUT)
+        inputs[GIVEN_GRADIENT] = entered(d, how)
     if rows is not None:
         inputs["rows"] = check_rows(rows, scores[-2], how)
+        if d_output is not None:
+            what = "gradients of keys and values are sums over all queries, not over some rows"
+            raise ConventionError(what, "leave out rows")
         inputs["q"] = inputs["q"][..., inputs["rows"], :]
     is_added = adds(inputs.get("given_mask"), how)
     return inputs, sizes._replace(given=frozenset(inputs), adds=is_added)

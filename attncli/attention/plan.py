@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from attncli.arrays import Array
 from attncli.attention import functional as f
+from attncli.attention.gradients import backward
 from attncli.attention.heads import merge_heads, split_heads
 from attncli.attention.masks import total_mask
 from attncli.attention.run import Step, plain
 from attncli.convention import Convention
-from attncli.stages import kind_of
+from attncli.stages import GIVEN_GRADIENT, kind_of
 
 CONCAT_FORMULA = "H = [O₁ … O_h], the heads side by side"
 
@@ -61,7 +62,7 @@ def plan(
     output ── concat ── projected
 
     What is not asked for is left out: without x nothing is projected, without a mask nothing is
-    masked.
+    masked. Where the gradient of the last stage is given, those of all that goes in follow.
 
     source       the stage that is projected where x is given, such as its norm
     letter       its symbol, where it is not that of the registry
@@ -75,6 +76,8 @@ def plan(
     is_masked, allowed = planner.mask()
     x = planner.scores(q, k, is_masked)
     planner.outputs(planner.weights(x, allowed), v, allowed, show_concat)
+    if GIVEN_GRADIENT in sizes.given:
+        planner.steps += backward(planner.steps, sizes)
     return planner.steps
 
 

@@ -14,6 +14,7 @@ from attncli.attention.plan import Sizes
 from attncli.attention.run import Values
 from attncli.convention import Convention, Layout
 from attncli.errors import ConventionError, ShapeError
+from attncli.stages import gradient_of
 
 AXES = ("batch", "head", "query", "key")
 
@@ -122,6 +123,13 @@ def check_mask(mask: Array, score_shape: tuple[int, ...]) -> None:
                 f"{names[-axis]} axis, the scores have {score_shape[-axis]} ({target})",
                 hint,
             )
+
+
+def check_gradient(d: Array, shape: tuple[int, ...], of: str) -> None:
+    """ShapeError unless the gradient of a stage has its shape."""
+    if d.shape != shape:
+        given, wanted = shape_text(d) or "one number", " × ".join(map(str, shape))
+        raise ShapeError(f"{gradient_of(of)} is {given}, {of} is {wanted}", "they have one shape")
 
 
 def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np.intp]:

@@ -1,0 +1,364 @@
+"""Gradients: the plan read in reverse, each step's own way back.
+
+    dO ── d_v, d_weights ── delta ── d_masked ── d_scaled ── d_scores ── d_q, d_k ── d_w_q …, d_x
+
+The gradient of a stage is how fast the loss grows with each of its numbers: d_scores = ∂loss/∂S,
+of the shape of the scores. It is written with a d before the stage's letter: dS. A step that
+changes nothing on its way back, such as a mask of −inf, has no stage: the gradient after it is also
+the one before it.
+
+To add the way back of a step: its mathematics here, a method of `_Backward`, a row in `_RULES`.
+Source: Dao et al., "FlashAttention" (2022), appendix B.2 and B.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attncli.arrays import Array, BoolArray
+from attncli.attention import functional as f
+from attncli.attention.heads import key_head_of, merge_heads, split_heads
+from attncli.attention.run import Step, plain
+from attncli.convention import DType, HeadOrder
+from attncli.stages import GIVEN_GRADIENT, gradient_of, kind_of
+
+if TYPE_CHECKING:
+    from attncli.attention.plan import Sizes
+
+# ---- the mathematics: gradients in, gradients out; the axes are those after each signature
+
+
+def as_given(x: Array) -> Array:
+    """The gradient that everything else follows from."""
+    return x
+
+
+def column_products(a: Array, b: Array) -> Array:  # [n, m], [n, p] -> [m, p]
+    """Aᵀ B, such as dV = Aᵀ dO and dK = dSᵀ Q: the gradient of the right factor of a product.
+
+    >>> column_products(np.array([[1.0, 2.0]]), np.array([[3.0]]))
+    array([[3.],
+           [6.]])
+    """
+    return np.asarray(np.swapaxes(a, -1, -2) @ b)
+
+
+def summed_heads(x: Array, n_kv_heads: int, order: HeadOrder) -> Array:  # [h, n, d] -> [h_kv, n, d]
+    """The gradients of all query heads that share a key head, summed.
+
+    >>> summed_heads(np.array([1.0, 2, 3, 4]).reshape(4, 1, 1), 2, "blocks").ravel()
+    array([3., 7.])
+    """
+    key_head = key_head_of(x.shape[-3], n_kv_heads, order)
+    parts = [x[..., key_head == head, :, :].sum(axis=-3) for head in range(n_kv_heads)]
+    return np.stack(parts, axis=-3)
+
+
+def delta(a: Array, d: Array, axis: int = -1, allowed: BoolArray | None = None) -> Array:
+    """δ = Σ A ∘ dA over each row: what softmax takes off every gradient of the row.
+
+    [n_q, n_k], [n_q, n_k] -> [n_q]; over each column where the axis is −2. It is also Σ O ∘ dO.
+    What is not `allowed` has no weight, so what is NaN there does not count.
+    Source: Dao et al. (2022), appendix B.4, D.
+
+    >>> delta(np.array([[0.25, 0.75]]), np.array([[4.0, 8.0]]))
+    array([7.])
+    """
+    product = a * d if allowed is None else np.where(allowed, a * d, a.dtype.type(0))
+    return np.asarray(product.sum(axis=axis))
+
+
+def d_softmax(
+    a: Array, d: Array, delta: Array, axis: int = -1, allowed: BoolArray | None = None
+) -> Array:  # [n_q, n_k], [n_q, n_k], [n_q] -> [n_q, n_k]
+    """A ∘ (dA − δ): a score that offers more than the row's average δ would rather be larger.
+
+    0 where a key is not `allowed`: its weight does not depend on its score.
+
+    >>> d_softmax(np.array([[0.25, 0.75]]), np.array([[4.0, 8.0]]), np.array([7.0]))
+    array([[-0.75,  0.75]])
+    """
+    found = np.asarray(a * (d - np.expand_dims(delta, axis)))
+    return found if allowed is None else np.where(allowed, found, a.dtype.type(0))
+
+
+def d_of_sinks(
+    x: Array, sinks: Array, delta: Array
+) -> Array:  # [h, n_q, n_k], [h], [h, n_q] -> [h]
+    """−Σ δ exp(s) / (Σ exp(X) + exp(s)) over the queries: the share of a sink times −δ.
+
+    A sink has no value, so all it does is take weight from the keys.
+    """
+    sink = sinks.reshape(-1, *[1] * min(x.ndim - 1, 2))
+    top = np.maximum(x.max(axis=-1, keepdims=True), sink)
+    power = np.exp(sink - top)
+    share = power / (np.exp(x - top).sum(axis=-1, keepdims=True) + power)
+    found = -(share[..., 0] * delta)
+    heads = found.reshape(-1, *found.shape[-2:]) if found.ndim > 1 else found[None, None]
+    return np.asarray(heads.sum(axis=(0, 2)))
+
+
+def d_softcap(d: Array, b: Array, cap: float) -> Array:
+    """dB ∘ (1 − (B / c)²), the derivative of c · tanh(X / c).
+
+    >>> d_softcap(np.array([8.0]), np.array([1.0]), 2.0)
+    array([6.])
+    """
+    return np.asarray(d * (1 - np.square(b / b.dtype.type(cap))))
+
+
+def d_hidden(d: Array, mask: Array) -> Array:
+    """0 where the mask puts a number in place of the score; else the gradient as it is."""
+    return np.where(np.isneginf(mask), d.dtype.type(0), d)
+
+
+def d_of_mask(d: Array, mask: Array, given: Array) -> Array:
+    """The gradient of the numbers of the mask: summed over what they were broadcast over.
+
+    [n_q, n_k], [n_q, n_k] -> the shape of the given mask. 0 where the mask is −inf.
+    """
+    found = d_hidden(d, mask)
+    found = found.sum(axis=tuple(range(found.ndim - given.ndim)))
+    axes = tuple(axis for axis, size in enumerate(given.shape) if size == 1)
+    return np.asarray(found.sum(axis=axes, keepdims=True))
+
+
+def d_of_weights(x: Array, d: Array) -> Array:  # [n, d], [n, m] -> [d, m]
+    """Xᵀ dY, the gradient of the weights of Y = X W: summed over all tokens of all batch items."""
+    rows = x.reshape(-1, x.shape[-1])
+    return np.asarray(rows.T @ d.reshape(-1, d.shape[-1]))
+
+
+def d_of_bias(d: Array) -> Array:  # [n, m] -> [m]
+    """Σ dY over all tokens of all batch items: the gradient of the bias of Y = X W + b."""
+    return np.asarray(d.reshape(-1, d.shape[-1]).sum(axis=0))
+
+
+def d_of_rows(  # [n, m] and [d, m], up to three times -> [n, d]
+    d_q: Array | None = None,
+    w_q: Array | None = None,
+    d_k: Array | None = None,
+    w_k: Array | None = None,
+    d_v: Array | None = None,
+    w_v: Array | None = None,
+) -> Array:
+    """dQ W_qᵀ + dK W_kᵀ + dV W_vᵀ: the gradient of the X that queries, keys, values are made of.
+
+    Of those that are made of it; where one has no weights, its gradient itself.
+    """
+    pairs = [(d, w) for d, w in ((d_q, w_q), (d_k, w_k), (d_v, w_v)) if d is not None]
+    return np.asarray(sum(d if w is None else d @ w.T for d, w in pairs))
+
+
+# ---- the plan in reverse
+
+
+def backward(steps: Sequence[Step], sizes: Sizes) -> list[Step]:
+    """The steps of the gradients of everything that a plan of these sizes was given.
+
+    The first is the gradient of the last stage, which is given (GIVEN_GRADIENT); then each step's
+    own, in reverse order.
+    """
+    way = _Backward({step.name: step for step in steps}, sizes, steps[-1].dtype)
+    last = steps[-1].name
+    name, symbol = gradient_of(last), kind_of(gradient_of(last)).symbol
+    given = {"x": GIVEN_GRADIENT}
+    way.steps.append(Step(name, as_given, given, formula=f"{symbol} given", dtype=way.dtype))
+    way.found[last] = name
+    for step in reversed(steps):
+        way.through(step)
+    for x in way.parts:
+        way.rows(x)
+    return way.steps
+
+
+@dataclass
+class _Backward:
+    """The gradient steps so far; each method is the way back of one kind of step.
+
+    forward  the plan, by stage
+    found    stage → the stage that holds its gradient
+    parts    rows that several stages are made of → parameters of `d_of_rows`
+    done     stages whose way back is already taken
+    """
+
+    forward: Mapping[str, Step]
+    sizes: Sizes
+    dtype: DType | None
+    steps: list[Step] = field(default_factory=list)
+    found: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, dict[str, str]] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+
+    def step(
+        self,
+        of: str,
+        compute: Callable[..., Array],
+        reads: Mapping[str, str],
+        params: Mapping[str, Any] = {},
+        formula: str = "",
+        work: str = "",
+    ) -> str:
+        """Adds the gradient of the stage `of`: {parameters} in its formula become symbols."""
+        name = gradient_of(of)
+        symbols = {parameter: kind_of(read).symbol for parameter, read in reads.items()}
+        formula = f"{kind_of(name).symbol} = {formula.format(**symbols)}" if formula else ""
+        self.steps.append(Step(name, compute, reads, params, formula, work, self.dtype))
+        self.found[of] = name
+        return name
+
+    def through(self, step: Step) -> None:
+        """Adds the way back of a step whose gradient is there, once."""
+        rule = _RULES.get(step.compute)
+        if rule is not None and step.name in self.found and step.name not in self.done:
+            self.done.add(step.name)
+            rule(self, step, self.found[step.name])
+
+    def operand(self, name: str) -> None:
+        """Takes what shares the heads of a key or value its way back at once, beside its own."""
+        if name in self.forward and self.forward[name].compute is f.share:
+            self.through(self.forward[name])
+
+    # one method for each function of a plan: the step, and the name of its gradient
+
+    def weighted_sum(self, step: Step, d: str) -> None:
+        a, v = step.reads["a"], step.reads["v"]
+        reads = {"a": a, "b": d}
+        self.step(v, column_products, reads, {}, "{a}ᵀ {b}", "column products")
+        self.operand(v)
+        self.step(a, f.scores, {"q": d, "k": v}, {}, "{q} {k}ᵀ", "row products")
+
+    def dropout(self, step: Step, d: str) -> None:
+        p = step.params["p"]
+        formula = f"{{x}} / {1 - p:g}, and 0 for what was dropped"
+        reads = {"x": d, "kept": step.reads["kept"]}
+        self.step(step.reads["x"], f.dropout, reads, {"p": p}, formula, "dropout")
+
+    def softmax(self, step: Step, d: str) -> None:
+        x, axis = step.reads["x"], {"axis": step.params.get("axis", -1)}
+        allowed = {name: read for name, read in step.reads.items() if name == "allowed"}
+        a, symbol = step.name, kind_of(step.name).symbol
+        sums = "each row" if axis["axis"] == -1 else "each column"
+        formula = f"δ = Σ {symbol} ∘ {kind_of(d).symbol} over {sums}"
+        kind = "delta" if axis["axis"] == -1 else "delta_of_keys"
+        reads = {"a": a, "d": d} | allowed
+        own = Step("delta", delta, reads, axis, formula, "delta", self.dtype, kind)
+        self.steps.append(own)
+        reads = {"a": a, "d": d, "delta": "delta"} | allowed
+        self.step(x, d_softmax, reads, axis, "{a} ∘ ({d} − δ)", "d_softmax")
+        if "sinks" in step.reads:
+            reads = {"x": x, "sinks": step.reads["sinks"], "delta": "delta"}
+            formula = "−Σ δ exp({sinks}) / (Σ exp({x}) + exp({sinks}))"
+            self.step(step.reads["sinks"], d_of_sinks, reads, {}, formula, "d_of_sinks")
+
+    def apply_mask(self, step: Step, d: str) -> None:
+        x, mask = step.reads["x"], step.reads["mask"]
+        replaces = step.params.get("rule", "replace") == "replace"
+        if step.params["value"] != -np.inf and replaces:
+            formula = "{d}, but 0 where masked"
+            d = self.step(x, d_hidden, {"d": d, "mask": mask}, {}, formula, "d_hidden")
+        self.found[x] = d
+        if step.compute is f.apply_mask:
+            self.of_mask(mask, d)
+
+    def add_bias(self, step: Step, d: str) -> None:
+        self.found[step.reads["x"]] = d
+        self.of_mask(step.reads["mask"], d)
+
+    def of_mask(self, mask: str, d: str) -> None:
+        """The gradient of the numbers of the given mask, where they are added."""
+        given = self.forward[mask].reads.get("given_mask")
+        if self.sizes.adds and given:
+            reads = {"d": d, "mask": mask, "given": given}
+            formula = "{d}, summed over what {mask} was broadcast over, 0 where it is −inf"
+            self.step(given, d_of_mask, reads, {}, formula, "d_of_mask")
+
+    def softcap(self, step: Step, d: str) -> None:
+        reads, cap = {"d": d, "b": step.name}, step.params["cap"]
+        formula = f"{{d}} ∘ (1 − ({{b}} / c)²), c = {plain(cap)}"
+        work = "[d] · (1 - ([b] / c)²) = {d} · (1 - ({b} / {cap})²)"
+        self.step(step.reads["x"], d_softcap, reads, {"cap": cap}, formula, work)
+
+    def scale(self, step: Step, d: str) -> None:
+        # the formula of the step itself, of which only the letter of x is another: Z = S / √d_k
+        x = kind_of(step.reads["x"]).symbol
+        formula = step.formula.partition(" = ")[2].replace(x, "{x}")
+        self.step(step.reads["x"], f.scale, {"x": d}, step.params, formula, step.work)
+
+    def scores(self, step: Step, d: str) -> None:
+        q, k = step.reads["q"], step.reads["k"]
+        allowed = {"allowed": "allowed"} if "allowed" in self.forward else {}
+        reads = {"a": d, "v": k, **allowed}
+        self.step(q, f.weighted_sum, reads, {}, "{a} {v}", "products")
+        self.step(k, column_products, {"a": d, "b": q}, {}, "{a}ᵀ {b}", "column products")
+        self.operand(k)
+
+    def share(self, step: Step, d: str) -> None:
+        inner = self.steps[-1]
+        formula = (
+            inner.formula.partition(" = ")[2] + ", summed over the heads that share a key head"
+        )
+        x = step.reads["x"]
+        params = {"n_kv_heads": self.sizes.n_kv_heads, "order": step.params["order"]}
+        self.step(x, summed_heads, {"x": d}, params, formula, "summed column products")
+
+    def split_heads(self, step: Step, d: str) -> None:
+        x = step.reads["x"]
+        if x in self.forward and self.forward[x].compute is f.project:
+            self.step(x, merge_heads, {"x": d})
+        else:
+            wide = f"{step.name}_wide"
+            self.part(step.name, x, self.step(wide, merge_heads, {"x": d}))
+
+    def merge_heads(self, step: Step, d: str) -> None:
+        params = {"n_heads": self.sizes.n_heads}
+        formula = "the part of {x} that each head gave"
+        self.step(step.reads["x"], split_heads, {"x": d}, params, formula, "copy")
+
+    def project(self, step: Step, d: str) -> None:
+        x, w = step.reads["x"], step.reads["w"]
+        self.step(w, d_of_weights, {"x": x, "d": d}, {}, "{x}ᵀ {d}", "d_of_weights")
+        if "b" in step.reads:
+            formula = "Σ {d} over the tokens"
+            self.step(step.reads["b"], d_of_bias, {"d": d}, {}, formula, "d_of_bias")
+        if x in self.forward:  # the heads, side by side
+            self.step(x, f.scores, {"q": d, "k": w}, {}, "{q} {k}ᵀ", "row products")
+        else:
+            self.part(step.name.removesuffix("_wide"), x, d, w)
+
+    def part(self, name: str, x: str, d: str, w: str = "") -> None:
+        """Notes what q, k or v, the stage of this name, gives the gradient of x."""
+        weights = {f"w_{name}": w} if w else {}
+        self.parts[x] = {f"d_{name}": d, **weights, **self.parts.get(x, {})}
+
+    def rows(self, x: str) -> None:
+        """The gradient of rows that queries, keys or values were made of."""
+        reads = self.parts[x]
+        terms = [
+            f"{{d_{name}}}" + (f" {{w_{name}}}ᵀ" if f"w_{name}" in reads else "")
+            for name in ("q", "k", "v")
+            if f"d_{name}" in reads
+        ]
+        self.step(x, d_of_rows, reads, {}, " + ".join(terms), "d_of_rows")
+
+
+_RULES: dict[Callable[..., Array], Callable[[_Backward, Step, str], None]] = {
+    f.weighted_sum: _Backward.weighted_sum,
+    f.dropout: _Backward.dropout,
+    f.softmax: _Backward.softmax,
+    f.apply_mask: _Backward.apply_mask,
+    f.hide: _Backward.apply_mask,
+    f.add_bias: _Backward.add_bias,
+    f.softcap: _Backward.softcap,
+    f.scale: _Backward.scale,
+    f.scores: _Backward.scores,
+    f.share: _Backward.share,
+    split_heads: _Backward.split_heads,
+    merge_heads: _Backward.merge_heads,
+    f.project: _Backward.project,
+}
+"""The way back of each function of a plan."""
