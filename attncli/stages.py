@@ -240,21 +240,21 @@ GIVEN_GRADIENT = "given_gradient"
 attention gives. As `given_mask` it is shown by the stage that is made of it."""
 
 _GRADIENTS = {  # the stage whose gradient it is: a sentence on it
-    "output": "how fast the loss grows with each number of the output: where it comes from is not "
-    "attention's affair",
+    "output": "how fast the loss grows with each number of the output",
     "concat": "",
     "projected": "how fast the loss grows with each number of the result",
-    "v": "a value is worth changing as far as queries attend to it",
+    "v": "the gradients of the outputs, each times the weight that its query gives the key",
     "dropped": "",
-    "weights": "what each key would add to the loss by a larger weight",
+    "weights": "how fast the loss grows with each weight: the output's gradient times the value",
     "masked": "",
     "capped": "",
     "biased": "",
     "scaled": "",
-    "scores": "which keys each query would rather attend to: to a key with a negative number more",
+    "scores": "how fast the loss grows with each score: a query would rather attend to keys with "
+    "negative numbers",
     "sinks": "",
-    "q": "which way each query should not move",
-    "k": "which way each key should not move",
+    "q": "the keys, each times the gradient of its score",
+    "k": "the queries, each times the gradient of their scores",
     **dict.fromkeys(
         ("w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o", "x", "x_kv", "x_v"), ""
     ),
@@ -284,7 +284,9 @@ KINDS |= {
         for name, note in _GRADIENTS.items()
     },
     "d_bias": Kind("dM", _MAP),
-    "delta": Kind("δ", "batch head query", note="what the keys of a query offer it on average"),
+    "delta": Kind(
+        "δ", "batch head query", note="the mean of a row's gradients, each counted by its weight"
+    ),
     "delta_of_keys": Kind("δ", "batch head key"),
 }
 

@@ -20,8 +20,9 @@ from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import CONCAT_FORMULA, Sizes, plan
 from attncli.attention.run import Step, Values, run
 from attncli.attention.shapes import (
-    check_gradient,
+    Gradient,
     check_rows,
+    given_gradient,
     in_order,
     restrictions,
     with_past,
@@ -44,7 +45,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
-    d_output: npt.ArrayLike | None = None,
+    d_output: Gradient | None = None,
     layout: Layout | None = None,
     query_labels: Labels = None,
     key_labels: Labels = None,
@@ -63,8 +64,8 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     past_k/_v    a cache of earlier keys and values, put before k and v
     kv_len       valid keys per batch item; those past it are padding
     sinks        [head], a score of each head that joins its softmax and has no value
-    d_output     [..., n_q, d_v], the gradient of a loss with respect to the output: adds the stages
-                 of the way back, d_v, d_weights, … d_q, d_k
+    d_output     [..., n_q, d_v], the gradient of a loss with respect to the output, or "ones" (the
+                 loss is its sum) or "random": adds the stages d_v, d_weights, … d_q, d_k
     layout       another order of the axes of q, k, v and the cache: "shd", "bshd", or "bsd" of one
                  head; the stages have their heads before their tokens all the same
     *_labels     names of the tokens
@@ -116,7 +117,7 @@ def prepared(  # noqa: PLR0913 - those of `attend`
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
-    d_output: npt.ArrayLike | None = None,
+    d_output: Gradient | None = None,
     rows: Sequence[int] | None = None,
     layout: Layout | None = None,
 ) -> tuple[dict[str, Array], Sizes]:
@@ -142,9 +143,10 @@ def prepared(  # noqa: PLR0913 - those of `attend`
         if how.softmax_over == "queries":
             raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
     if d_output is not None:
-        d = in_order(d_output, gradient_of(OUTPUT), layout)
-        check_gradient(d, (*scores[:-1], whole["v"].shape[-1]), OUTPUT)
-        inputs[GIVEN_GRADIENT] = entered(d, how)
+        named = isinstance(d_output, str)
+        d = d_output if named else in_order(d_output, gradient_of(OUTPUT), layout)
+        of_output = (*scores[:-1], whole["v"].shape[-1])
+        inputs[GIVEN_GRADIENT] = entered(given_gradient(d, of_output, OUTPUT, how.seed), how)
     if rows is not None:
         inputs["rows"] = check_rows(rows, scores[-2], how)
         if d_output is not None:
@@ -200,7 +202,7 @@ def attend_heads(
 
 
 def with_concat(trace: Trace) -> Trace:
-    """The trace of an attention in heads, with their outputs side by side as its last stage.
+    """The trace of an attention in heads, with their outputs side by side after them.
 
     Raises ShapeError where the trace has no heads.
     """
@@ -209,7 +211,8 @@ def with_concat(trace: Trace) -> Trace:
         raise ShapeError("there are no heads to put side by side", "split q, k and v first")
     step = Step("concat", merge_heads, {"x": "output"}, {}, CONCAT_FORMULA, "merge")
     beside = traced([step], Block("", None, output.labels), output)
-    return replace(trace, steps=(*trace.steps, beside["concat"]))
+    at = [stage.name for stage in trace.steps].index(OUTPUT) + 1
+    return replace(trace, steps=(*trace.steps[:at], beside["concat"], *trace.steps[at:]))
 
 
 # ---- from values to a trace

@@ -26,14 +26,18 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.attend import Block, Labels, entered, trace_of
+from attncli.attention.gradients import backward
 from attncli.attention.heads import shape_text
 from attncli.attention.masks import adds
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import dropout_words, plan
 from attncli.attention.run import Step, plain, run, within
 from attncli.attention.shapes import (
+    Gradient,
     check_projection,
+    given_gradient,
     projected,
+    result_shape,
     token_rows,
 )
 from attncli.attention.weights import (
@@ -46,7 +50,7 @@ from attncli.attention.weights import (
 )
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
-from attncli.stages import kind_of
+from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
 
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -179,13 +183,15 @@ class LayerPlan:
         how: Convention | None = None,
         mask: npt.ArrayLike | None = None,
         alone: bool = False,
+        d_output: Gradient | None = None,
     ) -> str:
         """Self-attention of the stage x, or cross-attention to a context.
 
         Without w_q (w_k, w_v) the vectors themselves are the queries (keys, values).
 
-        how    the convention, where it is not that of the architecture
-        alone  without dropout, residual and norm
+        how       the convention, where it is not that of the architecture
+        alone     without dropout, residual and norm
+        d_output  of one alone the gradient of its last stage, for the gradients of all before it
         """
         architecture, how = self.architecture, how or self.how
         if how.dropout:
@@ -203,12 +209,16 @@ class LayerPlan:
         source, letter = ("x", self.letters[x]) if alone else self._source(x)
         several = architecture.n_heads > 1
         steps = plan(how, sizes, source=source, letter=letter, show_concat=several)
-        if alone:
-            self.steps += within(f"{name}.", steps, x=x, **outer)
-            return f"{name}.{steps[-1].name}"
-        last = weights.get("w_o", weights.get("w_v", self.like[context or x]))
-        n_shares = 1 if "w_o" in weights else architecture.n_heads // sizes.n_kv_heads
-        return self._sublayer(name, x, steps, last.shape[-1] * n_shares, **outer)
+        shape = result_shape(rows | weights, architecture.n_heads, sizes.n_kv_heads)
+        if not alone:
+            return self._sublayer(name, x, steps, shape[-1], **outer)
+        last = steps[-1].name
+        if d_output is not None:
+            given = given_gradient(d_output, shape, last, how.seed)
+            self.inputs[f"{name}.{GIVEN_GRADIENT}"] = entered(given, how)
+            steps += backward(steps, sizes)
+        self.steps += within(f"{name}.", steps, x=x, **outer)
+        return f"{name}.{last}"
 
     def feed_forward(self, name: str, x: str) -> str:
         """The position-wise feed-forward of the stage x: FFN(X) = max(0, X W₁ + b₁) W₂ + b₂.

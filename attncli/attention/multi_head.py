@@ -8,7 +8,7 @@ for `check`, the same plan is computed in two parts: `Projected` holds the first
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Unpack
 
@@ -16,16 +16,23 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.attend import Block, Labels, entered, trace_of
+from attncli.attention.gradients import backward
 from attncli.attention.heads import shape_text
 from attncli.attention.masks import adds, meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.published import published
-from attncli.attention.run import Step, run
-from attncli.attention.shapes import projected, token_rows
+from attncli.attention.run import Step, Values, run
+from attncli.attention.shapes import (
+    Gradient,
+    given_gradient,
+    projected,
+    result_shape,
+    token_rows,
+)
 from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ShapeError
-from attncli.stages import CONCAT, OUTPUT, PROJECTED, QKV
+from attncli.stages import CONCAT, GIVEN_GRADIENT, OUTPUT, PROJECTED, QKV, gradient_of
 from attncli.trace import Stage, Trace
 
 
@@ -52,7 +59,7 @@ class Projections:
         return {name: as_numbers(x, name) for name, x in vars(self).items() if x is not None}
 
 
-def multi_head_attention(
+def multi_head_attention(  # noqa: PLR0913 - what goes in, and how
     x: npt.ArrayLike,
     weights: Projections | Mapping[str, npt.ArrayLike],
     *,
@@ -61,6 +68,7 @@ def multi_head_attention(
     context: npt.ArrayLike | None = None,
     mask: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
+    d_output: Gradient | None = None,
     query_labels: Labels = None,
     key_labels: Labels = None,
     convention: Convention | None = None,
@@ -72,7 +80,8 @@ def multi_head_attention(
     (self-attention). The trace holds x, the weights, `attend`'s stages, `concat` and `projected`.
     `weights` by name may be a state dict, or others as they are published: Wq, in_proj_weight,
     query/kernel …; those of several heads have their n_heads, which else is 1.
-    The `fields` are those of Convention, as `attend` takes them.
+    The `fields` are those of Convention, as `attend` takes them. `d_output`, the gradient of a loss
+    with respect to the last stage, adds those of x, the weights and every stage between.
 
     Raises ShapeError where a width does not fit its weights, InputError where one is missing.
     Source: "Attention Is All You Need", section 3.2.2.
@@ -101,6 +110,11 @@ def multi_head_attention(
         restricting["given_mask"] = meant_mask(restricting["given_mask"], means, how)
         sizes = sizes._replace(adds=adds(restricting["given_mask"], how))
     inputs |= restricting
+    if d_output is not None:
+        shape = result_shape(inputs, sizes.n_heads, sizes.n_kv_heads)
+        of = PROJECTED if "w_o" in inputs else CONCAT
+        inputs[GIVEN_GRADIENT] = entered(given_gradient(d_output, shape, of, how.seed), how)
+        sizes = sizes._replace(given={*sizes.given, GIVEN_GRADIENT})
     steps = plan(how, sizes)
     title = f"Multi-head {'cross' if context is not None else 'self'}-attention"
     block = Block(title, how, {"query": query_labels, "key": key_labels})
@@ -110,8 +124,9 @@ def multi_head_attention(
 class Projected(NamedTuple):
     """q, k and v as they are made of x and the weights, and what an attention of them lacks.
 
-    values  x, x_kv, x_v, the weights, and q, k and v: without a head axis where there is one head
-    labels  axis → the names of all queries, and of the keys that are made of x or x_kv
+    values    x, x_kv, x_v, the weights, and q, k and v: without a head axis where there is one head
+    labels    axis → the names of all queries, and of the keys that are made of x or x_kv
+    d_result  the gradient of what the whole gives, where gradients are asked for
     """
 
     steps: list[Step]
@@ -119,12 +134,38 @@ class Projected(NamedTuple):
     sizes: Sizes
     how: Convention
     labels: Mapping[str, Labels] = {}
+    d_result: Array | None = None
 
     @property
     def last(self) -> list[str]:
         """What follows the output: the heads side by side, where there are several, and W_o."""
         n_heads = self.sizes.n_heads
         return [CONCAT] * (n_heads > 1) + [PROJECTED] * ("w_o" in self.values)
+
+    def with_gradient(self, d: Gradient) -> Projected:
+        """The same with the gradient of what the whole gives. ShapeError where it does not fit."""
+        shape = result_shape(self.values, self.sizes.n_heads, self.sizes.n_kv_heads)
+        of = [OUTPUT, *self.last][-1]
+        found = given_gradient(d, shape, of, self.how.seed)
+        if of == OUTPUT and "q" in self.values:
+            found = found.reshape(*self.values["q"].shape[:-1], shape[-1])
+        return self._replace(d_result=entered(found, self.how))
+
+    @property
+    def d_output(self) -> Array:
+        """The gradient of the output of the attention itself, that of the whole given."""
+        return self._gradients([gradient_of(OUTPUT)], {})[gradient_of(OUTPUT)]
+
+    def _gradients(self, wanted: Collection[str], known: Values) -> dict[str, Array]:
+        """These gradients, where some stages are known."""
+        given = {} if self.d_result is None else {GIVEN_GRADIENT: self.d_result}
+        found = run(self._steps, {**self.values, **given, **known}, wanted)
+        return {name: found[name] for name in wanted}
+
+    @property
+    def _steps(self) -> list[Step]:
+        """All steps, those of gradients among them."""
+        return [*self.steps, *backward(self.steps, self.sizes)]
 
     def made_by(self, weights: Mapping[str, Array]) -> dict[str, Array]:
         """Those of q, k and v that other arrays for some weights change, as they are then."""
@@ -144,11 +185,29 @@ class Projected(NamedTuple):
         before = [self._made(own[name], found.pop(name)) for name in QKV if name in found]
         given = [own[name] for name in self.values if name not in QKV] if before else []
         last = [ends[name] for name in self.last]
+        if self.d_result is not None:
+            last += self._gradients_around(found, after)
         words = ["Multi-head"] * (self.sizes.n_heads > 1)
         words.append("cross-attention" if "x_kv" in self.values else "self-attention")
         title = " ".join(words)
         steps = (*given, *before, *found.values(), *last)
         return replace(trace, title=title[0].upper() + title[1:], steps=steps)
+
+    def _gradients_around(self, found: dict[str, Stage], after: Values) -> list[Stage]:
+        """Those down to the output, those of the attention (taken from `found`), of the inputs."""
+        output, of = gradient_of(OUTPUT), {*self.last, OUTPUT, *self.values} - {*QKV}
+        inner = {name: found.pop(name) for name in [*found][[*found].index(output) :]}
+        known = dict(after) | {name: x.value for name, x in (inner | found).items()}
+        n_own = self.values["k"].shape[-2]
+        for name in (gradient_of("k"), gradient_of("v")):  # a cache is not made of x
+            known[name] = known[name][..., -n_own:, :]
+        del known[output]
+        names = {gradient_of(name) for name in of}
+        values = self._gradients([s.name for s in self._steps if s.name in names], known)
+        block = Block("", self.how, {**self.labels, **inner[output].labels})
+        own = trace_of(self._steps, values, {"": block}).steps
+        at = [*values].index(output) + 1
+        return [*own[:at], *[*inner.values()][1:], *own[at:]]  # type: ignore[list-item]
 
     def _made(self, own: Stage, attended: Stage) -> Stage:
         """q, k or v as it was attended: some of the rows, or a cache before it."""

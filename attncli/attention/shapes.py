@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -125,11 +126,32 @@ def check_mask(mask: Array, score_shape: tuple[int, ...]) -> None:
             )
 
 
-def check_gradient(d: Array, shape: tuple[int, ...], of: str) -> None:
-    """ShapeError unless the gradient of a stage has its shape."""
-    if d.shape != shape:
-        given, wanted = shape_text(d) or "one number", " × ".join(map(str, shape))
+Gradient = npt.ArrayLike | Literal["ones", "random"]
+"""A gradient as it is given: its numbers, 1 everywhere (that of a sum), or standard normal ones."""
+
+
+def given_gradient(d: Gradient, shape: tuple[int, ...], of: str, seed: int) -> Array:
+    """The gradient of a stage of this shape; random ones are drawn with the seed, by PCG64.
+
+    Raises ShapeError where it has another shape.
+    """
+    if isinstance(d, str):
+        if d not in ("ones", "random"):
+            raise ConventionError(f"{gradient_of(of)} is {d!r}", "use an array, ones or random")
+        draw = np.random.default_rng(seed)
+        return np.ones(shape) if d == "ones" else draw.standard_normal(shape)
+    found = as_numbers(d, gradient_of(of))
+    if found.shape != shape:
+        given, wanted = shape_text(found) or "one number", " × ".join(map(str, shape))
         raise ShapeError(f"{gradient_of(of)} is {given}, {of} is {wanted}", "they have one shape")
+    return found
+
+
+def result_shape(inputs: Values, n_heads: int, n_kv_heads: int) -> tuple[int, ...]:
+    """The shape of what the attention of x gives: its heads side by side, or their projection."""
+    source = inputs.get("x_v", inputs.get("x_kv", inputs["x"]))
+    width = inputs.get("w_v", source).shape[-1] // n_kv_heads * n_heads
+    return (*inputs["x"].shape[:-1], inputs["w_o"].shape[-1] if "w_o" in inputs else width)
 
 
 def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np.intp]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _NEAR = "ᵀ ^T Σ sum ∞ inf ₀ _0 ₁ _1 ₂ _2 ₃ _3 ₄ _4 ₅ _5 ₆ _6 ₇ _7 ₈ _8 ₉ _9 ₙ _n "
-_NEAR += "≥ >= ≤ <= ≠ != ‖ || · * × x − - … ... ′ ' ½ 1/2 ⋮ : ⋱ \\ ␣ _ ◌ o "
+_NEAR += "≥ >= ≤ <= ≠ != ‖ || · * ∘ * × x − - … ... ′ ' ½ 1/2 ⋮ : ⋱ \\ ␣ _ ◌ o "
 _NEAR += "→ -> ← <- │ | ─ - ┼ + ├ |- └ `- ║ | ● o α alpha β beta γ gamma ε epsilon θ theta "
 _NEAR += "╭ + ╮ + ╰ + ╯ + Δ d "
 _NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ # “ \" ” \" ‘ ' ’ ' – - — -- ‐ - ‑ - "

@@ -9,6 +9,7 @@ import typer
 
 from attncli.cli.groups import Command, flag
 from attncli.cli.options import MASK, MAX_SIZE, Choices, DisplayFlags, Inputs
+from attncli.files.roles import D_OUTPUT, ROLES
 from attncli.stages import CONCAT, MAPS, OUTPUT
 
 STAGES = (*MAPS, OUTPUT, CONCAT)
@@ -81,6 +82,7 @@ class Block:
         "identity: the vectors themselves are Q, K and V."
     )
     outline: bool = flag("Show only each step's formula and shape.")
+    d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE")
 
     @property
     def kind(self) -> Literal["attention", "encoder", "decoder"]:

@@ -22,6 +22,7 @@ from attncli.cli.output import check_flags, form_of, note, present
 from attncli.cli.parsing import cell_of, rows_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
+from attncli.files.roles import D_OUTPUT
 from attncli.stages import CONCAT, OUTPUT
 from attncli.trace import Trace
 from attncli.views.formats import PAGE
@@ -32,6 +33,7 @@ _SURELY_FITS = 1 << 16  # scores, in any memory
 _ROWS = 16  # shown of a matrix too large to compute, where no rows are named
 _TEXTS = ("json", "csv", "tsv")  # forms that hold every number as text
 _FEWER = "give fewer queries, heads or batch items, or --dtype float32"
+_FEWER_OF_GRADIENTS = "ask for --stage d_q, d_k or d_v alone, or give fewer queries or heads"
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
@@ -108,7 +110,9 @@ def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displ
     if memory.fits(_need(given, shape, show)):
         return attend(**given.arguments, **given.labels), show
     rows, shown, hint = None, show, _FEWER
-    if not how.dropout and how.softmax_over == "keys":  # else no row can be computed alone
+    if D_OUTPUT in given.arguments:
+        hint = _FEWER_OF_GRADIENTS
+    elif not how.dropout and how.softmax_over == "keys":  # else no row can be computed alone
         rows, shown = _rows(given, show)
         shape, hint = (*shape[:-2], len(rows), shape[-1]), _ADVICE
     what = f"the stages of {' × '.join(map(str, shape))} scores need"
@@ -138,7 +142,7 @@ def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
     wanted = set(show.stage or (last if form_of(show).one_stage else ()))
     if not wanted or wanted - last or show.work or show.cell:
         return False
-    if given.arguments.keys() - signature(stream).parameters.keys():
+    if given.arguments.keys() - signature(stream).parameters.keys() - {D_OUTPUT}:
         return False
     try:
         check_streams(given.arguments["convention"])
@@ -153,7 +157,8 @@ def _streamed(given: AttentionInputs, show: DisplayFlags) -> Trace:
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
         n_threads = 1 if is_limited() else None
-        output = stream(**given.arguments, n_threads=n_threads, progress=progress)
+        arguments = {name: x for name, x in given.arguments.items() if name != D_OUTPUT}
+        output = stream(**arguments, n_threads=n_threads, progress=progress)
     q, k = given.arguments["q"], given.arguments["k"]
     sizes = Sizes(given.score_shape, k.shape[-3] if k.ndim > 2 else 1, q.shape[-1])
     names = {"query": given.labels["query_labels"], "key": given.labels["key_labels"]}

@@ -21,12 +21,12 @@ from attncli.cli import memory
 from attncli.cli.commands import Against, Block, Text, Vectors
 from attncli.cli.groups import given_of
 from attncli.cli.memory import Sentences
-from attncli.cli.options import OF_A_MASK, Choices, DisplayFlags
+from attncli.cli.options import OF_A_MASK, ONES_SHOW, Choices, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, check_flags, form_of, note, present
 from attncli.cli.parsing import tokens_of
 from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.roles import only, role_of
+from attncli.files.roles import D_OUTPUT, ONES, RANDOM, only, role_of
 from attncli.pipeline.model import Keep, Model
 from attncli.pipeline.model import explained as compute
 from attncli.pipeline.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
@@ -125,6 +125,8 @@ def _contradictions_of_block(
         for name in given_of(block, "layers", "d_ff", "norm", "eps"):
             mend = "add --block encoder, or leave it out"
             yield f"{flag_of(name)} has no effect on one attention", mend
+    elif block.d_output is not None:
+        yield f"--d-output is for one attention, not for an {block.kind}", "leave one of them out"
     elif block.eps is not None and block.norm == "none":
         yield "--eps has no effect with --norm none", "leave one of the two out"
     if block.eps is not None and not 0 <= block.eps < math.inf:
@@ -192,6 +194,7 @@ def explained(
         architecture=architecture,
         positions=_positions(vectors, given=embedded is not None, quiet=show.quiet),
         notes=(*notes, *assumed),
+        d_output=_gradient(block.d_output, quiet=show.quiet),
     )
     trace = compute(
         Sentence.padded(tokens, words.pad_to),
@@ -278,6 +281,18 @@ def _mask(
         means, name = choices.given.get("mask_means"), f"the mask of {loaded.origin}"
         mask = checked_mask(mask, means, name, "--mask-means ")
     return meaning(mask, how.mask_means, how.mask_numbers)
+
+
+def _gradient(source: str | None, *, quiet: bool) -> Any:
+    """The gradient of --d-output: ones, random, or an array."""
+    if source in (None, ONES, RANDOM):
+        note(*[ONES_SHOW] * (source == ONES), quiet=quiet)
+        return source
+    from attncli.files.load import load
+
+    loaded = load(source, role=D_OUTPUT)
+    note(*loaded.notes, quiet=quiet)
+    return only(loaded, D_OUTPUT)
 
 
 def _check_room(

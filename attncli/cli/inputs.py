@@ -13,7 +13,8 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.attention.masks import checked_mask
-from attncli.cli.options import OF_A_MASK, Choices, Inputs
+from attncli.attention.shapes import given_gradient
+from attncli.cli.options import OF_A_MASK, ONES_SHOW, Choices, Inputs
 from attncli.cli.parsing import tokens_of, whole_numbers
 from attncli.cli.sources import (
     OBSERVED,
@@ -31,6 +32,9 @@ from attncli.files.fields import fields_of, kv_len_of, layout_of
 from attncli.files.load import Loaded
 from attncli.files.messages import attentions, count
 from attncli.files.roles import (
+    D_OUTPUT,
+    ONES,
+    RANDOM,
     ROLES,
     Role,
     is_attended,
@@ -39,6 +43,7 @@ from attncli.files.roles import (
     outermost,
     pick,
 )
+from attncli.stages import OUTPUT
 from attncli.stages import WEIGHTS as SHARES
 
 if TYPE_CHECKING:
@@ -87,6 +92,9 @@ def read_inputs(
     """
     notes: list[str] = []
     named = {role: getattr(inputs, role, None) for role in ROLES}
+    drawn = named[D_OUTPUT] if named[D_OUTPUT] in (ONES, RANDOM) else None
+    if drawn is not None:
+        del named[D_OUTPUT]
     named |= {WEIGHTS: inputs.weights, OBSERVED: observed}
     sources = {role: source for role, source in named.items() if source is not None}
     check_sources(sources)
@@ -123,6 +131,8 @@ def read_inputs(
         widths=(k.shape[-1], v.shape[-1]),
         lengths=(q.shape[-2], k.shape[-2]),
     )
+    if D_OUTPUT in arrays or drawn is not None:
+        made = _with_gradient(arrays, drawn, made, convention, notes)
     n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
     shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
     is_split = inputs.heads is not None or inputs.layout == "bsd"
@@ -144,6 +154,29 @@ def read_inputs(
         observed=files.get(OBSERVED),
         projected=made,
     )
+
+
+def _with_gradient(
+    arrays: dict[str, Array],
+    drawn: str | None,
+    made: Projected | None,
+    how: Convention,
+    notes: list[str],
+) -> Projected | None:
+    """Puts the gradient of the output in its form among the arrays; and what q, k, v are made of.
+
+    drawn  ones or random, where it is not read
+    """
+    notes += [ONES_SHOW] if drawn == ONES else []
+    if made is not None:
+        made = made.with_gradient(drawn or arrays[D_OUTPUT])
+        arrays[D_OUTPUT] = made.d_output
+    elif drawn is not None:
+        shape, sums = (*arrays["q"].shape[:-1], arrays["v"].shape[-1]), arrays["v"].sum(axis=-1)
+        arrays[D_OUTPUT] = given_gradient(drawn, shape, OUTPUT, how.seed)
+        if drawn == ONES and np.allclose(sums, sums[..., :1]):
+            notes[-1] += "; and as the values of every key have one sum here, dQ and dK are 0"
+    return made
 
 
 def _said(
@@ -173,7 +206,10 @@ def _said(
     if used and main.trace is None:
         notes.append(f"{main.origin} says {', '.join(used)}: used")
     notes += (f"{flag} is used, not {text} of {main.origin}" for flag, text in replaced.items())
-    return choices.over(base), inputs, kv_len
+    if inputs.d_output != RANDOM:
+        return choices.over(base), inputs, kv_len
+    how = choices.over(base, "seed")  # random numbers even without dropout
+    return replace(how, seed=choices.given.get("seed", base.seed)), inputs, kv_len
 
 
 def _convention(main: Loaded, fields: Mapping[str, Any], notes: list[str]) -> Convention:
@@ -300,9 +336,10 @@ def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
             "leave one of the two out",
         )
     n_axes = arrays["q"].ndim
-    for name in ("q", "k", "v", *_CACHE):
-        if name in arrays and not (name in _CACHE and arrays[name].ndim > n_axes):
-            heads = n_heads if name == "q" else shared
+    for name in ("q", "k", "v", *_CACHE, D_OUTPUT):
+        may_be_split = name in (*_CACHE, D_OUTPUT)
+        if name in arrays and not (may_be_split and arrays[name].ndim > n_axes):
+            heads = n_heads if name in ("q", D_OUTPUT) else shared
             try:
                 arrays[name] = in_heads(arrays[name], layout, heads)
             except ShapeError as error:

@@ -25,7 +25,8 @@ from attncli.cli.options import DisplayFlags
 from attncli.cli.output import form_of
 from attncli.cli.parsing import slice_of
 from attncli.convention import Convention
-from attncli.stages import DROPPED, MAPS
+from attncli.files.roles import D_OUTPUT
+from attncli.stages import DROPPED, GIVEN_GRADIENT, MAPS, gradient_of
 from attncli.views.formats import FIGURE, PAGE
 from attncli.views.matrix import LARGE, OVERVIEW, PIXELS
 from attncli.views.page import MOST
@@ -75,13 +76,17 @@ def of_maps(how: Convention, scores: tuple[int, ...], given: Iterable[str], n_ma
     """Bytes of the stages with a number for every query and key, and of making the last of them.
 
     scores  their shape
-    given   the names of what restricts it: mask, kv_len
+    given   the names of what restricts it, mask and kv_len, and d_output, for gradients
     n_mask  numbers of the mask, where there is one
     """
-    inputs = {"q", "k", "v", *("given_mask" if name == "mask" else name for name in given)}
+    own = {"mask": "given_mask", D_OUTPUT: GIVEN_GRADIENT}
+    inputs = {"q", "k", "v", *(own.get(name, name) for name in given)}
     names = {step.name for step in plan(how, Sizes(scores, 1, 1, given=inputs))}
     n_scores, width = math.prod(scores), WIDTHS[how.dtype]
-    need = n_scores * (width * len(names & {*MAPS}) + WIDENED[how.dtype])
+    maps = names & {*MAPS, *map(gradient_of, MAPS)}
+    need = n_scores * (width * len(maps) + WIDENED[how.dtype])
+    if GIVEN_GRADIENT in inputs:
+        need += n_scores * FLOAT  # weights times their gradients, for δ
     if DROPPED in names:
         need += n_scores  # which weights are kept, a byte each
     if "mask" in names:  # a float64 and a byte each, and a byte a score: which weights are NaN
@@ -103,8 +108,11 @@ def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
     past = [arguments.get("past_k"), arguments.get("past_v")]
     need = size_of([q], width) + size_of([k, v, *past], width * copies)
     need += math.prod(scores[:-1]) * v.shape[-1] * width  # the output
-    restricts = {name: arguments.get(name) for name in ("mask", "kv_len")}
-    mask, lengths = restricts.values()
+    d_output = arguments.get(D_OUTPUT)
+    if d_output is not None:  # and the gradients of q, k and v
+        need += size_of([q, d_output], width) + size_of([k, v, *past], width * copies)
+    restricts = {name: arguments.get(name) for name in ("mask", "kv_len", D_OUTPUT)}
+    mask, lengths, _ = restricts.values()
     n_mask, is_made = 0, how.causal or how.window is not None or lengths is not None
     if is_made:
         n_mask = n_rows * scores[-1] * (1 if lengths is None else scores[0])

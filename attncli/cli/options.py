@@ -33,6 +33,11 @@ MAX_SIZE = flag(
 MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
 OF_A_MASK = {"mask_means", "mask_numbers", "mask_and_causal", "empty_rows_inf"}
 """The fields of Convention that say something of --mask alone."""
+ONES_SHOW = (
+    "--d-output ones is the gradient of output.sum(): all its numbers are alike, so it shows no "
+    "gradient taken of the wrong query, head or dimension; --d-output random does"
+)
+"""What is said of `--d-output ones`."""
 _ROLES = [
     (role, str | None, flag(row.help, "SOURCE", panel=row.panel)) for role, row in ROLES.items()
 ]

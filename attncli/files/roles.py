@@ -98,8 +98,17 @@ ROLES: dict[Role, Names] = {
         most=1,
         form="give one number for each head",
     ),
+    "d_output": Names(
+        ("d_output", "do", "grad_output", "grad_out", "d_out", "dout"),
+        "The gradient of a loss with respect to the output, for the gradients of all that goes in: "
+        "ones (that of the output's sum), random, or a SOURCE.",
+    ),
 }
 """Every role that an array can have, each with a flag of its own: to add one is to add a row."""
+
+D_OUTPUT = "d_output"
+"""The role of the gradient that all others follow from; ONES and RANDOM stand for numbers of it."""
+ONES, RANDOM = "ones", "random"
 
 EMBEDDINGS = ("x", "x_kv", "x_v")
 """Those of which q, k and v are made; they are not given beside these."""

@@ -18,6 +18,7 @@ from attncli.attention.masks import meaning, meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.positions import Exponent, add_positions, alibi, sinusoidal
 from attncli.attention.rotary import rotary_table
+from attncli.attention.shapes import Gradient
 from attncli.attention.state_dict import weights_from_arrays
 from attncli.attention.weights import Dimensions, Weights, random_weights
 from attncli.convention import Convention, Fields, convention_of
@@ -58,6 +59,7 @@ def explain(  # noqa: PLR0913
     eps: float = 1e-5,
     pad_to: int | None = None,
     mask: npt.ArrayLike | None = None,
+    d_output: Gradient | None = None,
     convention: Convention | None = None,
     **fields: Unpack[Fields],
 ) -> Trace:
@@ -71,6 +73,7 @@ def explain(  # noqa: PLR0913
     weights    by name, ours or PyTorch's; None: random ones, drawn with `seed`
     heads …    of the block, which is "attention", "encoder" or "decoder"; d_k None is dim / heads
     pad_to     so many tokens, filled up with masked ones
+    d_output   of block "attention": the gradient of its last stage, an array, "ones" or "random"
     mask       true may attend, or numbers to add; and the fields of Convention, as `attend` takes
 
     Raises InputError, ShapeError or ConventionError for what does not fit together.
@@ -84,6 +87,8 @@ def explain(  # noqa: PLR0913
     seed = how.seed
     if block not in get_args(Block):
         raise ConventionError(f"block is {block!r}", f"use {', '.join(get_args(Block))}")
+    if d_output is not None and block != "attention":
+        raise ConventionError(f"d_output has no effect on block {block!r}", "leave one of them out")
     asked = Sentence.padded(_tokens(sentence), pad_to)
     other = None if target is None else Sentence(_tokens(target))
     words = [*asked.words, *(other.words if other else ())]
@@ -119,6 +124,7 @@ def explain(  # noqa: PLR0913
         architecture=architecture,
         positions=_positions(positions),
         notes=notes,
+        d_output=d_output,
     )
     return explained(asked, vocabulary, model, target=other, mask=meant)
 

@@ -21,7 +21,7 @@ from attncli.arrays import Array
 from attncli.attention.attend import Block
 from attncli.attention.layers import Architecture, LayerPlan
 from attncli.attention.run import plain
-from attncli.attention.shapes import check_mask
+from attncli.attention.shapes import Gradient, check_mask
 from attncli.attention.weights import Weights
 from attncli.convention import Convention
 from attncli.errors import ConventionError
@@ -42,6 +42,7 @@ class Model:
     architecture  heads, norm, dropout, convention
     positions     "paper", "article", "none", or a vector for each position, such as learned ones
     notes         what the reader should know before the first number
+    d_output      of one attention: the gradient of its last stage, for those of all before it
     """
 
     block: Literal["attention", "encoder", "decoder"] = "attention"
@@ -49,6 +50,7 @@ class Model:
     architecture: Architecture = field(default_factory=Architecture)
     positions: PositionKind | Array = "paper"
     notes: tuple[str, ...] = ()
+    d_output: Gradient | None = None
 
 
 def explained(
@@ -135,7 +137,7 @@ def _add_blocks(
     if model.block == "attention":
         name, context = ("attention", "") if x == y else ("cross_attention", x)
         layers.weights = {n.replace("attention", name, 1): w for n, w in model.weights.items()}
-        return layers.attention(name, y, context, mask=total, alone=True)
+        return layers.attention(name, y, context, mask=total, alone=True, d_output=model.d_output)
     last = layers.stack(x, mask=total)
     if model.block == "encoder":
         return last
