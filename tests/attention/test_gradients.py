@@ -114,7 +114,9 @@ def test_gradients_agree_with_finite_differences(
     if has_sinks and how.get("softmax_over") != "queries":
         given["sinks"] = numbers(rng, 6)
     trace = attend(**given, d_output=d, **how)
-    gradients = {name: trace[f"d_{name}"].value for name in ("q", "sinks") if name in given}
+    gradients: dict[str, Array] = {
+        name: trace[f"d_{name}"].value for name in ("q", "sinks") if name in given
+    }
     for name in ("k", "v"):  # those of the cache come first
         whole = trace[f"d_{name}"].value
         gradients[name] = whole[..., -7:, :]
@@ -174,11 +176,12 @@ def test_an_attention_in_two_parts_has_the_gradients_of_the_whole(
 ) -> None:
     rng = np.random.default_rng(n_heads)
     w_o = numbers(rng, 14, 13) if projects else None
-    weights = Projections(*(numbers(rng, 5, n) for n in (6, 6, 14)), w_o)
+    w_q, w_k, w_v = (numbers(rng, 5, n) for n in (6, 6, 14))
+    weights = Projections(w_q, w_k, w_v, w_o)
     x = numbers(rng, 7, 5)
     made = projected_inputs({"x": x}, weights, Convention(), n_heads=n_heads)
     made = made.with_gradient("random")
-    given = {name: made.values[name] for name in ("q", "k", "v")}
+    given: dict[str, Any] = {name: made.values[name] for name in ("q", "k", "v")}
     parts = made.around(attend(**given, d_output=made.d_output, causal=True))
     whole = multi_head_attention(x, weights, n_heads=n_heads, causal=True, d_output=made.d_result)
     own = [name for name in whole if name.startswith("d_")]
