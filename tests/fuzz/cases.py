@@ -21,6 +21,7 @@ HARMLESS = (
     ("--softmax-over", "queries"), ("--softcap", "2"), ("--dtype", "float32"), ("--rows", "1"),
     ("--stage", "weights"), ("--stage", "output"), ("--mask-value", "-1e4"), ("--kv-len", "1"),
     ("--heads", "2"), ("--layout", "shd"), ("--causal-align", "bottom-right"), ("--dropout", "0.5"),
+    ("--d-output", "ones"), ("--d-output", "random"),
 )  # fmt: skip
 """Flags that any attention takes."""
 

@@ -25,6 +25,7 @@ Arrays = dict[str, Any]
 """Arrays by name; `scale` is a number, `tokens` a list of names."""
 
 NAMES = {"q": ("q", "Q", "query", "query_states"), "k": ("k", "Key", "keys"), "v": ("v", "values")}
+NAMES["d_output"] = ("d_output", "dO", "grad_output", "dout")
 NPY_TYPES = ("<f8", ">f8", "<f4", ">f4", "<f2", "<i8", ">i4", "<u2", "i1", "u1")
 SAFE_TYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I8", "U8")
 
@@ -61,6 +62,8 @@ def problem(rng: Random) -> Arrays:
             numbers(rng, *before, 2, d_k),
             numbers(rng, *before, 2, 2),
         )
+    if rng.random() < 0.2:
+        found["d_output"] = numbers(rng, *before, n_q, d_v if "v" in found else d_k)
     if rng.random() < 0.3 and before:
         found["sinks"] = numbers(rng, 2)
     return {rng.choice(NAMES.get(name, (name,))): x for name, x in found.items()}

@@ -30,6 +30,8 @@ def inputs_of(case: Case) -> Iterator[tuple[dict[str, Array], dict[str, Any], Re
         for role in NAMES
         if f"--{role.replace('_', '-')}" in case.given
     }
+    if sources.get("d_output") in ("ones", "random"):
+        raise NoOpinionError("gradients of numbers that no file holds have tests of their own")
     read = {role: second.readings(text, case.files, case.stdin) for role, text in sources.items()}
     choices = [[(found, member) for found in every] for every, member in read.values()]
     for chosen in itertools.product(*choices):
@@ -59,7 +61,7 @@ def _arranged(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     layout, heads = case.given.get("--layout"), case.numbers("--heads")
     shared = case.numbers("--kv-heads") or heads
-    for name in ("q", "k", "v", "past_k", "past_v") if layout or heads else ():
+    for name in ("q", "k", "v", "past_k", "past_v", "d_output") if layout or heads else ():
         if name not in arrays:
             continue
         x = arrays[name]
@@ -68,7 +70,7 @@ def _arranged(
         if layout in ("shd", "bshd"):
             x = np.swapaxes(x, -2, -3)
         elif layout == "bsd" or heads:
-            n = ((heads if name == "q" else shared) or [1])[0]
+            n = ((heads if name in ("q", "d_output") else shared) or [1])[0]
             x = np.swapaxes(x.reshape(*x.shape[:-1], n, x.shape[-1] // n), -2, -3)
         arrays[name] = x
     return arrays, how

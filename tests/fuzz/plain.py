@@ -20,7 +20,7 @@ DEFAULTS: dict[str, Any] = {
     "mask_numbers": None, "mask_value_rule": "replace", "empty_rows_inf": None,
 }  # fmt: skip
 
-READ = {"q", "k", "v", "mask"}
+READ = {"q", "k", "v", "mask", "d_output"}
 """Stages that are read, not computed."""
 LARGEST = 1e6
 """Scores beyond this have no reliable weights: a last bit of theirs decides."""
@@ -67,7 +67,31 @@ def attention(
         kept = np.random.default_rng(how["seed"]).random(weights.shape) >= how["dropout"]
         weights = np.where(kept, weights / (1 - how["dropout"]), 0)
     stages["output"] = weights @ v
+    if "d_output" in arrays:
+        stages |= gradients(stages, weights, v, arrays["d_output"], how)
     return stages
+
+
+def gradients(
+    stages: dict[str, Array], weights: Array, v: Array, d: Array, how: Mapping[str, Any]
+) -> dict[str, Array]:
+    """dO and dV = Dᵀ dO; of a plain attention of as many key heads dQ = dS K and dK = dSᵀ Q, too."""
+    if d.shape != stages["output"].shape:
+        raise RefusalError("d_output")
+    found = {"d_output": d}
+    if v.shape != stages["v"].shape:
+        return found
+    found["d_v"] = np.swapaxes(weights, -1, -2) @ d
+    is_plain = {**how, "scale": 1, "seed": 0, "dtype": ""} == {**DEFAULTS, "scale": 1, "dtype": ""}
+    if is_plain and "mask" not in stages and (weights.sum(axis=-1) > 0.999).all():
+        apart = d @ np.swapaxes(v, -1, -2) - (stages["output"] * d).sum(axis=-1, keepdims=True)
+        factor = 1 / math.sqrt(stages["q"].shape[-1])
+        if not isinstance(how["scale"], str):
+            factor = how["scale"]
+        d_scores = weights * apart * (1 if how["scale"] == "none" else factor)
+        found["d_q"] = d_scores @ stages["k"]
+        found["d_k"] = np.swapaxes(d_scores, -1, -2) @ stages["q"]
+    return found
 
 
 def reliable(stages: dict[str, Array]) -> dict[str, Array]:

@@ -16,11 +16,13 @@ NAMES = {
     "past_v": r"past_(v|value|values)|(v|value|values)_cache|(cache|cached)_(v|value|values)",
     "mask": r"mask|masks|attn_mask|attention_mask|attn_bias|attention_bias|additive_mask",
     "sinks": r"sinks?|attn_sinks|attention_sinks|s_aux",
+    "d_output": r"do|d_out(put)?|grad_out(put)?|dout",
 }
 """The names under which a file may hold each role, in any case."""
 STAGE_NAMES = {
     "q", "k", "v", "mask", "scores", "scaled", "capped", "masked", "weights", "dropped", "output",
-    "concat", "projected",
+    "concat", "projected", "d_output", "d_v", "d_weights", "delta", "d_scaled", "d_scores", "d_q",
+    "d_k",
 }  # fmt: skip
 LABELS = ("tokens", "query_tokens", "key_tokens")
 
