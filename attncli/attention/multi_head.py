@@ -185,7 +185,7 @@ class Projected(NamedTuple):
         before = [self._made(own[name], found.pop(name)) for name in QKV if name in found]
         given = [own[name] for name in self.values if name not in QKV] if before else []
         last = [ends[name] for name in self.last]
-        if self.d_result is not None:
+        if self.d_result is not None and gradient_of(OUTPUT) in found:
             last += self._gradients_around(found, after)
         words = ["Multi-head"] * (self.sizes.n_heads > 1)
         words.append("cross-attention" if "x_kv" in self.values else "self-attention")

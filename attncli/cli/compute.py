@@ -23,7 +23,7 @@ from attncli.cli.parsing import cell_of, rows_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.files.roles import D_OUTPUT
-from attncli.stages import CONCAT, OUTPUT
+from attncli.stages import CONCAT, MAPS, OUTPUT, QKV, gradient_of
 from attncli.trace import Trace
 from attncli.views.formats import PAGE
 from attncli.views.select import check_written
@@ -33,6 +33,7 @@ _SURELY_FITS = 1 << 16  # scores, in any memory
 _ROWS = 16  # shown of a matrix too large to compute, where no rows are named
 _TEXTS = ("json", "csv", "tsv")  # forms that hold every number as text
 _FEWER = "give fewer queries, heads or batch items, or --dtype float32"
+_WHOLE_GRADIENTS = "gradients are sums over all queries, whose stages need"
 _FEWER_OF_GRADIENTS = "ask for --stage d_q, d_k or d_v alone, or give fewer queries or heads"
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
@@ -111,8 +112,12 @@ def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displ
         return attend(**given.arguments, **given.labels), show
     rows, shown, hint = None, show, _FEWER
     if D_OUTPUT in given.arguments:
-        hint = _FEWER_OF_GRADIENTS
-    elif not how.dropout and how.softmax_over == "keys":  # else no row can be computed alone
+        gradients = {gradient_of(name) for name in (*QKV, *MAPS, OUTPUT)}
+        if gradients & {*(show.stage or ())}:
+            memory.check_fits(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
+        note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
+        del given.arguments[D_OUTPUT]
+    if not how.dropout and how.softmax_over == "keys":  # else no row can be computed alone
         rows, shown = _rows(given, show)
         shape, hint = (*shape[:-2], len(rows), shape[-1]), _ADVICE
     what = f"the stages of {' × '.join(map(str, shape))} scores need"
