@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -80,9 +80,9 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     if out.shape != shape or out.dtype != how.dtype:
         needed = f"{' × '.join(map(str, shape))} of {how.dtype}"
         raise ShapeError(f"out is {shape_text(out)} of {out.dtype}", f"it must be {needed}")
-    job = _Job(whole, how, mask, kv_len, n_past, out)
-    with _in_threads(n_threads, job) as in_threads:
-        for done, _ in enumerate(in_threads(job.compute, job.blocks), start=1):
+    job = Job(whole, how, mask, kv_len, n_past, out)
+    with in_threads(n_threads, job) as each:
+        for done, _ in enumerate(each(job.compute, job.blocks), start=1):
             if progress is not None:
                 progress(done, len(job.blocks))
     return out
@@ -101,7 +101,7 @@ def check_streams(how: Convention) -> None:
         raise ConventionError(message, "use float32 or float64")
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """Queries start … stop − 1 of one head of one batch item."""
 
     batch: int
@@ -110,7 +110,18 @@ class _Rows(NamedTuple):
     stop: int
 
 
-class _Job:
+class Limits(NamedTuple):
+    """What the sizes of the numbers allow.
+
+    is_made_for  whether they can be summed block by block at all
+    shifted      whether the largest score must be subtracted
+    """
+
+    is_made_for: bool
+    shifted: bool
+
+
+class Job:
     """One call: every array with the axes (batch, head, token, d), and what restricts."""
 
     def __init__(
@@ -147,14 +158,14 @@ class _Job:
         self.factor = how.scale_factor(d_k) * LOG2_E
         # Each head's last queries first: causality lets those attend to most keys.
         self.blocks = [
-            _Rows(batch, head, start, min(start + QUERIES, n_q))
+            Rows(batch, head, start, min(start + QUERIES, n_q))
             for batch in range(n_batch)
             for head in range(n_heads)
             for start in reversed(range(0, n_q, QUERIES))
         ]
         self._heads: dict[tuple[int, int], tuple[Array, Array, float, float]] = {}
 
-    def compute(self, rows: _Rows) -> None:
+    def compute(self, rows: Rows) -> None:
         """Fills in the output of these queries."""
         batch, head, start, stop = rows
         at = batch, self.key_head[head]
@@ -164,22 +175,30 @@ class _Job:
         k, v, k_top, v_top = self._heads[at]
         q = widen(self.q[batch, head, start:stop], self.how.dtype)
         with np.errstate(all="ignore"):
-            info = np.finfo(self.dtype)
-            power = largest_norm(q) * k_top * abs(self.factor)  # ≥ every |score|, as a power of 2
-            # Half of a score's digits are left for what follows its point, and no sum overflows.
-            is_safe = power <= 2 ** (info.nmant / 2) and v_top * self.n_k < info.max / 2
-            is_open = self.how.causal and self.how.causal_align == "open-last"
-            is_hidden = self.how.hidden_value(self.adds) == -np.inf
-            is_plain = is_hidden and not self.how.softcap and not is_open
-            if not (is_plain and is_safe):
-                self.out[batch, head, start:stop] = self._by_run(rows, q, k, v)
-                return
-            # Within half of the range of exponents nothing overflows or vanishes unshifted.
-            size = power + abs(math.log2(v_top or 1)) + math.log2(self.n_k)
-            shifted = self.adds or size > info.maxexp / 2
-            self.out[batch, head, start:stop] = self._summed(rows, q, k, v, shifted)
+            limits = self.limits(q, k_top, v_top)
+            if limits.is_made_for:
+                found = self._summed(rows, q, k, v, limits.shifted)
+            else:
+                found = self._by_run(rows, q, k, v)
+            self.out[batch, head, start:stop] = found
 
-    def _summed(self, rows: _Rows, q: Array, k: Array, v: Array, shifted: bool) -> Array:
+    def limits(self, q: Array, k_top: float, v_top: float) -> Limits:
+        """Whether these queries can be summed block by block, and how.
+
+        k_top, v_top  the largest ‖key‖, and the largest number of the values
+        """
+        info = np.finfo(self.dtype)
+        power = largest_norm(q) * k_top * abs(self.factor)  # ≥ every |score|, as a power of 2
+        # Half of a score's digits are left for what follows its point, and no sum overflows.
+        is_safe = power <= 2 ** (info.nmant / 2) and v_top * self.n_k < info.max / 2
+        is_open = self.how.causal and self.how.causal_align == "open-last"
+        is_hidden = self.how.hidden_value(self.adds) == -np.inf
+        is_plain = is_hidden and not self.how.softcap and not is_open
+        # Within half of the range of exponents nothing overflows or vanishes unshifted.
+        size = power + abs(math.log2(v_top or 1)) + math.log2(self.n_k)
+        return Limits(is_plain and is_safe, self.adds or size > info.maxexp / 2)
+
+    def _summed(self, rows: Rows, q: Array, k: Array, v: Array, shifted: bool) -> Array:
         """Σ 2^x V / Σ 2^x, with the scale and log2 e, which makes it a power of e, folded into q.
 
         shifted  the largest score so far is subtracted, and what has been summed scaled down when
@@ -190,7 +209,7 @@ class _Job:
         total, values = np.zeros((n, 1), dtype), np.zeros((n, v.shape[1]), dtype)
         shift = np.full((n, 1), -np.inf, dtype)
         scratch, ones = np.empty(n * KEYS, dtype), np.ones((KEYS, 1), dtype)
-        for keys, hidden, bias in self._key_blocks(rows):
+        for keys, hidden, bias in self.key_blocks(rows):
             x = scratch[: n * (keys.stop - keys.start)].reshape(n, -1)
             np.matmul(q, k[keys].T, out=x)
             if bias is not None:
@@ -217,24 +236,38 @@ class _Job:
             output[total[:, 0] == 0] = filler
         return output
 
-    def _by_run(self, rows: _Rows, q: Array, k: Array, v: Array) -> Array:
+    def _by_run(self, rows: Rows, q: Array, k: Array, v: Array) -> Array:
         """The same output by the steps of the plan, with every stage of a few rows at a time."""
-        batch, head, start, stop = rows
-        inputs: dict[str, Array] = {"k": k, "v": v}
-        if self.mask is not None:
-            inputs["given_mask"] = self.mask[batch, head]
-        if self.valid[batch] < self.n_k:
-            inputs["kv_len"] = np.array([self.valid[batch]])
-        scores, given = (self.q.shape[2], self.n_k), {*inputs, "q", "rows"}
-        how = replace(self.how, mask_means="keep", mask_numbers=None)  # as self.mask has it
-        steps = plan(how, Sizes(scores, 1, q.shape[1], self.n_past, given, self.adds))
-        at_once = max(1, CELLS // self.n_k)
-        parts = [np.arange(stop - start)[at : at + at_once] for at in range(0, len(q), at_once)]
-        found = (run(steps, {**inputs, "q": q[at], "rows": start + at}, [OUTPUT]) for at in parts)
-        return np.concatenate([values[OUTPUT] for values in found])
+        (found,) = zip(*self.by_plan(rows, {"q": q, "k": k, "v": v}, [OUTPUT]), strict=True)
+        return np.concatenate(found)
 
-    def _key_blocks(self, rows: _Rows) -> Iterator[tuple[slice, Array | None, Array | None]]:
-        """The keys that any of these queries attends to, in blocks.
+    def by_plan(
+        self, rows: Rows, given: Mapping[str, Array], wanted: Sequence[str]
+    ) -> Iterator[list[Array]]:
+        """The wanted stages of these queries by the steps of the plan, a few queries at a time.
+
+        given  q, k and v of the head, and what else the stages follow from, by query
+        """
+        inputs = {name: given[name] for name in ("k", "v")}
+        if self.mask is not None:
+            inputs["given_mask"] = self.mask[rows.batch, rows.head]
+        if self.valid[rows.batch] < self.n_k:
+            inputs["kv_len"] = np.array([self.valid[rows.batch]])
+        scores, names = (self.q.shape[2], self.n_k), {*inputs, *given, "rows"}
+        how = replace(self.how, mask_means="keep", mask_numbers=None)  # as self.mask has it
+        d_k = given["q"].shape[1]
+        steps = plan(how, Sizes(scores, 1, d_k, self.n_past, names, self.adds))
+        at_once, every = max(1, CELLS // self.n_k), np.arange(rows.stop - rows.start)
+        for start in range(0, len(every), at_once):
+            at = every[start : start + at_once]
+            own = {name: x[at] for name, x in given.items() if name not in inputs}
+            values = run(steps, {**inputs, **own, "rows": rows.start + at}, wanted)
+            yield [values[name] for name in wanted]
+
+    def key_blocks(
+        self, rows: Rows, size: int | None = None
+    ) -> Iterator[tuple[slice, Array | None, Array | None]]:
+        """The keys that any of these queries attends to, in blocks of this size (KEYS).
 
         -> keys, which cells of them are hidden, and what is added to their scores
         """
@@ -242,10 +275,10 @@ class _Job:
         first, valid = rows.start + self.first[rows.batch], self.valid[rows.batch]
         begin = max(0, first - left) if left >= 0 else 0
         end = min(valid, first + n_rows + right) if right >= 0 else valid
-        for start in range(begin, end, KEYS):
+        for start in range(begin, end, size or KEYS):
             if self.is_stopped:
                 return
-            keys = slice(start, min(start + KEYS, end))
+            keys = slice(start, min(start + (size or KEYS), end))
             n_keys, at = keys.stop - start, first - start
             is_whole = left < 0 or at + n_rows - 1 <= left
             is_whole = is_whole and (right < 0 or n_keys <= at + right + 1)
@@ -279,7 +312,7 @@ def largest_norm(x: Array) -> float:
 
 
 @contextmanager
-def _in_threads(n_threads: int | None, job: _Job) -> Iterator[Callable[..., Iterator[None]]]:
+def in_threads(n_threads: int | None, job: Job) -> Iterator[Callable[..., Iterator[Any]]]:
     """A `map` over threads while BLAS uses one in each; when interrupted, the job stops."""
     from concurrent.futures import ThreadPoolExecutor
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from inspect import signature
 
 from attncli.attention.attend import Block, attend, title_of, trace_of, with_concat
-from attncli.attention.plan import Sizes
+from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step
 from attncli.budget import is_limited
 from attncli.cli.commands import Against
@@ -23,7 +23,7 @@ from attncli.cli.parsing import cell_of, rows_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.files.roles import D_OUTPUT
-from attncli.stages import CONCAT, MAPS, OUTPUT, QKV, gradient_of
+from attncli.stages import CONCAT, GIVEN_GRADIENT, MAPS, OUTPUT, QKV, gradient_of
 from attncli.trace import Trace
 from attncli.views.formats import PAGE
 from attncli.views.select import check_written
@@ -114,6 +114,8 @@ def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displ
     if D_OUTPUT in given.arguments:
         gradients = {gradient_of(name) for name in (*QKV, *MAPS, OUTPUT)}
         if gradients & {*(show.stage or ())}:
+            if _are_streamed(given, show):
+                return _streamed_gradients(given, show), show
             memory.check_fits(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
         del given.arguments[D_OUTPUT]
@@ -164,13 +166,51 @@ def _streamed(given: AttentionInputs, show: DisplayFlags) -> Trace:
         n_threads = 1 if is_limited() else None
         arguments = {name: x for name, x in given.arguments.items() if name != D_OUTPUT}
         output = stream(**arguments, n_threads=n_threads, progress=progress)
+    step = Step(OUTPUT, stream, {}, formula="O = A V")
+    return trace_of([step], {OUTPUT: output}, {"": _block(given)})
+
+
+def _sizes(given: AttentionInputs) -> Sizes:
     q, k = given.arguments["q"], given.arguments["k"]
-    sizes = Sizes(given.score_shape, k.shape[-3] if k.ndim > 2 else 1, q.shape[-1])
+    names = {"q", "k", "v", GIVEN_GRADIENT}
+    return Sizes(given.score_shape, k.shape[-3] if k.ndim > 2 else 1, q.shape[-1], given=names)
+
+
+def _block(given: AttentionInputs) -> Block:
     names = {"query": given.labels["query_labels"], "key": given.labels["key_labels"]}
     how = given.arguments["convention"]
-    block = Block(title_of(sizes, how), how, names)
-    step = Step(OUTPUT, stream, {}, formula="O = A V")
-    return trace_of([step], {OUTPUT: output}, {"": block})
+    return Block(title_of(_sizes(given), how), how, names)
+
+
+def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
+    """Whether the gradients asked for are those of q, k and v alone, and can be streamed."""
+    from attncli.attention.stream_gradients import stream_gradients
+    from attncli.attention.streaming import check_streams
+
+    if {*(show.stage or ())} - {gradient_of(name) for name in QKV} or show.work or show.cell:
+        return False
+    if given.arguments.keys() - signature(stream_gradients).parameters.keys():
+        return False
+    try:
+        check_streams(given.arguments["convention"])
+    except ConventionError:
+        return False
+    return True
+
+
+def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
+    from attncli.attention.stream_gradients import stream_gradients
+    from attncli.cli import memory
+    from attncli.cli.terminal import progress_bar
+
+    need = memory.of_stream_gradients(given.arguments, given.score_shape)
+    memory.check_fits(need, f"the gradients of {given.score_shape[-2]} queries need", _FEWER)
+    with progress_bar("heads", quiet=show.quiet) as progress:
+        n_threads = 1 if is_limited() else None
+        found = stream_gradients(**given.arguments, n_threads=n_threads, progress=progress)
+    planned = plan(given.arguments["convention"], _sizes(given))
+    steps = [step._replace(reads={}, work="") for step in planned if step.name in found]
+    return trace_of(steps, found, {"": _block(given)})
 
 
 def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:

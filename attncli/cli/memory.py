@@ -139,6 +139,21 @@ def of_streaming(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
     return int(need) + (os.cpu_count() or 1) * CELLS * width
 
 
+def of_stream_gradients(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
+    """Bytes of `stream_gradients`: d_q, d_k and d_v, q, k and v in the number type, and in each
+    thread a key head's gradients, and the weights of some queries with theirs."""
+    from attncli.attention.stream_gradients import ROWS
+    from attncli.attention.streaming import CELLS
+
+    how: Convention = arguments["convention"]
+    width, names = WIDTHS[how.dtype], ("q", "k", "v", "past_k", "past_v")
+    given = [arguments[name] for name in names if arguments.get(name) is not None]
+    need = size_of([*given, arguments[D_OUTPUT]], width) + sum(x.size for x in given) * width
+    n_threads, of_head = os.cpu_count() or 1, sum(x.shape[-2] * x.shape[-1] for x in given)
+    n_rows = max(1, min(ROWS, CELLS // scores[-1]))
+    return int(need + n_threads * (2 * of_head + 3 * n_rows * scores[-1]) * width)
+
+
 class Sentences(NamedTuple):
     """How many tokens there are.
 

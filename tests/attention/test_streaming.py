@@ -236,11 +236,11 @@ def test_hidden_blocks_are_not_computed() -> None:
             seen.append((rows.start, block[0].start))
             yield block
 
-    blocks = streaming._Job._key_blocks
+    blocks = streaming.Job.key_blocks
     x = numbers(8, 3)
     mask = np.ones((8, 8), dtype=bool)
     mask[4:6, 2:4] = False
-    with blocks_of(2, 2), patch.object(streaming._Job, "_key_blocks", spy):
+    with blocks_of(2, 2), patch.object(streaming.Job, "key_blocks", spy):
         stream(x, x, x, mask=mask, convention=Convention(window=(3, 0)), n_threads=1)
     assert sorted(seen) == [(0, 0), (2, 0), (2, 2), (4, 1), (4, 3), (4, 5), (6, 3), (6, 5), (6, 7)]
 
@@ -301,7 +301,7 @@ def test_progress_is_reported_for_every_block() -> None:
 
 def test_an_interruption_stops_the_rest() -> None:
     computed: list[int] = []
-    block_sum = streaming._Job._summed
+    block_sum = streaming.Job._summed
 
     def counted(*arguments: Any) -> Any:
         computed.append(1)
@@ -313,7 +313,7 @@ def test_an_interruption_stops_the_rest() -> None:
     x = numbers(1, 4000, 3)
     with (
         blocks_of(1, 512),
-        patch.object(streaming._Job, "_summed", counted),
+        patch.object(streaming.Job, "_summed", counted),
         pytest.raises(KeyboardInterrupt),
     ):
         stream(x, x, x, n_threads=1, progress=interrupt)

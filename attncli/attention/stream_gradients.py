@@ -1,0 +1,224 @@
+"""Gradients without the score matrix: a few queries at a time, in memory for O(L · d) numbers.
+
+for each key head, for each part of the queries              (in threads, BLAS limited to one each)
+    for each block of queries of the heads that share it
+        P = exp(scores) ── dA = dO Vᵀ ── δ = Σ P ∘ dA ── dS = P ∘ (dA − δ)
+        dQ = dS K        dK += dSᵀ Q        dV += Pᵀ dO
+
+Of a block the scores of all its keys are held, so that each is computed once. What this is not made
+for (softcap, scores or values that are not finite, …) is computed by `run` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.attention.functional import widen
+from attncli.attention.heads import four_axes
+from attncli.attention.masks import meant_mask
+from attncli.attention.numbers import as_numbers
+from attncli.attention.shapes import Gradient, given_gradient, with_past
+from attncli.attention.streaming import (
+    CELLS,
+    LOG2_E,
+    Job,
+    Rows,
+    check_streams,
+    in_threads,
+    largest_norm,
+)
+from attncli.convention import Convention, Fields, convention_of
+from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, gradient_of
+
+ROWS, KEYS = 256, 2048
+"""The most queries and keys of a block."""
+PARTS = 4
+"""A head's queries are summed in so many parts where there are fewer heads: one for each thread."""
+
+
+def stream_gradients(  # noqa: PLR0913 - those of `attend`, and how it runs
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    d_output: Gradient,
+    *,
+    mask: npt.ArrayLike | None = None,
+    past_k: npt.ArrayLike | None = None,
+    past_v: npt.ArrayLike | None = None,
+    kv_len: npt.ArrayLike | None = None,
+    convention: Convention | None = None,
+    n_threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **fields: Unpack[Fields],
+) -> dict[str, Array]:
+    """d_q, d_k and d_v of `attend`, without the stages before them.
+
+    d_q has the shape of q, d_k and d_v have that of k and v with the cache before them. In which
+    order numbers are summed does not depend on the threads.
+
+    Raises ShapeError, and ConventionError as `check_streams` does.
+    Source: Dao et al., "FlashAttention" (2022), appendix B.4, algorithm 4.
+
+    >>> found = stream_gradients([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]], [[1, 0]])
+    >>> found["d_q"].round(4).tolist()
+    [[1.564, -0.0]]
+    """
+    how = convention_of(convention, fields)
+    check_streams(how)
+    if mask is not None:
+        mask = meant_mask(as_numbers(mask, "the mask"), fields.get("mask_means"), how)
+    whole, n_past = with_past(q, k, v, past_k, past_v)
+    shape = (*whole["q"].shape[:-1], whole["v"].shape[-1])
+    d = given_gradient(d_output, shape, OUTPUT, how.seed)
+    job = _Job(whole, how, mask, kv_len, n_past, d)
+    with in_threads(n_threads, job) as each:
+        for done, (at, d_k, d_v) in enumerate(each(job.gradients, job.parts), start=1):
+            job.d_k[at] += d_k
+            job.d_v[at] += d_v
+            if progress is not None:
+                progress(done, len(job.parts))
+    found = zip(QKV, (job.d_q, job.d_k, job.d_v), strict=True)
+    return {gradient_of(name): x.reshape(whole[name].shape) for name, x in found}
+
+
+class _Part(NamedTuple):
+    """Queries start … stop − 1 of all heads that share a key head of a batch item."""
+
+    batch: int
+    kv_head: int
+    start: int
+    stop: int
+
+
+class _Head(NamedTuple):
+    """A key head: its keys and values, their gradients so far, room for weights and for theirs."""
+
+    k: Array
+    v: Array
+    d_k: Array
+    d_v: Array
+    held: Array
+
+
+class _Block(NamedTuple):
+    """Some keys, and of some queries their scores, then weights, and the gradients of these."""
+
+    keys: slice
+    x: Array
+    d_weights: Array
+
+
+class _Job(Job):
+    """One call: what `stream` has of it, the gradient of the output, and those that are asked."""
+
+    def __init__(
+        self,
+        whole: dict[str, Array],
+        how: Convention,
+        mask: npt.ArrayLike | None,
+        kv_len: npt.ArrayLike | None,
+        n_past: int,
+        d: Array,
+    ) -> None:
+        super().__init__(whole, how, mask, kv_len, n_past, d)
+        self.d = four_axes(d)
+        self.d_q, self.d_k, self.d_v = (
+            np.zeros(x.shape, self.dtype) for x in (self.q, self.k, self.v)
+        )
+        n_batch, n_kv_heads = self.k.shape[:2]
+        n_q = self.q.shape[2]
+        n_parts = -(-PARTS // (n_batch * n_kv_heads))
+        n = max(1, -(-n_q // n_parts))
+        self.n_rows = max(1, min(ROWS, CELLS // self.n_k))
+        self.parts = [
+            _Part(batch, head, start, min(start + n, n_q))
+            for batch in range(n_batch)
+            for head in range(n_kv_heads)
+            for start in range(0, n_q, n)
+        ]
+
+    def gradients(self, part: _Part) -> tuple[tuple[int, int], Array, Array]:
+        """Fills in d_q of these queries; the key head, and what they add to its d_k and d_v."""
+        k, v = (
+            np.ascontiguousarray(x[part.batch, part.kv_head], self.dtype) for x in (self.k, self.v)
+        )
+        held = np.empty((2, self.n_rows * self.n_k), self.dtype)
+        head = _Head(k, v, np.zeros_like(k), np.zeros_like(v), held)
+        k_top, v_top = largest_norm(k), float(np.abs(v).max())
+        heads = [head for head, own in enumerate(self.key_head) if own == part.kv_head]
+        for rows in self._blocks(part, heads):
+            at = rows.batch, rows.head, slice(rows.start, rows.stop)
+            q, d = (widen(np.ascontiguousarray(x[at]), self.how.dtype) for x in (self.q, self.d))
+            with np.errstate(all="ignore"):
+                limits = self.limits(q, k_top, v_top)
+                found = None
+                if limits.is_made_for and np.isfinite(d).all():
+                    found = self._block(rows, q, d, head, shifted=limits.shifted)
+                if found is None:
+                    found = self._by_plan(rows, q, d, head)
+            self.d_q[at] = found
+        return (part.batch, part.kv_head), head.d_k, head.d_v
+
+    def _blocks(self, part: _Part, heads: list[int]) -> Iterator[Rows]:
+        for head in heads:
+            for start in range(part.start, part.stop, self.n_rows):
+                if not self.is_stopped:
+                    yield Rows(part.batch, head, start, min(start + self.n_rows, part.stop))
+
+    def _block(self, rows: Rows, q: Array, d: Array, head: _Head, *, shifted: bool) -> Array | None:
+        """d_q of a block of queries; adds to d_k and d_v. None where a query has no key.
+
+        shifted  the largest score of each query is subtracted first
+        """
+        n, at, blocks = len(q), 0, list[_Block]()
+        k, v, d_k, d_v, held = head
+        scaled = q * self.dtype.type(self.factor)
+        for keys, hidden, bias in self.key_blocks(rows, KEYS):
+            end = at + n * (keys.stop - keys.start)
+            x, d_weights = (room[at:end].reshape(n, -1) for room in held)
+            at = end
+            np.matmul(scaled, k[keys].T, out=x)
+            if bias is not None:
+                x += (bias * LOG2_E).astype(self.dtype)
+            if hidden is not None:
+                np.copyto(x, -np.inf, where=hidden)
+            blocks.append(_Block(keys, x, d_weights))
+        top = np.zeros((n, 1), self.dtype)
+        if shifted and blocks:
+            top = np.max([x.max(axis=1, keepdims=True) for _, x, _ in blocks], axis=0)
+            top[np.isneginf(top)] = 0
+        total, delta = np.zeros((n, 1), self.dtype), np.zeros(n, self.dtype)
+        for keys, x, d_weights in blocks:
+            if shifted:
+                np.subtract(x, top, out=x)
+            np.exp2(x, out=x)
+            np.matmul(d, v[keys].T, out=d_weights)
+            total += x @ np.ones((x.shape[1], 1), self.dtype)  # four times as quick as a sum
+            delta += np.einsum("qk,qk->q", x, d_weights)
+        if not total.all():
+            return None
+        d_q, mean = np.zeros_like(q), delta[:, None] / total
+        # The weights are never divided by their total: what they are multiplied by is.
+        factor = self.dtype.type(self.factor / LOG2_E) / total
+        keyed, shares = q * factor, d / total
+        for keys, x, d_weights in blocks:
+            d_v[keys] += x.T @ shares
+            np.subtract(d_weights, mean, out=d_weights)
+            np.multiply(d_weights, x, out=d_weights)
+            d_k[keys] += d_weights.T @ keyed
+            d_q += d_weights @ k[keys]
+        return np.asarray(d_q * factor)
+
+    def _by_plan(self, rows: Rows, q: Array, d: Array, head: _Head) -> Array:
+        """The same by the steps of the plan, with every stage of a few queries at a time."""
+        given, found = {"q": q, "k": head.k, "v": head.v, GIVEN_GRADIENT: d}, []
+        for d_q, d_k, d_v in self.by_plan(rows, given, [gradient_of(name) for name in QKV]):
+            found.append(d_q)
+            np.add(head.d_k, d_k, out=head.d_k)
+            np.add(head.d_v, d_v, out=head.d_v)
+        return np.concatenate(found)
