@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attncli.attention.attend import attend, attend_heads
     from attncli.attention.heads import heads_first, merge_heads, split_heads
     from attncli.attention.multi_head import Projections, multi_head_attention
+    from attncli.attention.stream_gradients import stream_gradients
     from attncli.attention.streaming import stream
     from attncli.compare.diff import diff
     from attncli.convention import Convention
@@ -70,11 +71,12 @@ __all__ = [
     "similarity",
     "split_heads",
     "stream",
+    "stream_gradients",
 ]
 
 _MODULES = (
     "errors", "convention", "trace", "attention.heads", "attention.attend",
-    "attention.multi_head", "attention.streaming", "views.render",
+    "attention.multi_head", "attention.streaming", "attention.stream_gradients", "views.render",
     "words.similarity", "pipeline.explain", "compare.diff", "models.capture",
 )  # fmt: skip
 """Where they are, those that import the least first."""

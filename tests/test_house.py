@@ -110,6 +110,7 @@ def test_the_public_api_is_this() -> None:
         "similarity",
         "split_heads",
         "stream",
+        "stream_gradients",
     ]
 
 
