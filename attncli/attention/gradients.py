@@ -316,8 +316,10 @@ class _Backward:
 
     def merge_heads(self, step: Step, d: str) -> None:
         params = {"n_heads": self.sizes.n_heads}
-        formula = "the part of {x} that each head gave"
-        self.step(step.reads["x"], split_heads, {"x": d}, params, formula, "copy")
+        formula, work = "the part of {x} that each head gave", "copy"
+        if kind_of(step.name).role == "inner":  # of one head: no stage of its own
+            formula, work = self.steps[-1].formula.partition(" = ")[2], self.steps[-1].work
+        self.step(step.reads["x"], split_heads, {"x": d}, params, formula, work)
 
     def project(self, step: Step, d: str) -> None:
         x, w = step.reads["x"], step.reads["w"]

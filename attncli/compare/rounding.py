@@ -25,7 +25,7 @@ from attncli.check.setup import Setup, setup_of
 from attncli.check.tolerance import Rule, StageErrors, fitting_type, narrower, rms, row_rms, sizes
 from attncli.convention import Convention, DType
 from attncli.errors import AttncliError, StageError
-from attncli.stages import MAPS, OUTPUT, QKV, SCORES, WEIGHTS, kind_of
+from attncli.stages import MAPS, OUTPUT, QKV, SCORES, WEIGHTS, gradient_of, kind_of
 from attncli.trace import Stage, Trace
 
 _INSIDE: dict[str, tuple[DType, ...]] = {
@@ -114,9 +114,10 @@ class Noise:
     def put_in(self, name: str, errors: StageErrors) -> StageErrors:
         """The errors of the stage of this dotted name beside their noise."""
         prefix, _, own = name.rpartition(".")
-        if own in (*MAPS, OUTPUT) and prefix not in self.setups:
+        is_forward, pair = own in (*MAPS, OUTPUT), self.pairs[name]
+        if is_forward and prefix not in self.setups:
             self.setups[prefix] = self._setup(prefix)
-        setup, pair = self.setups.get(prefix), self.pairs[name]
+        setup = self.setups.get(prefix) if is_forward else None
         if setup is not None and pair[0].name == pair[1].name == own:
             last = setup.inputs["v"].shape[-1] if own == OUTPUT else setup.shape[3]
             if errors.expected.shape == (*setup.shape[:3], last):
@@ -142,7 +143,8 @@ class Noise:
     def _beside(self, name: str) -> float:
         """The size of the numbers next to which those of a stage may be as good as 0.
 
-        Of scores that is the length of a query times that of a key, of a mean what it is of.
+        Of scores that is the length of a query times that of a key, of a mean what it is of, of
+        what softmax's gradient goes into that of the weights, from which their mean is taken.
         """
         prefix, dot, own = name.rpartition(".")
         stage = self.pairs[name][0]
@@ -150,6 +152,13 @@ class Noise:
         if own in MAPS[: MAPS.index(WEIGHTS)] and q and k and scores:
             scale = _size(stage) / max(_size(scores), 1e-300)
             return float(q.value.shape[-1]) * _size(q) * _size(k) * scale
+        d_weights = self.stages.get(prefix + dot + gradient_of(WEIGHTS))
+        before_softmax = (gradient_of(name) for name in MAPS[: MAPS.index(WEIGHTS)])
+        factors: dict[str, Stage | None] = dict.fromkeys(before_softmax)
+        factors |= {gradient_of("q"): k, gradient_of("k"): q}
+        if own in factors and d_weights:
+            factor = factors[own]
+            return _size(d_weights) * (_size(factor) if factor else 1.0)
         read = stage.reads.get(kind_of(own).beside, "")
         beside = self.stages.get(prefix + dot + read) or self.stages.get(read)
         return _size(beside) if beside else 0.0

@@ -127,6 +127,13 @@ def test_a_sentence(call: Call) -> None:
     assert call("explain", "a b", "--block", "encoder", "--d-output", "ones").code == 2
 
 
+def test_gradients_that_cancel_are_the_same_in_another_number_type(call: Call) -> None:
+    """Each value sums to 10, so dS is 0 in exact numbers, and rounding in float32."""
+    flags = ("--d-output", "ones", "--quiet", "--against")
+    assert call(*THREE, *flags, "--dtype float32").code == 0
+    assert call(*THREE, *flags, "--softcap 1").code == 1
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
