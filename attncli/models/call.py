@@ -17,14 +17,18 @@ from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ConventionError, OutputError, ShapeError
 from attncli.files.dump import write_dump
-from attncli.stages import OUTPUT, WEIGHTS
+from attncli.stages import OUTPUT, QKV, WEIGHTS, gradient_of
 
 if TYPE_CHECKING:
     from attncli.check.report import Verdict
     from attncli.trace import Trace
 
-OBSERVED = (WEIGHTS, OUTPUT)
+GRADIENTS = tuple(gradient_of(name) for name in QKV)
+OBSERVED = (WEIGHTS, OUTPUT, *GRADIENTS)
 """The arrays of a call that the model computed; the others went in."""
+
+
+_NO_GRADIENTS = "no gradients have come: run loss.backward(), outside of torch.no_grad()"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,7 +38,8 @@ class Call:
     name        the module's dotted name, such as "model.layers.3.self_attn"
     arrays      q [batch, head, n_q, d_k], k and v [batch, kv_head, n_k, d], as attention reads
                 them: after rotary positions, normalization and cache; mask and sinks, where there
-                are any; output [batch, head, n_q, d_v], and weights, where the model computes them
+                are any; output [batch, head, n_q, d_v], and weights, where the model computes them;
+                d_output, d_q, d_k and d_v, the gradients, once the backward pass has run
     convention  what the model asks for: scale, causal, window, softcap …
     dtype       the number type the model computed in; bfloat16 is kept as float32
     seen        how the call was seen: "attention interface (sdpa)", "scaled_dot_product_attention",
@@ -43,6 +48,7 @@ class Call:
     operations  where the softmax was seen: what the model does to Q Kᵀ before it, in this order
     notes       what else was asked for that is not computed here, one sentence each
     shape       the shape that the scores have, [batch, head, n_q, n_k]
+    asks_gradients  whether gradients were asked for
     """
 
     name: str
@@ -54,6 +60,7 @@ class Call:
     operations: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
+    asks_gradients: bool = False
 
     def __post_init__(self) -> None:
         if not self.shape:
@@ -113,14 +120,18 @@ class Call:
     def check(self, **how: Any) -> Verdict:
         """Do the model's own weights and output agree with exact attention of its q, k and v?
 
+        And its gradients, where they were asked for and have come.
         The reference is computed from what went in and from what the model asks for, never by the
         function that the model called. how: further keywords of `attncli.check.check`.
         """
         from attncli.check.diagnose import check
 
-        observed = {name: self._one(name) for name in OBSERVED if name in self.arrays}
+        has_gradients = gradient_of(OUTPUT) in self.arrays
+        names = [name for name in OBSERVED if has_gradients or name not in GRADIENTS]
+        observed = {name: self._one(name) for name in names if name in self.arrays}
         verdict = check(observed, **self._inputs(), convention=self._typed(), **how)
-        return replace(verdict, notes=(*verdict.notes, *self.notes))
+        missing = (_NO_GRADIENTS,) if self.asks_gradients and not has_gradients else ()
+        return replace(verdict, notes=(*verdict.notes, *self.notes, *missing))
 
     def _one(self, name: str) -> Array:
         """An array, without the axis of a batch of one."""
@@ -186,6 +197,15 @@ class Calls(Sequence[Call]):
             write_dump(self._path(call), call.entries().items(), force=False)
             call = replace(call, arrays={})
         self._calls.append(call)
+
+    def add_gradient(self, index: int, name: str, x: Array) -> None:
+        """Adds what the backward pass gave to a call, or puts it in the place of an earlier one."""
+        call = self[index]
+        call = replace(call, arrays={**call.arrays, name: x})
+        if self.folder is not None:
+            write_dump(self._path(call), call.entries().items(), force=True)
+            call = replace(call, arrays={})
+        self._calls[index] = call
 
     def save(self, path: str, *, force: bool = False) -> None:
         """Writes all calls to an npz or a safetensors file, which compute, check and diff read.

@@ -20,6 +20,7 @@ def capture(
     layers: Collection[int] | None = None,
     heads: Collection[int] | None = None,
     to: str | os.PathLike[str] | None = None,
+    gradients: bool = False,
 ) -> Iterator[Calls]:
     """Record every attention call of a PyTorch model within the block.
 
@@ -33,6 +34,8 @@ def capture(
     to      a folder, new or empty: each call is written there as it comes, to an npz of its own,
             which `attncli check` reads, and is read again where it is asked for. Long runs stay
             within memory so
+    gradients  what the backward pass gives q, k, v and the output is recorded, too, as d_q, d_k,
+            d_v and d_output: be it run within the block or after it, the last time counts
 
     The model, its configuration and the registry of attention functions are as before after the
     block, whatever happens in it. Modules that are called attention and ran, but computed none
@@ -52,7 +55,7 @@ def capture(
         needs = "to capture a model needs the package torch"
         raise MissingExtraError(needs, "pip install 'attncli[models]'") from None
     calls = Calls(folder=None if to is None else _folder(os.fspath(to)))
-    with watched(model, calls, layers, heads):
+    with watched(model, calls, layers, heads, gradients=gradients):
         yield calls
     if calls.unseen:
         names = ", ".join(calls.unseen[:5]) + ", …" * (len(calls.unseen) > 5)

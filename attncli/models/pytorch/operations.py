@@ -71,13 +71,21 @@ class Operation(NamedTuple):
 
 
 class Understood(NamedTuple):
-    """q and k [..., tokens, d], the mask that is added, fields of Convention, sinks [head]."""
+    """q and k [..., tokens, d], the mask that is added, fields of Convention, sinks [head].
+
+    is_first  whether q is of the product's first factor
+    is_plain  whether q is that factor itself, moved, and not times a number for each head
+    replaces  whether scores are replaced where the mask forbids, and not added to
+    """
 
     q: Any
     k: Any
     mask: Any
     fields: dict[str, Any]
     sinks: Any = None
+    is_first: bool = True
+    is_plain: bool = True
+    replaces: bool = False
 
 
 def understood(
@@ -97,6 +105,7 @@ def understood(
     sinks = found.sinks()
     found.replaced_by_zero()
     q, k = found.factors((*shape[:-1], found.index.shape[-1]))
+    is_plain = True
     fields: dict[str, Any] = {}
     factor, added = found.factor, found.added
     if found.inner is not None:
@@ -109,6 +118,7 @@ def understood(
         if bool((factor != factor[..., :1, :1]).any()):
             raise NotUnderstoodError("every score has a factor of its own")
         q, fields["scale"] = q * factor[..., :1], 1.0  # one for each head
+        is_plain = False
     if found.filled is not None:
         where, value = found.filled
         if _forbids(value):
@@ -117,7 +127,9 @@ def understood(
             raise NotUnderstoodError(f"numbers are added, and scores replaced by {value:g}")
         else:
             added, fields["mask_value"] = ~where, value
-    return Understood(q, k, None if added is None else _narrow(added), fields, sinks)
+    mask = None if added is None else _narrow(added)
+    replaces = found.filled is not None
+    return Understood(q, k, mask, fields, sinks, found.is_first, is_plain, replaces)
 
 
 def placed(
@@ -175,7 +187,7 @@ class _Map:
         self.shape = (a.shape[0], a.shape[1], b.shape[2])
         self.index: Any = torch.arange(math.prod(self.shape), device=a.device).reshape(self.shape)
         self.index = self.index[0] if is_flat else self.index
-        self.is_plain = True
+        self.is_plain = self.is_first = True
         self.factor: Any = 1.0
         self.added: Any = None
         self.inner: Any = None
@@ -313,6 +325,7 @@ class _Map:
             raise NotUnderstoodError("the scores of one head come from several products")
         batch = batch[..., 0, 0]
         for q, keys, i, j in ((self.a, k, row, column), (k, self.a, column, row)):
+            self.is_first = q is self.a
             if bool((i == i[..., :1]).all()) and bool((j == j[..., :1, :]).all()):
                 return q[batch[..., None], i[..., 0]], keys[batch[..., None], j[..., 0, :]]
         raise NotUnderstoodError("the scores are moved out of the rows of their queries")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -17,7 +17,11 @@ from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError
 from attncli.models.asked import Asked, asked_by_mask
 from attncli.models.call import Call, Calls, in_heads, layer_of
-from attncli.stages import OUTPUT
+from attncli.models.pytorch.gradients import Hooks
+from attncli.stages import OUTPUT, QKV, gradient_of
+
+ADDED = -1e30
+"""Stands for the least number of a type where that is added to scores: it absorbs them, too."""
 
 
 class _Thread(threading.local):
@@ -37,8 +41,9 @@ class Recorder:
         calls: Calls,
         layers: Collection[int] | None,
         heads: Collection[int] | None,
+        hooks: Hooks | None = None,
     ) -> None:
-        self.model = model
+        self.model, self.hooks = model, hooks
         self.names = {module: name for name, module in model.named_modules()}
         self.layers, self.heads = layers, None if heads is None else sorted(heads)
         self.calls, self.lock, self.here = calls, threading.Lock(), _Thread()
@@ -58,6 +63,8 @@ class Recorder:
             if self.here.running[-1:] == [module]:  # else a hook before `enter` raised
                 self.here.running.pop()
             self.ran[self.names[module]] = None
+            if self.hooks is not None:
+                self.hooks.settle()
 
         for module in self.names:
             stack.callback(module.register_forward_pre_hook(enter).remove)
@@ -109,6 +116,9 @@ class Recorder:
         mask: Any = None,
         left: int | None = None,
         empty: str = "zero",
+        replaces: bool = False,
+        tracked: Mapping[str, Any] | None = None,
+        placed: Callable[[str, Any], Any] = lambda name, x: x,
         **more: Any,
     ) -> None:
         """Records a call.
@@ -116,6 +126,10 @@ class Recorder:
         tensors  q, k, v, output, and weights and sinks where there are any
         fields   of Convention; those of the mask are added
         mask     what is added to the scores, or true = may attend; left: see `asked_by_mask`
+        replaces whether what forbids is put in the place of scores, and not added: no gradient
+                 passes then, where else every key is forbidden
+        tracked  the tensors whose gradients are those of q, k, v and the output, where they are not
+                 those of `tensors`; placed: gives a gradient of one its axes
 
         Where no Convention has what is asked for, it is noted as not understood.
         """
@@ -130,6 +144,7 @@ class Recorder:
             raise InputError(
                 "the model is on the meta device: it has no numbers", "load its weights"
             )
+        tracked = {n: tensors[n] for n in (*QKV, OUTPUT)} if tracked is None else tracked
         dtype = type_name(tensors[OUTPUT])  # q and k may be wider
         tensors |= {n: _cast(tensors[n]) for n in ("q", "k", "v")}
         arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
@@ -141,6 +156,9 @@ class Recorder:
             shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
             asked = self.asked(mask, lead, shape, left, empty)
             fields = {**fields, **asked.fields}
+            if self.hooks is not None and fields.get("empty_rows") == "uniform" and not replaces:
+                del fields["empty_rows"]
+                fields |= {"mask_value": ADDED, "mask_value_rule": "add"}
             if asked.mask is not None:
                 arrays["mask"] = asked.mask
         n_heads = arrays["q"].shape[-3] if arrays["q"].ndim > 2 else 1
@@ -156,7 +174,20 @@ class Recorder:
         except ConventionError as problem:
             self.problems.setdefault(name, problem.message)
             return
-        self.calls.append(Call(name, arrays, how, dtype, seen, step, **more))
+        asks = self.hooks is not None
+        self.calls.append(Call(name, arrays, how, dtype, seen, step, asks_gradients=asks, **more))
+        if self.hooks is not None:
+            shapes, at = {n: arrays[n].shape for n in (*QKV, OUTPUT)}, len(self.calls) - 1
+
+            def arrived(n: str, gradient: Any) -> None:
+                x = in_heads(_copied(placed(n, gradient)), n)
+                if self.heads is not None:
+                    of_call = {n: x, "q": np.empty((n_heads, 1, 1))}
+                    x = _of_heads(of_call if n != "q" else {n: x}, self.heads)[n]
+                if x.shape == shapes[n]:  # else one tensor served several batch items
+                    self.calls.add_gradient(at, gradient_of(n), x)
+
+            self.hooks.add(tracked, arrived)
 
     def asked(
         self,

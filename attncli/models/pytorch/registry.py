@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from attncli.models.asked import asked_by_flags
+from attncli.models.pytorch.gradients import own_views
 from attncli.models.pytorch.recorder import Recorder
 from attncli.stages import OUTPUT, WEIGHTS
 
@@ -76,8 +77,11 @@ def _recorded(
     **kwargs: Any,
 ) -> Any:
     """Calls an attention function of transformers; records what went in and what came out."""
+    is_watched = module in recorder.names and not recorder.is_busy
+    if is_watched and recorder.hooks is not None:
+        query, key, value = own_views(query, key, value)
     call = partial(function, module, query, key, value, attention_mask, *args, **kwargs)
-    if module not in recorder.names or recorder.is_busy:
+    if not is_watched:
         return call()
     with recorder.busy():
         output, weights = found = call()
@@ -104,6 +108,7 @@ def _recorded(
         fields |= flags
     tensors = {"q": query, "k": key, "v": value, "sinks": said.get("s_aux")}
     tensors |= {WEIGHTS: weights, OUTPUT: output.transpose(1, 2)}
+    tracked = {"q": query, "k": key, "v": value, OUTPUT: output}
     notes = [f"dropout {said['dropout']:g} was on"] if said.get("dropout") else []
     others = [n for n, x in said.items() if n not in _KNOWN and isinstance(x, torch.Tensor)]
     others = [n for n in others if not n.endswith(("ids", "position", "positions", "lens"))]
@@ -116,6 +121,8 @@ def _recorded(
         mask=mask,
         left=left,
         empty="nan" if implementation == "eager" else "zero",
+        tracked=tracked,
+        placed=lambda name, x: x.transpose(1, 2) if name == OUTPUT else x,
         notes=tuple(notes),
     )
     return found

@@ -7,6 +7,7 @@ from typing import Any
 import torch.nn.functional as F  # noqa: N812 - as everybody has it
 from torch.overrides import TorchFunctionMode
 
+from attncli.models.pytorch.gradients import own_views
 from attncli.models.pytorch.recorder import Recorder
 from attncli.stages import OUTPUT
 
@@ -25,9 +26,13 @@ class OfFunctions(TorchFunctionMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         if func is not _SDPA or self.recorder.is_busy:
             return func(*args, **kwargs)
+        given = dict(zip(_SDPA_NAMES, args, strict=False)) | kwargs
+        if self.recorder.hooks is not None:
+            own = own_views(*(given[name] for name in _SDPA_NAMES[:3]))
+            given |= dict(zip(_SDPA_NAMES[:3], own, strict=True))
+            args, kwargs = (), given
         with self.recorder.busy():
             output = func(*args, **kwargs)
-        given = dict(zip(_SDPA_NAMES, args, strict=False)) | kwargs
         record_sdpa(self.recorder, given, output)
         return output
 

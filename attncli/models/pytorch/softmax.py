@@ -154,12 +154,29 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
                 weights = weights[..., :-1]
             tensors = {"q": asked.q, "k": asked.k, "v": v, WEIGHTS: weights, OUTPUT: out}
             tensors["sinks"] = asked.sinks
+            (a, b), moves, shape = made.product, made.operations, weights.shape
+
+            def placed_gradient(name: str, x: Any) -> Any:
+                """A gradient with the axes of q, k, v or the output."""
+                if name in ("v", OUTPUT):
+                    other = output if name == "v" else values
+                    own = (x, other) if name == "v" else (other, x)
+                    return placed(*own, moves, shape, turned)[name == OUTPUT]
+                pair = (x, b) if is_first == (name == "q") else (a, x)
+                return getattr(understood(pair, before, shape), name)
+
+            is_first = asked.is_first
+            tracked = {"q": a if is_first else b, "k": b if is_first else a}
+            tracked |= {"v": values, OUTPUT: output}
             self.recorder.add(
                 "softmax",
                 tensors,
                 asked.fields if over == "keys" else {**asked.fields, "softmax_over": over},
                 mask=asked.mask,
+                replaces=asked.replaces,
                 empty=empty,
                 operations=names,
                 notes=tuple(f"after the softmax: {done}" for done in after),
+                tracked=tracked if asked.is_plain else {},
+                placed=placed_gradient,
             )

@@ -20,6 +20,7 @@ import torch
 
 from attncli.errors import InputError
 from attncli.models.call import Calls
+from attncli.models.pytorch.gradients import Hooks
 from attncli.models.pytorch.recorder import Recorder
 from attncli.models.pytorch.registry import looked_up, registries
 from attncli.models.pytorch.sdpa import OfFunctions
@@ -28,7 +29,12 @@ from attncli.models.pytorch.softmax import OfSoftmax
 
 @contextmanager
 def watched(
-    model: Any, calls: Calls, layers: Collection[int] | None, heads: Collection[int] | None
+    model: Any,
+    calls: Calls,
+    layers: Collection[int] | None,
+    heads: Collection[int] | None,
+    *,
+    gradients: bool = False,
 ) -> Iterator[None]:
     """Adds the calls of a model's attentions in the block, as `capture` describes them.
 
@@ -39,7 +45,7 @@ def watched(
     for name, given in (("layers", layers), ("heads", heads)):
         if given is not None and (not isinstance(given, Collection) or not len(given)):
             raise InputError(f"{name} is {given!r}", f"give some numbers: {name}=[0, 3]")
-    recorder = Recorder(model, calls, layers, heads)
+    recorder = Recorder(model, calls, layers, heads, Hooks() if gradients else None)
     with ExitStack() as stack:
         for registry in registries(model):
             stack.enter_context(looked_up(registry, recorder))
@@ -48,4 +54,6 @@ def watched(
         stack.enter_context(OfFunctions(recorder))
         stack.enter_context(OfSoftmax(recorder))
         yield
+    if recorder.hooks is not None:
+        recorder.hooks.settle()
     calls.unseen = recorder.unseen()
