@@ -122,7 +122,9 @@ def scores(
     return s, s if w.bias is None or wrong == "recomputed without bias" else s + w.bias
 
 
-def kernel(w: World, wrong: str, r: Round) -> dict[str, Numbers]:
+def kernel(  # noqa: PLR0912, PLR0915 - one kernel, its deviations where they happen
+    w: World, wrong: str, r: Round
+) -> dict[str, Numbers]:
     """The gradients of q, k, v, of the sinks and of the bias, where there are such."""
     f = np.float64 if r(np.float32(1)).dtype == np.float64 else np.float32
     q, k, v, d = (r(x) for x in (w.q, w.k, w.v, w.d))
@@ -298,12 +300,8 @@ def world(name: str, seed: int) -> World:
     n_q, n_k = (41, 41) if name in ("causal", "square", "rotary", "window") else (37, 53)
     d_v = 8 if name in ("square", "rotary") else 11
     shapes = (6, n_q, 8), (n_kv, n_k, 8), (n_kv, n_k, d_v), (6, n_q, d_v)
-    w = World(
-        *(
-            rng.standard_normal((2, *shape)) * (1.5 if i == 0 else 1)
-            for i, shape in enumerate(shapes)
-        )
-    )
+    q, k, v, d = (rng.standard_normal((2, *shape)) for shape in shapes)
+    w = World(1.5 * q, k, v, d)
     keep = rng.random((n_q, n_k)) < 0.7
     keep[5] = False
     more: dict[str, dict[str, Any]] = {
