@@ -126,7 +126,7 @@ def kernel(  # noqa: PLR0912, PLR0915 - one kernel, its deviations where they ha
     w: World, wrong: str, r: Round
 ) -> dict[str, Numbers]:
     """The gradients of q, k, v, of the sinks and of the bias, where there are such."""
-    f = np.float64 if r(np.float32(1)).dtype == np.float64 else np.float32
+    f: Any = np.float64 if r(np.float32(1)).dtype == np.float64 else np.float32
     q, k, v, d = (r(x) for x in (w.q, w.k, w.v, w.d))
     q, k = (r(rotated(x)) for x in (q, k)) if w.rotates else (q, k)
     n_b, n_h, n_q, d_k = q.shape
