@@ -32,6 +32,8 @@ class Kind(NamedTuple):
     plotted     its first two columns are drawn as points
     beside      the parameter it is computed from next to whose numbers its own may be as good as 0
     words       its cells are words, written from the left
+    vector      one number for each row, or each column, of a map: shown as one beside it
+    heading     of the part of the computation that it belongs to, where that is not the forward one
     """
 
     symbol: str
@@ -45,6 +47,8 @@ class Kind(NamedTuple):
     plotted: bool = False
     beside: str = ""
     words: bool = False
+    vector: bool = False
+    heading: str = ""
 
     def axes_of(self, ndim: int) -> tuple[str, ...]:
         """The axis names of an array with so many dimensions: the last ones."""
@@ -239,6 +243,9 @@ GIVEN_GRADIENT = "given_gradient"
 """The input that the gradients follow from: how fast the loss grows with each number of what an
 attention gives. As `given_mask` it is shown by the stage that is made of it."""
 
+BACKWARD = "Backward: how the loss changes with each number"
+"""The heading of all gradients."""
+
 _GRADIENTS = {  # the stage whose gradient it is: a sentence on it
     "output": "how fast the loss grows with each number of the output",
     "concat": "",
@@ -279,15 +286,22 @@ KINDS |= {
             f"d{KINDS[name].symbol}",
             KINDS[name].axes,
             "inner" if KINDS[name].role == "inner" else "step",
+            masks=name in MAPS[: MAPS.index("weights")],
+            shade="signed" if name == "scores" else "",
             note=note,
+            heading=BACKWARD,
         )
         for name, note in _GRADIENTS.items()
     },
-    "d_bias": Kind("dM", _MAP),
+    "d_bias": Kind("dM", _MAP, heading=BACKWARD),
     "delta": Kind(
-        "δ", "batch head query", note="the mean of a row's gradients, each counted by its weight"
+        "δ",
+        "batch head query",
+        note="the mean of a row's gradients, each counted by its weight",
+        vector=True,
+        heading=BACKWARD,
     ),
-    "delta_of_keys": Kind("δ", "batch head key"),
+    "delta_of_keys": Kind("δ", "batch head key", vector=True, heading=BACKWARD),
 }
 
 SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"

@@ -16,7 +16,11 @@ import pytest
 import attncli
 from attncli.attention.attend import attend, attend_heads, prepared
 from attncli.attention.layers import Architecture, LayerPlan
-from attncli.attention.multi_head import Projections, projected_inputs
+from attncli.attention.multi_head import (
+    Projections,
+    multi_head_attention,
+    projected_inputs,
+)
 from attncli.attention.plan import plan
 from attncli.attention.positions import add_positions, alibi, position_dots, sinusoidal
 from attncli.attention.rotary import rotary, rotary_table
@@ -26,6 +30,7 @@ from attncli.pipeline.model import Model, explained
 from attncli.pipeline.sentence import Sentence, random_vocabulary
 from attncli.stages import CONCAT, KINDS, MAPS, OUTPUT, PROJECTED
 from attncli.trace import Stage, Trace
+from attncli.views.arithmetic_gradients import GRADIENT_RULES
 from attncli.views.arithmetic_tables import TABLE_RULES
 from attncli.views.matrix import Matrix
 from attncli.views.page import places_of
@@ -132,6 +137,67 @@ def projections() -> Iterator[Trace]:
             yield made.around(attend(q, k, v, convention=how, **past))
 
 
+def gradients() -> Iterator[Trace]:
+    """The way back of every convention, of grouped heads, batches and broadcast biases."""
+    finite: dict[str, Any] = {"causal": True, "mask_value": -2.0}
+    added: dict[str, Any] = {**finite, "mask_value_rule": "add"}
+    biased: dict[str, Any] = {"softcap": 2.0, "softcap_place": "after-bias", "causal": True}
+    q, k, v, d = numbers(2, 3, 5), numbers(2, 3, 5), numbers(2, 3, 2), numbers(2, 3, 2)
+    for how in (*HOWS, finite, added, biased, {"window": (0, -1), "softmax_over": "queries"}):
+        yield attend(q, k, v, d_output=d, **how)
+    empty = np.array([[True, False, True], [False, False, False]])
+    for rows in ("zero", "uniform", "nan", "unmasked"):
+        own: Any = {"empty_rows": rows, "d_output": numbers(2, 7)}
+        yield attend(numbers(2, 5), numbers(3, 5), numbers(3, 7), mask=empty, **own)
+    bias = numbers(3, 5)
+    bias[1, 2:] = -np.inf
+    for order, batch in (("blocks", ()), ("tiled", (2,))):
+        q, d = numbers(*batch, 4, 3, 2), numbers(*batch, 4, 3, 7)
+        k, v = numbers(*batch, 2, 5, 2), numbers(*batch, 2, 5, 7)
+        grouped: Any = {"head_order": order, "d_output": d}
+        yield attend(q, k, v, sinks=[0.5, -1.0, 2.0, 0.0], mask=bias, **grouped)
+        yield attend(q, k, v, causal=True, dropout=0.3, **grouped)
+    q, k, v, d = numbers(2, 3, 5, 7), numbers(2, 1, 3, 7), numbers(2, 1, 3, 2), numbers(2, 3, 5, 2)
+    shapes: list[tuple[int, ...]] = [
+        (3,),
+        (1, 3),
+        (5, 1),
+        (3, 1, 1),
+        (2, 1, 1, 3),
+        (1, 3, 5, 3),
+        (),
+    ]
+    for shape in shapes:
+        bias = numbers(*shape) + 0.25
+        yield attend(q, k, v, mask=bias, d_output=d, causal=len(shape) == 2)
+    yield attend(numbers(3, 2), numbers(5, 2), numbers(5, 7), sinks=[0.5], d_output=numbers(3, 7))
+
+
+def gradients_of_weights() -> Iterator[Trace]:
+    """The way back to x and the weights: those of `projections`, with and without a batch."""
+    for heads, shared, context in ((1, 1, 0), (2, 2, 0), (4, 2, 0), (2, 1, 7)):
+        batch = (2,) if heads < 4 else ()
+        rows = {"x": numbers(*batch, 3, 5)}
+        rows |= {"x_kv": numbers(*batch, context, 5)} if context else {}
+        wide = {"q": heads * 2, "k": shared * 2, "v": shared * 3}
+        weights = {f"w_{name}": numbers(5, size) for name, size in wide.items()}
+        last = {f"b_{name}": numbers(size) for name, size in wide.items()}
+        last |= {"w_o": numbers(heads * 3, 11), "b_o": numbers(11)}
+        for projections in (Projections(**weights), Projections(**weights | last)):
+            many: Any = {"n_heads": heads, "n_kv_heads": shared}
+            made = projected_inputs(rows, projections, Convention(), **many)
+            shape = (*batch, 3, heads * 3 if projections.w_o is None else 11)
+            d_output = numbers(*shape)
+            made = made.with_gradient(d_output)
+            q, k, v = (made.values[name] for name in "qkv")
+            yield made.around(attend(q, k, v, d_output=made.d_output))
+            past: Any = {"past_k": k[..., :2, :], "past_v": v[..., :2, :]}
+            yield made.around(attend(q, k, v, d_output=made.d_output, **past))
+            if not context:
+                own: Any = {"d_output": d_output, "causal": True, **many}
+                yield multi_head_attention(rows["x"], projections, **own)
+
+
 def sentences() -> Iterator[Trace]:
     words, target = ("the", "money", "bank"), ("la", "banque")
     vocabulary = random_vocabulary((*words, *target), 6)
@@ -206,7 +272,10 @@ def computed(form: str) -> float:
     return float(eval(text, {"__builtins__": {}}, NAMES))  # noqa: S307 - our own output
 
 
-@pytest.mark.parametrize("make", [attentions, projections, sentences, tables])
+@pytest.mark.parametrize(
+    "make",
+    [attentions, projections, gradients, gradients_of_weights, sentences, tables],
+)
 def test_the_operands_of_the_printed_arithmetic_give_the_cell(make: Any) -> None:
     options, seen = DisplayOptions(work=True, full=True, precision=16), set()
     for trace in make():
@@ -215,14 +284,18 @@ def test_the_operands_of_the_printed_arithmetic_give_the_cell(make: Any) -> None
             for place in places_of(block, stages, options)[0]:
                 matrix, name = Matrix(block, place.stage, place.where, options), place.stage.name
                 lines = work_lines(matrix, 10**6)
-                assert len(lines) == (0 if name in WITHOUT else matrix.values.size), name
+                is_given = name in WITHOUT or place.stage.formula.endswith(" given")
+                assert len(lines) == (0 if is_given else matrix.values.size), name
                 seen |= {place.stage.work}
                 for line, value in zip(lines, matrix.values.ravel().tolist(), strict=False):
                     check_line(line, value)
+    of_weights = {"d_of_weights", "d_of_bias", "d_of_rows"}
     wanted = {
         attentions: {"row products", "products", "softmax", "mask", "dropout", "merge"},
         sentences: {"copy", "relu", "mean", "deviation", "norm", "row cosine", "wave", "dropout"},
         tables: {*TABLE_RULES} - {"row cosine"},
+        gradients: {*GRADIENT_RULES} - of_weights | {"row products", "products", "dropout"},
+        gradients_of_weights: {*of_weights, "summed column products", "copy", "merge"},
         projections: {"row products", "products", "softmax", "merge"},
     }
     assert wanted[make] <= seen

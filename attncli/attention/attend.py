@@ -274,11 +274,15 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block
     kind = kind_of((step and step.kind) or name)
     own = name.rpartition(".")[2]
     prefix = name.removesuffix(own)
+    shapes = (values[prefix + map_].shape for map_ in MAPS if prefix + map_ in values)
+    whole = next(shapes, value.shape)
     if kind.role == "input":  # the mask, which has the axes of the scores
-        shapes = (values[prefix + map_].shape for map_ in MAPS if prefix + map_ in values)
-        value = np.broadcast_to(value, next(shapes, value.shape))
+        value = np.broadcast_to(value, whole)
     axes = kind.axes_of(value.ndim)
     labels = {axis: tuple(names) for axis, names in block.labels.items() if names}
+    if kind.axes == kind_of(MAPS[0]).axes:  # the gradient of what was broadcast
+        sizes = zip(axes, value.shape, whole[-len(axes) :], strict=False)
+        labels |= {axis: ("all",) for axis, size, of in sizes if size < of}
     if step is None:
         return Stage(own, kind.symbol, "", value, axes, labels)
     reads = {}

@@ -242,14 +242,17 @@ class _Backward:
         x, axis = step.reads["x"], {"axis": step.params.get("axis", -1)}
         allowed = {name: read for name, read in step.reads.items() if name == "allowed"}
         a, symbol = step.name, kind_of(step.name).symbol
-        sums = "each row" if axis["axis"] == -1 else "each column"
-        formula = f"δ = Σ {symbol} ∘ {kind_of(d).symbol} over {sums}"
+        each = "row" if axis["axis"] == -1 else "column"
+        formula = f"δ = Σ {symbol} ∘ {kind_of(d).symbol} over each {each}"
         kind = "delta" if axis["axis"] == -1 else "delta_of_keys"
         reads = {"a": a, "d": d} | allowed
         own = Step("delta", delta, reads, axis, formula, "delta", self.dtype, kind)
         self.steps.append(own)
         reads = {"a": a, "d": d, "delta": "delta"} | allowed
-        self.step(x, d_softmax, reads, axis, "{a} ∘ ({d} − δ)", "d_softmax")
+        sums = f"each {each} sums to 0"
+        if "sinks" in step.reads:
+            sums = f"each {each} sums to δ times what the sink takes"
+        self.step(x, d_softmax, reads, axis, f"{{a}} ∘ ({{d}} − δ): {sums}", "d_softmax")
         if "sinks" in step.reads:
             reads = {"x": x, "sinks": step.reads["sinks"], "delta": "delta"}
             formula = "−Σ δ exp({sinks}) / (Σ exp({x}) + exp({sinks}))"

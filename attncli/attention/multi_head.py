@@ -158,7 +158,8 @@ class Projected(NamedTuple):
 
     def _gradients(self, wanted: Collection[str], known: Values) -> dict[str, Array]:
         """These gradients, where some stages are known."""
-        given = {} if self.d_result is None else {GIVEN_GRADIENT: self.d_result}
+        own = GIVEN_GRADIENT if self.last else gradient_of(OUTPUT)
+        given = {} if self.d_result is None else {own: self.d_result}
         found = run(self._steps, {**self.values, **given, **known}, wanted)
         return {name: found[name] for name in wanted}
 
@@ -198,16 +199,23 @@ class Projected(NamedTuple):
         output, of = gradient_of(OUTPUT), {*self.last, OUTPUT, *self.values} - {*QKV}
         inner = {name: found.pop(name) for name in [*found][[*found].index(output) :]}
         known = dict(after) | {name: x.value for name, x in (inner | found).items()}
-        n_own = self.values["k"].shape[-2]
-        for name in (gradient_of("k"), gradient_of("v")):  # a cache is not made of x
+        n_own, of_keys = self.values["k"].shape[-2], {gradient_of("k"), gradient_of("v")}
+        n_cached = known[gradient_of("k")].shape[-2] - n_own
+        for name in of_keys:  # a cache is not made of x
             known[name] = known[name][..., -n_own:, :]
         del known[output]
         names = {gradient_of(name) for name in of}
         values = self._gradients([s.name for s in self._steps if s.name in names], known)
         block = Block("", self.how, {**self.labels, **inner[output].labels})
-        own = trace_of(self._steps, values, {"": block}).steps
-        at = [*values].index(output) + 1
-        return [*own[:at], *[*inner.values()][1:], *own[at:]]  # type: ignore[list-item]
+        own = [
+            replace(stage, params={**stage.params, "n_cached": n_cached})
+            if n_cached and of_keys & {*stage.reads.values()}
+            else stage
+            for _, stage in trace_of(self._steps, values, {"": block}).stages()
+        ]
+        at = [*values].index(output)
+        first = own[at] if self.last else inner[output]  # computed, or given
+        return [*own[:at], first, *[*inner.values()][1:], *own[at + 1 :]]
 
     def _made(self, own: Stage, attended: Stage) -> Stage:
         """q, k or v as it was attended: some of the rows, or a cache before it."""

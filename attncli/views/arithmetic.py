@@ -5,8 +5,8 @@ A stage says itself how it was computed: `reads`, `params` and `work`, which is 
 the cell read as x, {x} its number, {cap} a parameter, {1.4142} a number. All numbers are those of
 the trace, so what is written is what was computed.
 
-Here are the rules of attention and of layers; those of positions and of words are in
-arithmetic_tables.py.
+Here are the rules of attention and of layers; those of gradients are in arithmetic_gradients.py,
+those of positions and of words in arithmetic_tables.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.trace import Stage
+from attncli.views.arithmetic_gradients import GRADIENT_RULES
 from attncli.views.arithmetic_tables import TABLE_RULES
 from attncli.views.cell import Entry, between, bracketed
 from attncli.views.parts import Equation
@@ -41,9 +42,9 @@ def equation(entry: Entry) -> Equation | None:
     return rule(entry) if rule else _filled(entry, stage.work)
 
 
-def packed_axis(stage: Stage) -> str | None:
+def packed_axis(stage: Stage, at: int = -1) -> str | None:
     """The axis whose entries, such as heads, are side by side in a stage's last one, or None."""
-    return _PACKED.get(stage.axes[-1].partition("·")[0])
+    return _PACKED.get(stage.axes[at].partition("·")[0])
 
 
 # ---- the rules
@@ -101,9 +102,12 @@ def _merge(entry: Entry) -> Equation:
 
 
 def _row_products(entry: Entry) -> Equation:
-    """A row times a row: Σ a_ik b_jk."""
-    a, b = (entry.of(name).matrix for name in entry.stage.reads)
-    return entry.equals(entry.product(a[entry.row], b[entry.column]))
+    """A row times a row: Σ a_ik b_jk; of a head its own rows of b, where it has them packed."""
+    a, b = (entry.of(name) for name in entry.stage.reads)
+    row = entry.column
+    if packed_axis(b.stage, -2):
+        row += entry.head * entry.stage.value.shape[-1]
+    return entry.equals(entry.product(a.matrix[entry.row], b.matrix[row]))
 
 
 def _relu(entry: Entry) -> Equation:
@@ -232,5 +236,6 @@ RULES: dict[str, Callable[[Entry], Equation | None]] = {
     "hide": _hide,
     "softmax": _softmax,
     "dropout": _dropout,
+    **GRADIENT_RULES,
     **TABLE_RULES,
 }

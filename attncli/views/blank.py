@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.stages import MASKED
+from attncli.stages import MASKED, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views.select import BlankStage, is_computed, named_stages
 
@@ -34,7 +34,8 @@ def without_numbers(trace: Trace, wanted: Sequence[str]) -> Trace:
 
 
 def _is_task(name: str, stage: Stage) -> bool:
-    return is_computed(stage) and name.rpartition(".")[2] not in LOOKED_UP
+    is_given = bool(kind_of(stage.name).heading) and not (stage.work or stage.reads)  # such as dO
+    return is_computed(stage) and not is_given and name.rpartition(".")[2] not in LOOKED_UP
 
 
 def _without(trace: Trace, names: set[str], prefix: str) -> Trace:

@@ -57,14 +57,16 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The entry as an equation names it: S[q1,k1]."""
-        return f"{clean(self.stage.symbol)}[{','.join(self.labels(NAME_CELLS))}]"
+        """The entry as an equation names it: S[q1,k1]; a number by itself S."""
+        labels = ",".join(self.labels(NAME_CELLS))
+        return f"{clean(self.stage.symbol)}[{labels}]" if labels else clean(self.stage.symbol)
 
     @property
     def places(self) -> list[tuple[str, int]]:
-        """Its axes and where it is along them; of a vector the last one alone."""
+        """Its axes and where it is along them; of a vector the one it has."""
         axes = self.stage.axes[-2:]
-        return list(zip(axes, (self.row, self.column)[-len(axes) :], strict=True))
+        places = zip(axes, (self.row, self.column)[2 - len(axes) :], strict=True)
+        return [(axis, at) for axis, at in places if axis]
 
     def labels(self, cells: int = LABEL_CELLS) -> list[str]:
         """The names of its row and its column in an equation; of a vector the latter alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -71,9 +71,11 @@ class Shares(NamedTuple):
     over_queries: bool
 
 
-def shares_of(block: Block, index: Index, options: DisplayOptions) -> Shares:
-    """The weights of a block at an index."""
-    stage = block.weights
+def shares_of(
+    block: Block, index: Index, options: DisplayOptions, stage: Stage | None = None
+) -> Shares:
+    """The weights of a block at an index; or another stage of as many queries and keys."""
+    stage = stage or block.weights
     assert stage is not None  # noqa: S101 - whoever asks has looked
     values = block.matrix(stage, index)
     masked = np.zeros(values.shape, bool)
@@ -96,11 +98,18 @@ def sentences(
     is among how many the lines are shared.
     """
     shares = shares_of(block, index, options)
+    return told(shares, lambda i: _sentence(shares, i), options, n_heads)
+
+
+def told(
+    shares: Shares, sentence: Callable[[int], str], options: DisplayOptions, n_heads: int
+) -> tuple[str, ...]:
+    """The sentence on each row, after its name; of many rows the first few, as `sentences` says."""
     most = len(shares.rows) if options.full else max(LINES // n_heads, FEWEST)
     shown = shares.rows if len(shares.rows) <= most + 1 else shares.rows[:most]
     texts = distinct([shares.names[i].token for i in shown], shown)
     lines = [
-        f"{shares.names[i].spoken(text)} {_sentence(shares, i)}"
+        f"{shares.names[i].spoken(text)} {sentence(i)}"
         for text, i in zip(texts, shown, strict=True)
     ]
     if left := len(shares.rows) - len(shown):

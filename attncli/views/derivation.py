@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterator
 
 from attncli.arrays import Array
 from attncli.errors import ShapeError, StageError
-from attncli.stages import MAPS, QKV
+from attncli.stages import MAPS, QKV, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views.arithmetic import equation
+from attncli.views.arithmetic_gradients import heads_of
 from attncli.views.cell import Entry, Words
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
-from attncli.views.select import Block, DisplayOptions, Index, blocks_of
+from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of
 from attncli.views.text import NAME_CELLS, clean, label_mark, named, plain, sentence, shorten
 from attncli.views.work import softmax_table
 
@@ -62,17 +63,25 @@ def _derived(block: Block, target: Stage, index: Index, options: DisplayOptions)
     terms = NO_LIMIT if options.full else TERMS
     entry = Entry(block, target, index, row, column, options.precision, terms, at_length=True)
     title, steps = _chain(entry)
-    stages = []
-    for step, equations in steps:
-        number, name = block.numbers[step.stage.name], shorten(step.stage.name, NAME_CELLS)
-        if known := tuple(filter(None, equations)):
-            stages.append(DerivedStage(number, name, sentence(step.stage.formula), known))
+    stages = _stages(steps)
     if not stages:
         raise StageError(f"what {target.name} is computed from is not in the trace")
-    yield Derivation(title, tuple(stages))
+    yield Derivation(title, stages)
     for step, _ in steps:
         if step.stage.work == "softmax":
             yield from softmax_table(step, options)
+    if target is block.weights and (stages := _stages(_way_back(entry))):
+        yield Derivation(kind_of(stages[0].name).heading, stages)
+
+
+def _stages(steps: Steps) -> tuple[DerivedStage, ...]:
+    """Those of which something is known."""
+    stages = []
+    for step, equations in steps:
+        number, name = step.block.numbers[step.stage.name], shorten(step.stage.name, NAME_CELLS)
+        if known := tuple(filter(None, equations)):
+            stages.append(DerivedStage(number, name, sentence(step.stage.formula), known))
+    return tuple(stages)
 
 
 def _chain(entry: Entry) -> tuple[str, Steps]:
@@ -86,6 +95,9 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
         earlier = [name for name in entry.block.numbers if name in MAPS]
         steps = [stages[name] for name in earlier[: earlier.index(target.name) + 1]]
         return title, [(e, [equation(e)]) for e in (entry._replace(stage=s) for s in steps)]
+    kind = kind_of(target.name)
+    if kind.heading and not kind.vector and (way := _cells_back(entry)):
+        return title, [(step, [equation(step)]) for step in way]
     before = []
     if target.work == "wave" and "angles" in target.reads:
         title = "How {} gets its {}".format(*map(plain, entry.labels()))
@@ -133,19 +145,72 @@ def _of_weight(entry: Entry) -> Iterator[tuple[Entry, list[Equation | None]]]:
             return
 
 
-def _share(output: Entry) -> Iterator[Equation]:
-    """What the key's value adds to the query's output, and that output whole."""
-    weights, values = output.of("a"), output.of("v")
-    weight, value = weights.value, values.matrix[output.column]
-    key = shorten(values.stage.label(values.stage.axes[-2], output.column), 12)
-    numbers = _vector(output, value)
-    product = (f"{output.write(weight)} · {numbers[0]}", *numbers[1:])
-    left = f"{weights.name} · {clean(values.stage.symbol)}[{label_mark(key)}]"
-    yield Equation(left, (product, _vector(output, weight * value)), "its share of the output")
-    query = shorten(output.stage.label(output.stage.axes[-2], output.row), 12)
-    whole = _vector(output, output.matrix[output.row])
-    left = f"{clean(output.stage.symbol)}[{label_mark(query)}]"
-    yield Equation(left, (whole,), "the output, of all keys together")
+def _way_back(entry: Entry) -> Steps:
+    """The gradients of the same cell, and what they add to those of the query, key and value."""
+    cells = {step.stage.name: step for step in _cells_back(entry)}
+    found: Steps = []
+    for name in entry.block.numbers:
+        step = entry._replace(stage=entry.block.stages[name])
+        if name in cells:
+            found.append((cells[name], [equation(cells[name])]))
+        elif kind_of(name).heading and step.stage.reads.keys() & {"b", "v"}:
+            is_whole = all(entry.block.read(step.stage, x) for x in step.stage.reads)
+            found.append((step, [*_share(step)] if is_whole else []))
+    return found
+
+
+def _cells_back(entry: Entry) -> list[Entry]:
+    """The entry in every gradient of a map, and in the vectors beside them, up to its own stage.
+
+    All of them where its stage is no gradient; none where it is one, but not of a map.
+    """
+    block, found = entry.block, list[Entry]()
+    shape = next((s.value.shape for name, s in block.stages.items() if name in MAPS), ())
+    for name in block.numbers:
+        stage, kind = block.stages[name], kind_of(name)
+        if kind.heading and kind.vector:
+            places = zip(stage.axes[-2:], (entry.row, entry.column), strict=True)
+            row, column = (at if axis else 0 for axis, at in places)
+            found.append(entry._replace(stage=stage, row=row, column=column))
+        elif kind.heading and kind.axes == kind_of(MAPS[0]).axes and stage.value.shape == shape:
+            found.append(entry._replace(stage=stage))
+        if found and stage is entry.stage:
+            return found if found[-1].stage is stage else []
+    return [] if kind_of(entry.stage.name).heading else found
+
+
+def _share(step: Entry) -> Iterator[Equation]:
+    """What a cell of a map adds to a row of a sum of products with it, and that row whole.
+
+    Of A V what the key's value adds to the query's output; of Aᵀ B what the query's row adds to the
+    key's.
+    """
+    by_column = "b" in step.stage.reads
+    weights, values = step.of("a"), step.of("b" if by_column else "v")
+    at, own = (step.row, step.column) if by_column else (step.column, step.row)
+    weight, value = weights.value, values.matrix[at]
+    other = shorten(values.stage.label(values.stage.axes[-2], at), 12)
+    numbers = _vector(step, value)
+    product = (f"{step.write(weight)} · {numbers[0]}", *numbers[1:])
+    label = shorten(step.stage.label(step.stage.axes[-2], own), 12)
+    left = f"{clean(step.stage.symbol)}[{label_mark(label)}]"
+    what, whole = "the output", "the output, of all keys together"
+    if kind_of(step.stage.name).heading:
+        what, whole = plain(left), f"of all {'queries' if by_column else 'keys'} together"
+        heads = heads_of(step.block, {KEY_HEADS: step.head}) if _is_shared(step) else []
+        if by_column and heads:
+            what += f" of {shorten(step.stage.label(KEY_HEADS, step.head))}"
+            names = (shorten(step.block.owners[HEADS].label(HEADS, head)) for head in heads)
+            whole = f"of all queries of {', '.join(names)}"
+    product_of = f"{weights.name} · {clean(values.stage.symbol)}[{label_mark(other)}]"
+    yield Equation(product_of, (product, _vector(step, weight * value)), f"its share of {what}")
+    yield Equation(left, (_vector(step, step.matrix[own]),), whole)
+
+
+def _is_shared(step: Entry) -> bool:
+    """Whether the stage is of key heads that several heads share."""
+    sizes = step.block.sizes
+    return KEY_HEADS in step.stage.axes and sizes[KEY_HEADS] != sizes[HEADS]
 
 
 def _vector(entry: Entry, numbers: Array) -> Words:

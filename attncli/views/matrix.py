@@ -37,6 +37,9 @@ PIXELS = 2048  # rows or columns of a picture of a matrix: hardly a screen has m
 OVERVIEW = 4_000_000  # weights in the overview of a page of HTML: 10 to 20 MB
 MASKED = "///"
 WORD_CELLS = 40  # of a text in a cell
+OF_SOFTMAX = "d_softmax"
+"""The arithmetic (see arithmetic.py) of gradients that sum to 0, as shares sum to 1."""
+
 NUMERIC = "biuf"
 """Kinds of arrays that are written as numbers; of others, such as tokens, the text is shown."""
 SHADES = " ░▒▓█"
@@ -115,14 +118,16 @@ class Matrix:
         self.rows, self.columns = map(range, self.values.shape)
         whole = f"{len(self.rows)} × {len(self.columns)}"
         if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
-            self.rows = self.rows[slice(*options.rows)]
-            self.columns = self.columns[slice(*options.cols)]
+            row_axis, column_axis = stage.axes[-2:]
+            self.rows = self.rows[slice(*(options.rows if row_axis else (None,)))]
+            self.columns = self.columns[slice(*(options.cols if column_axis else (None,)))]
         asked = f"{len(self.rows)} × {len(self.columns)}"
         self.facts = (asked if asked == whole else f"{asked} of {whole}", *about)
         self.sums: Literal["", "rows", "columns"] = ""
         self.has_words = kind.words
         self.is_blank = isinstance(stage, BlankStage)
-        if kind.sums and self.values.dtype.kind in NUMERIC and not self.is_blank:
+        has_sums = kind.sums or stage.work == OF_SOFTMAX
+        if has_sums and self.values.dtype.kind in NUMERIC and not self.is_blank:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
         self.shade, self.least = kind.shade, 0.0
         self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
@@ -136,8 +141,9 @@ class Matrix:
                 meaning = f"{numbers.short(value, 4)} is added to its score"
             elif np.isfinite(self.values[self.marked]).any() and np.isinf(value):
                 meaning = "the least number of its type is added to its score"
-            if kind.sums:  # a weight that leaks is shown
-                self.marked, meaning = self.marked & (self.values == 0), "its weight is 0"
+            if kind.sums or kind.heading:  # a weight that leaks is shown
+                what = "gradient" if kind.heading else "weight"
+                self.marked, meaning = self.marked & (self.values == 0), f"its {what} is 0"
             self.mark = f"/// masked: may not attend, {meaning}"
             if stage is block.weights and not self.is_blank:
                 self.legend = closing.empty_rows(block, where)
@@ -238,9 +244,9 @@ class Matrix:
         taken = self.values[part] if axis == -1 else self.values[:, part]
         with np.errstate(all="ignore"):
             sums = taken.astype(np.float64, copy=False).sum(axis=axis)
-            whole = np.round(sums)
+            whole, top = np.round(sums), np.abs(taken).max(axis=axis, initial=1)
             # Rounding makes a sum of n float64 shares wrong by n · 1e-16; in float32 it is shown.
-            is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis]
+            is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis] * top
         return np.asarray(np.where(is_whole, whole, sums))
 
     def footnotes(self, grid: Grid, *, colour: bool = False, few: bool = False) -> Iterator[str]:

@@ -18,6 +18,7 @@ from attncli.convention import KNOBS
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
+from attncli.views.closing_gradients import wishes, wishing
 from attncli.views.matrix import Matrix
 from attncli.views.numbers import short
 from attncli.views.parts import Closing, Heading, Headline, Part, Plot, Remark
@@ -94,24 +95,42 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
     if first in names or not block.prefix:  # a block that begins with another has none of its own
         yield headline(block)
     axes_named: set[tuple[str, ...]] = set()
-    continued = False
-    for _, group in groupby(block.trace.steps, key=type):
+    continued, heading = "", ""
+    for (_, own), group in groupby(block.trace.steps, key=_part):
         steps = list(group)
-        run = [s for s in steps if isinstance(s, Stage) and block.prefix + s.name in names]
+        run = [block.stages[s.name] for s in steps if block.prefix + s.name in names]
+        if run and own != heading:
+            yield from _closing(block, block.weights, closing.sentences, names, options)
+            continued, heading = own, own
         yield from _matrices(block, run, axes_named, options, continued)
         for step in steps:
             if isinstance(step, Trace):
-                continued = True
+                continued = f"{sentence(block.trace.title)}, continued"
                 inner = Block(step, f"{block.prefix}{step.name}.", block.root)
                 yield from _block(inner, names, options)
-    weights = None if isinstance(block.weights, BlankStage) else block.weights
-    if weights and block.prefix + weights.name in names:
-        places, _ = places_of(block, [weights], options)
+    if not heading:
+        yield from _closing(block, block.weights, closing.sentences, names, options)
+    else:
+        yield from _closing(block, wishing(block), wishes, names, options)
+
+
+def _part(step: Stage | Trace) -> tuple[type, str]:
+    """What is shown in one go: stages that follow one another, under one heading."""
+    return type(step), "" if isinstance(step, Trace) else kind_of(step.name).heading
+
+
+def _closing(
+    block: Block,
+    stage: Stage | None,
+    sentences: Callable[..., tuple[str, ...]],
+    names: Collection[str],
+    options: DisplayOptions,
+) -> Iterator[Part]:
+    """The sentences on a stage at each of its heads, where it is shown."""
+    if stage and not isinstance(stage, BlankStage) and block.prefix + stage.name in names:
+        places, _ = places_of(block, [stage], options)
         among = 1 if options.every else len(places)
-        heads = (
-            (place.heading, closing.sentences(block, place.where, options, among))
-            for place in places
-        )
+        heads = ((place.heading, sentences(block, place.where, options, among)) for place in places)
         yield Closing(tuple(heads), tuple(place.where for place in places))
 
 
@@ -158,11 +177,11 @@ def _matrices(
     stages: Sequence[Stage],
     axes_named: set[tuple[str, ...]],
     options: DisplayOptions,
-    continued: bool,
+    above: str,
 ) -> Iterator[Part]:
     """The matrices of these stages; what rows and columns are is named once for each kind."""
-    if stages and continued:
-        yield Heading(f"{sentence(block.trace.title)}, continued")
+    if stages and above:
+        yield Heading(above, is_whole=True)
     places, left_out = places_of(block, stages, options)
     heading = ""
     for place in places:
@@ -188,7 +207,7 @@ def _matrices(
 
 def about(stage: Stage, *, asks: bool = True) -> tuple[str, ...]:
     """What the rows and columns of a stage are; rows that ask nothing are tokens."""
-    what = [_ENTRIES.get(axis, axis) for axis in stage.axes[-2:]]
+    what = [_ENTRIES.get(axis, axis) for axis in stage.axes[-2:] if axis]
     if stage.axes[-2:-1] == ("query",) and not asks:
         what[0] = _ENTRIES["token"]
     return ("rows are {}, columns are {}".format(*what),) if len(what) == 2 else ()
@@ -209,7 +228,7 @@ def places_of(
     kept = list(dict.fromkeys(tuple(index.items()) for index, _ in found if several & {*index}))
     hidden = set() if options.full or options.every else set(kept[MOST:])
     places = []
-    heads_shown = False
+    shown_before: set[str] = set()
     for index, stage in found:
         if tuple(index.items()) in hidden:
             continue
@@ -218,9 +237,11 @@ def places_of(
             f"{name} of {block.sizes[axis]}" if block.sizes[axis] > 1 else name
             for axis, name in names.items()
         ]
-        if heads_shown and not {HEADS, KEY_HEADS} & {*index} and block.sizes[HEADS] > 1:
-            words.append("all heads")
-        heads_shown = heads_shown or HEADS in index
+        for axis, same in (("batch", "batch"), (HEADS, KEY_HEADS)):
+            is_of_all = axis in shown_before and not {axis, same} & {*index}
+            if is_of_all and block.sizes[axis] > 1:
+                words.append(f"all {_FLAGS[axis][0]}")
+        shown_before |= {*index}
         places.append(Place(stage, index, " · ".join(words), own_names(block, index)))
     if not hidden:
         return places, ""
@@ -235,7 +256,9 @@ def _indices(
 ) -> Iterator[tuple[Index, Stage]]:
     """Every stage at every index, the outermost axis first; key heads not shared are heads."""
 
-    left = [[a for a in stage.axes[:-2] if block.entry(a, index) is None] for stage in stages]
+    left = [
+        [a for a in _several(block, stage) if block.entry(a, index) is None] for stage in stages
+    ]
     shared = block.sizes[KEY_HEADS] != block.sizes[HEADS]
     outermost = [HEADS if a[:1] == [KEY_HEADS] and not shared else a[0] if a else "" for a in left]
     for axis, group in groupby(zip(outermost, stages, strict=True), key=itemgetter(0)):
@@ -246,6 +269,12 @@ def _indices(
         wanted = block.entry(axis, options.index)
         for entry in range(block.sizes[axis]) if wanted is None else (wanted,):
             yield from _indices(block, here, options, {**index, axis: entry})
+
+
+def _several(block: Block, stage: Stage) -> list[str]:
+    """The axes before the last two, but where one number holds for all entries of the block's."""
+    axes = zip(stage.axes[:-2], stage.value.shape, strict=False)
+    return [axis for axis, size in axes if size > 1 or block.sizes[axis] <= 1]
 
 
 def own_names(block: Block, index: Index) -> tuple[str, ...]:

@@ -26,9 +26,10 @@ class Headline(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """What the parts that follow belong to: a head, or a block that continues."""
+    """What the parts that follow belong to: a head, or a part of the computation at all heads."""
 
     text: str
+    is_whole: bool = False
 
 
 class Remark(NamedTuple):

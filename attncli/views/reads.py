@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 
 from attncli.trace import Stage
 from attncli.views.arithmetic import packed_axis
+from attncli.views.arithmetic_gradients import head_axis, heads_of, matrices, summed_over
+from attncli.views.matrix import OF_SOFTMAX
 from attncli.views.select import HEADS, Block, Index
 
 
@@ -66,16 +68,29 @@ class _Reader(NamedTuple):
     def width(self) -> int:
         return int(self.stage.value.shape[-1])
 
+    def read(self, parameter: str) -> Stage:
+        """What was read as this parameter: `reads_of` looked for all that are of several."""
+        stage = self.block.read(self.stage, parameter)
+        assert stage is not None  # noqa: S101
+        return stage
+
 
 Found = Iterator[tuple[str, At, At]]
+Several = Iterator[tuple[str, Index, At, At]]
 
 
 def reads_of(block: Block, stage: Stage, where: Index) -> list[Read]:
     """What the cells of a matrix of a stage were computed from, as far as the trace holds it."""
     reader = _Reader(block, stage, where)
     reads = []
-    if stage.work == "merge":
-        return list(_heads(reader))
+    if several := OF_SEVERAL.get(stage.work):
+        if any(block.read(stage, name) is None for name in stage.reads):
+            return []
+        return [
+            Read(source, _dotted(block, stage, parameter), place, rows, columns)
+            for parameter, place, rows, columns in several(reader)
+            if (source := block.read(stage, parameter))
+        ]
     for parameter, rows, columns in RULES.get(stage.work, _same_cell)(reader) if stage.work else ():
         source = block.read(stage, parameter)
         if source is not None:
@@ -91,15 +106,61 @@ def _dotted(block: Block, stage: Stage, parameter: str) -> str:
     return block.prefix + name if name in block.stages else name
 
 
-def _heads(reader: _Reader) -> Iterator[Read]:
+def _heads(reader: _Reader) -> Several:
     """The heads side by side: of each its own columns."""
-    x = reader.block.read(reader.stage, "x")
-    if x is None:
-        return
-    width, n_heads = x.value.shape[-1], max(reader.block.sizes[HEADS], 1)
-    name = _dotted(reader.block, reader.stage, "x")
+    width, n_heads = reader.read("x").value.shape[-1], max(reader.block.sizes[HEADS], 1)
     for head in range(n_heads):
-        yield Read(x, name, {**reader.where, HEADS: head}, ROW, At("j", plus=-head * width))
+        yield "x", {**reader.where, HEADS: head}, ROW, At("j", plus=-head * width)
+
+
+def _of_group(reader: _Reader) -> Several:
+    """Columns of every head that shares a key head."""
+    for head in heads_of(reader.block, reader.where):
+        where = {**reader.where, HEADS: head}
+        yield from (("a", where, ALL, At("i")), ("b", where, ALL, COLUMN))
+
+
+def _of_mask(reader: _Reader) -> Several:
+    """All cells that a number of the mask was added to."""
+    d = reader.read("d")
+    summed = summed_over(reader.stage, d)
+    rows, columns = (
+        ALL if axis in summed else own for axis, own in zip(d.axes[-2:], (ROW, COLUMN), strict=True)
+    )
+    own = {axis: at for axis, at in reader.where.items() if axis not in summed}
+    for where in matrices(reader.block, d, own):
+        yield from (("d", where, rows, columns), ("mask", where, rows, columns))
+
+
+def _side_by_side(reader: _Reader, parameter: str, of: Literal["i", "j"]) -> Several:
+    """A column of heads side by side, at all batch entries: of each head its own columns."""
+    stage = reader.read(parameter)
+    axis, width = head_axis(stage), int(stage.value.shape[-1])
+    for where in matrices(reader.block, stage, {}):
+        yield parameter, where, ALL, At(of, plus=-where.get(axis, 0) * width)
+
+
+def _of_weights(reader: _Reader) -> Several:
+    yield from _side_by_side(reader, "x", "i")
+    yield from _side_by_side(reader, "d", "j")
+
+
+def _of_bias(reader: _Reader) -> Several:
+    yield from _side_by_side(reader, "d", "j")
+
+
+def _of_rows(reader: _Reader) -> Several:
+    """A row of all heads of dQ, dK and dV, and a row of each of their weights."""
+    batch = {axis: at for axis, at in reader.where.items() if axis == "batch"}
+    for parameter in reader.stage.reads:
+        stage = reader.read(parameter)
+        if parameter.startswith("w_"):
+            yield parameter, {}, COLUMN, ALL
+            continue
+        is_whole = parameter.replace("d_", "w_", 1) in reader.stage.reads
+        row = At("i", plus=stage.value.shape[-2] - reader.stage.value.shape[-2])
+        for where in matrices(reader.block, stage, batch):
+            yield parameter, where, row, ALL if is_whole else COLUMN
 
 
 def _same_cell(reader: _Reader) -> Found:
@@ -120,7 +181,32 @@ def _products(reader: _Reader) -> Found:
 
 def _row_products(reader: _Reader) -> Found:
     a, b = reader.stage.reads
-    yield from ((a, ROW, ALL), (b, COLUMN, ALL))
+    right, row = reader.block.read(reader.stage, b), COLUMN
+    if right is not None and packed_axis(right, -2):
+        head = next((reader.where[axis] for axis in (HEADS,) if axis in reader.stage.axes), 0)
+        row = At("j", plus=head * reader.width)
+    yield from ((a, ROW, ALL), (b, row, ALL))
+
+
+def _column_products(reader: _Reader) -> Found:
+    yield from (("a", ALL, At("i")), ("b", ALL, COLUMN))
+
+
+def _delta(reader: _Reader) -> Found:
+    over_queries = reader.stage.params.get("axis") == -2
+    yield from ((name, *((ALL, COLUMN) if over_queries else (ROW, ALL))) for name in ("a", "d"))
+
+
+def _d_softmax(reader: _Reader) -> Found:
+    over_queries = reader.stage.params.get("axis") == -2
+    yield from (("a", ROW, COLUMN), ("d", ROW, COLUMN))
+    yield "delta", *((FIRST, COLUMN) if over_queries else (ROW, FIRST))
+
+
+def _d_of_sinks(reader: _Reader) -> Found:
+    """All rows of one head; which head, a rule for all cells cannot say."""
+    if reader.width == 1:
+        yield from (("x", ALL, ALL), ("sinks", FIRST, FIRST), ("delta", ALL, FIRST))
 
 
 def _copy(reader: _Reader) -> Found:
@@ -176,6 +262,10 @@ RULES: dict[str, Callable[[_Reader], Found]] = {
     "row products": _row_products,
     "copy": _copy,
     "softmax": _softmax,
+    "column products": _column_products,
+    "delta": _delta,
+    OF_SOFTMAX: _d_softmax,
+    "d_of_sinks": _d_of_sinks,
     "mean": _mean,
     "deviation": _deviation,
     "norm": _norm,
@@ -194,3 +284,13 @@ RULES: dict[str, Callable[[_Reader], Found]] = {
     "analogy": lambda reader: iter([("difference", FIRST, COLUMN), ("x", At("0", plus=2), COLUMN)]),
 }
 """By the name that a stage's `work` has; the arithmetic of a template is of the same cell."""
+
+OF_SEVERAL: dict[str, Callable[[_Reader], Several]] = {
+    "merge": _heads,
+    "summed column products": _of_group,
+    "d_of_mask": _of_mask,
+    "d_of_weights": _of_weights,
+    "d_of_bias": _of_bias,
+    "d_of_rows": _of_rows,
+}
+"""The same where the matrices that are read are those of several heads or batch entries."""

@@ -81,7 +81,7 @@ class Block:
 
     trace, prefix  the block, and its dotted name with a dot after it; "" for the whole trace
     root           the whole trace
-    stages         by their own names, in the order of computation
+    stages         by their own names, in the order of computation; vectors beside a map as matrices
     numbers        name → the number of every stage that is computed; what is given has none
     mask, weights  the stages with the mask and with the weights of an attention, or None
     owners, sizes  axis → the first stage that has it, and its size there; 0 where none has it
@@ -92,7 +92,8 @@ class Block:
     def __init__(self, trace: Trace, prefix: str = "", root: Trace | None = None) -> None:
         self.trace, self.prefix, self.root = trace, prefix, root or trace
         self.convention = trace.convention or Convention()
-        self.stages = {step.name: step for step in trace.steps if isinstance(step, Stage)}
+        own = (step for step in trace.steps if isinstance(step, Stage))
+        self.stages = {stage.name: as_matrix(stage) for stage in own}
         computed = [name for name, stage in self.stages.items() if is_computed(stage)]
         self.numbers = {name: number for number, name in enumerate(computed, start=1)}
         kinds = [(kind_of(name), stage) for name, stage in self.stages.items()]
@@ -164,6 +165,20 @@ class Block:
         return dict(self.root.stages())
 
 
+def as_matrix(stage: Stage) -> Stage:
+    """The stage; a vector of one number for each row of a map as a column, of its columns as a row.
+
+    The axis that is added has no name, and its one entry is called by the stage's symbol.
+    """
+    if not kind_of(stage.name).vector or not stage.value.ndim or "" in stage.axes:
+        return stage
+    *before, last = stage.axes
+    at = -1 if last == "query" else -2
+    axes = (*before, last, "") if at == -1 else (*before, "", last)
+    labels = {**stage.labels, "": (stage.symbol,)}
+    return replace(stage, value=np.expand_dims(stage.value, at), axes=axes, labels=labels)
+
+
 def is_computed(stage: Stage) -> bool:
     """Whether a stage is a step; a q, k, v or x is one where it says how it was computed."""
     role = kind_of(stage.name).role
@@ -229,13 +244,14 @@ def select(trace: Trace, options: DisplayOptions, *, inputs: bool = False) -> Tr
 
 
 def _cut_stage(block: Block, stage: Stage, options: DisplayOptions, *, whole: bool) -> Stage:
-    slices = dict.fromkeys(stage.axes, slice(None))
-    for axis in stage.axes[:-2]:
+    shown = as_matrix(stage).axes
+    slices = dict.fromkeys(shown, slice(None))
+    for axis in shown[:-2]:
         entry = block.entry(axis, options.index)
         if entry is not None:
             slices[axis] = slice(entry, entry + 1)
-    if stage.value.ndim >= 2 and not whole:
-        slices[stage.axes[-2]], slices[stage.axes[-1]] = slice(*options.rows), slice(*options.cols)
+    if len(shown) >= 2 and not whole:
+        slices[shown[-2]], slices[shown[-1]] = slice(*options.rows), slice(*options.cols)
     value = stage.value[tuple(slices[axis] for axis in stage.axes)]
     labels = dict(stage.labels)
     for axis, size, left in zip(stage.axes, stage.value.shape, value.shape, strict=True):

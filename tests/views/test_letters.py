@@ -14,7 +14,7 @@ from attncli.trace import Stage, Trace
 from attncli.views.page import headline
 from attncli.views.select import Block, blocks_of
 from attncli.words.similarity import pca, similarity
-from tests.test_stages import HOWS, numbers, sentences
+from tests.test_stages import HOWS, gradients, gradients_of_weights, numbers, sentences
 
 # A letter: of one or two signs with an index, as a formula separates them by spaces and brackets.
 LETTER = re.compile(r"(?<![\w₀-₉])(?:PE|b(?=[₀-₉_])|[A-Zγβμσwθ])(?:[₀-₉]+|_\w+)?['′]?(?![\w₀-₉])")
@@ -27,6 +27,8 @@ def pages() -> Iterator[Trace]:
         yield attend(numbers(2, 3, 5), numbers(2, 3, 5), numbers(2, 3, 2), **changes)
     yield attend(numbers(3, 2), numbers(5, 2), numbers(5, 7), mask=numbers(3, 5), sinks=[1.0])
     yield attend_heads(numbers(3, 6), numbers(5, 6), numbers(5, 4), n_heads=2, dropout=0.5)
+    yield from gradients()
+    yield from gradients_of_weights()
     yield from sentences()
     yield position_dots(sinusoidal(3, 5))
     yield add_positions(numbers(3, 4), sinusoidal(3, 4))
@@ -37,7 +39,8 @@ def pages() -> Iterator[Trace]:
 def letters_of(formula: str) -> set[str]:
     """The letters that a formula reads: those on its right."""
     right = formula.partition(" = ")[2]
-    return {x for x in LETTER.findall(right) if x[0] in "".join(KNOWN) and x not in ("T", "I")}
+    letters = (letter.removesuffix("ᵀ") for letter in LETTER.findall(right))
+    return {x for x in letters if x[0] in "".join(KNOWN) and x not in ("T", "I")}
 
 
 @pytest.mark.parametrize("trace", [*pages()], ids=lambda trace: trace.title)
@@ -57,12 +60,14 @@ def test_a_letter_is_one_stage_of_a_block(trace: Trace) -> None:
 
 
 def _name(block: Block, stage: Stage) -> str:
+    if block.stages.get(stage.name) is stage:
+        return f"{block.prefix}{stage.name}"
     return next(name for name, other in block.root.stages() if other is stage)
 
 
 @pytest.mark.parametrize("trace", [*pages()], ids=lambda trace: trace.title)
 def test_every_letter_of_a_formula_is_defined_on_the_page(trace: Trace) -> None:
-    defined = {"X"} if "x" in trace else set()
+    defined = {kind.symbol for name, kind in KINDS.items() if name in trace and name[0] == "x"}
     defined |= {stage.symbol for _, stage in trace.stages() if stage.formula}
     for block in blocks_of(trace):
         head = headline(block)

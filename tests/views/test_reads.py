@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from attncli.views.arithmetic import equation
 from attncli.views.cell import Entry
 from attncli.views.page import places_of
 from attncli.views.reads import reads_of
-from attncli.views.select import Block, DisplayOptions, blocks_of
+from attncli.views.select import Block, DisplayOptions, as_matrix, blocks_of
 
 from .traces import CAUSAL, attention
 
@@ -40,7 +41,30 @@ def projected() -> Trace:
     return attncli.multi_head_attention(RNG.normal(size=(3, 5)), given, n_heads=2)
 
 
+def way_back(**how: Any) -> Trace:
+    q, d = RNG.normal(size=(2, 4, 3, 5)), RNG.normal(size=(2, 4, 3, 7))
+    k, v = RNG.normal(size=(2, 2, 3, 5)), RNG.normal(size=(2, 2, 3, 7))
+    return attncli.attend(q, k, v, d_output=d, **how)
+
+
+def way_back_of_weights(n_heads: int, **more: Any) -> Trace:
+    wide = {f"w_{name}": RNG.normal(size=(5, 2 * n_heads)) for name in "qkv"}
+    biases = {f"b_{name}": RNG.normal(size=2 * n_heads) for name in "qkv"}
+    given = wide | biases | more
+    x = RNG.normal(size=(2, 3, 5))
+    return attncli.multi_head_attention(x, given, n_heads=n_heads, d_output="random", causal=True)
+
+
 TRACES: dict[str, Callable[[], Trace]] = {
+    "gradients": lambda: way_back(mask=RNG.normal(size=(4, 1, 3)), softcap=3.0),
+    "gradients, tiled": lambda: way_back(head_order="tiled", causal=True, dropout=0.3),
+    "gradients over queries": lambda: way_back(softmax_over="queries", causal=True),
+    "gradients of a finite mask": lambda: way_back(causal=True, mask_value=-2.0),
+    "gradients of sinks": lambda: attncli.attend(
+        *RNG.normal(size=(3, 3, 5)), sinks=[0.5], d_output="random"
+    ),
+    "gradients of weights": lambda: way_back_of_weights(2, w_o=RNG.normal(size=(4, 7))),
+    "gradients of x": lambda: way_back_of_weights(1),
     "masked": lambda: attention(mask=CAUSAL),
     "over queries": lambda: attncli.attend(
         *RNG.normal(size=(3, 5, 3)), convention=Convention(softmax_over="queries")
@@ -114,7 +138,7 @@ def test_arithmetic_changes_with_what_is_lit_and_with_nothing_else(which: str) -
         before = text_of(trace, block.prefix, stage.name, where, i, j)
         lit: dict[str, set[tuple[int, ...]]] = {}
         for read in reads_of(block, stage, where):
-            source = stages[read.name]
+            source = as_matrix(stages[read.name])
             size = block.matrix(source, read.where).shape
             first = tuple(
                 (block.entry(axis, read.where) or 0) if n > 1 else 0
@@ -125,9 +149,10 @@ def test_arithmetic_changes_with_what_is_lit_and_with_nothing_else(which: str) -
             places: set[tuple[int, ...]] = {
                 (a, b) for a in spans[0] for b in spans[1] if 0 <= a < size[0] and 0 <= b < size[1]
             }
-            lit.setdefault(read.name, set()).update(
-                (*first, *at)[-source.value.ndim :] for at in places
-            )
+            for at in places:
+                whole = zip(source.axes, (*first, *at)[-source.value.ndim :], strict=True)
+                own_at = tuple(n for axis, n in whole if axis)  # as the trace holds it
+                lit.setdefault(read.name, set()).add(own_at)
         names = {
             name if f"{block.prefix}{name}" not in stages else f"{block.prefix}{name}"
             for name in stage.reads.values()

@@ -240,9 +240,9 @@ def _shade_rules(shades: Sequence[tuple[Ramp, int]]) -> str:
 
 
 def _place(m: Matrix, heading: Heading | Headline | None = None) -> str:
-    """The head, batch entry and layer of a matrix; of a block's title the layer alone."""
+    """The head, batch entry and layer of a matrix; of a title of all heads the layer alone."""
     layer = m.block.layer
-    if isinstance(heading, Headline):
+    if isinstance(heading, Headline) or (heading and heading.is_whole):
         return _attributes({}, layer)
     own = m.where.get(KEY_HEADS)
     heads = [head for head in range(m.block.n_heads) if m.block.key_head(head) == own]
