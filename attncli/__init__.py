@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from attncli.attention.multi_head import Projections, multi_head_attention
     from attncli.attention.stream_gradients import stream_gradients
     from attncli.attention.streaming import stream
+    from attncli.attention.tiles import attend_split, attend_tiles
     from attncli.compare.diff import diff
     from attncli.convention import Convention
     from attncli.errors import (
@@ -60,6 +61,8 @@ __all__ = [
     "__version__",
     "attend",
     "attend_heads",
+    "attend_split",
+    "attend_tiles",
     "capture",
     "diff",
     "explain",
@@ -76,7 +79,8 @@ __all__ = [
 
 _MODULES = (
     "errors", "convention", "trace", "attention.heads", "attention.attend",
-    "attention.multi_head", "attention.streaming", "attention.stream_gradients", "views.render",
+    "attention.multi_head", "attention.streaming", "attention.stream_gradients", "attention.tiles",
+    "views.render",
     "words.similarity", "pipeline.explain", "compare.diff", "models.capture",
 )  # fmt: skip
 """Where they are, those that import the least first."""

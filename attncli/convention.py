@@ -26,6 +26,7 @@ EmptyRows = Literal["zero", "nan", "uniform", "unmasked"]
 WindowCounts = Literal["others", "own"]
 SoftcapPlace = Literal["before-mask", "after-bias", "after-mask"]
 HeadOrder = Literal["blocks", "tiled"]
+LseBase = Literal["e", "2"]
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 ScaleRule = Literal["1/sqrt(d_k)", "none"]
 Layout = Literal["hsd", "shd", "bsd", "bhsd", "bshd"]
@@ -276,6 +277,12 @@ class Convention:
         "(tiled).",
         words=lambda value, *_: "key heads shared in turn (tiled)",
     )
+    lse_base: LseBase = knob(
+        "e",
+        "Scores",
+        "Logarithm of --stage lse: of base e (the default), or of base 2.",
+        words=lambda *_: "log-sum-exp in base 2",
+    )
     dropout: float = knob(
         0.0,
         "Scores",
@@ -447,6 +454,7 @@ class Fields(TypedDict, total=False):
     empty_rows: EmptyRows
     empty_rows_inf: EmptyRows | None
     head_order: HeadOrder
+    lse_base: LseBase
     dropout: float
     seed: int
     dtype: DType

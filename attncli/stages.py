@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 Role = Literal["step", "operand", "input", "parameter", "inner", "aside"]
 
 
-_MAP = "batch head query key"
+_MAP, _ROWS = "batch head query key", "batch head query"
 
 
 class Kind(NamedTuple):
@@ -34,6 +34,7 @@ class Kind(NamedTuple):
     words       its cells are words, written from the left
     vector      one number for each row, or each column, of a map: shown as one beside it
     heading     of the part of the computation that it belongs to, where that is not the forward one
+    asked       it is computed, shown and written only where it is named
     """
 
     symbol: str
@@ -49,6 +50,7 @@ class Kind(NamedTuple):
     words: bool = False
     vector: bool = False
     heading: str = ""
+    asked: bool = False
 
     def axes_of(self, ndim: int) -> tuple[str, ...]:
         """The axis names of an array with so many dimensions: the last ones."""
@@ -147,6 +149,13 @@ KINDS: dict[str, Kind] = {
         shade="share",
         note="scores as shares: how each token divides its attention among the keys",
         summarized=True,
+    ),
+    "lse": Kind(
+        "lse",
+        "batch head query",
+        note="the log of the sum by which softmax divides: parts of the keys are merged by it",
+        asked=True,
+        vector=True,
     ),
     "dropped": Kind(
         "D",
@@ -302,13 +311,36 @@ KINDS |= {
         heading=BACKWARD,
     ),
     "delta_of_keys": Kind("δ", "batch head key", vector=True, heading=BACKWARD),
+    # keys part by part
+    "m": Kind("m", _ROWS, note="the largest score of all keys so far", vector=True),
+    "alpha": Kind(
+        "α", _ROWS, note="what is summed so far is multiplied by it, as m has grown", vector=True
+    ),
+    "p": Kind("p", _MAP, masks=True, note="the powers of the scores, at most 1"),
+    "l": Kind("l", _ROWS, note="the sum of the powers of all keys so far", vector=True),
+    "acc": Kind("acc", "batch head query d_v", note="the values so far, each times its power"),
+    "so_far": Kind(
+        "o", "batch head query d_v", note="what the output would be if these were all keys"
+    ),
+    "merge_weights": Kind(
+        "w", "batch head query part", note="the share of each part of the keys in the output"
+    ),
 }
 
 SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"
 OUTPUT, CONCAT, PROJECTED, RESIDUAL = "output", "concat", "projected", "residual"
+LSE = "lse"
+PARTS = TILE, SPLIT = "tile", "split"
 """The names of stages that more than the runner must know: what an attention gives is its output
-for each head, with the heads side by side, projected, and added to its input."""
+for each head, with the heads side by side, projected, and added to its input. And the
+blocks that hold parts of the keys: `tile.1`, `split.2`."""
 
 _MASKS = "nothing is masked here; add --causal or a mask"
-LEFT_OUT = {"mask": _MASKS, MASKED: _MASKS, "capped": "add --softcap", DROPPED: "add --dropout"}
+LEFT_OUT = {
+    "mask": _MASKS,
+    MASKED: _MASKS,
+    "capped": "add --softcap",
+    DROPPED: "add --dropout",
+    LSE: "a softmax over queries has no sum for each query",
+}
 """What to say of a stage that is left out, as it would change nothing."""

@@ -9,7 +9,7 @@ A computation returns a Trace of named stages; tables, exports and checks only r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -108,6 +108,8 @@ class Trace:
 
     A step is a Stage or another Trace; a stage is found by its dotted name.
 
+    later  further stages by name, each computed when it is asked for: they take time, and few ask
+
     >>> scores = Stage("scores", "S", "S = Q Kᵀ", np.eye(2), ("query", "key"))
     >>> block = Trace("Block", (Trace("Attention", (scores,), name="attention"),))
     >>> block["attention.scores"] is scores
@@ -121,6 +123,7 @@ class Trace:
     convention: Convention | None = None
     name: str = ""
     notes: tuple[str, ...] = ()
+    later: Mapping[str, Callable[[], Stage]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self.stages())
@@ -145,6 +148,14 @@ class Trace:
         for known, stage in self.stages():
             if known == name:
                 return stage
+        *places, own = name.split(".")
+        blocks = [self]
+        for place in places:
+            inner = (step for block in blocks for step in block.steps if isinstance(step, Trace))
+            blocks = [step for step in inner if step.name == place]
+        for block in blocks:
+            if own in block.later:
+                return block.later[own]()
         raise StageError(f"there is no stage {name!r}", f"there are {', '.join(self)}")
 
     def stages(self) -> Iterator[tuple[str, Stage]]:
@@ -155,6 +166,22 @@ class Trace:
             else:
                 for name, stage in step.stages():
                     yield f"{step.name}.{name}", stage
+
+    def computing(self, names: Collection[str], prefix: str = "") -> Trace:
+        """The same with what is computed only where it is asked for, if one of these names does.
+
+        Each is such a stage's dotted name, or the end of it.
+        """
+        asked = {
+            own for own in self.later for name in names if f".{prefix}{own}".endswith(f".{name}")
+        }
+        steps = [
+            step.computing(names, f"{prefix}{step.name}.") if isinstance(step, Trace) else step
+            for step in self.steps
+        ]
+        found = [make() for own, make in self.later.items() if own in asked]
+        rest = {own: make for own, make in self.later.items() if own not in asked}
+        return replace(self, steps=(*steps, *found), later=rest)
 
     def part(self, name: str) -> Trace:
         """The trace of this dotted name within this one; "" is this one itself.

@@ -99,6 +99,8 @@ def test_the_public_api_is_this() -> None:
         "__version__",
         "attend",
         "attend_heads",
+        "attend_split",
+        "attend_tiles",
         "capture",
         "diff",
         "explain",

@@ -102,7 +102,12 @@ def test_every_step_binds_the_parameters_of_its_function(changes: dict[str, Any]
 def attentions() -> Iterator[Trace]:
     for changes in HOWS:
         how = Convention(**changes)
-        yield attend(numbers(2, 3, 5), numbers(2, 3, 5), numbers(2, 3, 2), convention=how)
+        trace = attend(numbers(2, 3, 5), numbers(2, 3, 5), numbers(2, 3, 2), convention=how)
+        yield trace.computing(["lse"])
+    trace = attend(numbers(2, 3, 2), numbers(2, 5, 2), numbers(2, 5, 7), sinks=[0.5, -1.0])
+    yield trace.computing(["lse"])
+    four = numbers(2, 2, 3, 5)
+    yield attend(20 * four, four, four, kv_len=[2, 3], lse_base="2").computing(["lse"])
     grouped = Convention(head_order="tiled", causal=True)
     yield attend(numbers(4, 3, 2), numbers(2, 5, 2), numbers(2, 5, 3), convention=grouped)
     bias = numbers(3, 5)
@@ -258,6 +263,8 @@ NAMES: dict[str, Any] = {
     "tanh": math.tanh,
     "exp": math.exp,
     "max": max,
+    "ln": math.log,
+    "log2": math.log2,
 }
 NAMES |= {"sqrt": math.sqrt, "abs": abs, "NaN": math.nan, "inf": math.inf}
 NAMES |= {"arccos": lambda x: math.degrees(math.acos(max(-1.0, min(x, 1.0))))}
@@ -268,6 +275,10 @@ def computed(form: str) -> float:
     """The value of a form of an equation."""
     text = re.sub(r"… \d+ more: (\S+) …", r"(\1)", form)
     text = re.sub(r"\|(.*?)\|", r"abs(\1)", text)
+    text = re.sub(
+        r"(ln|log2) (\S+)", r"\1(\2)", text.replace("log₂", "log2").replace("ln (", "ln(")
+    )
+    text = text.replace("log2 (", "log2(")
     text = text.replace("·", "*").replace("√", "sqrt").replace("²", "**2").replace("^", "**")
     return float(eval(text, {"__builtins__": {}}, NAMES))  # noqa: S307 - our own output
 
@@ -291,7 +302,7 @@ def test_the_operands_of_the_printed_arithmetic_give_the_cell(make: Any) -> None
                     check_line(line, value)
     of_weights = {"d_of_weights", "d_of_bias", "d_of_rows"}
     wanted = {
-        attentions: {"row products", "products", "softmax", "mask", "dropout", "merge"},
+        attentions: {"row products", "products", "softmax", "lse", "mask", "dropout", "merge"},
         sentences: {"copy", "relu", "mean", "deviation", "norm", "row cosine", "wave", "dropout"},
         tables: {*TABLE_RULES} - {"row cosine"},
         gradients: {*GRADIENT_RULES} - of_weights | {"row products", "products", "dropout"},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -241,6 +242,7 @@ def trace_of(
     computed = {step.name: step for step in steps}
     kinds = {name: (computed[name].kind or name) if name in computed else name for name in values}
     shown = [name for name, kind in kinds.items() if kind_of(kind).role not in HIDDEN]
+    asked = [name for name in computed if kind_of(name).asked and name not in values]
 
     def nested(prefix: str, names: Collection[str], block: Block) -> Trace:
         """The trace of the stages of these names, which all begin with the prefix."""
@@ -257,7 +259,12 @@ def trace_of(
             else:
                 found.append(nested(f"{name}.", members, blocks.get(name, block)))
         own = prefix.removesuffix(".").rpartition(".")[2]
-        return Trace(block.title, tuple(found), block.how, own, block.notes)
+        later = {
+            name.removeprefix(prefix): partial(_later, name, steps, values, block)
+            for name in asked
+            if name.rpartition(".")[0] == prefix.removesuffix(".")
+        }
+        return Trace(block.title, tuple(found), block.how, own, block.notes, later)
 
     return nested("", dict.fromkeys([*stages, *shown]), blocks[""])
 
@@ -267,6 +274,12 @@ def traced(steps: Sequence[Step], block: Block, *given: Stage) -> Trace:
     stages = {stage.name: stage for stage in given}
     values = run(steps, {name: stage.value for name, stage in stages.items()})
     return trace_of(steps, values, {"": block}, stages)
+
+
+def _later(name: str, steps: Sequence[Step], values: Values, block: Block) -> Stage:
+    """A stage that is computed only now, from those that are there."""
+    computed = {step.name: step for step in steps}
+    return _stage(name, computed, run(steps, values, [name]), block)
 
 
 def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block) -> Stage:

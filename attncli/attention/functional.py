@@ -11,11 +11,13 @@ infinite, as IEEE 754 has it; the runner keeps NumPy quiet about that. Heads are
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.attention.heads import key_head_of
-from attncli.convention import DType, EmptyRows, HeadOrder, MaskValueRule
+from attncli.convention import DType, EmptyRows, HeadOrder, LseBase, MaskValueRule
 
 # ---- from x to q, k and v
 
@@ -147,6 +149,45 @@ def softmax(
     filler = {"nan": np.nan, "uniform": 1.0 / x.shape[axis]}.get(empty, 0.0)
     np.copyto(powers, filler, where=is_empty)
     return powers
+
+
+def log_sum_exp(
+    x: Array,
+    allowed: BoolArray | None = None,
+    sinks: Array | None = None,
+    base: LseBase = "e",
+) -> Array:  # [n_q, n_k] -> [n_q]
+    """m + ln Σ exp(X − m) of each row, m its largest score: by exp of it softmax divides exp(X).
+
+    What is not `allowed` has no part in it; a sink joins the sum. Where nothing is left it is −∞.
+    With base "2" it is log₂ Σ exp(X), as kernels keep it that compute with powers of 2.
+
+    Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018); Dao,
+    "FlashAttention-2" (2023), section 3.1.1, L.
+
+    >>> log_sum_exp(np.log([[2.0, 6.0]])), log_sum_exp(np.log([[2.0, 6.0]]), base="2")
+    (array([2.07944154]), array([3.]))
+    """
+    top = np.max(x, axis=-1)
+    if allowed is not None and np.isnan(top).any():
+        x = np.where(allowed, x, x.dtype.type(-np.inf))
+        top = np.max(x, axis=-1)
+    sink = np.full(1, -np.inf, x.dtype) if sinks is None else sinks
+    sink = sink.reshape(-1, *[1] * min(x.ndim - 2, 1))
+    top = np.maximum(top, sink)
+    shift = np.where(np.isinf(top), x.dtype.type(0), top)
+    rows, shifts = x.reshape(-1, x.shape[-1]), shift.reshape(-1, 1)
+    total, at_once = np.empty(len(rows), x.dtype), max(1, CACHED // x.shape[-1])
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        for at in range(0, len(rows), at_once):
+            powers = rows[at : at + at_once] - shifts[at : at + at_once]
+            np.exp(powers, out=powers).sum(axis=-1, out=total[at : at + at_once])
+        found = shift + np.log(total.reshape(shift.shape) + np.exp(sink - shift))
+    return np.asarray(found / x.dtype.type(math.log(2)) if base == "2" else found)
+
+
+CACHED = 1 << 15
+"""Scores whose powers are summed at once: 256 kB, which a processor's cache keeps."""
 
 
 def draw_kept(shape: tuple[int, ...], p: float, seed: int) -> BoolArray:

@@ -183,6 +183,7 @@ class Projected(NamedTuple):
         own = trace_of(self.steps, self.values, {"": Block("", self.how, self.labels)})
         ends = trace_of(self.steps, after, {"": Block("", self.how, output.labels)})
         found = {stage.name: stage for stage in trace.steps if isinstance(stage, Stage)}
+        parts = [step for step in trace.steps if isinstance(step, Trace)]
         before = [self._made(own[name], found.pop(name)) for name in QKV if name in found]
         given = [own[name] for name in self.values if name not in QKV] if before else []
         last = [ends[name] for name in self.last]
@@ -191,8 +192,8 @@ class Projected(NamedTuple):
         words = ["Multi-head"] * (self.sizes.n_heads > 1)
         words.append("cross-attention" if "x_kv" in self.values else "self-attention")
         title = " ".join(words)
-        steps = (*given, *before, *found.values(), *last)
-        return replace(trace, title=title[0].upper() + title[1:], steps=steps)
+        steps: list[Stage | Trace] = [*given, *before, *parts, *found.values(), *last]
+        return replace(trace, title=title[0].upper() + title[1:], steps=tuple(steps))
 
     def _gradients_around(self, found: dict[str, Stage], after: Values) -> list[Stage]:
         """Those down to the output, those of the attention (taken from `found`), of the inputs."""

@@ -18,7 +18,7 @@ from attncli.attention.gradients import backward
 from attncli.attention.heads import merge_heads, split_heads
 from attncli.attention.masks import total_mask
 from attncli.attention.run import Step, plain
-from attncli.convention import Convention
+from attncli.convention import Convention, LseBase
 from attncli.stages import GIVEN_GRADIENT, kind_of
 
 CONCAT_FORMULA = "H = [O₁ … O_h], the heads side by side"
@@ -69,7 +69,7 @@ def plan(
     show_concat  False: the heads' outputs, put side by side, are no stage of their own
 
     >>> [step.name for step in plan(Convention(softcap=2.0), Sizes((3, 5), 1, 7))]
-    ['scores', 'scaled', 'capped', 'weights', 'output']
+    ['scores', 'scaled', 'capped', 'weights', 'lse', 'output']
     """
     planner = _Planner(how, sizes)
     q, k, v = planner.operands(source, letter or kind_of(source).symbol)
@@ -212,7 +212,10 @@ class _Planner:
         of = {"x": x, **allowed, **self.given(sinks="sinks")}
         if "sinks" in of:
             formula = "A = exp({x}) / (Σ exp({x}) + exp({sinks})): a row sums to less than 1"
-        x = self.step("weights", f.softmax, of, params=params, formula=formula, work="softmax")
+        scores, x = x, self.step("weights", f.softmax, of, params, formula, "softmax")
+        if how.softmax_over == "keys":
+            letter = kind_of(scores).symbol
+            self.step("lse", f.log_sum_exp, of, **lse_words(letter, how.lse_base, "sinks" in of))
         if not (p := how.dropout):
             return x
         params = {"shape": self.sizes.scores, "p": p, "seed": how.seed}
@@ -234,6 +237,13 @@ class _Planner:
             bias = self.given(b="b_o")
             formula, of = "Y = {x} W_o" + " + b_o" * len(bias), {"x": x} | weights | bias
             self.step("projected", f.project, of, {}, formula, "products")
+
+
+def lse_words(of: str, base: LseBase, has_sinks: bool = False) -> dict[str, Any]:
+    """Parameters, formula and arithmetic of the log-sum-exp of the stage with the symbol `of`."""
+    log, sink = {"e": "ln", "2": "log₂"}[base], f" + exp({kind_of('sinks').symbol})"
+    formula = f"lse = {log} (Σ exp({of}){sink})" if has_sinks else f"lse = {log} Σ exp({of})"
+    return {"params": {"base": base}, "formula": f"{formula} over each row", "work": "lse"}
 
 
 def dropout_words(symbol: str, of: str, p: float) -> dict[str, str]:

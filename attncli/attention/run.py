@@ -108,7 +108,8 @@ def run(
     """
     if wanted is None:
         kinds = {step.name: kind_of(step.kind or step.name) for step in steps}
-        wanted = [name for name, kind in kinds.items() if kind.role not in HIDDEN]
+        shown_kinds = {n: kind for n, kind in kinds.items() if kind.role not in HIDDEN}
+        wanted = [name for name, kind in shown_kinds.items() if not kind.asked]
     todo, shown = needed(steps, inputs, wanted), set(wanted)
     last_read = {name: at for at, step in enumerate(todo) for name in step.reads.values()}
     values = dict(inputs)

@@ -373,6 +373,7 @@ COMMANDS = {
 
         Exit code 0: it matches; 1: it differs; 2: the call or an input is wrong.
         """,
+        without=("tiles", "split"),
         other_help={
             "source": "A file that holds q, k and v, what it says of their convention, and the "
             "numbers to check under the names of their stages.",
@@ -401,6 +402,8 @@ COMMANDS = {
             "batch",
             "head",
             "heatmap",
+            "tiles",
+            "split",
         ),
         other_help={
             "stage": _STAGE.format("libraries, outcomes or apart"),

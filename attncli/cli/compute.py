@@ -19,7 +19,7 @@ from attncli.cli.commands import Against
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, Inputs
 from attncli.cli.output import check_flags, form_of, note, present
-from attncli.cli.parsing import cell_of, rows_of
+from attncli.cli.parsing import cell_of, rows_of, whole_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.files.roles import D_OUTPUT
@@ -97,6 +97,8 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
 
 def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
     shape, how = given.score_shape, given.arguments["convention"]
+    if given.inputs.tiles is not None or given.inputs.split is not None:
+        return _in_parts(given), show
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
     if math.prod(shape) <= _SURELY_FITS and not streams:
         return attend(**given.arguments, **given.labels), show
@@ -127,6 +129,27 @@ def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displ
     text = f"too large for memory at once: {shape[-2]} of {given.score_shape[-2]} queries computed"
     note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows or show.cell))
     return attend(**given.arguments, **given.labels, rows=rows), shown
+
+
+def _in_parts(given: AttentionInputs) -> Trace:
+    """The trace of --tiles or --split. SizeError where it does not fit into memory."""
+    from attncli.attention.tiles import attend_split, attend_tiles, split_bounds, tile_bounds
+    from attncli.cli import memory
+
+    inputs, shape = given.inputs, given.score_shape
+    if inputs.tiles is not None and inputs.split is not None:
+        raise ConventionError("--tiles and --split are both given", "leave one of the two out")
+    places = inputs.split and whole_numbers(inputs.split, "--split", "A,B,…, such as 2,5")
+    if inputs.tiles is None:
+        bounds = split_bounds(shape[-1], places or [])
+    else:
+        bounds = tile_bounds(shape[-1], inputs.tiles)
+    need = memory.of_parts(given.arguments, shape, len(bounds) - 1)
+    what = f"the stages of {len(bounds) - 1} parts of the keys need"
+    memory.check_fits(need, what, "give larger parts, or fewer queries or heads")
+    if inputs.tiles is None:
+        return attend_split(**given.arguments, **given.labels, split=places or [])
+    return attend_tiles(**given.arguments, **given.labels, tiles=inputs.tiles)
 
 
 def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) -> int:

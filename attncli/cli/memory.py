@@ -124,6 +124,16 @@ def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
     return int(need) + of_maps(how, scores, masks, n_mask)
 
 
+def of_parts(arguments: Mapping[str, Any], scores: tuple[int, ...], n_parts: int) -> int:
+    """Bytes of the stages of so many tiles or splits of the keys: those of the whole and more.
+
+    Each keeps the powers of its scores, two outputs, and three numbers for each query.
+    """
+    how, v = arguments["convention"], arguments["v"]
+    own = math.prod(scores) + n_parts * math.prod(scores[:-1]) * (2 * v.shape[-1] + 3)
+    return of_attention(arguments, scores) + int(own * WIDTHS[how.dtype])
+
+
 def of_streaming(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
     """Bytes of `stream`: the output, K and V in the number type, and blocks in each thread."""
     from attncli.attention.streaming import CELLS

@@ -72,6 +72,17 @@ class Inputs(_Sources):  # type: ignore[misc]
     kv_len: str | None = flag(
         "How many keys are valid, one number per batch item; the rest is padding.", "N[,N…]"
     )
+    tiles: int | None = flag(
+        "Walk through the keys in tiles of N, with a running maximum, sum and output: "
+        "FlashAttention's way.",
+        min=1,
+        panel="Scores",
+    )
+    split: str | None = flag(
+        "Cut the keys after the A-th, the B-th, …; each part by itself, merged by log-sum-exp.",
+        "A,B,…",
+        panel="Scores",
+    )
 
 
 _TAKES: dict[str, Any] = {  # a switch, text to be parsed, or one of a few

@@ -46,6 +46,7 @@ def present(
     """
     check_flags(show)
     form, options = form_of(show), display_options(show, precision)
+    trace = trace.computing(options.stages)
     if show.open and not show.output:
         show = _in_a_file_of_its_own(show, form)
     if show.blank is not None:

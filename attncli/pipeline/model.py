@@ -151,7 +151,8 @@ def _kept(layers: LayerPlan, last: str, keep: Keep) -> set[str]:
     names = [step.name for step in layers.steps]
     ends = {".".join(name.split(".")[:2]): name for name in names if _is_of_layer(name)}
     wanted = {name for name in (*layers.inputs, *names) if not _is_of_layer(name) or keep(name)}
-    hidden = {name for name in wanted if kind_of(name).role in HIDDEN}
+    kinds = {name: kind_of(name) for name in wanted}
+    hidden = {name for name, kind in kinds.items() if kind.role in HIDDEN or kind.asked}
     return (wanted - hidden) | {*ends.values(), last}
 
 

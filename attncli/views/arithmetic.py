@@ -20,7 +20,7 @@ from attncli.arrays import Array
 from attncli.trace import Stage
 from attncli.views.arithmetic_gradients import GRADIENT_RULES
 from attncli.views.arithmetic_tables import TABLE_RULES
-from attncli.views.cell import Entry, between, bracketed
+from attncli.views.cell import Entry, Words, between, bracketed
 from attncli.views.parts import Equation
 from attncli.views.select import HEADS, KEY_HEADS
 from attncli.views.text import sentence
@@ -214,6 +214,138 @@ def _softmax(entry: Entry) -> Equation:
     return entry.equals(*forms, f"{own} / {whole}", remark=remark)
 
 
+def _lse(entry: Entry) -> Equation:
+    """The log of a sum of powers, of the scores of a row that are not −inf."""
+    scores = entry.of("x").matrix[entry.row].astype(np.float64)
+    if "sinks" in entry.stage.reads:
+        scores = np.append(scores, _sink_of(entry))
+    scores = scores[~np.isneginf(scores)]
+    if not len(scores):
+        return entry.equals(remark="every key is masked: ln 0")
+    shift = float(scores.max()) if np.abs(scores).max() > LARGE_SCORE else 0.0
+    minus, log = f" - {entry.factor(shift)}" if shift else "", "ln "
+    before = f"{entry.write(shift)} + " if shift else ""
+    with np.errstate(all="ignore"):
+        exps = np.exp(scores - shift)
+    powers = entry.sum(exps, lambda i: f"exp({entry.write(scores[i])}{minus})")
+    after = ""
+    if entry.stage.params.get("base") == "2":
+        before, after = f"({before}" if shift else "", ") / ln 2" if shift else " / ln 2"
+    forms = [(*between(f"{before}{log}", between("(", powers, ")"), after),)]
+    return entry.equals(*forms, f"{before}{log}{entry.write(exps.sum())}{after}")
+
+
+def _sink_of(entry: Entry) -> float:
+    """The sink of the head that a number of a row belongs to."""
+    return float(entry.of("sinks").matrix[0, entry.where.get(HEADS, 0)])
+
+
+def _running_max(entry: Entry) -> Equation:
+    """The largest of what was so before and of the scores of a row."""
+    numbers = [float(x) for x in entry.of("x").matrix[entry.row]]
+    if "before" in entry.stage.reads:
+        numbers.insert(0, entry.of("before").value)
+    elif "sinks" in entry.stage.reads:
+        numbers.insert(0, _sink_of(entry))
+    if len(numbers) > entry.terms:
+        half = entry.terms // 2
+        words = [*map(entry.write, numbers[:half]), "…", *map(entry.write, numbers[-half:])]
+    else:
+        words = [*map(entry.write, numbers)]
+    return entry.equals(f"max({', '.join(words)})")
+
+
+def _rescale(entry: Entry) -> Equation:
+    """exp of how much the maximum grew, as a negative number."""
+    m = entry.of("m").value
+    if np.isneginf(m):
+        return entry.equals(remark="no key so far")
+    before = entry.of("before").value if "before" in entry.stage.reads else _sink_of(entry)
+    return entry.equals(f"exp({entry.write(before)} - {entry.factor(m)})")
+
+
+def _power(entry: Entry) -> Equation:
+    """exp of a score less the maximum of its row."""
+    score = entry.of("x").value
+    if np.isneginf(score):
+        return entry.equals(remark="masked: exp(-inf) = 0")
+    return entry.equals(f"exp({entry.write(score)} - {entry.factor(entry.of_vector('m'))})")
+
+
+def _rescaled(entry: Entry, alpha: float | None, before: float | None, more: Words) -> Equation:
+    """What was summed before, times α, and more."""
+    if alpha is not None:
+        own = "" if before is None else f" · {entry.factor(before)}"
+        more = (f"{entry.write(alpha)}{own}", f"+ {more[0]}", *more[1:])
+    return entry.equals(more)
+
+
+def _running_sum(entry: Entry) -> Equation:
+    powers, reads = entry.of("p").matrix[entry.row], entry.stage.reads
+    alpha = entry.of("alpha").value if "alpha" in reads else None
+    before = entry.of("before").value if "before" in reads else None
+    return _rescaled(entry, alpha, before, entry.sum(powers, lambda i: entry.write(powers[i])))
+
+
+def _running_values(entry: Entry) -> Equation:
+    p, v, reads = entry.of("p"), entry.of("v"), entry.stage.reads
+    words = entry.product(p.matrix[entry.row], v.matrix[:, entry.column])
+    alpha = entry.of_vector("alpha") if "alpha" in reads else None
+    return _rescaled(entry, alpha, entry.of("before").value if alpha is not None else None, words)
+
+
+def _by_sum(entry: Entry) -> Equation:
+    """A sum of values by the sum of its weights."""
+    total = entry.of_vector("total")
+    if total == 0:
+        return entry.equals(remark="no key to attend to")
+    return entry.equals(f"{entry.write(entry.of('acc').value)} / {entry.factor(total)}")
+
+
+def _of_parts(entry: Entry) -> Equation:
+    """m + ln l."""
+    total = entry.of("total").value
+    if total == 0:
+        return entry.equals(remark="every key is masked: ln 0")
+    words = f"{entry.write(entry.of('m').value)} + ln {entry.write(total)}"
+    if entry.stage.params.get("base") == "2":
+        words = f"({words}) / ln 2"
+    return entry.equals(words)
+
+
+def _merge_weight(entry: Entry) -> Equation:
+    """exp of how much less the log-sum-exp of a part is than that of all."""
+    own = entry.of_vector(f"lse_{entry.column + 1}")
+    whole = entry.of_vector("lse")
+    if np.isneginf(own):
+        return entry.equals(remark="no key of this part")
+    base = "2^" if entry.stage.params.get("base") == "2" else "exp"
+    return entry.equals(f"{base}({entry.write(own)} - {entry.factor(whole)})")
+
+
+def _merged_lse(entry: Entry) -> Equation:
+    """The log of the sum of the powers of the log-sum-exps of parts."""
+    names = [name for name in entry.stage.reads if name != "sinks"]
+    numbers = [entry.of(name).value for name in names]
+    if "sinks" in entry.stage.reads:
+        numbers.append(_sink_of(entry))
+    if np.isneginf(numbers).all():
+        return entry.equals(remark="every key is masked: ln 0")
+    log, power = ("log₂ ", "2^") if entry.stage.params.get("base") == "2" else ("ln ", "exp")
+    with np.errstate(all="ignore"):
+        sizes = np.exp2(numbers) if power == "2^" else np.exp(numbers)
+    words = entry.sum(sizes, lambda i: f"{power}({entry.write(numbers[i])})")
+    return entry.equals((*between(f"{log}", between("(", words, ")"), ""),))
+
+
+def _merged(entry: Entry) -> Equation:
+    """The outputs of parts, each times its weight."""
+    w, reads = entry.of("w"), entry.stage.reads
+    weights = w.matrix[entry.row]
+    outputs = np.array([entry.of(name).value for name in reads if name.startswith("output_")])
+    return entry.equals(entry.product(weights, outputs))
+
+
 def _dropout(entry: Entry) -> Equation:
     x, kept = entry.of("x"), entry.write(1 - entry.stage.params["p"])
     if entry.value == 0 and x.value != 0:
@@ -235,6 +367,17 @@ RULES: dict[str, Callable[[Entry], Equation | None]] = {
     "bias": _bias,
     "hide": _hide,
     "softmax": _softmax,
+    "lse": _lse,
+    "running max": _running_max,
+    "rescale": _rescale,
+    "power": _power,
+    "running sum": _running_sum,
+    "running values": _running_values,
+    "by sum": _by_sum,
+    "lse of parts": _of_parts,
+    "merged lse": _merged_lse,
+    "merge weight": _merge_weight,
+    "merged": _merged,
     "dropout": _dropout,
     **GRADIENT_RULES,
     **TABLE_RULES,

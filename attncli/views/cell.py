@@ -49,6 +49,10 @@ class Entry(NamedTuple):
         batch = self.where.get("batch", 0) if read.stage.value.ndim > 1 else 0
         return read._replace(row=batch, column=self.row)
 
+    def of_vector(self, parameter: str) -> float:
+        """The number of the row in what was read: a vector beside a map, one for each row."""
+        return self.of(parameter)._replace(column=0).value
+
     @property
     def head(self) -> int:
         """The head that the stage's matrix is of; 0 where it has none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncli.stages import kind_of
+from attncli.stages import PARTS, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views.page import headline
 from attncli.views.parts import Branch, Part, Tree
@@ -45,7 +45,8 @@ def collapsed(trace: Trace) -> Trace:
     """
     steps: list[Stage | Trace] = []
     names = [step.name for step in trace.steps if isinstance(step, Trace)]
-    later = [name for name in names if "1" in names and not is_first_layer(name)]
+    are_layers = "1" in names and trace.name not in PARTS
+    later = [name for name in names if are_layers and not is_first_layer(name)]
     for step in trace.steps:
         if isinstance(step, Stage) or step.name not in later:
             steps.append(step if isinstance(step, Stage) else collapsed(step))

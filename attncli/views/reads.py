@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
+from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views.arithmetic import packed_axis
 from attncli.views.arithmetic_gradients import head_axis, heads_of, matrices, summed_over
@@ -251,6 +252,26 @@ def _turned(reader: _Reader) -> Found:
     yield from ((name, ROW, angle) for name in ("cos", "sin"))
 
 
+def _beside_rows(reader: _Reader) -> Found:
+    """The same cell of a matrix, and the row's number of a vector; of a vector the whole row."""
+    is_vector = kind_of(reader.stage.name).vector
+    for name in reader.stage.reads:
+        source = reader.block.read(reader.stage, name)
+        if source is not None and source.axes[-1:] != ("head",):
+            of_vector = kind_of(source.name).vector
+            yield name, ROW, FIRST if of_vector else ALL if is_vector else COLUMN
+
+
+def _running_values(reader: _Reader) -> Found:
+    yield from (("p", ROW, ALL), ("v", ALL, COLUMN))
+    yield from (found for found in _beside_rows(reader) if found[0] in ("before", "alpha"))
+
+
+def _merged(reader: _Reader) -> Found:
+    yield "w", ROW, ALL
+    yield from ((name, ROW, COLUMN) for name in reader.stage.reads if name != "w")
+
+
 def _pairs(reader: _Reader) -> Found:
     yield from (("x", ROW, ALL), ("x", COLUMN, ALL))
 
@@ -270,6 +291,11 @@ RULES: dict[str, Callable[[_Reader], Found]] = {
     "deviation": _deviation,
     "norm": _norm,
     "turned": _turned,
+    **dict.fromkeys(("lse", "running max", "running sum", "rescale"), _beside_rows),
+    **dict.fromkeys(("lse of parts", "merged lse", "power", "by sum"), _beside_rows),
+    "running values": _running_values,
+    "merge weight": lambda reader: iter(()),
+    "merged": _merged,
     "pairs": _pairs,
     "row cosine": _pairs,
     "dropout": lambda reader: iter([("x", ROW, COLUMN)]),

@@ -67,6 +67,7 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
         full=full,
         arcs=arcs,
     )
+    trace = trace.computing(options.stages)
     if blank is not False:
         names = () if blank is True else (blank,) if isinstance(blank, str) else tuple(blank)
         trace = _worksheet(trace, form, names)

@@ -154,15 +154,17 @@ class Block:
     def read(self, stage: Stage, parameter: str) -> Stage | None:
         """What a stage read as this parameter: of this block, or by its dotted name of any other.
 
-        None where it read nothing so, or the trace does not hold it.
+        None where it read nothing so, or the trace does not hold it. No stage reads itself: the
+        keys of a part are those of the keys of all.
         """
         name = stage.reads.get(parameter, "")
-        return self.stages.get(name) or self.everywhere.get(name)
+        own = self.stages.get(name)
+        return own if own is not None and own is not stage else self.everywhere.get(name)
 
     @cached_property
     def everywhere(self) -> Mapping[str, Stage]:
         """The stages of the whole trace by their dotted names; an equation asks for many."""
-        return dict(self.root.stages())
+        return {name: as_matrix(stage) for name, stage in self.root.stages()}
 
 
 def as_matrix(stage: Stage) -> Stage:

@@ -276,6 +276,7 @@ ODD = (
     "{\"q\": 1}", "[]", "cat", "1.0",
 )  # fmt: skip
 VALID = {
+    "--split": ("1", "1,2"),
     "--scale": ("0.5", "none"), "--window": ("1,0", "-1,-1"), "--softcap": ("2",), "--seed": ("7",),
     "--mask-value": ("-1e9",), "--dropout": ("0.3",), "--kv-len": ("2",), "--rows": ("1:2", "2:"),
     "--cols": ("1", ":2"), "--cell": ("1,2",), "--stage": ("weights", "scores"),

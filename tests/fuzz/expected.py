@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from .weights import weights_of
 
 EXACT = {*READ, "embeddings", "vectors"}
 """Stages that are read, not computed: equal to the last bit."""
+ASKED = {"lse"}
+"""Stages that are shown only where they are named."""
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1}
 
 
@@ -90,7 +93,7 @@ def shown_stages(document: Any, prefix: str = "") -> dict[str, Shown]:
 
 def _difference(case: Case, expected: Expected, shown: dict[str, Shown], how: Any) -> str:
     may_lack = {"--stage", "--rows", "--cols", "--cell"} & case.given.keys()
-    if not may_lack and (lacking := expected.stages.keys() - shown.keys()):
+    if not may_lack and (lacking := expected.stages.keys() - shown.keys() - ASKED):
         return f"no stage {sorted(lacking)}"
     if expected.how is not None:
         for name in KNOBS:
@@ -148,12 +151,28 @@ def _compute(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
     for arrays, how, main, has_member in inputs_of(case):
         # a mask that the type's own rounding hides is compared as it is
         stages = reliable(plain.attention(arrays, how, case.numbers("--kv-len")))
+        if {"--tiles", "--split"} & case.given.keys():
+            stages = _in_parts(case, how, arrays, stages)
         if {"--heads", "--layout"} & case.given.keys() and "output" in stages:
             x = np.swapaxes(stages["output"], -2, -3)
             if "--heads" in case.given or case.given["--layout"] == "bsd":
                 stages["concat"] = x.reshape(*x.shape[:-2], -1)
         has_labels = not has_member and "past_k" not in arrays
         yield Expected(stages, labels_of(case, main, arrays) if has_labels else {}, how)
+
+
+def _in_parts(
+    case: Case, how: dict[str, Any], arrays: dict[str, Array], stages: dict[str, Array]
+) -> dict[str, Array]:
+    """What is the same however the keys are cut; RefusalError where they cannot be."""
+    n_k = stages["k"].shape[-2]
+    places = [0, *(case.numbers("--split") or [1] * (n_k > 1)), n_k]
+    ascend = all(a < b for a, b in itertools.pairwise(places))
+    if {"--tiles", "--split"} <= case.given.keys() or not ascend or "d_output" in arrays:
+        raise RefusalError("parts")
+    if how.get("softmax_over") == "queries" or how.get("dropout"):
+        raise RefusalError("parts of what needs all keys")
+    return {name: x for name, x in stages.items() if name in (*READ, "output", "lse")}
 
 
 # ---- explain, posenc, similarity

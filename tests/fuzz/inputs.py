@@ -18,6 +18,7 @@ KNOBS = (
     "scale", "softcap", "softcap_place", "causal", "causal_align", "window", "softmax_over",
     "mask_means", "mask_value", "empty_rows", "head_order", "dropout", "seed", "dtype",
     "mask_and_causal", "window_counts", "mask_numbers", "mask_value_rule", "empty_rows_inf",
+    "lse_base",
 )  # fmt: skip
 """The fields of a convention, as the README's flags."""
 OF_A_MASK = {"mask_means", "mask_numbers", "mask_and_causal", "empty_rows_inf"}

@@ -17,7 +17,7 @@ DEFAULTS: dict[str, Any] = {
     "causal_align": "top-left", "window": None, "softmax_over": "keys", "mask_means": "keep",
     "mask_value": -math.inf, "empty_rows": "zero", "head_order": "blocks", "dropout": 0.0,
     "seed": 0, "dtype": "float64", "mask_and_causal": "both", "window_counts": "others",
-    "mask_numbers": None, "mask_value_rule": "replace", "empty_rows_inf": None,
+    "mask_numbers": None, "mask_value_rule": "replace", "empty_rows_inf": None, "lse_base": "e",
 }  # fmt: skip
 
 READ = {"q", "k", "v", "mask", "d_output"}
@@ -63,6 +63,10 @@ def attention(
         empty = np.isneginf(mask).all(axis=axis, keepdims=True) & np.isneginf(sinks)
         weights = np.where(empty, filler, weights)
     stages["weights"] = weights
+    if axis == -1:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lse = np.logaddexp(np.logaddexp.reduce(x, axis=axis, keepdims=True), sinks)[..., 0]
+        stages["lse"] = lse / math.log(2) if how["lse_base"] == "2" else lse
     if how["dropout"]:
         kept = np.random.default_rng(how["seed"]).random(weights.shape) >= how["dropout"]
         weights = np.where(kept, weights / (1 - how["dropout"]), 0)

@@ -21,7 +21,7 @@ NAMES = {
 """The names under which a file may hold each role, in any case."""
 STAGE_NAMES = {
     "q", "k", "v", "mask", "scores", "scaled", "capped", "masked", "weights", "dropped", "output",
-    "concat", "projected", "d_output", "d_v", "d_weights", "delta", "d_scaled", "d_scores", "d_q",
+    "lse", "concat", "projected", "d_output", "d_v", "d_weights", "delta", "d_scaled", "d_scores", "d_q",
     "d_k",
 }  # fmt: skip
 LABELS = ("tokens", "query_tokens", "key_tokens")

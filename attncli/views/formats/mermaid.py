@@ -112,7 +112,8 @@ class _Chart:
         found: list[str] = []
         prefix = name[: name.rfind(".") + 1]
         for read in self.stages[name].reads.values():
-            source = prefix + read if prefix + read in self.stages else read
+            is_own = prefix + read in self.stages and prefix + read != name
+            source = prefix + read if is_own else read
             if source in self.nodes:
                 found.append(self.nodes[source])
             elif source in self.stages:

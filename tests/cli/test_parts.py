@@ -1,0 +1,90 @@
+"""compute --tiles and --split: the screen, every format, and what is refused in one line."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import SAMPLES, Call
+
+GOLDEN = Path(__file__).parent / "parts"
+THREE = SAMPLES / "three-tokens.json"
+
+
+@pytest.mark.parametrize(("flag", "cut"), [("tiles", "2"), ("split", "1,2")])
+def test_the_whole_page(call: Call, flag: str, cut: str) -> None:
+    result = call("compute", THREE, f"--{flag}", cut, "--work")
+    assert (result.code, result.err) == (0, "")
+    page, path = re.sub(r"at most \S+", "at most (rounding)", result.out), GOLDEN / f"{flag}.txt"
+    if os.environ.get("ATTNCLI_UPDATE_GOLDEN"):
+        path.write_text(page, encoding="utf-8")
+    assert page == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("cut", ["--tiles 2", "--split 1", "--stage lse"])
+@pytest.mark.parametrize(
+    "form", ["json", "csv", "tsv", "markdown", "mermaid", "latex", "html", "svg", "npz"]
+)
+def test_every_format_takes_it(call: Call, cut: str, form: str) -> None:
+    result = call("compute", SAMPLES / "heads.json", *cut.split(), "--format", form)
+    assert (result.code, result.err) == (0, "")
+    assert "lse" in result.out or form == "svg"
+
+
+def test_a_tile_is_not_called_a_layer(call: Call) -> None:
+    chart = call("compute", THREE, "--tiles", "1", "--format", "mermaid").out
+    assert "layer" not in chart
+    assert "m₃ = max#40;m₂, max Z₃ over each row#41;" in chart
+
+
+def test_a_cell_is_derived(call: Call) -> None:
+    result = call("compute", THREE, "--tiles", "2", "--stage", "tile.2.l", "--cell", "q3,1")
+    assert "l₂[q3] = 1 · 1.4931 + 0.4931" in result.out
+    result = call("compute", THREE, "--tiles", "2", "--stage", "tile.2.acc", "--cell", "q3,2")
+    assert "acc₂[q3,2] = 1 · 4.9307 + 0.4931·5" in result.out
+
+
+def test_x_and_its_weights_are_around_the_tiles(call: Call) -> None:
+    sample = SAMPLES / "homework.json"
+    whole = call("compute", "--x", sample, "--format", "json").json
+    found = call("compute", "--x", sample, "--tiles", "2", "--format", "json").json
+    names = [step["name"] for step in found["steps"]]
+    assert names[-3:] == ["tile", "output", "lse"]
+    last = next(step for step in whole["steps"] if step["name"] == "output")
+    own = next(step for step in found["steps"] if step["name"] == "output")
+    assert np.array(own["value"]) == pytest.approx(np.array(last["value"]))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--tiles 0", "--tiles: Input should be greater than or equal to 1"),
+        ("--tiles -1", "--tiles: Input should be greater than or equal to 1"),
+        ("--tiles two", "--tiles: Input should be a valid integer"),
+        ("--split a", "--split 'a' is not understood"),
+        ("--split 0", "3 keys cannot be split at 0"),
+        ("--split -1", "3 keys cannot be split at -1"),
+        ("--split 2,1", "3 keys cannot be split at 2,1"),
+        ("--split 1,1", "3 keys cannot be split at 1,1"),
+        ("--split 3", "give ascending numbers of keys from 1 to 2"),
+        ("--split 1 --tiles 1", "--tiles and --split are both given"),
+        ("--tiles 1 --softmax-over queries", "a softmax over queries needs whole columns"),
+        ("--split 1 --dropout 0.5", "dropout is drawn for all weights"),
+        ("--tiles 1 --d-output random", "gradients are those of one softmax over all keys"),
+        ("--stage lse --softmax-over queries", "there is no stage 'lse'"),
+        ("--tiles 1 --max-size 10kB", "the stages of 3 parts of the keys need"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(call: Call, flags: str, said: str) -> None:
+    result = call("compute", THREE, *flags.split())
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_a_tile_larger_than_the_keys_is_one_tile(call: Call) -> None:
+    assert "Tile 1: k1 to k3" in call("compute", THREE, "--tiles", "99").out
