@@ -19,7 +19,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
-from attncli.stages import KINDS, QKV
+from attncli.stages import KINDS, QKV, kind_of
 
 INPUTS = (*QKV, *(name for name, kind in KINDS.items() if kind.role == "input"))
 """Names of the stages that went into an attention; the others came out of it."""
@@ -170,7 +170,7 @@ class Trace:
     def computing(self, names: Collection[str], prefix: str = "") -> Trace:
         """The same with what is computed only where it is asked for, if one of these names does.
 
-        Each is such a stage's dotted name, or the end of it.
+        Each is such a stage's dotted name, or the end of it. They come last, before any gradients.
         """
         asked = {
             own for own in self.later for name in names if f".{prefix}{own}".endswith(f".{name}")
@@ -181,7 +181,9 @@ class Trace:
         ]
         found = [make() for own, make in self.later.items() if own in asked]
         rest = {own: make for own, make in self.later.items() if own not in asked}
-        return replace(self, steps=(*steps, *found), later=rest)
+        backward = (at for at, step in enumerate(steps) if kind_of(step.name).heading)
+        at = next(backward, len(steps))
+        return replace(self, steps=(*steps[:at], *found, *steps[at:]), later=rest)
 
     def part(self, name: str) -> Trace:
         """The trace of this dotted name within this one; "" is this one itself.

@@ -302,9 +302,7 @@ class _Backward:
 
     def share(self, step: Step, d: str) -> None:
         inner = self.steps[-1]
-        formula = (
-            inner.formula.partition(" = ")[2] + ", summed over the heads that share a key head"
-        )
+        formula = inner.formula.partition(" = ")[2] + ", summed over the heads of each key head"
         x = step.reads["x"]
         params = {"n_kv_heads": self.sizes.n_kv_heads, "order": step.params["order"]}
         self.step(x, summed_heads, {"x": d}, params, formula, "summed column products")

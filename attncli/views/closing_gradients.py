@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.stages import SCORES, gradient_of
+from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views.closing import TOP, Shares, shares_of, told
 from attncli.views.matrix import OF_SOFTMAX
@@ -37,8 +37,13 @@ class _Row(NamedTuple):
 
 
 def wishing(block: Block) -> Stage | None:
-    """The gradients of the scores, where the block holds them and what they came from."""
-    stages = [block.stages.get(gradient_of(SCORES)), *_sources(block)]
+    """The gradients of the scores, where the block holds them and what they came from.
+
+    They are what that of the queries is computed from, for a step that changes no gradient has none
+    of its own.
+    """
+    products = (s for s in block.stages.values() if kind_of(s.name).heading and "v" in s.reads)
+    stages = [next((block.read(s, "a") for s in products), None), *_sources(block)]
     whole = all(stage and not isinstance(stage, BlankStage) for stage in stages)
     return stages[0] if whole else None
 
@@ -70,7 +75,7 @@ def wishes(
 
 
 def _sentence(row: _Row, shares: Shares, within: float, precision: int) -> str:
-    other, verb = ("query", "go to") if shares.over_queries else ("key", "attend to")
+    other, verb = ("query", "go") if shares.over_queries else ("key", "attend")
     if row.masked.all() and not row.own.any():
         return f"has no gradient: every {other} is masked"
     if not np.isfinite(row.wish).all():
@@ -86,9 +91,10 @@ def _sentence(row: _Row, shares: Shares, within: float, precision: int) -> str:
     most = _named(np.flatnonzero(-row.wish >= raise_ - near), shares) if raise_ > near else ""
     how = "lowering" if lower >= raise_ - near else "raising"
     which = least if how == "lowering" else most
-    rather = f"rather {verb} {most}" if most else f"rather not {verb} {least}"
-    than = f" than {least}" if most and least else ""
-    return f"would {rather}{than}: {how} its score of {which} lowers the loss fastest"
+    rather = f"{verb} to {most} than {least}"
+    if not most or not least:  # the rest is a sink's, or of scores that a mask or a cap holds
+        rather = f"{verb} {'more' if most else 'less'} to {which}"
+    return f"would rather {rather}: {how} its score of {which} lowers the loss fastest"
 
 
 def _why(row: _Row, shares: Shares, offer: Array, rounding: float, precision: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import numpy as np
+
 from attncli.arrays import Array
 from attncli.errors import ShapeError, StageError
 from attncli.stages import MAPS, QKV, kind_of
@@ -203,7 +205,9 @@ def _share(step: Entry) -> Iterator[Equation]:
             names = (shorten(step.block.owners[HEADS].label(HEADS, head)) for head in heads)
             whole = f"of all queries of {', '.join(names)}"
     product_of = f"{weights.name} · {clean(values.stage.symbol)}[{label_mark(other)}]"
-    yield Equation(product_of, (product, _vector(step, weight * value)), f"its share of {what}")
+    with np.errstate(all="ignore"):
+        share = np.asarray(weight * value)
+    yield Equation(product_of, (product, _vector(step, share)), f"its share of {what}")
     yield Equation(left, (_vector(step, step.matrix[own]),), whole)
 
 

@@ -16,7 +16,15 @@ from attncli.views.matrix import Matrix
 from attncli.views.numbers import short
 from attncli.views.page import Page, Place, about, places_of
 from attncli.views.parts import Closing, Heading, Headline, Part, Remark
-from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, blocks_of, chosen
+from attncli.views.select import (
+    HEADS,
+    KEY_HEADS,
+    Block,
+    DisplayOptions,
+    as_matrix,
+    blocks_of,
+    chosen,
+)
 from attncli.views.text import clean, sentence, shorten
 
 SAME = "·"
@@ -132,6 +140,7 @@ def _counts(stage: StageDifference) -> list[str]:
 
 def _place(stage: StageDifference) -> list[str]:
     """Batch entry, head, row and column of the largest difference, each "" where there is none."""
+    stage = _as_matrix(stage)
     if stage.same or stage.shapes or not stage.at:
         return [""] * 4
     axes = [*zip(stage.a.axes, stage.a.value.shape, stage.at, strict=True)]
@@ -150,6 +159,7 @@ def _place(stage: StageDifference) -> list[str]:
 
 def _stage(found: Comparison, stage: StageDifference, options: DisplayOptions) -> Iterator[Part]:
     """Both matrices and their difference, where it is largest; with --full at every place."""
+    stage = _as_matrix(stage)
     difference = stage.difference(found.names)
     prefix = stage.name.rpartition(".")[0]
     blocks = [_block(trace, prefix, x) for trace, x in ((found.a, stage.a), (found.b, stage.b))]
@@ -169,6 +179,18 @@ def _stage(found: Comparison, stage: StageDifference, options: DisplayOptions) -
         yield Remark(
             f"it differs at {left} more of {len(places)} places (--head N, --batch N or --full)"
         )
+
+
+def _as_matrix(found: StageDifference) -> StageDifference:
+    """The same, a vector beside a map with the axis that makes it a row or a column."""
+    a, b = as_matrix(found.a), as_matrix(found.b)
+    if found.shapes or a is found.a or b is found.b:
+        return found
+    at = list(found.at)
+    if at:
+        at.insert(a.axes.index(""), 0)
+    wrong = found.wrong.reshape(a.value.shape)
+    return replace(found, a=a, b=b, wrong=wrong, at=tuple(at))
 
 
 def _title(found: Comparison, stage: StageDifference) -> str:

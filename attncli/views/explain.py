@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.matrix import Matrix
@@ -44,7 +45,9 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     yield next(page)  # the title of the whole
     if _n_heads(trace) > 1 or _n_layers(trace):
         yield outline(trace, options)
-    yield from (part for part in page if not isinstance(part, Closing))
+    for part in page:
+        if not (isinstance(part, Closing) and kind_of(part.stage).summarized):
+            yield part
     attentions = [
         (block, block.weights)
         for block in blocks_of(trace)

@@ -132,7 +132,7 @@ def _closing(
         places, _ = places_of(block, [stage], options)
         among = 1 if options.every else len(places)
         heads = ((place.heading, sentences(block, place.where, options, among)) for place in places)
-        yield Closing(tuple(heads), tuple(place.where for place in places))
+        yield Closing(tuple(heads), tuple(place.where for place in places), stage.name)
 
 
 def headline(block: Block) -> Headline:

@@ -46,13 +46,15 @@ class Plot(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """Sentences on the weights of an attention, under a heading for each head.
+    """Sentences on the weights of an attention or their gradients, under a heading for each head.
 
     places  at which head and batch entry each of them is; () where they are of the whole
+    stage   the name of the stage that they are on, "" where they are on several
     """
 
     heads: tuple[tuple[str, tuple[str, ...]], ...]
     places: tuple[Index, ...] = ()
+    stage: str = ""
 
 
 class Code(NamedTuple):

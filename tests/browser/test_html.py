@@ -92,6 +92,46 @@ def test_pointing_at_a_cell_lights_what_it_was_computed_from(
     assert lit(page) == sources
 
 
+@pytest.fixture
+def back() -> Trace:
+    return attncli.attend(THREE_Q, THREE_K, THREE_V, d_output=[[1, 0], [0, 1], [1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("stage", "row", "column", "sources"),
+    [
+        # dV[k1,2] = A[:,k1] · dO[:,2], δ[q2] of both rows q2, dZ[q1,k3] = A[q1,k3] (dA[q1,k3] − δ[q1])
+        ("d_v", 1, 2, {"weights": ["q1,k1", "q2,k1", "q3,k1"], "d_output": ["q1,2", "q2,2", "q3,2"]}),
+        ("delta", 2, 1, {s: ["q2,k1", "q2,k2", "q2,k3"] for s in ("weights", "d_weights")}),
+        ("d_scaled", 1, 3, {"weights": ["q1,k3"], "d_weights": ["q1,k3"], "delta": ["q1,δ"]}),
+        ("d_scores", 2, 2, {"d_scaled": ["q2,k2"]}),
+        ("d_k", 3, 1, {"q": ["q1,1", "q2,1", "q3,1"], "d_scores": ["q1,k3", "q2,k3", "q3,k3"]}),
+    ],
+)  # fmt: skip
+def test_pointing_at_a_gradient_lights_what_it_was_computed_from(
+    opened: Opener, back: Trace, stage: str, row: int, column: int, sources: dict[str, list[str]]
+) -> None:
+    page = ready(opened, html_of(back))
+    cell(page, stage, row, column).hover()
+    assert lit(page) == sources
+
+
+def test_a_gradient_in_a_column_is_called_by_its_row(opened: Opener, back: Trace) -> None:
+    page = ready(opened, html_of(back))
+    cell(page, "delta", 1, 1).hover()
+    arithmetic, number = page.locator("#say").inner_text().split("\n")[-2:]
+    assert arithmetic.strip() == "= 5"
+    assert number == "δ[q1] = 5"
+
+
+def test_the_heading_of_the_gradients_is_there_at_every_head(opened: Opener) -> None:
+    q, k, v, d = np.random.default_rng(5).normal(size=(4, 3, 4, 2))
+    page = ready(opened, html_of(attncli.attend(q, k, v, d_output=d)))
+    for head in ("1", "3"):
+        page.locator("select").first.select_option(head)
+        assert page.locator("h2:visible", has_text="Backward").count() == 1
+
+
 @pytest.mark.parametrize("stage", ["scores", "scaled", "masked", "weights", "output"])
 def test_the_arithmetic_is_that_of_cell(opened: Opener, three: Trace, stage: str) -> None:
     page = ready(opened, html_of(three))

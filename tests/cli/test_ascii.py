@@ -22,6 +22,8 @@ from .conftest import SAMPLES, Call
 CALLS = [
     "compute three-tokens.json --causal --work",
     "compute three-tokens.json --cell 2,1 --softcap 2",
+    "compute three-tokens.json --d-output random --work --softcap 2",
+    "compute three-tokens.json --d-output random --cell 2,1",
     "compute three-tokens.json --heatmap --dropout 0.3",
     "compute three-tokens.json --format markdown",
     "explain 'The bank' --outline",

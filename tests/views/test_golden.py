@@ -9,10 +9,12 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from attncli.attention.attend import attend
 from attncli.convention import Convention
 from attncli.trace import Stage, Trace
 from attncli.views.formats import csv, latex, markdown, tsv
@@ -116,7 +118,24 @@ def extreme() -> Trace:
     )
 
 
+def backward() -> Trace:
+    return attend(THREE_Q, THREE_K, THREE_V, d_output=[[1, 0], [0, 1], [1, 1]])
+
+
+def backward_grouped() -> Trace:
+    q, d = numbers(4, 3, 2), numbers(4, 3, 5, seed=9)
+    k, v = numbers(2, 3, 2), numbers(2, 3, 5, seed=8)
+    words = {f"{axis}_labels": list(names) for axis, names in WORDS.items()}
+    more: Any = {"sinks": [0.5, 1, 0, -1], "mask": [[0, -0.5, 2]], "causal": True, **words}
+    return attend(q, k, v, d_output=d, softcap=3.0, **more)
+
+
 TABLES: dict[str, tuple[Callable[[], Trace], View]] = {
+    "backward": (backward, view(80, 40, work=True)),
+    "backward_60": (backward_grouped, view(60, 40, head=2, work=True)),
+    "backward_140": (backward_grouped, view(140, 40)),
+    "backward_cell": (backward, view(80, 24, cell=("q1", "k2"))),
+    "backward_grouped_cell": (backward_grouped, view(80, 24, head=2, cell=("sat", "cat"))),
     "three_tokens": (attention, SCREEN),
     "three_tokens_work": (attention, view(80, 24, work=True)),
     "three_tokens_pipe": (attention, view()),
@@ -178,6 +197,7 @@ def test_table(name: str) -> None:
     ("name", "build", "options"),
     [
         ("causal", causal, DisplayOptions(work=True)),
+        ("backward", backward, DisplayOptions(work=True)),
         ("grouped", grouped, DisplayOptions(stages=("weights", "concat"))),
         ("labels", hard_labels, DisplayOptions(stages=("weights",))),
         ("cell", causal, DisplayOptions(cell=("sat", "cat"))),
@@ -212,7 +232,7 @@ def test_delimited(name: str, build: Callable[[], Trace], delimiter: str) -> Non
 
 def test_every_golden_file_is_used() -> None:
     tables = {f"{name}.txt" for name in TABLES}
-    others = {"causal.md", "grouped.md", "labels.md", "cell.md"}
+    others = {"backward.md", "causal.md", "grouped.md", "labels.md", "cell.md"}
     others |= {"causal.tex", "labels.tex", "large.tex", "cell.tex"}
     others |= {"causal.csv", "grouped.tsv", "labels.csv"}
     figures = {"three_tokens", "causal", "causal_arcs", "grouped", "labels"}  # see test_svg

@@ -85,7 +85,8 @@ def packed(
     for start, size, of in zip(starts, sizes, described.values(), strict=False):
         of["start"] = start if size else None
     meta = {"sections": described, "escaped": _escaped(sections), "maps": maps}
-    numbers = np.concatenate([*shown, np.zeros(0)]).astype("<f4")
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
+        numbers = np.concatenate([*shown, np.zeros(0)]).astype("<f4")
     text = json.dumps(meta, ensure_ascii=False, separators=(",", ":"))
     yield _element("meta", text.encode("utf-8", "surrogatepass"))
     yield _element("numbers", _planes(numbers))
@@ -133,6 +134,7 @@ def _sections(
         own["symbol"] = clean(m.stage.symbol)
         own |= {"rows": section.grid.rows, "columns": section.grid.columns, "reads": reads}
         own["derived"] = bool(m.stage.work)
+        own |= {"vector": True} if m.stage.axes[-1:] == ("",) else {}
         own["latex"] = _latex(section)
         found[section.id] = own
     return found

@@ -79,7 +79,7 @@ function light(section, row, column) {
 function said(section, row, column) {
   const own = meta.sections[section.id], table = section.querySelector("table");
   const names = [table.rows[row + 1].cells[0], table.rows[0].cells[column + 1]].map(th => th.textContent.trim())
-    .filter((name, place) => place === 1 || name !== own.symbol);  // a vector's row has its symbol's name
+    .filter((name, place) => place === 1 ? !own.vector : name !== own.symbol);  // a vector's row or column has its symbol's name
   const width = own.columns.filter(at => at !== null).length;
   const at = own.rows.slice(0, row).filter(at => at !== null).length * width
     + own.columns.slice(0, column).filter(at => at !== null).length;

@@ -36,6 +36,7 @@ _SYMBOLS = {
     **{char: f"\\{char}" for char in "{}$&#%_"},
     **{char: f"{{}}_{{{digit}}}" for digit, char in enumerate("₀₁₂₃₄₅₆₇₈₉")},
     **{"·": r"\cdot ", "×": r"\times ", "−": "-", "∞": r"\infty ", "→": r"\to ", "√": r"\surd "},
+    "∘": r"\circ ",
     **{"…": r"\dots ", "⋮": r"\vdots ", "⋱": r"\ddots ", "‖": r"\|", "°": r"{}^{\circ}"},
     **{"²": "{}^{2}", "ᵀ": r"{}^{\mathsf T}", "'": "{}'", "␣": r"{\sqcup}", "`": r"\grave{\ }"},
     **{"\\": r"\backslash ", "^": r"{\wedge}", "~": r"{\sim}", '"': r"\text{''}"},
@@ -60,9 +61,10 @@ _TOKEN = re.compile(
     r"|(?P<space> +)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<sign>.)",
     re.DOTALL,
 )
+_GRADIENT = re.compile("d[A-Zbs]")  # the letter of a stage, with a d before it
 _NUMBER = re.compile(r"(\(?-?[\d.]+)(?:e(-?\d+))?(\)?)")
 _RAISED = "²ᵀ°'"
-_SIGNS = "=+-−·×/,:;<>|()[]{}"  # a parenthesis among them has no other one
+_SIGNS = "=+-−·×∘/,:;<>|()[]{}"  # a parenthesis among them has no other one
 
 Token = re.Match[str]
 
@@ -170,7 +172,7 @@ def _inline(text: str) -> str:
 def _is_word(token: Token) -> bool:
     """Whether it is a word of a language, not a letter, a function or a number's name."""
     word = token["word"] or ""
-    is_symbol = word in FUNCTIONS or word.isupper() or word == "inf"
+    is_symbol = word in FUNCTIONS or word.isupper() or word == "inf" or _GRADIENT.fullmatch(word)
     return len(word) > 1 and not is_symbol and not (token["below"] or token["small"])
 
 
@@ -266,6 +268,8 @@ def _node(token: Token) -> Node:
             tex = f"\\operatorname{{{word}}}"
         elif word == "inf":
             tex = r"\infty "
+        elif _GRADIENT.fullmatch(word):
+            tex = f"\\mathrm{{d}}{word[1]}"
         elif len(word) > 1:
             tex = f"\\{'mathit' if word.isupper() else 'text'}{{{word}}}"
         below = token["below"] or "".join(str(ord(c) - ord("₀")) for c in token["small"] or "")
