@@ -289,7 +289,7 @@ def gradient_of(name: str) -> str:
 
 
 KINDS |= {
-    GIVEN_GRADIENT: Kind("", role="aside"),
+    GIVEN_GRADIENT: Kind("", KINDS["output"].axes, "aside"),
     **{
         gradient_of(name): Kind(
             f"d{KINDS[name].symbol}",
@@ -326,6 +326,16 @@ KINDS |= {
         "w", "batch head query part", note="the share of each part of the keys in the output"
     ),
 }
+
+DELTA = "delta"
+GRADIENTS = (
+    gradient_of("v"),
+    *(gradient_of(name) for name in ("dropped", "weights")),
+    DELTA,
+    *(gradient_of(name) for name in ("sinks", "masked", "capped", "biased", "given_mask")),
+    *(gradient_of(name) for name in ("scaled", "scores", "q", "k")),
+)
+"""The gradients that an attention of q, k and v has, in the order of the computation."""
 
 SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"
 OUTPUT, CONCAT, PROJECTED, RESIDUAL = "output", "concat", "projected", "residual"

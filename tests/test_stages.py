@@ -44,6 +44,7 @@ PLANNED = {"attention/attend.py", "attention/layers.py"}
 WORDS = {
     "attention/names.py",
     "files/json.py",
+    "files/roles.py",
 }  # the names of files, in which "weights" are other numbers
 STAGES = {*MAPS, OUTPUT, CONCAT, PROJECTED, "residual", "hidden", "sublayer_dropped"}
 

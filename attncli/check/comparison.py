@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -11,10 +12,12 @@ import numpy as np
 from attncli.arrays import Array, BoolArray
 from attncli.check.arithmetic import simulation
 from attncli.check.noise import SMALL
+from attncli.check.perturbed import perturbed_noise
 from attncli.check.run import Indices, Subset, all_of, stages, stages_and_noise
 from attncli.check.setup import Setup
+from attncli.check.spans import is_whole, span_of
 from attncli.check.tolerance import ROW_FLOOR, Rule, StageErrors, errors_of, rms, row_rms
-from attncli.stages import kind_of
+from attncli.stages import GRADIENTS, kind_of
 
 CLOSER = 0.5
 """A bug must explain at least half of the difference. A difference just over the tolerance is
@@ -44,6 +47,11 @@ class Comparison:
     loose: float = 1.0
 
     @property
+    def is_whole(self) -> bool:
+        """Whether a stage of it depends on all queries, so that no rows are left out."""
+        return is_whole(self.errors, self.setup.how.softmax_over)
+
+    @property
     def matches(self) -> bool:
         """Whether every stage is within its tolerance."""
         return all(stage.matches for stage in self.errors.values())
@@ -52,7 +60,32 @@ class Comparison:
         """A stage as observed, in the layout that is right under this setup."""
         if stage not in setup.relayout:
             return self.errors[stage].observed
-        return setup.relayout[stage](self.observed[stage])[np.ix_(*self.at)]
+        return setup.relayout[stage](self.observed[stage])[np.ix_(*self.positions(stage))]
+
+    def positions(self, stage: str) -> tuple[Indices, ...]:
+        """Which batch items, heads and rows of an observed stage are compared."""
+        span = span_of(stage, self.setup.how.softmax_over)
+        if span == "rows":
+            return tuple(self.at)
+        sizes = tuple(np.arange(n) for n in self.observed[stage].shape[:3])
+        if span == "totals":
+            return sizes
+        return self.at.batch, self.setup.key_heads_of(self.at.head), sizes[2]
+
+    def by_heads(self, stage: str, x: Array) -> Array:
+        """Numbers of each batch item and head of a stage, for each batch item and query head."""
+        span = span_of(stage, self.setup.how.softmax_over)
+        if span == "keys":
+            keys = self.setup.key_heads_of(self.subset.head)
+            mine = self.setup.key_heads_by_grouping[self.subset.head]
+            return x[:, np.searchsorted(keys, mine)]
+        return np.broadcast_to(x, self.subset.sizes[:2]) if span == "rows" else x.max(keepdims=True)
+
+    def of_rows(self) -> Comparison:
+        """The comparison of those stages alone whose rows depend on their own queries."""
+        over = self.setup.how.softmax_over
+        errors = {x: stage for x, stage in self.errors.items() if span_of(x, over) == "rows"}
+        return replace(self, errors=errors)
 
     def expected(self, setup: Setup) -> dict[str, Array]:
         """The observed stages as this setup computes them."""
@@ -64,10 +97,39 @@ class Comparison:
         return compared(setup, self.subset, observed, rule or self.rule, self.loose)
 
     def sample(self, at: Subset) -> Comparison:
-        """The comparison of some positions alone, which is allowed a little more."""
+        """The comparison of some positions alone, which is allowed a little more.
+
+        Where all queries are needed, of their batch items and key heads; sums over those are left
+        out of it where there is anything else.
+        """
+        if self.is_whole:
+            return self._whole_sample(at)
         errors = {name: x.at(*at, loose=SAMPLE_FACTOR) for name, x in self.errors.items()}
         whole = self.at.take(at)
         subset = self.subset.take(at)
+        return replace(self, subset=subset, errors=errors, at=whole, loose=SAMPLE_FACTOR)
+
+    def _whole_sample(self, at: Subset) -> Comparison:
+        over = self.setup.how.softmax_over
+        spans = {name: span_of(name, over) for name in self.errors}
+        keys = self.setup.key_heads_of(self.subset.head[at.head])
+        mine = self.setup.key_heads_by_grouping[self.subset.head]
+        heads = np.flatnonzero(np.isin(mine, keys))
+        at = Subset(at.batch, heads, np.arange(self.subset.sizes[2]))
+        is_all = at.sizes == self.subset.sizes
+        kept = [name for name, span in spans.items() if is_all or span != "totals"]
+        if not kept or is_all:
+            loose = {name: replace(x, loose=SAMPLE_FACTOR) for name, x in self.errors.items()}
+            return replace(self, errors=loose, loose=SAMPLE_FACTOR)
+        own = np.searchsorted(self.setup.key_heads_of(self.subset.head), keys)
+        errors = {}
+        for name in kept:
+            stage = self.errors[name]
+            of_keys = at.batch, own, np.arange(stage.expected.shape[2])
+            errors[name] = stage.at(
+                *(at if spans[name] == "rows" else of_keys), loose=SAMPLE_FACTOR
+            )
+        subset, whole = self.subset.take(at), self.at.take(at)
         return replace(self, subset=subset, errors=errors, at=whole, loose=SAMPLE_FACTOR)
 
 
@@ -93,6 +155,12 @@ def compared(
     matter most, the first is nearly always smaller: it is computed where the second allows less
     than there is. There is none where the rule is none of number types.
     """
+    if gradients := [name for name in observed if name in GRADIENTS]:
+        others = {name: x for name, x in observed.items() if name not in GRADIENTS}
+        found = compared(setup, subset, others, rule, loose) if others else {}
+        own = {name: observed[name] for name in gradients}
+        found |= compared_gradients(setup, subset, own, rule, loose)
+        return {name: found[name] for name in observed}
     noise: dict[str, Array] = {}
     heads: dict[str, Array] = {}
 
@@ -138,6 +206,40 @@ def compared(
         off[~(np.isfinite(off) & np.isfinite(x))] = 0.0
         noise[name] = np.fmax(noise[name], factor * row_rms(off))
     return judged()[0]
+
+
+def compared_gradients(
+    setup: Setup, subset: Subset, observed: Mapping[str, Array], rule: Rule, loose: float
+) -> dict[str, StageErrors]:
+    """The same of gradients: what simulated rounding does to them, or what the sums may be off by.
+
+    In float32 and float64 the order of a sum rounds more than the numbers do, so that the second
+    is nearly always larger: see perturbed.py.
+    """
+    expected = stages(setup, subset, observed)
+    noise: dict[str, Array] = {}
+
+    def judged() -> dict[str, StageErrors]:
+        return {
+            name: StageErrors(observed[name], x, rule, noise.get(name), loose=loose)
+            for name, x in expected.items()
+        }
+
+    if rule.kind != "noise":
+        return judged()
+    noise = perturbed_noise(setup, subset, expected, rule.arithmetic())
+    if rule.dtype not in SMALL and rule.inside is None:
+        found = judged()
+        far = any(stage.ratios.head > CERTAINLY for stage in found.values())
+        if far or all(stage.matches for stage in found.values()):
+            return found
+    rounded, dtype, factor = simulation(setup, rule)
+    simulated = stages(rounded, subset, observed, dtype)
+    for name, x in expected.items():
+        off = errors_of(simulated.pop(name), x, rule)
+        off[~(np.isfinite(off) & np.isfinite(x))] = 0.0
+        noise[name] = np.fmax(noise[name], factor * row_rms(off))
+    return judged()
 
 
 CERTAINLY = 20.0
@@ -238,6 +340,8 @@ def sample_of(comparison: Comparison) -> Comparison:
 
     Of each axis the entries with the largest error, then the first, the last and some between.
     """
+    if comparison.is_whole:
+        return comparison.sample(_worst_head(comparison))
     worst = _row_errors(comparison.errors)
     batch = _chosen(worst.max(axis=(1, 2)), MOST[0])
     head = _chosen(worst[batch].max(axis=(0, 2)), MOST[1])
@@ -252,6 +356,10 @@ NARROW = 4
 
 def narrow_sample_of(sample: Comparison) -> Comparison:
     """A few rows of the head of a sample with the largest error: the first that is tried."""
+    if sample.is_whole:
+        by_rows = sample.of_rows()
+        is_small = math.prod(sample.subset.sizes) * sample.setup.shape[3] <= SAMPLE
+        return sample if is_small or not by_rows.errors else narrow_sample_of(by_rows)
     worst = _row_errors(sample.errors)
     batch, head, _ = np.unravel_index(int(worst.argmax()), worst.shape)
     rows = _chosen(worst[batch, head], NARROW)
@@ -267,6 +375,9 @@ def wide_sample_of(comparison: Comparison) -> Comparison | None:
     n_batch, n_heads = comparison.subset.sizes[:2]
     if (n_batch, n_heads) != comparison.setup.shape[:2]:
         return None
+    if comparison.is_whole:
+        is_small = math.prod(comparison.setup.shape) <= WHOLE
+        return comparison.sample(all_of(comparison.subset.sizes)) if is_small else None
     worst = _row_errors(comparison.errors).max(axis=(0, 1))
     rows = _chosen(worst, max(2, WIDE // (comparison.setup.shape[3] * n_batch * n_heads)))
     return comparison.sample(Subset(np.arange(n_batch), np.arange(n_heads), rows))
@@ -278,6 +389,8 @@ WORST_ROWS = 4
 
 def worst_of(setup: Setup, comparison: Comparison) -> Subset:
     """Where a setup that does not fit is worst: a few rows of one head."""
+    if comparison.is_whole:
+        return _worst_head(comparison, setup)
     worst: Array = np.zeros(comparison.subset.sizes)
     for name, x in comparison.expected(setup).items():
         observed = comparison.observed_by(setup, name)
@@ -288,6 +401,30 @@ def worst_of(setup: Setup, comparison: Comparison) -> Subset:
     batch, head, _ = np.unravel_index(int(worst.argmax()), worst.shape)
     rows = np.sort(np.argsort(-worst[batch, head], kind="stable")[:WORST_ROWS])
     return Subset(np.array([batch]), np.array([head]), rows)
+
+
+WHOLE = 2**15
+"""So many scores, with all queries, are their own sample."""
+
+
+def _worst_head(comparison: Comparison, setup: Setup | None = None) -> Subset:
+    """The batch item and head with the largest errors, under another setup; all of few scores."""
+    every = all_of(comparison.subset.sizes)
+    if math.prod(comparison.subset.sizes) * comparison.setup.shape[3] <= WHOLE:
+        return every
+    total: Array = np.zeros(comparison.subset.sizes[:2])
+    expected = None if setup is None else comparison.expected(setup)
+    for name, stage in comparison.errors.items():
+        errors = stage.by_row[1].max(axis=-1)
+        if setup is not None and expected is not None:
+            observed = comparison.observed_by(setup, name)
+            errors = errors_of(observed, expected[name], comparison.rule).max(axis=(-1, -2))
+        errors = np.minimum(errors, np.finfo(np.float64).max)
+        if errors.size == 1 or not (top := errors.max()):
+            continue
+        total = np.maximum(total, comparison.by_heads(name, errors / top))
+    batch, head = np.unravel_index(int(total.argmax()), total.shape)
+    return Subset(np.array([batch]), np.array([head]), every.row)
 
 
 def _row_errors(errors: Mapping[str, StageErrors]) -> Array:

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from attncli.attention.heads import four_axes
 from attncli.attention.multi_head import Projected
 from attncli.attention.numbers import is_small, type_name
 from attncli.attention.run import Step
 from attncli.attention.shapes import layout_hint
-from attncli.check.comparison import Comparison, Fit, comparison_of
+from attncli.check.comparison import (
+    Comparison,
+    Fit,
+    comparison_of,
+    sample_of,
+    wide_sample_of,
+)
+from attncli.check.gradients import hidden_bugs, of_one_pass
 from attncli.check.inside import less_exact
 from attncli.check.meanings import Asked, meanings_of
 from attncli.check.noise import EPS, SMALL
@@ -33,22 +40,32 @@ from attncli.check.observe import (
 from attncli.check.places import stage_verdicts
 from attncli.check.positions import PositionKind
 from attncli.check.report import Explanation, Left, Verdict
-from attncli.check.run import steps_of
+from attncli.check.run import computes, stages, steps_of
 from attncli.check.search import Match, Progress, Search, differ
 from attncli.check.setup import Setup, setup_of
-from attncli.check.suggest import suggest_input
+from attncli.check.spans import in_four
+from attncli.check.suggest import FAR, suggest_input
 from attncli.check.tolerance import Inside, Rule, fitting_type, narrower, rule_of
 from attncli.convention import KNOBS, Convention, Layout, convention_of, flag_text
-from attncli.errors import ConventionError
-from attncli.stages import MASKED, OUTPUT, SCALED, SCORES, WEIGHTS
+from attncli.errors import ConventionError, ShapeError, StageError
+from attncli.stages import (
+    GRADIENTS,
+    MASKED,
+    OUTPUT,
+    QKV,
+    SCALED,
+    SCORES,
+    WEIGHTS,
+    gradient_of,
+)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is observed may be any number
 def check(  # noqa: PLR0913
-    observed: Any,
-    q: Any,
-    k: Any,
-    v: Any,
+    observed: Any = None,
+    q: Any = None,
+    k: Any = None,
+    v: Any = None,
     *,
     stage: str = OUTPUT,
     layout: Layout | None = None,
@@ -72,10 +89,13 @@ def check(  # noqa: PLR0913
     """Do these numbers match, and if not, which bug is it?
 
     observed    an array, the stage of that name; or a mapping of several stages by name. Inputs
-                among them (q, k, v, mask …) must be the given ones
-    q, k, v …   what `attend` takes, with mask, past_k, past_v, kv_len and sinks among `more`; the
-                convention is the one that ought to have been followed. Its fields are keywords
-                too, such as causal=True, beside it or instead of it
+                among them (q, k, v, mask …) must be the given ones. Left out, or None, where
+                gradients are keywords
+    d_q, d_k …  among `more`: observed gradients by their names, d_q, d_k, d_v, d_weights, d_scores,
+                delta, d_sinks, d_bias; they need d_output, and are compared whole
+    q, k, v …   what `attend` takes, with mask, past_k, past_v, kv_len, sinks and d_output among
+                `more`; the convention is the one that ought to have been followed. Its fields are
+                keywords too, such as causal=True, beside it or instead of it
     chosen      which fields of the convention were chosen: where the numbers differ, the others are
                 tried as each library has them. Default: the keywords, and what is not the default
     layout      another order of the axes of q, k, v, the cache and the observed output, such as
@@ -84,7 +104,7 @@ def check(  # noqa: PLR0913
                 width), "rope-halves", "rope-interleaved" (rotary, q and k are rotated): they are
                 put in here, so q, k, v and the past are given without. Keys count from 0, the
                 cached ones first; queries from the length of the past. Among several observed
-                stages, q, k and v are those without positions as well
+                stages, q, k and v are those without positions as well, as are d_q and d_k
     decimals    the numbers were printed with so many; or rtol and atol; else as far as rounding in
                 their number type explains
     inside      accepts this less exact arithmetic inside: "float32", "tf32", "float16", "bfloat16"
@@ -104,7 +124,9 @@ def check(  # noqa: PLR0913
     >>> check(printed, q, k, v, stage="weights", rows=[0], decimals=2).explanations[0].name
     'scale left out'
     """
-    given = dict(observed) if isinstance(observed, Mapping) else {stage: observed}
+    given = _observed(observed, stage, more)
+    if missing := [name for name, x in (("q", q), ("k", k), ("v", v)) if x is None]:
+        raise ShapeError(f"there is no {missing[0]}", "check needs q, k and v")
     fields = {name: more.pop(name) for name in KNOBS if name in more}
     how, means = convention_of(convention, fields), fields.get("mask_means")
     if chosen is None:
@@ -138,6 +160,19 @@ def check(  # noqa: PLR0913
         asked = Asked(chosen, inputs.get("mask"), means)
         verdict = _with_cause(verdict, Search(comparison, progress), asked, pairs)
     return _with_hints(verdict, given, setup, rule, layout)
+
+
+def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]:
+    """The observed stages by name; gradients among the keywords are taken out of these."""
+    found: dict[str, Any] = {}
+    if isinstance(observed, Mapping):
+        found = dict(observed)
+    elif observed is not None:
+        found = {stage: observed}
+    gradients = {name: more.pop(name) for name in GRADIENTS if name in more}
+    if not found and not gradients:
+        raise StageError("nothing was observed", "give an array, or d_q=, d_k= and d_v=")
+    return found | gradients
 
 
 FEW_DECIMALS = 5
@@ -179,6 +214,8 @@ def _with_hints(
 
 def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
     """The verdict where every error is within rounding: does their direction tell a bug?"""
+    if any(name in GRADIENTS for name in comparison.errors):
+        verdict = replace(verdict, hidden=tuple(bug.name for bug in hidden_bugs(comparison)))
     if comparison.rule.kind != "noise" or comparison.rule.dtype not in SMALL:
         return verdict
     search = Search(comparison)
@@ -208,7 +245,9 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
     if not matches and pairs:
         matches = search.pairs()
     if matches:
-        return _explained(verdict, search.distinct(matches), comparison)
+        matches, more = of_one_pass(search.distinct(matches), comparison)
+        verdict = replace(verdict, notes=(*verdict.notes, *more))
+        return _explained(verdict, matches, comparison)
     return replace(verdict, status="no match")
 
 
@@ -218,7 +257,8 @@ def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Compariso
     if len(found) == 1:
         return replace(verdict, status="found", explanations=found)
     common = _in_common(matches, comparison)
-    other = _distinguished_by(found, comparison)
+    told = _told_by(matches, comparison)
+    other = told or _distinguished_by(found, comparison)
     return replace(verdict, status="ambiguous", explanations=found, common=common, tell_apart=other)
 
 
@@ -235,8 +275,8 @@ def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
     sentences = [error.message]
     for words, array in fitting_layouts(error.array, error.expected):
         dtype = narrower(fitting_type(array, error.dtype), rule.dtype)
-        stages = {error.stage: four_axes(array)}
-        comparison = comparison_of(setup, error.subset, stages, replace(rule, dtype=dtype))
+        found = {error.stage: in_four(error.stage, array, setup.how.softmax_over)}
+        comparison = comparison_of(setup, error.subset, found, replace(rule, dtype=dtype))
         outcome = "then it matches" if comparison.matches else "then it still differs"
         sentences.append(f"{words}; {outcome}")
     if len(sentences) == 1 and error.may_be_subset:
@@ -316,6 +356,30 @@ def _distinguished_by(explanations: Sequence[Explanation], comparison: Compariso
     return "no input that was tried: they may always compute the same numbers"
 
 
+def _told_by(matches: Sequence[Match], comparison: Comparison) -> str:
+    """Which gradient that was not observed differs between the explanations on this input."""
+    if not any(name in GRADIENTS for name in comparison.observed):
+        return ""
+    sample = wide_sample_of(comparison) or sample_of(comparison)
+    setups = [match.fits[0].setup for match in matches]
+    for name in TELLING:
+        if name in comparison.observed or not all(computes(x, [name]) for x in setups):
+            continue
+        found = [stages(x, sample.subset, [name])[name] for x in setups]
+        if all(differ(x, y, by=FAR) for x, y in combinations(found, 2)):
+            names = " | ".join(_name(match) for match in matches)
+            return f"{name} would tell: {names}"
+    return ""
+
+
+def _name(match: Match) -> str:
+    return " and ".join(bug.name for bug in match.bugs)
+
+
+TELLING = (OUTPUT, *(gradient_of(name) for name in QKV), SCORES, *GRADIENTS)
+"""Stages that may tell explanations apart: those that are at hand first."""
+
+
 def flags(plain: Setup, changed: Setup) -> str:
     """What to add to, or take from, the call of `attncli compute`; "" where no flags do it.
 
@@ -330,7 +394,14 @@ def flags(plain: Setup, changed: Setup) -> str:
     given = {name for name in after if after[name] is not before.get(name)}
     swapped = given == {"k", "v"} and after["k"] is before["v"] and after["v"] is before["k"]
     left_out = before.keys() - after.keys()
-    if changed.changes or changed.relayout or changed.relabel or changed.reads or changed.instead:
+    if (
+        changed.edits
+        or changed.changes
+        or changed.relayout
+        or changed.relabel
+        or changed.reads
+        or changed.instead
+    ):
         return ""
     if (given and not swapped) or left_out - _FLAG_OF.keys():
         return ""

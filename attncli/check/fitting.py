@@ -52,7 +52,7 @@ def misfit(setup: Setup, comparison: Comparison) -> Array:
         if stage.noise is not None:
             noise = np.maximum(stage.row_noise, LEVEL * typical)
         errors = np.minimum(errors / np.maximum(noise, 1e-300)[..., None], FAR)
-        total += np.square(errors).mean(axis=(-1, -2))
+        total += comparison.by_heads(name, np.square(errors).mean(axis=(-1, -2)))
     return total
 
 

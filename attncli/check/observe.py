@@ -19,12 +19,21 @@ from attncli.attention.masks import forbids, meaning
 from attncli.attention.numbers import as_numbers, type_name
 from attncli.attention.shapes import in_order
 from attncli.check.noise import EPS
-from attncli.check.run import STAGES, Indices, Subset, all_of, mask_of
+from attncli.check.run import Indices, Subset, all_of, computes, mask_of
 from attncli.check.setup import Setup
+from attncli.check.spans import axes_of, in_four, is_whole, span_of
 from attncli.check.tolerance import distance, fitting_type, narrower
 from attncli.convention import DType, Layout
-from attncli.errors import ShapeError, StageError
-from attncli.stages import CONCAT, OUTPUT
+from attncli.errors import ConventionError, ShapeError, StageError
+from attncli.stages import (
+    CONCAT,
+    DELTA,
+    GIVEN_GRADIENT,
+    GRADIENTS,
+    MAPS,
+    OUTPUT,
+    gradient_of,
+)
 
 Pick = int | slice | Sequence[int] | None
 Relayout = Callable[[Array, tuple[int, ...]], Array]
@@ -77,19 +86,56 @@ def observe(
     whole = all_of(setup.shape)
     head, row = _picked(heads, whole.head, "heads"), _picked(rows, whole.row, "rows")
     subset = Subset(whole.batch, head, row)
+    names = _in_order(observed)
+    _check_gradients(names, setup, is_all=rows is None and heads is None)
     arrays: dict[str, Array] = {}
     types: list[DType] = []
     notes: list[str] = []
-    for name in _in_order(observed):
+    for name in names:
         array, dtype = to_numpy(observed[name], name)
         if name == OUTPUT:
             array = heads_to_front(array, layout, subset.sizes[1:])
+        elif axes_of(name)[-1] in WIDTHS:
+            n_heads = setup.inputs["k"].shape[1] if axes_of(name)[1] == "kv_head" else len(head)
+            n_rows = setup.shape[3] if axes_of(name)[1] == "kv_head" else len(row)
+            array = heads_to_front(array, layout, (n_heads, n_rows))
         stage, array = _merged_to_heads(name, array, setup)
         arrays[stage] = _fitted(stage, array, dtype, setup, subset)
         types.append(fitting_type(arrays[stage], dtype))
         if types[-1] != dtype:
             notes.append(f"every number of {name} fits {types[-1]}, so it is judged as such")
     return Observation(arrays, subset, narrower(*types), tuple(notes))
+
+
+WIDTHS = "d_k", "d_v"
+"""The last axes of arrays that have a layout."""
+
+
+def _check_gradients(names: Sequence[str], setup: Setup, *, is_all: bool) -> None:
+    """Raises where gradients were observed that cannot be compared."""
+    gradients = [name for name in names if name in GRADIENTS]
+    if not gradients:
+        return
+    if GIVEN_GRADIENT not in setup.inputs:
+        what = f"{gradients[0]} follows from the gradient of the output, which is not given"
+        raise ConventionError(what, "add d_output (--d-output)")
+    if not is_all and is_whole(gradients, setup.how.softmax_over):
+        whole = next(x for x in gradients if span_of(x, setup.how.softmax_over) != "rows")
+        raise ConventionError(
+            f"{whole} is a sum over all queries, so it is compared whole",
+            "leave out rows and heads (--rows, --head)",
+        )
+    for name in gradients:
+        if not computes(setup, [name]):
+            raise StageError(
+                f"this attention has no {name}", f"it has no {_ABSENT.get(name, name)}"
+            )
+
+
+_ABSENT = {
+    gradient_of("sinks"): "sinks",
+    gradient_of("given_mask"): "mask of numbers that are added",
+}
 
 
 def rounded_to(arrays: Iterable[Array]) -> int | None:
@@ -151,9 +197,9 @@ def differing_inputs(
     return found
 
 
-GIVEN = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "sinks")
+GIVEN = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "sinks", gradient_of(OUTPUT))
 """The inputs of an attention, as `check` and `attend` name them."""
-TURNED = ("q", "k", "v", "past_k", "past_v")
+TURNED = ("q", "k", "v", "past_k", "past_v", gradient_of(OUTPUT))
 """Those of them that have a layout."""
 
 
@@ -203,7 +249,7 @@ def _difference(name: str, array: Array, wanted: Array, dtype: DType) -> str:
 
 
 def _in_order(observed: Mapping[str, Any]) -> list[str]:
-    known = (*STAGES, CONCAT)
+    known = (*MAPS, OUTPUT, CONCAT, *GRADIENTS)
     names = [name for name in known if name in observed]
     if unknown := sorted(set(observed) - set(known) - set(GIVEN)):
         raise StageError(
@@ -259,6 +305,8 @@ def _fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset
     Raises WrongShapeError.
     """
     ndim = setup.ndim
+    if stage in GRADIENTS:
+        return _fitted_gradient(stage, array, dtype, setup, subset)
     last = setup.inputs["v"].shape[-1] if stage == OUTPUT else setup.shape[3]
     expected = (*subset.sizes, last)[4 - ndim :]
     squeezed = tuple(
@@ -267,6 +315,30 @@ def _fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset
     if array.shape not in {expected, squeezed}:
         raise WrongShapeError(stage, array, dtype, expected, subset)
     return four_axes(array.reshape(expected).astype(np.float64))
+
+
+def _fitted_gradient(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset) -> Array:
+    """A gradient with the four axes that it is compared with; it has those of its stage.
+
+    Raises WrongShapeError.
+    """
+    inputs, (n_batch, n_heads, n_q) = setup.inputs, subset.sizes
+    shape: tuple[int, ...] = {
+        "d_q": (n_batch, n_heads, n_q, setup.d_k),
+        "d_k": inputs["k"].shape,
+        "d_v": inputs["v"].shape,
+    }.get(stage, (n_batch, n_heads, n_q, setup.shape[3]))
+    if stage == DELTA:
+        shape = (*shape[:2], setup.shape[3]) if setup.how.softmax_over == "queries" else shape[:3]
+    for given in ("sinks", "given_mask"):
+        if stage == gradient_of(given):
+            shape = inputs[given].shape
+    missing = 4 - setup.ndim
+    if stage not in (gradient_of("sinks"), gradient_of("given_mask")):
+        shape = shape[missing:]
+    if [n for n in array.shape if n != 1] != [n for n in shape if n != 1]:
+        raise WrongShapeError(stage, array, dtype, shape, subset)
+    return in_four(stage, array.reshape(shape).astype(np.float64), setup.how.softmax_over)
 
 
 # ---- wrong shapes that a change of layout makes right

@@ -15,9 +15,9 @@ from attncli.check.comparison import Comparison
 from attncli.check.noise import EPS
 from attncli.check.report import StageVerdict, Worst
 from attncli.check.run import Indices, mask_of
+from attncli.check.spans import axes_of, span_of
 from attncli.check.tolerance import StageErrors, distance, rms
 from attncli.files.messages import safe
-from attncli.stages import kind_of
 from attncli.trace import Stage
 
 Labels = Mapping[str, Sequence[str]]
@@ -90,14 +90,20 @@ class Entries:
 
     def __init__(self, name: str, comparison: Comparison, labels: Labels) -> None:
         self.setup, self.subset = comparison.setup, comparison.subset
+        over = self.setup.how.softmax_over
         self.of, self.ndim = comparison.errors[name], self.setup.ndim
-        value = np.broadcast_to(np.float64(0), (*self.setup.shape[:3], self.of.wrong.shape[3]))
+        self.positions = comparison.positions(name)
+        axes, shape = axes_of(name, over), (*self.setup.shape[:3], self.of.wrong.shape[3])
+        self.is_row = span_of(name, over) == "rows"
+        value = np.broadcast_to(np.float64(0), shape if self.is_row else self.of.wrong.shape)
         words = {axis: tuple(names) for axis, names in labels.items() if names}
-        self.whole = Stage(name, "", "", value, kind_of(name).axes_of(4), words)
+        self.whole = Stage(name, "", "", value, axes, words)
 
     def index(self, axis: int) -> Indices:
         """The whole stage's indices of an axis that were observed."""
-        return self.subset[axis] if axis < 3 else np.arange(self.whole.value.shape[3])
+        if axis < 3 and self.is_row:
+            return self.subset[axis]
+        return self.positions[axis] if axis < 3 else np.arange(self.whole.value.shape[3])
 
     def along(self, axis: int) -> Indices:
         """The positions of an axis at which anything is wrong."""
@@ -112,7 +118,8 @@ class Entries:
 
     def place(self, position: Sequence[int]) -> str:
         """One entry, such as head 1, q3, k2."""
-        return ", ".join(self.one(axis, position[axis]) for axis in range(4 - self.ndim, 4))
+        axes = [axis for axis in range(4 - self.ndim, 4) if self.whole.axes[axis]]
+        return ", ".join(self.one(axis, position[axis]) for axis in axes)
 
     def span(self, axis: int, positions: Indices) -> str:
         """Some entries of an axis: `head 2`, `heads 1, 3`, `rows q3 to q7`, `columns k1, k4`."""
@@ -248,7 +255,12 @@ def _shifted(entries: Entries) -> str:
 def _diagonal(entries: Entries) -> str:
     """The wrong entries are on one side of a diagonal of queries and keys."""
     wrong = entries.of.wrong
-    if entries.whole.axes[3] != "key" or len(entries.along(2)) < 2 or wrong.shape[3] < 3:
+    if (
+        entries.whole.axes[3] != "key"
+        or not entries.is_row
+        or len(entries.along(2)) < 2
+        or wrong.shape[3] < 3
+    ):
         return ""
     row, key = np.nonzero(wrong.any(axis=(0, 1)))
     ahead = key - entries.index(2)[row]
@@ -270,7 +282,8 @@ def _ahead(steps: int) -> str:
 
 def _masked(entries: Entries) -> str:
     setup, subset, wrong = entries.setup, entries.subset, entries.of.wrong
-    mask = mask_of(setup, subset.row) if entries.whole.axes[3] == "key" else None
+    is_map = entries.whole.axes[3] == "key" and entries.is_row
+    mask = mask_of(setup, subset.row) if is_map else None
     if mask is None:
         return ""
     whole = np.broadcast_to(np.isneginf(mask), (*setup.shape[:2], *mask.shape[-2:]))

@@ -42,6 +42,7 @@ class Positions:
     base        of the powers that the angles are
     width       rotary: how many entries are rotated, the first ones; all where None
     of_width    rotary: the width that the frequencies are those of; `width` where None
+    back_on     rotary: which of their gradients are rotated back
 
     >>> positions_of("paper", n_past=2).key_ids(5).tolist()
     [0, 1, 2, 3, 4]
@@ -57,6 +58,7 @@ class Positions:
     base: float = 10000.0
     width: int | None = None
     of_width: int | None = None
+    back_on: frozenset[str] = frozenset(("d_q", "d_k"))
 
     @property
     def is_rotary(self) -> bool:
@@ -83,12 +85,28 @@ class Positions:
             for name, x in qkv.items()
         }
 
-    def _put(self, x: Array, ids: Ids, dtype: DType) -> Array:
+    def take_out(
+        self, gradients: Mapping[str, Array], rows: Ids, n_k: int, dtype: DType = "float64"
+    ) -> dict[str, Array]:
+        """d_q (of these query rows) and d_k before the rotation: rotated back by the same angles.
+
+        Positions that are added have the gradient of what they are added to.
+        """
+        ids = {"d_q": rows + self.from_query, "d_k": self.key_ids(n_k)}
+        on = self.back_on & ids.keys() if self.is_rotary else frozenset[str]()
+        on = frozenset(name for name in on if name.removeprefix("d_") in self.on)
+        return {
+            name: self._put(x, ids[name], dtype, back=True) if name in on else x
+            for name, x in gradients.items()
+        }
+
+    def _put(self, x: Array, ids: Ids, dtype: DType, *, back: bool = False) -> Array:
         if self.is_rotary:
             width = self.width or x.shape[-1]
             angles = rotary_angles(ids, self.of_width or width, base=self.base)[:, : width // 2]
             angles = _rounded(angles, dtype)
-            caches = (round_to(np.cos(angles), dtype), round_to(np.sin(angles), dtype))
+            sign = -1 if back else 1
+            caches = (round_to(np.cos(angles), dtype), round_to(sign * np.sin(angles), dtype))
             layout = _LAYOUTS[self.kind]
             return rotary(x, caches=caches, layout=layout, rotary_dim=width)["rotated"].value
         n, dim = int(ids.max()) + 1, x.shape[-1]

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from attncli.check.bugs.bug import Bug
 from attncli.files.numbers import nan_to_text
+from attncli.stages import GRADIENTS
 
 Status = Literal["match", "found", "ambiguous", "meaning", "inside", "no match", "wrong shape"]
 
@@ -142,6 +143,7 @@ class Verdict:
     exactness         in 16 bits, how exact matching numbers are, or ""
     undecided         bugs that would be within rounding on this input, so that it cannot show them
     notes             what was assumed
+    hidden            where gradients match, bugs of gradients that this input cannot show
     """
 
     status: Status
@@ -159,6 +161,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     meanings: tuple[Meaning, ...] = ()
     is_default: bool = True
+    hidden: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return report_text(self)
@@ -253,10 +256,16 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     notes = [f"  note: {note}" for note in verdict.notes]
     if verdict.status == "no match":  # what to try comes before where it differs
         yield from notes
+    is_summed_up = not verdict.matches and any(x.name in GRADIENTS for x in verdict.stages)
+    if is_summed_up:
+        yield _sum_of(verdict)
     for stage in verdict.stages:
-        yield from _stage(stage, verdict)
+        if not (is_summed_up and stage.matches):
+            yield from _stage(stage, verdict)
     if verdict.undecided:
         yield f"  within rounding, so this input cannot show: {listed(verdict.undecided)}"
+    if verdict.hidden:
+        yield f"  this input cannot show: {listed(verdict.hidden)}"
     if verdict.status != "no match":
         yield from notes
 
@@ -349,6 +358,20 @@ def _explanation(explanation: Explanation, lead: str) -> Iterator[str]:
         rms, largest = _number(left.rms), _number(left.largest)
         before = f"{_number(left.rms_without)} and {_number(left.largest_without)}"
         yield f"     errors of {stage} with {bugs}: RMS {rms}, largest {largest}; without {before}"
+
+
+def _sum_of(verdict: Verdict) -> str:
+    """All stages in one line, those that differ first."""
+    said = []
+    for stage in sorted(verdict.stages, key=lambda stage: stage.matches):
+        if stage.matches:
+            said.append(f"{stage.name} matches")
+            continue
+        found = f"{stage.name} differs: largest error {_number(stage.largest)}"
+        if stage.noise is not None:
+            found += f" (rounding in {verdict.dtype} gives {_number(stage.noise)})"
+        said.append(found)
+    return " · ".join(said)
 
 
 def _stage(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:

@@ -25,10 +25,11 @@ from attncli.check.comparison import (
 )
 from attncli.check.direction import OWN, Directions, beta
 from attncli.check.noise import EPS, SMALL
-from attncli.check.run import CELLS, at_once, mask_of, steps_of
+from attncli.check.run import CELLS, at_once, computes, mask_of, steps_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import distance, largest
 from attncli.convention import EmptyRows
+from attncli.stages import DELTA, gradient_of
 
 Progress = Callable[[int, int], None] | None
 
@@ -90,9 +91,9 @@ class Search:
         expected = {name: stage.expected for name, stage in stages}
         sample, wide = self.samples[0], wide_sample_of(comparison)
         eps = EPS[comparison.rule.dtype]
-        self.evidence = Evidence(
-            comparison.observed, expected, eps, sample, wide, comparison.subset
-        )
+        rows = comparison.of_rows().errors  # bugs look at batch items, heads and queries
+        observed = {name: x for name, x in comparison.observed.items() if name in rows}
+        self.evidence = Evidence(observed, expected, eps, sample, wide, comparison.subset)
         self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in stages)
         self.narrow = narrow_sample_of(sample)
         self.skipped: dict[str, int] = {}
@@ -229,7 +230,7 @@ class Search:
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
         for variant in bug.change(setup, self.evidence):
-            if variant.is_refused:
+            if variant.is_refused or not self._has_all(variant):
                 continue
             if at_once(variant) > max(most_at_once(), at_once(setup)):
                 self.skipped[bug.name] = at_once(variant)
@@ -254,6 +255,14 @@ class Search:
             elif len(self.samples) < MOST_SAMPLES:
                 self.samples.append(self.comparison.sample(worst_of(setup, self.comparison)))
         return found
+
+    def _has_all(self, variant: Setup) -> bool:
+        """Whether a variant has all the gradients that were observed, of their shapes."""
+        observed = self.comparison.errors
+        turned = variant.how.softmax_over != self.comparison.setup.how.softmax_over
+        if turned and observed.keys() & {DELTA, gradient_of("sinks")}:
+            return False
+        return computes(variant, observed)
 
     def _changes(self, setup: Setup) -> bool:
         """Whether a variant computes other numbers than the plain setup at all."""

@@ -20,12 +20,13 @@ from attncli.attention.functional import draw_kept
 from attncli.attention.heads import four_axes, key_head_of
 from attncli.attention.masks import adds
 from attncli.attention.multi_head import Projected
-from attncli.attention.run import Change
+from attncli.attention.run import Change, Step
 from attncli.check.positions import PositionKind, Positions, check_widths, positions_of
-from attncli.convention import Convention, EmptyRows
-from attncli.stages import QKV
+from attncli.convention import Convention, EmptyRows, HeadOrder
+from attncli.stages import GIVEN_GRADIENT, QKV
 
 Relayout = Callable[[Array], Array]
+Edit = Callable[[list[Step]], list[Step]]
 ZEROS, NANS = -1, -2
 
 
@@ -35,8 +36,9 @@ class Setup:
 
     inputs        what the plan reads, by name: q [batch, head, n_q, d_k]; k, v
                   [batch, kv_head, n_k, d], the past included; where there are any, given_mask,
-                  kv_len, kept (which weights dropout keeps) and every other array that `attend`
-                  takes. The axes are those of the registry of stages
+                  kv_len, kept (which weights dropout keeps), given_gradient [batch, head, n_q,
+                  d_v], and every other array that `attend` takes. The axes are those of the
+                  registry of stages
     how           the convention
     n_past        number of keys before the first query's own
     ndim          number of axes of the caller's q
@@ -44,6 +46,9 @@ class Setup:
     positions     the positions to put into q, k and v; None: none
     changes       step of the plan → another function for it, or other parameters
     reads         step of the plan → what it reads as well: parameter → input or stage
+    edits         functions from the plan to another one, before `changes`
+    grouping      the order in which the caller's query heads share key heads, whatever `how` says:
+                  of some query heads it tells which key heads have their gradients compared
     whole         the axes (0 batch, 1 head, 2 query) that a changed step needs complete
     instead       axis (0 batch, 1 head, 2 query) → the index that is computed in place of each;
                   ZEROS or NANS: none, and the output is that there
@@ -60,6 +65,8 @@ class Setup:
     projected: Projected | None = None
     changes: Mapping[str, Change] = field(default_factory=dict)
     reads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    edits: tuple[Edit, ...] = ()
+    grouping: HeadOrder = "blocks"
     whole: frozenset[int] = frozenset()
     instead: Mapping[int, npt.NDArray[np.intp]] = field(default_factory=dict)
     relabel: Mapping[str, str] = field(default_factory=dict)
@@ -76,6 +83,15 @@ class Setup:
     def key_heads(self) -> npt.NDArray[np.intp]:
         """The key head of every query head."""
         return key_head_of(self.shape[1], self.inputs["k"].shape[1], self.how.head_order)
+
+    def key_heads_of(self, heads: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """The key heads whose gradients are compared with those of these query heads."""
+        return np.unique(self.key_heads_by_grouping[heads])
+
+    @property
+    def key_heads_by_grouping(self) -> npt.NDArray[np.intp]:
+        """The key head of every query head, as the caller has them."""
+        return key_head_of(self.shape[1], self.inputs["k"].shape[1], self.grouping)
 
     @property
     def d_k(self) -> int:
@@ -146,6 +162,10 @@ class Setup:
         """The same setup, in which a step of the plan reads these inputs or stages as well."""
         return replace(self, reads={**self.reads, step: {**self.reads.get(step, {}), **reads}})
 
+    def with_edit(self, *edits: Edit) -> Setup:
+        """The same setup whose plan is edited."""
+        return replace(self, edits=(*self.edits, *edits))
+
     def with_whole(self, *axes: int) -> Setup:
         """The same setup, in which some step needs all batch items, heads or queries."""
         return replace(self, whole=self.whole | {*axes})
@@ -205,5 +225,7 @@ def setup_of(
         check_widths(positions, sizes.d_k, inputs["v"].shape[-1])
     if how.dropout:
         inputs["kept"] = draw_kept(sizes.scores, how.dropout, how.seed)
-    inputs |= {name: four_axes(inputs[name]) for name in (*QKV, "kept") if name in inputs}
-    return Setup(inputs, how, sizes.n_past, len(sizes.scores), scheme)
+    headed = (*QKV, "kept", GIVEN_GRADIENT)
+    inputs |= {name: four_axes(inputs[name]) for name in headed if name in inputs}
+    ndim, grouping = len(sizes.scores), how.head_order
+    return Setup(inputs, how, sizes.n_past, ndim, scheme, grouping=grouping)

@@ -15,11 +15,11 @@ from attncli.check.bugs import named
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.positions import PositionKind, positions_of
 from attncli.check.report import Explanation
-from attncli.check.run import all_of, stages
+from attncli.check.run import all_of, computes, stages
 from attncli.check.search import differ
 from attncli.check.setup import Setup, setup_of
 from attncli.convention import Convention
-from attncli.stages import OUTPUT, QKV
+from attncli.stages import GIVEN_GRADIENT, GRADIENTS, OUTPUT, QKV
 
 Details = tuple[str, ...]
 SHAPES = (
@@ -48,6 +48,9 @@ MASKING = {
     "past": ", 2 of the keys as a past",
     "numbers": ", a mask of numbers, −∞ among them",
 }
+WITH_SINKS = "sinks", ", numbers, −∞ and an empty row in the mask, and sinks"
+"""What an input of gradients may have as well."""
+
 """What restricts an input, and the words for it; the plainest first."""
 
 
@@ -65,6 +68,8 @@ class Suggestion:
     kv_len: npt.NDArray[np.int64] | None
     n_past: int
     words: str
+    sinks: Array | None = None
+    d_output: Array | None = None
 
 
 def suggest_input(
@@ -92,20 +97,49 @@ def suggest_input(
             explanations.append([(bug, one.details) for bug in one.bugs])
         else:
             explanations.append([(named(one) if isinstance(one, str) else one, ())])
-    for setup, words in _candidates(convention or Convention(), positions):
+    gradients = any(stage in GRADIENTS for stage in stages)
+    for setup, words in _candidates(convention or Convention(), positions, gradients):
+        if not computes(setup, stages):
+            continue
         if not setup.is_refused and _all_differ(setup, explanations, stages):
             return _suggestion(setup, words)
     return None
 
 
-def _candidates(how: Convention, positions: PositionKind | None) -> Iterator[tuple[Setup, str]]:
+def showing_input(
+    convention: Convention | None = None, positions: PositionKind | None = None
+) -> Suggestion:
+    """An input on which gradients show what plainer ones cannot: all that attention may have.
+
+    Grouped heads, a mask of numbers with −∞ and a query with nothing to attend to, sinks, and a
+    d_output of random numbers.
+
+    >>> showing_input().words
+    '2 batch items, 4 heads on 2 key heads, 3 queries, 5 keys, d_k 7, d_v 11, numbers, −∞ and an \
+empty row in the mask, and sinks, and a d_output'
+    """
+    how = convention or Convention()
+    has_sinks = how.softmax_over == "keys"
+    masking, words = WITH_SINKS if has_sinks else ("numbers", MASKING["numbers"])
+    sizes = _lengthened(_fitting(SHAPES[8], positions), how.window)
+    setup = _candidate(sizes, masking, 1.0, how, positions, True)
+    return _suggestion(setup, f"{_words(sizes)}{words}, and a d_output")
+
+
+def _candidates(
+    how: Convention, positions: PositionKind | None, gradients: bool = False
+) -> Iterator[tuple[Setup, str]]:
     """Small inputs, the plainest first."""
-    for masking, factor, shape in product(MASKING, (1.0, 300.0, 1e5), SHAPES):
+    known = MASKING | ({WITH_SINKS[0]: WITH_SINKS[1]} if gradients else {})
+    for masking, factor, shape in product(known, (1.0, 300.0, 1e5), SHAPES):
+        if masking == WITH_SINKS[0] and how.softmax_over == "queries":
+            continue
         sizes = _lengthened(_fitting(shape, positions), how.window)
-        words = _words(sizes) + MASKING[masking]
+        words = _words(sizes) + known[masking]
+        words += ", and a d_output" * gradients
         words += f", queries about {factor:g} in size" if factor > 1 else ""
         words += f", {positions} positions" if positions else ""
-        yield _candidate(sizes, masking, factor, how, positions), words
+        yield _candidate(sizes, masking, factor, how, positions, gradients), words
 
 
 def _fitting(shape: tuple[int, ...], positions: PositionKind | None) -> tuple[int, ...]:
@@ -132,6 +166,7 @@ def _candidate(
     factor: float,
     how: Convention,
     positions: PositionKind | None,
+    gradients: bool = False,
 ) -> Setup:
     rng = np.random.default_rng(7)
     n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape
@@ -147,11 +182,15 @@ def _candidate(
     elif masking:
         mask = rng.random((n_q, n_k)) < 0.6
         mask[:, 0] = True
-        mask[-1] &= masking != "emptying mask"
+        mask[-1] &= masking not in ("emptying mask", WITH_SINKS[0])
         given = {"mask": ~mask if how.mask_means == "ignore" else mask}
-        if masking == "numbers":
+        if masking in ("numbers", WITH_SINKS[0]):
             bias = rng.normal(size=mask.shape).round(2) * (rng.random(mask.shape) < 0.7)
             given = {"mask": np.where(mask, bias, -np.inf)}
+    if masking == WITH_SINKS[0]:
+        given["sinks"] = rng.normal(size=n_heads).round(2)
+    if gradients:
+        given["d_output"] = rng.normal(size=(n_batch, n_heads, n_q, d_v)).round(2)
     return setup_of(q, k, v, convention=how, positions=positions, **given)
 
 
@@ -170,7 +209,7 @@ def _all_differ(
         computed = [(setup, plain)]
         for bugs in explanations:
             changed = _changed(setup, bugs, plain)
-            if changed is None:
+            if changed is None or not computes(changed, names):
                 return False
             computed.append((changed, stages(changed, all_of(changed.shape), names)))
         return all(_observed_differ(*one, *two) for one, two in combinations(computed, 2))
@@ -207,4 +246,7 @@ def _suggestion(setup: Setup, words: str) -> Suggestion:
     """The arrays, without a batch axis of one."""
     q, k, v = (x[0] if len(x) == 1 else x for x in (setup.inputs[name] for name in QKV))
     mask, kv_len = setup.inputs.get("given_mask"), setup.inputs.get("kv_len")
-    return Suggestion(q, k, v, mask, kv_len, setup.n_past, words)
+    d = setup.inputs.get(GIVEN_GRADIENT)
+    d = d[0] if d is not None and len(d) == 1 else d
+    sinks = setup.inputs.get("sinks")
+    return Suggestion(q, k, v, mask, kv_len, setup.n_past, words, sinks, d)

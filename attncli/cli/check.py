@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -21,9 +22,10 @@ from attncli.check import (
 )
 from attncli.check import check as compare
 from attncli.check.observe import heads_to_front
+from attncli.check.suggest import Suggestion, showing_input
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.groups import given_of
-from attncli.cli.inputs import AttentionInputs, observed_inputs, read_inputs
+from attncli.cli.inputs import AttentionInputs, in_heads, observed_inputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.output import ending_of, note, write_report
@@ -35,10 +37,10 @@ from attncli.errors import ConventionError, InputError, SeveralError, ShapeError
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
-from attncli.files.roles import is_attended, outermost, role_of
+from attncli.files.roles import D_OUTPUT, gradient_named, is_attended, outermost, role_of
 from attncli.files.write import write_atomically
 from attncli.presets import PRESETS
-from attncli.stages import CONCAT, OUTPUT
+from attncli.stages import CONCAT, GRADIENTS, OUTPUT, QKV, gradient_of
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
@@ -170,6 +172,7 @@ def _numbers(
     if loaded.member is None and loaded.trace is None:
         _check_names(loaded)
     named, ndim = _stages(loaded), given.arguments["q"].ndim
+    named = {name: _arranged(name, x, given) for name, x in named.items()}
     if given.in_heads and OUTPUT in named and named[OUTPUT].ndim == ndim - 1:
         named = {CONCAT: named.pop(OUTPUT)} | named
     if observed.stage is not None:
@@ -187,6 +190,7 @@ def _numbers(
     if named and loaded.member not in loaded.arrays:
         others = [name for name in (*loaded.arrays, *loaded.unread) if name not in STAGES]
         others = [name for name in others if not is_attended(name) and loaded.trace is None]
+        others = [name for name in others if gradient_named(name) not in named]
         others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
         notes = [text] if others else []
@@ -202,7 +206,29 @@ def _stages(loaded: Loaded) -> dict[str, Any]:
     """The stages that a file names; of a saved trace, those of its outermost attention."""
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
     names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
-    return {stage: loaded.arrays[name] for stage, name in names.items() if stage in STAGES}
+    found: dict[str, Any] = {}
+    for name, whole in names.items():
+        if (stage := gradient_named(name)) not in STAGES:
+            continue
+        if stage in found:
+            raise InputError(
+                f"{loaded.origin} holds several arrays that could be {stage}",
+                f"keep one, or name it: {loaded.origin}::NAME",
+            )
+        found[stage] = loaded.arrays[whole]
+    return found
+
+
+def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
+    """A gradient of q, k or v in the order of axes and the heads that these are given in."""
+    inputs = given.inputs
+    of = next((name for name in QKV if gradient_of(name) == stage), None)
+    if of is None or not (inputs.layout or inputs.heads):
+        return array
+    heads = inputs.heads if of == QKV[0] else inputs.kv_heads or inputs.heads
+    with suppress(ShapeError):  # in heads already
+        return in_heads(array, inputs.layout, heads)
+    return array
 
 
 def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:
@@ -218,7 +244,8 @@ def _check_names(loaded: Loaded) -> None:
     """InputError for a misspelt stage: it would be ignored."""
     for name in (*loaded.arrays, *loaded.unread, *loaded.others):
         close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
-        if name not in STAGES and not role_of(name) and close and not is_field(name):
+        is_known = gradient_named(name) in STAGES or role_of(name) or is_field(name)
+        if close and not is_known:
             raise InputError(
                 f"{loaded.origin} names {quote(name)}, which is not a stage",
                 f"did you mean {close[0]}?",
@@ -255,7 +282,8 @@ def _verdict(
     before, arrays = taken(), [x for name, x in numbers.items() if name in STAGES]
 
     def check_room(what: str, *, searches: bool) -> None:
-        need = of_check(given.arguments, given.score_shape, arrays, searches=searches)
+        whole = any(name in GRADIENTS for name in numbers)
+        need = of_check(given.arguments, given.score_shape, arrays, searches=searches, whole=whole)
         check_fits(before + need - taken(), what, "check fewer rows or heads: --rows, --head")
 
     check_room("the comparison needs", searches=False)
@@ -279,22 +307,24 @@ def _verdict(
 
 def _suggest(verdict: Verdict, given: AttentionInputs, observed: Observed, path: str) -> str:
     """Writes an input on which the bugs that fit all differ; says what it is, or why not."""
-    if len(verdict.explanations) < 2:
+    how, positions = given.arguments["convention"], observed.positions
+    if verdict.hidden:
+        found: Suggestion | None = showing_input(how, positions)
+    elif len(verdict.explanations) < 2:
         return f"{path} is not written: there are no two bugs to distinguish"
-    found = suggest_input(
-        verdict.explanations,
-        convention=given.arguments["convention"],
-        positions=observed.positions,
-        stages=tuple(stage.name for stage in verdict.stages) or (OUTPUT,),
-    )
+    else:
+        stages = tuple(stage.name for stage in verdict.stages) or (OUTPUT,)
+        found = suggest_input(
+            verdict.explanations, convention=how, positions=positions, stages=stages
+        )
     if found is None:
         return "no small input distinguishes them: they may always compute the same"
     n = found.n_past
     arrays: dict[str, Any] = {"q": found.q, "k": found.k[..., n:, :], "v": found.v[..., n:, :]}
     if n:
         arrays |= {"past_k": found.k[..., :n, :], "past_v": found.v[..., :n, :]}
-    if found.mask is not None:
-        arrays["mask"] = found.mask
+    more = {"mask": found.mask, "sinks": found.sinks, D_OUTPUT: found.d_output}
+    arrays |= {name: x for name, x in more.items() if x is not None}
     write_atomically(path, lambda file: np.savez(file, **arrays), force=observed.force)
     lengths = "" if found.kv_len is None else f", --kv-len {','.join(map(str, found.kv_len))}"
     return f"{path}: {found.words}{lengths}; run yours on it"

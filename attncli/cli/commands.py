@@ -9,10 +9,10 @@ import typer
 
 from attncli.cli.groups import Command, flag
 from attncli.cli.options import MASK, MAX_SIZE, Choices, DisplayFlags, Inputs
-from attncli.files.roles import D_OUTPUT, ROLES
-from attncli.stages import CONCAT, MAPS, OUTPUT
+from attncli.files.roles import D_OUTPUT, ROLES, gradient_named
+from attncli.stages import CONCAT, GRADIENTS, MAPS, OUTPUT
 
-STAGES = (*MAPS, OUTPUT, CONCAT)
+STAGES = (*MAPS, OUTPUT, CONCAT, *GRADIENTS)
 """The stages that can be checked."""
 
 
@@ -257,7 +257,9 @@ class Observed:
     inside: Inside | None = INSIDE
     single: bool = flag("Try single bugs only, not pairs of them.")
     suggest: str | None = flag(
-        "Where several bugs fit: write an input (.npz) that distinguishes them.", "FILE"
+        "Where several bugs fit: write an input (.npz) that distinguishes them; where gradients "
+        "match: one that shows what theirs cannot.",
+        "FILE",
     )
     format: Literal["text", "json"] | None = flag("text (the default) or json.")
     output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
@@ -268,7 +270,7 @@ class Observed:
 
     def __post_init__(self) -> None:
         """A stage is found in any case of letters."""
-        self.stage = self.stage and self.stage.lower()
+        self.stage = self.stage and gradient_named(self.stage.lower())
 
 
 _DROPOUT = "Share of the weights set to 0 at random (default: 0)."

@@ -12,7 +12,15 @@ from attncli.convention import flag_of
 from attncli.errors import AttncliError, ConventionError
 from attncli.files.fields import is_field
 from attncli.files.load import Loaded, load
-from attncli.files.roles import EMBEDDINGS, ROLES, Role, is_attended, name_of, role_of
+from attncli.files.roles import (
+    EMBEDDINGS,
+    ROLES,
+    Role,
+    gradient_named,
+    is_attended,
+    name_of,
+    role_of,
+)
 from attncli.stages import QKV
 
 Files = Mapping[str, Loaded]
@@ -76,7 +84,7 @@ def read_files(
             ) -> bool:
                 if not name:
                     return is_x
-                is_asked = role_of(name) in asked or name in names
+                is_asked = role_of(name) in asked or gradient_named(name) in names
                 return is_asked or (says and is_field(name)) or (projects and is_published(name))
 
             read[source] = load(source, role=role, wanted=is_wanted)
@@ -93,13 +101,17 @@ def unused_notes(
         if file.trace is not None:
             continue
         known = {*used.get(id(file), ()), *stages}
-        names = [name for name in file.arrays if name not in known]
+        names = [name for name in file.arrays if not {name, gradient_named(name)} & known]
         if of_x and file in (main, of_weights):
             taken = {role for role in ROLES if is_attended(role)} - {*QKV} if file is main else ()
             names = [name for name in names if role_of(name) not in taken]
         else:
             names = [name for name in names if role_of(name) in EMBEDDINGS or is_published(name)]
-        skipped = [name for name in (*file.unread, *file.others) if name not in known]
+        skipped = [
+            name
+            for name in (*file.unread, *file.others)
+            if not {name, gradient_named(name)} & known
+        ]
         names += [n for n in skipped if not is_attended(n) or file is of_weights]
         if file is of_weights is not main:  # what it says of the attention is that of its model
             names += ["scale"] * (file.scale is not None) + ["tokens"] * bool(file.query_labels)

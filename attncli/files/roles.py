@@ -125,6 +125,36 @@ def role_of(name: str) -> Role | None:
     return _ROLE_OF.get(name.lower().replace("-", "_").replace(" ", "_"))
 
 
+_GRADIENTS = ("d{}", "d_{}", "grad_{}", "{}_grad", "grad{}", "{}grad", "{}.grad", "{}/grad")
+_GRADIENT_OF = {
+    form.format(word): stage
+    for stage, words in {
+        "d_q": (*_Q, "xq"),
+        "d_k": (*_K, "xk"),
+        "d_v": (*_V, "xv"),
+        "d_sinks": ("sinks", "sink"),
+        "d_bias": ("bias", "attn_bias", "mask", "attn_mask"),
+        "d_scores": ("s", "scores"),
+        "d_weights": ("weights", "attn_weights", "p", "probs"),
+        "d_masked": ("masked",),
+        "d_scaled": ("scaled",),
+    }.items()
+    for word in words
+    for form in _GRADIENTS
+}
+
+
+def gradient_named(name: str) -> str:
+    """The stage of a gradient that arrays called so hold, in any case of letters; else the name.
+
+    >>> gradient_named("dQ"), gradient_named("k.grad"), gradient_named("grad_value")
+    ('d_q', 'd_k', 'd_v')
+    >>> gradient_named("output")
+    'output'
+    """
+    return _GRADIENT_OF.get(name.lower().replace("-", "_").replace(" ", "_"), name)
+
+
 def is_attended(name: str) -> bool:
     """Whether arrays called so go into an attention as they are: q, k, v, a mask, a cache …"""
     return role_of(name) not in (None, *EMBEDDINGS)

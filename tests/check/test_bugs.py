@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from attncli.check import CATALOGUE
+from attncli.check.bugs import WAY_BACK
 from attncli.check.bugs.projections import PROJECTIONS
 from tests.check.buggy import verdict_of
 from tests.check.buggy.cases import BUGGY_CASES, MORE_CASES, RIGHT_CASES, BuggyCase
@@ -58,5 +59,6 @@ def test_every_row_of_the_catalogue_has_a_case() -> None:
     named = {name for case in (*BUGGY_CASES, *MORE_CASES) for name in (case.name, *case.also)}
     planted = {name for rows in GROUPS.values() for row in rows for name in row.names}
     named |= {bug.name for bug in PROJECTIONS}  # in test_projections.py, with x and the weights
+    named |= {bug.name for bug in WAY_BACK}  # in test_gradients.py
     assert {bug.name for bug in CATALOGUE if not bug.is_fitted} - planted <= named
     assert {bug.name for bug in CATALOGUE} <= named | planted

@@ -11,8 +11,9 @@ from attncli import Convention, ConventionError, ShapeError, StageError, attend
 from attncli.attention.attend import prepared
 from attncli.attention.plan import plan
 from attncli.check import check, report_text
-from attncli.check.run import STAGES, all_of, inputs_over, stages, steps_of
+from attncli.check.run import all_of, inputs_over, stages, steps_of
 from attncli.check.setup import setup_of
+from attncli.check.spans import STAGES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RNG = np.random.default_rng(23)
@@ -324,11 +325,14 @@ def test_the_pieces_are_what_attend_computes(
     q, k, v = (RNG.normal(size=s) for s in ((2, 4, 3, 7), (2, 2, 5, 7), (2, 2, 5, 11)))
     mask = RNG.random((2, 1, 3, 5)) < 0.7
     given: dict[str, Any] = {"mask": mask, "kv_len": [5, 3], "convention": how}
+    given["d_output"] = RNG.normal(size=(2, 4, 3, 11))
     setup = setup_of(q, k, v, **given)
     trace = attend(q, k, v, **given)
-    found = stages(setup, all_of(setup.shape), STAGES)
+    known = [name for name in STAGES if name in trace or not name.startswith("d_")]
+    found = stages(setup, all_of(setup.shape), known)
     for name in set(STAGES) & set(trace):
-        np.testing.assert_allclose(found[name], trace[name].value, rtol=1e-12, atol=1e-14)
+        expected = trace[name].value.reshape(found[name].shape)
+        np.testing.assert_allclose(found[name], expected, rtol=1e-12, atol=1e-14)
 
 
 def test_what_does_not_fit_into_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

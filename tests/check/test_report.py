@@ -61,6 +61,7 @@ def test_the_data_is_json_without_nan() -> None:
         "notes",
         "meanings",
         "is_default",
+        "hidden",
     ]
     assert (data["schema"], data["status"], data["matches"]) == (3, "no match", False)
     worst = data["stages"][0]["worst"][0]

@@ -8,6 +8,9 @@ tried only where no other bug fits.
 
 from __future__ import annotations
 
+from attncli.check.bugs.backward import BACKWARD, FACTORS
+from attncli.check.bugs.backward_data import BACKWARD_DATA, OTHER_DATA
+from attncli.check.bugs.backward_parts import BACKWARD_PARTS
 from attncli.check.bugs.bug import Bug
 from attncli.check.bugs.caches import CACHES
 from attncli.check.bugs.dropout import DROPOUT
@@ -22,8 +25,19 @@ from attncli.check.bugs.masking import MASKING
 from attncli.check.bugs.positions import POSITIONS
 from attncli.check.bugs.projections import PROJECTIONS
 from attncli.check.bugs.queries import QUERIES
+from attncli.check.bugs.recomputed import RECOMPUTED
 from attncli.check.bugs.scaling import SCALING
 from attncli.errors import ConventionError
+
+WAY_BACK: tuple[Bug, ...] = (
+    *BACKWARD,
+    *BACKWARD_PARTS,
+    *BACKWARD_DATA,
+    *RECOMPUTED,
+    *FACTORS,
+    *OTHER_DATA,
+)
+"""Those of gradients alone."""
 
 CATALOGUE: tuple[Bug, ...] = (
     *POSITIONS,
@@ -37,6 +51,7 @@ CATALOGUE: tuple[Bug, ...] = (
     *MASK_ARITHMETIC,
     *DROPOUT,
     *KERNELS,
+    *WAY_BACK,
     *FITTED,
     *FITTED_PLACES,
     *QUERIES,

@@ -1,0 +1,306 @@
+"""Bugs of gradients: blocks lost or overwritten, and numbers of another place or layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention import functional as f
+from attncli.attention import gradients as g
+from attncli.check.bugs.bug import Bug, Evidence
+from attncli.check.bugs.edits import (
+    D_K,
+    D_Q,
+    D_V,
+    HEAD,
+    ROW,
+    after,
+    apply,
+    edited,
+    last,
+    of_gradients,
+    products,
+    replaced,
+    row,
+)
+from attncli.check.bugs.kernels import BLOCKS
+from attncli.check.setup import Edit, Setup
+from attncli.stages import GIVEN_GRADIENT
+
+# ---- blocks lost, sums overwritten
+
+
+def _cuts(n: int) -> Iterator[tuple[int, str]]:
+    """Where the last block begins, for each size of block, and in words."""
+    starts: dict[int, list[str]] = {}
+    for block in (1, 2, 4, 8, *BLOCKS):
+        starts.setdefault((n - 1) // block * block, []).append(str(block))
+    for start, blocks in starts.items():
+        if start:
+            yield start, f"{start + 1} to {n}, the last of {' or '.join(blocks)}"
+
+
+def _some(x: Array, kept: slice, axis: int) -> Array:
+    where = np.zeros(x.shape[axis], dtype=np.bool_)
+    where[kept] = True
+    where = where[:, None] if axis == -2 else where
+    return np.where(where, x, x.dtype.type(0))
+
+
+def _firsts(n: int) -> Iterator[tuple[int, str]]:
+    """Where the first block ends, for each size of block, and in words."""
+    for block in BLOCKS:
+        if 2 * block < n:
+            yield block, f"1 to {block}"
+
+
+def _queries_lost(make: Any, cuts: Any = _cuts) -> Any:
+    def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+        if not of_gradients(setup, evidence):
+            return
+        for start, words in cuts(setup.shape[2]):
+            kept = make(start)
+
+            def product(a: Array, b: Array, kept: slice = kept) -> Array:
+                return g.column_products(_some(a, kept, -2), b)
+
+            for names, where in (((D_K, D_V), ""), ((D_K,), " in dK"), ((D_V,), " in dV")):
+                found = apply(setup, [products(name, product) for name in names])
+                if found is not None:
+                    yield found.with_detail(f"queries {words}{where}")
+
+    return change
+
+
+def _keys_lost(make: Any) -> Any:
+    def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+        if not of_gradients(setup, evidence):
+            return
+        for start, words in _cuts(setup.shape[3]):
+            kept = make(start)
+
+            def compute(kept: slice = kept, **given: Any) -> Array:
+                return f.weighted_sum(**{**given, "a": _some(given["a"], kept, -1)})
+
+            new = replaced(D_Q, lambda step, _, new=compute: step._replace(compute=new))  # type: ignore[misc]
+            if (found := apply(setup, [new])) is not None:
+                yield found.with_detail(f"keys {words}")
+
+    return change
+
+
+def _keys_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if not of_gradients(setup, evidence):
+        return
+    for start, words in _cuts(setup.shape[3]):
+        edits = [after(x, lambda y, _, n=start: _some(y, slice(n), -2)) for x in (D_K, D_V)]  # type: ignore[misc]
+        if (found := apply(setup, edits)) is not None:
+            yield found.with_detail(f"keys {words}")
+
+
+def _zero(names: Sequence[str]) -> list[Edit]:
+    return [after(name, lambda x, _: np.zeros_like(x)) for name in names]
+
+
+# ---- layouts and other data
+
+
+def _swapped(one: str, other: str) -> Any:
+    def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+        arrays = [setup.inputs[name.removeprefix("d_")] for name in (one, other)]
+        is_there = of_gradients(setup, evidence) and evidence.expected.keys() & {one, other}
+        if is_there and arrays[0].shape == arrays[1].shape:
+            yield replace(setup, relabel={**setup.relabel, one: other, other: one})
+
+    return change
+
+
+def _heads_as_tokens(x: Array) -> Array:
+    return np.swapaxes(x, 1, 2).reshape(x.shape)
+
+
+def _tokens_as_heads(x: Array) -> Array:
+    n_batch, n_heads, n, d = x.shape
+    return np.swapaxes(x.reshape(n_batch, n, n_heads, d), 1, 2)
+
+
+LAYOUTS = (
+    (_heads_as_tokens, "(tokens, heads, d) read as (heads, tokens, d)"),
+    (_tokens_as_heads, "(heads, tokens, d) read as (tokens, heads, d)"),
+)
+
+
+def _written_otherwise(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """Observed gradients in another layout of the same shape."""
+    if not of_gradients(setup, evidence):
+        return
+    names = [name for name in (D_Q, D_K, D_V) if name in evidence.expected]
+    groups = [names, *([[name] for name in names] if len(names) > 1 else [])]
+    for some in groups:
+        for correct, words in LAYOUTS:
+            if setup.shape[HEAD] > 1:
+                yield setup.with_relayout(correct, *some).with_detail(f"{', '.join(some)}: {words}")
+
+
+def _other_output(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """dO in another layout, of another head or of another batch item."""
+    d = setup.inputs.get(GIVEN_GRADIENT)
+    if d is None or not of_gradients(setup, evidence):
+        return
+    for axis, words in ((0, "batch item"), (HEAD, "head"), (ROW, "query")):
+        if d.shape[axis] > 1:
+            for step, which in ((1, "before"), (-1, "after")):
+                rolled = np.roll(d, step, axis=axis)
+                yield setup.with_inputs(**{GIVEN_GRADIENT: rolled}).with_detail(
+                    f"that of the {words} {which}"
+                )
+    if setup.shape[HEAD] > 1:
+        for read, words in LAYOUTS:
+            yield setup.with_inputs(**{GIVEN_GRADIENT: read(d)}).with_detail(words)
+    if setup.shape[0] > 1:
+        first = np.broadcast_to(d[:1], d.shape)
+        yield setup.with_inputs(**{GIVEN_GRADIENT: first}).with_detail("of the first batch item")
+
+
+def _ones(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    d = setup.inputs.get(GIVEN_GRADIENT)
+    if d is not None and of_gradients(setup, evidence) and not (d == 1).all():
+        yield setup.with_inputs(**{GIVEN_GRADIENT: np.ones_like(d)})
+
+
+def _mean(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    d = setup.inputs.get(GIVEN_GRADIENT)
+    if d is None or not of_gradients(setup, evidence):
+        return
+    n_batch, n_heads, n_q, _ = setup.shape
+    sizes = {n_batch: "batch items", n_q: "queries", n_batch * n_q: "tokens", d.size: "numbers"}
+    sizes |= {n_heads: "heads"}
+    for n, words in sizes.items():
+        if n > 1:
+            yield setup.with_inputs(**{GIVEN_GRADIENT: d / n}).with_detail(f"over {n} {words}")
+
+
+def _in_rotated_frame(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if setup.positions is None or not setup.positions.is_rotary:
+        return
+    if not of_gradients(setup, evidence):
+        return
+    for left, words in ((set[str](), "dQ and dK"), ({D_K}, "dQ"), ({D_Q}, "dK")):
+        yield setup.with_positions(back_on=frozenset(left)).with_detail(words)
+
+
+def _not_transposed(name: str) -> Any:
+    def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+        if setup.shape[2] == setup.shape[3] > 1 and of_gradients(setup, evidence):
+            new = products(name, lambda a, b: np.asarray(a @ b))
+            if (found := apply(setup, [new])) is not None:
+                yield found
+
+    return change
+
+
+BACKWARD_DATA: tuple[Bug, ...] = (
+    row(
+        "last block of queries lost in dK, dV",
+        _queries_lost(slice),
+        "the loop over blocks of queries ends one too early",
+        "FlagGems#898",
+    ),
+    row(
+        "first block of queries lost in dK, dV",
+        _queries_lost(lambda start: slice(start, None), _firsts),
+        "the loop over blocks of queries begins one too late",
+        "FlagGems#898",
+    ),
+    row(
+        "only the last block of queries in dK, dV",
+        _queries_lost(lambda start: slice(start, None)),
+        "each block of queries overwrites dK and dV where it should add to them",
+        "tilelang#930",
+    ),
+    row(
+        "last block of keys lost in dQ",
+        _keys_lost(slice),
+        "the loop over blocks of keys ends one too early",
+        "FlagGems#898",
+    ),
+    row(
+        "only the last block of keys in dQ",
+        _keys_lost(lambda start: slice(start, None)),
+        "each block of keys overwrites dQ where it should add to it",
+        "tilelang#930",
+    ),
+    row(
+        "dK, dV of the last block of keys not written",
+        _keys_unwritten,
+        "the last rows of dK and dV stay 0",
+        "FlagGems#898, flash-attention#1990",
+    ),
+    row(
+        "dK and dV swapped",
+        _swapped(D_K, D_V),
+        "what is called dK is the gradient of V, and the reverse",
+    ),
+    row(
+        "dQ and dK swapped",
+        _swapped(D_Q, D_K),
+        "what is called dQ is the gradient of K, and the reverse",
+    ),
+    row(
+        "A instead of Aᵀ in dV",
+        _not_transposed(D_V),
+        "dV is Aᵀ dO: each value sums over the queries that attend to it",
+    ),
+    row(
+        "dS instead of dSᵀ in dK",
+        _not_transposed(D_K),
+        "dK is dSᵀ Q: each key sums over the queries that attend to it",
+    ),
+    row(
+        "gradients in another layout",
+        _written_otherwise,
+        "heads and tokens of a gradient are exchanged by a reshape",
+        "diffusers#14338, diffusers#14341",
+    ),
+    row(
+        "dO of another place, or in another layout",
+        _other_output,
+        "the gradient of the output is read where another one is",
+        "flash-linear-attention#632, diffusers#14338",
+    ),
+    row(
+        "gradient left in the rotated frame",
+        _in_rotated_frame,
+        "dQ and dK are those of the rotated queries and keys: rotate them back by the same angles",
+    ),
+)
+
+OTHER_DATA: tuple[Bug, ...] = (
+    last(
+        "ones in place of dO",
+        _ones,
+        "the gradients are those of the sum of the output",
+        "RL-Kernel#188",
+    ),
+    last(
+        "mean, not sum, of the loss",
+        _mean,
+        "every gradient is smaller by one factor: that of a mean over the batch, or over tokens",
+    ),
+    last(
+        "a gradient is 0",
+        edited(
+            *(
+                (" and ".join(names), _zero(names))
+                for names in ((D_Q,), (D_K,), (D_V,), (D_Q, D_K), (D_K, D_V))
+            ),
+        ),
+        "the input is cut from the graph, or its gradient was not written",
+        "aprender#2203",
+    ),
+)
+"""Tried where no other bug fits: a factor alone may have many causes."""

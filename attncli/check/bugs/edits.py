@@ -1,0 +1,322 @@
+"""Edits of a plan, of which bugs of gradients are made: a step changed, weights computed again.
+
+plan ── edit ──> plan     the same plan where an edit does not apply
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention import functional as f
+from attncli.attention import gradients as g
+from attncli.attention.run import Step
+from attncli.check.bugs.bug import Bug, Change, Evidence, bug
+from attncli.check.run import steps_of
+from attncli.check.setup import Edit, Setup
+from attncli.stages import DELTA, DROPPED, GRADIENTS, MAPS, OUTPUT, QKV, WEIGHTS, gradient_of
+
+Plan = Sequence[Step]
+Given = Mapping[str, Any]
+Variant = tuple[str, Sequence[Edit]] | tuple[str, Sequence[Edit], tuple[int, ...]]
+
+GRADIENT = "gradients"
+"""What every bug of the way back alone touches."""
+
+HEAD, ROW = 1, 2
+D_OUTPUT, D_WEIGHTS, D_SINKS = map(gradient_of, (OUTPUT, WEIGHTS, "sinks"))
+D_BIAS, D_SCORES = gradient_of("given_mask"), "d_scores"
+D_Q, D_K, D_V = map(gradient_of, QKV)
+
+AGAIN = "_again"
+"""The end of the name of a stage that a kernel computes again on the way back."""
+
+
+def way_back(plan: Plan) -> int:
+    """Where the gradients begin."""
+    return next((i for i, step in enumerate(plan) if step.compute is g.as_given), len(plan))
+
+
+def named(plan: Plan, name: str) -> Step | None:
+    """The step of a name."""
+    return next((step for step in plan if step.name == name), None)
+
+
+def gradient_by(plan: Plan, compute: Callable[..., Array]) -> Step | None:
+    """The first step among the gradients with this function."""
+    return next((step for step in plan[way_back(plan) :] if step.compute is compute), None)
+
+
+def replaced(name: str, new: Callable[[Step, Plan], Step | None]) -> Edit:
+    """One step replaced, where the plan has it; None: it stays."""
+
+    def edit(plan: list[Step]) -> list[Step]:
+        own = named(plan, name)
+        other = None if own is None else new(own, plan)
+        return plan if other is None else [other if step is own else step for step in plan]
+
+    return edit
+
+
+def after(name: str, change: Callable[[Array, Given], Array]) -> Edit:
+    """What a step gives, changed; `change` is given what it reads and its parameters as well."""
+
+    def new(step: Step, _: Plan) -> Step:
+        def compute(**given: Any) -> Array:
+            return change(step.compute(**given), given)
+
+        return step._replace(compute=compute)
+
+    return replaced(name, new)
+
+
+def instead(compute: Callable[..., Array], new: Callable[[Given], Array], **reads: str) -> Edit:
+    """Another function for the first gradient with this one; it may read more."""
+
+    def edit(plan: list[Step]) -> list[Step]:
+        own = gradient_by(plan, compute)
+        if own is None or not {*reads.values()} <= names_of(plan):
+            return plan
+        other = own._replace(compute=lambda **given: new(given), reads={**own.reads, **reads})
+        return [other if step is own else step for step in plan]
+
+    return edit
+
+
+def names_of(plan: Plan) -> set[str]:
+    """The stages of a plan, and everything that it reads."""
+    return {name for step in plan for name in (step.name, *step.reads.values())}
+
+
+def times_scale(name: str, power: float) -> Edit:
+    """A gradient multiplied by a power of the scale; where scores are scaled."""
+
+    def new(step: Step, plan: Plan) -> Step | None:
+        if (scale := gradient_by(plan, f.scale)) is None:
+            return None
+        factor = float(scale.params["factor"]) ** power
+        return step._replace(compute=lambda **given: np.asarray(step.compute(**given) * factor))
+
+    return replaced(name, new)
+
+
+def times(name: str, factor: float) -> Edit:
+    """A gradient multiplied by a number."""
+    return after(name, lambda x, _: np.asarray(x * x.dtype.type(factor)))
+
+
+def key_products(gradient: str) -> str:
+    """The step of d_k or d_v before the heads of a group are summed."""
+    return f"{gradient}_shared"
+
+
+def products(gradient: str, new: Callable[[Array, Array], Array]) -> Edit:
+    """Another product Aᵀ B in d_k or d_v, summed over a group or not."""
+
+    def edit(plan: list[Step]) -> list[Step]:
+        inner = key_products(gradient)
+        name = inner if named(plan, inner) else gradient
+        return replaced(name, lambda step, _: step._replace(compute=new))(plan)
+
+    return edit
+
+
+def reading(of: Mapping[str, str], *, but: Iterable[str] = (), without: Iterable[str] = ()) -> Edit:
+    """The gradients read other stages in the place of these, and some not at all."""
+    left, out = {*but}, {*without}
+
+    def edit(plan: list[Step]) -> list[Step]:
+        at = way_back(plan)
+        more = [
+            step
+            if step.name in left
+            else step._replace(
+                reads={p: of.get(x, x) for p, x in step.reads.items() if x not in out}
+            )
+            for step in plan[at:]
+        ]
+        return [*plan[:at], *more]
+
+    return edit
+
+
+def inserted(plan: list[Step], steps: Iterable[Step]) -> list[Step]:
+    """The plan with more steps before its gradients."""
+    at = way_back(plan)
+    return [*plan[:at], *steps, *plan[at:]]
+
+
+# ---- weights computed again
+
+
+def log_sum_exp(x: Array, sinks: Array | None = None) -> Array:
+    """log Σ exp of each row, [..., n_q, n_k] -> [..., n_q, 1]; −inf where there is nothing."""
+    if sinks is not None:
+        sink = np.broadcast_to(sinks.reshape(-1, 1, 1), (*x.shape[:-1], 1))
+        x = np.concatenate([x, sink.astype(x.dtype)], axis=-1)
+    top = x.max(axis=-1, keepdims=True)
+    safe = np.where(np.isfinite(top), top, x.dtype.type(0))
+    return np.asarray(np.log(np.exp(x - safe).sum(axis=-1, keepdims=True)) + safe)
+
+
+def powers(x: Array, lse: Array) -> Array:
+    """exp(x − lse), 0 in a row with nothing to attend to."""
+    lse = np.where(np.isneginf(lse), np.inf, lse)
+    return np.asarray(np.nan_to_num(np.exp(x - lse), nan=0.0, posinf=np.inf))
+
+
+def _by_weights(given: Given) -> Array:
+    """The gradient of sinks, where log Σ exp is the one of these weights: x − ln A."""
+    x, a = given["x_again"], given["a"]
+    best = x.argmax(axis=-1)[..., None]
+    top = np.take_along_axis(x, best, axis=-1)
+    lse = top - np.log(np.take_along_axis(np.broadcast_to(a, x.shape), best, axis=-1))
+    share = np.exp(given["sinks"].reshape(-1, 1, 1) - lse)[..., 0]
+    found = -(np.where(np.isfinite(share), share, 0) * given["delta"])
+    return np.asarray(found.reshape(-1, *found.shape[-2:]).sum(axis=(0, 2)))
+
+
+Recompute = Callable[..., Array]
+"""What computes the weights again: x, that of the forward pass, x_again, and sinks, if any."""
+
+
+def by_lse(change: Callable[[Array], Array] = np.asarray) -> Recompute:
+    """exp(x − change(log Σ exp)), the log-sum-exp of the forward pass."""
+
+    def compute(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
+        return powers(x_again, change(log_sum_exp(x, sinks)))
+
+    return compute
+
+
+def weights_again(
+    compute: Recompute,
+    chain: Callable[[list[Step]], list[Step]] | None = None,
+    *,
+    own_delta: bool = False,
+    own_sinks: bool = False,
+) -> Edit:
+    """The gradients read weights that are computed again.
+
+    chain      changes the steps from the scores to what softmax reads
+    own_delta  whether δ is the sum of these weights, not that of the forward pass
+    own_sinks  whether the share of a sink is by their log Σ exp as well
+    """
+
+    def edit(plan: list[Step]) -> list[Step]:
+        softmax = named(plan, WEIGHTS)
+        if softmax is None or softmax.params.get("axis", -1) != -1:
+            return plan
+        x = x_again = softmax.reads["x"]
+        new: list[Step] = []
+        if chain is not None:
+            steps = [s for s in plan[: way_back(plan)] if s.name in _BEFORE]
+            changed = chain(steps)
+            if changed == steps:
+                return plan
+            of = {step.name: f"{step.name}{AGAIN}" for step in changed}
+            new = [
+                s._replace(name=of[s.name], reads={p: of.get(n, n) for p, n in s.reads.items()})
+                for s in changed
+            ]
+            x_again = of[changed[-1].name]
+        reads = {"x": x, "x_again": x_again}
+        reads |= {name: read for name, read in softmax.reads.items() if name == "sinks"}
+        again = f"{WEIGHTS}{AGAIN}"
+        new.append(softmax._replace(name=again, compute=compute, reads=reads, params={}))
+        of = {WEIGHTS: again}
+        if (dropped := named(plan, DROPPED)) is not None:
+            of[DROPPED] = f"{DROPPED}{AGAIN}"
+            new.append(dropped._replace(name=of[DROPPED], reads={**dropped.reads, "x": again}))
+        left = () if own_delta else (DELTA,)
+        plan = reading(of, but=left, without=("allowed",))(inserted(plan, new))
+        if not own_sinks:
+            return plan
+        return instead(g.d_of_sinks, _by_weights, a=again, x_again=x_again)(plan)
+
+    return edit
+
+
+_BEFORE = {"mask", *(name for name in MAPS if name not in (WEIGHTS, DROPPED))}
+"""The steps between q and k and softmax."""
+
+
+def without_step(compute: Callable[..., Array]) -> Callable[[list[Step]], list[Step]]:
+    """A chain without the step of this function: what read it reads what it read."""
+
+    def change(steps: list[Step]) -> list[Step]:
+        own = next((step for step in steps if step.compute is compute), None)
+        if own is None:
+            return steps
+        x = own.reads["x"]
+        rest = [step for step in steps if step is not own]
+        return [
+            s._replace(reads={p: x if n == own.name else n for p, n in s.reads.items()})
+            for s in rest
+        ]
+
+    return change
+
+
+# ---- rows of the catalogue
+
+
+def of_gradients(setup: Setup, evidence: Evidence) -> bool:
+    """Whether gradients were observed."""
+    return any(name in evidence.expected for name in GRADIENTS)
+
+
+def edited(*variants: Variant) -> Change:
+    """The change of the plan by each of these variants: a detail, edits, and axes needed whole.
+
+    A variant none of whose edits applies is left out.
+    """
+
+    def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+        if not of_gradients(setup, evidence):
+            return
+        for detail, edits, *whole in variants:
+            if (found := apply(setup, edits, *whole)) is not None:
+                yield found.with_detail(detail) if detail else found
+
+    return change
+
+
+def apply(setup: Setup, edits: Sequence[Edit], whole: tuple[int, ...] = ()) -> Setup | None:
+    """The setup with these edits; None where its plan stays as it is."""
+    plan = steps_of(setup, n_kv_heads=setup.inputs["k"].shape[1])
+    found = plan
+    for edit in edits:
+        found = edit(found)
+    if found is plan or found == plan:
+        return None
+    changed = setup.with_edit(*edits)
+    return changed.with_whole(*whole) if whole else changed
+
+
+def _of_output(given: Given) -> Array:
+    return np.asarray((given["o"] * given["d_o"]).sum(axis=-1))
+
+
+OF_OUTPUT = instead(g.delta, _of_output, o=OUTPUT, d_o=D_OUTPUT)
+"""δ as kernels have it, of O and dO, where dA is wrong."""
+
+
+def with_either_delta(*edits: Edit) -> Any:
+    """The same edits with δ of the wrong dA, and with that of O and dO."""
+    return (("", edits), ("δ from O and dO", [*edits, OF_OUTPUT]))
+
+
+def row(
+    name: str, change: Change, sentence: str, threads: str = "", touches: str = GRADIENT
+) -> Bug:
+    """A row of the catalogue: a bug of gradients, tried alone."""
+    return bug(name, change, touches, sentence, threads, pairs=False)
+
+
+def last(name: str, change: Change, sentence: str, threads: str = "") -> Bug:
+    """One that is tried where no other fits."""
+    return bug(name, change, GRADIENT, sentence, threads, pairs=False, fits_many=True)

@@ -1,0 +1,70 @@
+"""What observed gradients can tell, and what they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attncli.check.bugs import WAY_BACK
+from attncli.check.bugs.bug import Bug, Evidence
+from attncli.check.bugs.edits import GRADIENT
+from attncli.check.comparison import Comparison, sample_of, wide_sample_of
+from attncli.check.run import computes
+from attncli.check.search import Match, differ
+from attncli.stages import GRADIENTS
+
+FEATURES = frozenset(["softcap", "dropout", "sinks", "key-heads", "mask"])
+"""What an input may lack, so that it cannot show the bugs that touch it."""
+
+
+def hidden_bugs(comparison: Comparison) -> list[Bug]:
+    """The bugs of the way back that compute the right numbers on this input, or do not apply.
+
+    Judged on a sample where the input is large.
+    """
+    sample = wide_sample_of(comparison) or sample_of(comparison)
+    right = sample.expected(comparison.setup)
+    evidence = Evidence(right, right, subset=sample.subset)
+
+    def shows(bug: Bug) -> bool | None:
+        """Whether any of its variants has other numbers; None where it has none."""
+        found = None
+        for setup in bug.change(comparison.setup, evidence):
+            if setup.relayout or setup.relabel:
+                return True
+            if not computes(setup, right):
+                continue
+            found = False
+            other = sample.expected(setup)
+            if any(differ(x, other[name]) for name, x in right.items()):
+                return True
+        return found
+
+    seen = {bug: shows(bug) for bug in WAY_BACK}
+    return [
+        bug
+        for bug in WAY_BACK
+        if seen[bug] is False or (seen[bug] is None and bug.touches & FEATURES)
+    ]
+
+
+def of_one_pass(
+    matches: Sequence[Match], comparison: Comparison
+) -> tuple[list[Match], Sequence[str]]:
+    """Without the bugs of both passes where one of the way back alone has the same gradients.
+
+    What was observed of the forward pass, if anything, is right or it would have told; that it is
+    not known to be right stands in a note.
+    """
+    back = [match for match in matches if GRADIENT in _touched(match)]
+    both = [match for match in matches if GRADIENT not in _touched(match)]
+    if not back or not both or not all(name in GRADIENTS for name in comparison.errors):
+        return list(matches), ()
+    names = ", ".join(bug.name for match in both for bug in match.bugs)
+    note = (
+        f"the forward pass was not observed; with a bug of its own the gradients are alike: {names}"
+    )
+    return back, (note,)
+
+
+def _touched(match: Match) -> Iterator[str]:
+    return (name for bug in match.bugs for name in bug.touches)

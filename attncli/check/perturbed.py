@@ -1,0 +1,143 @@
+"""What gradients may be off by where sums are taken in another order: computed a few times, with
+errors put in.
+
+Every step reads its numbers with independent relative errors, as large as a rounding error u of
+each factor and those of a sum of n products, u √(1 + n/3). Weights are off by 2 u · log Σ exp of
+their row besides: a kernel keeps that one number and takes exp(score − it) again on the way back,
+so that four roundings of numbers about as large no longer cancel: of the score, its sum, its
+scale, and that number. And kernels take δ of the rounded O: δ is off by u √(Σ (O ∘ dO)²) besides.
+So differences, such as dA − δ, are as uncertain here as in any right implementation.
+
+Source: Higham, "Accuracy and Stability of Numerical Algorithms" (2002), sections 2.2 and 4.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention import functional as f
+from attncli.attention import gradients as g
+from attncli.attention.run import Step
+from attncli.check.noise import Arithmetic
+from attncli.check.run import Subset, altered_stages
+from attncli.check.setup import Setup
+from attncli.check.tolerance import row_rms
+from attncli.stages import DELTA, DROPPED, OUTPUT, WEIGHTS
+
+DRAWS = 8
+"""So many times errors are drawn: the noise of a row of one number is known to a quarter then."""
+
+ENOUGH = 2**22
+"""With so many scores one draw says enough."""
+
+LEVEL = 2.0
+"""Four independent roundings of a number as large as log Σ exp."""
+
+EXP = 40.0
+"""An exp of vector libraries is off by up to 20 units in the last place, 70 u, alike for like
+numbers: in this root mean square."""
+
+MOST_LEVEL = 0.01
+"""A whole row may be off by so large a share, as in noise.py."""
+
+
+def perturbed_noise(
+    setup: Setup, subset: Subset, expected: Mapping[str, Array], arithmetic: Arithmetic
+) -> dict[str, Array]:
+    """The noise of the rows of these stages, [batch, head, row], as root mean squares."""
+    n_scores = math.prod(subset.sizes) * setup.shape[3]
+    n_draws = max(1, min(DRAWS, ENOUGH // max(1, n_scores)))
+    squares: dict[str, Array] = {}
+    for seed in range(n_draws):
+        found = altered_stages(setup, subset, expected, _Errors(arithmetic, seed).put_in)
+        for name, x in found.items():
+            with np.errstate(invalid="ignore", over="ignore"):
+                off = np.abs(x - expected[name])
+            off[~np.isfinite(off)] = 0.0
+            squares[name] = squares.get(name, 0.0) + np.square(row_rms(off)) / n_draws
+    return {name: np.sqrt(x) for name, x in squares.items()}
+
+
+_TERMS: dict[Callable[..., Array], Callable[[Mapping[str, Any]], int]] = {
+    f.scores: lambda read: read["q"].shape[-1],
+    f.weighted_sum: lambda read: read["a"].shape[-1],
+    g.column_products: lambda read: read["a"].shape[-2],
+    g.delta: lambda read: read["a"].shape[-1],
+    g.d_of_sinks: lambda read: read["x"].shape[-2],
+    f.softmax: lambda read: read["x"].shape[-1],
+}
+"""How many terms the sums of a step have; else one."""
+
+
+class _Errors:
+    """Errors put into what every step reads.
+
+    level  of the weights of each row, relative, as one number for the row
+    """
+
+    def __init__(self, arithmetic: Arithmetic, seed: int) -> None:
+        self.unit, self.rng = arithmetic, np.random.default_rng(seed)
+        self.level: Array | None = None
+
+    def put_in(self, steps: list[Step]) -> list[Step]:
+        """The steps with errors."""
+        d_output = next((step.name for step in steps if step.compute is g.as_given), "")
+        more = {"rounded_o": OUTPUT, "its_d": d_output}
+        steps = [
+            step._replace(compute=self._delta(step), reads={**step.reads, **more})
+            if step.name == DELTA and step.params.get("axis", -1) == -1
+            else step
+            for step in steps
+        ]
+        return [step if step.dtype is None else self._off(step) for step in steps]
+
+    def _delta(self, step: Step) -> Callable[..., Array]:
+        """δ with what the rounding of O makes of it."""
+
+        def compute(rounded_o: Array, its_d: Array, **given: Any) -> Array:
+            size = self.unit.stages * np.sqrt(np.square(rounded_o * its_d).sum(axis=-1))
+            return np.asarray(step.compute(**given) + size * self._normal(size.shape))
+
+        return compute
+
+    def _off(self, step: Step) -> Step:
+        def compute(**given: Any) -> Array:
+            found = {name: x for name, x in given.items() if _is_floats(x) and name in step.reads}
+            terms = _TERMS[step.compute](found) if step.compute in _TERMS else 1
+            size = math.hypot(self._factor(step), self.unit.sums * math.sqrt(terms / 3))
+            off = {name: self._with_errors(x, size) for name, x in found.items()}
+            for name, read in step.reads.items():
+                if read in (WEIGHTS, DROPPED) and self.level is not None:
+                    off[name] = off[name] * (1 + self.level * self._normal(self.level.shape))
+            if step.name == WEIGHTS:
+                self.level = self._level_of(found["x"])
+            return step.compute(**given | off)
+
+        return step._replace(compute=compute)
+
+    def _factor(self, step: Step) -> float:
+        """The error of each number that is read: of factors of products in TF32, of stages."""
+        is_product = step.compute in (f.scores, f.weighted_sum, g.column_products)
+        return self.unit.factors if is_product else self.unit.stages
+
+    def _with_errors(self, x: Array, size: float) -> Array:
+        return np.asarray(x * (1 + size * self._normal(x.shape)))
+
+    def _normal(self, shape: tuple[int, ...]) -> Array:
+        return self.rng.standard_normal(shape, dtype=np.float32).astype(np.float64)
+
+    def _level_of(self, x: Array) -> Array:
+        """2 u · |log Σ exp| of each row, and the error of exp."""
+        top = x.max(axis=-1, keepdims=True)
+        top = np.where(np.isfinite(top), top, 0.0)
+        lse = top + np.log(np.exp(x - top).sum(axis=-1, keepdims=True) + 1e-300)
+        return np.asarray(np.minimum(self.unit.sums * np.hypot(LEVEL * lse, EXP), MOST_LEVEL))
+
+
+def _is_floats(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype.kind == "f"

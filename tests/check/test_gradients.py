@@ -1,0 +1,283 @@
+"""check of gradients: right ones match, each wrong way back is named, messages, exit codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncli.attention.functional import draw_kept, round_to
+from attncli.check import check
+from attncli.check.bugs import WAY_BACK
+from attncli.check.bugs.bug import Evidence
+from attncli.check.run import all_of, stages
+from attncli.check.setup import setup_of
+from attncli.convention import Convention, DType
+from attncli.errors import AttncliError, ConventionError, ShapeError, StageError
+from attncli.testing import assert_attention
+from tests.check.plain_gradients import WRONG, Stages, backward, forward
+
+QKV = ("d_q", "d_k", "d_v")
+HOW: dict[str, Any] = {"softcap": 2.0, "dropout": 0.3, "seed": 5}
+"""The convention of everything at once."""
+
+
+def inputs(seed: int = 0) -> tuple[Stages, dict[str, Any]]:
+    """Everything at once, sizes that are different primes: for the plain forward, and for check."""
+    rng = np.random.default_rng(seed)
+    keep = np.tri(7, 11, 4, dtype=bool) & (rng.random((7, 11)) < 0.8)
+    keep[2] = False  # a query with nothing to attend to
+    shapes = {"q": (2, 6, 7, 5), "k": (2, 3, 11, 5), "v": (2, 3, 11, 13), "d_output": (2, 6, 7, 13)}
+    arrays: dict[str, Any] = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    arrays["q"] *= 2
+    arrays["sinks"] = rng.normal(size=6)
+    bias = np.where(keep, rng.normal(size=(6, 7, 11)), 0)
+    kept = draw_kept((2, 6, 7, 11), HOW["dropout"], HOW["seed"])
+    plain = arrays | {"bias": bias, "keep": keep, "softcap": 2.0, "kept": kept, "p": 0.3}
+    return plain, arrays | {"mask": np.where(keep, bias, -np.inf)} | HOW
+
+
+PLAIN, GIVEN = inputs()
+FORWARD = forward(**PLAIN)
+RIGHT = backward(FORWARD)
+
+
+def verdict_on(found: Stages, names: tuple[str, ...], **more: Any) -> Any:
+    return check({name: found[name] for name in names}, **GIVEN, **more)
+
+
+def names(verdict: Any) -> list[str]:
+    return [explanation.name for explanation in verdict.explanations]
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [QKV, ("d_q",), ("d_k",), ("d_v",), ("d_sinks",), ("d_scores", "d_weights", "delta")],
+    ids="-".join,
+)
+def test_right_gradients_match(observed: tuple[str, ...]) -> None:
+    assert verdict_on(RIGHT, observed).status == "match"
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_way_back_is_named(name: str) -> None:
+    verdict = verdict_on(backward(FORWARD, WRONG[name]), QKV, pairs=False)
+    assert (verdict.status, names(verdict)) == ("found", [name])
+
+
+ONE: list[tuple[str, str, set[str]]] = [
+    # what is observed, what is wrong, what is named; nothing where it does not show
+    ("d_q", "softcap's derivative left out", {"softcap's derivative left out"}),
+    ("d_q", "scale left out of dK", set()),
+    ("d_q", "scale left out of dQ", {"scale left out of dQ", "scale left out of dS (dQ and dK)"}),
+    ("d_k", "grouped heads averaged in dK, dV", {"grouped heads averaged in dK, dV"}),
+    ("d_k", "last block of keys lost in dQ", set()),
+    ("d_v", "dropout mask not applied again in dV", {"dropout mask not applied again in dV"}),
+    ("d_v", "δ left out (dS = A ∘ dA)", set()),
+]
+
+
+@pytest.mark.parametrize(("observed", "wrong", "named"), ONE)
+def test_what_one_gradient_tells(observed: str, wrong: str, named: set[str]) -> None:
+    verdict = verdict_on(backward(FORWARD, WRONG[wrong]), (observed,), pairs=False)
+    assert {*names(verdict)} == named
+    assert verdict.matches == (not named)
+    assert (wrong in verdict.hidden) == (not named)
+
+
+def test_another_gradient_would_tell() -> None:
+    found = backward(FORWARD, WRONG["scale left out of dQ"])
+    verdict = verdict_on(found, ("d_q",), pairs=False)
+    assert verdict.status == "ambiguous"
+    both = "scale left out of dQ | scale left out of dS (dQ and dK)"
+    assert verdict.tell_apart == f"d_k would tell: {both}"
+
+
+def test_a_sink_has_its_own_bugs() -> None:
+    observed = {"d_sinks": -RIGHT["d_sinks"], **{name: RIGHT[name] for name in QKV}}
+    assert names(check(observed, **GIVEN)) == ["sink's gradient with the wrong sign"]
+
+
+SIZES = {"causal": ((2, 4, 19, 8), (2, 2, 19, 8)), "plain": ((1, 2, 23, 8), (1, 2, 23, 8))}
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("causal", "bfloat16"), ("plain", "float32")])
+def test_every_row_is_named_in_every_number_type(kind: str, dtype: DType) -> None:
+    """Each bug as its own setup computes it in the type: found, alone or among equals."""
+    rng = np.random.default_rng(3)
+    of_q, of_k = SIZES[kind]
+    shapes = {"q": of_q, "k": of_k, "v": of_k, "d_output": of_q}
+    arrays: dict[str, Any] = {
+        name: round_to(rng.normal(size=shape), dtype).astype(np.float64)
+        for name, shape in shapes.items()
+    }
+    how = Convention(causal=kind == "causal")
+    setup = setup_of(**arrays, convention=how)
+    right = stages(setup, all_of(setup.shape), QKV)
+    for bug in WAY_BACK:
+        for changed in [*bug.change(setup, Evidence(right, right))][:1]:
+            if changed.relayout:
+                continue
+            observed = stages(changed, all_of(setup.shape), QKV, dtype)
+            exact = stages(changed, all_of(setup.shape), QKV)
+            is_right = all(np.allclose(exact[name], right[name], rtol=1e-9) for name in QKV)
+            if is_right or not all(np.isfinite(x).all() for x in observed.values()):
+                continue
+            verdict = check(observed, **arrays, convention=how, pairs=False)
+            assert bug.name in names(verdict), bug.name
+
+
+@pytest.mark.parametrize("of", ["d_k", "d_q"])
+def test_gradients_of_rotated_inputs_are_rotated_back(of: str) -> None:
+    rng = np.random.default_rng(11)
+    q, k, v, d = (rng.normal(size=shape) for shape in ((3, 6), (5, 6), (5, 7), (3, 7)))
+    step = 1e-6
+    how: dict[str, Any] = {"d_output": d, "positions": "rope-halves"}
+
+    def loss(x: Any) -> float:
+        at = {"q": q, "k": k} | {of.removeprefix("d_"): x}
+        angles = 10000.0 ** (-np.arange(3) / 3)
+
+        def turned(y: Any) -> Any:
+            c, s = (f(np.arange(len(y))[:, None] * angles) for f in (np.cos, np.sin))
+            a, b = y[:, :3], y[:, 3:]
+            return np.concatenate([a * c - b * s, a * s + b * c], axis=-1)
+
+        scores = turned(at["q"]) @ turned(at["k"]).T / np.sqrt(6)
+        powers = np.exp(scores)
+        return float((powers / powers.sum(axis=-1, keepdims=True) @ v * d).sum())
+
+    x = {"d_q": q, "d_k": k}[of]
+    found = np.zeros_like(x)
+    for at in np.ndindex(x.shape):
+        moved = np.zeros_like(x)
+        moved[at] = step
+        found[at] = (loss(x + moved) - loss(x - moved)) / (2 * step)
+    assert check({of: found}, q, k, v, atol=1e-7, **how).status == "match"
+    setup = setup_of(q, k, v, **how)
+    left = stages(setup.with_positions(back_on=frozenset()), all_of(setup.shape), [of])[of][0, 0]
+    assert names(check({of: left}, q, k, v, **how)) == ["gradient left in the rotated frame"]
+
+
+# ---- right implementations in a number type: no alarm
+
+
+def flash_like(arrays: dict[str, Any], dtype: DType, block: int) -> Stages:
+    """float32 inside, block by block: P and dS rounded, δ of the rounded O, exp(score − lse)."""
+
+    def rounded(x: Any) -> Any:
+        return round_to(x, dtype).astype(np.float32)
+
+    q, k, v, d = (arrays[name].astype(np.float32) for name in ("q", "k", "v", "d_output"))
+    group = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    scale = np.float32(q.shape[-1] ** -0.5)
+    x = q @ np.swapaxes(k, -1, -2) * scale
+    top = x.max(axis=-1, keepdims=True)
+    powers = np.exp(x - top)
+    total = powers.sum(axis=-1, keepdims=True)
+    output = rounded(rounded(powers) @ v / total)
+    p = np.exp(x - (top + np.log(total)))
+    delta = (output * d).sum(axis=-1, keepdims=True)
+    ds, p = rounded(p * (d @ np.swapaxes(v, -1, -2) - delta)), rounded(p)
+    dk, dv, dq = np.zeros_like(k), np.zeros_like(v), np.zeros_like(q)
+    for i in range(0, q.shape[-2], block):
+        rows = slice(i, i + block)
+        dv += np.swapaxes(p[..., rows, :], -1, -2) @ d[..., rows, :]
+        dk += np.swapaxes(ds[..., rows, :], -1, -2) @ q[..., rows, :] * scale
+    for j in range(0, k.shape[-2], block):
+        dq += ds[..., j : j + block] @ k[..., j : j + block, :] * scale
+    shared = [x.reshape(len(x), -1, group, *x.shape[2:]).sum(axis=2) for x in (dk, dv)]
+    return dict(zip(QKV, (rounded(x) for x in (dq, *shared)), strict=True))
+
+
+WORLDS = {
+    "tiny": ((1, 1, 3, 2), (1, 1, 3, 2), (1, 1, 3, 2)),
+    "small": ((1, 2, 7, 5), (1, 2, 11, 5), (1, 2, 11, 13)),
+    "grouped": ((2, 4, 33, 16), (2, 2, 37, 16), (2, 2, 37, 16)),
+    "one query": ((1, 2, 1, 64), (1, 2, 257, 64), (1, 2, 257, 64)),
+    "wide": ((1, 2, 64, 32), (1, 2, 64, 32), (1, 2, 64, 32)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("size", "shift"), [(1.0, 0.0), (4.0, 0.0), (1.0, 10.0)])
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_kernel_that_rounds_where_kernels_do_matches(
+    world: str, size: float, shift: float, dtype: DType
+) -> None:
+    for seed in (2,):
+        rng = np.random.default_rng(seed)
+        of_q, of_k, of_v = WORLDS[world]
+        shapes = {"q": of_q, "k": of_k, "v": of_v, "d_output": (*of_q[:-1], of_v[-1])}
+        arrays: dict[str, Any] = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+        arrays["q"], arrays["v"] = arrays["q"] * size, arrays["v"] + shift
+        arrays = {name: round_to(x, dtype).astype(np.float64) for name, x in arrays.items()}
+        observed = flash_like(arrays, dtype, 16)
+        typed = {name: x.astype(np.float32) for name, x in observed.items()}
+        assert check(typed, **arrays, dtype=dtype).status == "match"
+
+
+# ---- the call
+
+
+def small() -> tuple[dict[str, Any], Stages]:
+    rng = np.random.default_rng(2)
+    shapes = {"q": (4, 3, 2), "k": (2, 5, 2), "v": (2, 5, 7), "d_output": (4, 3, 7)}
+    arrays: dict[str, Any] = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    wrong = WRONG["grouped heads not summed in dK, dV (the last one wins)"]
+    found = backward(forward(**{name: x[None] for name, x in arrays.items()}), wrong)
+    right = backward(forward(**{name: x[None] for name, x in arrays.items()}))
+    return arrays, {name: found[name][0] for name in QKV} | {
+        f"right {name}": right[name][0] for name in (*QKV, "output")
+    }
+
+
+def test_gradients_may_be_keywords() -> None:
+    arrays, found = small()
+    right = {name: found[f"right {name}"] for name in QKV}
+    assert check(**arrays, **right).matches
+    output = found["right output"]
+    assert check(output, **arrays, d_k=right["d_k"]).matches
+    assert_attention(None, **arrays, **right)
+    with pytest.raises(AssertionError, match="the last one wins"):
+        assert_attention(None, **arrays, d_q=found["d_q"], d_k=found["d_k"])
+
+
+def test_what_is_wrong_with_a_call_is_said() -> None:
+    arrays, found = small()
+    without = {name: x for name, x in arrays.items() if name != "d_output"}
+    errors: list[tuple[type[AttncliError], str, dict[str, Any]]] = [
+        (ConventionError, "follows from the gradient of the output", {"d_q": found["d_q"]}),
+        (StageError, "nothing was observed", {}),
+    ]
+    for error, words, more in errors:
+        with pytest.raises(error, match=words):
+            check(**without, **more)
+    with pytest.raises(ConventionError, match="d_k is a sum over all queries"):
+        check(**arrays, d_k=found["d_k"], rows=[0])
+    with pytest.raises(StageError, match="this attention has no d_sinks"):
+        check(**arrays, d_sinks=np.zeros(4))
+    with pytest.raises(ShapeError, match="there is no q"):
+        check(np.zeros((3, 7)))
+    shape = check(**arrays, d_k=np.swapaxes(found["right d_k"], -1, -2))
+    assert (shape.status, shape.shape) == (
+        "wrong shape",
+        "d_k is 2 × 2 × 5, expected 2 × 5 × 2. Its last two axes are exchanged: swap them; "
+        "then it matches",
+    )
+
+
+def test_the_verdict_in_words() -> None:
+    arrays, found = small()
+    lines = str(check(**arrays, **{name: found[name] for name in QKV})).splitlines()
+    assert lines[:4] == [
+        "it differs; the cause:",
+        "  grouped heads not summed in dK, dV (the last one wins)",
+        "     dK and dV hold one query head's share; every head of the group adds to them",
+        "     seen in levanter#449",
+    ]
+    summed_up = next(line for line in lines if " · " in line)
+    assert summed_up.startswith("d_v differs: largest error 1.")
+    assert summed_up.endswith(" · d_q matches")

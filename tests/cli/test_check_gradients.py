@@ -1,0 +1,59 @@
+"""check of gradients on the command line: names in files, --d-output, exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.check.test_gradients import QKV, small
+from tests.cli.conftest import Call
+
+NAMES = {
+    "dq dk dv": ("dq", "dk", "dv"),
+    "dQ dK dV": ("dQ", "dK", "dV"),
+    "grad": ("q.grad", "k.grad", "v.grad"),
+    "grad_": ("grad_query", "grad_key", "grad_value"),
+}
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_a_file_may_hold_several(names: tuple[str, ...], tmp_path: Path, call: Call) -> None:
+    arrays, found = small()
+    inputs, observed = tmp_path / "inputs.npz", tmp_path / "observed.npz"
+    np.savez(inputs, **arrays)
+    for prefix, code in (("right ", 0), ("", 1)):
+        np.savez(observed, **{own: found[prefix + n] for own, n in zip(names, QKV, strict=True)})
+        result = call("check", "--q", str(inputs), "--observed", str(observed), "--format", "json")
+        assert result.code == code
+        data = result.json
+        assert [stage["name"] for stage in data["stages"]] == ["d_v", "d_q", "d_k"]
+
+
+def test_the_command_needs_the_gradient_of_the_output(tmp_path: Path, call: Call) -> None:
+    arrays, found = small()
+    inputs, observed = tmp_path / "inputs.npz", tmp_path / "observed.npz"
+    np.savez(inputs, **{name: x for name, x in arrays.items() if name != "d_output"})
+    np.savez(observed, dq=found["right d_q"])
+    result = call("check", "--q", str(inputs), "--observed", str(observed))
+    assert result.code == 2
+    assert result.err.count("\n") == 1
+    assert "add d_output (--d-output)" in result.err
+    gradient = tmp_path / "d.npy"
+    np.save(gradient, arrays["d_output"])
+    flags = ("--q", str(inputs), "--observed", f"{observed}::dq", "--stage", "dQ")
+    assert call("check", *flags, "--d-output", str(gradient)).code == 0
+
+
+def test_an_input_that_shows_more_is_written_where_gradients_match(
+    tmp_path: Path, call: Call
+) -> None:
+    arrays, found = small()
+    inputs, suggested = tmp_path / "inputs.npz", tmp_path / "more.npz"
+    np.savez(inputs, **arrays, dk=found["right d_k"])
+    result = call("check", str(inputs), "--suggest", str(suggested))
+    assert (result.code, suggested.exists()) == (0, True)
+    assert "this input cannot show: " in result.out
+    with np.load(suggested) as more:
+        assert {*more} == {"q", "k", "v", "mask", "sinks", "d_output"}
