@@ -34,6 +34,7 @@ class Kind(NamedTuple):
     words       its cells are words, written from the left
     vector      one number for each row, or each column, of a map: shown as one beside it
     heading     of the part of the computation that it belongs to, where that is not the forward one
+    of_tiles    it is a stage of each tile of keys
     asked       it is computed, shown and written only where it is named
     """
 
@@ -50,6 +51,7 @@ class Kind(NamedTuple):
     words: bool = False
     vector: bool = False
     heading: str = ""
+    of_tiles: bool = False
     asked: bool = False
 
     def axes_of(self, ndim: int) -> tuple[str, ...]:
@@ -312,15 +314,26 @@ KINDS |= {
     ),
     "delta_of_keys": Kind("δ", "batch head key", vector=True, heading=BACKWARD),
     # keys part by part
-    "m": Kind("m", _ROWS, note="the largest score of all keys so far", vector=True),
+    "m": Kind("m", _ROWS, note="the largest score of all keys so far", vector=True, of_tiles=True),
     "alpha": Kind(
-        "α", _ROWS, note="what is summed so far is multiplied by it, as m has grown", vector=True
+        "α",
+        _ROWS,
+        note="what is summed so far is multiplied by it, as m has grown",
+        vector=True,
+        of_tiles=True,
     ),
-    "p": Kind("p", _MAP, masks=True, note="the powers of the scores, at most 1"),
-    "l": Kind("l", _ROWS, note="the sum of the powers of all keys so far", vector=True),
-    "acc": Kind("acc", "batch head query d_v", note="the values so far, each times its power"),
+    "p": Kind("p", _MAP, masks=True, note="the powers of the scores, at most 1", of_tiles=True),
+    "l": Kind(
+        "l", _ROWS, note="the sum of the powers of all keys so far", vector=True, of_tiles=True
+    ),
+    "acc": Kind(
+        "acc", "batch head query d_v", note="the values so far, each times its power", of_tiles=True
+    ),
     "so_far": Kind(
-        "o", "batch head query d_v", note="what the output would be if these were all keys"
+        "o",
+        "batch head query d_v",
+        note="what the output would be if these were all keys",
+        of_tiles=True,
     ),
     "merge_weights": Kind(
         "w", "batch head query part", note="the share of each part of the keys in the output"

@@ -17,7 +17,7 @@ from attncli.check.run import Indices, Subset, all_of, stages, stages_and_noise
 from attncli.check.setup import Setup
 from attncli.check.spans import is_whole, span_of
 from attncli.check.tolerance import ROW_FLOOR, Rule, StageErrors, errors_of, rms, row_rms
-from attncli.stages import GRADIENTS, kind_of
+from attncli.stages import GRADIENTS, LSE, kind_of
 
 CLOSER = 0.5
 """A bug must explain at least half of the difference. A difference just over the tolerance is
@@ -155,8 +155,9 @@ def compared(
     matter most, the first is nearly always smaller: it is computed where the second allows less
     than there is. There is none where the rule is none of number types.
     """
-    if gradients := [name for name in observed if name in GRADIENTS]:
-        others = {name: x for name, x in observed.items() if name not in GRADIENTS}
+    others_too = (*observed,) if setup.tiles else (*GRADIENTS, LSE)
+    if gradients := [name for name in observed if name in others_too]:
+        others = {name: x for name, x in observed.items() if name not in gradients}
         found = compared(setup, subset, others, rule, loose) if others else {}
         own = {name: observed[name] for name in gradients}
         found |= compared_gradients(setup, subset, own, rule, loose)
@@ -211,7 +212,7 @@ def compared(
 def compared_gradients(
     setup: Setup, subset: Subset, observed: Mapping[str, Array], rule: Rule, loose: float
 ) -> dict[str, StageErrors]:
-    """The same of gradients: what simulated rounding does to them, or what the sums may be off by.
+    """The same of gradients and lse: what simulated rounding does to them, or what sums are off by.
 
     In float32 and float64 the order of a sum rounds more than the numbers do, so that the second
     is nearly always larger: see perturbed.py.

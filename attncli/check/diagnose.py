@@ -16,6 +16,7 @@ from attncli.attention.multi_head import Projected
 from attncli.attention.numbers import is_small, type_name
 from attncli.attention.run import Step
 from attncli.attention.shapes import layout_hint
+from attncli.attention.tiles import check_parts, tile_bounds
 from attncli.check.comparison import (
     Comparison,
     Fit,
@@ -39,13 +40,14 @@ from attncli.check.observe import (
 )
 from attncli.check.places import stage_verdicts
 from attncli.check.positions import PositionKind
-from attncli.check.report import Explanation, Left, Verdict
+from attncli.check.report import Explanation, Left, Status, Verdict
 from attncli.check.run import computes, stages, steps_of
 from attncli.check.search import Match, Progress, Search, differ
 from attncli.check.setup import Setup, setup_of
 from attncli.check.spans import in_four
 from attncli.check.suggest import FAR, suggest_input
 from attncli.check.tolerance import Inside, Rule, fitting_type, narrower, rule_of
+from attncli.check.units import in_units
 from attncli.convention import KNOBS, Convention, Layout, convention_of, flag_text
 from attncli.errors import ConventionError, ShapeError, StageError
 from attncli.stages import (
@@ -76,6 +78,7 @@ def check(  # noqa: PLR0913
     rtol: float | None = None,
     atol: float | None = None,
     inside: Inside | None = None,
+    tiles: int | None = None,
     rows: Pick = None,
     heads: Pick = None,
     query_labels: Sequence[str] | None = None,
@@ -108,6 +111,8 @@ def check(  # noqa: PLR0913
     decimals    the numbers were printed with so many; or rtol and atol; else as far as rounding in
                 their number type explains
     inside      accepts this less exact arithmetic inside: "float32", "tf32", "float16", "bfloat16"
+    tiles       the observed stages are those of a walk through tiles of so many keys, such as
+                "tile.2.m", "tile.2.l", "tile.2.acc", "output" and "lse"; see `attend_tiles`
     rows, heads which query rows and heads were observed, counted from 0; else all
     projected   x, the weights and how q, k and v were made of them: their bugs are tried too
     pairs       whether pairs of bugs are tried where no single one fits
@@ -137,6 +142,10 @@ def check(  # noqa: PLR0913
     inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items() if x is not None}
     setup = setup_of(**inputs, layout=layout, means=means, convention=how, positions=positions)
     setup = replace(setup, projected=projected)
+    if tiles is not None:
+        check_parts(setup.how)
+        tile_bounds(setup.shape[3], tiles)
+        setup = replace(setup, tiles=int(tiles))
     rule = rule_of(decimals, rtol, atol, setup.how.dtype, inside)
     if wrong := differing_inputs(given, inputs, setup, layout):
         first = next(iter(wrong))
@@ -146,12 +155,15 @@ def check(  # noqa: PLR0913
     except WrongShapeError as error:
         return _with_hints(_wrong_shape(error, setup, rule), given, setup, rule, layout)
     rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
-    comparison, printed = _as_printed(comparison_of(setup, found.subset, found.stages, rule))
+    comparison, units = in_units(comparison_of(setup, found.subset, found.stages, rule))
+    comparison, printed = _as_printed(comparison)
+    if not units:  # numbers that were rounded match in another unit only as such
+        comparison, units = in_units(comparison)
     rule = comparison.rule
     labels = {"query": query_labels or (), "key": key_labels or ()}
     verdict = Verdict("match", rule.dtype, stage_verdicts(comparison, labels))
     verdict = replace(
-        verdict, is_default=not (chosen or how.changes()), notes=(*found.notes, *printed)
+        verdict, is_default=not (chosen or how.changes()), notes=(*found.notes, *units, *printed)
     )
     if comparison.matches:
         verdict = _with_direction(verdict, comparison)
@@ -214,6 +226,8 @@ def _with_hints(
 
 def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
     """The verdict where every error is within rounding: does their direction tell a bug?"""
+    if comparison.setup.tiles:  # m, l and acc of a right kernel may be off by as much as each other
+        return verdict
     if any(name in GRADIENTS for name in comparison.errors):
         verdict = replace(verdict, hidden=tuple(bug.name for bug in hidden_bugs(comparison)))
     if comparison.rule.kind != "noise" or comparison.rule.dtype not in SMALL:
@@ -235,6 +249,11 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
     comparison = search.comparison
     first = next(stage.name for stage in verdict.stages if not stage.matches)
     matches = search.singles()
+    if comparison.setup.tiles:  # no library means another running maximum, sum or values
+        statuses: tuple[Status, ...] = ("no match", "found", "ambiguous")
+        found = tuple(_explanation(match, comparison) for match in matches)
+        status = statuses[min(len(found), 2)]
+        return replace(verdict, status=status, first_difference=first, explanations=found)
     meanings = meanings_of(search, asked, matches)
     notes = (*verdict.notes, *_not_tried(search))
     verdict = replace(verdict, first_difference=first, meanings=meanings, notes=notes)

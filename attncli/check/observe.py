@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.heads import four_axes, heads_first, shape_text, split_heads
+from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.attention.masks import forbids, meaning
 from attncli.attention.numbers import as_numbers, type_name
 from attncli.attention.shapes import in_order
 from attncli.check.noise import EPS
-from attncli.check.run import Indices, Subset, all_of, computes, mask_of
+from attncli.check.run import Indices, Subset, all_of, computes, mask_of, steps_of
 from attncli.check.setup import Setup
-from attncli.check.spans import axes_of, in_four, is_whole, span_of
+from attncli.check.spans import ROWS, axes_of, in_four, is_whole, span_of
 from attncli.check.tolerance import distance, fitting_type, narrower
 from attncli.convention import DType, Layout
 from attncli.errors import ConventionError, ShapeError, StageError
@@ -30,9 +30,13 @@ from attncli.stages import (
     DELTA,
     GIVEN_GRADIENT,
     GRADIENTS,
+    LEFT_OUT,
+    LSE,
     MAPS,
     OUTPUT,
+    TILE,
     gradient_of,
+    kind_of,
 )
 
 Pick = int | slice | Sequence[int] | None
@@ -86,7 +90,9 @@ def observe(
     whole = all_of(setup.shape)
     head, row = _picked(heads, whole.head, "heads"), _picked(rows, whole.row, "rows")
     subset = Subset(whole.batch, head, row)
-    names = _in_order(observed)
+    names = _in_order(observed, setup)
+    if LSE in names and setup.how.softmax_over == "queries":
+        raise StageError("this attention has no lse", LEFT_OUT[LSE])
     _check_gradients(names, setup, is_all=rows is None and heads is None)
     arrays: dict[str, Array] = {}
     types: list[DType] = []
@@ -248,15 +254,20 @@ def _difference(name: str, array: Array, wanted: Array, dtype: DType) -> str:
     return f"they differ by up to {float(apart.max()):.4g}"
 
 
-def _in_order(observed: Mapping[str, Any]) -> list[str]:
-    known = (*MAPS, OUTPUT, CONCAT, *GRADIENTS)
+def _in_order(observed: Mapping[str, Any], setup: Setup) -> list[str]:
+    known = (*MAPS, LSE, OUTPUT, CONCAT, *GRADIENTS)
+    there = ", ".join(known)
+    if setup.tiles:
+        every = [step.name for step in steps_of(setup)]
+        known = tuple(name for name in every if kind_of(name).role == "step")
+        own = [name.removeprefix(f"{TILE}.1.") for name in known if name.startswith(f"{TILE}.1.")]
+        n_tiles = -(-setup.shape[3] // setup.tiles)
+        there = f"{OUTPUT}, {LSE}, and of tile.1 to tile.{n_tiles} {', '.join(own)}, alpha"
     names = [name for name in known if name in observed]
     if unknown := sorted(set(observed) - set(known) - set(GIVEN)):
-        raise StageError(
-            f"there is no stage {unknown[0]!r} to check", f"there are {', '.join(known)}"
-        )
+        raise StageError(f"there is no stage {unknown[0]!r} to check", f"there are {there}")
     if not names:
-        raise StageError("no stage was observed", f"name one of {', '.join(known)}")
+        raise StageError("no stage was observed", f"name one of {there}")
     return names
 
 
@@ -309,12 +320,20 @@ def _fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset
         return _fitted_gradient(stage, array, dtype, setup, subset)
     last = setup.inputs["v"].shape[-1] if stage == OUTPUT else setup.shape[3]
     expected = (*subset.sizes, last)[4 - ndim :]
+    if kind_of(stage).axes.split()[-1] == "d_v":
+        expected = (*expected[:-1], setup.inputs["v"].shape[-1])
+    elif stage.startswith(f"{TILE}.") and kind_of(stage).axes.split()[-1] == "key":
+        start = (int(stage.split(".")[1]) - 1) * setup.tiles
+        expected = (*expected[:-1], min(setup.tiles, setup.shape[3] - start))
+    if kind_of(stage).axes.split() == ROWS:
+        expected = expected[:-1]
+        array = array[..., 0] if array.shape == (*expected, 1) else array
     squeezed = tuple(
         size for axis, size in enumerate(expected, 4 - ndim) if size != 1 or axis not in {1, 2}
     )
     if array.shape not in {expected, squeezed}:
         raise WrongShapeError(stage, array, dtype, expected, subset)
-    return four_axes(array.reshape(expected).astype(np.float64))
+    return in_four(stage, array.reshape(expected).astype(np.float64))
 
 
 def _fitted_gradient(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset) -> Array:

@@ -22,12 +22,13 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention import gradients as g
+from attncli.attention import tiles as t
 from attncli.attention.run import Step
-from attncli.check.noise import Arithmetic
+from attncli.check.noise import SMALL, Arithmetic
 from attncli.check.run import Subset, altered_stages
 from attncli.check.setup import Setup
-from attncli.check.tolerance import row_rms
-from attncli.stages import DELTA, DROPPED, OUTPUT, WEIGHTS
+from attncli.check.tolerance import FIRST, fitting_type, row_rms
+from attncli.stages import DELTA, DROPPED, LSE, OUTPUT, WEIGHTS
 
 DRAWS = 8
 """So many times errors are drawn: the noise of a row of one number is known to a quarter then."""
@@ -42,6 +43,10 @@ EXP = 40.0
 """An exp of vector libraries is off by up to 20 units in the last place, 70 u, alike for like
 numbers: in this root mean square."""
 
+QUICK = 2.0**-14
+"""A kernel whose queries are of 16 bits needs no better exp, and keeps the sum in float32: that of
+PyTorch's flash attention on a CPU is off by up to 1.03 times this."""
+
 MOST_LEVEL = 0.01
 """A whole row may be off by so large a share, as in noise.py."""
 
@@ -54,7 +59,10 @@ def perturbed_noise(
     n_draws = max(1, min(DRAWS, ENOUGH // max(1, n_scores)))
     squares: dict[str, Array] = {}
     for seed in range(n_draws):
-        found = altered_stages(setup, subset, expected, _Errors(arithmetic, seed).put_in)
+        errors = _Errors(
+            arithmetic, seed, is_quick=LSE in expected and _is_small(setup.inputs["q"])
+        )
+        found = altered_stages(setup, subset, expected, errors.put_in)
         for name, x in found.items():
             with np.errstate(invalid="ignore", over="ignore"):
                 off = np.abs(x - expected[name])
@@ -69,6 +77,9 @@ _TERMS: dict[Callable[..., Array], Callable[[Mapping[str, Any]], int]] = {
     g.column_products: lambda read: read["a"].shape[-2],
     g.delta: lambda read: read["a"].shape[-1],
     g.d_of_sinks: lambda read: read["x"].shape[-2],
+    f.log_sum_exp: lambda read: 1,  # its sum is in what `_of_sums` puts in
+    t.running_sum: lambda read: read["p"].shape[-1],
+    t.running_values: lambda read: read["p"].shape[-1],
     f.softmax: lambda read: read["x"].shape[-1],
 }
 """How many terms the sums of a step have; else one."""
@@ -80,8 +91,8 @@ class _Errors:
     level  of the weights of each row, relative, as one number for the row
     """
 
-    def __init__(self, arithmetic: Arithmetic, seed: int) -> None:
-        self.unit, self.rng = arithmetic, np.random.default_rng(seed)
+    def __init__(self, arithmetic: Arithmetic, seed: int, *, is_quick: bool = False) -> None:
+        self.unit, self.rng, self.is_quick = arithmetic, np.random.default_rng(seed), is_quick
         self.level: Array | None = None
 
     def put_in(self, steps: list[Step]) -> list[Step]:
@@ -116,9 +127,20 @@ class _Errors:
                     off[name] = off[name] * (1 + self.level * self._normal(self.level.shape))
             if step.name == WEIGHTS:
                 self.level = self._level_of(found["x"])
-            return step.compute(**given | off)
+            found_now = step.compute(**given | off)
+            if step.name.rpartition(".")[2] == LSE:
+                n = given["x"].shape[-1] if "x" in given else 1
+                found_now = found_now + self._of_sums(found_now, n)
+            return found_now
 
         return step._replace(compute=compute)
+
+    def _of_sums(self, lse: Array, n: int) -> Array:
+        """What the logarithm of a sum of exp is off by: as much as the sum, of 1, and by itself."""
+        of_sum = self.unit.sums * math.hypot(EXP, math.sqrt(n / 3))
+        of_sum = max(of_sum, QUICK) if self.is_quick else of_sum
+        size = np.hypot(of_sum, self.unit.stages * lse)
+        return np.asarray(np.nan_to_num(size, posinf=0.0) * self._normal(lse.shape))
 
     def _factor(self, step: Step) -> float:
         """The error of each number that is read: of factors of products in TF32, of stages."""
@@ -137,6 +159,11 @@ class _Errors:
         top = np.where(np.isfinite(top), top, 0.0)
         lse = top + np.log(np.exp(x - top).sum(axis=-1, keepdims=True) + 1e-300)
         return np.asarray(np.minimum(self.unit.sums * np.hypot(LEVEL * lse, EXP), MOST_LEVEL))
+
+
+def _is_small(x: Array) -> bool:
+    """Whether numbers are those of a 16-bit type, as far as the first of them tell."""
+    return fitting_type(x.ravel()[:FIRST], "float64") in SMALL
 
 
 def _is_floats(x: Any) -> bool:

@@ -22,6 +22,7 @@ from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step, changed, run
+from attncli.attention.tiles import lse_of, running_values, tile_bounds, tile_steps
 from attncli.check.noise import Arithmetic, lowers, row_noise
 from attncli.check.setup import NANS, ZEROS, Edit, Setup
 from attncli.check.spans import in_four, is_whole, source_of, span_of
@@ -29,6 +30,7 @@ from attncli.convention import DType
 from attncli.stages import (
     GIVEN_GRADIENT,
     GRADIENTS,
+    LSE,
     OUTPUT,
     QKV,
     SCORES,
@@ -378,11 +380,23 @@ def steps_of(
     given, shape = (*setup.inputs, "rows"), shape or setup.shape
     n_kv_heads = n_kv_heads or shape[1]
     sizes = Sizes(shape, n_kv_heads, setup.d_k, setup.n_past, given, setup.is_added)
-    steps = plan(replace(setup.how, dtype=dtype), sizes)
+    how = replace(setup.how, dtype=dtype)
+    if setup.tiles:
+        steps = tile_steps(how, sizes, tile_bounds(shape[-1], setup.tiles))
+        steps += [lse_so_far(step) for step in steps if step.compute is running_values]
+    else:
+        steps = plan(how, sizes)
     for edit in setup.edits:
         steps = edit(steps)
     steps, more = changed(steps, setup.changes), setup.reads
     return [s._replace(reads={**s.reads, **more[s.name]}) if s.name in more else s for s in steps]
+
+
+def lse_so_far(step: Step) -> Step:
+    """m + ln l of a tile, whose acc a step is: what both give, whatever the maximum is."""
+    tile = step.name.removesuffix("acc")
+    reads = {"m": f"{tile}m", "total": f"{tile}l"}
+    return Step(f"{tile}{LSE}", lse_of, reads, dtype=step.dtype)
 
 
 def inputs_over(
@@ -428,8 +442,8 @@ def mask_of(setup: Setup, rows: Indices) -> Array | None:
 
 
 def computes(setup: Setup, wanted: Collection[str]) -> bool:
-    """Whether the plan of a setup has all of these gradients."""
-    gradients = [name for name in wanted if name in GRADIENTS]
+    """Whether the plan of a setup has those of these that not every plan has: gradients, lse."""
+    gradients = [name for name in wanted if name in (*GRADIENTS, LSE)]
     if not gradients:
         return True
     names = {step.name for step in steps_of(setup)}

@@ -14,6 +14,7 @@ from attncli import budget
 from attncli.arrays import Array
 from attncli.check.bugs import CATALOGUE
 from attncli.check.bugs.bug import Bug, Evidence
+from attncli.check.bugs.running import TOUCHES as RUNNING_TOUCHES
 from attncli.check.comparison import (
     Comparison,
     Fit,
@@ -114,6 +115,8 @@ class Search:
         """The single bugs that fit; those whose number is fitted, where no other does."""
         found: list[Match] = []
         for number, bug in enumerate(CATALOGUE, 1):
+            if self.comparison.setup.tiles and RUNNING_TOUCHES not in bug.touches:
+                continue
             if self.only_nan and "NaN" not in bug.touches:
                 continue
             if bug.is_fitted and any(not match.bugs[0].is_fitted for match in found):
@@ -248,6 +251,8 @@ class Search:
         """The variants that fit every sample, and then everything."""
         found = []
         for setup in variants:
+            if not self._has_all(setup):
+                continue
             if not all(fit(setup, sample) for sample in (self.narrow, *self.samples)):
                 continue
             if one := fit(setup, self.comparison):

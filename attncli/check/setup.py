@@ -54,6 +54,7 @@ class Setup:
                   ZEROS or NANS: none, and the output is that there
     relabel       observed stage → the stage that it really is
     relayout      observed stage → a function that corrects its layout
+    tiles         where not 0, the plan is that of a walk through tiles of so many keys
     details       what the names of the bugs leave open, such as "share 0.3"
     """
 
@@ -71,6 +72,7 @@ class Setup:
     instead: Mapping[int, npt.NDArray[np.intp]] = field(default_factory=dict)
     relabel: Mapping[str, str] = field(default_factory=dict)
     relayout: Mapping[str, Relayout] = field(default_factory=dict)
+    tiles: int = 0
     details: tuple[str, ...] = ()
 
     @property

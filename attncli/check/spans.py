@@ -15,11 +15,16 @@ from typing import Literal
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes
 from attncli.convention import SoftmaxOver
-from attncli.stages import DELTA, GRADIENTS, MAPS, OUTPUT, gradient_of, kind_of
+from attncli.stages import DELTA, GRADIENTS, LSE, MAPS, OUTPUT, gradient_of, kind_of
 
 Span = Literal["rows", "keys", "totals"]
 
-STAGES = (*MAPS, OUTPUT, *GRADIENTS)
+VECTORS = DELTA, LSE
+"""Stages with one number for each query."""
+
+ROWS = ["batch", "head", "query"]
+
+STAGES = (*MAPS, LSE, OUTPUT, *GRADIENTS)
 """Every stage that is compared, in the order of the computation."""
 
 D_BIAS = gradient_of("given_mask")
@@ -50,7 +55,7 @@ def axes_of(stage: str, over: SoftmaxOver = "keys") -> tuple[str, ...]:
     (('batch', 'head', 'query', ''), ('', 'head', '', ''))
     """
     axes = kind_of(stage).axes.split()
-    if stage == DELTA:
+    if stage in VECTORS or axes == ROWS:
         return ("batch", "head", "", "key") if over == "queries" else (*axes, "")
     if len(axes) == 1:
         return "", *axes, "", ""
@@ -64,7 +69,7 @@ def in_four(stage: str, x: Array, over: SoftmaxOver = "keys") -> Array:
     >>> in_four("d_sinks", np.zeros(3)).shape, in_four("delta", np.zeros((2, 5))).shape
     ((1, 3, 1, 1), (1, 2, 5, 1))
     """
-    if stage == DELTA:
+    if stage in VECTORS or kind_of(stage).axes.split() == ROWS:
         return four_axes(x[..., None, :] if over == "queries" else x[..., None])
     if kind_of(stage).axes == "head":
         return x.reshape(1, -1, 1, 1)

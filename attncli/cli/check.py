@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -40,7 +40,7 @@ from attncli.files.messages import listing, quote
 from attncli.files.roles import D_OUTPUT, gradient_named, is_attended, outermost, role_of
 from attncli.files.write import write_atomically
 from attncli.presets import PRESETS
-from attncli.stages import CONCAT, GRADIENTS, OUTPUT, QKV, gradient_of
+from attncli.stages import CONCAT, GRADIENTS, KINDS, LSE, MAPS, OUTPUT, QKV, TILE, gradient_of
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
@@ -89,7 +89,7 @@ def _checked(
     """The verdict on a source, and its inputs; notes that are `said` already are not repeated."""
     if not (inputs.x or inputs.weights):
         inputs.q = main
-    stages = STAGES if observed.stage is None else (observed.stage,)
+    stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
     numbers, notes = _numbers(observed, given, is_shared=main == source)
     if given.projected and "w_o" in given.projected.values:
@@ -99,6 +99,22 @@ def _checked(
     said += new
     note(*new, quiet=observed.quiet)
     return _verdict(numbers, given, observed, _chosen(choices, given)), given
+
+
+OF_TILES = tuple(name for name, kind in KINDS.items() if kind.of_tiles)
+"""What the stages of a tile are called."""
+
+MOST_TILES = 1000
+"""So many tiles are looked for in a file by their names."""
+
+
+def _known(tiles: int | None) -> tuple[str, ...]:
+    """The stages that can be checked: of a walk through tiles those of each."""
+    if tiles is None:
+        return STAGES
+    own = (*MAPS, *OF_TILES)
+    each = (f"{TILE}.{number}.{name}" for number in range(1, MOST_TILES + 1) for name in own)
+    return OUTPUT, LSE, *each
 
 
 def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
@@ -121,8 +137,9 @@ def _check_flags(observed: Observed, inputs: Inputs) -> None:
         raise ConventionError("--decimals and --rtol or --atol are two rules", "use one of them")
     if observed.inside and (observed.decimals, observed.rtol, observed.atol) != (None,) * 3:
         raise ConventionError("--inside and another tolerance are two rules", "use one of them")
-    if observed.stage is not None and observed.stage not in STAGES:
-        raise ConventionError(f"there is no stage {observed.stage!r}", f"use {', '.join(STAGES)}")
+    if observed.stage is not None and observed.stage not in _known(inputs.tiles):
+        there = ", ".join(STAGES) if inputs.tiles is None else f"tile.1.m, {', '.join(OF_TILES)} …"
+        raise ConventionError(f"there is no stage {observed.stage!r}", f"use {there}")
     if observed.suggest is not None and not observed.suggest.endswith(".npz"):
         raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
     form_of(observed)
@@ -169,9 +186,10 @@ def _numbers(
     """
     loaded = given.observed
     assert loaded is not None  # noqa: S101 - it was asked for
-    if loaded.member is None and loaded.trace is None:
+    known = _known(given.inputs.tiles)
+    if loaded.member is None and loaded.trace is None and known == STAGES:
         _check_names(loaded)
-    named, ndim = _stages(loaded), given.arguments["q"].ndim
+    named, ndim = _stages(loaded, known), given.arguments["q"].ndim
     named = {name: _arranged(name, x, given) for name, x in named.items()}
     if given.in_heads and OUTPUT in named and named[OUTPUT].ndim == ndim - 1:
         named = {CONCAT: named.pop(OUTPUT)} | named
@@ -188,7 +206,7 @@ def _numbers(
             )
         return named, ()
     if named and loaded.member not in loaded.arrays:
-        others = [name for name in (*loaded.arrays, *loaded.unread) if name not in STAGES]
+        others = [name for name in (*loaded.arrays, *loaded.unread) if name not in known]
         others = [name for name in others if not is_attended(name) and loaded.trace is None]
         others = [name for name in others if gradient_named(name) not in named]
         others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
@@ -202,13 +220,13 @@ def _numbers(
     return {CONCAT if merged else OUTPUT: array}, ()
 
 
-def _stages(loaded: Loaded) -> dict[str, Any]:
+def _stages(loaded: Loaded, known: Collection[str]) -> dict[str, Any]:
     """The stages that a file names; of a saved trace, those of its outermost attention."""
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
     names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
     found: dict[str, Any] = {}
     for name, whole in names.items():
-        if (stage := gradient_named(name)) not in STAGES:
+        if (stage := gradient_named(name)) not in known:
             continue
         if stage in found:
             raise InputError(
@@ -279,7 +297,7 @@ def _verdict(
         sizes = (n_heads if observed.head is None else 1, len(range(n_q)[rows or slice(None)]))
         layout = given.inputs.layout
         numbers = numbers | {OUTPUT: heads_to_front(numbers[OUTPUT], layout, sizes)}
-    before, arrays = taken(), [x for name, x in numbers.items() if name in STAGES]
+    before, arrays = taken(), [x for name, x in numbers.items() if name not in given.arguments]
 
     def check_room(what: str, *, searches: bool) -> None:
         whole = any(name in GRADIENTS for name in numbers)
@@ -295,6 +313,7 @@ def _verdict(
             heads=None if observed.head is None else observed.head - 1,
             projected=given.projected,
             pairs=not observed.single,
+            tiles=given.inputs.tiles,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),
             chosen=chosen,

@@ -10,9 +10,9 @@ import typer
 from attncli.cli.groups import Command, flag
 from attncli.cli.options import MASK, MAX_SIZE, Choices, DisplayFlags, Inputs
 from attncli.files.roles import D_OUTPUT, ROLES, gradient_named
-from attncli.stages import CONCAT, GRADIENTS, MAPS, OUTPUT
+from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT
 
-STAGES = (*MAPS, OUTPUT, CONCAT, *GRADIENTS)
+STAGES = (*MAPS, LSE, OUTPUT, CONCAT, *GRADIENTS)
 """The stages that can be checked."""
 
 
@@ -375,8 +375,10 @@ COMMANDS = {
 
         Exit code 0: it matches; 1: it differs; 2: the call or an input is wrong.
         """,
-        without=("tiles", "split"),
+        without=("split",),
         other_help={
+            "tiles": "The numbers are m, l, acc … of a walk through tiles of N keys: tile.1.m, "
+            "tile.2.l and so on.",
             "source": "A file that holds q, k and v, what it says of their convention, and the "
             "numbers to check under the names of their stages.",
             "dropout": _DROPOUT,

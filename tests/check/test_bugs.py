@@ -10,6 +10,8 @@ import pytest
 from attncli.check import CATALOGUE
 from attncli.check.bugs import WAY_BACK
 from attncli.check.bugs.projections import PROJECTIONS
+from attncli.check.bugs.running import RUNNING
+from attncli.check.bugs.sums import SUMS
 from tests.check.buggy import verdict_of
 from tests.check.buggy.cases import BUGGY_CASES, MORE_CASES, RIGHT_CASES, BuggyCase
 from tests.check.buggy.parts import TYPES, Computed, Inputs
@@ -60,5 +62,7 @@ def test_every_row_of_the_catalogue_has_a_case() -> None:
     planted = {name for rows in GROUPS.values() for row in rows for name in row.names}
     named |= {bug.name for bug in PROJECTIONS}  # in test_projections.py, with x and the weights
     named |= {bug.name for bug in WAY_BACK}  # in test_gradients.py
+    named |= {bug.name for bug in SUMS}  # in test_lse.py
+    named |= {bug.name for bug in RUNNING}  # in test_tiles.py
     assert {bug.name for bug in CATALOGUE if not bug.is_fitted} - planted <= named
     assert {bug.name for bug in CATALOGUE} <= named | planted

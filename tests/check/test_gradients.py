@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attncli import attend
 from attncli.attention.functional import draw_kept, round_to
 from attncli.check import check
 from attncli.check.bugs import WAY_BACK
@@ -281,3 +282,18 @@ def test_the_verdict_in_words() -> None:
     summed_up = next(line for line in lines if " · " in line)
     assert summed_up.startswith("d_v differs: largest error 1.")
     assert summed_up.endswith(" · d_q matches")
+
+
+def test_a_gradient_that_another_meaning_of_the_mask_does_not_have() -> None:
+    rng = np.random.default_rng(41)
+    shapes = {"q": (6, 7, 5), "k": (6, 11, 5), "v": (6, 11, 13), "d_output": (6, 7, 13)}
+    arrays: dict[str, Any] = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    arrays["mask"] = rng.normal(size=(6, 7, 11))
+    trace = attend(**arrays)
+    observed = {"d_q": trace["d_q"].value, "d_bias": 2.1 * trace["d_bias"].value}
+    verdict = check(observed, **arrays, pairs=False)
+    assert not verdict.matches
+    assert [(stage.name, stage.matches) for stage in verdict.stages] == [
+        ("d_bias", False),
+        ("d_q", True),
+    ]

@@ -48,6 +48,10 @@ def test_gradients_of_models(family: Family, implementation: str) -> None:
     output.square().sum().backward()
     assert len(calls) > 0
     assert all(agree(call) for call in calls)
+    for call in calls:
+        verdict = call.check()
+        assert verdict.matches, verdict
+        assert {stage.name for stage in verdict.stages} >= set(NAMES)
 
 
 def test_the_model_gets_the_gradients_that_it_gets_without() -> None:

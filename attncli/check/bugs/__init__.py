@@ -26,7 +26,9 @@ from attncli.check.bugs.positions import POSITIONS
 from attncli.check.bugs.projections import PROJECTIONS
 from attncli.check.bugs.queries import QUERIES
 from attncli.check.bugs.recomputed import RECOMPUTED
+from attncli.check.bugs.running import RUNNING
 from attncli.check.bugs.scaling import SCALING
+from attncli.check.bugs.sums import SUMS
 from attncli.errors import ConventionError
 
 WAY_BACK: tuple[Bug, ...] = (
@@ -51,6 +53,8 @@ CATALOGUE: tuple[Bug, ...] = (
     *MASK_ARITHMETIC,
     *DROPOUT,
     *KERNELS,
+    *SUMS,
+    *RUNNING,
     *WAY_BACK,
     *FITTED,
     *FITTED_PLACES,

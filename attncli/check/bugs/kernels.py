@@ -43,11 +43,17 @@ def of_some_keys(x: Array, allowed: Array | None = None, *, kept: Array, **how: 
     return functional.softmax(np.where(kept, x, -np.inf), every, **how)
 
 
+def sum_of_some_keys(x: Array, allowed: Array | None = None, *, kept: Array, **how: Any) -> Array:
+    """The log-sum-exp over the keys that are kept alone."""
+    return functional.log_sum_exp(np.where(kept, x, -np.inf), allowed, **how)
+
+
 def without_keys(setup: Setup, lost: slice) -> Setup:
     """The setup in which no query sees these keys, wherever the masks allow them."""
     kept = np.ones(setup.shape[3], dtype=bool)
     kept[lost] = False
-    return setup.with_steps(weights=partial(of_some_keys, kept=kept))
+    sums = partial(sum_of_some_keys, kept=kept)
+    return setup.with_steps(weights=partial(of_some_keys, kept=kept), lse=sums)
 
 
 # ---- the last block
@@ -59,11 +65,21 @@ def with_zero_keys(x: Array, allowed: Array | None = None, *, n: int, **how: Any
     >>> with_zero_keys(np.zeros((1, 2)), n=2)
     array([[0.25, 0.25]])
     """
-    zeros = math.log(n)
-    given = how.pop("sinks", None)
-    n_heads = x.shape[-3] if x.ndim > 2 else 1
-    sinks = np.full(n_heads, zeros) if given is None else np.logaddexp(given, zeros)
-    return functional.softmax(x, allowed, sinks=sinks.astype(x.dtype), **how)
+    sinks = _zeros_as_sinks(x, n, how.pop("sinks", None))
+    return functional.softmax(x, allowed, sinks=sinks, **how)
+
+
+def sum_with_zero_keys(x: Array, allowed: Array | None = None, *, n: int, **how: Any) -> Array:
+    """The log-sum-exp of the same scores."""
+    sinks = _zeros_as_sinks(x, n, how.pop("sinks", None))
+    return functional.log_sum_exp(x, allowed, sinks=sinks, **how)
+
+
+def _zeros_as_sinks(x: Array, n: int, sinks: Array | None) -> Array:
+    """A sink of each head that adds as much to the sum as n keys with a score of 0."""
+    zeros, n_heads = math.log(n), x.shape[-3] if x.ndim > 2 else 1
+    found = np.full(n_heads, zeros) if sinks is None else np.logaddexp(sinks, zeros)
+    return np.asarray(found.astype(x.dtype))
 
 
 def _zero_keys(setup: Setup, _: Evidence) -> Iterator[Setup]:
@@ -75,7 +91,8 @@ def _zero_keys(setup: Setup, _: Evidence) -> Iterator[Setup]:
         sizes.setdefault(-setup.shape[3] % block, []).append(block)
     for n, blocks in sizes.items():
         if n:
-            counted = setup.with_steps(weights=partial(with_zero_keys, n=n))
+            sums = partial(sum_with_zero_keys, n=n)
+            counted = setup.with_steps(weights=partial(with_zero_keys, n=n), lse=sums)
             yield counted.with_detail(f"{n} of them, as {_listed(blocks)}")
 
 
