@@ -16,7 +16,7 @@ from attncli.attention.multi_head import Projected
 from attncli.attention.numbers import is_small, type_name
 from attncli.attention.run import Step
 from attncli.attention.shapes import layout_hint
-from attncli.attention.tiles import check_parts, tile_bounds
+from attncli.attention.tiles import check_parts, split_bounds, tile_bounds
 from attncli.check.comparison import (
     Comparison,
     Fit,
@@ -79,6 +79,7 @@ def check(  # noqa: PLR0913
     atol: float | None = None,
     inside: Inside | None = None,
     tiles: int | None = None,
+    split: Sequence[int] | None = None,
     rows: Pick = None,
     heads: Pick = None,
     query_labels: Sequence[str] | None = None,
@@ -113,6 +114,8 @@ def check(  # noqa: PLR0913
     inside      accepts this less exact arithmetic inside: "float32", "tf32", "float16", "bfloat16"
     tiles       the observed stages are those of a walk through tiles of so many keys, such as
                 "tile.2.m", "tile.2.l", "tile.2.acc", "output" and "lse"; see `attend_tiles`
+    split       the keys were cut after so many, and the parts merged by their log-sum-exp: what may
+                go wrong there is tried with these parts; see `attend_split`
     rows, heads which query rows and heads were observed, counted from 0; else all
     projected   x, the weights and how q, k and v were made of them: their bugs are tried too
     pairs       whether pairs of bugs are tried where no single one fits
@@ -146,6 +149,9 @@ def check(  # noqa: PLR0913
         check_parts(setup.how)
         tile_bounds(setup.shape[3], tiles)
         setup = replace(setup, tiles=int(tiles))
+    if split is not None:
+        check_parts(setup.how)
+        setup = replace(setup, split=tuple(split_bounds(setup.shape[3], split)[1:-1]))
     rule = rule_of(decimals, rtol, atol, setup.how.dtype, inside)
     if wrong := differing_inputs(given, inputs, setup, layout):
         first = next(iter(wrong))

@@ -55,6 +55,7 @@ class Setup:
     relabel       observed stage → the stage that it really is
     relayout      observed stage → a function that corrects its layout
     tiles         where not 0, the plan is that of a walk through tiles of so many keys
+    split         after how many keys they were cut into parts that were merged; (): unknown
     details       what the names of the bugs leave open, such as "share 0.3"
     """
 
@@ -73,6 +74,7 @@ class Setup:
     relabel: Mapping[str, str] = field(default_factory=dict)
     relayout: Mapping[str, Relayout] = field(default_factory=dict)
     tiles: int = 0
+    split: tuple[int, ...] = ()
     details: tuple[str, ...] = ()
 
     @property

@@ -29,7 +29,7 @@ from attncli.cli.inputs import AttentionInputs, in_heads, observed_inputs, read_
 from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.output import ending_of, note, write_report
-from attncli.cli.parsing import rows_of, slice_of
+from attncli.cli.parsing import rows_of, slice_of, whole_numbers
 from attncli.cli.sources import named
 from attncli.cli.terminal import progress_bar
 from attncli.convention import flag_text
@@ -305,6 +305,9 @@ def _verdict(
         check_fits(before + need - taken(), what, "check fewer rows or heads: --rows, --head")
 
     check_room("the comparison needs", searches=False)
+    split = None
+    if given.inputs.split is not None:
+        split = whole_numbers(given.inputs.split, "--split", "A,B,…, such as 2,5")
     searching = "it differs, and the search for a bug needs"
     with progress_bar("bugs tried", quiet=observed.quiet) as progress:
         return compare(
@@ -314,6 +317,7 @@ def _verdict(
             projected=given.projected,
             pairs=not observed.single,
             tiles=given.inputs.tiles,
+            split=split,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),
             chosen=chosen,

@@ -375,8 +375,9 @@ COMMANDS = {
 
         Exit code 0: it matches; 1: it differs; 2: the call or an input is wrong.
         """,
-        without=("split",),
         other_help={
+            "split": "The keys were cut after the A-th, the B-th, …, and merged by log-sum-exp: "
+            "what may go wrong there is tried with these parts.",
             "tiles": "The numbers are m, l, acc … of a walk through tiles of N keys: tile.1.m, "
             "tile.2.l and so on.",
             "source": "A file that holds q, k and v, what it says of their convention, and the "

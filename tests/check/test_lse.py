@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from attncli.arrays import Array
 from attncli.check import Verdict, check
 from attncli.check.bugs.sums import SUMS
-from attncli.errors import StageError
+from attncli.errors import ShapeError, StageError
 
 FLASH = np.load(Path(__file__).parents[1] / "fixtures" / "lse.npz")
 RNG = np.random.default_rng(0)
@@ -159,3 +160,47 @@ def test_a_softmax_over_queries_has_none() -> None:
 def test_a_wrong_shape_is_said() -> None:
     assert verdict(log_sum(scores())[:, :5]).status == "wrong shape"
     assert verdict(log_sum(scores())[:, 2:5], rows=slice(2, 5)).matches
+
+
+def in_parts(cuts: list[int], how: str) -> dict[str, Array]:
+    """Output and log-sum-exp of parts of the keys, merged wrongly; in NumPy."""
+    rng = np.random.default_rng(43)
+    q, k, v = (rng.normal(size=(3, n, d)) for n, d in ((7, 5), (11, 5), (11, 13)))
+    keep = np.tri(7, 11, 4, dtype=bool)
+    x = np.where(keep, q @ k.swapaxes(-1, -2) / np.sqrt(5), -np.inf)
+    with np.errstate(all="ignore"):
+        pieces = [slice(a, b) for a, b in itertools.pairwise([0, *cuts, 11])]
+        sums = np.stack([np.exp(x[..., at]).sum(axis=-1) for at in pieces])
+        values = [np.exp(x[..., at]) @ v[:, at] for at in pieces]
+        outputs = np.stack(values) / sums[..., None]
+        lse = np.log(sums)
+        total = {
+            "averaged": np.log(sums.sum(axis=0)),
+            "base": np.log(np.exp(lse / np.log(2)).sum(axis=0)),
+            "added": lse.sum(axis=0),
+            "unguarded": np.log(sums.sum(axis=0)),
+        }[how]
+        shares = np.exp((lse / np.log(2) if how == "base" else lse) - total)
+        shares = np.full_like(shares, 1 / len(shares)) if how == "averaged" else shares
+        if how != "unguarded":
+            outputs = np.where(sums[..., None] == 0, 0, outputs)
+        output = (shares[..., None] * outputs).sum(axis=0)
+    return {"q": q, "k": k, "v": v, "mask": keep, "output": output, "lse": total}
+
+
+@pytest.mark.parametrize(
+    ("cuts", "how", "name"),
+    [
+        ([4, 5], "averaged", "blocks averaged without their log-sum-exp"),
+        ([4, 5], "base", "blocks merged in the wrong base"),
+        ([3], "added", "log-sum-exps of parts added"),
+        ([4, 5, 9], "unguarded", "part without a key not guarded"),
+    ],
+)
+def test_parts_that_are_merged_wrongly_are_named(cuts: list[int], how: str, name: str) -> None:
+    given: dict[str, Any] = in_parts(cuts, how)
+    observed = {stage: given.pop(stage) for stage in ("output", "lse")}
+    verdict = check(observed, **given, split=cuts, pairs=False)
+    assert [explanation.name for explanation in verdict.explanations] == [name]
+    with pytest.raises(ShapeError, match="11 keys cannot be split at 12"):
+        check(observed, **given, split=[12])

@@ -335,6 +335,7 @@ def test_hostile_labels_do_nothing_in_any_format(name: str, options: dict[str, A
     trace = attend(q, k, v, mask=rng.normal(size=(1, n)), d_output=d, **own)
     module, shown = import_module(f"attncli.views.formats.{name}"), DisplayOptions(**options)
     if FORMATS[name].binary:
+        pytest.importorskip("typst", reason="needs the extra figures")
         module.write(trace, shown, io.BytesIO())
         return
     text = "".join(module.text(trace, shown))

@@ -17,7 +17,7 @@ from attncli.attention import functional
 from attncli.check.bugs.bug import Bug, Evidence, bug
 from attncli.check.run import Subset, stages
 from attncli.check.setup import NANS, ZEROS, Setup
-from attncli.stages import OUTPUT, WEIGHTS
+from attncli.stages import LSE, OUTPUT, WEIGHTS
 
 BLOCKS = 16, 32, 64, 128
 """The sizes of blocks in which kernels compute."""
@@ -278,53 +278,113 @@ def merged_by_powers(
     x: Array, allowed: Array | None = None, *, starts: Sequence[int], factor: float, **_: Any
 ) -> Array:
     """Softmaxes over parts of the keys, merged by exp(factor · log-sum-exp)."""
-    powers, tops, sums, counts = _in_parts(x, starts)
+    parts = _in_parts(x, starts)
+    shares = functional.softmax(_log_sums(parts) * x.dtype.type(factor))
+    each = np.nan_to_num(shares) / np.where(parts.sums == 0, 1, parts.sums)
+    return np.asarray(parts.powers * np.repeat(each, parts.counts, axis=-1))
+
+
+def _log_sums(parts: _Parts) -> Array:
+    """[…, part]: the log-sum-exp of each part, −∞ of one without a key."""
     with np.errstate(divide="ignore"):
-        log_sums = np.where(np.isneginf(tops), -np.inf, tops + np.log(sums))
-    shares = functional.softmax(log_sums * x.dtype.type(factor))
-    each = np.nan_to_num(shares) / np.where(sums == 0, 1, sums)
-    return np.asarray(powers * np.repeat(each, counts, axis=-1))
+        return np.where(np.isneginf(parts.tops), -np.inf, parts.tops + np.log(parts.sums))
+
+
+def lse_by_powers(x: Array, *, starts: Sequence[int], factor: float, **_: Any) -> Array:
+    """ln Σ exp(factor · log-sum-exp) over the parts."""
+    return functional.log_sum_exp(_log_sums(_in_parts(x, starts)) * x.dtype.type(factor))
+
+
+def merged_by_sum(
+    x: Array, allowed: Array | None = None, *, starts: Sequence[int], **_: Any
+) -> Array:
+    """Softmaxes over parts of the keys, each times exp(its log-sum-exp − the sum of all of them).
+
+    >>> merged_by_sum(np.zeros((1, 4)), starts=(0, 2))  # of two, ln 2 each: 1/2 · 2 / 4
+    array([[0.25, 0.25, 0.25, 0.25]])
+    """
+    parts = _in_parts(x, starts)
+    log_sums = _log_sums(parts)
+    with np.errstate(invalid="ignore", over="ignore"):
+        shares = np.exp(log_sums - log_sums.sum(axis=-1, keepdims=True))
+        each = shares / np.where(parts.sums == 0, 1, parts.sums)
+        return np.asarray(parts.powers * np.repeat(each, parts.counts, axis=-1))
+
+
+def unguarded(x: Array, allowed: Array | None = None, *, starts: Sequence[int], **_: Any) -> Array:
+    """The right weights, but NaN in a row with a part that has no key: 0 · (0 / 0).
+
+    >>> unguarded(np.array([[0.0, 0, -np.inf], [0, 0, 0]]), starts=(0, 2))[:, 0].round(4)
+    array([   nan, 0.3333])
+    """
+    right = merged_by_powers(x, starts=starts, factor=1.0)
+    has_none = (_in_parts(x, starts).sums == 0).any(axis=-1, keepdims=True)
+    return np.where(has_none, x.dtype.type(np.nan), right)
+
+
+def lse_by_sum(x: Array, *, starts: Sequence[int], **_: Any) -> Array:
+    """The sum of the log-sum-exps of the parts."""
+    return np.asarray(_log_sums(_in_parts(x, starts)).sum(axis=-1))
 
 
 Merge = Callable[..., Array]
 
 
-def _merged(setup: Setup, *merges: tuple[str, Merge]) -> Iterator[Setup]:
+def _merged(
+    setup: Setup, evidence: Evidence, *merges: tuple[str, Merge, Merge | None]
+) -> Iterator[Setup]:
     """The blocks of a kernel and the parts of a split, merged in each of these forms.
 
-    A split has parts of one size, the last of them smaller, or of sizes that differ by one.
+    A split has parts of one size, the last of them smaller, or of sizes that differ by one; or
+    those that are named. Each form is words, the weights that it makes, and the log-sum-exp.
     """
     n_k = setup.shape[3]
     if not _has_plain_softmax(setup):
         return
     cuts: dict[tuple[int, ...], str] = {}
-    for n in SPLITS:
+    if setup.split:
+        cuts[0, *setup.split] = f"parts cut after key {', '.join(map(str, setup.split))}"
+    for n in SPLITS if not setup.split else ():
         if n < n_k:
             even = np.cumsum([0, *(len(part) for part in np.array_split(np.arange(n_k), n))])[:-1]
             cuts[tuple(range(0, n_k, -(-n_k // n)))] = f"{n} parts of the keys"
             cuts.setdefault(tuple(even.tolist()), f"{n} parts of the keys, as even as can be")
-    for block in BLOCKS:
+    for block in BLOCKS if not setup.split else ():
         if block < n_k:
             cuts[tuple(range(0, n_k, block))] = f"blocks of {block} keys"
     for starts, words in cuts.items():
-        for more, merge in merges:
+        for more, merge, of_lse in merges:
             changed = setup.with_steps(weights=partial(merge, starts=starts))
             yield changed.with_detail(f"{words}{more}")
+            if of_lse is not None and LSE in evidence.expected:
+                both = changed.with_steps(**{LSE: partial(of_lse, starts=starts)})
+                yield both.with_detail(f"{words}{more}")
 
 
-def _averaged(setup: Setup, _: Evidence) -> Iterator[Setup]:
-    merges: list[tuple[str, Merge]] = [("", partial(averaged, empty_too=True))]
+def _averaged(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    merges = [("", partial(averaged, empty_too=True), None)]
     if setup.may_mask():
-        merges.append((", those without a key left out", partial(averaged, empty_too=False)))
-    yield from _merged(setup, *merges)
+        merges.append((", those without a key left out", partial(averaged, empty_too=False), None))
+    yield from _merged(setup, evidence, *merges)
 
 
-def _wrong_base(setup: Setup, _: Evidence) -> Iterator[Setup]:
-    yield from _merged(
-        setup,
-        (": 2 to the power of a natural logarithm", partial(merged_by_powers, factor=math.log(2))),
-        (": e to the power of a logarithm of 2", partial(merged_by_powers, factor=1 / math.log(2))),
-    )
+def _wrong_base(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    for words, factor in (
+        (": 2 to the power of a natural logarithm", math.log(2)),
+        (": e to the power of a logarithm of 2", 1 / math.log(2)),
+    ):
+        by_powers = partial(merged_by_powers, factor=factor)
+        of_lse = partial(lse_by_powers, factor=factor)
+        yield from _merged(setup, evidence, (words, by_powers, of_lse))
+
+
+def _unguarded(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if setup.may_mask():
+        yield from _merged(setup, evidence, ("", unguarded, None))
+
+
+def _by_sum(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    yield from _merged(setup, evidence, ("", merged_by_sum, lse_by_sum))
 
 
 KERNELS: tuple[Bug, ...] = (
@@ -390,6 +450,22 @@ KERNELS: tuple[Bug, ...] = (
         _wrong_base,
         SOFTMAX,
         "the outputs of parts of the keys are weighted by 2^x where e^x is due, or the reverse",
+        pairs=False,
+    ),
+    bug(
+        "part without a key not guarded",
+        _unguarded,
+        f"{SOFTMAX} NaN",
+        "a part in which a query attends to nothing has the output 0 / 0, and 0 · NaN is NaN",
+        "flash-attention#978",
+        pairs=False,
+    ),
+    bug(
+        "log-sum-exps of parts added",
+        _by_sum,
+        SOFTMAX,
+        "parts are merged by exp(lse of the part − the sum of all lse), not − log Σ exp of them",
+        "ring-flash-attention#20",
         pairs=False,
     ),
 )
