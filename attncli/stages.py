@@ -341,14 +341,21 @@ KINDS |= {
 }
 
 DELTA = "delta"
+OF_X = tuple(
+    gradient_of(name)
+    for name in ("w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o", "x", "x_kv", "x_v")
+)
+"""Those of what q, k and v are made of, and of what the heads are projected by."""
+
 GRADIENTS = (
     gradient_of("v"),
     *(gradient_of(name) for name in ("dropped", "weights")),
     DELTA,
     *(gradient_of(name) for name in ("sinks", "masked", "capped", "biased", "given_mask")),
     *(gradient_of(name) for name in ("scaled", "scores", "q", "k")),
+    *OF_X,
 )
-"""The gradients that an attention of q, k and v has, in the order of the computation."""
+"""The gradients that can be observed, in the order of the computation."""
 
 SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"
 OUTPUT, CONCAT, PROJECTED, RESIDUAL = "output", "concat", "projected", "residual"

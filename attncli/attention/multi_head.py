@@ -156,6 +156,16 @@ class Projected(NamedTuple):
         """The gradient of the output of the attention itself, that of the whole given."""
         return self._gradients([gradient_of(OUTPUT)], {})[gradient_of(OUTPUT)]
 
+    def gradients(self, wanted: Collection[str], known: Values) -> dict[str, Array]:
+        """Those of x, the weights and the biases, that follow from the gradients of q, k and v.
+
+        known  d_q, d_k and d_v, with the cache; and the output, where w_o is among them
+        """
+        n_own, given = self.values["k"].shape[-2], dict(known)
+        for name in (gradient_of("k"), gradient_of("v")):  # a cache is not made of x
+            given[name] = given[name][..., -n_own:, :]
+        return self._gradients(wanted, given)
+
     def _gradients(self, wanted: Collection[str], known: Values) -> dict[str, Array]:
         """These gradients, where some stages are known."""
         own = GIVEN_GRADIENT if self.last else gradient_of(OUTPUT)
@@ -202,11 +212,9 @@ class Projected(NamedTuple):
         known = dict(after) | {name: x.value for name, x in (inner | found).items()}
         n_own, of_keys = self.values["k"].shape[-2], {gradient_of("k"), gradient_of("v")}
         n_cached = known[gradient_of("k")].shape[-2] - n_own
-        for name in of_keys:  # a cache is not made of x
-            known[name] = known[name][..., -n_own:, :]
         del known[output]
         names = {gradient_of(name) for name in of}
-        values = self._gradients([s.name for s in self._steps if s.name in names], known)
+        values = self.gradients([s.name for s in self._steps if s.name in names], known)
         block = Block("", self.how, {**self.labels, **inner[output].labels})
         own = [
             replace(stage, params={**stage.params, "n_cached": n_cached})

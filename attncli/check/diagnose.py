@@ -53,6 +53,7 @@ from attncli.errors import ConventionError, ShapeError, StageError
 from attncli.stages import (
     GRADIENTS,
     MASKED,
+    OF_X,
     OUTPUT,
     QKV,
     SCALED,
@@ -149,6 +150,8 @@ def check(  # noqa: PLR0913
         check_parts(setup.how)
         tile_bounds(setup.shape[3], tiles)
         setup = replace(setup, tiles=int(tiles))
+    if split is not None and tiles is not None:
+        raise ConventionError("tiles and split are both given", "leave one of the two out")
     if split is not None:
         check_parts(setup.how)
         setup = replace(setup, split=tuple(split_bounds(setup.shape[3], split)[1:-1]))
@@ -401,7 +404,7 @@ def _name(match: Match) -> str:
     return " and ".join(bug.name for bug in match.bugs)
 
 
-TELLING = (OUTPUT, *(gradient_of(name) for name in QKV), SCORES, *GRADIENTS)
+TELLING = (OUTPUT, *(gradient_of(name) for name in QKV), SCORES, *GRADIENTS[: -len(OF_X)])
 """Stages that may tell explanations apart: those that are at hand first."""
 
 

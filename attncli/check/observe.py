@@ -33,6 +33,7 @@ from attncli.stages import (
     LEFT_OUT,
     LSE,
     MAPS,
+    OF_X,
     OUTPUT,
     TILE,
     gradient_of,
@@ -122,6 +123,12 @@ def _check_gradients(names: Sequence[str], setup: Setup, *, is_all: bool) -> Non
     gradients = [name for name in names if name in GRADIENTS]
     if not gradients:
         return
+    made = {} if setup.projected is None else setup.projected.values
+    for name in gradients:
+        if name in OF_X and name not in {gradient_of(x) for x in made}:
+            raise StageError(
+                f"{name} is of {name[2:]}, which is not given", "give x and its weights"
+            )
     if GIVEN_GRADIENT not in setup.inputs:
         what = f"{gradients[0]} follows from the gradient of the output, which is not given"
         raise ConventionError(what, "add d_output (--d-output)")
@@ -352,8 +359,10 @@ def _fitted_gradient(stage: str, array: Array, dtype: DType, setup: Setup, subse
     for given in ("sinks", "given_mask"):
         if stage == gradient_of(given):
             shape = inputs[given].shape
-    missing = 4 - setup.ndim
-    if stage not in (gradient_of("sinks"), gradient_of("given_mask")):
+    missing, made = 4 - setup.ndim, setup.projected
+    if made is not None and stage in OF_X:
+        shape = next(x.shape for name, x in made.values.items() if gradient_of(name) == stage)
+    elif stage not in (gradient_of("sinks"), gradient_of("given_mask")):
         shape = shape[missing:]
     if [n for n in array.shape if n != 1] != [n for n in shape if n != 1]:
         raise WrongShapeError(stage, array, dtype, shape, subset)

@@ -31,6 +31,7 @@ from attncli.stages import (
     GIVEN_GRADIENT,
     GRADIENTS,
     LSE,
+    OF_X,
     OUTPUT,
     QKV,
     SCORES,
@@ -96,6 +97,11 @@ def _either(
 ) -> dict[str, Array]:
     """The wanted stages: of some rows, or, where one depends on all queries, with all."""
     over = setup.how.softmax_over
+    if of_x := [name for name in wanted if name in OF_X]:
+        inner = [name for name in wanted if name not in of_x]
+        found = _either(setup, subset, inner, dtype, alter) if inner else {}
+        found |= _of_x(setup, of_x, dtype, alter)
+        return {name: found[name] for name in wanted}
     if is_whole(wanted, over):
         return _whole_stages(setup, subset, wanted, dtype, alter)
     if not is_whole([setup.relabel.get(name, name) for name in wanted], over):
@@ -103,6 +109,17 @@ def _either(
     every = all_of(setup.shape)._replace(batch=subset.batch)
     found = _whole_stages(setup, every, wanted, dtype, alter)
     return {name: x[:, subset.head][:, :, subset.row] for name, x in found.items()}
+
+
+def _of_x(setup: Setup, wanted: Collection[str], dtype: DType, alter: Edit) -> dict[str, Array]:
+    """The gradients of x, its weights and biases: from those of q, k, v of all heads and items."""
+    assert setup.projected is not None  # noqa: S101 - `observe` looked for it
+    names = [*(gradient_of(name) for name in QKV), OUTPUT]
+    found = _either(setup, all_of(setup.shape), names, dtype, alter)
+    missing = 4 - setup.projected.values["q"].ndim
+    known = {name: x.reshape(x.shape[missing:]) for name, x in found.items()}
+    made = setup.projected.gradients(wanted, known)
+    return {name: in_four(name, x) for name, x in _rounded(made, dtype).items()}
 
 
 def stages_and_noise(
@@ -443,7 +460,9 @@ def mask_of(setup: Setup, rows: Indices) -> Array | None:
 
 def computes(setup: Setup, wanted: Collection[str]) -> bool:
     """Whether the plan of a setup has those of these that not every plan has: gradients, lse."""
-    gradients = [name for name in wanted if name in (*GRADIENTS, LSE)]
+    inner = [gradient_of(name) for name in QKV] if {*wanted} & {*OF_X} else []
+    own = (name for name in wanted if name in (*GRADIENTS, LSE) and name not in OF_X)
+    gradients = [*inner, *own]
     if not gradients:
         return True
     names = {step.name for step in steps_of(setup)}

@@ -2,7 +2,7 @@
 
     rows    scores … output, d_weights … d_scores, d_q    [batch, head, query, …]
     keys    d_k, d_v                                       [batch, kv_head, key, …]
-    totals  d_sinks, d_bias                                sums over batch items or heads as well
+    totals  d_sinks, d_bias, d_w_q, d_x …                  sums over batch items or heads as well
 
 A few rows of the first kind represent all of them; the others are computed with all queries.
 """
@@ -57,7 +57,7 @@ def axes_of(stage: str, over: SoftmaxOver = "keys") -> tuple[str, ...]:
     axes = kind_of(stage).axes.split()
     if stage in VECTORS or axes == ROWS:
         return ("batch", "head", "", "key") if over == "queries" else (*axes, "")
-    if len(axes) == 1:
+    if axes == ["head"]:
         return "", *axes, "", ""
     return (*[""] * (4 - len(axes)), *axes)
 

@@ -92,7 +92,8 @@ def _checked(
     stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
     numbers, notes = _numbers(observed, given, is_shared=main == source)
-    if given.projected and "w_o" in given.projected.values:
+    has_gradients = any(name in GRADIENTS for name in numbers)
+    if given.projected and "w_o" in given.projected.values and not has_gradients:
         notes = (*notes, "w_o is not used: the output is compared as it goes into it")
     said = [] if said is None else said
     new = [text for text in (*given.notes, *notes) if text not in said]
@@ -128,6 +129,8 @@ def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
 
 def _check_flags(observed: Observed, inputs: Inputs) -> None:
     """ConventionError for flags that contradict, before anything is read."""
+    if inputs.tiles is not None and inputs.split is not None:
+        raise ConventionError("--tiles and --split are both given", "leave one of the two out")
     if inputs.heads is not None and observed.positions in ("paper", "article"):
         raise ConventionError(
             f"--positions {observed.positions} would be added to each head, not to the embedding",

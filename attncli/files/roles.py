@@ -138,6 +138,8 @@ _GRADIENT_OF = {
         "d_weights": ("weights", "attn_weights", "p", "probs"),
         "d_masked": ("masked",),
         "d_scaled": ("scaled",),
+        **{f"d_{kind}_{x}": (f"{kind}_{x}", f"{kind}{x}") for kind in "wb" for x in "qkvo"},
+        **{f"d_{name}": (name,) for name in EMBEDDINGS},
     }.items()
     for word in words
     for form in _GRADIENTS

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.check.test_gradients import QKV, small
+from tests.check.test_gradients_of_x import by_hand, given
 from tests.cli.conftest import Call
 
 NAMES = {
@@ -57,3 +58,15 @@ def test_an_input_that_shows_more_is_written_where_gradients_match(
     assert "this input cannot show: " in result.out
     with np.load(suggested) as more:
         assert {*more} == {"q", "k", "v", "mask", "sinks", "d_output"}
+
+
+def test_a_file_of_gradients(call: Call, tmp_path: Path) -> None:
+    right = by_hand(given())
+    np.savez(tmp_path / "x.npz", **given())  # type: ignore[arg-type]
+    np.savez(tmp_path / "g.npz", dW_q=right["d_w_q"], db_q=right["d_b_q"], dx=right["d_x"])
+    flags = ("--x", "x.npz", "--heads", "2", "--causal", "--observed", "g.npz")
+    done = call("check", *flags)
+    assert done.code == 0, done.err
+    assert "w_o is not used" not in done.err
+    both = call("check", *flags, "--tiles", "2", "--split", "1")
+    assert (both.code, "--tiles and --split are both given" in both.err) == (2, True)
