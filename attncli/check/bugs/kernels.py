@@ -379,7 +379,7 @@ def _wrong_base(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
 
 
 def _unguarded(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    if setup.may_mask():
+    if setup.split and setup.may_mask():  # else any rows of NaN could be it
         yield from _merged(setup, evidence, ("", unguarded, None))
 
 
