@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from attncli.attention.names import is_published
 from attncli.budget import taken
 from attncli.check import (
     Verdict,
@@ -266,7 +267,7 @@ def _check_names(loaded: Loaded) -> None:
     for name in (*loaded.arrays, *loaded.unread, *loaded.others):
         close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
         is_known = gradient_named(name) in STAGES or role_of(name) or is_field(name)
-        if close and not is_known:
+        if close and not is_known and not is_published(name):
             raise InputError(
                 f"{loaded.origin} names {quote(name)}, which is not a stage",
                 f"did you mean {close[0]}?",
