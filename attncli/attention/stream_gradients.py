@@ -20,15 +20,13 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes
-from attncli.attention.masks import meant_mask
-from attncli.attention.numbers import as_numbers
-from attncli.attention.shapes import Gradient, given_gradient, with_past
+from attncli.attention.shapes import Gradient, given_gradient
 from attncli.attention.streaming import (
     CELLS,
     LOG2_E,
+    Given,
     Job,
     Rows,
-    check_streams,
     in_threads,
     largest_norm,
 )
@@ -69,13 +67,9 @@ def stream_gradients(  # noqa: PLR0913 - those of `attend`, and how it runs
     [[1.564, -0.0]]
     """
     how = convention_of(convention, fields)
-    check_streams(how)
-    if mask is not None:
-        mask = meant_mask(as_numbers(mask, "the mask"), fields.get("mask_means"), how)
-    whole, n_past = with_past(q, k, v, past_k, past_v)
-    shape = (*whole["q"].shape[:-1], whole["v"].shape[-1])
-    d = given_gradient(d_output, shape, OUTPUT, how.seed)
-    job = _Job(whole, how, mask, kv_len, n_past, d)
+    arrays = (q, k, v, past_k, past_v)
+    given = Given.of(how, *arrays, mask=mask, means=fields.get("mask_means"), kv_len=kv_len)
+    job = _Job(given, given_gradient(d_output, given.shape, OUTPUT, how.seed))
     with in_threads(n_threads, job) as each:
         for done, (at, d_k, d_v) in enumerate(each(job.gradients, job.parts), start=1):
             job.d_k[at] += d_k
@@ -83,7 +77,7 @@ def stream_gradients(  # noqa: PLR0913 - those of `attend`, and how it runs
             if progress is not None:
                 progress(done, len(job.parts))
     found = zip(QKV, (job.d_q, job.d_k, job.d_v), strict=True)
-    return {gradient_of(name): x.reshape(whole[name].shape) for name, x in found}
+    return {gradient_of(name): x.reshape(given.arrays[name].shape) for name, x in found}
 
 
 class _Part(NamedTuple):
@@ -116,16 +110,8 @@ class _Block(NamedTuple):
 class _Job(Job):
     """One call: what `stream` has of it, the gradient of the output, and those that are asked."""
 
-    def __init__(
-        self,
-        whole: dict[str, Array],
-        how: Convention,
-        mask: npt.ArrayLike | None,
-        kv_len: npt.ArrayLike | None,
-        n_past: int,
-        d: Array,
-    ) -> None:
-        super().__init__(whole, how, mask, kv_len, n_past, d)
+    def __init__(self, given: Given, d: Array) -> None:
+        super().__init__(given, d)
         self.d = four_axes(d)
         self.d_q, self.d_k, self.d_v = (
             np.zeros(x.shape, self.dtype) for x in (self.q, self.k, self.v)

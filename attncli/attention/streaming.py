@@ -31,7 +31,7 @@ from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import run
 from attncli.attention.shapes import restrictions, with_past
-from attncli.convention import Convention, Fields, convention_of
+from attncli.convention import Convention, Fields, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import OUTPUT
 
@@ -71,16 +71,14 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     array([[6.6976, 3.3024]])
     """
     how = convention_of(convention, fields)
-    check_streams(how)
-    if mask is not None:
-        mask = meant_mask(as_numbers(mask, "the mask"), fields.get("mask_means"), how)
-    whole, n_past = with_past(q, k, v, past_k, past_v)
-    shape = (*whole["q"].shape[:-1], whole["v"].shape[-1])
+    arrays = (q, k, v, past_k, past_v)
+    given = Given.of(how, *arrays, mask=mask, means=fields.get("mask_means"), kv_len=kv_len)
+    shape = given.shape
     out = np.empty(shape, how.dtype) if out is None else out
     if out.shape != shape or out.dtype != how.dtype:
         needed = f"{' × '.join(map(str, shape))} of {how.dtype}"
         raise ShapeError(f"out is {shape_text(out)} of {out.dtype}", f"it must be {needed}")
-    job = Job(whole, how, mask, kv_len, n_past, out)
+    job = Job(given, out)
     with in_threads(n_threads, job) as each:
         for done, _ in enumerate(each(job.compute, job.blocks), start=1):
             if progress is not None:
@@ -110,6 +108,41 @@ class Rows(NamedTuple):
     stop: int
 
 
+class Given(NamedTuple):
+    """What is streamed, checked: q, k and v with the cache before them, what restricts, and how."""
+
+    arrays: dict[str, Array]
+    how: Convention
+    mask: Array | None
+    kv_len: npt.ArrayLike | None
+    n_past: int
+
+    @classmethod
+    def of(
+        cls,
+        how: Convention,
+        q: npt.ArrayLike,
+        k: npt.ArrayLike,
+        v: npt.ArrayLike,
+        past_k: npt.ArrayLike | None,
+        past_v: npt.ArrayLike | None,
+        *,
+        mask: npt.ArrayLike | None,
+        means: MaskMeans | None,
+        kv_len: npt.ArrayLike | None,
+    ) -> Given:
+        """Those of `stream`; raises as it does."""
+        check_streams(how)
+        found = None if mask is None else meant_mask(as_numbers(mask, "the mask"), means, how)
+        whole, n_past = with_past(q, k, v, past_k, past_v)
+        return cls(whole, how, found, kv_len, n_past)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the output."""
+        return (*self.arrays["q"].shape[:-1], self.arrays["v"].shape[-1])
+
+
 class Limits(NamedTuple):
     """What the sizes of the numbers allow.
 
@@ -124,15 +157,8 @@ class Limits(NamedTuple):
 class Job:
     """One call: every array with the axes (batch, head, token, d), and what restricts."""
 
-    def __init__(
-        self,
-        whole: dict[str, Array],
-        how: Convention,
-        mask: npt.ArrayLike | None,
-        kv_len: npt.ArrayLike | None,
-        n_past: int,
-        out: Array,
-    ) -> None:
+    def __init__(self, given: Given, out: Array) -> None:
+        whole, how, mask, kv_len, n_past = given
         self.how, self.n_past, self.dtype = how, n_past, np.dtype(how.dtype)
         self.n_k = n_k = whole["k"].shape[-2]
         self.q, self.k, self.v, self.out = (four_axes(x) for x in (*whole.values(), out))
