@@ -41,7 +41,7 @@ from attncli.files.messages import listing, quote
 from attncli.files.roles import D_OUTPUT, gradient_named, is_attended, outermost, role_of
 from attncli.files.write import write_atomically
 from attncli.presets import PRESETS
-from attncli.stages import CONCAT, GRADIENTS, KINDS, LSE, MAPS, OUTPUT, QKV, TILE, gradient_of
+from attncli.stages import CONCAT, GRADIENTS, KINDS, LSE, MAPS, OF_X, OUTPUT, QKV, TILE, gradient_of
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
@@ -93,6 +93,7 @@ def _checked(
     stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
     numbers, notes = _numbers(observed, given, is_shared=main == source)
+    choices.check_lse(numbers)
     has_gradients = any(name in GRADIENTS for name in numbers)
     if given.projected and "w_o" in given.projected.values and not has_gradients:
         notes = (*notes, "w_o is not used: the output is compared as it goes into it")
@@ -202,26 +203,44 @@ def _numbers(
             named = {observed.stage: _only(loaded, named, observed.stage)}
         else:
             named = {}
+    named, left_out = _that_follow(named, given)
     if is_shared:
         if not named:
             raise InputError(
                 f"{loaded.origin} holds no {observed.stage or 'stage to check'}",
                 f"call it {observed.stage or 'output, weights …'} there, or add --observed SOURCE",
             )
-        return named, ()
+        return named, left_out
     if named and loaded.member not in loaded.arrays:
         others = [name for name in (*loaded.arrays, *loaded.unread) if name not in known]
         others = [name for name in others if not is_attended(name) and loaded.trace is None]
         others = [name for name in others if gradient_named(name) not in named]
         others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
-        notes = [text] if others else []
+        notes = [*left_out, *([text] if others else [])]
         return named | observed_inputs(given), (*notes, *_other_convention(loaded, given))
     if named:
-        return named, ()
+        return named, left_out
     array = _only(loaded, named, "")
     merged = given.in_heads and array.ndim == ndim - 1
     return {CONCAT if merged else OUTPUT: array}, ()
+
+
+def _that_follow(
+    named: dict[str, Any], given: AttentionInputs
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The stages that follow from what is given, and a note on those that do not.
+
+    Gradients need that of the output, those of weights also x. Where there is nothing else, all of
+    them: then it is said what is missing.
+    """
+    lacking = {name for name in named if name in GRADIENTS and D_OUTPUT not in given.arguments}
+    if given.projected is None:
+        lacking |= {name for name in named if name in OF_X}
+    if not lacking or lacking == named.keys():
+        return named, ()
+    text = f"not compared, as they do not follow from what is given: {listing(sorted(lacking))}"
+    return {name: x for name, x in named.items() if name not in lacking}, (text,)
 
 
 def _stages(loaded: Loaded, known: Collection[str]) -> dict[str, Any]:
@@ -231,6 +250,8 @@ def _stages(loaded: Loaded, known: Collection[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, whole in names.items():
         if (stage := gradient_named(name)) not in known:
+            continue
+        if stage in GRADIENTS and loaded.arrays[whole].ndim == 0:  # such as a width, d_k
             continue
         if stage in found:
             raise InputError(

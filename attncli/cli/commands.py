@@ -409,6 +409,8 @@ COMMANDS = {
             "heatmap",
             "tiles",
             "split",
+            "lse_base",
+            "d_output",
         ),
         other_help={
             "stage": _STAGE.format("libraries, outcomes or apart"),

@@ -8,8 +8,10 @@ they do not                           attend, for the rows that are shown
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
+from typing import Any
 
 from attncli.attention.attend import Block, attend, title_of, trace_of, with_concat
 from attncli.attention.plan import Sizes, plan
@@ -23,7 +25,7 @@ from attncli.cli.parsing import cell_of, rows_of, whole_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.files.roles import D_OUTPUT
-from attncli.stages import CONCAT, GIVEN_GRADIENT, MAPS, OUTPUT, QKV, gradient_of
+from attncli.stages import CONCAT, GIVEN_GRADIENT, LSE, MAPS, OUTPUT, QKV, gradient_of
 from attncli.trace import Trace
 from attncli.views.formats import PAGE
 from attncli.views.select import check_written
@@ -45,6 +47,8 @@ def compute(
     check_flags(show)
     if against is not None and against.against is not None:
         return _compared(inputs, choices, show, against.against)
+    in_parts = inputs.tiles is not None or inputs.split is not None
+    choices.check_lse([*(show.stage or ()), *[LSE] * in_parts])
     given = _read(inputs, choices)
     note(*given.notes, quiet=show.quiet)
     trace, shown = computed(given, show)
@@ -98,7 +102,7 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
 def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
     shape, how = given.score_shape, given.arguments["convention"]
     if given.inputs.tiles is not None or given.inputs.split is not None:
-        return _in_parts(given), show
+        return _in_parts(given, quiet=show.quiet), show
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
     if math.prod(shape) <= _SURELY_FITS and not streams:
         return attend(**given.arguments, **given.labels), show
@@ -131,7 +135,7 @@ def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displ
     return attend(**given.arguments, **given.labels, rows=rows), shown
 
 
-def _in_parts(given: AttentionInputs) -> Trace:
+def _in_parts(given: AttentionInputs, *, quiet: bool) -> Trace:
     """The trace of --tiles or --split. SizeError where it does not fit into memory."""
     from attncli.attention.tiles import attend_split, attend_tiles, split_bounds, tile_bounds
     from attncli.cli import memory
@@ -139,6 +143,9 @@ def _in_parts(given: AttentionInputs) -> Trace:
     inputs, shape = given.inputs, given.score_shape
     if inputs.tiles is not None and inputs.split is not None:
         raise ConventionError("--tiles and --split are both given", "leave one of the two out")
+    if D_OUTPUT in given.arguments and inputs.d_output is None:
+        note("the gradient in the file is not used: parts of the keys have none", quiet=quiet)
+        del given.arguments[D_OUTPUT]
     places = inputs.split and whole_numbers(inputs.split, "--split", "A,B,…, such as 2,5")
     if inputs.tiles is None:
         bounds = split_bounds(shape[-1], places or [])
@@ -165,14 +172,21 @@ def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) ->
 
 def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
     """Whether nothing but the output is asked for, and it can be streamed."""
-    from attncli.attention.streaming import check_streams, stream
+    from attncli.attention.streaming import stream
 
     last = {OUTPUT, CONCAT} if given.in_heads else {OUTPUT}
     last |= set(given.projected.last) if given.projected else set()
     wanted = set(show.stage or (last if form_of(show).one_stage else ()))
     if not wanted or wanted - last or show.work or show.cell:
         return False
-    if given.arguments.keys() - signature(stream).parameters.keys() - {D_OUTPUT}:
+    return _can_be(stream, given, besides={D_OUTPUT})
+
+
+def _can_be(streamed: Callable[..., Any], given: AttentionInputs, besides: set[str]) -> bool:
+    """Whether a function that streams takes these arguments, but those besides, and convention."""
+    from attncli.attention.streaming import check_streams
+
+    if given.arguments.keys() - signature(streamed).parameters.keys() - besides:
         return False
     try:
         check_streams(given.arguments["convention"])
@@ -208,17 +222,10 @@ def _block(given: AttentionInputs) -> Block:
 def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
     """Whether the gradients asked for are those of q, k and v alone, and can be streamed."""
     from attncli.attention.stream_gradients import stream_gradients
-    from attncli.attention.streaming import check_streams
 
     if {*(show.stage or ())} - {gradient_of(name) for name in QKV} or show.work or show.cell:
         return False
-    if given.arguments.keys() - signature(stream_gradients).parameters.keys():
-        return False
-    try:
-        check_streams(given.arguments["convention"])
-    except ConventionError:
-        return False
-    return True
+    return _can_be(stream_gradients, given, besides=set())
 
 
 def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:

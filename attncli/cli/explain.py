@@ -53,6 +53,7 @@ def explain(
         raise ConventionError(message, hint)
     if against is not None and against.against is not None:
         return _compared((words, vectors, block, choices), show, against.against)
+    choices.check_lse(show.stage or ())
     trace, warnings = explained(words, vectors, block, choices, show)
     note(*warnings, quiet=show.quiet)
     page = outline_page if block.outline else explain_page

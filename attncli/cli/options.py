@@ -5,7 +5,7 @@ None means "not given" throughout, so that a command can tell a choice from a de
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -17,6 +17,7 @@ from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
 from attncli.presets import PRESETS
+from attncli.stages import LSE
 from attncli.views.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -144,6 +145,12 @@ class Choices(_Knobs):  # type: ignore[misc]
                     f"add it, or leave {flag_of(name)} out",
                 )
         return how
+
+    def check_lse(self, stages: Iterable[str]) -> None:
+        """ConventionError for --lse-base where the stage that it is of is not among these."""
+        if "lse_base" in self.given and all(name.rpartition(".")[2] != LSE for name in stages):
+            what = "--lse-base has no effect without lse"
+            raise ConventionError(what, "add --stage lse, or leave --lse-base out")
 
     def check_call(self, how: Convention, mask: Any, **sizes: tuple[int, int]) -> None:
         """ConventionError where the library of --semantics takes no such call.

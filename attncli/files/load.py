@@ -27,7 +27,7 @@ from attncli.files.messages import (
     safe,
     several,
 )
-from attncli.files.roles import EMBEDDINGS, is_attended, role_of, similar_role
+from attncli.files.roles import EMBEDDINGS, WIDTHS, is_attended, role_of, similar_role
 from attncli.files.source import KINDS, Source, open_source
 from attncli.trace import Trace
 
@@ -203,6 +203,7 @@ def collected(
     for name, message in others.items():
         is_wanted = wanted(name) and wanted(name) != IF_NUMBERS
         is_wanted = is_wanted and role_of(name) not in EMBEDDINGS  # `inputs` may be a text
+        is_wanted = is_wanted and name.lower() not in WIDTHS
         if name == member or (member is None and is_wanted):
             raise InputError(message, "give it numbers, or leave it out")
     arrays = {}

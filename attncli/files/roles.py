@@ -99,7 +99,7 @@ ROLES: dict[Role, Names] = {
         form="give one number for each head",
     ),
     "d_output": Names(
-        ("d_output", "do", "grad_output", "grad_out", "d_out", "dout"),
+        ("d_output", "do", "grad_output", "grad_out", "dout"),
         "The gradient of a loss with respect to the output, for the gradients of all that goes in: "
         "ones (that of the output's sum), random, or a SOURCE.",
     ),
@@ -144,6 +144,10 @@ _GRADIENT_OF = {
     for word in words
     for form in _GRADIENTS
 }
+
+
+WIDTHS = tuple(f"d_{name}" for name in "qkv")
+"""Names of gradients under which a single number is something else: the width of a head."""
 
 
 def gradient_named(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,38 @@ def test_a_file_of_gradients(call: Call, tmp_path: Path) -> None:
     assert "w_o is not used" not in done.err
     both = call("check", *flags, "--tiles", "2", "--split", "1")
     assert (both.code, "--tiles and --split are both given" in both.err) == (2, True)
+
+
+PLAIN = {"q": [[1, 0], [0, 1]], "k": [[1, 1], [1, 0]], "v": [[3, 0], [0, 5]]}
+OUTPUT = [
+    [1.5, 2.5],
+    [2.0093, 1.6512],
+]  # q1 scores 1, 1 and q2 1, 0, over √2: shares 1/2, and 0.6698
+
+
+def test_numbers_called_like_gradients_are_widths(call: Call, tmp_path: Path) -> None:
+    whole = PLAIN | {"output": OUTPUT, "d_k": 2, "d_v": 2}
+    (tmp_path / "a.json").write_text(json.dumps(whole))
+    done = call("check", "a.json")
+    assert (done.code, done.out[:10]) == (0, "it matches"), done.err
+    np.savez(tmp_path / "a.npz", **{n: np.asarray(x) for n, x in whole.items()})  # type: ignore[arg-type]
+    assert call("check", "a.npz").code == 0
+    (tmp_path / "b.json").write_text(json.dumps(PLAIN | {"d_k": 2, "d_out": 64}))
+    assert call("compute", "b.json", "--stage", "output").code == 0
+
+
+def test_gradients_that_do_not_follow_from_a_file_are_named_in_a_note(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(PLAIN | {"output": OUTPUT, "dq": OUTPUT}))
+    done = call("check", "a.json")
+    assert (done.code, done.out[:10]) == (0, "it matches")
+    assert "not compared, as they do not follow from what is given: d_q" in done.err
+    alone = call("check", "a.json", "--stage", "d_q")
+    assert (alone.code, "add d_output (--d-output)" in alone.err) == (2, True)
+    np.savez(tmp_path / "x.npz", **given())  # type: ignore[arg-type]
+    saved = call("compute", "x.npz", "--heads", "2", "--output", "trace.json")
+    assert saved.code == 0, saved.err
+    again = call("check", "trace.json")
+    assert (again.code, again.out[:10]) == (0, "it matches"), again.err
+    assert "d_w_q" in again.err

@@ -88,3 +88,27 @@ def test_nonsense_is_refused_in_one_line(call: Call, flags: str, said: str) -> N
 
 def test_a_tile_larger_than_the_keys_is_one_tile(call: Call) -> None:
     assert "Tile 1: k1 to k3" in call("compute", THREE, "--tiles", "99").out
+
+
+def test_a_gradient_in_the_file_is_left_out_and_one_that_is_asked_for_refused(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_text('{"q": [[1, 0], [0, 1]], "dO": [[1, 2], [3, 4]]}')
+    done = call("compute", "a.json", "--tiles", "1", "--stage", "output")
+    assert done.code == 0, done.err
+    assert "the gradient in the file is not used: parts of the keys have none" in done.err
+    asked = call("compute", "a.json", "--split", "1", "--d-output", "ones")
+    assert (asked.code, "gradients are those of one softmax over all keys" in asked.err) == (
+        2,
+        True,
+    )
+
+
+@pytest.mark.parametrize("flags", [("compute", THREE), ("explain", "the bank")])
+def test_the_base_of_lse_needs_lse(call: Call, flags: tuple[str, ...]) -> None:
+    done = call(*flags, "--lse-base", "2")
+    assert done.code == 2
+    assert done.err == (
+        "attncli: --lse-base has no effect without lse; add --stage lse, or leave --lse-base out\n"
+    )
+    assert call(*flags, "--lse-base", "2", "--stage", "lse").code == 0
