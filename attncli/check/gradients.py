@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attncli.check.bugs import WAY_BACK
+from attncli.check.bugs.backward import BACKWARD
+from attncli.check.bugs.backward.edits import GRADIENT
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.edits import GRADIENT
 from attncli.check.comparison import Comparison, sample_of, wide_sample_of
 from attncli.check.run import computes
 from attncli.check.search import Match, differ
@@ -39,10 +39,10 @@ def hidden_bugs(comparison: Comparison) -> list[Bug]:
                 return True
         return found
 
-    seen = {bug: shows(bug) for bug in WAY_BACK}
+    seen = {bug: shows(bug) for bug in BACKWARD}
     return [
         bug
-        for bug in WAY_BACK
+        for bug in BACKWARD
         if seen[bug] is False or (seen[bug] is None and bug.touches & FEATURES)
     ]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attncli.check import CATALOGUE
-from attncli.check.bugs import WAY_BACK
+from attncli.check.bugs.backward import BACKWARD
 from attncli.check.bugs.projections import PROJECTIONS
 from attncli.check.bugs.running import RUNNING
 from attncli.check.bugs.sums import SUMS
@@ -61,7 +61,7 @@ def test_every_row_of_the_catalogue_has_a_case() -> None:
     named = {name for case in (*BUGGY_CASES, *MORE_CASES) for name in (case.name, *case.also)}
     planted = {name for rows in GROUPS.values() for row in rows for name in row.names}
     named |= {bug.name for bug in PROJECTIONS}  # in test_projections.py, with x and the weights
-    named |= {bug.name for bug in WAY_BACK}  # in test_gradients.py
+    named |= {bug.name for bug in BACKWARD}  # in test_gradients.py
     named |= {bug.name for bug in SUMS}  # in test_lse.py
     named |= {"part without a key not guarded", "log-sum-exps of parts added"}  # there, too
     named |= {bug.name for bug in RUNNING}  # in test_tiles.py

@@ -10,7 +10,7 @@ import pytest
 from attncli import attend
 from attncli.attention.functional import draw_kept, round_to
 from attncli.check import check
-from attncli.check.bugs import WAY_BACK
+from attncli.check.bugs.backward import BACKWARD
 from attncli.check.bugs.bug import Evidence
 from attncli.check.run import all_of, stages
 from attncli.check.setup import setup_of
@@ -116,7 +116,7 @@ def test_every_row_is_named_in_every_number_type(kind: str, dtype: DType) -> Non
     how = Convention(causal=kind == "causal")
     setup = setup_of(**arrays, convention=how)
     right = stages(setup, all_of(setup.shape), QKV)
-    for bug in WAY_BACK:
+    for bug in BACKWARD:
         for changed in [*bug.change(setup, Evidence(right, right))][:1]:
             if changed.relayout:
                 continue

@@ -8,9 +8,7 @@ tried only where no other bug fits.
 
 from __future__ import annotations
 
-from attncli.check.bugs.backward import BACKWARD, FACTORS
-from attncli.check.bugs.backward_data import BACKWARD_DATA, OTHER_DATA
-from attncli.check.bugs.backward_parts import BACKWARD_PARTS
+from attncli.check.bugs.backward import BACKWARD
 from attncli.check.bugs.bug import Bug
 from attncli.check.bugs.caches import CACHES
 from attncli.check.bugs.dropout import DROPOUT
@@ -25,21 +23,10 @@ from attncli.check.bugs.masking import MASKING
 from attncli.check.bugs.positions import POSITIONS
 from attncli.check.bugs.projections import PROJECTIONS
 from attncli.check.bugs.queries import QUERIES
-from attncli.check.bugs.recomputed import RECOMPUTED
 from attncli.check.bugs.running import RUNNING
 from attncli.check.bugs.scaling import SCALING
 from attncli.check.bugs.sums import SUMS
 from attncli.errors import ConventionError
-
-WAY_BACK: tuple[Bug, ...] = (
-    *BACKWARD,
-    *BACKWARD_PARTS,
-    *BACKWARD_DATA,
-    *RECOMPUTED,
-    *FACTORS,
-    *OTHER_DATA,
-)
-"""Those of gradients alone."""
 
 CATALOGUE: tuple[Bug, ...] = (
     *POSITIONS,
@@ -55,7 +42,7 @@ CATALOGUE: tuple[Bug, ...] = (
     *KERNELS,
     *SUMS,
     *RUNNING,
-    *WAY_BACK,
+    *BACKWARD,
     *FITTED,
     *FITTED_PLACES,
     *QUERIES,

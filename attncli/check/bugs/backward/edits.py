@@ -17,7 +17,7 @@ from attncli.attention.run import Step
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug
 from attncli.check.run import steps_of
 from attncli.check.setup import Edit, Setup
-from attncli.stages import DELTA, DROPPED, GRADIENTS, MAPS, OUTPUT, QKV, WEIGHTS, gradient_of
+from attncli.stages import GRADIENTS, OUTPUT, QKV, WEIGHTS, gradient_of
 
 Plan = Sequence[Step]
 Given = Mapping[str, Any]
@@ -147,118 +147,6 @@ def inserted(plan: list[Step], steps: Iterable[Step]) -> list[Step]:
     """The plan with more steps before its gradients."""
     at = way_back(plan)
     return [*plan[:at], *steps, *plan[at:]]
-
-
-# ---- weights computed again
-
-
-def log_sum_exp(x: Array, sinks: Array | None = None) -> Array:
-    """log Σ exp of each row, [..., n_q, n_k] -> [..., n_q, 1]; −inf where there is nothing."""
-    if sinks is not None:
-        sink = np.broadcast_to(sinks.reshape(-1, 1, 1), (*x.shape[:-1], 1))
-        x = np.concatenate([x, sink.astype(x.dtype)], axis=-1)
-    top = x.max(axis=-1, keepdims=True)
-    safe = np.where(np.isfinite(top), top, x.dtype.type(0))
-    return np.asarray(np.log(np.exp(x - safe).sum(axis=-1, keepdims=True)) + safe)
-
-
-def powers(x: Array, lse: Array) -> Array:
-    """exp(x − lse), 0 in a row with nothing to attend to."""
-    lse = np.where(np.isneginf(lse), np.inf, lse)
-    return np.asarray(np.nan_to_num(np.exp(x - lse), nan=0.0, posinf=np.inf))
-
-
-def _by_weights(given: Given) -> Array:
-    """The gradient of sinks, where log Σ exp is the one of these weights: x − ln A."""
-    x, a = given["x_again"], given["a"]
-    best = x.argmax(axis=-1)[..., None]
-    top = np.take_along_axis(x, best, axis=-1)
-    lse = top - np.log(np.take_along_axis(np.broadcast_to(a, x.shape), best, axis=-1))
-    share = np.exp(given["sinks"].reshape(-1, 1, 1) - lse)[..., 0]
-    found = -(np.where(np.isfinite(share), share, 0) * given["delta"])
-    return np.asarray(found.reshape(-1, *found.shape[-2:]).sum(axis=(0, 2)))
-
-
-Recompute = Callable[..., Array]
-"""What computes the weights again: x, that of the forward pass, x_again, and sinks, if any."""
-
-
-def by_lse(change: Callable[[Array], Array] = np.asarray) -> Recompute:
-    """exp(x − change(log Σ exp)), the log-sum-exp of the forward pass."""
-
-    def compute(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
-        return powers(x_again, change(log_sum_exp(x, sinks)))
-
-    return compute
-
-
-def weights_again(
-    compute: Recompute,
-    chain: Callable[[list[Step]], list[Step]] | None = None,
-    *,
-    own_delta: bool = False,
-    own_sinks: bool = False,
-) -> Edit:
-    """The gradients read weights that are computed again.
-
-    chain      changes the steps from the scores to what softmax reads
-    own_delta  whether δ is the sum of these weights, not that of the forward pass
-    own_sinks  whether the share of a sink is by their log Σ exp as well
-    """
-
-    def edit(plan: list[Step]) -> list[Step]:
-        softmax = named(plan, WEIGHTS)
-        if softmax is None or softmax.params.get("axis", -1) != -1:
-            return plan
-        x = x_again = softmax.reads["x"]
-        new: list[Step] = []
-        if chain is not None:
-            steps = [s for s in plan[: way_back(plan)] if s.name in _BEFORE]
-            changed = chain(steps)
-            if changed == steps:
-                return plan
-            of = {step.name: f"{step.name}{AGAIN}" for step in changed}
-            new = [
-                s._replace(name=of[s.name], reads={p: of.get(n, n) for p, n in s.reads.items()})
-                for s in changed
-            ]
-            x_again = of[changed[-1].name]
-        reads = {"x": x, "x_again": x_again}
-        reads |= {name: read for name, read in softmax.reads.items() if name == "sinks"}
-        again = f"{WEIGHTS}{AGAIN}"
-        new.append(softmax._replace(name=again, compute=compute, reads=reads, params={}))
-        of = {WEIGHTS: again}
-        if (dropped := named(plan, DROPPED)) is not None:
-            of[DROPPED] = f"{DROPPED}{AGAIN}"
-            new.append(dropped._replace(name=of[DROPPED], reads={**dropped.reads, "x": again}))
-        left = () if own_delta else (DELTA,)
-        plan = reading(of, but=left, without=("allowed",))(inserted(plan, new))
-        if not own_sinks:
-            return plan
-        return instead(g.d_of_sinks, _by_weights, a=again, x_again=x_again)(plan)
-
-    return edit
-
-
-_BEFORE = {"mask", *(name for name in MAPS if name not in (WEIGHTS, DROPPED))}
-"""The steps between q and k and softmax."""
-
-
-def without_step(compute: Callable[..., Array]) -> Callable[[list[Step]], list[Step]]:
-    """A chain without the step of this function: what read it reads what it read."""
-
-    def change(steps: list[Step]) -> list[Step]:
-        own = next((step for step in steps if step.compute is compute), None)
-        if own is None:
-            return steps
-        x = own.reads["x"]
-        rest = [step for step in steps if step is not own]
-        return [
-            s._replace(reads={p: x if n == own.name else n for p, n in s.reads.items()})
-            for s in rest
-        ]
-
-    return change
 
 
 # ---- rows of the catalogue

@@ -1,0 +1,98 @@
+"""Bugs of gradients of grouped heads: every query head of a group adds to dK and dV."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention import gradients as g
+from attncli.attention.heads import key_head_of
+from attncli.attention.run import Step
+from attncli.check.bugs.backward.edits import D_K, D_V, HEAD, Plan, edited, replaced, row
+from attncli.check.bugs.bug import Bug
+from attncli.check.setup import Edit
+from attncli.convention import HeadOrder
+
+
+def _of_group(pick: Any, *names: str) -> list[Edit]:
+    """Only one head of a group in these sums."""
+
+    def new(step: Step, plan: Plan) -> Step | None:
+        if step.compute is not g.summed_heads:
+            return None
+
+        def compute(x: Array, n_kv_heads: int, order: HeadOrder) -> Array:
+            mine = key_head_of(x.shape[-3], n_kv_heads, order)
+            chosen = [np.flatnonzero(mine == head)[pick] for head in range(n_kv_heads)]
+            return np.asarray(x[..., chosen, :, :])
+
+        return step._replace(compute=compute)
+
+    return [replaced(name, new) for name in names]
+
+
+def _averaged(*names: str) -> list[Edit]:
+    def new(step: Step, plan: Plan) -> Step | None:
+        if step.compute is not g.summed_heads:
+            return None
+
+        def compute(x: Array, n_kv_heads: int, order: HeadOrder) -> Array:
+            return np.asarray(g.summed_heads(x, n_kv_heads, order) * n_kv_heads / x.shape[-3])
+
+        return step._replace(compute=compute)
+
+    return [replaced(name, new) for name in names]
+
+
+def _other_order(*names: str) -> list[Edit]:
+    def new(step: Step, plan: Plan) -> Step | None:
+        if step.compute is not g.summed_heads:
+            return None
+
+        def compute(x: Array, n_kv_heads: int, order: HeadOrder) -> Array:
+            return g.summed_heads(x, n_kv_heads, "tiled" if order == "blocks" else "blocks")
+
+        return step._replace(compute=compute)
+
+    return [replaced(name, new) for name in names]
+
+
+def _in_either(make: Any, *whole: int) -> Any:
+    """In dK and dV, or in one of the two alone."""
+    yield "", make(D_K, D_V), whole
+    yield "in dK alone", make(D_K), whole
+    yield "in dV alone", make(D_V), whole
+
+
+HEADS: tuple[Bug, ...] = (
+    row(
+        "grouped heads not summed in dK, dV (the last one wins)",
+        edited(*_in_either(lambda *names: _of_group(-1, *names))),
+        "dK and dV hold one query head's share; every head of the group adds to them",
+        "levanter#449",
+        touches="gradients key-heads",
+    ),
+    row(
+        "grouped heads not summed in dK, dV (the first one alone)",
+        edited(*_in_either(lambda *names: _of_group(0, *names))),
+        "dK and dV hold one query head's share; every head of the group adds to them",
+        "levanter#449",
+        touches="gradients key-heads",
+    ),
+    row(
+        "grouped heads averaged in dK, dV",
+        edited(*_in_either(_averaged)),
+        "the query heads of a group are summed in dK and dV, not averaged",
+        "levanter#449",
+        touches="gradients key-heads",
+    ),
+    row(
+        "grouped heads summed in the other order",
+        edited(*_in_either(_other_order, HEAD)),
+        "the query heads of a group are consecutive ones, and others are summed, or the reverse",
+        "native-sparse-attention-triton#27",
+        touches="gradients key-heads",
+    ),
+)

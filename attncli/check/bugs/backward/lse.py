@@ -1,0 +1,103 @@
+"""Bugs of weights that are computed again with another log-sum-exp."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.check.bugs.backward.again import again, by_lse, log_sum_exp, powers
+from attncli.check.bugs.backward.edits import HEAD, ROW, row
+from attncli.check.bugs.bug import Bug, Evidence
+from attncli.check.setup import Setup
+
+
+def _top(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
+    return powers(x_again, x.max(axis=-1, keepdims=True))
+
+
+def _top_with_sinks(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
+    top = x.max(axis=-1, keepdims=True)
+    return powers(x_again, top if sinks is None else np.maximum(top, sinks.reshape(-1, 1, 1)))
+
+
+def _without_sink(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
+    return powers(x_again, log_sum_exp(x))
+
+
+def _with_nan(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
+    return np.asarray(np.exp(x_again - log_sum_exp(x, sinks)))
+
+
+def _needs_sinks(change: Any) -> Any:
+    def needing(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+        if "sinks" in setup.inputs:
+            yield from change(setup, evidence)
+
+    return needing
+
+
+_LN2 = math.log(2)
+
+
+LSE: tuple[Bug, ...] = (
+    row(
+        "log-sum-exp in base 2 read as natural",
+        again(("", by_lse(lambda lse: lse / _LN2), None)),
+        "the forward pass saves log₂ Σ exp, and the way back takes exp(score − it)",
+        "attention-gym#200",
+    ),
+    row(
+        "log-sum-exp natural read as base 2",
+        again(("", by_lse(lambda lse: lse * _LN2), None)),
+        "the forward pass saves ln Σ exp, and the way back takes 2^(score · log₂ e − it)",
+        "attention-gym#200",
+    ),
+    row(
+        "row maximum used for the log-sum-exp (weights not normalised)",
+        again(("", _top, None), ("with the sink", _top_with_sinks, None)),
+        "the weights on the way back are exp(score − largest score), not divided by their sum",
+        "flash-attention#404",
+    ),
+    row(
+        "log-sum-exp of another query",
+        again(
+            ("the row before", by_lse(lambda lse: np.roll(lse, 1, axis=-2)), None),
+            ("the row after", by_lse(lambda lse: np.roll(lse, -1, axis=-2)), None),
+            whole=(ROW,),
+        ),
+        "the saved log Σ exp is read with the row of another query",
+        "flash-attention#404",
+    ),
+    row(
+        "log-sum-exp of another head",
+        again(
+            ("the head before", by_lse(lambda lse: np.roll(lse, 1, axis=-3)), None),
+            (
+                "the first head",
+                by_lse(lambda lse: np.broadcast_to(lse[..., :1, :, :], lse.shape)),
+                None,
+            ),
+            whole=(HEAD,),
+        ),
+        "the saved log Σ exp is read with another head",
+        "native-sparse-attention-triton#27",
+    ),
+    row(
+        "0 · NaN from an empty row",
+        again(("", _with_nan, None)),
+        "exp(−∞ − −∞) of a query with nothing to attend to makes the gradients of its keys NaN",
+        "pytorch#41508",
+        touches="gradients mask NaN",
+    ),
+    row(
+        "sink left out of the recomputed weights",
+        _needs_sinks(again(("", _without_sink, None))),
+        "the log Σ exp on the way back lacks the sink",
+        "aiter#1576",
+        touches="gradients sinks",
+    ),
+)
