@@ -43,6 +43,7 @@ class Positions:
     width       rotary: how many entries are rotated, the first ones; all where None
     of_width    rotary: the width that the frequencies are those of; `width` where None
     back_on     rotary: which of their gradients are rotated back
+    forth_on    rotary: which of their gradients are rotated once more in the place of back
 
     >>> positions_of("paper", n_past=2).key_ids(5).tolist()
     [0, 1, 2, 3, 4]
@@ -59,6 +60,7 @@ class Positions:
     width: int | None = None
     of_width: int | None = None
     back_on: frozenset[str] = frozenset(("d_q", "d_k"))
+    forth_on: frozenset[str] = frozenset()
 
     @property
     def is_rotary(self) -> bool:
@@ -96,7 +98,9 @@ class Positions:
         on = self.back_on & ids.keys() if self.is_rotary else frozenset[str]()
         on = frozenset(name for name in on if name.removeprefix("d_") in self.on)
         return {
-            name: self._put(x, ids[name], dtype, back=True) if name in on else x
+            name: self._put(x, ids[name], dtype, back=name not in self.forth_on)
+            if name in on
+            else x
             for name, x in gradients.items()
         }
 

@@ -6,7 +6,7 @@ way back   A = exp(L − lse), with an L or an lse that is not that of the forwa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -80,12 +80,14 @@ def weights_again(
     *,
     own_delta: bool = False,
     own_sinks: bool = False,
+    only: Iterable[str] = (),
 ) -> Edit:
     """The gradients read weights that are computed again.
 
     chain      changes the steps from the scores to what softmax reads
     own_delta  whether δ is the sum of these weights, not that of the forward pass
     own_sinks  whether the share of a sink is by their log Σ exp as well
+    only       the gradients that read them; all where there are none
     """
 
     def edit(plan: list[Step]) -> list[Step]:
@@ -93,7 +95,7 @@ def weights_again(
         if softmax is None or softmax.params.get("axis", -1) != -1:
             return plan
         x = x_again = softmax.reads["x"]
-        new: list[Step] = []
+        new, of = list[Step](), dict[str, str]()
         if chain is not None:
             steps = [s for s in plan[: way_back(plan)] if s.name in _BEFORE]
             changed = chain(steps)
@@ -109,11 +111,13 @@ def weights_again(
         reads |= {name: read for name, read in softmax.reads.items() if name == "sinks"}
         again = f"{WEIGHTS}{AGAIN}"
         new.append(softmax._replace(name=again, compute=compute, reads=reads, params={}))
-        of = {WEIGHTS: again}
+        of = {WEIGHTS: again} | {name: new for name, new in of.items() if name == "mask"}
         if (dropped := named(plan, DROPPED)) is not None:
             of[DROPPED] = f"{DROPPED}{AGAIN}"
             new.append(dropped._replace(name=of[DROPPED], reads={**dropped.reads, "x": again}))
-        left = () if own_delta else (DELTA,)
+        left = [] if own_delta else [DELTA]
+        if only:
+            left = [step.name for step in plan if step.name not in only]
         plan = reading(of, but=left, without=("allowed",))(inserted(plan, new))
         if not own_sinks:
             return plan

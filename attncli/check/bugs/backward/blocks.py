@@ -14,6 +14,7 @@ from attncli.check.bugs.backward.edits import (
     D_K,
     D_Q,
     D_V,
+    ROW,
     after,
     apply,
     of_gradients,
@@ -68,11 +69,11 @@ def _queries_lost(make: Any, cuts: Any = _cuts) -> Any:
     return change
 
 
-def _keys_lost(make: Any) -> Any:
+def _keys_lost(make: Any, cuts: Any = _cuts) -> Any:
     def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         if not of_gradients(setup, evidence):
             return
-        for start, words in _cuts(setup.shape[3]):
+        for start, words in cuts(setup.shape[3]):
             kept = make(start)
 
             def compute(kept: slice = kept, **given: Any) -> Array:
@@ -83,6 +84,36 @@ def _keys_lost(make: Any) -> Any:
                 yield found.with_detail(f"keys {words}")
 
     return change
+
+
+def _padded(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The last query counted once more for every row that fills up the last block of queries."""
+    if not of_gradients(setup, evidence):
+        return
+    n_q = setup.shape[ROW]
+    sizes: dict[int, list[str]] = {}
+    for block in (4, 8, *BLOCKS):
+        sizes.setdefault(-n_q % block, []).append(str(block))
+    for more, blocks in sizes.items():
+        times = np.ones((n_q, 1))
+        times[-1] += more
+
+        def product(a: Array, b: Array, times: Array = times) -> Array:
+            return g.column_products(a * times.astype(a.dtype), b)
+
+        found = apply(setup, [products(name, product) for name in (D_K, D_V)])
+        if more and found is not None:
+            words = f"{more} more row{'s' * (more > 1)}, to a multiple of {' or '.join(blocks)}"
+            yield found.with_detail(words)
+
+
+def _queries_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if not of_gradients(setup, evidence):
+        return
+    for start, words in _cuts(setup.shape[ROW]):
+        new = after(D_Q, lambda y, _, n=start: _some(y, slice(n), -2))  # type: ignore[misc]
+        if (found := apply(setup, [new], (ROW,))) is not None:
+            yield found.with_detail(f"queries {words}")
 
 
 def _keys_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -120,6 +151,12 @@ BLOCKS_LOST: tuple[Bug, ...] = (
         "FlagGems#898",
     ),
     row(
+        "first block of keys lost in dQ",
+        _keys_lost(lambda start: slice(start, None), _firsts),
+        "the loop over blocks of keys begins one too late",
+        "triton#5660",
+    ),
+    row(
         "only the last block of keys in dQ",
         _keys_lost(lambda start: slice(start, None)),
         "each block of keys overwrites dQ where it should add to it",
@@ -130,5 +167,17 @@ BLOCKS_LOST: tuple[Bug, ...] = (
         _keys_unwritten,
         "the last rows of dK and dV stay 0",
         "FlagGems#898, flash-attention#1990",
+    ),
+    row(
+        "dQ of the last block of queries not written",
+        _queries_unwritten,
+        "the last rows of dQ stay 0",
+        "pytorch#196678",
+    ),
+    row(
+        "padding of the last block of queries counted in dK, dV",
+        _padded,
+        "the rows past the last query are read as copies of it, and are not masked",
+        "FastVideo#1180",
     ),
 )

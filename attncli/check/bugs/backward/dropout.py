@@ -56,6 +56,10 @@ def _not_masked(x: Array, kept: Array, p: float) -> Array:
     return np.asarray(x / x.dtype.type(1 - p))
 
 
+def _grown_twice(x: Array, kept: Array, p: float) -> Array:
+    return np.asarray(np.where(kept, x / x.dtype.type((1 - p) ** 2), x.dtype.type(0)))
+
+
 def _values_of(change: Any) -> Edit:
     """Other weights in dV, where there is dropout: made of A and of those that were kept."""
 
@@ -165,6 +169,23 @@ DROPOUT: tuple[Bug, ...] = (
         edited(("", [_values_of(_not_grown)])),
         "what dropout kept was divided by 1 − p, also where dV is made of it",
         "flash-attention#612",
+        touches="gradients dropout",
+    ),
+    row(
+        "dropout's 1/(1−p) applied twice",
+        edited(
+            *(
+                (f"to {names}{'; ' * bool(words)}{words}", edits)
+                for names, own in (
+                    ("dA", [_dropout(_grown_twice)]),
+                    ("dV", [_values_of(_grown_twice)]),
+                    ("dA and dV", [_dropout(_grown_twice), _values_of(_grown_twice)]),
+                )
+                for words, edits in with_either_delta(*own)
+            ),
+        ),
+        "what dropout kept is divided by 1 − p once",
+        "flash-attention#1251",
         touches="gradients dropout",
     ),
     row(

@@ -33,6 +33,23 @@ def _of_group(pick: Any, *names: str) -> list[Edit]:
     return [replaced(name, new) for name in names]
 
 
+def _by_index(of: Any, *names: str) -> list[Edit]:
+    """Query heads added to the key head that this index gives; −1 is none."""
+
+    def new(step: Step, plan: Plan) -> Step | None:
+        if step.compute is not g.summed_heads:
+            return None
+
+        def compute(x: Array, n_kv_heads: int, order: HeadOrder) -> Array:
+            mine = of(np.arange(x.shape[-3]), n_kv_heads)
+            sums = [x[..., mine == head, :, :].sum(axis=-3) for head in range(n_kv_heads)]
+            return np.stack(sums, axis=-3)
+
+        return step._replace(compute=compute)
+
+    return [replaced(name, new) for name in names]
+
+
 def _averaged(*names: str) -> list[Edit]:
     def new(step: Step, plan: Plan) -> Step | None:
         if step.compute is not g.summed_heads:
@@ -66,6 +83,10 @@ def _in_either(make: Any, *whole: int) -> Any:
     yield "in dV alone", make(D_V), whole
 
 
+def _as_they_are(heads: Array, n_kv_heads: int) -> Array:
+    return np.where(heads < n_kv_heads, heads, -1)
+
+
 HEADS: tuple[Bug, ...] = (
     row(
         "grouped heads not summed in dK, dV (the last one wins)",
@@ -93,6 +114,20 @@ HEADS: tuple[Bug, ...] = (
         edited(*_in_either(_other_order, HEAD)),
         "the query heads of a group are consecutive ones, and others are summed, or the reverse",
         "native-sparse-attention-triton#27",
+        touches="gradients key-heads",
+    ),
+    row(
+        "query heads divided by the number of key heads, not by the group, in dK, dV",
+        edited(*_in_either(lambda *names: _by_index(lambda h, n: h // n, *names), HEAD)),
+        "query head h belongs to key head h // (query heads / key heads), not to h // (key heads)",
+        "native-sparse-attention-triton#27",
+        touches="gradients key-heads",
+    ),
+    row(
+        "dK, dV indexed with query heads",
+        edited(*_in_either(lambda *names: _by_index(_as_they_are, *names), HEAD)),
+        "what query head h gives is written to key head h; query heads past the last are lost",
+        "flash-linear-attention#384",
         touches="gradients key-heads",
     ),
 )

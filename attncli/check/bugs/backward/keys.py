@@ -27,13 +27,17 @@ from attncli.stages import SCORES
 
 
 def _other_keys(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    """K, V or both as they are read again: in another layout, or of one chunk everywhere."""
+    """K, V or both, in another layout, of another head, or of one batch item or chunk for all."""
     (_, n_heads, _, n_k), n_keys = setup.shape, setup.inputs["k"].shape[1]
     if not of_gradients(setup, evidence):
         return
     reads: list[tuple[str, Callable[[Array], Array], tuple[int, ...]]] = []
     if n_heads == n_keys > 1:
         reads += [(words, read, (HEAD,)) for read, words in LAYOUTS]
+    if setup.shape[0] > 1:
+        reads.append(("of the first batch item", lambda x: np.broadcast_to(x[:1], x.shape), (0,)))
+    if n_keys > 1:
+        reads.append(("of the head before", lambda x: np.roll(x, 1, axis=HEAD), (HEAD,)))
     for parts in (2, 4, 8):
         if n_k > parts:
             at, size = np.arange(n_k), n_k // parts
@@ -83,7 +87,7 @@ KEYS: tuple[Bug, ...] = (
     row(
         "K, V read otherwise on the way back",
         _other_keys,
-        "the way back reads K and V in another layout, or those of another chunk",
+        "the way back reads K and V in another layout, or those of another batch item or chunk",
         "diffusers#14338, diffusers#14265, long-context-attention#121",
     ),
 )

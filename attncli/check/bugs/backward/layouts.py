@@ -21,7 +21,9 @@ from attncli.check.bugs.backward.edits import (
     last,
     of_gradients,
     products,
+    replaced,
     row,
+    times,
 )
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.setup import Edit, Setup
@@ -105,6 +107,10 @@ def _mean(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     for n, words in sizes.items():
         if n > 1:
             yield setup.with_inputs(**{GIVEN_GRADIENT: d / n}).with_detail(f"over {n} {words}")
+            if evidence.expected.keys() - {D_Q, D_K, D_V}:  # d_sinks, say, may be summed as it is
+                edits = [times(name, 1 / n) for name in (D_Q, D_K, D_V)]
+                if (found := apply(setup, edits)) is not None:
+                    yield found.with_detail(f"dQ, dK and dV alone, over {n} {words}")
 
 
 def _in_rotated_frame(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -114,6 +120,32 @@ def _in_rotated_frame(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return
     for left, words in ((set[str](), "dQ and dK"), ({D_K}, "dQ"), ({D_Q}, "dK")):
         yield setup.with_positions(back_on=frozenset(left)).with_detail(words)
+
+
+def _rotated_again(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if setup.positions is None or not setup.positions.is_rotary:
+        return
+    if not of_gradients(setup, evidence):
+        return
+    for names, words in (((D_Q, D_K), "dQ and dK"), ((D_Q,), "dQ"), ((D_K,), "dK")):
+        changed = setup.with_positions(forth_on=frozenset(names))
+        yield changed.with_detail(words)
+
+
+def _signs(*names: str) -> list[Edit]:
+    return [times(name, -1.0) for name in names]
+
+
+def _transposed(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    if setup.shape[2] != setup.shape[3] or not of_gradients(setup, evidence):
+        return
+
+    def compute(a: Array, v: Array, allowed: Array | None = None) -> Array:
+        return np.asarray(np.swapaxes(a, -1, -2) @ v)
+
+    new = replaced(D_Q, lambda step, _: step._replace(compute=compute))
+    if setup.shape[2] > 1 and (found := apply(setup, [new], (ROW,))) is not None:
+        yield found
 
 
 def _not_transposed(name: str) -> Any:
@@ -148,6 +180,11 @@ PLACES: tuple[Bug, ...] = (
         "dK is dSᵀ Q: each key sums over the queries that attend to it",
     ),
     row(
+        "dSᵀ instead of dS in dQ",
+        _transposed,
+        "dQ is dS K: each query sums over the keys that it attends to",
+    ),
+    row(
         "gradients in another layout",
         _written_otherwise,
         "heads and tokens of a gradient are exchanged by a reshape",
@@ -164,6 +201,11 @@ PLACES: tuple[Bug, ...] = (
         _in_rotated_frame,
         "dQ and dK are those of the rotated queries and keys: rotate them back by the same angles",
     ),
+    row(
+        "gradient rotated once more, not back",
+        _rotated_again,
+        "the gradients of rotated queries and keys are turned back by their angles, not on",
+    ),
 )
 
 
@@ -178,6 +220,17 @@ OTHER_LOSSES: tuple[Bug, ...] = (
         "mean, not sum, of the loss",
         _mean,
         "every gradient is smaller by one factor: that of a mean over the batch, or over tokens",
+    ),
+    last(
+        "a gradient with the wrong sign",
+        edited(
+            *(
+                (" and ".join(names), _signs(*names))
+                for names in ((D_Q,), (D_K,), (D_V,), (D_Q, D_K), (D_K, D_V), (D_Q, D_K, D_V))
+            ),
+        ),
+        "it is how fast the loss grows, not how fast it falls",
+        "leetgpu-challenges#302",
     ),
     last(
         "a gradient is 0",

@@ -9,9 +9,25 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.check.bugs.backward.again import again, by_lse, log_sum_exp, powers
-from attncli.check.bugs.backward.edits import HEAD, ROW, row
+from attncli.check.bugs.backward.again import (
+    Again,
+    again,
+    by_lse,
+    log_sum_exp,
+    powers,
+    weights_again,
+)
+from attncli.check.bugs.backward.edits import (
+    D_V,
+    HEAD,
+    ROW,
+    apply,
+    key_products,
+    of_gradients,
+    row,
+)
 from attncli.check.bugs.bug import Bug, Evidence
+from attncli.check.bugs.kernels import BLOCKS
 from attncli.check.setup import Setup
 
 
@@ -22,6 +38,52 @@ def _top(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
 def _top_with_sinks(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
     top = x.max(axis=-1, keepdims=True)
     return powers(x_again, top if sinks is None else np.maximum(top, sinks.reshape(-1, 1, 1)))
+
+
+def _without_top(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
+    top = x.max(axis=-1, keepdims=True)
+    if sinks is not None:
+        top = np.maximum(top, sinks.reshape(-1, 1, 1))
+    return powers(x_again, log_sum_exp(x, sinks) - np.where(np.isneginf(top), 0, top))
+
+
+def _of_last_block(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """By the log-sum-exp of the last block of keys, the sink in it or not."""
+    n_k, starts = setup.shape[3], dict[int, list[str]]()
+    for block in BLOCKS:
+        starts.setdefault((n_k - 1) // block * block, []).append(str(block))
+    for start, blocks in starts.items():
+        keys = slice(start, None)
+
+        def with_sinks(
+            x: Array, x_again: Array, sinks: Array | None = None, keys: slice = keys
+        ) -> Array:
+            return powers(x_again, log_sum_exp(x[..., keys], sinks))
+
+        def without(
+            x: Array, x_again: Array, sinks: Array | None = None, keys: slice = keys
+        ) -> Array:
+            return powers(x_again, log_sum_exp(x[..., keys]))
+
+        words = f"the last of {' or '.join(blocks)} keys"
+        made: list[Again] = [(words, with_sinks, None)]
+        if "sinks" in setup.inputs:
+            made.append((f"{words}, without the sink", without, None))
+        if start:
+            yield from again(*made)(setup, evidence)
+
+
+def _values_unnormalised(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The weights of dV alone, by the row's maximum."""
+    if not of_gradients(setup, evidence):
+        return
+    of_value = (key_products(D_V), D_V)
+    for words, compute in (("", _top), ("the sink in the maximum", _top_with_sinks)):
+        if words and "sinks" not in setup.inputs:
+            continue
+        edit = weights_again(compute, only=of_value)
+        if (found := apply(setup, [edit])) is not None:
+            yield found.with_detail(words) if words else found
 
 
 def _without_sink(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
@@ -60,6 +122,24 @@ LSE: tuple[Bug, ...] = (
         "row maximum used for the log-sum-exp (weights not normalised)",
         again(("", _top, None), ("with the sink", _top_with_sinks, None)),
         "the weights on the way back are exp(score − largest score), not divided by their sum",
+        "flash-attention#404",
+    ),
+    row(
+        "maximum left out of the log-sum-exp",
+        again(("", _without_top, None)),
+        "the logarithm of the sum of exp(score − largest score) is saved, without that largest",
+        "flash-attention#404",
+    ),
+    row(
+        "log-sum-exp of the last block of keys",
+        _of_last_block,
+        "the log Σ exp that is saved is that of one block of keys, not of all",
+        "long-context-attention#149",
+    ),
+    row(
+        "weights not normalised in dV",
+        _values_unnormalised,
+        "dV is made of exp(score − largest score), not divided by its sum",
         "flash-attention#404",
     ),
     row(

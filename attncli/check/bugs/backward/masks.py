@@ -26,6 +26,7 @@ from attncli.check.bugs.backward.edits import (
     ROW,
     apply,
     gradient_by,
+    instead,
     named,
     of_gradients,
     reading,
@@ -104,11 +105,26 @@ def _masked_otherwise(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if not of_gradients(setup, evidence):
         return
     for own in (False, True):
-        for words, compute, chain in (*_never_asked(setup), *_shifted(setup)):
+        for words, compute, chain in (*_never_asked(setup), *_shifted(setup), _INVERTED):
             edit = weights_again(compute, chain, own_delta=own)
             whole = (ROW,) if chain is None else ()
             if (found := apply(setup, [edit], whole)) is not None:
                 yield found.with_detail(words + "; δ from the same weights" * own)
+
+
+def _inverted(steps: list[Step]) -> list[Step]:
+    """The chain that hides what is shown, and shows what is hidden."""
+    own = named(steps, "mask")
+    if own is None:
+        return steps
+
+    def compute(**given: Any) -> Array:
+        return np.where(own.compute(**given) <= HIDES, 0.0, -np.inf)
+
+    return [step._replace(compute=compute) if step is own else step for step in steps]
+
+
+_INVERTED: Again = ("inverted: what is to be hidden is shown, and the reverse", by_lse(), _inverted)
 
 
 def _never_asked(setup: Setup) -> Iterator[tuple[str, Recompute, Chain | None]]:
@@ -147,7 +163,7 @@ def _shifted(setup: Setup) -> Iterator[tuple[str, Recompute, Chain]]:
 
 
 def _softcap_left_out(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    """The derivative that of the capped score, or of the score that is not capped."""
+    """The derivative that of the capped score, of the score that is not capped, or left out too."""
     yield from again(("", by_lse(), without_step(f.softcap)))(setup, evidence)
     if not of_gradients(setup, evidence):
         return
@@ -155,6 +171,10 @@ def _softcap_left_out(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         edit = weights_again(by_lse(), without_step(f.softcap), own_delta=own)
         if (found := apply(setup, [edit, _slope_again])) is not None:
             words = "its derivative of the score that is not capped"
+            yield found.with_detail(words + "; δ from the same weights" * own)
+        no_slope = instead(g.d_softcap, lambda given: given["d"])
+        if (found := apply(setup, [edit, no_slope])) is not None:
+            words = "and its derivative"
             yield found.with_detail(words + "; δ from the same weights" * own)
 
 

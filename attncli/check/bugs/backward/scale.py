@@ -70,6 +70,9 @@ def _base_2() -> Any:
     for factor, words in ((_BASE_2, "log₂ e times too large"), (1 / _BASE_2, "ln 2 times")):
         for names in ((D_Q,), (D_K,), (D_Q, D_K), (D_V,), (D_Q, D_K, D_V)):
             yield f"{' and '.join(names)}, {words}", [times(name, factor) for name in names]
+    for names in ((D_Q,), (D_K,), (D_Q, D_K)):
+        edits = [times(name, _BASE_2) for name in names] + [times_scale(name, 1) for name in names]
+        yield f"{' and '.join(names)}, scale · log₂ e times too large", edits
 
 
 SCALE: tuple[Bug, ...] = (

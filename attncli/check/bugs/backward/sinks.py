@@ -44,6 +44,18 @@ def _per_head(found: Array) -> Array:
     return np.asarray(heads.sum(axis=(0, 2)))
 
 
+def _sinks_of(how: str) -> Any:
+    """The gradient of sinks of one batch item alone, or the mean of them."""
+
+    def compute(given: Given) -> Array:
+        found = -(_sink_share(given) * given["delta"])
+        items = found.reshape(-1, *found.shape[-2:]).sum(axis=2)
+        which = {"last": items[-1], "first": items[0], "mean": items.mean(axis=0)}
+        return np.asarray(which[how])
+
+    return compute
+
+
 def _bias_from(name: str) -> Edit:
     def new(step: Step, plan: Plan) -> Step | None:
         at = [s.name for s in plan]
@@ -107,6 +119,18 @@ SINKS: tuple[Bug, ...] = (
             ("ln 2 times", [times(D_SINKS, math.log(2))]),
         ),
         "the factor of exp2 stays in the gradient of the sink",
+        "aiter#1576",
+        touches="gradients sinks",
+    ),
+    row(
+        "sink's gradient not summed over the batch",
+        edited(
+            *(
+                (f"the {how} batch item", [_sinks(_sinks_of(how))], (0,))
+                for how in ("last", "first", "mean")
+            )
+        ),
+        "every batch item adds to the gradient of a sink",
         "aiter#1576",
         touches="gradients sinks",
     ),

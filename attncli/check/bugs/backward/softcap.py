@@ -34,6 +34,10 @@ def _cap_twice(given: Given) -> Array:
     return np.asarray(given["d"] * np.square(1 - np.square(given["b"] / given["cap"])))
 
 
+def _cap_of_capped(given: Given) -> Array:
+    return np.asarray(given["d"] * (1 - np.square(np.tanh(given["b"] / given["cap"]))))
+
+
 def _cap_of_scores(plan: list[Step]) -> list[Step]:
     own = gradient_by(plan, g.d_softcap)
     capped = own and named(plan, own.reads["b"])
@@ -74,6 +78,13 @@ SOFTCAP: tuple[Bug, ...] = (
         edited(("", [_softcap(_cap_signed)]), ("of its size", [_softcap(_cap_once)])),
         "the gradient is 1 − (C / c)², not 1 − C / c",
         "TorchCode#10",
+        touches="gradients softcap",
+    ),
+    row(
+        "softcap's derivative with tanh taken twice",
+        edited(("", [_softcap(_cap_of_capped)])),
+        "C / c is tanh(Z / c) already: the gradient is 1 − (C / c)², not 1 − tanh²(C / c)",
+        "tokamax#1121",
         touches="gradients softcap",
     ),
     row(

@@ -25,6 +25,7 @@ from attncli.check.bugs.backward.edits import (
     row,
 )
 from attncli.check.bugs.bug import Bug, Evidence
+from attncli.check.bugs.kernels import BLOCKS
 from attncli.check.setup import Edit, Setup
 from attncli.stages import OUTPUT, WEIGHTS
 
@@ -47,6 +48,43 @@ def _other_query() -> Any:
         (words, [instead(g.delta, _shifted(step), **reads)], (ROW,))
         for step, words in ((1, "the row before"), (-1, "the row after"))
     )
+
+
+def _own(given: Given) -> Array:
+    """δ as it should be, before it is read."""
+    return np.asarray(np.nan_to_num(given["a"] * given["d"]).sum(axis=-1))
+
+
+def _of_query(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """δ of the row before or after, or of the same row of the first block."""
+    if not of_gradients(setup, evidence):
+        return
+    rows = np.arange(n_q := setup.shape[ROW])
+    reads = {"the row before": np.roll(rows, 1), "the row after": np.roll(rows, -1)}
+    for block in BLOCKS:
+        if block < n_q:
+            reads[f"that of the first {block} queries for every block of {block}"] = rows % block
+    for words, index in reads.items():
+
+        def compute(given: Given, index: Any = index) -> Array:
+            return np.asarray(_own(given)[..., index])
+
+        if (found := apply(setup, [instead(g.delta, compute)], (ROW,))) is not None:
+            yield found.with_detail(words)
+
+
+def _averaged(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """δ divided by the number of keys, or of the dimensions of v."""
+    if not of_gradients(setup, evidence):
+        return
+    d_v = setup.inputs["v"].shape[-1]
+    for n, words in ((setup.shape[3], "keys"), (d_v, "dimensions of v")):
+
+        def compute(given: Given, n: int = n) -> Array:
+            return np.asarray(_own(given) / n)
+
+        if n > 1 and (found := apply(setup, [instead(g.delta, compute)])) is not None:
+            yield found.with_detail(f"over {n} {words}")
 
 
 def _by_column(step: Step, _: Plan) -> Step:
@@ -90,6 +128,9 @@ def _without_weights(a: Array, d: Array, delta: Array, axis: int = -1, **_: Any)
 
 def _unnormalised(given: Given) -> Array:
     x = given["x"]
+    if (sinks := given.get("sinks")) is not None:
+        sink = np.broadcast_to(sinks.reshape(-1, 1, 1), (*x.shape[:-1], 1))
+        x = np.concatenate([x, sink], axis=-1)
     top = x.max(axis=-1, keepdims=True)
     total = np.exp(x - np.where(np.isfinite(top), top, 0)).sum(axis=-1)
     return np.asarray((given["o"] * given["d_o"]).sum(axis=-1) * total)
@@ -99,7 +140,7 @@ def _delta_unnormalised(plan: list[Step]) -> list[Step]:
     softmax = named(plan, WEIGHTS)
     if softmax is None:
         return plan
-    reads = {"o": OUTPUT, "d_o": D_OUTPUT, "x": softmax.reads["x"]}
+    reads = {"o": OUTPUT, "d_o": D_OUTPUT, **softmax.reads}
     return instead(g.delta, _unnormalised, **reads)(plan)
 
 
@@ -112,7 +153,7 @@ def _delta_of_head(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     ):
 
         def compute(given: Given, index: Any = index) -> Array:
-            own = np.nan_to_num(given["a"] * given["d"]).sum(axis=-1)
+            own = _own(given)
             return np.asarray(own[..., index(own.shape[-2]), :])
 
         if (found := apply(setup, [instead(g.delta, compute)], (HEAD,))) is not None:
@@ -133,10 +174,22 @@ SOFTMAX: tuple[Bug, ...] = (
         "flash-attention#2555",
     ),
     row(
+        "δ of another query",
+        _of_query,
+        "δ is read with the row of another query",
+        "flash-attention#2555, triton#5660",
+    ),
+    row(
         "δ of another head",
         _delta_of_head,
         "δ is read with the head of another query head",
         "native-sparse-attention-triton#27",
+    ),
+    row(
+        "δ is a mean, not a sum",
+        _averaged,
+        "δ is the sum of A ∘ dA over the keys, or that of O ∘ dO over the dimensions",
+        "TorchCode#10",
     ),
     row(
         "δ added, not subtracted",

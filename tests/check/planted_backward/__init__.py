@@ -1,0 +1,1 @@
+"""Wrong gradients, and the right ones that they are made of: written without attncli."""

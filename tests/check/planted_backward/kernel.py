@@ -1,0 +1,334 @@
+"""Attention and its gradients as a kernel computes them, in plain NumPy, without attncli.
+
+The forward pass saves O and lse, the log Σ exp of each row. The way back, a block of queries and a
+block of keys at a time, computes the weights again:
+
+    P = exp(X − lse)    δ = rowsum(O ∘ dO)    dX = P ∘ (dP − δ)    dS = dX · scale
+
+Each step is a method, so that a wrong implementation (tests/check/planted_backward/wrong.py) replaces one of them. As
+in a kernel, inputs of 16 bits are multiplied in float32, P and dS are rounded to their type before
+the products, and results are rounded at the end.
+Source: Dao, "FlashAttention-2" (2023), algorithm 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+TYPES: dict[str, Any] = {
+    "float64": np.float64,
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+}
+BLOCK = 16
+P, SEED, CAP, WINDOW = 0.3, 5, 2.0, (5, 3)
+
+
+@dataclass(frozen=True)
+class World:
+    """What an attention has: sizes (batch, heads, key heads, n_q, n_k, d_k, d_v) and features."""
+
+    name: str
+    sizes: tuple[int, int, int, int, int, int, int]
+    features: frozenset[str] = frozenset()
+
+
+def _world(name: str, sizes: tuple[int, int, int, int, int, int, int], features: str) -> World:
+    return World(name, sizes, frozenset(features.split()))
+
+
+_PRIMES, _SQUARE = (2, 3, 3, 37, 53, 13, 11), (2, 3, 3, 48, 48, 16, 16)
+_GROUPED = (2, 6, 3, 37, 53, 13, 11)
+WORLDS = {
+    world.name: world
+    for world in (
+        _world("plain", _PRIMES, ""),
+        _world("square", _SQUARE, ""),
+        _world("causal", _SQUARE, "causal"),
+        _world("causal, n_q ≠ n_k", _PRIMES, "causal"),
+        _world("window", _SQUARE, "window"),
+        _world("grouped", _GROUPED, ""),
+        _world("empty row", _PRIMES, "mask"),
+        _world("bias", _PRIMES, "bias"),
+        _world("softcap", _PRIMES, "softcap"),
+        _world("sinks", _PRIMES, "sinks"),
+        _world("dropout", _PRIMES, "dropout"),
+        _world("rope", _SQUARE, "rope"),
+        _world("all", _GROUPED, "mask bias softcap sinks dropout"),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """The inputs of one attention in a number type.
+
+    arrays  q, k, v, d_output (and sinks) in the number type
+    given   what attncli takes besides: the same restrictions in its words
+    keep    may attend, [n_q, n_k]; kept: not dropped, [batch, head, n_q, n_k]
+    angles  of rotary positions, [token, d_k / 2]
+    """
+
+    dtype: str
+    arrays: dict[str, Array]
+    given: dict[str, Any]
+    keep: Array
+    bias: Array | None = None
+    kept: Array | None = None
+    cap: float | None = None
+    angles: Array | None = None
+    features: frozenset[str] = field(default=frozenset())
+
+    @property
+    def acc(self) -> Any:
+        """The type of products and sums."""
+        return np.float64 if self.dtype == "float64" else np.float32
+
+    def rounded(self, x: Array) -> Array:
+        """Rounded to the number type."""
+        with np.errstate(over="ignore"):
+            return np.asarray(x).astype(TYPES[self.dtype]).astype(self.acc)
+
+
+def call_of(world: World, dtype: str, seed: int) -> Call:
+    b, h, h_kv, n_q, n_k, d_k, d_v = world.sizes
+    rng = np.random.default_rng(seed)
+    shapes = {"q": (b, h, n_q, d_k), "k": (b, h_kv, n_k, d_k), "v": (b, h_kv, n_k, d_v)}
+    shapes["d_output"] = (b, h, n_q, d_v)
+    has, given, more = world.features, dict[str, Any](), dict[str, Any]()
+    arrays = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    if "softcap" in has:
+        arrays["q"] *= 2
+        given["softcap"] = more["cap"] = CAP
+    if "sinks" in has:
+        arrays["sinks"] = rng.standard_normal(h)
+    arrays = {name: x.astype(TYPES[dtype]) for name, x in arrays.items()}
+    far = np.arange(n_k) - np.arange(n_q)[:, None]
+    keep = np.ones((n_q, n_k), bool)
+    if "causal" in has:
+        given["causal"], keep = True, far <= 0
+    if "window" in has:
+        given["window"], keep = WINDOW, (far >= -WINDOW[0]) & (far <= WINDOW[1])
+    if "mask" in has:
+        keep = rng.random((n_q, n_k)) < 0.7
+        keep[3] = False
+        given["mask"] = keep
+    if "bias" in has:
+        more["bias"] = np.where(keep, rng.standard_normal((h, n_q, n_k)), 0).astype(TYPES[dtype])
+        given["mask"] = np.where(keep, more["bias"].astype(np.float64), -np.inf)
+        more["bias"] = more["bias"].astype(np.float64)
+    if "dropout" in has:  # as attncli says that it draws: PCG64, kept where not below p
+        more["kept"] = np.random.default_rng(SEED).random((b, h, n_q, n_k)) >= P
+        given |= {"dropout": P, "seed": SEED}
+    if "rope" in has:
+        powers = 10000.0 ** (-np.arange(d_k // 2) / (d_k // 2))
+        more["angles"] = np.arange(max(n_q, n_k))[:, None] * powers
+        given["positions"] = "rope-halves"
+    return Call(dtype, arrays, given, keep, features=has, **more)
+
+
+def swap(x: Array) -> Array:
+    return np.swapaxes(x, -1, -2)
+
+
+def rotated(x: Array, angles: Array, sign: int = 1) -> Array:
+    """Pairs (x_i, x_{i + d/2}) turned by the angle of their position."""
+    cos, sin = (f(angles[: x.shape[-2]]).astype(x.dtype) for f in (np.cos, np.sin))
+    a, b = np.split(x, 2, axis=-1)
+    return np.concatenate([a * cos - sign * b * sin, b * cos + sign * a * sin], axis=-1)
+
+
+class Kernel:
+    """One attention and its gradients. `of` is what the way back reads; names as in the paper."""
+
+    def __init__(self, call: Call) -> None:
+        self.c, acc = call, call.acc
+        own = {name: x.astype(acc) for name, x in call.arrays.items()}
+        if call.angles is not None:
+            for name in ("q", "k"):
+                own[name] = call.rounded(rotated(own[name], call.angles))
+        self.sinks = own["sinks"][:, None, None] if "sinks" in own else None
+        self.n_kv = own["k"].shape[1]
+        h = own["q"].shape[1]
+        self.kv_of = np.arange(h) // (h // self.n_kv)
+        self.q, self.d_o = own["q"], own["d_output"]
+        self.k, self.v = own["k"][:, self.kv_of], own["v"][:, self.kv_of]
+        self.d_k_size = self.q.shape[-1]
+        self.scale = acc(self.d_k_size**-0.5)
+        self.one_minus_p = acc(1 - P if call.kept is not None else 1)
+        self.n_q, self.n_k = self.q.shape[-2], self.k.shape[-2]
+
+    # ---- forward
+
+    def forward(self) -> None:
+        every = slice(None)
+        z = self.scale * (self.q @ swap(self.k))
+        x = Kernel.masked(self, self.biased(Kernel.capped(self, z), every, every), every, every)
+        self.top = x.max(axis=-1, keepdims=True)
+        if self.sinks is not None:
+            self.top = np.maximum(self.top, self.sinks)
+        self.top[np.isneginf(self.top)] = 0
+        power = np.exp(x - self.top)
+        self.total = power.sum(axis=-1, keepdims=True)
+        if self.sinks is not None:
+            self.total = self.total + np.exp(self.sinks - self.top)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lse = self.top + np.log(self.total)
+            dropped = Kernel.dropped(self, power, every, every)
+            o = (self.c.rounded(dropped) @ self.v) / self.total
+        self.is_empty = self.total == 0
+        self.o = self.c.rounded(np.where(self.is_empty, 0, o))
+        self.lse = np.where(self.is_empty, np.inf, lse)  # exp(x − ∞) = 0, as FlashAttention has it
+
+    def capped(self, z: Array) -> Array:
+        cap = self.c.cap
+        return z if cap is None else self.c.acc(cap) * np.tanh(z / self.c.acc(cap))
+
+    def biased(self, x: Array, i: slice, j: slice) -> Array:
+        return x if self.c.bias is None else x + self.c.bias[:, i, j].astype(self.c.acc)
+
+    def hidden(self) -> Array:
+        """Where the way back hides a key: [n_q, n_k]."""
+        return ~self.c.keep
+
+    def masked(self, x: Array, i: slice, j: slice) -> Array:
+        return np.where(~self.c.keep[i, j], -np.inf, x).astype(self.c.acc)
+
+    # ---- the way back
+
+    def read(self) -> None:
+        """What the way back reads, where it is not what the forward pass had."""
+
+    def saved(self) -> Array:
+        return self.lse
+
+    def delta(self) -> Array:
+        return np.asarray((self.o * self.d_o).sum(axis=-1, keepdims=True))
+
+    def scored(self, i: slice, j: slice) -> Array:
+        return np.asarray(self.scale * (self.q[..., i, :] @ swap(self.k[..., j, :])))
+
+    def masked_again(self, x: Array, i: slice, j: slice) -> Array:
+        return np.where(self.hidden()[i, j], -np.inf, x).astype(self.c.acc)
+
+    def weights(self, x: Array, lse: Array) -> Array:
+        return np.asarray(np.exp(x - lse))
+
+    def dropped(self, p: Array, i: slice, j: slice) -> Array:
+        if self.c.kept is None:
+            return p
+        return np.where(self.c.kept[..., i, j], p / self.one_minus_p, 0)
+
+    def for_values(self, p: Array, i: slice, j: slice) -> Array:
+        """The weights that dV is made of."""
+        return self.dropped(p, i, j)
+
+    def d_dropped(self, d: Array, i: slice, j: slice) -> Array:
+        return Kernel.dropped(self, d, i, j)
+
+    def softmax(self, p: Array, d: Array, delta: Array, i: slice, j: slice) -> Array:
+        return np.asarray(p * (d - delta))
+
+    def d_cap(self, d: Array, z: Array, c: Array) -> Array:
+        return d if self.c.cap is None else d * (1 - np.square(c / self.c.acc(self.c.cap)))
+
+    def add_q(self, i: slice, j: slice, d_s: Array) -> None:
+        self.d_q[..., i, :] += d_s @ self.k[..., j, :]
+
+    def add_k(self, i: slice, j: slice, d_s: Array) -> None:
+        self.d_k[..., j, :] += swap(d_s) @ self.q[..., i, :]
+
+    def add_v(self, i: slice, j: slice, p: Array) -> None:
+        self.d_v[..., j, :] += swap(p) @ self.d_o[..., i, :]
+
+    def factors(self) -> tuple[float, float, float]:
+        """What d_q, d_k and d_v are multiplied by at the end."""
+        return float(self.scale), float(self.scale), 1.0
+
+    def grouped(self, x: Array, name: str) -> Array:
+        return np.stack([x[:, self.kv_of == n].sum(axis=1) for n in range(self.n_kv)], axis=1)
+
+    def unrotated(self, x: Array) -> Array:
+        return x if self.c.angles is None else rotated(x, self.c.angles, -1)
+
+    def d_sinks(self, delta: Array) -> Array:
+        assert self.sinks is not None
+        return np.asarray(-(np.exp(self.sinks - self.saved()) * delta).sum(axis=(0, 2, 3)))
+
+    def d_bias(self, d_x: Array) -> Array:
+        return np.asarray(d_x.sum(axis=0))
+
+    def written(self, found: dict[str, Array]) -> dict[str, Array]:
+        return found
+
+    def blocks(self, n: int) -> list[slice]:
+        return [slice(at, min(at + BLOCK, n)) for at in range(0, n, BLOCK)]
+
+    @np.errstate(all="ignore")  # wrong ones overflow
+    def run(self) -> dict[str, Array]:
+        """The gradients by name, in the number type."""
+        self.forward()
+        self.read()
+        delta, lse, r = self.delta(), self.saved(), self.c.rounded
+        self.d_q, self.d_k, self.d_v = (np.zeros_like(x) for x in (self.q, self.k, self.v))
+        of_x = np.zeros((*self.q.shape[:-1], self.n_k), self.c.acc)
+        for j in self.blocks(self.n_k):
+            for i in self.blocks(self.n_q):
+                z = self.scored(i, j)
+                c = self.capped(z)
+                p = self.weights(self.masked_again(self.biased(c, i, j), i, j), lse[..., i, :])
+                self.add_v(i, j, r(self.for_values(p, i, j)))
+                d_p = self.d_dropped(self.d_o[..., i, :] @ swap(self.v[..., j, :]), i, j)
+                of_x[..., i, j] = self.softmax(p, d_p, delta[..., i, :], i, j)
+                d_s = r(self.d_cap(of_x[..., i, j], z, c))
+                self.add_q(i, j, d_s)
+                self.add_k(i, j, d_s)
+        of_q, of_k, of_v = (self.c.acc(x) for x in self.factors())
+        found = {
+            "d_q": self.unrotated(self.d_q * of_q),
+            "d_k": self.unrotated(self.grouped(self.d_k, "d_k") * of_k),
+            "d_v": self.grouped(self.d_v, "d_v") * of_v,
+        }
+        if self.sinks is not None:
+            found["d_sinks"] = self.d_sinks(delta)
+        if self.c.bias is not None:
+            found["d_bias"] = self.d_bias(of_x)
+        return {name: x.astype(TYPES[self.c.dtype]) for name, x in self.written(found).items()}
+
+
+def eager(call: Call) -> dict[str, Array]:
+    """The same without blocks: every stage of the whole, rounded to the number type."""
+    k, r = Kernel(call), call.rounded
+    with np.errstate(all="ignore"):
+        z = r(r(k.q @ swap(k.k)) * k.scale)
+        c = r(k.capped(z))
+        x = k.masked(r(k.biased(c, slice(None), slice(None))), slice(None), slice(None))
+        top = x.max(axis=-1, keepdims=True)
+        top = top if k.sinks is None else np.maximum(top, k.sinks)
+        power = np.exp(x - np.where(np.isneginf(top), 0, top))
+        share = 0 if k.sinks is None else np.exp(k.sinks - top)
+        total = power.sum(axis=-1, keepdims=True) + share
+        p = r(np.where(total == 0, 0, power / total))
+        of_sink = r(share / total)
+    dropped = r(k.dropped(p, slice(None), slice(None)))
+    d_v = r(swap(dropped) @ k.d_o)
+    d_p = r(k.d_dropped(r(k.d_o @ swap(k.v)), slice(None), slice(None)))
+    delta = r((p * d_p).sum(axis=-1, keepdims=True))
+    d_x = r(p * r(d_p - delta))
+    d_s = r(r(k.d_cap(d_x, z, c)) * k.scale)
+    found = {
+        "d_q": k.unrotated(r(d_s @ k.k)),
+        "d_k": k.unrotated(k.grouped(r(swap(d_s) @ k.q), "d_k")),
+        "d_v": k.grouped(d_v, "d_v"),
+    }
+    if k.sinks is not None:
+        found["d_sinks"] = -(of_sink * delta).sum(axis=(0, 2, 3))
+    if call.bias is not None:
+        found["d_bias"] = d_x.sum(axis=0)
+    return {name: x.astype(TYPES[call.dtype]) for name, x in found.items()}
