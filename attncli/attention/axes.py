@@ -146,3 +146,12 @@ def listed(names: Iterable[str], most: int = 4) -> str:
     known = list(names)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(known[:most]) + more
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> joined(["jax", "mlx", "onnx"]), joined(["jax"])
+    ('jax, mlx and onnx', 'jax')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -6,18 +6,9 @@ observed, q, k, v, Convention ── check ──> Verdict ── report_text, v
 from attncli.check.bugs import CATALOGUE
 from attncli.check.bugs.bug import Bug
 from attncli.check.diagnose import check
-from attncli.check.report import (
-    Explanation,
-    Meaning,
-    StageVerdict,
-    Verdict,
-    Worst,
-    report_text,
-    summary_text,
-    summary_to_dict,
-    verdict_to_dict,
-)
+from attncli.check.report import report_text, summary_text, summary_to_dict, verdict_to_dict
 from attncli.check.suggest import Suggestion, suggest_input
+from attncli.check.verdict import Explanation, Meaning, StageVerdict, Verdict, Worst
 
 __all__ = [
     "CATALOGUE",

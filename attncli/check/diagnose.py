@@ -7,59 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from attncli.attention.multi_head import Projected
 from attncli.attention.numbers import is_small, type_name
-from attncli.attention.run import Step
+from attncli.attention.parts import check_parts
 from attncli.attention.shapes import layout_hint
-from attncli.attention.tiles import check_parts, split_bounds, tile_bounds
-from attncli.check.comparison import (
-    Comparison,
-    Fit,
-    comparison_of,
-    sample_of,
-    wide_sample_of,
-)
+from attncli.attention.split import split_bounds
+from attncli.attention.tiles import tile_bounds
+from attncli.check.comparison import Comparison, comparison_of
+from attncli.check.explanations import distinguished_by, explanation, in_common, told_by
 from attncli.check.gradients import hidden_bugs, of_one_pass
 from attncli.check.inside import less_exact
 from attncli.check.meanings import Asked, meanings_of
 from attncli.check.noise import EPS, SMALL
-from attncli.check.observe import (
-    GIVEN,
-    Pick,
-    WrongShapeError,
-    differing_inputs,
-    fitting_layouts,
-    observe,
-    rounded_to,
-    to_numpy,
-)
+from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, rounded_to, to_numpy
 from attncli.check.places import stage_verdicts
 from attncli.check.positions import PositionKind
-from attncli.check.report import Explanation, Left, Status, Verdict
-from attncli.check.run import computes, stages, steps_of
-from attncli.check.search import Match, Progress, Search, differ
+from attncli.check.search import Match, Progress, Search
 from attncli.check.setup import Setup, setup_of
+from attncli.check.shapes import WrongShapeError, fitting_layouts
 from attncli.check.spans import in_four
-from attncli.check.suggest import FAR, suggest_input
 from attncli.check.tolerance import Inside, Rule, fitting_type, narrower, rule_of
 from attncli.check.units import in_units
-from attncli.convention import KNOBS, Convention, Layout, convention_of, flag_text
+from attncli.check.verdict import Status, Verdict
+from attncli.convention import KNOBS, Convention, Layout, convention_of
 from attncli.errors import ConventionError, ShapeError, StageError
 from attncli.stages import (
     GRADIENTS,
-    MASKED,
-    OF_X,
     OUTPUT,
-    QKV,
-    SCALED,
-    SCORES,
-    WEIGHTS,
-    gradient_of,
 )
 
 
@@ -260,7 +238,7 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
     matches = search.singles()
     if comparison.setup.tiles:  # no library means another running maximum, sum or values
         statuses: tuple[Status, ...] = ("no match", "found", "ambiguous")
-        found = tuple(_explanation(match, comparison) for match in matches)
+        found = tuple(explanation(match, comparison) for match in matches)
         status = statuses[min(len(found), 2)]
         return replace(verdict, status=status, first_difference=first, explanations=found)
     meanings = meanings_of(search, asked, matches)
@@ -281,12 +259,12 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
 
 def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Comparison) -> Verdict:
     """The verdict with one explanation, or with several and what would distinguish them."""
-    found = tuple(_explanation(match, comparison) for match in matches)
+    found = tuple(explanation(match, comparison) for match in matches)
     if len(found) == 1:
         return replace(verdict, status="found", explanations=found)
-    common = _in_common(matches, comparison)
-    told = _told_by(matches, comparison)
-    other = told or _distinguished_by(found, comparison)
+    common = in_common(matches, comparison)
+    told = told_by(matches, comparison)
+    other = told or distinguished_by(found, comparison)
     return replace(verdict, status="ambiguous", explanations=found, common=common, tell_apart=other)
 
 
@@ -311,146 +289,3 @@ def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
         sentences.append("It may be a subset: pass rows= / heads= (--rows, --head)")
     shape = ". ".join(sentences)
     return Verdict("wrong shape", rule.dtype, first_difference=error.stage, shape=shape)
-
-
-# ---- what was found, in words
-
-
-def _explanation(match: Match, comparison: Comparison) -> Explanation:
-    fits = match.fits
-    details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in fits))
-    return Explanation(
-        bugs=match.bugs,
-        details=details if all(details) else (),
-        flag=flags(comparison.setup, fits[0].setup),
-        errors=_left(fits[0], comparison),
-        command="compute" if comparison.setup.positions is None else "check",
-        expected=_expected(comparison.setup, fits[0].setup),
-    )
-
-
-def _left(fit: Fit, comparison: Comparison) -> dict[str, Left]:
-    return {
-        name: Left(*size, comparison.errors[name].typical, comparison.errors[name].largest)
-        for name, size in fit.errors.items()
-    }
-
-
-def _expected(plain: Setup, changed: Setup) -> str:
-    """The formula of the first step that is another one, as it should be; "" where none is.
-
-    A change of the mask alone is said better by flags.
-    """
-    others = {step.name: step for step in steps_of(changed)}
-    for step in steps_of(plain):
-        other = others.get(step.name)
-        if step.formula and step.name != "mask" and (other is None or _work(other) != _work(step)):
-            return step.formula
-    return ""
-
-
-def _work(step: Step) -> tuple[Any, ...]:
-    return step.compute, step.reads, step.params
-
-
-def _in_common(matches: Sequence[Match], comparison: Comparison) -> str:
-    """What several explanations have in common: what they change, and how alike they are here."""
-    shared = frozenset.intersection(
-        *(frozenset().union(*(bug.touches for bug in match.bugs)) for match in matches)
-    )
-    first, *others = (match.fits[0].setup for match in matches)
-    expected = comparison.expected(first)
-    each = map(comparison.expected, others)  # one at a time: each may be as large as a stage
-    if any(differ(x, other[name]) for other in each for name, x in expected.items()):
-        alike = "they differ by less than the tolerance on this input"
-    else:
-        alike = "they compute the same numbers on this input"
-    if not shared:
-        return alike
-    same = ", ".join(sorted(shared)).replace("-", " ")
-    return f"they all change the same thing ({same}), and {alike}"
-
-
-def _distinguished_by(explanations: Sequence[Explanation], comparison: Comparison) -> str:
-    """Which input, or which stage observed as well, distinguishes the explanations."""
-    how, positions = comparison.setup.how, comparison.setup.positions
-    kind = None if positions is None else positions.kind
-    for more in (None, SCORES, SCALED, MASKED, WEIGHTS):
-        stages = [*comparison.errors, *([more] if more else [])]
-        found = suggest_input(explanations, convention=how, positions=kind, stages=stages)
-        if found is not None:
-            observed = f"the {more} observed as well, on " if more else ""
-            return f"{observed}an input with {found.words}"
-    return "no input that was tried: they may always compute the same numbers"
-
-
-def _told_by(matches: Sequence[Match], comparison: Comparison) -> str:
-    """Which gradient that was not observed differs between the explanations on this input."""
-    if not any(name in GRADIENTS for name in comparison.observed):
-        return ""
-    sample = wide_sample_of(comparison) or sample_of(comparison)
-    setups = [match.fits[0].setup for match in matches]
-    for name in TELLING:
-        if name in comparison.observed or not all(computes(x, [name]) for x in setups):
-            continue
-        found = [stages(x, sample.subset, [name])[name] for x in setups]
-        if all(differ(x, y, by=FAR) for x, y in combinations(found, 2)):
-            names = " | ".join(_name(match) for match in matches)
-            return f"{name} would tell: {names}"
-    return ""
-
-
-def _name(match: Match) -> str:
-    return " and ".join(bug.name for bug in match.bugs)
-
-
-TELLING = (OUTPUT, *(gradient_of(name) for name in QKV), SCORES, *GRADIENTS[: -len(OF_X)])
-"""Stages that may tell explanations apart: those that are at hand first."""
-
-
-def flags(plain: Setup, changed: Setup) -> str:
-    """What to add to, or take from, the call of `attncli compute`; "" where no flags do it.
-
-    Positions are flags of `attncli check`.
-
-    >>> from attncli.check.setup import setup_of
-    >>> setup = setup_of([[1.0]], [[1.0]], [[1.0]])
-    >>> flags(setup, setup.with_how(scale="none", causal=True))
-    '--causal --scale none'
-    """
-    before, after = plain.inputs, changed.inputs
-    given = {name for name in after if after[name] is not before.get(name)}
-    swapped = given == {"k", "v"} and after["k"] is before["v"] and after["v"] is before["k"]
-    left_out = before.keys() - after.keys()
-    if (
-        changed.edits
-        or changed.changes
-        or changed.relayout
-        or changed.relabel
-        or changed.reads
-        or changed.instead
-    ):
-        return ""
-    if (given and not swapped) or left_out - _FLAG_OF.keys():
-        return ""
-    words = ["exchange --k and --v"] if swapped else []
-    if plain.positions is not None and plain.positions != changed.positions:
-        kind = plain.positions.kind
-        if changed.positions is None:
-            words.append("without --positions")
-        elif replace(changed.positions, kind=kind) == plain.positions:
-            words.append(f"--positions {changed.positions.kind}")
-        else:
-            return ""  # no flags for positions that are wrong otherwise than in their kind
-    names = [name for name in KNOBS if getattr(changed.how, name) != getattr(plain.how, name)]
-    if "dropout" in names or "seed" in names:  # what was dropped is not drawn from a seed of ours
-        return ""
-    in_effect = changed.how.changes()
-    for name in names:
-        if KNOBS[name].has_effect(in_effect):
-            words.append(flag_text(name, getattr(changed.how, name)))
-    words += [f"without {flag}" for name, flag in _FLAG_OF.items() if name in left_out]
-    return " ".join(words)
-
-
-_FLAG_OF = {"given_mask": "--mask", "kv_len": "--kv-len"}

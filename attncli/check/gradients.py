@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from attncli.check.bugs.backward import BACKWARD
 from attncli.check.bugs.backward.edits import GRADIENT
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.comparison import Comparison, sample_of, wide_sample_of
+from attncli.check.comparison import Comparison
 from attncli.check.run import computes
+from attncli.check.samples import sample_of, wide_sample_of
 from attncli.check.search import Match, differ
 from attncli.stages import GRADIENTS
 

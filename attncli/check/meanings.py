@@ -16,9 +16,9 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.masks import meant_mask
 from attncli.check.comparison import Fit
-from attncli.check.report import Meaning
 from attncli.check.search import Match, Search
 from attncli.check.setup import Setup
+from attncli.check.verdict import Meaning
 from attncli.convention import KNOBS, Convention, MaskMeans, flag_of
 from attncli.errors import ConventionError
 from attncli.presets import PRESETS, Preset

@@ -6,7 +6,7 @@ its layout, such as splitting its heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +21,13 @@ from attncli.attention.shapes import in_order
 from attncli.check.noise import EPS
 from attncli.check.run import Indices, Subset, all_of, computes, mask_of, steps_of
 from attncli.check.setup import Setup
-from attncli.check.spans import ROWS, axes_of, in_four, is_whole, span_of
+from attncli.check.shapes import fitted
+from attncli.check.spans import axes_of, is_whole, span_of
 from attncli.check.tolerance import distance, fitting_type, narrower
 from attncli.convention import DType, Layout
 from attncli.errors import ConventionError, ShapeError, StageError
 from attncli.stages import (
     CONCAT,
-    DELTA,
     GIVEN_GRADIENT,
     GRADIENTS,
     LEFT_OUT,
@@ -41,7 +41,6 @@ from attncli.stages import (
 )
 
 Pick = int | slice | Sequence[int] | None
-Relayout = Callable[[Array, tuple[int, ...]], Array]
 DYADIC = 2.0**10
 """Numbers with 10 bits after the point may be of any type, and have up to 10 decimals."""
 MOST_DECIMALS = 8
@@ -107,7 +106,7 @@ def observe(
             n_rows = setup.shape[3] if axes_of(name)[1] == "kv_head" else len(row)
             array = heads_to_front(array, layout, (n_heads, n_rows))
         stage, array = _merged_to_heads(name, array, setup)
-        arrays[stage] = _fitted(stage, array, dtype, setup, subset)
+        arrays[stage] = fitted(stage, array, dtype, setup, subset)
         types.append(fitting_type(arrays[stage], dtype))
         if types[-1] != dtype:
             notes.append(f"every number of {name} fits {types[-1]}, so it is judged as such")
@@ -296,127 +295,3 @@ def _merged_to_heads(name: str, array: Array, setup: Setup) -> tuple[str, Array]
     if setup.ndim < 3 or array.ndim != setup.ndim - 1:
         raise ShapeError("concat was observed, but q has no heads", "name the stage output")
     return OUTPUT, split_heads(array, setup.shape[1])
-
-
-class WrongShapeError(ShapeError):
-    """An observed stage has another shape than the stage of that name over the subset."""
-
-    def __init__(
-        self, stage: str, array: Array, dtype: DType, expected: tuple[int, ...], subset: Subset
-    ) -> None:
-        text = " × ".join(map(str, expected))
-        super().__init__(f"{stage} is {shape_text(array) or 'one number'}, expected {text}")
-        self.stage, self.array, self.dtype = stage, array, dtype
-        self.expected, self.subset = expected, subset
-
-    @property
-    def may_be_subset(self) -> bool:
-        """Whether it could be some of the heads and rows."""
-        sizes, whole_sizes = self.array.shape[::-1], self.expected[::-1]
-        fits = all(n <= most for n, most in zip(sizes, whole_sizes, strict=False))
-        return 0 < len(sizes) <= len(whole_sizes) and sizes[0] == whole_sizes[0] and fits
-
-
-def _fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset) -> Array:
-    """The array as [batch, head, row, last]; an axis that a pick leaves one entry may be missing.
-
-    Raises WrongShapeError.
-    """
-    ndim = setup.ndim
-    if stage in GRADIENTS:
-        return _fitted_gradient(stage, array, dtype, setup, subset)
-    last = setup.inputs["v"].shape[-1] if stage == OUTPUT else setup.shape[3]
-    expected = (*subset.sizes, last)[4 - ndim :]
-    if kind_of(stage).axes.split()[-1] == "d_v":
-        expected = (*expected[:-1], setup.inputs["v"].shape[-1])
-    elif stage.startswith(f"{TILE}.") and kind_of(stage).axes.split()[-1] == "key":
-        start = (int(stage.split(".")[1]) - 1) * setup.tiles
-        expected = (*expected[:-1], min(setup.tiles, setup.shape[3] - start))
-    if kind_of(stage).axes.split() == ROWS:
-        expected = expected[:-1]
-        array = array[..., 0] if array.shape == (*expected, 1) else array
-    squeezed = tuple(
-        size for axis, size in enumerate(expected, 4 - ndim) if size != 1 or axis not in {1, 2}
-    )
-    if array.shape not in {expected, squeezed}:
-        raise WrongShapeError(stage, array, dtype, expected, subset)
-    return in_four(stage, array.reshape(expected).astype(np.float64))
-
-
-def _fitted_gradient(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset) -> Array:
-    """A gradient with the four axes that it is compared with; it has those of its stage.
-
-    Raises WrongShapeError.
-    """
-    inputs, (n_batch, n_heads, n_q) = setup.inputs, subset.sizes
-    shape: tuple[int, ...] = {
-        "d_q": (n_batch, n_heads, n_q, setup.d_k),
-        "d_k": inputs["k"].shape,
-        "d_v": inputs["v"].shape,
-    }.get(stage, (n_batch, n_heads, n_q, setup.shape[3]))
-    if stage == DELTA:
-        shape = (*shape[:2], setup.shape[3]) if setup.how.softmax_over == "queries" else shape[:3]
-    for given in ("sinks", "given_mask"):
-        if stage == gradient_of(given):
-            shape = inputs[given].shape
-    missing, made = 4 - setup.ndim, setup.projected
-    if made is not None and stage in OF_X:
-        shape = next(x.shape for name, x in made.values.items() if gradient_of(name) == stage)
-    elif stage not in (gradient_of("sinks"), gradient_of("given_mask")):
-        shape = shape[missing:]
-    if [n for n in array.shape if n != 1] != [n for n in shape if n != 1]:
-        raise WrongShapeError(stage, array, dtype, shape, subset)
-    return in_four(stage, array.reshape(shape).astype(np.float64), setup.how.softmax_over)
-
-
-# ---- wrong shapes that a change of layout makes right
-
-
-def fitting_layouts(array: Array, expected: tuple[int, ...]) -> Iterator[tuple[str, Array]]:
-    """Every known layout that gives the array the expected shape: what is wrong, and the result.
-
-    >>> [words for words, _ in fitting_layouts(np.zeros((5, 6)), (2, 5, 3))]
-    ['The heads are side by side in the last axis: split them']
-    """
-    for words, change in _LAYOUTS:
-        try:
-            changed = change(array, expected)
-        except (ValueError, IndexError):  # it does not have these axes, or they do not divide
-            continue
-        if changed.shape == expected:
-            yield words, changed
-
-
-def _without_ones(x: Array, n: tuple[int, ...]) -> Array:
-    same = [size for size in x.shape if size > 1] == [size for size in n if size > 1]
-    return x.reshape(n) if same and x.ndim != len(n) else x
-
-
-_LAYOUTS: tuple[tuple[str, Relayout], ...] = (
-    ("It has axes of length 1 too many or too few", _without_ones),
-    (
-        "The heads are side by side in the last axis: split them",
-        lambda x, n: split_heads(x, n[-3]),
-    ),
-    (
-        "Heads and tokens are exchanged: swap these two axes",
-        lambda x, n: np.swapaxes(x, -3, -2),
-    ),
-    ("Its last two axes are exchanged: swap them", lambda x, n: np.swapaxes(x, -2, -1)),
-    (
-        "Batch and heads are one axis: reshape it",
-        lambda x, n: x.reshape(n[-4], n[-3], *x.shape[1:]),
-    ),
-    (
-        "Batch and heads are exchanged: swap these two axes",
-        lambda x, n: np.swapaxes(x, -4, -3),
-    ),
-    (
-        "Tokens and batch are exchanged: swap these two axes",
-        lambda x, n: np.swapaxes(x, -4, -2),
-    ),
-    (
-        "The width is before the tokens, its heads side by side: swap and split",
-        lambda x, n: split_heads(np.swapaxes(x, -1, -2), n[-3]),
-    ),
-)

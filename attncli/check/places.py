@@ -13,10 +13,10 @@ import numpy as np
 
 from attncli.check.comparison import Comparison
 from attncli.check.noise import EPS
-from attncli.check.report import StageVerdict, Worst
 from attncli.check.run import Indices, mask_of
 from attncli.check.spans import axes_of, span_of
 from attncli.check.tolerance import StageErrors, distance, rms
+from attncli.check.verdict import StageVerdict, Worst
 from attncli.files.messages import safe
 from attncli.trace import Stage
 

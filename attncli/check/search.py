@@ -15,18 +15,11 @@ from attncli.arrays import Array
 from attncli.check.bugs import CATALOGUE
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.bugs.running import TOUCHES as RUNNING_TOUCHES
-from attncli.check.comparison import (
-    Comparison,
-    Fit,
-    fit,
-    narrow_sample_of,
-    sample_of,
-    wide_sample_of,
-    worst_of,
-)
+from attncli.check.comparison import Comparison, Fit, fit
 from attncli.check.direction import OWN, Directions, beta
 from attncli.check.noise import EPS, SMALL
 from attncli.check.run import CELLS, at_once, computes, mask_of, steps_of
+from attncli.check.samples import narrow_sample_of, sample_of, wide_sample_of, worst_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import distance, largest
 from attncli.convention import EmptyRows

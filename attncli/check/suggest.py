@@ -14,10 +14,10 @@ from attncli.arrays import Array
 from attncli.check.bugs import named
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.positions import PositionKind, positions_of
-from attncli.check.report import Explanation
 from attncli.check.run import all_of, computes, stages
 from attncli.check.search import differ
 from attncli.check.setup import Setup, setup_of
+from attncli.check.verdict import Explanation
 from attncli.convention import Convention
 from attncli.stages import GIVEN_GRADIENT, GRADIENTS, OUTPUT, QKV
 

@@ -137,7 +137,8 @@ def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displ
 
 def _in_parts(given: AttentionInputs, *, quiet: bool) -> Trace:
     """The trace of --tiles or --split. SizeError where it does not fit into memory."""
-    from attncli.attention.tiles import attend_split, attend_tiles, split_bounds, tile_bounds
+    from attncli.attention.split import attend_split, split_bounds
+    from attncli.attention.tiles import attend_tiles, tile_bounds
     from attncli.cli import memory
 
     inputs, shape = given.inputs, given.score_shape

@@ -20,7 +20,7 @@ from attncli.files.dump import write_dump
 from attncli.stages import OUTPUT, QKV, WEIGHTS, gradient_of
 
 if TYPE_CHECKING:
-    from attncli.check.report import Verdict
+    from attncli.check.verdict import Verdict
     from attncli.trace import Trace
 
 GRADIENTS = tuple(gradient_of(name) for name in QKV)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
+from attncli.attention.axes import joined
 from attncli.trace import Stage
 from attncli.views.numbers import percent, short
 from attncli.views.select import HEADS, Block, DisplayOptions, Index
@@ -154,8 +155,7 @@ def _ranking(row: Array, names: Sequence[Name], others: str) -> str:
         top = [names[i].spoken() for i in order[at : at + min(tied, max(TOP - at, 1))]]
         if more := tied - len(top):
             top.append(f"{more} more {others if more > 1 else ONE[others]}")
-        together = " and ".join([", ".join(top[:-1]), top[-1]] if len(top) > 1 else top)
-        groups.append(f"{together} ({own}{' each' if tied > 1 else ''})")
+        groups.append(f"{joined(top)} ({own}{' each' if tied > 1 else ''})")
         at += tied
     rest = row[order[at:]]
     shared = f"{others} share" if len(rest) > 1 else f"{ONE[others]} has"

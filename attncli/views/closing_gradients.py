@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
+from attncli.attention.axes import joined
 from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views.closing import TOP, Shares, shares_of, told
@@ -114,4 +115,4 @@ def _named(at: Array, shares: Shares) -> str:
     names: Sequence[str] = [shares.others[i].spoken() for i in at[:TOP].tolist()]
     if more := len(at) - len(names):
         names = [*names, f"{more} more"]
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return joined(names)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.attention.axes import joined
 from attncli.trace import Stage, Trace
 from attncli.views.numbers import percent, short
 from attncli.views.page import parts
@@ -128,5 +129,5 @@ def _heads(stage: Stage, chosen: Array) -> str:
         return f"all {total} heads"
     names = [_head(stage, at) for at in places[:NAMED]]
     if len(places) <= NAMED:
-        return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        return joined(names)
     return f"{len(places)} of {total} heads, most of all {', '.join(names)}"

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from attncli.arrays import Array
 from attncli.attention.attend import attend
-from attncli.attention.tiles import attend_split, attend_tiles
+from attncli.attention.split import attend_split
+from attncli.attention.tiles import attend_tiles
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Trace
 from attncli.views.matrix import Matrix

@@ -20,6 +20,7 @@ from attncli.check.bugs.kernels import KERNELS
 from attncli.check.bugs.layouts import LAYOUTS
 from attncli.check.bugs.mask_arithmetic import MASK_ARITHMETIC
 from attncli.check.bugs.masking import MASKING
+from attncli.check.bugs.merged import MERGED
 from attncli.check.bugs.positions import POSITIONS
 from attncli.check.bugs.projections import PROJECTIONS
 from attncli.check.bugs.queries import QUERIES
@@ -40,6 +41,7 @@ CATALOGUE: tuple[Bug, ...] = (
     *MASK_ARITHMETIC,
     *DROPOUT,
     *KERNELS,
+    *MERGED,
     *SUMS,
     *RUNNING,
     *BACKWARD,

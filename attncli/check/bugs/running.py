@@ -14,6 +14,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import tiles
+from attncli.attention.parts import by_sum
 from attncli.attention.run import Step
 from attncli.check.bugs.bug import Bug, Evidence, bug
 from attncli.check.setup import Setup
@@ -55,7 +56,7 @@ def values_not_rescaled(p: Array, v: Array, before: Array | None = None, **more:
 
 def values_normalised(total: Array, **more: Any) -> Array:
     """acc / l, which the next tile goes on with."""
-    return tiles.by_sum(tiles.running_values(**more), total)
+    return by_sum(tiles.running_values(**more), total)
 
 
 def _normalised(steps: list[Step]) -> list[Step]:

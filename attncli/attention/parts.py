@@ -1,0 +1,210 @@
+"""Attention part by part over the keys: what tiles and splits share.
+
+Either gives what one softmax over all keys gives, and no part ever sees the keys of another. The
+steps of a part are those of the plan, for its keys alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.attention import functional as f
+from attncli.attention.attend import Block, prepared, title_of, trace_of
+from attncli.attention.plan import Sizes, plan
+from attncli.attention.run import Step, Values, run, within
+from attncli.convention import Convention, EmptyRows, convention_of
+from attncli.errors import ConventionError
+from attncli.stages import LSE, MAPS, OUTPUT, WEIGHTS, kind_of
+from attncli.trace import Trace
+
+StepsOf = Callable[[Convention, Sizes, Sequence[int]], list[Step]]
+
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+
+def keys_of(x: Array, start: int, stop: int) -> Array:  # [n_k, d] -> [n, d]
+    """Keys, or values, start … stop − 1."""
+    return x[..., start:stop, :]
+
+
+def columns_of(x: Array, start: int, stop: int) -> Array:  # [n_q, n_k] -> [n_q, n]
+    """The same of a mask; one that is alike for all keys stays as it is."""
+    return x if x.shape[-1] == 1 else x[..., start:stop]
+
+
+def by_sum(
+    acc: Array, total: Array, v: Array | None = None, empty: EmptyRows = "zero"
+) -> Array:  # [n_q, d_v], [n_q] -> [n_q, d_v]
+    """acc / l, the total; in a row without a key, as `empty` says, 0, NaN, or the mean of all v.
+
+    >>> by_sum(np.array([[6.0], [0.0]]), np.array([2.0, 0.0]))
+    array([[3.],
+           [0.]])
+    """
+    is_empty = (total == 0)[..., None]
+    found = np.asarray(acc / np.where(is_empty, 1, total[..., None]))
+    if empty == "nan":
+        found = np.where(is_empty, acc.dtype.type(np.nan), found)
+    elif v is not None:
+        found = np.where(is_empty, v.mean(axis=-2, keepdims=True), found)
+    return found
+
+
+def finite(m: Array) -> Array:
+    """m, 0 where it is −∞: there is nothing yet to attend to, and −∞ − −∞ would be NaN."""
+    return np.where(np.isneginf(m), m.dtype.type(0), m)
+
+
+def of_heads(sinks: Array, rows: Array) -> Array:
+    """A number for each head, for every row [h, n_q] of it."""
+    return np.broadcast_to(sinks.reshape(-1, *[1] * min(rows.ndim, 1)), rows.shape)
+
+
+def check_parts(how: Convention) -> None:
+    """ConventionError for a softmax over queries, for dropout and for gradients."""
+    if how.softmax_over == "queries":
+        what = "a softmax over queries needs whole columns: its keys cannot be cut into parts"
+        raise ConventionError(what, "leave out softmax_over")
+    if how.dropout:
+        what = "dropout is drawn for all weights: keys cannot be cut into parts"
+        raise ConventionError(what, "leave out dropout")
+
+
+class Parts(NamedTuple):
+    """The steps that all parts share, those of each, and what the softmax and the output read."""
+
+    shared: list[Step]
+    own: list[Step]
+    x: str
+    softmax: Step
+    output: Step
+
+    @classmethod
+    def of(cls, how: Convention, sizes: Sizes) -> Parts:
+        steps = {step.name: step for step in plan(how, sizes)}
+        softmax, output = steps[WEIGHTS], steps[OUTPUT]
+        before = [step for step in steps.values() if step.name not in (WEIGHTS, LSE, OUTPUT)]
+        own = [step for step in before if step.name in MAPS]
+        shared = [step for step in before if step not in own and step.compute is not f.may_attend]
+        return cls(shared, own, softmax.reads["x"], softmax, output)
+
+    def keys(self, number: int, bounds: Sequence[int]) -> list[Step]:
+        """Keys, values and mask of a part, as steps without a prefix; what they are of keeps its
+        name."""
+        at = {"start": bounds[number - 1], "stop": bounds[number]}
+        sub = subscript(number)
+        reads = {"k": self.k, "v": self.output.reads["v"]}
+        cut = [Step(n, keys_of, {"x": x}, at, symbol=f"{n.upper()}{sub}") for n, x in reads.items()]
+        if any(step.name == "mask" for step in self.shared):
+            cut.append(Step("mask", columns_of, {"x": "mask"}, at))
+        if "allowed" in self.softmax.reads:
+            cut.append(Step("allowed", f.may_attend, {"mask": "mask"}))
+        return cut
+
+    @property
+    def k(self) -> str:
+        """The stage whose rows are the keys."""
+        return next(step.reads["k"] for step in self.own if step.compute is f.scores)
+
+    def part(self, kind: str, number: int, bounds: Sequence[int]) -> list[Step]:
+        """The steps of a part up to what its softmax reads, by their dotted names."""
+        prefix, sub = f"{kind}.{number}.", subscript(number)
+        letters = {kind_of(step.name).symbol for step in self.own} | {"K"}
+        letter = re.compile(rf"(?<![\w])({'|'.join(sorted(letters))})(?![\w])|(?<!\w)K(?=ᵀ)")
+        found = []
+        for step in self.keys(number, bounds):
+            (own,) = within(prefix, [step])
+            outer = {p: read if p == "x" else own.reads[p] for p, read in step.reads.items()}
+            found.append(own._replace(reads=outer))
+        names = {step.name for step in self.own} | {"mask"}
+        for step in self.own:
+            reads = {p: prefix + n if n in names else n for p, n in step.reads.items()}
+            if "k" in reads:
+                reads["k"] = f"{prefix}k"
+            symbol = kind_of(step.name).symbol + sub
+            formula = letter.sub(lambda hit: hit[0] + sub, step.formula)
+            found.append(
+                step._replace(name=prefix + step.name, reads=reads, formula=formula, symbol=symbol)
+            )
+        return found
+
+
+def subscript(number: int) -> str:
+    """A number as an index: 12 is ₁₂."""
+    return f"{number}".translate(_SUBSCRIPTS)
+
+
+def of_empty_rows(parts: Parts) -> tuple[dict[str, Any], dict[str, str]]:
+    """What becomes of rows with nothing to attend to: parameters and reads of the last step."""
+    empty = parts.softmax.params["empty"]
+    return {"empty": empty}, {"v": parts.output.reads["v"]} if empty == "uniform" else {}
+
+
+def attend_parts(
+    kind: str,
+    inputs: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
+    bounds_of: Callable[[int], list[int]],
+    steps_of: StepsOf,
+    where: str,
+    more: Mapping[str, Any],
+) -> Trace:
+    """The trace of attention in parts.
+
+    inputs     q, k and v
+    bounds_of  where parts of so many keys begin, and where the last ends
+    where      how the keys are cut, in words
+    more       what `attend` takes, but gradients
+    """
+    own = ("query_labels", "key_labels", "convention")
+    inner = ("mask", "past_k", "past_v", "kv_len", "sinks", "layout", "rows")
+    fields: Any = {name: x for name, x in more.items() if name not in (*own, *inner, "d_output")}
+    if more.get("d_output") is not None:
+        what = "gradients are those of one softmax over all keys"
+        raise ConventionError(what, f"leave out the gradient, or the {kind}s")
+    how = convention_of(more.get("convention"), fields)
+    check_parts(how)
+    given = {name: more[name] for name in inner if name in more}
+    arrays, sizes = prepared(*inputs, how, means=fields.get("mask_means"), **given)
+    n_k = sizes.scores[-1]
+    bounds = bounds_of(n_k)
+    steps = steps_of(how, sizes, bounds)
+    values = run(steps, arrays, _wanted(steps))
+    note = _beside_whole(how, sizes, arrays, values)
+    queries, keys = more.get("query_labels"), more.get("key_labels")
+    rows = more.get("rows")
+    if rows is not None:
+        queries = [queries[row] if queries else f"q{row + 1}" for row in rows]
+    keys = [*keys] if keys else [f"k{at + 1}" for at in range(n_k)]
+    title = f"{title_of(sizes, how)}, {where}"
+    blocks = {"": Block(title, how, {"query": queries, "key": keys}, (note,))}
+    blocks[kind] = blocks[""]._replace(notes=())
+    for number, (start, stop) in enumerate(pairwise(bounds), 1):
+        names = keys[start:stop]
+        span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        labels = {"query": queries, "key": names}
+        blocks[f"{kind}.{number}"] = Block(f"{kind.capitalize()} {number}: {span}", how, labels)
+    return trace_of(steps, values, blocks)
+
+
+def _wanted(steps: Sequence[Step]) -> list[str]:
+    """Every stage that is shown, lse among them."""
+    return [step.name for step in steps if kind_of(step.name).role not in ("inner", "aside")]
+
+
+def _beside_whole(how: Convention, sizes: Sizes, inputs: Values, values: Values) -> str:
+    """How far the output is from that of one softmax over all keys."""
+    whole = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(values[OUTPUT].astype(np.float64) - whole)
+    apart = np.where(
+        (whole == values[OUTPUT]) | (np.isnan(whole) & np.isnan(values[OUTPUT])), 0, apart
+    )
+    largest = float(apart.max(initial=0.0))
+    return f"as in one piece: the outputs differ by at most {largest:.2g}"

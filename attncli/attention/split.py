@@ -1,0 +1,165 @@
+"""Attention over parts of the keys, each by itself, merged by their log-sum-exps.
+
+    split 1 ── O, lse ──┐
+    split 2 ── O, lse ──┴── exp(lseᵢ − lse) ──> O
+
+Source: Dao et al., "Flash-Decoding" (2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.attention import functional as f
+from attncli.attention.axes import joined
+from attncli.attention.parts import (
+    Parts,
+    attend_parts,
+    by_sum,
+    finite,
+    of_empty_rows,
+    of_heads,
+    subscript,
+)
+from attncli.attention.plan import Sizes, lse_words
+from attncli.attention.run import Step
+from attncli.convention import Convention, EmptyRows, LseBase
+from attncli.errors import ShapeError
+from attncli.stages import LSE, OUTPUT, SPLIT, WEIGHTS, kind_of
+from attncli.trace import Trace
+
+
+def merged_lse(
+    sinks: Array | None = None, base: LseBase = "e", **parts: Array
+) -> Array:  # [n_q] of each part -> [n_q]
+    """ln Σ exp(lseᵢ): the log-sum-exp of all keys from those of parts of them.
+
+    >>> merged_lse(first=np.log([2.0]), second=np.log([6.0])).round(6).tolist()
+    [2.079442]
+    """
+    each = np.stack([*parts.values()])
+    unit = each.dtype.type(np.log(2) if base == "2" else 1)
+    if sinks is not None:
+        each = np.concatenate([each, of_heads(sinks, each[:1]) / unit])
+    top = finite(each.max(axis=0))
+    return np.asarray(top + np.log(np.exp((each - top) * unit).sum(axis=0)) / unit)
+
+
+def merge_weights(
+    lse: Array, base: LseBase = "e", **parts: Array
+) -> Array:  # [n_q], [n_q] of each part -> [n_q, parts]
+    """exp(lseᵢ − lse): the share of each part of the keys; 0 where it has none to attend to.
+
+    >>> merge_weights(np.log([8.0]), a=np.log([2.0]), b=np.log([6.0])).round(6).tolist()
+    [[0.25, 0.75]]
+    """
+    each = np.stack([*parts.values()], axis=-1)
+    apart = each - finite(lse)[..., None]
+    return np.asarray(np.exp2(apart) if base == "2" else np.exp(apart))
+
+
+def merged(
+    w: Array,
+    lse: Array,
+    v: Array | None = None,
+    empty: EmptyRows = "zero",
+    **outputs: Array,
+) -> Array:  # [n_q, parts], [n_q], [n_q, d_v] of each part -> [n_q, d_v]
+    """Σ wᵢ Oᵢ: the outputs of parts of the keys, each by its share; `empty` as in `by_sum`."""
+    each = zip(np.moveaxis(w, -1, 0), outputs.values(), strict=True)
+    acc = np.sum([share[..., None] * output for share, output in each], axis=0)
+    return by_sum(acc, np.where(np.isneginf(lse), lse.dtype.type(0), lse.dtype.type(1)), v, empty)
+
+
+def split_bounds(n_k: int, places: Sequence[int]) -> list[int]:
+    """Where the parts that keys are cut into at these places begin, and where the last ends.
+
+    ShapeError where they do not ascend from 1 to n_k − 1.
+
+    >>> split_bounds(5, [2, 3])
+    [0, 2, 3, 5]
+    """
+    bounds = [0, *places, n_k]
+    if not places or any(a >= b for a, b in pairwise(bounds)):
+        text = ",".join(map(str, places)) or "nothing"
+        hint = f"give ascending numbers of keys from 1 to {n_k - 1}, after which to cut"
+        raise ShapeError(
+            f"{n_k} keys cannot be split at {text}",
+            hint if n_k > 1 else "there must be 2 keys at least",
+        )
+    return [int(at) for at in bounds]
+
+
+def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Step]:
+    """The steps of attention over parts of the keys, each by itself, and of merging them."""
+    parts, dtype = Parts.of(how, sizes), how.dtype
+    steps, numbers = list(parts.shared), range(1, len(bounds))
+    subs = [subscript(number) for number in numbers]
+    for number, sub in zip(numbers, subs, strict=True):
+        prefix = f"{SPLIT}.{number}."
+        x, z = f"{prefix}{parts.x}", f"{kind_of(parts.x).symbol}{sub}"
+        visible = {"allowed": f"{prefix}allowed"} if "allowed" in parts.softmax.reads else {}
+        steps += parts.part(SPLIT, number, bounds)
+        words = lse_words(z, how.lse_base)
+        words["formula"] = words["formula"].replace("lse", f"lse{sub}", 1)
+        reads, params = {"x": x, **visible}, {**parts.softmax.params, "empty": "zero"}
+        formula = f"A{sub} = softmax({z}) over its keys: each row sums to 1"
+        own = [
+            Step(WEIGHTS, f.softmax, reads, params, formula, "softmax", dtype, symbol=f"A{sub}"),
+            Step(LSE, f.log_sum_exp, reads, **words, dtype=dtype, symbol=f"lse{sub}"),
+        ]
+        steps += [step._replace(name=prefix + step.name) for step in own]
+        reads = {"a": f"{prefix}{WEIGHTS}", "v": f"{prefix}v", **visible}
+        formula = f"O{sub} = A{sub} V{sub}"
+        steps.append(
+            Step(f"{prefix}{OUTPUT}", f.weighted_sum, reads, {}, formula, "products", dtype,
+                 symbol=f"O{sub}")
+        )  # fmt: skip
+    each = {f"lse_{number}": f"{SPLIT}.{number}.{LSE}" for number in numbers}
+    sinks = {name: read for name, read in parts.softmax.reads.items() if name == "sinks"}
+    base = {"base": how.lse_base}
+    log, power = {"e": ("ln", "exp({})"), "2": ("log₂", "2^({})")}[how.lse_base]
+    terms = [power.format(f"lse{sub}") for sub in subs] + ["exp(s)"] * bool(sinks)
+    formula = f"lse = {log} ({' + '.join(terms)})"
+    steps.append(Step(LSE, merged_lse, each | sinks, base, formula, "merged lse", dtype))
+    shares = ", ".join(power.format(f"lse{sub} − lse") for sub in subs)
+    reads = {"lse": LSE, **each}
+    steps.append(
+        Step("merge_weights", merge_weights, reads, base, f"w = {shares}", "merge weight", dtype)
+    )
+    params, filler = of_empty_rows(parts)
+    reads = {"w": "merge_weights", "lse": LSE}
+    reads |= {f"output_{number}": f"{SPLIT}.{number}.{OUTPUT}" for number in numbers} | filler
+    formula = "O = " + " + ".join(f"w{sub} O{sub}" for sub in subs)
+    steps.append(Step(OUTPUT, merged, reads, params, formula, "merged", dtype))
+    return steps
+
+
+def attend_split(
+    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, split: Sequence[int], **more: Any
+) -> Trace:
+    """Attention over parts of the keys, each by itself, merged by their log-sum-exps.
+
+    The traces `split.1`, `split.2`, … hold the stages of each part, its output and lse; then come
+    `lse` of all, `merge_weights`, exp(lseᵢ − lse), and `output`, the sum of the outputs times them.
+
+    split  after how many keys to cut: [2, 5] is keys 1 and 2, 3 to 5, and the rest
+    more   what `attend` takes, but gradients
+
+    Raises as `attend_tiles` does, ShapeError where the places do not ascend within the keys.
+    Source: Dao et al., "Flash-Decoding" (2023).
+
+    >>> trace = attend_split([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]], split=[1])
+    >>> trace["merge_weights"].value.round(4), trace["output"].value.round(4)
+    (array([[0.6698, 0.3302]]), array([[6.6976, 3.3024]]))
+    """
+    where = f"split after key{'s' * (len(split) > 1)} {joined([*map(str, split)])}"
+    bounds_of = partial(split_bounds, places=split)
+    return attend_parts(SPLIT, (q, k, v), bounds_of, split_steps, where, more)
