@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -296,6 +297,8 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
         expected = comparison.expected(setup)
         if not all(is_closer(setup, name, x, comparison) for name, x in expected.items()):
             return None
+        if _is_far(setup, expected, comparison):
+            return None
     found = comparison.beside(setup)
     for name, stage in found.items():
         plain = comparison.errors[name]
@@ -304,6 +307,26 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
         if by_noise and not is_closer(setup, name, stage.expected, comparison):
             return None
     return Fit(setup, {name: Size(x.typical, x.largest) for name, x in found.items()})
+
+
+def _is_far(setup: Setup, expected: Mapping[str, Array], comparison: Comparison) -> bool:
+    """Whether a gradient is further from this setup than any noise: that of one draw will do."""
+    rule = comparison.rule
+    own = {name: x for name, x in expected.items() if name in (*GRADIENTS, LSE)}
+    own = {name: x for name, x in own.items() if math.prod(x.shape[2:]) >= FEW}
+    if not own or rule.inside is not None:
+        return False
+    noise = perturbed_noise(setup, comparison.subset, own, rule.arithmetic(), draws=1)
+    for name, x in own.items():
+        observed = comparison.observed_by(setup, name)
+        stage = StageErrors(observed, x, rule, noise[name], loose=comparison.loose)
+        if stage.ratios.head > FAR:
+            return True
+    return False
+
+
+FAR = 5 * CERTAINLY
+"""The same by one draw, which is that of a head of 32 numbers to about an eighth."""
 
 
 def is_closer(setup: Setup, name: str, expected: Array, comparison: Comparison) -> bool:

@@ -92,25 +92,29 @@ def polished(
 ) -> Array:
     """Fitted numbers made exact by least squares: near the best one, errors are linear in it.
 
-    numbers: for each head which of the numbers it uses; None: there is one number for all
+    numbers: for each head which of the numbers it uses; None: there is one number for all.
+    Gradients of keys and values that query heads share are of several numbers: those do not count.
     """
-    of_head = np.zeros(comparison.subset.sizes[1], np.intp) if numbers is None else numbers
     for _ in range(POLISH):
         step = 1e-5 * np.maximum(np.abs(x), 1e-3)
         before, after = (comparison.expected(make(at)) for at in (x, x + step))
-        above, below = np.zeros(of_head.shape), np.zeros(of_head.shape)
+        above, below = np.zeros(len(x)), np.zeros(len(x))
         for name, stage in comparison.errors.items():
+            n_heads = stage.expected.shape[1]
+            of_head = np.zeros(n_heads, np.intp) if numbers is None else numbers
+            if len(of_head) != n_heads:
+                continue
             noise = np.ones((1, 1, 1)) if stage.noise is None else stage.row_noise
             weight = 1 / np.maximum(noise, 1e-300)[..., None]
             with np.errstate(invalid="ignore", over="ignore"):
                 slope = (after[name] - before[name]) / step[of_head, None, None] * weight
                 left = (stage.observed - before[name]) * weight
             fine = np.isfinite(slope) & np.isfinite(left)
-            above += np.einsum("bhrd,bhrd->h", np.where(fine, slope, 0), np.where(fine, left, 0))
-            below += np.einsum("bhrd,bhrd->h", *[np.where(fine, slope, 0)] * 2)
-        sums = (np.bincount(of_head, weights=y, minlength=len(x)) for y in (above, below))
+            slope, left = (np.where(fine, y, 0) for y in (slope, left))
+            for sums, y in ((above, left), (below, slope)):
+                np.add.at(sums, of_head, np.einsum("bhrd,bhrd->h", slope, y))
         with np.errstate(divide="ignore", invalid="ignore"):
-            change = np.divide(*sums)
+            change = above / below
         x = x + np.clip(np.nan_to_num(change), -0.1 * np.abs(x), 0.1 * np.abs(x))
     return x
 

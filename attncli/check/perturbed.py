@@ -52,11 +52,18 @@ MOST_LEVEL = 0.01
 
 
 def perturbed_noise(
-    setup: Setup, subset: Subset, expected: Mapping[str, Array], arithmetic: Arithmetic
+    setup: Setup,
+    subset: Subset,
+    expected: Mapping[str, Array],
+    arithmetic: Arithmetic,
+    draws: int = DRAWS,
 ) -> dict[str, Array]:
-    """The noise of the rows of these stages, [batch, head, row], as root mean squares."""
+    """The noise of the rows of these stages, [batch, head, row], as root mean squares.
+
+    draws  how many at most; fewer where there are many scores
+    """
     n_scores = math.prod(subset.sizes) * setup.shape[3]
-    n_draws = max(1, min(DRAWS, ENOUGH // max(1, n_scores)))
+    n_draws = max(1, min(draws, ENOUGH // max(1, n_scores)))
     squares: dict[str, Array] = {}
     for seed in range(n_draws):
         errors = _Errors(

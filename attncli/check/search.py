@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 from attncli import budget
 from attncli.arrays import Array
 from attncli.check.bugs import CATALOGUE
+from attncli.check.bugs.backward.edits import GRADIENT
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.bugs.running import TOUCHES as RUNNING_TOUCHES
 from attncli.check.comparison import Comparison, Fit, fit
@@ -23,7 +25,7 @@ from attncli.check.samples import narrow_sample_of, sample_of, wide_sample_of, w
 from attncli.check.setup import Setup
 from attncli.check.tolerance import distance, largest
 from attncli.convention import EmptyRows
-from attncli.stages import DELTA, gradient_of
+from attncli.stages import DELTA, GRADIENTS, gradient_of
 
 Progress = Callable[[int, int], None] | None
 
@@ -143,6 +145,8 @@ class Search:
 
         None at all where the observed numbers are too few to distinguish so many pairs.
         """
+        if found := self._pairs_of_gradients():
+            return found
         changing = {
             bug: [setup for setup in variants if self._changes(setup)]
             for bug, variants in self.alone.items()
@@ -159,6 +163,30 @@ class Search:
                 found.append(Match((first, second), fits))
             self.progress(number, len(pairs))
         return found
+
+    def _pairs_of_gradients(self) -> list[Match]:
+        """The pairs of bugs of gradients that fit, of which one explains a gradient by itself."""
+        sample, is_gradient = self.samples[0], {*GRADIENTS}.__contains__
+        wrong = [x for x, stage in sample.errors.items() if is_gradient(x) and not stage.matches]
+        if len(wrong) < 2 or self.only_nan:
+            return []
+        each = [replace(sample, errors={name: sample.errors[name]}) for name in wrong]
+        bugs = [bug for bug in self.alone if GRADIENT in bug.touches and not bug.fits_many]
+        firsts: dict[Bug, Setup] = {}
+        for bug in bugs:
+            for one in self.alone[bug]:
+                if bug not in firsts and any(fit(one, alone) for alone in each):
+                    firsts[bug] = one
+        found: dict[frozenset[Bug], Match] = {}
+        for number, (first, one) in enumerate(firsts.items(), 1):
+            for second in bugs:
+                both = frozenset((first, second))
+                if both in found or second is first:
+                    continue
+                if fits := self.fits(self.variants(second, one)):
+                    found[both] = Match((first, second), fits)
+            self.progress(number, len(firsts))
+        return [*found.values()]
 
     def distinct(self, matches: list[Match]) -> list[Match]:
         """Those matches that the direction of what they leave does not exclude.

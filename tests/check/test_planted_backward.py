@@ -1,4 +1,4 @@
-"""The kernel of the planted backward passes is right, and every wrong one differs from it."""
+"""Planted backward passes: their kernel is right, every wrong one differs from it and is named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from attncli import attend
-from tests.check.planted_backward.kernel import WORLDS, Kernel, call_of, eager
+from attncli.check import check
+from attncli.check.bugs.backward import BACKWARD
+from tests.check.planted_backward.kernel import TYPES, WORLDS, Kernel, call_of, eager
 from tests.check.planted_backward.wrong import WRONG, Wrong
 
 
@@ -51,3 +53,37 @@ def test_a_wrong_one_differs_in_each_of_its_worlds(row: Wrong) -> None:
         assert any(not np.allclose(found[name], x, rtol=1e-3) for name, x in right.items()), world
         for name, x in right.items():
             assert found[name].shape == x.shape
+
+
+@pytest.mark.parametrize(("number", "row"), [*enumerate(WRONG)], ids=[x.what for x in WRONG])
+def test_a_wrong_one_is_named(number: int, row: Wrong) -> None:
+    """In its first world, and in one number type in turn; all are in planted_backward.py."""
+    call = call_of(WORLDS[row.worlds[0]], [*TYPES][number % 4], 0)
+    given: dict[str, Any] = {**call.arrays, **call.given}
+    verdict = check(dict(row.run(call)), **given)
+    named = {found.name for found in verdict.explanations}
+    assert not verdict.matches
+    assert {*row.names} & named if row.names else not named
+
+
+PAIRS = [  # a world, and two of WRONG that change different methods
+    ("plain", "scale left out of dQ", "weights of dV not normalised", "float64"),
+    ("plain", "δ left out", "the last block of queries lost in dV", "float32"),
+    ("grouped", "the heads of a group averaged", "scale left out of dQ", "bfloat16"),
+]
+
+
+@pytest.mark.parametrize(("world", "one", "other", "dtype"), PAIRS)
+def test_two_wrong_ones_are_named(world: str, one: str, other: str, dtype: str) -> None:
+    first, second = (next(row for row in WRONG if row.what == what) for what in (one, other))
+    both = second._replace(methods={**first.methods, **second.methods})
+    call = call_of(WORLDS[world], dtype, 0)
+    given: dict[str, Any] = {**call.arrays, **call.given}
+    verdict = check(dict(both.run(call)), **given)
+    assert [{bug.name for bug in x.bugs} for x in verdict.explanations] == [
+        {*first.names, *second.names}
+    ]
+
+
+def test_every_row_of_the_catalogue_is_planted() -> None:
+    assert {name for row in WRONG for name in row.names} == {bug.name for bug in BACKWARD}

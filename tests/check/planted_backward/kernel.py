@@ -56,6 +56,7 @@ WORLDS = {
         _world("grouped", _GROUPED, ""),
         _world("empty row", _PRIMES, "mask"),
         _world("bias", _PRIMES, "bias"),
+        _world("bias of all heads", _PRIMES, "bias shared"),
         _world("softcap", _PRIMES, "softcap"),
         _world("sinks", _PRIMES, "sinks"),
         _world("dropout", _PRIMES, "dropout"),
@@ -120,7 +121,9 @@ def call_of(world: World, dtype: str, seed: int) -> Call:
         keep[3] = False
         given["mask"] = keep
     if "bias" in has:
-        more["bias"] = np.where(keep, rng.standard_normal((h, n_q, n_k)), 0).astype(TYPES[dtype])
+        heads = 1 if "shared" in has else h
+        drawn = rng.standard_normal((heads, n_q, n_k))
+        more["bias"] = np.where(keep, drawn, 0).astype(TYPES[dtype])
         given["mask"] = np.where(keep, more["bias"].astype(np.float64), -np.inf)
         more["bias"] = more["bias"].astype(np.float64)
     if "dropout" in has:  # as attncli says that it draws: PCG64, kept where not below p
@@ -262,7 +265,11 @@ class Kernel:
         return np.asarray(-(np.exp(self.sinks - self.saved()) * delta).sum(axis=(0, 2, 3)))
 
     def d_bias(self, d_x: Array) -> Array:
-        return np.asarray(d_x.sum(axis=0))
+        return self.of_heads(d_x.sum(axis=0))
+
+    def of_heads(self, d_x: Array) -> Array:
+        """[head, n_q, n_k], summed where all heads share a bias."""
+        return np.asarray(d_x.sum(axis=0, keepdims=True) if "shared" in self.c.features else d_x)
 
     def written(self, found: dict[str, Array]) -> dict[str, Array]:
         return found
@@ -330,5 +337,5 @@ def eager(call: Call) -> dict[str, Array]:
     if k.sinks is not None:
         found["d_sinks"] = -(of_sink * delta).sum(axis=(0, 2, 3))
     if call.bias is not None:
-        found["d_bias"] = d_x.sum(axis=0)
+        found["d_bias"] = k.of_heads(d_x.sum(axis=0))
     return {name: x.astype(TYPES[call.dtype]) for name, x in found.items()}

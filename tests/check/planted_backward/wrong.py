@@ -52,6 +52,10 @@ def _sum(x: Array) -> Array:
     return np.asarray(x.sum(axis=-1, keepdims=True))
 
 
+def _column_sums(s: Kernel) -> Array:
+    return np.asarray((_p_of(s) * (s.d_o @ swap(s.v))).sum(axis=-2, keepdims=True))
+
+
 wrong("δ left out", "δ left out (dS = A ∘ dA)", thread="triton#919", delta=lambda s: np.zeros_like(Kernel.delta(s)))
 wrong("δ from dO of the row before", "δ from the gradient of another query (dO shifted by a row)",
       thread="flash-attention#2555", delta=lambda s: _sum(s.o * np.roll(s.d_o, 1, axis=-2)))
@@ -63,6 +67,7 @@ wrong("δ added", "δ added, not subtracted", softmax=lambda s, p, d, delta, i, 
 wrong("δ of the first block of queries for every block", "δ of another query", thread="triton#5660", delta=lambda s: Kernel.delta(s)[..., np.arange(s.n_q) % BLOCK, :])
 wrong("softmax element by element", "softmax taken element by element (dS = A(1−A) ∘ dA)", thread="cs231n#10", softmax=lambda s, p, d, delta, i, j: p * (1 - p) * d)
 wrong("A left out of the softmax's gradient", "A left out of the gradient of softmax", "plain | causal", softmax=lambda s, p, d, delta, i, j: np.where(p == 0, 0, d - delta))
+wrong("softmax's gradient by columns", "softmax's gradient summed over the queries", "plain | causal", "candle#3724", softmax=lambda s, p, d, delta, i, j: p * (d - _column_sums(s)[..., j]))
 wrong("mean in place of the sum in δ", "δ is a mean, not a sum", thread="TorchCode#10", delta=lambda s: Kernel.delta(s) / s.n_k)
 
 # ---- the scale
@@ -331,5 +336,15 @@ wrong("the sink's gradient times log₂ e", "sink's gradient in base 2", _SINKS,
 wrong("the sink's gradient of the last batch item", "sink's gradient not summed over the batch", _SINKS, "aiter#1576", d_sinks=lambda s, delta: -(np.exp(s.sinks - s.lse) * delta)[-1].sum(axis=(1, 2)))
 wrong("dBias after the scale", "gradient of the mask taken after the scale", "bias", "ffpa-attn#301", d_bias=lambda s, x: x.sum(axis=0) * s.scale)
 wrong("dBias of the last batch item", "gradient of the mask not summed over what it was broadcast over", "bias | all", "ffpa-attn#301", d_bias=lambda s, x: x[-1])
+wrong("dBias of the last head", "gradient of the mask not summed over what it was broadcast over", "bias of all heads", "ffpa-attn#301", d_bias=lambda s, x: x.sum(axis=0)[-1:])
 wrong("dBias averaged over the batch", "gradient of the mask not summed over what it was broadcast over", "bias | all", "ffpa-attn#301", d_bias=lambda s, x: x.mean(axis=0))
+
+# ---- no known bug: nothing may be named
+
+_SEEN = "plain | grouped"
+wrong("no known bug: squared weights in dS", "", _SEEN, softmax=lambda s, p, d, delta, i, j: p * p * (d - delta))
+wrong("no known bug: flattened weights in dV", "", _SEEN, for_values=lambda s, p, i, j: np.sqrt(p))
+wrong("no known bug: δ grows with the head", "", _SEEN, delta=lambda s: Kernel.delta(s) * (1 + np.arange(s.q.shape[1])[:, None, None]))
+wrong("no known bug: dQ smoothed over neighbours", "", _SEEN, **_written(lambda s, f: {"d_q": (f["d_q"] + np.roll(f["d_q"], 1, axis=-2)) / 2}))
+wrong("no known bug: every third query twice in dK", "", _SEEN, add_k=lambda s, i, j, p: Kernel.add_k(s, i, j, p * np.where(np.arange(s.n_q)[i] % 3, 1, 2)[:, None]))
 # fmt: on
