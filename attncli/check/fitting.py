@@ -96,7 +96,8 @@ def polished(
     Gradients of keys and values that query heads share are of several numbers: those do not count.
     """
     for _ in range(POLISH):
-        step = 1e-5 * np.maximum(np.abs(x), 1e-3)
+        size = np.maximum(np.abs(x), LEAST)
+        step = 1e-5 * size
         before, after = (comparison.expected(make(at)) for at in (x, x + step))
         above, below = np.zeros(len(x)), np.zeros(len(x))
         for name, stage in comparison.errors.items():
@@ -115,9 +116,12 @@ def polished(
                 np.add.at(sums, of_head, np.einsum("bhrd,bhrd->h", slope, y))
         with np.errstate(divide="ignore", invalid="ignore"):
             change = above / below
-        x = x + np.clip(np.nan_to_num(change), -0.1 * np.abs(x), 0.1 * np.abs(x))
+        x = x + np.clip(np.nan_to_num(change), -0.1 * size, 0.1 * size)
     return x
 
+
+LEAST = 1e-3
+"""A number nearer to 0 counts as so large: a sink may be 0 itself."""
 
 POLISH = 3
 """Each time the error of a fitted number is squared, from about 10⁻⁸ on."""

@@ -98,6 +98,49 @@ def test_a_sink_has_its_own_bugs() -> None:
     assert names(check(observed, **GIVEN)) == ["sink's gradient with the wrong sign"]
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"softmax_over": "queries", "softcap": 2.0},
+        {"softmax_over": "queries", "dropout": 0.3, "causal": True},
+        {"sinks": np.array([1.0, -1.0, 0.0, 2.0]), "dropout": 0.3, "softcap": 2.0},
+        {
+            "mask": np.linspace(-1, 1, 35).reshape(5, 7),
+            "softcap": 2.0,
+            "softcap_place": "after-bias",
+        },
+    ],
+    ids=" ".join,
+)
+def test_what_no_bug_explains_is_a_verdict(how: dict[str, Any]) -> None:
+    rng = np.random.default_rng(7)
+    shapes = {"q": (2, 4, 5, 6), "k": (2, 2, 7, 6), "v": (2, 2, 7, 3), "d_output": (2, 4, 5, 3)}
+    given = {name: rng.normal(size=shape) for name, shape in shapes.items()} | how
+    found = {f"d_{name}": rng.normal(size=shapes[name]) for name in "qkv"}
+    found["d_scores"] = rng.normal(size=(2, 4, 5, 7))
+    verdict = check(found, **given)
+    assert (verdict.status, verdict.explanations) == ("no match", ())
+
+
+@pytest.mark.parametrize("n_kv", [6, 3])
+def test_numbers_of_query_heads_are_fitted_where_key_heads_are_shared(n_kv: int) -> None:
+    """The gradient of a key is a sum over query heads, each with a sink of its own, one of them 0."""
+    rng = np.random.default_rng(2)
+    shapes = (2, 6, 17, 5), (2, n_kv, 19, 5), (2, n_kv, 19, 7), (2, 6, 17, 7)
+    q, k, v, d = (rng.normal(size=shape) for shape in shapes)
+    sinks = np.array([1.0, 2.0, 0.5, 3.0, 0.0, -1.0])
+    wide_k, wide_v = (np.repeat(x, 6 // n_kv, axis=1) for x in (k, v))
+    powers = np.exp(q @ np.swapaxes(wide_k, -1, -2) / np.sqrt(5))
+    a = powers / (powers.sum(axis=-1, keepdims=True) + np.exp(sinks)[:, None, None])
+    of_a = d @ np.swapaxes(wide_v, -1, -2)
+    of_s = a * (of_a - (a * of_a).sum(axis=-1, keepdims=True)) / np.sqrt(5)
+    of_k = (np.swapaxes(of_s, -1, -2) @ q).reshape(2, n_kv, -1, 19, 5).sum(axis=2)
+    of_v = (np.swapaxes(a, -1, -2) @ d).reshape(2, n_kv, -1, 19, 7).sum(axis=2)
+    found = {"d_q": of_s @ wide_k, "d_k": of_k, "d_v": of_v}
+    verdict = check(found, q, k, v, d_output=d, pairs=False)
+    assert names(verdict) == ["sinks where none are wanted"]
+
+
 @pytest.mark.parametrize("of", ["d_k", "d_q"])
 def test_gradients_of_rotated_inputs_are_rotated_back(of: str) -> None:
     rng = np.random.default_rng(11)

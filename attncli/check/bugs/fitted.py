@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -55,6 +56,8 @@ def fitted_numbers(
     numbers  for each head which of the numbers it uses; None: there is one for all
     """
     n = 1 if numbers is None else int(numbers.max()) + 1
+    if numbers is not None:
+        comparison = _of_one_number(comparison, len(numbers))
 
     def loss(x: Array) -> Array:
         by_head = misfit(make(of(x)), comparison).mean(axis=0)
@@ -67,6 +70,13 @@ def fitted_numbers(
     if least.mean() >= EXPLAINED * plain:
         return None
     return polished(of(at), make, comparison, numbers)
+
+
+def _of_one_number(comparison: Comparison, n_heads: int) -> Comparison:
+    """The comparison without gradients that are sums over several heads, if there are others."""
+    stages = comparison.errors.items()
+    own = {name: stage for name, stage in stages if stage.expected.shape[1] == n_heads}
+    return replace(comparison, errors=own or comparison.errors)
 
 
 LARGEST = float(np.finfo(np.float64).max)

@@ -74,11 +74,16 @@ def after(name: str, change: Callable[[Array, Given], Array]) -> Edit:
 
 
 def instead(compute: Callable[..., Array], new: Callable[[Given], Array], **reads: str) -> Edit:
-    """Another function for the first gradient with this one; it may read more."""
+    """Another function for the first gradient with this one; it may read more.
+
+    What is made for rows does not apply to a softmax over queries.
+    """
 
     def edit(plan: list[Step]) -> list[Step]:
         own = gradient_by(plan, compute)
         if own is None or not {*reads.values()} <= names_of(plan):
+            return plan
+        if own.params.get("axis", -1) != -1:
             return plan
         other = own._replace(compute=lambda **given: new(given), reads={**own.reads, **reads})
         return [other if step is own else step for step in plan]

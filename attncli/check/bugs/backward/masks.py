@@ -165,7 +165,7 @@ def _shifted(setup: Setup) -> Iterator[tuple[str, Recompute, Chain]]:
 def _softcap_left_out(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """The derivative that of the capped score, of the score that is not capped, or left out too."""
     yield from again(("", by_lse(), without_step(f.softcap)))(setup, evidence)
-    if not of_gradients(setup, evidence):
+    if not of_gradients(setup, evidence) or setup.how.softmax_over == "queries":
         return
     for own in (False, True):
         edit = weights_again(by_lse(), without_step(f.softcap), own_delta=own)
