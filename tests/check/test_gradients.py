@@ -122,6 +122,17 @@ def test_what_no_bug_explains_is_a_verdict(how: dict[str, Any]) -> None:
     assert (verdict.status, verdict.explanations) == ("no match", ())
 
 
+def test_a_value_added_to_the_output_is_named_beside_its_gradients() -> None:
+    """Each value of a key head that two query heads share is added to the outputs of both."""
+    rng = np.random.default_rng(3)
+    q, k, v, d = (rng.normal(size=(2, heads, 5, 3)) for heads in (4, 2, 2, 4))
+    trace = attend(q, k, v, d_output=d)
+    found = {name: trace[name].value for name in ("d_q", "d_k", "d_v")}
+    found["output"] = trace["output"].value + np.repeat(v, 2, axis=1)
+    verdict = check(found, q=q, k=k, v=v, d_output=d, pairs=False)
+    assert names(verdict) == ["residual already in the output"]
+
+
 @pytest.mark.parametrize("n_kv", [6, 3])
 def test_numbers_of_query_heads_are_fitted_where_key_heads_are_shared(n_kv: int) -> None:
     """The gradient of a key is a sum over query heads, each with a sink of its own, one of them 0."""

@@ -18,6 +18,7 @@ from attncli.check.bugs.bug import Bug, Change, Evidence, bug
 from attncli.check.run import Indices
 from attncli.check.setup import Setup
 from attncli.check.tolerance import rms
+from attncli.convention import HeadOrder
 from attncli.stages import OUTPUT, RESIDUAL
 
 TIMES = 3
@@ -114,7 +115,8 @@ def _residual(name: str) -> Change:
             return
         if own and same_width:
             reads = {RESIDUAL: name} | ({} if name == "q" else {"rows": "rows"})
-            changed = setup.with_reads(OUTPUT, **reads).with_steps(output=sum_and_residual)
+            compute = partial(sum_and_residual, order=setup.how.head_order)
+            changed = setup.with_reads(OUTPUT, **reads).with_steps(output=compute)
             yield changed.with_detail(f"+ {name.upper()}")
 
     return change
@@ -127,9 +129,12 @@ def sum_and_residual(
     *,
     residual: Array,
     rows: Indices | None = None,
+    order: HeadOrder = "blocks",
 ) -> Array:
-    """A V plus the rows of one of the inputs."""
+    """A V plus the rows of one of the inputs, whose heads may be shared."""
     more = residual if rows is None else residual[..., rows, :]
+    if more.shape[-3] != a.shape[-3]:
+        more = functional.share(more, a.shape[-3], order)
     return functional.add(functional.weighted_sum(a, v, allowed), more)
 
 
