@@ -166,12 +166,14 @@ class Search:
 
     def _pairs_of_gradients(self) -> list[Match]:
         """The pairs of bugs of gradients that fit, of which one explains a gradient by itself."""
-        sample, is_gradient = self.samples[0], {*GRADIENTS}.__contains__
-        wrong = [x for x, stage in sample.errors.items() if is_gradient(x) and not stage.matches]
-        if len(wrong) < 2 or self.only_nan:
-            return []
-        each = [replace(sample, errors={name: sample.errors[name]}) for name in wrong]
+        sample = self.samples[0]
+        wrong = {name: x for name, x in sample.errors.items() if name in GRADIENTS}
+        wrong = {name: stage for name, stage in wrong.items() if not stage.matches}
         bugs = [bug for bug in self.alone if GRADIENT in bug.touches and not bug.fits_many]
+        is_enough = _enough_evidence(self.comparison, len(bugs) ** 2)
+        if len(wrong) < 2 or self.only_nan or not is_enough:
+            return []
+        each = [replace(sample, errors={name: stage}) for name, stage in wrong.items()]
         firsts: dict[Bug, Setup] = {}
         for bug in bugs:
             for one in self.alone[bug]:

@@ -76,11 +76,6 @@ def in_four(stage: str, x: Array, over: SoftmaxOver = "keys") -> Array:
     return four_axes(x)
 
 
-def order_of(stages: Collection[str]) -> Sequence[str]:
-    """The stages in the order of the computation."""
-    return [name for name in STAGES if name in stages]
-
-
 def source_of(name: str, planned: Sequence[str]) -> str:
     """The stage of a plan that is the named one.
 

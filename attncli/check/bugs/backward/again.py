@@ -15,7 +15,6 @@ from attncli.arrays import Array
 from attncli.attention import gradients as g
 from attncli.attention.run import Step
 from attncli.check.bugs.backward.edits import (
-    AGAIN,
     D_SINKS,
     Given,
     apply,
@@ -29,6 +28,9 @@ from attncli.check.bugs.backward.edits import (
 from attncli.check.bugs.bug import Evidence
 from attncli.check.setup import Edit, Setup
 from attncli.stages import DELTA, DROPPED, MAPS, WEIGHTS
+
+AGAIN = "_again"
+"""The end of the name of a stage that a kernel computes again on the way back."""
 
 Chain = Callable[[list[Step]], list[Step]]
 """Changes the steps from the scores to what softmax reads."""

@@ -1,4 +1,4 @@
-"""Edits of a plan, of which bugs of gradients are made: a step changed, weights computed again.
+"""Edits of a plan, of which bugs of gradients are made: a step changed, replaced or read otherwise.
 
 plan ── edit ──> plan     the same plan where an edit does not apply
 """
@@ -17,7 +17,7 @@ from attncli.attention.run import Step
 from attncli.check.bugs.bug import Bug, Change, Evidence, bug
 from attncli.check.run import steps_of
 from attncli.check.setup import Edit, Setup
-from attncli.stages import GRADIENTS, OUTPUT, QKV, WEIGHTS, gradient_of
+from attncli.stages import GRADIENTS, OUTPUT, QKV, gradient_of
 
 Plan = Sequence[Step]
 Given = Mapping[str, Any]
@@ -27,12 +27,9 @@ GRADIENT = "gradients"
 """What every bug of the way back alone touches."""
 
 HEAD, ROW = 1, 2
-D_OUTPUT, D_WEIGHTS, D_SINKS = map(gradient_of, (OUTPUT, WEIGHTS, "sinks"))
+D_OUTPUT, D_SINKS = map(gradient_of, (OUTPUT, "sinks"))
 D_BIAS, D_SCORES = gradient_of("given_mask"), "d_scores"
 D_Q, D_K, D_V = map(gradient_of, QKV)
-
-AGAIN = "_again"
-"""The end of the name of a stage that a kernel computes again on the way back."""
 
 
 def way_back(plan: Plan) -> int:
