@@ -176,9 +176,9 @@ class Search:
         each = [replace(sample, errors={name: stage}) for name, stage in wrong.items()]
         firsts: dict[Bug, Setup] = {}
         for bug in bugs:
-            for one in self.alone[bug]:
-                if bug not in firsts and any(fit(one, alone) for alone in each):
-                    firsts[bug] = one
+            ways = (one for one in self.alone[bug] if any(fit(one, alone) for alone in each))
+            if (one := next(ways, None)) is not None:
+                firsts[bug] = one
         found: dict[frozenset[Bug], Match] = {}
         for number, (first, one) in enumerate(firsts.items(), 1):
             for second in bugs:

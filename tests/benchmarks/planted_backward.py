@@ -34,7 +34,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 
 from attncli.check import CATALOGUE, check
-from tests.check.planted_backward.kernel import TYPES, WORLDS, Array, Call, Kernel, call_of, eager
+from tests.check.planted.parts import TYPES, Array
+from tests.check.planted_backward.kernel import WORLDS, Call, Kernel, call_of, eager
 from tests.check.planted_backward.wrong import WRONG
 
 Job = tuple[str, str, int]  # world, type, seed

@@ -6,7 +6,7 @@ All but unwritten rows are other weights: those by which the kernel has in effec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,32 @@ from attncli.stages import OUTPUT, WEIGHTS
 
 BLOCKS = 16, 32, 64, 128
 """The sizes of blocks in which kernels compute."""
+
+
+def last_blocks(n: int, sizes: Sequence[int] = BLOCKS) -> Iterator[tuple[int, str]]:
+    """Where the last block of n begins, if it is not the only one, and for which sizes.
+
+    >>> [*last_blocks(40)]
+    [(32, '16 or 32')]
+    """
+    return _alike({size: (n - 1) // size * size for size in sizes})
+
+
+def paddings(n: int, sizes: Sequence[int] = BLOCKS) -> Iterator[tuple[int, str]]:
+    """How many are missing until the last block of n is full, and for which sizes.
+
+    >>> [*paddings(40)]
+    [(8, '16'), (24, '32 or 64'), (88, '128')]
+    """
+    return _alike({size: -n % size for size in sizes})
+
+
+def _alike(numbers: Mapping[int, int]) -> Iterator[tuple[int, str]]:
+    """The numbers but 0, and the sizes that come to each."""
+    for number in dict.fromkeys(numbers.values()):
+        if number:
+            yield number, " or ".join(str(size) for size, x in numbers.items() if x == number)
+
 
 SOFTMAX = "softmax mask-arithmetic sinks"
 """What other weights touch: bugs that change the function of the same step."""
@@ -83,28 +109,17 @@ def _zero_keys(setup: Setup, _: Evidence) -> Iterator[Setup]:
     """As many zero keys as fill the last block, for each number that some size of block gives."""
     if setup.how.softmax_over != "keys":
         return
-    sizes: dict[int, list[int]] = {}
-    for block in (8, *BLOCKS, 256):
-        sizes.setdefault(-setup.shape[3] % block, []).append(block)
-    for n, blocks in sizes.items():
-        if n:
-            sums = partial(sum_with_zero_keys, n=n)
-            counted = setup.with_steps(weights=partial(with_zero_keys, n=n), lse=sums)
-            yield counted.with_detail(f"{n} of them, as {_listed(blocks)}")
-
-
-def _listed(blocks: list[int]) -> str:
-    return f"blocks of {' or '.join(map(str, blocks))} keys have"
+    for n, blocks in paddings(setup.shape[3], (8, *BLOCKS, 256)):
+        sums = partial(sum_with_zero_keys, n=n)
+        counted = setup.with_steps(weights=partial(with_zero_keys, n=n), lse=sums)
+        yield counted.with_detail(f"{n} of them, as blocks of {blocks} keys have")
 
 
 def _last_skipped(setup: Setup, _: Evidence) -> Iterator[Setup]:
-    n_k, sizes = setup.shape[3], dict[int, list[int]]()
-    for block in BLOCKS:
-        sizes.setdefault((n_k - 1) // block * block, []).append(block)
-    for start, blocks in sizes.items():
-        if start:
-            words = f"keys {start + 1} to {n_k}, the last of {' or '.join(map(str, blocks))}"
-            yield without_keys(setup, slice(start, None)).with_detail(words)
+    n_k = setup.shape[3]
+    for start, blocks in last_blocks(n_k):
+        words = f"keys {start + 1} to {n_k}, the last of {blocks}"
+        yield without_keys(setup, slice(start, None)).with_detail(words)
 
 
 def _rows_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:

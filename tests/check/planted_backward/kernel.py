@@ -16,16 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
-TYPES: dict[str, Any] = {
-    "float64": np.float64,
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-}
+from tests.check.planted.parts import TYPES, Array
+
 BLOCK = 16
 P, SEED, CAP, WINDOW = 0.3, 5, 2.0, (5, 3)
 

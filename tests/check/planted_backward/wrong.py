@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.check.planted_backward.kernel import BLOCK, WINDOW, Array, Call, Kernel, P, rotated, swap
+from tests.check.planted.parts import Array
+from tests.check.planted_backward.kernel import BLOCK, WINDOW, Call, Kernel, P, rotated, swap
 
 LN2 = math.log(2)
 

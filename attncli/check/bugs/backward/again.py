@@ -6,12 +6,13 @@ way back   A = exp(L − lse), with an L or an lse that is not that of the forwa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.attention import functional as f
 from attncli.attention import gradients as g
 from attncli.attention.run import Step
 from attncli.check.bugs.backward.edits import (
@@ -22,6 +23,7 @@ from attncli.check.bugs.backward.edits import (
     instead,
     named,
     of_gradients,
+    products_of,
     reading,
     way_back,
 )
@@ -38,12 +40,13 @@ Chain = Callable[[list[Step]], list[Step]]
 
 def log_sum_exp(x: Array, sinks: Array | None = None) -> Array:
     """log Σ exp of each row, [..., n_q, n_k] -> [..., n_q, 1]; −inf where there is nothing."""
-    if sinks is not None:
-        sink = np.broadcast_to(sinks.reshape(-1, 1, 1), (*x.shape[:-1], 1))
-        x = np.concatenate([x, sink.astype(x.dtype)], axis=-1)
+    return np.asarray(f.log_sum_exp(x, sinks=sinks)[..., None])
+
+
+def top_of(x: Array, sinks: Array | None = None) -> Array:
+    """The largest score of each row, or its sink, [..., n_q, n_k] -> [..., n_q, 1]."""
     top = x.max(axis=-1, keepdims=True)
-    safe = np.where(np.isfinite(top), top, x.dtype.type(0))
-    return np.asarray(np.log(np.exp(x - safe).sum(axis=-1, keepdims=True)) + safe)
+    return np.asarray(top if sinks is None else np.maximum(top, sinks.reshape(-1, 1, 1)))
 
 
 def powers(x: Array, lse: Array) -> Array:
@@ -82,14 +85,14 @@ def weights_again(
     *,
     own_delta: bool = False,
     own_sinks: bool = False,
-    only: Iterable[str] = (),
+    only: str = "",
 ) -> Edit:
     """The gradients read weights that are computed again.
 
     chain      changes the steps from the scores to what softmax reads
     own_delta  whether δ is the sum of these weights, not that of the forward pass
     own_sinks  whether the share of a sink is by their log Σ exp as well
-    only       the gradients that read them; all where there are none
+    only       the gradient whose products alone read them, d_k or d_v; all where left out
     """
 
     def edit(plan: list[Step]) -> list[Step]:
@@ -119,7 +122,8 @@ def weights_again(
             new.append(dropped._replace(name=of[DROPPED], reads={**dropped.reads, "x": again}))
         left = [] if own_delta else [DELTA]
         if only:
-            left = [step.name for step in plan if step.name not in only]
+            own = products_of(plan, only)
+            left = [step.name for step in plan if step.name != own]
         plan = reading(of, but=left, without=("allowed",))(inserted(plan, new))
         if not own_sinks:
             return plan

@@ -14,6 +14,7 @@ from attncli.check.bugs.backward.edits import (
     D_K,
     D_Q,
     D_V,
+    KEY,
     ROW,
     after,
     apply,
@@ -22,19 +23,15 @@ from attncli.check.bugs.backward.edits import (
     replaced,
     row,
 )
-from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.kernels import BLOCKS
+from attncli.check.bugs.bug import Bug, Change, Evidence
+from attncli.check.bugs.kernels import BLOCKS, last_blocks, paddings
 from attncli.check.setup import Setup
 
 
-def _cuts(n: int) -> Iterator[tuple[int, str]]:
+def _lasts(n: int) -> Iterator[tuple[int, str]]:
     """Where the last block begins, for each size of block, and in words."""
-    starts: dict[int, list[str]] = {}
-    for block in (1, 2, 4, 8, *BLOCKS):
-        starts.setdefault((n - 1) // block * block, []).append(str(block))
-    for start, blocks in starts.items():
-        if start:
-            yield start, f"{start + 1} to {n}, the last of {' or '.join(blocks)}"
+    for start, blocks in last_blocks(n, (1, 2, 4, 8, *BLOCKS)):
+        yield start, f"{start + 1} to {n}, the last of {blocks}"
 
 
 def _some(x: Array, kept: slice, axis: int) -> Array:
@@ -51,11 +48,11 @@ def _firsts(n: int) -> Iterator[tuple[int, str]]:
             yield block, f"1 to {block}"
 
 
-def _queries_lost(make: Any, cuts: Any = _cuts) -> Any:
+def _queries_lost(make: Any, cuts: Any = _lasts) -> Any:
     def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         if not of_gradients(setup, evidence):
             return
-        for start, words in cuts(setup.shape[2]):
+        for start, words in cuts(setup.shape[ROW]):
             kept = make(start)
 
             def product(a: Array, b: Array, kept: slice = kept) -> Array:
@@ -69,11 +66,11 @@ def _queries_lost(make: Any, cuts: Any = _cuts) -> Any:
     return change
 
 
-def _keys_lost(make: Any, cuts: Any = _cuts) -> Any:
+def _keys_lost(make: Any, cuts: Any = _lasts) -> Any:
     def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         if not of_gradients(setup, evidence):
             return
-        for start, words in cuts(setup.shape[3]):
+        for start, words in cuts(setup.shape[KEY]):
             kept = make(start)
 
             def compute(kept: slice = kept, **given: Any) -> Array:
@@ -91,38 +88,31 @@ def _padded(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if not of_gradients(setup, evidence):
         return
     n_q = setup.shape[ROW]
-    sizes: dict[int, list[str]] = {}
-    for block in (4, 8, *BLOCKS):
-        sizes.setdefault(-n_q % block, []).append(str(block))
-    for more, blocks in sizes.items():
+    for more, blocks in paddings(n_q, (4, 8, *BLOCKS)):
         times = np.ones((n_q, 1))
         times[-1] += more
 
         def product(a: Array, b: Array, times: Array = times) -> Array:
             return g.column_products(a * times.astype(a.dtype), b)
 
-        found = apply(setup, [products(name, product) for name in (D_K, D_V)])
-        if more and found is not None:
-            words = f"{more} more row{'s' * (more > 1)}, to a multiple of {' or '.join(blocks)}"
+        if (found := apply(setup, [products(name, product) for name in (D_K, D_V)])) is not None:
+            words = f"{more} more row{'s' * (more > 1)}, to a multiple of {blocks}"
             yield found.with_detail(words)
 
 
-def _queries_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    if not of_gradients(setup, evidence):
-        return
-    for start, words in _cuts(setup.shape[ROW]):
-        new = after(D_Q, lambda y, _, n=start: _some(y, slice(n), -2))  # type: ignore[misc]
-        if (found := apply(setup, [new], (ROW,))) is not None:
-            yield found.with_detail(f"queries {words}")
+def _unwritten(what: str, axis: int, *names: str) -> Change:
+    """The rows of these gradients stay 0 that belong to the last block of queries or keys."""
+    whole = (ROW,) if axis == ROW else ()
 
+    def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+        if not of_gradients(setup, evidence):
+            return
+        for start, words in _lasts(setup.shape[axis]):
+            edits = [after(x, lambda y, _, n=start: _some(y, slice(n), -2)) for x in names]  # type: ignore[misc]
+            if (found := apply(setup, edits, whole)) is not None:
+                yield found.with_detail(f"{what} {words}")
 
-def _keys_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    if not of_gradients(setup, evidence):
-        return
-    for start, words in _cuts(setup.shape[3]):
-        edits = [after(x, lambda y, _, n=start: _some(y, slice(n), -2)) for x in (D_K, D_V)]  # type: ignore[misc]
-        if (found := apply(setup, edits)) is not None:
-            yield found.with_detail(f"keys {words}")
+    return change
 
 
 BLOCKS_LOST: tuple[Bug, ...] = (
@@ -164,13 +154,13 @@ BLOCKS_LOST: tuple[Bug, ...] = (
     ),
     row(
         "dK, dV of the last block of keys not written",
-        _keys_unwritten,
+        _unwritten("keys", KEY, D_K, D_V),
         "the last rows of dK and dV stay 0",
         "FlagGems#898, flash-attention#1990",
     ),
     row(
         "dQ of the last block of queries not written",
-        _queries_unwritten,
+        _unwritten("queries", ROW, D_Q),
         "the last rows of dQ stay 0",
         "pytorch#196678",
     ),

@@ -20,9 +20,9 @@ from attncli.check.bugs.backward.edits import (
     edited,
     gradient_by,
     inserted,
-    key_products,
     named,
     of_gradients,
+    products_of,
     reading,
     replaced,
     row,
@@ -34,14 +34,7 @@ from attncli.stages import DROPPED, WEIGHTS
 
 
 def _dropout(change: Any) -> Edit:
-    def edit(plan: list[Step]) -> list[Step]:
-        own = gradient_by(plan, f.dropout)
-        if own is None:
-            return plan
-        other = own._replace(compute=change)
-        return [other if step is own else step for step in plan]
-
-    return edit
+    return replaced(f.dropout, lambda step, _: step._replace(compute=change))
 
 
 def _not_dropped(x: Array, kept: Array, p: float) -> Array:
@@ -67,8 +60,6 @@ def _values_of(change: Any) -> Edit:
         dropped = named(plan, DROPPED)
         if dropped is None:
             return plan
-        inner = key_products(D_V)
-        name = inner if named(plan, inner) else D_V
         p = dropped.params["p"]
 
         def new(step: Step, _: Plan) -> Step:
@@ -79,26 +70,18 @@ def _values_of(change: Any) -> Edit:
 
             return step._replace(compute=compute, reads=reads)
 
-        return replaced(name, new)(plan)
+        return replaced(products_of(plan, D_V), new)(plan)
 
     return edit
 
 
-def _dropped_in_softmax(plan: list[Step]) -> list[Step]:
-    own = gradient_by(plan, g.d_softmax)
-    if own is None or named(plan, DROPPED) is None:
-        return plan
-    other = own._replace(reads={**own.reads, "a": DROPPED})
-    return [other if step is own else step for step in plan]
+def _dropped_for_weights(step: Step, plan: Plan) -> Step | None:
+    return step._replace(reads={**step.reads, "a": DROPPED}) if named(plan, DROPPED) else None
 
 
-def _before_dropout(plan: list[Step]) -> list[Step]:
-    own = gradient_by(plan, g.delta)
+def _before_dropout(step: Step, plan: Plan) -> Step | None:
     dropped = gradient_by(plan, f.dropout)
-    if own is None or dropped is None:
-        return plan
-    other = own._replace(reads={**own.reads, "d": dropped.reads["x"]})
-    return [other if step is own else step for step in plan]
+    return dropped and step._replace(reads={**step.reads, "d": dropped.reads["x"]})
 
 
 def _drawn_again(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -135,7 +118,7 @@ def _kept_again(kept: str) -> Edit:
 DROPOUT: tuple[Bug, ...] = (
     row(
         "δ before dropout",
-        edited(("", [_before_dropout])),
+        edited(("", [replaced(g.delta, _before_dropout)])),
         "δ is Σ A ∘ dD: it must be taken with the dropped weights on both sides",
         "flash-attention#1251",
         touches="gradients dropout",
@@ -204,7 +187,7 @@ DROPOUT: tuple[Bug, ...] = (
     ),
     row(
         "dropped weights used for A in dS",
-        edited(("", [_dropped_in_softmax])),
+        edited(("", [replaced(g.d_softmax, _dropped_for_weights)])),
         "the gradient of softmax is made of its own weights A, from before dropout",
         "flash-attention#1251",
         touches="gradients dropout",

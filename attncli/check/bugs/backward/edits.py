@@ -26,7 +26,9 @@ Variant = tuple[str, Sequence[Edit]] | tuple[str, Sequence[Edit], tuple[int, ...
 GRADIENT = "gradients"
 """What every bug of the way back alone touches."""
 
-HEAD, ROW = 1, 2
+HEAD, ROW, KEY = 1, 2, 3
+"""Axes of the scores."""
+
 D_OUTPUT, D_SINKS = map(gradient_of, (OUTPUT, "sinks"))
 D_BIAS, D_SCORES = gradient_of("given_mask"), "d_scores"
 D_Q, D_K, D_V = map(gradient_of, QKV)
@@ -47,11 +49,11 @@ def gradient_by(plan: Plan, compute: Callable[..., Array]) -> Step | None:
     return next((step for step in plan[way_back(plan) :] if step.compute is compute), None)
 
 
-def replaced(name: str, new: Callable[[Step, Plan], Step | None]) -> Edit:
-    """One step replaced, where the plan has it; None: it stays."""
+def replaced(which: str | Callable[..., Array], new: Callable[[Step, Plan], Step | None]) -> Edit:
+    """One step replaced: of this name, or the first gradient with this function; None: it stays."""
 
     def edit(plan: list[Step]) -> list[Step]:
-        own = named(plan, name)
+        own = named(plan, which) if isinstance(which, str) else gradient_by(plan, which)
         other = None if own is None else new(own, plan)
         return plan if other is None else [other if step is own else step for step in plan]
 
@@ -70,22 +72,18 @@ def after(name: str, change: Callable[[Array, Given], Array]) -> Edit:
     return replaced(name, new)
 
 
-def instead(compute: Callable[..., Array], new: Callable[[Given], Array], **reads: str) -> Edit:
+def instead(compute: Callable[..., Array], change: Callable[[Given], Array], **reads: str) -> Edit:
     """Another function for the first gradient with this one; it may read more.
 
     What is made for rows does not apply to a softmax over queries.
     """
 
-    def edit(plan: list[Step]) -> list[Step]:
-        own = gradient_by(plan, compute)
-        if own is None or not {*reads.values()} <= names_of(plan):
-            return plan
-        if own.params.get("axis", -1) != -1:
-            return plan
-        other = own._replace(compute=lambda **given: new(given), reads={**own.reads, **reads})
-        return [other if step is own else step for step in plan]
+    def new(step: Step, plan: Plan) -> Step | None:
+        if step.params.get("axis", -1) != -1 or not {*reads.values()} <= names_of(plan):
+            return None
+        return step._replace(compute=lambda **given: change(given), reads={**step.reads, **reads})
 
-    return edit
+    return replaced(compute, new)
 
 
 def names_of(plan: Plan) -> set[str]:
@@ -110,17 +108,17 @@ def times(name: str, factor: float) -> Edit:
     return after(name, lambda x, _: np.asarray(x * x.dtype.type(factor)))
 
 
-def key_products(gradient: str) -> str:
-    """The step of d_k or d_v before the heads of a group are summed."""
-    return f"{gradient}_shared"
+def products_of(plan: Plan, gradient: str) -> str:
+    """The step of the products in d_k or d_v: before the heads of a group are summed."""
+    shared = f"{gradient}_shared"
+    return shared if named(plan, shared) else gradient
 
 
 def products(gradient: str, new: Callable[[Array, Array], Array]) -> Edit:
     """Another product Aᵀ B in d_k or d_v, summed over a group or not."""
 
     def edit(plan: list[Step]) -> list[Step]:
-        inner = key_products(gradient)
-        name = inner if named(plan, inner) else gradient
+        name = products_of(plan, gradient)
         return replaced(name, lambda step, _: step._replace(compute=new))(plan)
 
     return edit
@@ -187,11 +185,12 @@ def apply(setup: Setup, edits: Sequence[Edit], whole: tuple[int, ...] = ()) -> S
     return changed.with_whole(*whole) if whole else changed
 
 
-def _of_output(given: Given) -> Array:
+def of_output(given: Given) -> Array:
+    """Σ O ∘ dO of each row."""
     return np.asarray((given["o"] * given["d_o"]).sum(axis=-1))
 
 
-OF_OUTPUT = instead(g.delta, _of_output, o=OUTPUT, d_o=D_OUTPUT)
+OF_OUTPUT = instead(g.delta, of_output, o=OUTPUT, d_o=D_OUTPUT)
 """δ as kernels have it, of O and dO, where dA is wrong."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from attncli.check.bugs.backward.edits import (
     D_Q,
     D_V,
     HEAD,
+    KEY,
     ROW,
     after,
     apply,
@@ -25,7 +26,7 @@ from attncli.check.bugs.backward.edits import (
     row,
     times,
 )
-from attncli.check.bugs.bug import Bug, Evidence
+from attncli.check.bugs.bug import Bug, Change, Evidence
 from attncli.check.setup import Edit, Setup
 from attncli.stages import GIVEN_GRADIENT
 
@@ -113,49 +114,38 @@ def _mean(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
                     yield found.with_detail(f"dQ, dK and dV alone, over {n} {words}")
 
 
-def _in_rotated_frame(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    if setup.positions is None or not setup.positions.is_rotary:
-        return
-    if not of_gradients(setup, evidence):
-        return
-    for left, words in ((set[str](), "dQ and dK"), ({D_K}, "dQ"), ({D_Q}, "dK")):
-        yield setup.with_positions(back_on=frozenset(left)).with_detail(words)
+def _turned(wrong: Callable[[frozenset[str]], Mapping[str, frozenset[str]]]) -> Change:
+    """Rotary positions by which the gradients of both, of q or of k are turned otherwise."""
 
-
-def _rotated_again(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    if setup.positions is None or not setup.positions.is_rotary:
-        return
-    if not of_gradients(setup, evidence):
-        return
-    for names, words in (((D_Q, D_K), "dQ and dK"), ((D_Q,), "dQ"), ((D_K,), "dK")):
-        changed = setup.with_positions(forth_on=frozenset(names))
-        yield changed.with_detail(words)
-
-
-def _signs(*names: str) -> list[Edit]:
-    return [times(name, -1.0) for name in names]
-
-
-def _transposed(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    if setup.shape[2] != setup.shape[3] or not of_gradients(setup, evidence):
-        return
-
-    def compute(a: Array, v: Array, allowed: Array | None = None) -> Array:
-        return np.asarray(np.swapaxes(a, -1, -2) @ v)
-
-    new = replaced(D_Q, lambda step, _: step._replace(compute=compute))
-    if setup.shape[2] > 1 and (found := apply(setup, [new], (ROW,))) is not None:
-        yield found
-
-
-def _not_transposed(name: str) -> Any:
     def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-        if setup.shape[2] == setup.shape[3] > 1 and of_gradients(setup, evidence):
-            new = products(name, lambda a, b: np.asarray(a @ b))
-            if (found := apply(setup, [new])) is not None:
-                yield found
+        is_rotary = setup.positions is not None and setup.positions.is_rotary
+        if not is_rotary or not of_gradients(setup, evidence):
+            return
+        for names, words in (((D_Q, D_K), "dQ and dK"), ((D_Q,), "dQ"), ((D_K,), "dK")):
+            yield setup.with_positions(**wrong(frozenset(names))).with_detail(words)
 
     return change
+
+
+def _if_square(edit: Edit, *whole: int) -> Change:
+    """An edit by which queries and keys are exchanged: there must be as many of both."""
+
+    def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+        is_square = setup.shape[ROW] == setup.shape[KEY] > 1
+        if not is_square or not of_gradients(setup, evidence):
+            return
+        if (found := apply(setup, [edit], whole)) is not None:
+            yield found
+
+    return change
+
+
+def _plain(a: Array, b: Array) -> Array:
+    return np.asarray(a @ b)
+
+
+def _transposed(a: Array, v: Array, allowed: Array | None = None) -> Array:
+    return np.asarray(np.swapaxes(a, -1, -2) @ v)
 
 
 PLACES: tuple[Bug, ...] = (
@@ -171,17 +161,17 @@ PLACES: tuple[Bug, ...] = (
     ),
     row(
         "A instead of Aᵀ in dV",
-        _not_transposed(D_V),
+        _if_square(products(D_V, _plain)),
         "dV is Aᵀ dO: each value sums over the queries that attend to it",
     ),
     row(
         "dS instead of dSᵀ in dK",
-        _not_transposed(D_K),
+        _if_square(products(D_K, _plain)),
         "dK is dSᵀ Q: each key sums over the queries that attend to it",
     ),
     row(
         "dSᵀ instead of dS in dQ",
-        _transposed,
+        _if_square(replaced(D_Q, lambda step, _: step._replace(compute=_transposed)), ROW),
         "dQ is dS K: each query sums over the keys that it attends to",
     ),
     row(
@@ -198,12 +188,12 @@ PLACES: tuple[Bug, ...] = (
     ),
     row(
         "gradient left in the rotated frame",
-        _in_rotated_frame,
+        _turned(lambda names: {"back_on": frozenset((D_Q, D_K)) - names}),
         "dQ and dK are those of the rotated queries and keys: rotate them back by the same angles",
     ),
     row(
         "gradient rotated once more, not back",
-        _rotated_again,
+        _turned(lambda names: {"forth_on": names}),
         "the gradients of rotated queries and keys are turned back by their angles, not on",
     ),
 )
@@ -225,7 +215,7 @@ OTHER_LOSSES: tuple[Bug, ...] = (
         "a gradient with the wrong sign",
         edited(
             *(
-                (" and ".join(names), _signs(*names))
+                (" and ".join(names), [times(name, -1.0) for name in names])
                 for names in ((D_Q,), (D_K,), (D_V,), (D_Q, D_K), (D_K, D_V), (D_Q, D_K, D_V))
             ),
         ),

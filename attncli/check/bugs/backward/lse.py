@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.attention.parts import finite
 from attncli.check.bugs.backward.again import (
     Again,
     again,
     by_lse,
     log_sum_exp,
     powers,
+    top_of,
     weights_again,
 )
 from attncli.check.bugs.backward.edits import (
@@ -22,66 +24,55 @@ from attncli.check.bugs.backward.edits import (
     HEAD,
     ROW,
     apply,
-    key_products,
     of_gradients,
     row,
 )
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.kernels import BLOCKS
+from attncli.check.bugs.kernels import last_blocks
 from attncli.check.setup import Setup
 
 
 def _top(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
-    return powers(x_again, x.max(axis=-1, keepdims=True))
+    return powers(x_again, top_of(x))
 
 
 def _top_with_sinks(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
-    top = x.max(axis=-1, keepdims=True)
-    return powers(x_again, top if sinks is None else np.maximum(top, sinks.reshape(-1, 1, 1)))
+    return powers(x_again, top_of(x, sinks))
 
 
 def _without_top(x: Array, x_again: Array, sinks: Array | None = None) -> Array:
-    top = x.max(axis=-1, keepdims=True)
-    if sinks is not None:
-        top = np.maximum(top, sinks.reshape(-1, 1, 1))
-    return powers(x_again, log_sum_exp(x, sinks) - np.where(np.isneginf(top), 0, top))
+    return powers(x_again, log_sum_exp(x, sinks) - finite(top_of(x, sinks)))
 
 
 def _of_last_block(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """By the log-sum-exp of the last block of keys, the sink in it or not."""
-    n_k, starts = setup.shape[3], dict[int, list[str]]()
-    for block in BLOCKS:
-        starts.setdefault((n_k - 1) // block * block, []).append(str(block))
-    for start, blocks in starts.items():
-        keys = slice(start, None)
+    for start, blocks in last_blocks(setup.shape[3]):
 
-        def with_sinks(
-            x: Array, x_again: Array, sinks: Array | None = None, keys: slice = keys
+        def by_last(
+            x: Array, x_again: Array, sinks: Array | None = None, start: int = start
         ) -> Array:
-            return powers(x_again, log_sum_exp(x[..., keys], sinks))
+            return powers(x_again, log_sum_exp(x[..., start:], sinks))
 
         def without(
-            x: Array, x_again: Array, sinks: Array | None = None, keys: slice = keys
+            x: Array, x_again: Array, sinks: Array | None = None, start: int = start
         ) -> Array:
-            return powers(x_again, log_sum_exp(x[..., keys]))
+            return powers(x_again, log_sum_exp(x[..., start:]))
 
-        words = f"the last of {' or '.join(blocks)} keys"
-        made: list[Again] = [(words, with_sinks, None)]
+        words = f"the last of {blocks} keys"
+        made: list[Again] = [(words, by_last, None)]
         if "sinks" in setup.inputs:
             made.append((f"{words}, without the sink", without, None))
-        if start:
-            yield from again(*made)(setup, evidence)
+        yield from again(*made)(setup, evidence)
 
 
 def _values_unnormalised(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """The weights of dV alone, by the row's maximum."""
     if not of_gradients(setup, evidence):
         return
-    of_value = (key_products(D_V), D_V)
     for words, compute in (("", _top), ("the sink in the maximum", _top_with_sinks)):
         if words and "sinks" not in setup.inputs:
             continue
-        edit = weights_again(compute, only=of_value)
+        edit = weights_again(compute, only=D_V)
         if (found := apply(setup, [edit])) is not None:
             yield found.with_detail(words) if words else found
 

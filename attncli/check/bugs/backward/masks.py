@@ -24,12 +24,14 @@ from attncli.check.bugs.backward.again import (
 )
 from attncli.check.bugs.backward.edits import (
     ROW,
+    Plan,
     apply,
     gradient_by,
     instead,
     named,
     of_gradients,
     reading,
+    replaced,
     row,
 )
 from attncli.check.bugs.bug import Bug, Evidence
@@ -44,7 +46,7 @@ def _mask_left_out(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         ("the window alone", by_lse(), _unmasked(window_size=None)),
     ]
     if _hides(setup):
-        parts.append(("the given mask alone", by_lse(), _without_given))
+        parts.append(("the given mask alone", by_lse(), replaced("mask", _without_given)))
     yield from again(*parts)(setup, evidence)
 
 
@@ -57,19 +59,13 @@ def _hides(setup: Setup) -> bool:
 def _unmasked(**changes: Any) -> Chain:
     """The chain with other parameters for its mask, or with numbers alone added."""
 
-    def change(steps: list[Step]) -> list[Step]:
-        own = named(steps, "mask")
-        if own is None:
-            return steps
-        if changes:
-            if all(own.params.get(name) == value for name, value in changes.items()):
-                return steps
-            other = own._replace(params={**own.params, **changes})
-        else:
-            other = own._replace(compute=lambda **given: _shown(own.compute(**given)))
-        return [other if step is own else step for step in steps]
+    def new(step: Step, _: Plan) -> Step | None:
+        if not changes:
+            return step._replace(compute=lambda **given: _shown(step.compute(**given)))
+        is_same = all(step.params.get(name) == value for name, value in changes.items())
+        return None if is_same else step._replace(params={**step.params, **changes})
 
-    return change
+    return replaced("mask", new)
 
 
 def _shown(mask: Array) -> Array:
@@ -80,24 +76,19 @@ HIDES = -1e3
 """Numbers of a mask that are no larger stand for −∞."""
 
 
-def _without_numbers(steps: list[Step]) -> list[Step]:
-    """The chain whose mask hides, and adds no numbers."""
-    own = named(steps, "mask")
-    if own is None or "given_mask" not in own.reads.values():
-        return steps
-    other = own._replace(
-        compute=lambda **given: np.where(np.isneginf(x := own.compute(**given)), x, 0.0)
-    )
-    return [other if step is own else step for step in steps]
+def _without_numbers(step: Step, _: Plan) -> Step | None:
+    """The mask that hides, and adds no numbers."""
+
+    def compute(**given: Any) -> Array:
+        return np.where(np.isneginf(mask := step.compute(**given)), mask, 0.0)
+
+    return step._replace(compute=compute) if "given_mask" in step.reads.values() else None
 
 
-def _without_given(steps: list[Step]) -> list[Step]:
-    """The chain without the given mask."""
-    own = named(steps, "mask")
-    if own is None or "given_mask" not in own.reads:
-        return steps
-    reads = {name: x for name, x in own.reads.items() if name != "given_mask"}
-    return [step._replace(reads=reads) if step is own else step for step in steps]
+def _without_given(step: Step, _: Plan) -> Step | None:
+    """The mask without the given one."""
+    reads = {name: x for name, x in step.reads.items() if name != "given_mask"}
+    return None if reads == step.reads else step._replace(reads=reads)
 
 
 def _masked_otherwise(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -112,19 +103,20 @@ def _masked_otherwise(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
                 yield found.with_detail(words + "; δ from the same weights" * own)
 
 
-def _inverted(steps: list[Step]) -> list[Step]:
-    """The chain that hides what is shown, and shows what is hidden."""
-    own = named(steps, "mask")
-    if own is None:
-        return steps
+def _inverted(step: Step, _: Plan) -> Step:
+    """The mask that hides what is shown, and shows what is hidden."""
 
     def compute(**given: Any) -> Array:
-        return np.where(own.compute(**given) <= HIDES, 0.0, -np.inf)
+        return np.where(step.compute(**given) <= HIDES, 0.0, -np.inf)
 
-    return [step._replace(compute=compute) if step is own else step for step in steps]
+    return step._replace(compute=compute)
 
 
-_INVERTED: Again = ("inverted: what is to be hidden is shown, and the reverse", by_lse(), _inverted)
+_INVERTED: Again = (
+    "inverted: what is to be hidden is shown, and the reverse",
+    by_lse(),
+    replaced("mask", _inverted),
+)
 
 
 def _never_asked(setup: Setup) -> Iterator[tuple[str, Recompute, Chain | None]]:
@@ -203,7 +195,7 @@ RECOMPUTED: tuple[Bug, ...] = (
     ),
     row(
         "numbers of the mask left out of the recomputed weights",
-        again(("", by_lse(), _without_numbers)),
+        again(("", by_lse(), replaced("mask", _without_numbers))),
         "a bias is added to the scores in the forward pass alone",
         "ffpa-attn#301",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,47 +32,31 @@ def _sinks(change: Any) -> Edit:
     return instead(g.d_of_sinks, change)
 
 
-def _sink_share(given: Given) -> Array:
-    """exp(s − lse) of each query, [..., h, n_q]."""
-    x, sinks = given["x"], given["sinks"].reshape(-1, 1, 1)
-    top = np.maximum(x.max(axis=-1, keepdims=True), sinks)
-    power = np.exp(sinks - top)
-    return np.asarray((power / (np.exp(x - top).sum(axis=-1, keepdims=True) + power))[..., 0])
+def _without_share(given: Given) -> Array:
+    delta = given["delta"]
+    return np.asarray(-delta.reshape(-1, *delta.shape[-2:]).sum(axis=(0, 2)))
 
 
-def _per_head(found: Array) -> Array:
-    heads = found.reshape(-1, *found.shape[-2:])
-    return np.asarray(heads.sum(axis=(0, 2)))
-
-
-def _sinks_of(how: str) -> Any:
+def _sinks_of(how: str) -> Callable[[Given], Array]:
     """The gradient of sinks of one batch item alone, or the mean of them."""
 
     def compute(given: Given) -> Array:
-        found = -(_sink_share(given) * given["delta"])
-        items = found.reshape(-1, *found.shape[-2:]).sum(axis=2)
-        which = {"last": items[-1], "first": items[0], "mean": items.mean(axis=0)}
-        return np.asarray(which[how])
+        if how == "mean":
+            return np.asarray(g.d_of_sinks(**given) / len(given["x"]))
+        item = slice(-1, None) if how == "last" else slice(1)
+        return g.d_of_sinks(**{**given, "x": given["x"][item], "delta": given["delta"][item]})
 
     return compute
 
 
 def _bias_from(name: str) -> Edit:
-    def new(step: Step, plan: Plan) -> Step | None:
-        at = [s.name for s in plan]
-        if name not in at:
-            return None
-        return step._replace(reads={**step.reads, "d": name})
-
     def edit(plan: list[Step]) -> list[Step]:
-        own = named(plan, D_BIAS)
-        source = named(plan, name)
+        own, source = named(plan, D_BIAS), named(plan, name)
         if own is None or source is None or own.reads["d"] == name:
             return plan
-        changed = new(own, plan)
         rest = [step for step in plan if step is not own]
         at = rest.index(source) + 1
-        return plan if changed is None else [*rest[:at], changed, *rest[at:]]
+        return [*rest[:at], own._replace(reads={**own.reads, "d": name}), *rest[at:]]
 
     return edit
 
@@ -100,14 +85,14 @@ def _sum_lost(axis: int, how: str) -> Edit:
 SINKS: tuple[Bug, ...] = (
     row(
         "sink's gradient without its share",
-        edited(("", [_sinks(lambda given: -_per_head(given["delta"]))])),
+        edited(("", [_sinks(_without_share)])),
         "the gradient of a sink is −Σ exp(s − lse) δ: each query counts by the sink's share in it",
         "flash-linear-attention#831",
         touches="gradients sinks",
     ),
     row(
         "sink's gradient with the wrong sign",
-        edited(("", [_sinks(lambda given: _per_head(_sink_share(given) * given["delta"]))])),
+        edited(("", [_sinks(lambda given: -g.d_of_sinks(**given))])),
         "a larger sink takes weight from the keys: its gradient is −Σ exp(s − lse) δ",
         "flash-linear-attention#831",
         touches="gradients sinks",

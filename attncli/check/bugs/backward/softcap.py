@@ -9,7 +9,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention import gradients as g
 from attncli.attention.run import Step
-from attncli.check.bugs.backward.edits import Given, edited, gradient_by, instead, named, row
+from attncli.check.bugs.backward.edits import Given, Plan, edited, instead, named, replaced, row
 from attncli.check.bugs.bug import Bug
 from attncli.check.setup import Edit
 
@@ -38,17 +38,14 @@ def _cap_of_capped(given: Given) -> Array:
     return np.asarray(given["d"] * (1 - np.square(np.tanh(given["b"] / given["cap"]))))
 
 
-def _cap_of_scores(plan: list[Step]) -> list[Step]:
-    own = gradient_by(plan, g.d_softcap)
-    capped = own and named(plan, own.reads["b"])
-    if not own or not capped:
-        return plan
+def _of_scores(step: Step, plan: Plan) -> Step | None:
+    """tanh of what was capped, without the cap beneath it."""
+    capped = named(plan, step.reads["b"])
 
     def compute(d: Array, b: Array, cap: float) -> Array:
         return np.asarray(d * (1 - np.square(np.tanh(b))))
 
-    other = own._replace(compute=compute, reads={**own.reads, "b": capped.reads["x"]})
-    return [other if step is own else step for step in plan]
+    return capped and step._replace(compute=compute, reads={**step.reads, "b": capped.reads["x"]})
 
 
 SOFTCAP: tuple[Bug, ...] = (
@@ -68,7 +65,7 @@ SOFTCAP: tuple[Bug, ...] = (
     ),
     row(
         "softcap's derivative of the score before it",
-        edited(("", [_cap_of_scores])),
+        edited(("", [replaced(g.d_softcap, _of_scores)])),
         "tanh is taken of the score without the cap beneath it",
         "meganeura#60",
         touches="gradients softcap",

@@ -9,19 +9,22 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import gradients as g
+from attncli.attention.parts import finite
 from attncli.attention.run import Step
+from attncli.check.bugs.backward.again import log_sum_exp, top_of
 from attncli.check.bugs.backward.edits import (
     D_OUTPUT,
     HEAD,
     ROW,
     Given,
-    Plan,
+    Variant,
     apply,
     edited,
-    gradient_by,
     instead,
     named,
     of_gradients,
+    of_output,
+    replaced,
     row,
 )
 from attncli.check.bugs.bug import Bug, Evidence
@@ -30,24 +33,13 @@ from attncli.check.setup import Edit, Setup
 from attncli.stages import OUTPUT, WEIGHTS
 
 
-def _delta(new: Any, *whole: int, **reads: str) -> Any:
-    return ("", [instead(g.delta, new, **reads)], whole)
+def _other_query() -> Iterator[Variant]:
+    for step, words in ((1, "the row before"), (-1, "the row after")):
 
+        def shifted(given: Given, step: int = step) -> Array:
+            return of_output({**given, "d_o": np.roll(given["d_o"], step, axis=-2)})
 
-def _shifted(step: int) -> Any:
-    def compute(given: Given) -> Array:
-        other = np.roll(given["d_o"], step, axis=-2)
-        return np.asarray((given["o"] * other).sum(axis=-1))
-
-    return compute
-
-
-def _other_query() -> Any:
-    reads = {"o": OUTPUT, "d_o": D_OUTPUT}
-    return tuple(
-        (words, [instead(g.delta, _shifted(step), **reads)], (ROW,))
-        for step, words in ((1, "the row before"), (-1, "the row after"))
-    )
+        yield words, [instead(g.delta, shifted, o=OUTPUT, d_o=D_OUTPUT)], (ROW,)
 
 
 def _own(given: Given) -> Array:
@@ -87,31 +79,13 @@ def _averaged(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
             yield found.with_detail(f"over {n} {words}")
 
 
-def _by_column(step: Step, _: Plan) -> Step:
-    def compute(a: Array, d: Array, **_: Any) -> Array:
-        return np.asarray((a * d).sum(axis=-2, keepdims=True) + 0 * a[..., :, :])
-
-    def d_softmax(a: Array, d: Array, **_: Any) -> Array:
-        return np.asarray(a * (d - compute(a, d)))
-
-    return step._replace(compute=d_softmax)
+def _by_column(a: Array, d: Array, **_: Any) -> Array:
+    return np.asarray(a * (d - (a * d).sum(axis=-2, keepdims=True)))
 
 
-def _softmax(change: Any) -> Edit:
+def _softmax(new: Any) -> Edit:
     """Another derivative of softmax."""
-
-    def edit(plan: list[Step]) -> list[Step]:
-        own = gradient_by(plan, g.d_softmax)
-        if own is None:
-            return plan
-        other = change(own, plan)
-        return [other if step is own else step for step in plan]
-
-    return edit
-
-
-def _by(new: Any) -> Edit:
-    return _softmax(lambda step, _: step._replace(compute=new))
+    return replaced(g.d_softmax, lambda step, _: step._replace(compute=new))
 
 
 def _element(a: Array, d: Array, **_: Any) -> Array:
@@ -127,13 +101,9 @@ def _without_weights(a: Array, d: Array, delta: Array, axis: int = -1, **_: Any)
 
 
 def _unnormalised(given: Given) -> Array:
-    x = given["x"]
-    if (sinks := given.get("sinks")) is not None:
-        sink = np.broadcast_to(sinks.reshape(-1, 1, 1), (*x.shape[:-1], 1))
-        x = np.concatenate([x, sink], axis=-1)
-    top = x.max(axis=-1, keepdims=True)
-    total = np.exp(x - np.where(np.isfinite(top), top, 0)).sum(axis=-1)
-    return np.asarray((given["o"] * given["d_o"]).sum(axis=-1) * total)
+    x, sinks = given["x"], given.get("sinks")
+    total = np.exp(log_sum_exp(x, sinks) - finite(top_of(x, sinks)))
+    return np.asarray(of_output(given) * total[..., 0])
 
 
 def _delta_unnormalised(plan: list[Step]) -> list[Step]:
@@ -163,7 +133,7 @@ def _delta_of_head(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
 SOFTMAX: tuple[Bug, ...] = (
     row(
         "δ left out (dS = A ∘ dA)",
-        edited(_delta(lambda given: np.zeros(given["a"].shape[:-1], given["a"].dtype))),
+        edited(("", [instead(g.delta, lambda given: np.zeros_like(given["a"][..., 0]))])),
         "the gradient of softmax is A ∘ (dA − δ): what all keys have in common must be taken off",
         "triton#919",
     ),
@@ -193,7 +163,7 @@ SOFTMAX: tuple[Bug, ...] = (
     ),
     row(
         "δ added, not subtracted",
-        edited(("", [_by(_added)])),
+        edited(("", [_softmax(_added)])),
         "the gradient of softmax is A ∘ (dA − δ), not A ∘ (dA + δ)",
     ),
     row(
@@ -204,7 +174,7 @@ SOFTMAX: tuple[Bug, ...] = (
     ),
     row(
         "softmax taken element by element (dS = A(1−A) ∘ dA)",
-        edited(("", [_by(_element)])),
+        edited(("", [_softmax(_element)])),
         "a score changes the weights of all keys of its row, not its own alone",
         "cs231n#10",
     ),
@@ -215,7 +185,7 @@ SOFTMAX: tuple[Bug, ...] = (
     ),
     row(
         "A left out of the gradient of softmax",
-        edited(("", [_by(_without_weights)])),
+        edited(("", [_softmax(_without_weights)])),
         "the gradient of softmax is A ∘ (dA − δ), not dA − δ",
     ),
 )
