@@ -47,6 +47,7 @@ class Knob(NamedTuple):
     words    (value, convention, how a number is written) → what a headline says of a value that
              is not the default
     needs    fields of which one must be set for this one to have an effect
+    input    what the input must have for it, in words of a message
     """
 
     panel: str
@@ -58,6 +59,7 @@ class Knob(NamedTuple):
     use: str = ""
     words: Callable[[Any, Convention, Write], str] | None = None
     needs: tuple[str, ...] = ()
+    input: str = ""
 
     def has_effect(self, changed: Container[str]) -> bool:
         """Whether the field has an effect where these fields are not the default."""
@@ -119,6 +121,12 @@ def _align_words(how: Convention) -> str:
     return ", but for the last query" if how.causal_align == "open-last" else ""
 
 
+MASK, LOG_SUM = "mask", "the stage lse (--stage lse)"
+NUMBERS, ADDED = "a mask of numbers", "a mask whose numbers are added"
+SHARED = "fewer key heads than query heads"
+REPLACED = "masked scores that it sets: --empty-rows-inf keeps them at -inf"
+"""What an input may have to have for a field to have an effect."""
+
 _ONE_ONLY = {
     "mask": "where there are a mask and causal, the mask alone",
     "causal": "where there are a mask and causal, causal alone",
@@ -165,6 +173,7 @@ class Convention:
         "causal alone, or such a call is refused.",
         words=lambda value, *_: _ONE_ONLY.get(value, ""),
         needs=("causal",),
+        input=MASK,
     )
     window: tuple[int, int] | None = knob(
         None,
@@ -229,6 +238,7 @@ class Convention:
         "What true (or 1) in the mask means: may attend (keep, the default) or is masked "
         "(ignore); add = it is added to the scores, as 1 is.",
         words=lambda value, *_: "true in the mask = ignored" if value == "ignore" else "",
+        input=MASK,
     )
     mask_numbers: MaskNumbers | None = knob(
         None,
@@ -236,6 +246,7 @@ class Convention:
         "What a mask of numbers means: they are added to the scores (add), or what is not 0 is "
         "true (truth). Default: they are added; one of nothing but 0 and 1 needs --mask-means.",
         words=lambda value, *_: "numbers in the mask = true or false" if value == "truth" else "",
+        input=NUMBERS,
     )
     mask_value: float = knob(
         -math.inf,
@@ -249,6 +260,7 @@ class Convention:
         words=lambda value, how, write: (
             f"mask value {write(value)}{' added' * (how.mask_value_rule == 'add')}"
         ),
+        input=REPLACED,
     )
     mask_value_rule: MaskValueRule = knob(
         "replace",
@@ -266,9 +278,10 @@ class Convention:
     empty_rows_inf: EmptyRows | None = knob(
         None,
         "Masking",
-        "The same where the mask holds numbers: its -inf then stays that, whatever --mask-value "
-        "says (default: as --empty-rows).",
+        "The same where numbers of a mask are added: every masked score is then -inf, whatever "
+        "--mask-value says (default: as --empty-rows).",
         words=lambda value, *_: f"empty rows by -inf {'NaN' if value == 'nan' else value}",
+        input=ADDED,
     )
     head_order: HeadOrder = knob(
         "blocks",
@@ -276,12 +289,14 @@ class Convention:
         "Grouped queries: query heads 0,1 use key head 0 (blocks, the default), or heads 0,2 do "
         "(tiled).",
         words=lambda value, *_: "key heads shared in turn (tiled)",
+        input=SHARED,
     )
     lse_base: LseBase = knob(
         "e",
         "Scores",
         "Logarithm of --stage lse: of base e (the default), or of base 2.",
         words=lambda *_: "log-sum-exp in base 2",
+        input=LOG_SUM,
     )
     dropout: float = knob(
         0.0,

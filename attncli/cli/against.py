@@ -11,6 +11,7 @@ import typer
 
 from attncli.cli.commands import COMMANDS, Against
 from attncli.cli.diff import check_diff_flags, check_room, present_diff
+from attncli.cli.effects import check_flags
 from attncli.cli.groups import given_of, typer_command
 from attncli.cli.options import DisplayFlags
 from attncli.compare import diff
@@ -40,7 +41,8 @@ def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> lis
             replace(group, **{x.name: given[x.name] for x in fields(group) if x.name in given})
             for group in groups
         ]
-    except ConventionError as error:  # a text that is not understood
+        check_flags([*others, replace(show, stage=None)], COMMANDS[command].needs)
+    except ConventionError as error:  # a text that is not understood, or a flag without effect
         raise ConventionError(f"--against {options!r}: {error.message}", error.hint) from None
     for group in others:
         if any(str(value).split("::")[0] == "-" for value in given_of(group).values()):

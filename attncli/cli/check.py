@@ -25,6 +25,7 @@ from attncli.check import check as compare
 from attncli.check.observe import heads_to_front
 from attncli.check.suggest import Suggestion, showing_input
 from attncli.cli.commands import STAGES, Observed
+from attncli.cli.effects import check_facts
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, in_heads, observed_inputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
@@ -33,7 +34,7 @@ from attncli.cli.output import ending_of, note, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
 from attncli.cli.sources import named
 from attncli.cli.terminal import progress_bar
-from attncli.convention import flag_text
+from attncli.convention import LOG_SUM, flag_text
 from attncli.errors import ConventionError, InputError, SeveralError, ShapeError
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
@@ -93,7 +94,7 @@ def _checked(
     stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
     numbers, notes = _numbers(observed, given, is_shared=main == source)
-    choices.check_lse(numbers)
+    check_facts([inputs, choices], given.facts | ({LOG_SUM} if LSE in numbers else set()))
     has_gradients = any(name in GRADIENTS for name in numbers)
     if given.projected and "w_o" in given.projected.values and not has_gradients:
         notes = (*notes, "w_o is not used: the output is compared as it goes into it")
@@ -131,25 +132,17 @@ def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
 
 def _check_flags(observed: Observed, inputs: Inputs) -> None:
     """ConventionError for flags that contradict, before anything is read."""
-    if inputs.tiles is not None and inputs.split is not None:
-        raise ConventionError("--tiles and --split are both given", "leave one of the two out")
     if inputs.heads is not None and observed.positions in ("paper", "article"):
         raise ConventionError(
             f"--positions {observed.positions} would be added to each head, not to the embedding",
             "add them first (attncli posenc --add), or give q, k and v in one head",
         )
-    if observed.decimals is not None and (observed.rtol, observed.atol) != (None, None):
-        raise ConventionError("--decimals and --rtol or --atol are two rules", "use one of them")
-    if observed.inside and (observed.decimals, observed.rtol, observed.atol) != (None,) * 3:
-        raise ConventionError("--inside and another tolerance are two rules", "use one of them")
     if observed.stage is not None and observed.stage not in _known(inputs.tiles):
         there = ", ".join(STAGES) if inputs.tiles is None else f"tile.1.m, {', '.join(OF_TILES)} …"
         raise ConventionError(f"there is no stage {observed.stage!r}", f"use {there}")
     if observed.suggest is not None and not observed.suggest.endswith(".npz"):
         raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
     form_of(observed)
-    if observed.force and not (observed.output or observed.suggest):
-        raise ConventionError("--force has no effect alone", "add --output or --suggest")
     if observed.suggest is not None and observed.suggest == observed.output:
         raise ConventionError("--output and --suggest name one file", "name two")
     if observed.rows is not None:

@@ -2,13 +2,13 @@
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 import typer
 
 from attncli.cli.groups import Command, flag
-from attncli.cli.options import MASK, MAX_SIZE, Choices, DisplayFlags, Inputs
+from attncli.cli.options import MASK, MAX_SIZE, PAGES, Choices, DisplayFlags, Inputs
 from attncli.files.roles import D_OUTPUT, ROLES, gradient_named
 from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT
 
@@ -30,7 +30,9 @@ class Text:
     pad_to: int | None = flag("Pad to N tokens with <pad>, masked as keys.", min=1)
     mask: str | None = MASK
     target: str | None = flag(
-        "Cross-attention: queries from this one, keys and values from the sentence.", "SENTENCE"
+        "Cross-attention: queries from this one, keys and values from the sentence.",
+        "SENTENCE",
+        excludes="--embeddings, --block encoder",
     )
 
 
@@ -40,20 +42,25 @@ class Vectors:
 
     PANEL: ClassVar = "Vectors"
 
-    dim: int | None = flag("Size of a random vector (default: 8).", min=1)
-    glove: str | None = flag("Word vectors in GloVe's text format.", "FILE")
+    dim: int | None = flag("Size of a random vector (default: 8).", min=1, excludes="--embeddings")
+    glove: str | None = flag(
+        "Word vectors in GloVe's text format.", "FILE", excludes="--embeddings"
+    )
     embeddings: str | None = flag(
         "The tokens' vectors, a row for each; of a file that holds weights too, these as well.",
         "SOURCE",
     )
     unknown: Literal["random", "zero", "error"] | None = flag(
-        "Vector of a word missing from the file (default: random)."
+        "Vector of a word missing from the file (default: random).", needs="--glove"
     )
     positions: str | None = flag(
         "Sines and cosines to add (default: paper; of --embeddings: none), none, or a matrix of "
         "learned ones.",
         "paper, article, none, SOURCE",
     )
+
+
+_BLOCKS, _IDENTITY = "--block encoder|decoder", "--projection identity"
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
@@ -63,26 +70,39 @@ class Block:
     PANEL: ClassVar = "Block"
 
     block: Literal["attention", "encoder", "decoder"] | None = flag(
-        "What to compute (default: attention); decoder needs --target."
+        "What to compute (default: attention); decoder needs --target.", default="attention"
     )
-    layers: int | None = flag("Layers of encoder and decoder (default: 1).", min=1)
+    layers: int | None = flag("Layers of encoder and decoder (default: 1).", min=1, needs=_BLOCKS)
     heads: int | None = flag("Heads (default: 1).", min=1)
-    kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)
-    d_k: int | None = flag("Width of a query and key (default: dim / heads).", min=1)
-    d_v: int | None = flag("Width of a value (default: that of a key).", min=1)
-    d_ff: int | None = flag("Width of the feed-forward (default: 4 · dim); 0 = none.", min=0)
-    norm: Literal["pre", "post", "none"] | None = flag(
-        "Layer norm before a sub-layer, or after (the default), or none."
+    kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1, excludes=_IDENTITY)
+    d_k: int | None = flag(
+        "Width of a query and key (default: dim / heads).", min=1, excludes=_IDENTITY
     )
-    eps: float | None = flag("ε of the layer norms (default: 1e-5).")
+    d_v: int | None = flag("Width of a value (default: that of a key).", min=1, excludes=_IDENTITY)
+    d_ff: int | None = flag(
+        "Width of the feed-forward (default: 4 · dim); 0 = none.", min=0, needs=_BLOCKS
+    )
+    norm: Literal["pre", "post", "none"] | None = flag(
+        "Layer norm before a sub-layer, or after (the default), or none.", needs=_BLOCKS
+    )
+    eps: float | None = flag(
+        "ε of the layer norms (default: 1e-5).", needs=_BLOCKS, excludes="--norm none"
+    )
     weights: str | None = flag(
-        "A file of w_q, w_k, w_v, w_o and so on, under any names they are published with.", "SOURCE"
+        "A file of w_q, w_k, w_v, w_o and so on, under any names they are published with.",
+        "SOURCE",
+        excludes=_IDENTITY,
     )
     projection: Literal["learned", "identity"] | None = flag(
         "identity: the vectors themselves are Q, K and V."
     )
-    outline: bool = flag("Show only each step's formula and shape.")
-    d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE")
+    outline: bool = flag(
+        "Show only each step's formula and shape.",
+        needs=PAGES,
+        excludes="--stage, --head, --rows, --cols, --precision, --work, --cell, --heatmap, "
+        "--no-heatmap, --blank, --against",
+    )
+    d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE", excludes=_BLOCKS)
 
     @property
     def kind(self) -> Literal["attention", "encoder", "decoder"]:
@@ -124,30 +144,42 @@ class Checkpoint:
     )
 
 
+_SINES = "--kind sinusoidal"
+
+
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Positions:
     """Which encoding, for how many positions."""
 
     PANEL: ClassVar = "Positions"
 
-    length: int | None = flag("Positions: rows of the table.", min=1, names=("--len",))
-    dim: int | None = flag("Dimensions: its columns.", min=1)
+    length: int | None = flag(
+        "Positions: rows of the table.", min=1, names=("--len",), excludes="--apply"
+    )
+    dim: int | None = flag(
+        "Dimensions: its columns.", min=1, needs=f"{_SINES}|rope", excludes="--apply"
+    )
     kind: Literal["sinusoidal", "rope", "alibi"] | None = flag(
-        "sinusoidal (the default), rope (rotary) or alibi (a bias)."
+        "sinusoidal (the default), rope (rotary) or alibi (a bias).", default="sinusoidal"
     )
     exponent: Literal["paper", "article"] | None = flag(
-        "paper: 2i/d (the default); article: 2·2i/d, 2i counted twice."
+        "paper: 2i/d (the default); article: 2·2i/d, 2i counted twice.", needs=_SINES
     )
-    base: float | None = flag("Base (default: 10000).")
-    start: int | None = flag("First position (default: 0).")
-    add: str | None = flag("Embeddings to add it to: both and the sum.", "SOURCE")
-    dots: bool = flag("Every position's dot product with every other.")
-    apply: str | None = flag("rope: queries and keys to turn.", "SOURCE")
+    base: float | None = flag("Base (default: 10000).", needs=f"{_SINES}|rope")
+    start: int | None = flag("First position (default: 0).", needs=f"{_SINES}|rope")
+    add: str | None = flag(
+        "Embeddings to add it to: both and the sum.", "SOURCE", needs=_SINES, excludes="--dots"
+    )
+    dots: bool = flag("Every position's dot product with every other.", needs=_SINES)
+    apply: str | None = flag("rope: queries and keys to turn.", "SOURCE", needs="--kind rope")
     layout: Literal["halves", "interleaved"] | None = flag(
-        "rope: pairs are i and i + d/2 (the default), or 2i and 2i + 1."
+        "rope: pairs are i and i + d/2 (the default), or 2i and 2i + 1.",
+        needs="--kind rope, --apply",
     )
-    heads: int | None = flag("alibi: how many heads.", min=1)
-    symmetric: bool = flag("alibi: keys after the query are biased too, not masked.")
+    heads: int | None = flag("alibi: how many heads.", min=1, needs="--kind alibi")
+    symmetric: bool = flag(
+        "alibi: keys after the query are biased too, not masked.", needs="--kind alibi"
+    )
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
@@ -162,8 +194,10 @@ class Words:
     vectors: str | None = flag(
         "GloVe or word2vec text (also .gz, .zip, .zip::name), or JSON {word: [numbers]}.", "FILE"
     )
-    analogy: tuple[str, str, str] | None = flag("A is to B as C is to …: B − A + C.", "A B C")
-    nearest: int | None = flag("The N words nearest to each word.", min=1)
+    analogy: tuple[str, str, str] | None = flag(
+        "A is to B as C is to …: B − A + C.", "A B C", excludes="--pca"
+    )
+    nearest: int | None = flag("The N words nearest to each word.", min=1, excludes="--pca")
     pca: bool = flag("Two principal components, and a plot.")
 
 
@@ -178,7 +212,11 @@ class Which:
         "NAME",
         make=typer.Argument,
     )
-    verify: bool = flag("Run them all: exit code 0 if each comes out as recorded.")
+    verify: bool = flag(
+        "Run them all: exit code 0 if each comes out as recorded.",
+        excludes="--stage, --head, --batch, --rows, --cols, --precision, --work, --cell, "
+        "--heatmap, --no-heatmap, --step, --blank",
+    )
     file: str | None = flag("Your own examples, in the same form.", "FILE")
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
@@ -197,9 +235,13 @@ class Libraries:
 
 
 Inside = Literal["float32", "tf32", "bfloat16", "float16"]
-DECIMALS = flag("They were printed with so many decimals.", min=0, max=17)
+DECIMALS = flag(
+    "They were printed with so many decimals.", min=0, max=17, excludes="--rtol, --atol, --inside"
+)
 RTOL, ATOL = flag("Relative tolerance."), flag("Absolute tolerance.")
-INSIDE = flag("Accept arithmetic inside that is less exact than the numbers.")
+INSIDE = flag(
+    "Accept arithmetic inside that is less exact than the numbers.", excludes="--rtol, --atol"
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
@@ -263,7 +305,7 @@ class Observed:
     )
     format: Literal["text", "json"] | None = flag("text (the default) or json.")
     output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
-    force: bool = flag("Replace the files written.")
+    force: bool = flag("Replace the files written.", needs="--output or --suggest")
     quiet: bool = flag("Print nothing; use the exit code.")
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE
@@ -275,6 +317,7 @@ class Observed:
 
 _DROPOUT = "Share of the weights set to 0 at random (default: 0)."
 _PRECISION = "Decimals shown (default: {})."
+_OF_AN_INPUT = "--q or --x or --weights"
 _STAGE = "Only this stage (repeatable), such as {}."
 
 COMMANDS = {
@@ -321,6 +364,10 @@ COMMANDS = {
             "stage": _STAGE.format("entropy, or layer.3.weights"),
             "precision": "Decimals shown (default: 3, of the summary 2).",
             "force": "Replace the files written.",
+        },
+        needs={
+            "force": "--output or --dump",
+            **dict.fromkeys(("cell", "arcs"), "--layer or --head or --stage"),
         },
     ),
     "posenc": Command(
@@ -417,6 +464,11 @@ COMMANDS = {
             "precision": _PRECISION.format(4),
             "dropout": _DROPOUT,
         },
+        needs=dict.fromkeys(
+            [own.name for group in (Inputs, Choices) for own in fields(group)] + ["precision"],
+            _OF_AN_INPUT,
+        )
+        | {"q": "", "x": "", "weights": "", "mask": "", "causal": ""},
     ),
     "diff": Command(
         (Compared, DisplayFlags),

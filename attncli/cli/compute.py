@@ -18,10 +18,12 @@ from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step
 from attncli.budget import is_limited
 from attncli.cli.commands import Against
+from attncli.cli.effects import check_facts
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, Inputs
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
+from attncli.convention import LOG_SUM
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.files.roles import D_OUTPUT
@@ -47,9 +49,7 @@ def compute(
     check_flags(show)
     if against is not None and against.against is not None:
         return _compared(inputs, choices, show, against.against)
-    in_parts = inputs.tiles is not None or inputs.split is not None
-    choices.check_lse([*(show.stage or ()), *[LSE] * in_parts])
-    given = _read(inputs, choices)
+    given = _read(inputs, choices, show)
     note(*given.notes, quiet=show.quiet)
     trace, shown = computed(given, show)
     trace = replace(trace, title=choices.named(trace.title))
@@ -65,16 +65,21 @@ def _compared(inputs: Inputs, choices: Choices, show: DisplayFlags, options: str
     whole = replace(show, full=True, stage=None, rows=None)
     found: list[AttentionInputs] = []
     for own, knobs in ((inputs, choices), others):
-        given = _read(own, knobs)
+        given = _read(own, knobs, whole)
         said = found[0].notes if found else ()
         note(*(text for text in given.notes if text not in said), quiet=show.quiet)
         found.append(given)
     return compared([computed(given, whole)[0] for given in found], options, show)
 
 
-def _read(inputs: Inputs, choices: Choices) -> AttentionInputs:
+def _read(inputs: Inputs, choices: Choices, show: DisplayFlags) -> AttentionInputs:
+    """The inputs. ConventionError for a flag that has no effect on them."""
     inputs.q = _source(inputs)
-    return read_inputs(inputs, choices)
+    given = read_inputs(inputs, choices)
+    in_parts = inputs.tiles is not None or inputs.split is not None
+    shows_lse = in_parts or any(name.rpartition(".")[2] == LSE for name in show.stage or ())
+    check_facts([inputs, choices], given.facts | ({LOG_SUM} if shows_lse else set()))
+    return given
 
 
 def _source(inputs: Inputs) -> str | None:
@@ -142,8 +147,6 @@ def _in_parts(given: AttentionInputs, *, quiet: bool) -> Trace:
     from attncli.cli import memory
 
     inputs, shape = given.inputs, given.score_shape
-    if inputs.tiles is not None and inputs.split is not None:
-        raise ConventionError("--tiles and --split are both given", "leave one of the two out")
     if D_OUTPUT in given.arguments and inputs.d_output is None:
         note("the gradient in the file is not used: parts of the keys have none", quiet=quiet)
         del given.arguments[D_OUTPUT]

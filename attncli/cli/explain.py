@@ -19,20 +19,22 @@ from attncli.attention.weights import (
 )
 from attncli.cli import memory
 from attncli.cli.commands import Against, Block, Text, Vectors
+from attncli.cli.effects import check_facts, facts_of
 from attncli.cli.groups import given_of
 from attncli.cli.memory import Sentences
-from attncli.cli.options import OF_A_MASK, ONES_SHOW, Choices, DisplayFlags
+from attncli.cli.options import ONES_SHOW, Choices, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, check_flags, form_of, note, present
 from attncli.cli.parsing import tokens_of
-from attncli.convention import Convention, flag_of
+from attncli.convention import LOG_SUM, Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.roles import D_OUTPUT, ONES, RANDOM, only, role_of
 from attncli.pipeline.model import Keep, Model
 from attncli.pipeline.model import explained as compute
 from attncli.pipeline.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
+from attncli.stages import LSE
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
-from attncli.views.formats import EXACT, FIGURE, PAGE
+from attncli.views.formats import EXACT, PAGE
 from attncli.views.outline import is_first_layer, outline_page
 from attncli.words.tokens import is_padding, tokenize
 
@@ -49,11 +51,10 @@ def explain(
 ) -> int | None:
     """Shows what the flags ask for, and notes what was wrong with a file; or compares."""
     check_flags(show)
-    for message, hint in _contradictions(words, vectors, block, choices, show):
+    for message, hint in _contradictions(words, vectors, block):
         raise ConventionError(message, hint)
     if against is not None and against.against is not None:
         return _compared((words, vectors, block, choices), show, against.against)
-    choices.check_lse(show.stage or ())
     trace, warnings = explained(words, vectors, block, choices, show)
     note(*warnings, quiet=show.quiet)
     page = outline_page if block.outline else explain_page
@@ -73,70 +74,26 @@ def _compared(
 
     words, vectors, block, choices = further("explain", options, show, *groups)
     whole = replace(show, full=True, stage=None)
-    for message, hint in _contradictions(words, vectors, block, choices, whole):
+    for message, hint in _contradictions(words, vectors, block):
         raise ConventionError(f"--against {options!r}: {message}", hint)
-    if block.outline:
-        raise ConventionError("--outline has no effect with --against", "leave it out")
     first, said = explained(*groups, whole)
     second, more = explained(words, vectors, block, choices, whole)
     note(*dict.fromkeys((*said, *more)), quiet=show.quiet)
     return compared([first, second], options, show)
 
 
-def _contradictions(
-    words: Text, vectors: Vectors, block: Block, choices: Choices, show: DisplayFlags
-) -> Iterator[tuple[str, str]]:
-    """What is wrong with flags that contradict or need each other, and how to mend it."""
-    form = form_of(show)
-    if block.outline and form.holds != PAGE:
-        is_one = form.holds not in {EXACT, FIGURE}
-        what = "is an outline already" if is_one else "holds numbers"
-        yield f"--outline is for tables and markdown; {form.name} {what}", "leave it out"
-    for name in given_of(show, "stage", "cell", "work", "blank") if block.outline else ():
-        yield f"--{name} has no effect with --outline", "leave it out"
-    if vectors.unknown is not None and vectors.glove is None:
-        yield "--unknown has no effect without --glove", "add --glove FILE, or leave it out"
+def _contradictions(words: Text, vectors: Vectors, block: Block) -> Iterator[tuple[str, str]]:
+    """What is missing, or wrong with flags together, and how to mend it."""
     if words.sentence is not None and words.tokens is not None:
         yield "there are both a sentence and --tokens", "give one of the two"
     if words.sentence is None and words.tokens is None and vectors.embeddings is None:
         yield "there is no sentence", 'write attncli explain "…"'
-    if vectors.embeddings is not None:
-        for name in given_of(vectors, "glove", "dim"):
-            yield f"--{name} is given, but --embeddings holds the vectors", "leave one of them out"
-        if words.target is not None:
-            yield "--embeddings holds no vectors for --target", "leave it out, or use --glove"
-    yield from _contradictions_of_block(words, block, choices)
-
-
-def _contradictions_of_block(
-    words: Text, block: Block, choices: Choices
-) -> Iterator[tuple[str, str]]:
-    decodes = block.kind == "decoder"
-    if decodes and words.target is None:
+    if block.kind == "decoder" and words.target is None:
         yield "--block decoder needs what it decodes", 'add --target "…"'
-    if block.kind == "encoder" and words.target is not None:
-        yield "an encoder has no target", "use --block decoder, or leave out --target"
-    for name in OF_A_MASK & choices.given.keys() if words.mask is None else ():
-        yield f"{flag_of(name)} is given, but no mask", "add --mask SOURCE"
-    if words.mask is not None and decodes:
+    if words.mask is not None and block.kind == "decoder":
         yield "--mask could be for any of a decoder's three attentions", "leave it out"
-    if "causal" in choices.given and decodes:
-        yield "a decoder's self-attention is causal already", "leave out --causal"
-    if block.kind == "attention":
-        for name in given_of(block, "layers", "d_ff", "norm", "eps"):
-            mend = "add --block encoder, or leave it out"
-            yield f"{flag_of(name)} has no effect on one attention", mend
-    elif block.d_output is not None:
-        yield f"--d-output is for one attention, not for an {block.kind}", "leave one of them out"
-    elif block.eps is not None and block.norm == "none":
-        yield "--eps has no effect with --norm none", "leave one of the two out"
     if block.eps is not None and not 0 <= block.eps < math.inf:
         yield f"--eps is {block.eps:g}", "use a number from 0, such as 1e-5"
-    if block.projection == "identity":
-        flags = [flag_of(name) for name in given_of(block, "d_k", "d_v", "kv_heads")]
-        for flag in flags if block.weights is None else [*flags, "--weights"]:
-            why = "with --projection identity, Q, K and V are the vectors themselves"
-            yield f"{flag} is given, but {why}", "leave one of the two out"
 
 
 def _kept(show: DisplayFlags) -> Keep | None:
@@ -202,7 +159,7 @@ def explained(
         vocabulary,
         model,
         target=None if target is None else Sentence.padded(target),
-        mask=_mask(words.mask, choices, dimensions, seed, quiet=show.quiet),
+        mask=_mask(words.mask, choices, dimensions, seed, show),
         keep=_kept(show),
     )
     trace = replace(trace, title=choices.named(trace.title))
@@ -258,25 +215,29 @@ def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | 
 
 
 def _mask(
-    source: str | None, choices: Choices, dimensions: Dimensions, seed: int, *, quiet: bool
+    source: str | None, choices: Choices, dimensions: Dimensions, seed: int, show: DisplayFlags
 ) -> Any:
     """The mask of --mask: true where a token may attend, or numbers to add; None without one.
 
-    ConventionError where the library of --semantics takes no such call.
+    ConventionError where the library of --semantics takes no such call, or a flag has no effect.
     """
     how, n_heads = choices.over(Convention(seed=seed), "seed"), dimensions.n_heads
     heads = n_heads, dimensions.n_kv_heads or n_heads
     d_k = dimensions.d_k or dimensions.d_model // n_heads
     widths = d_k, dimensions.d_v or d_k
+    shows_lse = any(name.rpartition(".")[2] == LSE for name in show.stage or ())
+    facts = {"dropout", LOG_SUM} if shows_lse else {"dropout"}  # random vectors have a seed, too
     if source is None:
+        check_facts([choices], facts | facts_of(how, None, heads))
         choices.check_call(how, None, heads=heads, widths=widths)
         return None
     from attncli.attention.masks import checked_mask, meaning
     from attncli.files.load import load
 
     loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
-    note(*loaded.notes, quiet=quiet)
+    note(*loaded.notes, quiet=show.quiet)
     mask = only(loaded, "mask")
+    check_facts([choices], facts | facts_of(how, mask, heads))
     choices.check_call(how, mask, heads=heads, widths=widths)
     if how.mask_numbers is None:
         means, name = choices.given.get("mask_means"), f"the mask of {loaded.origin}"

@@ -35,12 +35,14 @@ class Command(NamedTuple):
 
     without     fields that mean nothing here: no options then, they keep their default
     other_help  field → its help, where that of its group does not fit this command
+    needs       field → what its flag needs here, where its group says otherwise (see effects.py)
     """
 
     groups: tuple[Any, ...]
     help: str
     without: tuple[str, ...] = ()
     other_help: Mapping[str, str] = MappingProxyType({})
+    needs: Mapping[str, str] = MappingProxyType({})
 
 
 _METAVARS = {bool: "", int: "N", float: "FLOAT"}
@@ -118,11 +120,19 @@ def flag(
     names: Collection[str] = (),
     panel: str | None = None,
     make: Any = typer.Option,
+    needs: str = "",
+    excludes: str = "",
+    default: str = "",
     **more: Any,
 ) -> Any:
-    """A field of a group: an option of the field's name or of these names, or an Argument."""
+    """A field of a group: an option of the field's name or of these names, or an Argument.
+
+    needs, excludes  what it has no effect without, and what it cannot be used with (see effects.py)
+    default          what it is where it is not given, for other flags that need a value of it
+    """
     named = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
-    return field(default=None, metadata={"make": make, "names": names, "more": named})
+    rules = {"needs": needs, "excludes": excludes, "default": default}
+    return field(default=None, metadata={"make": make, "names": names, "more": named, **rules})
 
 
 def typer_command(name: str, command: Command) -> Any:
@@ -139,6 +149,8 @@ def typer_command(name: str, command: Command) -> Any:
         ]
         with limited(bytes_of(values["max_size"])):
             before_numpy()
+            effects: Any = import_module("attncli.cli.effects")
+            effects.check_flags(given, command.needs)
             function: Any = getattr(import_module(f"attncli.cli.{name}"), name)
             errstate = import_module("numpy").errstate
             with errstate(all="ignore"):  # infinity and NaN are shown, not warned about

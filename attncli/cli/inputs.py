@@ -14,7 +14,8 @@ from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.attention.masks import checked_mask
 from attncli.attention.shapes import given_gradient
-from attncli.cli.options import OF_A_MASK, ONES_SHOW, Choices, Inputs
+from attncli.cli.effects import facts_of
+from attncli.cli.options import ONES_SHOW, Choices, Inputs
 from attncli.cli.parsing import tokens_of, whole_numbers
 from attncli.cli.sources import (
     OBSERVED,
@@ -63,6 +64,7 @@ class AttentionInputs(NamedTuple):
     inputs       the flags, with the layout that the file names
     observed     what is compared with, for `check`
     projected    x and the weights, where q, k and v are made of them
+    facts        what it has that some flags need (see effects.py)
     """
 
     arguments: dict[str, Any]
@@ -74,6 +76,7 @@ class AttentionInputs(NamedTuple):
     inputs: Inputs
     observed: Loaded | None = None
     projected: Projected | None = None
+    facts: frozenset[str] = frozenset()
 
 
 def read_inputs(
@@ -119,11 +122,14 @@ def read_inputs(
         if name_of(main, "q") is None:
             used[id(main)] = set(main.arrays)
     notes += unused_notes(files, used, stages, of_x=made is not None)
+    n_heads, n_kv_heads = (arrays[n].shape[-3] if arrays[n].ndim > 2 else 1 for n in "qk")
+    facts = facts_of(convention, arrays.get("mask"), (n_heads, n_kv_heads))
+    facts |= {"the weights of x"} if made is not None else set()
+    facts |= {"dropout"} if drawn == RANDOM else set()  # it has a seed, too
     convention = _check_mask(arrays, files, choices, fields, convention)
     if "mask" in arrays and arrays["mask"].dtype == np.bool_ and convention.mask_means == "add":
         notes.append("true and false in the mask are added as 1 and 0: no key is hidden")
     q, k, v = (arrays[name] for name in "qkv")
-    n_heads, n_kv_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
     choices.check_call(
         convention,
         arrays.get("mask"),
@@ -153,6 +159,7 @@ def read_inputs(
         inputs=inputs,
         observed=files.get(OBSERVED),
         projected=made,
+        facts=frozenset(facts),
     )
 
 
@@ -268,9 +275,8 @@ def _check_mask(
     """
     main = files["q"]
     if "mask" not in arrays:
-        for name in OF_A_MASK & choices.given.keys():
-            raise ConventionError(f"{flag_of(name)} is given, but no mask", "add --mask SOURCE")
-    elif main.trace is not None and "mask" not in files:
+        return convention
+    if main.trace is not None and "mask" not in files:
         arrays["mask"] = arrays["mask"].astype(np.float64)
         if arrays["mask"].any() and np.isin(arrays["mask"], (0, 1)).all():
             return replace(convention, mask_numbers="add")

@@ -45,13 +45,10 @@ _PACKAGES = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_
 
 def model(read: Checkpoint, show: DisplayFlags) -> int | None:
     """Runs the model, and shows what the flags ask for of its attentions, or checks them."""
-    forces = show.force
-    if read.dump is not None and show.output is None:  # then it is for the dump alone
-        show = replace(show, force=False)
     check_flags(show)
     _check_call(read, show)
     if read.dump is not None:
-        check_dump(read.dump, force=forces)
+        check_dump(read.dump, force=show.force)
     directory = open_directory(read.directory or "")
     width = 4 if read.dtype == "float32" else None
     of_weights = directory.n_bytes(width)
@@ -66,7 +63,7 @@ def model(read: Checkpoint, show: DisplayFlags) -> int | None:
     ran = run(directory, read.sentence or "", read.target, dtype=read.dtype or "stored")
     note(*ran.notes, quiet=show.quiet)
     if read.dump is not None:
-        Calls(attention.call for attention in ran.attentions).save(read.dump, force=forces)
+        Calls(attention.call for attention in ran.attentions).save(read.dump, force=show.force)
     if read.check:
         return _checked(ran, read.layer, show)
     if show.head is not None and read.layer is None and form_of(show).holds in {PAGE, FIGURE}:
@@ -114,9 +111,6 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
             raise ConventionError(f"--{name} has no effect with --check", "leave out one of them")
         if form_of(show).name not in {"table", "json"}:
             raise ConventionError(f"a report is no {form_of(show).name}", "use --format json")
-    is_summary = read.layer is None and show.head is None and not show.stage
-    for name in given_of(show, "cell", "arcs") if is_summary else ():
-        raise ConventionError(f"--{name} is for weights, not for a summary", "add --layer N")
 
 
 def _kept(show: DisplayFlags) -> Collection[str] | None:

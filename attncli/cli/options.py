@@ -5,7 +5,7 @@ None means "not given" throughout, so that a command can tell a choice from a de
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -17,8 +17,8 @@ from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
 from attncli.presets import PRESETS
-from attncli.stages import LSE
-from attncli.views.formats import FORMATS
+from attncli.views.formats import FIGURE, FORMATS, PAGE
+from attncli.views.formats import Format as Form
 
 if TYPE_CHECKING:
     Format = str
@@ -27,13 +27,18 @@ else:
     Format = Literal[tuple(FORMATS)]
     Semantics = Literal[tuple(PRESETS)]
 
+
+def forms(has_use: Callable[[Form], bool]) -> str:
+    """What a flag needs that some forms of the result have a use for."""
+    return f"--format {'|'.join(name for name, form in FORMATS.items() if has_use(form))}"
+
+
+PAGES = forms(lambda form: form.holds == PAGE)
 MAX_SIZE = flag(
     "The most memory that a call may take (default: 1GB), and one number for every 50 bytes of it.",
     "SIZE",
 )
 MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
-OF_A_MASK = {"mask_means", "mask_numbers", "mask_and_causal", "empty_rows_inf"}
-"""The fields of Convention that say something of --mask alone."""
 ONES_SHOW = (
     "--d-output ones is the gradient of output.sum(): all its numbers are alike, so it shows no "
     "gradient taken of the wrong query, head or dimension; --d-output random does"
@@ -55,7 +60,9 @@ class Inputs(_Sources):  # type: ignore[misc]
 
     source: str | None = flag("The same as --q SOURCE.", "SOURCE", make=typer.Argument)
     tokens: str | None = flag(
-        "Names of the queries and keys: separated by commas, or as a JSON list.", "A,B,C"
+        "Names of the queries and keys: separated by commas, or as a JSON list.",
+        "A,B,C",
+        excludes="--format mermaid",
     )
     weights: str | None = flag(
         "Weights of x: w_q, w_k, w_v, w_o, b_q …, under any names they are published with.",
@@ -63,7 +70,8 @@ class Inputs(_Sources):  # type: ignore[misc]
     )
     weights_axes: Literal["auto", "in-out", "out-in"] | None = flag(
         "in-out: X W. out-in: X Wᵀ, as PyTorch's Linear. auto (the default): as the names say, "
-        "else as the shapes fit."
+        "else as the shapes fit.",
+        needs="the weights of x",
     )
     layout: Layout | None = flag(
         "Order of the axes: b batch, h head, s tokens, d. Default: hsd for 3-D, bhsd for 4-D."
@@ -78,6 +86,7 @@ class Inputs(_Sources):  # type: ignore[misc]
         "FlashAttention's way.",
         min=1,
         panel="Scores",
+        excludes="--split",
     )
     split: str | None = flag(
         "Cut the keys after the A-th, the B-th, …; each part by itself, merged by log-sum-exp.",
@@ -93,7 +102,17 @@ _TAKES: dict[str, Any] = {  # a switch, text to be parsed, or one of a few
     for name, knob in KNOBS.items()
 }
 _KNOBS = [
-    (name, _TAKES[name], flag(knob.help, knob.metavar or None, panel=knob.panel))
+    (
+        name,
+        _TAKES[name],
+        flag(
+            knob.help,
+            knob.metavar or None,
+            panel=knob.panel,
+            needs=", ".join(filter(None, (" or ".join(knob.needs), knob.input))),
+            excludes="--block decoder" * (name == "causal"),  # whose self-attention is causal
+        ),
+    )
     for name, knob in KNOBS.items()
 ]
 _Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, eq=False, repr=False, match_args=False)
@@ -128,29 +147,12 @@ class Choices(_Knobs):  # type: ignore[misc]
         """The base, which an input brings, with every flag that was given put in its place.
 
         What neither says is as --semantics has it. Those of the fields `without` are left as the
-        base has them.
-
-        Raises ConventionError for a value outside its range, and for a flag that has no effect.
+        base has them. Raises ConventionError for a value outside its range.
         """
         given = {name: value for name, value in self.given.items() if name not in without}
         said = base.changes().keys() | {*without}
         meant: Mapping[str, Any] = PRESETS[self.semantics].fields if self.semantics else {}
-        how = replace(base, **{n: x for n, x in meant.items() if n not in said} | given)
-        changed = how.changes()
-        for name in given:
-            if not KNOBS[name].has_effect(changed):
-                others = " or ".join(map(flag_of, KNOBS[name].needs))
-                raise ConventionError(
-                    f"{flag_of(name)} has no effect without {others}",
-                    f"add it, or leave {flag_of(name)} out",
-                )
-        return how
-
-    def check_lse(self, stages: Iterable[str]) -> None:
-        """ConventionError for --lse-base where the stage that it is of is not among these."""
-        if "lse_base" in self.given and all(name.rpartition(".")[2] != LSE for name in stages):
-            what = "--lse-base has no effect without lse"
-            raise ConventionError(what, "add --stage lse, or leave --lse-base out")
+        return replace(base, **{n: x for n, x in meant.items() if n not in said} | given)
 
     def check_call(self, how: Convention, mask: Any, **sizes: tuple[int, int]) -> None:
         """ConventionError where the library of --semantics takes no such call.
@@ -183,24 +185,37 @@ class DisplayFlags:
     rows: str | None = flag("Only rows A to B, from 1; or A:, :B.", "A:B")
     cols: str | None = flag("Only columns A to B, from 1.", "A:B")
     precision: int | None = flag(
-        "Decimals shown (default: 4, explain: 3, figures: 2; csv and tsv: all).", min=0, max=17
+        "Decimals shown (default: 4, explain: 3, figures: 2; csv and tsv: all).",
+        min=0,
+        max=17,
+        needs=forms(lambda form: form.rounds or form.holds == PAGE),
     )
-    work: bool = flag("Write out the arithmetic of each stage's first cell; with --full of all.")
+    work: bool = flag(
+        "Write out the arithmetic of each stage's first cell; with --full of all.", needs=PAGES
+    )
     cell: str | None = flag(
-        "Derive one weight, by label or number; with --stage a cell of that stage.", "Q,K"
+        "Derive one weight, by label or number; with --stage a cell of that stage.",
+        "Q,K",
+        needs=PAGES,
+        excludes="--rows, --cols, --work, --heatmap",
     )
     heatmap: bool | None = flag(
         "Shade every matrix. (Weights are shaded by default where there is colour.)",
         names=("--heatmap/--no-heatmap",),
+        needs=forms(lambda form: form.shades and form.holds in (PAGE, FIGURE)),
     )
-    step: bool = flag("Wait for a key between stages.")
+    step: bool = flag("Wait for a key between stages.", needs="--format table", excludes="--output")
     full: bool = flag("Leave nothing out, however large.")
-    width: int | None = flag("Columns to use (default: the terminal).", min=40)
-    no_color: bool = flag("No colour; NO_COLOR does the same.")
+    width: int | None = flag("Columns to use (default: the terminal).", min=40, needs=PAGES)
+    no_color: bool = flag("No colour; NO_COLOR does the same.", excludes="--color auto|always")
     quiet: bool = flag("No notes on standard error.")
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE
-    arcs: bool = flag("svg, png, pdf: the weights as lines from queries to keys.")
+    arcs: bool = flag(
+        "svg, png, pdf: the weights as lines from queries to keys.",
+        needs=forms(lambda form: form.holds == FIGURE),
+        excludes="--heatmap, --no-heatmap",
+    )
     color: Literal["auto", "always", "never"] | None = flag(
         "Colour: auto (the default: on a terminal, and as NO_COLOR and FORCE_COLOR say), always "
         "(in a pipe or file too), or never."
@@ -208,13 +223,17 @@ class DisplayFlags:
     blank: list[str] | None = flag(
         "A worksheet: without the numbers of a stage (repeatable), or of all that are computed.",
         "[STAGE]",
+        needs=forms(lambda form: form.blanks),
     )
     format: Format | None = flag(
         "Form of the result (default: table, or what the ending of --output says)."
     )
     output: str | None = flag("Write the result to a file.", "FILE", names=("--output", "-o"))
-    force: bool = flag("Replace the file of --output.")
-    open: bool = flag("Open the result in the browser (default: as html, in a file of its own).")
+    force: bool = flag("Replace the file of --output.", needs="--output")
+    open: bool = flag(
+        "Open the result in the browser (default: as html, in a file of its own).",
+        needs=forms(lambda form: form.opens),
+    )
 
     def __post_init__(self) -> None:
         """Stages are found in any case of letters."""

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from attncli.cli.commands import Observed
-from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of
 from attncli.errors import ConventionError, MissingExtraError, OutputError
-from attncli.files.messages import listing, printable
+from attncli.files.messages import printable
 from attncli.trace import Trace
-from attncli.views.formats import ENDINGS, FIGURE, FORMATS, PAGE, Format
+from attncli.views.formats import ENDINGS, FORMATS, Format
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 from attncli.views.text import fold
@@ -118,50 +117,17 @@ def check_flags(show: DisplayFlags) -> None:
     """
     form = form_of(show)
     display_options(show)
-    for message, hint in (*_without_effect(show, form), *_contradictions(show, form)):
-        raise ConventionError(message, hint)
+    if show.color == "always" and form is not FORMATS["table"]:
+        what = f"--color always has no effect on {form.name}"
+        raise ConventionError(what, "use --format table, or leave it out")
+    if form.binary and not (show.output or show.open) and sys.stdout.isatty():
+        raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
     if form.needs:
         from importlib.util import find_spec
 
         if find_spec(form.needs) is None:
             what = f"{form.name} needs the package {form.needs}"
             raise MissingExtraError(what, "pip install 'attncli[figures]', or use --format svg")
-
-
-def _without_effect(show: DisplayFlags, form: Format) -> Iterator[tuple[str, str]]:
-    """What is wrong with flags that this form has nothing for, and how to mend it."""
-    exact = () if form.rounds else ("precision",)
-    shades = () if form.holds == FIGURE else ("heatmap",)
-    flags = ("work", "cell", "width", *shades, *exact)
-    for name in given_of(show, *flags) if form.holds != PAGE else ():
-        what = f"--{name} is for tables and markdown; {form.name} holds {form.holds}"
-        yield what, f"leave out --{name} or --format {form.name}"
-    if show.blank is not None and not form.blanks:
-        what = f"--blank is for {listing([row.name for row in FORMATS.values() if row.blanks], 9)}"
-        yield f"{what}, not {form.name}", "leave it out, or choose one of them"
-    if show.heatmap and not form.shades:
-        yield f"{form.name} has no shades", "leave out --heatmap, or use html"
-    if show.arcs and form.holds != FIGURE:
-        yield "--arcs is for figures", "add --format svg, or leave it out"
-    if show.color == "always" and form is not FORMATS["table"]:
-        what = f"--color always is for tables, not for {form.name}"
-        yield what, "leave out one of the two"
-    if show.step and (form is not FORMATS["table"] or show.output):
-        yield "--step is for tables on the terminal", "leave it out"
-    if show.open and not form.opens:
-        yield f"a browser does not show {form.name}", "use html or svg"
-
-
-def _contradictions(show: DisplayFlags, form: Format) -> Iterator[tuple[str, str]]:
-    """What is wrong with flags together, and how to mend it."""
-    if show.arcs and show.heatmap is not None:
-        yield "--arcs draws lines, no shades", "leave out one of the two flags"
-    if show.no_color and show.color in ("auto", "always"):
-        yield f"--no-color and --color {show.color} contradict", "leave out one of the two"
-    if show.force and not show.output:
-        yield "--force has no effect without --output", "add it, or leave it out"
-    if form.binary and not (show.output or show.open) and sys.stdout.isatty():
-        yield f"{form.name} is not for a terminal", "add --output FILE"
 
 
 def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOptions:

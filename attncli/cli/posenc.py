@@ -18,35 +18,13 @@ from attncli.errors import ConventionError
 from attncli.files.roles import only, pick, role_of
 from attncli.trace import Trace
 
-_NEEDS_KIND = {
-    "sinusoidal": ("dim", "exponent", "base", "start", "add", "dots"),
-    "rope": ("dim", "base", "start", "apply", "layout"),
-    "alibi": ("heads", "symmetric"),
-}
-
 
 def posenc(positions: Positions, show: DisplayFlags) -> None:
     """Makes the table that the flags ask for, and shows it."""
     check_flags(show)
     kind = positions.kind or "sinusoidal"
-    _check_flag_combinations(positions, kind)
     make = {"sinusoidal": _sinusoidal, "rope": _rope, "alibi": _alibi}[kind]
     present(make(positions, show), show, stdin_used="-" in {positions.add, positions.apply})
-
-
-def _check_flag_combinations(positions: Positions, kind: str) -> None:
-    """A flag of another kind is refused: it would have no effect."""
-    for name in given_of(positions):
-        kinds = [other for other, names in _NEEDS_KIND.items() if name in names]
-        if kinds and kind not in kinds:
-            raise ConventionError(
-                f"--{name} has no effect with --kind {kind}",
-                f"it is for --kind {' or '.join(kinds)}",
-            )
-    if positions.layout is not None and positions.apply is None:
-        raise ConventionError("--layout has no effect without --apply", "add --apply SOURCE")
-    if positions.add is not None and positions.dots:
-        raise ConventionError("--add and --dots show different things", "use one of the two")
 
 
 def _needed(value: int | None, flag: str, instead: str = "") -> int:
@@ -112,8 +90,6 @@ def _rotated(positions: Positions, source: str, show: DisplayFlags) -> Trace:
     """Queries, and keys where the file names some, turned by the angles of their positions."""
     from attncli.files.load import load
 
-    if positions.length is not None or positions.dim is not None:
-        raise ConventionError("--apply takes its sizes from the file", "leave out --len and --dim")
     loaded = load(source, wanted=lambda name: role_of(name) in {"q", "k"})
     note(*loaded.notes, quiet=show.quiet)
     found = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}

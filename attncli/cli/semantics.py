@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from attncli.cli import memory
 from attncli.cli.commands import Libraries
+from attncli.cli.effects import check_facts
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.options import Choices, DisplayFlags, Inputs
@@ -21,11 +22,13 @@ from attncli.semantics.outcomes import outcomes
 from attncli.semantics.port_code import Call
 from attncli.semantics.porting import recipe
 from attncli.semantics.tables import APART, of_input, of_one, of_two, table
-from attncli.views.formats import FIGURE
+from attncli.views.formats import FIGURE, PAGE
 from attncli.views.page import parts
 from attncli.views.semantics import library_page, outcomes_page, porting_page
 
 _AS_GIVEN = "torch-sdpa"  # with its semantics a mask is read as it is: what it means is not asked
+
+_NUMBERS = ("rows", "cols", "precision")  # say how numbers are shown, and the page holds words
 
 
 def semantics(libraries: Libraries, inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
@@ -65,12 +68,13 @@ def _contradictions(
     if _has_input(inputs):
         hint = "leave one of the two out: an input is shown for all libraries"
         yield from [(f"both {names[0]} and an input are given", hint)] if names else []
+        for name in given_of(show, *_NUMBERS) if form.holds == PAGE and not show.stage else ():
+            yield f"--{name} has no effect without --stage", f"add --stage {APART}"
         return
     if form.holds == FIGURE:
         yield "a figure shows numbers, not words", "use another --format"
-    for flag in [*given_of(inputs), *choices.given]:
-        if len(names) < 2 or flag not in ("mask", "causal"):
-            yield f"{flag_of(flag)} has no effect without --q", "add --q SOURCE, or leave it out"
+    for flag in given_of(inputs, "mask") | given_of(choices, "causal") if len(names) < 2 else ():
+        yield f"{flag_of(flag)} has no effect without --q", "add --q SOURCE, or leave it out"
 
 
 def _call(inputs: Inputs, choices: Choices) -> Call:
@@ -81,6 +85,7 @@ def _call(inputs: Inputs, choices: Choices) -> Call:
 
 def _of_input(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
     given = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
+    check_facts([inputs, choices], given.facts)
     note(*given.notes, quiet=show.quiet)
     arguments = dict(given.arguments)
     changes = arguments.pop("convention").changes()

@@ -9,7 +9,6 @@ import numpy as np
 
 from attncli.cli import memory
 from attncli.cli.commands import Words
-from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.errors import ConventionError, InputError
@@ -27,8 +26,6 @@ NEAREST = 5  # words shown after an analogy, unless --nearest says how many
 def similarity(words: Words, show: DisplayFlags) -> None:
     """Compares the words that the flags name, and shows it."""
     check_flags(show)
-    for name in given_of(words, "analogy", "nearest") if words.pca else ():
-        raise ConventionError(f"--{name} and --pca show different things", "use one of the two")
     asked, source = _source(words)
     n = len(asked)
     if not words.pca:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 
 from attncli.attention.names import is_published
+from attncli.cli.groups import given_of
 from attncli.cli.options import Inputs
 from attncli.convention import flag_of
 from attncli.errors import AttncliError, ConventionError
@@ -26,6 +27,8 @@ from attncli.stages import QKV
 Files = Mapping[str, Loaded]
 OBSERVED, WEIGHTS = "observed", "--weights"  # beside ROLES
 
+_ONE_OF_TWO = "Q, K and V are given or made of x"
+
 
 def check_sources(sources: Mapping[str, str]) -> None:
     """ConventionError where there is nothing to compute from, or two things."""
@@ -38,10 +41,8 @@ def check_sources(sources: Mapping[str, str]) -> None:
     if (given and embedded) or own:
         ours = flag_of(given[0] if embedded else own[0])
         theirs = flag_of(embedded[0]) if embedded else WEIGHTS
-        raise ConventionError(
-            f"{ours} and {theirs} are both given",
-            f"Q, K and V are given or made of x: leave out {ours}, or {theirs}",
-        )
+        what = f"{ours} and {theirs} are both given"
+        raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {ours}, or {theirs}")
     if not given and "x" not in sources and WEIGHTS not in sources:
         raise ConventionError(f"{flag_of(embedded[0])} is given without --x", "add --x SOURCE")
 
@@ -128,7 +129,11 @@ def is_of_x(inputs: Inputs, main: Loaded) -> bool:
     if inputs.q is None:
         return True
     if name_of(main, "q") is None:
-        return inputs.weights is not None or (main.trace is None and holds_x(main))
+        is_made = inputs.weights is not None or (main.trace is None and holds_x(main))
+        for ours in given_of(inputs, "k", "v") if is_made else ():
+            what = f"{flag_of(ours)} is given, and {main.origin} holds x and weights"
+            raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {flag_of(ours)}")
+        return is_made
     if inputs.weights is not None:
         raise ConventionError(
             f"{main.origin} names q, and --weights is for x",

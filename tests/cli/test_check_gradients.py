@@ -70,7 +70,7 @@ def test_a_file_of_gradients(call: Call, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert "w_o is not used" not in done.err
     both = call("check", *flags, "--tiles", "2", "--split", "1")
-    assert (both.code, "--tiles and --split are both given" in both.err) == (2, True)
+    assert (both.code, "--tiles cannot be used with --split" in both.err) == (2, True)
 
 
 PLAIN = {"q": [[1, 0], [0, 1]], "k": [[1, 1], [1, 0]], "v": [[3, 0], [0, 5]]}

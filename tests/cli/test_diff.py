@@ -116,7 +116,7 @@ def test_what_is_no_array_is_named_in_a_note(call: Call) -> None:
         (["[[1]]", "[[1]]", "--format", "mermaid"], "mermaid draws the steps of one computation"),
         (
             ["[[1]]", "[[1]]", "--decimals", "2", "--rtol", "1"],
-            "decimals and rtol or atol are both",
+            "--decimals cannot be used with --rtol",
         ),
         (["nowhere.npz", "[[1]]", "--rtol", "-1"], "rtol is -1.0; use a number from 0"),
         (["[[1]]", "[[1]]", "--stage", "weights"], "there is no stage 'weights'; there are array"),

@@ -638,7 +638,7 @@ WRONG: list[tuple[Any, list[str], str]] = [
     ({"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE}, ["--q", "b.json"], "--q and --x are both given"),
     ({"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE}, ["--k", "b.json"], "--k and --x are both given"),
     ({"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE}, ["--layout", "hsd"], "--layout hsd is of q, k and v"),
-    ({"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE}, ["--mask-means", "keep"], "but no mask"),
+    ({"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE}, ["--mask-means", "keep"], "without --mask"),
     (
         {"x": EYE, "w_q_1": EYE, "w_q_2": [[1], [2]], "w_k": EYE, "w_v": EYE}, [],
         "w_q_2 is 2 × 1, w_q_1 is 2 × 2",

@@ -98,7 +98,7 @@ def test_stages_show_the_computation(call: Call) -> None:
         (["zzz"], "there is no example 'zzz'; attncli examples lists all"),
         (["004", "--stage", "weights"], "the list supports only --format table; name an example"),
         (["--stage", "weights"], "the list supports only --format table"),
-        (["--verify", "--stage", "weights"], "stages can be shown of one example only"),
+        (["--verify", "--stage", "weights"], "--verify cannot be used with --stage"),
         (["--format", "csv"], "the list supports only --format table"),
         (["003-cosines", "--format", "npz"], "npz holds stages, not verdicts"),
         (["--file", "missing.json"], "missing.json"),

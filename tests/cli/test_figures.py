@@ -55,14 +55,14 @@ def test_decimals_are_two_unless_others_are_asked_for(call: Call, three: Path) -
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--format", "svg", "--work"], "--work is for tables and markdown; svg holds a figure"),
-        (["--format", "svg", "--cell", "1,1"], "--cell is for tables and markdown"),
-        (["--format", "svg", "--width", "60"], "--width is for tables and markdown"),
-        (["--format", "svg", "--step"], "--step is for tables on the terminal"),
-        (["--arcs"], "--arcs is for figures; add --format svg"),
-        (["--arcs", "--output", "a.md"], "--arcs is for figures"),
-        (["--arcs", "--format", "svg", "--heatmap"], "--arcs draws lines, no shades"),
-        (["--arcs", "--format", "svg", "--no-heatmap"], "--arcs draws lines, no shades"),
+        (["--format", "svg", "--work"], "--work has no effect on svg"),
+        (["--format", "svg", "--cell", "1,1"], "--cell has no effect on svg"),
+        (["--format", "svg", "--width", "60"], "--width has no effect on svg"),
+        (["--format", "svg", "--step"], "--step has no effect on svg"),
+        (["--arcs"], "--arcs has no effect on table"),
+        (["--arcs", "--output", "a.md"], "--arcs has no effect on markdown"),
+        (["--arcs", "--format", "svg", "--heatmap"], "--arcs cannot be used with --heatmap"),
+        (["--arcs", "--format", "svg", "--no-heatmap"], "--arcs cannot be used with --no"),
         (["--arcs", "--format", "svg", "--stage", "scores"], "--arcs draws weights, which scores"),
         (["--format", "svg", "--stage", "wieghts"], "did you mean weights?"),
     ],
@@ -112,4 +112,4 @@ def test_a_picture_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch, three:
 def test_an_outline_is_no_figure(call: Call) -> None:
     result = call("explain", "a b", "--outline", "--format", "svg")
     assert result.code == 2
-    assert "--outline is for tables and markdown; svg holds numbers" in result.err
+    assert "--outline has no effect on svg" in result.err

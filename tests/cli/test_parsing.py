@@ -9,7 +9,7 @@ import pytest
 
 from attncli.cli.options import Choices
 from attncli.cli.parsing import bytes_of, cell_of, slice_of
-from attncli.convention import Convention, flag_of
+from attncli.convention import flag_of
 from attncli.errors import ConventionError
 
 
@@ -71,24 +71,6 @@ def test_choices_that_are_not_understood(name: str, text: str) -> None:
 def test_choices(name: str, text: str, value: Any) -> None:
     flags: dict[str, Any] = {name: text, "causal": False, "dtype": None}
     assert Choices(**flags).given == {name: value}
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (
-            {"causal_align": "bottom-right"},
-            "--causal-align has no effect without --causal or --window",
-        ),
-        ({"softcap_place": "after-mask"}, "--softcap-place has no effect without --softcap"),
-        ({"seed": 3}, "--seed has no effect without --dropout"),
-    ],
-)
-def test_a_flag_without_effect_is_refused(given: Any, says: str) -> None:
-    with pytest.raises(ConventionError, match=says):
-        Choices(**given).over(Convention())
-    base = Convention(window=(1, 1), softcap=2.0, dropout=0.5)
-    assert Choices(**given).over(base).changes().items() >= given.items()
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1GB", "1TB", "nan", "1.2.3", "9" * 400])

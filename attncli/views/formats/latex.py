@@ -81,9 +81,8 @@ def standalone(trace: Trace, options: DisplayOptions, page: Page = parts) -> Ite
 
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
     """The page as LaTeX to be put into a document, part by part."""
-    yield "% needs \\usepackage{amsmath}\n"
-    for part in page(trace, replace(options, heatmap=False)):
-        yield "\n"
+    for place, part in enumerate(page(trace, replace(options, heatmap=False))):
+        yield "\n" if place else "% needs \\usepackage{amsmath}\n\n"  # once a page is known to be
         yield from (f"{line}\n" for line in _lines(part))
 
 
