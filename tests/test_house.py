@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,13 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_the_type_marker_is_there() -> None:
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_the_metadata_says_who_made_it_where_it_is_and_what_it_runs_on() -> None:
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["authors"]
+    assert project["urls"]
+    classifiers = project["classifiers"]
+    assert {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)} <= {*classifiers}
+    typer = next(x for x in project["dependencies"] if x.startswith("typer"))
+    assert typer.endswith("<1")  # so that it can be installed beside whatever asks for a newer one

@@ -9,6 +9,7 @@ import typer
 
 from attncli.cli.groups import Command, flag
 from attncli.cli.options import MASK, MAX_SIZE, PAGES, Choices, DisplayFlags, Inputs
+from attncli.convention import flag_of
 from attncli.files.roles import D_OUTPUT, ROLES, gradient_named
 from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT
 
@@ -464,11 +465,12 @@ COMMANDS = {
             "precision": _PRECISION.format(4),
             "dropout": _DROPOUT,
         },
-        needs=dict.fromkeys(
-            [own.name for group in (Inputs, Choices) for own in fields(group)] + ["precision"],
-            _OF_AN_INPUT,
-        )
-        | {"q": "", "x": "", "weights": "", "mask": "", "causal": ""},
+        needs={
+            own.name: _OF_AN_INPUT
+            for own in (*fields(Inputs), *fields(Choices))
+            if flag_of(own.name) not in (*_OF_AN_INPUT.split(" or "), "--mask", "--causal")
+        }
+        | {"precision": _OF_AN_INPUT},
     ),
     "diff": Command(
         (Compared, DisplayFlags),

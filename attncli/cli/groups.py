@@ -54,7 +54,7 @@ class Quick:
 
     Typer would import pydantic (45 ms) to see that "3" is 3. Whatever is not plainly right is
     left to Typer, which then finds the words for the error. This reaches into what Typer keeps to
-    itself, which is why pyproject.toml bounds its version.
+    itself: a Typer that has it no more converts and shows by itself.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -67,7 +67,7 @@ class Quick:
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """As Typer does, without types beside switches and ranges, and with [ as it is."""
         for param in self.get_params(ctx):
-            kind = param.type_descriptor.annotation
+            kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
             vars(param)["_get_number_range_help_str"] = lambda: None
             if param.param_type_name == "argument":
                 vars(param)["display_type_rich"] = lambda ctx: None
