@@ -33,7 +33,7 @@ class Text:
     target: str | None = flag(
         "Cross-attention: queries from this one, keys and values from the sentence.",
         "SENTENCE",
-        excludes="--embeddings, --block encoder",
+        excludes="--block encoder",
     )
 
 
@@ -43,13 +43,12 @@ class Vectors:
 
     PANEL: ClassVar = "Vectors"
 
-    dim: int | None = flag("Size of a random vector (default: 8).", min=1, excludes="--embeddings")
-    glove: str | None = flag(
-        "Word vectors in GloVe's text format.", "FILE", excludes="--embeddings"
-    )
+    dim: int | None = flag("Size of a random vector (default: 8).", min=1)
+    glove: str | None = flag("Word vectors in GloVe's text format.", "FILE")
     embeddings: str | None = flag(
         "The tokens' vectors, a row for each; of a file that holds weights too, these as well.",
         "SOURCE",
+        excludes="--glove, --dim, --target",
     )
     unknown: Literal["random", "zero", "error"] | None = flag(
         "Vector of a word missing from the file (default: random).", needs="--glove"
@@ -154,12 +153,8 @@ class Positions:
 
     PANEL: ClassVar = "Positions"
 
-    length: int | None = flag(
-        "Positions: rows of the table.", min=1, names=("--len",), excludes="--apply"
-    )
-    dim: int | None = flag(
-        "Dimensions: its columns.", min=1, needs=f"{_SINES}|rope", excludes="--apply"
-    )
+    length: int | None = flag("Positions: rows of the table.", min=1, names=("--len",))
+    dim: int | None = flag("Dimensions: its columns.", min=1, needs=f"{_SINES}|rope")
     kind: Literal["sinusoidal", "rope", "alibi"] | None = flag(
         "sinusoidal (the default), rope (rotary) or alibi (a bias).", default="sinusoidal"
     )
@@ -172,7 +167,9 @@ class Positions:
         "Embeddings to add it to: both and the sum.", "SOURCE", needs=_SINES, excludes="--dots"
     )
     dots: bool = flag("Every position's dot product with every other.", needs=_SINES)
-    apply: str | None = flag("rope: queries and keys to turn.", "SOURCE", needs="--kind rope")
+    apply: str | None = flag(
+        "rope: queries and keys to turn.", "SOURCE", needs="--kind rope", excludes="--len, --dim"
+    )
     layout: Literal["halves", "interleaved"] | None = flag(
         "rope: pairs are i and i + d/2 (the default), or 2i and 2i + 1.",
         needs="--kind rope, --apply",
@@ -195,11 +192,9 @@ class Words:
     vectors: str | None = flag(
         "GloVe or word2vec text (also .gz, .zip, .zip::name), or JSON {word: [numbers]}.", "FILE"
     )
-    analogy: tuple[str, str, str] | None = flag(
-        "A is to B as C is to …: B − A + C.", "A B C", excludes="--pca"
-    )
-    nearest: int | None = flag("The N words nearest to each word.", min=1, excludes="--pca")
-    pca: bool = flag("Two principal components, and a plot.")
+    analogy: tuple[str, str, str] | None = flag("A is to B as C is to …: B − A + C.", "A B C")
+    nearest: int | None = flag("The N words nearest to each word.", min=1)
+    pca: bool = flag("Two principal components, and a plot.", excludes="--analogy, --nearest")
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)

@@ -110,7 +110,7 @@ def test_alibi_is_a_mask_for_compute(call: Call, tmp_path: Path) -> None:
         (["--kind", "alibi", "--len", "3"], "--heads is missing"),
         (["--kind", "rope", "--len", "3", "--dim", "5"], "use an even number"),
         (["--kind", "rope", "--len", "3", "--dim", "4", "--layout", "halves"], "--layout has no effect"),
-        (["--kind", "rope", "--apply", "[[1,2]]", "--len", "3"], "--len cannot be used with --apply"),
+        (["--kind", "rope", "--apply", "[[1,2]]", "--len", "3"], "--apply cannot be used with --len"),
         (["--len", "3", "--dim", "4", "--base", "0"], "base is 0"),
         (["--add", "[[1,2]]", "--dim", "3"], "--dim is 3, but the inline literal has 2"),
         (["--add", "[[1,2]]", "--dots"], "--add cannot be used with --dots"),

@@ -127,10 +127,10 @@ def test_wide_vectors_are_left_out_unless_asked_for(call: Call) -> None:
         ),
         (["king=1,x"], "king"),
         (["king", "--vectors", WORDS, "--pca"], "two components need two words"),
-        ([*FAMILY, "--pca", "--nearest", "2"], "--nearest cannot be used with --pca"),
+        ([*FAMILY, "--pca", "--nearest", "2"], "--pca cannot be used with --nearest"),
         (
             [*FAMILY, "--pca", "--analogy", "king", "queen", "dad"],
-            "--analogy cannot be used with --pca",
+            "--pca cannot be used with --analogy",
         ),
         ([*FAMILY, "--analogy", "king", "queen", "prince"], "prince"),
         (["king", "--vectors", WORDS, "--nearest", "0"], "greater than or equal to 1"),
