@@ -59,6 +59,30 @@ def test_x_and_its_weights_are_around_the_tiles(call: Call) -> None:
     assert np.array(own["value"]) == pytest.approx(np.array(last["value"]))
 
 
+@pytest.mark.parametrize("cut", ["--tiles 1", "--tiles 2", "--split 1"])
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        (["--sinks", "[0]"], [[8 / 5, 12 / 5], [8 / 5, 12 / 5]]),  # 2/5 of either, 1/5 of the sink
+        (["--mask", "[[true], [false]]"], [[2, 3], [0, 0]]),
+        (["--mask", "[true, false]"], [[1, 2], [1, 2]]),
+        (["--mask", "[[true]]"], [[2, 3], [2, 3]]),
+        (["--mask", "[[0.5], [-7]]"], [[2, 3], [2, 3]]),
+    ],
+)
+def test_sinks_and_masks_of_two_queries_without_heads(
+    call: Call, cut: str, flags: list[str], wanted: list[list[float]]
+) -> None:
+    """Every score is ln 2, so that a key has as much as any other that is not hidden."""
+    log = "0.6931471805599453"
+    qkv = ["--q", "[[1], [1]]", "--k", f"[[{log}], [{log}]]", "--v", "[[1, 2], [3, 4]]"]
+    found = call("compute", *qkv, "--scale", "none", *cut.split(), *flags, "--format", "json")
+    assert (found.code, found.err) == (0, "")
+    stages = {stage["name"]: stage["value"] for stage in found.json["steps"] if "value" in stage}
+    assert np.array(stages["output"]) == pytest.approx(np.array(wanted))
+    assert np.shape(stages.get("mask", np.zeros((2, 2)))) == (2, 2)
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
