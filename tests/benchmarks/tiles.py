@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,19 +42,26 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for n in KEYS:
             shapes = {"q": (1, 4), "k": (n, 4), "v": (n, 4)}
-            arrays = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+            arrays: dict[str, Any] = {
+                name: rng.normal(size=shape) for name, shape in shapes.items()
+            }
             np.savez(Path(folder) / f"{n}.npz", **arrays)
-        cuts = {"--tiles 1": lambda n: ["--tiles", "1"]}
-        cuts["--split"] = lambda n: ["--split", ",".join(map(str, range(1, n)))]
-        for cut, flags in cuts.items():
+        for flag in ("--tiles", "--split"):
             for form in FORMS:
                 name, *full = form.split()
-                calls = [["compute", f"{n}.npz", *flags(n), "--format", name, *full] for n in KEYS]
-                show(f"{cut} {form}", [cost(folder, *call) for call in calls])
+                calls = [
+                    ["compute", f"{n}.npz", *cut(flag, n), "--format", name, *full] for n in KEYS
+                ]
+                show(f"{flag} {form}", [cost(folder, *call) for call in calls])
         for n in KEYS:
             cost(folder, "compute", f"{n}.npz", "--tiles", "1", "--output", f"t{n}.npz")
         checks = [["--q", f"{n}.npz", "--tiles", "1", "--observed", f"t{n}.npz"] for n in KEYS]
         show("check --tiles 1", [cost(folder, "check", *call) for call in checks])
+
+
+def cut(flag: str, n_keys: int) -> tuple[str, str]:
+    """The flag that cuts after every key."""
+    return flag, "1" if flag == "--tiles" else ",".join(map(str, range(1, n_keys)))
 
 
 def show(name: str, costs: list[tuple[float, float]]) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -172,7 +173,8 @@ def test_the_work_grows_as_the_keys_do(call: Call, flag: str, form: str, tmp_pat
 def test_a_tile_past_the_thousandth_is_checked(call: Call, tmp_path: Path) -> None:
     flags = one_query(1001)
     last = np.array([1, 2]) @ np.random.default_rng(1001).normal(size=(1001, 2)).round(3)[-1]
-    np.savez(tmp_path / "o.npz", **{"tile.1001.scores": np.array([[1.5 * last]])})
+    observed: dict[str, Any] = {"tile.1001.scores": np.array([[1.5 * last]])}
+    np.savez(tmp_path / "o.npz", **observed)
     found = call("check", *flags, "--tiles", "1", "--observed", "o.npz")
     assert (found.code, "tile.1001.scores" in found.out) == (1, True)
 
