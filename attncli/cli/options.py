@@ -214,7 +214,10 @@ class DisplayFlags:
     )
     output: str | None = flag("Write the result to a file.", "FILE", names=("--output", "-o"))
     force: bool = flag("Replace the file of --output.")
-    open: bool = flag("Open the result in the browser (default: as html, in a file of its own).")
+    open: bool = flag(
+        "Open the result in the browser (default: as html, in a file in the temporary directory, "
+        "which stays there)."
+    )
 
     def __post_init__(self) -> None:
         """Stages are found in any case of letters."""
