@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -144,10 +145,17 @@ class Trace:
         shown = [step.name for step in self.steps]
         return f"<Trace {self.title!r}: {' '.join(shown)}>"
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._named
+
+    @cached_property
+    def _named(self) -> Mapping[str, Stage]:
+        """The stages by their dotted names; of two of one name the first."""
+        return dict(reversed([*self.stages()]))
+
     def __getitem__(self, name: str) -> Stage:
-        for known, stage in self.stages():
-            if known == name:
-                return stage
+        if name in self._named:
+            return self._named[name]
         *places, own = name.split(".")
         blocks = [self]
         for place in places:

@@ -170,11 +170,17 @@ class Projected(NamedTuple):
         """These gradients, where some stages are known."""
         own = GIVEN_GRADIENT if self.last else gradient_of(OUTPUT)
         given = {} if self.d_result is None else {own: self.d_result}
-        found = run(self._steps, {**self.values, **given, **known}, wanted)
+        found = run(self.all_steps, {**self.values, **given, **known}, wanted)
         return {name: found[name] for name in wanted}
 
     @property
-    def _steps(self) -> list[Step]:
+    def gradient_names(self) -> set[str]:
+        """The gradients that follow from those of q, k and v, or from that of the whole."""
+        of = {gradient_of(name) for name in {*self.last, OUTPUT, *self.values} - {*QKV}}
+        return {step.name for step in self.all_steps} & of
+
+    @property
+    def all_steps(self) -> list[Step]:
         """All steps, those of gradients among them."""
         return [*self.steps, *backward(self.steps, self.sizes)]
 
@@ -207,20 +213,20 @@ class Projected(NamedTuple):
 
     def _gradients_around(self, found: dict[str, Stage], after: Values) -> list[Stage]:
         """Those down to the output, those of the attention (taken from `found`), of the inputs."""
-        output, of = gradient_of(OUTPUT), {*self.last, OUTPUT, *self.values} - {*QKV}
+        output = gradient_of(OUTPUT)
         inner = {name: found.pop(name) for name in [*found][[*found].index(output) :]}
         known = dict(after) | {name: x.value for name, x in (inner | found).items()}
         n_own, of_keys = self.values["k"].shape[-2], {gradient_of("k"), gradient_of("v")}
         n_cached = known[gradient_of("k")].shape[-2] - n_own
         del known[output]
-        names = {gradient_of(name) for name in of}
-        values = self.gradients([s.name for s in self._steps if s.name in names], known)
+        names = self.gradient_names
+        values = self.gradients([s.name for s in self.all_steps if s.name in names], known)
         block = Block("", self.how, {**self.labels, **inner[output].labels})
         own = [
             replace(stage, params={**stage.params, "n_cached": n_cached})
             if n_cached and of_keys & {*stage.reads.values()}
             else stage
-            for _, stage in trace_of(self._steps, values, {"": block}).stages()
+            for _, stage in trace_of(self.all_steps, values, {"": block}).stages()
         ]
         at = [*values].index(output)
         first = own[at] if self.last else inner[output]  # computed, or given

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array
+from attncli.arrays import Array, BoolArray
 from attncli.attention import functional as f
 from attncli.attention.attend import Block, prepared, title_of, trace_of
 from attncli.attention.plan import Sizes, plan
@@ -40,15 +40,23 @@ def columns_of(x: Array, start: int, stop: int) -> Array:  # [n_q, n_k] -> [n_q,
 
 
 def by_sum(
-    acc: Array, total: Array, v: Array | None = None, empty: EmptyRows = "zero"
+    acc: Array,
+    total: Array,
+    v: Array | None = None,
+    allowed: BoolArray | None = None,
+    empty: EmptyRows = "zero",
 ) -> Array:  # [n_q, d_v], [n_q] -> [n_q, d_v]
     """acc / l, the total; in a row without a key, as `empty` says, 0, NaN, or the mean of all v.
+
+    A row of which l is 0 though a key is `allowed`, its score being −∞, has 0 / 0.
 
     >>> by_sum(np.array([[6.0], [0.0]]), np.array([2.0, 0.0]))
     array([[3.],
            [0.]])
     """
     is_empty = (total == 0)[..., None]
+    if allowed is not None:
+        is_empty = is_empty & ~allowed.any(axis=-1, keepdims=True)
     found = np.asarray(acc / np.where(is_empty, 1, total[..., None]))
     if empty == "nan":
         found = np.where(is_empty, acc.dtype.type(np.nan), found)
@@ -62,9 +70,9 @@ def finite(m: Array) -> Array:
     return np.where(np.isneginf(m), m.dtype.type(0), m)
 
 
-def of_heads(sinks: Array, rows: Array) -> Array:
-    """A number for each head, for every row [h, n_q] of it."""
-    return np.broadcast_to(sinks.reshape(-1, *[1] * min(rows.ndim, 1)), rows.shape)
+def of_heads(sinks: Array, rows: Array) -> Array:  # [h], [h, n_q] or [n_q] of one -> as rows
+    """A number for each head, for every row of it."""
+    return np.broadcast_to(sinks[:, None] if rows.ndim > 1 else sinks, rows.shape)
 
 
 def check_parts(how: Convention) -> None:
@@ -92,7 +100,7 @@ class Parts(NamedTuple):
         softmax, output = steps[WEIGHTS], steps[OUTPUT]
         before = [step for step in steps.values() if step.name not in (WEIGHTS, LSE, OUTPUT)]
         own = [step for step in before if step.name in MAPS]
-        shared = [step for step in before if step not in own and step.compute is not f.may_attend]
+        shared = [step for step in before if step not in own]
         return cls(shared, own, softmax.reads["x"], softmax, output)
 
     def keys(self, number: int, bounds: Sequence[int]) -> list[Step]:
@@ -142,9 +150,14 @@ def subscript(number: int) -> str:
 
 
 def of_empty_rows(parts: Parts) -> tuple[dict[str, Any], dict[str, str]]:
-    """What becomes of rows with nothing to attend to: parameters and reads of the last step."""
-    empty = parts.softmax.params["empty"]
-    return {"empty": empty}, {"v": parts.output.reads["v"]} if empty == "uniform" else {}
+    """What becomes of rows with nothing to attend to: parameters and reads of the last step.
+
+    Where no key is hidden there are none: a sum of 0 is that of scores of −∞.
+    """
+    if "allowed" not in parts.softmax.reads:
+        return {"empty": "nan"}, {}
+    empty, reads = parts.softmax.params["empty"], {"allowed": "allowed"}
+    return {"empty": empty}, reads | ({"v": parts.output.reads["v"]} if empty == "uniform" else {})
 
 
 def attend_parts(
@@ -176,6 +189,8 @@ def attend_parts(
     bounds = bounds_of(n_k)
     steps = steps_of(how, sizes, bounds)
     values = run(steps, arrays, _wanted(steps))
+    if "mask" in values:  # as `attend` shows it, of every head, query and key
+        values["mask"] = np.broadcast_to(values["mask"], (*arrays["q"].shape[:-1], n_k))
     note = _beside_whole(how, sizes, arrays, values)
     queries, keys = more.get("query_labels"), more.get("key_labels")
     rows = more.get("rows")

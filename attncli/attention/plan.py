@@ -193,7 +193,7 @@ class _Planner:
                 params: dict[str, Any] = {"value": value}
                 formula = "L = {x}" if is_biased else "L = {x} + M, M the mask"
                 if value != -math.inf:
-                    added = f"{{x}} + ({plain(value)})"
+                    added = f"{{x}} + ({plain(value)}), without M,"
                     is_added = how.mask_value_rule == "add"
                     formula += f", but {added if is_added else plain(value)} where masked"
                     params |= {"rule": "add"} if is_added else {}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array
+from attncli.arrays import Array, BoolArray
 from attncli.attention import functional as f
 from attncli.attention.axes import joined
 from attncli.attention.parts import (
@@ -34,6 +34,19 @@ from attncli.convention import Convention, EmptyRows, LseBase
 from attncli.errors import ShapeError
 from attncli.stages import LSE, OUTPUT, SPLIT, WEIGHTS, kind_of
 from attncli.trace import Trace
+
+
+def part_softmax(
+    x: Array, allowed: BoolArray | None = None, axis: int = -1
+) -> Array:  # [n_q, n] -> [n_q, n]
+    """exp(X) / Σ exp(X) over the keys of a part; 0 in a row in which none has a score above −∞.
+
+    >>> part_softmax(np.array([[0.0, 0.0], [-np.inf, -np.inf]]))
+    array([[0.5, 0.5],
+           [0. , 0. ]])
+    """
+    is_empty = np.isneginf(x.max(axis=axis, keepdims=True))
+    return np.where(is_empty, x.dtype.type(0), f.softmax(x, allowed, axis))
 
 
 def merged_lse(
@@ -69,13 +82,15 @@ def merged(
     w: Array,
     lse: Array,
     v: Array | None = None,
+    allowed: BoolArray | None = None,
     empty: EmptyRows = "zero",
     **outputs: Array,
 ) -> Array:  # [n_q, parts], [n_q], [n_q, d_v] of each part -> [n_q, d_v]
     """Σ wᵢ Oᵢ: the outputs of parts of the keys, each by its share; `empty` as in `by_sum`."""
     each = zip(np.moveaxis(w, -1, 0), outputs.values(), strict=True)
     acc = np.sum([share[..., None] * output for share, output in each], axis=0)
-    return by_sum(acc, np.where(np.isneginf(lse), lse.dtype.type(0), lse.dtype.type(1)), v, empty)
+    total = np.where(np.isneginf(lse), lse.dtype.type(0), lse.dtype.type(1))
+    return by_sum(acc, total, v, allowed, empty)
 
 
 def split_bounds(n_k: int, places: Sequence[int]) -> list[int]:
@@ -109,10 +124,10 @@ def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[St
         steps += parts.part(SPLIT, number, bounds)
         words = lse_words(z, how.lse_base)
         words["formula"] = words["formula"].replace("lse", f"lse{sub}", 1)
-        reads, params = {"x": x, **visible}, {**parts.softmax.params, "empty": "zero"}
+        reads, params = {"x": x, **visible}, {"axis": -1}
         formula = f"A{sub} = softmax({z}) over its keys: each row sums to 1"
         own = [
-            Step(WEIGHTS, f.softmax, reads, params, formula, "softmax", dtype, symbol=f"A{sub}"),
+            Step(WEIGHTS, part_softmax, reads, params, formula, "softmax", dtype, symbol=f"A{sub}"),
             Step(LSE, f.log_sum_exp, reads, **words, dtype=dtype, symbol=f"lse{sub}"),
         ]
         steps += [step._replace(name=prefix + step.name) for step in own]

@@ -155,9 +155,9 @@ def compared(
     matter most, the first is nearly always smaller: it is computed where the second allows less
     than there is. There is none where the rule is none of number types.
     """
-    others_too = (*observed,) if setup.tiles else (*GRADIENTS, LSE)
+    others_too: Collection[str] = observed if setup.tiles else (*GRADIENTS, LSE)
     if gradients := [name for name in observed if name in others_too]:
-        others = {name: x for name, x in observed.items() if name not in gradients}
+        others = {name: x for name, x in observed.items() if name not in others_too}
         found = compared(setup, subset, others, rule, loose) if others else {}
         own = {name: observed[name] for name in gradients}
         found |= compared_gradients(setup, subset, own, rule, loose)

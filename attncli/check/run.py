@@ -165,7 +165,7 @@ def _stages(
 
 def _sources_of(setup: Setup, steps: Sequence[Step], wanted: Collection[str]) -> dict[str, str]:
     """Stage → the stage of the plan that it really is."""
-    planned = [step.name for step in steps]
+    planned = dict.fromkeys(step.name for step in steps)
     return {name: source_of(setup.relabel.get(name, name), planned) for name in wanted}
 
 

@@ -9,7 +9,7 @@ A few rows of the first kind represent all of them; the others are computed with
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Literal
 
 from attncli.arrays import Array
@@ -76,7 +76,7 @@ def in_four(stage: str, x: Array, over: SoftmaxOver = "keys") -> Array:
     return four_axes(x)
 
 
-def source_of(name: str, planned: Sequence[str]) -> str:
+def source_of(name: str, planned: Collection[str]) -> str:
     """The stage of a plan that is the named one.
 
     One that the plan lacks, as it would do nothing, is the stage before it; its gradient, where it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -108,17 +109,19 @@ def _checked(
 OF_TILES = tuple(name for name, kind in KINDS.items() if kind.of_tiles)
 """What the stages of a tile are called."""
 
-MOST_TILES = 1000
-"""So many tiles are looked for in a file by their names."""
+_OF_A_TILE = re.compile(rf"{TILE}\.[1-9]\d*\.({'|'.join((*MAPS, *OF_TILES))})")
 
 
-def _known(tiles: int | None) -> tuple[str, ...]:
+class _StagesOfTiles(frozenset[str]):
+    """These stages, and those of every tile, however many there are."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or _OF_A_TILE.fullmatch(str(name)) is not None
+
+
+def _known(tiles: int | None) -> Collection[str]:
     """The stages that can be checked: of a walk through tiles those of each."""
-    if tiles is None:
-        return STAGES
-    own = (*MAPS, *OF_TILES)
-    each = (f"{TILE}.{number}.{name}" for number in range(1, MOST_TILES + 1) for name in own)
-    return OUTPUT, LSE, *each
+    return STAGES if tiles is None else _StagesOfTiles((OUTPUT, LSE))
 
 
 def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
@@ -185,7 +188,7 @@ def _numbers(
     loaded = given.observed
     assert loaded is not None  # noqa: S101 - it was asked for
     known = _known(given.inputs.tiles)
-    if loaded.member is None and loaded.trace is None and known == STAGES:
+    if loaded.member is None and loaded.trace is None and given.inputs.tiles is None:
         _check_names(loaded)
     named, ndim = _stages(loaded, known), given.arguments["q"].ndim
     named = {name: _arranged(name, x, given) for name, x in named.items()}

@@ -27,7 +27,7 @@ from attncli.convention import LOG_SUM
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.files.roles import D_OUTPUT
-from attncli.stages import CONCAT, GIVEN_GRADIENT, LSE, MAPS, OUTPUT, QKV, gradient_of
+from attncli.stages import CONCAT, GIVEN_GRADIENT, LSE, OUTPUT, QKV, gradient_of, kind_of
 from attncli.trace import Trace
 from attncli.views.formats import PAGE
 from attncli.views.select import check_written
@@ -38,7 +38,9 @@ _ROWS = 16  # shown of a matrix too large to compute, where no rows are named
 _TEXTS = ("json", "csv", "tsv")  # forms that hold every number as text
 _FEWER = "give fewer queries, heads or batch items, or --dtype float32"
 _WHOLE_GRADIENTS = "gradients are sums over all queries, whose stages need"
-_FEWER_OF_GRADIENTS = "ask for --stage d_q, d_k or d_v alone, or give fewer queries or heads"
+_FEWER_OF_GRADIENTS = (
+    "ask for those of q, k, v, x and the weights alone, or give fewer queries or heads"
+)
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
@@ -97,6 +99,8 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
     Raises SizeError where even that does not fit into memory.
     """
     trace, shown = _attention(given, show)
+    if OUTPUT not in trace:  # gradients alone
+        return trace, shown
     if given.projected is not None:
         trace = given.projected.around(trace)
     elif given.in_heads:
@@ -123,11 +127,11 @@ def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displ
         return attend(**given.arguments, **given.labels), show
     rows, shown, hint = None, show, _FEWER
     if D_OUTPUT in given.arguments:
-        gradients = {gradient_of(name) for name in (*QKV, *MAPS, OUTPUT)}
-        if gradients & {*(show.stage or ())}:
+        if any(kind_of(name).heading for name in show.stage or ()):
             if _are_streamed(given, show):
                 return _streamed_gradients(given, show), show
             memory.check_fits(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
+            return attend(**given.arguments, **given.labels), show
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
         del given.arguments[D_OUTPUT]
     if not how.dropout and how.softmax_over == "keys":  # else no row can be computed alone
@@ -136,7 +140,8 @@ def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displ
     what = f"the stages of {' × '.join(map(str, shape))} scores need"
     memory.check_fits(_need(given, shape, shown), what, hint)
     text = f"too large for memory at once: {shape[-2]} of {given.score_shape[-2]} queries computed"
-    note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows or show.cell))
+    is_whole = rows is not None and len(rows) == 1  # of one query or none there is no more to show
+    note(f"{text}; {_ADVICE}", quiet=show.quiet or is_whole or bool(show.rows))
     return attend(**given.arguments, **given.labels, rows=rows), shown
 
 
@@ -224,10 +229,12 @@ def _block(given: AttentionInputs) -> Block:
 
 
 def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
-    """Whether the gradients asked for are those of q, k and v alone, and can be streamed."""
+    """Whether the gradients asked for are those of q, k and v and what they are made of alone."""
     from attncli.attention.stream_gradients import stream_gradients
 
-    if {*(show.stage or ())} - {gradient_of(name) for name in QKV} or show.work or show.cell:
+    made = set() if given.projected is None else given.projected.gradient_names
+    own = {gradient_of(name) for name in QKV}
+    if {*(show.stage or ())} - own - made or show.work or show.cell:
         return False
     return _can_be(stream_gradients, given, besides=set())
 
@@ -237,19 +244,33 @@ def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
     from attncli.cli import memory
     from attncli.cli.terminal import progress_bar
 
+    made, asked = given.projected, {*(show.stage or ())}
     need = memory.of_stream_gradients(given.arguments, given.score_shape)
+    need += memory.size_of(made.values.values(), memory.FLOAT) if made else 0
     memory.check_fits(need, f"the gradients of {given.score_shape[-2]} queries need", _FEWER)
     with progress_bar("heads", quiet=show.quiet) as progress:
         n_threads = 1 if is_limited() else None
         found = stream_gradients(**given.arguments, n_threads=n_threads, progress=progress)
     planned = plan(given.arguments["convention"], _sizes(given))
+    if made is not None:
+        output = (
+            {OUTPUT: _streamed(given, show)[OUTPUT].value} if gradient_of("w_o") in asked else {}
+        )
+        found |= made.gradients(asked & made.gradient_names, found | output)
+        planned += made.all_steps
     steps = [step._replace(reads={}, work="") for step in planned if step.name in found]
     return trace_of(steps, found, {"": _block(given)})
 
 
 def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
     """The queries to compute, and the flags that choose from what is computed of them."""
-    n_q = given.score_shape[-2]
+    n_q, asked = given.score_shape[-2], {*(show.stage or ())}
+    inputs = {name for name in asked if kind_of(name).role in ("operand", "parameter")} - {"q"}
+    if inputs and inputs == asked:
+        return [0], show
+    if inputs and show.rows is not None:
+        what = f"the rows of {', '.join(sorted(inputs))} are not those of the queries computed"
+        raise ShapeError(what, "ask for it by itself")
     if show.cell is not None:
         names = given.labels["query_labels"] or tuple(f"q{row + 1}" for row in range(n_q))
         query, key = cell_of(show.cell)

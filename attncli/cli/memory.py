@@ -131,7 +131,10 @@ def of_parts(arguments: Mapping[str, Any], scores: tuple[int, ...], n_parts: int
     """
     how, v = arguments["convention"], arguments["v"]
     own = math.prod(scores) + n_parts * math.prod(scores[:-1]) * (2 * v.shape[-1] + 3)
-    return of_attention(arguments, scores) + int(own * WIDTHS[how.dtype])
+    return of_attention(arguments, scores) + int(own * WIDTHS[how.dtype]) + n_parts * _PART
+
+
+_PART = 80_000  # bytes of the steps and stages of a tile, however narrow, and of writing them
 
 
 def of_streaming(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:

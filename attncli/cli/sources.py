@@ -67,9 +67,10 @@ def read_files(
     for role, source in sources.items():
         if source not in read:
             asked = {other for other in ROLES if sources.get(other, sources["q"]) == source}
-            names, says = set[str](), source == sources["q"]  # something of the attention
+            names: Collection[str] = ()
+            says = source == sources["q"]  # something of the attention
             if source == sources.get(OBSERVED):
-                asked, names, says = set(ROLES), set(stages), True
+                asked, names, says = set(ROLES), stages, True
             is_x = source in [sources.get(name) for name in EMBEDDINGS] or (
                 source == sources["q"] and WEIGHTS in sources
             )
@@ -78,7 +79,7 @@ def read_files(
             def is_wanted(
                 name: str,
                 asked: set[str] = asked,
-                names: set[str] = names,
+                names: Collection[str] = names,
                 says: bool = says,
                 is_x: bool = is_x,
                 projects: bool = projects,

@@ -1,6 +1,6 @@
 """Reads npy and npz by NumPy, after checks that NumPy lacks: of types and sizes.
 
-Pickles are never read. A large array of a file on disk is mapped, not copied.
+Pickles are never read. An array of a file on disk that is larger than what is allowed is mapped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.budget import check_bytes, check_cells
+from attncli.budget import check_bytes, check_cells, fits, taken
 from attncli.errors import InputError
 from attncli.files.load import (
     LABELS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from zipfile import ZipInfo
 
 MAP_FROM = 1 << 24
-"""Arrays of at least this many bytes are mapped; smaller ones are read more quickly."""
+"""Arrays of fewer bytes are read without asking: any machine has room for them."""
 _HEADER_LIMIT = 16384  # bytes in which a header must end; that of a plain array takes 128
 
 _AS_FLOAT32 = "save it as float32: numpy.save(path, x.astype('float32'))"
@@ -130,7 +130,7 @@ def _array(
     path: str = "",
     is_packed: bool = False,
 ) -> Array:
-    """The array in an npy file of `size` bytes, mapped where it is a large one on disk.
+    """The array in an npy file of `size` bytes, mapped where one on disk is more than is allowed.
 
     text  whether it must hold text; None: text or numbers
 
@@ -144,9 +144,8 @@ def _array(
         n_bytes, n_numbers = _check_header(header, size, where, text)
         if is_packed:
             check_cells(n_numbers, f"{where} has")
-        is_mapped = path and n_bytes >= MAP_FROM
         with explained(f"{where} is not a valid npy file", "copy it again"):
-            if is_mapped:
+            if path and is_too_large(n_bytes):
                 array = np.load(path, "r", allow_pickle=False)
             else:
                 array = np.load(file, allow_pickle=False)
@@ -156,6 +155,11 @@ def _array(
         if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
             raise InputError(f"{where} holds a number that is not a character", "save it again")
     return array
+
+
+def is_too_large(n_bytes: int) -> bool:
+    """Whether an array is to be mapped: then a file that is cut while it is read is a signal."""
+    return n_bytes >= MAP_FROM and not fits(taken() + n_bytes, held=taken())
 
 
 def _check_header(file: io.BytesIO, size: int, where: str, text: bool | None) -> tuple[int, int]:

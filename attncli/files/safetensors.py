@@ -1,13 +1,16 @@
-"""Reads safetensors by the package of that name; bfloat16 is widened to float32, exactly.
+"""Reads safetensors; bfloat16 is widened to float32, exactly.
 
-The package checks the header against the size of the file. Its NumPy side knows no bfloat16, so
-the bytes of a tensor are found here by that header; of a file on disk, only those asked for are
-read.
+A file is opened once: its header is checked against its size, and of its tensors those asked for
+are read, or mapped where they are more than is allowed. What is cut meanwhile is an error.
+
+Source: https://github.com/huggingface/safetensors, "Format".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import operator
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,18 +18,13 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.budget import check_bytes
-from attncli.errors import InputError, MissingExtraError
+from attncli.errors import InputError
 from attncli.files.fields import NESTED, is_field
 from attncli.files.json import parse
 from attncli.files.load import Loaded, check_once, collected, part_of, popped_fields, within_name
-from attncli.files.messages import explained, location, quote
-from attncli.files.npy import native, refuse_shape
+from attncli.files.messages import location, quote
+from attncli.files.npy import is_too_large, native, refuse_shape
 from attncli.files.source import Source
-
-try:
-    import safetensors
-except ImportError:  # the extra is not installed: an error when a file needs it
-    safetensors = None  # type: ignore[assignment]
 
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
@@ -40,27 +38,23 @@ _HEADER = 20  # bytes of memory for each byte of the header, parsed twice
 def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     """The tensors of a safetensors file that are wanted, or the one that `::name` asked for.
 
-    Raises MissingExtraError without the package, InputError where the file is damaged or a tensor
-    that is needed has a type attncli does not read.
+    Raises InputError where the file is damaged or a tensor that is needed has a type attncli does
+    not read.
     """
-    origin, n_header = source.origin, int.from_bytes(source.head[:8], "little")
-    if safetensors is None:
-        raise MissingExtraError(
-            f"{origin} needs the package safetensors", "pip install 'attncli[safetensors]'"
-        )
-    content = b"" if source.path else source.read(2)  # itself, and the copies that the check makes
-    n_header = min(n_header, source.size or len(content))
+    source, origin = source.in_memory(), source.origin
+    size, n_header = source.size or 0, int.from_bytes(source.head[:8], "little")
+    damaged = InputError(f"{origin} is not a valid safetensors file", "copy it again")
+    if not len(b"{}") <= n_header <= size - 8:
+        raise damaged
     check_bytes(_HEADER * n_header, f"the header of {origin} takes")
-    with explained(f"{origin} is not a valid safetensors file", "copy it again"):
-        if source.path:
-            safetensors.safe_open(source.path, "np")
-        else:
-            safetensors.deserialize(content)  # type: ignore[no-untyped-call]
-    data: Array = np.frombuffer(content, np.uint8)
-    if source.path:
-        data = np.memmap(source.path, np.uint8, "r")
-    tensors = parse(data[8 : 8 + n_header].tobytes(), origin)  # refuses a name that is there twice
+    header = _bytes(source, 8, n_header, origin).tobytes()
+    tensors = parse(header, origin)  # refuses a name that is there twice
+    if not isinstance(tensors, dict):
+        raise damaged
     metadata = tensors.pop("__metadata__", None) or {}
+    if not isinstance(metadata, dict) or not _are_whole(tensors, size - 8 - n_header):
+        raise damaged
+    file = source
     source = within_name(tensors, source)
     tensors, own = part_of(tensors, source)
     if own is not source:
@@ -69,7 +63,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     fields = popped_fields(metadata, wanted, source.name)
     if "scale" in metadata and wanted(NESTED):
         fields["scale"] = metadata["scale"]
-    read_one = partial(_array, data[8 + n_header :])
+    read_one = partial(_array, file, 8 + n_header)
     for name, tensor in popped_fields(tensors, wanted, source.name).items():
         fields[name] = read_one(tensor, location(origin, name)).tolist()
     readers = {
@@ -78,7 +72,37 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     return collected(source, wanted, readers, fields=fields)
 
 
-def _array(data: Array, tensor: dict[str, Any], where: str) -> Array:
+def _are_whole(tensors: Mapping[str, Any], n_bytes: int) -> bool:
+    """Whether tensors of the sizes that they declare follow one another, and are all there is."""
+    at = 0
+    try:
+        for tensor in sorted(tensors.values(), key=lambda tensor: tensor["data_offsets"]):
+            start, at_end = tensor["data_offsets"]
+            width = np.dtype(DTYPES.get(tensor["dtype"], "V0")).itemsize
+            n_numbers = math.prod(map(operator.index, tensor["shape"]))
+            if start != at or at_end < start or (width and at_end - start != n_numbers * width):
+                return False
+            at = at_end
+    except (KeyError, TypeError, ValueError):
+        return False
+    return at == n_bytes
+
+
+def _bytes(source: Source, start: int, count: int, where: str) -> Array:
+    """These bytes of a file: in memory, or mapped where that is not allowed."""
+    if source.path and is_too_large(count):
+        return np.memmap(source.file, np.uint8, "r", start, (count,))
+    data = np.empty(count, np.uint8)
+    source.file.seek(start)
+    at = 0
+    while at < count and (n_read := source.file.readinto(data[at:])):
+        at += n_read
+    if at < count:
+        raise InputError(f"{where} was cut while it was read", "copy it again")
+    return data
+
+
+def _array(source: Source, begin: int, tensor: dict[str, Any], where: str) -> Array:
     code, shape = tensor["dtype"], tensor["shape"]
     if code not in DTYPES:
         raise InputError(
@@ -86,7 +110,8 @@ def _array(data: Array, tensor: dict[str, Any], where: str) -> Array:
         )
     refuse_shape(shape, where)
     start, end = tensor["data_offsets"]
-    array = native(data[start:end].view(DTYPES[code]).reshape(shape))
+    data = _bytes(source, begin + start, end - start, where)
+    array = native(data.view(DTYPES[code]).reshape(shape))
     if code != "BF16":
         return array
     # bfloat16 is the upper half of a float32

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.convention import KNOBS
-from attncli.stages import kind_of
+from attncli.stages import PARTS, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.closing_gradients import wishes, wishing
@@ -81,7 +81,8 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     """
     names = chosen(trace, options)
     if options.cell is None:
-        yield from _block(Block(trace), names, options)
+        blocks = {name[:at] for name in names for at, x in enumerate(name) if x == "."}
+        yield from _block(Block(trace), names | blocks, options)
         return
     from attncli.views.derivation import derivations
 
@@ -89,17 +90,18 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
 
 
 def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
-    if not any(name.startswith(block.prefix) for name in names):
+    """A block and those within it; `names` are those of the chosen stages and of their blocks."""
+    first = next((s for s in block.trace.steps if block.prefix + s.name in names), None)
+    if first is None:
         return
-    parts_of = (f"{block.prefix}{step.name}" for step in block.trace.steps)
-    first = next(own for own in parts_of if any(f"{name}.".startswith(f"{own}.") for name in names))
-    if first in names or not block.prefix:  # a block that begins with another has none of its own
-        yield headline(block)
+    if isinstance(first, Stage) or not block.prefix:
+        yield headline(block)  # a block that begins with another has none of its own
     axes_named: set[tuple[str, ...]] = set()
     continued, heading = "", ""
     for (_, own), group in groupby(block.trace.steps, key=_part):
-        steps = list(group)
-        run = [block.stages[s.name] for s in steps if block.prefix + s.name in names]
+        steps, left_out = _few(block, list(group), names, options)
+        run = [block.stages[s.name] for s in steps if s.name in block.stages]
+        run = [stage for stage in run if block.prefix + stage.name in names]
         if run and own != heading:
             yield from _closing(block, block.weights, closing.sentences, names, options)
             continued, heading = own, own
@@ -109,10 +111,23 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
                 continued = f"{sentence(block.trace.title)}, continued"
                 inner = Block(step, f"{block.prefix}{step.name}.", block.root)
                 yield from _block(inner, names, options)
+        yield from [Remark(left_out)] if left_out else []
     if not heading:
         yield from _closing(block, block.weights, closing.sentences, names, options)
     else:
         yield from _closing(block, wishing(block), wishes, names, options)
+
+
+def _few(
+    block: Block, steps: list[Stage | Trace], names: Collection[str], options: DisplayOptions
+) -> tuple[list[Stage | Trace], str]:
+    """The steps, of many tiles or splits the first and last; and a line on the others, or ""."""
+    kind, own = block.trace.name, [step for step in steps if block.prefix + step.name in names]
+    left = own[MOST // 2 : -MOST // 2] if kind in PARTS else []
+    if not left or options.full or options.every:
+        return steps, ""
+    what = f"left out: {len(left)} of {len(own)} {kind}s, {left[0].name} to {left[-1].name}"
+    return own[: MOST // 2] + own[-MOST // 2 :], f"{what} (--stage {kind}.N or --full)"
 
 
 def _part(step: Stage | Trace) -> tuple[type, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -159,12 +158,9 @@ class Block:
         """
         name = stage.reads.get(parameter, "")
         own = self.stages.get(name)
-        return own if own is not None and own is not stage else self.everywhere.get(name)
-
-    @cached_property
-    def everywhere(self) -> Mapping[str, Stage]:
-        """The stages of the whole trace by their dotted names; an equation asks for many."""
-        return {name: as_matrix(stage) for name, stage in self.root.stages()}
+        if own is not None and own is not stage:
+            return own
+        return as_matrix(self.root[name]) if name in self.root else None
 
 
 def as_matrix(stage: Stage) -> Stage:

@@ -117,38 +117,99 @@ hows = st.fixed_dictionaries(
 )
 
 
+FORMS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "one head": ((), ()),
+    "an axis of one head": ((1,), (1,)),
+    "6 heads on 3": ((6,), (3,)),
+    "a batch": ((2, 3), (2, 3)),
+}
+
+
 @given(
     how=hows,
+    form=st.sampled_from([*FORMS]),
     size=st.integers(1, 13),
     places=st.sets(st.integers(1, 10), min_size=1),
     seed=st.integers(0, 999),
     masks=st.sampled_from(["", "bool", "bias"]),
-    has_sinks=st.booleans(),
+    ones=st.sets(st.integers(0, 3)),
+    n_axes=st.integers(1, 4),
+    n_past=st.sampled_from([0, 4]),
+    more=st.sets(st.sampled_from(["sinks", "kv_len", "rows"])),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=200)
 def test_any_cut_gives_what_one_piece_gives(
-    how: dict[str, Any], size: int, places: set[int], seed: int, masks: str, has_sinks: bool
+    how: dict[str, Any],
+    form: str,
+    size: int,
+    places: set[int],
+    seed: int,
+    masks: str,
+    ones: set[int],
+    n_axes: int,
+    n_past: int,
+    more: set[str],
 ) -> None:
-    """Of 6 heads on 3, 7 queries, 11 keys, widths 5 and 13; one row is masked whole."""
-    rng = np.random.default_rng(seed)
-    q, k, v = (rng.normal(size=shape) for shape in ((6, 7, 5), (3, 11, 5), (3, 11, 13)))
-    more: dict[str, Any] = dict(how)
-    mask: Array = rng.random((7, 11)) < 0.7
-    mask[2] = False
+    """Of 7 queries, 11 keys with the cache, widths 5 and 13, and masks of every form.
+
+    ones, n_axes  the axes along which the mask has one entry, and how many it has
+    """
+    rng, (of_q, of_k) = np.random.default_rng(seed), FORMS[form]
+    n_new = 11 - n_past
+    q, k, v = (
+        rng.normal(size=shape) for shape in ((*of_q, 7, 5), (*of_k, n_new, 5), (*of_k, n_new, 13))
+    )
+    call: dict[str, Any] = dict(how)
+    if n_past:
+        call["past_k"] = rng.normal(size=(*of_k, n_past, 5))
+        call["past_v"] = rng.normal(size=(*of_k, n_past, 13))
+    shape = [1 if axis in ones else n for axis, n in enumerate((*of_q, 7, 11))][-n_axes:]
+    mask: Array = rng.random(shape) < 0.7
     if masks == "bool":
-        more["mask"] = mask
+        call["mask"] = mask
     elif masks:
-        more["mask"] = np.where(mask, rng.normal(size=mask.shape), -INF)
-    if has_sinks:
-        more["sinks"] = rng.normal(size=6)
-    whole = attend(q, k, v, **more)
+        call["mask"] = np.where(mask, rng.normal(size=mask.shape), -INF)
+    if "sinks" in more:
+        call["sinks"] = rng.normal(size=of_q[-1] if of_q else 1)
+    if "kv_len" in more:
+        call["kv_len"] = rng.integers(0, 12, size=2 if len(of_q) > 1 else 1)
+    if "rows" in more:
+        call["rows"] = [1, 4]
+    whole = attend(q, k, v, **call)
     for trace in (
-        attend_tiles(q, k, v, tiles=size, **more),
-        attend_split(q, k, v, split=sorted(places), **more),
+        attend_tiles(q, k, v, tiles=size, **call),
+        attend_split(q, k, v, split=sorted(places), **call),
     ):
-        for name in ("output", "lse"):
+        for name in ("output", "lse", *["mask"] * ("mask" in whole)):
             found, wanted = trace[name].value, whole[name].value
             assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9, nan_ok=True), name
+
+
+@pytest.mark.parametrize(
+    ("k", "more", "wanted"),
+    [
+        ([[1], [1]], {"mask": [[False, True]], "mask_value": -1e9, "dtype": "float16"}, 2),
+        ([[1], [1]], {"mask": [[False, False]], "mask_value": -1e9, "dtype": "float16"}, math.nan),
+        ([[-1e308], [0]], {}, 2),
+        ([[-1e308], [0]], {"sinks": [-INF]}, 2),
+        ([[-1e308], [0]], {"mask": [[True, True]]}, 2),
+        ([[-1e308], [-1e308]], {}, math.nan),
+        ([[-1e308], [-1e308]], {"mask": [[True, False]], "empty_rows": "uniform"}, math.nan),
+        ([[0], [0]], {"mask": [[False, False]], "empty_rows": "uniform"}, 1.5),
+    ],
+)
+def test_scores_that_overflow_to_minus_infinity(
+    k: Any, more: dict[str, Any], wanted: float
+) -> None:
+    """A key of such a score has no weight beside others; alone it has 0 / 0, as no key is hidden.
+
+    −1e9 is −∞ in float16, and of a query of 100 so is −1e308 · 100.
+    """
+    for trace in (
+        attend_tiles([[100.0]], k, [[1.0], [2.0]], tiles=1, **more),
+        attend_split([[100.0]], k, [[1.0], [2.0]], split=[1], **more),
+    ):
+        assert trace["output"].value.item() == pytest.approx(wanted, nan_ok=True)
 
 
 @pytest.mark.parametrize(("dtype", "eps"), [("float32", 2**-23), ("float16", 2**-10)])

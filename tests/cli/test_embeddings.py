@@ -491,7 +491,7 @@ def test_the_output_alone_is_projected_as_well(call: Call, tmp_path: Path) -> No
     assert result.code == 0, result.err
     np.testing.assert_allclose(stages(result.json)["projected"], expected[1:3], rtol=1e-7)
     np.testing.assert_allclose(stages(result.json)["q"], (x @ W_Q)[1:3], rtol=1e-7)
-    whole = call("compute", "--x", "a.npz", "--max-size", "120MB", "--stage", "x", "--work")
+    whole = call("compute", "--x", "a.npz", "--max-size", "120MB", "--stage", "weights", "--work")
     assert (whole.code, "16 of 2500 queries computed" in whole.err) == (0, True)
 
 

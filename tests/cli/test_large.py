@@ -153,6 +153,105 @@ def test_a_text_of_very_many_numbers_is_refused(
     assert call(*QKV, "--format", form, "--stage", "weights", "--stage", "output").code == 2
 
 
+# ---- from x and the weights: 4.5 million scores, of which --max-size 100MB allows some rows
+
+N, HEADS = 1500, 2
+SMALL = ("--max-size", "100MB", "--quiet", "--output", "o.npz")
+
+
+@pytest.fixture(scope="module")
+def projections() -> dict[str, Any]:
+    """x, the weights, and the gradient of what the whole gives."""
+    rng = np.random.default_rng(8)
+    shapes = {"x": (N, 5), "w_q": (5, 6), "w_k": (5, 6), "w_v": (5, 4), "w_o": (4, 3)}
+    return {name: rng.normal(size=shape) for name, shape in (shapes | {"d": (N, 3)}).items()}
+
+
+@pytest.fixture(scope="module")
+def stages(projections: dict[str, Any]) -> dict[str, Any]:
+    """Every stage and gradient by NumPy, head by head."""
+    x, w_q, w_k, w_v, w_o, d = projections.values()
+    made = zip(("q", "k", "v"), (w_q, w_k, w_v), strict=True)
+    found = {name: np.stack(np.split(x @ w, HEADS, axis=-1)) for name, w in made}
+    q, k, v = found.values()
+    powers = np.exp(q @ np.swapaxes(k, -1, -2) / np.sqrt(3))
+    a = powers / powers.sum(axis=-1, keepdims=True)
+    concat = np.concatenate(list(a @ v), axis=-1)
+    found |= {"x": x, "w_o": w_o, "weights": a, "output": a @ v, "concat": concat}
+    found |= {"projected": concat @ w_o, "d_projected": d, "d_concat": d @ w_o.T}
+    found |= {"d_w_o": concat.T @ d, "d_output": np.stack(np.split(d @ w_o.T, HEADS, axis=-1))}
+    d_a = found["d_output"] @ np.swapaxes(v, -1, -2)
+    d_s = a * (d_a - (a * d_a).sum(axis=-1, keepdims=True)) / np.sqrt(3)
+    own = {"d_q": d_s @ k, "d_k": np.swapaxes(d_s, -1, -2) @ q}
+    own["d_v"] = np.swapaxes(a, -1, -2) @ found["d_output"]
+    wide = {name: np.concatenate(list(y), axis=-1) for name, y in own.items()}
+    d_x = sum(wide[f"d_{n}"] @ projections[f"w_{n}"].T for n in "qkv")
+    return found | own | {"d_x": d_x} | {f"d_w_{n}": x.T @ wide[f"d_{n}"] for n in "qkv"}
+
+
+@pytest.fixture
+def large(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, projections: dict[str, Any]
+) -> dict[str, tuple[str, ...]]:
+    """The calls: of x and its weights, and of q, k and v with their heads side by side."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)  # each thread takes memory of its own
+    x = projections["x"]
+    np.savez(tmp_path / "x.npz", **{n: y for n, y in projections.items() if n != "d"})
+    np.savez(tmp_path / "q.npz", **{n: x @ projections[f"w_{n}"] for n in "qkv"})
+    np.save(tmp_path / "d.npy", projections["d"])
+    np.save(tmp_path / "d_heads.npy", projections["d"] @ projections["w_o"].T)
+    calls = {"x.npz": "d.npy", "q.npz": "d_heads.npy"}
+    return {name: (name, "--heads", str(HEADS), "--d-output", d) for name, d in calls.items()}
+
+
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [
+        *(("x.npz", name) for name in ("output", "concat", "projected", "k", "x", "w_o")),
+        *(("x.npz", f"d_{name}") for name in ("q", "k", "v", "x", "w_q", "w_v", "w_o")),
+        *(("x.npz", f"d_{name}") for name in ("projected", "concat", "output")),
+        ("x.npz", "d_q d_x d_w_k d_w_o"),
+        *(("q.npz", name) for name in ("output", "concat", "k", "d_q", "d_k", "d_v")),
+    ],
+)
+def test_a_stage_that_is_named_is_given(
+    call: Call, large: Any, stages: Any, tmp_path: Path, file: str, names: str
+) -> None:
+    done = call("compute", *large[file], *SMALL, *(f"--stage={name}" for name in names.split()))
+    assert (done.code, done.err) == (0, "")
+    found = np.load(tmp_path / "o.npz")
+    for name in names.split():
+        np.testing.assert_allclose(found[name], stages[name], atol=1e-10 * N, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["weights", "output", "projected", "concat", "q", "k", "v", "x"])
+def test_some_rows_of_a_stage_are_given(
+    call: Call, large: Any, stages: Any, tmp_path: Path, name: str
+) -> None:
+    done = call("compute", *large["x.npz"][:3], *SMALL, "--rows", "7:9", "--stage", name)
+    assert (done.code, done.err) == (0, "")
+    found = np.load(tmp_path / "o.npz")[name]
+    np.testing.assert_allclose(found, stages[name][..., 6:9, :], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("file", "flags", "words"),
+    [
+        ("x.npz", "--stage d_scores", "gradients are sums over all queries"),
+        ("x.npz", "--stage d_b_q", "gradients are sums over all queries"),
+        ("q.npz", "--stage d_weights --stage d_q", "gradients are sums over all queries"),
+        ("q.npz", "--stage weights", "scores need"),
+        ("x.npz", "--stage weights --stage k --rows 7:9", "k are not those of the queries"),
+    ],
+)
+def test_a_stage_that_cannot_be_given_is_refused(
+    call: Call, large: Any, file: str, flags: str, words: str
+) -> None:
+    done = call("compute", *large[file], *SMALL, *flags.split())
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert words in done.err
+
+
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (1, 200_000, 64))
     del x

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,6 +61,30 @@ def test_x_and_its_weights_are_around_the_tiles(call: Call) -> None:
     assert np.array(own["value"]) == pytest.approx(np.array(last["value"]))
 
 
+@pytest.mark.parametrize("cut", ["--tiles 1", "--tiles 2", "--split 1"])
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        (["--sinks", "[0]"], [[8 / 5, 12 / 5], [8 / 5, 12 / 5]]),  # 2/5 of either, 1/5 of the sink
+        (["--mask", "[[true], [false]]"], [[2, 3], [0, 0]]),
+        (["--mask", "[true, false]"], [[1, 2], [1, 2]]),
+        (["--mask", "[[true]]"], [[2, 3], [2, 3]]),
+        (["--mask", "[[0.5], [-7]]"], [[2, 3], [2, 3]]),
+    ],
+)
+def test_sinks_and_masks_of_two_queries_without_heads(
+    call: Call, cut: str, flags: list[str], wanted: list[list[float]]
+) -> None:
+    """Every score is ln 2, so that a key has as much as any other that is not hidden."""
+    log = "0.6931471805599453"
+    qkv = ["--q", "[[1], [1]]", "--k", f"[[{log}], [{log}]]", "--v", "[[1, 2], [3, 4]]"]
+    found = call("compute", *qkv, "--scale", "none", *cut.split(), *flags, "--format", "json")
+    assert (found.code, found.err) == (0, "")
+    stages = {stage["name"]: stage["value"] for stage in found.json["steps"] if "value" in stage}
+    assert np.array(stages["output"]) == pytest.approx(np.array(wanted))
+    assert np.shape(stages.get("mask", np.zeros((2, 2)))) == (2, 2)
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -84,6 +110,73 @@ def test_nonsense_is_refused_in_one_line(call: Call, flags: str, said: str) -> N
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert result.err.count("\n") == 1
+
+
+def one_query(n_keys: int) -> list[str]:
+    rng = np.random.default_rng(n_keys)
+    matrices = {name: rng.normal(size=(n_keys, 2)).round(3).tolist() for name in "kv"}
+    return [
+        "--q",
+        "[[1, 2]]",
+        *(x for name, own in matrices.items() for x in (f"--{name}", f"{own}")),
+    ]
+
+
+@pytest.mark.parametrize(("flag", "kind"), [("--tiles", "tile"), ("--split", "split")])
+def test_of_many_parts_the_first_and_last_are_shown(call: Call, flag: str, kind: str) -> None:
+    """So are those that are named, and with --full all."""
+    cut = {"--tiles": "1", "--split": ",".join(map(str, range(1, 20)))}[flag]
+    flags = ["compute", *one_query(20), flag, cut]
+
+    def shown(*more: str) -> list[int]:
+        page = call(*flags, *more)
+        assert page.code == 0
+        return [int(number) for number in re.findall(rf"\({kind}\.(\d+)\)", page.out)]
+
+    assert shown() == [1, 2, 3, 4, 17, 18, 19, 20]
+    assert f"left out: 12 of 20 {kind}s, 5 to 16" in call(*flags).out
+    assert shown("--stage", f"{kind}.7", "--stage", f"{kind}.9.scores") == [7, 9]
+    assert shown("--full") == [*range(1, 21)]
+    steps = call(*flags, "--format", "json").json["steps"]
+    inner = next(step for step in steps if step["name"] == kind)
+    assert len(inner["steps"]) == 20
+
+
+@pytest.mark.parametrize("form", ["table", "json", "npz", "html"])
+@pytest.mark.parametrize("flag", ["--tiles", "--split"])
+def test_the_work_grows_as_the_keys_do(call: Call, flag: str, form: str, tmp_path: Path) -> None:
+    """Functions that are called for 40 tiles more, and then for 80 more: twice as many."""
+
+    def calls(n_keys: int) -> int:
+        count = 0
+
+        def counted(frame: object, event: str, of: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        cut = {"--tiles": "1", "--split": ",".join(map(str, range(1, n_keys)))}[flag]
+        flags = [*one_query(n_keys), flag, cut, "--output", tmp_path / f"{n_keys}.{form}"]
+        before = sys.getprofile()
+        sys.setprofile(counted)
+        try:
+            code = call("compute", *flags, *["--full"] * (form == "table"), "--format", form)
+        finally:
+            sys.setprofile(before)
+        assert code.code == 0
+        return count
+
+    calls(30)  # what is imported is not counted
+    few, more, many = calls(40), calls(80), calls(160)
+    assert many - more < 2.2 * (more - few)
+
+
+def test_a_tile_past_the_thousandth_is_checked(call: Call, tmp_path: Path) -> None:
+    flags = one_query(1001)
+    last = np.array([1, 2]) @ np.random.default_rng(1001).normal(size=(1001, 2)).round(3)[-1]
+    observed: dict[str, Any] = {"tile.1001.scores": np.array([[1.5 * last]])}
+    np.savez(tmp_path / "o.npz", **observed)
+    found = call("check", *flags, "--tiles", "1", "--observed", "o.npz")
+    assert (found.code, "tile.1001.scores" in found.out) == (1, True)
 
 
 def test_a_tile_larger_than_the_keys_is_one_tile(call: Call) -> None:

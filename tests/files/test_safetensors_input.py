@@ -1,11 +1,14 @@
-"""safetensors in: types, bfloat16 widened exactly, damage, and the missing package."""
+"""safetensors in: types, bfloat16 widened exactly, damage, and files that are cut."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
+import os
 import struct
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -13,11 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli.errors import InputError, MissingExtraError
-from attncli.files import safetensors as reader
+from attncli.errors import InputError
 from attncli.files.load import load
-
-pytest.importorskip("safetensors")
 
 
 def pack(**tensors: tuple[str, list[int], bytes]) -> bytes:
@@ -122,11 +122,34 @@ def test_refusals(data: bytes, expected: str, tmp_path: Path) -> None:
     assert message(tmp_path, data).startswith(expected)
 
 
-def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "safetensors", None)
-    (tmp_path / "x.safetensors").write_bytes(pack(q=("F32", [2, 3], F32.tobytes())))
-    with pytest.raises(MissingExtraError) as caught:
-        load(f"{tmp_path}/x.safetensors")
-    assert str(caught.value).endswith(
-        "x.safetensors needs the package safetensors; pip install 'attncli[safetensors]'"
-    )
+def test_tensors_that_overlap_or_leave_a_hole_are_refused(tmp_path: Path) -> None:
+    for offsets in ([(0, 4), (0, 4)], [(0, 4), (8, 12)], [(4, 8), (0, 3)], [(-4, 0), (0, 12)]):
+        entries = {
+            name: {"dtype": "F32", "shape": [1, 1], "data_offsets": own}
+            for name, own in zip("qk", offsets, strict=True)
+        }
+        head = json.dumps(entries).encode()
+        data = struct.pack("<Q", len(head)) + head + bytes(12)
+        assert message(tmp_path, data).startswith("x.safetensors is not a valid safetensors file")
+
+
+@pytest.mark.parametrize("form", ["safetensors", "npy"])
+def test_a_file_that_is_cut_once_it_is_read(tmp_path: Path, form: str) -> None:
+    """It is cut while the next one is opened: what was read is used, and no signal ends the call."""
+    q = np.ones((1 << 19, 8))
+    if form == "npy":
+        np.save(tmp_path / "q.npy", q)
+    else:
+        (tmp_path / "q.safetensors").write_bytes(pack(q=("F64", [*q.shape], q.tobytes())))
+    os.mkfifo(tmp_path / "k.npy")
+    flags = ("--q", f"q.{form}", "--k", "k.npy", "--v", "[[3, 4]]", "--output", "o.npy")
+    call = [sys.executable, "-m", "attncli", "compute", *flags]
+    with subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE) as running:
+        with open(tmp_path / "k.npy", "wb") as file:  # once the call opens it too
+            os.truncate(tmp_path / f"q.{form}", 1000)
+            packed = io.BytesIO()
+            np.save(packed, np.ones((1, 8)))
+            file.write(packed.getvalue())
+        _, said = running.communicate(timeout=60)
+    assert (running.returncode, said) == (0, b"")
+    assert (np.load(tmp_path / "o.npy") == [3, 4]).all()
