@@ -9,6 +9,7 @@ data from strangers: pickles are never read, and sizes are believed only after t
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy as np
 from attncli.budget import check_bytes
 from attncli.errors import InputError
 from attncli.files.json import parse
-from attncli.files.messages import listing, quote, safe
+from attncli.files.messages import decoded, listing, quote, safe
 from attncli.files.safetensors import DTYPES
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -119,7 +120,7 @@ def _opened(path: str) -> Directory:
 
 def _folder(path: str) -> Path:
     """The directory that holds config.json. InputError where there is none."""
-    folder = Path(path).expanduser()
+    folder = Path(os.path.expanduser(path))  # noqa: PTH111 - Path's own raises for no such user
     if not folder.exists():
         hint = "give the directory of a model on disk, with config.json in it"
         if re.fullmatch(r"[\w.-]+/[\w.-]+", path):
@@ -143,7 +144,7 @@ def _snapshot(folder: Path, snapshots: Path) -> Path:
     """
     there = sorted(file.name for file in snapshots.iterdir() if file.is_dir())
     main = folder / "refs" / "main"
-    wanted = main.read_text(encoding="utf-8").strip() if main.is_file() else ""
+    wanted = decoded(main.read_bytes(), "utf-8", str(main)).strip() if main.is_file() else ""
     if wanted in there:
         return snapshots / wanted
     if len(there) == 1:

@@ -157,6 +157,9 @@ def test_some_layers_and_heads(title: str) -> None:
         ({"heads": [-1]}, "there are 6 heads"),
         ({"heads": []}, "heads is \\[\\]"),
         ({"layers": 1}, "layers is 1"),
+        ({"layers": "x"}, "layers is 'x'"),
+        ({"layers": ["0"]}, "layers is \\['0'\\]"),
+        ({"heads": [0.5]}, "heads is \\[0.5\\]"),
     ],
 )
 def test_heads_and_layers_that_are_none(picked: dict[str, Any], message: str) -> None:

@@ -72,6 +72,9 @@ def test_a_hub_cache_by_its_main_reference(tmp_path: Path) -> None:
     (cache / "refs" / "main").write_text("../../own")
     with pytest.raises(InputError, match="no main snapshot"):
         open_directory(str(cache))
+    (cache / "refs" / "main").write_bytes(b"\xff\xfec0ffee")
+    with pytest.raises(InputError, match="refs/main is not text"):
+        open_directory(str(cache))
 
 
 def test_a_link_without_its_file(tmp_path: Path) -> None:
@@ -88,6 +91,7 @@ def test_a_link_without_its_file(tmp_path: Path) -> None:
     [
         ("nowhere", "there is no directory nowhere; give the directory"),
         ("org/name", "attncli downloads nothing"),
+        ("~no-such-user/model", "there is no directory ~no-such-user/model; give the directory"),
         ("config.json", "config.json is a file; give the directory that it is in"),
     ],
 )

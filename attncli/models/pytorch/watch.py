@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -43,7 +44,8 @@ def watched(
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"{type(model).__name__} is no torch.nn.Module", "give the model itself")
     for name, given in (("layers", layers), ("heads", heads)):
-        if given is not None and (not isinstance(given, Collection) or not len(given)):
+        is_some = isinstance(given, Collection) and len(given) > 0
+        if given is not None and not (is_some and all(isinstance(x, Integral) for x in given)):
             raise InputError(f"{name} is {given!r}", f"give some numbers: {name}=[0, 3]")
     recorder = Recorder(model, calls, layers, heads, Hooks() if gradients else None)
     with ExitStack() as stack:
