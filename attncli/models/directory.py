@@ -120,7 +120,7 @@ def _opened(path: str) -> Directory:
 
 def _folder(path: str) -> Path:
     """The directory that holds config.json. InputError where there is none."""
-    folder = Path(os.path.expanduser(path))  # noqa: PTH111 - Path's own raises for no such user
+    folder = Path(os.path.expanduser(path))  # Path's own raises where there is no such user
     if not folder.exists():
         hint = "give the directory of a model on disk, with config.json in it"
         if re.fullmatch(r"[\w.-]+/[\w.-]+", path):

@@ -12,8 +12,10 @@ they are only watched.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -50,12 +52,50 @@ def watched(
     recorder = Recorder(model, calls, layers, heads, Hooks() if gradients else None)
     with ExitStack() as stack:
         for registry in registries(model):
-            stack.enter_context(looked_up(registry, recorder))
+            stack.enter_context(_shared(registry, partial(looked_up, registry), recorder))
         recorder.follow(stack)
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(_shared(torch.compiler, _uncompiled, recorder))
         stack.enter_context(OfFunctions(recorder))
         stack.enter_context(OfSoftmax(recorder))
         yield
     if recorder.hooks is not None:
         recorder.hooks.settle()
     calls.unseen = recorder.unseen()
+
+
+_LOCK = threading.Lock()
+_OPEN: dict[int, tuple[ExitStack, list[Recorder]]] = {}
+"""What captures at once have in common, by its id: how it is undone, and their recorders."""
+
+
+@contextmanager
+def _shared(
+    what: Any,
+    changed: Callable[[list[Recorder]], AbstractContextManager[Any]],
+    recorder: Recorder,
+) -> Iterator[None]:
+    """Something of the whole process, `changed` from the first capture's start to the last's end.
+
+    Captures in several threads need not end in the reverse order in which they began.
+    """
+    with _LOCK:
+        if id(what) not in _OPEN:
+            recorders: list[Recorder] = []
+            undo = ExitStack()
+            undo.enter_context(changed(recorders))
+            _OPEN[id(what)] = undo, recorders
+        undo, recorders = _OPEN[id(what)]
+        recorders.append(recorder)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            recorders.remove(recorder)
+            if not recorders:
+                del _OPEN[id(what)]
+                undo.close()
+
+
+def _uncompiled(_: object) -> AbstractContextManager[Any]:
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
