@@ -34,7 +34,7 @@ from attncli.cli.parsing import rows_of, slice_of, whole_numbers
 from attncli.cli.sources import named
 from attncli.cli.terminal import progress_bar
 from attncli.convention import flag_text
-from attncli.errors import ConventionError, InputError, SeveralError, ShapeError
+from attncli.errors import ConventionError, InputError, SeveralError, ShapeError, nearest
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
@@ -143,8 +143,9 @@ def _check_flags(observed: Observed, inputs: Inputs) -> None:
     if observed.inside and (observed.decimals, observed.rtol, observed.atol) != (None,) * 3:
         raise ConventionError("--inside and another tolerance are two rules", "use one of them")
     if observed.stage is not None and observed.stage not in _known(inputs.tiles):
-        there = ", ".join(STAGES) if inputs.tiles is None else f"tile.1.m, {', '.join(OF_TILES)} …"
-        raise ConventionError(f"there is no stage {observed.stage!r}", f"use {there}")
+        of_tiles = f"use tile.1.m, {', '.join(OF_TILES)} …"
+        hint = nearest(observed.stage, STAGES) if inputs.tiles is None else of_tiles
+        raise ConventionError(f"there is no stage {observed.stage!r}", hint)
     if observed.suggest is not None and not observed.suggest.endswith(".npz"):
         raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
     form_of(observed)
