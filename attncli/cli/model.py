@@ -65,10 +65,23 @@ def model(read: Checkpoint, show: DisplayFlags) -> int | None:
         raise MissingExtraError(needs, "pip install 'attncli[models]'") from None
     ran = run(directory, read.sentence or "", read.target, dtype=read.dtype or "stored")
     note(*ran.notes, quiet=show.quiet)
-    if read.dump is not None:
-        Calls(attention.call for attention in ran.attentions).save(read.dump, force=forces)
-    if read.check:
-        return _checked(ran, read.layer, show)
+    try:
+        code = _checked(ran, read.layer, show) if read.check else _shown(ran, read, directory, show)
+    except (BrokenPipeError, SystemExit):  # a reader that went away, as Rich says it, too
+        _dump(ran, read.dump, force=forces)
+        raise
+    _dump(ran, read.dump, force=forces)  # last: now the call is known to be right
+    return code
+
+
+def _dump(ran: Ran, path: str | None, *, force: bool) -> None:
+    """Writes the captured calls to the file of --dump."""
+    if path is not None:
+        Calls(attention.call for attention in ran.attentions).save(path, force=force)
+
+
+def _shown(ran: Ran, read: Checkpoint, directory: Directory, show: DisplayFlags) -> None:
+    """Shows the summary, or the layer that was asked for."""
     if show.head is not None and read.layer is None and form_of(show).holds in {PAGE, FIGURE}:
         show = replace(show, stage=show.stage or [WEIGHTS])
     kept = None if read.layer is not None else _kept(show)
@@ -84,7 +97,6 @@ def model(read: Checkpoint, show: DisplayFlags) -> int | None:
     form = form_of(show)
     if not form.notes or (form.holds == PAGE and show.cell):  # a derivation has no room for them
         note(*trace.notes, quiet=show.quiet)
-    return None
 
 
 def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
@@ -114,19 +126,25 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
             raise ConventionError(f"--{name} has no effect with --check", "leave out one of them")
         if form_of(show).name not in {"table", "json"}:
             raise ConventionError(f"a report is no {form_of(show).name}", "use --format json")
-    is_summary = read.layer is None and show.head is None and not show.stage
-    for name in given_of(show, "cell", "arcs") if is_summary else ():
+    is_summary = read.layer is None and show.head is None and _is_measured(show.stage or ())
+    others = ("cell", "arcs") if show.full else ("cell", "arcs", "work")
+    for name in given_of(show, *others) if is_summary else ():
         raise ConventionError(f"--{name} is for weights, not for a summary", "add --layer N")
 
 
 def _kept(show: DisplayFlags) -> Collection[str] | None:
     """Which stages of each layer are kept beside the summary; None for all of them."""
-    form, named = form_of(show), show.stage or []
+    form = form_of(show)
     if show.full or (form.holds == EXACT and form.name in {"json", "npz", "npy"}):
         return None
-    if any(kind_of(name).axes != KINDS["entropy"].axes for name in named):
+    if not _is_measured(show.stage or ()):
         return None
     return {"mask", WEIGHTS} if form.every else ()
+
+
+def _is_measured(stages: Collection[str]) -> bool:
+    """Whether these are measures of heads, as the summary has them: all of them, if none."""
+    return all(kind_of(name).axes == KINDS["entropy"].axes for name in stages)
 
 
 def _trace(
