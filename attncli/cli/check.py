@@ -39,7 +39,7 @@ from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
 from attncli.files.roles import D_OUTPUT, gradient_named, is_attended, outermost, role_of
-from attncli.files.write import write_atomically
+from attncli.files.write import check_target, write_atomically
 from attncli.presets import PRESETS
 from attncli.stages import CONCAT, GRADIENTS, KINDS, LSE, MAPS, OF_X, OUTPUT, QKV, TILE, gradient_of
 
@@ -146,8 +146,10 @@ def _check_flags(observed: Observed, inputs: Inputs) -> None:
         of_tiles = f"use tile.1.m, {', '.join(OF_TILES)} …"
         hint = nearest(observed.stage, STAGES) if inputs.tiles is None else of_tiles
         raise ConventionError(f"there is no stage {observed.stage!r}", hint)
-    if observed.suggest is not None and not observed.suggest.endswith(".npz"):
-        raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
+    if observed.suggest is not None:
+        if not observed.suggest.endswith(".npz"):
+            raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
+        check_target(observed.suggest, force=observed.force)
     form_of(observed)
     if observed.force and not (observed.output or observed.suggest):
         raise ConventionError("--force has no effect alone", "add --output or --suggest")

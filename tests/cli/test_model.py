@@ -202,6 +202,7 @@ def test_a_reader_that_goes_away(gpt2: Path) -> None:
         (("m", " "), "the sentence is empty; give it at least one word"),
         (("m", "a", "--target", ""), "--target is empty; give it at least one word"),
         (("nowhere", "a"), "there is no directory nowhere; give the directory of a model on disk"),
+        (("m", "a", "--dump", "no/d.npz"), "no/d.npz cannot be written: No such file or directory"),
         (("m", "a", "--cell", "a,a"), "--cell is for weights, not for a summary; add --layer N"),
         (("m", "a", "--max-size", "3kB"), "the weights of m take 20 kB, 3 kB are allowed"),
     ],
