@@ -171,11 +171,16 @@ def labels_of(
     spans  the first character of each, and the one after its last
 
     Tokens that share a character, of which each is some of the bytes, are numbered: 🙂 1/2, 🙂 2/2.
+    A ▁ that no space of the sentence stands for, before its first word, shares none.
 
     >>> spans, special = [(0, 0), (0, 1), (2, 3), (2, 3)], [True, False, False, False]
     >>> labels_of("a 🙂", ["[CLS]", "a", "ð", "Ł"], spans, special)
     ('[CLS]', 'a', '🙂 1/2', '🙂 2/2')
     """
+    spans = [
+        (start, start if name == "▁" and sentence[start:stop].strip() else stop)
+        for name, (start, stop) in zip(names, spans, strict=True)
+    ]
     found: list[str] = []
     for name, (start, stop), is_special in zip(names, spans, special, strict=True):
         part = sentence[start:stop]
