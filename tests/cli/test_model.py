@@ -130,6 +130,27 @@ class TestLayer:
         assert (done.code, done.out, done.err) == (2, "", f"attncli: {said}\n")
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "the stages of 2 attentions need"),
+        (("--check",), "the stages of 2 attentions need"),
+        (("--layer", "1"), "the stages of 1 attention need"),
+        (("--target", "the mat"), "the stages of 6 attentions need"),
+    ],
+)
+def test_a_sentence_that_is_too_long_is_refused_before_it_is_run(
+    call: Call, t5: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], said: str
+) -> None:
+    import transformers
+
+    monkeypatch.setattr(transformers.T5Model, "from_pretrained", None)  # else it would run
+    done = call("model", t5, "the cat " * 750, *flags)  # 7 tokens each, and 5 heads
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert "1 GB are allowed" in done.err or "are free" in done.err
+
+
 @pytest.mark.parametrize("form", ["table", "markdown", "latex", "html"])
 @pytest.mark.parametrize("more", [(), ("--stage", "entropy"), ("--blank",)])
 def test_a_summary_has_no_arithmetic(
@@ -204,14 +225,14 @@ def test_a_reader_that_goes_away(gpt2: Path) -> None:
         (("nowhere", "a"), "there is no directory nowhere; give the directory of a model on disk"),
         (("m", "a", "--dump", "no/d.npz"), "no/d.npz cannot be written: No such file or directory"),
         (("m", "a", "--cell", "a,a"), "--cell is for weights, not for a summary; add --layer N"),
-        (("m", "a", "--max-size", "3kB"), "the weights of m take 20 kB, 3 kB are allowed"),
+        (("m", "a", "--max-size", "1MB"), "the weights of m take 2 MB, 1 MB are allowed"),
     ],
 )
 def test_refused_before_torch_is_imported(
     call: Call, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     folder = checkpoints.directory(tmp_path / "m")
-    checkpoints.write_safetensors(folder / "model.safetensors", {"a": (5000,)})
+    checkpoints.write_safetensors(folder / "model.safetensors", {"a": (500_000,)})
     done = call("model", *arguments)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"attncli: {said}")
