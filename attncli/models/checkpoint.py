@@ -242,7 +242,7 @@ def _loaded(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> tuple
 
 def _weights(directory: Directory) -> dict[str, Any]:
     """The tensors of the files that were checked, by their names."""
-    found = {}
+    found: dict[str, Any] = {}
     for file in directory.files:
         with safe_open(file, "pt") as opened:  # mapped into memory
             found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118

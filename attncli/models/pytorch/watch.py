@@ -67,7 +67,7 @@ _OPEN: list[Recorder] = []
 
 @contextmanager
 def _of_process(recorder: Recorder) -> Iterator[None]:
-    """The model's registries watched, and PyTorch without its compiler, until no capture is open any more."""
+    """Registries watched, and PyTorch without its compiler, until no capture is open any more."""
     with _LOCK:
         if not _OPEN:
             _UNDO.enter_context(torch.compiler.set_stance("force_eager"))
