@@ -12,6 +12,10 @@ AttncliError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+_LISTED = 12  # names in a hint
+
 
 class AttncliError(Exception):
     """A problem the user can mend: what is wrong in one line, then how to mend it.
@@ -68,3 +72,21 @@ class SizeError(AttncliError, MemoryError):
 
 class OutputError(AttncliError):
     """A result that cannot be written where it should go."""
+
+
+def nearest(wanted: str, names: Iterable[str]) -> str:
+    """A hint for a name that is none of these: those like it, or else the first of them.
+
+    A dotted name is known by its last part, too.
+
+    >>> nearest("wieghts", ["layer.1.scores", "layer.1.weights"]), nearest("x", ["q", "k"])
+    ('did you mean weights?', 'there are q, k')
+    """
+    from difflib import get_close_matches
+
+    names = list(names)
+    own = [name.rpartition(".")[2] for name in names]
+    if close := get_close_matches(wanted, dict.fromkeys([*own, *names]), n=3):
+        return f"did you mean {' or '.join(close)}?"
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"there are {', '.join(names[:_LISTED])}{more}"

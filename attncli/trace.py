@@ -19,7 +19,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.convention import Convention
-from attncli.errors import ShapeError, StageError
+from attncli.errors import ShapeError, StageError, nearest
 from attncli.stages import KINDS, QKV, kind_of
 
 INPUTS = (*QKV, *(name for name, kind in KINDS.items() if kind.role == "input"))
@@ -164,7 +164,7 @@ class Trace:
         for block in blocks:
             if own in block.later:
                 return block.later[own]()
-        raise StageError(f"there is no stage {name!r}", f"there are {', '.join(self)}")
+        raise StageError(f"there is no stage {name!r}", nearest(name, self))
 
     def stages(self) -> Iterator[tuple[str, Stage]]:
         """Every stage with its dotted name, in the order of computation."""
@@ -202,7 +202,7 @@ class Trace:
         for own in name.split(".") if name else ():
             inner = {step.name: step for step in found.steps if isinstance(step, Trace)}
             if own not in inner:
-                raise StageError(f"there is no part {name!r}", f"there are {', '.join(self)}")
+                raise StageError(f"there is no part {name!r}", nearest(name, self))
             found = inner[own]
 
         def within(stage: Stage) -> Stage:

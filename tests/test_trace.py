@@ -22,7 +22,7 @@ def test_dotted_names_reach_into_blocks() -> None:
 
 
 def test_an_unknown_stage_says_which_there_are() -> None:
-    with pytest.raises(StageError, match=r"no stage 'wieghts'; there are q, k, v, scores, scaled"):
+    with pytest.raises(StageError, match=r"no stage 'wieghts'; did you mean weights"):
         attend(np.eye(2), np.eye(2), np.eye(2))["wieghts"]
 
 

@@ -25,7 +25,7 @@ from attncli.check.shapes import fitted
 from attncli.check.spans import axes_of, is_whole, span_of
 from attncli.check.tolerance import distance, fitting_type, narrower
 from attncli.convention import DType, Layout
-from attncli.errors import ConventionError, ShapeError, StageError
+from attncli.errors import ConventionError, ShapeError, StageError, nearest
 from attncli.stages import (
     CONCAT,
     GIVEN_GRADIENT,
@@ -271,7 +271,8 @@ def _in_order(observed: Mapping[str, Any], setup: Setup) -> list[str]:
         there = f"{OUTPUT}, {LSE}, and of tile.1 to tile.{n_tiles} {', '.join(own)}, alpha"
     names = [name for name in known if name in observed]
     if unknown := sorted(set(observed) - set(known) - set(GIVEN)):
-        raise StageError(f"there is no stage {unknown[0]!r} to check", f"there are {there}")
+        hint = f"there are {there}" if setup.tiles else nearest(unknown[0], known)
+        raise StageError(f"there is no stage {unknown[0]!r} to check", hint)
     if not names:
         raise StageError("no stage was observed", f"name one of {there}")
     return names

@@ -36,12 +36,12 @@ from attncli.cli.parsing import rows_of, slice_of, whole_numbers
 from attncli.cli.sources import named
 from attncli.cli.terminal import progress_bar
 from attncli.convention import LOG_SUM, flag_text
-from attncli.errors import ConventionError, InputError, SeveralError, ShapeError
+from attncli.errors import ConventionError, InputError, SeveralError, ShapeError, nearest
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
 from attncli.files.roles import D_OUTPUT, gradient_named, is_attended, outermost, role_of
-from attncli.files.write import write_atomically
+from attncli.files.write import check_target, write_atomically
 from attncli.presets import PRESETS
 from attncli.stages import CONCAT, GRADIENTS, KINDS, LSE, MAPS, OF_X, OUTPUT, QKV, TILE, gradient_of
 
@@ -141,10 +141,13 @@ def _check_flags(observed: Observed, inputs: Inputs) -> None:
             "add them first (attncli posenc --add), or give q, k and v in one head",
         )
     if observed.stage is not None and observed.stage not in _known(inputs.tiles):
-        there = ", ".join(STAGES) if inputs.tiles is None else f"tile.1.m, {', '.join(OF_TILES)} …"
-        raise ConventionError(f"there is no stage {observed.stage!r}", f"use {there}")
-    if observed.suggest is not None and not observed.suggest.endswith(".npz"):
-        raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
+        of_tiles = f"use tile.1.m, {', '.join(OF_TILES)} …"
+        hint = nearest(observed.stage, STAGES) if inputs.tiles is None else of_tiles
+        raise ConventionError(f"there is no stage {observed.stage!r}", hint)
+    if observed.suggest is not None:
+        if not observed.suggest.endswith(".npz"):
+            raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
+        check_target(observed.suggest, force=observed.force)
     form_of(observed)
     if observed.suggest is not None and observed.suggest == observed.output:
         raise ConventionError("--output and --suggest name one file", "name two")

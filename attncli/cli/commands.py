@@ -361,10 +361,7 @@ COMMANDS = {
             "precision": "Decimals shown (default: 3, of the summary 2).",
             "force": "Replace the files written.",
         },
-        needs={
-            "force": "--output or --dump",
-            **dict.fromkeys(("cell", "arcs"), "--layer or --head or --stage"),
-        },
+        needs={"force": "--output or --dump"},
     ),
     "posenc": Command(
         (Positions, DisplayFlags),

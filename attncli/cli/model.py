@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attncli import budget
@@ -60,16 +61,30 @@ def model(read: Checkpoint, show: DisplayFlags) -> int | None:
             raise
         needs = f"attncli model needs the package {problem.name}"
         raise MissingExtraError(needs, "pip install 'attncli[models]'") from None
-    ran = run(directory, read.sentence or "", read.target, dtype=read.dtype or "stored")
-    note(*ran.notes, quiet=show.quiet)
-    if read.dump is not None:
-        Calls(attention.call for attention in ran.attentions).save(read.dump, force=show.force)
-    if read.check:
-        return _checked(ran, read.layer, show)
     if show.head is not None and read.layer is None and form_of(show).holds in {PAGE, FIGURE}:
         show = replace(show, stage=show.stage or [WEIGHTS])
+    before = partial(_check_room, read, show, of_weights)
+    dtype = read.dtype or "stored"
+    ran = run(directory, read.sentence or "", read.target, dtype=dtype, before=before)
+    note(*ran.notes, quiet=show.quiet)
+    try:
+        code = _checked(ran, read.layer, show) if read.check else _shown(ran, read, directory, show)
+    except (BrokenPipeError, SystemExit):  # a reader that went away, as Rich says it, too
+        _dump(ran, read.dump, force=show.force)
+        raise
+    _dump(ran, read.dump, force=show.force)  # last: now the call is known to be right
+    return code
+
+
+def _dump(ran: Ran, path: str | None, *, force: bool) -> None:
+    """Writes the captured calls to the file of --dump."""
+    if path is not None:
+        Calls(attention.call for attention in ran.attentions).save(path, force=force)
+
+
+def _shown(ran: Ran, read: Checkpoint, directory: Directory, show: DisplayFlags) -> int:
+    """Shows the summary, or the layer that was asked for; the exit code."""
     kept = None if read.layer is not None else _kept(show)
-    _check_room(ran, kept)
     trace = _trace(ran, read, directory, kept)
     if read.layer is None:
         shows_summary = kept is not None and not show.stage
@@ -81,7 +96,7 @@ def model(read: Checkpoint, show: DisplayFlags) -> int | None:
     form = form_of(show)
     if not form.notes or (form.holds == PAGE and show.cell):  # a derivation has no room for them
         note(*trace.notes, quiet=show.quiet)
-    return None
+    return 0
 
 
 def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
@@ -111,16 +126,25 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
             raise ConventionError(f"--{name} has no effect with --check", "leave out one of them")
         if form_of(show).name not in {"table", "json"}:
             raise ConventionError(f"a report is no {form_of(show).name}", "use --format json")
+    is_summary = read.layer is None and show.head is None and _is_measured(show.stage or ())
+    flags = ("cell", "arcs") if show.full else ("cell", "arcs", "work")
+    for name in given_of(show, *flags) if is_summary else ():
+        raise ConventionError(f"--{name} is for weights, not for a summary", "add --layer N")
 
 
 def _kept(show: DisplayFlags) -> Collection[str] | None:
     """Which stages of each layer are kept beside the summary; None for all of them."""
-    form, named = form_of(show), show.stage or []
+    form = form_of(show)
     if show.full or (form.holds == EXACT and form.name in {"json", "npz", "npy"}):
         return None
-    if any(kind_of(name).axes != KINDS["entropy"].axes for name in named):
+    if not _is_measured(show.stage or ()):
         return None
     return {"mask", WEIGHTS} if form.every else ()
+
+
+def _is_measured(stages: Collection[str]) -> bool:
+    """Whether these are measures of heads, as the summary has them: all of them, if none."""
+    return all(kind_of(name).axes == KINDS["entropy"].axes for name in stages)
 
 
 def _trace(
@@ -149,12 +173,17 @@ def _tokens_note(labels: tuple[str, ...]) -> str:
     return f"{count(len(labels), 'token')}: {shown}{' …' * (len(labels) > _TOKENS)}"
 
 
-def _check_room(ran: Ran, kept: Collection[str] | None) -> None:
-    """SizeError where the stages that are kept do not fit into memory beside the weights."""
-    need = 0
-    for attention in ran.attentions:
-        own = memory.FLOAT * math.prod(attention.call.shape)
-        need = max(need, 5 * own) if kept == () else need + own * (5 if kept is None else 1)
-    what = f"the stages of {len(ran.attentions)} attentions need"
-    hint = "give a shorter sentence, or --layer N"
-    budget.check_bytes(ran.n_bytes + need, what, hint, held=ran.n_bytes)
+def _check_room(
+    read: Checkpoint, show: DisplayFlags, of_weights: int, shapes: Sequence[tuple[int, ...]]
+) -> None:
+    """SizeError where the stages that are kept would not fit into memory beside the weights.
+
+    shapes  of the scores of every attention
+    """
+    kept = () if read.check else _kept(show)
+    shapes = [*{*shapes}] if read.layer is not None else shapes  # each kind once in a layer
+    sizes = [memory.FLOAT * math.prod(shape) for shape in shapes]
+    n_kept = 5 if kept is None or read.layer is not None else min(len(kept), 1)
+    need = of_weights + max(5 * max(sizes, default=0), n_kept * sum(sizes))
+    what = f"the stages of {count(len(sizes), 'attention')} need"
+    budget.check_bytes(need, what, "give a shorter sentence, or --layer N")

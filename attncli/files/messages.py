@@ -156,9 +156,9 @@ def explained(message: str, hint: str) -> Iterator[None]:
     """
     try:
         yield
-    except (AttncliError, MemoryError):
+    except (AttncliError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except Exception as problem:  # such libraries document few of their errors
+    except BaseException as problem:  # such libraries document few of their errors
         if isinstance(problem, OSError) and problem.strerror:  # the system's, not the file's
             raise
         raise InputError(f"{message}: {reason(problem)}", hint) from problem

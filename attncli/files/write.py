@@ -178,10 +178,8 @@ def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: b
     except FileExistsError:  # another process was faster
         raise OutputError(f"{safe(path)} exists already", "replace it with --force") from None
     except OSError as problem:
-        folder = os.path.dirname(path)
-        hint = "" if os.path.isdir(folder or ".") else f"make the folder {safe(folder)} first"
         text = problem.strerror or problem
-        raise OutputError(f"{safe(path)} cannot be written: {text}", hint) from problem
+        raise OutputError(f"{safe(path)} cannot be written: {text}") from problem
     except ValueError as problem:
         if "null" not in str(problem):  # not about the path: an error of `write`
             raise
@@ -190,6 +188,10 @@ def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: b
 
 def check_target(path: str, *, force: bool) -> os.stat_result | None:
     """What is known of what is at this path already; OutputError where it cannot be written to."""
+    folder = os.path.dirname(path)
+    if folder and not os.path.exists(folder):
+        what = f"{safe(path)} cannot be written: {os.strerror(errno.ENOENT)}"
+        raise OutputError(what, f"make the folder {safe(folder)} first")
     status = os.stat(path) if os.path.exists(path) else None
     if status and stat.S_ISDIR(status.st_mode):
         raise OutputError(f"{safe(path)} is a directory", "name a file in it")

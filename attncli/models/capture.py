@@ -42,7 +42,8 @@ def capture(
     that could be seen, are named in a warning and in `calls.unseen`; no call at all is a warning
     too. Compiled functions run without their compiler, and PyTorch's layers without their fused
     path, whose numbers differ by rounding. Of other threads than that of the block only calls
-    through the registry are seen.
+    through the registry are seen, and none of a thread with a capture of its own. Captures in one
+    thread are nested: one that began later and outlasts another may miss calls.
 
     Raises MissingExtraError without PyTorch, InputError for what is no module, OutputError where
     the folder cannot be written to.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -22,8 +22,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when it is imported; each call below 
 import numpy as np
 import torch
 import transformers
+from safetensors import safe_open
 from transformers.utils import logging
 
+from attncli.budget import check_bytes
 from attncli.errors import InputError
 from attncli.files.messages import count, explained, listing, quote
 from attncli.models.call import Call, Calls
@@ -33,6 +35,7 @@ from attncli.models.stacks import Attention
 from attncli.models.tokens import Tokens, guarded, tokenizer_of, tokens_of
 
 Dtype = Literal["stored", "float32"]
+Shapes = list[tuple[int, int, int]]
 _CAPTURE = "run it in Python, in the block of attncli.capture(model)"
 _TIMES = 10  # as many numbers as its files hold; those packed in 4 bits hold 8 in one
 
@@ -61,12 +64,18 @@ class Ran:
 
 
 def run(
-    directory: Directory, sentence: str, target: str | None = None, *, dtype: Dtype = "stored"
+    directory: Directory,
+    sentence: str,
+    target: str | None = None,
+    *,
+    dtype: Dtype = "stored",
+    before: Callable[[Shapes], None] = lambda shapes: None,
 ) -> Ran:
     """Runs the model once, with its own tokenizer and weights.
 
     target  what the decoder of an encoder-decoder model reads; without it the encoder runs alone
     dtype   of the weights: as stored, or float32
+    before  is called before the weights are read, with the shapes of all scores by the config
 
     Raises InputError where the model cannot be loaded, lacks weights that attention depends on,
     cannot run on text alone, or has no attention.
@@ -74,15 +83,16 @@ def run(
     with _quiet():
         config = _config(directory)
         kind = _class(config, directory, target)
-        _check_built(kind, config, directory)
-        tokenizer = tokenizer_of(directory.path, config)
+        frame = _frame(kind, config, directory, dtype)
+        tokenizer = tokenizer_of(directory.path, config, directory.longest)
         with guarded(f"the tokenizer of {directory.path} fails"):
             source = tokens_of(tokenizer, sentence)
             asked = None if target is None else tokens_of(tokenizer, target, is_target=True)
             asked = asked and asked.shifted(tokenizer, _start(config))
-        model, missing = _loaded(kind, config, directory, dtype)
         for tokens in filter(None, (source, asked)):
-            _check_read(tokens, model, tokenizer)
+            _check_read(tokens, frame, tokenizer)
+        before(_shapes(config, len(source.ids), len(asked.ids) if asked else 0))
+        model, missing = _loaded(kind, config, directory, dtype)
         calls, needed, n_encoder = _run(model, missing, source, asked, directory)
     if needed:
         what = f"{directory.path} lacks weights that attention depends on: {listing(needed, 3)}"
@@ -175,17 +185,33 @@ def _class(config: Any, directory: Directory, target: str | None) -> Any:
     return kind
 
 
-def _check_built(kind: Any, config: Any, directory: Directory) -> None:
-    """InputError where the model that the configuration describes is far larger than its files.
+def _frame(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> Any:
+    """The model that the configuration describes, without memory for its numbers.
 
-    Built without memory for its numbers.
+    Raises InputError where it is far larger than its files, SizeError where it does not fit.
     """
+    how = {} if dtype == "stored" else {"dtype": torch.float32}
     with explained(_misfit(directory, "builds no model"), "copy it again"), torch.device("meta"):
-        n_asked = sum(x.numel() for x in kind._from_config(config).parameters())
+        frame = kind._from_config(config, **how)
+    n_asked = sum(x.numel() for x in frame.parameters())
     n_held = sum(tensor.size for tensor in directory.tensors.values())
     if n_asked > _TIMES * n_held:
         what = _misfit(directory, f"describes {n_asked:.3g} weights, its files hold {n_held:.3g}")
         raise InputError(what, "copy config.json and the weights of one model")
+    packed = hasattr(config, "quantization_config")
+    sized = (*frame.buffers(), *(() if packed else frame.parameters()))
+    n_bytes = sum(x.numel() * x.element_size() for x in sized)
+    check_bytes(n_bytes, _misfit(directory, "describes a model that takes"))
+    return frame
+
+
+def _shapes(config: Any, n_source: int, n_target: int) -> Shapes:
+    """(heads, queries, keys) of every attention, in the names that configs of text models share."""
+    text = config.get_text_config()
+    n_heads, n_layers = (getattr(text, f"num_{x}", 1) for x in ("attention_heads", "hidden_layers"))
+    n_heads, n_layers = (x if isinstance(x, int) else 1 for x in (n_heads, n_layers))
+    of_target = [(n_heads, n_target, n) for n in (n_target, n_source) if n_target]
+    return [(n_heads, n_source, n_source), *of_target] * n_layers
 
 
 def _misfit(directory: Directory, what: str) -> str:
@@ -197,11 +223,11 @@ def _loaded(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> tuple
     how = {"dtype": "auto" if dtype == "stored" else torch.float32}
     with explained(f"{directory.path} cannot be loaded", _CAPTURE):
         model, report = kind.from_pretrained(
-            directory.path,
+            None,  # no directory: it would read what else is there
             config=config,
+            state_dict=_weights(directory),
             local_files_only=True,
             trust_remote_code=False,
-            use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are named below
             **how,
@@ -212,6 +238,15 @@ def _loaded(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> tuple
         raise InputError(what, "take both of one model")
     model.eval()
     return model, {*report["missing_keys"]}
+
+
+def _weights(directory: Directory) -> dict[str, Any]:
+    """The tensors of the files that were checked, by their names."""
+    found: dict[str, Any] = {}
+    for file in directory.files:
+        with safe_open(file, "pt") as opened:  # mapped into memory
+            found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    return found
 
 
 def _start(config: Any) -> int | None:

@@ -9,8 +9,9 @@ data from strangers: pickles are never read, and sizes are believed only after t
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ import numpy as np
 from attncli.budget import check_bytes
 from attncli.errors import InputError
 from attncli.files.json import parse
-from attncli.files.messages import listing, quote, safe
+from attncli.files.messages import decoded, listing, quote, safe
 from attncli.files.safetensors import DTYPES
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -32,7 +33,14 @@ _TOKENIZER = re.compile(
 """The files of a tokenizer: tokenizer.json, vocab.txt, spiece.model, source.spm …"""
 _OTHERS = re.compile(r".*\.(bin|pt|pth|ckpt|h5|msgpack|gguf|onnx)")
 """The files of weights in other forms; of those the first four are pickles."""
-_LAYERS = re.compile(r"(n|num|num_hidden|num_encoder|num_decoder|encoder|decoder)_layers?")
+_IN_PLACE = re.compile(r"shard-.*\.safetensors|adapter_(config\.json|model\..*)")
+"""What transformers would read in place of the weights, or beside them."""
+_READ = re.compile(rf"{_TOKENIZER.pattern}|(added|special)_tokens.*|.*\.jinja")
+_COUNTS = (
+    (re.compile(r"(n|num|encoder|decoder)(_[a-z]+)*_(layers?|hidden_groups)"), 100_000),
+    (re.compile(r"num_labels|id2label|label2id"), 400),
+)
+"""What a config counts: layers, labels; and the bytes of memory that one takes at least."""
 _PARSED = 20  # bytes of memory for each byte of JSON
 
 
@@ -54,11 +62,13 @@ class Directory:
 
     path     of the directory itself, within a hub cache of a snapshot
     config   what config.json says
+    files    those that hold the weights, and nothing else is read of any
     tensors  each tensor of the weights by its name
     """
 
     path: Path
     config: Mapping[str, Any]
+    files: Sequence[Path]
     tensors: Mapping[str, Tensor]
 
     @property
@@ -68,6 +78,11 @@ class Directory:
         if self.path.parent.name == "snapshots" and cache.name.startswith("models--"):
             return safe(cache.name.removeprefix("models--").replace("--", "/"))
         return safe(self.path.resolve().name)
+
+    @property
+    def longest(self) -> int:
+        """The most rows, or columns, that a tensor has: no model has more tokens or labels."""
+        return max((size for tensor in self.tensors.values() for size in tensor.shape), default=0)
 
     def n_bytes(self, width: int | None = None) -> int:
         """The bytes of the weights, as stored or with so many bytes for each number."""
@@ -97,29 +112,29 @@ def _opened(path: str) -> Directory:
         hint = "it must be the config.json of a model of transformers"
         raise InputError(f"{folder / CONFIG} names no model_type", hint)
     tensors: dict[str, Tensor] = {}
-    for file in _files_of_weights(folder):
+    files = _files_of_weights(folder, config.get("transformers_weights"))
+    for file in files:
         tensors |= tensors_of(file)
     if not tensors:
         raise InputError(f"{folder} holds no tensors", "save the model again")
-    for where, count in _layers(config):
-        if count > len(tensors):
-            what = (
-                f"{folder / CONFIG} says {where} is {count}, but there are {len(tensors)} tensors"
-            )
-            raise InputError(what, "one of the two is of another model; copy both again")
+    found = Directory(folder, config, files, tensors)
+    _check_counts(found)
     names = [file.name for file in folder.iterdir()]
+    for file in (*folder.iterdir(), *folder.glob("*/*.jinja")):
+        if _READ.fullmatch(file.name):
+            check_bytes(_PARSED * _size(file), f"{file} takes")
     if not any(map(_TOKENIZER.fullmatch, names)):
         if PROCESSOR in names or "vocab_size" not in _names(config):
             hint = "run it in Python, in the block of attncli.capture(model)"
             raise InputError(f"{folder} reads images or sound: it has no tokenizer", hint)
         hint = "copy tokenizer.json and tokenizer_config.json of the model into it"
         raise InputError(f"{folder} holds no tokenizer", hint)
-    return Directory(folder, config, tensors)
+    return found
 
 
 def _folder(path: str) -> Path:
     """The directory that holds config.json. InputError where there is none."""
-    folder = Path(path).expanduser()
+    folder = Path(os.path.expanduser(path))  # Path's own raises where there is no such user
     if not folder.exists():
         hint = "give the directory of a model on disk, with config.json in it"
         if re.fullmatch(r"[\w.-]+/[\w.-]+", path):
@@ -143,7 +158,7 @@ def _snapshot(folder: Path, snapshots: Path) -> Path:
     """
     there = sorted(file.name for file in snapshots.iterdir() if file.is_dir())
     main = folder / "refs" / "main"
-    wanted = main.read_text(encoding="utf-8").strip() if main.is_file() else ""
+    wanted = decoded(main.read_bytes(), "utf-8", str(main)).strip() if main.is_file() else ""
     if wanted in there:
         return snapshots / wanted
     if len(there) == 1:
@@ -177,21 +192,45 @@ def _names(config: Mapping[str, Any]) -> set[str]:
     return {*config}.union(*inner)
 
 
-def _layers(config: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, int]]:
-    """Every number of layers that a config names, in the parts of it too."""
+def _check_counts(found: Directory) -> None:
+    """Raises for more layers than tensors, more labels than rows of any, and for too many."""
+    limits = (len(found.tensors), "tensors"), (found.longest, "rows in the largest tensor")
+    for (names, width), (most, of) in zip(_COUNTS, limits, strict=True):
+        for where, count in _counts(found.config, names):
+            what = f"{found.path / CONFIG} says {where} is {count}"
+            if count > most:
+                hint = "one of the two is of another model; copy both again"
+                raise InputError(f"{what}, but there are {most} {of}", hint)
+            check_bytes(width * count, f"{what}, which takes")
+
+
+def _counts(
+    config: Mapping[str, Any], names: re.Pattern[str], where: str = ""
+) -> Iterator[tuple[str, int]]:
+    """Every count of this name that is in a config, in the parts of it too."""
     for name, value in config.items():
-        if isinstance(value, dict):
-            yield from _layers(value, f"{where}{name}.")
-        elif isinstance(value, int) and _LAYERS.fullmatch(name):
-            yield f"{where}{name}", value
+        if isinstance(value, (int, dict)) and names.fullmatch(name):
+            yield f"{where}{name}", len(value) if isinstance(value, dict) else value
+        elif isinstance(value, dict):
+            yield from _counts(value, names, f"{where}{name}.")
 
 
 # ---- weights
 
 
-def _files_of_weights(folder: Path) -> list[Path]:
-    """model.safetensors, or the files that its index names; InputError where there are none."""
-    if (folder / WEIGHTS).exists() or (folder / WEIGHTS).is_symlink():
+def _files_of_weights(folder: Path, named: object) -> list[Path]:
+    """model.safetensors, or the files that its index names; InputError where there are none.
+
+    named  what the config calls its weights, if it does
+    """
+    names_there = sorted(file.name for file in folder.iterdir())
+    for name in filter(_IN_PLACE.fullmatch, names_there):
+        what = f"{folder} holds {safe(name)}, an adapter or a part of a distributed checkpoint"
+        raise InputError(what, "save the whole model: merge_and_unload, save_pretrained")
+    if named not in (None, WEIGHTS if WEIGHTS in names_there else INDEX):
+        what = f"{folder / CONFIG} names {quote(str(named))} as transformers_weights"
+        raise InputError(what, f"attncli reads {WEIGHTS} or {INDEX}; take that name out")
+    if WEIGHTS in names_there:
         return [folder / WEIGHTS]
     if (folder / INDEX).exists():
         names = _object(folder / INDEX).get("weight_map")
@@ -203,7 +242,6 @@ def _files_of_weights(folder: Path) -> list[Path]:
                 what = f"{folder / INDEX} names {quote(shard)}"
                 raise InputError(what, "its files are safetensors beside it; download it again")
         return [folder / shard for shard in shards]
-    names_there = sorted(file.name for file in folder.iterdir())
     if others := [name for name in names_there if _OTHERS.fullmatch(name)]:
         what = f"{folder} holds its weights as {listing(others, 2)}, which attncli does not read"
         raise InputError(what, 'write safetensors: model.save_pretrained("…") in Python')

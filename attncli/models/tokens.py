@@ -6,6 +6,7 @@ named by the part of the sentence that it stands for, and a special one by its o
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections import defaultdict
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from attncli.budget import check_bytes
 from attncli.errors import InputError
 from attncli.files.messages import count, explained, quote
 
@@ -48,15 +50,29 @@ class Tokens:
         return replace(self, labels=tuple(labels), inputs={"input_ids": ids})
 
 
-def tokenizer_of(path: Path, config: Any) -> Any:
+_ADDS = ("tokenizer.json", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json")
+"""The files that may add tokens."""
+_ADDED = 5000  # bytes of memory for each
+
+
+def tokenizer_of(path: Path, config: Any, longest: int) -> Any:
     """The tokenizer in a model's directory, by transformers; nothing is downloaded or run.
 
-    Raises InputError where it cannot be read, and where it knows no words: a class without its
-    files is made all the same.
+    longest  the most tokens that the model may have
+
+    Raises InputError where it cannot be read, where it adds more tokens, and where it knows no
+    words: a class without its files is made all the same.
     """
     from transformers import AutoTokenizer
 
     with guarded(f"the tokenizer of {path} cannot be read"):
+        for file in filter(Path.is_file, map(path.joinpath, _ADDS)):
+            entries = json.loads(file.read_bytes())
+            many = max(len(x) for x in (entries, *entries.values()) if isinstance(x, (dict, list)))
+            if many > longest:
+                what = f"{file} adds {many} tokens, the largest tensor has {longest} rows"
+                raise InputError(what, "take both of one model")
+            check_bytes(_ADDED * many, f"{file} adds {many} tokens, which take")
         found = AutoTokenizer.from_pretrained(
             path, config=config, local_files_only=True, trust_remote_code=False
         )
@@ -74,12 +90,7 @@ def guarded(what: str) -> Iterator[None]:
     raises what is no Exception.
     """
     with explained(what, "copy its files again"), _unheard():
-        try:
-            yield
-        except BaseException as problem:
-            if type(problem).__name__ == "PanicException":
-                raise ValueError(str(problem)) from None
-            raise
+        yield
 
 
 @contextmanager
@@ -171,11 +182,16 @@ def labels_of(
     spans  the first character of each, and the one after its last
 
     Tokens that share a character, of which each is some of the bytes, are numbered: 🙂 1/2, 🙂 2/2.
+    A ▁ that no space of the sentence stands for, before its first word, shares none.
 
     >>> spans, special = [(0, 0), (0, 1), (2, 3), (2, 3)], [True, False, False, False]
     >>> labels_of("a 🙂", ["[CLS]", "a", "ð", "Ł"], spans, special)
     ('[CLS]', 'a', '🙂 1/2', '🙂 2/2')
     """
+    spans = [
+        (start, start if name == "▁" and sentence[start:stop].strip() else stop)
+        for name, (start, stop) in zip(names, spans, strict=True)
+    ]
     found: list[str] = []
     for name, (start, stop), is_special in zip(names, spans, special, strict=True):
         part = sentence[start:stop]

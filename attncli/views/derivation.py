@@ -8,6 +8,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.errors import ShapeError, StageError
+from attncli.files.messages import listing
 from attncli.stages import MAPS, QKV, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views.arithmetic import equation
@@ -41,7 +42,7 @@ def derivations(trace: Trace, names: Collection[str], options: DisplayOptions) -
         for stage in (stage for _, stage in found if not stage.work):
             raise StageError(f"{stage.name} is not computed from the numbers of other stages")
     if not found:
-        raise StageError("there are no weights to derive", f"there are {', '.join(trace)}")
+        raise StageError("there are no weights to derive", f"there are {listing(trace)}")
     before = None
     for block, target in found:
         places, left_out = places_of(block, [target], options)

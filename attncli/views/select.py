@@ -16,7 +16,7 @@ from attncli.arrays import Array, BoolArray
 from attncli.attention.masks import forbids
 from attncli.budget import check_cells
 from attncli.convention import Convention
-from attncli.errors import ShapeError, StageError
+from attncli.errors import ShapeError, StageError, nearest
 from attncli.stages import HIDDEN, LEFT_OUT, MASKED, kind_of
 from attncli.trace import Stage, Trace
 
@@ -315,9 +315,5 @@ def named_stages(trace: Trace, wanted: str) -> Collection[str]:
     found = found or [name for name in trace if f".{wanted}." in f".{name}"]
     if found:
         return found
-    from difflib import get_close_matches
-
-    own = [name.rpartition(".")[2] for name in trace]
-    close = get_close_matches(wanted, own, n=1)
-    there = f"did you mean {close[0]}?" if close else f"there are {', '.join(trace)}"
-    raise StageError(f"there is no stage {wanted!r}", LEFT_OUT.get(wanted, there))
+    hint = LEFT_OUT.get(wanted) or nearest(wanted, trace)
+    raise StageError(f"there is no stage {wanted!r}", hint)

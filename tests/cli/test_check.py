@@ -132,6 +132,7 @@ def test_an_ambiguous_verdict_suggests_an_input(call: Call, tmp_path: Path) -> N
             "--decimals cannot be used with --rtol",
         ),
         (["--observed", RIGHT, "--suggest", "x.json"], "x.json is no npz file"),
+        (["--observed", RIGHT, "--suggest", "no/x.npz"], "make the folder no first"),
         (["--observed", RIGHT, "--force"], "--force has no effect"),
         (["--observed", RIGHT, "--head", "2"], "head"),
         (["--observed", RIGHT, "--rows", "9:"], "row"),
@@ -149,6 +150,14 @@ def test_what_is_refused(call: Call, arguments: Any, says: str) -> None:
 def test_rows_that_are_none_are_refused_before_anything_is_read(call: Call) -> None:
     result = call("check", "--q", "[[1,2]]", "--observed", "[[1,2]]", "--rows", "0:1")
     assert (result.code, result.err.count("\n")) == (2, 1)
+
+
+def test_nothing_is_written_where_the_suggestion_cannot_be(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "there.npz").write_bytes(b"")
+    result = call("check", *THREE, *PRINTED, "--suggest", "there.npz", "--output", "said.txt")
+    assert (result.code, result.out) == (2, "")
+    assert "there.npz exists already" in result.err
+    assert [file.name for file in tmp_path.iterdir()] == ["there.npz"]
 
 
 def test_quiet_is_quiet_about_suggestions_too(call: Call) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,20 @@ def test_every_option_has_help(name: str) -> None:
     command = LazyGroup().get_command(None, name)
     for param in command.params:
         assert getattr(param, "help", None), f"{name} {param.name}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_shown_whole(call: Call, name: str) -> None:
+    # by a library to which [models] is markup; a long word is broken at any place
+    def joined(text: str) -> str:
+        return re.sub(r"[\s│]", "", text)
+
+    shown, listed = joined(call(name, "--help").out), joined(call("--help").out)
+    assert joined(COMMANDS[name].help) in shown
+    assert joined(COMMANDS[name].help.partition("\n\n")[0]) in listed
+    for param in LazyGroup().get_command(None, name).params:
+        for word in re.findall(r"\S*\[\S*", f"{param.help} {param.metavar}"):
+            assert word in shown
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,79 @@ class TestLayer:
         assert (done.code, done.out, done.err) == (2, "", f"attncli: {said}\n")
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "the stages of 2 attentions need"),
+        (("--check",), "the stages of 2 attentions need"),
+        (("--layer", "1"), "the stages of 1 attention need"),
+        (("--target", "the mat"), "the stages of 6 attentions need"),
+    ],
+)
+def test_a_sentence_that_is_too_long_is_refused_before_it_is_run(
+    call: Call, t5: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], said: str
+) -> None:
+    import transformers
+
+    monkeypatch.setattr(transformers.T5Model, "from_pretrained", None)  # else it would run
+    done = call("model", t5, "the cat " * 750, *flags)  # 7 tokens each, and 5 heads
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert "1 GB are allowed" in done.err or "are free" in done.err
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "latex", "html"])
+@pytest.mark.parametrize("more", [(), ("--stage", "entropy"), ("--blank",)])
+def test_a_summary_has_no_arithmetic(
+    call: Call, gpt2: Path, form: str, more: tuple[str, ...]
+) -> None:
+    done = call("model", gpt2, SENTENCE, "--format", form, "--work", *more)
+    assert (done.code, done.out) == (2, "")
+    assert "--work is for " in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["table", "html"])
+@pytest.mark.parametrize("chosen", [("--head", "2"), ("--stage", "weights"), ("--full",)])
+def test_arithmetic_of_weights(call: Call, gpt2: Path, form: str, chosen: tuple[str, ...]) -> None:
+    done = call("model", gpt2, SENTENCE, "--format", form, "--work", *chosen)
+    assert (done.code, done.err) == (0, "")
+    assert "the largest score" in done.out
+
+
+WRONG = [
+    (("--stage", "nope"), "nope"),
+    (("--stage", "weights", "--head", "99"), "head 99"),
+    (("--layer", "9"), "layer 9"),
+    (("--layer", "1", "--rows", "90:"), "rows"),
+    (("--layer", "1", "--cell", "zebra,the"), "zebra"),
+    (("--blank=nope",), "nope"),
+    (("--output", "there.json"), "there.json exists already"),
+    (("--output", "no-folder/x.json"), "no-folder"),
+    (("--check", "--layer", "9"), "layer 9"),
+    (("--check", "--output", "there.json"), "there.json exists already"),
+]
+
+
+@pytest.mark.parametrize(("flags", "said"), WRONG)
+def test_a_wrong_call_leaves_no_dump(
+    call: Call, gpt2: Path, tmp_path: Path, flags: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "there.json").write_text("{}")
+    done = call("model", gpt2, SENTENCE, "--dump", "d.npz", *flags)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert [file.name for file in tmp_path.iterdir()] == ["there.json"]
+
+
+def test_a_reader_that_goes_away_leaves_the_dump(gpt2: Path, tmp_path: Path) -> None:
+    for form in ("table", "markdown"):
+        file, flags = tmp_path / f"{form}.npz", f"--full --format {form}"
+        line = f"{sys.executable} -m attncli model {gpt2} a {flags} --dump {file} | true"
+        subprocess.run(["bash", "-c", line], capture_output=True, check=False)
+        assert file.exists()
+
+
 def test_a_reader_that_goes_away(gpt2: Path) -> None:
     line = (
         f"{sys.executable} -m attncli model {gpt2} '{SENTENCE}' | head -1; echo ${{PIPESTATUS[0]}}"
@@ -150,15 +223,16 @@ def test_a_reader_that_goes_away(gpt2: Path) -> None:
         (("m", " "), "the sentence is empty; give it at least one word"),
         (("m", "a", "--target", ""), "--target is empty; give it at least one word"),
         (("nowhere", "a"), "there is no directory nowhere; give the directory of a model on disk"),
-        (("m", "a", "--cell", "a,a"), "--cell has no effect without --layer"),
-        (("m", "a", "--max-size", "3kB"), "the weights of m take 20 kB, 3 kB are allowed"),
+        (("m", "a", "--dump", "no/d.npz"), "no/d.npz cannot be written: No such file or directory"),
+        (("m", "a", "--cell", "a,a"), "--cell is for weights, not for a summary; add --layer N"),
+        (("m", "a", "--max-size", "1MB"), "the weights of m take 2 MB, 1 MB are allowed"),
     ],
 )
 def test_refused_before_torch_is_imported(
     call: Call, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     folder = checkpoints.directory(tmp_path / "m")
-    checkpoints.write_safetensors(folder / "model.safetensors", {"a": (5000,)})
+    checkpoints.write_safetensors(folder / "model.safetensors", {"a": (500_000,)})
     done = call("model", *arguments)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"attncli: {said}")

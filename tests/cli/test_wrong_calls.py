@@ -75,6 +75,30 @@ def test_a_wrong_call_gets_the_line_that_helps(call: Call, tmp_path: Path, line:
     assert said == WRONG[line]
 
 
+@pytest.mark.parametrize(
+    ("line", "near"),
+    [
+        ("explain a --block encoder --layers 4 --stage encoder.3.wieghts", "weights"),
+        ("explain a --block encoder --layers 4 --stage nothing", "tokens, embeddings"),
+        ("explain a --block encoder --layers 4 --stage tokens --cell 1,1", "tokens"),
+        ("check --q q.csv --observed [[1]] --stage d_wq", "d_w_q"),
+        ("check --q q.csv --observed [[1]] --stage nothing", "scores, scaled"),
+        ("diff m.json m.json --stage encoder.3.wieghts", "weights"),
+    ],
+)
+def test_a_stage_that_is_none_of_many_is_refused_shortly(
+    call: Call, tmp_path: Path, line: str, near: str
+) -> None:
+    (tmp_path / "q.csv").write_text("1,0\n0,1\n")
+    assert (
+        call("explain", "a", "--block", "encoder", "--layers", "4", "--output", "m.json").code == 0
+    )
+    result = call(*line.split(" "))
+    assert (result.code, result.out) == (2, "")
+    assert near in result.err
+    assert len(result.err) < 350
+
+
 def test_a_file_is_computed_without_a_flag(call: Call, three: Path) -> None:
     assert call("compute", three) == call("compute", "--q", three)
     assert call("compute", "[[1,0]]", "--k", three, "--quiet", "--format", "csv").code == 0

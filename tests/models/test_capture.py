@@ -157,6 +157,9 @@ def test_some_layers_and_heads(title: str) -> None:
         ({"heads": [-1]}, "there are 6 heads"),
         ({"heads": []}, "heads is \\[\\]"),
         ({"layers": 1}, "layers is 1"),
+        ({"layers": "x"}, "layers is 'x'"),
+        ({"layers": ["0"]}, "layers is \\['0'\\]"),
+        ({"heads": [0.5]}, "heads is \\[0.5\\]"),
     ],
 )
 def test_heads_and_layers_that_are_none(picked: dict[str, Any], message: str) -> None:
@@ -230,6 +233,26 @@ def test_threads_do_not_disturb_each_other() -> None:
     assert all_match(calls)
 
 
+def test_each_of_two_threads_records_its_own_calls() -> None:
+    model, both = made(LLAMA, "sdpa"), threading.Barrier(2, timeout=60)
+    found: dict[int, Any] = {}
+
+    def run(n_runs: int) -> None:
+        with torch.no_grad(), attncli.capture(model) as found[n_runs]:
+            both.wait()
+            for _ in range(n_runs):
+                model(**inputs(LLAMA))
+            both.wait()
+
+    threads = [threading.Thread(target=run, args=[n_runs]) for n_runs in (1, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {n_runs: len(calls) for n_runs, calls in found.items()} == {1: 2, 3: 6}
+    assert all_match([*found[1], *found[3]])
+
+
 # ---- what was there is there again
 
 
@@ -259,6 +282,23 @@ def test_the_model_is_left_as_it_was(family: Family, implementation: str, fails:
         with attncli.capture(model):
             model(**given)
     assert state(model) == before
+
+
+def test_captures_that_end_in_the_order_in_which_they_began() -> None:
+    model, compiled = made(LLAMA, "sdpa"), []
+    before = state(model)
+    first, second = attncli.capture(model), attncli.capture(model)
+    calls, others = first.__enter__(), second.__enter__()
+    model(**inputs(LLAMA))
+    first.__exit__(None, None, None)
+    model(**inputs(LLAMA))
+    second.__exit__(None, None, None)
+    assert state(model) == before
+    model(**inputs(LLAMA))
+    assert (len(calls), len(others)) == (2, 4)
+    twice = torch.compile(lambda x: 2 * x, backend=lambda graph, _: compiled.append(1) or graph)
+    assert twice(torch.ones(3)).tolist() == [2, 2, 2]
+    assert compiled == [1]  # PyTorch's compiler is on again
 
 
 def test_a_layer_that_raises_leaves_the_modules_in_order() -> None:

@@ -16,7 +16,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'attncli[models]'")
 transformers = pytest.importorskip("transformers", reason="needs attncli[models]")
 
-from attncli.errors import InputError  # noqa: E402
+from attncli.budget import limited  # noqa: E402
+from attncli.errors import InputError, SizeError  # noqa: E402
 from attncli.models.call import Call  # noqa: E402
 from attncli.models.checkpoint import Ran, _attention, run  # noqa: E402
 from attncli.models.directory import open_directory  # noqa: E402
@@ -254,6 +255,52 @@ def test_code_of_its_own_is_never_run(copied: Make) -> None:
 def test_an_attention_from_elsewhere_is_not_loaded(copied: Make) -> None:
     folder = copied("bert", attn_implementation="kernels-community/flash-attn2")
     assert "flash" not in ran(folder).attentions[0].call.seen
+
+
+def test_nothing_else_in_the_directory_is_read(copied: Make, made: Path) -> None:
+    folder = copied("gpt2")
+    (folder / "custom_generate").mkdir()
+    (folder / "custom_generate" / "generate.py").write_text("raise SystemExit")
+    for name in ("pytorch_model.bin", "model.ckpt", "tf_model.h5", "tokenizer.pkl"):
+        (folder / name).write_bytes(b"\x80\x04no pickle")
+    (folder / "generation_config.json").write_text("{")
+    model = transformers.AutoModel.from_pretrained(made / "gpt2")
+    other = {name: 2 * x for name, x in model.state_dict().items()}
+    model.load_state_dict(other)
+    model.save_pretrained(folder / "other")
+    (folder / "model.fp16.safetensors").write_bytes(
+        (folder / "other" / "model.safetensors").read_bytes()
+    )
+    for ours, own in zip(ran(folder).attentions, ran(made / "gpt2").attentions, strict=True):
+        np.testing.assert_array_equal(ours.call.arrays["output"], own.call.arrays["output"])
+
+
+def test_more_added_tokens_than_rows(copied: Make) -> None:
+    folder = copied("bert")
+    said = json.loads((folder / "tokenizer.json").read_text())
+    token = {**said["added_tokens"][0], "content": "", "id": 0}
+    more = [{**token, "id": 1000 + n, "content": f"<{n}>"} for n in range(20_000)]
+    (folder / "tokenizer.json").write_text(json.dumps({**said, "added_tokens": more}))
+    with pytest.raises(InputError, match=r"tokenizer.json adds 20000 tokens, .* rows"):
+        ran(folder)
+
+
+def test_a_config_that_describes_more_than_is_allowed(copied: Make) -> None:
+    folder = copied("bert", max_position_embeddings=4000)  # of 15 numbers, and 8 bytes beside
+    with limited(310_000), pytest.raises(SizeError, match=r"config\.json describes a model"):
+        run(open_directory(str(folder)), SENTENCE)
+
+
+def test_what_is_no_exception_ends_in_one_line(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OfTheLibrary(BaseException):
+        pass
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OfTheLibrary("three ranks failed")
+
+    monkeypatch.setattr(transformers.GPT2Model, "from_pretrained", fails)
+    with pytest.raises(InputError, match="cannot be loaded: three ranks failed"):
+        ran(made / "gpt2")
 
 
 def test_a_tokenizer_that_is_no_more(copied: Make) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from attncli.errors import AttncliError, InputError
+from attncli.budget import limited
+from attncli.errors import AttncliError, InputError, SizeError
 from attncli.models.directory import Tensor, open_directory, tensors_of
 from tests.models.checkpoints import directory, write_safetensors
 
@@ -72,6 +73,9 @@ def test_a_hub_cache_by_its_main_reference(tmp_path: Path) -> None:
     (cache / "refs" / "main").write_text("../../own")
     with pytest.raises(InputError, match="no main snapshot"):
         open_directory(str(cache))
+    (cache / "refs" / "main").write_bytes(b"\xff\xfec0ffee")
+    with pytest.raises(InputError, match="refs/main is not text"):
+        open_directory(str(cache))
 
 
 def test_a_link_without_its_file(tmp_path: Path) -> None:
@@ -88,6 +92,7 @@ def test_a_link_without_its_file(tmp_path: Path) -> None:
     [
         ("nowhere", "there is no directory nowhere; give the directory"),
         ("org/name", "attncli downloads nothing"),
+        ("~no-such-user/model", "there is no directory ~no-such-user/model; give the directory"),
         ("config.json", "config.json is a file; give the directory that it is in"),
     ],
 )
@@ -134,9 +139,64 @@ def test_weights_in_another_form(folder: Path, name: str) -> None:
 
 
 def test_weights_of_another_name(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
     with pytest.raises(InputError, match="rename them"):
         open_directory(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("config", "beside", "said"),
+    [
+        ({"transformers_weights": "adapter_model.bin"}, "", "adapter_model.bin"),
+        ({"transformers_weights": "other.safetensors"}, "other.safetensors", "other.safetensors"),
+        ({"transformers_weights": ["model.safetensors"]}, "", "transformers_weights"),
+        ({}, "shard-00000-model-00001-of-00001.safetensors", "shard-00000"),
+        ({}, "adapter_config.json", "adapter_config.json"),
+        ({}, "adapter_model.safetensors", "adapter_model.safetensors"),
+        ({}, "adapter_model.bin", "adapter_model.bin"),
+        ({"num_labels": 10**9}, "", "num_labels is 1000000000"),
+        ({"text_config": {"num_labels": 10**9}}, "", "text_config.num_labels is 1000000000"),
+        ({"id2label": {str(n): "x" for n in range(50)}}, "", "id2label is 50"),
+        ({"num_hidden_groups": 10**9}, "", "num_hidden_groups is 1000000000"),
+    ],
+)
+def test_weights_and_sizes_that_are_not_those_of_the_files(
+    folder: Path, config: dict[str, Any], beside: str, said: str
+) -> None:
+    directory(folder, **config)
+    if beside:
+        (folder / beside).write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(InputError, match=said):
+        open_directory(str(folder))
+
+
+OTHERS = ("pytorch_model.bin", "training_args.bin", "tf_model.h5", "consolidated.safetensors")
+
+
+def test_other_files_may_lie_beside(folder: Path) -> None:
+    directory(folder, transformers_weights="model.safetensors", num_labels=3)
+    for name in OTHERS:
+        (folder / name).write_bytes(b"never read")
+    assert [*open_directory(str(folder)).tensors] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "chat_template.jinja", "additional_chat_templates/a.jinja"]
+)
+def test_files_that_take_too_much(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    with (folder / name).open("wb") as file:
+        file.truncate(10**9)  # of zeros, which take no room on disk
+    with pytest.raises(SizeError, match=name):
+        open_directory(str(folder))
+
+
+def test_as_many_labels_as_rows_take_memory_too(folder: Path) -> None:
+    write_safetensors(folder / "model.safetensors", {"a": (50_000,)})
+    directory_of = directory(folder.parent / "other", num_labels=50_000, num_hidden_layers=1)
+    (directory_of / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with limited(10**7), pytest.raises(SizeError, match="num_labels is 50000"):
+        open_directory(str(directory_of))
 
 
 def test_more_layers_than_tensors(folder: Path) -> None:

@@ -25,6 +25,20 @@ def test_parts_of_the_sentence(name: str) -> None:
     assert labels_of(sentence, ["?"] * len(spans), spans, [False] * len(spans)) == expected
 
 
+@pytest.mark.parametrize(
+    ("sentence", "names", "spans", "expected"),
+    [
+        ("river", ("▁", "ri", "ver"), [(0, 1), (0, 2), (2, 5)], ("▁", "ri", "ver")),
+        ("a b", ("▁a", "▁", "b"), [(0, 1), (1, 2), (2, 3)], ("a", " ", "b")),
+        ("🙂", ("▁", "<0xF0>", "<0x9F>"), [(0, 1), (0, 1), (0, 1)], ("▁", "🙂 1/2", "🙂 2/2")),
+    ],
+)
+def test_a_space_before_the_first_word_is_a_token_of_its_own(
+    sentence: str, names: Any, spans: Any, expected: Any
+) -> None:
+    assert labels_of(sentence, names, spans, [False] * len(spans)) == expected
+
+
 def test_special_tokens_keep_their_names() -> None:
     found = labels_of("hi", ["[CLS]", "hi"], [(0, 0), (0, 2)], [True, False])
     assert found == ("[CLS]", "hi")
@@ -43,6 +57,10 @@ class TestOfRealTokenizers:
         assert found.labels[-1] == " the"
         assert {"ש 1/2", "ש 2/2", "🙂 1/4", "🙂 4/4"} <= {*found.labels}
         assert "�" not in "".join(found.labels)
+
+    def test_pieces(self) -> None:
+        found = tokens_of(checkpoints.piece_tokenizer(), "near it")
+        assert found.labels[:4] == ("▁", "ne", "a", "r")
 
     def test_tokens_that_differ_by_a_space(self) -> None:
         found = tokens_of(checkpoints.byte_tokenizer(), "the cat sat on the mat")

@@ -47,6 +47,7 @@ class Recorder:
         self.names = {module: name for name, module in model.named_modules()}
         self.layers, self.heads = layers, None if heads is None else sorted(heads)
         self.calls, self.lock, self.here = calls, threading.Lock(), _Thread()
+        self.thread = threading.get_ident()
         self.ran: dict[str, None] = {}
         self.seen: set[str] = set()
         self.n_calls: Counter[str] = Counter()

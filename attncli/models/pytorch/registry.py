@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
@@ -21,30 +22,32 @@ _KNOWN = {"scaling", "dropout", "is_causal", "sliding_window", "softcap", "s_aux
 
 
 def registries(model: Any) -> list[Any]:
-    """The registries of attention functions that the classes of the model's modules look into."""
+    """The registries of attention functions into which the model looks, but for those watched."""
     library = sys.modules.get("transformers.modeling_utils")
     kind: Any = getattr(library, "AttentionInterface", None)
     names = {cls.__module__ for module in model.modules() for cls in type(module).__mro__}
     found = {}
     for name in names if kind is not None else ():
         for x in vars(sys.modules.get(name) or object).values():
-            if kind in type(x).__mro__:
+            if kind in type(x).__mro__ and not hasattr(x, "is_watched"):
                 found[id(x)] = x
     return list(found.values())
 
 
 @contextmanager
-def looked_up(registry: Any, recorder: Recorder) -> Iterator[None]:
+def looked_up(registry: Any, recorders: Sequence[Recorder]) -> Iterator[None]:
     """What is looked up in the registry, and the model's own function where that is used."""
     own = type(registry)
 
     class Watched(own):  # type: ignore[misc, valid-type]
-        def __getitem__(self, key: str) -> Any:
-            return _watching(super().__getitem__(key), recorder, key)
+        is_watched = True
+
+        def __getitem__(self, key: str) -> Any:  # own, not super(): the class may go meanwhile
+            return _watching(own.__getitem__(self, key), recorders, key)
 
         def get_interface(self, attn_implementation: str, default: Any) -> Any:
-            found = super().get_interface(attn_implementation, default)
-            return _watching(found, recorder, attn_implementation or "eager")
+            found = own.get_interface(self, attn_implementation, default)
+            return _watching(found, recorders, attn_implementation or "eager")
 
     registry.__class__ = Watched
     try:
@@ -53,11 +56,17 @@ def looked_up(registry: Any, recorder: Recorder) -> Iterator[None]:
         registry.__class__ = own
 
 
-def _watching(function: Any, recorder: Recorder, implementation: str) -> Any:
-    """An attention function that is recorded where a module of the model calls it."""
-    if _is_watching(function) and function.args[1] is recorder:
+def _watching(function: Any, recorders: Sequence[Recorder], implementation: str) -> Any:
+    """An attention function that is recorded where a module of the model calls it.
+
+    By the captures of this thread; where it has none, by those of all threads.
+    """
+    if _is_watching(function):
         return function
-    return partial(_recorded, function, recorder, implementation)
+    thread = threading.get_ident()
+    for recorder in [x for x in recorders if x.thread == thread] or list(recorders):
+        function = partial(_recorded, function, recorder, implementation)
+    return function
 
 
 def _is_watching(function: Any) -> bool:

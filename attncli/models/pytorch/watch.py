@@ -12,8 +12,10 @@ they are only watched.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -43,17 +45,39 @@ def watched(
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"{type(model).__name__} is no torch.nn.Module", "give the model itself")
     for name, given in (("layers", layers), ("heads", heads)):
-        if given is not None and (not isinstance(given, Collection) or not len(given)):
+        is_some = isinstance(given, Collection) and len(given) > 0
+        if given is not None and not (is_some and all(isinstance(x, Integral) for x in given)):
             raise InputError(f"{name} is {given!r}", f"give some numbers: {name}=[0, 3]")
     recorder = Recorder(model, calls, layers, heads, Hooks() if gradients else None)
     with ExitStack() as stack:
-        for registry in registries(model):
-            stack.enter_context(looked_up(registry, recorder))
+        stack.enter_context(_of_process(recorder))
         recorder.follow(stack)
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(OfFunctions(recorder))
         stack.enter_context(OfSoftmax(recorder))
         yield
     if recorder.hooks is not None:
         recorder.hooks.settle()
     calls.unseen = recorder.unseen()
+
+
+_LOCK, _UNDO = threading.Lock(), ExitStack()
+_OPEN: list[Recorder] = []
+"""The captures that are open, in all threads: they need not end in the order that nests them."""
+
+
+@contextmanager
+def _of_process(recorder: Recorder) -> Iterator[None]:
+    """Registries watched, and PyTorch without its compiler, until no capture is open any more."""
+    with _LOCK:
+        if not _OPEN:
+            _UNDO.enter_context(torch.compiler.set_stance("force_eager"))
+        for registry in registries(recorder.model):
+            _UNDO.enter_context(looked_up(registry, _OPEN))
+        _OPEN.append(recorder)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _OPEN.remove(recorder)
+            if not _OPEN:
+                _UNDO.close()
