@@ -130,8 +130,8 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
         if form_of(show).name not in {"table", "json"}:
             raise ConventionError(f"a report is no {form_of(show).name}", "use --format json")
     is_summary = read.layer is None and show.head is None and _is_measured(show.stage or ())
-    of_weights = ("cell", "arcs") if show.full else ("cell", "arcs", "work")
-    for name in given_of(show, *of_weights) if is_summary else ():
+    flags = ("cell", "arcs") if show.full else ("cell", "arcs", "work")
+    for name in given_of(show, *flags) if is_summary else ():
         raise ConventionError(f"--{name} is for weights, not for a summary", "add --layer N")
 
 

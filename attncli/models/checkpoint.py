@@ -198,9 +198,10 @@ def _frame(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> Any:
     if n_asked > _TIMES * n_held:
         what = _misfit(directory, f"describes {n_asked:.3g} weights, its files hold {n_held:.3g}")
         raise InputError(what, "copy config.json and the weights of one model")
-    if not hasattr(config, "quantization_config"):  # which packs them
-        of_all = sum(x.numel() * x.element_size() for x in (*frame.parameters(), *frame.buffers()))
-        check_bytes(of_all, _misfit(directory, "describes a model that takes"))
+    packed = hasattr(config, "quantization_config")
+    sized = (*frame.buffers(), *(() if packed else frame.parameters()))
+    n_bytes = sum(x.numel() * x.element_size() for x in sized)
+    check_bytes(n_bytes, _misfit(directory, "describes a model that takes"))
     return frame
 
 
@@ -240,15 +241,11 @@ def _loaded(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> tuple
 
 
 def _weights(directory: Directory) -> dict[str, Any]:
-    """The tensors of the files that were checked, by their names; they are mapped, not read."""
-    found, shapes = {}, {}
+    """The tensors of the files that were checked, by their names."""
+    found: dict[str, Any] = {}
     for file in directory.files:
-        with safe_open(file, "pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - it is no dict
-                found[name] = opened.get_tensor(name)
-                shapes[name] = tuple(opened.get_slice(name).get_shape())
-    if shapes != {name: tensor.shape for name, tensor in directory.tensors.items()}:
-        raise InputError(f"the weights of {directory.path} changed meanwhile", "run it again")
+        with safe_open(file, "pt") as opened:  # mapped into memory
+            found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     return found
 
 

@@ -35,7 +35,7 @@ _OTHERS = re.compile(r".*\.(bin|pt|pth|ckpt|h5|msgpack|gguf|onnx)")
 """The files of weights in other forms; of those the first four are pickles."""
 _IN_PLACE = re.compile(r"shard-.*\.safetensors|adapter_(config\.json|model\..*)")
 """What transformers would read in place of the weights, or beside them."""
-_READ = re.compile(rf"{_TOKENIZER.pattern}|(added_tokens|special_tokens|chat_template).*")
+_READ = re.compile(rf"{_TOKENIZER.pattern}|(added|special)_tokens.*|.*\.jinja")
 _COUNTS = (
     (re.compile(r"(n|num|encoder|decoder)(_[a-z]+)*_(layers?|hidden_groups)"), 100_000),
     (re.compile(r"num_labels|id2label|label2id"), 400),
@@ -120,8 +120,9 @@ def _opened(path: str) -> Directory:
     found = Directory(folder, config, files, tensors)
     _check_counts(found)
     names = [file.name for file in folder.iterdir()]
-    for name in filter(_READ.fullmatch, names):
-        check_bytes(_PARSED * _size(folder / name), f"{folder / name} takes")
+    for file in (*folder.iterdir(), *folder.glob("*/*.jinja")):
+        if _READ.fullmatch(file.name):
+            check_bytes(_PARSED * _size(file), f"{file} takes")
     if not any(map(_TOKENIZER.fullmatch, names)):
         if PROCESSOR in names or "vocab_size" not in _names(config):
             hint = "run it in Python, in the block of attncli.capture(model)"

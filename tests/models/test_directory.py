@@ -180,6 +180,17 @@ def test_other_files_may_lie_beside(folder: Path) -> None:
     assert [*open_directory(str(folder)).tensors] == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "chat_template.jinja", "additional_chat_templates/a.jinja"]
+)
+def test_files_that_take_too_much(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    with (folder / name).open("wb") as file:
+        file.truncate(10**9)  # of zeros, which take no room on disk
+    with pytest.raises(SizeError, match=name):
+        open_directory(str(folder))
+
+
 def test_as_many_labels_as_rows_take_memory_too(folder: Path) -> None:
     write_safetensors(folder / "model.safetensors", {"a": (50_000,)})
     directory_of = directory(folder.parent / "other", num_labels=50_000, num_hidden_layers=1)

@@ -22,14 +22,14 @@ _KNOWN = {"scaling", "dropout", "is_causal", "sliding_window", "softcap", "s_aux
 
 
 def registries(model: Any) -> list[Any]:
-    """The registries of attention functions that the classes of the model's modules look into."""
+    """The registries of attention functions into which the model looks, but for those watched."""
     library = sys.modules.get("transformers.modeling_utils")
     kind: Any = getattr(library, "AttentionInterface", None)
     names = {cls.__module__ for module in model.modules() for cls in type(module).__mro__}
     found = {}
     for name in names if kind is not None else ():
         for x in vars(sys.modules.get(name) or object).values():
-            if kind in type(x).__mro__:
+            if kind in type(x).__mro__ and not hasattr(x, "is_watched"):
                 found[id(x)] = x
     return list(found.values())
 
@@ -40,6 +40,8 @@ def looked_up(registry: Any, recorders: Sequence[Recorder]) -> Iterator[None]:
     own = type(registry)
 
     class Watched(own):  # type: ignore[misc, valid-type]
+        is_watched = True
+
         def __getitem__(self, key: str) -> Any:  # own, not super(): the class may go meanwhile
             return _watching(own.__getitem__(self, key), recorders, key)
 

@@ -13,9 +13,8 @@ they are only watched.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -51,10 +50,8 @@ def watched(
             raise InputError(f"{name} is {given!r}", f"give some numbers: {name}=[0, 3]")
     recorder = Recorder(model, calls, layers, heads, Hooks() if gradients else None)
     with ExitStack() as stack:
-        for registry in registries(model):
-            stack.enter_context(_shared(registry, partial(looked_up, registry), recorder))
+        stack.enter_context(_of_process(recorder))
         recorder.follow(stack)
-        stack.enter_context(_shared(torch.compiler, _uncompiled, recorder))
         stack.enter_context(OfFunctions(recorder))
         stack.enter_context(OfSoftmax(recorder))
         yield
@@ -63,39 +60,24 @@ def watched(
     calls.unseen = recorder.unseen()
 
 
-_LOCK = threading.Lock()
-_OPEN: dict[int, tuple[ExitStack, list[Recorder]]] = {}
-"""What captures at once have in common, by its id: how it is undone, and their recorders."""
+_LOCK, _UNDO = threading.Lock(), ExitStack()
+_OPEN: list[Recorder] = []
+"""The captures that are open, in all threads: they need not end in the order that nests them."""
 
 
 @contextmanager
-def _shared(
-    what: Any,
-    changed: Callable[[list[Recorder]], AbstractContextManager[Any]],
-    recorder: Recorder,
-) -> Iterator[None]:
-    """Something of the whole process, `changed` from the first capture's start to the last's end.
-
-    Captures in several threads need not end in the reverse order in which they began.
-    """
+def _of_process(recorder: Recorder) -> Iterator[None]:
+    """Registries watched, and PyTorch without its compiler, until no capture is open any more."""
     with _LOCK:
-        if id(what) not in _OPEN:
-            recorders: list[Recorder] = []
-            undo = ExitStack()
-            undo.enter_context(changed(recorders))
-            _OPEN[id(what)] = undo, recorders
-        undo, recorders = _OPEN[id(what)]
-        recorders.append(recorder)
+        if not _OPEN:
+            _UNDO.enter_context(torch.compiler.set_stance("force_eager"))
+        for registry in registries(recorder.model):
+            _UNDO.enter_context(looked_up(registry, _OPEN))
+        _OPEN.append(recorder)
     try:
         yield
     finally:
         with _LOCK:
-            recorders.remove(recorder)
-            if not recorders:
-                del _OPEN[id(what)]
-                undo.close()
-
-
-def _uncompiled(_: object) -> AbstractContextManager[Any]:
-    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-    return stance
+            _OPEN.remove(recorder)
+            if not _OPEN:
+                _UNDO.close()
