@@ -9,13 +9,13 @@ Source: https://github.com/huggingface/safetensors, "Format".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from operator import index
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, StrictInt, StrictStr, TypeAdapter, ValidationError
 
 from attncli.arrays import Array
 from attncli.budget import check_bytes
@@ -70,20 +70,26 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     return collected(source, wanted, readers, fields=fields)
 
 
-def _are_whole(tensors: Mapping[str, Any], n_bytes: int) -> bool:
+class _Tensor(BaseModel):
+    dtype: StrictStr
+    shape: list[StrictInt]
+    data_offsets: tuple[StrictInt, StrictInt]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has as many bytes as its numbers take, as far as their type is known."""
+        (start, end), code = self.data_offsets, DTYPES.get(self.dtype)
+        return code is None or end - start == math.prod(self.shape) * np.dtype(code).itemsize
+
+
+def _are_whole(found: object, n_bytes: int) -> bool:
     """Whether tensors of the sizes that they declare follow one another, and are all there is."""
     try:
-        sizes = [
-            (end - start, math.prod(map(index, tensor["shape"])) * np.dtype(code).itemsize)
-            for tensor in tensors.values()
-            for start, end in [tensor["data_offsets"]]
-            if (code := DTYPES.get(tensor["dtype"]))
-        ]
-        spans = sorted(tensor["data_offsets"] for tensor in tensors.values())
-        ends = [0, *chain(*spans), n_bytes]
-    except (KeyError, TypeError, ValueError):
+        tensors = TypeAdapter(dict[str, _Tensor]).validate_python(found).values()
+    except ValidationError:
         return False
-    return all(size == needed for size, needed in sizes) and ends[::2] == ends[1::2]
+    ends = [0, *chain(*sorted(tensor.data_offsets for tensor in tensors)), n_bytes]
+    return ends[::2] == ends[1::2] and all(tensor.is_whole for tensor in tensors)
 
 
 def _bytes(source: Source, start: int, count: int, where: str) -> Array:
