@@ -265,8 +265,8 @@ class Convention:
     mask_value_rule: MaskValueRule = knob(
         "replace",
         "Masking",
-        "Whether --mask-value replaces the score of a masked key (the default) or is added to it, "
-        "without what a mask of numbers adds there.",
+        "Whether --mask-value replaces the score of a masked key (the default) or is added to it; "
+        "numbers of a mask are not added there.",
         needs=("mask_value",),
     )
     empty_rows: EmptyRows = knob(

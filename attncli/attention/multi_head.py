@@ -174,10 +174,10 @@ class Projected(NamedTuple):
         return {name: found[name] for name in wanted}
 
     @property
-    def gradient_names(self) -> set[str]:
+    def gradient_names(self) -> list[str]:
         """The gradients that follow from those of q, k and v, or from that of the whole."""
         of = {gradient_of(name) for name in {*self.last, OUTPUT, *self.values} - {*QKV}}
-        return {step.name for step in self.all_steps} & of
+        return [step.name for step in self.all_steps if step.name in of]
 
     @property
     def all_steps(self) -> list[Step]:
@@ -219,8 +219,7 @@ class Projected(NamedTuple):
         n_own, of_keys = self.values["k"].shape[-2], {gradient_of("k"), gradient_of("v")}
         n_cached = known[gradient_of("k")].shape[-2] - n_own
         del known[output]
-        names = self.gradient_names
-        values = self.gradients([s.name for s in self.all_steps if s.name in names], known)
+        values = self.gradients(self.gradient_names, known)
         block = Block("", self.how, {**self.labels, **inner[output].labels})
         own = [
             replace(stage, params={**stage.params, "n_cached": n_cached})

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array, BoolArray
+from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.attend import Block, prepared, title_of, trace_of
 from attncli.attention.plan import Sizes, plan
@@ -39,24 +39,20 @@ def columns_of(x: Array, start: int, stop: int) -> Array:  # [n_q, n_k] -> [n_q,
     return x if x.shape[-1] == 1 else x[..., start:stop]
 
 
-def by_sum(
-    acc: Array,
-    total: Array,
-    v: Array | None = None,
-    allowed: BoolArray | None = None,
+def by_sum(  # [n_q, d_v], [n_q] -> [n_q, d_v]
+    acc: Array, total: Array, v: Array | None = None, allowed: Array | None = None,
     empty: EmptyRows = "zero",
-) -> Array:  # [n_q, d_v], [n_q] -> [n_q, d_v]
+) -> Array:  # fmt: skip
     """acc / l, the total; in a row without a key, as `empty` says, 0, NaN, or the mean of all v.
 
-    A row of which l is 0 though a key is `allowed`, its score being −∞, has 0 / 0.
+    Where a key is `allowed`, and its score −∞, it is 0 / 0.
 
     >>> by_sum(np.array([[6.0], [0.0]]), np.array([2.0, 0.0]))
     array([[3.],
            [0.]])
     """
-    is_empty = (total == 0)[..., None]
-    if allowed is not None:
-        is_empty = is_empty & ~allowed.any(axis=-1, keepdims=True)
+    has_keys = False if allowed is None else allowed.any(axis=-1, keepdims=True)
+    is_empty = (total == 0)[..., None] & ~np.asarray(has_keys)
     found = np.asarray(acc / np.where(is_empty, 1, total[..., None]))
     if empty == "nan":
         found = np.where(is_empty, acc.dtype.type(np.nan), found)
@@ -150,11 +146,8 @@ def subscript(number: int) -> str:
 
 
 def of_empty_rows(parts: Parts) -> tuple[dict[str, Any], dict[str, str]]:
-    """What becomes of rows with nothing to attend to: parameters and reads of the last step.
-
-    Where no key is hidden there are none: a sum of 0 is that of scores of −∞.
-    """
-    if "allowed" not in parts.softmax.reads:
+    """What becomes of rows with nothing to attend to: parameters and reads of the last step."""
+    if "allowed" not in parts.softmax.reads:  # no key is hidden: a sum of 0 is of scores of −∞
         return {"empty": "nan"}, {}
     empty, reads = parts.softmax.params["empty"], {"allowed": "allowed"}
     return {"empty": empty}, reads | ({"v": parts.output.reads["v"]} if empty == "uniform" else {})

@@ -36,17 +36,10 @@ from attncli.stages import LSE, OUTPUT, SPLIT, WEIGHTS, kind_of
 from attncli.trace import Trace
 
 
-def part_softmax(
-    x: Array, allowed: BoolArray | None = None, axis: int = -1
-) -> Array:  # [n_q, n] -> [n_q, n]
-    """exp(X) / Σ exp(X) over the keys of a part; 0 in a row in which none has a score above −∞.
-
-    >>> part_softmax(np.array([[0.0, 0.0], [-np.inf, -np.inf]]))
-    array([[0.5, 0.5],
-           [0. , 0. ]])
-    """
-    is_empty = np.isneginf(x.max(axis=axis, keepdims=True))
-    return np.where(is_empty, x.dtype.type(0), f.softmax(x, allowed, axis))
+def part_softmax(x: Array, allowed: BoolArray | None = None) -> Array:  # [n_q, n] -> [n_q, n]
+    """exp(X) / Σ exp(X) over the keys of a part; 0 in a row in which none has a score above −∞."""
+    is_empty = np.isneginf(x.max(axis=-1, keepdims=True))
+    return np.where(is_empty, x.dtype.type(0), f.softmax(x, allowed))
 
 
 def merged_lse(
@@ -124,19 +117,16 @@ def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[St
         steps += parts.part(SPLIT, number, bounds)
         words = lse_words(z, how.lse_base)
         words["formula"] = words["formula"].replace("lse", f"lse{sub}", 1)
-        reads, params = {"x": x, **visible}, {"axis": -1}
+        reads = {"x": x, **visible}
         formula = f"A{sub} = softmax({z}) over its keys: each row sums to 1"
+        of_output = {"a": f"{prefix}{WEIGHTS}", "v": f"{prefix}v", **visible}
         own = [
-            Step(WEIGHTS, part_softmax, reads, params, formula, "softmax", dtype, symbol=f"A{sub}"),
-            Step(LSE, f.log_sum_exp, reads, **words, dtype=dtype, symbol=f"lse{sub}"),
-        ]
-        steps += [step._replace(name=prefix + step.name) for step in own]
-        reads = {"a": f"{prefix}{WEIGHTS}", "v": f"{prefix}v", **visible}
-        formula = f"O{sub} = A{sub} V{sub}"
-        steps.append(
-            Step(f"{prefix}{OUTPUT}", f.weighted_sum, reads, {}, formula, "products", dtype,
-                 symbol=f"O{sub}")
-        )  # fmt: skip
+            Step(WEIGHTS, part_softmax, reads, {}, formula, "softmax", symbol=f"A{sub}"),
+            Step(LSE, f.log_sum_exp, reads, **words, symbol=f"lse{sub}"),
+            Step(OUTPUT, f.weighted_sum, of_output, {}, f"O{sub} = A{sub} V{sub}", "products",
+                 symbol=f"O{sub}"),
+        ]  # fmt: skip
+        steps += [step._replace(name=prefix + step.name, dtype=dtype) for step in own]
     each = {f"lse_{number}": f"{SPLIT}.{number}.{LSE}" for number in numbers}
     sinks = {name: read for name, read in parts.softmax.reads.items() if name == "sinks"}
     base = {"base": how.lse_base}

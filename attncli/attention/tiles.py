@@ -151,12 +151,8 @@ def _running(parts: Parts, number: int) -> Iterator[Step]:
 
     In the first tile there is nothing before but a sink, if any, of which the sum is 1.
     """
-    here, last, sub, old = (
-        f"{TILE}.{number}.",
-        f"{TILE}.{number - 1}.",
-        subscript(number),
-        subscript(number - 1),
-    )
+    here, last = f"{TILE}.{number}.", f"{TILE}.{number - 1}."
+    sub, old = subscript(number), subscript(number - 1)
     x, z = here + parts.x, kind_of(parts.x).symbol + sub
     softmax, is_first = parts.softmax.reads, number == 1
     visible = {"allowed": f"{here}allowed"} if "allowed" in softmax else {}

@@ -38,9 +38,7 @@ _ROWS = 16  # shown of a matrix too large to compute, where no rows are named
 _TEXTS = ("json", "csv", "tsv")  # forms that hold every number as text
 _FEWER = "give fewer queries, heads or batch items, or --dtype float32"
 _WHOLE_GRADIENTS = "gradients are sums over all queries, whose stages need"
-_FEWER_OF_GRADIENTS = (
-    "ask for those of q, k, v, x and the weights alone, or give fewer queries or heads"
-)
+_FEWER_OF_GRADIENTS = "ask for those of q, k, v, x and weights alone, or give fewer queries"
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
@@ -140,8 +138,7 @@ def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displ
     what = f"the stages of {' × '.join(map(str, shape))} scores need"
     memory.check_fits(_need(given, shape, shown), what, hint)
     text = f"too large for memory at once: {shape[-2]} of {given.score_shape[-2]} queries computed"
-    is_whole = rows is not None and len(rows) == 1  # of one query or none there is no more to show
-    note(f"{text}; {_ADVICE}", quiet=show.quiet or is_whole or bool(show.rows))
+    note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows) or len(rows or ()) == 1)
     return attend(**given.arguments, **given.labels, rows=rows), shown
 
 
@@ -232,9 +229,9 @@ def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
     """Whether the gradients asked for are those of q, k and v and what they are made of alone."""
     from attncli.attention.stream_gradients import stream_gradients
 
-    made = set() if given.projected is None else given.projected.gradient_names
     own = {gradient_of(name) for name in QKV}
-    if {*(show.stage or ())} - own - made or show.work or show.cell:
+    own |= {*given.projected.gradient_names} if given.projected else set()
+    if {*(show.stage or ())} - own or show.work or show.cell:
         return False
     return _can_be(stream_gradients, given, besides=set())
 
@@ -253,10 +250,9 @@ def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
         found = stream_gradients(**given.arguments, n_threads=n_threads, progress=progress)
     planned = plan(given.arguments["convention"], _sizes(given))
     if made is not None:
-        output = (
-            {OUTPUT: _streamed(given, show)[OUTPUT].value} if gradient_of("w_o") in asked else {}
-        )
-        found |= made.gradients(asked & made.gradient_names, found | output)
+        of_w_o = gradient_of("w_o") in asked
+        output = {OUTPUT: _streamed(given, show)[OUTPUT].value} if of_w_o else {}
+        found |= made.gradients(asked & {*made.gradient_names}, found | output)
         planned += made.all_steps
     steps = [step._replace(reads={}, work="") for step in planned if step.name in found]
     return trace_of(steps, found, {"": _block(given)})
@@ -269,7 +265,7 @@ def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displa
     if inputs and inputs == asked:
         return [0], show
     if inputs and show.rows is not None:
-        what = f"the rows of {', '.join(sorted(inputs))} are not those of the queries computed"
+        what = f"the rows of {', '.join(sorted(inputs))} are not those of the queries"
         raise ShapeError(what, "ask for it by itself")
     if show.cell is not None:
         names = given.labels["query_labels"] or tuple(f"q{row + 1}" for row in range(n_q))

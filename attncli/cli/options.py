@@ -231,8 +231,7 @@ class DisplayFlags:
     output: str | None = flag("Write the result to a file.", "FILE", names=("--output", "-o"))
     force: bool = flag("Replace the file of --output.", needs="--output")
     open: bool = flag(
-        "Open the result in the browser (default: as html, in a file in the temporary directory, "
-        "which stays there).",
+        "Open it in the browser (default: as html, in a temporary folder that stays).",
         needs=forms(lambda form: form.opens),
     )
 

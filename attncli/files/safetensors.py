@@ -9,12 +9,13 @@ Source: https://github.com/huggingface/safetensors, "Format".
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, StrictInt, StrictStr, TypeAdapter, ValidationError
 
 from attncli.arrays import Array
 from attncli.budget import check_bytes
@@ -49,12 +50,10 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     check_bytes(_HEADER * n_header, f"the header of {origin} takes")
     header = _bytes(source, 8, n_header, origin).tobytes()
     tensors = parse(header, origin)  # refuses a name that is there twice
-    if not isinstance(tensors, dict):
-        raise damaged
-    metadata = tensors.pop("__metadata__", None) or {}
+    metadata = (tensors.pop("__metadata__", None) or {}) if isinstance(tensors, dict) else None
     if not isinstance(metadata, dict) or not _are_whole(tensors, size - 8 - n_header):
         raise damaged
-    file = source
+    read_one = partial(_array, source, 8 + n_header)
     source = within_name(tensors, source)
     tensors, own = part_of(tensors, source)
     if own is not source:
@@ -63,7 +62,6 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     fields = popped_fields(metadata, wanted, source.name)
     if "scale" in metadata and wanted(NESTED):
         fields["scale"] = metadata["scale"]
-    read_one = partial(_array, file, 8 + n_header)
     for name, tensor in popped_fields(tensors, wanted, source.name).items():
         fields[name] = read_one(tensor, location(origin, name)).tolist()
     readers = {
@@ -72,20 +70,26 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     return collected(source, wanted, readers, fields=fields)
 
 
-def _are_whole(tensors: Mapping[str, Any], n_bytes: int) -> bool:
+class _Tensor(BaseModel):
+    dtype: StrictStr
+    shape: list[StrictInt]
+    data_offsets: tuple[StrictInt, StrictInt]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has as many bytes as its numbers take, as far as their type is known."""
+        (start, end), code = self.data_offsets, DTYPES.get(self.dtype)
+        return code is None or end - start == math.prod(self.shape) * np.dtype(code).itemsize
+
+
+def _are_whole(found: object, n_bytes: int) -> bool:
     """Whether tensors of the sizes that they declare follow one another, and are all there is."""
-    at = 0
     try:
-        for tensor in sorted(tensors.values(), key=lambda tensor: tensor["data_offsets"]):
-            start, at_end = tensor["data_offsets"]
-            width = np.dtype(DTYPES.get(tensor["dtype"], "V0")).itemsize
-            n_numbers = math.prod(map(operator.index, tensor["shape"]))
-            if start != at or at_end < start or (width and at_end - start != n_numbers * width):
-                return False
-            at = at_end
-    except (KeyError, TypeError, ValueError):
+        tensors = TypeAdapter(dict[str, _Tensor]).validate_python(found).values()
+    except ValidationError:
         return False
-    return at == n_bytes
+    ends = [0, *chain(*sorted(tensor.data_offsets for tensor in tensors)), n_bytes]
+    return ends[::2] == ends[1::2] and all(tensor.is_whole for tensor in tensors)
 
 
 def _bytes(source: Source, start: int, count: int, where: str) -> Array:

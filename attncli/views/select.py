@@ -91,6 +91,7 @@ class Block:
     def __init__(self, trace: Trace, prefix: str = "", root: Trace | None = None) -> None:
         self.trace, self.prefix, self.root = trace, prefix, root or trace
         self.convention = trace.convention or Convention()
+        self._others: dict[str, Stage] = {}  # of other blocks, as they were read
         own = (step for step in trace.steps if isinstance(step, Stage))
         self.stages = {stage.name: as_matrix(stage) for stage in own}
         computed = [name for name, stage in self.stages.items() if is_computed(stage)]
@@ -158,9 +159,9 @@ class Block:
         """
         name = stage.reads.get(parameter, "")
         own = self.stages.get(name)
-        if own is not None and own is not stage:
-            return own
-        return as_matrix(self.root[name]) if name in self.root else None
+        if (own is None or own is stage) and name in self.root:
+            return self._others.setdefault(name, as_matrix(self.root[name]))
+        return None if own is stage else own
 
 
 def as_matrix(stage: Stage) -> Stage:

@@ -47,6 +47,7 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     tensors = {f"x{i}": ("F32", [2003, 2003], rows.tobytes()) for i in range(2)}
     path = tmp_path / "x.safetensors"
     path.write_bytes(pack(q=("BF16", [1, 3], b"\x80\x3f" * 3), **tensors))
+    load(str(path))  # what is imported is not counted
     tracemalloc.start()
     loaded = load(str(path))
     _, peak = tracemalloc.get_traced_memory()
@@ -120,6 +121,16 @@ def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 )
 def test_refusals(data: bytes, expected: str, tmp_path: Path) -> None:
     assert message(tmp_path, data).startswith(expected)
+
+
+@pytest.mark.parametrize("key", ["dtype", "shape", "data_offsets"])
+@pytest.mark.parametrize("value", [None, 1.0, "ab", {}, [], [True, True], [0, 4.0], [2**70, 4]])
+def test_a_header_of_other_types_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    if (key, value) == ("shape", []):  # one number
+        return
+    entry = {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]} | {key: value}
+    head = json.dumps({"q": entry}).encode()
+    assert "x.safetensors" in message(tmp_path, struct.pack("<Q", len(head)) + head + bytes(4))
 
 
 def test_tensors_that_overlap_or_leave_a_hole_are_refused(tmp_path: Path) -> None:
