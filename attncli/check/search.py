@@ -196,7 +196,7 @@ class Search:
         Two may both fit within the noise of 16 bits; if what one leaves does not point to the
         other at all, and what that one leaves points back, it is the first.
         """
-        if len(matches) < 2 or self.comparison.rule.kind != "noise":
+        if len(matches) < 2 or not self.comparison.rule.is_noise:
             return matches
         setups = [match.fits[0].setup for match in matches]
         if any(setup.relayout or setup.relabel for setup in setups):
@@ -319,13 +319,13 @@ class Search:
 
 def _enough_evidence(comparison: Comparison, n_pairs: int) -> bool:
     """Whether so many pairs could be distinguished: a few rounded numbers fit many by chance."""
-    if comparison.rule.kind == "noise":
+    if comparison.rule.is_noise:
         return True
     bits = 0.0
     for stage in comparison.errors.values():
         finite = stage.expected[np.isfinite(stage.expected)]
         if finite.size > 1:
-            allowed = float(np.median(comparison.rule.allowed(finite)))
+            allowed = float(np.median(stage.rule.allowed(finite)))
             ratio = float(np.ptp(finite)) / max(2 * allowed, 1e-300)
             bits += (finite.size - 1) * math.log2(max(ratio, 1.0))
     return bits > math.log2(n_pairs + 1) + SPARE_BITS

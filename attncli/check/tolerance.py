@@ -9,7 +9,8 @@ given      atol + rtol · |expected|
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -55,6 +56,7 @@ class Rule:
     kind    "noise": as far as rounding in dtype explains; "decimals"; "given": rtol and atol
     dtype   the number type the observed values are judged in
     inside  the arithmetic that an implementation may have inside, where it is less exact
+    printed  stage → the decimals that its numbers were printed with: it is judged by these
 
     >>> Rule("decimals", decimals=2).describe()
     'half a unit of decimal 2'
@@ -66,6 +68,18 @@ class Rule:
     rtol: float = 0.0
     atol: float = 0.0
     inside: Inside | None = None
+    printed: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, stage: str) -> Rule:
+        """The rule for one stage."""
+        if stage not in self.printed:
+            return self
+        return Rule("decimals", self.dtype, decimals=self.printed[stage])
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether every stage is judged by what rounding in its number type explains."""
+        return self.kind == "noise" and not self.printed
 
     def describe(self) -> str:
         """The rule in words."""

@@ -322,6 +322,10 @@ def _verdict(
         sizes = (n_heads if observed.head is None else 1, len(range(n_q)[rows or slice(None)]))
         layout = given.inputs.layout
         numbers = numbers | {OUTPUT: heads_to_front(numbers[OUTPUT], layout, sizes)}
+    decimals = {} if given.observed is None else given.observed.decimals
+    zeros = {gradient_named(name): n for name, n in decimals.items()}
+    if len(zeros) == 1:  # the only array, whatever it is called
+        zeros = dict.fromkeys(numbers, *zeros.values())
     before, arrays = taken(), [x for name, x in numbers.items() if name not in given.arguments]
 
     def check_room(what: str, *, searches: bool) -> None:
@@ -349,6 +353,7 @@ def _verdict(
             layout=given.inputs.layout and ("bhsd" if len(given.score_shape) > 3 else "hsd"),
             **given.arguments,
             **given.labels,
+            zeros=zeros,
             **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
         )
 

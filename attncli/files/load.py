@@ -64,6 +64,8 @@ class Loaded:
     key_labels     names of the keys, or None
     row_labels     labels of the rows of a csv or tsv: names of queries or of keys, by its role
     column_labels  the header of a csv or tsv, without its corner
+    decimals       name of an array read from text → the most decimals of its numbers that end in 0,
+                   such as 0.40: their values no longer show them
     words          name of an array that came as {word: vector} → its words, those of its rows
     scale          the factor on the scores that the file names, or None
     fields         what else it says of its attention, where that is wanted, by names of FIELDS
@@ -83,6 +85,7 @@ class Loaded:
     key_labels: Labels = None
     row_labels: Labels = None
     column_labels: Labels = None
+    decimals: Mapping[str, int] = field(default_factory=dict)
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scale: float | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
