@@ -19,7 +19,7 @@ from typing import Any
 from attncli.arrays import Array
 from attncli.budget import check_cells
 from attncli.errors import InputError
-from attncli.files.fields import FIELDS
+from attncli.files.fields import is_field
 from attncli.files.load import (
     LABELS,
     Loaded,
@@ -37,7 +37,6 @@ from attncli.files.numbers import (
     decimals_of,
     described,
     number_of,
-    text_to_nan,
     to_array,
 )
 from attncli.files.roles import EMBEDDINGS, is_attended, role_of
@@ -88,7 +87,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     scale = None
     document, source = _part(document, source)
     check_once((name for name, found in document.items() if found is not None), origin)
-    fields = text_to_nan(popped_fields(document, wanted, source.name))
+    fields = popped_fields(document, wanted, source.name)
     if wanted("") and _are_vectors(document) and not any(map(wanted, document)):
         document = {"": document}
     for name, found in _joined(document, origin):
@@ -129,7 +128,7 @@ def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[t
             inside = {str(number): x for number, x in enumerate(found)}
         is_whole = not isinstance(inside, dict) or not _holds_lists(inside)
         if depth == 0 and not is_whole:
-            is_own = name.lower() in (*LABELS, *FIELDS)
+            is_own = name.lower() in LABELS or is_field(name)
             is_role = is_attended(name) and _PARAMETERS.isdisjoint(map(str.lower, inside))
             is_array = bool(not name or role_of(name)) and _are_vectors(inside)
             is_whole = is_own or is_role or is_array
