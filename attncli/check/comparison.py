@@ -167,11 +167,11 @@ def compared(
     matter most, the first is nearly always smaller: it is computed where the second allows less
     than there is. There is none where the rule is none of number types.
     """
-    if by_entry := [name for name in observed if rule.of(name).kind != "noise"]:
-        expected = stages(setup, subset, by_entry)
-        others = {name: x for name, x in observed.items() if name not in by_entry}
-        found = compared(setup, subset, others, rule, loose) if others else {}
-        for name, x in expected.items():
+    if rule.kind != "noise":
+        by_noise = {name: x for name, x in observed.items() if rule.of(name).kind == "noise"}
+        plain = Rule("noise", rule.dtype)
+        found = compared(setup, subset, by_noise, plain, loose) if by_noise else {}
+        for name, x in stages(setup, subset, observed.keys() - by_noise.keys()).items():
             found[name] = StageErrors(observed[name], x, rule.of(name), loose=loose)
         return {name: found[name] for name in observed}
     others_too = (*observed,) if setup.tiles else (*GRADIENTS, LSE)

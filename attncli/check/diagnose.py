@@ -196,7 +196,7 @@ def _as_printed(
         of = [name for name in stages if printed.get(name) == n]
         what = "the numbers have" if len(of) == len(stages) else f"{listing(of)}: the numbers have"
         notes.append(f"{what} {count(n, 'decimal')}, so they are judged as rounded to {n}")
-    rule = replace(rule, printed=printed)
+    rule = replace(rule, kind="printed", printed=printed)
     return comparison_of(comparison.setup, comparison.subset, stages, rule), tuple(notes)
 
 
@@ -221,7 +221,7 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
         return verdict
     if any(name in GRADIENTS for name in comparison.errors):
         verdict = replace(verdict, hidden=tuple(bug.name for bug in hidden_bugs(comparison)))
-    if not comparison.rule.is_noise or comparison.rule.dtype not in SMALL:
+    if comparison.rule.kind != "noise" or comparison.rule.dtype not in SMALL:
         return verdict
     search = Search(comparison)
     matches, undecided = search.quiet()

@@ -41,7 +41,7 @@ def less_exact(comparison: Comparison, sample: Comparison) -> Inside | None:
     That whose simulated errors are the observed ones, else the most exact that allows them.
     """
     rule = comparison.rule
-    if not rule.is_noise or rule.inside is not None:
+    if rule.kind != "noise" or rule.inside is not None:
         return None
     if rule.dtype != "float64" and rule.dtype in SMALL and _is_low_sums(sample, rule.dtype):
         return rule.dtype

@@ -196,7 +196,7 @@ class Search:
         Two may both fit within the noise of 16 bits; if what one leaves does not point to the
         other at all, and what that one leaves points back, it is the first.
         """
-        if len(matches) < 2 or not self.comparison.rule.is_noise:
+        if len(matches) < 2 or self.comparison.rule.kind != "noise":
             return matches
         setups = [match.fits[0].setup for match in matches]
         if any(setup.relayout or setup.relabel for setup in setups):
@@ -319,7 +319,7 @@ class Search:
 
 def _enough_evidence(comparison: Comparison, n_pairs: int) -> bool:
     """Whether so many pairs could be distinguished: a few rounded numbers fit many by chance."""
-    if comparison.rule.is_noise:
+    if comparison.rule.kind == "noise":
         return True
     bits = 0.0
     for stage in comparison.errors.values():

@@ -53,16 +53,17 @@ noise that any is beyond."""
 class Rule:
     """How far an observed number may be from the expected one.
 
-    kind    "noise": as far as rounding in dtype explains; "decimals"; "given": rtol and atol
+    kind    "noise": as far as rounding in dtype explains; "decimals"; "given": rtol and atol;
+            "printed": by the decimals of each stage, where those are known, else "noise"
     dtype   the number type the observed values are judged in
     inside  the arithmetic that an implementation may have inside, where it is less exact
-    printed  stage → the decimals that its numbers were printed with: it is judged by these
+    printed  stage → the decimals that its numbers were printed with
 
     >>> Rule("decimals", decimals=2).describe()
     'half a unit of decimal 2'
     """
 
-    kind: Literal["noise", "decimals", "given"] = "noise"
+    kind: Literal["noise", "decimals", "given", "printed"] = "noise"
     dtype: DType = "float64"
     decimals: int = 0
     rtol: float = 0.0
@@ -72,14 +73,10 @@ class Rule:
 
     def of(self, stage: str) -> Rule:
         """The rule for one stage."""
-        if stage not in self.printed:
+        if self.kind != "printed":
             return self
-        return Rule("decimals", self.dtype, decimals=self.printed[stage])
-
-    @property
-    def is_noise(self) -> bool:
-        """Whether every stage is judged by what rounding in its number type explains."""
-        return self.kind == "noise" and not self.printed
+        n = self.printed.get(stage)
+        return Rule("noise", self.dtype) if n is None else Rule("decimals", self.dtype, decimals=n)
 
     def describe(self) -> str:
         """The rule in words."""

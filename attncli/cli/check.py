@@ -50,11 +50,11 @@ ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
     _check_flags(observed, inputs)
-    main, source, is_shared = _sources(inputs, observed)
+    main, source = _sources(inputs, observed)
     try:
-        verdict, given = _checked(inputs, choices, observed, main, source, is_shared=is_shared)
+        verdict, given = _checked(inputs, choices, observed, main, source)
     except SeveralError as several:
-        if not is_shared or observed.suggest or not several.parts:
+        if main != source or observed.suggest or not several.parts:
             raise
         file = main.removesuffix(f"::{several.asked}")
         return _check_each(inputs, choices, observed, file, several.parts)
@@ -86,12 +86,11 @@ def _checked(
     main: str,
     source: str,
     said: list[str] | None = None,
-    *,
-    is_shared: bool = True,
 ) -> tuple[Verdict, AttentionInputs]:
     """The verdict on a source, and its inputs; notes that are `said` already are not repeated."""
+    is_shared = main == source and None in (inputs.q, observed.observed)
     if not (inputs.x or inputs.weights):
-        inputs.q = main
+        inputs = replace(inputs, q=main)
     stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
     numbers, notes = _numbers(observed, given, is_shared=is_shared)
@@ -170,19 +169,18 @@ def form_of(observed: Observed) -> str:
     return ENDINGS[ending]
 
 
-def _sources(inputs: Inputs, observed: Observed) -> tuple[str, str, bool]:
-    """Where q and the observed numbers come from, and whether one SOURCE is given for both."""
+def _sources(inputs: Inputs, observed: Observed) -> tuple[str, str]:
+    """Where q and the observed numbers come from: SOURCE is what is not named, or both."""
     q = inputs.q or inputs.x or inputs.weights
     numbers, source = observed.observed, inputs.source
     if None not in (q, numbers, source):
         what = "SOURCE is given beside --q and --observed"
         raise ConventionError(what, "leave one of the three out")
-    is_shared = [q, numbers, source].count(None) == 2
     q, numbers = q or source or numbers, numbers or source or q
     if q is None or numbers is None:
         hint = "name a file that holds q, k, v and the output, or add --q and --observed"
         raise ConventionError("there is nothing to check", hint)
-    return q, numbers, is_shared
+    return q, numbers
 
 
 def _numbers(
@@ -209,10 +207,9 @@ def _numbers(
     named, left_out = _that_follow(named, given)
     if is_shared:
         if not named:
-            stage = observed.stage or "output, weights …"
             raise InputError(
                 f"{loaded.origin} holds no {observed.stage or 'stage to check'}",
-                f"call it {stage} there, or name two files: --q SOURCE --observed SOURCE",
+                f"call it {observed.stage or 'output, weights …'} there, or use --q and --observed",
             )
         return named, left_out
     if named and loaded.member not in loaded.arrays:

@@ -31,14 +31,7 @@ from attncli.files.load import (
     within_name,
 )
 from attncli.files.messages import decoded, location, quote
-from attncli.files.numbers import (
-    MAX_DEPTH,
-    NOT_JSON,
-    decimals_of,
-    described,
-    number_of,
-    to_array,
-)
+from attncli.files.numbers import MAX_DEPTH, NOT_JSON, decimals_of, described, number_of, to_array
 from attncli.files.roles import EMBEDDINGS, is_attended, role_of
 from attncli.files.source import ARRAY, TEXT, Source
 

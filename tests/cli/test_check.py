@@ -217,7 +217,7 @@ def test_an_ambiguous_verdict_suggests_an_input(call: Call, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "three-tokens.json holds no stage to check; call it output, weights … there, or add"),
+        ([], "three-tokens.json holds no stage to check; call it output, weights … there, or use"),
         (["--observed", "missing.npy"], "missing.npy does not exist"),
         (["--observed", "[[1,2]]", "--stage", "wieghts"], "there is no stage 'wieghts'"),
         (["--observed", RIGHT, "--decimals", "2", "--rtol", "1"], "are two rules"),
