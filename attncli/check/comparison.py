@@ -59,9 +59,9 @@ class Comparison:
     @cached_property
     def n_different(self) -> int:
         """How many different numbers were observed; such as are and should be equal count once."""
-        numbers = [x.expected + 1j * x.observed for x in self.errors.values()]
-        numbers = np.concatenate([x.ravel() / max(largest(x), 1e-300) for x in numbers])
-        return len(np.unique(numbers.round(SAME_DIGITS)))
+        both = (stage.expected + 1j * stage.observed for stage in self.errors.values())
+        pairs = np.concatenate([x.ravel() / max(largest(x), 1e-300) for x in both])
+        return len(np.unique(pairs.round(SAME_DIGITS)))
 
     @property
     def matches(self) -> bool:

@@ -282,7 +282,7 @@ def _picked(pick: Pick, axis: Indices, what: str) -> Indices:
         return axis
     try:
         return np.atleast_1d(axis[pick if isinstance(pick, slice) else np.asarray(pick, np.intp)])
-    except IndexError:
+    except (IndexError, ValueError):
         raise ShapeError(
             f"{what} {pick} do not all exist", f"there are {len(axis)}, counted from 0"
         ) from None

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -318,6 +318,8 @@ def rule_of(
     inside: Inside | None = None,
 ) -> Rule:
     """The rule that was asked for; ConventionError where the choices exclude each other."""
+    if inside not in (None, *get_args(Inside)):
+        raise ConventionError(f"inside is {inside!r}", f"use {', '.join(get_args(Inside))}")
     if inside is not None and (decimals, rtol, atol) != (None, None, None):
         raise ConventionError("inside and decimals, rtol or atol are both given", "use one of them")
     if decimals is not None:

@@ -90,7 +90,8 @@ def _checked(
     """The verdict on a source, and its inputs; notes that are `said` already are not repeated."""
     is_shared = main == source and None in (inputs.q, observed.observed)
     if not (inputs.x or inputs.weights):
-        inputs = replace(inputs, q=main)
+        inputs = replace(inputs)
+        inputs.q = main
     stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
     numbers, notes = _numbers(observed, given, is_shared=is_shared)

@@ -101,6 +101,14 @@ def test_rtol_and_atol() -> None:
     assert names(check(exact * 1.01, Q, K, V, rtol=0.0099)) == ["output times a factor"]
 
 
+def test_a_choice_that_does_not_exist_is_named() -> None:
+    how: Any = {"inside": "float8"}
+    with pytest.raises(ConventionError, match="inside is 'float8'; use float32, tf32"):
+        check(Q, Q, K, V, **how)
+    with pytest.raises(ShapeError, match="rows float8 do not all exist"):
+        check(Q, Q, K, V, rows=how["inside"])
+
+
 @pytest.mark.parametrize("stage", ["scores", "scaled", "weights", "output"])
 def test_one_stage_alone(stage: str) -> None:
     assert check(attend(Q, K, V)[stage].value, Q, K, V, stage=stage).status == "match"

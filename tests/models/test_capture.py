@@ -157,6 +157,7 @@ def test_some_layers_and_heads(title: str) -> None:
         ({"heads": [-1]}, "there are 6 heads"),
         ({"heads": []}, "heads is \\[\\]"),
         ({"layers": 1}, "layers is 1"),
+        ({"layers": "x"}, "layers is 'x'"),
     ],
 )
 def test_heads_and_layers_that_are_none(picked: dict[str, Any], message: str) -> None:

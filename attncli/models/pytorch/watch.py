@@ -43,7 +43,8 @@ def watched(
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"{type(model).__name__} is no torch.nn.Module", "give the model itself")
     for name, given in (("layers", layers), ("heads", heads)):
-        if given is not None and (not isinstance(given, Collection) or not len(given)):
+        is_some = isinstance(given, Collection) and not isinstance(given, str) and len(given)
+        if given is not None and not is_some:
             raise InputError(f"{name} is {given!r}", f"give some numbers: {name}=[0, 3]")
     recorder = Recorder(model, calls, layers, heads, Hooks() if gradients else None)
     with ExitStack() as stack:
