@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +57,8 @@ def similarity(
     True
     """
     if isinstance(words, Mapping):
-        matrix, words = list(words.values()), list(words)
+        each: Any = words.values()
+        matrix, words = list(each), list(words)
     vectors = _vectors(words, () if matrix is None else matrix)
     lengths, dots, cosines, angles = similarity_steps()
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
