@@ -192,6 +192,8 @@ def _as_printed(
     for name, x in stages.items():
         n = rounded_to([x], zeros[name]) if zeros.get(name) else rounded_to([x]) or every
         printed |= {} if n is None else {name: n}
+    if not printed:
+        return comparison, ()
     for n in sorted({*printed.values()}):
         of = [name for name in stages if printed.get(name) == n]
         what = "the numbers have" if len(of) == len(stages) else f"{listing(of)}: the numbers have"
