@@ -68,14 +68,23 @@ def test_nothing_is_added_elsewhere(pytester: pytest.Pytester, body: str, failed
     result.stdout.no_fnmatch_line("*- attncli check -*")
 
 
-def test_it_imports_nothing_heavy(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("other", ["", "import numpy"])
+def test_it_imports_nothing_heavy(pytester: pytest.Pytester, other: str) -> None:
+    """Beside a run without it: another plugin, or a .pth file, may import anything."""
+    pytester.makeconftest(other)
     pytester.makepyfile(
         """
         import sys
+        from pathlib import Path
 
         def test_it():
-            assert "attncli.pytest_plugin" in sys.modules
-            assert "numpy" not in sys.modules
+            Path("modules").write_text(" ".join(sys.modules))
         """
     )
-    pytester.runpytest_subprocess(*LOADED).assert_outcomes(passed=1)
+    imported = []
+    for flags in (LOADED, ("-p", "no:attncli", "-p", "no:xdist")):
+        pytester.runpytest_subprocess(*flags).assert_outcomes(passed=1)
+        imported.append({*(pytester.path / "modules").read_text().split()})
+    own = imported[0] - imported[1]
+    assert "attncli.pytest_plugin" in own
+    assert not own & {"numpy", "pydantic", "rich", "typer", "attncli.attention", "attncli.check"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,27 @@ def test_options_are_those_of_the_flags() -> None:
     assert "A[q1,k1] = " in text
     assert "0.67  0.33" in text
     assert "A[q2,k1] = " in attncli.render(trace(), cell=(2, 1))
+    assert attncli.render(trace(), stages="weights") == attncli.render(trace(), stages=["weights"])
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"cell": "x"}, "cell is 'x'; give a query and a key"),
+        ({"cell": "q1"}, "cell is 'q1'"),
+        ({"cell": (1,)}, "cell is"),
+        ({"cell": 3}, "cell is 3"),
+        ({"precision": -1}, "precision is -1"),
+        ({"head": -1}, "there is no head 0"),
+        ({"head": 2}, "there is no head 3"),
+        ({"batch": 0}, "there is no batch entry to choose"),
+        ({"stages": "weihgts"}, "there is no stage 'weihgts'"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(option: dict[str, Any], says: str) -> None:
+    heads = attncli.attend([Q, Q], [K, K], [V, V])
+    with pytest.raises(attncli.AttncliError, match=says):
+        attncli.render(heads, **option)
 
 
 def test_decimals_of_a_form_where_none_and_where_some_are_asked_for() -> None:

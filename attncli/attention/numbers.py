@@ -34,7 +34,7 @@ def on_host(x: Any) -> Any:
     """
     if isinstance(x, np.ndarray | list | tuple):
         return x
-    for method in ("detach", "cpu"):
+    for method in ("detach", "cpu", "resolve_neg"):
         x = getattr(x, method)() if callable(getattr(x, method, None)) else x
     if is_small(type_name(x)) and callable(getattr(x, "float", None)):
         x = x.float()
@@ -46,12 +46,16 @@ def on_host(x: Any) -> Any:
 def as_numbers(x: npt.ArrayLike, name: str) -> Array:
     """x as an array of numbers: whatever NumPy or DLPack takes, tensors on a device included.
 
-    Raises ShapeError where it is ragged or holds something else than real numbers.
+    Raises ShapeError where it is ragged, holds something else than real numbers, or nothing that
+    can be read, as a tensor on the meta device does.
     """
     try:
         array = np.asarray(on_host(x))
     except ValueError:
         raise ShapeError(f"{name} is ragged", "every row needs the same length") from None
+    except (RuntimeError, TypeError) as problem:  # the other library's
+        message = f"{name} cannot be read: {str(problem).partition(chr(10))[0]}"
+        raise ShapeError(message, "give a dense array with its numbers in memory") from problem
     if is_small(array.dtype.name):
         return array.astype(np.float32)
     if array.dtype.kind not in "fiub":

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, key_head_of, shape_text, split_heads
-from attncli.attention.numbers import as_numbers, on_host
+from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Values
 from attncli.convention import Convention, Layout
@@ -223,7 +223,7 @@ def restrictions(
         check_mask(found["given_mask"], sizes.scores)
     if kv_len is not None:
         n_batch, n_k = sizes.scores[0] if len(sizes.scores) == 4 else 1, sizes.scores[-1]
-        given = np.asarray(on_host(kv_len))
+        given = as_numbers(kv_len, "kv_len")
         if given.dtype.kind not in "iu" or given.ndim > 1:
             raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")
         per_item = np.atleast_1d(given).astype(np.int64)

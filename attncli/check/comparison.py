@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from attncli.check.perturbed import perturbed_noise
 from attncli.check.run import Indices, Subset, all_of, stages, stages_and_noise
 from attncli.check.setup import Setup
 from attncli.check.spans import is_whole, span_of
-from attncli.check.tolerance import ROW_FLOOR, Rule, StageErrors, errors_of, rms, row_rms
+from attncli.check.tolerance import ROW_FLOOR, Rule, StageErrors, errors_of, largest, rms, row_rms
 from attncli.stages import GRADIENTS, LSE, kind_of
 
 CLOSER = 0.5
@@ -27,6 +28,10 @@ explains half of it has moved them by at least half the tolerance, which is no a
 SAMPLE_FACTOR = 2.0
 """A sample is allowed more than everything: its noise may be less than that of all, perhaps half of
 it. What passes the sample by mistake is judged again on everything."""
+
+
+SAME_DIGITS = 6
+"""Numbers that agree in so many digits, beside the largest of their stage, are one number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +55,13 @@ class Comparison:
     def is_whole(self) -> bool:
         """Whether a stage of it depends on all queries, so that no rows are left out."""
         return is_whole(self.errors, self.setup.how.softmax_over)
+
+    @cached_property
+    def n_different(self) -> int:
+        """How many different numbers were observed; such as are and should be equal count once."""
+        both = (stage.expected + 1j * stage.observed for stage in self.errors.values())
+        pairs = np.concatenate([x.ravel() / max(largest(x), 1e-300) for x in both])
+        return len(np.unique(pairs.round(SAME_DIGITS)))
 
     @property
     def matches(self) -> bool:
@@ -155,6 +167,13 @@ def compared(
     matter most, the first is nearly always smaller: it is computed where the second allows less
     than there is. There is none where the rule is none of number types.
     """
+    if rule.kind != "noise":
+        by_noise = {name: x for name, x in observed.items() if rule.of(name).kind == "noise"}
+        plain = Rule("noise", rule.dtype)
+        found = compared(setup, subset, by_noise, plain, loose) if by_noise else {}
+        for name, x in stages(setup, subset, observed.keys() - by_noise.keys()).items():
+            found[name] = StageErrors(observed[name], x, rule.of(name), loose=loose)
+        return {name: found[name] for name in observed}
     others_too: Collection[str] = observed if setup.tiles else (*GRADIENTS, LSE)
     if gradients := [name for name in observed if name in others_too]:
         others = {name: x for name, x in observed.items() if name not in others_too}
@@ -181,14 +200,11 @@ def compared(
             )
             for name, x in expected.items()
         }
-        if rule.dtype in SMALL or rule.inside is not None or rule.kind != "noise":
-            return found, rule.kind != "noise"
+        if rule.dtype in SMALL or rule.inside is not None:
+            return found, False
         far = any(stage.ratios.head > CERTAINLY for stage in found.values())
         return found, far or all(stage.matches for stage in found.values())
 
-    if rule.kind != "noise":
-        expected = stages(setup, subset, observed)
-        return judged()[0]
     if rule.dtype not in SMALL and rule.inside is None and subset.sizes[2] > 4 * FEW:
         expected = stages(setup, subset, observed)
         noise, heads = noise_of_few(setup, subset, observed, rule)
@@ -226,8 +242,6 @@ def compared_gradients(
             for name, x in expected.items()
         }
 
-    if rule.kind != "noise":
-        return judged()
     noise = perturbed_noise(setup, subset, expected, rule.arithmetic())
     if rule.dtype not in SMALL and rule.inside is None:
         found = judged()
@@ -292,19 +306,19 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
     has wrong entries the setup must be at least twice as near, and its noise no larger than that:
     noise as large as the difference itself could explain anything, so it explains nothing.
     """
-    by_noise = comparison.rule.kind == "noise"
+    by_noise = [name for name, x in comparison.errors.items() if x.rule.kind == "noise"]
     if by_noise and comparison.loose > 1:  # most setups fail here; what passes a sample rarely does
         expected = comparison.expected(setup)
-        if not all(is_closer(setup, name, x, comparison) for name, x in expected.items()):
+        if not all(is_closer(setup, name, expected[name], comparison) for name in by_noise):
             return None
         if _is_far(setup, expected, comparison):
             return None
     found = comparison.beside(setup)
     for name, stage in found.items():
         plain = comparison.errors[name]
-        if not stage.matches or (by_noise and not _is_quiet(stage, plain)):
+        if not stage.matches or (name in by_noise and not _is_quiet(stage, plain)):
             return None
-        if by_noise and not is_closer(setup, name, stage.expected, comparison):
+        if name in by_noise and not is_closer(setup, name, stage.expected, comparison):
             return None
     return Fit(setup, {name: Size(x.typical, x.largest) for name, x in found.items()})
 
@@ -313,6 +327,7 @@ def _is_far(setup: Setup, expected: Mapping[str, Array], comparison: Comparison)
     """Whether a gradient is further from this setup than any noise: that of one draw will do."""
     rule = comparison.rule
     own = {name: x for name, x in expected.items() if name in (*GRADIENTS, LSE)}
+    own = {name: x for name, x in own.items() if rule.of(name).kind == "noise"}
     own = {name: x for name, x in own.items() if math.prod(x.shape[2:]) >= FEW}
     if not own or rule.inside is not None:
         return False
@@ -331,9 +346,9 @@ FAR = 5 * CERTAINLY
 
 def is_closer(setup: Setup, name: str, expected: Array, comparison: Comparison) -> bool:
     """Whether a setup explains at least half of what is wrong with a stage."""
-    plain, rule = comparison.errors[name], comparison.rule
+    plain = comparison.errors[name]
     observed = comparison.observed_by(setup, name)
-    errors = errors_of(observed, expected, rule, setup.how.mask_value)
+    errors = errors_of(observed, expected, plain.rule, setup.how.mask_value)
     return not np.isinf(errors).any() and rms(errors, plain.wrong) <= CLOSER * plain.typical_wrong
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,8 @@ from attncli.check.units import in_units
 from attncli.check.verdict import Status, Verdict
 from attncli.convention import KNOBS, Convention, Layout, convention_of
 from attncli.errors import ConventionError, ShapeError, StageError
-from attncli.stages import (
-    GRADIENTS,
-    OUTPUT,
-)
+from attncli.files.messages import count, listing
+from attncli.stages import CONCAT, GRADIENTS, OUTPUT
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is observed may be any number
@@ -56,6 +55,7 @@ def check(  # noqa: PLR0913
     decimals: int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    zeros: Mapping[str, int] = MappingProxyType({}),
     inside: Inside | None = None,
     tiles: int | None = None,
     split: Sequence[int] | None = None,
@@ -89,7 +89,9 @@ def check(  # noqa: PLR0913
                 cached ones first; queries from the length of the past. Among several observed
                 stages, q, k and v are those without positions as well, as are d_q and d_k
     decimals    the numbers were printed with so many; or rtol and atol; else as far as rounding in
-                their number type explains
+                their number type explains, or where they look rounded, half a unit of the last
+                decimal of their stage
+    zeros       stage → the decimals of numbers printed with zeros at their end: 2 for 0.40
     inside      accepts this less exact arithmetic inside: "float32", "tf32", "float16", "bfloat16"
     tiles       the observed stages are those of a walk through tiles of so many keys, such as
                 "tile.2.m", "tile.2.l", "tile.2.acc", "output" and "lse"; see `attend_tiles`
@@ -143,7 +145,8 @@ def check(  # noqa: PLR0913
         return _with_hints(_wrong_shape(error, setup, rule), given, setup, rule, layout)
     rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
     comparison, units = in_units(comparison_of(setup, found.subset, found.stages, rule))
-    comparison, printed = _as_printed(comparison)
+    zeros = {OUTPUT if name == CONCAT else name: n for name, n in zeros.items()}
+    comparison, printed = _as_printed(comparison, zeros)
     if not units:  # numbers that were rounded match in another unit only as such
         comparison, units = in_units(comparison)
     rule = comparison.rule
@@ -174,26 +177,29 @@ def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]
     return found | gradients
 
 
-FEW_DECIMALS = 5
-"""Numbers with so few were rounded by hand or by a print, whichever type they were computed in."""
+def _as_printed(
+    comparison: Comparison, zeros: Mapping[str, int]
+) -> tuple[Comparison, tuple[str, ...]]:
+    """The comparison by half a unit of each stage's last decimal, where numbers look rounded.
 
-
-def _as_printed(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]:
-    """The comparison by half a unit of the last decimal, where numbers look rounded, and a note.
-
-    With 6 to 8 decimals they may also be float32, written out; then only where that matches.
+    And notes on it. Numbers such as 0.375 may be rounded or exact: they are as those beside them.
     """
     rule, stages = comparison.rule, comparison.observed
     if comparison.matches or rule.kind != "noise" or rule.inside is not None:
         return comparison, ()
-    if (n := rounded_to(stages.values())) is None:
+    every = rounded_to(stages.values())
+    printed, notes = dict[str, int](), []
+    for name, x in stages.items():
+        n = rounded_to([x], zeros[name]) if zeros.get(name) else rounded_to([x]) or every
+        printed |= {} if n is None else {name: n}
+    if not printed:
         return comparison, ()
-    by_decimals = replace(rule, kind="decimals", decimals=n)
-    rounded = comparison_of(comparison.setup, comparison.subset, stages, by_decimals)
-    decimals = f"{n} decimal{'s' * (n > 1)}"
-    if n <= FEW_DECIMALS or rounded.matches:
-        return rounded, (f"the numbers have {decimals}, so they are judged as rounded to {n}",)
-    return comparison, (f"if the numbers were rounded to {decimals}, add --decimals {n}",)
+    for n in sorted({*printed.values()}):
+        of = [name for name in stages if printed.get(name) == n]
+        what = "the numbers have" if len(of) == len(stages) else f"{listing(of)}: the numbers have"
+        notes.append(f"{what} {count(n, 'decimal')}, so they are judged as rounded to {n}")
+    rule = replace(rule, kind="printed", printed=printed)
+    return comparison_of(comparison.setup, comparison.subset, stages, rule), tuple(notes)
 
 
 def _with_hints(
@@ -283,6 +289,7 @@ def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
         dtype = narrower(fitting_type(array, error.dtype), rule.dtype)
         found = {error.stage: in_four(error.stage, array, setup.how.softmax_over)}
         comparison = comparison_of(setup, error.subset, found, replace(rule, dtype=dtype))
+        comparison, _ = _as_printed(comparison, {})
         outcome = "then it matches" if comparison.matches else "then it still differs"
         sentences.append(f"{words}; {outcome}")
     if len(sentences) == 1 and error.may_be_subset:

@@ -150,16 +150,16 @@ _ABSENT = {
 }
 
 
-def rounded_to(arrays: Iterable[Array]) -> int | None:
-    """The number of decimals to which numbers look rounded, or None.
+def rounded_to(arrays: Iterable[Array], least: int = 0) -> int | None:
+    """The number of decimals to which numbers look rounded, or None; `least` is known of them.
 
     >>> rounded_to([np.array([0.42, 0.5])]), rounded_to([np.array([0.375, 1.0])])
     (2, None)
     """
     finite = np.concatenate([x[np.isfinite(x)] for x in arrays])
-    if (finite * DYADIC % 1 == 0).all():  # such as 0.375, exact in every number type
+    if not least and (finite * DYADIC % 1 == 0).all():  # such as 0.375, exact in every number type
         return None
-    decimals = range(1, MOST_DECIMALS + 1)
+    decimals = range(max(1, least), MOST_DECIMALS + 1)
     return next((n for n in decimals if (np.round(finite, n) == finite).all()), None)
 
 
@@ -283,7 +283,7 @@ def _picked(pick: Pick, axis: Indices, what: str) -> Indices:
         return axis
     try:
         return np.atleast_1d(axis[pick if isinstance(pick, slice) else np.asarray(pick, np.intp)])
-    except IndexError:
+    except (IndexError, ValueError):
         raise ShapeError(
             f"{what} {pick} do not all exist", f"there are {len(axis)}, counted from 0"
         ) from None

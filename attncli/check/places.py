@@ -45,13 +45,13 @@ def stage_verdicts(comparison: Comparison, labels: Labels) -> tuple[StageVerdict
 
 
 def _verdict(name: str, comparison: Comparison, labels: Labels) -> StageVerdict:
-    stage, rule = comparison.errors[name], comparison.rule
+    stage = comparison.errors[name]
     entries = Entries(name, comparison, labels)
     noise = None if stage.noise is None else rms(stage.of_heads)
     return StageVerdict(
         name=name,
         matches=stage.matches,
-        tolerance=rule.describe(),
+        tolerance=stage.rule.describe(),
         rms=stage.typical,
         largest=stage.largest,
         ulps=_ulps(stage),

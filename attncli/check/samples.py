@@ -81,8 +81,8 @@ def worst_of(setup: Setup, comparison: Comparison) -> Subset:
     worst: Array = np.zeros(comparison.subset.sizes)
     for name, x in comparison.expected(setup).items():
         observed = comparison.observed_by(setup, name)
-        rule, plain = comparison.rule, comparison.errors[name]
-        errors = errors_of(observed, x, rule, setup.how.mask_value).max(axis=-1, initial=0.0)
+        plain = comparison.errors[name]
+        errors = errors_of(observed, x, plain.rule, setup.how.mask_value).max(axis=-1, initial=0.0)
         noise = 1.0 if plain.noise is None else np.maximum(plain.row_noise, 1e-300)
         worst = np.maximum(worst, np.minimum(errors / noise, np.finfo(np.float64).max))
     batch, head, _ = np.unravel_index(int(worst.argmax()), worst.shape)
@@ -105,7 +105,7 @@ def _worst_head(comparison: Comparison, setup: Setup | None = None) -> Subset:
         errors = stage.by_row[1].max(axis=-1)
         if setup is not None and expected is not None:
             observed = comparison.observed_by(setup, name)
-            errors = errors_of(observed, expected[name], comparison.rule).max(axis=(-1, -2))
+            errors = errors_of(observed, expected[name], stage.rule).max(axis=(-1, -2))
         errors = np.minimum(errors, np.finfo(np.float64).max)
         if errors.size == 1 or not (top := errors.max()):
             continue

@@ -325,7 +325,7 @@ def _enough_evidence(comparison: Comparison, n_pairs: int) -> bool:
     for stage in comparison.errors.values():
         finite = stage.expected[np.isfinite(stage.expected)]
         if finite.size > 1:
-            allowed = float(np.median(comparison.rule.allowed(finite)))
+            allowed = float(np.median(stage.rule.allowed(finite)))
             ratio = float(np.ptp(finite)) / max(2 * allowed, 1e-300)
             bits += (finite.size - 1) * math.log2(max(ratio, 1.0))
     return bits > math.log2(n_pairs + 1) + SPARE_BITS

@@ -9,9 +9,10 @@ given      atol + rtol · |expected|
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -52,20 +53,30 @@ noise that any is beyond."""
 class Rule:
     """How far an observed number may be from the expected one.
 
-    kind    "noise": as far as rounding in dtype explains; "decimals"; "given": rtol and atol
+    kind    "noise": as far as rounding in dtype explains; "decimals"; "given": rtol and atol;
+            "printed": by the decimals of each stage, where those are known, else "noise"
     dtype   the number type the observed values are judged in
     inside  the arithmetic that an implementation may have inside, where it is less exact
+    printed  stage → the decimals that its numbers were printed with
 
     >>> Rule("decimals", decimals=2).describe()
     'half a unit of decimal 2'
     """
 
-    kind: Literal["noise", "decimals", "given"] = "noise"
+    kind: Literal["noise", "decimals", "given", "printed"] = "noise"
     dtype: DType = "float64"
     decimals: int = 0
     rtol: float = 0.0
     atol: float = 0.0
     inside: Inside | None = None
+    printed: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, stage: str) -> Rule:
+        """The rule for one stage."""
+        if self.kind != "printed":
+            return self
+        n = self.printed.get(stage)
+        return Rule("noise", self.dtype) if n is None else Rule("decimals", self.dtype, decimals=n)
 
     def describe(self) -> str:
         """The rule in words."""
@@ -307,6 +318,8 @@ def rule_of(
     inside: Inside | None = None,
 ) -> Rule:
     """The rule that was asked for; ConventionError where the choices exclude each other."""
+    if inside not in (None, *get_args(Inside)):
+        raise ConventionError(f"inside is {inside!r}", f"use {', '.join(get_args(Inside))}")
     if inside is not None and (decimals, rtol, atol) != (None, None, None):
         raise ConventionError("inside and decimals, rtol or atol are both given", "use one of them")
     if decimals is not None:

@@ -90,11 +90,13 @@ def _checked(
     said: list[str] | None = None,
 ) -> tuple[Verdict, AttentionInputs]:
     """The verdict on a source, and its inputs; notes that are `said` already are not repeated."""
+    is_shared = main == source and None in (inputs.q, observed.observed)
     if not (inputs.x or inputs.weights):
+        inputs = replace(inputs)
         inputs.q = main
     stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
-    numbers, notes = _numbers(observed, given, is_shared=main == source)
+    numbers, notes = _numbers(observed, given, is_shared=is_shared)
     check_facts([inputs, choices], given.facts | ({LOG_SUM} if LSE in numbers else set()))
     has_gradients = any(name in GRADIENTS for name in numbers)
     if given.projected and "w_o" in given.projected.values and not has_gradients:
@@ -207,7 +209,7 @@ def _numbers(
         if not named:
             raise InputError(
                 f"{loaded.origin} holds no {observed.stage or 'stage to check'}",
-                f"call it {observed.stage or 'output, weights …'} there, or add --observed SOURCE",
+                f"call it {observed.stage or 'output, weights …'} there, or use --q and --observed",
             )
         return named, left_out
     if named and loaded.member not in loaded.arrays:
@@ -295,10 +297,10 @@ def _check_names(loaded: Loaded) -> None:
 
 
 def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
-    """The array of a stage: that of its name, else the only one."""
+    """The array of a stage: that of its name, else the one that was asked for, or the only one."""
     if name in named:
         return named[name]
-    names = [*loaded.arrays, *loaded.unread]
+    names = [loaded.member] if loaded.member in loaded.arrays else [*loaded.arrays, *loaded.unread]
     if len(names) == 1 and loaded.arrays:
         return loaded.arrays[names[0]]
     raise InputError(
@@ -321,6 +323,10 @@ def _verdict(
         sizes = (n_heads if observed.head is None else 1, len(range(n_q)[rows or slice(None)]))
         layout = given.inputs.layout
         numbers = numbers | {OUTPUT: heads_to_front(numbers[OUTPUT], layout, sizes)}
+    decimals = {} if given.observed is None else given.observed.decimals
+    zeros = {gradient_named(name): n for name, n in decimals.items()}
+    if len(zeros) == 1:  # the only array, whatever it is called
+        zeros = dict.fromkeys(numbers, *zeros.values())
     before, arrays = taken(), [x for name, x in numbers.items() if name not in given.arguments]
 
     def check_room(what: str, *, searches: bool) -> None:
@@ -348,6 +354,7 @@ def _verdict(
             layout=given.inputs.layout and ("bhsd" if len(given.score_shape) > 3 else "hsd"),
             **given.arguments,
             **given.labels,
+            zeros=zeros,
             **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
         )
 

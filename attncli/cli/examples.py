@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from attncli.cli.commands import Which
+from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present, write_text
 from attncli.errors import ConventionError
@@ -33,7 +34,7 @@ def examples(which: Which, show: DisplayFlags) -> int | None:
             "vectors",
             quiet=show.quiet,
         )
-    if _asks_for_the_trace(show):
+    if _of_a_trace(show):
         present(_trace(chosen, which), show, stdin_used=which.file == "-")
         return None
     if show.color == "always":
@@ -45,12 +46,13 @@ def examples(which: Which, show: DisplayFlags) -> int | None:
     return _verdicts(chosen, which, show)
 
 
-def _asks_for_the_trace(show: DisplayFlags) -> bool:
-    """Whether a flag asks for the computation itself instead of its verdicts."""
-    return bool(
-        show.stage or show.work or show.cell or show.blank or show.step or show.head or show.batch
-        or show.heatmap is not None or show.rows or show.cols or show.precision is not None
+def _of_a_trace(show: DisplayFlags) -> list[str]:
+    """The flags that ask for the computation itself instead of its verdicts."""
+    given = given_of(
+        show, "stage", "work", "cell", "blank", "step", "head", "batch", "heatmap", "rows", "cols",
+        "precision",
     )  # fmt: skip
+    return [f"--{name}" for name in given] + ["--no-heatmap"] * (show.heatmap is False)
 
 
 def _named(known: Iterable[Example], name: str) -> list[Example]:
@@ -68,12 +70,12 @@ def _named(known: Iterable[Example], name: str) -> list[Example]:
 
 
 def _list(known: Iterable[Example], which: Which, show: DisplayFlags) -> None:
-    if form_of(show).name != "table" or _asks_for_the_trace(show) or show.color == "always":
-        raise ConventionError(
-            "the list supports only --format table", "name an example, or --verify"
-        )
-    if which.glove is not None:
-        raise ConventionError("--glove has no effect on the list", "name an example, or --verify")
+    form = form_of(show).name
+    wrong = [*_of_a_trace(show), *["--color"] * (show.color == "always")]
+    wrong += ["--glove"] * (which.glove is not None) + [f"the format {form}"] * (form != "table")
+    if wrong:
+        what = f"{wrong[0]} has no effect on the list of examples"
+        raise ConventionError(what, "name an example, or --verify")
     write_text((f"{line}\n" for line in list_lines(tuple(known))), show)
 
 

@@ -105,8 +105,10 @@ def read_inputs(
     files = read_files(sources, stages, notes, known)
     main = files["q"]
     is_both = observed is not None and observed == inputs.q
-    if is_both and name_of(main, "q") is None and not (holds_x(main) or attentions(main.unread)):
-        raise InputError(f"{main.origin} holds observed numbers, but no q", "add --q SOURCE")
+    holds_q = "" in main.arrays or name_of(main, "q") is not None  # a matrix without a name is q
+    if is_both and not (holds_q or holds_x(main) or attentions(main.unread)):
+        hint = "call it q there, or name another file: --q SOURCE"
+        raise InputError(f"{main.origin} holds observed numbers, but no q", hint)
     fields = fields_of(main)
     convention, inputs, kv_len = _said(main, fields, inputs, choices, notes)
     made, used = None, dict[int, set[str]]()

@@ -10,29 +10,30 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.errors import MissingExtraError, OutputError
 from attncli.files.messages import safe
-from attncli.files.write import check_target, write_arrays, write_atomically
+from attncli.files.write import REPLACE, check_target, write_arrays, write_atomically
 
 Entries = Iterable[tuple[str, Array | str]]
 
 
-def write_dump(path: str, entries: Entries, *, force: bool) -> None:
+def write_dump(path: str, entries: Entries, *, force: bool, hint: str = REPLACE) -> None:
     """Writes arrays, and texts beside them, to a file whose ending says its format.
 
     In an npz a text is an array of one; in safetensors it is in the metadata.
 
-    Raises OutputError for another ending than npz and safetensors, and where it cannot be written;
-    MissingExtraError for safetensors without its package.
+    Raises OutputError for another ending than npz and safetensors, where it cannot be written, and
+    with this hint where a file is there already; MissingExtraError for safetensors without its
+    package.
     """
-    check_dump(path, force=force)
+    check_dump(path, force=force, hint=hint)
     write = _write_npz if path.lower().endswith(".npz") else _write_safetensors
-    write_atomically(path, lambda file: write(file, entries), force=force)
+    write_atomically(path, lambda file: write(file, entries), force=force, hint=hint)
 
 
-def check_dump(path: str, *, force: bool) -> None:
+def check_dump(path: str, *, force: bool, hint: str = REPLACE) -> None:
     """OutputError where nothing can be written to this path, before it is known what."""
     if not path.lower().endswith((".npz", ".safetensors")):
         raise OutputError(f"{safe(path)} is neither npz nor safetensors", "end it in .npz")
-    check_target(path, force=force)
+    check_target(path, force=force, hint=hint)
 
 
 def _write_npz(file: BinaryIO, entries: Entries) -> None:

@@ -7,9 +7,9 @@ Each is a field of JSON, an array of one entry in an npz, or text in the metadat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from attncli.convention import CHOICES, KNOBS, LAYOUTS, Convention, Layout
+from attncli.convention import CHOICES, KNOBS, LAYOUTS, Convention, Layout, ScaleRule
 from attncli.errors import ConventionError, InputError
 from attncli.files.messages import listing, location, quote
 
@@ -23,9 +23,14 @@ FIELDS = {*KNOBS, KV_LEN, LAYOUT, NESTED} - {"scale"}
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
+def field_name(name: str) -> str:
+    """The field that a file may mean by a name: in any case of letters, with - or _."""
+    return name.lower().replace("-", "_")
+
+
 def is_field(name: str) -> bool:
-    """Whether a file may say something of its attention by this name, in any case of letters."""
-    return name.lower() in FIELDS
+    """Whether a file may say something of its attention by this name."""
+    return field_name(name) in FIELDS
 
 
 def fields_of(loaded: Loaded) -> dict[str, Any]:
@@ -41,6 +46,7 @@ def fields_of(loaded: Loaded) -> dict[str, Any]:
     if not isinstance(nested, Mapping):
         hint = 'write {"causal": true, "scale": 0.125}'
         raise InputError(f"{location(loaded.origin, NESTED)} is not an object", hint)
+    nested = {field_name(str(name)): found for name, found in nested.items()}
     if unknown := sorted(set(nested) - set(KNOBS)):
         message = f"{location(loaded.origin, NESTED)} has no field {quote(str(unknown[0]))}"
         raise InputError(message, f"known are {', '.join(sorted(KNOBS))}")
@@ -82,6 +88,7 @@ def layout_of(loaded: Loaded) -> Layout | None:
     found: Any = loaded.fields.get(LAYOUT)
     if isinstance(found, list) and len(found) == 1:
         (found,) = found
+    found = found.lower() if isinstance(found, str) else found
     if found is not None and found not in LAYOUTS:
         message = f"{location(loaded.origin, LAYOUT)} is {quote(str(found))}"
         raise InputError(message, f"use {listing(LAYOUTS)}")
@@ -94,13 +101,17 @@ def _value(name: str, found: Any) -> Any:
     knob, default = KNOBS[name], getattr(Convention, name)
     if isinstance(found, list) and len(found) == 1:
         (found,) = found
-    if name == "dtype" and isinstance(found, str):
-        return found.removeprefix("torch.")
+    word = str(found).lower()
+    if name == "scale" and word in get_args(ScaleRule):
+        return word
+    if word == "none":
+        return None
+    if name in CHOICES:
+        word = word.removeprefix("torch.").replace("_", "-")
+        return word if word in CHOICES[name] else found
     if isinstance(default, bool):
-        return _TRUTH.get(str(found).lower(), found)
-    if isinstance(found, str) and name not in CHOICES and found != default:
-        if found.lower() == "none" and name != "scale":
-            return None
+        return _TRUTH.get(word, found)
+    if isinstance(found, str) and found != default:
         try:
             return knob.parse(found) if knob.parse else found
         except (ValueError, OverflowError):

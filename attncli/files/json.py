@@ -10,7 +10,6 @@ heads.0.w_q. An array may be {"word": [numbers], …}: a row for each word.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from typing import Any
 from attncli.arrays import Array
 from attncli.budget import check_cells
 from attncli.errors import InputError
-from attncli.files.fields import FIELDS
+from attncli.files.fields import is_field
 from attncli.files.load import (
     LABELS,
     Loaded,
@@ -32,7 +31,7 @@ from attncli.files.load import (
     within_name,
 )
 from attncli.files.messages import decoded, location, quote
-from attncli.files.numbers import MAX_DEPTH, NOT_JSON, Beyond, described, text_to_nan, to_array
+from attncli.files.numbers import MAX_DEPTH, NOT_JSON, decimals_of, described, number_of, to_array
 from attncli.files.roles import EMBEDDINGS, is_attended, role_of
 from attncli.files.source import ARRAY, TEXT, Source
 
@@ -55,8 +54,16 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     """What a JSON text holds; InputError where it is malformed or holds no array."""
     origin = source.origin
     document = parse(source.read(TEXT), origin, other_forms=True)
+    decimals: dict[str, int] = {}
+
+    def array(name: str, nested: list[Any]) -> Array:
+        made = to_array(nested, location(origin, name))
+        decimals[name] = decimals_of(nested)
+        return made
+
     if isinstance(document, list):
-        return collected(source, wanted, {"": partial(to_array, document, origin)})
+        readers = {"": partial(array, "", document)}
+        return collected(source, wanted, readers, decimals=decimals)
     if not isinstance(document, dict):
         raise InputError(
             f"{origin} holds neither a list nor an object",
@@ -73,11 +80,10 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     scale = None
     document, source = _part(document, source)
     check_once((name for name, found in document.items() if found is not None), origin)
-    fields = text_to_nan(popped_fields(document, wanted, source.name))
+    fields = popped_fields(document, wanted, source.name)
     if wanted("") and _are_vectors(document) and not any(map(wanted, document)):
         document = {"": document}
     for name, found in _joined(document, origin):
-        where = location(origin, name)
         if found is None:
             continue
         if name in arrays or name in others:  # with a dot, and joined
@@ -87,12 +93,12 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         elif name.lower() == "scale":
             scale = scale_of(found, origin)
         elif isinstance(found, dict) and _are_vectors(found):
-            arrays[name], words[name] = partial(to_array, [*found.values()], where), (*found,)
+            arrays[name], words[name] = partial(array, name, [*found.values()]), (*found,)
         elif isinstance(found, list) and not (role_of(name) in EMBEDDINGS and _is_text(found)):
-            arrays[name] = partial(to_array, found, where)
+            arrays[name] = partial(array, name, found)
         else:
-            others[name] = f"{where} is {described(found)}, not an array"
-    more = {"words": words, "scale": scale, "fields": fields}
+            others[name] = f"{location(origin, name)} is {described(found)}, not an array"
+    more = {"decimals": decimals, "words": words, "scale": scale, "fields": fields}
     return collected(source, wanted, arrays, labels, others, **more)
 
 
@@ -115,7 +121,7 @@ def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[t
             inside = {str(number): x for number, x in enumerate(found)}
         is_whole = not isinstance(inside, dict) or not _holds_lists(inside)
         if depth == 0 and not is_whole:
-            is_own = name.lower() in (*LABELS, *FIELDS)
+            is_own = name.lower() in LABELS or is_field(name)
             is_role = is_attended(name) and _PARAMETERS.isdisjoint(map(str.lower, inside))
             is_array = bool(not name or role_of(name)) and _are_vectors(inside)
             is_whole = is_own or is_role or is_array
@@ -169,7 +175,7 @@ def parse(
             raise InputError(f"{origin} has the key {quote(twice)} twice", "keep one of them")
         return document
 
-    read = partial(json.loads, parse_float=_float, object_pairs_hook=pairs or unique)
+    read = partial(json.loads, parse_float=number_of, object_pairs_hook=pairs or unique)
     try:
         try:
             document = read(text)
@@ -226,8 +232,3 @@ def _check_escapes(text: str, origin: str) -> None:
         if found["half"]:
             message = f"{origin} holds {found['half']}, half of a surrogate pair"
             raise InputError(message, "write whole characters")
-
-
-def _float(text: str) -> float | Beyond:
-    number = float(text)
-    return Beyond(text) if math.isinf(number) else number

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, get_args
 
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.convention import ScaleRule
 from attncli.errors import InputError
-from attncli.files.fields import FIELDS, NESTED, is_field
+from attncli.files.fields import FIELDS, NESTED, field_name, is_field
 from attncli.files.messages import (
     ask_for,
     attentions,
@@ -29,6 +30,7 @@ from attncli.files.messages import (
 )
 from attncli.files.roles import EMBEDDINGS, WIDTHS, is_attended, role_of, similar_role
 from attncli.files.source import KINDS, Source, open_source
+from attncli.numerals import number as read_number
 from attncli.trace import Trace
 
 Labels = tuple[str, ...] | None
@@ -64,8 +66,10 @@ class Loaded:
     key_labels     names of the keys, or None
     row_labels     labels of the rows of a csv or tsv: names of queries or of keys, by its role
     column_labels  the header of a csv or tsv, without its corner
+    decimals       name of an array read from text → the most decimals of its numbers that end in 0,
+                   such as 0.40: their values no longer show them
     words          name of an array that came as {word: vector} → its words, those of its rows
-    scale          the factor on the scores that the file names, or None
+    scale          the factor on the scores that the file names, "none" or "1/sqrt(d_k)", or None
     fields         what else it says of its attention, where that is wanted, by names of FIELDS
     trace          the trace, where the file is one saved by attncli; arrays then holds the values
                    of its stages by dotted name. `path::part` gives the trace inside called so
@@ -83,8 +87,9 @@ class Loaded:
     key_labels: Labels = None
     row_labels: Labels = None
     column_labels: Labels = None
+    decimals: Mapping[str, int] = field(default_factory=dict)
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    scale: float | None = None
+    scale: float | str | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
     trace: Trace | None = None
     warnings: tuple[str, ...] = ()
@@ -256,7 +261,8 @@ def part_of(found: Mapping[str, T], source: Source) -> tuple[dict[str, T], Sourc
 
 def check_once(names: Iterable[str], origin: str) -> None:
     """InputError where labels or a field are there twice, in other cases of letters."""
-    known = [name.lower() for name in names if name.lower() in {*LABELS, *FIELDS, "scale"}]
+    every = {*LABELS, *FIELDS, "scale"}
+    known = [name for name in map(field_name, names) if name in every]
     for name in known:
         if known.count(name) > 1:
             raise InputError(f"{origin} has {name} twice, in other letters", "keep one of them")
@@ -265,13 +271,16 @@ def check_once(names: Iterable[str], origin: str) -> None:
 def popped_fields(
     found: dict[str, Any], wanted: Callable[[str], object], member: str
 ) -> dict[str, Any]:
-    """What a file says of its attention, taken out of all that it holds, by lowercase name."""
+    """What a file says of its attention, taken out of all that it holds, by its field."""
     names = [name for name in found if is_field(name) and wanted(name) and name != member]
-    return {name.lower(): found.pop(name) for name in names}
+    return {field_name(name): found.pop(name) for name in names}
 
 
-def scale_of(found: object, origin: str) -> float:
-    """The factor on the scores that a file names: one finite number."""
+def scale_of(found: object, origin: str) -> float | str:
+    """The factor on the scores that a file names: one finite number, or a rule such as "none"."""
+    if isinstance(found, str) and found.lower() in get_args(ScaleRule):
+        return found.lower()
+    found = read_number(found) if isinstance(found, str) else found
     if isinstance(found, bool) or not isinstance(found, int | float | np.number):
         raise InputError(f"{origin}, scale is not a number", "write one number")
     scale = math.inf

@@ -77,6 +77,8 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
             name: read(text=None).tolist()
             for name, read in popped_fields(entries, wanted, source.name).items()
         }
+        scales = [name for name in entries if name.lower() == "scale" != source.name]
+        entries |= {name: partial(entries[name], text=None) for name in scales}
         return collected(source, wanted, entries, labels, fields=fields)
 
 

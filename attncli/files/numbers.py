@@ -34,6 +34,33 @@ class Beyond:
         return quote(self.text, 24)[1:-1]
 
 
+class Printed(float):
+    """A number that was written with zeros at its end, such as 0.40, and with how many decimals."""
+
+    decimals: int
+
+
+def number_of(text: str) -> float | Beyond:
+    """The number of a text: Printed where it ends in zeros, Beyond where it is too large.
+
+    >>> number_of("0.40"), number_of("0.40").decimals, type(number_of("0.4"))
+    (0.4, 2, <class 'float'>)
+    """
+    number = float(text)
+    if text.endswith("0") and not text.endswith(".0") and "." in text and "e" not in text.lower():
+        number = Printed(number)
+        number.decimals = len(text.partition(".")[2])
+    return Beyond(text) if math.isinf(number) else number
+
+
+def decimals_of(nested: object) -> int:
+    """The most decimals of the numbers in the lists of an array that are Printed, or 0."""
+    cells: list[Any] = [nested]
+    while list in set(map(type, cells)):
+        cells = list(chain.from_iterable(cells))
+    return max((cell.decimals for cell in cells if isinstance(cell, Printed)), default=0)
+
+
 def nan_to_text(x: Any) -> Any:
     """The same data with NaN and infinity as strings; mappings and sequences entry by entry.
 
@@ -84,7 +111,7 @@ def to_array(nested: object, where: str) -> Array:
             raise InputError(f"{where} is empty: it holds an empty list", "give it numbers")
         shape += tuple(lengths)
         cells = list(chain.from_iterable(cells))
-    if kinds <= {int, float}:
+    if kinds <= {int, float, Printed}:
         with suppress(OverflowError):
             dtype = np.int64 if kinds == {int} else np.float64
             return np.array(cells, dtype=dtype).reshape(shape)
@@ -97,7 +124,7 @@ def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
     is_bool = type(numbers[0]) is bool
     for flat, number in enumerate(numbers):
         is_int = type(number) is int and not is_bool
-        if type(number) is (bool if is_bool else float) or (is_int and abs(number) <= _LARGEST):
+        if isinstance(number, bool if is_bool else float) or (is_int and abs(number) <= _LARGEST):
             continue
         at = f"{where}: {_entry(flat, shape, len(shape))}" if shape else where
         if is_int or isinstance(number, Beyond):

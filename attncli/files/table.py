@@ -14,7 +14,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import math
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -28,7 +27,7 @@ from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.load import Loaded, collected
 from attncli.files.messages import count, decoded, quote, reason
-from attncli.files.numbers import Beyond
+from attncli.files.numbers import Beyond, decimals_of, number_of
 from attncli.files.source import TEXT, Source, are_numbers
 from attncli.numerals import number as read_number
 from attncli.stages import HIDDEN, KINDS
@@ -74,7 +73,9 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     too_many(n_cells)
     plain = plain_matrix(data, delimiters)
     if plain is not None:
-        return collected(source, wanted, {"": lambda: plain})
+        words = re.split(r"[,;\s]+", data[:LARGE].decode("ascii", "replace"))  # two may be cut
+        decimals = {"": decimals_of([*map(number_of, words[1:-1])])}
+        return collected(source, wanted, {"": lambda: plain}, decimals=decimals)
     too_many(_COST * n_cells)
     text = decoded(data, _MARKS.get(data[:2], "utf-8-sig"), origin)
     if "\0" in text:
@@ -107,6 +108,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         {"": partial(_matrix, rows[top:], grid[top:], start, origin)},
         row_labels=tuple(unguarded(row.cells[0]) for row in rows[top:]) if labelled else None,
         column_labels=tuple(map(unguarded, first[start:])) if headed else None,
+        decimals={"": decimals_of([values[start:] for values in grid[top:]])},
         warnings=remarks,
     )
 
@@ -192,7 +194,7 @@ def _matrix(rows: list[_Row], grid: list[list[Any]], start: int, origin: str) ->
     wanted = bool if type(grid[0][start]) is bool else float
     for row, values in zip(rows, grid, strict=True):
         for column, value in enumerate(values[start:], start):
-            if type(value) is wanted:
+            if isinstance(value, wanted):
                 continue
             if isinstance(value, Beyond):
                 where = f"{origin}, line {row.line}, column {column + 1}"
@@ -271,16 +273,16 @@ def read_cell(cell: str) -> float | bool | Beyond | None:
     >>> read_cell("1/2")
     0.5
     """
-    word = cell.strip().lower()
-    if word in ("true", "false"):
-        return word == "true"
+    word = cell.strip()
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
     try:
-        number = float(word)
+        number = number_of(word)
     except ValueError:
         return read_number(cell)
     if "_" in word:  # a number only in Python
         return None
-    return Beyond(cell) if math.isinf(number) and "inf" not in word else number
+    return float(word) if "inf" in word.lower() else number
 
 
 def guarded(label: str) -> str:

@@ -30,6 +30,8 @@ ENTRY = "__trace__"
 VERSION = 1
 """The version of the format that is written, and the only one there is."""
 
+REPLACE = "replace it with --force"
+
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same trace gives the same bytes
 
 
@@ -155,18 +157,20 @@ def write_npy(stage: Stage, file: BinaryIO) -> None:
     np.lib.format.write_array(SimpleNamespace(write=file.write), stage.value, allow_pickle=False)
 
 
-def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: bool) -> None:
+def write_atomically(
+    path: str, write: Callable[[BinaryIO], object], *, force: bool, hint: str = REPLACE
+) -> None:
     """Let `write` fill a temporary file in the same folder, then rename it to `path`.
 
     A symbolic link is followed, the mode of a file that is replaced is kept, and a device or pipe
     (/dev/null) is written directly. Whatever `write` raises passes through, after the part that
     was written is removed.
 
-    Raises OutputError where a file is there already without `force`, and where the system refuses;
-    BrokenPipeError where the reader of a pipe closed it.
+    Raises OutputError where a file is there already without `force`, with this hint, and where the
+    system refuses; BrokenPipeError where the reader of a pipe closed it.
     """
     try:
-        status = check_target(path, force=force)
+        status = check_target(path, force=force, hint=hint)
         if status and not stat.S_ISREG(status.st_mode):
             with open(path, "wb") as device:
                 write(device)
@@ -176,7 +180,7 @@ def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: b
     except BrokenPipeError:
         raise
     except FileExistsError:  # another process was faster
-        raise OutputError(f"{safe(path)} exists already", "replace it with --force") from None
+        raise OutputError(f"{safe(path)} exists already", hint) from None
     except OSError as problem:
         text = problem.strerror or problem
         raise OutputError(f"{safe(path)} cannot be written: {text}") from problem
@@ -186,7 +190,7 @@ def write_atomically(path: str, write: Callable[[BinaryIO], object], *, force: b
         raise OutputError(f"{safe(path)} is not a path", "name a file") from problem
 
 
-def check_target(path: str, *, force: bool) -> os.stat_result | None:
+def check_target(path: str, *, force: bool, hint: str = REPLACE) -> os.stat_result | None:
     """What is known of what is at this path already; OutputError where it cannot be written to."""
     folder = os.path.dirname(path)
     if folder and not os.path.exists(folder):
@@ -196,7 +200,7 @@ def check_target(path: str, *, force: bool) -> os.stat_result | None:
     if status and stat.S_ISDIR(status.st_mode):
         raise OutputError(f"{safe(path)} is a directory", "name a file in it")
     if status and stat.S_ISREG(status.st_mode) and not force:
-        raise OutputError(f"{safe(path)} exists already", "replace it with --force")
+        raise OutputError(f"{safe(path)} exists already", hint)
     return status
 
 

@@ -194,7 +194,8 @@ class Calls(Sequence[Call]):
     def append(self, call: Call) -> None:
         """Adds a call; its arrays go to a file of its own where there is a folder."""
         if self.folder is not None:
-            write_dump(self._path(call), call.entries().items(), force=False)
+            entries, hint = call.entries().items(), "name a new folder"
+            write_dump(self._path(call), entries, force=False, hint=hint)
             call = replace(call, arrays={})
         self._calls.append(call)
 
@@ -219,7 +220,7 @@ class Calls(Sequence[Call]):
         if not self:
             raise OutputError("there are no calls to save", "run the model in the block of capture")
         entries = ((f"{call.key}.{name}", x) for call in self for name, x in call.entries().items())
-        write_dump(path, entries, force=force)
+        write_dump(path, entries, force=force, hint="replace it with force=True")
 
     def _path(self, call: Call) -> str:
         return os.path.join(self.folder or "", f"{call.key}.npz")

@@ -23,7 +23,7 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
     trace: Trace,
     form: Form = "table",
     *,
-    stages: tuple[str, ...] | list[str] = (),
+    stages: tuple[str, ...] | list[str] | str = (),
     head: int | None = None,
     batch: int | None = None,
     precision: int | None = None,
@@ -46,7 +46,8 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
     arcs         svg: the weights as lines from queries to keys
     blank        a worksheet: without the numbers of these stages, True: of all that are computed
 
-    Raises ConventionError for an unknown form, StageError or ShapeError for what is not there.
+    Raises ConventionError for an unknown form, or no cell, StageError or ShapeError for what is not
+    there.
 
     >>> import attncli
     >>> trace = attncli.attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
@@ -55,8 +56,12 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
     """
     if form not in get_args(Form):
         raise ConventionError(f"form is {form!r}", f"use {', '.join(get_args(Form))}")
+    if cell is not None and not (isinstance(cell, tuple | list) and len(cell) == 2):
+        raise ConventionError(f"cell is {cell!r}", "give a query and a key: (2, 1)")
+    if precision is not None and precision < 0:
+        raise ConventionError(f"precision is {precision}", "use a whole number from 0")
     options = DisplayOptions(
-        stages=tuple(stages),
+        stages=(stages,) if isinstance(stages, str) else tuple(stages),
         head=head,
         batch=batch,
         precision=4 if precision is None else precision,

@@ -296,7 +296,8 @@ def _check_places(trace: Trace, names: Collection[str], options: DisplayOptions)
     ):
         if entry is not None and not counts:
             raise ShapeError(f"there is no {what} to choose", "the stages shown have no such axis")
-        if entry is not None and not 0 <= entry < (least := min(counts)):
+        if entry is not None and not 0 <= entry < min(counts):
+            least = min(counts)
             there = "there is only 1" if least == 1 else f"choose from 1 to {least}"
             raise ShapeError(f"there is no {what} {entry + 1}", there)
     matrices = [stage.value.shape for _, stage in found if stage.value.ndim >= 2]

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import FloatArray
 from attncli.attention.attend import Block, traced
+from attncli.attention.numbers import on_host
 from attncli.attention.run import Step
 from attncli.errors import ShapeError
 from attncli.files.messages import count
@@ -55,7 +57,8 @@ def similarity(
     True
     """
     if isinstance(words, Mapping):
-        matrix, words = [*map(np.asarray, words.values())], list(words)
+        each: Any = words.values()
+        matrix, words = list(each), list(words)
     vectors = _vectors(words, () if matrix is None else matrix)
     lengths, dots, cosines, angles = similarity_steps()
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
@@ -277,8 +280,9 @@ def _svd(x: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> FloatArray:
     try:
-        vectors = np.asarray(matrix, dtype=np.float64)
-    except (TypeError, ValueError):
+        rows = [*map(on_host, matrix)] if isinstance(matrix, list) else on_host(matrix)
+        vectors = np.asarray(rows, dtype=np.float64)
+    except (RuntimeError, TypeError, ValueError):  # the first is PyTorch's
         raise ShapeError("the vectors are not rows of numbers of one length") from None
     if vectors.ndim != 2 or len(vectors) != len(words):
         raise ShapeError(

@@ -18,6 +18,7 @@ from attncli import (
     multi_head_attention,
     stream,
 )
+from attncli.check import check
 from tests.check.test_assert_attention import FakeTensor, OnlyDLPack
 
 RNG = np.random.default_rng(41)
@@ -64,6 +65,39 @@ def test_tensors_of_pytorch() -> None:
     lengths = torch.tensor([4, 7])
     found = attend(*tracked, mask=torch.from_numpy(MASK), kv_len=lengths)
     assert (found["output"].value == output(Q, K, V, mask=MASK, kv_len=[4, 7])).all()
+
+
+@pytest.mark.parametrize("name", ["q", "v", "mask", "kv_len", "sinks", "d_output", "past_k"])
+@pytest.mark.parametrize("kind", ["meta", "sparse"])
+def test_a_tensor_without_numbers_at_hand_is_refused_by_name(name: str, kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.ones(3, 2)
+    odd = tensor.to("meta") if kind == "meta" else tensor.to_sparse()
+    inputs: dict[str, Any] = {"q": tensor, "k": tensor, "v": tensor, name: odd}
+    inputs |= {"past_v": tensor} if name == "past_k" else {}
+    calls: list[Any] = [attend] if name in ("d_output", "sinks") else [attend, stream]
+    for function in calls:
+        with pytest.raises(
+            ShapeError, match=f"{name.replace('past_k', '(past_)?k')} cannot be read"
+        ):
+            function(**inputs)
+    if name == "q":
+        with pytest.raises(ShapeError, match="output cannot be read"):
+            check(odd, tensor, tensor, tensor)
+        with pytest.raises(ShapeError, match="w_q cannot be read"):
+            multi_head_attention(tensor, Projections(w_q=odd, w_k=odd, w_v=odd), n_heads=1)
+
+
+def test_a_tensor_that_is_negated_only_when_it_is_read() -> None:
+    torch = pytest.importorskip("torch")
+    q = torch._neg_view(torch.from_numpy(Q))
+    assert (output(q, K, V) == output(-Q, K, V)).all()
+
+
+def test_key_lengths_that_are_no_list_of_numbers() -> None:
+    lengths: Any = [[1], [1, 2]]
+    with pytest.raises(ShapeError, match="kv_len is ragged"):
+        attend(Q, K, V, kv_len=lengths)
 
 
 def test_what_is_no_number_is_refused() -> None:

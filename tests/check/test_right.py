@@ -153,3 +153,26 @@ def test_a_weight_is_off_in_proportion_to_itself() -> None:
     verdict = check(weights, q, k, k, stage="weights")
     assert verdict.status != "match"
     assert verdict.stages[0].worst[0].index == (head, row, key)
+
+
+@pytest.mark.parametrize(("size", "bias"), [(1, 24), (1, 60), (3, 24)])
+def test_a_bias_far_larger_than_the_scores_rounds_them(size: float, bias: float) -> None:
+    """In float32 Z + M is off by half a unit of M, in whichever order a processor adds up."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        q, k, v = (rng.normal(size=(14, 5, 3)).astype(np.float32) for _ in range(3))
+        q *= np.float32(size)
+        mask = (bias + rng.random((14, 1, 5))).astype(np.float32)
+        scores = np.zeros((14, 5, 5), np.float32)
+        for i in rng.permutation(3):
+            scores += q[..., i, None] * k[:, None, :, i]
+        powers = np.exp(np.float64(scores + mask)).astype(np.float32)
+        total, output = np.zeros((14, 5), np.float32), np.zeros((14, 5, 3), np.float32)
+        for i in rng.permutation(5):
+            total += powers[..., i]
+        weights = powers / total[..., None]
+        for i in rng.permutation(5):
+            output += weights[..., i, None] * v[:, None, i]
+        observed = {"weights": weights, "output": output}
+        verdict = check(observed, q, k, v, mask=mask, scale="none", pairs=False)
+        assert verdict.status == "match", (seed, verdict.stages[-1].ratios)

@@ -48,6 +48,99 @@ def test_printed_weights_without_the_scale(call: Call) -> None:
     assert "attncli compute: --scale none" in result.out
 
 
+# ---- numbers as they were printed
+
+OF_ROW_3 = ("--stage", "weights", "--rows", "3")  # 0.50349, 0.24826, 0.24826
+WIDER = ("--scale", "1/√8", *OF_ROW_3)  # 0.41591, 0.29205, 0.29205
+UNSCALED = "[[5,5],[6.33,3.67],[6.82,3.18]]"
+
+
+@pytest.mark.parametrize(
+    ("flags", "printed", "code"),
+    [
+        (WIDER, "0.4 0.3 0.3", 0),
+        (WIDER, "0.42 0.29 0.29", 0),
+        (WIDER, "0.40 0.30 0.30", 1),
+        (WIDER, "0.4 0.30 0.3", 1),
+        (WIDER, "0.4000 0.3000 0.3000", 1),
+        (OF_ROW_3, "0.50 0.25 0.25", 0),
+        (OF_ROW_3, "0.500 0.250 0.250", 1),
+        (OF_ROW_3, "0.5 0.25 0.25", 1),  # as 1/2 and 1/4 are written too
+        (OF_ROW_3, "0.50348984 0.24825508 0.24825508", 0),
+        (OF_ROW_3, "0.50348985 0.24825508 0.24825508", 1),
+        (OF_ROW_3, "0.503489840000 0.248255080000 0.248255080000", 1),
+        (OF_ROW_3, "5.0e-1 0.248 2.48e-01", 1),
+        (OF_ROW_3, "5.03e-1 0.248 2.48e-01", 0),
+    ],
+)
+def test_half_a_unit_of_the_last_decimal_that_was_printed_is_allowed(
+    call: Call, tmp_path: Path, flags: tuple[str, ...], printed: str, code: int
+) -> None:
+    cells = printed.split()
+    lists = f"[{', '.join(cells)}]"
+    forms = [lists, f"[{printed}]", f"np.array([{lists}])", f"tensor({lists})", printed]
+    for name, text in {
+        "a.json": lists,
+        "b.json": f'{{"weights": [{lists}], "output": [[1, 2]]}}',
+        "c.csv": ",".join(cells),
+        "d.csv": f"weights,k1,k2,1.0000\nq3,{','.join(cells)}",
+        "e.tsv": "\t".join(cells),
+        "f.txt": printed,
+    }.items():
+        (tmp_path / name).write_text(text)
+        forms.append(name)
+    for form in forms:
+        assert call("check", *THREE, *flags, "--observed", form).code == code, form
+
+
+@pytest.mark.parametrize(("value", "code"), [(0.404, 0), (0.44, 1)])
+def test_a_large_table_has_the_decimals_that_were_printed(
+    call: Call, tmp_path: Path, value: float, code: int
+) -> None:
+    np.savez(tmp_path / "one.npz", q=np.zeros((20_000, 1)), k=[[1.0]], v=[[value, 0.1]])
+    (tmp_path / "large.csv").write_text("0.40,0.10\n" * 20_000)  # of one key: each row is v
+    assert call("check", "--q", "one.npz", "--observed", "large.csv").code == code
+
+
+def test_each_stage_has_its_own_decimals(call: Call, tmp_path: Path) -> None:
+    stages: dict[str, Any] = {
+        "scaled": [[0.707, 0.707, 0], [0.707, 0, 0.707], [1.414, 0.707, 0.707]],
+        "weights": [[0.401, 0.401, 0.198], [0.401, 0.198, 0.401], [0.503, 0.248, 0.248]],
+        "output": [[5, 5], [6.02, 3.98], [6.28, 3.72]],
+    }
+    (tmp_path / "right.json").write_text(json.dumps(stages))
+    assert call("check", *THREE, "--observed", "right.json").code == 0
+    stages["weights"][2][0] = 0.502
+    (tmp_path / "wrong.json").write_text(json.dumps(stages))
+    result = call("check", *THREE, "--observed", "wrong.json", "--format", "json")
+    assert [stage["matches"] for stage in result.json["stages"]] == [True, False, True]
+
+
+@pytest.mark.parametrize("decimals", [2, 4, 6, 8])
+def test_a_bug_is_named_of_numbers_as_they_are_printed(call: Call, decimals: int) -> None:
+    q, k = np.array([[1, 0], [0, 1], [1, 1]]), np.array([[1, 1], [1, 0], [0, 1]])
+    with np.printoptions(precision=decimals):
+        printed = str(softmax(q @ k.T))
+    result = call("check", *THREE, "--observed", printed, "--stage", "weights")
+    assert result.out.startswith("it differs; the cause:\n  scale left out\n")
+    exact = {"weights": softmax(q @ k.T).tolist(), "output": json.loads(UNSCALED)}
+    result = call("check", *THREE, "--observed", json.dumps(exact))
+    assert result.out.startswith("it differs; the cause:\n  scale left out\n")
+
+
+def test_the_sample_that_left_the_scale_out(call: Call) -> None:
+    result = call("check", *THREE, "--observed", SAMPLES / "observed.json")
+    assert result.out.startswith("it differs; the cause:\n  scale left out\n")
+
+
+@pytest.mark.parametrize(
+    "printed", ["4.0111,4.0111", "4.01,4.01", "4.0112345678901,4.0112345678901"]
+)
+def test_equal_numbers_name_no_number_that_was_fitted_to_them(call: Call, printed: str) -> None:
+    result = call("check", *THREE, "--rows", "1", "--observed", f"[{printed}]", "--format", "json")
+    assert (result.code, result.json["explanations"]) == (1, [])
+
+
 def test_several_stages_of_a_file_are_checked_in_order(call: Call, folder: Path) -> None:
     result = call("check", "--q", "qkv.npz", "--observed", "unscaled.npz", "--format", "json")
     assert result.code == 1
@@ -124,7 +217,7 @@ def test_an_ambiguous_verdict_suggests_an_input(call: Call, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "three-tokens.json holds no stage to check; call it output, weights … there, or add"),
+        ([], "three-tokens.json holds no stage to check; call it output, weights … there, or use"),
         (["--observed", "missing.npy"], "missing.npy does not exist"),
         (["--observed", "[[1,2]]", "--stage", "wieghts"], "there is no stage 'wieghts'"),
         (

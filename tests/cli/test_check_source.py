@@ -176,13 +176,13 @@ def test_source_is_what_is_not_named(call: Call, folder: Path) -> None:
         (("plain.npz", "--q", "plain.npz", "--observed", "plain.npz"), "SOURCE is given beside"),
         (("inputs.npz",), "inputs.npz holds no stage to check; call it output, weights … there"),
         (("inputs.npz", "--stage", "weights"), "inputs.npz holds no weights; call it weights ther"),
-        (("output.npz",), "output.npz holds observed numbers, but no q; add --q SOURCE"),
-        (("[[1, 2]]",), "the inline literal holds observed numbers, but no q; add --q SOURCE"),
-        (("--observed", "output.npz"), "output.npz holds observed numbers, but no q; add --q"),
+        (("output.npz",), "output.npz holds observed numbers, but no q"),
+        (("[[1, 2]]",), "the inline literal holds no stage to check"),
+        (("--observed", "output.npz"), "output.npz holds observed numbers, but no q"),
         (("odd.npz",), "odd.npz, softcap is -1.0; use a number above 0, or None"),
         (("odd.json",), "odd.json, convention has no field 'sclae'; known are causal, "),
         (("layout.json",), "layout.json, layout is 'sbhd'; use hsd, shd, bsd, bhsd, bshd"),
-        (("nan.json",), "nan.json, softcap is nan; use a number above 0, or None"),
+        (("nan.json",), "nan.json, softcap is 'NaN'; use a number above 0, or None"),
         (("kv.json",), "kv.json, kv_len holds no lengths; give one whole number for each batch"),
         (("twice.json",), "twice.json has causal twice, and they differ; keep one of them"),
         (("list.json",), "list.json, convention is not an object; write {"),
@@ -291,3 +291,112 @@ def test_another_k_than_that_of_the_file_is_a_choice(call: Call, folder: Path) -
 def test_it_is_the_help(call: Call) -> None:
     assert "[SOURCE]" in call("check", "--help").out
     assert call("check", str(SAMPLES / "three-tokens.json")).code == 2
+
+
+# ---- one array of a file, and one matrix for both
+
+
+@pytest.mark.parametrize("ending", ["npz", "json", "safetensors"])
+def test_an_array_with_dots_in_its_name_is_asked_for(
+    call: Call, tmp_path: Path, ending: str
+) -> None:
+    arrays = {f"layer.0.{name}": x[0, 0] for name, x in INPUTS.items()}
+    arrays |= {f"layer.0.attn.{name}": x[0, 0] for name, x in attention().items()}
+    arrays |= {"layer.1.attn.weights": V[0, 0], "layer.1.attn.output": Q[0, 0]}
+    if ending == "npz":
+        savez(tmp_path / "dump.npz", **arrays)
+    elif ending == "json":
+        lists = {name: x.tolist() for name, x in arrays.items()}
+        (tmp_path / "dump.json").write_text(json.dumps(lists))
+    else:
+        save_file({n: np.ascontiguousarray(x) for n, x in arrays.items()}, "dump.safetensors")
+    file = f"dump.{ending}::layer"
+    given = [x for name in "qkv" for x in (f"--{name}", f"{file}.0.{name}")]
+    assert call("check", *given, "--observed", f"{file}.0.attn.output").code == 0
+    weights = ("--observed", f"{file}.0.attn.weights", "--stage", "weights")
+    assert call("check", *given, *weights).code == 0
+    assert call("check", *given, "--observed", f"{file}.1.attn.weights").code == 1
+    assert call("diff", f"{file}.0.attn.output", f"{file}.0.attn.output").code == 0
+    assert call("diff", f"{file}.0.attn.output", f"{file}.1.attn.weights").code == 1
+
+
+@pytest.mark.parametrize("source", ["q.json", "[[20, 0], [0, 20]]", "-"])
+def test_a_matrix_may_be_q_and_what_is_observed(call: Call, tmp_path: Path, source: str) -> None:
+    """Each token attends to itself alone: the output is V, which is Q."""
+    (tmp_path / "q.json").write_text("[[20, 0], [0, 20]]")
+    result = call("check", "--q", source, "--observed", source, stdin=b"[[20, 0], [0, 20]]")
+    assert (result.code, result.out[:10]) == (0, "it matches")
+
+
+@pytest.mark.parametrize("flag", ["--q", "--observed"])
+def test_a_matrix_alone_is_not_said_to_need_the_flag_it_has(call: Call, flag: str) -> None:
+    result = call("check", flag, "[[20, 0], [0, 20]]")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert f"add {flag} " not in result.err
+
+
+# ---- a file takes what the flag takes
+
+
+@pytest.mark.parametrize(
+    ("field", "flags"),
+    [
+        ({"scale": "none"}, ("--scale", "none")),
+        ({"scale": "None"}, ("--scale", "none")),
+        ({"scale": "1/√8"}, ("--scale", "1/√8")),
+        ({"scale": "1/sqrt(d_k)"}, ()),
+        ({"convention": {"scale": "NONE"}}, ("--scale", "none")),
+        ({"empty_rows": "NaN"}, ("--empty-rows", "nan")),
+        ({"empty-rows": "Uniform"}, ("--empty-rows", "uniform")),
+        ({"convention": {"Empty-Rows": "NaN"}}, ("--empty-rows", "nan")),
+        ({"empty_rows_inf": "NaN"}, ("--empty-rows-inf", "nan")),
+        ({"empty_rows_inf": "none"}, ()),
+        ({"mask_numbers": "None"}, ()),
+        ({"causal": "TRUE", "causal_align": "Bottom_Right"}, ("--causal", "--causal-align", "bottom-right")),
+        ({"softcap": "None"}, ()),
+        ({"softcap": "√4", "softcap-place": "after_mask"}, ("--softcap", "2", "--softcap-place", "after-mask")),
+        ({"mask_value": "-Infinity"}, ()),
+        ({"mask_value": "-1E9"}, ("--mask-value", "-1e9")),
+        ({"dtype": "torch.Float32"}, ("--dtype", "float32")),
+        ({"lse_base": 2}, ("--lse-base", "2")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("ending", ["json", "npz", "safetensors"])
+def test_a_field_of_a_file_is_as_its_flag(
+    call: Call, tmp_path: Path, field: dict[str, Any], flags: tuple[str, ...], ending: str
+) -> None:
+    mask = [[0.0, -np.inf], [-np.inf, -np.inf]]
+    arrays = {"q": np.array([[1.0, 2.0], [3.0, 4.0]]), "mask": np.array(mask)}
+    for name, said in (("plain", {}), ("says", field)):
+        text = {n: x if isinstance(x, str) else json.dumps(x) for n, x in said.items()}
+        if ending == "json":
+            lists = {n: x.tolist() for n, x in arrays.items()}
+            (tmp_path / f"{name}.json").write_text(json.dumps(lists | said))
+        elif ending == "npz":
+            savez(tmp_path / f"{name}.npz", **arrays, **text)
+        else:
+            save_file(arrays, tmp_path / f"{name}.safetensors", metadata=text)
+    shown = ("--stage", "weights", "--stage", "output", "--stage", "lse", "--format", "json")
+    expected = call("compute", f"plain.{ending}", *flags, *shown)
+    result = call("compute", f"says.{ending}", *shown)
+    assert (expected.code, result.code) == (0, 0)
+    assert result.json["convention"] == expected.json["convention"]
+    assert result.out == expected.out
+
+
+def test_a_layout_of_a_file_is_as_its_flag(call: Call, tmp_path: Path) -> None:
+    inputs = {"q": [[[1.0, 2.0]], [[3.0, 4.0]]]}
+    (tmp_path / "plain.json").write_text(json.dumps(inputs))
+    (tmp_path / "says.json").write_text(json.dumps(inputs | {"layout": "SHD"}))
+    expected = call("compute", "plain.json", "--layout", "shd")
+    assert (expected.code, expected.out) == (0, call("compute", "says.json").out)
+
+
+@pytest.mark.parametrize("text", ["x", "1/0", "inf", "none none"])
+def test_a_scale_that_is_no_number_is_refused(call: Call, tmp_path: Path, text: str) -> None:
+    (tmp_path / "odd.json").write_text(json.dumps({"q": [[1]], "scale": text}))
+    savez(tmp_path / "odd.npz", q=[[1]], scale=text)
+    for file in ("odd.json", "odd.npz"):
+        result = call("compute", file)
+        assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+        assert result.err.startswith(f"attncli: {file}, scale is not a number")

@@ -123,7 +123,7 @@ def test_what_is_saved_is_checked(
     assert "layers, holds 3 attentions" in capsys.readouterr().err
     assert run(["check", f"dump.{ending}::layers.7"]) == 2
     assert "holds no 'layers.7'; it holds model.layers." in capsys.readouterr().err
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="exists already; replace it with force=True"):
         calls.save(f"dump.{ending}")
     calls.save(f"dump.{ending}", force=True)
 

@@ -32,6 +32,19 @@ Matrix = npt.NDArray[np.float64]
 NUMBERS = st.floats(-100, 100, width=32)
 
 
+def test_vectors_are_tensors_too() -> None:
+    torch = pytest.importorskip("torch")
+    rows = [torch.tensor(x, dtype=torch.bfloat16, requires_grad=True) for x in (MOM, DAD)]
+    exact = [row.detach().double().numpy() for row in rows]
+    expected = similarity(["mom", "dad"], exact)["dots"].value
+    for matrix in (torch.stack(rows), rows):
+        assert (similarity(["mom", "dad"], matrix)["dots"].value == expected).all()
+    assert (similarity({"mom": rows[0], "dad": rows[1]})["dots"].value == expected).all()
+    for odd in (rows[0].to("meta"), "x", [1.0]):
+        with pytest.raises(ShapeError, match="the vectors are not rows of numbers"):
+            similarity({"mom": odd, "dad": rows[1]})
+
+
 def test_document_003_cosines() -> None:
     cosines = similarity(["mom", "dad", "king"], [MOM, DAD, KING])["cosines"].value
     assert cosines[0, 1] == pytest.approx(0.8801730942, abs=5e-11)

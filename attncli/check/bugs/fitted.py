@@ -33,7 +33,7 @@ OCTAVES = 8
 """A factor of the scores is searched from 2⁻⁸ to 2⁸ times the expected one."""
 
 SEVERAL = 3
-"""So many rows at least confirm a factor that is fitted to each head or channel."""
+"""So many numbers at least confirm each one that is fitted."""
 
 TINY = 1e-24
 """A mean square below this one is that of rounding in float64."""
@@ -67,9 +67,18 @@ def fitted_numbers(
 
     plain = float(misfit(comparison.setup, comparison).mean())
     at, least = minimum(loss, *between, n, most=plain / 2)
-    if least.mean() >= EXPLAINED * plain:
+    if not explains(least, comparison.setup, comparison):
         return None
     return polished(of(at), make, comparison, numbers)
+
+
+def explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
+    """Whether fitted numbers leave little of the misfit of a setup, and enough others confirm each.
+
+    least  the misfits that the numbers leave
+    """
+    is_confirmed = comparison.n_different >= SEVERAL * least.size
+    return is_confirmed and bool(least.mean() < EXPLAINED * misfit(setup, comparison).mean())
 
 
 def _of_one_number(comparison: Comparison, n_heads: int) -> Comparison:

@@ -8,9 +8,8 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.fitted import fitted, fitted_numbers, listed
-from attncli.check.comparison import Comparison
-from attncli.check.fitting import EXPLAINED, misfit, whole_minimum
+from attncli.check.bugs.fitted import explains, fitted, fitted_numbers, listed
+from attncli.check.fitting import misfit, whole_minimum
 from attncli.check.setup import Setup
 
 BASES = (1e2, 1e3, 5e3, 2.5e4, 5e4, 1e5, 1.5e5, 1.6e5, 2.5e5, 5e5, 1e6, 5e6, 8e6, 1e7, 1e8)
@@ -18,11 +17,6 @@ BASES = (1e2, 1e3, 5e3, 2.5e4, 5e4, 1e5, 1.5e5, 1.6e5, 2.5e5, 5e5, 1e6, 5e6, 8e6
 
 OFFSETS = 16
 """Positions may be counted from a number up to so much further on, or back."""
-
-
-def _explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
-    """Whether a fitted number leaves little of the misfit of the right setup."""
-    return bool(least.mean() < EXPLAINED * misfit(setup, comparison).mean())
 
 
 def _other_lengths(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -35,7 +29,7 @@ def _other_lengths(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return setup.with_inputs(kv_len=x.astype(np.int64))
 
     at, least = whole_minimum(lambda x: misfit(of(x), wide).mean(axis=1), 1, n_k, n_batch)
-    if _explains(least, setup, wide) and not np.array_equal(at, lengths):
+    if explains(least, setup, wide) and not np.array_equal(at, lengths):
         yield of(at).with_detail(f"lengths {listed(at)}, not {listed(lengths)}")
 
 
@@ -60,7 +54,7 @@ def _another_window(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
             return np.array([misfit(of(float(x[0])), sample).mean()])
 
         at, least = whole_minimum(loss, 0, most)
-        if _explains(least, setup, sample) and form(int(at[0])) != given:
+        if explains(least, setup, sample) and form(int(at[0])) != given:
             left, after = form(int(at[0]))
             left -= own if left > 0 else 0
             yield of(at[0]).with_detail(f"{_bound(left)} before the query, {_bound(after)} after")
@@ -78,8 +72,8 @@ def _another_base(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return setup.with_positions(base=base)
 
     losses = [float(misfit(of(base), sample).mean()) for base in BASES]
-    base, least = BASES[int(np.argmin(losses))], min(losses)
-    if least >= EXPLAINED * misfit(setup, sample).mean():
+    base = BASES[int(np.argmin(losses))]
+    if not explains(np.array([min(losses)]), setup, sample):
         found = fitted_numbers(lambda x: of(float(x[0])), sample, lambda x: 10.0**x, (1, 8))
         if found is None:
             return
@@ -111,7 +105,7 @@ def _another_start(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
             moved = setup.with_positions(**starts)
             found.append((float(misfit(moved, sample).mean()), by, moved))
     least, by, moved = min(found, key=lambda one: one[0])
-    if least < EXPLAINED * misfit(setup, sample).mean():
+    if explains(np.array([least]), setup, sample):
         of = "the queries" if positions.is_rotary else "every token"
         yield moved.with_detail(f"of {of} by {by:+d}")
 
