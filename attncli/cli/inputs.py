@@ -126,8 +126,6 @@ def read_inputs(
     notes += unused_notes(files, used, stages, of_x=made is not None)
     n_heads, n_kv_heads = (arrays[n].shape[-3] if arrays[n].ndim > 2 else 1 for n in "qk")
     facts = facts_of(convention, arrays.get("mask"), (n_heads, n_kv_heads))
-    facts |= {"the weights of x"} if made is not None else set()
-    facts |= {"dropout"} if drawn == RANDOM else set()  # it has a seed, too
     convention = _check_mask(arrays, files, choices, fields, convention)
     if "mask" in arrays and arrays["mask"].dtype == np.bool_ and convention.mask_means == "add":
         notes.append("true and false in the mask are added as 1 and 0: no key is hidden")
@@ -144,13 +142,12 @@ def read_inputs(
     n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
     shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
     is_split = inputs.heads is not None or inputs.layout == "bsd"
-    if made is not None:
-        is_split = len(shape) > 2
     labels = _labels(shape[-2], shape[-1] - n_past, n_past, _named(files, inputs))
     if made is not None:
         keys = labels["key_labels"]
         own = {"query": labels["query_labels"], "key": keys and keys[n_past:]}
-        made = made._replace(labels=own)
+        made, is_split = made._replace(labels=own), len(shape) > 2
+        facts.add("the weights of x")
     return AttentionInputs(
         {**arrays, "kv_len": kv_len, "convention": convention},
         labels,
@@ -161,7 +158,7 @@ def read_inputs(
         inputs=inputs,
         observed=files.get(OBSERVED),
         projected=made,
-        facts=frozenset(facts),
+        facts=frozenset(facts | ({"dropout"} if drawn == RANDOM else set())),  # both have a seed
     )
 
 
