@@ -3,11 +3,11 @@
     unknown = flag("Vector of a word that is missing …", needs="--glove")
     layers = flag("Layers of encoder and decoder …", needs="--block encoder|decoder")
     cell = flag("Derive one weight …", needs=PAGES, excludes="--rows, --cols, --work")
-    weights_axes = flag("in-out: X W …", needs="weights")
+    weights_axes = flag("in-out: X W …", needs="the weights of x")
 
 Commas separate what is needed together, "or" what may stand for each other, and a flag is followed
-by the values that will do. What is no flag is a fact of the input, such as "weights" or "mask", or
-a field of Convention, which a file may set as well: it is known once the input is read.
+by the values that will do. What is no flag is a fact of the input, such as "the weights of x", a
+role, or a field of Convention, which a file may set as well: it is known once the input is read.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def _flags(groups: Sequence[Any]) -> list[tuple[Mapping[str, Any], str, Any]]:
         for own in (own for own in fields(group) if own.metadata):
             on, _, off = next(iter(own.metadata["names"]), flag_of(own.name)).partition("/")
             value = getattr(group, own.name)
-            is_off = value is False
-            value = None if is_off and not off else value
-            flags.append(({**own.metadata, "name": own.name}, off if is_off and off else on, value))
+            if value is False:  # a switch that is off, unless its flag is of the form --on/--off
+                on, value = (off, False) if off else (on, None)
+            flags.append(({**own.metadata, "name": own.name}, on, value))
     return flags
 
 
@@ -107,7 +107,7 @@ def _holds(condition: str, values: Mapping[str, str]) -> bool:
 
 
 def _text(condition: str) -> str:
-    """A condition as a message has it: `--block encoder or decoder`, `--mask`, `weights`."""
+    """A condition as a message has it: `--block encoder or decoder`, `--mask`."""
     if condition in KNOBS or condition in ROLES:
         return flag_of(condition)
     *others, last = condition.split("|")
