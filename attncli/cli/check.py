@@ -26,7 +26,7 @@ from attncli.check import check as compare
 from attncli.check.observe import heads_to_front
 from attncli.check.suggest import Suggestion, showing_input
 from attncli.cli.commands import STAGES, Observed
-from attncli.cli.effects import check_facts
+from attncli.cli.effects import check_facts, of_lse
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, in_heads, observed_inputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
@@ -35,7 +35,7 @@ from attncli.cli.output import ending_of, note, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
 from attncli.cli.sources import named
 from attncli.cli.terminal import progress_bar
-from attncli.convention import LOG_SUM, flag_text
+from attncli.convention import flag_text
 from attncli.errors import ConventionError, InputError, SeveralError, ShapeError, nearest
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
@@ -97,7 +97,7 @@ def _checked(
     stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
     given = read_inputs(inputs, choices, source, stages)
     numbers, notes = _numbers(observed, given, is_shared=is_shared)
-    check_facts([inputs, choices], given.facts | ({LOG_SUM} if LSE in numbers else set()))
+    check_facts([inputs, choices], given.facts | of_lse(numbers))
     has_gradients = any(name in GRADIENTS for name in numbers)
     if given.projected and "w_o" in given.projected.values and not has_gradients:
         notes = (*notes, "w_o is not used: the output is compared as it goes into it")

@@ -18,12 +18,11 @@ from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step
 from attncli.budget import is_limited
 from attncli.cli.commands import Against
-from attncli.cli.effects import check_facts
+from attncli.cli.effects import check_facts, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, Inputs
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
-from attncli.convention import LOG_SUM
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.files.roles import D_OUTPUT
@@ -77,8 +76,7 @@ def _read(inputs: Inputs, choices: Choices, show: DisplayFlags) -> AttentionInpu
     inputs.q = _source(inputs)
     given = read_inputs(inputs, choices)
     in_parts = inputs.tiles is not None or inputs.split is not None
-    shows_lse = in_parts or any(name.rpartition(".")[2] == LSE for name in show.stage or ())
-    check_facts([inputs, choices], given.facts | ({LOG_SUM} if shows_lse else set()))
+    check_facts([inputs, choices], given.facts | of_lse([*(show.stage or ()), *[LSE] * in_parts]))
     return given
 
 

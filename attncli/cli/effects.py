@@ -12,7 +12,7 @@ role, or a field of Convention, which a file may set as well: it is known once t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,7 @@ from attncli.cli.output import form_of
 from attncli.convention import (
     ADDED,
     KNOBS,
+    LOG_SUM,
     MASK,
     NUMBERS,
     REPLACED,
@@ -35,6 +36,7 @@ from attncli.convention import (
 )
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
+from attncli.stages import LSE
 
 
 def check_flags(groups: Sequence[Any], needs: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -75,6 +77,11 @@ def facts_of(how: Convention, mask: Array | None, heads: tuple[int, int]) -> set
     facts |= {ADDED} if adds(mask, how) else set()
     facts |= {SHARED} if heads[0] != heads[1] else set()
     return facts if adds(mask, how) and how.empty_rows_inf else facts | {REPLACED}
+
+
+def of_lse(stages: Iterable[str]) -> set[str]:
+    """The fact that a log-sum-exp is among these stages."""
+    return {LOG_SUM for name in stages if name.rpartition(".")[2] == LSE}
 
 
 def _flags(groups: Sequence[Any]) -> list[tuple[Mapping[str, Any], str, Any]]:

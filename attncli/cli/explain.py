@@ -19,19 +19,18 @@ from attncli.attention.weights import (
 )
 from attncli.cli import memory
 from attncli.cli.commands import Against, Block, Text, Vectors
-from attncli.cli.effects import check_facts, facts_of
+from attncli.cli.effects import check_facts, facts_of, of_lse
 from attncli.cli.groups import given_of
 from attncli.cli.memory import Sentences
 from attncli.cli.options import ONES_SHOW, Choices, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, check_flags, form_of, note, present
 from attncli.cli.parsing import tokens_of
-from attncli.convention import LOG_SUM, Convention
+from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.roles import D_OUTPUT, ONES, RANDOM, only, role_of
 from attncli.pipeline.model import Keep, Model
 from attncli.pipeline.model import explained as compute
 from attncli.pipeline.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
-from attncli.stages import LSE
 from attncli.trace import Trace
 from attncli.views.explain import explain_page
 from attncli.views.formats import EXACT, PAGE
@@ -225,8 +224,7 @@ def _mask(
     heads = n_heads, dimensions.n_kv_heads or n_heads
     d_k = dimensions.d_k or dimensions.d_model // n_heads
     widths = d_k, dimensions.d_v or d_k
-    shows_lse = any(name.rpartition(".")[2] == LSE for name in show.stage or ())
-    facts = {"dropout", LOG_SUM} if shows_lse else {"dropout"}  # random vectors have a seed, too
+    facts = {"dropout"} | of_lse(show.stage or ())  # random vectors have a seed, too
     if source is None:
         check_facts([choices], facts | facts_of(how, None, heads))
         choices.check_call(how, None, heads=heads, widths=widths)
