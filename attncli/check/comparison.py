@@ -169,7 +169,7 @@ def compared(
     """
     if rule.kind != "noise":
         by_noise = {name: x for name, x in observed.items() if rule.of(name).kind == "noise"}
-        plain = Rule("noise", rule.dtype)
+        plain = replace(rule, kind="noise")
         found = compared(setup, subset, by_noise, plain, loose) if by_noise else {}
         for name, x in stages(setup, subset, observed.keys() - by_noise.keys()).items():
             found[name] = StageErrors(observed[name], x, rule.of(name), loose=loose)
@@ -191,7 +191,7 @@ def compared(
             name: StageErrors(
                 observed[name],
                 x,
-                rule,
+                rule.of(name),
                 noise.get(name),
                 value,
                 loose,
@@ -238,7 +238,7 @@ def compared_gradients(
 
     def judged() -> dict[str, StageErrors]:
         return {
-            name: StageErrors(observed[name], x, rule, noise.get(name), loose=loose)
+            name: StageErrors(observed[name], x, rule.of(name), noise.get(name), loose=loose)
             for name, x in expected.items()
         }
 
@@ -334,7 +334,7 @@ def _is_far(setup: Setup, expected: Mapping[str, Array], comparison: Comparison)
     noise = perturbed_noise(setup, comparison.subset, own, rule.arithmetic(), draws=1)
     for name, x in own.items():
         observed = comparison.observed_by(setup, name)
-        stage = StageErrors(observed, x, rule, noise[name], loose=comparison.loose)
+        stage = StageErrors(observed, x, rule.of(name), noise[name], loose=comparison.loose)
         if stage.ratios.head > FAR:
             return True
     return False

@@ -24,14 +24,14 @@ from attncli.check.gradients import hidden_bugs, of_one_pass
 from attncli.check.inside import less_exact
 from attncli.check.meanings import Asked, meanings_of
 from attncli.check.noise import EPS, SMALL
-from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, rounded_to, to_numpy
+from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, places_of, to_numpy
 from attncli.check.places import stage_verdicts
 from attncli.check.positions import PositionKind
 from attncli.check.search import Match, Progress, Search
 from attncli.check.setup import Setup, setup_of
 from attncli.check.shapes import WrongShapeError, fitting_layouts
 from attncli.check.spans import in_four
-from attncli.check.tolerance import Inside, Rule, fitting_type, narrower, rule_of
+from attncli.check.tolerance import Inside, Places, Rule, fitting_type, narrower, rule_of
 from attncli.check.units import in_units
 from attncli.check.verdict import Status, Verdict
 from attncli.convention import KNOBS, Convention, Layout, convention_of
@@ -146,22 +146,22 @@ def check(  # noqa: PLR0913
     rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
     comparison, units = in_units(comparison_of(setup, found.subset, found.stages, rule))
     zeros = {OUTPUT if name == CONCAT else name: n for name, n in zeros.items()}
-    comparison, printed = _as_printed(comparison, zeros)
-    if not units:  # numbers that were rounded match in another unit only as such
-        comparison, units = in_units(comparison)
-    rule = comparison.rule
     labels = {"query": query_labels or (), "key": key_labels or ()}
-    verdict = Verdict("match", rule.dtype, stage_verdicts(comparison, labels))
-    verdict = replace(
-        verdict, is_default=not (chosen or how.changes()), notes=(*found.notes, *units, *printed)
-    )
-    if comparison.matches:
-        verdict = _with_direction(verdict, comparison)
-    else:
-        before_search()
-        asked = Asked(chosen, inputs.get("mask"), means)
-        verdict = _with_cause(verdict, Search(comparison, progress), asked, pairs)
-    return _with_hints(verdict, given, setup, rule, layout)
+    ways: list[tuple[Verdict, Comparison]] = []
+    for one, printed in _as_printed(comparison, zeros):
+        # numbers that were rounded match in another unit only as such
+        comparison, own = (one, ()) if units else in_units(one)
+        verdict = Verdict("match", one.rule.dtype, stage_verdicts(comparison, labels))
+        notes = (*found.notes, *units, *own, *printed)
+        verdict = replace(verdict, is_default=not (chosen or how.changes()), notes=notes)
+        if comparison.matches:
+            verdict = _with_direction(verdict, comparison)
+            return _with_hints(verdict, given, setup, comparison.rule, layout)
+        ways.append((verdict, comparison))
+    before_search()
+    asked = Asked(chosen, inputs.get("mask"), means)
+    verdict = _with_cause_in(ways, progress, asked, pairs)
+    return _with_hints(verdict, given, setup, ways[0][1].rule, layout)
 
 
 def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -179,27 +179,38 @@ def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]
 
 def _as_printed(
     comparison: Comparison, zeros: Mapping[str, int]
-) -> tuple[Comparison, tuple[str, ...]]:
-    """The comparison by half a unit of each stage's last decimal, where numbers look rounded.
+) -> Iterator[tuple[Comparison, tuple[str, ...]]]:
+    """The comparison; where numbers look rounded, by half a unit of their last place, with notes.
 
-    And notes on it. Numbers such as 0.375 may be rounded or exact: they are as those beside them.
+    Then as float32 numbers that were rounded. Numbers such as 0.375 may be rounded or exact: they
+    are as those beside them.
     """
     rule, stages = comparison.rule, comparison.observed
-    if comparison.matches or rule.kind != "noise" or rule.inside is not None:
-        return comparison, ()
-    every = rounded_to(stages.values())
-    printed, notes = dict[str, int](), []
-    for name, x in stages.items():
-        n = rounded_to([x], zeros[name]) if zeros.get(name) else rounded_to([x]) or every
-        printed |= {} if n is None else {name: n}
+    printed, notes = dict[str, Places](), list[str]()
+    if not comparison.matches and rule.kind == "noise" and rule.inside is None:
+        every = places_of([*stages.values()])
+        for name, x in stages.items():
+            own = places_of([x], zeros.get(name, 0))
+            places = own if own or zeros.get(name) else every
+            printed |= {} if places is None else {name: places}
     if not printed:
-        return comparison, ()
-    for n in sorted({*printed.values()}):
-        of = [name for name in stages if printed.get(name) == n]
+        yield comparison, ()
+        return
+    for places in sorted({*printed.values()}):
+        of = [name for name in stages if printed.get(name) == places]
         what = "the numbers have" if len(of) == len(stages) else f"{listing(of)}: the numbers have"
-        notes.append(f"{what} {count(n, 'decimal')}, so they are judged as rounded to {n}")
-    rule = replace(rule, kind="printed", printed=printed)
-    return comparison_of(comparison.setup, comparison.subset, stages, rule), tuple(notes)
+        number = count(*places)
+        to = number if places.kind == "digit" else places.n
+        notes.append(f"{what} {number}, so they are judged as rounded to {to}")
+
+    def judged(rule: Rule) -> Comparison:
+        return comparison_of(comparison.setup, comparison.subset, stages, rule)
+
+    yield judged(replace(rule, kind="printed", printed=printed)), tuple(notes)
+    dtype = narrower(rule.dtype, "float32")
+    if dtype == rule.dtype or printed.keys() == stages.keys():
+        words = f"they differ as such, so they are judged as {dtype} numbers that were rounded"
+        yield judged(replace(rule, dtype=dtype, printed=printed)), (*notes, words)
 
 
 def _with_hints(
@@ -232,6 +243,26 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
         return replace(verdict, exactness=search.sampled.exactness())
     quiet = replace(verdict, quiet=True, first_difference=verdict.stages[0].name)
     return _explained(quiet, search.distinct(matches), comparison)
+
+
+def _with_cause_in(
+    ways: Sequence[tuple[Verdict, Comparison]], progress: Progress, asked: Asked, pairs: bool
+) -> Verdict:
+    """The verdict with the cause that the first way to judge the numbers names; pairs of bugs last.
+
+    One with a fitted number only where no other is named: float32 rounds at the limits of a print.
+    Where none is, the verdict by which most stages match before the first that differs.
+    """
+    names, found = [*ways[0][1].errors], []
+    for with_pairs in (False, True) if pairs and len(ways) > 1 else (pairs,):
+        for verdict, comparison in ways:
+            found.append(_with_cause(verdict, Search(comparison, progress), asked, with_pairs))
+            bugs = [bug for one in found[-1].explanations for bug in one.bugs]
+            if found[-1].status != "no match" and not any(bug.is_fitted for bug in bugs):
+                return found[-1]
+        if named := [verdict for verdict in found if verdict.status != "no match"]:
+            return named[0]
+    return max(found, key=lambda verdict: names.index(verdict.first_difference))
 
 
 def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verdict:
@@ -289,8 +320,8 @@ def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
         dtype = narrower(fitting_type(array, error.dtype), rule.dtype)
         found = {error.stage: in_four(error.stage, array, setup.how.softmax_over)}
         comparison = comparison_of(setup, error.subset, found, replace(rule, dtype=dtype))
-        comparison, _ = _as_printed(comparison, {})
-        outcome = "then it matches" if comparison.matches else "then it still differs"
+        matches = any(one.matches for one, _ in _as_printed(comparison, {}))
+        outcome = "then it matches" if matches else "then it still differs"
         sentences.append(f"{words}; {outcome}")
     if len(sentences) == 1 and error.may_be_subset:
         sentences.append("It may be a subset: pass rows= / heads= (--rows, --head)")

@@ -27,6 +27,9 @@ LESS_EXACT: dict[DType, tuple[Inside, ...]] = {
 }
 """The arithmetic that an implementation may have inside whose numbers are of this type."""
 
+SINGLE_DIGITS = 7
+"""Numbers printed with fewer do not show how exact the arithmetic was."""
+
 EVERYWHERE = 0.9
 """In so many of the rows the error must be nearer to the noise of that arithmetic than to that of
 the observed type, as a ratio: rounding spares no row, a lost block does."""
@@ -41,7 +44,8 @@ def less_exact(comparison: Comparison, sample: Comparison) -> Inside | None:
     That whose simulated errors are the observed ones, else the most exact that allows them.
     """
     rule = comparison.rule
-    if rule.kind != "noise" or rule.inside is not None:
+    is_short = any(places.n < SINGLE_DIGITS for places in rule.printed.values())
+    if rule.kind != "noise" or rule.inside is not None or is_short:
         return None
     if rule.dtype != "float64" and rule.dtype in SMALL and _is_low_sums(sample, rule.dtype):
         return rule.dtype

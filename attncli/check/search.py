@@ -196,7 +196,8 @@ class Search:
         Two may both fit within the noise of 16 bits; if what one leaves does not point to the
         other at all, and what that one leaves points back, it is the first.
         """
-        if len(matches) < 2 or self.comparison.rule.kind != "noise":
+        rule = self.comparison.rule
+        if len(matches) < 2 or rule.kind != "noise" or rule.printed:
             return matches
         setups = [match.fits[0].setup for match in matches]
         if any(setup.relayout or setup.relabel for setup in setups):
@@ -319,7 +320,7 @@ class Search:
 
 def _enough_evidence(comparison: Comparison, n_pairs: int) -> bool:
     """Whether so many pairs could be distinguished: a few rounded numbers fit many by chance."""
-    if comparison.rule.kind == "noise":
+    if comparison.rule.kind == "noise" and not comparison.rule.printed:
         return True
     bits = 0.0
     for stage in comparison.errors.values():

@@ -22,6 +22,7 @@ from attncli.check.noise import EPS, Arithmetic
 from attncli.check.run import Indices
 from attncli.convention import DType
 from attncli.errors import ConventionError
+from attncli.files.messages import count
 
 Inside = Literal["float32", "tf32", "bfloat16", "float16"]
 """The arithmetic inside an implementation, where it is not that of the numbers that come out."""
@@ -49,6 +50,20 @@ CLEARLY = (16.0, 4.0, 1.0)
 noise that any is beyond."""
 
 
+class Places(NamedTuple):
+    """To how many decimals or significant digits numbers were rounded."""
+
+    n: int
+    kind: Literal["decimal", "digit"] = "decimal"
+
+    def half_unit(self, x: Array) -> Array:
+        """Half a unit of the last place of every number; of digits 0 where it is not finite."""
+        half = np.full(x.shape, 0.5 * 10.0**-self.n * (1 + 1e-9))
+        if self.kind == "digit":
+            half *= 10.0 ** (1 + np.floor(np.log10(np.maximum(sizes(x), 1e-300))))
+        return half
+
+
 @dataclass(frozen=True)
 class Rule:
     """How far an observed number may be from the expected one.
@@ -57,7 +72,8 @@ class Rule:
             "printed": by the decimals of each stage, where those are known, else "noise"
     dtype   the number type the observed values are judged in
     inside  the arithmetic that an implementation may have inside, where it is less exact
-    printed  stage → the decimals that its numbers were printed with
+    printed  stage → the places that its numbers were printed with
+    places  those of one stage, where rounding explains half a unit of them more
 
     >>> Rule("decimals", decimals=2).describe()
     'half a unit of decimal 2'
@@ -69,19 +85,22 @@ class Rule:
     rtol: float = 0.0
     atol: float = 0.0
     inside: Inside | None = None
-    printed: Mapping[str, int] = field(default_factory=dict)
+    printed: Mapping[str, Places] = field(default_factory=dict)
+    places: Places | None = None
 
     def of(self, stage: str) -> Rule:
         """The rule for one stage."""
-        if self.kind != "printed":
-            return self
-        n = self.printed.get(stage)
-        return Rule("noise", self.dtype) if n is None else Rule("decimals", self.dtype, decimals=n)
+        places = self.printed.get(stage)
+        if self.kind == "printed" and places is not None and places.kind == "decimal":
+            return Rule("decimals", self.dtype, decimals=places.n)
+        kind = "noise" if self.kind == "printed" else self.kind
+        return replace(self, kind=kind, printed={}, places=places)
 
     def describe(self) -> str:
         """The rule in words."""
         if self.kind == "noise":
-            return f"rounding in {self.arithmetic_name}"
+            unit = f" and to {count(*self.places)}" if self.places else ""
+            return f"rounding in {self.arithmetic_name}{unit}"
         if self.kind == "decimals":
             return f"half a unit of decimal {self.decimals}"
         return f"atol {self.atol:g}, rtol {self.rtol:g}"
@@ -114,9 +133,11 @@ class Rule:
         return self.dtype, 1.0
 
     def allowed(self, expected: Array) -> Array:
-        """The allowed distance of every entry, by decimals or as given."""
+        """The allowed distance of every entry, by decimals or as given; beside noise, by places."""
         if self.kind == "decimals":
-            return np.full(expected.shape, 0.5 * 10.0**-self.decimals * (1 + 1e-9))
+            return Places(self.decimals).half_unit(expected)
+        if self.places is not None:
+            return self.places.half_unit(expected)
         return self.atol + self.rtol * sizes(expected)
 
 
@@ -286,13 +307,15 @@ def _largest_ratio(x: Array, limit: Array) -> float:
 def errors_of(observed: Array, expected: Array, rule: Rule, mask_value: float = -np.inf) -> Array:
     """|observed − expected|; 0 for a finite mask value that is as near as its type can be.
 
-    Or for a score that it is added to: one about as large.
+    Or for a score that it is added to: one about as large. Of a print, what is beyond its rounding.
     """
     errors = distance(observed, expected)
     if mask_value != -np.inf and rule.kind == "noise":
         near = errors <= EPS[narrower(rule.dtype, rule.simulated()[0])] * abs(mask_value)
         near &= np.abs(expected) >= abs(mask_value) / 2
         np.copyto(errors, 0.0, where=near)
+    if rule.places is not None:
+        errors = np.maximum(errors - rule.allowed(expected), 0.0)
     return errors
 
 

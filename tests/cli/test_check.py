@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ UNSCALED = "[[5,5],[6.33,3.67],[6.82,3.18]]"
         (OF_ROW_3, "0.500 0.250 0.250", 1),
         (OF_ROW_3, "0.5 0.25 0.25", 1),  # as 1/2 and 1/4 are written too
         (OF_ROW_3, "0.50348984 0.24825508 0.24825508", 0),
-        (OF_ROW_3, "0.50348985 0.24825508 0.24825508", 1),
+        (OF_ROW_3, "0.50348985 0.24825508 0.24825508", 0),  # as float32 numbers may be
+        (OF_ROW_3, "0.50349035 0.24825508 0.24825508", 1),
         (OF_ROW_3, "0.503489840000 0.248255080000 0.248255080000", 1),
         (OF_ROW_3, "5.0e-1 0.248 2.48e-01", 1),
         (OF_ROW_3, "5.03e-1 0.248 2.48e-01", 0),
@@ -126,6 +128,87 @@ def test_a_bug_is_named_of_numbers_as_they_are_printed(call: Call, decimals: int
     exact = {"weights": softmax(q @ k.T).tolist(), "output": json.loads(UNSCALED)}
     result = call("check", *THREE, "--observed", json.dumps(exact))
     assert result.out.startswith("it differs; the cause:\n  scale left out\n")
+
+
+def as_printed(x: Any, form: str) -> str:
+    """Numbers as NumPy writes them by itself, or as PyTorch does by this format."""
+    if form == "numpy":
+        return np.array2string(x, separator=", ", precision=8)
+    if form == "shortest":
+        return np.array2string(x, separator=", ", precision=17, floatmode="unique")
+    text = np.array2string(x, separator=", ", formatter={"float_kind": form.__mod__})
+    return f"tensor({text})"
+
+
+SIZES = [(1, 1), (1e5, 1), (1e9, 1), (1, 1e4), (1e-5, 1), (1e5, 1e4)]
+FORMS = ["numpy", "shortest", "%.4e"]
+
+
+@pytest.mark.parametrize(
+    ("size", "spread", "form"),
+    [(*size, form) for size in SIZES for form in FORMS]
+    + [(*size, "%.4f") for size in SIZES[:3]],  # the others leave zeros in it
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numbers_of_either_type_are_judged_as_they_are_printed(
+    call: Call, dtype: Any, size: float, spread: float, form: str
+) -> None:
+    """Those further apart than 1000 are printed in scientific notation, or smaller than 1e-4."""
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.normal(size=(5, 7)).astype(dtype) for _ in range(3))
+    v *= dtype(size) * np.logspace(0, -np.log10(spread), 7, dtype=dtype)
+    np.savez("qkv.npz", q=q, k=k, v=v)
+    scores = q @ k.T
+    right = softmax(scores / np.sqrt(dtype(7))) @ v
+    printed = as_printed(right, form)
+    assert call("check", "--q", "qkv.npz", "--observed", printed).code == 0
+    result = call("check", "--q", "qkv.npz", "--observed", as_printed(softmax(scores) @ v, form))
+    assert result.out.startswith("it differs; the cause:\n  scale left out\n")
+    right[2, 3] += dtype(1e-2) * right[2, 3]
+    result = call("check", "--q", "qkv.npz", "--single", "--observed", as_printed(right, form))
+    assert result.code == 1
+    assert "q3, d_v 4" in result.out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_each_stage_has_its_own_print(call: Call, tmp_path: Path, dtype: Any) -> None:
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.normal(size=(5, 7)).astype(dtype) for _ in range(3))
+    np.savez("qkv.npz", q=q, k=k, v=v)
+    for scale, code in ((np.sqrt(dtype(7)), 0), (dtype(1), 1)):
+        scaled = q @ k.T / scale
+        weights = softmax(scaled)
+        stages = {
+            "scaled": np.array2string(scaled, separator=",", precision=3),
+            "weights": np.array2string(weights, separator=",", formatter={"float_kind": "%.4e".__mod__}),
+            "output": np.array2string(weights @ v, separator=",", precision=8),
+        }  # fmt: skip
+        text = ",".join(f'"{name}": {rows}' for name, rows in stages.items())
+        text = re.sub(r"\.(?=[],])", ".0", f"{{{text}}}".replace("\n", ""))
+        (tmp_path / "stages.json").write_text(text)
+        result = call("check", "--q", "qkv.npz", "--observed", "stages.json")
+        assert result.code == code
+        assert ("\n  scale left out\n" in result.out) == bool(code)
+        assert "weights: the numbers have 5 digits" in result.out
+
+
+@pytest.mark.parametrize("size", [1, 1e-5, 1e9])
+def test_full_numbers_are_not_rounded(call: Call, size: float) -> None:
+    """Nor is one of few digits among them, nor 0 that sums leave as 1e-17."""
+    rng = np.random.default_rng(4)
+    q, k, v = rng.normal(size=(5, 7)), rng.normal(size=(5, 7)), size * rng.normal(size=(5, 7))
+    np.savez("qkv.npz", q=q, k=k, v=v)
+    right = softmax(q @ k.T / np.sqrt(7)) @ v
+    for wrong in (right * (1 + 1e-9), np.where(np.eye(5, 7), float(f"{size:g}"), right)):
+        observed = json.dumps(wrong.tolist())
+        result = call("check", "--q", "qkv.npz", "--single", "--observed", observed)
+        assert (result.code, "judged as rounded" in result.out) == (1, False)
+
+
+def test_zero_is_what_sums_leave_of_it(call: Call) -> None:
+    np.savez("qkv.npz", q=[[0.0]] * 3, k=[[1.0]] * 3, v=[[0.1, 1.0], [0.2, 1.5], [-0.3, 1.5]])
+    printed = "[[9.25185854e-18, 1.33333333e+00]]"
+    assert call("check", "--q", "qkv.npz", "--rows", "1", "--observed", printed).code == 0
 
 
 def test_the_sample_that_left_the_scale_out(call: Call) -> None:
