@@ -249,6 +249,7 @@ QKV = tuple(name for name, kind in KINDS.items() if kind.role == "operand" and "
 
 MAPS = tuple(n for n, kind in KINDS.items() if kind.axes == _MAP and kind.role == "step")
 """The stages with a number for every query and key, in the order of computation."""
+BEFORE_SOFTMAX = MAPS[: MAPS.index("weights")]
 
 GIVEN_GRADIENT = "given_gradient"
 """The input that the gradients follow from: how fast the loss grows with each number of what an
@@ -297,7 +298,7 @@ KINDS |= {
             f"d{KINDS[name].symbol}",
             KINDS[name].axes,
             "inner" if KINDS[name].role == "inner" else "step",
-            masks=name in MAPS[: MAPS.index("weights")],
+            masks=name in BEFORE_SOFTMAX,
             shade="signed" if name == "scores" else "",
             note=note,
             heading=BACKWARD,
@@ -339,6 +340,9 @@ KINDS |= {
         "w", "batch head query part", note="the share of each part of the keys in the output"
     ),
 }
+
+OF_TILES = tuple(name for name, kind in KINDS.items() if kind.of_tiles)
+"""What the stages of a tile are called, from its maximum on."""
 
 DELTA = "delta"
 OF_X = tuple(

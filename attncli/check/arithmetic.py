@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, scores, weighted_sum, widen
-from attncli.attention.run import Change
+from attncli.attention.gradients import column_products
+from attncli.attention.run import Step
+from attncli.attention.tiles import running_values
 from attncli.check.noise import TF32_EPS
 from attncli.check.setup import Setup
 from attncli.check.tolerance import Rule
 from attncli.convention import DType
-from attncli.stages import OUTPUT, SCORES
+
+Product = Callable[[Array, Array], Array]
 
 
 def simulation(setup: Setup, rule: Rule) -> tuple[Setup, DType, float]:
@@ -30,10 +34,32 @@ def simulation(setup: Setup, rule: Rule) -> tuple[Setup, DType, float]:
     return setup, dtype, factor
 
 
-def with_products(setup: Setup, of_scores: Change, of_output: Change) -> Setup:
-    """The setup with other products, where a bug has not changed these already."""
-    steps: dict[str, Change] = {SCORES: of_scores, OUTPUT: of_output}
-    return setup.with_steps(**{name: x for name, x in steps.items() if name not in setup.changes})
+def with_products(setup: Setup, multiply: Product) -> Setup:
+    """The setup with another function for its products, but for those that a bug has changed."""
+
+    def of_rows(q: Array, k: Array) -> Array:
+        return multiply(q, np.swapaxes(k, -1, -2))
+
+    def of_columns(a: Array, b: Array) -> Array:
+        return multiply(np.swapaxes(a, -1, -2), b)
+
+    def of_output(a: Array, v: Array, **_: Any) -> Array:
+        return multiply(a, v)
+
+    def of_tile(
+        p: Array, v: Array, before: Array | None = None, alpha: Array | None = None, **_: Any
+    ) -> Array:
+        own = multiply(p, v)
+        return own if before is None or alpha is None else alpha[..., None] * before + own
+
+    others: dict[Callable[..., Array], Callable[..., Array]]
+    others = {scores: of_rows, column_products: of_columns}
+    others |= {weighted_sum: of_output, running_values: of_tile}
+
+    def edit(steps: list[Step]) -> list[Step]:
+        return [step._replace(compute=others.get(step.compute, step.compute)) for step in steps]
+
+    return setup.with_edit(edit)
 
 
 def in_tf32(setup: Setup) -> Setup:
@@ -41,14 +67,7 @@ def in_tf32(setup: Setup) -> Setup:
 
     Source: NVIDIA A100 Tensor Core GPU Architecture (2020), "TF32".
     """
-
-    def of_scores(q: Array, k: Array) -> Array:
-        return scores(to_tf32(q), to_tf32(k))
-
-    def of_output(a: Array, v: Array, allowed: Array | None = None) -> Array:
-        return weighted_sum(to_tf32(a), to_tf32(v), allowed)
-
-    return with_products(setup, of_scores, of_output)
+    return with_products(setup, lambda a, b: np.asarray(to_tf32(a) @ to_tf32(b)))
 
 
 def to_tf32(x: Array) -> Array:
@@ -64,18 +83,10 @@ def to_tf32(x: Array) -> Array:
 
 def in_low_sums(setup: Setup, dtype: DType) -> Setup:
     """The setup with sums kept in this type, rounded after every term."""
-    multiply = one_by_one(dtype)
-
-    def of_scores(q: Array, k: Array) -> Array:
-        return multiply(q, np.swapaxes(k, -1, -2))
-
-    def of_output(a: Array, v: Array, allowed: Array | None = None) -> Array:
-        return multiply(a, v)
-
-    return with_products(setup, of_scores, of_output)
+    return with_products(setup, one_by_one(dtype))
 
 
-def one_by_one(dtype: DType) -> Callable[[Array, Array], Array]:
+def one_by_one(dtype: DType) -> Product:
     """A matrix product that rounds its running sum to dtype after every term.
 
     [..., n, m], [..., m, p] -> [..., n, p]

@@ -17,8 +17,17 @@ from attncli.check.perturbed import perturbed_noise
 from attncli.check.run import Indices, Subset, all_of, stages, stages_and_noise
 from attncli.check.setup import Setup
 from attncli.check.spans import is_whole, span_of
-from attncli.check.tolerance import ROW_FLOOR, Rule, StageErrors, errors_of, largest, rms, row_rms
-from attncli.stages import GRADIENTS, LSE, kind_of
+from attncli.check.tolerance import (
+    ROW_FLOOR,
+    Rule,
+    StageErrors,
+    distance,
+    errors_of,
+    largest,
+    rms,
+    row_rms,
+)
+from attncli.stages import GRADIENTS, LSE, OUTPUT, kind_of
 
 CLOSER = 0.5
 """A bug must explain at least half of the difference. A difference just over the tolerance is
@@ -174,9 +183,10 @@ def compared(
         for name, x in stages(setup, subset, observed.keys() - by_noise.keys()).items():
             found[name] = StageErrors(observed[name], x, rule.of(name), loose=loose)
         return {name: found[name] for name in observed}
-    others_too: Collection[str] = observed if setup.tiles else (*GRADIENTS, LSE)
-    if gradients := [name for name in observed if name in others_too]:
-        others = {name: x for name, x in observed.items() if name not in others_too}
+    parts: Collection[str] = observed if setup.tiles else (OUTPUT,) if setup.split else ()
+    drawn = {*parts, *GRADIENTS, LSE}
+    if gradients := [name for name in observed if name in drawn]:
+        others = {name: x for name, x in observed.items() if name not in drawn}
         found = compared(setup, subset, others, rule, loose) if others else {}
         own = {name: observed[name] for name in gradients}
         found |= compared_gradients(setup, subset, own, rule, loose)
@@ -216,29 +226,49 @@ def compared(
     found, is_enough = judged()
     if is_enough:
         return found
+    _simulate(setup, subset, observed, rule, expected, noise)
+    return judged()[0]
+
+
+def _simulate(
+    setup: Setup,
+    subset: Subset,
+    observed: Mapping[str, Array],
+    rule: Rule,
+    expected: Mapping[str, Array],
+    noise: dict[str, Array],
+) -> None:
+    """Puts into the noise what the stages are off by that are computed in the number type.
+
+    Where the convention asks for this type, what overflows in it is expected to.
+    """
     rounded, dtype, factor = simulation(setup, rule)
     simulated = stages(rounded, subset, observed, dtype)
     for name, x in expected.items():
-        off = errors_of(simulated.pop(name), x, rule, setup.how.mask_value)
+        own = simulated.pop(name)
+        if dtype == setup.how.dtype:
+            np.copyto(x, own, where=~np.isfinite(own) & (distance(observed[name], own) == 0))
+        off = errors_of(own, x, rule, setup.how.mask_value)
         off[~(np.isfinite(off) & np.isfinite(x))] = 0.0
         noise[name] = np.fmax(noise[name], factor * row_rms(off))
-    return judged()[0]
 
 
 def compared_gradients(
     setup: Setup, subset: Subset, observed: Mapping[str, Array], rule: Rule, loose: float
 ) -> dict[str, StageErrors]:
-    """The same of gradients and lse: what simulated rounding does to them, or what sums are off by.
+    """The same of gradients, lse and parts: what simulated rounding does, or what sums are off by.
 
     In float32 and float64 the order of a sum rounds more than the numbers do, so that the second
     is nearly always larger: see perturbed.py.
     """
+    setup = setup.in_parts()
     expected = stages(setup, subset, observed)
     noise: dict[str, Array] = {}
 
     def judged() -> dict[str, StageErrors]:
+        value = setup.how.mask_value
         return {
-            name: StageErrors(observed[name], x, rule.of(name), noise.get(name), loose=loose)
+            name: StageErrors(observed[name], x, rule.of(name), noise.get(name), value, loose)
             for name, x in expected.items()
         }
 
@@ -248,12 +278,7 @@ def compared_gradients(
         far = any(stage.ratios.head > CERTAINLY for stage in found.values())
         if far or all(stage.matches for stage in found.values()):
             return found
-    rounded, dtype, factor = simulation(setup, rule)
-    simulated = stages(rounded, subset, observed, dtype)
-    for name, x in expected.items():
-        off = errors_of(simulated.pop(name), x, rule)
-        off[~(np.isfinite(off) & np.isfinite(x))] = 0.0
-        noise[name] = np.fmax(noise[name], factor * row_rms(off))
+    _simulate(setup, subset, observed, rule, expected, noise)
     return judged()
 
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.check.setup import Setup
 from attncli.convention import Convention, DType
-from attncli.stages import DROPPED, OUTPUT, SCORES, WEIGHTS
+from attncli.stages import DROPPED, OUTPUT, SCALED, SCORES, WEIGHTS
 
 EPS: dict[DType, float] = {
     "bfloat16": 2.0**-7,
@@ -71,8 +71,14 @@ MOST_LEVEL = 0.01
 """A whole row may be off by so large a share: where log Σ exp cannot be known better than that, an
 implementation that goes by it is wrong."""
 
+MOST_ADDED = 1e150
+"""Squares of larger numbers are infinite."""
+
 LARGE = 1e9
 """A number beyond it makes every error large; squares and sums of such are still float32."""
+
+SMALL_WEIGHT = 1e-12
+"""Of smaller weights, beside a sink that takes all, squares of errors are no float32 any more."""
 
 _FLOAT = np.float32
 """An estimate of an error need not be exact."""
@@ -111,24 +117,29 @@ class Arithmetic(NamedTuple):
 
 
 def row_noise(
-    values: Mapping[str, Array], setup: Setup, stages: Collection[str], arithmetic: Arithmetic
+    values: Mapping[str, Array],
+    setup: Setup,
+    stages: Collection[str],
+    arithmetic: Arithmetic,
+    logits: str = SCORES,
 ) -> dict[str, Array]:
     """The noise of each row, to first order: stage → root mean square, [batch, head, row].
 
     values  q, k, v, scores and weights of these rows, and the mask where a number is added to what
             it hides; every query head has its own key head
+    logits  the stage among them that softmax reads
     """
     shape = values[SCORES].shape[:3]
     found = {name: np.zeros(shape) for name in stages}
     for at in np.ndindex(shape[:2]):
-        q, k, v = (_of_head(values[name], at) for name in "qkv")
-        lowered = _lowered(values, at, setup, arithmetic)
-        head = _Head(q, k, v, values[SCORES][at], values[WEIGHTS][at], lowered, setup, arithmetic)
+        head = _Head(values, at, logits, setup, arithmetic)
         for name, noise in head.noise(stages).items():
             # what is no number is not known, and must not allow anything
             found[name][at] = np.nan_to_num(noise, nan=0.0, posinf=0.0)
         if OUTPUT in stages and OUTPUT in setup.changes:  # such as the sum through a matrix
-            sizes = (np.square(x).mean(axis=-1) for x in (values[OUTPUT][at], head.weights @ v))
+            sizes = (
+                np.square(x).mean(axis=-1) for x in (values[OUTPUT][at], head.weights @ head.v)
+            )
             with np.errstate(divide="ignore", invalid="ignore"):
                 grown = np.nan_to_num(np.sqrt(np.divide(*sizes)), nan=1.0, posinf=1.0)
             found[OUTPUT][at] *= np.maximum(grown, 1.0)
@@ -165,30 +176,32 @@ class _Head:
 
     def __init__(
         self,
-        q: Array,
-        k: Array,
-        v: Array,
-        scores: Array,
-        weights: Array,
-        lowered: Array | None,
+        values: Mapping[str, Array],
+        at: tuple[int, ...],
+        logits: str,
         setup: Setup,
         arithmetic: Arithmetic,
     ) -> None:
-        self.scale, self.drop = setup.how.scale_factor(q.shape[-1]), setup.how.dropout
-        self.q, self.k, self.v = q, k, v
-        self.scores, self.weights, self.unit = scores, weights, arithmetic
-        self.lowered = lowered
-        self.groups = equal_rows(k)
-        self.top = weights.argmax(axis=-1)[:, None]
+        self.q, self.k, self.v = (_of_head(values[name], at) for name in "qkv")
+        inside = (values[name][at] for name in (SCORES, logits, WEIGHTS))
+        self.scores, self.logits, weights = inside
+        self.weights = np.nan_to_num(weights)  # over queries some of a row may be NaN
+        self.lowered = _lowered(values, at, setup, arithmetic)
+        self.scale, self.drop = setup.how.scale_factor(self.q.shape[-1]), setup.how.dropout
+        self.mask_value = setup.how.mask_value if np.isfinite(setup.how.mask_value) else np.nan
+        self.unit = arithmetic
+        self.groups = equal_rows(self.k)
+        self.top = self.weights.argmax(axis=-1)[:, None]
 
     def noise(self, stages: Collection[str]) -> dict[str, Array]:
         """The noise of each row of the stages, as root mean squares."""
         found: dict[str, Array] = {}
         late = [name for name in stages if name in (WEIGHTS, DROPPED, OUTPUT)]
         if early := [name for name in stages if name not in late]:
-            of_scaled = np.sqrt(self._scaled_variance(self.scores, self.k).mean(axis=-1))
-            by_scale = max(abs(self.scale), 1e-300)
-            found |= {x: of_scaled / (by_scale if x == SCORES else 1) for x in early}
+            of_scores = np.sqrt(self._scores_variance(1.0, self.scores, self.k).mean(axis=-1))
+            of_scaled = of_scores * abs(self.scale)
+            own = {SCORES: of_scores, SCALED: of_scaled}
+            found |= {x: own.get(x, np.hypot(of_scaled, self._of_sums())) for x in early}
         if late:
             of_weights, of_output = self._after_softmax()
             found |= {x: of_output if x == OUTPUT else of_weights for x in late}
@@ -196,13 +209,22 @@ class _Head:
                 found |= {x: found[x] / (1 - self.drop) for x in late if x != WEIGHTS}
         return found
 
-    def _scaled_variance(self, scores: Array, k: Array, top: Array | None = None) -> Array:
-        """[n_q, n_k] -> [n_q, n_k]: the variance of each scaled score.
+    def _of_sums(self) -> Array:
+        """[n_q]: what rounds the scores with the numbers that a mask adds, but for its value."""
+        is_hidden = np.abs(self.logits - self.mask_value) <= abs(self.mask_value) / 2
+        x = np.where((np.abs(self.logits) < MOST_ADDED) & ~is_hidden, self.logits, 0.0)
+        return np.asarray(self.unit.stages * np.sqrt(np.square(x).mean(axis=-1)))
+
+    def _scores_variance(
+        self, scale: float, scores: Array, k: Array, top: Array | None = None
+    ) -> Array:
+        """[n_q, n_k] -> [n_q, n_k]: the variance of each score, scaled by this factor.
 
         top: of each row the score that the others are compared with, [n_q, 1]. Softmax sees their
-        differences alone, and 16-bit types round equal numbers alike.
+        differences alone, each with the error of its exp, and 16-bit types round equal numbers
+        alike.
         """
-        unit, d, scale = self.unit, self.q.shape[-1], abs(self.scale)
+        unit, d = self.unit, self.q.shape[-1]
         sums = unit.sums**2 * d / 3
         alike = top is not None and unit.sums < unit.stages
         kind = np.float64 if top is None else _FLOAT
@@ -217,13 +239,17 @@ class _Head:
         factor = scale * np.sqrt((1 + alike) * unit.factors**2 + sums)  # alike: of q and of k
         q, k = (np.clip(x, -LARGE, LARGE).astype(_FLOAT) for x in (self.q * factor, k))
         variance += np.square(q) @ np.square(k).T
+        if top is None:
+            return variance
         variance += _FLOAT(unit.stages**2)
-        return variance if top is None else np.minimum(variance, NONLINEAR**2, out=variance)
+        return np.minimum(variance, NONLINEAR**2, out=variance)
 
     def _after_softmax(self) -> tuple[Array, Array]:
         """The noise of the weights and of the output, by row."""
         unit, n, most = self.unit, len(self.k), 0
-        weights, v64 = self.weights.astype(_FLOAT), np.where(np.isfinite(self.v), self.v, 0)
+        tops = self.weights.max(axis=-1)
+        kind = np.float64 if (tops[tops > 0] < SMALL_WEIGHT).any() else _FLOAT
+        weights, v64 = self.weights.astype(kind), np.where(np.isfinite(self.v), self.v, 0)
         size = float(np.abs(v64).max(initial=0.0))
         size = size if 0 < size < np.inf else 1.0
         v = (v64 / size).astype(_FLOAT)
@@ -249,8 +275,9 @@ class _Head:
         # n equal terms are rounded alike: one binade's n/2 errors of half a unit, not √n of them
         sums = unit.sums * (np.sqrt(n / 3) + most / 2)
         # one number for the row, such as log Σ exp: as large as the largest score that counts
-        level = unit.sums * self.scale * np.take_along_axis(self.scores, self.top, axis=-1)[:, 0]
-        sums = np.hypot(sums, np.minimum(np.abs(np.nan_to_num(level)), MOST_LEVEL))
+        level = unit.sums * np.take_along_axis(self.logits, self.top, axis=-1)[:, 0]
+        level = np.where(np.isfinite(level), np.abs(level), 0.0)
+        sums = np.hypot(sums, np.minimum(level, MOST_LEVEL))
         squares = np.square(weights)
         of_weights += (unit.stages**2 + sums**2) * squares.mean(axis=-1)
         of_output += (unit.stages**2 + sums**2) * np.square(weights @ v).mean(axis=-1)
@@ -260,7 +287,7 @@ class _Head:
     def _weights_variance(self, scores: Array, lowered: Array | None, a: Array, k: Array) -> Array:
         """[n_q, n_k], [n_q, n_k] -> [n_q, n_k]: of each weight, from the noise of the scores."""
         top = np.take_along_axis(scores, a.argmax(axis=-1)[:, None], axis=-1)
-        variance = self._scaled_variance(scores, k, top)
+        variance = self._scores_variance(abs(self.scale), scores, k, top).astype(a.dtype)
         if lowered is not None:
             variance += np.square(np.minimum(lowered, NONLINEAR))
         if variance.max(initial=0.0) > LINEAR:

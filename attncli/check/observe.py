@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.attention.attend import entered
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.attention.masks import forbids, meaning
 from attncli.attention.numbers import as_numbers, type_name
 from attncli.attention.shapes import in_order
+from attncli.attention.tiles import tile_bounds
 from attncli.check.noise import EPS
 from attncli.check.run import Indices, Subset, all_of, computes, mask_of, steps_of
 from attncli.check.setup import Setup
@@ -27,17 +29,18 @@ from attncli.check.tolerance import Places, distance, fitting_type, largest, nar
 from attncli.convention import DType, Layout
 from attncli.errors import ConventionError, ShapeError, StageError, nearest
 from attncli.stages import (
+    BEFORE_SOFTMAX,
     CONCAT,
     GIVEN_GRADIENT,
     GRADIENTS,
     LEFT_OUT,
     LSE,
     MAPS,
+    OF_TILES,
     OF_X,
     OUTPUT,
     TILE,
     gradient_of,
-    kind_of,
 )
 
 Pick = int | slice | Sequence[int] | None
@@ -235,6 +238,8 @@ def differing_inputs(
         if name == "mask":
             array = _additive(array, setup)
         wanted = [*_wanted(name, given, setup, layout)]
+        if setup.how.dtype != "float64" and name not in EXACT:
+            wanted += [entered(x, setup.how) for x in wanted]
         differences = [_difference(name, array, x, dtype) for x in wanted]
         if not differences:
             found[name] = f"the observed numbers have a {name}, and none is given"
@@ -247,6 +252,8 @@ GIVEN = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "sinks", gradient_
 """The inputs of an attention, as `check` and `attend` name them."""
 TURNED = ("q", "k", "v", "past_k", "past_v", gradient_of(OUTPUT))
 """Those of them that have a layout."""
+EXACT = ("mask", "kv_len")
+"""Those that are never rounded to the number type."""
 
 
 def _wanted(
@@ -280,7 +287,7 @@ def _additive(mask: Array, setup: Setup) -> Array:
 
 def _difference(name: str, array: Array, wanted: Array, dtype: DType) -> str:
     """How an observed input differs from a wanted one; "" where it does not."""
-    if name in ("mask", "kv_len"):
+    if name in EXACT:
         with suppress(ValueError):
             array, wanted = np.broadcast_arrays(array, wanted)
     if array.shape != wanted.shape:
@@ -298,11 +305,12 @@ def _in_order(observed: Mapping[str, Any], setup: Setup) -> list[str]:
     known = (*MAPS, LSE, OUTPUT, CONCAT, *GRADIENTS)
     there = ", ".join(known)
     if setup.tiles:
-        every = [step.name for step in steps_of(setup)]
-        known = tuple(name for name in every if kind_of(name).role == "step")
-        own = [name.removeprefix(f"{TILE}.1.") for name in known if name.startswith(f"{TILE}.1.")]
-        n_tiles = -(-setup.shape[3] // setup.tiles)
-        there = f"{OUTPUT}, {LSE}, and of tile.1 to tile.{n_tiles} {', '.join(own)}, alpha"
+        numbers = range(1, len(tile_bounds(setup.shape[3], setup.tiles)))
+        planned = [step.name for step in steps_of(setup)]
+        own = (*BEFORE_SOFTMAX, *OF_TILES, LSE)
+        each = [(f"{TILE}.{number}.{name}", name) for number in numbers for name in own]
+        known = (*(x for x, name in each if x in planned or name in BEFORE_SOFTMAX), OUTPUT, LSE)
+        there = f"{OUTPUT}, {LSE}, and of tile.1 to tile.{numbers[-1]} {', '.join(own)}"
     names = [name for name in known if name in observed]
     if unknown := sorted(set(observed) - set(known) - set(GIVEN)):
         hint = f"there are {there}" if setup.tiles else nearest(unknown[0], known)

@@ -64,7 +64,7 @@ def perturbed_noise(
     """
     n_scores = math.prod(subset.sizes) * setup.shape[3]
     n_draws = max(1, min(draws, ENOUGH // max(1, n_scores)))
-    squares: dict[str, Array] = {}
+    sums: dict[str, Array] = {}
     for seed in range(n_draws):
         errors = _Errors(
             arithmetic, seed, is_quick=LSE in expected and _is_small(setup.inputs["q"])
@@ -74,8 +74,8 @@ def perturbed_noise(
             with np.errstate(invalid="ignore", over="ignore"):
                 off = np.abs(x - expected[name])
             off[~np.isfinite(off)] = 0.0
-            squares[name] = squares.get(name, 0.0) + np.square(row_rms(off)) / n_draws
-    return {name: np.sqrt(x) for name, x in squares.items()}
+            sums[name] = np.hypot(sums.get(name, 0.0), row_rms(off))
+    return {name: x / math.sqrt(n_draws) for name, x in sums.items()}
 
 
 _TERMS: dict[Callable[..., Array], Callable[[Mapping[str, Any]], int]] = {
@@ -135,6 +135,8 @@ class _Errors:
             if step.name == WEIGHTS:
                 self.level = self._level_of(found["x"])
             found_now = step.compute(**given | off)
+            if step.compute is f.softcap:  # near the cap it is as flat as no other step
+                found_now = self._with_errors(found_now, self.unit.stages)
             if step.name.rpartition(".")[2] == LSE:
                 n = given["x"].shape[-1] if "x" in given else 1
                 found_now = found_now + self._of_sums(found_now, n)

@@ -14,7 +14,7 @@ import numpy as np
 from attncli.check.comparison import Comparison
 from attncli.check.noise import EPS
 from attncli.check.run import Indices, mask_of
-from attncli.check.spans import axes_of, span_of
+from attncli.check.spans import axes_of, first_key, span_of
 from attncli.check.tolerance import StageErrors, distance, rms
 from attncli.check.verdict import StageVerdict, Worst
 from attncli.files.messages import safe
@@ -86,6 +86,7 @@ class Entries:
     whole          has the axes, shape and labels of the whole stage, and no numbers
     setup, subset  what the stage was computed from, and which of it was observed
     ndim           number of axes of the caller's arrays; those before are not named
+    first_key      the key of the first column, where the columns are keys
     """
 
     def __init__(self, name: str, comparison: Comparison, labels: Labels) -> None:
@@ -97,6 +98,7 @@ class Entries:
         self.is_row = span_of(name, over) == "rows"
         value = np.broadcast_to(np.float64(0), shape if self.is_row else self.of.wrong.shape)
         words = {axis: tuple(names) for axis, names in labels.items() if names}
+        self.first_key = first_key(name, self.setup.tiles)
         self.whole = Stage(name, "", "", value, axes, words)
 
     def index(self, axis: int) -> Indices:
@@ -113,7 +115,8 @@ class Entries:
     def one(self, axis: int, position: int) -> str:
         """One entry of an axis, such as q3 or d_v 2."""
         kind = self.whole.axes[axis]
-        name = safe(self.whole.label(kind, int(self.index(axis)[position])), LONGEST_LABEL)
+        at = int(self.index(axis)[position]) + self.first_key * (kind == "key")
+        name = safe(self.whole.label(kind, at), LONGEST_LABEL)
         return f"d_v {name}" if kind == "d_v" else name
 
     def place(self, position: Sequence[int]) -> str:
@@ -263,7 +266,7 @@ def _diagonal(entries: Entries) -> str:
     ):
         return ""
     row, key = np.nonzero(wrong.any(axis=(0, 1)))
-    ahead = key - entries.index(2)[row]
+    ahead = key + entries.first_key - entries.index(2)[row]
     low, high = int(ahead.min()), int(ahead.max())
     if low == high:
         return f"on one diagonal: {_ahead(low)}"
@@ -286,8 +289,9 @@ def _masked(entries: Entries) -> str:
     mask = mask_of(setup, subset.row) if is_map else None
     if mask is None:
         return ""
-    whole = np.broadcast_to(np.isneginf(mask), (*setup.shape[:2], *mask.shape[-2:]))
-    masked = whole[np.ix_(subset.batch, subset.head)]
+    whole = np.broadcast_to(np.isneginf(mask), (*setup.shape[:2], mask.shape[-2], setup.shape[3]))
+    columns = entries.index(3) + entries.first_key
+    masked = whole[..., columns][np.ix_(subset.batch, subset.head)]
     if not masked.any() or masked.all():
         return ""
     if not (wrong & ~masked).any():

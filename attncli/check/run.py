@@ -22,15 +22,18 @@ from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step, changed, run
+from attncli.attention.split import split_steps
 from attncli.attention.tiles import lse_of, running_values, tile_bounds, tile_steps
 from attncli.check.noise import Arithmetic, lowers, row_noise
 from attncli.check.setup import NANS, ZEROS, Edit, Setup
 from attncli.check.spans import in_four, is_whole, source_of, span_of
 from attncli.convention import DType
 from attncli.stages import (
+    BEFORE_SOFTMAX,
     GIVEN_GRADIENT,
     GRADIENTS,
     LSE,
+    MAPS,
     OF_X,
     OUTPUT,
     QKV,
@@ -144,7 +147,8 @@ def _stages(
     steps = alter(steps_of(setup, dtype))
     sources = _sources_of(setup, steps, wanted)
     noise = {name: np.zeros(subset.sizes) for name in (wanted if arithmetic else ())}
-    computed = {*sources.values()} | ({SCORES, WEIGHTS} if arithmetic else set())
+    logits = next((step.reads["x"] for step in steps if step.name == WEIGHTS), SCORES)
+    computed = {*sources.values()} | ({SCORES, logits, WEIGHTS} if arithmetic else set())
     if arithmetic and lowers(setup.how) and setup.may_mask():
         computed.add("mask")
     for at in _pieces(setup, all_of(subset.sizes)):
@@ -157,7 +161,7 @@ def _stages(
                 found[name] = np.empty((*subset.sizes, value.shape[-1]))
             found[name][np.ix_(*at)] = value
         if arithmetic:
-            rows = row_noise(values, setup, {*sources.values()}, arithmetic)
+            rows = row_noise(values, setup, {*sources.values()}, arithmetic, logits)
             for name, source in sources.items():
                 noise[name][np.ix_(*at)] = pick(rows[source])
     return found, noise
@@ -403,10 +407,33 @@ def steps_of(
         steps += [lse_so_far(step) for step in steps if step.compute is running_values]
     else:
         steps = plan(how, sizes)
+    if setup.merges:
+        parts = split_steps(how, sizes, [0, *setup.split, shape[-1]])
+        steps = _with_parts(steps, parts)
     for edit in setup.edits:
         steps = edit(steps)
-    steps, more = changed(steps, setup.changes), setup.reads
+    changes, more = setup.changes, setup.reads
+    if setup.tiles:  # what is changed of the scores is changed in every tile
+        own = {step.name: step.name.rpartition(".")[2] for step in steps}
+        each = {x: changes[name] for x, name in own.items() if name in changes and name in MAPS}
+        changes = {**changes, **each}
+    steps = changed(steps, changes)
     return [s._replace(reads={**s.reads, **more[s.name]}) if s.name in more else s for s in steps]
+
+
+def is_walkable(setup: Setup) -> bool:
+    """Whether what a bug changes is there in a walk through tiles, too: the mask and the scores."""
+    how, before = setup.how, {"mask", *BEFORE_SOFTMAX}
+    is_of_scores = setup.changes.keys() <= before and not (setup.reads or setup.edits)
+    return is_of_scores and how.softmax_over == "keys" and not (how.dropout or setup.relabel)
+
+
+def _with_parts(steps: Sequence[Step], parts: Sequence[Step]) -> list[Step]:
+    """The plan with the parts of a split, and lse and output merged from them."""
+    names = [step.name for step in steps]
+    own = [step for step in parts if step.name in (LSE, OUTPUT) or step.name not in names]
+    at = names.index(OUTPUT)
+    return [*(step for step in steps[:at] if step.name != LSE), *own, *steps[at + 1 :]]
 
 
 def lse_so_far(step: Step) -> Step:
@@ -459,9 +486,9 @@ def mask_of(setup: Setup, rows: Indices) -> Array | None:
 
 
 def computes(setup: Setup, wanted: Collection[str]) -> bool:
-    """Whether the plan of a setup has those of these that not every plan has: gradients, lse."""
+    """Whether a setup's plan has those of these that not every plan has: gradients, lse, tiles."""
     inner = [gradient_of(name) for name in QKV] if {*wanted} & {*OF_X} else []
-    own = (name for name in wanted if name in (*GRADIENTS, LSE) and name not in OF_X)
+    own = (x for x in wanted if (x in (*GRADIENTS, LSE) and x not in OF_X) or "." in x)
     gradients = [*inner, *own]
     if not gradients:
         return True

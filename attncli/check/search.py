@@ -20,7 +20,7 @@ from attncli.check.bugs.running import TOUCHES as RUNNING_TOUCHES
 from attncli.check.comparison import Comparison, Fit, fit
 from attncli.check.direction import OWN, Directions, beta
 from attncli.check.noise import EPS, SMALL
-from attncli.check.run import CELLS, at_once, computes, mask_of, steps_of
+from attncli.check.run import CELLS, at_once, computes, is_walkable, mask_of, steps_of
 from attncli.check.samples import narrow_sample_of, sample_of, wide_sample_of, worst_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import distance, largest
@@ -110,8 +110,6 @@ class Search:
         """The single bugs that fit; those whose number is fitted, where no other does."""
         found: list[Match] = []
         for number, bug in enumerate(CATALOGUE, 1):
-            if self.comparison.setup.tiles and RUNNING_TOUCHES not in bug.touches:
-                continue
             if self.only_nan and "NaN" not in bug.touches:
                 continue
             if bug.is_fitted and any(not match.bugs[0].is_fitted for match in found):
@@ -256,7 +254,7 @@ class Search:
 
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
-        for variant in bug.change(setup, self.evidence):
+        for variant in self._changed(bug, setup):
             if variant.is_refused or not self._has_all(variant):
                 continue
             if at_once(variant) > max(most_at_once(), at_once(setup)):
@@ -270,6 +268,15 @@ class Search:
                 for empty, words in EMPTY_WORDS.items():
                     if empty != variant.empty_rows:
                         yield variant.with_empty_rows(empty).with_detail(words)
+
+    def _changed(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
+        """The changed setups; of a walk through tiles those of its own bugs, and of its scores."""
+        if not setup.tiles or RUNNING_TOUCHES in bug.touches:
+            yield from bug.change(setup, self.evidence)
+        elif not bug.is_fitted:
+            for variant in bug.change(replace(setup, tiles=0), self.evidence):
+                if is_walkable(variant):
+                    yield replace(variant, tiles=setup.tiles)
 
     def fits(self, variants: Iterable[Setup]) -> list[Fit]:
         """The variants that fit every sample, and then everything."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.attend import prepared
-from attncli.attention.functional import draw_kept
+from attncli.attention.functional import draw_kept, widen
 from attncli.attention.heads import four_axes, key_head_of
 from attncli.attention.masks import adds
 from attncli.attention.multi_head import Projected
@@ -56,6 +56,7 @@ class Setup:
     relayout      observed stage → a function that corrects its layout
     tiles         where not 0, the plan is that of a walk through tiles of so many keys
     split         after how many keys they were cut into parts that were merged; (): unknown
+    merges        whether lse and output are computed by merging these parts, as `in_parts` says
     details       what the names of the bugs leave open, such as "share 0.3"
     """
 
@@ -75,6 +76,7 @@ class Setup:
     relayout: Mapping[str, Relayout] = field(default_factory=dict)
     tiles: int = 0
     split: tuple[int, ...] = ()
+    merges: bool = False
     details: tuple[str, ...] = ()
 
     @property
@@ -126,6 +128,15 @@ class Setup:
     def empty_rows(self) -> EmptyRows:
         """What becomes of a row with nothing to attend to."""
         return self.how.empty_rule(self.is_added)
+
+    def in_parts(self) -> Setup:
+        """The same setup whose lse and output are merged from the parts of a split, if any.
+
+        As it is where a bug changes a step of the plan for all keys, and where parts have no sense.
+        """
+        is_changed = self.changes or self.reads or self.edits
+        is_cut = self.split and not self.how.dropout and self.how.softmax_over == "keys"
+        return self if is_changed or not is_cut else replace(self, merges=True)
 
     def placed(self) -> Setup:
         """The same setup with its positions already in q, k and v."""
@@ -223,7 +234,8 @@ def setup_of(
     (1, 1, 1, 2)
     """
     how, scheme = convention or Convention(), None
-    inputs, sizes = prepared(q, k, v, replace(how, dtype="float64"), **arrays)
+    inputs, sizes = prepared(q, k, v, how, **arrays)
+    inputs = {x: widen(y, "float64") if y.dtype.kind == "f" else y for x, y in inputs.items()}
     if positions is not None:
         scheme = positions_of(positions, sizes.n_past)
         check_widths(positions, sizes.d_k, inputs["v"].shape[-1])

@@ -10,7 +10,7 @@ from attncli.arrays import Array
 from attncli.attention.heads import shape_text, split_heads
 from attncli.check.run import Subset
 from attncli.check.setup import Setup
-from attncli.check.spans import ROWS, in_four
+from attncli.check.spans import ROWS, first_key, in_four
 from attncli.convention import DType
 from attncli.errors import ShapeError
 from attncli.stages import DELTA, GRADIENTS, OF_X, OUTPUT, TILE, gradient_of, kind_of
@@ -50,8 +50,8 @@ def fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset)
     if kind_of(stage).axes.split()[-1] == "d_v":
         expected = (*expected[:-1], setup.inputs["v"].shape[-1])
     elif stage.startswith(f"{TILE}.") and kind_of(stage).axes.split()[-1] == "key":
-        start = (int(stage.split(".")[1]) - 1) * setup.tiles
-        expected = (*expected[:-1], min(setup.tiles, setup.shape[3] - start))
+        left = setup.shape[3] - first_key(stage, setup.tiles)
+        expected = (*expected[:-1], min(setup.tiles, left))
     if kind_of(stage).axes.split() == ROWS:
         expected = expected[:-1]
         array = array[..., 0] if array.shape == (*expected, 1) else array

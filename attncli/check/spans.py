@@ -15,7 +15,7 @@ from typing import Literal
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes
 from attncli.convention import SoftmaxOver
-from attncli.stages import DELTA, GRADIENTS, LSE, MAPS, OUTPUT, gradient_of, kind_of
+from attncli.stages import DELTA, GRADIENTS, LSE, MAPS, OUTPUT, TILE, gradient_of, kind_of
 
 Span = Literal["rows", "keys", "totals"]
 
@@ -41,6 +41,16 @@ def span_of(stage: str, over: SoftmaxOver = "keys") -> Span:
         return "keys"
     is_turned = over == "queries" and stage == DELTA
     return "rows" if axes[2:3] == ["query"] and stage != D_BIAS and not is_turned else "totals"
+
+
+def first_key(stage: str, tiles: int) -> int:
+    """The first key of a stage, counted from 0: of a tile of so many keys its own.
+
+    >>> first_key("tile.3.scores", 2), first_key("weights", 0)
+    (4, 0)
+    """
+    kind, _, rest = stage.partition(".")
+    return (int(rest.partition(".")[0]) - 1) * tiles if kind == TILE else 0
 
 
 def is_whole(stages: Collection[str], over: SoftmaxOver) -> bool:
@@ -90,6 +100,10 @@ def source_of(name: str, planned: Collection[str]) -> str:
     """
     if name in planned:
         return name
+    part, dot, own = name.rpartition(".")
+    if dot:  # of a tile: that of the steps of this tile
+        steps = [x.removeprefix(part + dot) for x in planned if x.startswith(part + dot)]
+        return part + dot + source_of(own, steps)
     forward = next((x for x in (*MAPS, OUTPUT) if gradient_of(x) == name), name)
     if forward not in (*MAPS, OUTPUT):
         return name

@@ -45,6 +45,14 @@ ROW_FLOOR = 0.25
 """A row has at least so much of the noise of its head: a row with nothing to round has none, and
 would be wrong by the smallest error."""
 
+LEAST: dict[DType, float] = {
+    "bfloat16": 2.0**-133,
+    "float16": 2.0**-24,
+    "float32": 2.0**-149,
+    "float64": 2.0**-1074,
+}
+"""Numbers of each type below its range are multiples of this one."""
+
 CLEARLY = (16.0, 4.0, 1.0)
 """Where a stage is wrong, its wrong entries are those beyond the first of these multiples of the
 noise that any is beyond."""
@@ -236,18 +244,19 @@ class StageErrors:
         share = np.square(noise / top)
         counting = share.sum(axis=-1) ** 2 / np.maximum(np.square(share).sum(axis=-1), 1e-300)
         limit = HEAD_FACTOR * (1 + FEW_ROWS / np.sqrt(np.maximum(counting, 1)))
-        row = self.row_noise
+        row, of_heads = self.row_noise, np.maximum(self.of_heads, LEAST[self.rule.dtype])
         return Ratios(
-            _largest_ratio(row_rms(typical), limit * self.of_heads),
+            _largest_ratio(row_rms(typical), limit * of_heads),
             _largest_ratio(typical, ROW_FACTOR * row),
             _largest_ratio(largest, ENTRY_FACTOR * row),
         )
 
     @property
     def row_noise(self) -> Array:
-        """The noise of every row, and at least a share of that of its head."""
+        """The noise of every row: at least a share of that of its head, or a smallest number."""
         noise = np.zeros(1) if self.noise is None else self.noise
-        return np.maximum(noise, ROW_FLOOR * self.of_heads[..., None])
+        least = np.maximum(ROW_FLOOR * self.of_heads[..., None], LEAST[self.rule.dtype])
+        return np.maximum(noise, least)
 
     @property
     def of_heads(self) -> Array:

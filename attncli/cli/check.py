@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from attncli.attention.attend import entered
 from attncli.attention.names import is_published
 from attncli.budget import taken
 from attncli.check import (
@@ -35,15 +36,26 @@ from attncli.cli.output import ending_of, note, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
 from attncli.cli.sources import named
 from attncli.cli.terminal import progress_bar
-from attncli.convention import flag_text
+from attncli.convention import Layout, flag_text
 from attncli.errors import ConventionError, InputError, SeveralError, ShapeError, nearest
 from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
 from attncli.files.messages import listing, quote
-from attncli.files.roles import D_OUTPUT, gradient_named, is_attended, outermost, role_of
+from attncli.files.roles import D_OUTPUT, gradient_named, is_attended, name_of, outermost, role_of
 from attncli.files.write import check_target, write_atomically
 from attncli.presets import PRESETS
-from attncli.stages import CONCAT, GRADIENTS, KINDS, LSE, MAPS, OF_X, OUTPUT, QKV, TILE, gradient_of
+from attncli.stages import (
+    CONCAT,
+    GRADIENTS,
+    LSE,
+    MAPS,
+    OF_TILES,
+    OF_X,
+    OUTPUT,
+    QKV,
+    TILE,
+    gradient_of,
+)
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
@@ -95,7 +107,7 @@ def _checked(
         inputs = replace(inputs)
         inputs.q = main
     stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
-    given = read_inputs(inputs, choices, source, stages)
+    given = _as_observed(read_inputs(inputs, choices, source, stages))
     numbers, notes = _numbers(observed, given, is_shared=is_shared)
     check_facts([inputs, choices], given.facts | of_lse(numbers))
     has_gradients = any(name in GRADIENTS for name in numbers)
@@ -108,8 +120,16 @@ def _checked(
     return _verdict(numbers, given, observed, _chosen(choices, given)), given
 
 
-OF_TILES = tuple(name for name, kind in KINDS.items() if kind.of_tiles)
-"""What the stages of a tile are called."""
+def _as_observed(given: AttentionInputs) -> AttentionInputs:
+    """The same, with no axes to move or split where the observed q is the given one as it is."""
+    loaded, q = given.observed, entered(given.arguments["q"], given.arguments["convention"])
+    name = None if loaded is None else name_of(loaded, "q")
+    if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
+        return given
+    front: Layout = "bhsd" if q.ndim > 3 else "hsd"
+    layout = front if given.inputs.layout else None
+    return given._replace(inputs=replace(given.inputs, layout=layout, heads=None, kv_heads=None))
+
 
 _OF_A_TILE = re.compile(rf"{TILE}\.[1-9]\d*\.({'|'.join((*MAPS, *OF_TILES))})")
 

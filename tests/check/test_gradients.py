@@ -16,6 +16,9 @@ from attncli.convention import DType
 from attncli.errors import AttncliError, ConventionError, ShapeError, StageError
 from attncli.testing import assert_attention
 from tests.check.plain_gradients import WRONG, Stages, backward, forward
+from tests.cli.conftest import SAMPLES, Call, call
+
+__all__ = ["call"]
 
 QKV = ("d_q", "d_k", "d_v")
 HOW: dict[str, Any] = {"softcap": 2.0, "dropout": 0.3, "seed": 5}
@@ -320,3 +323,33 @@ def test_a_gradient_that_another_meaning_of_the_mask_does_not_have() -> None:
         ("d_bias", False),
         ("d_q", True),
     ]
+
+
+@pytest.mark.parametrize("scale", ["0", "-0.0", "1e-320", "1e-300", "1e200", "-0.5", "none"])
+def test_any_scale_ends_in_a_verdict(scale: str, call: Call) -> None:
+    three = SAMPLES / "three-tokens.json"
+    flags = ("--scale", scale, "--d-output", "random")
+    call("compute", three, *flags, "--output", "t.npz")
+    assert call("check", "--q", three, *flags, "--observed", "t.npz").code == 0
+    wide, narrow = "[[7, 5, 1], [3, 0, 8], [2, 9, 4]]", "[[7, -5], [1, 3], [0, 8]]"
+    for stage, numbers in {"scores": wide, "output": narrow, "d_q": narrow}.items():
+        wrong = ("--observed", numbers, "--stage", stage)
+        # beyond the precision of exp any weights are right
+        allowed = (0, 1) if scale == "1e200" and stage != "scores" else (1,)
+        assert call("check", "--q", three, *flags, *wrong).code in allowed
+
+
+def test_two_bugs_of_a_gradient_with_dropout_are_named() -> None:
+    """One changes what dV is made of: each second bug of the same products joins it."""
+    rng = np.random.default_rng(5)
+    q, k, v, d = (rng.normal(size=(19, n)) for n in (5, 5, 7, 7))
+    kept = np.random.default_rng(1).random((19, 19)) >= 0.4
+    powers = np.exp(q @ k.T / np.sqrt(5))
+    a = powers / powers.sum(axis=-1, keepdims=True)
+    of_a = d @ v.T * kept / 0.6
+    of_z = a * (of_a - (a * of_a).sum(axis=-1, keepdims=True))
+    found = {"d_q": of_z @ k, "d_k": of_z.T @ q / np.sqrt(5), "d_v": a.T @ d}
+    verdict = check(found, q, k, v, d_output=d, dropout=0.4, seed=1)
+    pair = {"dropout mask not applied again in dV", "scale left out of dQ"}
+    assert {bug.name for bug in verdict.explanations[0].bugs} == pair
+    assert len(verdict.explanations) == 1

@@ -176,3 +176,33 @@ def test_a_bias_far_larger_than_the_scores_rounds_them(size: float, bias: float)
         observed = {"weights": weights, "output": output}
         verdict = check(observed, q, k, v, mask=mask, scale="none", pairs=False)
         assert verdict.status == "match", (seed, verdict.stages[-1].ratios)
+
+
+@pytest.mark.parametrize("value", [-1e3, -1e4])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("split", [None, [5]])
+def test_parts_of_keys_that_a_finite_number_hides(
+    split: list[int] | None, dtype: str, value: float
+) -> None:
+    """Where every key is hidden, the log-sum-exp by which parts are merged is about that number."""
+    rng = np.random.default_rng(3)
+    q, k, v = (
+        rng.normal(size=shape).astype(dtype) for shape in ((2, 7, 3), (2, 11, 3), (2, 11, 5))
+    )
+    keep = rng.random((7, 11)) < 0.6
+    keep[[1, 4]] = False
+    scores = q @ np.swapaxes(k, 1, 2) / q.dtype.type(3**0.5)
+    x = np.where(keep, scores, q.dtype.type(value))
+    outputs, sums = [], []
+    for keys in (slice(0, 5), slice(5, 11)):
+        top = x[..., keys].max(axis=-1, keepdims=True)
+        powers = np.exp(x[..., keys] - top)
+        outputs.append(powers / powers.sum(axis=-1, keepdims=True) @ v[:, keys])
+        sums.append(top + np.log(powers.sum(axis=-1, keepdims=True)))
+    lse = np.logaddexp(*sums)
+    merged = sum(np.exp(own - lse) * output for own, output in zip(sums, outputs, strict=True))
+    given: dict[str, Any] = {"q": q, "k": k, "v": v, "mask": keep, "mask_value": value}
+    assert check(merged, **given, split=split).status == "match"
+    wrong = merged.copy()
+    wrong[:, 1] *= 1.05
+    assert not check(wrong, **given, split=split)

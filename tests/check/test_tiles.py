@@ -112,3 +112,46 @@ def test_on_the_command_line(call: Call) -> None:
     for stage in ("tile.9.m", "tile.x", "weights"):
         refused = call(*found, "[1, 2, 3]", "--stage", stage)
         assert (refused.code, refused.err.count("\n")) == (2, 1)
+
+
+WRONG_KERNELS = {
+    "--causal": "causal mask left out",
+    "--kv-len 1": "padding left out",
+    "--window 0,0": "window left out",
+    "--softcap 1": "softcap left out",
+    "--sinks [1]": "sinks left out",
+    "--scale 0.5": "scale",
+}
+
+
+@pytest.mark.parametrize("wanted", WRONG_KERNELS)
+def test_a_kernel_that_left_something_out_is_a_verdict(wanted: str, call: Call) -> None:
+    three = SAMPLES / "three-tokens.json"
+    call("compute", three, "--tiles", "2", "--output", "t.json")
+    found = ("check", "--q", three, "--tiles", "2", *wanted.split(), "--observed", "t.json")
+    result = call(*found)
+    assert (result.code, WRONG_KERNELS[wanted] in result.out) == (1, True)
+    of_power = call(*found, "--stage", "tile.2.p", "--format", "json")
+    assert of_power.code in (0, 1)
+    places = {one["place"] for one in of_power.json["stages"][0]["worst"]}
+    assert all(place.endswith("k3") for place in places)  # the second tile begins with the third
+
+
+def test_a_walk_whose_scores_were_not_asked_to_be_masked_or_scaled(call: Call) -> None:
+    """It holds stages that the right walk lacks."""
+    three = SAMPLES / "three-tokens.json"
+    call("compute", three, "--tiles", "2", "--output", "t.npz")
+    observed = ("--tiles", "2", "--observed", "t.npz")
+    result = call("check", "--q", three, "--scale", "none", *observed)
+    assert (result.code, "tile.1.scaled" in result.out) == (1, True)
+
+
+@pytest.mark.parametrize("inside", ["float32 tf32", "float16 float16", "bfloat16 bfloat16"])
+def test_less_exact_arithmetic_inside_of_a_walk(inside: str, call: Call) -> None:
+    three, (dtype, own) = SAMPLES / "three-tokens.json", inside.split()
+    flags = ("--tiles", "2", "--dtype", dtype)
+    call("compute", three, *flags, "--output", "t.json")
+    found = ("check", "--q", three, *flags, "--inside", own, "--observed")
+    assert call(*found, "t.json").code == 0
+    wrong = call(*found, "[[1, 2], [3, 4], [5, 6]]", "--stage", "output")
+    assert wrong.code == 1

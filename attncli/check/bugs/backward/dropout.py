@@ -30,7 +30,7 @@ from attncli.check.bugs.backward.edits import (
 )
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.setup import Edit, Setup
-from attncli.stages import DROPPED, WEIGHTS
+from attncli.stages import DROPPED
 
 
 def _dropout(change: Any) -> Edit:
@@ -60,17 +60,12 @@ def _values_of(change: Any) -> Edit:
         dropped = named(plan, DROPPED)
         if dropped is None:
             return plan
-        p = dropped.params["p"]
+        own = dropped._replace(name=f"{DROPPED}_of_values", compute=change)
 
         def new(step: Step, _: Plan) -> Step:
-            reads = {"w": WEIGHTS, "kept": dropped.reads["kept"], "b": step.reads["b"]}
+            return step._replace(reads={**step.reads, "a": own.name})
 
-            def compute(w: Array, kept: Array, b: Array) -> Array:
-                return g.column_products(change(w, kept, p), b)
-
-            return step._replace(compute=compute, reads=reads)
-
-        return replaced(products_of(plan, D_V), new)(plan)
+        return replaced(products_of(plan, D_V), new)(inserted(plan, [own]))
 
     return edit
 
@@ -133,7 +128,7 @@ DROPOUT: tuple[Bug, ...] = (
     row(
         "dropout mask not applied again in dV",
         edited(
-            ("", [_values_of(lambda w, kept, p: w)]),
+            ("", [_values_of(_not_dropped)]),
             ("divided by 1 − p all the same", [_values_of(_not_masked)]),
         ),
         "dV is made of the dropped weights D, not of A",

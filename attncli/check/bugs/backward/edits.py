@@ -91,13 +91,14 @@ def names_of(plan: Plan) -> set[str]:
     return {name for step in plan for name in (step.name, *step.reads.values())}
 
 
-def times_scale(name: str, power: float) -> Edit:
-    """A gradient multiplied by a power of the scale; where scores are scaled."""
+def times_scale(name: str, *, divided: bool = False) -> Edit:
+    """A gradient multiplied, or divided, by the scale; where scores are scaled, and not by 0."""
 
     def new(step: Step, plan: Plan) -> Step | None:
-        if (scale := gradient_by(plan, f.scale)) is None:
+        scale = gradient_by(plan, f.scale)
+        if scale is None or not (factor := float(scale.params["factor"])):
             return None
-        factor = float(scale.params["factor"]) ** power
+        factor = 1 / factor if divided else factor
         return step._replace(compute=lambda **given: np.asarray(step.compute(**given) * factor))
 
     return replaced(name, new)

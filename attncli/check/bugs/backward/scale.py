@@ -33,6 +33,8 @@ def _scale_again(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     (_, n_heads, _, n_k), d_v = setup.shape, setup.inputs["v"].shape[-1]
     d_k = setup.d_k
     given = setup.how.scale_factor(d_k)
+    if setup.how.scale == "none" or not given:
+        return
     for factor, words in (
         (d_v**-0.5, "1/√d_v"),
         (1 / d_k, "1/d_k"),
@@ -40,11 +42,11 @@ def _scale_again(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         (n_k**-0.5, "1/√(number of keys)"),
         (d_k**0.5, "√d_k"),
     ):
-        if setup.how.scale != "none" and min(abs(factor / x - 1) for x in (given, given**2)) > 1e-6:
+        if not any(math.isclose(factor, x, rel_tol=1e-6) for x in (given, given * given)):
             own = apply(setup, [times(D_SCORES, factor / given)])
             if own is not None:
                 yield own.with_detail(words)
-    if setup.how.scale == "none" or (sample := evidence.sample) is None:
+    if (sample := evidence.sample) is None:
         return
     for name in (D_Q, D_K):
         if (stage := sample.errors.get(name)) is None:
@@ -71,44 +73,44 @@ def _base_2() -> Any:
         for names in ((D_Q,), (D_K,), (D_Q, D_K), (D_V,), (D_Q, D_K, D_V)):
             yield f"{' and '.join(names)}, {words}", [times(name, factor) for name in names]
     for names in ((D_Q,), (D_K,), (D_Q, D_K)):
-        edits = [times(name, _BASE_2) for name in names] + [times_scale(name, 1) for name in names]
+        edits = [times(name, _BASE_2) for name in names] + [times_scale(name) for name in names]
         yield f"{' and '.join(names)}, scale · log₂ e times too large", edits
 
 
 SCALE: tuple[Bug, ...] = (
     row(
         "scale left out of dQ",
-        edited(("", [times_scale(D_Q, -1)])),
+        edited(("", [times_scale(D_Q, divided=True)])),
         "dQ is dS K times the scale of the scores",
         "triton#2059",
     ),
     row(
         "scale left out of dK",
-        edited(("", [times_scale(D_K, -1)])),
+        edited(("", [times_scale(D_K, divided=True)])),
         "dK is dSᵀ Q times the scale of the scores",
         "flash-attention#2657",
     ),
     row(
         "scale left out of dS (dQ and dK)",
-        edited(("", [times_scale(D_SCORES, -1)])),
+        edited(("", [times_scale(D_SCORES, divided=True)])),
         "the scores were scaled, so their gradient is scaled as well",
         "triton#2059",
     ),
     row(
         "scale applied twice in dS",
-        edited(("", [times_scale(D_SCORES, 1)])),
+        edited(("", [times_scale(D_SCORES)])),
         "dQ and dK are multiplied by the scale twice",
         "triton#2059, FastVideo#1730",
     ),
     row(
         "scale applied twice in dQ",
-        edited(("", [times_scale(D_Q, 1)])),
+        edited(("", [times_scale(D_Q)])),
         "the keys that dQ is made of are scaled already",
         "FastVideo#1730",
     ),
     row(
         "scale applied twice in dK",
-        edited(("", [times_scale(D_K, 1)])),
+        edited(("", [times_scale(D_K)])),
         "the queries that dK is made of are scaled already",
         "FastVideo#1730",
     ),
@@ -130,7 +132,7 @@ OTHER_SCALES: tuple[Bug, ...] = (
     ),
     last(
         "scale applied to dV",
-        edited(("", [times_scale(D_V, 1)])),
+        edited(("", [times_scale(D_V)])),
         "dV has no scale: it is Aᵀ dO",
     ),
 )

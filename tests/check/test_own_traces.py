@@ -1,0 +1,197 @@
+"""Whatever attncli computes and writes matches itself under the same flags.
+
+ATTNCLI_EXAMPLES=1000 python -m pytest tests/check/test_own_traces.py
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.conftest import SAMPLES, Call, call
+
+__all__ = ["call"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+EXAMPLES = int(os.environ.get("ATTNCLI_EXAMPLES", "45"))
+LARGEST = int(os.environ.get("ATTNCLI_LARGEST", "7"))
+"""The largest number of queries, keys or widths."""
+
+KINDS = {
+    "normal": lambda x: x,
+    "whole": lambda x: np.rint(2 * x),
+    "large": lambda x: 10 * x,
+    "small": lambda x: 1e-3 * x,
+    "float32": lambda x: x.astype(np.float32),
+    "float16": lambda x: x.astype(np.float16),
+    "alike": lambda x: 1 + 0.01 * x,
+    "one key": lambda x: np.repeat(x[..., :1, :], x.shape[-2], axis=-2),
+}
+EMPTY = ("zero", "nan", "uniform", "unmasked")
+
+
+class Drawn:
+    """Arrays and flags of one call of compute, drawn at random."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng, self.flags = rng, list[str]()
+        self.normal = np.random.default_rng(rng.randrange(2**32))
+        self.kind = KINDS[rng.choice([*KINDS])]
+        self.parts = rng.choice(["", "", "tiles", "split"])
+        self.n_axes, self.n_batch = rng.choice([2, 3, 4]), rng.randint(1, 3)
+        self.n_kv, self.group = rng.randint(1, 3), rng.randint(1, 3)
+        if self.n_axes == 2:
+            self.n_kv = self.group = 1
+        self.n_q, self.n_k, d_k, self.d_v = (rng.randint(1, LARGEST) for _ in range(4))
+        self.n_past = rng.randint(1, 4) if self.may(0.15) else 0
+        self.n_keys = self.n_k + self.n_past
+        self.arrays = {"q": self.array(self.n_heads, self.n_q, d_k)}
+        for prefix, n in (("", self.n_k), ("past_", self.n_past)):
+            for name, width in (("k", d_k), ("v", self.d_v)) if n else ():
+                self.arrays[prefix + name] = self.array(self.n_kv, n, width)
+        self.is_masked = False
+        self.restrict()
+        self.give_mask()
+        self.choose()
+        self.layout()
+
+    @property
+    def n_heads(self) -> int:
+        return self.n_kv * self.group
+
+    def may(self, share: float = 0.3) -> bool:
+        return self.rng.random() < share
+
+    def flag(self, name: str, *values: str, share: float = 0.3) -> bool:
+        """One of the values of a flag, perhaps; whether it is given."""
+        if is_given := self.may(share):
+            self.flags.append(f"--{name}={self.rng.choice(values)}" if values else f"--{name}")
+        return is_given
+
+    def shape(self, n_heads: int, *last: int) -> tuple[int, ...]:
+        return (self.n_batch, n_heads, *last)[4 - self.n_axes :]
+
+    def array(self, n_heads: int, *last: int) -> Array:
+        return np.asarray(self.kind(self.normal.normal(size=self.shape(n_heads, *last))))
+
+    def restrict(self) -> None:
+        """Causality, a window, lengths of keys."""
+        self.is_causal = self.flag("causal")
+        if has_window := self.may(0.2):
+            is_own = self.flag("window-counts", "own")
+            left, right = (
+                self.rng.choice([-1, 1, 2] if is_own else [-1, 0, 1]),
+                self.rng.randint(-1, 1),
+            )
+            self.flags.append(f"--window={left},{right}")
+        if self.is_causal or has_window:
+            self.flag("causal-align", "top-left", "bottom-right", "open-last")
+        n = self.n_batch if self.n_axes == 4 else 1
+        lengths = ",".join(str(self.rng.randint(0, self.n_keys)) for _ in range(n))
+        has_lengths = self.flag("kv-len", lengths, share=0.2)
+        self.is_masked = self.is_causal or has_window or has_lengths
+
+    def give_mask(self) -> None:
+        if not self.may(0.35):
+            return
+        n_q, n_k = self.n_q, self.n_keys
+        shapes = [self.shape(self.n_heads, n_q, n_k), (n_q, n_k), (1, n_k)]
+        shape = self.rng.choice([*shapes, (n_q, 1)] if not self.parts else shapes)
+        keep = self.normal.random(shape) < self.rng.choice([0.3, 0.9])
+        keep[..., :1, :] &= self.may(0.8)
+        bias = self.normal.normal(size=shape)
+        what = self.rng.choice(["truth", "infinite", "bias", "numbers", "binary"])
+        if what in ("truth", "binary"):
+            self.arrays["mask"] = keep if what == "truth" else keep.astype(float)
+            self.flag("mask-means", "keep", "ignore", "add", share=1 if what == "binary" else 0.3)
+        elif what == "numbers":
+            self.arrays["mask"] = np.where(keep, bias, 0)
+            self.flags.append("--mask-numbers=truth")
+        else:
+            hidden = self.rng.choice([-np.inf, -1e4, -1e9]) if what == "bias" else -np.inf
+            self.arrays["mask"] = np.where(keep, bias if what == "bias" else 0.0, hidden)
+            self.flag("empty-rows-inf", *EMPTY)
+        if self.is_causal:
+            self.flag("mask-and-causal", "both", "mask", "causal")
+        self.is_masked = True
+
+    def choose(self) -> None:
+        """All that is not about masks, and what masks make of rows and scores."""
+        if self.is_masked:
+            self.flag("empty-rows", *EMPTY)
+            if self.flag("mask-value", "-1", "-100", "-1e4", "-1e9", "-1e30", "0", "5"):
+                self.flag("mask-value-rule", "add", share=0.5)
+        self.flag("scale", "none", "0", "1", "0.3", "-0.5", "1e-5", "10", "1e-300")
+        if self.flag("softcap", "0.5", "2", "50"):
+            self.flag("softcap-place", "before-mask", "after-bias", "after-mask", share=0.6)
+        if self.group > 1:
+            self.flag("head-order", "tiled")
+        self.flag("dtype", "float32", "float16", "bfloat16", "float64")
+        over_queries = not self.parts and self.flag("softmax-over", "queries", share=0.15)
+        if self.n_axes > 2 and not over_queries and self.may(0.15):
+            self.arrays["sinks"] = 3 * self.normal.normal(size=self.n_heads)
+        if self.parts:
+            self.cut()
+            return
+        if self.flag("dropout", "0.1", "0.5", "0.9"):
+            self.flag("seed", "1", "2")
+        if not self.flag("d-output", "random", "ones", share=0.4) and self.may(0.1):
+            self.arrays["d_output"] = self.array(self.n_heads, self.n_q, self.d_v)
+
+    def cut(self) -> None:
+        if self.parts == "tiles" or self.n_keys == 1:
+            self.flags.append(f"--tiles={self.rng.randint(1, self.n_keys)}")
+        else:
+            n = self.rng.randint(1, min(3, self.n_keys - 1))
+            places = sorted(self.rng.sample(range(1, self.n_keys), n))
+            self.flags.append(f"--split={','.join(map(str, places))}")
+        self.flag("lse-base", "2", share=0.2)
+
+    def layout(self) -> None:
+        """Another order of the axes, or heads side by side."""
+        headed = self.arrays.keys() - {"mask", "sinks"}
+        if self.n_axes == 2 or not self.may():
+            return
+        for name in headed:
+            self.arrays[name] = np.swapaxes(self.arrays[name], -3, -2)
+        if self.may(0.5):
+            self.flags.append(f"--layout={ {3: 'shd', 4: 'bshd'}[self.n_axes] }")
+            return
+        for name in headed:
+            x = self.arrays[name]
+            self.arrays[name] = x.reshape(*x.shape[:-2], -1)
+        self.flags += [f"--heads={self.n_heads}", f"--kv-heads={self.n_kv}"]
+        self.flags += ["--layout=bsd"] if self.n_axes == 4 else []
+
+
+@settings(
+    max_examples=EXAMPLES,
+    derandomize="ATTNCLI_EXAMPLES" not in os.environ,
+    phases=[Phase.generate],  # random numbers shrink slowly, and the flags say enough
+    suppress_health_check=list(HealthCheck),
+)
+@given(rng=st.randoms(use_true_random=False), form=st.sampled_from(["json", "npz"]))
+def test_a_trace_matches_itself(rng: Random, form: str, call: Call) -> None:
+    drawn = Drawn(rng)
+    np.savez("in.npz", **drawn.arrays)
+    about = f"{' '.join(drawn.flags)} { ({name: x.shape for name, x in drawn.arrays.items()}) }"
+    written = call("compute", "in.npz", *drawn.flags, "--output", f"t.{form}", "--force")
+    assert written.code == 0, about + written.err
+    found = call("check", "--q", "in.npz", *drawn.flags, "--observed", f"t.{form}", "--single")
+    assert found.code == 0, about + found.out[:2000] + found.err
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_of_rounded_inputs_others_are_still_found(dtype: str, call: Call) -> None:
+    q, flags = "[[0.1, 0.7]]", ("--dtype", dtype)
+    call("compute", "--q", q, *flags, "--output", "t.json")
+    assert call("check", "--q", q, *flags, "--observed", "t.json").code == 0
+    for other in ("[[0.1, 0.68]]", SAMPLES / "three-tokens.json"):
+        result = call("check", "--q", other, *flags, "--observed", "t.json")
+        assert (result.code, "inputs differ" in result.out) == (1, True)
