@@ -361,7 +361,8 @@ GRADIENTS = (
 )
 """The gradients that can be observed, in the order of the computation."""
 
-SCORES, SCALED, MASKED, WEIGHTS, DROPPED = "scores", "scaled", "masked", "weights", "dropped"
+SCORES, SCALED, CAPPED, MASKED = "scores", "scaled", "capped", "masked"
+WEIGHTS, DROPPED = "weights", "dropped"
 OUTPUT, CONCAT, PROJECTED, RESIDUAL = "output", "concat", "projected", "residual"
 LSE = "lse"
 PARTS = TILE, SPLIT = "tile", "split"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -35,7 +37,7 @@ def simulation(setup: Setup, rule: Rule) -> tuple[Setup, DType, float]:
 
 
 def with_products(setup: Setup, multiply: Product) -> Setup:
-    """The setup with another function for its products, but for those that a bug has changed."""
+    """The setup with another function for its products; a bug changes the steps that have these."""
 
     def of_rows(q: Array, k: Array) -> Array:
         return multiply(q, np.swapaxes(k, -1, -2))
@@ -55,11 +57,12 @@ def with_products(setup: Setup, multiply: Product) -> Setup:
     others: dict[Callable[..., Array], Callable[..., Array]]
     others = {scores: of_rows, column_products: of_columns}
     others |= {weighted_sum: of_output, running_values: of_tile}
+    own = {product: wraps(product)(other) for product, other in others.items()}
 
     def edit(steps: list[Step]) -> list[Step]:
-        return [step._replace(compute=others.get(step.compute, step.compute)) for step in steps]
+        return [step._replace(compute=own.get(step.compute, step.compute)) for step in steps]
 
-    return setup.with_edit(edit)
+    return replace(setup, edits=(edit, *setup.edits))
 
 
 def in_tf32(setup: Setup) -> Setup:

@@ -144,7 +144,7 @@ class Directions:
         self.comparison = comparison
         setup, dtype = comparison.setup, comparison.rule.dtype
         self.right = [stages(setup, comparison.subset, comparison.errors, dtype)]
-        if WEIGHTS not in setup.changes:
+        if WEIGHTS not in setup.changed_places:
             kept = setup.with_steps(weights=partial(rounded_softmax, dtype=dtype))
             fused = stages(kept, comparison.subset, comparison.errors)
             self.right.append({name: round_to(x, dtype) for name, x in fused.items()})

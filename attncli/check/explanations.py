@@ -135,14 +135,8 @@ def flags(plain: Setup, changed: Setup) -> str:
     given = {name for name in after if after[name] is not before.get(name)}
     swapped = given == {"k", "v"} and after["k"] is before["v"] and after["v"] is before["k"]
     left_out = before.keys() - after.keys()
-    if (
-        changed.edits
-        or changed.changes
-        or changed.relayout
-        or changed.relabel
-        or changed.reads
-        or changed.instead
-    ):
+    is_edited = changed.edits or changed.changes
+    if is_edited or changed.relayout or changed.relabel or changed.instead:
         return ""
     if (given and not swapped) or left_out - _FLAG_OF.keys():
         return ""

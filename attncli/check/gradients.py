@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attncli.check.bugs.backward import BACKWARD
-from attncli.check.bugs.backward.edits import GRADIENT
+from attncli.check.bugs import BACKWARD
 from attncli.check.bugs.bug import Bug, Evidence
+from attncli.check.bugs.words import GRADIENT
 from attncli.check.comparison import Comparison
 from attncli.check.run import computes
 from attncli.check.samples import sample_of, wide_sample_of

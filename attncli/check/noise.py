@@ -136,7 +136,7 @@ def row_noise(
         for name, noise in head.noise(stages).items():
             # what is no number is not known, and must not allow anything
             found[name][at] = np.nan_to_num(noise, nan=0.0, posinf=0.0)
-        if OUTPUT in stages and OUTPUT in setup.changes:  # such as the sum through a matrix
+        if OUTPUT in setup.changed_places and OUTPUT in stages:  # the sum through a matrix, say
             sizes = (
                 np.square(x).mean(axis=-1) for x in (values[OUTPUT][at], head.weights @ head.v)
             )

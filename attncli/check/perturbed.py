@@ -25,7 +25,7 @@ from attncli.attention import gradients as g
 from attncli.attention import tiles as t
 from attncli.attention.run import Step
 from attncli.check.noise import SMALL, Arithmetic
-from attncli.check.run import Subset, altered_stages
+from attncli.check.run import Subset, stages
 from attncli.check.setup import Setup
 from attncli.check.tolerance import FIRST, fitting_type, row_rms
 from attncli.stages import DELTA, DROPPED, LSE, OUTPUT, WEIGHTS
@@ -69,7 +69,7 @@ def perturbed_noise(
         errors = _Errors(
             arithmetic, seed, is_quick=LSE in expected and _is_small(setup.inputs["q"])
         )
-        found = altered_stages(setup, subset, expected, errors.put_in)
+        found = stages(setup, subset, expected, alter=errors.put_in)
         for name, x in found.items():
             with np.errstate(invalid="ignore", over="ignore"):
                 off = np.abs(x - expected[name])

@@ -14,9 +14,8 @@ import numpy as np
 from attncli import budget
 from attncli.arrays import Array
 from attncli.check.bugs import CATALOGUE
-from attncli.check.bugs.backward.edits import GRADIENT
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.running import TOUCHES as RUNNING_TOUCHES
+from attncli.check.bugs.words import GRADIENT, TILES
 from attncli.check.comparison import Comparison, Fit, fit
 from attncli.check.direction import OWN, Directions, beta
 from attncli.check.noise import EPS, SMALL
@@ -271,7 +270,7 @@ class Search:
 
     def _changed(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The changed setups; of a walk through tiles those of its own bugs, and of its scores."""
-        if not setup.tiles or RUNNING_TOUCHES in bug.touches:
+        if not setup.tiles or TILES in bug.touches:
             yield from bug.change(setup, self.evidence)
         elif not bug.is_fitted:
             for variant in bug.change(replace(setup, tiles=0), self.evidence):

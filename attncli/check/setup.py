@@ -45,8 +45,8 @@ class Setup:
     projected     x, the weights and how they make q, k and v, where these are made of them
     positions     the positions to put into q, k and v; None: none
     changes       step of the plan → another function for it, or other parameters
-    reads         step of the plan → what it reads as well: parameter → input or stage
     edits         functions from the plan to another one, before `changes`
+    patched       the places of the plan that these change: names of steps, or functions
     grouping      the order in which the caller's query heads share key heads, whatever `how` says:
                   of some query heads it tells which key heads have their gradients compared
     whole         the axes (0 batch, 1 head, 2 query) that a changed step needs complete
@@ -67,8 +67,8 @@ class Setup:
     positions: Positions | None = None
     projected: Projected | None = None
     changes: Mapping[str, Change] = field(default_factory=dict)
-    reads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     edits: tuple[Edit, ...] = ()
+    patched: frozenset[object] = frozenset()
     grouping: HeadOrder = "blocks"
     whole: frozenset[int] = frozenset()
     instead: Mapping[int, npt.NDArray[np.intp]] = field(default_factory=dict)
@@ -125,6 +125,11 @@ class Setup:
         return adds(self.inputs.get("given_mask"), self.how)
 
     @property
+    def changed_places(self) -> frozenset[object]:
+        """The steps of the plan, or their functions, that a bug changes."""
+        return frozenset({*self.patched, *self.changes})
+
+    @property
     def empty_rows(self) -> EmptyRows:
         """What becomes of a row with nothing to attend to."""
         return self.how.empty_rule(self.is_added)
@@ -134,7 +139,7 @@ class Setup:
 
         As it is where a bug changes a step of the plan for all keys, and where parts have no sense.
         """
-        is_changed = self.changes or self.reads or self.edits
+        is_changed = self.changes or self.edits
         is_cut = self.split and not self.how.dropout and self.how.softmax_over == "keys"
         return self if is_changed or not is_cut else replace(self, merges=True)
 
@@ -172,10 +177,6 @@ class Setup:
         """
         new = {step: _both(self.changes.get(step, {}), change) for step, change in changes.items()}
         return replace(self, changes={**self.changes, **new})
-
-    def with_reads(self, step: str, **reads: str) -> Setup:
-        """The same setup, in which a step of the plan reads these inputs or stages as well."""
-        return replace(self, reads={**self.reads, step: {**self.reads.get(step, {}), **reads}})
 
     def with_edit(self, *edits: Edit) -> Setup:
         """The same setup whose plan is edited."""

@@ -99,9 +99,9 @@ def suggest_input(
             explanations.append([(named(one) if isinstance(one, str) else one, ())])
     gradients = any(stage in GRADIENTS for stage in stages)
     for setup, words in _candidates(convention or Convention(), positions, gradients):
-        if not computes(setup, stages):
+        if setup.is_refused or not computes(setup, stages):
             continue
-        if not setup.is_refused and _all_differ(setup, explanations, stages):
+        if _all_differ(setup, explanations, stages):
             return _suggestion(setup, words)
     return None
 

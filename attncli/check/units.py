@@ -17,8 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.check.bugs import RUNNING
 from attncli.check.bugs.bug import Evidence
-from attncli.check.bugs.running import RUNNING
 from attncli.check.comparison import Comparison, comparison_of, fit
 from attncli.check.setup import Setup
 from attncli.stages import LSE

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from attncli.check import CATALOGUE
-from attncli.check.bugs.backward import BACKWARD
-from attncli.check.bugs.projections import PROJECTIONS
-from attncli.check.bugs.running import RUNNING
-from attncli.check.bugs.sums import SUMS
+from attncli.check.bugs import BACKWARD, RUNNING
 from tests.check.buggy import verdict_of
 from tests.check.buggy.cases import BUGGY_CASES, MORE_CASES, RIGHT_CASES, BuggyCase
 from tests.check.buggy.parts import TYPES, Computed, Inputs
 from tests.check.planted.wrong import GROUPS
 
+SUMS = [bug for bug in CATALOGUE if "lse" in bug.touches]
+PROJECTIONS = [bug for bug in CATALOGUE if "projections" in bug.touches]
 SIZES = {"small": (2, 3, 5, 7, 11), "larger": (3, 11, 19, 13, 7)}
 IDS = [f"{case.name}:{case.make.__name__}" for case in BUGGY_CASES]
 

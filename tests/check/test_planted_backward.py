@@ -9,7 +9,7 @@ import pytest
 
 from attncli import attend
 from attncli.check import check
-from attncli.check.bugs.backward import BACKWARD
+from attncli.check.bugs import BACKWARD
 from tests.check.planted.parts import TYPES
 from tests.check.planted_backward.kernel import WORLDS, Kernel, call_of, eager
 from tests.check.planted_backward.wrong import WRONG, Wrong

@@ -10,7 +10,7 @@ import pytest
 
 from attncli.arrays import Array
 from attncli.check import Verdict, check
-from attncli.check.bugs.running import RUNNING
+from attncli.check.bugs import RUNNING
 from attncli.errors import ConventionError, ShapeError, StageError
 from tests.cli.conftest import SAMPLES, Call, call
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.functional import weighted_sum
-from attncli.check.bugs.bug import Bug, Evidence, bug
+from attncli.check.bugs.bug import Evidence
+from attncli.check.bugs.words import Variants
 from attncli.check.comparison import Comparison
 from attncli.check.fitting import (
     ALIKE,
@@ -312,57 +313,19 @@ def _little_sink(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] 
     return with_sink(SMALL_SINK), much
 
 
-fitted = partial(bug, is_fitted=True)
+FITTED: dict[str, Variants] = {
+    "another scale": _another_scale,
+    "another softcap": _another_softcap,
+    "another finite mask value": _another_mask_value,
+    "sinks where none are wanted": _sinks,
+    "numbers of the mask times a factor": _mask_times,
+    "keys times a factor": _keys_times,
+    "output times a factor": _output_times,
+}
 
-FITTED: tuple[Bug, ...] = (
-    fitted(
-        "another scale",
-        _another_scale,
-        "scale",
-        "the scores are multiplied by another number than the expected one",
-        "transformers#35984, ipex-llm#12619, flashinfer#4979",
-        probe=_little_scale,
-    ),
-    fitted(
-        "another softcap",
-        _another_softcap,
-        "softcap",
-        "the scores are capped at another number, or although none is wanted",
-        probe=_little_softcap,
-    ),
-    fitted(
-        "another finite mask value",
-        _another_mask_value,
-        "mask-value",
-        "masked scores become a number that real scores reach, so masked keys get weight",
-        "TransformerLens#385",
-        probe=_little_leak,
-    ),
-    fitted(
-        "sinks where none are wanted",
-        _sinks,
-        "sinks",
-        "a learned score of each head joins the softmax: the weights sum to less than 1",
-        probe=_little_sink,
-    ),
-    fitted(
-        "numbers of the mask times a factor",
-        _mask_times,
-        "mask",
-        "the numbers that are added to the scores are multiplied first",
-        "TensorRT-Model-Connect#32",
-    ),
-    fitted(
-        "keys times a factor",
-        _keys_times,
-        "inputs",
-        "the keys of each head are multiplied by a number, such as a forgotten scale of quantized "
-        "keys",
-    ),
-    fitted(
-        "output times a factor",
-        _output_times,
-        "outputs",
-        "the output is multiplied by a number, such as a forgotten scale of quantized values",
-    ),
-)
+PROBES = {
+    "another scale": _little_scale,
+    "another softcap": _little_softcap,
+    "another finite mask value": _little_leak,
+    "sinks where none are wanted": _little_sink,
+}

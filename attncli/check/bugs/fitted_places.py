@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.fitted import explains, fitted, fitted_numbers, listed
+from attncli.check.bugs.bug import Evidence
+from attncli.check.bugs.fitted import explains, fitted_numbers, listed
+from attncli.check.bugs.words import Variants
 from attncli.check.fitting import misfit, whole_minimum
 from attncli.check.setup import Setup
 
@@ -110,35 +111,10 @@ def _another_start(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         yield moved.with_detail(f"of {of} by {by:+d}")
 
 
-FITTED_PLACES: tuple[Bug, ...] = (
-    fitted(
-        "other key lengths",
-        _other_lengths,
-        "padding",
-        "other numbers of keys count as valid than the given ones",
-    ),
-    fitted(
-        "another window",
-        _another_window,
-        "window",
-        "the sliding window has other bounds",
-    ),
-    fitted(
-        "rotary positions with another base",
-        _another_base,
-        "position-base",
-        "the angles are powers of another number",
-    ),
-    fitted(
-        "rotary positions on a part of the width",
-        _partial,
-        "position-width",
-        "only the first entries of queries and keys are rotated",
-    ),
-    fitted(
-        "positions counted from another number",
-        _another_start,
-        "position-offset",
-        "the first token gets another position than expected",
-    ),
-)
+FITTED_PLACES: dict[str, Variants] = {
+    "other key lengths": _other_lengths,
+    "another window": _another_window,
+    "rotary positions with another base": _another_base,
+    "rotary positions on a part of the width": _partial,
+    "positions counted from another number": _another_start,
+}

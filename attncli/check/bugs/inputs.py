@@ -1,8 +1,4 @@
-"""Bugs of what goes into attention and comes out of it: a bias, a norm, a residual, a projection.
-
-Biases and projections are computed from the observed numbers, so more of these must agree with them
-than they have entries of their own.
-"""
+"""Bugs of what goes in and comes out: exchanged, misread, of another place, positions, weights."""
 
 from __future__ import annotations
 
@@ -13,51 +9,237 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional
-from attncli.check.bugs.bug import Bug, Change, Evidence, bug
+from attncli.attention import functional as f
+from attncli.attention.heads import four_axes, key_head_of
+from attncli.attention.masks import window
+from attncli.check.bugs.bug import Evidence
+from attncli.check.bugs.patch import Function, Patch
+from attncli.check.bugs.words import Variants
+from attncli.check.positions import PositionKind
 from attncli.check.run import Indices
 from attncli.check.setup import Setup
-from attncli.check.tolerance import rms
-from attncli.convention import HeadOrder
-from attncli.stages import OUTPUT, RESIDUAL
+from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCALED, SCORES
 
-TIMES = 3
-"""So many numbers must agree with each one that is computed from them."""
-
-EXPLAINED = 0.25
-"""What is computed from the observed numbers must leave at most this share of the errors: the fit
-on everything demands more, but a wrong cause need not be tried there."""
+BATCH, HEAD, ROW = 0, 1, 2
+KINDS = {BATCH: "batch items", HEAD: "heads"}
 
 
-def _rows_of(x: Array, heads: Array) -> Array:
-    """[row, d]: the rows of some heads, of all batch items."""
-    return x[:, heads].reshape(-1, x.shape[-1])
+def with_inputs(detail: str = "", **arrays: Any) -> Variants:
+    """Other arrays for q, k or v, exchanged before their positions are put in, or after."""
+    patch = Patch(inputs=arrays, detail=detail)
+    after = patch.also("after the positions are put in", placed=True)
+    both = patch.also("before the positions are put in"), after
+    return lambda setup, _: patch if setup.positions is None else both
 
 
-# ---- biases
+# ---- layouts
 
 
-def _value_bias(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    """The median of the errors of each column of a head, which is the same in every row.
+def without_transpose(x: Array) -> Array:
+    """Heads made by reshape alone: (n, h·d) read as (h, n, d) instead of (n, h, d).
 
-    One number for all columns is no bias: "everywhere, by one addend" says more.
+    >>> without_transpose(np.arange(6).reshape(1, 2, 3, 1)).ravel().tolist()
+    [0, 3, 1, 4, 2, 5]
     """
-    over, v = evidence.over(setup, OUTPUT), setup.inputs["v"]
-    if over is None or setup.positions is not None:
+    return np.swapaxes(x, 1, 2).reshape(x.shape)
+
+
+def with_transpose(x: Array) -> Array:
+    """What was reshaped from (n, h, d) to (h, n, d), transposed instead."""
+    n_batch, n_heads, n, d = x.shape
+    return np.swapaxes(x.reshape(n_batch, n, n_heads, d), 1, 2)
+
+
+def columns_first(x: Array) -> Array:
+    """What was stored as (d, tokens), read as (tokens, d).
+
+    >>> columns_first(np.arange(6).reshape(1, 1, 3, 2)).ravel().tolist()
+    [0, 2, 4, 1, 3, 5]
+    """
+    return np.swapaxes(x, -1, -2).reshape(x.shape)
+
+
+def of(name: str, read: Callable[[Array], Array] = np.asarray) -> Function:
+    """An input, read otherwise."""
+    return lambda inputs: read(inputs[name])
+
+
+def _misread(name: str) -> Variants:
+    """One input read with the strides of another layout."""
+
+    def patches_of(setup: Setup, _: Evidence) -> Iterator[Variants]:
+        *_b, n_heads, n, d = setup.inputs[name].shape
+        if setup.n_past:
+            return
+        if n_heads > 1:
+            words = "stored as (tokens, heads, d), read as (heads, tokens, d)"
+            yield with_inputs(words, **{name: of(name, without_transpose)})
+            words = "stored as (heads, tokens, d), read as (tokens, heads, d)"
+            yield with_inputs(words, **{name: of(name, with_transpose)})
+        if n != d:  # of a square it is "K not transposed"
+            words = "stored as (d, tokens), read as (tokens, d)"
+            yield with_inputs(words, **{name: of(name, columns_first)})
+
+    return patches_of
+
+
+def _split(setup: Setup, evidence: Evidence) -> Iterator[Variants]:
+    split = {name: of(name, without_transpose) for name in QKV}
+    if setup.shape[HEAD] > 1 and not setup.n_past:
+        yield with_inputs("", **split)
+        if evidence.has_all(setup, OUTPUT):
+            for patch in as_tuple(with_inputs("", **split)(setup, evidence)):
+                merged = {OUTPUT: without_transpose}
+                yield patch.also("and merged in the same way", relayout=merged)
+
+
+def as_tuple(patches: Patch | tuple[Patch, ...]) -> tuple[Patch, ...]:
+    return (patches,) if isinstance(patches, Patch) else patches
+
+
+def _merged(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    if setup.shape[HEAD] > 1 and evidence.has_all(setup, OUTPUT):
+        yield Patch(relayout={OUTPUT: without_transpose})
+        detail = "the reverse: (tokens, heads, d) was reshaped to (heads, tokens, d)"
+        yield Patch(relayout={OUTPUT: with_transpose}, detail=detail)
+
+
+def _columns_as_rows(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    seen = any(evidence.has_all(setup, stage) for stage in MAPS)
+    if seen and setup.shape[2] == setup.shape[3] > 1:
+        yield Patch(relayout=dict.fromkeys(MAPS, lambda x: np.swapaxes(x, -1, -2)))
+
+
+def _named(stage: str) -> Variants:
+    """What was observed as `scores` is a later stage."""
+
+    def patches_of(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+        later = stage == SCALED or setup.may_mask() or setup.how.softcap is not None
+        if SCORES in evidence.observed and later:
+            yield Patch(relabel={SCORES: stage})
+
+    return patches_of
+
+
+def _for_queries(setup: Setup, _: Evidence) -> Variants:
+    """The keys in place of the queries, for each query head those that it uses."""
+
+    def keys(inputs: Mapping[str, Array]) -> Array:
+        q, k = inputs["q"], inputs["k"]
+        return k[:, key_head_of(q.shape[1], k.shape[1], setup.how.head_order)]
+
+    return with_inputs(q=keys)
+
+
+def _heads_as_tokens(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    """Attention over the heads of one token, as (tokens, heads, d) taken for (heads, tokens, d)."""
+    known, how = setup.inputs.keys() <= {"q", "k", "v"}, setup.how
+    is_causal = how.causal and setup.inputs["k"].shape[1] != setup.shape[HEAD]
+    if not known or how.window is not None or is_causal or OUTPUT not in evidence.observed:
         return
-    observed, expected, _ = evidence.few(OUTPUT)
-    apart = observed - expected
-    key_heads, bias = setup.key_heads[over.head], np.zeros((v.shape[1], 1, v.shape[-1]))
-    for head in np.unique(key_heads):
-        errors = _rows_of(apart, key_heads == head)
-        errors = errors[np.isfinite(errors).all(axis=-1)]
-        if len(errors) < TIMES:
+    factor = how.scale_factor(setup.d_k) if how.scale != "none" else 1.0
+
+    def output(v: Array, q: Array, k: Array, rows: Indices) -> Array:
+        q, k, v = (np.swapaxes(x, 1, 2) for x in (q, k[..., rows, :], v[..., rows, :]))
+        x = f.scale(f.scores(q, k), factor)
+        x = x if how.softcap is None else f.softcap(x, how.softcap)
+        may = window(x.shape[-2], x.shape[-1], -1, 0 if how.causal else -1)
+        weights = f.softmax(np.where(may, x, -np.inf))
+        return np.swapaxes(f.weighted_sum(weights, v), 1, 2)
+
+    if setup.shape[2] == setup.shape[3]:
+        yield Patch({OUTPUT: output}, whole=(HEAD,))
+
+
+# ---- numbers of another batch item, head or row
+
+
+def errors_along(axis: int, evidence: Evidence) -> Array:
+    """The mean squared error of each batch item or head, relative to its numbers."""
+    total: Array = np.zeros(1)
+    others = tuple(i for i in range(4) if i != axis)
+    for name in evidence.observed:
+        observed, expected, _ = evidence.few(name)
+        known = np.isfinite(observed) & np.isfinite(expected)
+        apart = np.where(known, observed - expected, 0.0)
+        size = np.mean(np.square(np.where(known, expected, 0.0)), axis=others) + 1e-300
+        total = total + np.mean(apart * apart, axis=others) / size
+    return np.asarray(total)
+
+
+def _each_and_both(indices: Indices, axis: int, words: str) -> Iterator[Patch]:
+    """K and V, then each of them, of these batch items or heads."""
+    taken = {name: partial(_taken, name=name, at=indices, axis=axis) for name in ("k", "v")}
+    yield Patch(inputs=taken, detail=words.format("K and V"))
+    for name, x in taken.items():
+        yield Patch(inputs={name: x}, detail=words.format(name.upper()))
+
+
+def _taken(inputs: Mapping[str, Array], name: str, at: Indices, axis: int) -> Array:
+    return np.take(inputs[name], at, axis)
+
+
+def _two_exchanged(axis: int) -> Variants:
+    """The two batch items or heads with the largest errors, or all neighbours, exchanged."""
+
+    def patches_of(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+        over = next((evidence.over(setup, stage) for stage in evidence.observed), None)
+        if over is None:
             return
-        bias[head] = np.median(errors, axis=0)
-        if rms(np.abs(errors - bias[head])) > EXPLAINED * rms(np.abs(errors)):
-            return
-    if np.ptp(bias) > EXPLAINED * rms(np.abs(bias)):
-        yield setup.with_inputs(v=v + bias)
+        worst = over[axis][np.argsort(-errors_along(axis, evidence), kind="stable")]
+        for words, swap in _swaps(axis, setup.shape[axis], worst):
+            yield Patch(instead={axis: swap}, detail=f"the outputs of {words}")
+        by_key = setup.key_heads[worst] if axis == HEAD else worst
+        for words, swap in _swaps(axis, setup.inputs["k"].shape[axis], by_key):
+            yield from _each_and_both(swap, axis, f"{{}} of {words}")
+
+    return patches_of
+
+
+def _swaps(axis: int, n: int, worst: Indices) -> Iterator[tuple[str, Indices]]:
+    """The indices 0 to n − 1 with the first two of `worst` exchanged, or each two neighbours."""
+    first = list(dict.fromkeys(worst.tolist()))[:2]
+    if len(first) == 2:
+        swap = np.arange(n)
+        swap[first] = swap[first[::-1]]
+        one, other = sorted(first)
+        yield f"{KINDS[axis]} {one + 1} and {other + 1}", swap
+    if n > 2:
+        neighbours = np.arange(n) ^ 1
+        yield "all neighbours", np.where(neighbours < n, neighbours, np.arange(n))
+
+
+def _one_for_all(axis: int) -> Variants:
+    """The keys, the values, both or the outputs of the first batch item or head, for all."""
+
+    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
+        if (n := setup.inputs["k"].shape[axis]) > 1:
+            yield from _each_and_both(np.zeros(n, dtype=np.intp), axis, "of {}")
+        if (n := setup.shape[axis]) > 1:
+            yield Patch(instead={axis: np.zeros(n, dtype=np.intp)}, detail="of the output")
+
+    return patches_of
+
+
+def _rows_shifted(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    at = np.arange(n := setup.shape[ROW])
+    for step, words in ((-1, "the row before"), (1, "the row after")):
+        edge = np.where((at + step < 0) | (at + step >= n), -1, at + step)
+        for indices, more in (((at + step) % n, "around the end"), (edge, "and 0 at the end")):
+            if n > 1:
+                yield Patch(instead={ROW: indices}, detail=f"{words}, {more}")
+
+
+def _transposed_sum(a: Array, v: Array, allowed: Array | None = None) -> Array:
+    """Aᵀ V."""
+    if allowed is not None:
+        allowed = np.swapaxes(np.broadcast_to(allowed, a.shape), -1, -2)
+    return f.weighted_sum(np.swapaxes(a, -1, -2), v, allowed)
+
+
+def _weights_transposed(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    if setup.shape[2] == setup.shape[3] > 1 and OUTPUT in evidence.observed:
+        yield Patch({OUTPUT: _transposed_sum}, whole=(ROW,))
 
 
 # ---- norms and residuals
@@ -79,8 +261,8 @@ def to_length_1(x: Array) -> Array:
 
 def layer_norm(x: Array, epsilon: float) -> Array:
     """x less its mean, over its standard deviation."""
-    mean = functional.mean(x)
-    return functional.normalize(x, mean, functional.deviation(x, mean), epsilon=epsilon)
+    mean = f.mean(x)
+    return f.normalize(x, mean, f.deviation(x, mean), epsilon=epsilon)
 
 
 _NORMS: Mapping[str, Callable[[Array], Array]] = {
@@ -94,166 +276,146 @@ _NORMS: Mapping[str, Callable[[Array], Array]] = {
 """float32 shows which ε it was; without one nothing is divided by 0."""
 
 
-def _normalised(setup: Setup, _: Evidence) -> Iterator[Setup]:
+def _normalised() -> Iterator[Patch]:
     for words, norm in _NORMS.items():
-        changed = setup.with_steps(scores=partial(scores_of_normalised, norm=norm))
-        yield changed.with_detail(words)
+        scores = lambda right, q, k, norm=norm: right(q=norm(q), k=norm(k))  # noqa: E731
+        yield Patch({SCORES: scores}, words)
 
 
-def scores_of_normalised(q: Array, k: Array, *, norm: Callable[[Array], Array], **_: Any) -> Array:
-    """Scores of queries and keys that are normalised first."""
-    return functional.scores(norm(q), norm(k))
-
-
-def _residual(name: str) -> Change:
-    """The output with the rows of an input added."""
-
-    def change(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-        own = name == "q" or setup.shape[2] == setup.shape[3]
-        same_width = setup.inputs[name].shape[-1] == setup.inputs["v"].shape[-1]
-        if OUTPUT not in evidence.observed or setup.positions is not None:
-            return
-        if own and same_width:
-            reads = {RESIDUAL: name} | ({} if name == "q" else {"rows": "rows"})
-            compute = partial(sum_and_residual, order=setup.how.head_order)
-            changed = setup.with_reads(OUTPUT, **reads).with_steps(output=compute)
-            yield changed.with_detail(f"+ {name.upper()}")
-
-    return change
-
-
-def sum_and_residual(
-    a: Array,
-    v: Array,
-    allowed: Array | None = None,
-    *,
-    residual: Array,
-    rows: Indices | None = None,
-    order: HeadOrder = "blocks",
-) -> Array:
-    """A V plus the rows of one of the inputs, whose heads may be shared."""
-    more = residual if rows is None else residual[..., rows, :]
-    if more.shape[-3] != a.shape[-3]:
-        more = functional.share(more, a.shape[-3], order)
-    return functional.add(functional.weighted_sum(a, v, allowed), more)
-
-
-def _residuals(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    for name in "qkv":
-        yield from _residual(name)(setup, evidence)
-
-
-# ---- a projection that was solved for
-
-
-DEPENDENT = 1e-6
-"""Below this share of the largest, a column follows from the others: any factor of it would do."""
-
-SINGLE = 0.9
-"""A column of which one entry has so large a share copies one channel: that is another bug."""
-
-
-def solved(x: Array, y: Array) -> Array | None:
-    """The matrix and, as its last row, the bias that give y from x, or None: [n, d], [n, m].
-
-    None where there are not enough rows, where they leave it open, where it leaves too much of y
-    unexplained, and where each column of y is one of x times a factor.
-    """
-    x = np.concatenate([x, np.ones((len(x), 1))], axis=-1)
-    if len(x) < TIMES * x.shape[1] or not (np.isfinite(x).all() and np.isfinite(y).all()):
-        return None
-    products = x.T @ x
-    try:
-        diagonal = np.diag(np.linalg.cholesky(products))
-    except np.linalg.LinAlgError:
-        return None
-    if diagonal.min() <= DEPENDENT * diagonal.max():
-        return None
-    for some in (y[:, :4], y):  # a few columns first: most often they refuse it
-        matrix = np.linalg.solve(products, x.T @ some)
-        matrix = matrix + np.linalg.solve(products, x.T @ (some - x @ matrix))  # the last digits
-        spread = rms(np.abs(some - some.mean(axis=0)))
-        if rms(np.abs(some - x @ matrix)) > EXPLAINED * spread:
-            return None
-    columns = matrix[:-1]
-    share = np.abs(columns).max(axis=0) / np.maximum(np.linalg.norm(columns, axis=0), 1e-300)
-    return matrix if np.median(share) < SINGLE else None
-
-
-def _projected(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    """One matrix for each head, or one for all heads side by side."""
-    over, v = evidence.over(setup, OUTPUT), setup.inputs["v"]
-    if over is None or setup.positions is not None:
+def _residual(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    """The output with the rows of an input added, whose heads may be shared."""
+    if OUTPUT not in evidence.observed or setup.positions is not None:
         return
-    observed, expected, _ = evidence.few(OUTPUT)
-    key_heads, projected = setup.key_heads[over.head], np.zeros(v.shape)
-    for head in np.unique(key_heads):
-        rows = (_rows_of(x, key_heads == head) for x in (expected, observed))
-        if (matrix := solved(*rows)) is None:
-            break
-        projected[:, head] = v[:, head] @ matrix[:-1] + matrix[-1]
-    else:
-        yield setup.with_inputs(v=projected).with_detail("by a matrix for each head")
-        return
-    if setup.shape[1] > 1 and evidence.has_all(setup, OUTPUT):
-        yield from _projected_together(setup, evidence.expected[OUTPUT], evidence.observed[OUTPUT])
-
-
-WIDEST = 512
-"""To solve for a wider matrix takes longer than all other bugs together."""
-
-
-def _projected_together(setup: Setup, expected: Array, observed: Array) -> Iterator[Setup]:
-    n_batch, n_heads, n_q, d_v = expected.shape
-    if n_heads * d_v > WIDEST:
-        return
-    n = TIMES * (n_heads * d_v + 1)
-    rows = np.arange(0, n_q, max(1, n_batch * n_q // n))
-    x, y = (
-        np.swapaxes(a[:, :, rows], 1, 2).reshape(-1, n_heads * d_v) for a in (expected, observed)
+    width, order, is_square = (
+        setup.inputs["v"].shape[-1],
+        setup.how.head_order,
+        setup.shape[2] == setup.shape[3],
     )
-    if (matrix := solved(x, y)) is not None:
-        output = partial(projected_sum, matrix=matrix)
-        changed = setup.with_whole(1).with_steps(output=output)
-        yield changed.with_detail("by one matrix for all heads side by side")
+
+    def shared(x: Array, a: Array) -> Array:
+        return x if x.shape[-3] == a.shape[-3] else f.share(x, a.shape[-3], order)
+
+    functions: dict[str, Function] = {
+        "q": lambda right, q: right() + q,
+        "k": lambda right, a, k, rows: right() + shared(k[..., rows, :], a),
+        "v": lambda right, a, v, rows: right() + shared(v[..., rows, :], a),
+    }
+    for name, function in functions.items():
+        if setup.inputs[name].shape[-1] == width and (name == "q" or is_square):
+            yield Patch({OUTPUT: function}, f"+ {name.upper()}")
 
 
-def projected_sum(a: Array, v: Array, allowed: Array | None = None, *, matrix: Array) -> Array:
-    """The heads of A V side by side, through a matrix whose last row is a bias, and split again."""
-    output = np.swapaxes(functional.weighted_sum(a, v, allowed), 1, 2)
-    wide = output.reshape(*output.shape[:2], -1)
-    weights = matrix.astype(wide.dtype)
-    projected = functional.project(wide, weights[:-1], weights[-1])
-    return np.swapaxes(projected.reshape(output.shape), 1, 2)
+# ---- positions
 
 
-INPUTS: tuple[Bug, ...] = (
-    bug(
-        "bias of the values missing",
-        _value_bias,
-        "inputs",
-        "every output of a head is off by one vector, as if the values had a bias, or lacked it",
-        is_fitted=True,
-    ),
-    bug(
-        "queries and keys normalised",
-        _normalised,
-        "inputs scores",
-        "q and k are normalised over d_k before the scores",
-        pairs=False,
-    ),
-    bug(
-        "residual already in the output",
-        _residuals,
-        "outputs",
-        "the input of the block is added to the output",
-        pairs=False,
-    ),
-    bug(
-        "output projected already",
-        _projected,
-        "outputs",
-        "the output has gone through a linear map, such as the output projection",
-        is_fitted=True,
-    ),
-)
+def positions(detail: str = "", **fields: Any) -> Patch:
+    """Other fields of the positions."""
+    return Patch(positions=fields, detail=detail)
+
+
+def _kind(was: PositionKind, other: PositionKind) -> Variants:
+    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
+        if setup.positions is not None and setup.positions.kind == was:
+            yield positions(kind=other)
+
+    return patches_of
+
+
+def _if(variants: Variants, *, rotary: bool) -> Variants:
+    def patches_of(setup: Setup, _: Evidence) -> Variants:
+        has = setup.positions is not None and setup.positions.is_rotary == rotary
+        return variants if has else ()
+
+    return patches_of
+
+
+def _left_out(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    if setup.positions is not None:
+        yield Patch(positions=None)
+        yield positions("of the queries alone", on=setup.positions.on - {"q"})
+        yield positions("of the keys alone", on=setup.positions.on - {"k"})
+
+
+def _in_values(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    if setup.inputs["v"].shape[-1] % 2 == 0:
+        yield positions(on=frozenset("qkv"))
+
+
+def _from_1(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    starts = "from_query", "from_past", "from_new"
+    yield positions(**{name: getattr(setup.positions, name) + 1 for name in starts})
+
+
+def _restarted(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    if setup.positions is not None and setup.n_past:
+        yield positions("of the queries alone", from_query=0)
+        yield positions("of the new keys as well", from_query=0, from_new=0)
+
+
+# ---- the weights that make q, k and v: tried singly, for to project x anew takes long
+
+
+def _remade(change: Callable[[Array], Array | None], *names: str) -> Variants:
+    """q, k and v of other arrays for each of these weights by itself and for all of them."""
+
+    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
+        if (made := setup.projected) is None:
+            return
+        others = {name: change(made.values[name]) for name in names if name in made.values}
+        changed = {name: x for name, x in others.items() if x is not None}
+        sets = [
+            *({name: x} for name, x in changed.items()),
+            *([changed] if len(changed) > 1 else []),
+        ]
+        for weights in sets:
+            arrays = {n: four_axes(x).astype(np.float64) for n, x in made.made_by(weights).items()}
+            for name in arrays.keys() & {"k", "v"}:
+                cached = setup.inputs[name][:, :, : setup.n_past]
+                arrays[name] = np.concatenate([cached, arrays[name]], axis=2)
+            yield Patch(inputs=arrays, detail=" and ".join(weights))
+
+    return patches_of
+
+
+def _square_transposed(w: Array) -> Array | None:
+    return w.T if w.shape == w.T.shape else None
+
+
+INPUT_BUGS: dict[str, Variants] = {
+    "rotary pairs interleaved, not in halves": _kind("rope-halves", "rope-interleaved"),
+    "rotary pairs in halves, not interleaved": _kind("rope-interleaved", "rope-halves"),
+    "sinusoid exponent 2·2i/d, not 2i/d": _kind("paper", "article"),
+    "sinusoid exponent 2i/d, not 2·2i/d": _kind("article", "paper"),
+    "sines, then cosines, not interleaved": _if(positions(in_halves=True), rotary=False),
+    "positions left out": _left_out,
+    "positions left out of the values": _if(positions(on=frozenset("qk")), rotary=False),
+    "rotary positions in the values too": _if(_in_values, rotary=True),
+    "positions counted from 1, not 0": _if(_from_1, rotary=False),
+    "positions restarted at 0 after the past": _restarted,
+    "heads split by reshape without transpose": _split,
+    "heads merged by reshape without transpose": _merged,
+    "K and V swapped": with_inputs(k=of("v"), v=of("k")),
+    "Q and K swapped": with_inputs(q=of("k"), k=of("q")),
+    "K not transposed": Patch(inputs={"k": of("k", lambda x: np.swapaxes(x, -1, -2))}, placed=True),
+    "key heads tiled, not in blocks": Patch(how={"head_order": "tiled"}),
+    "key heads in blocks, not tiled": Patch(how={"head_order": "blocks"}),
+    "rows and columns exchanged": _columns_as_rows,
+    "the observed scores are scaled already": _named(SCALED),
+    "the observed scores are masked already": _named(MASKED),
+    "heads and tokens exchanged in the inputs": _heads_as_tokens,
+    **{f"{name.upper()} read with wrong strides": _misread(name) for name in "qkv"},
+    "two heads exchanged": _two_exchanged(HEAD),
+    "two batch items exchanged": _two_exchanged(BATCH),
+    "one head for all": _one_for_all(HEAD),
+    "one batch item for all": _one_for_all(BATCH),
+    "K used as V": with_inputs(v=of("k")),
+    "V used as K": with_inputs(k=of("v")),
+    "Q used as K": with_inputs(k=of("q")),
+    "K used as Q": _for_queries,
+    "rows shifted by one": _rows_shifted,
+    "weights transposed before the sum": _weights_transposed,
+    "weights of a projection transposed": _remade(_square_transposed, "w_q", "w_k", "w_v"),
+    "bias of a projection left out": _remade(np.zeros_like, "b_q", "b_k", "b_v"),
+    "queries and keys normalised": [*_normalised()],
+    "residual already in the output": _residual,
+}

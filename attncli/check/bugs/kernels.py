@@ -1,4 +1,4 @@
-"""Bugs of fused kernels, which compute block by block: blocks lost or counted twice.
+"""Bugs of fused kernels, which compute block by block: lost, counted twice, merged or kept wrongly.
 
 All but unwritten rows are other weights: those by which the kernel has in effect summed the values.
 """
@@ -6,21 +6,28 @@ All but unwritten rows are other weights: those by which the kernel has in effec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional
-from attncli.check.bugs.bug import Bug, Evidence, bug
+from attncli.attention import functional as f
+from attncli.attention import tiles
+from attncli.attention.parts import by_sum
+from attncli.check.bugs.bug import Evidence
+from attncli.check.bugs.patch import Function, Patch
+from attncli.check.bugs.words import Variants
 from attncli.check.run import Subset, stages
 from attncli.check.setup import NANS, ZEROS, Setup
-from attncli.stages import OUTPUT, WEIGHTS
+from attncli.stages import LSE, OUTPUT, TILE, WEIGHTS
 
 BLOCKS = 16, 32, 64, 128
 """The sizes of blocks in which kernels compute."""
+
+SPLITS = 2, 4, 8
+"""Into how many parts of the keys kernels for decoding split their work."""
 
 
 def last_blocks(n: int, sizes: Sequence[int] = BLOCKS) -> Iterator[tuple[int, str]]:
@@ -48,151 +55,56 @@ def _alike(numbers: Mapping[int, int]) -> Iterator[tuple[int, str]]:
             yield number, " or ".join(str(size) for size, x in numbers.items() if x == number)
 
 
-SOFTMAX = "softmax mask-arithmetic sinks"
-"""What other weights touch: bugs that change the function of the same step."""
-
-
-def has_plain_softmax(setup: Setup) -> bool:
+def _is_plain(setup: Setup) -> bool:
     return "sinks" not in setup.inputs and setup.how.softmax_over == "keys"
 
 
-def of_some_keys(x: Array, allowed: Array | None = None, *, kept: Array, **how: Any) -> Array:
-    """Softmax over the keys that are kept alone.
-
-    >>> of_some_keys(np.zeros((1, 3)), kept=np.array([True, False, True]))
-    array([[0.5, 0. , 0.5]])
-    """
-    every = np.broadcast_to(kept, x.shape) if allowed is None else allowed & kept
-    return functional.softmax(np.where(kept, x, -np.inf), every, **how)
+# ---- keys that are lost, or that are none
 
 
-def sum_of_some_keys(x: Array, allowed: Array | None = None, *, kept: Array, **how: Any) -> Array:
-    """The log-sum-exp over the keys that are kept alone."""
-    return functional.log_sum_exp(np.where(kept, x, -np.inf), allowed, **how)
-
-
-def without_keys(setup: Setup, lost: slice) -> Setup:
-    """The setup in which no query sees these keys, wherever the masks allow them."""
+def without_keys(setup: Setup, lost: slice, detail: str = "") -> Patch:
+    """No query sees these keys, wherever the masks allow them."""
     kept = np.ones(setup.shape[3], dtype=bool)
     kept[lost] = False
-    sums = partial(sum_of_some_keys, kept=kept)
-    return setup.with_steps(weights=partial(of_some_keys, kept=kept), lse=sums)
+
+    def weights(right: Function, x: Array, axis: int, allowed: Array | None = None) -> Array:
+        every = np.broadcast_to(kept, x.shape) if allowed is None else allowed & kept
+        return np.asarray(right(x=np.where(kept, x, -np.inf), allowed=every))
+
+    sums = {LSE: lambda right, x: right(x=np.where(kept, x, -np.inf))}
+    over_keys = setup.how.softmax_over == "keys"
+    return Patch({WEIGHTS: weights, **(sums if over_keys else {})}, detail)
 
 
-# ---- the last block
+def zero_keys(n: int) -> Function:
+    """Softmax, or its log-sum-exp, in whose sum n more keys take part, with a score of 0."""
+
+    def sums(right: Function, x: Array, sinks: Array | None = None) -> Array:
+        none = np.full(x.shape[-3] if x.ndim > 2 else 1, -np.inf)
+        zeros = np.logaddexp(none if sinks is None else sinks, math.log(n))
+        return np.asarray(right(sinks=zeros.astype(x.dtype)))
+
+    return sums
 
 
-def with_zero_keys(x: Array, allowed: Array | None = None, *, n: int, **how: Any) -> Array:
-    """Softmax in whose sum n more keys take part, with a score and a value of 0.
-
-    >>> with_zero_keys(np.zeros((1, 2)), n=2)
-    array([[0.25, 0.25]])
-    """
-    sinks = _zeros_as_sinks(x, n, how.pop("sinks", None))
-    return functional.softmax(x, allowed, sinks=sinks, **how)
-
-
-def sum_with_zero_keys(x: Array, allowed: Array | None = None, *, n: int, **how: Any) -> Array:
-    """The log-sum-exp of the same scores."""
-    sinks = _zeros_as_sinks(x, n, how.pop("sinks", None))
-    return functional.log_sum_exp(x, allowed, sinks=sinks, **how)
-
-
-def _zeros_as_sinks(x: Array, n: int, sinks: Array | None) -> Array:
-    """A sink of each head that adds as much to the sum as n keys with a score of 0."""
-    zeros, n_heads = math.log(n), x.shape[-3] if x.ndim > 2 else 1
-    found = np.full(n_heads, zeros) if sinks is None else np.logaddexp(sinks, zeros)
-    return np.asarray(found.astype(x.dtype))
-
-
-def _zero_keys(setup: Setup, _: Evidence) -> Iterator[Setup]:
+def _zero_keys(setup: Setup, _: Evidence) -> Iterator[Patch]:
     """As many zero keys as fill the last block, for each number that some size of block gives."""
-    if setup.how.softmax_over != "keys":
-        return
     for n, blocks in paddings(setup.shape[3], (8, *BLOCKS, 256)):
-        sums = partial(sum_with_zero_keys, n=n)
-        counted = setup.with_steps(weights=partial(with_zero_keys, n=n), lse=sums)
-        yield counted.with_detail(f"{n} of them, as blocks of {blocks} keys have")
+        words = f"{n} of them, as blocks of {blocks} keys have"
+        yield Patch({WEIGHTS: zero_keys(n), LSE: zero_keys(n)}, words)
 
 
-def _last_skipped(setup: Setup, _: Evidence) -> Iterator[Setup]:
+def _last_skipped(setup: Setup, _: Evidence) -> Iterator[Patch]:
     n_k = setup.shape[3]
     for start, blocks in last_blocks(n_k):
         words = f"keys {start + 1} to {n_k}, the last of {blocks}"
-        yield without_keys(setup, slice(start, None)).with_detail(words)
+        yield without_keys(setup, slice(start, None), words)
 
 
-def _rows_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    """The rows from some one on, if all their observed outputs are 0; or NaN, from a block on.
-
-    Rows are NaN for other reasons too, but those do not begin where a block does.
-    """
-    if not evidence.has_all(setup, OUTPUT):
-        return
-    observed, n_q = evidence.observed[OUTPUT], setup.shape[2]
-    for words, mark, unwritten in (("0", ZEROS, observed == 0), ("NaN", NANS, np.isnan(observed))):
-        at = np.flatnonzero(~unwritten.all(axis=(0, 1, 3)))
-        first = int(at[-1]) + 1 if at.size else n_q
-        blocks = [block for block in BLOCKS if (n_q - 1) // block * block == first]
-        if not 0 < first < n_q or (mark == NANS and not blocks):
-            continue
-        if np.isfinite(evidence.expected[OUTPUT][:, :, first:]).all():
-            rows = np.where(np.arange(n_q) < first, np.arange(n_q), mark)
-            detail = f"the observed numbers are {words} in rows {first + 1} to {n_q}"
-            if blocks:
-                detail += f", the last block of {' or '.join(map(str, blocks))}"
-            yield setup.with_instead(2, rows).with_detail(detail)
-
-
-def _rows_of_garbage(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    """The rows from a block on, if no weights make their numbers of the values.
-
-    Weights that sum to at most 1 give numbers between the smallest and the largest value, and 0.
-    """
-    if not evidence.has_all(setup, OUTPUT) or setup.how.dropout or setup.positions is not None:
-        return
-    observed, n_q = evidence.observed[OUTPUT], setup.shape[2]
-    v = setup.inputs["v"][:, setup.key_heads]
-    low = np.minimum(v.min(axis=2, keepdims=True), 0)
-    high = np.maximum(v.max(axis=2, keepdims=True), 0)
-    margin = OUTSIDE * (high - low)
-    outside = ((observed < low - margin) | (observed > high + margin)).any(axis=(0, 1, 3))
-    at = np.flatnonzero(~outside)
-    first = int(at[-1]) + 1 if at.size else n_q
-    blocks = [block for block in BLOCKS if (n_q - 1) // block * block == first]
-    if 0 < first < n_q and blocks:
-        rows = np.arange(n_q)[:, None] >= first
-        right = setup.with_relayout(partial(_with_rows, rows=rows, of=evidence.expected), OUTPUT)
-        words = f"rows {first + 1} to {n_q}, the last block of {' or '.join(map(str, blocks))}"
-        yield right.with_detail(f"no weights give the numbers in {words}")
-
-
-OUTSIDE = 0.05
-"""So far beyond the range of the values no rounding takes an output."""
-
-
-def _with_rows(x: Array, rows: Array, of: Mapping[str, Array]) -> Array:
-    return np.where(rows, of[OUTPUT], x)
-
-
-def _heads_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    """The heads of which all observed outputs are 0."""
-    if not evidence.has_all(setup, OUTPUT):
-        return
-    heads, is_written = np.arange(setup.shape[1]), evidence.observed[OUTPUT].any(axis=(0, 2, 3))
-    if is_written.any() and not is_written.all():
-        names = ", ".join(str(head + 1) for head in heads[~is_written])
-        left = setup.with_instead(1, np.where(is_written, heads, ZEROS))
-        yield left.with_detail(f"the observed numbers are 0 in head {names}")
-
-
-# ---- one of the other blocks
-
-
-def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     """The block without which some rows come nearest to what was observed."""
     over = evidence.over(setup, OUTPUT)
-    if over is None or not has_plain_softmax(setup) or setup.whole_axes:
+    if over is None or not _is_plain(setup) or setup.whole_axes:
         return
     observed, expected, rows = evidence.few(OUTPUT)
     with np.errstate(invalid="ignore"):
@@ -216,51 +128,278 @@ def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         found.append((float(np.square(apart[one]).sum()), block, int(starts[one])))
     for _, block, start in sorted(found)[:2]:
         words = f"keys {start + 1} to {start + block}, a block of {block}"
-        yield without_keys(setup, slice(start, start + block)).with_detail(words)
+        yield without_keys(setup, slice(start, start + block), words)
 
 
-KERNELS: tuple[Bug, ...] = (
-    bug(
-        "zero keys of the last block counted",
-        _zero_keys,
-        SOFTMAX,
-        "the keys are filled up to whole blocks with zeros, whose scores of 0 join the softmax",
-        "jax#27224, flashinfer#5090",
-        pairs=False,
+# ---- rows and heads that are not written
+
+
+def _first_of(setup: Setup, wrong: Array) -> tuple[int, str]:
+    """From which row on all rows are wrong (n_q: none), and the block that begins there, if any."""
+    n_q, at = setup.shape[2], np.flatnonzero(~wrong)
+    first = int(at[-1]) + 1 if at.size else n_q
+    blocks = [str(n) for n in BLOCKS if (n_q - 1) // n * n == first]
+    return first, f", the last block of {' or '.join(blocks)}" if blocks else ""
+
+
+def _rows_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    """The rows from some one on, if all their observed outputs are 0; or NaN, from a block on.
+
+    Rows are NaN for other reasons too, but those do not begin where a block does.
+    """
+    if not evidence.has_all(setup, OUTPUT):
+        return
+    observed, rows = evidence.observed[OUTPUT], np.arange(n_q := setup.shape[2])
+    for words, mark, unwritten in (("0", ZEROS, observed == 0), ("NaN", NANS, np.isnan(observed))):
+        first, block = _first_of(setup, np.all(unwritten, axis=(0, 1, 3)))
+        is_finite = np.isfinite(evidence.expected[OUTPUT][:, :, first:]).all()
+        if 0 < first < n_q and (block or mark == ZEROS) and is_finite:
+            detail = f"the observed numbers are {words} in rows {first + 1} to {n_q}{block}"
+            yield Patch(instead={2: np.where(rows < first, rows, mark)}, detail=detail)
+
+
+def _rows_of_garbage(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    """The rows from a block on, if no weights make their numbers of the values.
+
+    Weights that sum to at most 1 give numbers between the smallest and the largest value, and 0.
+    """
+    if not evidence.has_all(setup, OUTPUT) or setup.how.dropout or setup.positions is not None:
+        return
+    observed, expected = evidence.observed[OUTPUT], evidence.expected[OUTPUT]
+    v = setup.inputs["v"][:, setup.key_heads]
+    low = np.minimum(v.min(axis=2, keepdims=True), 0)
+    high = np.maximum(v.max(axis=2, keepdims=True), 0)
+    margin = OUTSIDE * (high - low)
+    outside = (observed < low - margin) | (observed > high + margin)
+    first, block = _first_of(setup, outside.any(axis=(0, 1, 3)))
+    if first and block:
+        rows = np.arange(setup.shape[2])[:, None] >= first
+        words = f"rows {first + 1} to {setup.shape[2]}{block}"
+        right = {OUTPUT: lambda x: np.where(rows, expected, x)}
+        yield Patch(relayout=right, detail=f"no weights give the numbers in {words}")
+
+
+OUTSIDE = 0.05
+"""So far beyond the range of the values no rounding takes an output."""
+
+
+def _heads_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    """The heads of which all observed outputs are 0."""
+    if evidence.has_all(setup, OUTPUT):
+        heads, written = np.arange(setup.shape[1]), evidence.observed[OUTPUT].any(axis=(0, 2, 3))
+        if written.any() and not written.all():
+            names = ", ".join(str(head + 1) for head in heads[~written])
+            at = {1: np.where(written, heads, ZEROS)}
+            yield Patch(instead=at, detail=f"the observed numbers are 0 in head {names}")
+
+
+# ---- parts of the keys, each with a softmax of its own, and how they are merged
+
+
+class _Parts(NamedTuple):
+    """Scores cut into parts of the keys.
+
+    powers  […, n_k]: exp(score − the largest of its part)
+    tops    […, part]: the largest score of each
+    sums    […, part]: the sum of the powers of each
+    counts  [part]: how many keys it has
+    """
+
+    powers: Array
+    tops: Array
+    sums: Array
+    counts: Array
+
+    @classmethod
+    def of(cls, x: Array, starts: Sequence[int]) -> _Parts:
+        counts = np.diff(starts, append=x.shape[-1])
+        tops = np.maximum.reduceat(x, starts, axis=-1)
+        powers = _powers(x, np.repeat(tops, counts, axis=-1))
+        return cls(powers, tops, np.add.reduceat(powers, starts, axis=-1), counts)
+
+    @property
+    def lse(self) -> Array:
+        """[…, part]: the log-sum-exp of each part, −∞ of one without a key."""
+        with np.errstate(divide="ignore"):
+            return np.where(np.isneginf(self.tops), -np.inf, self.tops + np.log(self.sums))
+
+    def weights(self, shares: Array) -> Array:
+        """[…, n_k]: the weights where each part has this share."""
+        each = shares / np.where(self.sums == 0, 1, self.sums)
+        return np.asarray(self.powers * np.repeat(each, self.counts, axis=-1))
+
+
+def _powers(x: Array, top: Array) -> Array:
+    """exp(x − top), 0 where both are −inf."""
+    return np.asarray(np.exp(x - np.where(np.isneginf(top), 0, top)))
+
+
+def not_rescaled(x: Array, block: int, what: str) -> Array:
+    """Weights by a running maximum, of which the sum, the output or both keep their old scale."""
+    parts = _Parts.of(x, range(0, x.shape[-1], block))
+    running = np.repeat(np.maximum.accumulate(parts.tops, axis=-1), parts.counts, axis=-1)
+    old, right = _powers(x, running), _powers(x, running[..., -1:])
+    total = (right if what == "the output" else old).sum(axis=-1, keepdims=True)
+    return np.asarray((right if what == "the sum" else old) / np.where(total == 0, 1, total))
+
+
+def _unscaled_sums(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    for block in (1, *BLOCKS) if _is_plain(setup) else ():
+        for what in ("the sum", "the output", "the sum and the output"):
+            if block < setup.shape[3]:
+                own = f"in blocks of {block} keys" if block > 1 else "key by key"
+                function = lambda x, n=block, what=what: not_rescaled(x, n, what)  # noqa: E731
+                yield Patch({WEIGHTS: function}, f"{what}, {own}")
+
+
+def averaged(parts: _Parts, *, empty_too: bool) -> Array:
+    """The mean of the softmaxes over each part of the keys."""
+    n = len(parts.counts) if empty_too else np.maximum((parts.sums > 0).sum(axis=-1), 1)[..., None]
+    return parts.weights(np.ones_like(parts.sums) / n)
+
+
+def by_powers(parts: _Parts, *, factor: float) -> Array:
+    """Softmaxes over parts of the keys, merged by exp(factor · log-sum-exp)."""
+    return parts.weights(np.nan_to_num(f.softmax(parts.lse * parts.lse.dtype.type(factor))))
+
+
+def added(parts: _Parts) -> Array:
+    """Softmaxes over parts, each times exp(its log-sum-exp − the sum of all of them)."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return parts.weights(np.exp(parts.lse - parts.lse.sum(axis=-1, keepdims=True)))
+
+
+def unguarded(parts: _Parts) -> Array:
+    """The right weights, but NaN in a row with a part that has no key: 0 · (0 / 0)."""
+    has_none = (parts.sums == 0).any(axis=-1, keepdims=True)
+    return np.where(has_none, np.nan, by_powers(parts, factor=1.0))
+
+
+Merge = Callable[[_Parts], Array]
+
+
+def _merged(merge: Merge, lse: Merge | None = None, detail: str = "") -> Variants:
+    """The blocks of a kernel and the parts of a split, merged so; and the log-sum-exp of that.
+
+    A split has parts of one size, the last of them smaller, or of sizes that differ by one; or
+    those that are named.
+    """
+
+    def patches_of(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+        n_k, cuts = setup.shape[3], dict[tuple[int, ...], str]()
+        if setup.split:
+            cuts[0, *setup.split] = f"parts cut after key {', '.join(map(str, setup.split))}"
+        for n in (n for n in SPLITS if n < n_k and not setup.split):
+            even = np.cumsum([0, *map(len, np.array_split(np.arange(n_k), n))])[:-1]
+            cuts[tuple(range(0, n_k, -(-n_k // n)))] = f"{n} parts of the keys"
+            cuts.setdefault(tuple(even.tolist()), f"{n} parts of the keys, as even as can be")
+        for n in (n for n in BLOCKS if n < n_k and not setup.split):
+            cuts[tuple(range(0, n_k, n))] = f"blocks of {n} keys"
+        for at, words in cuts.items() if _is_plain(setup) else ():
+            weights = {WEIGHTS: lambda x, at=at: merge(_Parts.of(x, at))}
+            yield Patch(weights, f"{words}{detail}")
+            if lse is not None and LSE in evidence.expected:
+                sums = {LSE: lambda x, at=at: lse(_Parts.of(x, at))}
+                yield Patch({**weights, **sums}, f"{words}{detail}")
+
+    return patches_of
+
+
+def _base(factor: float, words: str) -> Variants:
+    def lse(parts: _Parts) -> Array:
+        return f.log_sum_exp(parts.lse * parts.lse.dtype.type(factor))
+
+    return _merged(partial(by_powers, factor=factor), lse, words)
+
+
+def _if_masked(variants: Variants, *, split: bool) -> Variants:
+    """Else any rows of NaN could be it."""
+    return lambda setup, _: variants if setup.may_mask() and (setup.split or not split) else ()
+
+
+# ---- the log-sum-exp that is kept of each row, and the walk through tiles
+
+
+def _in_blocks(merge: Callable[[list[Array]], Array]) -> Variants:
+    """The log-sum-exps of blocks of keys, merged so."""
+
+    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
+        n_k = setup.shape[3]
+        for n in (n for n in dict.fromkeys((-(-n_k // 2), *BLOCKS)) if n < n_k):
+
+            def sums(right: Function, x: Array, allowed: Array | None = None, n: int = n) -> Array:
+                cut = [slice(at, at + n) for at in range(0, n_k, n)]
+                shared = allowed is None or allowed.shape[-1] == 1
+                own = [allowed if allowed is None or shared else allowed[..., at] for at in cut]
+                parts = zip(cut, own, strict=True)
+                return merge([right(x=x[..., at], allowed=some) for at, some in parts])
+
+            yield Patch({LSE: sums}, f"blocks of {n} keys")
+
+    return patches_of
+
+
+def _less_largest(right: Function, x: Array) -> Array:
+    top = x.max(axis=-1)
+    return np.asarray(right() - np.where(np.isneginf(top), 0, top))
+
+
+def _of_powers_of_two(right: Function, x: Array, sinks: Array | None = None) -> Array:
+    two = np.log(2).astype(x.dtype)
+    return np.asarray(right(x=x * two, sinks=None if sinks is None else sinks * two))
+
+
+def _ones(x: Array | None) -> Array | None:
+    return None if x is None else np.ones_like(x)
+
+
+def _padding_attended(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    n = setup.tiles and -setup.shape[3] % setup.tiles
+    last = setup.tiles and f"{TILE}.{-(-setup.shape[3] // setup.tiles)}."
+    steps: dict[Any, Function] = {
+        f"{last}m": lambda right: np.maximum(right(), 0),
+        f"{last}l": lambda right, m: right() + n * np.exp(-m),
+    }
+    if n:
+        yield Patch(steps, f"{n} of them, in the last tile of {setup.tiles} keys")
+
+
+KERNEL_BUGS: dict[str, Variants] = {
+    "zero keys of the last block counted": _zero_keys,
+    "last block of keys skipped": _last_skipped,
+    "a head not written": _heads_unwritten,
+    "last rows not written": _rows_unwritten,
+    "last rows hold garbage": _rows_of_garbage,
+    "one block of keys lost": _block_lost,
+    "sum not rescaled when the maximum grows": _unscaled_sums,
+    "blocks averaged without their log-sum-exp": (
+        _merged(partial(averaged, empty_too=True)),
+        _if_masked(
+            _merged(partial(averaged, empty_too=False), None, ", those without a key left out"),
+            split=False,
+        ),
     ),
-    bug(
-        "last block of keys skipped",
-        _last_skipped,
-        SOFTMAX,
-        "the loop over blocks of keys ends one too early",
-        pairs=False,
+    "blocks merged in the wrong base": (
+        _base(math.log(2), ": 2 to the power of a natural logarithm"),
+        _base(1 / math.log(2), ": e to the power of a logarithm of 2"),
     ),
-    bug(
-        "a head not written",
-        _heads_unwritten,
-        "outputs",
-        "the output of a head stays as it was allocated",
-        pairs=False,
-    ),
-    bug(
-        "last rows not written",
-        _rows_unwritten,
-        "outputs NaN",
-        "the output of the last block of queries stays as it was allocated",
-        pairs=False,
-    ),
-    bug(
-        "last rows hold garbage",
-        _rows_of_garbage,
-        "outputs",
-        "the output of the last block of queries is not an output, such as what the memory held",
-        is_fitted=True,
-    ),
-    bug(
-        "one block of keys lost",
-        _block_lost,
-        SOFTMAX,
-        "a block of keys does not take part, as if it were masked",
-        is_fitted=True,
-    ),
-)
+    "part without a key not guarded": _if_masked(_merged(unguarded), split=True),
+    "log-sum-exps of parts added": _merged(added, lambda parts: parts.lse.sum(axis=-1)),
+    "lse is the largest score": {LSE: lambda x: x.max(axis=-1)},
+    "maximum left out of lse": {LSE: _less_largest},
+    "logarithm left out of lse": {LSE: lambda right: np.exp(right())},
+    "lse of powers of 2": {LSE: _of_powers_of_two},
+    "lse added": _in_blocks(lambda each: np.asarray(sum(each))),
+    "lse of the last block alone": _in_blocks(lambda each: each[-1]),
+    "sinks left out of lse": {LSE: lambda right, sinks: right(sinks=None)},
+    "mask left out of lse": {LSE: lambda right, unmasked: right(x=unmasked, allowed=None)},
+    "m is the tile's own maximum": {tiles.running_max: lambda right: right(before=None)},
+    "l not rescaled": {
+        tiles.running_sum: lambda right, before=None: right(alpha=_ones(before)),
+    },
+    "acc not rescaled": {
+        tiles.running_values: lambda right, alpha=None: right(alpha=_ones(alpha)),
+    },
+    "acc normalised in every tile": {tiles.running_values: lambda right, l: by_sum(right(), l)},  # noqa: E741
+    "padding of the last tile attended": _padding_attended,
+}

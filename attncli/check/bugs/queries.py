@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.check.bugs.bug import Bug, Evidence, bug
+from attncli.check.bugs.bug import Evidence
+from attncli.check.bugs.words import Variants
 from attncli.check.run import Subset, stages
 from attncli.check.setup import Setup
 from attncli.check.tolerance import rms
@@ -67,7 +68,7 @@ def _is_plain(setup: Setup) -> bool:
     """Whether the scores go into the softmax without anything that bends or drops them."""
     how = setup.how
     bends = how.softcap is not None or how.softmax_over != "keys" or how.dropout > 0
-    return not bends and not setup.changes and setup.positions is None
+    return not (bends or setup.changed_places) and setup.positions is None
 
 
 VARIED = 0.03
@@ -291,30 +292,8 @@ def _values(setup: Setup, at: Subset, t: Array, u: Array) -> tuple[Array, Array,
     return scaled[0, 0], found[WEIGHTS][0, 0], found[OUTPUT][0, 0]
 
 
-QUERIES: tuple[Bug, ...] = (
-    bug(
-        "bias of the queries missing",
-        _query_bias,
-        "inputs",
-        "every query of a head is off by one vector, as if the queries had a bias, or lacked it",
-        is_fitted=True,
-    ),
-    bug(
-        "channels of the keys times factors",
-        _channels,
-        "channels",
-        "each channel of the keys is multiplied by a number, such as a forgotten scale of keys "
-        "that are quantized by channel, or a gain of their norm",
-        is_fitted=True,
-        fits_many=True,
-    ),
-    bug(
-        "queries and keys times factors",
-        _rows,
-        "rows",
-        "each query and each key is multiplied by a number of its own, as if a norm over d_k (QK "
-        "norm) were missing or one too many, or the scales of keys quantized by token forgotten",
-        is_fitted=True,
-        fits_many=True,
-    ),
-)
+QUERIES: dict[str, Variants] = {
+    "bias of the queries missing": _query_bias,
+    "channels of the keys times factors": _channels,
+    "queries and keys times factors": _rows,
+}

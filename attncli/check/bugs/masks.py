@@ -1,0 +1,415 @@
+"""Bugs of who may attend to whom: masks misread, left out, shifted; lengths, caches, arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention import functional as f
+from attncli.attention.masks import first_position
+from attncli.check.bugs.bug import Evidence
+from attncli.check.bugs.kernels import without_keys
+from attncli.check.bugs.patch import Function, Patch
+from attncli.check.bugs.scores import how, ieee_softmax
+from attncli.check.bugs.words import Variants
+from attncli.check.setup import Setup
+from attncli.convention import EmptyRows
+from attncli.stages import MASKED, OUTPUT, WEIGHTS
+
+FINITE = (-100.0, -1e3, -1e4, -65504.0, -1e5, -1e9, float(np.finfo(np.float32).min))
+"""The finite mask values used in real code."""
+
+SWALLOWED = 0.02
+"""Where numbers of the observed type are so far apart at the mask value, a score that it is added
+to is lost in rounding: adding the value is then the same as replacing the score."""
+
+
+def with_mask(mask: Array | None, detail: str = "") -> Patch:
+    """Another given mask; None: none."""
+    return Patch(inputs={"given_mask": mask}, detail=detail)
+
+
+def with_lengths(kv_len: Array | None, detail: str = "") -> Patch:
+    """Other key lengths; None: none."""
+    return Patch(inputs={"kv_len": kv_len}, detail=detail)
+
+
+# ---- the given mask
+
+
+def _is_boolean(setup: Setup) -> bool:
+    return "given_mask" in setup.inputs and setup.inputs["given_mask"].dtype == np.bool_
+
+
+def _is_truth(setup: Setup) -> bool:
+    """Whether a mask of numbers is given, which mean true or false."""
+    is_given = "given_mask" in setup.inputs and not _is_boolean(setup)
+    return is_given and setup.how.mask_numbers == "truth"
+
+
+def _hides_by_inf_alone(mask: Array) -> bool:
+    """Whether a mask of numbers is 0 where a query may attend, and −inf where it may not."""
+    return bool(np.isin(mask, (0.0, -np.inf)).all())
+
+
+def is_padding(mask: Array) -> bool:
+    """Whether a mask says of each key, not of each query, whether it may be attended to.
+
+    >>> is_padding(np.array([True, False])), is_padding(np.eye(2, dtype=bool))
+    (True, False)
+    """
+    return mask.ndim < 2 or bool((mask == mask[..., :1, :]).all())
+
+
+def _inverted(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    mask, means = setup.inputs.get("given_mask"), setup.how.mask_means
+    if mask is None:
+        return
+    if _is_boolean(setup) or (_is_truth(setup) and not _hides_by_inf_alone(mask)):
+        if means != "add":
+            yield how(mask_means="ignore" if means == "keep" else "keep")
+    elif not _is_truth(setup) and _hides_by_inf_alone(mask):
+        yield with_mask(np.where(np.isneginf(mask), 0.0, -np.inf))
+
+
+def _numbers_as_truth(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    """Not where that is the same as a mask the other way round, or as none."""
+    mask = setup.inputs.get("given_mask")
+    if mask is None or _is_boolean(setup) or setup.how.mask_numbers == "truth":
+        return
+    if not _hides_by_inf_alone(mask) and (mask == 0).any():
+        yield how(mask_numbers="truth")
+
+
+def _transposed(*, padding: bool) -> Variants:
+    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
+        if setup.shape[2] != setup.shape[3]:
+            return
+        if padding and "kv_len" in setup.inputs:
+            yield Patch({"mask": _with_padded_queries})
+        mask = setup.inputs.get("given_mask")
+        if mask is not None and is_padding(mask) == padding:
+            whole = np.broadcast_to(mask, (*mask.shape[:-2], *setup.shape[2:]))
+            yield with_mask(np.swapaxes(whole, -1, -2))
+
+    return patches_of
+
+
+def _with_padded_queries(right: Function, kv_len: Array, rows: Array) -> Array:
+    """The mask with the key lengths applied to the queries."""
+    padded = (rows >= kv_len[:, None])[:, None, :, None]
+    return np.where(padded, -np.inf, right(kv_len=None))
+
+
+# ---- causal masks and windows
+
+
+def _positions(rows: Array, kv_len: Array | None, sizes: tuple[Any, int, int, int]) -> Array:
+    """[…, rows, n_k]: how far after each query's own position a key is."""
+    first = first_position(*sizes, kv_len)
+    start = np.reshape(first, (-1, 1, 1, 1)) if np.ndim(first) else np.asarray(first)
+    return np.asarray(rows[:, None] + start)
+
+
+def _reversed(least: int) -> Function:
+    """A query attends to keys from `least` places after its own on."""
+
+    def mask(
+        right: Function, rows: Array, align: Any, n_q: int, n_k: int, n_past: int,
+        kv_len: Array | None = None,
+    ) -> Array:  # fmt: skip
+        query = _positions(rows, kv_len, (align, n_q, n_k, n_past))
+        return np.where(np.arange(n_k) >= query + least, right(causal=False), -np.inf)
+
+    return mask
+
+
+def _causal_reversed(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    for least, words in ((0, "its own and later positions"), (1, "later positions alone")):
+        if setup.how.causal:
+            yield Patch({"mask": _reversed(least)}, words)
+
+
+def _in_chunks(chunk: int) -> Function:
+    """A query attends to the keys of its own chunk, as far as it may look."""
+
+    def mask(
+        right: Function, rows: Array, align: Any, n_q: int, n_k: int, n_past: int,
+        window_size: tuple[int, int], kv_len: Array | None = None,
+    ) -> Array:  # fmt: skip
+        query = _positions(rows, kv_len, (align, n_q, n_k, n_past))
+        others = right(window_size=(-1, window_size[1]))
+        return np.where(query // chunk == np.arange(n_k) // chunk, others, -np.inf)
+
+    return mask
+
+
+def _chunks(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    left, right = setup.how.reach or (-1, -1)
+    for chunk in sorted({left, left + 1, left + 1 + max(right, 0)}) if left >= 1 else ():
+        yield Patch({"mask": _in_chunks(chunk)}, f"chunks of {chunk}")
+
+
+def _window_by(step: int) -> Variants:
+    """Each bound of the window moved by a step, one side at a time and then both."""
+
+    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
+        least = int(setup.how.window_counts == "own"), 0
+        for words, by in (
+            ("left", (step, 0)),
+            ("right", (0, step)),
+            ("left and right", (step, step)),
+        ):
+            bounds = setup.how.window or (-1, -1)
+            moved = bounds[0] + by[0], bounds[1] + by[1]
+            if all(min(a, b) >= n for a, b, n in zip(bounds, moved, least, strict=True) if a != b):
+                yield how(f"on the {words}", window=moved)
+
+    return patches_of
+
+
+def _wanted(**fields: Any) -> Variants:
+    """A causal mask where none is wanted; both restrict: one that is not wanted hides keys."""
+
+    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
+        both = {"mask_and_causal": "both"} if "given_mask" in setup.inputs else {}
+        if not setup.how.causal:
+            yield how(causal=True, **fields, **both)
+
+    return patches_of
+
+
+def _bottom_right(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    if not setup.n_past and setup.shape[2] != setup.shape[3]:
+        yield from _wanted(causal_align="bottom-right")(setup, evidence)
+
+
+def _both(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    """Where of a mask and causal one has no effect."""
+    if setup.how.causal and setup.how.mask_and_causal in ("mask", "causal"):
+        yield how(mask_and_causal="both")
+
+
+def _if_causal(*variants: Variants) -> Variants:
+    return lambda setup, _: variants if setup.how.causal else ()
+
+
+def _last_query(place: str, now: tuple[str, ...]) -> Variants:
+    """The last query of more keys than queries: attends to all, or as the others."""
+
+    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
+        has_more_keys = setup.how.causal and setup.shape[2] < setup.shape[3]
+        if has_more_keys and setup.how.causal_align in now:
+            yield how(causal_align=place)
+
+    return patches_of
+
+
+def _top_left(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    if setup.how.causal_align == "bottom-right":
+        yield how(causal_align="top-left")
+
+
+def _history(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    if setup.how.causal and setup.n_past:
+        yield Patch({"mask": lambda right: right(n_past=0)}, how={"causal_align": "top-left"})
+
+
+# ---- lengths and caches
+
+
+def _off_by_one(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    for step, words in ((1, "one more"), (-1, "one fewer")):
+        if (kv_len := setup.inputs.get("kv_len")) is not None:
+            other = np.clip(kv_len + step, 0, setup.shape[3])
+            if (other != kv_len).any():
+                yield with_lengths(other, words)
+
+
+def _one_length(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    kv_len = setup.inputs.get("kv_len")
+    if kv_len is None or kv_len.size < 2:
+        return
+    names: dict[int, list[str]] = {}
+    for words, n in (("first", kv_len[0]), ("longest", kv_len.max()), ("shortest", kv_len.min())):
+        names.setdefault(int(n), []).append(words)
+    for n, some in names.items():
+        yield with_lengths(np.full_like(kv_len, n), f"{n}, that of the {' or '.join(some)}")
+
+
+def _padded_on_the_left(right: Function, kv_len: Array, n_k: int) -> Array:
+    """The mask in which the last keys of each batch item are the valid ones, not the first."""
+    padded = (np.arange(n_k) < n_k - kv_len[:, None])[:, None, None, :]
+    return np.where(padded, -np.inf, right(kv_len=None))
+
+
+def _other_side(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    mask = setup.inputs.get("given_mask")
+    if "kv_len" in setup.inputs:
+        yield Patch({"mask": _padded_on_the_left})
+    elif mask is not None and mask.shape[-1] == setup.shape[3] > 1 and is_padding(mask):
+        yield with_mask(mask[..., ::-1])
+
+
+def _of_another_item(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    """The masks or lengths of the batch items in another order, or that of the first for all."""
+    n_batch, n_heads = setup.shape[:2]
+    mask, kv_len = setup.inputs.get("given_mask"), setup.inputs.get("kv_len")
+    steps = (1, "that of the item before"), (-1, "that of the item after")
+    if mask is not None and mask.ndim == 4 and mask.shape[0] > 1:
+        yield with_mask(mask[:1], "that of the first for all")
+        if mask.shape[1] == 1 < n_heads:
+            at = np.arange(n_batch * n_heads).reshape(n_batch, n_heads) % n_batch
+            words = "repeated in the order (heads, batch), used as (batch, heads)"
+            yield with_mask(mask[at, 0], words)
+        yield from (with_mask(np.roll(mask, step, axis=0), words) for step, words in steps)
+    if kv_len is not None and kv_len.size > 1:
+        yield from (with_lengths(np.roll(kv_len, step), words) for step, words in steps)
+
+
+def _cached(setup: Setup) -> int:
+    """How many keys come before the queries' own."""
+    if setup.n_past:
+        return setup.n_past
+    return max(0, setup.shape[3] - setup.shape[2])
+
+
+def _not_cached(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    n = setup.shape[3] - _cached(setup)
+    if _cached(setup):
+        yield without_keys(setup, slice(-1, None), "the last one is missing")
+        if n > 1:
+            words = f"the last {n} are missing, all that are new"
+            yield without_keys(setup, slice(-n, None), words)
+
+
+def _overwritten(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    """The key before the new ones is lost: they are written one place too early."""
+    if last := _cached(setup):
+        yield without_keys(setup, slice(last - 1, last), f"key {last} is lost")
+
+
+def _cache_ignored(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    if setup.n_past:
+        yield without_keys(setup, slice(setup.n_past))
+
+
+# ---- how a mask is applied
+
+
+def _finite_value(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    for value in FINITE:
+        yield how(f"masked scores become {value:g}", mask_value=value, mask_value_rule="replace")
+        if abs(value) * evidence.eps < SWALLOWED:
+            words = f"{value:g} is added to masked scores"
+            yield how(words, mask_value=value, mask_value_rule="add")
+
+
+def _infinite_value(setup: Setup, _: Evidence) -> Iterator[Patch]:
+    if setup.how.mask_value != -np.inf:
+        yield how(mask_value=-np.inf, mask_value_rule="replace")
+
+
+def _empty(rule: EmptyRows) -> Variants:
+    """Another rule for rows with nothing to attend to."""
+    other = Patch(empty_rows=rule)
+    return lambda setup, _: (other,) if setup.may_mask() and setup.empty_rows != rule else ()
+
+
+def _in_one_step(*variants: Patch) -> Variants:
+    """Where the numbers of the mask are added, and what it hides is hidden, in one step."""
+
+    def patches_of(setup: Setup, _: Evidence) -> tuple[Patch, ...]:
+        between = setup.how.softcap is not None and setup.how.softcap_place == "after-bias"
+        return () if between and setup.is_added else variants
+
+    return patches_of
+
+
+def _masked_weights(right: Function, x: Array, allowed: Array | None = None) -> Array:
+    """Weights of which those of masked keys are set to 0."""
+    found = f.softmax(x)
+    return found if allowed is None else np.where(allowed, found, 0)
+
+
+def _nan_where_allowed(x: Array, mask: Array) -> Array:
+    """Scores with a mask that is (1 − allowed) · −inf: 0 · −inf is NaN."""
+    return np.asarray(x + np.where(np.isneginf(mask), -np.inf, np.nan).astype(x.dtype))
+
+
+def _plain_sum(x: Array, mask: Array) -> Array:
+    """S + M, where a NaN stays NaN even if it is masked."""
+    return np.asarray(x + mask.astype(x.dtype))
+
+
+def _leaks(name: str, steps: dict[Any, Function]) -> Variants:
+    """Where keys or values are not finite."""
+    some = _in_one_step(Patch(steps)) if name == "k" else steps
+
+    def patches_of(setup: Setup, _: Evidence) -> Variants:
+        is_there = setup.may_mask() and not np.isfinite(setup.inputs[name]).all()
+        return some if is_there else ()
+
+    return patches_of
+
+
+MASK_BUGS: dict[str, Variants] = {
+    "boolean mask read the other way round": _inverted,
+    "boolean mask added as numbers": lambda setup, _: (
+        how(mask_means="add") if _is_boolean(setup) else ()
+    ),
+    "boolean mask not added as numbers": lambda setup, _: (
+        how(mask_means="keep") if _is_boolean(setup) and setup.how.mask_means == "add" else ()
+    ),
+    "numbers of the mask read as true or false": _numbers_as_truth,
+    "numbers of the mask added, not read as true or false": lambda setup, _: (
+        how(mask_numbers="add") if _is_truth(setup) else ()
+    ),
+    "mask left out": with_mask(None),
+    "padding left out": with_lengths(None),
+    "padding mask on queries, not keys": _transposed(padding=True),
+    "mask transposed": _transposed(padding=False),
+    "causal the wrong way round": _causal_reversed,
+    "causal mask left out": _if_causal(how(causal=False, causal_align="top-left")),
+    "mask and causal both applied, not one alone": _both,
+    "causal mask where none is wanted": _wanted(causal_align="top-left"),
+    "causal mask where none is wanted, bottom-right": _bottom_right,
+    "causal mask aligned bottom-right, not top-left": how(causal_align="bottom-right"),
+    "causal mask aligned top-left, not bottom-right": _top_left,
+    "causal mask leaves the last query all keys": _last_query(
+        "open-last", ("top-left", "bottom-right")
+    ),
+    "causal mask for the last query too": _last_query("top-left", ("open-last",)),
+    "causal mask hides each query's own position": _if_causal(
+        {"mask": lambda right: right(shift=-1)}
+    ),
+    "causal mask shows the next position": _if_causal({"mask": lambda right: right(shift=1)}),
+    "cached decode masks its own history": _history,
+    "window one too wide": _window_by(1),
+    "window one too narrow": _window_by(-1),
+    "window left out": how(window=None),
+    "chunks, not a sliding window": _chunks,
+    "key lengths off by one": _off_by_one,
+    "one batch item's key length for all": _one_length,
+    "padding on the left taken for right": _other_side,
+    "mask of another batch item": _of_another_item,
+    "newest key not cached": _not_cached,
+    "newest key overwrites the last one": _overwritten,
+    "cache ignored": _cache_ignored,
+    "mask applied after softmax, not renormalised": _in_one_step(
+        Patch({MASKED: f.add_bias, WEIGHTS: _masked_weights}, how={"mask_value": -np.inf})
+    ),
+    "mask multiplied into the scores": how(mask_value=0.0, mask_value_rule="replace"),
+    "finite mask value": _finite_value,
+    "mask value −∞, not the finite one given": _infinite_value,
+    "rows with nothing to attend to become NaN": _empty("nan"),
+    "rows with nothing to attend to become zero": _empty("zero"),
+    "rows with nothing to attend to get the mean of V": _empty("uniform"),
+    "rows with nothing to attend to as if unmasked": _empty("unmasked"),
+    "0 · −∞ in the mask": _in_one_step(Patch({MASKED: _nan_where_allowed, WEIGHTS: ieee_softmax})),
+    "NaN leaks from masked keys": _leaks("k", {MASKED: _plain_sum, WEIGHTS: ieee_softmax}),
+    "NaN leaks from masked values": _leaks("v", {OUTPUT: lambda right: right(allowed=None)}),
+}
