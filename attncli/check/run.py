@@ -103,7 +103,9 @@ class Block(NamedTuple):
             own = computed.get(kind)
             if own is None or own is self.taken[kind] or x.shape[axis] != len(own):
                 continue
-            x = np.take(x, np.searchsorted(own, self.taken[kind]), axis=axis)
+            order = np.argsort(own)
+            at_taken = order[np.searchsorted(own, self.taken[kind], sorter=order)]
+            x = np.take(x, at_taken, axis=axis)
         if name not in result:
             shape = [sizes.get(kind, n) for kind, n in zip(axes, x.shape, strict=True)]
             result[name] = np.zeros(shape)
@@ -167,21 +169,20 @@ def _stages(
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     over = setup.how.softmax_over
     real = {name: setup.relabel.get(name, name) for name in wanted}
-    by_keys = is_whole(real.values(), over)
-    found: dict[str, Array] = {}
-    noise: dict[str, Array] = {}
+    found, noise = _other_span(setup, subset, real, dtype, alter), dict[str, Array]()
+    todo = {name: own for name, own in real.items() if name not in found}
+    by_keys = is_whole(todo.values(), over)
     if by_keys and setup.instead:  # what is computed in place of a row is another row's
-        rows = [name for name in wanted if span_of(real[name], over) == "rows"]
-        found = _stages(setup, subset, rows, dtype, alter)[0] if rows else {}
-    todo = [name for name in wanted if name not in found]
+        rows = [name for name, own in todo.items() if span_of(own, over) == "rows"]
+        found |= _stages(setup, subset, rows, dtype, alter)[0] if rows else {}
+        todo = {name: own for name, own in todo.items() if name not in found}
     keys = setup.key_heads_of(subset.head)
     sizes = dict(zip((*ROWS, "kv_head"), (*subset.sizes, len(keys)), strict=True))
-    for block in (
-        _blocks_of_keys(setup, subset, keys) if by_keys else _blocks_of_rows(setup, subset)
-    ):
+    blocks = _blocks_of_keys(setup, subset, keys) if by_keys else _blocks_of_rows(setup, subset)
+    for block in blocks:
         steps = alter(_steps_of_block(setup, block, dtype))
         planned = dict.fromkeys(step.name for step in steps)
-        sources = {n: source_of(real[n], planned) for n in todo}
+        sources = {name: source_of(own, planned) for name, own in todo.items()}
         logits = next((step.reads["x"] for step in steps if step.name == WEIGHTS), SCORES)
         needed = {*sources.values()} | ({SCORES, logits, WEIGHTS} if arithmetic else set())
         if arithmetic and lowers(setup.how) and setup.may_mask():
@@ -196,9 +197,25 @@ def _stages(
             for name, source in sources.items():
                 block.put(noise, name, noise_of[source], ROWS, sizes)
     if not by_keys:
-        written = {name for name in wanted if real[name] == OUTPUT or real[name] in GRADIENTS}
+        written = [name for name, own in todo.items() if own in (OUTPUT, *GRADIENTS)]
         found |= {name: _unwritten(setup, subset, found[name]) for name in written}
     return {name: found[name] for name in wanted}, noise
+
+
+def _other_span(
+    setup: Setup, subset: Subset, real: Mapping[str, str], dtype: DType, alter: Edit
+) -> dict[str, Array]:
+    """The stages of some rows that really are of all keys, or the reverse: picked from all."""
+    over, found = setup.how.softmax_over, dict[str, Array]()
+    every = all_of(setup.shape)._replace(batch=subset.batch)
+    other = [name for name, own in real.items() if span_of(name, over) != span_of(own, over)]
+    if not other or all(map(np.array_equal, subset, every)):
+        return found
+    for name, x in _stages(setup, every, other, dtype, alter)[0].items():
+        rows = subset.row if span_of(name, over) == "rows" else np.arange(x.shape[2])
+        heads = subset.head if x.shape[1] == setup.shape[1] else setup.key_heads_of(subset.head)
+        found[name] = x[:, heads][:, :, rows]
+    return found
 
 
 def _steps_of_block(setup: Setup, block: Block, dtype: DType) -> list[Step]:
@@ -257,11 +274,12 @@ def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Blo
                 np.arange(n_keys)[start:][:at_once],
             )
             heads = np.flatnonzero(np.isin(setup.key_heads, keys[some]))
-            shown = np.intersect1d(heads, subset.head)
+            shown = np.flatnonzero(np.isin(subset.head, heads))
             batch = every.batch if 0 in whole else subset.batch[items]
             head, own = (every.head, all_keys) if 1 in whole else (heads, keys[some])
-            taken = {"batch": subset.batch[items], "head": shown, "kv_head": keys[some]}
-            at = {"batch": items, "head": np.searchsorted(subset.head, shown), "kv_head": some}
+            taken = {"batch": subset.batch[items], "head": subset.head[shown]}
+            taken["kv_head"] = keys[some]
+            at = {"batch": items, "head": shown, "kv_head": some}
             rows = {"query": subset.row}, {"query": np.arange(subset.sizes[2])}
             yield Block(Subset(batch, head, every.row), own, taken | rows[0], at | rows[1])
 

@@ -53,6 +53,20 @@ def names(verdict: Any) -> list[str]:
     return [explanation.name for explanation in verdict.explanations]
 
 
+@pytest.mark.parametrize("observed", [("d_q",), ("d_k",), ("output", "d_q", "d_k", "d_v")])
+def test_gradients_that_are_swapped_where_a_sample_of_rows_is_compared(
+    observed: tuple[str, ...],
+) -> None:
+    rng = np.random.default_rng(4)
+    shapes = dict.fromkeys(("q", "k", "v", "d_output"), (1, 2, 80, 8))
+    arrays = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    bias, keep = np.zeros((80, 80)), np.tri(80, dtype=bool)
+    right = backward(forward(**arrays, bias=bias, keep=keep, sinks=np.full(2, -np.inf)))
+    swapped = right | {"d_q": right["d_k"], "d_k": right["d_q"]}
+    verdict = check({name: swapped[name] for name in observed}, **arrays, causal=True)
+    assert names(verdict) == ["dQ and dK swapped"]
+
+
 @pytest.mark.parametrize(
     "observed",
     [QKV, ("d_q",), ("d_k",), ("d_v",), ("d_sinks",), ("d_scores", "d_weights", "delta")],
