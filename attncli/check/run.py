@@ -184,9 +184,7 @@ def _stages(
         planned = dict.fromkeys(step.name for step in steps)
         sources = {name: source_of(own, planned) for name, own in todo.items()}
         logits = next((step.reads["x"] for step in steps if step.name == WEIGHTS), SCORES)
-        needed = {*sources.values()} | ({SCORES, logits, WEIGHTS} if arithmetic else set())
-        if arithmetic and lowers(setup.how) and setup.may_mask():
-            needed.add("mask")
+        needed = {*sources.values()} | (_for_noise(setup, logits) if arithmetic else set())
         values = run(steps, _inputs_of(setup, block, steps, dtype), needed)
         values = _without_positions(setup, values, block.computed.row, dtype)
         for name, source in sources.items():
@@ -200,6 +198,12 @@ def _stages(
         written = [name for name, own in todo.items() if own in (OUTPUT, *GRADIENTS)]
         found |= {name: _unwritten(setup, subset, found[name]) for name in written}
     return {name: found[name] for name in wanted}, noise
+
+
+def _for_noise(setup: Setup, logits: str) -> set[str]:
+    """The stages that the noise of rows follows from; softmax reads `logits`."""
+    is_lowered = lowers(setup.how) and setup.may_mask()
+    return {SCORES, logits, WEIGHTS, *(["mask"] if is_lowered else [])}
 
 
 def _other_span(

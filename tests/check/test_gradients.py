@@ -59,7 +59,7 @@ def test_gradients_that_are_swapped_where_a_sample_of_rows_is_compared(
 ) -> None:
     rng = np.random.default_rng(4)
     shapes = dict.fromkeys(("q", "k", "v", "d_output"), (1, 2, 80, 8))
-    arrays = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    arrays: dict[str, Any] = {name: rng.normal(size=shape) for name, shape in shapes.items()}
     bias, keep = np.zeros((80, 80)), np.tri(80, dtype=bool)
     right = backward(forward(**arrays, bias=bias, keep=keep, sinks=np.full(2, -np.inf)))
     swapped = right | {"d_q": right["d_k"], "d_k": right["d_q"]}
