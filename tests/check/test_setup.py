@@ -76,5 +76,6 @@ def test_what_is_computed_in_place_of_a_row() -> None:
     rows = np.where(np.arange(11) < 10, np.arange(11) + 1, -1)
     plain = stages(setup, all_of(setup.shape), ["output"])["output"]
     found = stages(setup.with_instead(2, rows), all_of(setup.shape), ["output"])["output"]
-    np.testing.assert_array_equal(found[:, :, :-1], plain[:, :, 1:])
+    # Ten rows and eleven: a matrix product may add up in another order for each number of rows.
+    np.testing.assert_allclose(found[:, :, :-1], plain[:, :, 1:], rtol=1e-14, atol=1e-15)
     assert not found[:, :, -1].any()
