@@ -14,7 +14,7 @@ import attncli
 from attncli import Convention, ConventionError, ShapeError, attend, multi_head_attention
 from attncli.arrays import Array
 from attncli.attention.multi_head import Projections, projected_inputs
-from tests.fuzz import plain
+from tests import plain
 
 Q = [[1, 0], [0, 1], [1, 1]]
 K = [[1, 1], [1, 0], [0, 1]]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attncli import Convention, ConventionError, attend, stream
 from attncli.arrays import Array
-from tests.fuzz import plain
+from tests import plain
 from tests.fuzz.reading import RefusalError
 
 Q = np.zeros((3, 2))

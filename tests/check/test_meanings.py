@@ -15,8 +15,8 @@ from attncli.arrays import Array
 from attncli.check import Verdict, check, report_text, summary_text, verdict_to_dict
 from attncli.presets import PRESETS
 from attncli.testing import assert_attention
+from tests import plain
 from tests.check.buggy.parts import masked_softmax, scale, scores, softmax, weighted_sum
-from tests.fuzz import plain
 
 FILE = Path(__file__).parents[1] / "fixtures" / "library_outputs.npz"
 TRUTH = "the numbers of a mask are read as true or false: −inf is true, so it may attend"

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import parameters_of
+from tests import plain
 
-from . import forms, plain
+from . import forms
 from .case import Case
 from .forms import FORMS, SINGLE, Arrays, catalogue, problem
 from .mutate import damaged, of_bytes

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
+from tests import plain
+from tests.plain import LARGEST, READ, reliable
 
-from . import plain, second, verdicts
+from . import second, verdicts
 from .case import Case
 from .inputs import KNOBS, flags_of, inputs_of, labels_of, only, read_mask
-from .plain import LARGEST, READ, reliable
 from .reading import NoOpinionError, RefusalError
 from .vectors import nearest, vectors_of
 from .weights import weights_of

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
+from tests import plain
+from tests.plain import reliable
 
-from . import plain, second
+from . import second
 from .case import Case
 from .inputs import inputs_of
-from .plain import reliable
 from .reading import NAMES, STAGE_NAMES, NoOpinionError, Reading, RefusalError, role_of
 
 TOLERANCES = {"--atol", "--rtol", "--decimals"}

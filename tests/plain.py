@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-
-from .reading import RefusalError
+from tests.fuzz.reading import RefusalError
 
 DEFAULTS: dict[str, Any] = {
     "scale": "1/sqrt(d_k)", "softcap": None, "softcap_place": "before-mask", "causal": False,

@@ -1,0 +1,26 @@
+"""A case in one set-up, in turn; its other set-ups are left to `pytest --exhaustive`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import product
+from typing import Any
+
+import pytest
+
+
+def in_turn(
+    cases: Iterable[Any], *axes: Iterable[Any], name: Callable[[Any], str] = str
+) -> list[Any]:
+    """Each case with every combination of the axes; all combinations but one, in turn, are marked."""
+    combinations = list(product(*axes))
+    return [
+        pytest.param(
+            case,
+            *combination,
+            id="-".join(map(str, (name(case), *combination))),
+            marks=() if number % len(combinations) == place else pytest.mark.exhaustive,
+        )
+        for number, case in enumerate(cases)
+        for place, combination in enumerate(combinations)
+    ]
