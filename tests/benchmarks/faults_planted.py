@@ -1,0 +1,182 @@
+"""Which tests fail for a fault of one line: whether the suite still guards what it guarded. By hand:
+
+    python tests/benchmarks/faults_planted.py [--jobs 2] [WORD …]     (those whose name has the word)
+
+Each fault is written into a copy of the tracked files; the tests of the folders near it run there
+as by default, up to five failures. It ends with 1 where no test fails, or where the line that a
+fault changes is no longer there once: then the fault has to follow the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Fault(NamedTuple):
+    """A line of attncli/ and what stands there instead.
+
+    tests  the folders or files of tests/ that run
+    needs  a module without which these tests are skipped
+    """
+
+    name: str
+    path: str
+    before: str
+    after: str
+    tests: str
+    needs: str = ""
+
+
+# fmt: off
+FAULTS = [
+    Fault("a sink is not in the sum of softmax", "attention/functional.py",
+          "total = powers.sum(axis=axis, keepdims=True) + np.exp(sink - top)",
+          "total = powers.sum(axis=axis, keepdims=True)", "attention conformance"),
+    Fault("empty rows that are uniform get 1, not 1/n", "attention/functional.py",
+          '"uniform": 1.0 / x.shape[axis]', '"uniform": 1.0', "attention conformance"),
+    Fault("0 · ∞ is no longer NaN", "attention/functional.py",
+          "any_of(reaching, np.isnan(v)) | any_of(reaching & (a == 0), np.isinf(v))",
+          "any_of(reaching, np.isnan(v))", "attention conformance"),
+    Fault("a window is one too narrow on the left", "attention/masks.py",
+          "allowed &= distance >= -left", "allowed &= distance > -left", "attention conformance"),
+    Fault("grouped heads as if tiled", "attention/heads.py",
+          'heads // (n_heads // n_kv_heads) if order == "blocks" else heads % n_kv_heads',
+          "heads % n_kv_heads", "attention conformance"),
+    Fault("the gradient of the softcap has the wrong sign", "attention/gradients.py",
+          "d * (1 - np.square(b", "d * (1 + np.square(b", "attention check"),
+    Fault("the gradient of the sinks has the wrong sign", "attention/gradients.py",
+          "found = -(share[..., 0] * delta)", "found = share[..., 0] * delta", "attention check"),
+    Fault("streaming: the largest score is subtracted too late", "attention/streaming.py",
+          "top = np.maximum(shift, x.max(axis=1, keepdims=True))",
+          "top = np.where(np.isneginf(shift), x.max(axis=1, keepdims=True), shift)", "attention conformance"),
+    Fault("streaming: the numbers of a mask without log2 e", "attention/streaming.py",
+          "(bias * LOG2_E)", "(bias * 1.0)", "attention conformance"),
+    Fault("streaming: the norm is not rounded up", "attention/streaming.py",
+          "* (1 + d * info.eps) + d * float(info.tiny)", "", "attention conformance"),
+    Fault("W_k and W_v of different numbers of heads are accepted", "attention/published.py",
+          'if heads.get("w_k", own_kv) != heads.get("w_v", own_kv):', "if False:", "attention cli"),
+    Fault("half a unit of a decimal is 0.6 of it", "check/tolerance.py",
+          "0.5 * 10.0**-self.n", "0.6 * 10.0**-self.n", "check"),
+    Fault("pairs of bugs that touch the same thing are tried", "check/search.py",
+          "if not a.touches & b.touches]", "]", "check"),
+    Fault("infinities of a mask are counted with the wrong sign", "files/load.py",
+          "infinite &= array > 0", "infinite &= array < 0", "files cli"),
+    Fault("the labels of a cut trace are kept", "files/trace.py",
+          "if len(labels) == sizes[0]), None)", "), None)", "files cli"),
+    Fault("nearest words: the cosine is not clipped to 1", "files/word_vectors.py",
+          "np.clip(rows @ direction / lengths, -1.0, 1.0)", "(rows @ direction / lengths)", "files words"),
+    Fault("on no key is said from 5 % on, not 1 %", "views/closing.py",
+          "MISSING = 0.01", "MISSING = 0.05", "views pipeline golden"),
+    Fault("numbers have an exponent from 1e8 on, not 1e7", "views/numbers.py",
+          "WIDE = 1e7", "WIDE = 1e8", "views"),
+    Fault("csv: words are not guarded against formulas", "views/formats/csv.py",
+          "        return guarded(x)", "        return x", "views"),
+    Fault("the analogy is a − b for b − a", "words/similarity.py",
+          "x[1] - x[0]", "x[0] - x[1]", "words cli"),
+    Fault("the difference of NaN and NaN is NaN, not 0", "compare/comparison.py",
+          "where=(a == b) | (np.isnan(a) & np.isnan(b))", "where=a == b", "compare cli"),
+    Fault("what surely fits into memory is 1024 times as large", "cli/compute.py",
+          "_SURELY_FITS = 1 << 16", "_SURELY_FITS = 1 << 26", "cli"),
+    Fault("a reversed causal mask of the catalogue begins one key later", "check/bugs/masks.py",
+          "np.arange(n_k) >= query + least", "np.arange(n_k) > query + least", "check"),
+    Fault("the noise of float32 is 2, not 1.4 units", "check/noise.py",
+          "cls(1.4 * unit, 1.4 * unit, 1.4 * unit)", "cls(2 * unit, 2 * unit, 2 * unit)", "check"),
+    Fault("padding is not masked", "pipeline/sentence.py",
+          "[not is_padding(token) for token in self.tokens]", "[True for token in self.tokens]",
+          "pipeline cli/test_explain.py"),
+    Fault("induction counts the query itself", "models/heads.py",
+          "if earlier + 1 < query]", "if earlier + 1 <= query]", "models test_doctests.py"),
+    # of what lies further out
+    Fault("the first query is counted as its own predecessor", "models/heads.py",
+          "weights[:, i, i - 1].mean(-1)", "weights[:, i - 1, i].mean(-1)", "models test_doctests.py"),
+    Fault("a model's own softmax is checked without its gradients", "models/call.py",
+          "if has_gradients or name not in GRADIENTS]", "if name not in GRADIENTS]", "models", "transformers"),
+    Fault("a call of more tokens than labels takes any labels", "models/call.py",
+          "if len(tokens) != n_k:", "if len(tokens) < n_k:", "models", "torch"),
+    Fault("libraries that differ by a tenth give the same", "semantics/outcomes.py",
+          "SAME = 1e-9", "SAME = 0.1", "semantics cli"),
+    Fault("the largest group of libraries is the last", "semantics/outcomes.py",
+          "together.sort(key=len, reverse=True)", "together.sort(key=len)", "semantics cli"),
+    Fault("a way recorded for a claim may give anything", "examples/judge.py",
+          "if other.verdict not in _FINE]", "if other.verdict not in (*_FINE, 'differs')]", "examples"),
+    Fault("what follows from wrong printed numbers is called rounding", "examples/judge.py",
+          "if used <= set(_RIGHT) else", "if True else", "examples cli"),
+    Fault("safetensors: the tensors may leave a gap", "files/safetensors.py",
+          "return ends[::2] == ends[1::2] and all(", "return all(", "files"),
+    Fault("npy: a file may hold Python objects", "files/npy.py",
+          "array = np.load(file, allow_pickle=False)", "array = np.load(file, allow_pickle=True)", "files cli"),
+    Fault("html: the script is allowed by the digest of another", "views/formats/html.py",
+          "hashlib.sha256(script.encode())", "hashlib.sha256(script.strip().encode())", "views cli"),
+    Fault("html: the title of the page is not escaped", "views/formats/html.py",
+          "title=escape(clean(trace.title)),", "title=trace.title,", "views cli"),
+]
+# fmt: on
+
+
+def planted(fault: Fault) -> tuple[int, list[str]]:
+    """How many tests ran and failed with the fault (-1: it cannot be planted), and which."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+        copy = ["tar", "--null", "--files-from=-", "--create", "--file=-"]
+        packed = subprocess.run(copy, cwd=ROOT, input=files.stdout, capture_output=True, check=True)
+        subprocess.run(["tar", "-x"], cwd=folder, input=packed.stdout, check=True)
+        file = Path(folder, "attncli", fault.path)
+        text = file.read_text("utf-8") if file.exists() else ""
+        if text.count(fault.before) != 1:
+            return -1, [f"{fault.path} has {text.count(fault.before)} times: {fault.before}"]
+        file.write_text(text.replace(fault.before, fault.after), "utf-8")
+        paths = [
+            path for name in fault.tests.split() if (path := Path(folder, "tests", name)).exists()
+        ]
+        call = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--tb=no",
+            "-rfE",
+            "--maxfail=5",
+            "-p",
+            "no:cacheprovider",
+        ]
+        result = subprocess.run(
+            [*call, *paths], cwd=folder, capture_output=True, text=True, check=False
+        )
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", result.stdout, flags=re.MULTILINE)
+    if result.returncode not in (0, 1, 2):
+        return -1, result.stdout.splitlines()[-3:]
+    return len(failed), failed
+
+
+def main() -> int:
+    """Plants the faults, the chosen ones or all; prints a line for each, and the tests below it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("words", nargs="*", help="words of which the name of a fault has one")
+    parser.add_argument("--jobs", type=int, default=2, help="faults at a time")
+    asked = parser.parse_args()
+    chosen = [fault for fault in FAULTS if any(word in fault.name for word in asked.words or [""])]
+    able = [fault for fault in chosen if not fault.needs or find_spec(fault.needs)]
+    n_caught = 0
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for fault, (n_failed, which) in zip(able, pool.map(planted, able), strict=True):
+            print(f"{n_failed:3}  {fault.name} ({fault.path})", *which, sep="\n       ", flush=True)
+            n_caught += n_failed > 0
+    print(f"{n_caught} of {len(able)} faults are caught")
+    print(*(f"not planted, needs {x.needs}: {x.name}" for x in chosen if x not in able), sep="\n")
+    return int(n_caught < len(able))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
