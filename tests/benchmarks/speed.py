@@ -1,25 +1,31 @@
-"""How fast it answers, as ratios measured side by side in one run. Run by hand:
+"""How fast attncli answers, as ratios measured side by side in one run. By hand:
 
-    .venv/bin/python tests/benchmarks/speed.py
+    pip install -e '.[bench]' && python tests/benchmarks/speed.py [--rounds 9] [SECTION …]
 
-start-up   the whole process of `attncli compute --q samples/three-tokens.json`, and that of
-           `attncli explain` with a sentence of ten tokens,
-           against a Python that only imports numpy, typer and what of Rich prints a table
-figure     the whole process of `attncli posenc --len 512 --dim 512 --format svg`, and of the weights
-           of 8 heads × 64 tokens; as png where the extra `figures` is installed
-large      `attncli compute` on 8 heads × 1024 tokens × 64 from npy, printed elided, start-up aside,
-           against the same mathematics in plain NumPy (float64, each step a new array)
+start     whole processes, against a Python that imports numpy, typer and what of Rich prints tables
+large     `compute` on 8 heads × 1024 tokens × 64, every stage, start-up aside, against plain NumPy
+stream    the output of 8 × 4096 × 64 in float32 alone, against PyTorch and plain NumPy
+gradients dQ, dK, dV of the same in blocks, against both passes of PyTorch
+check     verdicts of 8 × 1024 × 64, against the reference's own output in float64
+tiles     2,000 keys in tiles of one key: whole processes, and the memory of each
+page      html of 12 × 12 heads of 64 tokens: writing it, against computing it
+capture   the forward pass of 6 layers of BERT's width with and without `attncli.capture`
+
+Medians; in each round every contender runs once. The first round warms up and is not counted.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,98 +33,214 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-ATTNCLI = [str(Path(sys.executable).with_name("attncli"))]
-FLOOR = [sys.executable, "-c", "import numpy, typer, rich.console, rich.table"]
+sys.path.insert(0, str(ROOT))
+
+import attncli  # noqa: E402
+
+ATTNCLI = (sys.executable, "-m", "attncli")
+FLOOR = (sys.executable, "-c", "import numpy, typer, rich.console, rich.table")
+SAMPLE = (*ATTNCLI, "compute", "--q", "samples/three-tokens.json")
 SENTENCE = "She visited the money bank, near the river bank"
-ROUNDS = 21
-# Compiled once, in the round that warms up, as in any installed copy.
-BYTECODE = tempfile.TemporaryDirectory()
-ENV = {**os.environ, "PYTHONPYCACHEPREFIX": BYTECODE.name}
-ENV.pop("PYTHONDONTWRITEBYTECODE", None)
+Works = dict[str, Callable[[], Any]]
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def medians(rounds: int, **works: Callable[[], object]) -> dict[str, float]:
-    """The median time of each, measured in turns so that a slow moment hits all alike."""
+def medians(rounds: int, works: Works) -> dict[str, float]:
+    """The median seconds of each, measured in turns so that a slow moment hits all alike."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
-            times[name].append(seconds(work))
-    return {name: statistics.median(taken[1:]) for name, taken in times.items()}
+            start = time.perf_counter()
+            work()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(each[1:]) for name, each in times.items()}
 
 
-def process(command: list[str]) -> Callable[[], object]:
-    return lambda: subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=ENV)
-
-
-def start_up() -> None:
-    sample = ["compute", "--q", "samples/three-tokens.json"]
-    found = medians(
-        ROUNDS,
-        floor=process(FLOOR),
-        compute=process([*ATTNCLI, *sample]),
-        explain=process([*ATTNCLI, "explain", SENTENCE]),
-        help=process([*ATTNCLI, "--help"]),
-        version=process([*ATTNCLI, "--version"]),
-    )
-    print(f"start-up  floor (imports alone)      {found['floor'] * 1e3:7.1f} ms")
-    limits = {"compute": " (at most 1.4)", "explain": " (at most 1.5)", "help": "", "version": ""}
-    for name, limit in limits.items():
-        ratio = found[name] / found["floor"]
-        print(f"          {name:<26} {found[name] * 1e3:7.1f} ms   {ratio:.2f} ×{limit}")
+def process(*command: str, folder: Path | str = ROOT) -> Callable[[], Any]:
+    """A whole process, its output thrown away."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return lambda: subprocess.run(command, check=True, cwd=folder, env=environment, **quiet)
 
 
 def plain_numpy(q: Any, k: Any, v: Any) -> Any:
-    scores = q @ np.swapaxes(k, -1, -2)
-    scaled = scores / np.sqrt(q.shape[-1])
+    """Attention as it is usually written, each step a new array."""
+    scaled = q @ np.swapaxes(k, -1, -2) / np.asarray(np.sqrt(q.shape[-1]), q.dtype)
     powers = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
-    weights = powers / powers.sum(axis=-1, keepdims=True)
-    return weights @ v
+    return powers / powers.sum(axis=-1, keepdims=True) @ v
 
 
-def large() -> None:
+def drawn(*shape: int, count: int = 3) -> list[Any]:
+    """Arrays of normal float32 numbers."""
     rng = np.random.default_rng(0)
-    q, k, v = (rng.normal(size=(8, 1024, 64)) for _ in range(3))
-    with tempfile.TemporaryDirectory() as folder:
-        for name, x in (("q", q), ("k", k), ("v", v)):
-            np.save(f"{folder}/{name}.npy", x)
-        sources = [part for name in "qkv" for part in (f"--{name}", f"{folder}/{name}.npy")]
-        found = medians(
-            7,
-            numpy=lambda: plain_numpy(q, k, v),
-            compute=process([*ATTNCLI, "compute", *sources]),
-            small=process([*ATTNCLI, "compute", "--q", "samples/three-tokens.json"]),
-        )
-    ours = found["compute"] - found["small"]
-    print(f"large     plain NumPy                {found['numpy'] * 1e3:7.1f} ms")
-    print(
-        f"          compute, start-up aside    {ours * 1e3:7.1f} ms   "
-        f"{ours / found['numpy']:.2f} × (at most 3)"
+    return [rng.standard_normal(shape).astype(np.float32) for _ in range(count)]
+
+
+def start(rounds: int) -> Iterator[tuple[int, Works]]:
+    yield (
+        2 * rounds,
+        {
+            "imports alone": process(*FLOOR),
+            "compute, three tokens": process(*SAMPLE),
+            "explain, ten tokens": process(*ATTNCLI, "explain", SENTENCE),
+            "--help": process(*ATTNCLI, "--help"),
+            "--version": process(*ATTNCLI, "--version"),
+            "posenc 512 × 512, svg": process(
+                *ATTNCLI, *["posenc", "--len", "512", "--dim", "512", "--format", "svg"]
+            ),
+        },
     )
 
 
-def figures() -> None:
+def large(rounds: int) -> Iterator[tuple[int, Works]]:
+    arrays = [x.astype(float) for x in drawn(8, 1024, 64)]
     with tempfile.TemporaryDirectory() as folder:
-        np.save(f"{folder}/q.npy", np.random.default_rng(0).normal(size=(8, 64, 16)))
-        positions = [*ATTNCLI, "posenc", "--len", "512", "--dim", "512", "--output", "/dev/null"]
-        heads = [*ATTNCLI, "compute", "--quiet", "--q", f"{folder}/q.npy", "--format", "svg"]
-        works = {
-            "512 × 512, svg": process([*positions, "--format", "svg"]),
-            "8 × 64 × 64, svg": process(heads),
-        }
-        if find_spec("typst"):
-            works["512 × 512, png"] = process([*positions, "--format", "png"])
-        for name, taken in medians(7, **works).items():
-            limit = "   (at most 1000)" if name.startswith("512 × 512, svg") else ""
-            print(f"figure    {name:<26} {taken * 1e3:7.1f} ms{limit}")
+        np.savez(f"{folder}/large.npz", **dict(zip("qkv", arrays, strict=True)))
+        yield (
+            rounds,
+            {
+                "plain NumPy": partial(plain_numpy, *arrays),
+                "compute 8 × 1024 × 64, whole process": process(
+                    *ATTNCLI, "compute", f"{folder}/large.npz"
+                ),
+                "compute, three tokens": process(*SAMPLE),
+            },
+        )
+
+
+def stream(rounds: int) -> Iterator[tuple[int, Works]]:
+    arrays = drawn(8, 4096, 64)
+    for causal in (False, True):
+        works: Works = {}
+        if find_spec("torch"):
+            import torch
+
+            kernel: Any = torch.nn.functional.scaled_dot_product_attention
+            works["PyTorch"] = partial(
+                kernel, *(torch.tensor(x)[None] for x in arrays), is_causal=causal
+            )
+        works["plain NumPy"] = partial(plain_numpy, *arrays)
+        name = "stream, causal" if causal else "stream, full"
+        works[name] = partial(attncli.stream, *arrays, causal=causal, dtype="float32")
+        yield rounds, works
+
+
+def gradients(rounds: int) -> Iterator[tuple[int, Works]]:
+    arrays = drawn(8, 4096, 64, count=4)
+    for causal in (False, True):
+        how: dict[str, Any] = {"causal": causal, "dtype": "float32"}
+        works: Works = {"stream, forward": partial(attncli.stream, *arrays[:3], **how)}
+        if find_spec("torch"):
+            works["PyTorch, both passes"] = _both_passes(arrays, causal=causal)
+        name = "stream_gradients, causal" if causal else "stream_gradients, full"
+        works[name] = partial(attncli.stream_gradients, *arrays, **how)
+        yield rounds, works
+
+
+def _both_passes(arrays: list[Any], *, causal: bool) -> Callable[[], Any]:
+    import torch
+
+    *qkv, d_output = (torch.tensor(x)[None] for x in arrays)
+    leaves = [x.requires_grad_() for x in qkv]
+    kernel: Any = torch.nn.functional.scaled_dot_product_attention
+    return lambda: torch.autograd.grad(kernel(*leaves, is_causal=causal), leaves, d_output)
+
+
+def check(rounds: int) -> Iterator[tuple[int, Works]]:
+    from attncli.check import check as verdict_of
+
+    q, k, v = drawn(8, 1024, 64)
+    wide = [x.astype(float) for x in (q, k, v)]
+    observed: dict[str, Any] = {
+        "match": {"causal": True},
+        "scale left out": {"causal": True, "scale": "none"},
+        "a number fitted": {"causal": True, "scale": 0.1},
+        "two bugs": {"scale": "none"},
+    }
+    works: Works = {"the reference's output": lambda: attncli.attend(*wide, causal=True)["output"]}
+    for name, how in observed.items():
+        output = np.asarray(attncli.stream(q, k, v, dtype="float32", **how))
+        works[name] = partial(verdict_of, output, q, k, v, causal=True)
+    noise = drawn(8, 1024, 64, count=1)[0]
+    works["no known bug"] = partial(verdict_of, output + noise, q, k, v, causal=True)
+    yield max(1, rounds // 3), works
+
+
+def tiles(rounds: int) -> Iterator[tuple[int, Works]]:
+    with tempfile.TemporaryDirectory() as folder:
+        rng = np.random.default_rng(0)
+        shapes = {"q": (1, 4), "k": (2000, 4), "v": (2000, 4)}
+        np.savez(
+            f"{folder}/t.npz", **{name: rng.normal(size=shape) for name, shape in shapes.items()}
+        )
+        call = (*ATTNCLI, "compute", f"{folder}/t.npz", "--tiles", "1", "--format")
+        for form in ("table", "json", "npz", "html"):
+            yield (
+                max(1, rounds // 3),
+                {"compute, three tokens": process(*SAMPLE), form: process(*call, form)},
+            )
+            used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+            print(f"          at most {used:.0f} MB until here")
+
+
+def page(rounds: int) -> Iterator[tuple[int, Works]]:
+    arrays = drawn(12, 12, 64, 64)
+    trace = attncli.attend(*arrays)
+    yield (
+        rounds,
+        {
+            "attend 12 × 12 heads of 64": partial(attncli.attend, *arrays),
+            "render as html": partial(attncli.render, trace, "html"),
+        },
+    )
+
+
+def capture(rounds: int) -> Iterator[tuple[int, Works]]:
+    if not find_spec("transformers"):
+        print("capture   is not measured: it needs transformers")
+        return
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    ids = torch.randint(0, 1000, (1, 128))
+    for kind in ("eager", "sdpa"):
+        config = transformers.BertConfig(num_hidden_layers=6)
+        model: Any = transformers.BertModel._from_config(config, attn_implementation=kind).eval()
+
+        def plain(model: Any = model) -> None:
+            with torch.no_grad():
+                model(ids)
+
+        def captured(model: Any = model, plain: Callable[[], None] = plain) -> None:
+            with attncli.capture(model):
+                plain()
+
+        yield 4 * rounds, {f"BERT, {kind}": plain, f"BERT, {kind}, captured": captured}
+
+
+SECTIONS = {
+    section.__name__: section
+    for section in (start, large, stream, gradients, check, tiles, page, capture)
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("sections", nargs="*", default=list(SECTIONS))
+    parser.add_argument("--rounds", type=int, default=9)
+    asked = parser.parse_args()
+    for name in asked.sections:
+        for rounds, works in SECTIONS[name](asked.rounds):
+            times = medians(rounds, works)
+            floor = next(iter(times.values()))
+            for what, seconds in times.items():
+                print(
+                    f"{name:<9} {what:<40} {seconds * 1e3:9.1f} ms {seconds / floor:7.2f} ×",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
-    start_up()
-    figures()
-    large()
+    main()

@@ -2,8 +2,7 @@
 
     .venv/bin/python tests/benchmarks/versions.py [RUN …]
 
-lowest        the lowest versions that pyproject.toml declares, on the oldest Python found here; but
-              for the catalogue of bugs, which no version touches and which takes half of the time
+lowest        the lowest versions that pyproject.toml declares, on the oldest Python found here
 3.11 … 3.14   the newest versions, on each Python found here
 spaces        in a folder with spaces in its name
 user          as another user, who may not write to the checkout (needs root and setpriv)
@@ -31,13 +30,6 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 FLOOR = re.compile(r"([\w.-]+)(?:\[.*\])?>=([\d.]+)")
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", ".*_cache", "__pycache__", "*.egg-info", ".hypothesis"
-)
-CATALOGUE = (
-    "test_bugs.py",
-    "test_gradients.py",
-    "test_planted.py",
-    "test_planted_backward.py",
-    "test_positions.py",
 )
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 SEEDS = (1, 2, 3)
@@ -79,8 +71,6 @@ def suite(folder: Path, python: str, name: str) -> list[str]:
     # Without a cache, for the folder may be read-only; a temporary folder for each user.
     call = [ours, "-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider"]
     call += ["--basetemp", str(folder / "tmp")]
-    if name == "lowest":
-        call += [f"--ignore=tests/check/{file}" for file in CATALOGUE]
     if name == "user":
         (folder / "home").mkdir()
         for path in (folder, folder / "home"):
