@@ -1,7 +1,7 @@
 """Wrong ways back, each a method or two of the right kernel replaced (kernel.py).
 
-They are taken from the threads named beside them, and written without attncli. `names` are those
-that `check` may give it; none where its catalogue does not know it.
+They are taken from the threads named beside them, and written without attncli. `name` is what
+`check` calls it; none where its catalogue does not know it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attncli.check import Verdict
 from tests.check.planted.parts import Array
-from tests.check.planted_backward.kernel import BLOCK, WINDOW, Call, Kernel, P, rotated, swap
+from tests.check.planted_backward.kernel import (
+    BLOCK,
+    WINDOW,
+    Call,
+    Kernel,
+    P,
+    rotated,
+    run_with,
+    swap,
+)  # fmt: skip
 
 LN2 = math.log(2)
 
 
 class Wrong(NamedTuple):
-    """A wrong implementation: what is wrong, in which worlds, its names, methods, a thread."""
+    """A wrong implementation: what is wrong, its name, in which worlds, methods, a thread."""
 
     what: str
-    names: tuple[str, ...]
+    name: str
     worlds: tuple[str, ...]
     methods: dict[str, Callable[..., Any]]
     thread: str = ""
 
     def run(self, call: Call) -> dict[str, Array]:
-        return type("Wrong", (Kernel,), self.methods)(call).run()  # type: ignore[no-any-return]
+        return run_with(call, **self.methods)
 
 
 WRONG: list[Wrong] = []
@@ -36,12 +46,19 @@ USUAL = ("plain", "causal", "all")
 
 
 def wrong(
-    what: str, names: str, worlds: str = "", thread: str = "", **methods: Callable[..., Any]
+    what: str, name: str, worlds: str = "", thread: str = "", **methods: Callable[..., Any]
 ) -> None:
-    """Adds one; names and worlds are separated by |."""
-    own = tuple(x.strip() for x in names.split("|") if x.strip())
-    at = tuple(x.strip() for x in worlds.split("|") if x.strip()) or USUAL
-    WRONG.append(Wrong(what, own, at, methods, thread))
+    """Adds one; worlds are separated by |."""
+    at = tuple(x.strip() for x in worlds.split("|")) if worlds else USUAL
+    WRONG.append(Wrong(what, name, at, methods, thread))
+
+
+def outcome(verdict: Verdict, name: str) -> str:
+    """What a verdict on a wrong one counts as; each of several explanations has a name."""
+    names = [explanation.name for explanation in verdict.explanations]
+    if verdict.status in {"found", "ambiguous"}:
+        return "misnamed" if name not in names else "among several" if names[1:] else "named"
+    return "passed" if verdict.status == "match" else str(verdict.status)
 
 
 # a table, one row a line
@@ -54,7 +71,7 @@ def _sum(x: Array) -> Array:
 
 
 def _column_sums(s: Kernel) -> Array:
-    return np.asarray((_p_of(s) * (s.d_o @ swap(s.v))).sum(axis=-2, keepdims=True))
+    return np.asarray((s.all_weights() * (s.d_o @ swap(s.v))).sum(axis=-2, keepdims=True))
 
 
 wrong("δ left out", "δ left out (dS = A ∘ dA)", thread="triton#919", delta=lambda s: np.zeros_like(Kernel.delta(s)))
@@ -152,14 +169,7 @@ wrong("1/(1−p) left out of dV", "dropout's 1/(1−p) left out of dV", _DROPOUT
 wrong("dA divided by 1−p and not masked", "dropout's mask left out of dA, 1/(1−p) kept", _DROPOUT, "flash-attention#2439", **_d_dropped(lambda s, d, kept: d / s.one_minus_p))
 wrong("dropped weights in dS", "dropped weights used for A in dS", _DROPOUT, "flash-attention#1251", softmax=lambda s, p, d, delta, i, j: s.dropped(p, i, j) * (d - delta))
 wrong("dropout drawn again", "dropout drawn again on the way back", _DROPOUT, "pytorch#190717", dropped=lambda s, p, i, j: np.where(_redrawn(s, 6)[..., i, j], p / s.one_minus_p, 0), d_dropped=lambda s, p, i, j: np.where(_redrawn(s, 6)[..., i, j], p / s.one_minus_p, 0))
-wrong("δ of A and the undropped dA", "δ before dropout", _DROPOUT, "flash-attention#612", delta=lambda s: _sum(_p_of(s) * (s.d_o @ swap(s.v))))
-
-
-def _p_of(s: Kernel) -> Array:
-    """The weights of the whole, from before dropout."""
-    every = slice(None)
-    x = s.masked(s.biased(Kernel.capped(s, Kernel.scored(s, every, every)), every, every), every, every)
-    return np.asarray(np.exp(x - s.lse))
+wrong("δ of A and the undropped dA", "δ before dropout", _DROPOUT, "flash-attention#612", delta=lambda s: _sum(s.all_weights() * (s.d_o @ swap(s.v))))
 
 
 # ---- softcap
@@ -349,3 +359,6 @@ wrong("no known bug: δ grows with the head", "", _SEEN, delta=lambda s: Kernel.
 wrong("no known bug: dQ smoothed over neighbours", "", _SEEN, **_written(lambda s, f: {"d_q": (f["d_q"] + np.roll(f["d_q"], 1, axis=-2)) / 2}))
 wrong("no known bug: every third query twice in dK", "", _SEEN, add_k=lambda s, i, j, p: Kernel.add_k(s, i, j, p * np.where(np.arange(s.n_q)[i] % 3, 1, 2)[:, None]))
 # fmt: on
+
+OUTCOMES: dict[tuple[str, str, str], str] = {}
+"""Of (what, world, type) that is not simply named."""
