@@ -112,7 +112,9 @@ def tables() -> Iterator[Trace]:
     yield pca(("a", "b", "c"), numbers(3, 5))
 
 
-NAMES: dict[str, Any] = {name: getattr(math, name) for name in "sin cos tanh exp log2 sqrt".split()}
+NAMES: dict[str, Any] = {
+    f.__name__: f for f in (math.sin, math.cos, math.tanh, math.exp, math.log2, math.sqrt)
+}
 NAMES |= {"max": max, "ln": math.log, "abs": abs, "NaN": math.nan, "inf": math.inf}
 NAMES["arccos"] = lambda x: math.degrees(math.acos(max(-1.0, min(x, 1.0))))
 GIVEN = {"tokens", "embeddings", "x", "vectors", "components", "shares"}  # or not by cells
@@ -137,7 +139,7 @@ def computed(form: str) -> float:
     return float(eval(text, {"__builtins__": {}}, NAMES))  # noqa: S307 - our own output
 
 
-EQUATION, REMARK = re.compile(r"  \S[^=]* = "), re.compile(r"\s*\([a-z]+[ :]")
+EQUATION, REMARK = re.compile(r"  (?!d = )\S[^=]* = "), re.compile(r"\s*\([a-z]+[ :]")
 
 
 def equations(text: str) -> list[str]:

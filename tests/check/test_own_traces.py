@@ -29,6 +29,8 @@ KINDS: dict[str, Callable[[Array], Array]] = {
     "one key": lambda x: np.repeat(x[..., :1, :], x.shape[-2], axis=-2),
 }
 EMPTY = ("zero", "nan", "uniform", "unmasked")
+VALUES = ("-1", "-100", "-1e4", "-1e9", "-1e30", "0", "5")
+SCALES = ("none", "0", "1", "0.3", "-0.5", "1e-5", "10", "1e-300")
 
 
 class Drawn:
@@ -118,9 +120,9 @@ class Drawn:
         if self.is_masked:
             self.flag("empty-rows", *EMPTY)
             is_kept = any(flag.startswith("--empty-rows-inf") for flag in self.flags)  # −∞ stays −∞
-            if not is_kept and self.flag("mask-value", *"-1 -100 -1e4 -1e9 -1e30 0 5".split()):
+            if not is_kept and self.flag("mask-value", *VALUES):
                 self.flag("mask-value-rule", "add", share=0.5)
-        self.flag("scale", *"none 0 1 0.3 -0.5 1e-5 10 1e-300".split())
+        self.flag("scale", *SCALES)
         if self.flag("softcap", "0.5", "2", "50"):
             self.flag("softcap-place", "before-mask", "after-bias", "after-mask", share=0.6)
         if self.group > 1:

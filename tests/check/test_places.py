@@ -17,7 +17,7 @@ Q, K, V = (RNG.normal(size=shape) for shape in ((4, 67, 7), (4, 71, 7), (4, 71, 
 TRACE = attend(Q, K, V)
 OUTPUT = TRACE["output"].value
 NOISE = RNG.normal(size=OUTPUT.shape)
-I, J = np.indices((67, 71))
+ROW, KEY = np.indices((67, 71))
 EVERY, LOST = slice(None), ["last rows not written"]
 
 
@@ -50,7 +50,7 @@ def places(verdict: Verdict) -> tuple[str, ...]:
         ("output", put((EVERY, slice(48, 67)), 0), LOST, "only in rows q49 to q67."),
         ("output", put((EVERY, slice(65, 67)), 0), LOST, "only in rows q66 to q67."),
         ("weights", put((..., slice(64, 71)), 0), None, "columns k65 to k71: the last block of 16, 32 or 64"),
-        ("scores", put((EVERY, J > I + 2), 9.0), None, "after the diagonal: the key 3 after"),
+        ("scores", put((EVERY, KEY > ROW + 2), 9.0), None, "after the diagonal: the key 3 after"),
     ],
 )  # fmt: skip
 def test_the_place_is_named(stage: str, change: Any, bugs: list[str] | None, place: str) -> None:
@@ -75,7 +75,7 @@ def test_one_wrong_element() -> None:
 
 def test_masked_entries_only() -> None:
     right = attend(Q, K, V, causal=True)["weights"].value
-    observed = put((EVERY, (J > I) & (J % 3 == 0)), 0.01)(right)
+    observed = put((EVERY, (KEY > ROW) & (KEY % 3 == 0)), 0.01)(right)
     verdict = check(observed, Q, K, V, stage="weights", causal=True)
     assert "only in masked entries" in places(verdict)
 

@@ -165,7 +165,7 @@ class Kernel:
 
     def forward(self) -> None:
         z = self.scale * (self.q @ swap(self.k))
-        x = Kernel.masked(self, self.biased(Kernel.capped(self, z), EVERY, EVERY), EVERY, EVERY)
+        x = self.masked(self.biased(Kernel.capped(self, z), EVERY, EVERY), ~self.c.keep)
         self.top = x.max(axis=-1, keepdims=True)
         if self.sinks is not None:
             self.top = np.maximum(self.top, self.sinks)
@@ -192,15 +192,15 @@ class Kernel:
     def all_weights(self) -> Array:
         """Those of the forward pass, from before dropout."""
         z = Kernel.scored(self, EVERY, EVERY)
-        x = self.masked(Kernel.biased(self, Kernel.capped(self, z), EVERY, EVERY), EVERY, EVERY)
+        x = self.masked(Kernel.biased(self, Kernel.capped(self, z), EVERY, EVERY), ~self.c.keep)
         return np.asarray(np.exp(x - self.lse))
 
     def hidden(self) -> Array:
         """Where the way back hides a key: [n_q, n_k]."""
         return ~self.c.keep
 
-    def masked(self, x: Array, i: slice, j: slice) -> Array:
-        return np.where(~self.c.keep[i, j], -np.inf, x).astype(self.c.acc)
+    def masked(self, x: Array, hidden: Array) -> Array:
+        return np.where(hidden, -np.inf, x).astype(self.c.acc)
 
     # ---- the way back
 
@@ -215,9 +215,6 @@ class Kernel:
 
     def scored(self, i: slice, j: slice) -> Array:
         return np.asarray(self.scale * (self.q[..., i, :] @ swap(self.k[..., j, :])))
-
-    def masked_again(self, x: Array, i: slice, j: slice) -> Array:
-        return np.where(self.hidden()[i, j], -np.inf, x).astype(self.c.acc)
 
     def weights(self, x: Array, lse: Array) -> Array:
         return np.asarray(np.exp(x - lse))
@@ -264,11 +261,9 @@ class Kernel:
         return np.asarray(-(np.exp(self.sinks - self.saved()) * delta).sum(axis=(0, 2, 3)))
 
     def d_bias(self, d_x: Array) -> Array:
-        return self.of_heads(d_x.sum(axis=0))
-
-    def of_heads(self, d_x: Array) -> Array:
         """[head, n_q, n_k], summed where all heads share a bias."""
-        return np.asarray(d_x.sum(axis=0, keepdims=True) if "shared" in self.c.features else d_x)
+        own = d_x.sum(axis=0)
+        return np.asarray(own.sum(axis=0, keepdims=True) if "shared" in self.c.features else own)
 
     def written(self, found: dict[str, Array]) -> dict[str, Array]:
         return found
@@ -281,14 +276,15 @@ class Kernel:
         """The gradients by name, in the number type."""
         self.forward()
         self.read()
-        delta, lse, r = self.delta(), self.saved(), self.c.rounded
+        delta, lse, hidden, r = self.delta(), self.saved(), self.hidden(), self.c.rounded
         self.d_q, self.d_k, self.d_v = (np.zeros_like(x) for x in (self.q, self.k, self.v))
         of_x = np.zeros((*self.q.shape[:-1], self.n_k), self.c.acc)
         for j in self.blocks(self.n_k):
             for i in self.blocks(self.n_q):
                 z = self.scored(i, j)
                 c = self.capped(z)
-                p = self.weights(self.masked_again(self.biased(c, i, j), i, j), lse[..., i, :])
+                x = self.masked(self.biased(c, i, j), hidden[i, j])
+                p = self.weights(x, lse[..., i, :])
                 self.add_v(i, j, r(self.for_values(p, i, j)))
                 d_p = self.d_dropped(self.d_o[..., i, :] @ swap(self.v[..., j, :]), i, j)
                 of_x[..., i, j] = self.softmax(p, d_p, delta[..., i, :], i, j)
