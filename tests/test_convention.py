@@ -92,7 +92,8 @@ def test_keywords_go_into_a_convention_that_leaves_them_open() -> None:
     how = convention_of(Convention(causal=True), {"causal": True, "window": (3, 0)})
     assert how == Convention(causal=True, window=(3, 0))
     assert convention_of(None, {"scale": np.float32(0.5)}) == Convention(scale=0.5)
-    for field, value, other in (("scale", 0.25, 0.5), ("causal", True, False)):
+    contradicted: list[tuple[str, Any, Any]] = [("scale", 0.25, 0.5), ("causal", True, False)]
+    for field, value, other in contradicted:
         with pytest.raises(ConventionError, match=f"{field} is {other}, but {value} in the conv"):
             convention_of(Convention(**{field: value}), {field: other})
     with pytest.raises(TypeError, match=r"no keyword .casual.; did you mean causal\?"):

@@ -164,7 +164,7 @@ def test_gradients_may_be_keywords() -> None:
 def test_what_is_wrong_with_a_call(
     error: type[AttncliError], word: str, more: dict[str, Any]
 ) -> None:
-    arrays = normal(2, q=(7, 5), k=(11, 5), v=(11, 13), d_output=(7, 13))
+    arrays: Any = normal(2, q=(7, 5), k=(11, 5), v=(11, 13), d_output=(7, 13))
     with pytest.raises(error, match=word):
         check(**{**arrays, **more})
 
