@@ -138,8 +138,8 @@ GROUPED = call_of("grouped", "float64")
 
 
 def test_gradients_may_be_keywords() -> None:
-    right = Kernel(GROUPED).run()
-    observed = next(row for row in WRONG if "the last one wins" in row.name).run(GROUPED)
+    right: Any = Kernel(GROUPED).run()
+    observed: Any = next(row for row in WRONG if "the last one wins" in row.name).run(GROUPED)
     assert check(**GROUPED.keywords, **right).matches
     output = attend(**GROUPED.keywords)["output"].value
     assert check(output, **GROUPED.keywords, d_k=right["d_k"]).matches

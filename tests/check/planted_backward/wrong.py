@@ -183,7 +183,7 @@ wrong("the log of the sum alone for lse", "maximum left out of the log-sum-exp",
 wrong("lse of the row before", "log-sum-exp of another query", "plain | causal", "flash-attention#404", saved=lambda s: np.roll(s.lse, 1, axis=-2))
 wrong("lse of the head before", "log-sum-exp of another head", "plain | grouped", "native-sparse-attention-triton#27", saved=lambda s: np.roll(s.lse, 1, axis=1))
 wrong("lse of the last block of keys alone", "log-sum-exp of the last block of keys", "plain | sinks", "long-context-attention#149", saved=_lse_of_last)
-wrong("lse without the sink", "sink left out of the recomputed weights", "sinks | all", "aiter#1576", saved=lambda s: np.where(s.is_empty, np.inf, np.log(_keys_total(s) + s.top)), d_sinks=lambda s, delta: -(np.exp(s.sinks - s.lse) * delta).sum(axis=(0, 2, 3)))
+wrong("lse without the sink", "sink left out of the recomputed weights", "sinks | all", "aiter#1576", saved=lambda s: np.where(s.is_empty, np.inf, np.log(_keys_total(s)) + s.top), d_sinks=lambda s, delta: -(np.exp(s.sinks - s.lse) * delta).sum(axis=(0, 2, 3)))
 wrong("weights of dV not normalised", "weights not normalised in dV", thread="flash-attention#404", for_values=lambda s, p, i, j: s.dropped(p * s.total[..., i, :], i, j))
 
 def _keys_total(s: Kernel) -> Array:
