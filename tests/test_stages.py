@@ -144,16 +144,16 @@ EQUATION, REMARK = re.compile(r"  (?!d = )\S[^=]* = "), re.compile(r"\s*\([a-z]+
 
 def equations(text: str) -> list[str]:
     """Those of a printed stage, each on one line: where it goes on, the next is indented."""
-    found: list[str] = []
+    lines: list[str] = []
     is_within = False
     for line in text.splitlines():
         is_start = bool(EQUATION.match(line))
         is_within = is_start or (is_within and line.startswith("    "))
         if is_start:
-            found.append(line.strip())
+            lines.append(line.strip())
         elif is_within:
-            found[-1] += ("  " if REMARK.match(line) else " ") + line.strip()
-    return found
+            lines[-1] += ("  " if REMARK.match(line) else " ") + line.strip()
+    return lines
 
 
 def check_line(line: str, value: float) -> None:

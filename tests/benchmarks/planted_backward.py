@@ -53,8 +53,8 @@ def by_pytorch(call: Call) -> Iterator[tuple[str, dict[str, Array]]]:
             function = torch.nn.functional.scaled_dot_product_attention
             function(*wide, is_causal="causal" in call.features).backward(arrays["d_output"])
         grads = zip("qkv", own, strict=True)
-        found = {f"d_{n}": x.grad.double().numpy().astype(TYPES[call.dtype]) for n, x in grads}
-        yield f"PyTorch {backend.name}", found
+        gradients = {f"d_{n}": x.grad.double().numpy().astype(TYPES[call.dtype]) for n, x in grads}
+        yield f"PyTorch {backend.name}", gradients
 
 
 def right(call: Call) -> Iterator[tuple[str, dict[str, Array]]]:
@@ -71,13 +71,13 @@ def results_of(job: Job) -> list[tuple[str, str, str, str]]:
     world, dtype, seed, only = job
     call, results = call_of(world, dtype, seed), []
     rows = [(row.what, row.name, row.run(call)) for row in WRONG if world in row.worlds]
-    for what, name, found in [*((what, None, x) for what, x in right(call)), *rows]:
+    for what, name, gradients in [*((what, None, x) for what, x in right(call)), *rows]:
         if only is not None and only not in what:
             continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                verdict = check(dict(found), **call.keywords)
+                verdict = check(dict(gradients), **call.keywords)
             told = str(verdict.status) if name is None else outcome(verdict, name)
         except Exception as error:
             told = f"crash: {error!r}"

@@ -174,7 +174,7 @@ def test_without_q_there_is_nothing_to_compare_with() -> None:
         check(np.zeros((3, 7)))
 
 
-@pytest.mark.parametrize("scale", ["0", "1e-320", "1e200", "-0.5"])
+@pytest.mark.parametrize("scale", ["0", "1e200", "-0.5"])
 def test_any_scale_ends_in_a_verdict(scale: str, call: Call) -> None:
     three = SAMPLES / "three-tokens.json"
     flags = ("--scale", scale, "--d-output", "random")

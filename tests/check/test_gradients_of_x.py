@@ -43,11 +43,11 @@ def by_hand(g: dict[str, Array], n_heads: int = 2, times_q: float = 1.0) -> dict
     d_s = a * (d_a - (a * d_a).sum(axis=-1, keepdims=True)) * SCALE
     parts = {"q": times_q * merge(d_s @ k), "k": merge(d_s.swapaxes(-1, -2) @ q)}
     parts["v"] = merge(a.swapaxes(-1, -2) @ d)
-    found = {f"d_w_{n}": np.einsum("bti,btj->ij", g["x"], y) for n, y in parts.items()}
-    found |= {f"d_b_{n}": y.sum(axis=(0, 1)) for n, y in parts.items()}
-    found["d_w_o"] = np.einsum("bti,btj->ij", merge(a @ v), g["d_output"])
-    found["d_x"] = sum((y @ g[f"w_{n}"].T for n, y in parts.items()), np.zeros((2, 5, 3)))
-    return found
+    gradients = {f"d_w_{n}": np.einsum("bti,btj->ij", g["x"], y) for n, y in parts.items()}
+    gradients |= {f"d_b_{n}": y.sum(axis=(0, 1)) for n, y in parts.items()}
+    gradients["d_w_o"] = np.einsum("bti,btj->ij", merge(a @ v), g["d_output"])
+    gradients["d_x"] = sum((y @ g[f"w_{n}"].T for n, y in parts.items()), np.zeros((2, 5, 3)))
+    return gradients
 
 
 def verdict(observed: dict[str, Array], n_heads: int = 2) -> Verdict:

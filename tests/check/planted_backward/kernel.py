@@ -265,8 +265,8 @@ class Kernel:
         own = d_x.sum(axis=0)
         return np.asarray(own.sum(axis=0, keepdims=True) if "shared" in self.c.features else own)
 
-    def written(self, found: dict[str, Array]) -> dict[str, Array]:
-        return found
+    def written(self, gradients: dict[str, Array]) -> dict[str, Array]:
+        return gradients
 
     def blocks(self, n: int) -> list[slice]:
         return [slice(at, min(at + BLOCK, n)) for at in range(0, n, BLOCK)]
@@ -292,22 +292,22 @@ class Kernel:
                 self.add_q(i, j, d_s)
                 self.add_k(i, j, d_s)
         of_q, of_k, of_v = (self.c.acc(x) for x in self.factors())
-        found = {
+        gradients = {
             "d_q": self.unrotated(self.d_q * of_q),
             "d_k": self.unrotated(self.grouped(self.d_k, "d_k") * of_k),
             "d_v": self.grouped(self.d_v, "d_v") * of_v,
         }
         if self.sinks is not None:
-            found["d_sinks"] = self.d_sinks(delta)
+            gradients["d_sinks"] = self.d_sinks(delta)
         if self.c.bias is not None:
-            found["d_bias"] = self.d_bias(of_x)
-        return {name: x.astype(TYPES[self.c.dtype]) for name, x in self.written(found).items()}
+            gradients["d_bias"] = self.d_bias(of_x)
+        return {name: x.astype(TYPES[self.c.dtype]) for name, x in self.written(gradients).items()}
 
 
 def run_with(call: Call, **methods: Callable[..., Any]) -> dict[str, Array]:
     """The gradients of the kernel whose methods of these names are other ones."""
-    found: dict[str, Array] = type("Other", (Kernel,), methods)(call).run()
-    return found
+    gradients: dict[str, Array] = type("Other", (Kernel,), methods)(call).run()
+    return gradients
 
 
 def eager(call: Call) -> dict[str, Array]:

@@ -187,8 +187,8 @@ wrong("lse without the sink", "sink left out of the recomputed weights", "sinks 
 wrong("weights of dV not normalised", "weights not normalised in dV", thread="flash-attention#404", for_values=lambda s, p, i, j: s.dropped(p * s.total[..., i, :], i, j))
 
 def _keys_total(s: Kernel) -> Array:
-    found = s.total - np.exp(s.sinks - s.top)
-    return np.where(found <= 0, np.inf, found)  # a row that sees the sink alone
+    total = s.total - np.exp(s.sinks - s.top)
+    return np.where(total <= 0, np.inf, total)  # a row that sees the sink alone
 
 # ---- blocks
 def _where(*names: str, of: str, use: Callable[[list[slice], slice], bool]) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _tail(s: Kernel, i: slice, j: slice, x: Array, name: str, rows: Array) -> No
 
 # ---- layouts and other data
 def _written(change: Callable[[Kernel, dict[str, Array]], dict[str, Array]]) -> dict[str, Any]:
-    return {"written": lambda s, found: {**found, **change(s, found)}}
+    return {"written": lambda s, own: {**own, **change(s, own)}}
 
 def _as_tokens(x: Array) -> Array:
     return np.swapaxes(x, 1, 2).reshape(x.shape)
