@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest_plugins = ["pytester"]
 
-TEST = """
+HEAD = """
 from attncli.check import check
 from attncli.testing import assert_attention
 
@@ -14,58 +16,41 @@ Q = K = V = [[1.0, 0.0], [0.0, 1.0]]
 RIGHT = [[0.6698, 0.3302], [0.3302, 0.6698]]
 WRONG = [[0.7311, 0.2689], [0.2689, 0.7311]]
 
-def test_it():
-    {}
 """
-REPORT = [
-    "*- attncli check -*",
-    "it differs; the cause:",
-    "  scale left out",
-    "     the scores go into softmax as they are, not multiplied by 1/√d_k",
-    "output differs in *",
-]
-LOADED = ("-p", "no:attncli", "-p", "attncli.pytest_plugin", "-p", "no:xdist")
+SHOWN = {
+    "plain": "assert check(WRONG, Q, K, V, atol=1e-4)",
+    "matches": "assert check(WRONG, Q, K, V, atol=1e-4).matches",
+    "status": 'assert check(WRONG, Q, K, V, atol=1e-4).status == "match"',
+    "named": "verdict = check(WRONG, Q, K, V, atol=1e-4); assert verdict.matches",
+    "named_plain": "verdict = check(WRONG, Q, K, V, atol=1e-4); assert verdict",
+    "of_two": "other = check([[1.0, 2, 3]], Q, K, V); assert check(WRONG, Q, K, V, atol=1e-4)",
+}
+NOT_SHOWN = {
+    "own_text": "assert_attention(WRONG, Q, K, V, atol=1e-4)",  # its text is the report
+    "other": "check(WRONG, Q, K, V, atol=1e-4); assert not Q",
+    "raised": "verdict = check(WRONG, Q, K, V, atol=1e-4); raise ValueError",
+}
+WITHOUT = ("-p", "no:attncli", "-p", "no:xdist")
+LOADED = (*WITHOUT, "-p", "attncli.pytest_plugin")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "assert check(WRONG, Q, K, V, atol=1e-4)",
-        "assert check(WRONG, Q, K, V, atol=1e-4).matches",
-        'assert check(WRONG, Q, K, V, atol=1e-4).status == "match"',
-        "verdict = check(WRONG, Q, K, V, atol=1e-4); assert verdict.matches",
-        "verdict = check(WRONG, Q, K, V, atol=1e-4); assert verdict",
-    ],
-)
-def test_an_assertion_shows_the_report(pytester: pytest.Pytester, body: str) -> None:
-    pytester.makepyfile(TEST.format(body))
+def test_the_report_is_shown_where_a_check_failed_and_nowhere_else(
+    pytester: pytest.Pytester,
+) -> None:
+    """One pytest for all cases, a test for each."""
+    bodies = {**SHOWN, **NOT_SHOWN, "right": "assert check(RIGHT, Q, K, V, atol=1e-4)"}
+    tests = (f"def test_{name}():\n    {body}\n" for name, body in bodies.items())
+    pytester.makepyfile(HEAD + "".join(tests))
     result = pytester.runpytest_subprocess(*LOADED)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(REPORT)
-
-
-def test_of_several_verdicts_the_one_that_failed_is_shown(pytester: pytest.Pytester) -> None:
-    body = "other = check([[1.0, 2, 3]], Q, K, V); assert check(WRONG, Q, K, V, atol=1e-4)"
-    pytester.makepyfile(TEST.format(body))
-    result = pytester.runpytest_subprocess(*LOADED)
-    result.stdout.fnmatch_lines(REPORT)
-    result.stdout.no_fnmatch_line("the shape is wrong")
-
-
-@pytest.mark.parametrize(
-    ("body", "failed"),
-    [
-        ("assert check(RIGHT, Q, K, V, atol=1e-4)", 0),
-        ("assert_attention(WRONG, Q, K, V, atol=1e-4)", 1),  # its text is the report
-        ("check(WRONG, Q, K, V, atol=1e-4); assert not Q", 1),
-        ("verdict = check(WRONG, Q, K, V, atol=1e-4); raise ValueError", 1),
-    ],
-)
-def test_nothing_is_added_elsewhere(pytester: pytest.Pytester, body: str, failed: int) -> None:
-    pytester.makepyfile(TEST.format(body))
-    result = pytester.runpytest_subprocess(*LOADED)
-    result.assert_outcomes(failed=failed, passed=1 - failed)
-    result.stdout.no_fnmatch_line("*- attncli check -*")
+    result.assert_outcomes(failed=len(bodies) - 1, passed=1)
+    parts = re.split(r"^_+ test_(\w+) _+$", result.stdout.str(), flags=re.MULTILINE)[1:]
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert sections.keys() == {*SHOWN, *NOT_SHOWN}
+    for name, text in sections.items():
+        lines = text.splitlines()
+        assert ("- attncli check -" in text) == (name in SHOWN)
+        assert ("  scale left out" in lines) == (name in SHOWN) or name == "own_text"
+        assert "the shape is wrong" not in text
 
 
 @pytest.mark.parametrize("other", ["", "import numpy"])
@@ -82,7 +67,7 @@ def test_it_imports_nothing_heavy(pytester: pytest.Pytester, other: str) -> None
         """
     )
     imported = []
-    for flags in (LOADED, ("-p", "no:attncli", "-p", "no:xdist")):
+    for flags in (LOADED, WITHOUT):
         pytester.runpytest_subprocess(*flags).assert_outcomes(passed=1)
         imported.append({*(pytester.path / "modules").read_text().split()})
     own = imported[0] - imported[1]

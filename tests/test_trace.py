@@ -1,16 +1,24 @@
-"""Stage and Trace: finding, cutting and refusing."""
+"""A trace in Python and in a notebook: its stages, printed, as a page, in every other form."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from attncli import ShapeError, Stage, StageError, Trace, attend
+import attncli
+from attncli import ShapeError, Stage, StageError, Trace
+from attncli.cli.main import run
+
+FILE = Path(__file__).parents[1] / "samples" / "three-tokens.json"
+Q, K, V = [[1, 0], [0, 1], [1, 1]], [[1, 1], [1, 0], [0, 1]], [[10, 0], [0, 10], [5, 5]]
+TRACE = attncli.attend(Q, K, V, causal=True)
 
 
 def nested() -> Trace:
-    inner = attend(np.eye(2), np.eye(2), np.eye(2))
-    layer = Trace("Layer 1", (Trace("Attention", inner.steps, name="attention"),), name="1")
+    layer = Trace("Layer 1", (Trace("Attention", TRACE.steps, name="attention"),), name="1")
     return Trace("Encoder", (Trace("Stack", (layer,), name="encoder"),))
 
 
@@ -19,35 +27,77 @@ def test_dotted_names_reach_into_blocks() -> None:
     assert trace["encoder.1.attention.weights"].name == "weights"
     assert "encoder.1.attention.weights" in trace
     assert "weights" not in trace
-
-
-def test_an_unknown_stage_says_which_there_are() -> None:
+    assert list(trace.keep({"encoder.1.attention.q"})) == ["encoder.1.attention.q"]
+    assert trace.keep({"q"}).steps == ()
+    assert trace.part("encoder.1.attention").title == "Attention"
+    assert trace.part("") is trace
+    with pytest.raises(StageError, match="no part 'attention'"):
+        trace.part("attention")
     with pytest.raises(StageError, match=r"no stage 'wieghts'; did you mean weights"):
-        attend(np.eye(2), np.eye(2), np.eye(2))["wieghts"]
+        TRACE["wieghts"]
 
 
-def test_keep_prunes_empty_blocks() -> None:
-    assert list(nested().keep({"encoder.1.attention.q"})) == ["encoder.1.attention.q"]
-    assert nested().keep({"q"}).steps == ()
-
-
-def test_labels_name_entries() -> None:
+def test_labels_and_axes_of_a_stage() -> None:
     stage = Stage("scores", "S", "", np.zeros((2, 3)), ("query", "key"), {"key": ("a", "b", "c")})
-    assert stage.names("key") == ("a", "b", "c")
-    assert stage.names("query") == ("q1", "q2")
-
-
-def test_axes_and_labels_must_fit() -> None:
-    with pytest.raises(ShapeError, match="2 dimensions but 1 axis names"):
+    assert (stage.names("key"), stage.names("query")) == (("a", "b", "c"), ("q1", "q2"))
+    with pytest.raises(ShapeError, match="2 dimensions but 1 axis"):
         Stage("s", "S", "", np.zeros((2, 3)), ("query",))
     with pytest.raises(ShapeError, match="3 entries along key but 2 labels"):
         Stage("s", "S", "", np.zeros((2, 3)), ("query", "key"), {"key": ("a", "b")})
 
 
-def test_a_part_is_found_by_its_dotted_name() -> None:
-    inner = Trace("Attention", (), name="attention")
-    whole = Trace("All", (Trace("Layer", (inner,), name="1"),))
-    assert (whole.part("1.attention").title, whole.part("1").name) == ("Attention", "1")
-    assert whole.part("") is whole
-    with pytest.raises(StageError, match="no part 'attention'"):
-        whole.part("attention")
+FORMS = ["table", "markdown", "html", "mermaid", "svg", "csv", "tsv", "json"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_what_the_command_prints(form: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["compute", "--q", str(FILE), "--causal", "--format", form]) == 0
+    assert capfd.readouterr().out == attncli.render(TRACE, form)
+
+
+def test_it_is_printed_as_tables_and_shown_in_a_frame() -> None:
+    assert str(TRACE) == attncli.render(TRACE)
+    assert repr(TRACE).count("\n") == 0
+    assert repr(TRACE).endswith("q k v mask scores scaled masked weights output>")
+    assert repr(TRACE["weights"]) == "<Stage 'weights': 3 query × 3 key>"
+    frame = TRACE._repr_html_()
+    assert frame.startswith('<iframe title="Scaled dot-product attention" ')
+    assert frame.endswith("</iframe>\n")
+    assert frame.count("<") == 2  # what is within is escaped
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "part"),
+    [
+        ("table", {"stages": ["weights"], "precision": 2}, "0.67  0.33"),
+        ("table", {"stages": "weights", "work": True}, "A[q1,k1] = "),
+        ("table", {"cell": (2, 1)}, "A[q2,k1] = "),
+        ("svg", {}, ">0.67<"),
+        ("svg", {"precision": 3}, ">0.670<"),
+        ("svg", {"arcs": True}, ">queries<"),
+        ("csv", {"precision": 3}, "0.670,0.330"),
+    ],
+)
+def test_options_are_those_of_the_flags(form: Any, options: dict[str, Any], part: str) -> None:
+    assert part in attncli.render(TRACE, form, **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"cell": "x"}, "cell is 'x'"),
+        ({"cell": "q1"}, "cell is 'q1'"),
+        ({"cell": (1,)}, "cell is"),
+        ({"cell": 3}, "cell is 3"),
+        ({"precision": -1}, "precision is -1"),
+        ({"head": -1}, "no head 0"),
+        ({"head": 2}, "no head 3"),
+        ({"batch": 0}, "no batch entry"),
+        ({"stages": "weihgts"}, "no stage 'weihgts'"),
+        ({"form": "pdf"}, "form is 'pdf'"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(option: dict[str, Any], message: str) -> None:
+    heads = attncli.attend([Q, Q], [K, K], [V, V])
+    with pytest.raises(attncli.AttncliError, match=message):
+        attncli.render(heads, **option)

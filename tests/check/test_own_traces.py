@@ -1,27 +1,21 @@
-"""Whatever attncli computes and writes matches itself under the same flags.
-
-ATTNCLI_EXAMPLES=1000 python -m pytest tests/check/test_own_traces.py
-"""
+"""Whatever attncli computes and writes matches itself under the same flags."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from attncli.arrays import Array
 from tests.cli.conftest import SAMPLES, Call, call
 
 __all__ = ["call"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
-EXAMPLES = int(os.environ.get("ATTNCLI_EXAMPLES", "45"))
-LARGEST = int(os.environ.get("ATTNCLI_LARGEST", "7"))
+LARGEST = 7
 """The largest number of queries, keys or widths."""
 
 KINDS: dict[str, Callable[[Array], Array]] = {
@@ -35,6 +29,8 @@ KINDS: dict[str, Callable[[Array], Array]] = {
     "one key": lambda x: np.repeat(x[..., :1, :], x.shape[-2], axis=-2),
 }
 EMPTY = ("zero", "nan", "uniform", "unmasked")
+VALUES = ("-1", "-100", "-1e4", "-1e9", "-1e30", "0", "5")
+SCALES = ("none", "0", "1", "0.3", "-0.5", "1e-5", "10", "1e-300")
 
 
 class Drawn:
@@ -85,12 +81,9 @@ class Drawn:
         """Causality, a window, lengths of keys."""
         self.is_causal = self.flag("causal")
         if has_window := self.may(0.2):
-            is_own = self.flag("window-counts", "own")
-            left, right = (
-                self.rng.choice([-1, 1, 2] if is_own else [-1, 0, 1]),
-                self.rng.randint(-1, 1),
-            )
-            self.flags.append(f"--window={left},{right}")
+            lefts = [-1, 1, 2] if self.flag("window-counts", "own") else [-1, 0, 1]
+            window = self.rng.choice(lefts), self.rng.randint(-1, 1)
+            self.flags.append(f"--window={window[0]},{window[1]}")
         if self.is_causal or has_window:
             self.flag("causal-align", "top-left", "bottom-right", "open-last")
         n = self.n_batch if self.n_axes == 4 else 1
@@ -103,7 +96,7 @@ class Drawn:
             return
         n_q, n_k = self.n_q, self.n_keys
         shapes = [self.shape(self.n_heads, n_q, n_k), (n_q, n_k), (1, n_k)]
-        shape = self.rng.choice([*shapes, (n_q, 1)] if not self.parts else shapes)
+        shape = self.rng.choice(shapes if self.parts else [*shapes, (n_q, 1)])
         keep = self.normal.random(shape) < self.rng.choice([0.3, 0.9])
         keep[..., :1, :] &= self.may(0.8)
         bias = self.normal.normal(size=shape)
@@ -113,7 +106,7 @@ class Drawn:
             self.flag("mask-means", "keep", "ignore", "add", share=1 if what == "binary" else 0.3)
         elif what == "numbers":
             self.arrays["mask"] = np.where(keep, bias, 0)
-            self.flags.append("--mask-numbers=truth")
+            self.flag("mask-numbers", "truth", share=1)
         else:
             hidden = self.rng.choice([-np.inf, -1e4, -1e9]) if what == "bias" else -np.inf
             self.arrays["mask"] = np.where(keep, bias if what == "bias" else 0.0, hidden)
@@ -127,11 +120,9 @@ class Drawn:
         if self.is_masked:
             self.flag("empty-rows", *EMPTY)
             is_kept = any(flag.startswith("--empty-rows-inf") for flag in self.flags)  # −∞ stays −∞
-            if not is_kept and self.flag(
-                "mask-value", "-1", "-100", "-1e4", "-1e9", "-1e30", "0", "5"
-            ):
+            if not is_kept and self.flag("mask-value", *VALUES):
                 self.flag("mask-value-rule", "add", share=0.5)
-        self.flag("scale", "none", "0", "1", "0.3", "-0.5", "1e-5", "10", "1e-300")
+        self.flag("scale", *SCALES)
         if self.flag("softcap", "0.5", "2", "50"):
             self.flag("softcap-place", "before-mask", "after-bias", "after-mask", share=0.6)
         if self.group > 1:
@@ -150,33 +141,29 @@ class Drawn:
 
     def cut(self) -> None:
         if self.parts == "tiles" or self.n_keys == 1:
-            self.flags.append(f"--tiles={self.rng.randint(1, self.n_keys)}")
+            self.flag("tiles", str(self.rng.randint(1, self.n_keys)), share=1)
         else:
             n = self.rng.randint(1, min(3, self.n_keys - 1))
             places = sorted(self.rng.sample(range(1, self.n_keys), n))
-            self.flags.append(f"--split={','.join(map(str, places))}")
+            self.flag("split", ",".join(map(str, places)), share=1)
         self.flag("lse-base", "2", share=0.2)
 
     def layout(self) -> None:
         """Another order of the axes, or heads side by side."""
-        headed = self.arrays.keys() - {"mask", "sinks"}
         if self.n_axes == 2 or not self.may():
             return
-        for name in headed:
-            self.arrays[name] = np.swapaxes(self.arrays[name], -3, -2)
-        if self.may(0.5):
-            self.flags.append(f"--layout={ {3: 'shd', 4: 'bshd'}[self.n_axes] }")
-            return
-        for name in headed:
-            x = self.arrays[name]
-            self.arrays[name] = x.reshape(*x.shape[:-2], -1)
-        self.flags += [f"--heads={self.n_heads}", f"--kv-heads={self.n_kv}"]
-        self.flags += ["--layout=bsd"] if self.n_axes == 4 else []
+        is_merged = self.may(0.5)
+        for name in self.arrays.keys() - {"mask", "sinks"}:
+            x = np.swapaxes(self.arrays[name], -3, -2)
+            self.arrays[name] = x.reshape(*x.shape[:-2], -1) if is_merged else x
+        if is_merged:
+            self.flags += [f"--heads={self.n_heads}", f"--kv-heads={self.n_kv}"]
+        if not is_merged or self.n_axes == 4:
+            layout = "bsd" if is_merged else {3: "shd", 4: "bshd"}[self.n_axes]
+            self.flags.append(f"--layout={layout}")
 
 
 @settings(
-    max_examples=EXAMPLES,
-    derandomize="ATTNCLI_EXAMPLES" not in os.environ,
     phases=[Phase.generate],  # random numbers shrink slowly, and the flags say enough
     suppress_health_check=list(HealthCheck),
 )
@@ -187,8 +174,8 @@ def test_a_trace_matches_itself(rng: Random, form: str, call: Call) -> None:
     about = f"{' '.join(drawn.flags)} { ({name: x.shape for name, x in drawn.arrays.items()}) }"
     written = call("compute", "in.npz", *drawn.flags, "--output", f"t.{form}", "--force")
     assert written.code == 0, about + written.err
-    found = call("check", "--q", "in.npz", *drawn.flags, "--observed", f"t.{form}", "--single")
-    assert found.code == 0, about + found.out[:2000] + found.err
+    read = call("check", "--q", "in.npz", *drawn.flags, "--observed", f"t.{form}", "--single")
+    assert read.code == 0, about + read.out[:2000] + read.err
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -1,131 +1,94 @@
-"""Numbers that nothing explains: no bug is named, and where they differ is described."""
+"""Where numbers differ is described; and where nothing explains them, no bug is named."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attncli import Convention, attend
+from attncli import attend
+from attncli.arrays import Array
 from attncli.check import Verdict, check
 
-Array = np.ndarray[Any, np.dtype[Any]]
 RNG = np.random.default_rng(17)
 Q, K, V = (RNG.normal(size=shape) for shape in ((4, 67, 7), (4, 71, 7), (4, 71, 13)))
 TRACE = attend(Q, K, V)
+OUTPUT = TRACE["output"].value
+NOISE = RNG.normal(size=OUTPUT.shape)
+ROW, KEY = np.indices((67, 71))
+EVERY, LOST = slice(None), ["last rows not written"]
 
 
-def copy_of(stage: str) -> Array:
-    return TRACE[stage].value.copy()
+def put(at: Any, value: Any) -> Callable[[Array], Array]:
+    """Numbers written over those at a place."""
+
+    def change(x: Array) -> Array:
+        x = x.copy()
+        x[at] = value
+        return x
+
+    return change
 
 
-def places(verdict: Verdict, *bugs: str) -> tuple[str, ...]:
-    assert verdict.status == ("found" if bugs else "no match")
-    assert [explanation.name for explanation in verdict.explanations] == [*bugs]
+def places(verdict: Verdict) -> tuple[str, ...]:
+    assert (verdict.status, verdict.explanations) == ("no match", ())
     return verdict.stages[0].places
 
 
+@pytest.mark.parametrize(
+    ("stage", "change", "bugs", "place"),
+    [  # of a place that ends in a full stop, nothing else is said
+        ("output", lambda x: x + NOISE * (NOISE > 0), [], "scattered"),
+        ("output", put(1, NOISE[1]), [], "only in head 2."),
+        ("output", lambda x: x * 3, ["output times a factor"], "observed = 3 · expected."),
+        ("output", lambda x: x + 0.5, [], "observed = expected + 0.5."),
+        ("output", lambda x: np.roll(x, 1, axis=1), ["rows shifted by one"], "rows q2 to q67 have the numbers of the row 1 before."),
+        ("output", put((EVERY, 30), OUTPUT[:, 29]), [], "q31 has the numbers of q30"),
+        ("output", put((EVERY, slice(64, 67)), 0), LOST, "only in rows q65 to q67: the last block of 16, 32 or 64."),
+        ("output", put((EVERY, slice(48, 67)), 0), LOST, "only in rows q49 to q67."),
+        ("output", put((EVERY, slice(65, 67)), 0), LOST, "only in rows q66 to q67."),
+        ("weights", put((..., slice(64, 71)), 0), None, "columns k65 to k71: the last block of 16, 32 or 64"),
+        ("scores", put((EVERY, KEY > ROW + 2), 9.0), None, "after the diagonal: the key 3 after"),
+    ],
+)  # fmt: skip
+def test_the_place_is_named(stage: str, change: Any, bugs: list[str] | None, place: str) -> None:
+    verdict = check(change(TRACE[stage].value), Q, K, V, stage=stage)
+    assert bugs is None or [one.name for one in verdict.explanations] == bugs
+    told = verdict.stages[0].places
+    assert [place.rstrip(".") in text for text in told].count(True) == 1
+    if place.endswith("."):
+        assert (len(told), told[0].endswith(place[:-1])) == (1, True)
+
+
 def test_one_wrong_element() -> None:
-    observed = copy_of("output")
-    observed[2, 5, 11] += 0.25
-    verdict = check(observed, Q, K, V)
+    verdict = check(put((2, 5, 11), OUTPUT[2, 5, 11] + 0.25)(OUTPUT), Q, K, V)
     assert "one entry alone: head 3, q6, d_v 12" in places(verdict)
-    worst = verdict.stages[0].worst
-    assert [(one.place, one.index) for one in worst] == [("head 3, q6, d_v 12", (2, 5, 11))]
-    assert worst[0].observed == observed[2, 5, 11]
-    assert worst[0].expected == pytest.approx(TRACE["output"].value[2, 5, 11], abs=1e-12)
-    assert verdict.stages[0].share_wrong == 1 / observed.size
-    assert verdict.stages[0].largest == pytest.approx(0.25)
-
-
-def test_noise() -> None:
-    rng = np.random.default_rng(1)
-    observed = copy_of("output") + rng.normal(size=(4, 67, 13)) * (rng.random((4, 67, 13)) < 0.5)
-    assert places(check(observed, Q, K, V)) == (
-        "scattered: every head, row and column has wrong entries",
-    )
-
-
-def test_one_head() -> None:
-    observed = copy_of("output")
-    observed[1] *= np.random.default_rng(1).normal(size=(67, 13))
-    assert places(check(observed, Q, K, V)) == ("only in head 2",)
-
-
-def test_a_shifted_row() -> None:
-    observed = copy_of("output")
-    observed[:, 30] = observed[:, 29]
-    found = places(check(observed, Q, K, V))
-    assert found == ("only in q31", "q31 has the numbers of q30")
-
-
-def test_all_rows_shifted() -> None:
-    observed = np.roll(copy_of("output"), 1, axis=1)
-    found = places(check(observed, Q, K, V), "rows shifted by one")
-    assert found == ("rows q2 to q67 have the numbers of the row 1 before",)
-
-
-@pytest.mark.parametrize(("start", "tiles"), [(64, "16, 32 or 64"), (48, None), (65, None)])
-def test_a_last_tile_that_was_never_written(start: int, tiles: str | None) -> None:
-    observed = copy_of("output")
-    observed[:, start:] = 0
-    words = f"only in rows q{start + 1} to q67"
-    words += f": the last block of {tiles}" if tiles else ""
-    assert places(check(observed, Q, K, V), "last rows not written") == (words,)
-
-
-def test_a_last_tile_of_keys() -> None:
-    observed = copy_of("weights")
-    observed[..., 64:] = 0
-    found = places(check(observed, Q, K, V, stage="weights"))
-    assert found[0] == "only in columns k65 to k71: the last block of 16, 32 or 64"
-
-
-def test_everything_by_one_factor() -> None:
-    verdict = check(copy_of("output") * 3, Q, K, V)
-    assert verdict.stages[0].places == ("everywhere, by one factor: observed = 3 · expected",)
-    assert verdict.explanations[0].details == ("times 3, all of it",)
-
-
-def test_everything_by_one_addend() -> None:
-    found = places(check(copy_of("output") + 0.5, Q, K, V))
-    assert found == ("everywhere, by one addend: observed = expected + 0.5",)
-
-
-def test_after_a_diagonal() -> None:
-    observed = copy_of("scores")
-    i, j = np.indices((67, 71))
-    observed[:, j > i + 2] += 1.0
-    found = places(check(observed, Q, K, V, stage="scores"))
-    assert found[-1] == (
-        "only after the diagonal: the key 3 after the query's own position or later"
-    )
+    (stage,) = verdict.stages
+    (worst,) = stage.worst
+    assert (worst.place, worst.index) == ("head 3, q6, d_v 12", (2, 5, 11))
+    assert worst.observed == pytest.approx(worst.expected + 0.25)
+    assert worst.expected == pytest.approx(OUTPUT[2, 5, 11], abs=1e-12)
+    assert stage.share_wrong == 1 / OUTPUT.size
+    assert stage.largest == pytest.approx(0.25)
 
 
 def test_masked_entries_only() -> None:
-    how = Convention(causal=True)
-    observed = attend(Q, K, V, convention=how)["weights"].value.copy()
-    i, j = np.indices((67, 71))
-    observed[:, (j > i) & (j % 3 == 0)] = 0.01
-    assert "only in masked entries" in places(
-        check(observed, Q, K, V, stage="weights", convention=how)
-    )
+    right = attend(Q, K, V, causal=True)["weights"].value
+    observed = put((EVERY, (KEY > ROW) & (KEY % 3 == 0)), 0.01)(right)
+    verdict = check(observed, Q, K, V, stage="weights", causal=True)
+    assert "only in masked entries" in places(verdict)
 
 
 def test_nan_on_one_side_only() -> None:
-    observed = copy_of("output")
-    observed[0, 3:5] = np.nan
-    verdict = check(observed, Q, K, V, atol=1e9)
-    assert "the observed number is NaN or infinite in each of them, and nowhere else" in places(
-        verdict
-    )
+    verdict = check(put((0, slice(3, 5)), np.nan)(OUTPUT), Q, K, V, atol=1e9)
+    assert any("NaN or infinite in each of them" in place for place in places(verdict))
     assert verdict.stages[0].largest == np.inf
 
 
 def test_some_heads_and_rows_are_named_as_in_the_whole() -> None:
-    part = copy_of("output")[[1, 3]][:, [10, 20, 30]]
-    assert check(part, Q, K, V, heads=[1, 3], rows=[10, 20, 30]).status == "match"
+    part = OUTPUT[[1, 3]][:, [10, 20, 30]]
     part[1, 2, 4] += 1
     verdict = check(part, Q, K, V, heads=[1, 3], rows=[10, 20, 30])
     assert "one entry alone: head 4, q31, d_v 5" in places(verdict)
@@ -133,26 +96,21 @@ def test_some_heads_and_rows_are_named_as_in_the_whole() -> None:
 
 
 def test_the_first_stage_that_differs() -> None:
-    stages = {name: copy_of(name) for name in ("output", "weights", "scores", "scaled")}
-    assert check(stages, Q, K, V).status == "match"
+    stages = {name: TRACE[name].value.copy() for name in ("output", "weights", "scores", "scaled")}
     stages["weights"][0, 0, 0] += 0.1
     stages["output"][2, 2, 2] += 0.1
     verdict = check(stages, Q, K, V)
     assert verdict.first_difference == "weights"
-    assert [stage.name for stage in verdict.stages] == ["scores", "scaled", "weights", "output"]
-    assert [stage.matches for stage in verdict.stages] == [True, True, False, False]
+    matches = [(stage.name, stage.matches) for stage in verdict.stages]
+    assert matches == [("scores", True), ("scaled", True), ("weights", False), ("output", False)]
 
 
 def test_tokens_are_named_where_they_have_names() -> None:
-    observed = np.array([[0.6698, 0.3302], [0.3302, 0.5]])
-    eye = np.eye(2)
-    names = ["the", "cat"]
-    verdict = check(
-        observed, eye, eye, eye, stage="weights", decimals=4, query_labels=names, key_labels=names
-    )
+    observed, names = np.array([[0.6698, 0.3302], [0.3302, 0.5]]), ["the", "cat"]
+    how: dict[str, Any] = {"stage": "weights", "query_labels": names, "key_labels": names}
+    verdict = check(observed, *[np.eye(2)] * 3, decimals=4, **how)
     assert verdict.stages[0].worst[0].place == "cat, cat"
 
 
-def test_the_same_input_gives_the_same_words() -> None:
-    observed = copy_of("output") + np.random.default_rng(1).normal(size=(4, 67, 13))
-    assert check(observed, Q, K, V) == check(observed.copy(), Q.copy(), K, V)
+def test_the_same_input_gives_the_same_verdict() -> None:
+    assert check(OUTPUT + NOISE, Q, K, V) == check((OUTPUT + NOISE).copy(), Q.copy(), K, V)

@@ -5,15 +5,16 @@ block of keys at a time, computes the weights again:
 
     P = exp(X − lse)    δ = rowsum(O ∘ dO)    dX = P ∘ (dP − δ)    dS = dX · scale
 
-Each step is a method, so that a wrong implementation (tests/check/planted_backward/wrong.py) replaces one of them. As
-in a kernel, inputs of 16 bits are multiplied in float32, P and dS are rounded to their type before
-the products, and results are rounded at the end.
+Each step is a method, so that a wrong implementation (wrong.py) replaces one of them. As in a
+kernel, inputs of 16 bits are multiplied in float32, P and dS are rounded to their type before the
+products, and results are rounded at the end.
 Source: Dao, "FlashAttention-2" (2023), algorithm 2.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,42 +23,29 @@ from tests.check.planted.parts import TYPES, Array
 
 BLOCK = 16
 P, SEED, CAP, WINDOW = 0.3, 5, 2.0, (5, 3)
-
-
-@dataclass(frozen=True)
-class World:
-    """What an attention has: sizes (batch, heads, key heads, n_q, n_k, d_k, d_v) and features."""
-
-    name: str
-    sizes: tuple[int, int, int, int, int, int, int]
-    features: frozenset[str] = frozenset()
-
-
-def _world(name: str, sizes: tuple[int, int, int, int, int, int, int], features: str) -> World:
-    return World(name, sizes, frozenset(features.split()))
-
+EVERY = slice(None)
 
 _PRIMES, _SQUARE = (2, 3, 3, 37, 53, 13, 11), (2, 3, 3, 48, 48, 16, 16)
 _GROUPED = (2, 6, 3, 37, 53, 13, 11)
 WORLDS = {
-    world.name: world
-    for world in (
-        _world("plain", _PRIMES, ""),
-        _world("square", _SQUARE, ""),
-        _world("causal", _SQUARE, "causal"),
-        _world("causal, n_q ≠ n_k", _PRIMES, "causal"),
-        _world("window", _SQUARE, "window"),
-        _world("grouped", _GROUPED, ""),
-        _world("empty row", _PRIMES, "mask"),
-        _world("bias", _PRIMES, "bias"),
-        _world("bias of all heads", _PRIMES, "bias shared"),
-        _world("softcap", _PRIMES, "softcap"),
-        _world("sinks", _PRIMES, "sinks"),
-        _world("dropout", _PRIMES, "dropout"),
-        _world("rope", _SQUARE, "rope"),
-        _world("all", _GROUPED, "mask bias softcap sinks dropout"),
-    )
+    "plain": (_PRIMES, ""),
+    "square": (_SQUARE, ""),
+    "causal": (_SQUARE, "causal"),
+    "causal, n_q ≠ n_k": (_PRIMES, "causal"),
+    "window": (_SQUARE, "window"),
+    "grouped": (_GROUPED, ""),
+    "empty row": (_PRIMES, "mask"),
+    "bias": (_PRIMES, "bias"),
+    "bias of all heads": (_PRIMES, "bias shared"),
+    "softcap": (_PRIMES, "softcap"),
+    "sinks": (_PRIMES, "sinks"),
+    "dropout": (_PRIMES, "dropout"),
+    "rope": (_SQUARE, "rope"),
+    "all": (_GROUPED, "mask bias softcap sinks dropout"),
+    "one query": ((1, 2, 2, 1, 257, 64, 64), "shifted"),  # V far from 0: δ cancels most of dP
+    "tiny": ((1, 1, 1, 3, 3, 2, 2), "large"),
 }
+"""Name → sizes (batch, heads, key heads, n_q, n_k, d_k, d_v) and features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +59,7 @@ class Call:
     """
 
     dtype: str
+    features: frozenset[str]
     arrays: dict[str, Array]
     given: dict[str, Any]
     keep: Array
@@ -78,12 +67,21 @@ class Call:
     kept: Array | None = None
     cap: float | None = None
     angles: Array | None = None
-    features: frozenset[str] = field(default=frozenset())
 
     @property
     def acc(self) -> Any:
         """The type of products and sums."""
         return np.float64 if self.dtype == "float64" else np.float32
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """All that attncli takes."""
+        return {**self.arrays, **self.given}
+
+    def exact(self) -> Call:
+        """The same inputs in float64."""
+        arrays = {name: x.astype(np.float64) for name, x in self.arrays.items()}
+        return replace(self, dtype="float64", arrays=arrays)
 
     def rounded(self, x: Array) -> Array:
         """Rounded to the number type."""
@@ -91,15 +89,17 @@ class Call:
             return np.asarray(x).astype(TYPES[self.dtype]).astype(self.acc)
 
 
-def call_of(world: World, dtype: str, seed: int) -> Call:
-    b, h, h_kv, n_q, n_k, d_k, d_v = world.sizes
+def call_of(world: str, dtype: str, seed: int = 0) -> Call:
+    (b, h, h_kv, n_q, n_k, d_k, d_v), features = WORLDS[world]
+    has = frozenset(features.split())
     rng = np.random.default_rng(seed)
     shapes = {"q": (b, h, n_q, d_k), "k": (b, h_kv, n_k, d_k), "v": (b, h_kv, n_k, d_v)}
     shapes["d_output"] = (b, h, n_q, d_v)
-    has, given, more = world.features, dict[str, Any](), dict[str, Any]()
+    given, more = dict[str, Any](), dict[str, Any]()
     arrays = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    arrays["q"] *= 4 if "large" in has else 2 if "softcap" in has else 1
+    arrays["v"] += 10 if "shifted" in has else 0
     if "softcap" in has:
-        arrays["q"] *= 2
         given["softcap"] = more["cap"] = CAP
     if "sinks" in has:
         arrays["sinks"] = rng.standard_normal(h)
@@ -127,7 +127,7 @@ def call_of(world: World, dtype: str, seed: int) -> Call:
         powers = 10000.0 ** (-np.arange(d_k // 2) / (d_k // 2))
         more["angles"] = np.arange(max(n_q, n_k))[:, None] * powers
         given["positions"] = "rope-halves"
-    return Call(dtype, arrays, given, keep, features=has, **more)
+    return Call(dtype, has, arrays, given, keep, **more)
 
 
 def swap(x: Array) -> Array:
@@ -164,9 +164,8 @@ class Kernel:
     # ---- forward
 
     def forward(self) -> None:
-        every = slice(None)
         z = self.scale * (self.q @ swap(self.k))
-        x = Kernel.masked(self, self.biased(Kernel.capped(self, z), every, every), every, every)
+        x = self.masked(self.biased(Kernel.capped(self, z), EVERY, EVERY), ~self.c.keep)
         self.top = x.max(axis=-1, keepdims=True)
         if self.sinks is not None:
             self.top = np.maximum(self.top, self.sinks)
@@ -177,7 +176,7 @@ class Kernel:
             self.total = self.total + np.exp(self.sinks - self.top)
         with np.errstate(divide="ignore", invalid="ignore"):
             lse = self.top + np.log(self.total)
-            dropped = Kernel.dropped(self, power, every, every)
+            dropped = Kernel.dropped(self, power, EVERY, EVERY)
             o = (self.c.rounded(dropped) @ self.v) / self.total
         self.is_empty = self.total == 0
         self.o = self.c.rounded(np.where(self.is_empty, 0, o))
@@ -190,12 +189,18 @@ class Kernel:
     def biased(self, x: Array, i: slice, j: slice) -> Array:
         return x if self.c.bias is None else x + self.c.bias[:, i, j].astype(self.c.acc)
 
+    def all_weights(self) -> Array:
+        """Those of the forward pass, from before dropout."""
+        z = Kernel.scored(self, EVERY, EVERY)
+        x = self.masked(Kernel.biased(self, Kernel.capped(self, z), EVERY, EVERY), ~self.c.keep)
+        return np.asarray(np.exp(x - self.lse))
+
     def hidden(self) -> Array:
         """Where the way back hides a key: [n_q, n_k]."""
         return ~self.c.keep
 
-    def masked(self, x: Array, i: slice, j: slice) -> Array:
-        return np.where(~self.c.keep[i, j], -np.inf, x).astype(self.c.acc)
+    def masked(self, x: Array, hidden: Array) -> Array:
+        return np.where(hidden, -np.inf, x).astype(self.c.acc)
 
     # ---- the way back
 
@@ -210,9 +215,6 @@ class Kernel:
 
     def scored(self, i: slice, j: slice) -> Array:
         return np.asarray(self.scale * (self.q[..., i, :] @ swap(self.k[..., j, :])))
-
-    def masked_again(self, x: Array, i: slice, j: slice) -> Array:
-        return np.where(self.hidden()[i, j], -np.inf, x).astype(self.c.acc)
 
     def weights(self, x: Array, lse: Array) -> Array:
         return np.asarray(np.exp(x - lse))
@@ -259,14 +261,12 @@ class Kernel:
         return np.asarray(-(np.exp(self.sinks - self.saved()) * delta).sum(axis=(0, 2, 3)))
 
     def d_bias(self, d_x: Array) -> Array:
-        return self.of_heads(d_x.sum(axis=0))
-
-    def of_heads(self, d_x: Array) -> Array:
         """[head, n_q, n_k], summed where all heads share a bias."""
-        return np.asarray(d_x.sum(axis=0, keepdims=True) if "shared" in self.c.features else d_x)
+        own = d_x.sum(axis=0)
+        return np.asarray(own.sum(axis=0, keepdims=True) if "shared" in self.c.features else own)
 
-    def written(self, found: dict[str, Array]) -> dict[str, Array]:
-        return found
+    def written(self, gradients: dict[str, Array]) -> dict[str, Array]:
+        return gradients
 
     def blocks(self, n: int) -> list[slice]:
         return [slice(at, min(at + BLOCK, n)) for at in range(0, n, BLOCK)]
@@ -276,14 +276,15 @@ class Kernel:
         """The gradients by name, in the number type."""
         self.forward()
         self.read()
-        delta, lse, r = self.delta(), self.saved(), self.c.rounded
+        delta, lse, hidden, r = self.delta(), self.saved(), self.hidden(), self.c.rounded
         self.d_q, self.d_k, self.d_v = (np.zeros_like(x) for x in (self.q, self.k, self.v))
         of_x = np.zeros((*self.q.shape[:-1], self.n_k), self.c.acc)
         for j in self.blocks(self.n_k):
             for i in self.blocks(self.n_q):
                 z = self.scored(i, j)
                 c = self.capped(z)
-                p = self.weights(self.masked_again(self.biased(c, i, j), i, j), lse[..., i, :])
+                x = self.masked(self.biased(c, i, j), hidden[i, j])
+                p = self.weights(x, lse[..., i, :])
                 self.add_v(i, j, r(self.for_values(p, i, j)))
                 d_p = self.d_dropped(self.d_o[..., i, :] @ swap(self.v[..., j, :]), i, j)
                 of_x[..., i, j] = self.softmax(p, d_p, delta[..., i, :], i, j)
@@ -291,45 +292,42 @@ class Kernel:
                 self.add_q(i, j, d_s)
                 self.add_k(i, j, d_s)
         of_q, of_k, of_v = (self.c.acc(x) for x in self.factors())
-        found = {
+        gradients = {
             "d_q": self.unrotated(self.d_q * of_q),
             "d_k": self.unrotated(self.grouped(self.d_k, "d_k") * of_k),
             "d_v": self.grouped(self.d_v, "d_v") * of_v,
         }
         if self.sinks is not None:
-            found["d_sinks"] = self.d_sinks(delta)
+            gradients["d_sinks"] = self.d_sinks(delta)
         if self.c.bias is not None:
-            found["d_bias"] = self.d_bias(of_x)
-        return {name: x.astype(TYPES[self.c.dtype]) for name, x in self.written(found).items()}
+            gradients["d_bias"] = self.d_bias(of_x)
+        return {name: x.astype(TYPES[self.c.dtype]) for name, x in self.written(gradients).items()}
+
+
+def run_with(call: Call, **methods: Callable[..., Any]) -> dict[str, Array]:
+    """The gradients of the kernel whose methods of these names are other ones."""
+    gradients: dict[str, Array] = type("Other", (Kernel,), methods)(call).run()
+    return gradients
 
 
 def eager(call: Call) -> dict[str, Array]:
-    """The same without blocks: every stage of the whole, rounded to the number type."""
-    k, r = Kernel(call), call.rounded
-    with np.errstate(all="ignore"):
-        z = r(r(k.q @ swap(k.k)) * k.scale)
-        c = r(k.capped(z))
-        x = k.masked(r(k.biased(c, slice(None), slice(None))), slice(None), slice(None))
+    """The same without blocks or lse: every stage of the whole, rounded; δ is the sum of P ∘ dP."""
+
+    def rounding(name: str) -> Callable[..., Array]:
+        return lambda s, *args: s.c.rounded(getattr(Kernel, name)(s, *args))
+
+    def weights(s: Kernel, x: Array, _: Array) -> Array:
         top = x.max(axis=-1, keepdims=True)
-        top = top if k.sinks is None else np.maximum(top, k.sinks)
-        power = np.exp(x - np.where(np.isneginf(top), 0, top))
-        share = 0 if k.sinks is None else np.exp(k.sinks - top)
-        total = power.sum(axis=-1, keepdims=True) + share
-        p = r(np.where(total == 0, 0, power / total))
-        of_sink = r(share / total)
-    dropped = r(k.dropped(p, slice(None), slice(None)))
-    d_v = r(swap(dropped) @ k.d_o)
-    d_p = r(k.d_dropped(r(k.d_o @ swap(k.v)), slice(None), slice(None)))
-    delta = r((p * d_p).sum(axis=-1, keepdims=True))
-    d_x = r(p * r(d_p - delta))
-    d_s = r(r(k.d_cap(d_x, z, c)) * k.scale)
-    found = {
-        "d_q": k.unrotated(r(d_s @ k.k)),
-        "d_k": k.unrotated(k.grouped(r(swap(d_s) @ k.q), "d_k")),
-        "d_v": k.grouped(d_v, "d_v"),
-    }
-    if k.sinks is not None:
-        found["d_sinks"] = -(of_sink * delta).sum(axis=(0, 2, 3))
-    if call.bias is not None:
-        found["d_bias"] = k.of_heads(d_x.sum(axis=0))
-    return {name: x.astype(TYPES[call.dtype]) for name, x in found.items()}
+        top = np.where(np.isneginf(top), 0, top)
+        total = np.exp(x - top).sum(axis=-1, keepdims=True)
+        total = total if s.sinks is None else total + np.exp(s.sinks - top)
+        return s.c.rounded(np.where(total == 0, 0, np.exp(x - top) / total))
+
+    def softmax(s: Kernel, p: Array, d: Array, *_: Any) -> Array:
+        r = s.c.rounded
+        return r(p * r(d - r((p * d).sum(axis=-1, keepdims=True))))
+
+    names = ("scored", "capped", "biased", "dropped", "d_dropped", "d_cap")
+    own: dict[str, Any] = {name: rounding(name) for name in names}
+    whole: dict[str, Any] = {"blocks": lambda s, n: [slice(0, n)]}
+    return run_with(call, **own, **whole, weights=weights, softmax=softmax)

@@ -1,7 +1,7 @@
 """Wrong ways back, each a method or two of the right kernel replaced (kernel.py).
 
-They are taken from the threads named beside them, and written without attncli. `names` are those
-that `check` may give it; none where its catalogue does not know it.
+They are taken from the threads named beside them, and written without attncli. `name` is what
+`check` calls it; none where its catalogue does not know it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attncli.check import Verdict
 from tests.check.planted.parts import Array
-from tests.check.planted_backward.kernel import BLOCK, WINDOW, Call, Kernel, P, rotated, swap
+from tests.check.planted_backward import kernel
+from tests.check.planted_backward.kernel import BLOCK, WINDOW, Call, Kernel, rotated, swap
 
 LN2 = math.log(2)
 
 
 class Wrong(NamedTuple):
-    """A wrong implementation: what is wrong, in which worlds, its names, methods, a thread."""
+    """A wrong implementation: what is wrong, its name, in which worlds, methods, a thread."""
 
     what: str
-    names: tuple[str, ...]
+    name: str
     worlds: tuple[str, ...]
     methods: dict[str, Callable[..., Any]]
     thread: str = ""
 
     def run(self, call: Call) -> dict[str, Array]:
-        return type("Wrong", (Kernel,), self.methods)(call).run()  # type: ignore[no-any-return]
+        return kernel.run_with(call, **self.methods)
 
 
 WRONG: list[Wrong] = []
@@ -36,60 +38,48 @@ USUAL = ("plain", "causal", "all")
 
 
 def wrong(
-    what: str, names: str, worlds: str = "", thread: str = "", **methods: Callable[..., Any]
+    what: str, name: str, worlds: str = "", thread: str = "", **methods: Callable[..., Any]
 ) -> None:
-    """Adds one; names and worlds are separated by |."""
-    own = tuple(x.strip() for x in names.split("|") if x.strip())
-    at = tuple(x.strip() for x in worlds.split("|") if x.strip()) or USUAL
-    WRONG.append(Wrong(what, own, at, methods, thread))
+    """Adds one; worlds are separated by |."""
+    at = tuple(x.strip() for x in worlds.split("|")) if worlds else USUAL
+    WRONG.append(Wrong(what, name, at, methods, thread))
+
+
+def outcome(verdict: Verdict, name: str) -> str:
+    """What a verdict on a wrong one counts as; each of several explanations has a name."""
+    names = [explanation.name for explanation in verdict.explanations]
+    if verdict.status in {"found", "ambiguous"}:
+        return "misnamed" if name not in names else "among several" if names[1:] else "named"
+    return "passed" if verdict.status == "match" else str(verdict.status)
 
 
 # a table, one row a line
 # fmt: off
 # ---- δ and the softmax
-
-
-def _sum(x: Array) -> Array:
-    return np.asarray(x.sum(axis=-1, keepdims=True))
-
-
-def _column_sums(s: Kernel) -> Array:
-    return np.asarray((_p_of(s) * (s.d_o @ swap(s.v))).sum(axis=-2, keepdims=True))
-
-
 wrong("δ left out", "δ left out (dS = A ∘ dA)", thread="triton#919", delta=lambda s: np.zeros_like(Kernel.delta(s)))
-wrong("δ from dO of the row before", "δ from the gradient of another query (dO shifted by a row)",
-      thread="flash-attention#2555", delta=lambda s: _sum(s.o * np.roll(s.d_o, 1, axis=-2)))
-wrong("δ read with the next row", "δ of another query",
-      thread="flash-attention#2555", delta=lambda s: np.roll(Kernel.delta(s), -1, axis=-2))
+wrong("δ from dO of the row before", "δ from the gradient of another query (dO shifted by a row)", thread="flash-attention#2555", delta=lambda s: (s.o * np.roll(s.d_o, 1, axis=-2)).sum(axis=-1, keepdims=True))
+wrong("δ read with the next row", "δ of another query", thread="flash-attention#2555", delta=lambda s: np.roll(Kernel.delta(s), -1, axis=-2))
 wrong("δ of the head before", "δ of another head", "plain | grouped | all", "native-sparse-attention-triton#27", delta=lambda s: np.roll(Kernel.delta(s), 1, axis=1))
 wrong("δ of an O that is not yet divided by its sum", "δ from an unnormalised O", thread="flash-attention#2555", delta=lambda s: Kernel.delta(s) * s.total)
 wrong("δ added", "δ added, not subtracted", softmax=lambda s, p, d, delta, i, j: p * (d + delta))
 wrong("δ of the first block of queries for every block", "δ of another query", thread="triton#5660", delta=lambda s: Kernel.delta(s)[..., np.arange(s.n_q) % BLOCK, :])
 wrong("softmax element by element", "softmax taken element by element (dS = A(1−A) ∘ dA)", thread="cs231n#10", softmax=lambda s, p, d, delta, i, j: p * (1 - p) * d)
 wrong("A left out of the softmax's gradient", "A left out of the gradient of softmax", "plain | causal", softmax=lambda s, p, d, delta, i, j: np.where(p == 0, 0, d - delta))
-wrong("softmax's gradient by columns", "softmax's gradient summed over the queries", "plain | causal", "candle#3724", softmax=lambda s, p, d, delta, i, j: p * (d - _column_sums(s)[..., j]))
+wrong("softmax's gradient by columns", "softmax's gradient summed over the queries", "plain | causal", "candle#3724", softmax=lambda s, p, d, delta, i, j: p * (d - (s.all_weights() * (s.d_o @ swap(s.v))).sum(axis=-2, keepdims=True)[..., j]))
 wrong("mean in place of the sum in δ", "δ is a mean, not a sum", thread="TorchCode#10", delta=lambda s: Kernel.delta(s) / s.n_k)
 
 # ---- the scale
-
-
-def _times(q: Any = 0, k: Any = 0, v: Any = 0, **also: Any) -> dict[str, Any]:
-    """d_q, d_k, d_v times the scale to these powers, beyond what they should have."""
-    return {"factors": lambda s: tuple(f * float(s.scale) ** n for f, n in zip(Kernel.factors(s), (q, k, v), strict=True))}
-
-
 def _factor(of: Callable[[Kernel], float], *at: int) -> dict[str, Any]:
+    """d_q, d_k, d_v (0, 1, 2) times a factor that they should not have."""
     return {"factors": lambda s: tuple(f * (of(s) if n in at else 1) for n, f in enumerate(Kernel.factors(s)))}
 
-
-wrong("scale left out of dQ", "scale left out of dQ", thread="triton#2059", **_times(q=-1))
-wrong("scale left out of dK", "scale left out of dK", thread="flash-attention#2657", **_times(k=-1))
-wrong("scale left out of dQ and dK", "scale left out of dS (dQ and dK)", thread="triton#2059", **_times(q=-1, k=-1))
-wrong("scale twice in dQ and dK", "scale applied twice in dS", thread="triton#2059", **_times(q=1, k=1))
-wrong("scale twice in dQ: from a K that was scaled before", "scale applied twice in dQ", thread="FastVideo#1730", **_times(q=1))
-wrong("scale twice in dK: from a Q that was scaled before", "scale applied twice in dK", thread="flash-attention#2657", **_times(k=1))
-wrong("scale on dV", "scale applied to dV", **_times(v=1))
+wrong("scale left out of dQ", "scale left out of dQ", thread="triton#2059", **_factor(lambda s: 1 / s.scale, 0))
+wrong("scale left out of dK", "scale left out of dK", thread="flash-attention#2657", **_factor(lambda s: 1 / s.scale, 1))
+wrong("scale left out of dQ and dK", "scale left out of dS (dQ and dK)", thread="triton#2059", **_factor(lambda s: 1 / s.scale, 0, 1))
+wrong("scale twice in dQ and dK", "scale applied twice in dS", thread="triton#2059", **_factor(lambda s: s.scale, 0, 1))
+wrong("scale twice in dQ: from a K that was scaled before", "scale applied twice in dQ", thread="FastVideo#1730", **_factor(lambda s: s.scale, 0))
+wrong("scale twice in dK: from a Q that was scaled before", "scale applied twice in dK", thread="flash-attention#2657", **_factor(lambda s: s.scale, 1))
+wrong("scale on dV", "scale applied to dV", **_factor(lambda s: s.scale, 2))
 wrong("the scale of v's width", "another scale in dS", "plain | grouped | all", "native-sparse-attention-triton#27", **_factor(lambda s: (s.d_k_size / s.v.shape[-1]) ** 0.5, 0, 1))
 wrong("the scale of a head that was padded to 16", "another scale in dS", "plain | grouped", "TransformerEngine#3216", **_factor(lambda s: (s.d_k_size / 16) ** 0.5, 0, 1))
 wrong("log₂ e left in dQ and dK", "base 2 of the exponent left in the gradient", thread="FastVideo#1730", **_factor(lambda s: 1 / LN2, 0, 1))
@@ -98,8 +88,6 @@ wrong("dQ from a K that was scaled by scale · log₂ e", "base 2 of the exponen
 wrong("scale left out of the recomputed scores", "scale left out of the recomputed weights", "plain | causal", "triton#2059", scored=lambda s, i, j: s.q[..., i, :] @ swap(s.k[..., j, :]))
 
 # ---- grouped heads
-
-
 def _one_of_group(pick: int, *of: str) -> dict[str, Any]:
     def grouped(s: Kernel, x: Array, name: str) -> Array:
         if name not in of:
@@ -108,14 +96,12 @@ def _one_of_group(pick: int, *of: str) -> dict[str, Any]:
 
     return {"grouped": grouped}
 
-
 def _grouped_by(index: Callable[[Kernel, Array], Array]) -> dict[str, Any]:
     def grouped(s: Kernel, x: Array, name: str) -> Array:
         of = index(s, np.arange(x.shape[1]))
         return np.stack([x[:, of == n].sum(axis=1) for n in range(s.n_kv)], axis=1)
 
     return {"grouped": grouped}
-
 
 _GROUPED, _LAST = "grouped | all", "grouped heads not summed in dK, dV (the last one wins)"
 wrong("the last head of a group wins", _LAST, _GROUPED, "levanter#449", **_one_of_group(-1, "d_k", "d_v"))
@@ -128,21 +114,16 @@ wrong("heads divided by the number of key heads", "query heads divided by the nu
 wrong("dK, dV indexed with query heads", "dK, dV indexed with query heads", _GROUPED, "flash-linear-attention#384", grouped=lambda s, x, name: x[:, : s.n_kv])
 
 # ---- dropout
-
 _DROPOUT = "dropout | all"
 
-
 def _redrawn(s: Kernel, seed: int) -> Array:
-    return np.asarray(np.random.default_rng(seed).random((*s.q.shape[:-1], s.n_k)) >= P)
-
+    return np.asarray(np.random.default_rng(seed).random((*s.q.shape[:-1], s.n_k)) >= kernel.P)
 
 def _d_dropped(change: Callable[..., Array]) -> dict[str, Any]:
     return {"d_dropped": lambda s, d, i, j: change(s, d, s.c.kept[..., i, j])}
 
-
 def _for_values(change: Callable[..., Array]) -> dict[str, Any]:
     return {"for_values": lambda s, p, i, j: change(s, p, s.c.kept[..., i, j])}
-
 
 wrong("dropout's mask not applied to dA", "dropout mask not applied again to dA", _DROPOUT, "flash-attention#1251", **_d_dropped(lambda s, d, kept: d))
 wrong("undropped weights in dV", "dropout mask not applied again in dV", _DROPOUT, "flash-attention#612", **_for_values(lambda s, p, kept: p))
@@ -152,24 +133,13 @@ wrong("1/(1−p) left out of dV", "dropout's 1/(1−p) left out of dV", _DROPOUT
 wrong("dA divided by 1−p and not masked", "dropout's mask left out of dA, 1/(1−p) kept", _DROPOUT, "flash-attention#2439", **_d_dropped(lambda s, d, kept: d / s.one_minus_p))
 wrong("dropped weights in dS", "dropped weights used for A in dS", _DROPOUT, "flash-attention#1251", softmax=lambda s, p, d, delta, i, j: s.dropped(p, i, j) * (d - delta))
 wrong("dropout drawn again", "dropout drawn again on the way back", _DROPOUT, "pytorch#190717", dropped=lambda s, p, i, j: np.where(_redrawn(s, 6)[..., i, j], p / s.one_minus_p, 0), d_dropped=lambda s, p, i, j: np.where(_redrawn(s, 6)[..., i, j], p / s.one_minus_p, 0))
-wrong("δ of A and the undropped dA", "δ before dropout", _DROPOUT, "flash-attention#612", delta=lambda s: _sum(_p_of(s) * (s.d_o @ swap(s.v))))
-
-
-def _p_of(s: Kernel) -> Array:
-    """The weights of the whole, from before dropout."""
-    every = slice(None)
-    x = s.masked(s.biased(Kernel.capped(s, Kernel.scored(s, every, every)), every, every), every, every)
-    return np.asarray(np.exp(x - s.lse))
-
+wrong("δ of A and the undropped dA", "δ before dropout", _DROPOUT, "flash-attention#612", delta=lambda s: (s.all_weights() * (s.d_o @ swap(s.v))).sum(axis=-1, keepdims=True))
 
 # ---- softcap
-
 _SOFTCAP = "softcap | all"
-
 
 def _cap(change: Callable[..., Array]) -> dict[str, Any]:
     return {"d_cap": lambda s, d, z, c: change(d, z, c, s.c.cap)}
-
 
 wrong("softcap's derivative left out", "softcap's derivative left out", _SOFTCAP, "flash-attention#1033", **_cap(lambda d, z, c, cap: d))
 wrong("1 − C² for softcap's derivative", "softcap's derivative of C, not C/c", _SOFTCAP, "flash-attention#1033", **_cap(lambda d, z, c, cap: d * (1 - c * c)))
@@ -181,12 +151,9 @@ wrong("softcap's derivative over c", "another scale in dS", _SOFTCAP, "tokamax#1
 wrong("no softcap on the way back", "softcap left out of the recomputed weights", _SOFTCAP, "flash-attention#1033", capped=lambda s, z: z, d_cap=lambda s, d, z, c: d)
 
 # ---- masks
-
-
 def _hidden(change: Callable[[Kernel, Array], Array]) -> dict[str, Any]:
     """Another set of hidden keys, of the distance key − query."""
     return {"hidden": lambda s: change(s, np.arange(s.n_k) - np.arange(s.n_q)[:, None])}
-
 
 _OTHER = "another mask on the recomputed weights"
 _NONE = "mask left out of the recomputed weights"
@@ -204,50 +171,28 @@ wrong("no bias on the way back", "numbers of the mask left out of the recomputed
 wrong("0 · NaN of an empty row", "0 · NaN from an empty row", "empty row", "pytorch#41508", saved=lambda s: np.where(s.is_empty, -np.inf, s.lse))
 
 # ---- log-sum-exp
-
-
-def _saved(change: Callable[[Kernel], Array]) -> dict[str, Any]:
-    return {"saved": change}
-
-
 def _lse_of_last(s: Kernel) -> Array:
     z = Kernel.scored(s, slice(None), slice(s.n_k // BLOCK * BLOCK, None))
     return np.asarray(np.log(np.exp(z).sum(axis=-1, keepdims=True)))
 
-
 _MAX = "row maximum used for the log-sum-exp (weights not normalised)"
-wrong("lse in base 2 read as natural", "log-sum-exp in base 2 read as natural", thread="attention-gym#200", **_saved(lambda s: s.lse / LN2))
-wrong("natural lse read as base 2", "log-sum-exp natural read as base 2", thread="attention-gym#200", **_saved(lambda s: s.lse * LN2))
-wrong("the row's largest score for lse", _MAX, thread="flash-attention#404", **_saved(lambda s: np.where(s.is_empty, np.inf, s.top)))
-wrong("the log of the sum alone for lse", "maximum left out of the log-sum-exp", thread="flash-attention#404", **_saved(lambda s: s.lse - s.top))
-wrong("lse of the row before", "log-sum-exp of another query", "plain | causal", "flash-attention#404", **_saved(lambda s: np.roll(s.lse, 1, axis=-2)))
-wrong("lse of the head before", "log-sum-exp of another head", "plain | grouped", "native-sparse-attention-triton#27", **_saved(lambda s: np.roll(s.lse, 1, axis=1)))
-wrong("lse of the last block of keys alone", "log-sum-exp of the last block of keys", "plain | sinks", "long-context-attention#149", **_saved(_lse_of_last))
-wrong("lse without the sink", "sink left out of the recomputed weights", "sinks | all", "aiter#1576", **_saved(lambda s: np.where(s.is_empty, np.inf, np.log(_keys_total(s)) + s.top)), d_sinks=lambda s, delta: Kernel.d_sinks(_Own(s), delta))
+wrong("lse in base 2 read as natural", "log-sum-exp in base 2 read as natural", thread="attention-gym#200", saved=lambda s: s.lse / LN2)
+wrong("natural lse read as base 2", "log-sum-exp natural read as base 2", thread="attention-gym#200", saved=lambda s: s.lse * LN2)
+wrong("the row's largest score for lse", _MAX, thread="flash-attention#404", saved=lambda s: np.where(s.is_empty, np.inf, s.top))
+wrong("the log of the sum alone for lse", "maximum left out of the log-sum-exp", thread="flash-attention#404", saved=lambda s: s.lse - s.top)
+wrong("lse of the row before", "log-sum-exp of another query", "plain | causal", "flash-attention#404", saved=lambda s: np.roll(s.lse, 1, axis=-2))
+wrong("lse of the head before", "log-sum-exp of another head", "plain | grouped", "native-sparse-attention-triton#27", saved=lambda s: np.roll(s.lse, 1, axis=1))
+wrong("lse of the last block of keys alone", "log-sum-exp of the last block of keys", "plain | sinks", "long-context-attention#149", saved=_lse_of_last)
+wrong("lse without the sink", "sink left out of the recomputed weights", "sinks | all", "aiter#1576", saved=lambda s: np.where(s.is_empty, np.inf, np.log(_keys_total(s)) + s.top), d_sinks=lambda s, delta: -(np.exp(s.sinks - s.lse) * delta).sum(axis=(0, 2, 3)))
 wrong("weights of dV not normalised", "weights not normalised in dV", thread="flash-attention#404", for_values=lambda s, p, i, j: s.dropped(p * s.total[..., i, :], i, j))
 
-
 def _keys_total(s: Kernel) -> Array:
-    found = s.total - np.exp(s.sinks - s.top)
-    return np.where(found <= 0, np.inf, found)  # a row that sees the sink alone
-
-
-class _Own(Kernel):
-    """The same kernel, with what it saved itself."""
-
-    def __init__(self, s: Kernel) -> None:
-        self.__dict__.update(s.__dict__)
-
+    total = s.total - np.exp(s.sinks - s.top)
+    return np.where(total <= 0, np.inf, total)  # a row that sees the sink alone
 
 # ---- blocks
-
-
-def _without(*names: str, of: str, at: Callable[[list[slice]], slice]) -> dict[str, Any]:
-    """Sums over blocks of queries (i) or keys (j) from which one block is missing."""
-    return _where(*names, of=of, use=lambda blocks, own: own != at(blocks))
-
-
 def _where(*names: str, of: str, use: Callable[[list[slice], slice], bool]) -> dict[str, Any]:
+    """Sums over some of the blocks of queries (i) or keys (j)."""
     def method(name: str) -> Callable[..., None]:
         def add(s: Kernel, i: slice, j: slice, x: Array) -> None:
             blocks = s.blocks(s.n_q if of == "i" else s.n_k)
@@ -258,20 +203,18 @@ def _where(*names: str, of: str, use: Callable[[list[slice], slice], bool]) -> d
 
     return {name: method(name) for name in names}
 
-
 _LAST_Q, _ONLY_Q = "last block of queries lost in dK, dV", "only the last block of queries in dK, dV"
-wrong("the last block of queries lost", _LAST_Q, thread="FlagGems#898", **_without("add_k", "add_v", of="i", at=lambda b: b[-1]))
-wrong("the last block of queries lost in dV", _LAST_Q, thread="FlagGems#898", **_without("add_v", of="i", at=lambda b: b[-1]))
-wrong("the first block of queries lost", "first block of queries lost in dK, dV", thread="triton#5660", **_without("add_k", "add_v", of="i", at=lambda b: b[0]))
+wrong("the last block of queries lost", _LAST_Q, thread="FlagGems#898", **_where("add_k", "add_v", of="i", use=lambda b, own: own != b[-1]))
+wrong("the last block of queries lost in dV", _LAST_Q, thread="FlagGems#898", **_where("add_v", of="i", use=lambda b, own: own != b[-1]))
+wrong("the first block of queries lost", "first block of queries lost in dK, dV", thread="triton#5660", **_where("add_k", "add_v", of="i", use=lambda b, own: own != b[0]))
 wrong("the last block of queries overwrites", _ONLY_Q, thread="tilelang#930", **_where("add_k", "add_v", of="i", use=lambda b, own: own == b[-1]))
 wrong("the last block of queries overwrites dK", _ONLY_Q, thread="tilelang#930", **_where("add_k", of="i", use=lambda b, own: own == b[-1]))
-wrong("the last block of keys lost in dQ", "last block of keys lost in dQ", "plain | square | all", "FlagGems#898", **_without("add_q", of="j", at=lambda b: b[-1]))
-wrong("the first block of keys lost in dQ", "first block of keys lost in dQ", "plain | causal", "triton#5660", **_without("add_q", of="j", at=lambda b: b[0]))
+wrong("the last block of keys lost in dQ", "last block of keys lost in dQ", "plain | square | all", "FlagGems#898", **_where("add_q", of="j", use=lambda b, own: own != b[-1]))
+wrong("the first block of keys lost in dQ", "first block of keys lost in dQ", "plain | causal", "triton#5660", **_where("add_q", of="j", use=lambda b, own: own != b[0]))
 wrong("the last block of keys overwrites dQ", "only the last block of keys in dQ", "plain | square | all", "tilelang#930", **_where("add_q", of="j", use=lambda b, own: own == b[-1]))
-wrong("the last block of keys not written", "dK, dV of the last block of keys not written", "plain | square | all", "flash-attention#1990", **_without("add_k", "add_v", of="j", at=lambda b: b[-1]))
-wrong("the last block of queries not written in dQ", "dQ of the last block of queries not written", "plain | causal", "pytorch#196678", **_without("add_q", of="i", at=lambda b: b[-1]))
+wrong("the last block of keys not written", "dK, dV of the last block of keys not written", "plain | square | all", "flash-attention#1990", **_where("add_k", "add_v", of="j", use=lambda b, own: own != b[-1]))
+wrong("the last block of queries not written in dQ", "dQ of the last block of queries not written", "plain | causal", "pytorch#196678", **_where("add_q", of="i", use=lambda b, own: own != b[-1]))
 wrong("the rows past the end read as the last one", "padding of the last block of queries counted in dK, dV", "plain | grouped", "FastVideo#1180", add_k=lambda s, i, j, x: _tail(s, i, j, x, "d_k", s.q), add_v=lambda s, i, j, x: _tail(s, i, j, x, "d_v", s.d_o))
-
 
 def _tail(s: Kernel, i: slice, j: slice, x: Array, name: str, rows: Array) -> None:
     """The last block of queries is filled up with copies of its last row, which then count."""
@@ -280,22 +223,16 @@ def _tail(s: Kernel, i: slice, j: slice, x: Array, name: str, rows: Array) -> No
     own = np.concatenate([rows[..., i, :], *[rows[..., s.n_q - 1 :, :]] * more], axis=-2)
     getattr(s, name)[..., j, :] += swap(weights) @ own
 
-
 # ---- layouts and other data
-
-
 def _written(change: Callable[[Kernel, dict[str, Array]], dict[str, Array]]) -> dict[str, Any]:
-    return {"written": lambda s, found: {**found, **change(s, found)}}
-
+    return {"written": lambda s, own: {**own, **change(s, own)}}
 
 def _as_tokens(x: Array) -> Array:
     return np.swapaxes(x, 1, 2).reshape(x.shape)
 
-
 def _as_heads(x: Array) -> Array:
     b, h, n, d = x.shape
     return np.swapaxes(x.reshape(b, n, h, d), 1, 2)
-
 
 def _read_kv(change: Callable[[Array], Array], *names: str) -> dict[str, Any]:
     def read(s: Kernel) -> None:
@@ -303,7 +240,6 @@ def _read_kv(change: Callable[[Array], Array], *names: str) -> dict[str, Any]:
             setattr(s, name, change(getattr(s, name)))
 
     return {"read": read}
-
 
 _OTHERWISE = "K, V read otherwise on the way back"
 _LAYOUT, _OF_D_O = "gradients in another layout", "dO of another place, or in another layout"
@@ -329,7 +265,6 @@ wrong("dK and dV are 0", "a gradient is 0", "plain | causal", "aprender#2203", *
 wrong("dK with the wrong sign", "a gradient with the wrong sign", "plain | causal", "leetgpu-challenges#302", **_factor(lambda s: -1.0, 1))
 
 # ---- sinks and bias
-
 _SINKS = "sinks | all"
 wrong("the sink's gradient without its share", "sink's gradient without its share", _SINKS, "flash-linear-attention#831", d_sinks=lambda s, delta: -delta.sum(axis=(0, 2, 3)))
 wrong("the sink's gradient with the other sign", "sink's gradient with the wrong sign", _SINKS, "flash-linear-attention#831", d_sinks=lambda s, delta: -Kernel.d_sinks(s, delta))
@@ -341,7 +276,6 @@ wrong("dBias of the last head", "gradient of the mask not summed over what it wa
 wrong("dBias averaged over the batch", "gradient of the mask not summed over what it was broadcast over", "bias | all", "ffpa-attn#301", d_bias=lambda s, x: x.mean(axis=0))
 
 # ---- no known bug: nothing may be named
-
 _SEEN = "plain | grouped"
 wrong("no known bug: squared weights in dS", "", _SEEN, softmax=lambda s, p, d, delta, i, j: p * p * (d - delta))
 wrong("no known bug: flattened weights in dV", "", _SEEN, for_values=lambda s, p, i, j: np.sqrt(p))
@@ -349,3 +283,6 @@ wrong("no known bug: δ grows with the head", "", _SEEN, delta=lambda s: Kernel.
 wrong("no known bug: dQ smoothed over neighbours", "", _SEEN, **_written(lambda s, f: {"d_q": (f["d_q"] + np.roll(f["d_q"], 1, axis=-2)) / 2}))
 wrong("no known bug: every third query twice in dK", "", _SEEN, add_k=lambda s, i, j, p: Kernel.add_k(s, i, j, p * np.where(np.arange(s.n_q)[i] % 3, 1, 2)[:, None]))
 # fmt: on
+
+OUTCOMES = {("scale left out of the recomputed scores", "causal", "float16"): "no match"}
+"""Of (what, world, type) that is not simply named."""
