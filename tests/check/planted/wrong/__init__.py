@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from tests.check.planted.rows import Row
-from tests.check.planted.wrong import (
-    caches,
-    controls,
-    inputs,
-    kernels,
-    layouts,
-    masks,
-    pairs,
-    positions,
-    scaling,
-    weighting,
-)
+from tests.check.planted.wrong import kernels, layouts, masks, others, scores
 
 GROUPS: dict[str, tuple[Row, ...]] = {
-    "scale and factors": scaling.ROWS,
-    "softmax": weighting.ROWS,
-    "masks and padding": masks.ROWS,
-    "caches": caches.ROWS,
+    "scores and weights": scores.ROWS,
+    "masks and caches": masks.ROWS,
     "layouts": layouts.ROWS,
     "kernels": kernels.ROWS,
-    "inputs": inputs.ROWS,
-    "positions": positions.ROWS,
-    "pairs": pairs.ROWS,
-    "no known bug": controls.ROWS,
+    "inputs": others.INPUTS,
+    "positions": others.POSITIONS,
+    "pairs": others.PAIRS,
+    "no known bug": others.CONTROLS,
 }
+ROWS = tuple(row for rows in GROUPS.values() for row in rows)

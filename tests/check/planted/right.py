@@ -1,0 +1,261 @@
+"""Right attentions that look different, and those with less precision inside than their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from tests.check.planted import worlds as w
+from tests.check.planted.parts import (
+    HALF,
+    OPEN,
+    Array,
+    Inputs,
+    attend,
+    exponentials,
+    head_of,
+    normalised,
+    placed,
+    rotate,
+    scores,
+    softmax,
+    weights_of,
+)
+from tests.check.planted.rows import Row
+from tests.check.planted.worlds import RIGHT_WORLDS, World
+
+Sum = Callable[[Array], Array]
+Make = Callable[[Inputs], Array]
+
+
+class Parts(NamedTuple):
+    """q, k, v with their positions, a row for each query head; scaled scores, masked."""
+
+    q: Array
+    k: Array
+    v: Array
+    s: Array
+
+
+def masking(x: Inputs, s: Array) -> Array:
+    return np.where(x.hidden, x.wide(-np.inf), s).astype(x.wide)
+
+
+def parts(x: Inputs) -> Parts:
+    q, k, v = placed(x, "q"), head_of(x, placed(x, "k")), head_of(x, placed(x, "v"))
+    return Parts(q, k, v, masking(x, scores(q, k) * x.wide(x.scale)))
+
+
+# ---- the order and rounding of sums
+
+
+def scale_on(names: str, *, keep: bool) -> Make:
+    """The scale, or its root where it is on both, is put on q and k before the product."""
+
+    def make(x: Inputs) -> Array:
+        factor = x.wide(x.scale ** (1 / len(names)))
+        ends = {name: placed(x, name) * (factor if name in names else x.wide(1)) for name in "qk"}
+        q, k = (y if keep else x.rounded(y) for y in ends.values())
+        return attend(x, q=q, k=k, scale=1.0)
+
+    return make
+
+
+def backward(y: Array) -> Array:
+    return np.asarray(np.cumsum(y[..., ::-1], axis=-1)[..., -1])
+
+
+def summed(total: Sum) -> Make:
+    """Every sum of the computation in this order."""
+
+    def make(x: Inputs) -> Array:
+        p = parts(x)
+        e = exponentials(masking(x, total(p.q[:, :, :, None] * p.k[:, :, None]) * x.wide(x.scale)))
+        weights = e / total(e)[..., None]
+        return total(weights[:, :, :, None] * p.v.swapaxes(-1, -2)[:, :, None])
+
+    return make
+
+
+def in_type(x: Inputs, dtype: Any, *, least: Any = None) -> Array:
+    """Everything in another type; sums in a wider one."""
+    p, wide = parts(x), least or dtype
+    q, k, v = (y.astype(dtype).astype(wide) for y in p[:3])
+    s = np.where(x.hidden, wide(-np.inf), scores(q, k) * wide(x.scale))
+    return np.asarray((softmax(s) @ v).astype(x.wide))
+
+
+def weighing(weigh: Callable[[Inputs, Array], Array]) -> Make:
+    return lambda x: attend(x, weigh=lambda s: weigh(x, s))
+
+
+def rounding(x: Inputs, s: Array) -> Array:
+    """Scores and weights are rounded."""
+    axis = -2 if x.how.get("softmax_over") == "queries" else -1
+    return x.rounded(softmax(x.rounded(s), x.sinks, axis=axis))
+
+
+def by_lse(s: Array) -> Array:
+    top = s.max(-1, keepdims=True)
+    return np.asarray(np.exp(s - (np.log(np.exp(s - top).sum(-1, keepdims=True)) + top)))
+
+
+# ---- tiles and splits
+
+
+def flash(
+    block: int, tile: int = 0, *, base: float = np.e, weights_in_type: bool = False,
+    patience: float = 0.0, skip: bool = False, step: int = 1,
+) -> Make:  # fmt: skip
+    """Running softmax over blocks of keys, a tile of queries at a time.
+
+    patience  the maximum is not renewed until it has grown by so much
+    skip      blocks in which every cell is masked are not visited
+    step      -1 begins with the last block
+    """
+
+    def one(x: Inputs, s: Array, v: Array) -> Array:
+        top = np.full((*s.shape[:3], 1), -np.inf, x.wide)
+        total, out = np.zeros_like(top), np.zeros((*s.shape[:3], x.d_v), x.wide)
+        exp = np.exp if base == np.e else np.exp2
+        for j in [*range(0, x.n_k, block)][::step]:
+            own = s[..., j : j + block] / x.wide(np.log(base))
+            if skip and np.isneginf(own).all():
+                continue
+            peak = own.max(-1, keepdims=True)
+            new = np.where(peak > top + x.wide(patience), peak, top)
+            known = np.where(np.isneginf(new), x.wide(0), new)
+            fix = np.where(np.isneginf(top), x.wide(0), exp(top - known))
+            e = exp(own - known)
+            total = total * fix + e.sum(-1, keepdims=True)
+            out = out * fix + (x.rounded(e) if weights_in_type else e) @ v[:, :, j : j + block]
+            top = new
+        return np.asarray(out / total)
+
+    def make(x: Inputs) -> Array:
+        s, n = parts(x).s, tile or x.n_q
+        tiles = [one(x, s[:, :, i : i + n], parts(x).v) for i in range(0, x.n_q, n)]
+        return np.concatenate(tiles, axis=2)
+
+    return make
+
+
+def split(n: int, *, partial_in_type: bool = False) -> Make:
+    """The keys in n parts, merged by their log-sum-exp."""
+
+    def make(x: Inputs) -> Array:
+        p, outs, sums = parts(x), [], []
+        for at in np.array_split(np.arange(x.n_k), min(n, x.n_k)):
+            top = np.maximum(p.s[..., at].max(-1, keepdims=True), x.wide(-1e30))
+            e = np.exp(p.s[..., at] - top)
+            total = e.sum(-1, keepdims=True)
+            out = e @ p.v[:, :, at] / np.maximum(total, x.wide(1e-30))
+            outs.append(x.rounded(out) if partial_in_type else out)
+            sums.append(np.log(total) + top)
+        weights = np.exp(np.stack(sums) - np.max(sums, axis=0))
+        return np.asarray((weights * outs).sum(0) / weights.sum(0))
+
+    return make
+
+
+# ---- conventions
+
+
+def from_seven(x: Inputs) -> Array:
+    """Rotary positions of q and k alike counted from 7: the scores see differences only."""
+    pairs = "interleaved" if x.positions == "rope-interleaved" else "halves"
+    q = rotate(x.q, np.arange(x.n_q) + x.n_past + 7, pairs=pairs)
+    return attend(x, q=q, k=rotate(x.k, np.arange(x.n_k) + 7, pairs=pairs))
+
+
+def no_bias_of_k(x: Inputs) -> Array:
+    """Without the bias of the keys: a row's scores all change alike."""
+    return attend(x, k=x.k - w.shift("k", x.k.shape).astype(x.wide))
+
+
+# ---- less precision inside
+
+
+def tf32(y: Array) -> Array:
+    """Ten bits of the fraction, the nearest, ties to even."""
+    bits = y.astype(np.float32).view(np.uint32)
+    nearest = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    return np.asarray((nearest & np.uint32(0xFFFFE000)).view(np.float32))
+
+
+def products(x: Inputs, cut: Callable[[Array], Array]) -> Array:
+    p = parts(x)
+    weights = softmax(masking(x, scores(cut(p.q), cut(p.k)) * x.wide(x.scale)))
+    return np.asarray(cut(weights) @ cut(p.v))
+
+
+def through(dtype: Any) -> Callable[[Inputs, Array], Array]:
+    """Weights that were in another type."""
+    return lambda x, s: softmax(s).astype(dtype).astype(x.wide)
+
+
+def sums_in_type(x: Inputs) -> Array:
+    """Every sum is rounded to the number type after each term."""
+    p, s, out = parts(x), np.zeros(x.full, x.wide), np.zeros((x.b, x.h, x.n_q, x.d_v), x.wide)
+    for d in range(x.d_k):
+        s = x.rounded(s + p.q[..., d : d + 1] * p.k[..., None, :, d])
+    weights = x.rounded(softmax(masking(x, x.rounded(s * x.wide(x.scale)))))
+    for j in range(x.n_k):
+        out = x.rounded(out + weights[..., j : j + 1] * p.v[:, :, None, j])
+    return out
+
+
+def right(what: str, make: Make, worlds: tuple[World, ...] = RIGHT_WORLDS, **more: Any) -> Row:
+    return Row(what, (), make, worlds, kind="right", gives="matched", **more)
+
+
+def inside(what: str, make: Make, *types: str) -> Row:
+    worlds = (w.PRIMES, w.ODD, w.KERNEL, w.CAUSAL, w.MASKED, w.SEVERAL)
+    return Row(what, (), make, worlds, kind="inside", types=types)
+
+
+EVERY = tuple(x for x in w.ALL if x not in RIGHT_WORLDS)
+HARD = tuple(x for x in RIGHT_WORLDS if not (x.mask or x.lengths or x.how))
+SMALL = (w.PRIMES, w.ODD, w.MASKED, w.PADDED, w.CAUSAL, w.GROUPED)
+ROPE = (w.ROPE, w.ROPE_PAIRS, w.ROPE_CACHED)
+RIGHT = (
+    right("every option, scores and weights rounded", weighing(rounding), EVERY),
+    right("fused", attend),
+    right("every stage rounded", weighing(rounding)),
+    right("scale on q", scale_on("q", keep=True)),
+    right("scale on k, rounded", scale_on("k", keep=False)),
+    right("sums backward", summed(backward)),
+    right("long double inside", lambda x: in_type(x, np.longdouble), (*SMALL, w.LONG)),
+    right("weights in the type", weighing(lambda x, s: x.rounded(softmax(s)))),
+    right("mask: −1e4", lambda x: attend(x, value=-1e4)),
+    right("masked after softmax, renormalised", lambda x: attend(x, hide=OPEN, weigh=lambda s: normalised(softmax(s) * ~x.hidden)), SMALL),
+    right("no maximum taken off", weighing(lambda x, s: normalised(np.exp(s))), SMALL),
+    right("by the log-sum-exp", weighing(lambda x, s: by_lse(s))),
+    right("output in float32", lambda x: attend(x).astype(np.float32), (*SMALL, w.KERNEL), types=HALF, as_is=True),
+    *(right(f"flash, tiles of {m} x {n}", flash(n, m)) for m, n in ((0, 16), (16, 17), (64, 32), (0, 1))),
+    *(right(f"flash, 16-bit weights, blocks of {n}", flash(n, weights_in_type=True)) for n in (16, 128)),
+    right("flash in base 2", flash(64, 128, base=2, weights_in_type=True)),
+    right("flash, last block first", flash(32, step=-1)),
+    right("flash, maximum renewed seldom", flash(16, patience=5.0)),
+    right("flash, masked tiles skipped", flash(16, 16, skip=True), (w.CAUSAL, w.CAUSAL_KERNEL, w.EQUAL_CAUSAL)),
+    *(right(f"{n} splits", split(n)) for n in (2, 7)),
+    right("3 splits, partial outputs in the type", split(3, partial_in_type=True)),
+    right("weights", weights_of, HARD, stage="weights"),
+    right("scores, a channel at a time", lambda x: sum(x.q[..., d : d + 1] * head_of(x, x.k)[..., None, :, d] for d in range(x.d_k)), HARD, stage="scores"),
+    right("positions rounded to the type", lambda x: attend(x, **{name: x.rounded(placed(x, name)) for name in "qkv"}), (*ROPE, w.SINUS, w.ARTICLE)),
+    right("rotary positions from 7", from_seven, ROPE),
+    right("no bias of the keys", no_bias_of_k, (w.K_BIAS,)),
+)  # fmt: skip
+INSIDE = (
+    inside("TF32 products", lambda x: products(x, tf32), "float32"),
+    inside("bfloat16 products", lambda x: products(x, lambda y: y.astype(ml_dtypes.bfloat16).astype(y.dtype)), "float32", "float16"),
+    inside("float32 inside", lambda x: in_type(x, np.float32), "float64"),
+    inside("float16 weights", weighing(through(np.float16)), "float64", "float32"),
+    inside("bfloat16 weights", weighing(through(ml_dtypes.bfloat16)), "float64", "float32", "float16"),
+    inside("bfloat16 inputs", lambda x: in_type(x, ml_dtypes.bfloat16, least=np.float32), "float32", "float16"),
+    inside("float16 inputs", lambda x: in_type(x, np.float16, least=np.float32), "float64", "float32"),
+    inside("sums kept in the type", sums_in_type, "float16", "bfloat16"),
+)  # fmt: skip

@@ -1,0 +1,235 @@
+"""Other inputs, positions put in wrongly, two bugs at once, and what no bug of the catalogue is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.check.planted import worlds as w
+from tests.check.planted.parts import (
+    HALF,
+    OPEN,
+    PLACED,
+    Array,
+    Inputs,
+    attend,
+    rotate,
+    sinusoid,
+    softmax,
+)
+from tests.check.planted.rows import Row, noise
+from tests.check.planted.worlds import shift
+from tests.check.planted.wrong.layouts import SAME, cut, joined, tiled
+
+Put = Callable[[Array, Array], Array]
+
+
+# ---- inputs
+
+
+def vector(x: Inputs, name: str) -> Array:
+    """The bias that `shifted` put in."""
+    return shift(name, getattr(x, name).shape).astype(x.wide)
+
+
+def rms(y: Array) -> Array:
+    return np.asarray(y / np.sqrt((y**2).mean(-1, keepdims=True) + 1e-6))
+
+
+def l2(y: Array) -> Array:
+    return np.asarray(y / np.sqrt((y**2).sum(-1, keepdims=True)))
+
+
+def layer_norm(y: Array) -> Array:
+    return np.asarray((y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5))
+
+
+def projected(x: Inputs) -> Array:
+    """Heads side by side, times W_o, and cut into heads again."""
+    width = x.h * x.d_v
+    matrix = np.random.default_rng(11).normal(size=(width, width)) * width**-0.5
+    side = attend(x).swapaxes(1, 2).reshape(x.b, x.n_q, width) @ matrix.astype(x.wide)
+    return np.asarray(side.reshape(x.b, x.n_q, x.h, x.d_v).swapaxes(1, 2))
+
+
+def projected_per_head(x: Inputs) -> Array:
+    matrix = np.random.default_rng(12).normal(size=(x.h, x.d_v, x.d_v)) * x.d_v**-0.5
+    return np.asarray(attend(x) @ matrix.astype(x.wide))
+
+
+def unnormalised(x: Inputs, gain: bool) -> Array:
+    """What came in is normalised; the queries and keys that are used are as they were before."""
+    rng = np.random.default_rng(17)
+    q, k = (y * rng.uniform(0.5, 2, size=(*y.shape[:3], 1)).astype(x.wide) for y in (x.q, x.k))
+    return attend(x, q=q if gain else x.q, k=k)
+
+
+NORMS = ("queries and keys normalised",)
+FACTORS = ("queries and keys times factors",)
+ADDED = ("residual already in the output",)
+INPUTS = (
+    Row("no bias on the values", ("bias of the values missing",), lambda x: attend(x, v=x.v - vector(x, "v")), (w.V_BIAS,)),
+    Row("a bias too many on the values", ("bias of the values missing",), lambda x: attend(x, v=x.v + vector(x, "v")), (w.KERNEL,)),
+    Row("no bias on the queries", ("bias of the queries missing",), lambda x: attend(x, q=x.q - vector(x, "q")), (w.Q_BIAS,)),
+    Row("RMS norm of q and k", NORMS, lambda x: attend(x, q=rms(x.q), k=rms(x.k)), (w.THREE, w.KERNEL, w.LARGE)),
+    Row("L2 norm of q and k", NORMS, lambda x: attend(x, q=l2(x.q), k=l2(x.k)), (w.ODD,)),
+    Row("L2 norm without a scale", (*NORMS, "queries and keys normalised + scale left out", "queries and keys times factors"), lambda x: attend(x, q=l2(x.q), k=l2(x.k), scale=1.0), (w.THREE,)),
+    Row("norm of q and k missing", FACTORS, lambda x: unnormalised(x, True), (w.THREE, w.KERNEL, w.CAUSAL_KERNEL)),
+    Row("scale of each key forgotten", FACTORS, lambda x: unnormalised(x, False), (w.THREE, w.KERNEL)),
+    Row("q added", ADDED, lambda x: attend(x) + x.q, (w.EVEN, w.CAUSAL_KERNEL, w.LARGE_KERNEL)),
+    Row("v added", ADDED, lambda x: attend(x) + x.v, (w.EVEN,)),
+    Row("k added", ADDED, lambda x: attend(x) + x.k, (w.EVEN,)),
+    Row("projected over all heads", ("output projected already",), projected, (w.PROJECTED,)),
+    Row("projected, each head", ("output projected already",), projected_per_head, (w.PROJECTED,)),
+    Row("layer norm of the output", (), lambda x: layer_norm(attend(x)), (w.ODD,), kind="control"),
+    Row("numbers of the mask with noise", (), lambda x: attend(x, add=x.bias + np.random.default_rng(13).normal(size=x.bias.shape) * 0.2), (w.BIAS,), kind="control"),
+)  # fmt: skip
+
+
+# ---- positions
+
+
+def placing(
+    put: Put, names: str = "qk", *, first_q: int | None = None, first_k: int = 0, **more: Any
+) -> Callable[[Inputs], Array]:
+    """An attention that puts these positions in, the queries' counted from first_q."""
+
+    def make(x: Inputs) -> Array:
+        start = {"q": x.n_past if first_q is None else first_q, "k": first_k, "v": first_k}
+        parts: dict[str, Any] = {}
+        for name in "qkv":
+            y = getattr(x, name)
+            at = np.arange(start[name], start[name] + y.shape[2])
+            parts[name] = put(y, at) if name in names else y
+        return attend(x, **parts, **more)
+
+    return make
+
+
+def restarted(x: Inputs, put: Put, names: str = "qk", **more: Any) -> Array:
+    """New keys and queries count from 0 again."""
+    again = np.r_[np.arange(x.n_past), np.arange(x.n_k - x.n_past)]
+    ends: dict[str, Any] = {"q": put(x.q, np.arange(x.n_q)), "k": put(x.k, again)}
+    return attend(x, **ends, v=put(x.v, again) if "v" in names else x.v, **more)
+
+
+def part(share: float) -> Put:
+    def put(y: Array, at: Array) -> Array:
+        d = int(y.shape[-1] * share)
+        return np.concatenate([rotate(y[..., :d], at), y[..., d:]], axis=-1)
+
+    return put
+
+
+def slow_part(y: Array, at: Array) -> Array:
+    """The first half is rotated, by the first half of the whole width's frequencies."""
+    d = y.shape[-1]
+    turn = np.exp(1j * np.outer(at, 10000.0 ** (-np.arange(0, d // 2, 2) / d)))
+    z = (y[..., : d // 4] + 1j * y[..., d // 4 : d // 2]) * turn
+    return np.concatenate([z.real, z.imag, y[..., d // 2 :]], axis=-1).astype(y.dtype)
+
+
+def in_halves(y: Array, at: Array) -> Array:
+    return sinusoid(y, at, order="halves")
+
+
+ROTARY: Put = rotate
+IN_PAIRS = PLACED["rope-interleaved"]
+UNPLACED = placing(ROTARY, "")
+OUT = ("positions left out",)
+BASE = ("rotary positions with another base",)
+FROM = ("positions counted from another number",)
+ONE = ("positions counted from 1, not 0", "positions counted from another number")
+PART = ("rotary positions on a part of the width",)
+RESTARTED = ("positions restarted at 0 after the past",)
+POSITIONS = (
+    Row("interleaved", ("rotary pairs interleaved, not in halves",), placing(IN_PAIRS), (w.ROPE, w.ROPE_CACHED), "transformers#25199"),
+    Row("halves", ("rotary pairs in halves, not interleaved",), placing(ROTARY), (w.ROPE_PAIRS,), "nanochat#264"),
+    Row("no rotary positions", OUT, UNPLACED, (w.ROPE, w.ROPE_PAIRS)),
+    Row("no sinusoids", OUT, UNPLACED, (w.SINUS,)),
+    Row("v rotated too", ("rotary positions in the values too",), placing(ROTARY, "qkv"), (w.ROPE,)),
+    Row("base 500000", BASE, placing(lambda y, at: rotate(y, at, 500000.0)), (w.ROPE, w.ROPE_CACHED)),
+    Row("half of the width", PART, placing(part(0.5)), (w.ROPE,)),
+    Row("queries one too far", FROM, placing(ROTARY, first_q=1), (w.ROPE,), "flash-linear-attention#766"),
+    Row("queries from 0 after the past", (*FROM, "positions restarted at 0 after the past"), placing(ROTARY, first_q=0), (w.ROPE_CACHED,)),
+    Row("restarted after the past", RESTARTED, lambda x: restarted(x, rotate), (w.ROPE_CACHED,)),
+    Row("sinusoids from 1", ONE, placing(sinusoid, "qkv", first_q=1, first_k=1), (w.SINUS,)),
+    Row("sinusoids, not in the values", ("positions left out of the values",), placing(sinusoid, "qk"), (w.SINUS,)),
+    Row("the article's exponent", ("sinusoid exponent 2·2i/d, not 2i/d",), placing(PLACED["article"], "qkv"), (w.SINUS,), "jadore801120/attention-is-all-you-need-pytorch#32"),
+    Row("the paper's exponent", ("sinusoid exponent 2i/d, not 2·2i/d",), placing(sinusoid, "qkv"), (w.ARTICLE,), "SamLynnEvans/Transformer#25"),
+    Row("sines, then cosines", ("sines, then cosines, not interleaved",), placing(in_halves, "qkv"), (w.SINUS,), "allennlp#2993"),
+    Row("half of the width, frequencies of the whole", PART, placing(slow_part), (w.ROPE,), "pie-project/pie#602"),
+    Row("q turned the other way", (), lambda x: attend(x, q=rotate(x.q, -np.arange(x.n_q)), k=rotate(x.k, np.arange(x.n_k))), (w.ROPE,), kind="control"),
+    Row("positions divided by four", (), placing(lambda y, at: rotate(y, at / 4)), (w.ROPE,), kind="control"),
+    Row("k alone rotated, on a cache", OUT, placing(ROTARY, "k"), (w.ROPE_CACHED,)),
+    Row("q alone rotated, in pairs", OUT, placing(IN_PAIRS, "q"), (w.ROPE_PAIRS,)),
+    Row("sinusoids restarted after the past", RESTARTED, lambda x: restarted(x, sinusoid, "qkv"), (w.SINUS_CACHED,)),
+    Row("no scale, rotated", ("scale left out",), placing(ROTARY, scale=1.0), (w.ROPE_CACHED,), always=True),
+    Row("no scale, sinusoids", ("scale left out",), lambda x: attend(x, scale=1.0), (w.SINUS, w.ARTICLE, w.SINUS_CACHED), always=True),
+)  # fmt: skip
+
+
+# ---- two bugs at once; the second shows in few items, heads or rows
+
+PAIRS = (
+    Row("scale and one padded item", ("scale left out + padding left out",), lambda x: attend(x, scale=1.0, hide=OPEN), (w.ONE_PADDED, w.PADDED)),
+    Row("scale and one masked row", ("scale left out + mask left out",), lambda x: attend(x, scale=1.0, hide=OPEN), (w.ONE_ROW,), always=True),
+    Row("scale and causal", ("scale left out + causal mask left out",), lambda x: attend(x, scale=1.0, hide=OPEN), (w.CAUSAL,)),
+    Row("k_scale and v_scale ignored", ("another scale + output times a factor",), lambda x: attend(x, k=x.k / 0.25, v=x.v / 0.5), (w.GROUPED_KERNEL,), "flashinfer#4979"),
+    Row("mask and causal", ("mask left out + causal mask left out",), lambda x: attend(x, hide=OPEN), (w.MASKED_CAUSAL,), always=True),
+    Row("mask inverted and causal", ("boolean mask read the other way round + causal mask left out",), lambda x: attend(x, hide=~x.masked), (w.MASKED_CAUSAL,)),
+    Row("tiled and unscaled", ("key heads tiled, not in blocks + scale left out",), lambda x: tiled(x, scale=1.0), (w.GROUPED_KERNEL,)),
+    Row("window and causal", ("window left out + causal mask left out",), lambda x: attend(x, hide=OPEN), (w.WINDOW,)),
+    Row("window and scale", ("window left out + scale left out",), lambda x: attend(x, scale=1.0, hide=OPEN), (w.TWO_SIDED,), always=True),
+    Row("width of the model, next position visible", ("√d_model instead of √d_k + causal mask shows the next position",), lambda x: attend(x, scale=(x.h * x.d_k) ** -0.5, hide=x.j > x.i + 1), (w.CAUSAL,), always=True),
+    Row("mask inverted, divided by d_k", ("boolean mask read the other way round + divided by d_k, not √d_k",), lambda x: attend(x, scale=1 / x.d_k, hide=~x.masked), (w.MASKED,), always=True),
+    Row("over queries, unscaled", ("softmax over queries, not keys + scale left out",), lambda x: attend(x, scale=1.0, weigh=lambda s: softmax(s, axis=-2)), (w.PRIMES,), always=True),
+    Row("after softmax, unscaled", ("mask applied after softmax, not renormalised + scale left out",), lambda x: attend(x, scale=1.0, hide=OPEN, weigh=lambda s: softmax(s) * ~x.hidden), (w.MASKED,), always=True),
+    Row("cut by reshape, unscaled", ("heads split by reshape without transpose + scale left out",), lambda x: attend(x, scale=1.0, q=cut(x.q), k=cut(x.k), v=cut(x.v)), (w.PRIMES,), always=True),
+    Row("joined by reshape, not causal", ("heads merged by reshape without transpose + causal mask left out",), lambda x: joined(attend(x, hide=OPEN)), (w.CAUSAL,)),
+    Row("K and V exchanged, causal", ("K and V swapped + causal mask where none is wanted",), lambda x: attend(x, k=x.v, v=x.k, hide=x.j > x.i), (SAME,)),
+    Row("no softcap, bottom-right", ("softcap left out + causal mask aligned bottom-right, not top-left",), lambda x: attend(x, cap=0.0, hide=x.j > x.i + x.n_k - x.n_q), (w.CAPPED_WIDE,), always=True),
+    Row("interleaved, unscaled", ("rotary pairs interleaved, not in halves + scale left out",), placing(IN_PAIRS, scale=1.0), (w.ROPE,), always=True),
+    Row("restarted after the past, unscaled", ("positions restarted at 0 after the past + scale left out",), lambda x: restarted(x, rotate, scale=1.0), (w.ROPE_CACHED,)),
+    Row("the article's exponent, unscaled", ("sinusoid exponent 2·2i/d, not 2i/d + scale left out",), placing(PLACED["article"], "qkv", scale=1.0), (w.SINUS,)),
+    Row("no sinusoids, unscaled", ("positions left out + scale left out",), placing(ROTARY, "", scale=1.0), (w.SINUS,)),
+    Row("sines, then cosines, from 1", ("sines, then cosines, not interleaved + positions counted from 1, not 0",), placing(in_halves, "qkv", first_q=1, first_k=1), (w.SINUS,), types=("float64", "float32")),
+)  # fmt: skip
+
+
+# ---- wrong in a place that no row of the catalogue is meant to name
+
+
+def random(x: Inputs) -> Array:
+    return np.random.default_rng(21).normal(size=(x.b, x.h, x.n_q, x.d_v)).astype(x.wide)
+
+
+def permuted(y: Array) -> Array:
+    return np.asarray(y[:, :, np.random.default_rng(22).permutation(y.shape[2])])
+
+
+def weighing(weigh: Callable[[Array], Array]) -> Callable[[Inputs], Array]:
+    return lambda x: attend(x, weigh=weigh)
+
+
+CONTROLS = (
+    Row("garbage in one block", (), lambda x: attend(x) + random(x) * (np.arange(x.n_q) // 16 == 1)[:, None], (w.ODD,), kind="control", gives="no match", always=True),
+    Row("one wrong number a head", (), lambda x: attend(x) + np.eye(x.n_q, x.d_v) * (np.arange(x.d_v) == 3), (w.ODD,), kind="control", gives="no match", always=True),
+    Row("noise", (), lambda x: attend(x) + random(x) * noise(x) * (10 if x.dtype in HALF else 1000), (w.KERNEL,), kind="control", gives="no match"),
+    Row("scores squared", (), weighing(lambda s: softmax(s * s)), (w.ODD,), kind="control", gives="no match", always=True),
+    Row("V rows permuted", (), lambda x: attend(x, v=permuted(x.v)), (w.ODD,), kind="control", gives="no match"),
+    Row("V one row off", (), lambda x: attend(x, v=np.roll(x.v, 1, axis=2)), (w.ODD,), kind="control", gives="no match", always=True),
+    Row("mask one key off", (), lambda x: attend(x, hide=np.roll(x.masked, 1, axis=-1)), (w.MASKED_ALL,), kind="control", gives="no match"),
+    Row("mask of another head", (), lambda x: attend(x, hide=np.roll(x.masked, 1, axis=1)), (w.MASKED_HEADS,), kind="control", gives="no match", always=True),
+    Row("mask or causal, not both", (), lambda x: attend(x, hide=x.masked & x.banned), (w.MASKED_CAUSAL,), kind="control", gives="no match"),
+    Row("causal by tiles of 16", (), lambda x: attend(x, hide=x.j // 16 > x.i // 16), (w.CAUSAL_KERNEL,), kind="control", gives="no match"),
+    Row("sinks of other heads", (), lambda x: attend(x, sinks=np.linspace(2.5, 0.5, x.h)), (w.SINKS,), kind="control", gives="no match"),
+    # shares what it touches, which two that are tried together may not
+    Row("mask inverted and turned", (), lambda x: attend(x, hide=~x.masked.T), (w.MASKED_SQUARE,), kind="control", gives="no match"),
+    # so are the keys of that block
+    Row("one block with another scale", ("queries and keys times factors",), lambda x: attend(x, scale=np.where(np.arange(x.n_k) // 32 == 1, 1.7, 1.0) * x.scale), (w.KERNEL,)),
+    # the same vector in every row of a head, once the rest is brought to size
+    Row("mixed with uniform weights", ("output times a factor + bias of the values missing",), weighing(lambda s: 0.7 * softmax(s) + 0.3 / s.shape[-1]), (w.KERNEL,), kind="control"),
+)  # fmt: skip
