@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -26,64 +26,43 @@ from tests.check.planted.parts import (
 )
 from tests.check.planted.rows import Row
 from tests.check.planted.worlds import RIGHT_WORLDS, World
+from tests.check.planted.wrong.kernels import online, splits
 
-Sum = Callable[[Array], Array]
 Make = Callable[[Inputs], Array]
-
-
-class Parts(NamedTuple):
-    """q, k, v with their positions, a row for each query head; scaled scores, masked."""
-
-    q: Array
-    k: Array
-    v: Array
-    s: Array
 
 
 def masking(x: Inputs, s: Array) -> Array:
     return np.where(x.hidden, x.wide(-np.inf), s).astype(x.wide)
 
 
-def parts(x: Inputs) -> Parts:
+def parts(x: Inputs) -> tuple[Array, Array, Array, Array]:
+    """q, k, v with their positions, a row for each query head; scaled scores, masked."""
     q, k, v = placed(x, "q"), head_of(x, placed(x, "k")), head_of(x, placed(x, "v"))
-    return Parts(q, k, v, masking(x, scores(q, k) * x.wide(x.scale)))
+    return q, k, v, masking(x, scores(q, k) * x.wide(x.scale))
 
 
 # ---- the order and rounding of sums
 
 
-def scale_on(names: str, *, keep: bool) -> Make:
-    """The scale, or its root where it is on both, is put on q and k before the product."""
-
-    def make(x: Inputs) -> Array:
-        factor = x.wide(x.scale ** (1 / len(names)))
-        ends = {name: placed(x, name) * (factor if name in names else x.wide(1)) for name in "qk"}
-        q, k = (y if keep else x.rounded(y) for y in ends.values())
-        return attend(x, q=q, k=k, scale=1.0)
-
-    return make
+def scale_on_k(x: Inputs) -> Array:
+    return attend(x, k=x.rounded(placed(x, "k") * x.wide(x.scale)), scale=1.0)
 
 
-def backward(y: Array) -> Array:
-    return np.asarray(np.cumsum(y[..., ::-1], axis=-1)[..., -1])
+def backward(x: Inputs) -> Array:
+    """Every sum from the last term to the first, one after another."""
 
+    def total(y: Array) -> Array:
+        return np.asarray(np.cumsum(y[..., ::-1], axis=-1)[..., -1])
 
-def summed(total: Sum) -> Make:
-    """Every sum of the computation in this order."""
-
-    def make(x: Inputs) -> Array:
-        p = parts(x)
-        e = exponentials(masking(x, total(p.q[:, :, :, None] * p.k[:, :, None]) * x.wide(x.scale)))
-        weights = e / total(e)[..., None]
-        return total(weights[:, :, :, None] * p.v.swapaxes(-1, -2)[:, :, None])
-
-    return make
+    q, k, v, _ = parts(x)
+    e = exponentials(masking(x, total(q[:, :, :, None] * k[:, :, None]) * x.wide(x.scale)))
+    return total((e / total(e)[..., None])[:, :, :, None] * v.swapaxes(-1, -2)[:, :, None])
 
 
 def in_type(x: Inputs, dtype: Any, *, least: Any = None) -> Array:
     """Everything in another type; sums in a wider one."""
-    p, wide = parts(x), least or dtype
-    q, k, v = (y.astype(dtype).astype(wide) for y in p[:3])
+    wide = least or dtype
+    q, k, v = (y.astype(dtype).astype(wide) for y in parts(x)[:3])
     s = np.where(x.hidden, wide(-np.inf), scores(q, k) * wide(x.scale))
     return np.asarray((softmax(s) @ v).astype(x.wide))
 
@@ -101,64 +80,6 @@ def rounding(x: Inputs, s: Array) -> Array:
 def by_lse(s: Array) -> Array:
     top = s.max(-1, keepdims=True)
     return np.asarray(np.exp(s - (np.log(np.exp(s - top).sum(-1, keepdims=True)) + top)))
-
-
-# ---- tiles and splits
-
-
-def flash(
-    block: int, tile: int = 0, *, base: float = np.e, weights_in_type: bool = False,
-    patience: float = 0.0, skip: bool = False, step: int = 1,
-) -> Make:  # fmt: skip
-    """Running softmax over blocks of keys, a tile of queries at a time.
-
-    patience  the maximum is not renewed until it has grown by so much
-    skip      blocks in which every cell is masked are not visited
-    step      -1 begins with the last block
-    """
-
-    def one(x: Inputs, s: Array, v: Array) -> Array:
-        top = np.full((*s.shape[:3], 1), -np.inf, x.wide)
-        total, out = np.zeros_like(top), np.zeros((*s.shape[:3], x.d_v), x.wide)
-        exp = np.exp if base == np.e else np.exp2
-        for j in [*range(0, x.n_k, block)][::step]:
-            own = s[..., j : j + block] / x.wide(np.log(base))
-            if skip and np.isneginf(own).all():
-                continue
-            peak = own.max(-1, keepdims=True)
-            new = np.where(peak > top + x.wide(patience), peak, top)
-            known = np.where(np.isneginf(new), x.wide(0), new)
-            fix = np.where(np.isneginf(top), x.wide(0), exp(top - known))
-            e = exp(own - known)
-            total = total * fix + e.sum(-1, keepdims=True)
-            out = out * fix + (x.rounded(e) if weights_in_type else e) @ v[:, :, j : j + block]
-            top = new
-        return np.asarray(out / total)
-
-    def make(x: Inputs) -> Array:
-        s, n = parts(x).s, tile or x.n_q
-        tiles = [one(x, s[:, :, i : i + n], parts(x).v) for i in range(0, x.n_q, n)]
-        return np.concatenate(tiles, axis=2)
-
-    return make
-
-
-def split(n: int, *, partial_in_type: bool = False) -> Make:
-    """The keys in n parts, merged by their log-sum-exp."""
-
-    def make(x: Inputs) -> Array:
-        p, outs, sums = parts(x), [], []
-        for at in np.array_split(np.arange(x.n_k), min(n, x.n_k)):
-            top = np.maximum(p.s[..., at].max(-1, keepdims=True), x.wide(-1e30))
-            e = np.exp(p.s[..., at] - top)
-            total = e.sum(-1, keepdims=True)
-            out = e @ p.v[:, :, at] / np.maximum(total, x.wide(1e-30))
-            outs.append(x.rounded(out) if partial_in_type else out)
-            sums.append(np.log(total) + top)
-        weights = np.exp(np.stack(sums) - np.max(sums, axis=0))
-        return np.asarray((weights * outs).sum(0) / weights.sum(0))
-
-    return make
 
 
 # ---- conventions
@@ -187,9 +108,8 @@ def tf32(y: Array) -> Array:
 
 
 def products(x: Inputs, cut: Callable[[Array], Array]) -> Array:
-    p = parts(x)
-    weights = softmax(masking(x, scores(cut(p.q), cut(p.k)) * x.wide(x.scale)))
-    return np.asarray(cut(weights) @ cut(p.v))
+    q, k, v = map(cut, parts(x)[:3])
+    return np.asarray(cut(softmax(masking(x, scores(q, k) * x.wide(x.scale)))) @ v)
 
 
 def through(dtype: Any) -> Callable[[Inputs, Array], Array]:
@@ -199,12 +119,13 @@ def through(dtype: Any) -> Callable[[Inputs, Array], Array]:
 
 def sums_in_type(x: Inputs) -> Array:
     """Every sum is rounded to the number type after each term."""
-    p, s, out = parts(x), np.zeros(x.full, x.wide), np.zeros((x.b, x.h, x.n_q, x.d_v), x.wide)
+    (q, k, v, s), out = parts(x), np.zeros((x.b, x.h, x.n_q, x.d_v), x.wide)
+    s = np.zeros_like(s)
     for d in range(x.d_k):
-        s = x.rounded(s + p.q[..., d : d + 1] * p.k[..., None, :, d])
+        s = x.rounded(s + q[..., d : d + 1] * k[..., None, :, d])
     weights = x.rounded(softmax(masking(x, x.rounded(s * x.wide(x.scale)))))
     for j in range(x.n_k):
-        out = x.rounded(out + weights[..., j : j + 1] * p.v[:, :, None, j])
+        out = x.rounded(out + weights[..., j : j + 1] * v[:, :, None, j])
     return out
 
 
@@ -225,9 +146,8 @@ RIGHT = (
     right("every option, scores and weights rounded", weighing(rounding), EVERY),
     right("fused", attend),
     right("every stage rounded", weighing(rounding)),
-    right("scale on q", scale_on("q", keep=True)),
-    right("scale on k, rounded", scale_on("k", keep=False)),
-    right("sums backward", summed(backward)),
+    right("scale on k, rounded", scale_on_k),
+    right("sums backward", backward),
     right("long double inside", lambda x: in_type(x, np.longdouble), (*SMALL, w.LONG)),
     right("weights in the type", weighing(lambda x, s: x.rounded(softmax(s)))),
     right("mask: −1e4", lambda x: attend(x, value=-1e4)),
@@ -235,14 +155,10 @@ RIGHT = (
     right("no maximum taken off", weighing(lambda x, s: normalised(np.exp(s))), SMALL),
     right("by the log-sum-exp", weighing(lambda x, s: by_lse(s))),
     right("output in float32", lambda x: attend(x).astype(np.float32), (*SMALL, w.KERNEL), types=HALF, as_is=True),
-    *(right(f"flash, tiles of {m} x {n}", flash(n, m)) for m, n in ((0, 16), (16, 17), (64, 32), (0, 1))),
-    *(right(f"flash, 16-bit weights, blocks of {n}", flash(n, weights_in_type=True)) for n in (16, 128)),
-    right("flash in base 2", flash(64, 128, base=2, weights_in_type=True)),
-    right("flash, last block first", flash(32, step=-1)),
-    right("flash, maximum renewed seldom", flash(16, patience=5.0)),
-    right("flash, masked tiles skipped", flash(16, 16, skip=True), (w.CAUSAL, w.CAUSAL_KERNEL, w.EQUAL_CAUSAL)),
-    *(right(f"{n} splits", split(n)) for n in (2, 7)),
-    right("3 splits, partial outputs in the type", split(3, partial_in_type=True)),
+    *(right(f"flash, blocks of {n}", lambda x, n=n: online(x, n)) for n in (1, 17, 32)),
+    *(right(f"flash, 16-bit weights, blocks of {n}", lambda x, n=n: online(x, n, half=True)) for n in (16, 128)),
+    right("flash, last block first", lambda x: online(x, 32, step=-1)),
+    *(right(f"{n} splits", lambda x, n=n: splits(x, n)) for n in (2, 7)),
     right("weights", weights_of, HARD, stage="weights"),
     right("scores, a channel at a time", lambda x: sum(x.q[..., d : d + 1] * head_of(x, x.k)[..., None, :, d] for d in range(x.d_k)), HARD, stage="scores"),
     right("positions rounded to the type", lambda x: attend(x, **{name: x.rounded(placed(x, name)) for name in "qkv"}), (*ROPE, w.SINUS, w.ARTICLE)),

@@ -43,26 +43,38 @@ def tail_of(n: int, block: int) -> int:
     return (n - 1) // block * block
 
 
-def online(x: Inputs, block: int, *, sums: bool = True, values: bool = True) -> Array:
-    """Running softmax; the sum or the values so far may miss the correction for a new maximum."""
+def online(
+    x: Inputs,
+    block: int,
+    *,
+    sums: bool = True,
+    values: bool = True,
+    step: int = 1,
+    half: bool = False,
+) -> Array:
+    """Running softmax; the sum or the values so far may miss the correction for a new maximum.
+
+    step  -1 begins with the last block
+    half  the weights are rounded to the number type
+    """
     s, v = parts_of(x)
     top = np.full((*s.shape[:3], 1), -np.inf, x.wide)
     total, out = np.zeros_like(top), np.zeros((*s.shape[:3], v.shape[3]), x.wide)
-    for j in range(0, x.n_k, block):
+    for j in [*range(0, x.n_k, block)][::step]:
         new = np.maximum(top, s[..., j : j + block].max(-1, keepdims=True))
         fix = np.where(np.isneginf(top), 1, np.exp(top - new))
         e = np.where(np.isneginf(new), 0, np.exp(s[..., j : j + block] - new))
         total = total * (fix if sums else 1) + e.sum(-1, keepdims=True)
-        out = out * (fix if values else 1) + e @ v[:, :, j : j + block]
+        out = out * (fix if values else 1) + (x.rounded(e) if half else e) @ v[:, :, j : j + block]
         top = new
     return np.asarray(out / total)
 
 
-def splits(x: Inputs, n: int, merge: str) -> Array:
+def splits(x: Inputs, n: int, merge: str = "log-sum-exp") -> Array:
     """The keys in n parts, each with its own softmax, merged by their log-sum-exp."""
     s, v = parts_of(x)
     outs, sums, tops = [], [], []
-    for at in np.array_split(np.arange(x.n_k), n):
+    for at in np.array_split(np.arange(x.n_k), min(n, x.n_k)):
         top = s[..., at].max(-1, keepdims=True)
         tops.append(np.where(np.isneginf(top), 0, top))
         e = np.exp(s[..., at] - tops[-1])
@@ -71,6 +83,7 @@ def splits(x: Inputs, n: int, merge: str) -> Array:
         sums.append(np.log(total))
     lse = np.stack(sums) + np.stack(tops)
     weights = {
+        "log-sum-exp": lambda: np.exp(lse - lse.max(0)),
         "even": lambda: np.ones_like(lse),
         "exp2 of natural": lambda: np.exp2(lse - lse.max(0)),
         "exp of base 2": lambda: np.exp((lse - lse.max(0)) / np.log(2)),

@@ -9,7 +9,6 @@ import numpy as np
 
 from tests.check.planted import worlds as w
 from tests.check.planted.parts import (
-    HALF,
     OPEN,
     PLACED,
     Array,
@@ -19,7 +18,7 @@ from tests.check.planted.parts import (
     sinusoid,
     softmax,
 )
-from tests.check.planted.rows import Row, noise
+from tests.check.planted.rows import Row
 from tests.check.planted.worlds import shift
 from tests.check.planted.wrong.layouts import SAME, cut, joined, tiled
 
@@ -34,29 +33,18 @@ def vector(x: Inputs, name: str) -> Array:
     return shift(name, getattr(x, name).shape).astype(x.wide)
 
 
-def rms(y: Array) -> Array:
-    return np.asarray(y / np.sqrt((y**2).mean(-1, keepdims=True) + 1e-6))
+def per_length(y: Array, power: float = 0.0) -> Array:
+    """Rows divided by their length; times the root of their width they are of RMS 1."""
+    return np.asarray(y * y.shape[-1] ** power / np.sqrt((y**2).sum(-1, keepdims=True)))
 
 
-def l2(y: Array) -> Array:
-    return np.asarray(y / np.sqrt((y**2).sum(-1, keepdims=True)))
-
-
-def layer_norm(y: Array) -> Array:
-    return np.asarray((y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5))
-
-
-def projected(x: Inputs) -> Array:
-    """Heads side by side, times W_o, and cut into heads again."""
-    width = x.h * x.d_v
-    matrix = np.random.default_rng(11).normal(size=(width, width)) * width**-0.5
-    side = attend(x).swapaxes(1, 2).reshape(x.b, x.n_q, width) @ matrix.astype(x.wide)
-    return np.asarray(side.reshape(x.b, x.n_q, x.h, x.d_v).swapaxes(1, 2))
-
-
-def projected_per_head(x: Inputs) -> Array:
-    matrix = np.random.default_rng(12).normal(size=(x.h, x.d_v, x.d_v)) * x.d_v**-0.5
-    return np.asarray(attend(x) @ matrix.astype(x.wide))
+def projected(x: Inputs, n: int) -> Array:
+    """Times W_o, n heads side by side."""
+    out = attend(x).reshape(x.b, x.h // n, n, x.n_q, x.d_v).swapaxes(2, 3)
+    side = out.reshape(x.b, x.h // n, x.n_q, n * x.d_v)
+    matrix = np.random.default_rng(11).normal(size=(x.h // n, *side.shape[-1:] * 2))
+    side = side @ (matrix * side.shape[-1] ** -0.5).astype(x.wide)
+    return np.asarray(side.reshape(out.shape).swapaxes(2, 3).reshape(x.b, x.h, x.n_q, x.d_v))
 
 
 def unnormalised(x: Inputs, gain: bool) -> Array:
@@ -73,17 +61,16 @@ INPUTS = (
     Row("no bias on the values", ("bias of the values missing",), lambda x: attend(x, v=x.v - vector(x, "v")), (w.V_BIAS,)),
     Row("a bias too many on the values", ("bias of the values missing",), lambda x: attend(x, v=x.v + vector(x, "v")), (w.KERNEL,)),
     Row("no bias on the queries", ("bias of the queries missing",), lambda x: attend(x, q=x.q - vector(x, "q")), (w.Q_BIAS,)),
-    Row("RMS norm of q and k", NORMS, lambda x: attend(x, q=rms(x.q), k=rms(x.k)), (w.THREE, w.KERNEL, w.LARGE)),
-    Row("L2 norm of q and k", NORMS, lambda x: attend(x, q=l2(x.q), k=l2(x.k)), (w.ODD,)),
-    Row("L2 norm without a scale", (*NORMS, "queries and keys normalised + scale left out", "queries and keys times factors"), lambda x: attend(x, q=l2(x.q), k=l2(x.k), scale=1.0), (w.THREE,)),
+    Row("RMS norm of q and k", NORMS, lambda x: attend(x, q=per_length(x.q, 0.5), k=per_length(x.k, 0.5)), (w.THREE, w.KERNEL, w.LARGE)),
+    Row("L2 norm of q and k", NORMS, lambda x: attend(x, q=per_length(x.q), k=per_length(x.k)), (w.ODD,)),
+    Row("L2 norm without a scale", (*NORMS, "queries and keys normalised + scale left out", "queries and keys times factors"), lambda x: attend(x, q=per_length(x.q), k=per_length(x.k), scale=1.0), (w.THREE,)),
     Row("norm of q and k missing", FACTORS, lambda x: unnormalised(x, True), (w.THREE, w.KERNEL, w.CAUSAL_KERNEL)),
     Row("scale of each key forgotten", FACTORS, lambda x: unnormalised(x, False), (w.THREE, w.KERNEL)),
     Row("q added", ADDED, lambda x: attend(x) + x.q, (w.EVEN, w.CAUSAL_KERNEL, w.LARGE_KERNEL)),
     Row("v added", ADDED, lambda x: attend(x) + x.v, (w.EVEN,)),
     Row("k added", ADDED, lambda x: attend(x) + x.k, (w.EVEN,)),
-    Row("projected over all heads", ("output projected already",), projected, (w.PROJECTED,)),
-    Row("projected, each head", ("output projected already",), projected_per_head, (w.PROJECTED,)),
-    Row("layer norm of the output", (), lambda x: layer_norm(attend(x)), (w.ODD,), kind="control"),
+    Row("projected over all heads", ("output projected already",), lambda x: projected(x, x.h), (w.PROJECTED,)),
+    Row("projected, each head", ("output projected already",), lambda x: projected(x, 1), (w.PROJECTED,)),
     Row("numbers of the mask with noise", (), lambda x: attend(x, add=x.bias + np.random.default_rng(13).normal(size=x.bias.shape) * 0.2), (w.BIAS,), kind="control"),
 )  # fmt: skip
 
@@ -115,20 +102,10 @@ def restarted(x: Inputs, put: Put, names: str = "qk", **more: Any) -> Array:
     return attend(x, **ends, v=put(x.v, again) if "v" in names else x.v, **more)
 
 
-def part(share: float) -> Put:
-    def put(y: Array, at: Array) -> Array:
-        d = int(y.shape[-1] * share)
-        return np.concatenate([rotate(y[..., :d], at), y[..., d:]], axis=-1)
-
-    return put
-
-
-def slow_part(y: Array, at: Array) -> Array:
-    """The first half is rotated, by the first half of the whole width's frequencies."""
-    d = y.shape[-1]
-    turn = np.exp(1j * np.outer(at, 10000.0 ** (-np.arange(0, d // 2, 2) / d)))
-    z = (y[..., : d // 4] + 1j * y[..., d // 4 : d // 2]) * turn
-    return np.concatenate([z.real, z.imag, y[..., d // 2 :]], axis=-1).astype(y.dtype)
+def part(y: Array, at: Array, base: float = 10000.0) -> Array:
+    """The first half of the width is rotated."""
+    d = y.shape[-1] // 2
+    return np.concatenate([rotate(y[..., :d], at, base), y[..., d:]], axis=-1)
 
 
 def in_halves(y: Array, at: Array) -> Array:
@@ -151,7 +128,7 @@ POSITIONS = (
     Row("no sinusoids", OUT, UNPLACED, (w.SINUS,)),
     Row("v rotated too", ("rotary positions in the values too",), placing(ROTARY, "qkv"), (w.ROPE,)),
     Row("base 500000", BASE, placing(lambda y, at: rotate(y, at, 500000.0)), (w.ROPE, w.ROPE_CACHED)),
-    Row("half of the width", PART, placing(part(0.5)), (w.ROPE,)),
+    Row("half of the width", PART, placing(part), (w.ROPE,)),
     Row("queries one too far", FROM, placing(ROTARY, first_q=1), (w.ROPE,), "flash-linear-attention#766"),
     Row("queries from 0 after the past", (*FROM, "positions restarted at 0 after the past"), placing(ROTARY, first_q=0), (w.ROPE_CACHED,)),
     Row("restarted after the past", RESTARTED, lambda x: restarted(x, rotate), (w.ROPE_CACHED,)),
@@ -160,7 +137,7 @@ POSITIONS = (
     Row("the article's exponent", ("sinusoid exponent 2·2i/d, not 2i/d",), placing(PLACED["article"], "qkv"), (w.SINUS,), "jadore801120/attention-is-all-you-need-pytorch#32"),
     Row("the paper's exponent", ("sinusoid exponent 2i/d, not 2·2i/d",), placing(sinusoid, "qkv"), (w.ARTICLE,), "SamLynnEvans/Transformer#25"),
     Row("sines, then cosines", ("sines, then cosines, not interleaved",), placing(in_halves, "qkv"), (w.SINUS,), "allennlp#2993"),
-    Row("half of the width, frequencies of the whole", PART, placing(slow_part), (w.ROPE,), "pie-project/pie#602"),
+    Row("half of the width, frequencies of the whole", PART, placing(lambda y, at: part(y, at, 100.0)), (w.ROPE,), "pie-project/pie#602"),
     Row("q turned the other way", (), lambda x: attend(x, q=rotate(x.q, -np.arange(x.n_q)), k=rotate(x.k, np.arange(x.n_k))), (w.ROPE,), kind="control"),
     Row("positions divided by four", (), placing(lambda y, at: rotate(y, at / 4)), (w.ROPE,), kind="control"),
     Row("k alone rotated, on a cache", OUT, placing(ROTARY, "k"), (w.ROPE_CACHED,)),
@@ -217,7 +194,7 @@ def weighing(weigh: Callable[[Array], Array]) -> Callable[[Inputs], Array]:
 CONTROLS = (
     Row("garbage in one block", (), lambda x: attend(x) + random(x) * (np.arange(x.n_q) // 16 == 1)[:, None], (w.ODD,), kind="control", gives="no match", always=True),
     Row("one wrong number a head", (), lambda x: attend(x) + np.eye(x.n_q, x.d_v) * (np.arange(x.d_v) == 3), (w.ODD,), kind="control", gives="no match", always=True),
-    Row("noise", (), lambda x: attend(x) + random(x) * noise(x) * (10 if x.dtype in HALF else 1000), (w.KERNEL,), kind="control", gives="no match"),
+    Row("noise", (), lambda x: attend(x) + random(x) * 0.05, (w.KERNEL,), kind="control", gives="no match"),
     Row("scores squared", (), weighing(lambda s: softmax(s * s)), (w.ODD,), kind="control", gives="no match", always=True),
     Row("V rows permuted", (), lambda x: attend(x, v=permuted(x.v)), (w.ODD,), kind="control", gives="no match"),
     Row("V one row off", (), lambda x: attend(x, v=np.roll(x.v, 1, axis=2)), (w.ODD,), kind="control", gives="no match", always=True),
