@@ -68,7 +68,7 @@ def test_less_precision_inside_is_no_bug(row: Row, world: World, dtype: str) -> 
 
 
 def test_every_name_of_the_catalogue_is_planted() -> None:
-    planted = {name for row in ROWS for both in row.names for name in both.split(" + ")}
+    planted = {name for row in ROWS for both in row.names[:1] for name in both.split(" + ")}
     assert planted | ELSEWHERE == {bug.name for bug in CATALOGUE}
 
 

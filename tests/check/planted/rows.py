@@ -22,7 +22,7 @@ from tests.check.planted.worlds import World
 Kind = Literal["wrong", "control", "quiet", "right", "inside"]
 Outcome = Literal[
     "named", "among several", "none of several", "no match", "inside", "not decided", "matched",
-    "wrong name", "meaning",
+    "wrong name", "meaning", "synonym",
 ]  # fmt: skip
 
 
@@ -30,9 +30,8 @@ Outcome = Literal[
 class Row:
     """One implementation.
 
-    names   what it may be called: bugs of the catalogue, two at once joined by " + "; where there
-            are several, they are synonyms or give the same numbers in these worlds. Nothing:
-            "no match" is the right answer
+    names   what it is to be called: a bug of the catalogue, two at once joined by " + "; then
+            synonyms, and what gives the same numbers in these worlds. Nothing: "no match" is right
     thread  where somebody met it, repository#number
     kind    quiet: below the noise of the 16-bit types; inside: right with less precision inside
     types   the number types it makes sense in
@@ -107,13 +106,14 @@ def verdict_on(row: Row, x: Inputs, seen: Array, **more: Any) -> Verdict:
 
 
 def outcome(row: Row, x: Inputs, verdict: Verdict) -> Outcome:
-    """What the verdict counts as; of several names the row's first must be said."""
+    """What the verdict counts as; the row's first name is the one to be said."""
     if verdict.status in {"found", "ambiguous"}:
         said = [frozenset(bug.name for bug in one.bugs) for one in verdict.explanations]
         accepted = [frozenset(name.split(" + ")) for name in row.names]
         if verdict.status == "found":
-            return "named" if said[0] in accepted else "wrong name"
-        return "among several" if {*said} & {*accepted} else "none of several"
+            is_other = said[0] not in accepted[:1]
+            return "named" if not is_other else "synonym" if said[0] in accepted else "wrong name"
+        return "among several" if accepted[:1] and accepted[0] in said else "none of several"
     if verdict.status == "match":
         quiet = row.kind == "quiet" and x.dtype in HALF
         lists_it = quiet and any(name in report_text(verdict) for name in row.names)

@@ -50,12 +50,11 @@ class World:
     def inputs(self, dtype: str, seed: int = 0) -> Inputs:
         """The same numbers for every type, but for their rounding."""
         rng = np.random.default_rng([zlib.crc32(self.name.encode()), seed])
-        h_kv = self.h_kv or self.h
-        arrays: dict[str, Array] = {
-            "q": rng.normal(size=(self.b, self.h, self.n_q, self.d_k)) * self.q_times,
-            "k": rng.normal(size=(self.b, h_kv, self.n_k, self.d_k)),
-            "v": rng.normal(size=(self.b, h_kv, self.n_k, self.d_v)),
-        }
+        h_kv, n_k = self.h_kv or self.h, self.n_k
+        sizes = {"q": (self.h, self.n_q, self.d_k), "k": (h_kv, n_k, self.d_k)}
+        sizes["v"] = (h_kv, n_k, self.d_v)
+        arrays = {name: rng.normal(size=(self.b, *size)) for name, size in sizes.items()}
+        arrays["q"] *= self.q_times
         if self.adjust:
             self.adjust(rng, arrays)
         mask = self.mask(rng, self) if self.mask else None
@@ -118,9 +117,11 @@ def alibi(rng: Rng, w: World) -> Array:
     return np.asarray(np.where(j > i, -INF, -slopes[:, None, None] * (i - j)))
 
 
-def set_nan(name: str) -> Adjust:
+def put(name: str, value: Any, *at: Any) -> Adjust:
+    """Some of q, k or v are this number."""
+
     def adjust(rng: Rng, x: dict[str, Array]) -> None:
-        x[name][:, 0, -1] = np.nan
+        x[name][at] = value
 
     return adjust
 
@@ -167,11 +168,6 @@ def constant_v(rng: Rng, x: dict[str, Array]) -> None:
     x["v"][..., ::2] = x["v"][:, :, :1, ::2]
 
 
-def zero_q(rng: Rng, x: dict[str, Array]) -> None:
-    x["q"][:, :, ::3] = 0
-    x["q"][..., 1] = 0
-
-
 # fmt: off
 PRIMES = World("primes")
 SQUARE = World("square", n_q=13, n_k=13, d_k=5, d_v=7)
@@ -203,8 +199,8 @@ IGNORED = replace(MASKED, name="true is ignored", how={"mask_means": "ignore"})
 FINITE = replace(MASKED, name="finite mask value asked for", how={"mask_value": -2.0})
 EMPTY = replace(MASKED, name="one row empty", mask=one_empty)
 EMPTY_NAN = replace(EMPTY, name="one row empty, NaN asked for", how={"empty_rows": "nan"})
-NAN_KEY = replace(MASKED, name="NaN in a masked key", mask=but(slice(None), -1), adjust=set_nan("k"))
-NAN_VALUE = replace(MASKED, name="NaN in a masked value", mask=but(slice(None), -1), adjust=set_nan("v"))
+NAN_KEY = replace(MASKED, name="NaN in a masked key", mask=but(slice(None), -1), adjust=put("k", np.nan, slice(None), 0, -1))
+NAN_VALUE = replace(MASKED, name="NaN in a masked value", mask=but(slice(None), -1), adjust=put("v", np.nan, slice(None), 0, -1))
 LEFT = replace(MASKED, name="padding on the left", mask=left_padding)
 MASKED_FAR = replace(MASKED_ALL, name="mask, scores of hundreds", q_times=150)
 BIAS = replace(MASKED, name="added numbers", mask=normal_bias)
@@ -254,7 +250,7 @@ EQUAL = replace(ODD, name="large scores, equal keys", q_times=50, adjust=equal_k
 TWO_KEYS = replace(PRIMES, name="two distinct keys, large", q_times=120, adjust=equal_keys(2))
 SEVERAL = replace(KERNEL, name="several hundred, equal keys", q_times=60, adjust=equal_keys(24))
 CONSTANT = replace(ODD, name="constant columns of V", q_times=4, adjust=constant_v)
-ZEROS = replace(ODD, name="zeros in Q", adjust=zero_q)
+ZEROS = replace(ODD, name="zeros in Q", adjust=put("q", 0, ..., slice(None, None, 3), slice(None)))
 ONE_KEY = replace(PRIMES, name="one key", n_k=1)
 LONG = World("long rows", b=1, h=1, n_q=5, n_k=2053, d_k=16, d_v=16)
 EQUAL_CAUSAL = replace(CAUSAL, name="causal, equal keys, large", q_times=30, adjust=equal_keys(3))

@@ -134,7 +134,7 @@ ROWS = (
     Row("last tile of 32 rows garbage", ("last rows hold garbage",), lambda x: last_rows(x, 32, "garbage"), (TAIL, w.KERNEL)),
     Row("last tile of 16 rows NaN", UNWRITTEN, lambda x: last_rows(x, 16, np.nan), (w.ODD,)),
     Row("a hole in the cache", ("softmax with 1 added to the sum", *COUNTED), lambda x: zero_keys(x, 1), (w.DECODE, w.PREFILL), "onnxruntime-genai PR 2354"),
-    Row("last tile of 16 rows as the one before", (), lambda x: last_rows(x, 16, "before"), (w.ODD,), kind="control"),
-    Row("splits merged by sums without maxima", (), lambda x: splits(x, 4, "sums without maxima"), (w.KERNEL,), kind="control"),
-    Row("last, partial block of each item skipped", ("last block of keys skipped", "other key lengths"), lambda x: attend(x, hide=padded(x, np.array(x.lengths) // 16 * 16)), (w.PADDED,)),
+    Row("last tile of 16 rows as the one before", (), lambda x: last_rows(x, 16, "before"), (w.ODD,), kind="control", gives="no match"),
+    Row("splits merged by sums without maxima", (), lambda x: splits(x, 4, "sums without maxima"), (w.KERNEL,), kind="control", gives="no match"),
+    Row("last, partial block of each item skipped", ("other key lengths", "last block of keys skipped"), lambda x: attend(x, hide=padded(x, np.array(x.lengths) // 16 * 16)), (w.PADDED,)),
 )  # fmt: skip

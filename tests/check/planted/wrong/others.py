@@ -63,7 +63,7 @@ INPUTS = (
     Row("no bias on the queries", ("bias of the queries missing",), lambda x: attend(x, q=x.q - vector(x, "q")), (w.Q_BIAS,)),
     Row("RMS norm of q and k", NORMS, lambda x: attend(x, q=per_length(x.q, 0.5), k=per_length(x.k, 0.5)), (w.THREE, w.KERNEL, w.LARGE)),
     Row("L2 norm of q and k", NORMS, lambda x: attend(x, q=per_length(x.q), k=per_length(x.k)), (w.ODD,)),
-    Row("L2 norm without a scale", (*NORMS, "queries and keys normalised + scale left out", "queries and keys times factors"), lambda x: attend(x, q=per_length(x.q), k=per_length(x.k), scale=1.0), (w.THREE,)),
+    Row("L2 norm without a scale", (*NORMS, "queries and keys normalised + scale left out", "queries and keys times factors"), lambda x: attend(x, q=per_length(x.q), k=per_length(x.k), scale=1.0), (w.THREE,), gives="no match"),
     Row("norm of q and k missing", FACTORS, lambda x: unnormalised(x, True), (w.THREE, w.KERNEL, w.CAUSAL_KERNEL)),
     Row("scale of each key forgotten", FACTORS, lambda x: unnormalised(x, False), (w.THREE, w.KERNEL)),
     Row("q added", ADDED, lambda x: attend(x) + x.q, (w.EVEN, w.CAUSAL_KERNEL, w.LARGE_KERNEL)),
@@ -71,7 +71,8 @@ INPUTS = (
     Row("k added", ADDED, lambda x: attend(x) + x.k, (w.EVEN,)),
     Row("projected over all heads", ("output projected already",), lambda x: projected(x, x.h), (w.PROJECTED,)),
     Row("projected, each head", ("output projected already",), lambda x: projected(x, 1), (w.PROJECTED,)),
-    Row("numbers of the mask with noise", (), lambda x: attend(x, add=x.bias + np.random.default_rng(13).normal(size=x.bias.shape) * 0.2), (w.BIAS,), kind="control"),
+    Row("output centred", (), lambda x: attend(x) - attend(x).mean(-1, keepdims=True), (w.ODD,), kind="control", gives="no match"),
+    Row("numbers of the mask with noise", (), lambda x: attend(x, add=x.bias + np.random.default_rng(13).normal(size=x.bias.shape) * 0.2), (w.BIAS,), kind="control", gives="no match"),
 )  # fmt: skip
 
 
@@ -130,7 +131,7 @@ POSITIONS = (
     Row("base 500000", BASE, placing(lambda y, at: rotate(y, at, 500000.0)), (w.ROPE, w.ROPE_CACHED)),
     Row("half of the width", PART, placing(part), (w.ROPE,)),
     Row("queries one too far", FROM, placing(ROTARY, first_q=1), (w.ROPE,), "flash-linear-attention#766"),
-    Row("queries from 0 after the past", (*FROM, "positions restarted at 0 after the past"), placing(ROTARY, first_q=0), (w.ROPE_CACHED,)),
+    Row("queries from 0 after the past", (*RESTARTED, *FROM), placing(ROTARY, first_q=0), (w.ROPE_CACHED,)),
     Row("restarted after the past", RESTARTED, lambda x: restarted(x, rotate), (w.ROPE_CACHED,)),
     Row("sinusoids from 1", ONE, placing(sinusoid, "qkv", first_q=1, first_k=1), (w.SINUS,)),
     Row("sinusoids, not in the values", ("positions left out of the values",), placing(sinusoid, "qk"), (w.SINUS,)),
@@ -138,8 +139,8 @@ POSITIONS = (
     Row("the paper's exponent", ("sinusoid exponent 2i/d, not 2·2i/d",), placing(sinusoid, "qkv"), (w.ARTICLE,), "SamLynnEvans/Transformer#25"),
     Row("sines, then cosines", ("sines, then cosines, not interleaved",), placing(in_halves, "qkv"), (w.SINUS,), "allennlp#2993"),
     Row("half of the width, frequencies of the whole", PART, placing(lambda y, at: part(y, at, 100.0)), (w.ROPE,), "pie-project/pie#602"),
-    Row("q turned the other way", (), lambda x: attend(x, q=rotate(x.q, -np.arange(x.n_q)), k=rotate(x.k, np.arange(x.n_k))), (w.ROPE,), kind="control"),
-    Row("positions divided by four", (), placing(lambda y, at: rotate(y, at / 4)), (w.ROPE,), kind="control"),
+    Row("q turned the other way", (), lambda x: attend(x, q=rotate(x.q, -np.arange(x.n_q)), k=rotate(x.k, np.arange(x.n_k))), (w.ROPE,), kind="control", gives="no match"),
+    Row("positions divided by four", (), placing(lambda y, at: rotate(y, at / 4)), (w.ROPE,), kind="control", gives="no match"),
     Row("k alone rotated, on a cache", OUT, placing(ROTARY, "k"), (w.ROPE_CACHED,)),
     Row("q alone rotated, in pairs", OUT, placing(IN_PAIRS, "q"), (w.ROPE_PAIRS,)),
     Row("sinusoids restarted after the past", RESTARTED, lambda x: restarted(x, sinusoid, "qkv"), (w.SINUS_CACHED,)),
@@ -151,14 +152,14 @@ POSITIONS = (
 # ---- two bugs at once; the second shows in few items, heads or rows
 
 PAIRS = (
-    Row("scale and one padded item", ("scale left out + padding left out",), lambda x: attend(x, scale=1.0, hide=OPEN), (w.ONE_PADDED, w.PADDED)),
+    Row("scale and one padded item", ("scale left out + padding left out",), lambda x: attend(x, scale=1.0, hide=OPEN), (w.ONE_PADDED, w.PADDED), gives="among several", but=(("padding", "named"),)),
     Row("scale and one masked row", ("scale left out + mask left out",), lambda x: attend(x, scale=1.0, hide=OPEN), (w.ONE_ROW,), always=True),
     Row("scale and causal", ("scale left out + causal mask left out",), lambda x: attend(x, scale=1.0, hide=OPEN), (w.CAUSAL,)),
-    Row("k_scale and v_scale ignored", ("another scale + output times a factor",), lambda x: attend(x, k=x.k / 0.25, v=x.v / 0.5), (w.GROUPED_KERNEL,), "flashinfer#4979"),
+    Row("k_scale and v_scale ignored", ("another scale + output times a factor",), lambda x: attend(x, k=x.k / 0.25, v=x.v / 0.5), (w.GROUPED_KERNEL,), "flashinfer#4979", gives="no match"),
     Row("mask and causal", ("mask left out + causal mask left out",), lambda x: attend(x, hide=OPEN), (w.MASKED_CAUSAL,), always=True),
     Row("mask inverted and causal", ("boolean mask read the other way round + causal mask left out",), lambda x: attend(x, hide=~x.masked), (w.MASKED_CAUSAL,)),
     Row("tiled and unscaled", ("key heads tiled, not in blocks + scale left out",), lambda x: tiled(x, scale=1.0), (w.GROUPED_KERNEL,)),
-    Row("window and causal", ("window left out + causal mask left out",), lambda x: attend(x, hide=OPEN), (w.WINDOW,)),
+    Row("window and causal", ("window left out + causal mask left out",), lambda x: attend(x, hide=OPEN), (w.WINDOW,), gives="no match"),
     Row("window and scale", ("window left out + scale left out",), lambda x: attend(x, scale=1.0, hide=OPEN), (w.TWO_SIDED,), always=True),
     Row("width of the model, next position visible", ("√d_model instead of √d_k + causal mask shows the next position",), lambda x: attend(x, scale=(x.h * x.d_k) ** -0.5, hide=x.j > x.i + 1), (w.CAUSAL,), always=True),
     Row("mask inverted, divided by d_k", ("boolean mask read the other way round + divided by d_k, not √d_k",), lambda x: attend(x, scale=1 / x.d_k, hide=~x.masked), (w.MASKED,), always=True),
@@ -192,14 +193,14 @@ def weighing(weigh: Callable[[Array], Array]) -> Callable[[Inputs], Array]:
 
 
 CONTROLS = (
-    Row("garbage in one block", (), lambda x: attend(x) + random(x) * (np.arange(x.n_q) // 16 == 1)[:, None], (w.ODD,), kind="control", gives="no match", always=True),
-    Row("one wrong number a head", (), lambda x: attend(x) + np.eye(x.n_q, x.d_v) * (np.arange(x.d_v) == 3), (w.ODD,), kind="control", gives="no match", always=True),
+    Row("garbage in one block", (), lambda x: attend(x) + random(x) * (np.arange(x.n_q) // 16 == 1)[:, None], (w.ODD,), kind="control", always=True, gives="no match"),
+    Row("one wrong number a head", (), lambda x: attend(x) + np.eye(x.n_q, x.d_v) * (np.arange(x.d_v) == 3), (w.ODD,), kind="control", always=True, gives="no match"),
     Row("noise", (), lambda x: attend(x) + random(x) * 0.05, (w.KERNEL,), kind="control", gives="no match"),
-    Row("scores squared", (), weighing(lambda s: softmax(s * s)), (w.ODD,), kind="control", gives="no match", always=True),
+    Row("scores squared", (), weighing(lambda s: softmax(s * s)), (w.ODD,), kind="control", always=True, gives="no match"),
     Row("V rows permuted", (), lambda x: attend(x, v=permuted(x.v)), (w.ODD,), kind="control", gives="no match"),
-    Row("V one row off", (), lambda x: attend(x, v=np.roll(x.v, 1, axis=2)), (w.ODD,), kind="control", gives="no match", always=True),
+    Row("V one row off", (), lambda x: attend(x, v=np.roll(x.v, 1, axis=2)), (w.ODD,), kind="control", always=True, gives="no match"),
     Row("mask one key off", (), lambda x: attend(x, hide=np.roll(x.masked, 1, axis=-1)), (w.MASKED_ALL,), kind="control", gives="no match"),
-    Row("mask of another head", (), lambda x: attend(x, hide=np.roll(x.masked, 1, axis=1)), (w.MASKED_HEADS,), kind="control", gives="no match", always=True),
+    Row("mask of another head", (), lambda x: attend(x, hide=np.roll(x.masked, 1, axis=1)), (w.MASKED_HEADS,), kind="control", always=True, gives="no match"),
     Row("mask or causal, not both", (), lambda x: attend(x, hide=x.masked & x.banned), (w.MASKED_CAUSAL,), kind="control", gives="no match"),
     Row("causal by tiles of 16", (), lambda x: attend(x, hide=x.j // 16 > x.i // 16), (w.CAUSAL_KERNEL,), kind="control", gives="no match"),
     Row("sinks of other heads", (), lambda x: attend(x, sinks=np.linspace(2.5, 0.5, x.h)), (w.SINKS,), kind="control", gives="no match"),
@@ -208,5 +209,5 @@ CONTROLS = (
     # so are the keys of that block
     Row("one block with another scale", ("queries and keys times factors",), lambda x: attend(x, scale=np.where(np.arange(x.n_k) // 32 == 1, 1.7, 1.0) * x.scale), (w.KERNEL,)),
     # the same vector in every row of a head, once the rest is brought to size
-    Row("mixed with uniform weights", ("output times a factor + bias of the values missing",), weighing(lambda s: 0.7 * softmax(s) + 0.3 / s.shape[-1]), (w.KERNEL,), kind="control"),
+    Row("mixed with uniform weights", ("output times a factor + bias of the values missing",), weighing(lambda s: 0.7 * softmax(s) + 0.3 / s.shape[-1]), (w.KERNEL,), kind="control", gives="no match"),
 )  # fmt: skip
