@@ -1,6 +1,6 @@
 """How `attncli check` does on the planted set, by hand: every world, type and seed of each row.
 
-python tests/benchmarks/planted.py [--type bfloat16] [--only TEXT] [--jobs 2] [--seeds 1]
+python tests/benchmarks/planted.py [PART OF A NAME [SEEDS]]
 
 Prints what is not as its row says, then how often each outcome came. Of the wrong ones none may be
 "matched" or "wrong name", of the right ones all must be "matched".
@@ -8,7 +8,6 @@ Prints what is not as its row says, then how often each outcome came. Of the wro
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import warnings
@@ -20,7 +19,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the jobs use the cores
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.check.planted.parts import TYPES
 from tests.check.planted.right import INSIDE, RIGHT
 from tests.check.planted.rows import observed, outcome, verdict_on
 from tests.check.planted.wrong import GROUPS
@@ -44,31 +42,22 @@ def run(job: Job) -> tuple[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--type", choices=list(TYPES))
-    parser.add_argument("--only", default="", help="part of a group's or a row's name")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seeds", type=int, default=1)
-    args = parser.parse_args()
+    text, n_seeds = [*sys.argv[1:], *["", "1"][len(sys.argv) - 1 :]]
     jobs = [
         (group, i, j, dtype, seed)
         for group, rows in EVERY.items()
         for i, row in enumerate(rows)
-        if args.only in f"{group}: {row.what}"
+        if text in f"{group}: {row.what}"
         for j in range(len(row.worlds))
         for dtype in row.types
-        if args.type in {None, dtype}
-        for seed in range(args.seeds)
+        for seed in range(int(n_seeds))
     ]
-    with ProcessPoolExecutor(args.jobs) as pool:
+    with ProcessPoolExecutor(2) as pool:
         results = [*pool.map(run, jobs, chunksize=4)]
     print(*sorted(text for _, text in results if text), sep="\n")
-    for group in EVERY:
-        kinds = Counter(
-            kind for (kind, _), job in zip(results, jobs, strict=True) if job[0] == group
-        )
-        if kinds:
-            print(f"{group:22}", "  ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
+    kinds = Counter((job[0], kind) for job, (kind, _) in zip(jobs, results, strict=True))
+    for (group, kind), n in sorted(kinds.items()):
+        print(f"{group:22} {kind:16} {n:5}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from tests.check.planted.parts import (
 )
 from tests.check.planted.rows import Row
 from tests.check.planted.worlds import RIGHT_WORLDS, World
-from tests.check.planted.wrong.kernels import online, splits
+from tests.check.planted.wrong.arrays import online, splits
 
 Make = Callable[[Inputs], Array]
 

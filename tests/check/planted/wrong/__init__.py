@@ -1,15 +1,12 @@
 """Wrong attentions, by what is wrong with them."""
 
-from __future__ import annotations
+from tests.check.planted.wrong import arrays, others, weights
 
-from tests.check.planted.rows import Row
-from tests.check.planted.wrong import kernels, layouts, masks, others, scores
-
-GROUPS: dict[str, tuple[Row, ...]] = {
-    "scores and weights": scores.ROWS,
-    "masks and caches": masks.ROWS,
-    "layouts": layouts.ROWS,
-    "kernels": kernels.ROWS,
+GROUPS = {
+    "scores and weights": weights.SCORES,
+    "masks and caches": weights.MASKS,
+    "layouts": arrays.LAYOUTS,
+    "kernels": arrays.KERNELS,
     "inputs": others.INPUTS,
     "positions": others.POSITIONS,
     "pairs": others.PAIRS,
