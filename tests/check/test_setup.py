@@ -52,7 +52,7 @@ def test_over_a_subset_and_piece_by_piece(name: str, monkeypatch: pytest.MonkeyP
                 pieces = over(variant, *WANTED)
             for stage in WANTED:
                 ends = (pieces[stage], whole[stage]), (part[stage], whole[stage][np.ix_(*at)])
-                if not all(np.allclose(*x, rtol=1e-9, atol=1e-12, equal_nan=True) for x in ends):
+                if not all(np.allclose(x, y, 1e-9, 1e-12, equal_nan=True) for x, y in ends):
                     other.append((bug.name, stage))
     assert not other
     assert n_variants > 50

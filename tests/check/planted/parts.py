@@ -61,7 +61,7 @@ class Inputs:
         elif self.mask is not None:
             self.masked = np.asarray((self.mask != 0) == (means == "ignore"))
         self.padded = OPEN if self.lengths is None else padded(self, self.lengths)
-        alone = self.how.get("mask_and_causal")
+        alone = self.how.get("mask_and_causal", "both")
         rest = {"mask": self.masked, "causal": self.banned}.get(alone, self.masked | self.banned)
         self.hidden = np.asarray(rest | self.padded)
 

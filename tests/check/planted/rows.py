@@ -11,12 +11,7 @@ import pytest
 
 from attncli import Convention
 from attncli.check import Verdict, check, report_text
-from tests.check.planted.parts import (
-    HALF,
-    TYPES,
-    Array,
-    Inputs,
-)
+from tests.check.planted.parts import HALF, TYPES, Array, Inputs
 from tests.check.planted.worlds import World
 
 Kind = Literal["wrong", "control", "quiet", "right", "inside"]
@@ -100,9 +95,11 @@ def observed(row: Row, x: Inputs) -> Array:
 
 
 def verdict_on(row: Row, x: Inputs, seen: Array, **more: Any) -> Verdict:
+    """The verdict; pairs are tried where one is meant, and where nothing is to be named."""
+    two = row.kind == "control" or any(" + " in name for name in row.names)
     (q, k, v), given = x.given()
-    seen = seen[(0,) * (4 - x.axes)]
-    return check(seen, q, k, v, stage=row.stage, convention=Convention(**x.how), **given, **more)
+    how = {"stage": row.stage, "convention": Convention(**x.how), "pairs": two, **given, **more}
+    return check(seen[(0,) * (4 - x.axes)], q, k, v, **how)
 
 
 def outcome(row: Row, x: Inputs, verdict: Verdict) -> Outcome:

@@ -107,10 +107,6 @@ def truth_as(true: float, false: float) -> Callable[[Rng, World], Array]:
     return lambda rng, w: np.where(some(0.6, per="all")(rng, w), true, false)
 
 
-def normal_bias(rng: Rng, w: World) -> Array:
-    return rng.normal(size=(w.h, w.n_q, w.n_k)) * 1.5
-
-
 def alibi(rng: Rng, w: World) -> Array:
     slopes = 2.0 ** (-8 * np.arange(1, w.h + 1) / w.h)
     i, j = np.indices((w.n_q, w.n_k))
@@ -203,7 +199,7 @@ NAN_KEY = replace(MASKED, name="NaN in a masked key", mask=but(slice(None), -1),
 NAN_VALUE = replace(MASKED, name="NaN in a masked value", mask=but(slice(None), -1), adjust=put("v", np.nan, slice(None), 0, -1))
 LEFT = replace(MASKED, name="padding on the left", mask=left_padding)
 MASKED_FAR = replace(MASKED_ALL, name="mask, scores of hundreds", q_times=150)
-BIAS = replace(MASKED, name="added numbers", mask=normal_bias)
+BIAS = replace(MASKED, name="added numbers", mask=lambda rng, w: rng.normal(size=(w.h, w.n_q, w.n_k)) * 1.5)
 BIAS_SQUARE = replace(BIAS, name="added numbers, square", n_k=19)
 ALIBI = replace(BIAS_SQUARE, name="alibi", h=4, mask=alibi)
 PADDED = World("padding", b=3, h=2, n_q=31, n_k=67, d_k=16, d_v=11, lengths=(53, 64, 47))

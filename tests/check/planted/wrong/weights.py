@@ -30,14 +30,6 @@ from tests.check.planted.worlds import World
 NARROW = World("more channels than keys", b=1, h=2, n_q=19, n_k=13, d_k=16, d_v=32)
 
 
-def per_head(x: Inputs, low: float, high: float) -> Array:
-    return np.linspace(low, high, x.h)[:, None, None].astype(x.wide)
-
-
-def per_channel(x: Inputs, n: int) -> Array:
-    return np.random.default_rng(3).uniform(0.5, 2, size=n).astype(x.wide)
-
-
 def raw(x: Inputs) -> Array:
     """Scaled scores."""
     return scores(x.q, head_of(x, x.k)) * x.scale
@@ -46,10 +38,6 @@ def raw(x: Inputs) -> Array:
 def summed_over(axis: int, s: Array) -> Array:
     e = exponentials(s)
     return np.asarray(e / e.sum(axis, keepdims=True))
-
-
-def one_added(e: Array) -> Array:
-    return np.asarray(e / (1 + e.sum(-1, keepdims=True)))
 
 
 def capped(s: Array, c: float) -> Array:
@@ -74,10 +62,10 @@ SCORES = (
     Row("float16 scores overflow", ("scores overflow in float16",), lambda x: normalised(exponentials(scores(x.q, x.k).astype(np.float16).astype(x.wide) * x.scale)) @ x.v, (w.HUGE,), "ultralytics PR 24990"),
     Row("scale after softmax", ("scale after softmax",), lambda x: attend(x, weigh=lambda s: softmax(s / x.scale) * x.scale), (w.PRIMES, w.KERNEL)),
     Row("output times 0.95", ("output times a factor",), lambda x: attend(x) * 0.95, (w.PRIMES, w.KERNEL, w.LARGE_KERNEL, w.TWO)),
-    Row("scale of V forgotten, per head", ("output times a factor",), lambda x: attend(x, v=x.v / per_head(x, 0.5, 2)), (w.ODD, w.LARGE), "sgl-kernel-xpu PR 252"),
+    Row("scale of V forgotten, per head", ("output times a factor",), lambda x: attend(x, v=x.v / np.linspace(0.5, 2, x.h)[:, None, None].astype(x.wide)), (w.ODD, w.LARGE), "sgl-kernel-xpu PR 252"),
     Row("last head not written", ("a head not written",), lambda x: attend(x) * (np.arange(x.h) < x.h - 1)[:, None, None], (w.ODD,)),
-    Row("scale of K forgotten, per head", ("keys times a factor",), lambda x: attend(x, k=x.k / per_head(x, 0.4, 1.7)), (w.ODD, w.THREE, w.LARGE), "sgl-kernel-xpu PR 252"),
-    Row("scale of K forgotten, per channel", KEYS[::-1], lambda x: attend(x, k=x.k * per_channel(x, x.d_k)), (w.ODD,)),
+    Row("scale of K forgotten, per head", ("keys times a factor",), lambda x: attend(x, k=x.k / np.linspace(0.4, 1.7, x.h)[:, None, None].astype(x.wide)), (w.ODD, w.THREE, w.LARGE), "sgl-kernel-xpu PR 252"),
+    Row("scale of K forgotten, per channel", KEYS[::-1], lambda x: attend(x, k=x.k * np.random.default_rng(3).uniform(0.5, 2, size=x.d_k).astype(x.wide)), (w.ODD,)),
     Row("over queries", ("softmax over queries, not keys",), lambda x: attend(x, weigh=lambda s: softmax(s, axis=-2)), (w.PRIMES, w.KERNEL, w.LARGE), "labmlai/annotated_deep_learning_paper_implementations#146"),
     Row("over queries, as weights", ("softmax over queries, not keys",), lambda x: softmax(raw(x), axis=-2), (w.SQUARE,), "PyTorch-NLP#2", stage="weights"),
     Row("over keys", ("softmax over keys, not queries",), lambda x: attend(x, weigh=softmax), (w.OVER_QUERIES,)),
@@ -87,7 +75,7 @@ SCORES = (
     Row("no sum", ("softmax not normalised",), lambda x: attend(x, weigh=exponentials), (w.PRIMES, w.KERNEL, w.CAUSAL, w.LARGE)),
     Row("sum over queries", ("sum over queries, maximum over keys",), lambda x: attend(x, weigh=lambda s: summed_over(-2, s)), (w.SQUARE, w.KERNEL)),
     Row("sigmoid", ("sigmoid, not softmax",), lambda x: attend(x, weigh=lambda s: 1 / (1 + np.exp(-s))), (w.PRIMES, w.CAUSAL, w.LARGE)),
-    Row("softmax1", ("softmax with 1 added to the sum", "sinks where none are wanted"), lambda x: attend(x, weigh=lambda s: one_added(np.exp(s))), (w.PRIMES, w.ODD), but=(("odd", "among several"),)),
+    Row("softmax1", ("softmax with 1 added to the sum", "sinks where none are wanted"), lambda x: attend(x, weigh=lambda s: np.exp(s) / (1 + np.exp(s).sum(-1, keepdims=True))), (w.PRIMES, w.ODD), but=(("odd", "among several"),)),
     Row("no softcap", ("softcap left out",), lambda x: attend(x, cap=0.0), (w.CAPPED, w.CAPPED_CAUSAL), "onnxruntime PR 28370"),
     Row("softcap of 4", ("another softcap",), lambda x: attend(x, cap=4.0), (w.CAPPED_CAUSAL,)),
     Row("softcap after the mask", ("softcap on the other side of the mask",), lambda x: attend(x, cap=0.0, weigh=lambda s: softmax(capped(s, x.how["softcap"]))), (w.CAPPED_CAUSAL,), "onnx#7865"),
@@ -187,7 +175,7 @@ MASKS = (
     Row("left for right", ("padding on the left taken for right",), lambda x: attend(x, hide=~padded(x, x.n_k - np.array(x.lengths))), (w.PADDED,)),
     Row("right for left", ("padding on the left taken for right",), lambda x: attend(x, hide=padded(x, (~x.masked).sum(-1).ravel())), (w.LEFT,)),
     Row("mask not added as 0 and 1", ("boolean mask not added as numbers",), lambda x: attend(x, hide=~np.asarray(x.mask), add=np.zeros(1)), (w.MASK_ADDED,)),
-    Row("numbers taken for truth", ("numbers of the mask read as true or false",), lambda x: attend(x, hide=x.mask == 0, add=np.zeros(1)), (w.LOWERED,)),
+    Row("numbers taken for truth", ("numbers of the mask read as true or false",), lambda x: attend(x, hide=np.asarray(x.mask == 0), add=np.zeros(1)), (w.LOWERED,)),
     Row("truth added", ("numbers of the mask added, not read as true or false",), lambda x: unmasked(x, add=x.mask), (w.TRUTH,)),
     Row("truth of numbers inverted", ("boolean mask read the other way round",), lambda x: attend(x, hide=~x.masked), (w.TRUTH,)),
     Row("mask and causal, the mask alone wanted", ("mask and causal both applied, not one alone",), lambda x: attend(x, hide=x.banned | x.masked), (w.MASK_ALONE,)),
