@@ -24,31 +24,28 @@ from tests.check.planted.rows import observed, outcome, verdict_on
 from tests.check.planted.wrong import GROUPS
 
 EVERY = {**GROUPS, "right": RIGHT, "less precision inside": INSIDE}
-Job = tuple[str, int, int, str, int]  # group, row, world, type, seed
 
 
-def run(job: Job) -> tuple[str, str]:
-    """The outcome, and what there is to say where it is another one."""
+def run(job: tuple[str, int, int, str, int]) -> tuple[str, str]:
+    """The outcome of a row in a world, type and seed; what there is to say where it is another."""
     group, i, j, dtype, seed = job
     row = EVERY[group][i]
     world = row.worlds[j]
     x = world.inputs(dtype, seed)
     warnings.simplefilter("ignore")
     verdict = verdict_on(row, x, observed(row, x))
-    kind, names = outcome(row, x, verdict), [one.name for one in verdict.explanations]
-    where = f"{group}: {row.what} · {world.name} · {dtype} · seed {seed}"
-    return kind, "" if kind == row.expected(
-        world, dtype
-    ) else f"{kind:15} {where}  {' | '.join(names[:4])}"
+    kind, names = outcome(row, x, verdict), " | ".join(one.name for one in verdict.explanations)
+    text = f"{kind:15} {group}: {row.what} · {world.name} · {dtype} · seed {seed}  {names}"
+    return kind, "" if kind == row.expected(world, dtype) else text
 
 
 def main() -> None:
-    text, n_seeds = [*sys.argv[1:], *["", "1"][len(sys.argv) - 1 :]]
+    part, n_seeds = [*sys.argv[1:], *["", "1"][len(sys.argv) - 1 :]]
     jobs = [
         (group, i, j, dtype, seed)
         for group, rows in EVERY.items()
         for i, row in enumerate(rows)
-        if text in f"{group}: {row.what}"
+        if part in f"{group}: {row.what}"
         for j in range(len(row.worlds))
         for dtype in row.types
         for seed in range(int(n_seeds))

@@ -24,15 +24,15 @@ ELSEWHERE |= {"part without a key not guarded", "log-sum-exps of parts added"}  
 ELSEWHERE |= {bug.name for bug in CATALOGUE if "projections" in bug.touches}  # test_projections.py
 
 
-def cases() -> list[Any]:
-    return [
-        pytest.param(*run[:3], id=f"{run.row.what}-{run.world.name}-{run.dtype}", marks=run.marks)
-        for rows in (ROWS, RIGHT, INSIDE)
-        for run in runs(rows, every_row=rows is not ROWS)
-    ]
+CASES = [
+    pytest.param(row, world, dtype, id=f"{row.what}-{world.name}-{dtype}", marks=marks)
+    for rows in (ROWS, RIGHT, INSIDE)
+    for row, world, dtype, is_default in runs(rows, every_row=rows is not ROWS)
+    for marks in [() if is_default else pytest.mark.exhaustive]
+]
 
 
-@pytest.mark.parametrize(("row", "world", "dtype"), cases())
+@pytest.mark.parametrize(("row", "world", "dtype"), CASES)
 def test_a_wrong_one_is_named_and_a_right_one_matches(row: Row, world: World, dtype: str) -> None:
     x = world.inputs(dtype)
     verdict = verdict_on(row, x, observed(row, x))
@@ -64,17 +64,20 @@ def test_no_two_are_of_one_name() -> None:
 # ---- pairs
 
 
-def test_pairs_can_be_left_out() -> None:
-    row = next(row for row in ROWS if row.what == "scale and causal")
+def status_of(what: str, **more: Any) -> str:
+    row = next(row for row in ROWS if row.what == what)
     x = row.worlds[0].inputs("float64")
-    assert verdict_on(row, x, observed(row, x), pairs=False).status == "no match"
+    return verdict_on(row, x, observed(row, x), **more).status
+
+
+def test_pairs_can_be_left_out() -> None:
+    assert status_of("scale and causal", pairs=False) == "no match"
+    assert status_of("scale and causal") == "found"
 
 
 def test_two_that_touch_the_same_thing_are_not_tried_together() -> None:
-    """Two places in one row: were all pairs tried, this one would fit."""
-    row = next(row for row in ROWS if row.what == "mask inverted and turned")
-    x = row.worlds[0].inputs("float32")
-    assert verdict_on(row, x, observed(row, x)).status == "no match"
+    """Were they, both would be named."""
+    assert status_of("mask inverted and turned") == "no match"
 
 
 def test_a_few_rounded_numbers_name_no_pair() -> None:

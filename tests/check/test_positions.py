@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attncli import Convention, ConventionError, ShapeError, attend
-from attncli.check import Verdict, check, suggest_input
+from attncli.check import check, suggest_input
 from tests import plain
 from tests.check.planted.parts import HALF, PLACED, TYPES, Array
 from tests.turns import in_turn
@@ -32,10 +32,6 @@ def placed(kind: str, x: Array, first: int = 0) -> Array:
 
 def output(q: Array, k: Array, v: Array, **how: Any) -> Array:
     return plain.attention({"q": q, "k": k, "v": v}, how)["output"]
-
-
-def names(verdict: Verdict) -> list[str]:
-    return [explanation.name for explanation in verdict.explanations]
 
 
 @pytest.mark.parametrize(("kind", "n_past"), [("paper", 0), ("article", 2)])
@@ -90,7 +86,8 @@ def test_one_query_at_0_is_not_rotated_at_all() -> None:
     seen = output(q, placed("rope-halves", k), v)
     verdict = check(seen, q, k[:, 2:], v[:, 2:], positions="rope-halves", **past)
     assert verdict.status == "ambiguous"
-    assert names(verdict) == ["positions left out", "positions restarted at 0 after the past"]
+    out, restarted = (one.name for one in verdict.explanations)
+    assert (out, restarted) == ("positions left out", "positions restarted at 0 after the past")
     assert "2 of the keys as a past, rope-halves positions" in verdict.tell_apart
 
 
@@ -135,7 +132,8 @@ def test_a_suggestion_has_no_positions_and_distinguishes_the_bugs() -> None:
     assert (one.n_past, one.q.shape[-1]) == (2, one.v.shape[-1])
     past: dict[str, Any] = {"past_k": one.k[:, :2], "past_v": one.v[:, :2], "positions": "paper"}
     seen = attend(one.q, one.k, one.v)["output"].value
-    assert names(check(seen, one.q, one.k[:, 2:], one.v[:, 2:], **past)) == ["positions left out"]
+    (other,) = check(seen, one.q, one.k[:, 2:], one.v[:, 2:], **past).explanations
+    assert other.name == "positions left out"
     both = ["positions left out", "scale left out"]
     assert suggest_input(both) is None
     assert suggest_input(both, positions="rope-halves") is not None

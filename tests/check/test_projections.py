@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,9 +9,9 @@ from attncli import Convention, Projections
 from attncli.attention.multi_head import projected_inputs
 from attncli.check import check
 from tests import plain
+from tests.check.planted.parts import Array
 from tests.turns import in_turn
 
-Array = np.ndarray[Any, np.dtype[Any]]
 HEADS, D, N = 3, 15, 11
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(N, D))

@@ -56,17 +56,16 @@ class Inputs:
         self.i, self.j = np.arange(self.n_q)[:, None] + self.n_past, np.arange(self.n_k)[None, :]
         self.masked, self.bias, self.banned = OPEN, np.zeros(1, self.wide), self._banned()
         means = self.how.get("mask_means")
-        if self.mask is not None and (means == "add" or not self._is_truth(self.mask)):
-            self.bias = self.mask.astype(self.wide)
-        elif self.mask is not None:
-            self.masked = np.asarray((self.mask != 0) == (means == "ignore"))
+        if self.mask is not None:
+            is_truth = self.mask.dtype == bool or self.how.get("mask_numbers") == "truth"
+            if is_truth and means != "add":
+                self.masked = np.asarray((self.mask != 0) == (means == "ignore"))
+            else:
+                self.bias = self.mask.astype(self.wide)
         self.padded = OPEN if self.lengths is None else padded(self, self.lengths)
         alone = self.how.get("mask_and_causal", "both")
         rest = {"mask": self.masked, "causal": self.banned}.get(alone, self.masked | self.banned)
         self.hidden = np.asarray(rest | self.padded)
-
-    def _is_truth(self, mask: Array) -> bool:
-        return mask.dtype == bool or self.how.get("mask_numbers") == "truth"
 
     def _banned(self) -> Array:
         """Which keys causality and the window hide, [n_q, n_k]."""

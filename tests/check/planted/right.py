@@ -13,6 +13,7 @@ from tests.check.planted import worlds as w
 from tests.check.planted.parts import (
     HALF,
     OPEN,
+    PLACED,
     Array,
     Inputs,
     attend,
@@ -20,7 +21,6 @@ from tests.check.planted.parts import (
     head_of,
     normalised,
     placed,
-    rotate,
     scores,
     softmax,
     weights_of,
@@ -74,16 +74,6 @@ def rounding(x: Inputs, s: Array) -> Array:
     return x.rounded(softmax(x.rounded(s), x.sinks, axis=axis))
 
 
-# ---- conventions
-
-
-def from_seven(x: Inputs) -> Array:
-    """Rotary positions of q and k alike counted from 7: the scores see differences only."""
-    pairs = "interleaved" if x.positions == "rope-interleaved" else "halves"
-    q = rotate(x.q, np.arange(x.n_q) + x.n_past + 7, pairs=pairs)
-    return attend(x, q=q, k=rotate(x.k, np.arange(x.n_k) + 7, pairs=pairs))
-
-
 # ---- less precision inside
 
 
@@ -97,11 +87,6 @@ def tf32(y: Array) -> Array:
 def products(x: Inputs, cut: Callable[[Array], Array]) -> Array:
     q, k, v = map(cut, parts(x)[:3])
     return np.asarray(cut(softmax(masking(x, scores(q, k) * x.wide(x.scale)))) @ v)
-
-
-def through(dtype: Any) -> Callable[[Inputs, Array], Array]:
-    """Weights that were in another type."""
-    return lambda x, s: softmax(s).astype(dtype).astype(x.wide)
 
 
 def sums_in_type(x: Inputs) -> Array:
@@ -149,15 +134,15 @@ RIGHT = (
     right("weights", weights_of, HARD, stage="weights"),
     right("scores, a channel at a time", lambda x: np.sum([x.q[..., d : d + 1] * head_of(x, x.k)[..., None, :, d] for d in range(x.d_k)], axis=0), HARD, stage="scores"),
     right("positions rounded to the type", lambda x: attend(x, q=x.rounded(placed(x, "q")), k=x.rounded(placed(x, "k")), v=x.rounded(placed(x, "v"))), (*ROPE, w.SINUS, w.ARTICLE)),
-    right("rotary positions from 7", from_seven, ROPE),
+    right("rotary positions from 7", lambda x: attend(x, q=PLACED[str(x.positions)](x.q, np.arange(x.n_q) + x.n_past + 7), k=PLACED[str(x.positions)](x.k, np.arange(x.n_k) + 7)), ROPE),
     right("no bias of the keys", lambda x: attend(x, k=x.k - w.shift("k", x.k.shape).astype(x.wide)), (w.K_BIAS,)),
 )  # fmt: skip
 INSIDE = (
     inside("TF32 products", lambda x: products(x, tf32), "float32"),
     inside("bfloat16 products", lambda x: products(x, lambda y: y.astype(ml_dtypes.bfloat16).astype(y.dtype)), "float32", "float16"),
     inside("float32, widened", lambda x: in_type(x, np.float32), "float64", gives="matched"),
-    inside("float16 weights", weighing(through(np.float16)), "float64", "float32"),
-    inside("bfloat16 weights", weighing(through(ml_dtypes.bfloat16)), "float64", "float32"),
+    inside("float16 weights", weighing(lambda x, s: softmax(s).astype(np.float16).astype(x.wide)), "float64", "float32"),
+    inside("bfloat16 weights", weighing(lambda x, s: softmax(s).astype(ml_dtypes.bfloat16).astype(x.wide)), "float64", "float32"),
     inside("bfloat16 inputs", lambda x: in_type(x, ml_dtypes.bfloat16, least=np.float32), "float32", "float16"),
     inside("float16 inputs", lambda x: in_type(x, np.float16, least=np.float32), "float64", "float32"),
     inside("sums kept in the type", sums_in_type, "float16", "bfloat16"),

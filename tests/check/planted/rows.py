@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import pytest
 
 from attncli import Convention
 from attncli.check import Verdict, check, report_text
@@ -31,7 +30,7 @@ class Row:
     kind    quiet: below the noise of the 16-bit types; inside: right with less precision inside
     types   the number types it makes sense in
     as_is   what it gives is not rounded to the type of the inputs
-    gives   the outcome; but: that in other types or worlds, or in both ("kernel, float16")
+    gives   the outcome; but: that in other types or worlds
     always  whether it runs by default, though its name is judged in a row before it
     """
 
@@ -50,41 +49,24 @@ class Row:
 
     def expected(self, world: World, dtype: str) -> Outcome:
         """What a verdict on it counts as in this world and type."""
-        but, both = dict(self.but), f"{world.name}, {dtype}"
-        return but.get(both) or but.get(world.name) or but.get(dtype) or self.gives
+        but = dict(self.but)
+        return but.get(world.name) or but.get(dtype) or self.gives
 
 
-class Run(NamedTuple):
-    """A row in one world and one type; is_default: in a run without --exhaustive, too."""
+def runs(rows: Iterable[Row], *, every_row: bool = False) -> Iterator[tuple[Row, World, str, bool]]:
+    """Each row in each of its worlds, in one type in turn, and whether that is run by default.
 
-    row: Row
-    world: World
-    dtype: str
-    is_default: bool
-
-    @property
-    def marks(self) -> Any:
-        return () if self.is_default else pytest.mark.exhaustive
-
-
-def size(world: World) -> int:
-    return world.b * world.h * world.n_q * world.n_k * (world.d_k + world.d_v)
-
-
-def runs(rows: Iterable[Row], *, every_row: bool = False) -> Iterator[Run]:
-    """Each row in each of its worlds, in one type in turn.
-
-    By default each name of a "wrong" row (or each row) in its smallest world.
+    By default runs each name of a "wrong" row (or each row), in its smallest world.
     """
     judged: set[str] = set()
     for number, row in enumerate(rows):
         names = {name for both in row.names[:1] for name in both.split(" + ")}
         is_new = row.always or every_row or (row.kind == "wrong" and not names <= judged)
         judged |= names if row.kind == "wrong" else set()
-        smallest = min(row.worlds, key=size)
+        smallest = min(row.worlds, key=lambda x: x.b * x.h * x.n_q * x.n_k * (x.d_k + x.d_v))
         for place, world in enumerate(row.worlds):
             dtype = row.types[(number + place) % len(row.types)]
-            yield Run(row, world, dtype, is_new and world is smallest)
+            yield row, world, dtype, is_new and world is smallest
 
 
 def observed(row: Row, x: Inputs) -> Array:

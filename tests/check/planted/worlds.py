@@ -65,8 +65,8 @@ class World:
         return Inputs(dtype, typed, dict(self.how), *more)
 
 
-def some(share: float, *, per: str = "item") -> Callable[[Rng, World], Array]:
-    """A random mask in which every query keeps two keys and loses two."""
+def some(share: float, *, per: str = "item", empty: Any = ()) -> Callable[[Rng, World], Array]:
+    """A random mask in which every query keeps two keys and loses two; empty ones have none."""
 
     def draw(rng: Rng, w: World) -> Array:
         first = {"item": (w.b, 1), "head": (w.b, w.h), "all": ()}[per]
@@ -74,6 +74,7 @@ def some(share: float, *, per: str = "item") -> Callable[[Rng, World], Array]:
         row = np.arange(w.n_q)
         keep[..., row, row % w.n_k] = keep[..., row, (row + 4) % w.n_k] = True
         keep[..., row, (row + 2) % w.n_k] = keep[..., row, (row + 5) % w.n_k] = False
+        keep[..., empty, :] = False
         return keep
 
     return draw
@@ -88,12 +89,6 @@ def but(*hide: slice | int) -> Callable[[Rng, World], Array]:
         return keep
 
     return draw
-
-
-def one_empty(rng: Rng, w: World) -> Array:
-    keep = some(0.6, per="all")(rng, w)
-    keep[w.n_q // 2] = False
-    return keep
 
 
 def left_padding(rng: Rng, w: World) -> Array:
@@ -193,7 +188,7 @@ MASKED_CAUSAL = replace(MASKED_SQUARE, name="mask and causal", how={"causal": Tr
 MASKED_LARGE = replace(MASKED_ALL, name="mask, a row far below 0", adjust=far_below)
 IGNORED = replace(MASKED, name="true is ignored", how={"mask_means": "ignore"})
 FINITE = replace(MASKED, name="finite mask value asked for", how={"mask_value": -2.0})
-EMPTY = replace(MASKED, name="one row empty", mask=one_empty)
+EMPTY = replace(MASKED, name="one row empty", mask=some(0.6, per="all", empty=9))
 EMPTY_NAN = replace(EMPTY, name="one row empty, NaN asked for", how={"empty_rows": "nan"})
 NAN_KEY = replace(MASKED, name="NaN in a masked key", mask=but(slice(None), -1), adjust=put("k", np.nan, slice(None), 0, -1))
 NAN_VALUE = replace(MASKED, name="NaN in a masked value", mask=but(slice(None), -1), adjust=put("v", np.nan, slice(None), 0, -1))
@@ -232,7 +227,7 @@ TRUTH = replace(MASKED_ALL, name="numbers for truth", mask=truth_as(1, 0), how={
 LOWERED = replace(MASKED_ALL, name="0 and -1e4 added", mask=truth_as(0, -1e4))
 MASK_ALONE = replace(MASKED_SQUARE, name="mask alone", how={"causal": True, "mask_and_causal": "mask"})
 CAUSAL_ALONE = replace(MASKED_SQUARE, name="causal alone", how={"causal": True, "mask_and_causal": "causal"})
-EMPTY_CAUSAL = replace(MASKED_CAUSAL, name="one row empty, causal", mask=one_empty)
+EMPTY_CAUSAL = replace(MASKED_CAUSAL, name="one row empty, causal", mask=some(0.6, per="all", empty=9))
 OPEN_LAST = replace(CAUSAL_WIDE, name="last query open", how={"causal": True, "causal_align": "open-last"})
 OWN_WINDOW = replace(CAUSAL, name="window, own key counts", how={"causal": True, "window": (7, 0), "window_counts": "own"})
 CAPPED_BIAS = replace(BIAS, name="softcap, numbers added", how={"softcap": 2.0, "causal": True})

@@ -39,10 +39,9 @@ def joined(x: Array) -> Array:
     return np.ascontiguousarray(x).reshape(b, n, h, d).swapaxes(1, 2)
 
 
-def exchanged(x: Array, axis: int, one: int = 0, two: int = 1) -> Array:
-    order = np.arange(x.shape[axis])
-    order[[one, two]] = two, one
-    return x.take(order, axis=axis)
+def exchanged(x: Array, axis: int) -> Array:
+    """The first two are exchanged."""
+    return x.take([1, 0, *range(2, x.shape[axis])], axis=axis)
 
 
 def first_for_all(x: Array, axis: int = 1) -> Array:

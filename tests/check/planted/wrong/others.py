@@ -99,33 +99,26 @@ def part(y: Array, at: Array) -> Array:
     return np.concatenate([rotate(y[..., :d], at), y[..., d:]], axis=-1)
 
 
-def in_halves(y: Array, at: Array) -> Array:
-    return sinusoid(y, at, order="halves")
-
-
-ROTARY: Put = rotate
 IN_PAIRS = PLACED["rope-interleaved"]
-UNPLACED = placing(ROTARY, "")
-FROM = ("positions counted from another number",)
 RESTARTED = ("positions restarted at 0 after the past",)
 POSITIONS = (
     Row("interleaved", ("rotary pairs interleaved, not in halves",), placing(IN_PAIRS), (w.ROPE, w.ROPE_CACHED), "transformers#25199"),
-    Row("halves", ("rotary pairs in halves, not interleaved",), placing(ROTARY), (w.ROPE_PAIRS,), "nanochat#264"),
-    Row("no rotary positions", ("positions left out",), UNPLACED, (w.ROPE, w.ROPE_PAIRS)),
-    Row("no sinusoids", ("positions left out",), UNPLACED, (w.SINUS,)),
-    Row("v rotated too", ("rotary positions in the values too",), placing(ROTARY, "qkv"), (w.ROPE,)),
+    Row("halves", ("rotary pairs in halves, not interleaved",), placing(rotate), (w.ROPE_PAIRS,), "nanochat#264"),
+    Row("no rotary positions", ("positions left out",), placing(rotate, ""), (w.ROPE, w.ROPE_PAIRS)),
+    Row("no sinusoids", ("positions left out",), placing(rotate, ""), (w.SINUS,)),
+    Row("v rotated too", ("rotary positions in the values too",), placing(rotate, "qkv"), (w.ROPE,)),
     Row("base 500000", ("rotary positions with another base",), placing(lambda y, at: rotate(y, at, 500000.0)), (w.ROPE, w.ROPE_CACHED)),
     Row("half of the width", ("rotary positions on a part of the width",), placing(part), (w.ROPE,)),
-    Row("queries one too far", FROM, placing(ROTARY, first_q=1), (w.ROPE,), "flash-linear-attention#766"),
-    Row("queries from 0 after the past", (*RESTARTED, *FROM), placing(ROTARY, first_q=0), (w.ROPE_CACHED,)),
+    Row("queries one too far", ("positions counted from another number",), placing(rotate, first_q=1), (w.ROPE,), "flash-linear-attention#766"),
+    Row("queries from 0 after the past", (*RESTARTED, "positions counted from another number"), placing(rotate, first_q=0), (w.ROPE_CACHED,)),
     Row("restarted after the past", RESTARTED, restarted, (w.ROPE_CACHED,)),
     Row("sinusoids from 1", ("positions counted from 1, not 0", "positions counted from another number"), placing(sinusoid, "qkv", first_q=1, first_k=1), (w.SINUS,)),
     Row("sinusoids, not in the values", ("positions left out of the values",), placing(sinusoid, "qk"), (w.SINUS,)),
     Row("the article's exponent", ("sinusoid exponent 2·2i/d, not 2i/d",), placing(PLACED["article"], "qkv"), (w.SINUS,), "jadore801120/attention-is-all-you-need-pytorch#32"),
     Row("the paper's exponent", ("sinusoid exponent 2i/d, not 2·2i/d",), placing(sinusoid, "qkv"), (w.ARTICLE,), "SamLynnEvans/Transformer#25"),
-    Row("sines, then cosines", ("sines, then cosines, not interleaved",), placing(in_halves, "qkv"), (w.SINUS,), "allennlp#2993"),
-    Row("k alone rotated, on a cache", ("positions left out",), placing(ROTARY, "k"), (w.ROPE_CACHED,)),
-    Row("no scale, rotated", ("scale left out",), placing(ROTARY, scale=1.0), (w.ROPE_CACHED,), always=True),
+    Row("sines, then cosines", ("sines, then cosines, not interleaved",), placing(lambda y, at: sinusoid(y, at, order="halves"), "qkv"), (w.SINUS,), "allennlp#2993"),
+    Row("k alone rotated, on a cache", ("positions left out",), placing(rotate, "k"), (w.ROPE_CACHED,)),
+    Row("no scale, rotated", ("scale left out",), placing(rotate, scale=1.0), (w.ROPE_CACHED,), always=True),
     Row("no scale, sinusoids", ("scale left out",), lambda x: attend(x, scale=1.0), (w.SINUS, w.ARTICLE, w.SINUS_CACHED), always=True),
 )  # fmt: skip
 
@@ -149,8 +142,8 @@ PAIRS = (
     Row("interleaved, unscaled", ("rotary pairs interleaved, not in halves + scale left out",), placing(IN_PAIRS, scale=1.0), (w.ROPE,), always=True),
     Row("restarted after the past, unscaled", ("positions restarted at 0 after the past + scale left out",), lambda x: restarted(x, scale=1.0), (w.ROPE_CACHED,)),
     Row("the article's exponent, unscaled", ("sinusoid exponent 2·2i/d, not 2i/d + scale left out",), placing(PLACED["article"], "qkv", scale=1.0), (w.SINUS,)),
-    Row("no sinusoids, unscaled", ("positions left out + scale left out",), placing(ROTARY, "", scale=1.0), (w.SINUS,)),
-    Row("sines, then cosines, from 1", ("sines, then cosines, not interleaved + positions counted from 1, not 0",), placing(in_halves, "qkv", first_q=1, first_k=1), (w.SINUS,), types=("float64", "float32")),
+    Row("no sinusoids, unscaled", ("positions left out + scale left out",), placing(rotate, "", scale=1.0), (w.SINUS,)),
+    Row("sines, then cosines, from 1", ("sines, then cosines, not interleaved + positions counted from 1, not 0",), placing(lambda y, at: sinusoid(y, at, order="halves"), "qkv", first_q=1, first_k=1), (w.SINUS,), types=("float64", "float32")),
 )  # fmt: skip
 
 
@@ -161,15 +154,11 @@ def random(x: Inputs) -> Array:
     return np.random.default_rng(21).normal(size=(x.b, x.h, x.n_q, x.d_v)).astype(x.wide)
 
 
-def weighing(weigh: Callable[[Array], Array]) -> Callable[[Inputs], Array]:
-    return lambda x: attend(x, weigh=weigh)
-
-
 CONTROLS = (
     Row("garbage in one block", (), lambda x: attend(x) + random(x) * (np.arange(x.n_q) // 16 == 1)[:, None], (w.ODD,), kind="control", always=True, gives="no match"),
     Row("one wrong number a head", (), lambda x: attend(x) + np.eye(x.n_q, x.d_v) * (np.arange(x.d_v) == 3), (w.ODD,), kind="control", always=True, gives="no match"),
     Row("noise", (), lambda x: attend(x) + random(x) * 0.05, (w.KERNEL,), kind="control", gives="no match"),
-    Row("scores squared", (), weighing(lambda s: softmax(s * s)), (w.ODD,), kind="control", always=True, gives="no match"),
+    Row("scores squared", (), lambda x: attend(x, weigh=lambda s: softmax(s * s)), (w.ODD,), kind="control", always=True, gives="no match"),
     Row("V one row off", (), lambda x: attend(x, v=np.roll(x.v, 1, axis=2)), (w.ODD,), kind="control", always=True, gives="no match"),
     Row("mask one key off", (), lambda x: attend(x, hide=np.roll(x.masked, 1, axis=-1)), (w.MASKED_ALL,), kind="control", gives="no match"),
     Row("mask of another head", (), lambda x: attend(x, hide=np.roll(x.masked, 1, axis=1)), (w.MASKED_HEADS,), kind="control", always=True, gives="no match"),

@@ -15,7 +15,6 @@ from tests.check.planted.parts import (
     Inputs,
     attend,
     exponentials,
-    head_of,
     normalised,
     padded,
     scores,
@@ -28,11 +27,6 @@ from tests.check.planted.worlds import World
 # ---- scale, factors, softmax, softcap, sinks
 
 NARROW = World("more channels than keys", b=1, h=2, n_q=19, n_k=13, d_k=16, d_v=32)
-
-
-def raw(x: Inputs) -> Array:
-    """Scaled scores."""
-    return scores(x.q, head_of(x, x.k)) * x.scale
 
 
 def summed_over(axis: int, s: Array) -> Array:
@@ -49,8 +43,6 @@ def dropped(x: Inputs, weights: Array) -> Array:
     return np.asarray(np.where(kept, weights / 0.8, 0).astype(x.wide))
 
 
-# a sink of 0 adds 1 to the sum
-KEYS = ("keys times a factor", "channels of the keys times factors")
 SCORES = (
     Row("no scale", ("scale left out",), lambda x: attend(x, scale=1.0), (w.PRIMES, w.KERNEL, w.CAUSAL, w.LARGE, w.TWO), "cntkx#10"),
     Row("width of the model", ("√d_model instead of √d_k",), lambda x: attend(x, scale=(x.h * x.d_k) ** -0.5), (w.PRIMES, w.KERNEL), "Graylab/DL4Proteins-notebooks#12"),
@@ -65,9 +57,9 @@ SCORES = (
     Row("scale of V forgotten, per head", ("output times a factor",), lambda x: attend(x, v=x.v / np.linspace(0.5, 2, x.h)[:, None, None].astype(x.wide)), (w.ODD, w.LARGE), "sgl-kernel-xpu PR 252"),
     Row("last head not written", ("a head not written",), lambda x: attend(x) * (np.arange(x.h) < x.h - 1)[:, None, None], (w.ODD,)),
     Row("scale of K forgotten, per head", ("keys times a factor",), lambda x: attend(x, k=x.k / np.linspace(0.4, 1.7, x.h)[:, None, None].astype(x.wide)), (w.ODD, w.THREE, w.LARGE), "sgl-kernel-xpu PR 252"),
-    Row("scale of K forgotten, per channel", KEYS[::-1], lambda x: attend(x, k=x.k * np.random.default_rng(3).uniform(0.5, 2, size=x.d_k).astype(x.wide)), (w.ODD,)),
+    Row("scale of K forgotten, per channel", ("channels of the keys times factors", "keys times a factor"), lambda x: attend(x, k=x.k * np.random.default_rng(3).uniform(0.5, 2, size=x.d_k).astype(x.wide)), (w.ODD,)),
     Row("over queries", ("softmax over queries, not keys",), lambda x: attend(x, weigh=lambda s: softmax(s, axis=-2)), (w.PRIMES, w.KERNEL, w.LARGE), "labmlai/annotated_deep_learning_paper_implementations#146"),
-    Row("over queries, as weights", ("softmax over queries, not keys",), lambda x: softmax(raw(x), axis=-2), (w.SQUARE,), "PyTorch-NLP#2", stage="weights"),
+    Row("over queries, as weights", ("softmax over queries, not keys",), lambda x: softmax(scores(x.q, x.k) * x.scale, axis=-2), (w.SQUARE,), "PyTorch-NLP#2", stage="weights"),
     Row("over keys", ("softmax over keys, not queries",), lambda x: attend(x, weigh=softmax), (w.OVER_QUERIES,)),
     Row("over heads", ("softmax over heads",), lambda x: attend(x, weigh=lambda s: softmax(s, axis=1)), (w.PRIMES, w.ODD, w.LARGE), "labmlai/annotated_deep_learning_paper_implementations#282"),
     Row("over the batch", ("softmax over the batch",), lambda x: attend(x, weigh=lambda s: softmax(s, axis=0)), (w.PRIMES,)),
@@ -83,7 +75,7 @@ SCORES = (
     Row("dropout, from the output", ("dropout left on",), lambda x: attend(x, weigh=lambda s: dropped(x, softmax(s))), (NARROW,), "pytorch#124464"),
     Row("dropout, from the weights", ("dropout left on",), lambda x: dropped(x, weights_of(x)), (w.PRIMES,), "timm PR 1978", stage="weights"),
     Row("weights turned", ("rows and columns exchanged",), lambda x: weights_of(x).swapaxes(-1, -2), (w.SQUARE,), stage="weights"),
-    Row("scaled scores", ("the observed scores are scaled already",), raw, (w.PRIMES, w.THREE), stage="scores"),
+    Row("scaled scores", ("the observed scores are scaled already",), lambda x: scores(x.q, x.k) * x.scale, (w.PRIMES, w.THREE), stage="scores"),
     Row("scale 1/√(d + ¼)", ("another scale",), lambda x: attend(x, scale=(x.d_k + 0.25) ** -0.5), (w.QUIET,), kind="quiet", always=True),
     Row("softcap 50 too many", ("another softcap",), lambda x: attend(x, cap=50.0), (w.QUIET,), kind="quiet"),
     Row("a sink of −6", ("sinks where none are wanted",), lambda x: attend(x, sinks=np.full(x.h, -6.0)), (w.QUIET,), kind="quiet", always=True),
@@ -98,11 +90,6 @@ SCORES = (
 # ---- causality, windows, masks, padding, caches, the arithmetic of masking
 
 
-def hiding(rule: Callable[[Any, Any, Inputs], Array]) -> Callable[[Inputs], Array]:
-    """An attention that hides the cells rule(i, j) alone."""
-    return lambda x: attend(x, hide=rule(x.i, x.j, x))
-
-
 def lengths(change: Callable[[Array], Any]) -> Callable[[Inputs], Array]:
     """An attention with other valid lengths."""
     return lambda x: attend(x, hide=padded(x, change(np.array(x.lengths))))
@@ -115,11 +102,6 @@ def keys(x: Inputs, at: list[int] | Array) -> Array:
 
 def unmasked(x: Inputs, **more: Any) -> Array:
     return attend(x, hide=OPEN, **more)
-
-
-def unguarded(s: Array) -> Array:
-    """Softmax without a guard for rows with nothing left."""
-    return normalised(exponentials(s))
 
 
 def lowered(x: Inputs, by: float) -> Array:
@@ -144,28 +126,28 @@ MASKS = (
     Row("mask value −100, reached", FINITE, lambda x: attend(x, value=-100.0), (w.MASKED_LARGE,), "TransformerLens#385"),
     Row("−100 added, reached", FINITE, lambda x: lowered(x, 100), (w.MASKED_FAR,), "fairseq#3575"),
     Row("−∞ for the finite value", ("mask value −∞, not the finite one given",), lambda x: attend(x, value=-INF), (w.FINITE,), gives="among several"),
-    Row("empty row: NaN", ("rows with nothing to attend to become NaN",), lambda x: attend(x, weigh=unguarded), (w.EMPTY,), "pytorch#103749"),
+    Row("empty row: NaN", ("rows with nothing to attend to become NaN",), lambda x: attend(x, weigh=lambda s: normalised(exponentials(s))), (w.EMPTY,), "pytorch#103749"),
     Row("empty row: zeros", ("rows with nothing to attend to become zero",), attend, (w.EMPTY_NAN,)),
     Row("empty row: mean", ("rows with nothing to attend to get the mean of V", "finite mask value"), lambda x: attend(x, value=-30000.0), (w.EMPTY,), "mlx#2395", gives="among several"),
     Row("empty row: as if unmasked", ("finite mask value", "rows with nothing to attend to as if unmasked"), lambda x: lowered(x, 10000), (w.EMPTY,), "onnxruntime#28904"),
-    Row("0 · −∞", ("0 · −∞ in the mask",), lambda x: unmasked(x, add=x.hidden.astype(x.wide) * -INF, weigh=unguarded), (w.MASKED,), "onnx PR 8068"),
+    Row("0 · −∞", ("0 · −∞ in the mask",), lambda x: unmasked(x, add=x.hidden.astype(x.wide) * -INF, weigh=lambda s: normalised(exponentials(s))), (w.MASKED,), "onnx PR 8068"),
     Row("NaN of a masked key", ("NaN leaks from masked keys",), lambda x: unmasked(x, add=np.where(x.hidden, -INF, 0)), (w.NAN_KEY,), "pytorch#101967"),
     Row("NaN of a masked value", ("NaN leaks from masked values",), attend, (w.NAN_VALUE,), "pytorch#101967"),
     Row("numbers twice", ("numbers of the mask times a factor",), lambda x: attend(x, add=x.bias * x.wide(2)), (w.BIAS,)),
     Row("slopes of the heads reversed", ("numbers of the mask times a factor",), lambda x: attend(x, add=np.where(np.isinf(x.bias), x.bias, np.maximum(x.bias, -1e9)[::-1])), (w.ALIBI,)),
     Row("no causal", ("causal mask left out",), unmasked, (w.CAUSAL, w.CAUSAL_KERNEL, w.CAUSAL_WIDE)),
-    Row("causal, unasked", BOTH, hiding(lambda i, j, x: j > i), (w.SQUARE, w.KERNEL, w.LARGE_KERNEL)),
-    Row("causal, unasked, bottom-right", BOTH[1:], hiding(lambda i, j, x: j > i + x.n_k - x.n_q), (w.WIDER,)),
-    Row("bottom-right", ("causal mask aligned bottom-right, not top-left",), hiding(lambda i, j, x: j > i + x.n_k - x.n_q), (w.CAUSAL_WIDE,), "pytorch#108108"),
-    Row("top-left", ("causal mask aligned top-left, not bottom-right",), hiding(lambda i, j, x: j > i), (w.BOTTOM,), "flash-attention#1778"),
-    Row("own position hidden", ("causal mask hides each query's own position",), hiding(lambda i, j, x: j >= i), (w.CAUSAL,)),
-    Row("next position visible", ("causal mask shows the next position",), hiding(lambda i, j, x: j > i + 1), (w.CAUSAL, w.CAUSAL_KERNEL)),
-    Row("causal, the wrong way round", ("causal the wrong way round",), hiding(lambda i, j, x: j < i), (w.CAUSAL, w.CAUSAL_KERNEL)),
-    Row("window one wider", ("window one too wide", "another window"), hiding(lambda i, j, x: (j > i) | (j < i - 8)), (w.WINDOW,), "transformers#39408"),
-    Row("window one narrower", ("window one too narrow", "another window"), hiding(lambda i, j, x: (j > i) | (j < i - 6)), (w.WINDOW,), "transformers#29623"),
-    Row("no window", ("window left out",), hiding(lambda i, j, x: j > i), (w.WINDOW,), "nanochat#452"),
-    Row("half the window", ("another window",), hiding(lambda i, j, x: (j > i) | (j < i - 3)), (w.WINDOW,)),
-    Row("chunks", ("chunks, not a sliding window",), hiding(lambda i, j, x: (j > i) | (j // 8 != i // 8)), (w.WINDOW,)),
+    Row("causal, unasked", BOTH, lambda x: attend(x, hide=x.j > x.i), (w.SQUARE, w.KERNEL, w.LARGE_KERNEL)),
+    Row("causal, unasked, bottom-right", BOTH[1:], lambda x: attend(x, hide=x.j > x.i + x.n_k - x.n_q), (w.WIDER,)),
+    Row("bottom-right", ("causal mask aligned bottom-right, not top-left",), lambda x: attend(x, hide=x.j > x.i + x.n_k - x.n_q), (w.CAUSAL_WIDE,), "pytorch#108108"),
+    Row("top-left", ("causal mask aligned top-left, not bottom-right",), lambda x: attend(x, hide=x.j > x.i), (w.BOTTOM,), "flash-attention#1778"),
+    Row("own position hidden", ("causal mask hides each query's own position",), lambda x: attend(x, hide=x.j >= x.i), (w.CAUSAL,)),
+    Row("next position visible", ("causal mask shows the next position",), lambda x: attend(x, hide=x.j > x.i + 1), (w.CAUSAL, w.CAUSAL_KERNEL)),
+    Row("causal, the wrong way round", ("causal the wrong way round",), lambda x: attend(x, hide=x.j < x.i), (w.CAUSAL, w.CAUSAL_KERNEL)),
+    Row("window one wider", ("window one too wide", "another window"), lambda x: attend(x, hide=(x.j > x.i) | (x.j < x.i - 8)), (w.WINDOW,), "transformers#39408"),
+    Row("window one narrower", ("window one too narrow", "another window"), lambda x: attend(x, hide=(x.j > x.i) | (x.j < x.i - 6)), (w.WINDOW,), "transformers#29623"),
+    Row("no window", ("window left out",), lambda x: attend(x, hide=x.j > x.i), (w.WINDOW,), "nanochat#452"),
+    Row("half the window", ("another window",), lambda x: attend(x, hide=(x.j > x.i) | (x.j < x.i - 3)), (w.WINDOW,)),
+    Row("chunks", ("chunks, not a sliding window",), lambda x: attend(x, hide=(x.j > x.i) | (x.j // 8 != x.i // 8)), (w.WINDOW,)),
     Row("no padding mask", ("padding left out", "other key lengths"), unmasked, (w.PADDED,)),
     Row("padding on queries", ("padding mask on queries, not keys",), lambda x: attend(x, hide=x.padded.swapaxes(-1, -2)), (w.PADDED_SQUARE,), "hyunwoongko/transformer PR 40"),
     Row("one key more", ("key lengths off by one", "other key lengths"), lengths(lambda n: n + 1), (w.PADDED,)),
@@ -180,14 +162,14 @@ MASKS = (
     Row("truth of numbers inverted", ("boolean mask read the other way round",), lambda x: attend(x, hide=~x.masked), (w.TRUTH,)),
     Row("mask and causal, the mask alone wanted", ("mask and causal both applied, not one alone",), lambda x: attend(x, hide=x.banned | x.masked), (w.MASK_ALONE,)),
     Row("mask and causal, causal alone wanted", ("mask and causal both applied, not one alone",), lambda x: attend(x, hide=x.banned | x.masked), (w.CAUSAL_ALONE,)),
-    Row("the last query sees every key", ("causal mask leaves the last query all keys",), hiding(lambda i, j, x: (j > i) & (i < x.n_q - 1)), (w.CAUSAL_WIDE,)),
-    Row("the last query causal, too", ("causal mask for the last query too",), hiding(lambda i, j, x: j > i), (w.OPEN_LAST,)),
-    Row("causal, the wrong way round, own position hidden", ("causal the wrong way round",), hiding(lambda i, j, x: j <= i), (w.CAUSAL,), always=True),
+    Row("the last query sees every key", ("causal mask leaves the last query all keys",), lambda x: attend(x, hide=(x.j > x.i) & (x.i < x.n_q - 1)), (w.CAUSAL_WIDE,)),
+    Row("the last query causal, too", ("causal mask for the last query too",), lambda x: attend(x, hide=x.j > x.i), (w.OPEN_LAST,)),
+    Row("causal, the wrong way round, own position hidden", ("causal the wrong way round",), lambda x: attend(x, hide=x.j <= x.i), (w.CAUSAL,), always=True),
     Row("masked scores", ("the observed scores are masked already",), lambda x: np.where(x.hidden, -INF, scores(x.q, x.k) * x.scale), (w.CAUSAL,), stage="scores"),
     Row("empty row: as if unmasked, causal", ("rows with nothing to attend to as if unmasked",), lambda x: attend(x, hide=x.banned | (x.masked & ~x.masked.all(-1, keepdims=True))), (w.EMPTY_CAUSAL,)),
-    Row("window of own key one wider", ("window one too wide", "another window"), hiding(lambda i, j, x: (j > i) | (j < i - 7)), (w.OWN_WINDOW,)),
-    Row("window of own key one narrower", ("window one too narrow", "another window"), hiding(lambda i, j, x: (j > i) | (j < i - 5)), (w.OWN_WINDOW,)),
-    Row("chunks, own key counts", ("chunks, not a sliding window",), hiding(lambda i, j, x: (j > i) | (j // 7 != i // 7)), (w.OWN_WINDOW,)),
+    Row("window of own key one wider", ("window one too wide", "another window"), lambda x: attend(x, hide=(x.j > x.i) | (x.j < x.i - 7)), (w.OWN_WINDOW,)),
+    Row("window of own key one narrower", ("window one too narrow", "another window"), lambda x: attend(x, hide=(x.j > x.i) | (x.j < x.i - 5)), (w.OWN_WINDOW,)),
+    Row("chunks, own key counts", ("chunks, not a sliding window",), lambda x: attend(x, hide=(x.j > x.i) | (x.j // 7 != x.i // 7)), (w.OWN_WINDOW,)),
     Row("padding mask of one row on queries", ("padding mask on queries, not keys",), lambda x: attend(x, hide=x.masked.swapaxes(-1, -2)), (w.LEFT_SQUARE,)),
     Row("history masked", ("cached decode masks its own history",), lambda x: attend(x, hide=x.j > x.i - x.n_past), (w.CACHED,), "gpt-fast#233"),
     Row("newest key not cached", ("newest key not cached", "causal mask hides each query's own position", "key lengths off by one", "other key lengths", "last block of keys skipped", "one block of keys lost"), lambda x: keys(x, np.arange(x.n_k - 1)), (w.DECODE,), "harvard-edge/cs249r_book PR 1953"),
