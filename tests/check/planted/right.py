@@ -125,7 +125,7 @@ RIGHT = (
     right("mask: −1e4", lambda x: attend(x, value=-1e4)),
     right("masked after softmax, renormalised", lambda x: attend(x, hide=OPEN, weigh=lambda s: normalised(softmax(s) * ~x.hidden)), SMALL),
     right("no maximum taken off", weighing(lambda x, s: normalised(np.exp(s))), SMALL),
-    right("by the log-sum-exp", weighing(lambda x, s: np.exp(s - np.logaddexp.reduce(s, axis=-1, keepdims=True)))),
+    right("by the log-sum-exp", weighing(lambda x, s: np.exp(s - (np.log(exponentials(s).sum(-1, keepdims=True)) + s.max(-1, keepdims=True))))),
     right("output in float32", lambda x: attend(x).astype(np.float32), (*SMALL, w.KERNEL), types=HALF, as_is=True),
     *(right(f"flash, blocks of {n}", partial(online, block=n)) for n in (1, 17, 32)),
     *(right(f"flash, 16-bit weights, blocks of {n}", partial(online, block=n, half=True)) for n in (16, 128)),

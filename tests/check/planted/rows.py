@@ -56,17 +56,18 @@ class Row:
 def runs(rows: Iterable[Row], *, every_row: bool = False) -> Iterator[tuple[Row, World, str, bool]]:
     """Each row in each of its worlds, in one type in turn, and whether that is run by default.
 
-    By default runs each name of a "wrong" row (or each row), in its smallest world.
+    By default runs each name of a "wrong" row in its smallest world, or each row in one in turn.
     """
     judged: set[str] = set()
     for number, row in enumerate(rows):
         names = {name for both in row.names[:1] for name in both.split(" + ")}
         is_new = row.always or every_row or (row.kind == "wrong" and not names <= judged)
         judged |= names if row.kind == "wrong" else set()
-        smallest = min(row.worlds, key=lambda x: x.b * x.h * x.n_q * x.n_k * (x.d_k + x.d_v))
+        chosen = min(row.worlds, key=lambda x: x.b * x.h * x.n_q * x.n_k * (x.d_k + x.d_v))
+        chosen = row.worlds[number % len(row.worlds)] if every_row else chosen
         for place, world in enumerate(row.worlds):
             dtype = row.types[(number + place) % len(row.types)]
-            yield row, world, dtype, is_new and world is smallest
+            yield row, world, dtype, is_new and world is chosen
 
 
 def observed(row: Row, x: Inputs) -> Array:
