@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.check.buggy.parts import masked_softmax, scale, scores, softmax, weighted_sum
 
 from attncli import Convention, ConventionError
 from attncli.arrays import Array
@@ -17,6 +16,7 @@ from attncli.check import Verdict, check, report_text, summary_text, verdict_to_
 from attncli.presets import PRESETS
 from attncli.testing import assert_attention
 from tests import plain
+from tests.check.buggy.parts import masked_softmax, scale, scores, softmax, weighted_sum
 
 FILE = Path(__file__).parents[1] / "fixtures" / "library_outputs.npz"
 TRUTH = "the numbers of a mask are read as true or false: −inf is true, so it may attend"
