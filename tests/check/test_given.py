@@ -28,25 +28,21 @@ def turned(*arrays: Any) -> list[Any]:
     return [np.swapaxes(x, -2, -3) for x in arrays]
 
 
-# ---- keywords and masks
-
-
 def test_keywords_are_the_convention() -> None:
-    right = output(causal=True, scale=0.25)
-    assert check(right, Q, K, V, causal=True, scale=np.float64(0.25)).matches
-    assert check(right, Q, K, V, convention=Convention(causal=True), scale=0.25).matches
+    right, causal = output(causal=True, scale=0.25), Convention(causal=True)
+    assert check(right, Q, K, V, convention=causal, scale=np.float64(0.25)).matches
     assert_attention(right, Q, K, V, causal=True, scale=0.25)
-    with pytest.raises(AssertionError, match="attncli compute: --causal"):
+    with pytest.raises(AssertionError, match="--causal"):
         assert_attention(right, Q, K, V, scale=0.25)
-    with pytest.raises(ConventionError, match="causal is False, but True in the convention"):
-        check(right, Q, K, V, convention=Convention(causal=True), causal=False)
+    with pytest.raises(ConventionError, match="causal is False"):
+        check(right, Q, K, V, convention=causal, causal=False)
     with pytest.raises(TypeError, match="casual"):
         check(right, Q, K, V, casual=True)
 
 
 def test_a_mask_of_0_and_1_asks() -> None:
     right, mask = output(mask=MASK), MASK.astype(np.int64)
-    with pytest.raises(ConventionError, match="nothing but 0 and 1; say what 1 means: mask_means="):
+    with pytest.raises(ConventionError, match="mask_means="):
         check(right, Q, K, V, mask=mask)
     assert check(right, Q, K, V, mask=mask, mask_means="keep").matches
     assert check(right, Q, K, V, mask=1 - mask, mask_means="ignore").matches
@@ -56,54 +52,36 @@ def test_a_mask_of_0_and_1_asks() -> None:
 # ---- layouts
 
 
-def test_the_output_has_the_layout_of_the_inputs() -> None:
-    (right,) = turned(output(causal=True))
-    assert check(right, *turned(Q, K, V), layout="bshd", causal=True).matches
-    first = [x[0] for x in (right, *turned(Q, K, V))]
-    assert check(*first, layout="shd", causal=True).matches
-    verdict = check(right, *turned(Q, K, V), layout="bshd")
-    assert verdict.explanations[0].name == "causal mask where none is wanted"
-    assert_attention(right, *turned(Q, K, V), layout="bshd", causal=True)
-
-
-def test_other_stages_have_their_heads_first_and_so_may_the_output() -> None:
-    trace = attend(Q, K, V)
-    weights, right = trace["weights"].value, trace["output"].value
-    assert check({"weights": weights}, *turned(Q, K, V), layout="bshd").matches
-    assert check(right, *turned(Q, K, V), layout="bshd").matches
-
-
-def test_rows_and_heads_of_a_layout() -> None:
-    (right,) = turned(output())
+def test_the_output_has_the_layout_of_the_inputs_or_of_the_other_stages() -> None:
+    right, q, k, v = turned(output(causal=True), Q, K, V)
+    how: dict[str, Any] = {"layout": "bshd", "causal": True}
+    assert check(right, q, k, v, **how).matches
+    assert check(output(causal=True), q, k, v, **how).matches
+    assert check({"weights": attend(Q, K, V)["weights"].value}, q, k, v, layout="bshd").matches
+    assert check(right[0], q[0], k[0], v[0], layout="shd", causal=True).matches
+    one_head = attend(Q[:, :1], K[:, :1], V[:, :1])["output"].value[:, 0]
+    assert check(one_head, Q[:, 0], K[:, 0], V[:, 0], layout="bsd").matches
+    (one,) = check(right, q, k, v, layout="bshd").explanations
+    assert one.name == "causal mask where none is wanted"
+    past = dict(zip(("past_k", "past_v"), turned(PAST_K, PAST_V), strict=True))
+    cached = turned(output(past_k=PAST_K, past_v=PAST_V, causal=True))[0]
+    assert check(cached, q, k, v, **past, **how).matches
     some = right[:, [3, 0]]
-    assert check(some, *turned(Q, K, V), layout="bshd", rows=[3, 0]).matches
-    assert check(some[:, :, 1], *turned(Q, K, V), layout="bshd", rows=[3, 0], heads=1).matches
-    one = check(right[:, :1], *turned(Q, K, V), layout="bshd", rows=0)
-    assert one.matches
-
-
-def test_bsd_is_one_head() -> None:
-    q, k, v = Q[:, 0], K[:, 0], V[:, 0]
-    right = attend(Q[:, :1], K[:, :1], V[:, :1])["output"].value[:, 0]
-    assert check(right, q, k, v, layout="bsd").matches
-
-
-def test_a_cache_in_a_layout() -> None:
-    right = output(past_k=PAST_K, past_v=PAST_V, causal=True)
-    inputs = dict(zip(("past_k", "past_v"), turned(PAST_K, PAST_V), strict=True))
-    found = check(*turned(right, Q, K, V), **inputs, layout="bshd", causal=True)
-    assert found.matches
+    assert check(some, q, k, v, rows=[3, 0], **how).matches
+    assert check(some[:, :, 1], q, k, v, rows=[3, 0], heads=1, **how).matches
+    dump = {"q": q, "k": k, "v": v, "output": right}
+    assert check(dump, q, k, v, **how).matches
+    assert check({**dump, "v": v + 1}, q, k, v, **how).first_difference == "v"
 
 
 def test_more_heads_than_tokens_without_a_match_name_the_layout() -> None:
     x = RNG.normal(size=(1, 17, 2, 8))  # (batch, tokens, heads, d)
     right = attend(x, x, x, layout="bshd")["output"].value
-    hint = "17 heads of 2 keys: if q, k and v are (batch, tokens, heads, d), say layout='bshd'"
     verdict = check(np.swapaxes(right, 1, 2), x, x, x)
     assert verdict.explanations[0].name == "heads and tokens exchanged in the inputs"
     verdict = check(RNG.normal(size=x.shape), x, x, x)
     assert verdict.status == "no match"
-    assert hint in report_text(verdict)
+    assert "say layout='bshd'" in report_text(verdict)
     assert "say layout" not in report_text(check(right * 0.9, x, x, x, layout="bshd"))
 
 
@@ -114,19 +92,18 @@ def test_float8_inputs_and_outputs() -> None:
     small = [x.astype(ml_dtypes.float8_e4m3fn) for x in (Q, K, V)]
     right = attend(*small)["output"].value
     assert check(right.astype(np.float32), *small).matches
-    observed = right.astype(ml_dtypes.float8_e4m3fn)
-    given = check(observed, *small, rtol=2.0**-4, atol=2.0**-10)
-    assert (given.status, "pass rtol" in str(given.notes)) == ("match", False)
-    plain = check(observed, *small, pairs=False)
-    assert "output is float8_e4m3fn: pass rtol and atol" in plain.notes
+    seen = right.astype(ml_dtypes.float8_e4m3fn)
+    verdict = check(seen, *small, rtol=2.0**-4, atol=2.0**-10)
+    assert (verdict.status, "pass rtol" in str(verdict.notes)) == ("match", False)
+    assert "pass rtol" in str(check(seen, *small, pairs=False).notes)
 
 
 def test_tensors_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
     q, k, v = (torch.from_numpy(x).to(torch.bfloat16).requires_grad_() for x in (Q, K, V))
     mask = torch.from_numpy(MASK)
-    observed = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    assert_attention(observed, q, k, v, mask=mask)
+    seen = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert_attention(seen, q, k, v, mask=mask)
     small = [x.detach().to(torch.float8_e5m2) for x in (q, k, v)]
     wide = [x.to(torch.float32) for x in small]
     assert_attention(torch.nn.functional.scaled_dot_product_attention(*wide), *small)
@@ -139,22 +116,15 @@ def test_all_inputs_that_differ_are_named() -> None:
     dump = {"q": Q, "k": K + 0.5, "v": V[..., :4], "mask": ~MASK, "output": output(mask=~MASK)}
     verdict = check(dump, Q, K, V, mask=MASK)
     assert (verdict.status, verdict.first_difference) == ("no match", "k")
-    assert verdict.notes == (
-        "the observed k is not the given one: they differ by up to 0.5",
-        "the observed v is not the given one: they are 2 × 3 × 7 × 4 and 2 × 3 × 7 × 13",
-        "the observed mask is not the given one: they differ by up to inf",
-    )
+    for words, note in zip(("up to 0.5", "2 × 3 × 7 × 4", "mask"), verdict.notes, strict=True):
+        assert words in note
 
 
 @pytest.mark.parametrize(
     "mask",
     [
-        MASK,
-        MASK[None, None],
-        MASK.astype(np.int64),
-        np.where(MASK, 0.0, -np.inf),
-        np.where(MASK, 0.0, np.finfo(np.float32).min),
-        np.broadcast_to(MASK, (B, H, N_Q, N_K)),
+        *(MASK[None, None], MASK.astype(np.int64), np.broadcast_to(MASK, (B, H, N_Q, N_K))),
+        *(np.where(MASK, 0.0, -np.inf), np.where(MASK, 0.0, np.finfo(np.float32).min)),
     ],
 )
 def test_a_mask_may_be_written_in_another_form(mask: Any) -> None:
@@ -168,7 +138,7 @@ def test_a_mask_may_be_written_in_another_form(mask: Any) -> None:
 def test_an_input_that_is_observed_and_not_given_is_named(name: str, value: Any) -> None:
     verdict = check({name: value, "output": output()}, Q, K, V)
     assert (verdict.status, verdict.first_difference) == ("no match", name)
-    assert verdict.notes[0].startswith("the observed ")
+    assert "observed" in verdict.notes[0]
 
 
 def test_inputs_of_the_same_numbers_are_no_difference() -> None:
@@ -179,11 +149,3 @@ def test_inputs_of_the_same_numbers_are_no_difference() -> None:
     dump = {name: trace[name].value for name in trace}
     assert check(dump, Q, K, V, **how).matches
     assert not check({**dump, "k": trace["k"].value + 1}, Q, K, V, **how).matches
-
-
-def test_observed_inputs_have_the_layout_too() -> None:
-    q, k, v, right = turned(Q, K, V, output())
-    dump = {"q": q, "k": k, "v": v, "output": right}
-    assert check(dump, q, k, v, layout="bshd").matches
-    verdict = check({**dump, "v": v + 1}, q, k, v, layout="bshd")
-    assert verdict.notes == ("the observed v is not the given one: they differ by up to 1",)

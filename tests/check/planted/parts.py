@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
-TYPES: dict[str, Any] = {
-    "float64": np.float64,
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-}
+TYPES: dict[str, Any] = {"float64": np.float64, "float32": np.float32, "float16": np.float16}
+TYPES["bfloat16"] = ml_dtypes.bfloat16
 HALF = ("float16", "bfloat16")
 INF = np.inf
+OPEN = np.zeros((1, 1), bool)  # hides nothing
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Inputs:
     """The inputs of one attention in a number type, and what it should follow.
 
@@ -33,12 +29,15 @@ class Inputs:
     how      fields of attncli's Convention
     mask     true = may attend, or numbers to be added
     lengths  valid keys per batch item
-    placing  puts positions into q, k (and v), given the first position
+    i, j     positions of queries, [n_q, 1], and keys, [1, n_k]: queries come after the cache
+    hidden   cells that no query may attend to, [b | 1, h | 1, n_q, n_k]: those masked by a boolean
+             mask, padded, or banned by causality and the window
+    bias     the numbers of a mask that is added
+    axes     how many check is given: 3 without the batch, 2 without heads
     """
 
     dtype: str
     typed: dict[str, Array]
-    rng: np.random.Generator
     how: dict[str, Any] = field(default_factory=dict)
     n_past: int = 0
     mask: Array | None = None
@@ -47,129 +46,68 @@ class Inputs:
     positions: str | None = None
     axes: int = 4
 
-    @cached_property
-    def wide(self) -> Any:
-        """The type in which a kernel computes."""
-        return np.float32 if self.dtype in HALF else TYPES[self.dtype]
+    def __post_init__(self) -> None:
+        self.wide: Any = np.float32 if self.dtype in HALF else TYPES[self.dtype]
+        self.q, self.k, self.v = (self.typed[name].astype(self.wide) for name in "qkv")
+        self.b, self.h, self.n_q, self.d_k = self.q.shape
+        self.n_k, self.d_v = self.v.shape[2:]
+        self.scale = float(self.how.get("scale", 1 / np.sqrt(self.d_k)))
+        self.full = (self.b, self.h, self.n_q, self.n_k)
+        self.i, self.j = np.arange(self.n_q)[:, None] + self.n_past, np.arange(self.n_k)[None, :]
+        self.masked, self.bias, self.banned = OPEN, np.zeros(1, self.wide), self._banned()
+        means = self.how.get("mask_means")
+        if self.mask is not None:
+            is_truth = self.mask.dtype == bool or self.how.get("mask_numbers") == "truth"
+            if is_truth and means != "add":
+                self.masked = np.asarray((self.mask != 0) == (means == "ignore"))
+            else:
+                self.bias = self.mask.astype(self.wide)
+        self.padded = OPEN if self.lengths is None else padded(self, self.lengths)
+        alone = self.how.get("mask_and_causal", "both")
+        rest = {"mask": self.masked, "causal": self.banned}.get(alone, self.masked | self.banned)
+        self.hidden = np.asarray(rest | self.padded)
 
-    @cached_property
-    def q(self) -> Array:
-        return self.typed["q"].astype(self.wide)
-
-    @cached_property
-    def k(self) -> Array:
-        return self.typed["k"].astype(self.wide)
-
-    @cached_property
-    def v(self) -> Array:
-        return self.typed["v"].astype(self.wide)
-
-    @property
-    def b(self) -> int:
-        return int(self.q.shape[0])
-
-    @property
-    def h(self) -> int:
-        return int(self.q.shape[1])
-
-    @property
-    def n_q(self) -> int:
-        return int(self.q.shape[2])
-
-    @property
-    def n_k(self) -> int:
-        return int(self.k.shape[2])
-
-    @property
-    def d_k(self) -> int:
-        return int(self.q.shape[3])
-
-    @property
-    def d_v(self) -> int:
-        return int(self.v.shape[3])
-
-    @property
-    def scale(self) -> float:
-        scale = self.how.get("scale", 1 / np.sqrt(self.d_k))
-        return 1.0 if scale == "none" else float(scale)
+    def _banned(self) -> Array:
+        """Which keys causality and the window hide, [n_q, n_k]."""
+        align, j = self.how.get("causal_align"), self.j
+        i = self.i + (self.n_k - self.n_q - self.n_past if align == "bottom-right" else 0)
+        cells = (j > i) & bool(self.how.get("causal"))
+        if align == "open-last":
+            cells[-1] = False
+        left, right = self.how.get("window") or (-1, -1)
+        left -= self.how.get("window_counts") == "own"
+        return np.asarray(cells | (left >= 0) & (j < i - left) | (right >= 0) & (j > i + right))
 
     def round(self, x: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.asarray(x).astype(TYPES[self.dtype])
 
+    def rounded(self, x: Array) -> Array:
+        """In the number type, and back in the wide one."""
+        return self.round(x).astype(self.wide)
+
     def given(self) -> tuple[list[Array], dict[str, Any]]:
         """What check takes: q, k, v, and the other arrays."""
         first = (0,) * (4 - self.axes)
-        q, k, v = (self.typed[name] for name in "qkv")
-        more: dict[str, Any] = {}
+        q, k, v = (self.typed[name][first] for name in "qkv")
+        more: dict[str, Any] = {"mask": self.mask, "sinks": self.sinks, "positions": self.positions}
+        more["kv_len"] = None if self.lengths is None else np.array(self.lengths)
         if self.n_past:
-            more = {"past_k": k[:, :, : self.n_past], "past_v": v[:, :, : self.n_past]}
-            k, v = k[:, :, self.n_past :], v[:, :, self.n_past :]
-        if self.mask is not None:
-            more["mask"] = self.mask
-        if self.lengths is not None:
-            more["kv_len"] = np.array(self.lengths)
-        if self.sinks is not None:
-            more["sinks"] = self.sinks
-        if self.positions is not None:
-            more["positions"] = self.positions
-        for name in more.keys() & {"past_k", "past_v"}:
-            more[name] = more[name][first]
-        return [x[first] for x in (q, k, v)], more
+            more |= {"past_k": k[..., : self.n_past, :], "past_v": v[..., : self.n_past, :]}
+            k, v = k[..., self.n_past :, :], v[..., self.n_past :, :]
+        return [q, k, v], {name: y for name, y in more.items() if y is not None}
 
 
 def head_of(x: Inputs, y: Array) -> Array:
     """Each query head's keys or values."""
     times = x.h // y.shape[1]
-    if x.how.get("head_order") == "tiled":
-        return np.tile(y, (1, times, 1, 1))
-    return np.repeat(y, times, axis=1)
+    tiled = x.how.get("head_order") == "tiled"
+    return np.tile(y, (1, times, 1, 1)) if tiled else np.repeat(y, times, axis=1)
 
 
-def at(x: Inputs) -> tuple[Array, Array]:
-    """Positions of queries and keys, [n_q, 1] and [1, n_k]: queries come after the cache."""
-    return np.arange(x.n_q)[:, None] + x.n_past, np.arange(x.n_k)[None, :]
-
-
-def banned(x: Inputs) -> Array:
-    """Which keys causality and the window hide, [n_q, n_k]."""
-    i, j = at(x)
-    if x.how.get("causal_align") == "bottom-right":
-        i = i + x.n_k - x.n_q - x.n_past
-    hidden = np.zeros((x.n_q, x.n_k), bool)
-    if x.how.get("causal"):
-        hidden |= j > i
-    left, right = x.how.get("window") or (-1, -1)
-    if left >= 0:
-        hidden |= j < i - left
-    if right >= 0:
-        hidden |= j > i + right
-    return hidden
-
-
-def padded(x: Inputs, lengths: Any = None) -> Array:
+def padded(x: Inputs, lengths: Any) -> Array:
     """Which keys lie past the lengths, [b, 1, 1, n_k]."""
-    lengths = x.lengths if lengths is None else lengths
-    if lengths is None:
-        return np.zeros((1, 1, 1, x.n_k), bool)
-    return (np.arange(x.n_k) >= np.array(lengths)[:, None])[:, None, None]
-
-
-def masked(x: Inputs) -> Array:
-    """Which keys a boolean mask hides."""
-    if x.mask is None or x.mask.dtype != bool:
-        return np.zeros((1, 1), bool)
-    return np.asarray(x.mask if x.how.get("mask_means") == "ignore" else ~x.mask)
-
-
-def hidden(x: Inputs) -> Array:
-    """Every cell that no query may attend to, [b | 1, h | 1, n_q, n_k]."""
-    return np.asarray(banned(x) | padded(x) | masked(x))
-
-
-def bias(x: Inputs) -> Array | None:
-    """The numbers of a mask that is added."""
-    return None if x.mask is None or x.mask.dtype == bool else x.mask.astype(x.wide)
+    return np.asarray(x.j >= np.array(lengths)[:, None])[:, None, None]
 
 
 def rotate(x: Array, at: Array, base: float = 10000.0, pairs: str = "halves") -> Array:
@@ -188,12 +126,8 @@ def sinusoid(x: Array, at: Array, exponent: int = 2, order: str = "interleaved")
     d = x.shape[-1]
     angle = np.outer(at, 10000.0 ** (-exponent * np.arange(d // 2) / d))
     both = [np.sin(angle), np.cos(angle)]
-    table = (
-        np.stack(both, axis=-1).reshape(-1, d)
-        if order == "interleaved"
-        else np.concatenate(both, axis=-1)
-    )
-    return np.asarray(x + table, x.dtype)
+    pairs = np.stack(both, axis=-1).reshape(-1, d)
+    return np.asarray(x + (pairs if order == "interleaved" else np.hstack(both)), x.dtype)
 
 
 PLACED: dict[str, Callable[[Array, Array], Array]] = {
@@ -206,7 +140,7 @@ PLACED: dict[str, Callable[[Array, Array], Array]] = {
 
 def placed(x: Inputs, name: str) -> Array:
     """q, k or v with the positions that are asked for."""
-    y = np.asarray(getattr(x, name))
+    y: Array = getattr(x, name)
     if x.positions is None or (name == "v" and x.positions.startswith("rope")):
         return y
     first = x.n_past if name == "q" else 0
@@ -219,14 +153,11 @@ def scores(q: Array, k: Array) -> Array:
 
 def softmax(s: Array, sinks: Array | None = None, axis: int = -1) -> Array:
     """Over keys, with a score for each head that has no value; zeros where nothing is left."""
+    extra = np.full(1, -INF, s.dtype) if sinks is None else sinks[:, None, None].astype(s.dtype)
     with np.errstate(all="ignore"):
-        top = s.max(axis=axis, keepdims=True)
-        if sinks is not None:
-            top = np.maximum(top, sinks[:, None, None]).astype(s.dtype)
+        top = np.maximum(s.max(axis=axis, keepdims=True), extra)
         e = np.exp(s - top)
-        total = e.sum(axis=axis, keepdims=True)
-        if sinks is not None:
-            total = total + np.exp(sinks[:, None, None].astype(s.dtype) - top)
+        total = e.sum(axis=axis, keepdims=True) + np.exp(extra - top)
         return np.asarray(np.where(np.isneginf(top), 0, e / total))
 
 
@@ -251,21 +182,35 @@ def attend(  # noqa: PLR0913
     sinks  of each head (an empty array = none)
     weigh  from masked scores to weights
     """
-    s: Array
     q = placed(x, "q") if q is None else q
     k = head_of(x, placed(x, "k") if k is None else k)
     v = head_of(x, placed(x, "v") if v is None else v)
     s = scores(q, k) * np.asarray(x.scale if scale is None else scale, x.wide)
     cap = x.how.get("softcap") if cap is None else cap
-    if cap:
-        s = cap * np.tanh(s / cap)
-    add = bias(x) if add is None else add
-    s = s if add is None else s + add
+    add = x.bias if add is None else add
+    late = x.how.get("softcap_place") == "after-bias"
+    s = s + add if late else s
+    s = cap * np.tanh(s / cap) if cap else s
+    s = s if late else s + add
     value = x.how.get("mask_value", -INF) if value is None else value
-    s = np.where(hidden(x) if hide is None else hide, x.wide(value), s).astype(x.wide)
+    s = np.where(x.hidden if hide is None else hide, x.wide(value), s).astype(x.wide)
     if weigh is not None:
         return np.asarray(weigh(s) @ v)
     if x.how.get("softmax_over") == "queries":
         return np.asarray(softmax(s, axis=-2) @ v)
     sinks = x.sinks if sinks is None else sinks
     return np.asarray(softmax(s, sinks if sinks is not None and sinks.size else None) @ v)
+
+
+def weights_of(x: Inputs) -> Array:
+    """The weights of the attention that is asked for."""
+    eye = np.eye(x.n_k, dtype=x.wide)
+    return attend(x, v=np.broadcast_to(eye, (x.b, x.h, x.n_k, x.n_k)))
+
+
+def normalised(w: Array) -> Array:
+    return np.asarray(w / w.sum(-1, keepdims=True))
+
+
+def exponentials(s: Array) -> Array:
+    return np.asarray(np.exp(s - s.max(-1, keepdims=True)))

@@ -1,30 +1,15 @@
 """Wrong attentions, by what is wrong with them."""
 
-from __future__ import annotations
+from tests.check.planted.wrong import arrays, others, weights
 
-from tests.check.planted.rows import Row
-from tests.check.planted.wrong import (
-    caches,
-    controls,
-    inputs,
-    kernels,
-    layouts,
-    masks,
-    pairs,
-    positions,
-    scaling,
-    weighting,
-)
-
-GROUPS: dict[str, tuple[Row, ...]] = {
-    "scale and factors": scaling.ROWS,
-    "softmax": weighting.ROWS,
-    "masks and padding": masks.ROWS,
-    "caches": caches.ROWS,
-    "layouts": layouts.ROWS,
-    "kernels": kernels.ROWS,
-    "inputs": inputs.ROWS,
-    "positions": positions.ROWS,
-    "pairs": pairs.ROWS,
-    "no known bug": controls.ROWS,
+GROUPS = {
+    "scores and weights": weights.SCORES,
+    "masks and caches": weights.MASKS,
+    "layouts": arrays.LAYOUTS,
+    "kernels": arrays.KERNELS,
+    "inputs": others.INPUTS,
+    "positions": others.POSITIONS,
+    "pairs": others.PAIRS,
+    "no known bug": others.CONTROLS,
 }
+ROWS = tuple(row for rows in GROUPS.values() for row in rows)
