@@ -1,4 +1,4 @@
-"""SOURCE: paths, members, standard input, pipes, literals; the format is detected; packed files."""
+"""SOURCE: paths, standard input, pipes, literals; packed files; how much is read and allowed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ import pytest
 from attncli.budget import limited
 from attncli.errors import InputError, SizeError
 
-from .saved import Folder, cell_name, encrypted, load, npy, npz, zipped
+from .saved import Folder, cell_name, encrypted, load, npy, npz, safetensors, zipped
 
 JSON = b'{"q": [[1, 2]], "k": [[3, 4]]}'
 PACKED = {
@@ -27,23 +29,19 @@ PACKED = {
     "q.csv": b"1,2\n",
     "q": b"[[1, 2]]",
 }
-CONTENTS = [
-    *PACKED.values(),
-    b"\xef\xbb\xbf[[1, 2]]",
-    b"1\t2\n",
-    b"1;2\n",
-    b" 1  2\n",
-    b"[CLS],1,2\n",
-]
 
 
-@pytest.mark.parametrize("content", [*CONTENTS, b"1\n2\n", b"0,0\n"], ids=cell_name)
-def test_the_format_is_detected_from_the_content(content: bytes, folder: Folder) -> None:
-    expected = {b"1\n2\n": [[1], [2]], b"0,0\n": [[0, 0]]}.get(content, [[1, 2]])
-    loaded = load("-", stdin=io.BytesIO(content))
-    assert loaded.origin == "standard input"
-    for one in (loaded, folder.load(content, "file"), folder.load(content, "file.dat")):
-        assert next(iter(one.arrays.values())).tolist() == expected
+def first(source: str, stdin: bytes = b"") -> Any:
+    return next(iter(load(source, stdin=io.BytesIO(stdin)).arrays.values())).tolist()
+
+
+def test_the_format_is_detected_from_the_content(folder: Folder) -> None:
+    others = (b"\xef\xbb\xbf[[1, 2]]", b"1\t2\n", b"1;2\n", b" 1  2\n", b"[CLS],1,2\n")
+    contents: dict[bytes, Any] = dict.fromkeys((*PACKED.values(), *others), [[1, 2]])
+    for content, expected in {**contents, b"1\n2\n": [[1], [2]], b"0,0\n": [[0, 0]]}.items():
+        assert first("-", content) == expected
+        for name in ("file", "file.dat"):
+            assert first(folder.write(content, name)) == expected
 
 
 @pytest.mark.parametrize("name", PACKED)
@@ -51,45 +49,51 @@ def test_packed_files_are_read(name: str, folder: Folder) -> None:
     """gzipped, as a member of a zip by its path or its name, or from standard input."""
     packed = gzip.compress(PACKED[name], mtime=0)
     archive = zipped({"d/other.txt": b"", f"d/{name}": PACKED[name]}, zipfile.ZIP_DEFLATED)
-    every = [folder.load(packed, f"{name}.gz"), load("-", stdin=io.BytesIO(packed))]
+    assert first("-", packed) == first(folder.write(packed, f"{name}.gz")) == [[1, 2]]
+    path = folder.write(archive, "x.zip")
     for member in (f"d/{name}", name):
-        every.append(folder.load(archive, "x.zip", member))
-        every.append(load(f"-::{member}", stdin=io.BytesIO(archive)))
-    for loaded in every:
-        assert next(iter(loaded.arrays.values())).tolist() == [[1, 2]]
+        assert first(f"-::{member}", archive) == first(f"{path}::{member}") == [[1, 2]]
 
 
 OTHERS = {"d/": b"", "__MACOSX/._q.json": b"?", "d/.hidden": b"?"}
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "member", "array", "values"),
+    ("name", "content", "member", "values"),
     [
-        ("x.json.gz", gzip.compress(JSON), "k", "k", [[3, 4]]),
-        ("x.zip", zipped({"o.txt": b"", "q.json": JSON}), "q.json::k", "k", [[3, 4]]),
-        ("x.zip", zipped({"o.txt": b"", "q.npz": PACKED["q.npz"]}), "q.npz::k", "k", [[3, 4]]),
-        ("x.zip", zipped({**OTHERS, "d/q.json": JSON}), "", "q", [[1, 2]]),  # its only file
-        ("x.zip", zipped({**OTHERS, "d/q.json": JSON}), "k", "k", [[3, 4]]),
-        ("x.zip", zipped({**OTHERS, "d/.git/q.json": JSON}), "", "q", [[1, 2]]),
-        ("x.zip", npz(a=[[1]], b=[[2]]), "b", "b", [[2]]),  # an npz, whatever it is called
-        ("x.zip", npz(a=[[1]], b=[[2]]), "b.npy", "", [[2]]),
-        ("a::b.json", b"[[7]]", "", "", [[7]]),
+        ("x.json.gz", gzip.compress(JSON), "k", [[3, 4]]),
+        ("x.zip", zipped({"o.txt": b"", "q.json": JSON}), "q.json::k", [[3, 4]]),
+        ("x.zip", zipped({"o.txt": b"", "q.npz": PACKED["q.npz"]}), "q.npz::k", [[3, 4]]),
+        ("x.zip", zipped({**OTHERS, "d/q.json": JSON}), "q", [[1, 2]]),  # its only file
+        ("x.zip", zipped({**OTHERS, "d/.git/q.json": JSON}), "q", [[1, 2]]),
+        ("x.zip", npz(a=[[1]], b=[[2]]), "b", [[2]]),  # an npz, whatever it is called
+        ("x.zip", npz(a=[[1]], b=[[2]]), "b.npy", [[2]]),
+        ("a::b.json", b"[[7]]", "", [[7]]),
     ],
     ids=cell_name,
 )
 def test_one_array_of_a_file(
-    name: str, content: bytes, member: str, array: str, values: list[list[int]], folder: Folder
+    name: str, content: bytes, member: str, values: list[list[int]], folder: Folder
 ) -> None:
     loaded = folder.load(content, name, member)
-    assert loaded.arrays[array].tolist() == values
+    assert [array.tolist() for array in loaded.arrays.values()] == [values]
     assert "::k" not in member or loaded.origin == f"{folder.path}/x.zip::{member[:-3]}"
 
 
-def test_member_of_standard_input() -> None:
+def test_standard_input_a_pipe_and_a_file_descriptor(tmp_path: Path) -> None:
     loaded = load("-::key", stdin=io.BytesIO(npz(q=[[1]], key=[[2, 3]])))
-    assert loaded.member == "key"
-    assert [*loaded.arrays] == ["key"]
-    assert loaded.arrays["key"].tolist() == [[2, 3]]
+    assert (loaded.origin, loaded.member, [*loaded.arrays]) == ("standard input", "key", ["key"])
+    os.mkfifo(tmp_path / "pipe.npy")
+    data = npy([[3, 5]])
+    writer = threading.Thread(target=(tmp_path / "pipe.npy").write_bytes, args=(data,))
+    writer.start()
+    assert first(f"{tmp_path}/pipe.npy") == [[3, 5]]
+    writer.join()
+    reading, writing = os.pipe()
+    os.write(writing, b"[[1, 2], [3, 4]]")
+    os.close(writing)
+    assert first(f"/dev/fd/{reading}") == [[1, 2], [3, 4]]
+    os.close(reading)
 
 
 def test_standard_input_of_the_process_and_what_json_imports() -> None:
@@ -104,37 +108,15 @@ def test_standard_input_of_the_process_and_what_json_imports() -> None:
     assert done.stdout.decode().splitlines() == ["[[2, 3]]", "[]"]
 
 
-def test_a_pipe_and_a_file_descriptor_are_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.npy")
-    data = npy(np.arange(15.0).reshape(3, 5))
-    writer = threading.Thread(target=(tmp_path / "pipe.npy").write_bytes, args=(data,))
-    writer.start()
-    loaded = load(f"{tmp_path}/pipe.npy")
-    writer.join()
-    assert loaded.arrays[""].shape == (3, 5)
-    reading, writing = os.pipe()
-    os.write(writing, b"[[1, 2], [3, 4]]")
-    os.close(writing)
-    assert load(f"/dev/fd/{reading}").arrays[""].shape == (2, 2)
-    os.close(reading)
-
-
-def test_an_inline_object_and_a_path_that_looks_like_one(
+def test_literals_and_a_path_that_looks_like_one(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = load('{"q": [[1, 2]]}')
-    assert (loaded.origin, loaded.arrays["q"].tolist()) == ("the inline literal", [[1, 2]])
-    assert load("  [[1, 2, 3], [4, 5, 6.5]]").arrays[""].tolist() == [[1, 2, 3], [4, 5, 6.5]]
+    assert load('{"q": [[1, 2]]}').origin == "the inline literal"
+    assert first('{"q": [[1, 2]]}') == [[1, 2]]
+    assert first("  [[1, 2, 3], [4, 5, 6.5]]") == [[1, 2, 3], [4, 5, 6.5]]
     monkeypatch.chdir(folder.path)
     folder.write("[[7]]", "{x}.json")
-    assert load("{x}.json").arrays[""].tolist() == [[7]]
-
-
-def error_of(source: str, stdin: bytes = b"") -> str:
-    with pytest.raises(InputError) as caught:
-        load(source, stdin=io.BytesIO(stdin))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    assert first("{x}.json") == [[7]]
 
 
 @pytest.mark.parametrize(
@@ -151,94 +133,153 @@ def error_of(source: str, stdin: bytes = b"") -> str:
         ("/dev/zero", "of no format"),
         ("/dev", "is a directory"),
         ("/no/q.npy", "there is no folder /no"),
+        ("{}/qvk.json", "qvk.json does not exist; did you mean {}/qkv.json?"),
+        ("{}/closed.json", "cannot be read: Permission denied"),
     ],
 )
-def test_sources_that_are_refused(source: str, key: str) -> None:
-    assert key in error_of(source)
-
-
-def test_a_missing_file_hints_at_near_names(folder: Folder) -> None:
-    folder.write("[[1]]", "qkv.json")
-    hint = f"qvk.json does not exist; did you mean {folder.path}/qkv.json?"
-    assert error_of(f"{folder.path}/qvk.json").endswith(hint)
-
-
-def test_no_permission(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_that_are_refused(
+    source: str, key: str, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    path = folder.write(npy([[1]]), "q.npy")
-    monkeypatch.setattr("builtins.open", refuse)
-    assert "cannot be read: Permission denied" in error_of(path)
+    folder.write("[[1]]", "closed.json" if "closed" in source else "qkv.json")
+    if "closed" in source:
+        monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(InputError) as caught:
+        load(source.replace("{}", str(folder.path)), stdin=io.BytesIO())
+    assert key.replace("{}", str(folder.path)) in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 GZIPPED = gzip.compress(b"1", mtime=0)
-REFUSED = [
-    *((f"q{ending}", b"", "is empty") for ending in (".json", ".npy", ".npz", ".csv", "")),
-    ("q.safetensors", b"", "is empty"),
-    ("q.pt", b"PK\x03\x04", "a PyTorch file"),
-    ("q.pth", b"x", "a PyTorch file"),
-    ("q.pkl", b"x", "a pickle"),
-    ("q.h5", b"x", "an HDF5 file"),
-    ("q.mat", b"x", "a MATLAB file"),
-    ("q.parquet", b"x", "a Parquet file"),
-    ("q.xlsx", b"PK\x03\x04", "a spreadsheet"),
-    ("q", b"\x80\x04\x95\x00", "a pickle"),
-    ("q.npy", b"\x80\x02}q\x00", "a pickle"),
-    ("q", b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
-    ("q.dat", b"\0\1\2\3" * 9, "of no format that attncli reads; it reads .json, .npy, .npz, .csv"),
-    ("q.dat", b"hello\nworld\n", "of no format"),
-    ("q.dat", b"\xff\xd8\xff\xe0", "of no format"),
-    ("x.csv", b"BZh91AY&SY", "a bzip2 file"),
-    ("x.json", b"\n<!DOCTYPE html><html>", "a web page"),
-    ("x.npy", b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),
-    ("x.zip", zipped({"a.json": b"", "b.json": b""}), "a.json, b.json; name one: x.zip::a.json"),
-    ("x.zip", zipped({}), "holds no file"),
-    ("x.zip", zipped({"a.md": b"hello"}), "of no format"),
-    ("x.zip", zipped({"q.json": b""}), "is empty"),
-    ("x.zip", zipped({"q.pt": b"PK"}), "a PyTorch file"),
-    ("x.zip", zipped({"q.json": JSON})[:-30], "not a valid zip"),
-    ("x.zip", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_BZIP2), "not compressed with deflate"),
-    ("x.zip", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_LZMA), "not compressed with deflate"),
-    ("x.npz", zipped({"q.npy": npy([[1]])}, zipfile.ZIP_LZMA), "not compressed with deflate"),
-    ("x.zip", encrypted(zipped({"q.json": JSON})), "is encrypted"),
-    ("x.zip", zipped({"q.gz": GZIPPED}), "gzip inside another file"),
-    ("x.gz", gzip.compress(GZIPPED, mtime=0), "gzip inside another file"),
-    ("x.json.gz", gzip.compress(JSON * 999, mtime=0)[:-9], "is damaged"),
-    ("x.gz", b"\x1f\x8b\x08", "is damaged"),
-    ("x.pt.gz", b"x", "a PyTorch file"),
-]
-
-
-@pytest.mark.parametrize(("name", "content", "key"), REFUSED, ids=cell_name)
-def test_files_that_are_refused(name: str, content: bytes, key: str, folder: Folder) -> None:
-    assert key in folder.refusal(content, name)
-
-
-TWO = zipped({"a/x.json": b"[[1]]", "b/x.json": b"[[2]]"})
 TWINS = zipped({"x.json": b"[[1]]", "y.json": b"[[2]]"}).replace(b"y.json", b"x.json")
+# name::member, key word, content
+REFUSED = [
+    *((f"q{end}", "is empty", b"") for end in (".npy", ".npz", ".csv", ".safetensors", "")),
+    ("q.pt", "a PyTorch file", b"PK\x03\x04"),
+    ("q.pth", "a PyTorch file", b"x"),
+    ("q.pkl", "a pickle", b"x"),
+    ("q.h5", "an HDF5 file", b"x"),
+    ("q.mat", "a MATLAB file", b"x"),
+    ("q.parquet", "a Parquet file", b"x"),
+    ("q.xlsx", "a spreadsheet", b"PK\x03\x04"),
+    ("q", "a pickle", b"\x80\x04\x95\x00"),
+    ("q.npy", "a pickle", b"\x80\x02}q\x00"),
+    ("q", "an HDF5 file", b"\x89HDF\r\n\x1a\n"),
+    ("q.dat", "of no format that attncli reads; it reads .json, .npy, .npz, .csv", b"\0\1\2\3" * 9),
+    ("q.dat", "of no format", b"hello\nworld\n"),
+    ("q.dat", "of no format", b"\xff\xd8\xff\xe0"),
+    ("x.csv", "a bzip2 file", b"BZh91AY&SY"),
+    ("x.json", "a web page", b"\n<!DOCTYPE html><html>"),
+    ("x.npy", "a Git LFS pointer", b"version https://git-lfs.github.com/spec/v1\n"),
+    ("x.zip", "a.json, b.json; name one: x.zip::a.json", zipped({"a.json": b"", "b.json": b""})),
+    ("x.zip::c", "no 'c'; it holds a.json, b.json; name", zipped({"a.json": b"", "b.json": b""})),
+    ("x.zip::x.json", "a/x.json, b/x.json; name one: x.zip::a/x.json", zipped({"a/x.json": b"", "b/x.json": b""})),
+    ("x.zip::x.json", "x.json, x.json; zip it again", TWINS),
+    ("x.zip", "holds no file", zipped({})),
+    ("x.zip", "of no format", zipped({"a.md": b"hello"})),
+    ("x.zip", "is empty", zipped({"q.json": b""})),
+    ("x.zip", "a PyTorch file", zipped({"q.pt": b"PK"})),
+    ("x.zip", "not a valid zip", zipped({"q.json": JSON})[:-30]),
+    ("x.zip", "not compressed with deflate", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_BZIP2)),
+    ("x.zip", "not compressed with deflate", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_LZMA)),
+    ("x.npz", "not compressed with deflate", zipped({"q.npy": npy([[1]])}, zipfile.ZIP_LZMA)),
+    ("x.zip", "is encrypted", encrypted(zipped({"q.json": JSON}))),
+    ("x.zip", "gzip inside another file", zipped({"q.gz": GZIPPED})),
+    ("x.gz", "gzip inside another file", gzip.compress(GZIPPED, mtime=0)),
+    ("x.json.gz", "is damaged", gzip.compress(JSON * 999, mtime=0)[:-9]),
+    ("x.gz", "is damaged", b"\x1f\x8b\x08"),
+    ("x.pt.gz", "a PyTorch file", b"x"),
+    ("README.md", "a text, not rows of numbers: it begins 'Att", b"# a\n\nAttention, step by step\nin 2 ways, a, b\n\n3\n"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("content", "key"),
-    [
-        (zipped({"a.json": b"", "b.json": b""}), "no 'x.json'; it holds a.json, b.json; name one"),
-        (TWO, "2 files 'x.json': a/x.json, b/x.json; name one: x.zip::a/x.json"),
-        (TWINS, "x.json, x.json; zip it again"),
-    ],
-    ids=cell_name,
-)
-def test_members_that_are_not_one_file(content: bytes, key: str, folder: Folder) -> None:
-    assert key in folder.refusal(content, "x.zip", "x.json")
+@pytest.mark.parametrize(("name", "key", "content"), REFUSED, ids=cell_name)
+def test_files_that_are_refused(name: str, key: str, content: bytes, folder: Folder) -> None:
+    file, _, member = name.partition("::")
+    assert key in folder.refusal(content, file, member)
+
+
+# ---- how much is read, and allowed
+
+
+def test_only_what_is_asked_for_is_read(folder: Folder) -> None:
+    rows = np.arange(1009 * 1013, dtype="<f4")
+    large = ("F32", [1009, 1013], rows.tobytes())
+    data = safetensors({"q": ("BF16", [1, 3], b"\x80\x3f" * 3), "x0": large, "x1": large})
+    path = folder.write(data, "x.safetensors")
+    load(path)  # what is imported is not counted
+    tracemalloc.start()
+    loaded = load(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (loaded.arrays["q"].tolist(), loaded.unread) == ([[1.0, 1.0, 1.0]], ("x0", "x1"))
+    assert peak < rows.nbytes / 8
+    np.testing.assert_array_equal(load(f"{path}::x1").arrays["x1"].reshape(-1), rows)
+    assert first("-", gzip.compress(data, 1)) == [[1.0, 1.0, 1.0]]
+
+
+def test_a_file_larger_than_what_is_allowed_is_mapped(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attncli.files.npy.MAP_FROM", 1)
+    array = np.asfortranarray(np.arange(15.0).reshape(3, 5))
+    with limited(1):
+        read = folder.load(npy(array), "q.npy").arrays[""]
+    assert isinstance(read.base, np.memmap)
+    assert type(read) is np.ndarray
+    assert read.tolist() == array.tolist()
+    assert not read.flags.writeable
+
+
+@pytest.mark.parametrize("name", ["q.safetensors", "q.npy"])
+def test_a_file_that_is_cut_once_it_is_read(folder: Folder, name: str) -> None:
+    """It is cut while the next one is opened: what was read is used, and no signal ends the call."""
+    q = np.ones((1 << 19, 8))
+    packed = safetensors({"q": ("F64", [*q.shape], q.tobytes())})
+    path = folder.write(npy(q) if name == "q.npy" else packed, name)
+    os.mkfifo(folder.path / "k.npy")
+    flags = ("--q", name, "--k", "k.npy", "--v", "[[3, 4]]", "--output", "o.npy")
+    call = [sys.executable, "-m", "attncli", "compute", *flags]
+    with subprocess.Popen(call, cwd=folder.path, stderr=subprocess.PIPE) as running:
+        with open(folder.path / "k.npy", "wb") as file:  # once the call opens it too
+            os.truncate(path, 1000)
+            file.write(npy(np.ones((1, 8))))
+        _, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors) == (0, b"")
+    assert (np.load(folder.path / "o.npy") == [3, 4]).all()
+
+
+def test_more_than_is_allowed_is_refused_before_unpacking(folder: Folder) -> None:
+    zeros = np.zeros((1, 1 << 19))  # 4 MiB each
+    path = folder.write(npz(q=zeros, k=zeros, x=zeros), "x.npz")
+    with limited(9 << 20):
+        assert list(load(path).arrays) == ["q", "k"]
+    with limited(7 << 20), pytest.raises(SizeError, match=r"x\.npz takes 8\.389 MB, 7\.34 MB are"):
+        load(path)
+    with limited(3 << 20), pytest.raises(SizeError, match=r"x\.npz, x takes 4\.194 MB, 3\.146 MB"):
+        load(f"{path}::x")
+    deflated = zipped({"q.npy": npy(np.zeros((1009, 1013)))}, zipfile.ZIP_DEFLATED)
+    assert folder.load(deflated, "x.npz").arrays["q"].shape == (1009, 1013)
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.npy.gz"])
+def test_numbers_that_were_packed_are_counted(folder: Folder, name: str) -> None:
+    matrix = npy(np.zeros((1009, 101), dtype=np.bool_))
+    packed = zipped({"mask.npy": matrix}, zipfile.ZIP_DEFLATED)
+    packed = packed if name == "x.npz" else gzip.compress(matrix)
+    with limited(50 * 1009 * 101):
+        assert folder.load(packed, name).arrays
+    with limited(50 * 1009 * 101 - 50):
+        assert "has 101,909 numbers, 101,908" in folder.refusal(packed, name)
 
 
 @pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
-def test_what_is_packed_very_small_or_is_more_than_allowed_is_refused_while_unpacking(
-    name: str, folder: Folder
-) -> None:
+def test_text_is_bounded_while_unpacking(name: str, folder: Folder) -> None:
     def pack(text: bytes) -> bytes:
-        whole = zipped({"x.json": text}, zipfile.ZIP_DEFLATED)
-        return whole if name == "x.zip" else gzip.compress(text, 1)
+        archive = zipped({"x.json": text}, zipfile.ZIP_DEFLATED)
+        return archive if name == "x.zip" else gzip.compress(text, 1)
 
     spaces = pack(b"[" + b" " * (11 << 20) + b"[1]]")
     assert "unpacks to more than 10 MB of text" in folder.refusal(spaces, name)
@@ -247,33 +288,22 @@ def test_what_is_packed_very_small_or_is_more_than_allowed_is_refused_while_unpa
             load("-", stdin=io.BytesIO(spaces))
     with limited(1_200_000_000):
         assert folder.load(spaces, name).arrays
-    numbers = (
-        np.random.default_rng(3).normal(size=100_000).round(7).tolist()
-    )  # 1.1 MB, of which 1.05 are read
-    with limited(3_000_000):
+    numbers = np.random.default_rng(3).normal(size=100_000).round(7).tolist()
+    with limited(3_000_000):  # of 1.1 MB 1.05 are read
         assert "takes at least 5.243 MB" in folder.refusal(pack(str([numbers]).encode()), name)
 
 
-def test_a_stream_is_read_as_far_as_is_allowed() -> None:
-    text = b"[[" + b"1," * (1 << 19) + b"1]]"
-    with limited(5 << 20), pytest.raises(SizeError, match=r"at least 5\.243 MB, 5\.243 MB are"):
-        load("-", stdin=io.BytesIO(text))
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "key"),
-    [
+def test_what_a_text_holds_is_counted_before_it_is_made(folder: Folder) -> None:
+    for name, text, key in (
         ("x.json", b"[" + b"[1]," * 30_000 + b"[1]]", "has 60,002 values"),
         ("x.json", b"[[" + b'"NaN",' * 20_001 + b"1]]", "has 40,004 values"),
         ("x.json", b'{"q": [[1]], "x": [' + b"{}," * 10_000 + b"1]}", "has 50,010 values"),
         ("x.csv", b"a,2\n" * 300_000, "has 600,000 cells"),
         ("x.csv", b"\n" * (1 << 20), "has 1.049 million cells"),
         ("x.txt", b"1 2  3\n" * 200_000, "has 799,999 cells"),
-    ],
-    ids=cell_name,
-)
-def test_what_a_text_holds_is_counted_before_it_is_made(
-    name: str, text: bytes, key: str, folder: Folder
-) -> None:
-    with limited(40_000 * 50 if name == "x.json" else 500_000 * 50):
-        assert key in folder.refusal(text, name)
+    ):
+        with limited(40_000 * 50 if name == "x.json" else 500_000 * 50):
+            assert key in folder.refusal(text, name)
+    stream = io.BytesIO(b"[[" + b"1," * (1 << 19) + b"1]]")
+    with limited(5 << 20), pytest.raises(SizeError, match=r"at least 5\.243 MB, 5\.243 MB are"):
+        load("-", stdin=stream)
