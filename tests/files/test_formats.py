@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import struct
@@ -11,7 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .saved import Folder, cell_name, encrypted, header, npy, npz, safetensors, zipped
+from attncli.errors import InputError
+from attncli.numerals import number
+
+from .saved import Folder, cell_name, encrypted, header, load, npy, npz, safetensors, zipped
 
 INF, MAX = math.inf, 2**63
 Q = np.arange(15).reshape(3, 5)
@@ -29,7 +33,12 @@ EVERYTHING = """{"q": [[1, 2], [3, 4.5]], "Keys": [[1, 2]], "v": [[5, 6, 7]], "m
 NESTED = '{"layer": {"q": [[1]], "k": {"deep": [[2]]}, "name": "x"}, "heads": [{"v": [[3]]}, {"v": [[4]]}]}'
 AS_TEXT = {"q": {"the": [1, 0], "cat": [0, 1]}, "k": [[1, 1]]}
 SCALED = '{"q": [[1]], "k": [[2]], "scale": 0.5}'
-UNREAD = {"q.npy": npy([[1]]), "meta.npy": npy([None], allow_pickle=True), "x.npy": b"?", "n.txt": b""}
+UNREAD = {
+    "q.npy": npy([[1]]),
+    "meta.npy": npy([None], allow_pickle=True),
+    "x.npy": b"?",
+    "n.txt": b"",
+}
 LABELLED = npz(q=[[1]], K=[[2.5]], scale=np.float32(0.5), query_tokens=["a", "bc"], tokens=["e"])
 LAYER = "layers.0.self_attn.q"
 TENSORS = safetensors({"scale": ("F32", [], struct.pack("<f", 0.5)), LAYER: ("F32", [2, 3], F32.tobytes()), "f8": ("F8_E4M3", [2], b"ab")})  # fmt: skip
@@ -93,6 +102,11 @@ READ: list[tuple[str, str | bytes, Any, dict[str, Any]]] = [
     ("t.csv", '"1","2"\n', [[1, 2]], {}),
     ("t.csv", "-Infinity,inf\n+INF,1e-3\n", [[-INF, INF], [INF, 0.001]], {}),
     ("t.csv", "True,false\nFALSE,true\n", [[True, False], [False, True]], {"dtype": "bool"}),
+    # names without quotes and assignments; strings are left as they are
+    ("x.txt", "{q: [[1, 2]], k: [[3, 4]], scale: 1/8}", {"q": [[1, 2]], "k": [[3, 4]]}, {"scale": 0.125}),
+    ("x.txt", "q = [1 2];\nk = [3 4];\n", {"q": [1, 2], "k": [3, 4]}, {}),
+    ("x.txt", '{"q": [[.5], [1/2]], "tokens": ["[1 2; 3]", "a: 1/2, array(["]}', {"q": [[0.5], [0.5]]},
+     {"query_labels": ("[1 2; 3]", "a: 1/2, array([")}),
 ]  # fmt: skip
 
 
@@ -178,7 +192,9 @@ def coded(code: bytes) -> bytes:
 def entries(data: int = 12, **changes: Any) -> bytes:
     """A safetensors file of one number for each name, with changes of its header."""
     one = {"dtype": "F32", "shape": [1, 1]}
-    return safetensors(json.dumps({name: one | x for name, x in changes.items()}).encode(), bytes(data))
+    return safetensors(
+        json.dumps({name: one | x for name, x in changes.items()}).encode(), bytes(data)
+    )
 
 
 def placed(*offsets: tuple[int, int]) -> bytes:
@@ -298,6 +314,23 @@ REFUSED: list[tuple[str | bytes, ...]] = [
     ("t.csv", "a null character", b"1,\x002\n3,4\n"),
     ("t.csv", "decimal points", "1,5;2,5\n3,5;4,5\n"),
     ("t.csv::q", "without a name, not 'q'", "1,2\n"),
+    ("x.txt", "line 1, column 6: 'x'", "[1 2 x; 3 4 5]"),
+    ("x.txt", "line 2, column 6: '4-5'", "[[1. 2.]\n [3. 4-5]]"),
+    ("x.txt", "line 1, column 3: '1/0'", "[[1/0, 1]]"),
+    ("x.txt", "JSON: line 1, column 3", "[[__import__('os').system('id'), 1]]"),
+    ("x.txt", "line 1, column 9: ... stands for numbers that are left out", "[[1. 2. ... 3.]]"),
+    ("x.txt", "line 2, column 2: ... stands for", "[[1. 2.]\n ...\n [3. 4.]]"),
+    ("x.txt", "row 2 has 1 entry, row 1 has 2", "[1 2; 3]"),
+    ("x.txt", "no array that is understood", "array([[1, 2]]", "array([[1, 2]], dtype=object, f())"),
+    ("x.txt", "JSON: line 1, column 9", "[[1, 2]])", "[[1, 2] [3, 4]]"),
+    ("x.txt", "JSON: line 1, column 16", "[[1, 2], [3, 4,]]"),
+    ("x.txt", "JSON: line 1, column 13", "[[1, 2], [3 4]]"),
+    ("x.txt", "JSON: line 1, column 8", "[[1, 2];, [3, 4]]"),
+    ("x.txt", "JSON: line 1, column 11", '{"q": [[1 2]], "k": [[3, 4]]}'),
+    ("x.txt", "column 9: '0639'", "[[0.64, 0639]]"),
+    ("x.txt", "column 2 is the text '2; 3', expected a number; write decimal points", "1,2; 3,4"),
+    ("x.txt", "key 'q' twice", "{q: [[1]], q: [[2]]}"),
+    ("x.txt", "row 1, column 1 is 1e999, beyond float64", "[[1e999 1]]"),
 ]  # fmt: skip
 
 
@@ -339,6 +372,70 @@ def test_a_header_of_other_types_is_refused(folder: Folder) -> None:
         for value in (None, 1.0, "ab", {}, [], [True, True], [0, 4.0], [2**70, 4]):
             if (key, value) != ("shape", []):  # one number
                 assert folder.refusal(entries(4, q={**one, key: value}), "x.safetensors")
+
+
+# ---- numbers in the forms in which people have them: MATLAB, printed arrays, code, fractions
+
+FORMS: list[tuple[Any, ...]] = [
+    ([[0.5, 1.0], [0.25, -1.0]],
+     "[.5 1; 1/4 -1]", "[.5, 1; 1/4, -1]", "[.5 1;\n 1/4 -1;]", "[0.5 1\n 0.25 -1]", ".5 1; .25 -1",
+     "0.5 1\n0.25 -1", "[[1/2, 1], [1/4, −1]]", "[[ 0.5   1.  ]\n [ 0.25 -1.  ]]",
+     "array([[ 0.5 ,  1.  ],\n       [ 0.25, -1.  ]])", "np.array([[.5, 1], [.25, -1]], dtype=float32)",
+     "Array([[ 0.5 ,  1.  ], [ 0.25, -1.  ]], dtype=float32)",
+     "tensor([[ 0.5, 1.],\n        [ 0.25, -1.]], device='cuda:0', grad_fn=<MmBackward0>)",
+     "torch.tensor([[0.5, 1.0], [0.25, -1]], dtype=torch.float64, requires_grad=True)",
+     "Parameter containing:\ntensor([[ 0.5, 1.], [0.25, -1.]], requires_grad=True)",
+     "'[[0.5, 1], [0.25, -1]]'"),  # as cmd.exe leaves them
+    ([[[1.0, 2.0]], [[3.0, 4.0]]], "[[[1. 2.]]\n\n [[3. 4.]]]"),
+    ([1, 2, 3], "[1 2 3]"),
+    ([[1, 2]], "1,2"),
+    ([[0.5, 1.5], [6.0, 0.25]], "[[1/√4, sqrt(9)/2], [2√9, 1/sqrt(16)]]"),
+    ([[0.001, 200.0]], "[[1e-3 2.E+2]]"),
+    ([[True, False]], "[[ True False]]"),
+    ([[INF, -INF]], "[[inf -inf]]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", FORMS, ids=lambda row: row[1])
+def test_a_form_is_read_from_a_literal_a_file_and_standard_input(
+    row: tuple[Any, ...], folder: Folder
+) -> None:
+    expected, *texts = row
+    for text in texts:
+        sources = [load(text)]
+        if text[0] != "'":
+            sources += [folder.load(text, "q.txt"), load("-", stdin=io.BytesIO(text.encode()))]
+        for loaded in sources:
+            np.testing.assert_array_equal(loaded.arrays[""], np.array(expected))
+
+
+def test_what_numpy_prints_is_what_it_printed() -> None:
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        shape = tuple(draw.integers(1, 14, size=draw.integers(2, 4)))
+        array = draw.normal(size=shape) * 10.0 ** draw.integers(-6, 6)
+        array = np.round(array) if seed % 3 == 0 else array
+        with np.printoptions(precision=17, threshold=10**6, floatmode="unique"):
+            for text in (str(array), repr(array), f"q = {array!r}"):
+                (read,) = load(text).arrays.values()
+                np.testing.assert_array_equal(read, array)
+
+
+def test_no_text_takes_long() -> None:
+    """Text of which every part is read again and again would keep this test for hours."""
+    for part in ("[1 2]\n", "a.", "a=", "a:", "];", "[", '"', "], a='", "], a=<", " "):
+        for begin in ("{", "[", "array([["):
+            with pytest.raises(InputError):
+                load(f"{begin}{part * 9_000}x")
+
+
+def test_numbers_are_those_of_python() -> None:
+    for a, b in np.random.default_rng(1).integers((-99, 1), 100, size=(200, 2)).tolist():
+        assert number(f"{a}/{b}") == a / b
+        assert number(f"{a}/√{b}") == a / math.sqrt(b)
+        assert number(f" {a / 7!r} ") == a / 7
+    for text in ("", "x", "1/", "/2", "1//2", "√", "√-2", "1 2", "1_0", "0x1", "٣", "1" * 200):
+        assert number(text) is None
 
 
 # ---- large tables of numbers, which NumPy's parser reads: it gives the same as ours

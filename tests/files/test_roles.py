@@ -22,48 +22,35 @@ def first(array: Any) -> float | None:
     return None if array is None else float(array.ravel()[0])
 
 
+BOOLEANS = Loaded("x.npz", {"q": np.ones((2, 3), bool)})
 ALIASES = {
-    "q": "q Q query Queries query_states xq",
-    "k": "k KEY keys key-states xk key_layer",
-    "v": "v value Values value_states xv",
-    "mask": "mask attn_mask attention_mask Attn_Bias",
-    "past_k": "past_k past_key k_cache key_cache cache_k",
-    "past_v": "past_v past_values v_cache value_cache",
+    "q": "q, Q, query, Queries, query_states, xq",
+    "k": "k, KEY, keys, key-states, xk, key layer",
+    "v": "v, value, Values, value_states, xv",
+    "mask": "mask, attn_mask, attention_mask, Attn_Bias",
+    "past_k": "past_k, past_key, k_cache, key_cache, cache_k",
+    "past_v": "past_v, past_values, v_cache, value_cache",
 }
 
 
-@pytest.mark.parametrize("role", ALIASES)
-def test_aliases(role: str) -> None:
-    for name in (*ALIASES[role].split(), "key layer" if role == "k" else role):
-        file = loaded("query" if role != "q" else "other", name)
-        assert first(pick(file, role)) == 2
-        others = {other: first(pick(file, other)) for other in ALIASES if other not in (role, "q")}
-        assert not any(others.values())
-
-
-def test_no_alias_has_two_roles() -> None:
+def test_aliases() -> None:
+    for role, names in ALIASES.items():
+        for name in names.split(", "):
+            file = loaded("query" if role != "q" else "other", name)
+            assert first(pick(file, role)) == 2
+            assert not any(pick(file, other) is not None for other in {*ALIASES} - {role, "q"})
     aliases = [alias for names in ROLES.values() for alias in names.aliases]
     assert len(set(aliases)) == len(aliases)
 
 
-@pytest.mark.parametrize("file", [loaded(""), loaded("x"), loaded("k", member="k")])
-def test_an_only_array_and_a_member_are_q_and_no_other_role(file: Loaded) -> None:
-    assert first(pick(file, "q")) == 1
-    assert pick(file, "k") is None
-
-
-@pytest.mark.parametrize(
-    ("file", "expected"),
-    [
-        (loaded("q", "k", "v"), 2),
-        (loaded("x"), 1),
-        (loaded(""), 1),
-        (loaded("q"), 1),
-        (loaded("v", member="v"), 1),
-    ],
-)
-def test_only_for_k(file: Loaded, expected: float) -> None:
-    assert first(only(file, "k")) == expected
+def test_an_only_array_and_a_member() -> None:
+    for file in (loaded(""), loaded("x"), loaded("k", member="k")):
+        assert (first(pick(file, "q")), pick(file, "k")) == (1, None)
+    assert first(only(loaded("q", "k", "v"), "k")) == 2
+    for file in (loaded("x"), loaded(""), loaded("q"), loaded("v", member="v")):
+        assert first(only(file, "k")) == 1
+    assert first(only(loaded("mask", shape=(3,)), "mask")) == 1
+    assert only(BOOLEANS, "mask").dtype == np.bool_
 
 
 @pytest.mark.parametrize(
@@ -81,15 +68,10 @@ def test_only_for_k(file: Loaded, expected: float) -> None:
         (only, loaded("mask", shape=()), "mask", "0 dimensions, mask needs 1 to 4"),
         (only, loaded("past_k", shape=(5,)), "past_k", "1 dimension, past_k needs 2 to 4"),
         (only, loaded("q", shape=(2, 0)), "q", "is empty"),
-        (pick, Loaded("x.npz", {"q": np.ones((2, 3), bool)}), "q", "q holds true and false"),
+        (pick, BOOLEANS, "q", "q holds true and false"),
     ],
 )  # fmt: skip
 def test_refusals(read: Any, file: Loaded, role: str, key: str) -> None:
     with pytest.raises(InputError) as caught:
         read(file, role)
     assert key in str(caught.value)
-
-
-def test_a_mask_may_be_a_row_and_hold_booleans() -> None:
-    assert first(only(loaded("mask", shape=(3,)), "mask")) == 1
-    assert only(Loaded("x.npz", {"q": np.ones((2, 3), bool)}), "mask").dtype == np.bool_

@@ -37,7 +37,7 @@ def first(source: str, stdin: bytes = b"") -> Any:
 
 def test_the_format_is_detected_from_the_content(folder: Folder) -> None:
     others = (b"\xef\xbb\xbf[[1, 2]]", b"1\t2\n", b"1;2\n", b" 1  2\n", b"[CLS],1,2\n")
-    contents: dict[bytes, Any] = dict.fromkeys((*PACKED.values(), *others), [[1, 2]])
+    contents: dict[bytes, Any] = {content: [[1, 2]] for content in (*PACKED.values(), *others)}
     for content, expected in {**contents, b"1\n2\n": [[1], [2]], b"0,0\n": [[0, 0]]}.items():
         assert first("-", content) == expected
         for name in ("file", "file.dat"):

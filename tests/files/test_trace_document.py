@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import json
-import re
 from dataclasses import fields, replace
 from importlib.resources import files
 from typing import Any
@@ -95,15 +93,6 @@ def test_what_is_written_is_read_back(name: str, folder: Folder) -> None:
         assert parts(loaded.trace) == parts(trace)
 
 
-def test_json_text_has_one_row_per_line() -> None:
-    text = "".join(trace_json(attention()))
-    assert json.loads(text) == document_of(attention())
-    lines = text.splitlines()
-    assert '        [0.5, "-Infinity", "Infinity", "NaN", 1.0],' in lines
-    assert "        [true, false, true, true, true]" in lines
-    assert '        "query": ["the", "[red]\\u001b"]' in lines
-
-
 def test_document_of_a_small_trace() -> None:
     how: dict[str, Any] = {"reads": {"x": "s"}, "params": {"value": -INF, "n": 3}, "work": "{x}"}
     axes = ("query", "key")
@@ -134,15 +123,19 @@ def test_optional_fields_may_be_missing() -> None:
     assert trace["q"].value.dtype == np.float64
 
 
-def test_npz_is_read_by_numpy_and_reproducible() -> None:
+def test_text_has_one_row_per_line_and_npz_is_read_by_numpy_and_reproducible() -> None:
+    text = "".join(trace_json(attention()))
+    assert json.loads(text) == document_of(attention())
+    assert {
+        '        [0.5, "-Infinity", "Infinity", "NaN", 1.0],',
+        "        [true, false, true, true, true]",
+        '        "query": ["the", "[red]\\u001b"]',
+    } <= {*text.splitlines()}
     data = trace_npz(block())
     assert data == trace_npz(block())
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         assert archive["encoder.2.attention.q"].tolist() == [[3.5, 2, 3], [4, 5, 6]]
         assert json.loads(str(archive["__trace__"]))["title"] == "Block"
-
-
-def test_two_stages_of_one_name_are_not_written() -> None:
     with pytest.raises(OutputError, match="two stages of one name"):
         trace_npz(Trace("T", (stage("q", [[1]]), stage("q", [[2]]))))
 
@@ -150,32 +143,30 @@ def test_two_stages_of_one_name_are_not_written() -> None:
 # ---- the schema that ships
 
 
-def shipped() -> dict[str, Any]:
-    text = files("attncli.files").joinpath("trace.schema.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
+def shipped() -> Any:
+    return json.loads(files("attncli.files").joinpath("trace.schema.json").read_text("utf-8"))
 
 
-TYPES: dict[type, set[str]] = {
-    dict: {"object"}, list: {"array"}, str: {"string"}, bool: {"boolean"},
-    int: {"integer", "number"}, float: {"number"}, type(None): {"null"},
+JSON_TYPES: dict[type, str] = {
+    dict: "object", list: "array", str: "string", bool: "boolean", int: "integer number",
+    float: "number", type(None): "null",
 }  # fmt: skip
 
 
 def fits(rule: dict[str, Any], node: Any) -> bool:
     """Whether a node has the keys, types, constants and choices that a rule of the schema says."""
     if "$ref" in rule:
-        rule = shipped()["$defs"][rule["$ref"].rpartition("/")[2]]
+        return fits(shipped()["$defs"][rule["$ref"].rpartition("/")[2]], node)
     if choices := rule.get("oneOf", rule.get("anyOf")):
         n_fitting = sum(fits(choice, node) for choice in choices)
         return n_fitting == 1 if "oneOf" in rule else n_fitting > 0
     if node != rule.get("const", node) or node not in rule.get("enum", [node]):
         return False
-    if "type" in rule and rule["type"] not in TYPES[type(node)]:
+    if rule.get("type", "") not in JSON_TYPES[type(node)]:
         return False
     if isinstance(node, dict):
         known, extra = rule.get("properties", {}), rule["additionalProperties"]
-        has_keys = set(rule.get("required", ())) <= set(node) and (extra or set(node) <= set(known))
+        has_keys = {*rule.get("required", ())} <= {*node} and (extra or {*node} <= {*known})
         return has_keys and all(fits(known.get(key, extra), x) for key, x in node.items())
     if isinstance(node, list):
         items = rule.get("prefixItems", [rule.get("items")] * len(node))
@@ -187,9 +178,7 @@ def test_output_follows_the_schema() -> None:
     assert shipped() == schema()  # to write it: python -m attncli.files.trace > …/trace.schema.json
     assert all(fits(shipped(), document_of(trace)) for trace in TRACES.values())
     for key in ("title", "convention", "steps", "version"):
-        document = document_of(attention())
-        del document[key]
-        assert not fits(shipped(), document)
+        assert not fits(shipped(), json.loads(changed(document_of(attention()), key, ...)))
     known = shipped()["$defs"]["convention"]
     assert {*known["required"]} == {*known["properties"]} == {*Convention.__dataclass_fields__}
 
@@ -197,18 +186,16 @@ def test_output_follows_the_schema() -> None:
 # ---- documents that are refused
 
 
-def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """The document with another value at a dotted path; `...` deletes the key."""
-    document = copy.deepcopy(document)
-    *names, last = (int(name) if name.isdigit() else name for name in path.split("."))
+def changed(document: dict[str, Any], path: str, value: Any) -> str:
+    """The document with another value at a dotted path, as text; without it where it is `...`."""
     inner: Any = document
+    *names, last = (int(name) if name.isdigit() else name for name in path.split("."))
     for name in names:
         inner = inner[name]
+    inner[last] = value
     if value is ...:
         del inner[last]
-    else:
-        inner[last] = value
-    return document
+    return json.dumps(document)
 
 
 REFUSED = [
@@ -250,23 +237,17 @@ REFUSED = [
 
 @pytest.mark.parametrize(("path", "value", "key"), REFUSED)
 def test_documents_that_are_refused(path: str, value: Any, key: str, folder: Folder) -> None:
-    text = json.dumps(changed(document_of(attention()), path, value))
-    assert f"t.json{' has' if path == 'version' else ''}" in folder.refusal(text, "t.json")
-    assert key in folder.refusal(text, "t.json")
+    assert key in folder.refusal(changed(document_of(attention()), path, value), "t.json")
 
 
-def test_a_step_inside_a_block_is_named_and_depth_is_limited(folder: Folder) -> None:
-    path = "steps.1.steps.0.steps.0.steps.2.value"
-    text = json.dumps(changed(document_of(block()), path, ...))
+def test_what_is_missing_or_nested_too_deep_is_named(folder: Folder) -> None:
+    text = changed(document_of(block()), "steps.1.steps.0.steps.0.steps.2.value", ...)
     assert "step encoder.1.attention.3 ('v'): value is missing" in folder.refusal(text, "t.json")
     trace = attention("a")
     for _ in range(20):
         trace = Trace("T", (trace,), name="t")
-    with pytest.raises(InputError, match="nested more than 16 deep"):
-        trace_from(document_of(trace), "t.json")
-
-
-def test_npz_whose_array_is_missing(folder: Folder) -> None:
+    text = json.dumps(document_of(trace))
+    assert "nested more than 16 deep" in folder.refusal(text, "t.json")
     with np.load(io.BytesIO(trace_npz(attention()))) as archive:
         kept = {name: archive[name] for name in archive.files if name != "k"}
     assert "step 2 ('k'): names the array 'k', which is" in folder.refusal(npz(**kept), "t.npz")
@@ -277,10 +258,9 @@ def test_npz_whose_array_is_missing(folder: Folder) -> None:
 
 def test_roles_of_a_flat_trace(folder: Folder) -> None:
     loaded = folder.load(trace_npz(attention()), "t.npz")
-    shapes = {role: pick(loaded, role).shape for role in ("q", "k", "v", "mask")}  # type: ignore[union-attr]
+    shapes = {role: only(loaded, role).shape for role in ("q", "k", "v", "mask")}
     assert shapes == {"q": (2, 3), "k": (5, 3), "v": (5, 3), "mask": (2, 5)}
     assert pick(loaded, "past_k") is None
-    assert only(loaded, "k").shape == (5, 3)
     assert (loaded.query_labels, loaded.key_labels) == (("the", "[red]\x1b"), KEYS)
 
 
@@ -289,36 +269,29 @@ def saved(folder: Folder) -> str:
     return folder.write("".join(trace_json(block())), "block.json")
 
 
-def test_two_attentions_are_ambiguous(saved: str) -> None:
-    both = "2 attentions: encoder.1.attention, encoder.2.attention; say which"
-    with pytest.raises(InputError, match=f"{both}: {re.escape(saved)}::encoder.1.attention"):
-        pick(load(saved), "q")
-
-
 @pytest.mark.parametrize("part", ["encoder.2", "encoder.2.attention"])
 def test_a_part_of_a_trace(saved: str, part: str) -> None:
     loaded = load(f"{saved}::{part}")
-    q = pick(loaded, "q")
-    assert q is not None
-    assert q.tolist() == [[3.5, 2, 3], [4, 5, 6]]
+    assert only(loaded, "q").tolist() == [[3.5, 2, 3], [4, 5, 6]]
     assert loaded.trace is not None
     assert loaded.trace.name == part.rpartition(".")[2]
     assert loaded.query_labels == ("the", "[red]\x1b")
 
 
-def test_what_a_stage_reads_is_renamed_within_a_part(folder: Folder) -> None:
-    inner = Stage("norm", "N", "", np.ones(2), ("a",), reads={"x": "encoder.1.x", "y": "input"})
-    trace = Trace("T", (Trace("E", (Trace("L", (inner,), name="1"),), name="encoder"),))
-    part = folder.load("".join(trace_json(trace)), "t.json", "encoder.1").trace
-    assert part is not None
-    assert part["norm"].reads == {"x": "x", "y": "input"}
-
-
-def test_one_stage_of_a_trace(saved: str) -> None:
+def test_one_stage_of_a_trace_and_what_is_none(saved: str) -> None:
     loaded = load(f"{saved}::encoder.1.attention.masked")
-    assert loaded.trace is None
+    assert (loaded.trace, loaded.key_labels) == (None, KEYS)
     assert list(loaded.arrays) == ["encoder.1.attention.masked"]
-    assert loaded.key_labels == KEYS
     assert only(loaded, "v").shape == (2, 5)
     with pytest.raises(InputError, match="no stage or part 'decoder'; it holds input, enco"):
         load(f"{saved}::decoder")
+    both = "2 attentions: encoder.1.attention, encoder.2.attention; say which"
+    with pytest.raises(InputError, match=f"{both}: .*::encoder.1.attention"):
+        pick(load(saved), "q")
+
+
+def test_what_a_stage_reads_is_renamed_within_a_part(folder: Folder) -> None:
+    inner = Stage("norm", "N", "", np.ones(2), ("a",), reads={"x": "encoder.1.x", "y": "input"})
+    trace = Trace("T", (Trace("E", (Trace("L", (inner,), name="1"),), name="encoder"),))
+    part: Any = folder.load("".join(trace_json(trace)), "t.json", "encoder.1").trace
+    assert part["norm"].reads == {"x": "x", "y": "input"}

@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import zipfile
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,37 +34,30 @@ GLOVE = (
 )
 
 
-@pytest.fixture
-def file(folder: Folder) -> str:
-    return folder.write(GLOVE, "vectors.txt")
-
-
-def test_words_come_in_the_order_asked_for(file: str) -> None:
+def test_words_are_found_exactly_in_another_case_or_get_close_spellings(folder: Folder) -> None:
+    file = folder.write(GLOVE, "vectors.txt")
     read = read_vectors(file, ["queen", "the", "queen"])
     assert read.words == ("queen", "the", "queen")
     assert read.matrix.tolist() == [[-0.125, 4, 5], [0.5, -1, 2], [-0.125, 4, 5]]
     assert (read.missing, read.folded, read.warnings) == ({}, {}, ())
     assert not read.matrix.flags.writeable
     assert read_vectors(file, []).matrix.shape == (0, 3)
-    spaced = (". . .", "at name@x")
-    assert read_vectors(file, spaced).words == spaced
-
-
-def test_case_is_folded_only_where_the_exact_word_is_missing(folder: Folder, file: str) -> None:
-    exact = read_vectors(file, ["King", "king"])
-    assert exact.folded == {}
-    assert exact.matrix.tolist() == [[7, 7, 7], [0.25, 0.01, 3]]
-    other = read_vectors(file, ["KING", "The"])
-    assert other.folded == {"KING": "king", "The": "the"}
-    assert other.matrix.tolist() == [[0.25, 0.01, 3], [0.5, -1, 2]]
-    path = folder.write("ÉTÉ 1 2\nÖl 3 4\n", "v.txt")
-    assert read_vectors(path, ["été", "öl"]).folded == {"été": "ÉTÉ", "öl": "Öl"}
-
-
-def test_missing_words_get_close_spellings(file: str) -> None:
+    assert read_vectors(file, [". . .", "at name@x"]).words == (". . .", "at name@x")
+    read = read_vectors(file, ["King", "king"])
+    assert (read.folded, read.matrix.tolist()) == ({}, [[7, 7, 7], [0.25, 0.01, 3]])
+    read = read_vectors(file, ["KING", "The"])
+    assert read.folded == {"KING": "king", "The": "the"}
+    assert read.matrix.tolist() == [[0.25, 0.01, 3], [0.5, -1, 2]]
     read = read_vectors(file, ["qeen", "kin", "zzzzzz"])
     assert read.words == ()
     assert read.missing == {"qeen": ("queen",), "kin": ("king", "King"), "zzzzzz": ()}
+    path = folder.write("ÉTÉ 1 2\nÖl 3 4\n", "v.txt")
+    assert read_vectors(path, ["été", "öl"]).folded == {"été": "ÉTÉ", "öl": "Öl"}
+    path = folder.write(b"1 0.5 2\n2 3 4\n1990 5 6\nnew 5 7 8\n", "v.txt")
+    assert read_vectors(path, ["1990", "1", "new 5"]).matrix.tolist() == [[5, 6], [0.5, 2], [7, 8]]
+    for first in (b"{", b"[", b'"', b"<unk>", b"[PAD]", b"{}", b'{"'):  # any token may begin
+        path = folder.write(first + b" 0.1 0.2 0.3\n" + GLOVE, "v.txt")
+        assert read_vectors(path, [first.decode(), "king"]).words == (first.decode(), "king")
 
 
 FORMS = {
@@ -95,14 +88,6 @@ def test_members_of_a_zip_and_a_name_with_colons(folder: Folder) -> None:
     for member in ("d/a.50d.txt", "a.50d.txt"):
         assert read_vectors(f"{path}::{member}", ["king"]).matrix.shape == (1, 3)
     assert read_vectors(folder.write(GLOVE, "a::b"), ["king"]).words == ("king",)
-    plain = folder.write(GLOVE, "plain")
-    for source, key in (
-        (path, "holds d/a.50d.txt, d/a.100d.txt; name one: .*::d/a.50d.txt"),
-        (f"{path}::b.txt", "no 'b.txt'; it holds d/a.50d.txt"),
-        (f"{plain}::b", "no 'b'; leave out ::name"),
-    ):
-        with pytest.raises(InputError, match=key):
-            read_vectors(source, ["king"])
 
 
 def test_all_words_of_a_large_file(folder: Folder) -> None:
@@ -112,17 +97,6 @@ def test_all_words_of_a_large_file(folder: Folder) -> None:
     read = read_vectors(folder.write("\n".join(lines), "v.txt"), words)
     assert read.words == tuple(words)
     np.testing.assert_array_equal(read.matrix[:, 0], np.arange(4001))
-
-
-def test_numbers_as_tokens(folder: Folder) -> None:
-    path = folder.write(b"1 0.5 2\n2 3 4\n1990 5 6\nnew 5 7 8\n", "v.txt")
-    assert read_vectors(path, ["1990", "1", "new 5"]).matrix.tolist() == [[5, 6], [0.5, 2], [7, 8]]
-
-
-@pytest.mark.parametrize("first", [b"{", b"[", b'"', b"<unk>", b"[PAD]", b"{}", b'{"'])
-def test_a_text_may_begin_with_any_token(folder: Folder, first: bytes) -> None:
-    path = folder.write(first + b" 0.1 0.2 0.3\n" + GLOVE, "v.txt")
-    assert read_vectors(path, [first.decode(), "king"]).words == (first.decode(), "king")
 
 
 @pytest.mark.parametrize(
@@ -158,35 +132,28 @@ def test_lines_that_are_skipped_or_odd_give_one_warning_each(
     assert read.matrix.shape[1] == 3 or read.matrix[0].tolist() == values[read.words[0]]
 
 
-def test_json_in_a_file_and_inline(folder: Folder) -> None:
+def test_json_inline_vectors_and_a_pipe(folder: Folder) -> None:
     text = json.dumps({"king": [1, 2.5], "Queen": [3, 4], "bad": [1], "worse": "x", "n": [1, "a"]})
     for source in (folder.write(text, "v.json"), text):
         read = read_vectors(source, ["queen", "king", "bad", "worse", "kinf"])
-        assert read.words == ("queen", "king")
+        assert (read.words, read.folded) == (("queen", "king"), {"queen": "Queen"})
         assert read.matrix.tolist() == [[3, 4], [1, 2.5]]
-        assert read.folded == {"queen": "Queen"}
         assert read.missing == {"bad": (), "worse": (), "kinf": ("king",)}
         bad, worse = read.warnings
         assert "entry 3: bad holds 1 number, not 2" in bad
         assert "entry 4: worse" in worse
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["king=0.9,0.5 queen=0.2,0.5", "king=0.9, 0.5; queen = 0.2,0.5", "king=0.9,0.5\nqueen=.2,+.5"],
-)
-def test_vectors_written_inline(source: str) -> None:
-    assert read_vectors(source, ["queen", "king"]).matrix.tolist() == [[0.2, 0.5], [0.9, 0.5]]
-
-
-def test_a_pipe_is_read_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(GLOVE,))
+    for words in (
+        "king=.9,.5 queen=.2,+.5",
+        "king=0.9, 0.5; queen = 0.2,0.5",
+        "king=.9,.5\nqueen=.2,.5",
+    ):
+        assert read_vectors(words, ["queen", "king"]).matrix.tolist() == [[0.2, 0.5], [0.9, 0.5]]
+    os.mkfifo(folder.path / "pipe")
+    writer = threading.Thread(target=(folder.path / "pipe").write_bytes, args=(GLOVE,))
     writer.start()
-    read = read_vectors(f"{tmp_path}/pipe", ["KING", "quen"])
+    read = read_vectors(f"{folder.path}/pipe", ["KING", "quen"])  # though it is read once
     writer.join()
-    assert read.folded == {"KING": "king"}
-    assert read.missing == {"quen": ("queen",)}
+    assert (read.folded, read.missing) == ({"KING": "king"}, {"quen": ("queen",)})
 
 
 # ---- damaged files and other contents
@@ -215,63 +182,57 @@ def test_a_gzip_with_a_wrong_checksum_gives_a_warning(folder: Folder) -> None:
     assert "CRC check failed" in read.warnings[0]
 
 
-TWICE = gzip.compress(gzip.compress(GLOVE, mtime=0), mtime=0)
-REFUSED = [
-    (b"", "is empty"),
-    (b" \n\r\n\n", "is empty"),
-    (b"\n<!DOCTYPE html><html>", "a web page"),
-    (b"<HTML><head>", "a web page"),
-    (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS pointer"),
-    (b"3 4\nking \x00\x11\x02\x03\x04\x05\x80\x01", "word2vec's binary format"),
-    (b"\x80\x04\x95\x00\x00\x00", "a pickle"),
-    (b"\x93NUMPY\x01\x00", "is binary"),
-    (b"\xff\xfek\x00i\x00", "UTF-16"),
-    (b"BZh91AY", "a bzip2 file"),
-    (b"\x1f\x8b\x08\x00", "is damaged"),
-    (TWICE, "gzip inside another file"),
-    (b"Lorem ipsum dolor\nsit amet\n", "no vectors: it begins 'Lorem ipsum dolor'"),
-    (b"400000 100\n", "no vectors"),
-    (b'["king", 1]', "JSON but not an object"),
-    (b'{"king": ', "JSON: line 1, column 10"),
-    (b'{"king": {"a": 1}}', "no vectors"),
-    (b"{}", "no vectors"),
-    (b'{"king": [\xff]}', "byte 11 is not utf-8"),
-    (b'{"a":' * 100_000, "nested too deeply"),
-    (b"a" * (1 << 21), "line 1 is longer than 1 MB"),
-    (gzip.compress(b"the 0.5 -1 2 " * 99, mtime=0)[:30], "no complete line"),
-    (encrypted(zipped({"v.txt": GLOVE})), "is encrypted"),
-    (zipped({"v.txt": GLOVE})[:-30], "not a valid zip"),
-]
+# name::member, key word, contents
+REFUSED: list[tuple[Any, ...]] = [
+    ("v.txt", "is empty", b"", b" \n\r\n\n"),
+    ("v.txt", "a web page", b"\n<!DOCTYPE html><html>", b"<HTML><head>"),
+    ("v.txt", "Git LFS pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n"),
+    ("v.txt", "word2vec's binary format", b"3 4\nking \x00\x11\x02\x03\x04\x05\x80\x01"),
+    ("v.txt", "a pickle", b"\x80\x04\x95\x00\x00\x00"),
+    ("v.txt", "is binary", b"\x93NUMPY\x01\x00"),
+    ("v.txt", "UTF-16", b"\xff\xfek\x00i\x00"),
+    ("v.txt", "a bzip2 file", b"BZh91AY"),
+    ("v.txt", "is damaged", b"\x1f\x8b\x08\x00"),
+    ("v.txt", "gzip inside another file", gzip.compress(gzip.compress(GLOVE, mtime=0), mtime=0)),
+    ("v.txt", "no vectors: it begins 'Lorem ipsum dolor'", b"Lorem ipsum dolor\nsit amet\n"),
+    ("v.txt", "no vectors", b"400000 100\n", b'{"king": {"a": 1}}', b"{}"),
+    ("v.txt", "JSON but not an object", b'["king", 1]'),
+    ("v.txt", "JSON: line 1, column 10", b'{"king": '),
+    ("v.txt", "byte 11 is not utf-8", b'{"king": [\xff]}'),
+    ("v.txt", "nested too deeply", b'{"a":' * 100_000),
+    ("v.txt", "line 1 is longer than 1 MB", b"a" * (1 << 21)),
+    ("v.txt", "no complete line", gzip.compress(b"the 0.5 -1 2 " * 99, mtime=0)[:30]),
+    ("v.txt", "is encrypted", encrypted(zipped({"v.txt": GLOVE}))),
+    ("v.txt", "not a valid zip", zipped({"v.txt": GLOVE})[:-30]),
+    ("v.zip", "a.txt, b.txt; name one: v.zip::a.txt", zipped({"a.txt": b"", "b.txt": b""})),
+    ("v.zip::c.txt", "no 'c.txt'; it holds a.txt", zipped({"a.txt": b"", "b.txt": b""})),
+    ("v.txt::b", "no 'b'; leave out ::name", GLOVE),
+    ("nowhere.txt", "nowhere.txt does not exist", None),
+    ("nowhere.zip::a.txt", "nowhere.zip does not exist", None),
+    ("a\0b", "cannot be read", None),
+    ("x" * 5000, "cannot be read", None),
+    ("king=0.9,abc", "'king=0.9,abc' is not a word", None),
+    ("king=0.9 queen", "'queen' is not a word", None),
+    ("king=1e999", "is not a word", None),
+    ("{broken", "JSON: line 1, column 2", None),
+    ("no\x1b[31m", "'no\\x1b[31m' does not exist", None),
+    ("/dev", "is a directory", None),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "key"), REFUSED, ids=cell_name)
-def test_other_contents_are_refused_in_one_line(folder: Folder, content: bytes, key: str) -> None:
-    path = folder.write(content, "v.txt")
-    with pytest.raises(InputError) as caught:
-        read_vectors(path, ["king"])
-    assert key in str(caught.value)
-    assert str(caught.value).startswith(path)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("source", "key"),
-    [
-        ("nowhere.txt", "nowhere.txt does not exist"),
-        ("nowhere.zip::a.txt", "nowhere.zip does not exist"),
-        ("a\0b", "cannot be read"),
-        ("x" * 5000, "cannot be read"),
-        ("king=0.9,abc", "'king=0.9,abc' is not a word"),
-        ("king=0.9 queen", "'queen' is not a word"),
-        ("king=1e999", "is not a word"),
-        ("{broken", "JSON: line 1, column 2"),
-        ("no\x1b[31m", r"'no\\x1b\[31m' does not exist"),
-        ("/dev", "is a directory"),
-    ],
-)
-def test_invalid_sources(source: str, key: str) -> None:
-    with pytest.raises(InputError, match=key):
-        read_vectors(source, ["king"])
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: f"{row[0][:20]}-{row[1]}")
+def test_what_is_refused_in_one_line(
+    row: tuple[Any, ...], folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, key, *contents = row
+    monkeypatch.chdir(folder.path)
+    for content in contents:
+        if content is not None:
+            folder.write(content, source.partition("::")[0])
+        with pytest.raises(InputError) as caught:
+            read_vectors(source, ["king"])
+        assert key in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 WHOLE = [
@@ -326,16 +287,6 @@ def test_any_inline_text_is_read_or_refused(source: str) -> None:
 # ---- the nearest words, and close spellings
 
 
-def test_the_nearest_leave_out_excluded_words(file: str) -> None:
-    target = np.array([0.0, 4.0, 5.0]) / np.sqrt(41)
-    matrix = {"the": [0.5, -1, 2], "king": [0.25, 0.01, 3], "King": [7, 7, 7], ". . .": [1, 2, 3]}
-    cosines = {word: float(np.array(v) @ target) / math.hypot(*v) for word, v in matrix.items()}
-    expected = sorted(cosines.items(), key=lambda pair: -pair[1])[:2]
-    pairs = nearest(file, [0.0, 4.0, 5.0], n=2, exclude=["queen"]).pairs
-    assert [word for word, _ in pairs] == [word for word, _ in expected]
-    np.testing.assert_allclose([c for _, c in pairs], [c for _, c in expected], rtol=1e-14)
-
-
 @pytest.mark.parametrize("broken", [b"", b"bad 1 2\nzero 0 0 0\n"], ids=["whole", "broken lines"])
 def test_the_nearest_are_those_of_all_cosines_sorted(folder: Folder, broken: bytes) -> None:
     matrix = np.random.default_rng(3).normal(size=(35_023, 3)).round(3)  # more than one block
@@ -349,11 +300,6 @@ def test_the_nearest_are_those_of_all_cosines_sorted(folder: Folder, broken: byt
     assert ["line 1 is not a vector" in x for x in neighbours.warnings] == [True] * bool(broken)
 
 
-def test_the_nearest_of_inline_vectors() -> None:
-    neighbours = nearest("king=1,0 queen=0,1 up=1,1 void=0,0", [0, 3], n=5, exclude=["up"])
-    assert neighbours.pairs == (("queen", 1.0), ("king", 0.0))
-
-
 def test_the_cosine_of_a_word_with_itself_is_at_most_1() -> None:
     # a·a / (‖a‖·‖a‖) is rounded to 1 + 2⁻⁵² for one in nine of these, such as 0.1, 0.1, 0.2
     for vector in itertools.product([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], repeat=3):
@@ -361,20 +307,18 @@ def test_the_cosine_of_a_word_with_itself_is_at_most_1() -> None:
         assert 1 - 1e-15 < cosine <= 1
 
 
-@pytest.mark.parametrize(
-    ("vector", "error", "key"),
-    [
-        ([1, 2], ShapeError, r"shape \(2,\), not \(3,\)"),
-        (["a", "b", "c"], ShapeError, "does not hold numbers"),
-        ([0, 0, 0], InputError, "no direction"),
-        ([1, np.nan, 0], InputError, "no direction"),
-    ],
-)
-def test_vectors_that_have_no_nearest(
-    file: str, vector: list[float], error: type[AttncliError], key: str
-) -> None:
-    with pytest.raises(error, match=key):
-        nearest(file, vector)
+def test_the_nearest_of_inline_vectors_and_vectors_that_have_none() -> None:
+    four = "king=1,0 queen=0,1 up=1,1 void=0,0"
+    pairs = nearest(four, [0, 3], n=5, exclude=["up"]).pairs
+    assert pairs == (("queen", 1.0), ("king", 0.0))
+    for vector, error, key in (
+        ([1, 2, 3], ShapeError, r"shape \(3,\), not \(2,\)"),
+        (["a", "b"], ShapeError, "does not hold numbers"),
+        ([0, 0], InputError, "no direction"),
+        ([1, math.nan], InputError, "no direction"),
+    ):
+        with pytest.raises(error, match=key):  # type: ignore[arg-type]
+            nearest(four, vector)
 
 
 VOCABULARY = (
