@@ -9,6 +9,7 @@ import math
 import os
 import threading
 import zipfile
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,8 @@ from attncli.errors import AttncliError, InputError, ShapeError
 
 from .saved import (
     Folder,
-    Vectors,
     cell_name,
     close_spellings,
-    encrypted,
     nearest,
     read_vectors,
     zipped,
@@ -185,15 +184,11 @@ def test_a_gzip_with_a_wrong_checksum_gives_a_warning(folder: Folder) -> None:
 # name::member, key word, contents
 REFUSED: list[tuple[Any, ...]] = [
     ("v.txt", "is empty", b"", b" \n\r\n\n"),
-    ("v.txt", "a web page", b"\n<!DOCTYPE html><html>", b"<HTML><head>"),
-    ("v.txt", "Git LFS pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n"),
     ("v.txt", "word2vec's binary format", b"3 4\nking \x00\x11\x02\x03\x04\x05\x80\x01"),
     ("v.txt", "a pickle", b"\x80\x04\x95\x00\x00\x00"),
     ("v.txt", "is binary", b"\x93NUMPY\x01\x00"),
     ("v.txt", "UTF-16", b"\xff\xfek\x00i\x00"),
-    ("v.txt", "a bzip2 file", b"BZh91AY"),
     ("v.txt", "is damaged", b"\x1f\x8b\x08\x00"),
-    ("v.txt", "gzip inside another file", gzip.compress(gzip.compress(GLOVE, mtime=0), mtime=0)),
     ("v.txt", "no vectors: it begins 'Lorem ipsum dolor'", b"Lorem ipsum dolor\nsit amet\n"),
     ("v.txt", "no vectors", b"400000 100\n", b'{"king": {"a": 1}}', b"{}"),
     ("v.txt", "JSON but not an object", b'["king", 1]'),
@@ -202,21 +197,12 @@ REFUSED: list[tuple[Any, ...]] = [
     ("v.txt", "nested too deeply", b'{"a":' * 100_000),
     ("v.txt", "line 1 is longer than 1 MB", b"a" * (1 << 21)),
     ("v.txt", "no complete line", gzip.compress(b"the 0.5 -1 2 " * 99, mtime=0)[:30]),
-    ("v.txt", "is encrypted", encrypted(zipped({"v.txt": GLOVE}))),
-    ("v.txt", "not a valid zip", zipped({"v.txt": GLOVE})[:-30]),
-    ("v.zip", "a.txt, b.txt; name one: v.zip::a.txt", zipped({"a.txt": b"", "b.txt": b""})),
-    ("v.zip::c.txt", "no 'c.txt'; it holds a.txt", zipped({"a.txt": b"", "b.txt": b""})),
     ("v.txt::b", "no 'b'; leave out ::name", GLOVE),
-    ("nowhere.txt", "nowhere.txt does not exist", None),
-    ("nowhere.zip::a.txt", "nowhere.zip does not exist", None),
     ("a\0b", "cannot be read", None),
-    ("x" * 5000, "cannot be read", None),
     ("king=0.9,abc", "'king=0.9,abc' is not a word", None),
     ("king=0.9 queen", "'queen' is not a word", None),
     ("king=1e999", "is not a word", None),
     ("{broken", "JSON: line 1, column 2", None),
-    ("no\x1b[31m", "'no\\x1b[31m' does not exist", None),
-    ("/dev", "is a directory", None),
 ]  # fmt: skip
 
 
@@ -245,14 +231,6 @@ WHOLE = [
 ]
 
 
-def outcome(source: str, words: list[str]) -> Vectors | None:
-    """What was read; None where it is refused."""
-    try:
-        return read_vectors(source, words)
-    except AttncliError:
-        return None
-
-
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     """A readable file with a few bytes changed, cut out, doubled or put in."""
@@ -265,23 +243,22 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(content[: len(content) - cut] if cut % 3 == 0 else content)
 
 
+INLINE = st.text(alphabet="king=,;. 0159-e{}[]\"':\n\x00é\ud800", max_size=30)
+
+
 # a damaged file is refused in most examples: below 100 few are read
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
-@given(content=st.one_of(damaged(), st.binary(max_size=60)), pack=st.booleans())
-def test_any_file_is_read_or_refused(folder: Folder, content: bytes, pack: bool) -> None:
-    path = folder.write(zipped({"v.txt": content}) if pack else content, "v.txt")
+@given(content=damaged() | st.binary(max_size=60), pack=st.booleans(), inline=INLINE)
+def test_anything_is_read_or_refused(
+    folder: Folder, content: bytes, pack: bool, inline: str
+) -> None:
     words = {"king", "queem", "new york", "café", "", "3"}
-    read = outcome(path, sorted(words))
-    if read is not None:
-        assert np.isfinite(read.matrix).all()
-        assert set(read.words) | set(read.missing) == words
-        assert len(nearest(path, np.ones(read.matrix.shape[1]), n=2).pairs) <= 2
-
-
-@given(source=st.text(alphabet="king=,;. 0159-e{}[]\"':\n\x00é\ud800", max_size=30))
-def test_any_inline_text_is_read_or_refused(source: str) -> None:
-    read = outcome(source, ["king"])
-    assert read is None or read.matrix.ndim == 2
+    for source in (folder.write(zipped({"v.txt": content}) if pack else content, "v.txt"), inline):
+        with suppress(AttncliError):
+            read = read_vectors(source, sorted(words))
+            assert np.isfinite(read.matrix).all()
+            assert {*read.words, *read.missing} == words
+            assert len(nearest(source, np.ones(read.matrix.shape[1]), n=2).pairs) <= 2
 
 
 # ---- the nearest words, and close spellings
