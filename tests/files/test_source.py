@@ -157,19 +157,13 @@ TWINS = zipped({"x.json": b"[[1]]", "y.json": b"[[2]]"}).replace(b"y.json", b"x.
 # name::member, key word, content
 REFUSED = [
     *((f"q{end}", "is empty", b"") for end in (".npy", ".npz", ".csv", ".safetensors", "")),
-    ("q.pt", "a PyTorch file", b"PK\x03\x04"),
-    ("q.pth", "a PyTorch file", b"x"),
-    ("q.pkl", "a pickle", b"x"),
-    ("q.h5", "an HDF5 file", b"x"),
-    ("q.mat", "a MATLAB file", b"x"),
-    ("q.parquet", "a Parquet file", b"x"),
-    ("q.xlsx", "a spreadsheet", b"PK\x03\x04"),
+    *((f"q{end}", what, b"PK\x03\x04") for end, what in (
+        (".pt", "a PyTorch file"), (".pth", "a PyTorch file"), (".pkl", "a pickle"), (".h5", "an HDF5 file"),
+        (".mat", "a MATLAB file"), (".parquet", "a Parquet file"), (".xlsx", "a spreadsheet"))),
     ("q", "a pickle", b"\x80\x04\x95\x00"),
     ("q.npy", "a pickle", b"\x80\x02}q\x00"),
     ("q", "an HDF5 file", b"\x89HDF\r\n\x1a\n"),
-    ("q.dat", "of no format that attncli reads; it reads .json, .npy, .npz, .csv", b"\0\1\2\3" * 9),
-    ("q.dat", "of no format", b"hello\nworld\n"),
-    ("q.dat", "of no format", b"\xff\xd8\xff\xe0"),
+    *(("q.dat", "reads .json, .npy, .npz, .csv", x) for x in (b"\0\1\2\3" * 9, b"hello\nworld\n", b"\xff\xd8\xff\xe0")),
     ("x.csv", "a bzip2 file", b"BZh91AY&SY"),
     ("x.json", "a web page", b"\n<!DOCTYPE html><html>"),
     ("x.npy", "a Git LFS pointer", b"version https://git-lfs.github.com/spec/v1\n"),
