@@ -1,7 +1,4 @@
-"""Files as bytes, and the names by which the tests read files and write them.
-
-What moves in the package changes these imports and no test.
-"""
+"""Files as bytes, and the one function by which the tests read them, `load`."""
 
 from __future__ import annotations
 
@@ -18,18 +15,11 @@ import pytest
 
 from attncli.errors import InputError, SizeError
 from attncli.files.load import Loaded, load
-from attncli.files.roles import ROLES, only, pick
-from attncli.files.trace import schema, trace_from
-from attncli.files.word_vectors import Vectors, close_spellings, nearest, read_vectors
-from attncli.files.write import document_of, trace_json, write_atomically, write_npy, write_npz
+from attncli.files.write import write_npy, write_npz
 from attncli.trace import Stage, Trace
 
-__all__ = [
-    "ROLES", "Folder", "Loaded", "Vectors", "cell_name", "close_spellings", "document_of",
-    "encrypted", "header", "load", "nearest", "npy", "npz", "only", "pick", "read_vectors",
-    "safetensors", "schema", "stage_npy", "trace_from", "trace_json", "trace_npz",
-    "write_atomically", "write_npy", "write_npz", "zipped",
-]  # fmt: skip
+__all__ = ["Folder", "Loaded", "cell_name", "encrypted", "header", "load", "npy", "npz"]
+__all__ += ["safetensors", "stage_npy", "trace_npz", "zipped"]
 
 
 class Folder:

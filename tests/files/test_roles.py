@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
+from attncli.files.roles import ROLES, only, pick
 
-from .saved import ROLES, Loaded, only, pick
+from .saved import Loaded
 
 
 def loaded(*names: str, member: str | None = None, shape: tuple[int, ...] = (2, 3)) -> Loaded:

@@ -18,15 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attncli.errors import AttncliError, InputError, ShapeError
+from attncli.files.word_vectors import close_spellings, nearest, read_vectors
 
-from .saved import (
-    Folder,
-    cell_name,
-    close_spellings,
-    nearest,
-    read_vectors,
-    zipped,
-)
+from .saved import Folder, cell_name, zipped
 
 GLOVE = (
     b"the 0.5 -1 2\nking 0.25 1e-2 3\nqueen -0.125 4 5\nKing 7 7 7\n. . . 1 2 3\nat name@x 9 8 7\n"
