@@ -103,6 +103,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"printed": ["one"]}, "the text 'one', which is no number"),
         ({"printed": "1", "states": {"equal": 1}}, "both printed and states"),
         ({"verdict": "right"}, "verdict is the text 'right'; it should be 'reproduced'"),
+        ({"at": 3}, "at is not an object"),
         ({"at": {"query": 1.5}}, "at, query is 1.5"),
         ({"take": {"shape": 1}}, "take, shape is 1"),
         ({"ways": [{}]}, "way 1, how is missing"),

@@ -94,6 +94,7 @@ def test_the_whole_catalogue_is_listed_verifies_and_explains_its_differences() -
     assert all(name.startswith(e.source.id + "-") for name, e in EXAMPLES.items())
     results = [judge(example) for example in EXAMPLES.values()]
     assert [j.problem for result in results for j in result.judgements if not j.ok] == []
+    assert all(result.ok for result in results)
     assert [result.example.name for result in results if result.needs] == ["000-pca"]
     differing = [j.claim for result in results for j in result.judgements if j.verdict == D]
     assert len(differing) == 10

@@ -59,6 +59,7 @@ FORMS = {
     "header": b"6 3\n" + GLOVE,
     "all three": b"\xef\xbb\xbf6 3\r\n" + GLOVE.replace(b"\n", b"\r\n"),
     "space at the end": GLOVE.replace(b"\n", b" \n"),
+    "blank lines": GLOVE.replace(b"king", b"\n \nking", 1),
     "no last newline": GLOVE.rstrip(b"\n"),
     "tab": b"".join(b"\t".join(line.split(b" ", 1)) for line in GLOVE.splitlines(True)[:4]),
     "tabs": GLOVE.replace(b" ", b"\t"),
