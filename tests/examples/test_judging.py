@@ -38,7 +38,7 @@ def test_printed_numbers() -> None:
     read = read_printed([0.5, "0.5"], "it", 3)  # of numbers that are not text
     assert (read.decimals.tolist(), read.text) == ([3, 1], ["0.500", "0.5"])
     texts = ["", "x", "1/0", "√-1", "1//2", "sin(x)", "sin(1", "1,5", "1e999", "0x10", "1_0"]
-    others = [True, None, {}, [], [["1"], "2"], ["1", ["2"]], [[[[["1"]]]]]]
+    others: list[Any] = [True, None, {}, [], [["1"], "2"], ["1", ["2"]], [[[[["1"]]]]]]
     for bad in (*texts, "__import__", "9" * 70, *others):
         with pytest.raises(InputError, match=r"^it"):
             read_printed(bad, "it")
@@ -194,8 +194,8 @@ def test_what_printed_numbers_give_is_said_and_computed() -> None:
     claims = at("mean", ["2.3"]), at("deviation", ["1.2"]), at("norm", "1.42", LAST)
     own = judged("layer norm", {"x": [[1, 2, 4]]}, *claims)[-1].own
     assert own.text == "from the printed deviation and mean"
-    claims = at("scores", [["1.9", "3.9"], ["2.0", "4.1"]]), at("weights", [["2", "0"]] * 2)
-    own = judged("attention", FUTURE, *claims)[-1].own
+    scores = at("scores", [["1.9", "3.9"], ["2.0", "4.1"]])
+    own = judged("attention", FUTURE, scores, at("weights", [["2", "0"]] * 2))[-1].own
     assert own.ours[0].tolist() == [1.0, 0.0]
 
 
@@ -252,7 +252,7 @@ def test_changed_inputs() -> None:
         ("share", {"tokens": ["a"], "of": ["a"]}),
         ("layer norm", {"x": [[1, 2]], "gamma": [1, 2]}),
     ):
-        read = example(compute, its, {"stage": "any"}).inputs  # type: ignore[arg-type]
+        read = example(compute, its, {"stage": "any"}).inputs
         assert dict(read.changed({})) == dict(read)
     # vectors of an alternative replace the file
     way = {"how": "others", "inputs": {"vectors": {"a": [3, 4]}}, "gives": ["5"]}

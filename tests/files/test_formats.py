@@ -190,17 +190,16 @@ def coded(code: bytes) -> bytes:
     return zipped({"q.npy": npy([[1]]), "tokens.npy": bad})
 
 
-def entries(data: int = 12, **changes: Any) -> bytes:
+def entries(n_bytes: int, changes: dict[str, Any]) -> bytes:
     """A safetensors file of one number for each name, with changes of its header."""
     one = {"dtype": "F32", "shape": [1, 1]}
-    return safetensors(
-        json.dumps({name: one | x for name, x in changes.items()}).encode(), bytes(data)
-    )
+    table = {name: one | change for name, change in changes.items()}
+    return safetensors(json.dumps(table).encode(), bytes(n_bytes))
 
 
 def placed(*offsets: tuple[int, int]) -> bytes:
     """A safetensors file of numbers at these offsets of twelve bytes."""
-    return entries(**{n: {"data_offsets": place} for n, place in zip("qk", offsets, strict=True)})
+    return entries(12, {f"x{i}": {"data_offsets": place} for i, place in enumerate(offsets)})
 
 
 # name::member, a key word, the contents that are refused with it
@@ -257,7 +256,7 @@ REFUSED: list[tuple[str | bytes, ...]] = [
      b"\x93NUMPY\x09\x00\x10\x00" + b" " * 16, b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 99),
     ("x.npz", "not a valid npz", b"not a zip", npz(q=Q)[:-30]),
     ("x.npz", "Bad CRC", npz(q=Q).replace(npy(Q)[-16:], b"\x55" * 16), claimed(130)),
-    ("x.npz", "is encrypted", encrypted(npz(q=[[1]]))),
+    ("x.npz", "x.npz is encrypted", encrypted(npz(q=[[1]]))),
     ("x.npz", "two arrays of one name", npz(q=[[1]], p=[[1]]).replace(b"p.npy", b"q.npy")),
     ("x.npz", "a zip without an npy file", zipped({}), zipped({"a.txt": b""})),
     ("x.npz", "q is not a valid npy", zipped({"q.npy": b"what"})),
@@ -270,7 +269,7 @@ REFUSED: list[tuple[str | bytes, ...]] = [
     ("x.npz", "tokens holds a number that is no", *map(coded, (b"\xff\xff\xff\x7f", b"\0\0\x11\0", b"\0\xd8\0\0"))),
     ("x.safetensors", "not a valid safetensors", safetensors({"q": SIX})[:-1], b"\xff" * 30, b"{}",
      safetensors({"q": ("F32", [9, 9], F32.tobytes())}),
-     placed((0, 4), (0, 4)), placed((0, 4), (8, 12)), placed((4, 8), (0, 3)), placed((-4, 0), (0, 12))),
+     placed((0, 4), (0, 4)), placed((0, 4), (8, 12)), placed((4, 8), (0, 3)), placed((-4, 0), (0, 12)), placed((0, 12))),
     ("x.safetensors", "no array", safetensors({})),
     ("x.safetensors", "q has the type 'F8_E5M2'", safetensors({"q": ("F8_E5M2", [2], b"ab")})),
     ("x.safetensors::f8", "f8 has the type 'F8_E4M3'", TENSORS),
@@ -351,9 +350,10 @@ def test_types_that_are_refused(folder: Folder) -> None:
 def test_a_header_of_other_types_is_refused(folder: Folder) -> None:
     one = {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]}
     for key in one:
-        for value in (None, 1.0, "ab", {}, [], [True, True], [0, 4.0], [2**70, 4]):
+        values: tuple[Any, ...] = (None, 1.0, "ab", {}, [], [True, True], [0, 4.0], [2**70, 4])
+        for value in values:
             if (key, value) != ("shape", []):  # one number
-                assert folder.refusal(entries(4, q={**one, key: value}), "x.safetensors")
+                assert folder.refusal(entries(4, {"q": {**one, key: value}}), "x.safetensors")
 
 
 # ---- numbers in the forms in which people have them: MATLAB, printed arrays, code, fractions

@@ -178,7 +178,7 @@ REFUSED = [
     ("x.zip", "not compressed with deflate", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_LZMA)),
     ("x.npz", "not compressed with deflate", zipped({"q.npy": npy([[1]])}, zipfile.ZIP_LZMA)),
     ("x.zip", "Invalid argument", ONE[:-6] + b"\x7f" + ONE[-5:]),  # its index begins before it
-    ("x.zip", "is encrypted", encrypted(zipped({"q.json": JSON}))),
+    ("x.zip", "x.zip is encrypted", encrypted(zipped({"q.json": JSON}))),
     ("x.zip", "gzip inside another file", zipped({"q.gz": GZIPPED})),
     ("x.gz", "gzip inside another file", gzip.compress(GZIPPED, mtime=0)),
     ("x.json.gz", "is damaged", gzip.compress(JSON * 999, mtime=0)[:-9]),
