@@ -106,6 +106,7 @@ def test_all_words_of_a_large_file(folder: Folder) -> None:
         (b"2 300\nthe 1 2 3\nking 4 5 6\n", "the", "the", ["gives 300 numbers per word"]),
         (b"the 1 2\nof 3 4\nthe 5 6\nthe 7 8\na 7 8\n", "the a", "the a", ["line 3: the appears again"]),
         (b"the 1 2\nof 3 4\nthe 5 6\n", "the of", "the of", []),  # what follows is not read
+        (b'{"c": [1, 2], "c": [3, 4]}', "c", "c", []),
         (b"the 1 2\ncaf\xe9 3 4\n\xff\xfe 5 6\n", "café the", "café the", ["line 2 is not UTF-8"]),
         (b'{"a": [1, NaN], "b": [1, 1e999], "c": [1, 2], "c": [3, 4]}', "a b c", "c",
          ["entry 1: a holds a number that is not", "entry 2: b holds", "entry 4: c appears again"]),
