@@ -190,6 +190,7 @@ REFUSED = [
     ("steps.0.dtype", "object", "step 1 ('q'): dtype should be"),
     ("steps.0.dtype", "int8", "step 1 ('q'): value holds numbers that int8 cannot"),
     ("steps.0.params", {"p": [5]}, "step 1 ('q'): params, 'p' should be"),
+    ("convention", 5, "convention: should be an object"),
     ("convention.dtype", "x", "convention: dtype is 'x'"),
     ("convention.extra", 1, "convention: a convention has no field 'extra'"),
     ("convention.scale", 10**400, "convention: scale is a number beyond float64"),
