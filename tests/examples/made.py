@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,3 @@ def example(compute: str, inputs: dict[str, Any], *claims: dict[str, Any]) -> Ex
 def judged(compute: str, inputs: dict[str, Any], *claims: dict[str, Any]) -> list[Judgement]:
     """The judgements of an example."""
     return list(judge(example(compute, inputs, *claims)).judgements)
-
-
-def catalog_documents() -> list[dict[str, Any]]:
-    """The catalogue's files as plain JSON."""
-    return [json.loads(path.read_text("utf-8")) for path in sorted(CATALOG.glob("*.json"))]
