@@ -7,7 +7,6 @@ import re
 import struct
 import zlib
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,30 +15,31 @@ import pytest
 from attncli.budget import limited
 from attncli.errors import SizeError
 from attncli.trace import Trace
-from attncli.views.formats import svg
 from attncli.views.select import DisplayOptions
 
 from .hostile import LABELS
+from .rendering import shown
 from .traces import CAUSAL, attention, matrix, numbers
 
-pytestmark = pytest.mark.skipif(
-    find_spec("typst") is None, reason="typst is not installed: pip install 'attncli[figures]'"
-)
+pytestmark = pytest.mark.usefixtures("typst")
+
+
+@pytest.fixture(scope="module")
+def typst() -> None:
+    pytest.importorskip("typst", reason="typst is not installed: pip install 'attncli[figures]'")
 
 
 def written(form: str, trace: Trace, **options: Any) -> bytes:
-    file = io.BytesIO()
     module: Any = import_module(f"attncli.views.formats.{form}")
-    module.write(trace, DisplayOptions(**options), file)
+    module.write(trace, DisplayOptions(**options), file := io.BytesIO())
     return file.getvalue()
 
 
-def size_of(trace: Trace, **options: Any) -> tuple[float, float]:
+def size_of(trace: Trace) -> tuple[float, float]:
     """The width and height of the SVG."""
-    text = "".join(svg.text(trace, DisplayOptions(**options)))
-    found = re.search(r'width="([\d.]+)" height="([\d.]+)"', text)
-    assert found is not None
-    return float(found[1]), float(found[2])
+    size = re.search(r'width="([\d.]+)" height="([\d.]+)"', shown(trace, "svg"))
+    assert size is not None
+    return float(size[1]), float(size[2])
 
 
 def pixels(png: bytes) -> np.ndarray[Any, Any]:
@@ -55,34 +55,30 @@ def pixels(png: bytes) -> np.ndarray[Any, Any]:
     data = zlib.decompress(b"".join(data for name, data in chunks if name == b"IDAT"))
     rows = np.frombuffer(data, np.uint8).reshape(height, 1 + n * width)
     before = np.zeros(n * width, np.int64)
-    shown = []
+    lines = []
     for how, *line in rows.tolist():
-        found = np.array(line, dtype=np.int64)
+        row = np.array(line, dtype=np.int64)
         if how == 2:
-            found = (found + before) % 256
+            row = (row + before) % 256
         elif how:
             for i in range(n * width):
-                left, above = (found[i - n] if i >= n else 0), before[i]
+                left, above = (row[i - n] if i >= n else 0), before[i]
                 corner = before[i - n] if i >= n else 0
-                options = (left, above, corner)
-                paeth = min(options, key=lambda x: abs(left + above - corner - x))
-                found[i] = (found[i] + {1: left, 3: (left + above) // 2, 4: paeth}[how]) % 256
-        shown.append(found)
-        before = found
-    return np.array(shown).reshape(height, width, n)
+                near = (left, above, corner)
+                paeth = min(near, key=lambda x: abs(left + above - corner - x))
+                row[i] = (row[i] + {1: left, 3: (left + above) // 2, 4: paeth}[how]) % 256
+        lines.append(row)
+        before = row
+    return np.array(lines).reshape(height, width, n)
 
 
-def test_a_png_has_two_pixels_for_each_of_the_figure() -> None:
-    shown = pixels(written("png", attention()))
+def test_a_png_has_two_pixels_for_each_of_the_figure_and_its_colours() -> None:
     width, height = size_of(attention())
-    assert shown.shape[1::-1] == (round(2 * width), round(2 * height))
-    assert shown[0, 0, :3].tolist() == [255, 255, 255]
-
-
-def test_the_cells_of_a_png_are_where_the_svg_has_them_in_its_colours() -> None:
-    trace = matrix([[1.0, 0.0]], name="weights")
-    shown = pixels(written("png", trace, heatmap=True))[..., :3].reshape(-1, 3)
-    colours = {tuple(colour) for colour in shown.tolist()}
+    image = pixels(written("png", attention()))
+    assert image.shape[1::-1] == (round(2 * width), round(2 * height))
+    assert image[0, 0, :3].tolist() == [255, 255, 255]
+    two = pixels(written("png", matrix([[1.0, 0.0]], name="weights"), heatmap=True))
+    colours = {tuple(colour) for colour in two[..., :3].reshape(-1, 3).tolist()}
     assert {(0xFF, 0xFF, 0xFF), (0x08, 0x30, 0x6B)} <= colours
 
 
@@ -97,15 +93,12 @@ def test_a_pdf_has_a_page_of_the_size_of_the_figure_and_is_the_same_each_time() 
 
 
 @pytest.mark.parametrize("form", ["png", "pdf"])
-@pytest.mark.parametrize("options", [{}, {"arcs": True}])
-def test_hostile_labels_are_drawn(form: str, options: dict[str, Any]) -> None:
+def test_hostile_labels_pictures_marks_and_letters_of_any_script_are_drawn(form: str) -> None:
     labels = tuple(LABELS.values())
     x = numbers(len(labels), 2)
-    assert written(form, attention(x, x, x, labels={"query": labels, "key": labels}), **options)
-
-
-@pytest.mark.parametrize("form", ["png", "pdf"])
-def test_pictures_marks_and_letters_of_any_script_are_drawn(form: str) -> None:
+    trace = attention(x, x, x, labels={"query": labels, "key": labels})
+    assert written(form, trace)
+    assert written(form, trace, arcs=True)
     words = {"query": ("שלום", "注意力", "√Kᵀ γ₁"), "key": ("🙂", "a", "é")}
     assert written(form, attention(mask=CAUSAL, labels=words, notes=("#panic()",)))
     assert written(form, matrix(numbers(80, 90)))
@@ -113,8 +106,7 @@ def test_pictures_marks_and_letters_of_any_script_are_drawn(form: str) -> None:
 
 
 def test_a_title_that_means_something_to_typst_is_text() -> None:
-    trace = Trace('#panic("x") $x$ \\input', attention().steps)
-    assert b"panic" in written("pdf", trace)
+    assert b"panic" in written("pdf", Trace('#panic("x") $x$ \\input', attention().steps))
 
 
 def test_a_png_too_large_for_memory_is_refused() -> None:

@@ -1,141 +1,278 @@
-"""What holds for every table, whatever is in it."""
+"""Tables: numbers as text, what is shown and left out, and that every line fits."""
 
 from __future__ import annotations
 
+import io
+import json
+import math
 import re
+from collections.abc import Callable
+from textwrap import dedent
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from rich.text import Text
 
+import attncli
+from attncli.errors import AttncliError, ShapeError, StageError
 from attncli.trace import Stage, Trace
-from attncli.views.formats.table import blocks
-from attncli.views.matrix import Matrix
-from attncli.views.page import parts
+from attncli.views.formats import npz
 from attncli.views.select import DisplayOptions
+from attncli.words.similarity import pca
 
-from .rendering import View, lines_of, rendered, view, widest
-from .traces import Array, attention, matrix, numbers
+from .rendering import lines_of, shown, table_of, widest
+from .traces import CAUSAL, Array, attention, grouped, matrix, numbers
 
-values = hnp.arrays(
-    np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=14), elements=st.floats()
+# ---- numbers
+
+floats = st.floats(allow_subnormal=True)
+decimals = st.builds(lambda n, k: n / 10**k, st.integers(-(10**9), 10**9), st.integers(0, 12))
+
+
+def column(*values: float, precision: int = 4) -> list[str]:
+    """The numbers of a column as a table has them, in line."""
+    lines = lines_of(matrix([[x] for x in values]), precision=precision)[-len(values) :]
+    return dedent("\n".join(line.removeprefix(f"  q{i}") for i, line in enumerate(lines, 1))).split("\n")  # fmt: skip
+
+
+def short(x: float, precision: int = 4) -> str:
+    """A number as a line of arithmetic has it: S[q1,k1] = x·1 = x."""
+    stage = attention([[x]], [[1.0]], [[1.0]])
+    (line,) = (s for s in lines_of(stage, stages=("scores",), work=True, precision=precision) if "S[" in s)  # fmt: skip
+    return line.rpartition("= ")[2]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((1, -20, 0), ["  1", "-20", "  0"]),
+        ((0.5, 12.25), [" 0.50", "12.25"]),
+        ((0.7071067, 0, 1), ["0.7071", "0", "1.0000"]),
+        ((0.5, 1e-9, 0), ["0.5000", "0.0000", "0"]),
+        ((1e-9, 2.5e-9, 0), ["1.0e-9", "2.5e-9", "0"]),
+        ((-1e9, 0.5), ["-1e9", " 0.5"]),
+        ((-153513871339, 0.7071067), ["-1.5351e11", " 0.7071"]),
+        ((0.5, -1e-9, -0.0), ["0.5000", "0.0000", "0"]),
+        ((5.000000000000001, 0.25), ["5.00", "0.25"]),
+        ((1.5, math.nan, -math.inf, math.inf), [" 1.5", " NaN", "-inf", " inf"]),
+        ((9999999, 1), ["9999999", "      1"]),  # an exponent from 1e7 on
+        ((12345678, 1), ["1.2346e7", "1"]),
+        ((99999.5, 0.123456), ["99999.5000", "    0.1235"]),
+        ((1e300, 1e-300), ["1e300", "1e-300"]),
+    ],
 )
-views = st.builds(
-    view,
-    precision=st.integers(0, 8),
-    width=st.integers(40, 140),
-    height=st.none() | st.integers(5, 60),
-    heatmap=st.sampled_from([None, True]),
-    full=st.booleans(),
-    work=st.just(True),
+def test_a_column(values: tuple[float, ...], texts: list[str]) -> None:
+    assert column(*values) == texts
+
+
+@pytest.mark.parametrize(
+    ("values", "precision", "texts"),
+    [
+        ((0.123456, 1), 2, ["0.12", "1.00"]),
+        ((0.4, 0.1), 0, ["0.4", "0.1"]),
+        ((0.0004, 0.00012), 2, ["0.0004", "0.0001"]),
+        ((0.00004, 0.00001), 2, ["4e-5", "1e-5"]),
+        ((0.4011, 0.1978, 0.05), 1, ["0.4", "0.2", "0.1"]),
+        ((12.4, 1.6), 0, ["12", " 2"]),
+    ],
 )
+def test_precision(values: tuple[float, ...], precision: int, texts: list[str]) -> None:
+    assert column(*values, precision=precision) == texts
 
 
-@settings(max_examples=60)
-@given(values, views, st.text(max_size=40), st.sampled_from(["scores", "weights", "other"]))
-def test_every_line_fits(array: Array, shown: View, word: str, name: str) -> None:
-    labels = {
-        axis: [f"{word}{index}" for index in range(size)]
-        for axis, size in zip(("query", "key"), array.shape, strict=True)
-    }
-    assert widest(rendered(matrix(array, name, labels=labels), shown)) <= (shown.screen.width or 0)
-
-
-@settings(max_examples=40)
-@given(st.text(max_size=60), st.integers(40, 80), st.sampled_from([None, ("1", "2")]))
-def test_every_line_of_an_attention_fits(
-    word: str, width: int, cell: tuple[str, str] | None
+@given(st.lists(floats, min_size=1, max_size=8), st.integers(0, 8))
+def test_decimal_points_are_aligned_and_the_largest_number_is_no_false_zero(
+    values: list[float], precision: int
 ) -> None:
-    labels = {"query": [f"{word}{i}" for i in range(3)], "key": [f"{i}{word}" for i in range(5)]}
-    trace = attention(numbers(3, 9), numbers(5, 9), numbers(5, 7), labels=labels, notes=(word,))
-    shown = view(width, 24, work=True, cell=cell)
-    assert widest(rendered(trace, shown)) <= width
+    texts = column(*values, precision=precision)
+    assert len({text.index(".") for text in texts if "." in text}) <= 1
+    largest = max((abs(x) for x in values if math.isfinite(x)), default=0)
+    for value, text in zip(values, texts, strict=True):
+        if 1e308 > abs(value) == largest > 0 < precision:
+            assert float(text) != 0
+            assert float(text) == pytest.approx(value, rel=0.06, abs=0.501 * 10**-precision)
 
 
-@settings(max_examples=40)
-@given(values, views)
-def test_decimal_points_are_aligned(array: Array, shown: View) -> None:
-    (m,) = [part for part in parts(matrix(array), shown.options) if isinstance(part, Matrix)]
-    grid = m.grid(tuple(m.rows), tuple(m.columns))
-    cells = [cell.text for row in grid.cells for cell in row if cell.kind == "number"]
-    assert len({len(text) for text in cells}) == 1
-    assert len({text.index(".") for text in cells if "." in text}) <= 1
+@given(st.floats(-1e150, 1e150) | decimals, st.integers(0, 17))
+@example(0.5000000000000001, 4)
+@example(9999999.99999, 3)
+@example(4.9e-5, 2)
+def test_a_number_in_a_line_is_the_number_and_as_in_a_table(x: float, precision: int) -> None:
+    text = short(x, precision)
+    assert text == column(x, precision=precision)[0]
+    assert (float(text) == 0) == (x == 0) or precision < 4
+    assert float(text) == pytest.approx(x, rel=6e-3 if precision > 3 else 0.06, abs=0.501 * 10**-precision)  # fmt: skip
+    assert "e" not in text or not 1e-4 <= abs(x) <= 9e6
 
 
-@given(st.text(min_size=1, max_size=20))
-def test_labels_are_never_markup_or_control(label: str) -> None:
-    found = rendered(matrix([[1.0]], labels={"query": [label], "key": ["[bold]"]}), view())
-    assert "[bold]" in found
-    assert all(line.isprintable() or "\ufe0f" in line for line in found.splitlines())
+@pytest.mark.parametrize(
+    ("x", "text"), [(1.0, "1"), (0.19780, "0.1978"), (-1e9, "-1e9"), (1.25e-7, "1.25e-7"), (1200.0, "1200")]
+)  # fmt: skip
+def test_a_number_in_a_line(x: float, text: str) -> None:
+    assert short(x) == text
 
 
-def test_blocks_are_texts_one_for_each_stage() -> None:
-    found = list(blocks(attention(), DisplayOptions()))
-    assert all(isinstance(block, Text) for block in found)
-    assert [str(block).strip().split()[0] for block in found[:-1]] == ["Scaled", *"1234"]
+# ---- what is shown
+
+SMALL = attention(numbers(4, 3, 7), numbers(4, 5, 7), numbers(4, 5, 11))
 
 
-def test_a_heading_goes_with_its_first_stage() -> None:
-    trace = attention(numbers(2, 3, 2), numbers(2, 3, 2), numbers(2, 3, 2))
-    found = [str(block) for block in blocks(trace, DisplayOptions())]
-    assert found[1].startswith("\nhead 1 of 2\n\n1  scores")
-    assert len(found) == 1 + 2 * 4 + 1
+def stages_of(trace: Trace, **options: Any) -> dict[str, Any]:
+    """The stages that the JSON of a selection holds, by their names within their block."""
+    document = json.loads(shown(trace, "json", **options))
+    steps = document["steps"]
+    while steps and "steps" in steps[0]:
+        steps = [step for block in steps for step in block["steps"]]
+    return {step["name"]: step for step in steps}
+
+
+def test_what_is_computed_is_shown_and_what_is_given_only_by_name() -> None:
+    names = [
+        line.split()[1] for line in lines_of(attention(mask=CAUSAL)) if re.match(r"\d  ", line)
+    ]
+    assert names == ["scores", "scaled", "masked", "weights", "output"]
+    assert table_of(shown(attention(), stages=("q",)), "q")[1] == ["q1", "1", "0"]
+
+
+@pytest.mark.parametrize(("order", "key_head"), [("blocks", 0), ("tiled", 1)])
+def test_a_selection_keeps_its_names_and_takes_its_key_head_along(
+    order: str, key_head: int
+) -> None:
+    trace = attention(numbers(4, 3, 7), numbers(2, 5, 7), numbers(2, 5, 11), head_order=order)
+    chosen = stages_of(trace, stages=("weights", "k"), head=1, rows=(1, 3), cols=(4, None))
+    assert chosen["weights"]["labels"] == {"head": ["head 2"], "query": ["q2", "q3"], "key": ["k5"]}
+    assert chosen["k"]["labels"]["kv_head"] == [f"key head {key_head + 1}"]
+    np.testing.assert_array_equal(chosen["k"]["value"], trace["k"].value[[key_head], 1:3, 4:])
+    np.testing.assert_array_equal(chosen["weights"]["value"], trace["weights"].value[1:2, 1:3, 4:])
+
+
+def test_inputs_come_along_whole_and_a_stage_without_the_columns_does_not() -> None:
+    shapes = {
+        name: np.shape(step["value"])
+        for name, step in stages_of(SMALL, rows=(0, 1), cols=(1, 2), head=3).items()
+    }
+    assert shapes["q"] == (1, 3, 7)
+    assert shapes["v"] == (1, 5, 11)
+    assert shapes["scores"] == shapes["output"] == (1, 1, 1)
+    assert "output" not in stages_of(attention(numbers(3, 2), numbers(7, 2), numbers(7, 2)), cols=(4, 6))  # fmt: skip
+
+
+def test_a_batch_entry() -> None:
+    trace = attention(*(numbers(2, 3, 5, 7, seed=n) for n in range(3)))
+    output = stages_of(trace, batch=1)["output"]
+    np.testing.assert_array_equal(output["value"], trace["output"].value[1:])
+    assert output["labels"]["batch"] == ["batch 2"]
+
+
+def test_several_batch_entries_and_heads_are_shown_one_after_the_other() -> None:
+    text = shown(attention(*(numbers(2, 2, 3, 5, seed=n) for n in range(3))), stages=("weights",))
+    titles = re.findall(r"^batch.*", text, re.MULTILINE)
+    assert [re.findall(r"\d", title)[0::2] for title in titles[:4]] == [
+        [*"11"], [*"12"], [*"21"], [*"22"],
+    ]  # fmt: skip
+    assert "key head 2" in shown(grouped(), stages=("weights",), head=3)
+    many = shown(attention(*(numbers(12, 2, 2, seed=n) for n in range(3))), stages=("weights",))
+    assert "head 8 of 12" in many
+    assert "head 9 of 12" not in many
+    assert "4 of 12 heads" in many
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"),
+    [("decoder.self.weights", 1), ("weights", 2), ("self.weights", 1), ("cross", 1)],
+)
+def test_stages_of_nested_blocks(name: str, blocks: int) -> None:
+    own = (Trace("Block", attention().steps, name=n) for n in ("self", "cross"))
+    trace = Trace("Layer", (Trace("Decoder", tuple(own), name="decoder"),))
+    text = attncli.render(trace, stages=name)
+    assert len(re.findall(r"^\d+  weights", text, re.MULTILINE)) == blocks
+    assert ("scores" in text) == (name == "cross")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"stages": ("wieghts",)}, StageError, "did you mean weights"),
+        ({"head": 4}, ShapeError, "no head 5; choose from 1 to 4"),
+        ({"batch": 0}, ShapeError, "no batch entry"),
+        ({"rows": (3, 9)}, ShapeError, "rows 4 to 9; .* 3"),
+        ({"cols": (11, None)}, ShapeError, "columns 12 to the end; .* 11"),
+    ],
+)
+def test_what_is_not_there(options: Any, error: type[AttncliError], words: str) -> None:
+    for form in ("table", "json"):
+        with pytest.raises(error, match=words):
+            shown(SMALL, form, **options)
+    with pytest.raises(error):
+        shown(attention(), "svg", **options)
+
+
+def test_one_head_is_no_choice_of_two() -> None:
+    with pytest.raises(ShapeError, match="only 1"):
+        shown(matrix(np.ones((1, 2, 2)), axes=("head", "query", "key")), head=1)
+
+
+# ---- what is left out
 
 
 def test_full_shows_everything() -> None:
-    shown = view(80, 24, full=True)
-    lines = lines_of(matrix((np.arange(200 * 150) + 0.1).reshape(200, 150) / 7), shown)
-    cells = sum(len(re.findall(r"\d+\.\d{4}", line)) for line in lines)
-    assert cells == 200 * 150
-    assert not any("left out" in line for line in lines)
+    values = (np.arange(70 * 50) + 0.1).reshape(70, 50) / 7
+    text = shown(matrix(values), width=80, height=24, full=True)
+    assert len(re.findall(r"\d+\.\d{4}", text)) == 70 * 50
+    assert "left out" not in text
+    assert "left out" in shown(matrix(values), width=80, height=24)
 
 
 @pytest.mark.parametrize("height", [10, 24, 50])
 def test_a_matrix_is_no_taller_than_the_screen(height: int) -> None:
-    shown = view(80, height)
-    for block in blocks(matrix(np.ones((500, 400)) / 3), shown.options, screen=shown.screen):
-        assert len(str(block).splitlines()) <= max(height - 6, 16) + 4
+    lines = lines_of(matrix(np.ones((500, 400)) / 3), width=80, height=height)
+    assert len(lines) <= 2 + max(height - 6, 16) + 4
 
 
 def test_corners_are_the_first_and_last() -> None:
-    lines = lines_of(matrix(np.arange(10_000).reshape(100, 100)), view(60, 10))
-    header, first, *_, last, left_out = map(str.split, lines[4:21])
-    assert header == ["k1", "k2", "k3", "k4", "…", "k97", "k98", "k99", "k100"]
-    assert first == ["q1", "0", "1", "2", "3", "…", "96", "97", "98", "99"]
-    assert lines[12].split() == ["⋮", *"⋮⋮⋮⋮⋱⋮⋮⋮⋮"]
-    assert last == ["q100", *["9900", "9901", "9902", "9903", "…", "9996", "9997", "9998", "9999"]]
-    assert " ".join(left_out) == "left out: 86 rows and 92 columns (--rows A:B, --cols A:B"
+    rows = table_of(
+        shown(matrix(np.arange(10_000).reshape(100, 100)), width=60, height=10), "scaled"
+    )
+    assert rows[-18] == ["k1", "k2", "k3", "k4", "…", "k97", "k98", "k99", "k100"]
+    assert rows[-17] == ["q1", "0", "1", "2", "3", "…", "96", "97", "98", "99"]
+    assert rows[-10] == ["⋮", *"⋮⋮⋮⋮⋱⋮⋮⋮⋮"]
+    assert rows[-3] == ["q100", *["9900", "9901", "9902", "9903", "…", "9996", "9997", "9998", "9999"]]  # fmt: skip
+    assert rows[-2][:8] == ["left", "out:", "86", "rows", "and", "92", "columns", "(--rows"]
 
 
 def test_a_pipe_cuts_only_what_is_large() -> None:
     whole = lines_of(matrix(np.ones((100, 100)) / 3))
-    assert len(whole) == 4 + 100
-    assert whole[-1].split() == ["q100", *["0.3333"] * 100]
-    cut = lines_of(matrix(np.ones((101, 100)) / 3))
-    assert cut[-1] == "  left out: 85 rows (--rows A:B or --full)"
+    assert (len(whole), whole[-1].split()) == (4 + 100, ["q100", *["0.3333"] * 100])
+    assert "left out: 85 rows" in lines_of(matrix(np.ones((101, 100)) / 3))[-1]
+
+
+def test_columns_that_do_not_fit_are_below_with_the_names_of_the_rows() -> None:
+    lines = lines_of(matrix(numbers(2, 20)), width=60)
+    assert [line.split()[0] for line in lines if line.startswith("  ")].count("q2") > 1
+    assert {f"k{n}" for n in range(1, 21)} <= {*" ".join(lines).split()}
 
 
 def test_sums_are_of_whole_rows() -> None:
-    lines = lines_of(attention(), view(stages=("weights",), cols=(0, 1), rows=(0, 1)))
-    assert lines[4:6] == ["          k1  Σ of all 3", "  q1  0.4011           1"]
+    lines = lines_of(attention(), stages=("weights",), cols=(0, 1), rows=(0, 1))
+    assert [line.split() for line in lines[4:6]] == [["k1", "Σ", "of", "all", "3"], ["q1", "0.4011", "1"]]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("array", "axes", "last"),
     [
-        (np.array([1.5, 2]), ("dimension",), "  Z     1.5     2.0"),
-        (np.array(7), (), "  Z       7"),
-        (np.zeros((0, 3)), ("query", "key"), "  nothing to show"),
-        (np.array([[True, False]]), ("query", "key"), "  q1       1       0"),
-        (np.array([["a", "\x1b"]]), ("query", "key"), "  q1       a    \\x1b"),
+        (np.array([1.5, 2]), ("dimension",), "Z 1.5 2.0"),
+        (np.array(7), (), "Z 7"),
+        (np.zeros((0, 3)), ("query", "key"), "nothing to show"),
+        (np.array([[True, False]]), ("query", "key"), "q1 1 0"),
+        (np.array([["a", "\x1b"]]), ("query", "key"), "q1 a \\x1b"),
     ],
 )
 def test_stages_of_other_shapes(array: Array, axes: tuple[str, ...], last: str) -> None:
     stage = Stage("thing", "Z", "", array, axes)
-    assert lines_of(Trace("T", (stage,)))[-1] == last
+    assert lines_of(Trace("T", (stage,)))[-1].split() == last.split()
 
 
 def test_stages_that_do_not_fit_each_other_still_show() -> None:
@@ -147,15 +284,78 @@ def test_stages_that_do_not_fit_each_other_still_show() -> None:
         Stage("weights", "A", "", np.ones((5, 0)), axes),
         Stage("output", "O", "", np.ones((5, 2)), ("query", "d_v")),
     )
-    lines = lines_of(Trace("T", steps), view(work=True, heatmap=True))
-    assert lines[-1] == "q5 attends to nothing: every key is masked"
-
-
-def test_a_very_narrow_screen_still_works() -> None:
-    assert "0.4011" in rendered(attention(), view(20, 24, work=True))
+    assert "q5" in lines_of(Trace("T", steps), work=True, heatmap=True)[-1]
 
 
 def test_rows_and_columns_leave_a_vector_whole() -> None:
     vector = Stage("mean", "μ", "", np.array([1.0, 2.0, 3.0]), ("query",))
     trace = Trace("Both", (*matrix(np.eye(3)).steps, vector))
-    assert lines_of(trace, view(rows=(1, 2), cols=(2, 3)))[-1].split() == ["μ", "1", "2", "3"]
+    assert lines_of(trace, rows=(1, 2), cols=(2, 3))[-1].split() == ["μ", "1", "2", "3"]
+
+
+# ---- every line fits
+
+values = hnp.arrays(
+    np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=14), elements=st.floats()
+)
+screens = st.fixed_dictionaries({
+    "precision": st.integers(0, 8), "width": st.integers(40, 140),
+    "height": st.none() | st.integers(5, 60), "heatmap": st.sampled_from([None, True]),
+    "full": st.booleans(), "work": st.just(True),
+})  # fmt: skip
+
+
+@given(values, screens, st.text(max_size=40), st.sampled_from(["scores", "weights", "other"]))
+def test_every_line_fits(array: Array, options: Any, word: str, name: str) -> None:
+    labels = {
+        axis: [f"{word}{index}" for index in range(size)]
+        for axis, size in zip(("query", "key"), array.shape, strict=True)
+    }
+    assert widest(shown(matrix(array, name, labels=labels), **options)) <= options["width"]
+
+
+@given(st.text(max_size=60), st.integers(40, 80), st.sampled_from([None, ("1", "2")]))
+def test_every_line_of_an_attention_fits(word: str, width: int, cell: Any) -> None:
+    labels = {"query": [f"{word}{i}" for i in range(3)], "key": [f"{i}{word}" for i in range(5)]}
+    trace = attention(numbers(3, 9), numbers(5, 9), numbers(5, 7), labels=labels, notes=(word,))
+    assert widest(shown(trace, width=width, height=24, work=True, cell=cell)) <= width
+
+
+@pytest.mark.parametrize("make", [attention, grouped], ids=["attention", "grouped"])
+def test_a_narrow_screen_still_works(make: Callable[[], Trace]) -> None:
+    assert "0.4011" in shown(attention(), width=20, height=24, work=True)
+    for width in (40, 60, 120):
+        assert widest(shown(make(), width=width, height=24, work=True)) <= width
+
+
+# ---- a plot
+
+
+@given(
+    hnp.arrays(np.float64, st.tuples(st.integers(2, 9), st.just(2)), elements=st.floats(-1e9, 1e9)),
+    st.integers(40, 90),
+)
+def test_points_of_a_plot_fit_and_are_all_named(points: Array, width: int) -> None:
+    words = [f"w{i}" for i in range(len(points))]
+    text = shown(pca(words, points), width=width)
+    assert widest(text) <= width
+    assert all(len(re.findall(rf"\b{word}\b", text)) > 1 for word in words)
+
+
+def test_distances_are_alike_across_and_down() -> None:
+    points = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # axes of their own
+    lines = lines_of(pca(list("abcd"), points), width=60)
+    rows = [at for at, line in enumerate(lines) if "●" in line]
+    middle = lines[rows[1]]
+    across, down = middle.rindex("●") - middle.index("●"), rows[2] - rows[0]
+    assert across == pytest.approx(2 * 2 * down, abs=2)
+    same = shown(pca(list("abcdefgh"), np.array([[1.0, 0]] * 8)))
+    assert all(len(re.findall(rf"\b{word}\b", same)) > 1 for word in "abcdefgh")
+
+
+def test_npz_holds_the_selection() -> None:
+    file = io.BytesIO()
+    npz.write(SMALL, DisplayOptions(stages=("weights",), head=2), file)
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["weights"], SMALL["weights"].value[2:3])
