@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
@@ -19,8 +18,6 @@ from hypothesis.extra import numpy as hnp
 import attncli
 from attncli.errors import AttncliError, ShapeError, StageError
 from attncli.trace import Stage, Trace
-from attncli.views.formats import npz
-from attncli.views.select import DisplayOptions
 from attncli.words.similarity import pca
 
 from .rendering import lines_of, shown, table_of, widest
@@ -351,11 +348,3 @@ def test_distances_are_alike_across_and_down() -> None:
     assert across == pytest.approx(2 * 2 * down, abs=2)
     same = shown(pca(list("abcdefgh"), np.array([[1.0, 0]] * 8)))
     assert all(len(re.findall(rf"\b{word}\b", same)) > 1 for word in "abcdefgh")
-
-
-def test_npz_holds_the_selection() -> None:
-    file = io.BytesIO()
-    npz.write(SMALL, DisplayOptions(stages=("weights",), head=2), file)
-    file.seek(0)
-    with np.load(file, allow_pickle=False) as arrays:
-        np.testing.assert_array_equal(arrays["weights"], SMALL["weights"].value[2:3])
