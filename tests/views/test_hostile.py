@@ -230,7 +230,7 @@ def test_numbers_read_back_the_same(values: Array, form: str) -> None:
     [
         ([[np.nan, np.inf, -np.inf]], {}, ["q1,NaN,Infinity,-Infinity"]),
         ([[0.4011, 1 / 3, -1.5e11], [np.nan, 0, 1e-9]], {"precision": 2, "rounded": True},
-         ["q1,0.40,0.33,-1.5e11", "q2,NaN,0.00,0.00"]),
+         ["q1,0.40,0.33,-1.5e11", "q2,NaN,0,0.00"]),
         (np.array([["a", "=1"]]), {"rounded": True}, ["q1,a,'=1"]),
     ],
 )  # fmt: skip

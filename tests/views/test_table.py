@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import attncli
-from attncli.errors import AttncliError, ShapeError, StageError
+from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage, Trace
 from attncli.words.similarity import pca
 
@@ -43,31 +43,22 @@ def short(x: float, precision: int = 4) -> str:
 
 
 @pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ((1, -20, 0), ["  1", "-20", "  0"]),
-        ((0.5, 12.25), [" 0.50", "12.25"]),
-        ((0.7071067, 0, 1), ["0.7071", "0", "1.0000"]),
-        ((0.5, 1e-9, 0), ["0.5000", "0.0000", "0"]),
-        ((1e-9, 2.5e-9, 0), ["1.0e-9", "2.5e-9", "0"]),
-        ((-1e9, 0.5), ["-1e9", " 0.5"]),
-        ((-153513871339, 0.7071067), ["-1.5351e11", " 0.7071"]),
-        ((0.5, -1e-9, -0.0), ["0.5000", "0.0000", "0"]),
-        ((5.000000000000001, 0.25), ["5.00", "0.25"]),
-        ((1.5, math.nan, -math.inf, math.inf), [" 1.5", " NaN", "-inf", " inf"]),
-        ((9999999, 1), ["9999999", "      1"]),  # an exponent from 1e7 on
-        ((12345678, 1), ["1.2346e7", "1"]),
-        ((99999.5, 0.123456), ["99999.5000", "    0.1235"]),
-        ((1e300, 1e-300), ["1e300", "1e-300"]),
-    ],
-)
-def test_a_column(values: tuple[float, ...], texts: list[str]) -> None:
-    assert column(*values) == texts
-
-
-@pytest.mark.parametrize(
     ("values", "precision", "texts"),
     [
+        ((1, -20, 0), 4, ["  1", "-20", "  0"]),
+        ((0.5, 12.25), 4, [" 0.50", "12.25"]),
+        ((0.7071067, 0, 1), 4, ["0.7071", "0", "1.0000"]),
+        ((0.5, 1e-9, 0), 4, ["0.5000", "0.0000", "0"]),
+        ((1e-9, 2.5e-9, 0), 4, ["1.0e-9", "2.5e-9", "0"]),
+        ((-1e9, 0.5), 4, ["-1e9", " 0.5"]),
+        ((-153513871339, 0.7071067), 4, ["-1.5351e11", " 0.7071"]),
+        ((0.5, -1e-9, -0.0), 4, ["0.5000", "0.0000", "0"]),
+        ((5.000000000000001, 0.25), 4, ["5.00", "0.25"]),
+        ((1.5, math.nan, -math.inf, math.inf), 4, [" 1.5", " NaN", "-inf", " inf"]),
+        ((9999999, 1), 4, ["9999999", "      1"]),  # an exponent from 1e7 on
+        ((12345678, 1), 4, ["1.2346e7", "1"]),
+        ((99999.5, 0.123456), 4, ["99999.5000", "    0.1235"]),
+        ((1e300, 1e-300), 4, ["1e300", "1e-300"]),
         ((0.123456, 1), 2, ["0.12", "1.00"]),
         ((0.4, 0.1), 0, ["0.4", "0.1"]),
         ((0.0004, 0.00012), 2, ["0.0004", "0.0001"]),
@@ -76,7 +67,7 @@ def test_a_column(values: tuple[float, ...], texts: list[str]) -> None:
         ((12.4, 1.6), 0, ["12", " 2"]),
     ],
 )
-def test_precision(values: tuple[float, ...], precision: int, texts: list[str]) -> None:
+def test_a_column(values: tuple[float, ...], precision: int, texts: list[str]) -> None:
     assert column(*values, precision=precision) == texts
 
 
@@ -105,76 +96,57 @@ def test_a_number_in_a_line_is_the_number_and_as_in_a_table(x: float, precision:
     assert "e" not in text or not 1e-4 <= abs(x) <= 9e6
 
 
-@pytest.mark.parametrize(
-    ("x", "text"), [(1.0, "1"), (0.19780, "0.1978"), (-1e9, "-1e9"), (1.25e-7, "1.25e-7"), (1200.0, "1200")]
-)  # fmt: skip
-def test_a_number_in_a_line(x: float, text: str) -> None:
-    assert short(x) == text
-
-
 # ---- what is shown
 
 SMALL = attention(numbers(4, 3, 7), numbers(4, 5, 7), numbers(4, 5, 11))
+BATCHED = attention(*(numbers(2, 2, 3, 5, seed=n) for n in range(3)))
+MANY = attention(*(numbers(12, 2, 2, seed=n) for n in range(3)))
 
 
 def stages_of(trace: Trace, **options: Any) -> dict[str, Any]:
     """The stages that the JSON of a selection holds, by their names within their block."""
-    document = json.loads(shown(trace, "json", **options))
-    steps = document["steps"]
+    steps = json.loads(shown(trace, "json", **options))["steps"]
     while steps and "steps" in steps[0]:
         steps = [step for block in steps for step in block["steps"]]
     return {step["name"]: step for step in steps}
 
 
 def test_what_is_computed_is_shown_and_what_is_given_only_by_name() -> None:
-    names = [
-        line.split()[1] for line in lines_of(attention(mask=CAUSAL)) if re.match(r"\d  ", line)
-    ]
+    names = [line.split()[1] for line in lines_of(attention(mask=CAUSAL)) if re.match(r"\d  ", line)]  # fmt: skip
     assert names == ["scores", "scaled", "masked", "weights", "output"]
     assert table_of(shown(attention(), stages=("q",)), "q")[1] == ["q1", "1", "0"]
 
 
 @pytest.mark.parametrize(("order", "key_head"), [("blocks", 0), ("tiled", 1)])
-def test_a_selection_keeps_its_names_and_takes_its_key_head_along(
-    order: str, key_head: int
-) -> None:
+def test_a_selection_keeps_its_names_and_takes_its_key_head(order: str, key_head: int) -> None:
     trace = attention(numbers(4, 3, 7), numbers(2, 5, 7), numbers(2, 5, 11), head_order=order)
-    chosen = stages_of(trace, stages=("weights", "k"), head=1, rows=(1, 3), cols=(4, None))
-    assert chosen["weights"]["labels"] == {"head": ["head 2"], "query": ["q2", "q3"], "key": ["k5"]}
-    assert chosen["k"]["labels"]["kv_head"] == [f"key head {key_head + 1}"]
-    np.testing.assert_array_equal(chosen["k"]["value"], trace["k"].value[[key_head], 1:3, 4:])
-    np.testing.assert_array_equal(chosen["weights"]["value"], trace["weights"].value[1:2, 1:3, 4:])
+    own = stages_of(trace, stages=("weights", "k"), head=1, rows=(1, 3), cols=(4, None))
+    assert own["weights"]["labels"] == {"head": ["head 2"], "query": ["q2", "q3"], "key": ["k5"]}
+    assert own["k"]["labels"]["kv_head"] == [f"key head {key_head + 1}"]
+    np.testing.assert_array_equal(own["k"]["value"], trace["k"].value[[key_head], 1:3, 4:])
+    np.testing.assert_array_equal(own["weights"]["value"], trace["weights"].value[1:2, 1:3, 4:])
 
 
 def test_inputs_come_along_whole_and_a_stage_without_the_columns_does_not() -> None:
-    shapes = {
-        name: np.shape(step["value"])
-        for name, step in stages_of(SMALL, rows=(0, 1), cols=(1, 2), head=3).items()
-    }
-    assert shapes["q"] == (1, 3, 7)
-    assert shapes["v"] == (1, 5, 11)
-    assert shapes["scores"] == shapes["output"] == (1, 1, 1)
-    assert "output" not in stages_of(attention(numbers(3, 2), numbers(7, 2), numbers(7, 2)), cols=(4, 6))  # fmt: skip
-
-
-def test_a_batch_entry() -> None:
-    trace = attention(*(numbers(2, 3, 5, 7, seed=n) for n in range(3)))
-    output = stages_of(trace, batch=1)["output"]
-    np.testing.assert_array_equal(output["value"], trace["output"].value[1:])
+    own = stages_of(SMALL, rows=(0, 1), cols=(1, 2), head=3)
+    shapes = [np.shape(own[name]["value"]) for name in ("q", "v", "scores", "output")]
+    assert shapes == [(1, 3, 7), (1, 5, 11), (1, 1, 1), (1, 1, 1)]
+    narrow = attention(numbers(3, 2), numbers(7, 2), numbers(7, 2))
+    assert "output" not in stages_of(narrow, cols=(4, 6))
+    output = stages_of(BATCHED, batch=1)["output"]
+    np.testing.assert_array_equal(output["value"], BATCHED["output"].value[1:])
     assert output["labels"]["batch"] == ["batch 2"]
 
 
 def test_several_batch_entries_and_heads_are_shown_one_after_the_other() -> None:
-    text = shown(attention(*(numbers(2, 2, 3, 5, seed=n) for n in range(3))), stages=("weights",))
-    titles = re.findall(r"^batch.*", text, re.MULTILINE)
-    assert [re.findall(r"\d", title)[0::2] for title in titles[:4]] == [
-        [*"11"], [*"12"], [*"21"], [*"22"],
-    ]  # fmt: skip
+    titles = re.findall(
+        r"^batch (\d).* head (\d)", shown(BATCHED, stages=("weights",)), re.MULTILINE
+    )
+    assert titles[:4] == [("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")]
     assert "key head 2" in shown(grouped(), stages=("weights",), head=3)
-    many = shown(attention(*(numbers(12, 2, 2, seed=n) for n in range(3))), stages=("weights",))
-    assert "head 8 of 12" in many
-    assert "head 9 of 12" not in many
-    assert "4 of 12 heads" in many
+    text = shown(MANY, stages=("weights",))
+    assert [f"head {n} of 12" in text for n in (8, 9)] == [True, False]
+    assert "4 of 12 heads" in text
 
 
 @pytest.mark.parametrize(
@@ -189,61 +161,50 @@ def test_stages_of_nested_blocks(name: str, blocks: int) -> None:
     assert ("scores" in text) == (name == "cross")
 
 
+ONE = matrix(np.ones((1, 2, 2)), axes=("head", "query", "key"))
+
+
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
+    ("trace", "options", "error", "words"),
     [
-        ({"stages": ("wieghts",)}, StageError, "did you mean weights"),
-        ({"head": 4}, ShapeError, "no head 5; choose from 1 to 4"),
-        ({"batch": 0}, ShapeError, "no batch entry"),
-        ({"rows": (3, 9)}, ShapeError, "rows 4 to 9; .* 3"),
-        ({"cols": (11, None)}, ShapeError, "columns 12 to the end; .* 11"),
+        (SMALL, {"stages": ("wieghts",)}, StageError, "did you mean weights"),
+        (SMALL, {"head": 4}, ShapeError, "no head 5; choose from 1 to 4"),
+        (SMALL, {"batch": 0}, ShapeError, "no batch entry"),
+        (SMALL, {"rows": (3, 9)}, ShapeError, "rows 4 to 9; .* 3"),
+        (SMALL, {"cols": (11, None)}, ShapeError, "columns 12 to the end"),
+        (ONE, {"head": 1}, ShapeError, "only 1"),
     ],
 )
-def test_what_is_not_there(options: Any, error: type[AttncliError], words: str) -> None:
-    for form in ("table", "json"):
+def test_what_is_not_there(trace: Trace, options: Any, error: Any, words: str) -> None:
+    for form in ("table", "json", "svg"):
         with pytest.raises(error, match=words):
-            shown(SMALL, form, **options)
-    with pytest.raises(error):
-        shown(attention(), "svg", **options)
-
-
-def test_one_head_is_no_choice_of_two() -> None:
-    with pytest.raises(ShapeError, match="only 1"):
-        shown(matrix(np.ones((1, 2, 2)), axes=("head", "query", "key")), head=1)
+            shown(trace, form, **options)
 
 
 # ---- what is left out
 
 
-def test_full_shows_everything() -> None:
-    values = (np.arange(70 * 50) + 0.1).reshape(70, 50) / 7
-    text = shown(matrix(values), width=80, height=24, full=True)
+def test_full_shows_everything_and_a_pipe_cuts_only_what_is_large() -> None:
+    trace = matrix((np.arange(70 * 50) + 0.1).reshape(70, 50) / 7)
+    text = shown(trace, width=80, height=24, full=True)
     assert len(re.findall(r"\d+\.\d{4}", text)) == 70 * 50
-    assert "left out" not in text
-    assert "left out" in shown(matrix(values), width=80, height=24)
-
-
-@pytest.mark.parametrize("height", [10, 24, 50])
-def test_a_matrix_is_no_taller_than_the_screen(height: int) -> None:
-    lines = lines_of(matrix(np.ones((500, 400)) / 3), width=80, height=height)
-    assert len(lines) <= 2 + max(height - 6, 16) + 4
-
-
-def test_corners_are_the_first_and_last() -> None:
-    rows = table_of(
-        shown(matrix(np.arange(10_000).reshape(100, 100)), width=60, height=10), "scaled"
-    )
-    assert rows[-18] == ["k1", "k2", "k3", "k4", "…", "k97", "k98", "k99", "k100"]
-    assert rows[-17] == ["q1", "0", "1", "2", "3", "…", "96", "97", "98", "99"]
-    assert rows[-10] == ["⋮", *"⋮⋮⋮⋮⋱⋮⋮⋮⋮"]
-    assert rows[-3] == ["q100", *["9900", "9901", "9902", "9903", "…", "9996", "9997", "9998", "9999"]]  # fmt: skip
-    assert rows[-2][:8] == ["left", "out:", "86", "rows", "and", "92", "columns", "(--rows"]
-
-
-def test_a_pipe_cuts_only_what_is_large() -> None:
+    assert ["left out" in page for page in (text, shown(trace, width=80, height=24))] == [False, True]  # fmt: skip
     whole = lines_of(matrix(np.ones((100, 100)) / 3))
     assert (len(whole), whole[-1].split()) == (4 + 100, ["q100", *["0.3333"] * 100])
     assert "left out: 85 rows" in lines_of(matrix(np.ones((101, 100)) / 3))[-1]
+    for height in (10, 24, 50):
+        lines = lines_of(matrix(np.ones((500, 400)) / 3), width=80, height=height)
+        assert len(lines) <= 2 + max(height - 6, 16) + 4
+
+
+def test_corners_are_the_first_and_last() -> None:
+    large = matrix(np.arange(10_000).reshape(100, 100))
+    rows = table_of(shown(large, width=60, height=10), "scaled")
+    assert rows[-18] == ["k1", "k2", "k3", "k4", "…", "k97", "k98", "k99", "k100"]
+    assert rows[-17] == ["q1", "0", "1", "2", "3", "…", "96", "97", "98", "99"]
+    assert rows[-10] == ["⋮", *"⋮⋮⋮⋮⋱⋮⋮⋮⋮"]
+    assert rows[-3] == ["q100", "9900", "9901", "9902", "9903", "…", "9996", "9997", "9998", "9999"]
+    assert rows[-2][:8] == ["left", "out:", "86", "rows", "and", "92", "columns", "(--rows"]
 
 
 def test_columns_that_do_not_fit_are_below_with_the_names_of_the_rows() -> None:
@@ -252,42 +213,37 @@ def test_columns_that_do_not_fit_are_below_with_the_names_of_the_rows() -> None:
     assert {f"k{n}" for n in range(1, 21)} <= {*" ".join(lines).split()}
 
 
-def test_sums_are_of_whole_rows() -> None:
-    lines = lines_of(attention(), stages=("weights",), cols=(0, 1), rows=(0, 1))
-    assert [line.split() for line in lines[4:6]] == [["k1", "Σ", "of", "all", "3"], ["q1", "0.4011", "1"]]  # fmt: skip
+STAGE = ("thing", "Z", "")
+AXES = ("query", "key")
+VECTOR = Stage("mean", "μ", "", np.array([1.0, 2.0, 3.0]), ("query",))
+MISFITS = (
+    Stage("mask", "M", "", np.zeros((7, 7)), AXES),
+    Stage("tokens", "T", "", np.array(["a", "b"]), ("token",)),
+    Stage("scaled", "Z", "", np.ones((2, 3)), AXES),
+    Stage("weights", "A", "", np.ones((5, 0)), AXES),
+    Stage("output", "O", "", np.ones((5, 2)), ("query", "d_v")),
+)
 
 
 @pytest.mark.parametrize(
-    ("array", "axes", "last"),
+    ("steps", "options", "last"),
     [
-        (np.array([1.5, 2]), ("dimension",), "Z 1.5 2.0"),
-        (np.array(7), (), "Z 7"),
-        (np.zeros((0, 3)), ("query", "key"), "nothing to show"),
-        (np.array([[True, False]]), ("query", "key"), "q1 1 0"),
-        (np.array([["a", "\x1b"]]), ("query", "key"), "q1 a \\x1b"),
+        ((Stage(*STAGE, np.array([1.5, 2]), ("dimension",)),), {}, "Z 1.5 2.0"),
+        ((Stage(*STAGE, np.array(7), ()),), {}, "Z 7"),
+        ((Stage(*STAGE, np.zeros((0, 3)), AXES),), {}, "nothing to show"),
+        ((Stage(*STAGE, np.array([[True, False]]), AXES),), {}, "q1 1 0"),
+        ((Stage(*STAGE, np.array([["a", "\x1b"]]), AXES),), {}, "q1 a \\x1b"),
+        ((*matrix(np.eye(3)).steps, VECTOR), {"rows": (1, 2), "cols": (2, 3)}, "μ 1 2 3"),  # whole
+        (MISFITS, {"work": True, "heatmap": True}, "q5 attends to nothing: every key is masked"),
     ],
-)
-def test_stages_of_other_shapes(array: Array, axes: tuple[str, ...], last: str) -> None:
-    stage = Stage("thing", "Z", "", array, axes)
-    assert lines_of(Trace("T", (stage,)))[-1].split() == last.split()
+)  # fmt: skip
+def test_stages_of_other_shapes(steps: Any, options: Any, last: str) -> None:
+    assert lines_of(Trace("T", steps), **options)[-1].split()[: len(last.split())] == last.split()
 
 
-def test_stages_that_do_not_fit_each_other_still_show() -> None:
-    axes = ("query", "key")
-    steps = (
-        Stage("mask", "M", "", np.zeros((7, 7)), axes),
-        Stage("tokens", "T", "", np.array(["a", "b"]), ("token",)),
-        Stage("scaled", "Z", "", np.ones((2, 3)), axes),
-        Stage("weights", "A", "", np.ones((5, 0)), axes),
-        Stage("output", "O", "", np.ones((5, 2)), ("query", "d_v")),
-    )
-    assert "q5" in lines_of(Trace("T", steps), work=True, heatmap=True)[-1]
-
-
-def test_rows_and_columns_leave_a_vector_whole() -> None:
-    vector = Stage("mean", "μ", "", np.array([1.0, 2.0, 3.0]), ("query",))
-    trace = Trace("Both", (*matrix(np.eye(3)).steps, vector))
-    assert lines_of(trace, rows=(1, 2), cols=(2, 3))[-1].split() == ["μ", "1", "2", "3"]
+def test_sums_are_of_whole_rows() -> None:
+    lines = lines_of(attention(), stages=("weights",), cols=(0, 1), rows=(0, 1))
+    assert [line.split() for line in lines[4:6]] == [["k1", "Σ", "of", "all", "3"], ["q1", "0.4011", "1"]]  # fmt: skip
 
 
 # ---- every line fits
