@@ -8,20 +8,19 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import pytest
 
 import attncli
 from attncli.compare import Comparison
 from attncli.errors import StageError
-from attncli.trace import Stage, Trace
+from attncli.trace import Trace
 from attncli.views.diff import diff_page
 from attncli.views.formats import FORMATS
 from attncli.views.select import DisplayOptions
 
 from .hostile import LABELS
 from .rendering import shown, table_of
-from .traces import WORDS, attention, causal, numbers
+from .traces import WORDS, attention, causal, matrix, numbers
 
 NAMES = ("ours.json", "theirs.json")
 
@@ -37,12 +36,10 @@ def masked() -> Comparison:
 
 def heads(n: int, *at: tuple[int, ...]) -> Comparison:
     """Weights of n heads, n × 20 × 30, that differ at some places."""
-    value = numbers(n, 20, 30)
-    other = value.copy()
+    value, other = numbers(n, 20, 30), numbers(n, 20, 30)
     for size, index in enumerate(at, 1):
         other[index] += size
-    axes = ("head", "query", "key")
-    a, b = (Trace("", (Stage("weights", "A", "", x, axes),)) for x in (value, other))
+    a, b = (matrix(x, "weights", ("head", "query", "key")) for x in (value, other))
     return attncli.diff(a, b, names=NAMES)
 
 
@@ -74,9 +71,9 @@ def test_the_head_with_the_largest_difference_is_shown_and_others_if_asked_for()
 
 
 def test_both_have_the_same_scale_of_shades_and_a_difference_one_around_zero() -> None:
-    axes, value = ("query", "key"), np.array([[0.1, 0.2]])
-    a, b = (Trace("", (Stage("weights", "A", "", x, axes),)) for x in (value, 4 * value))
-    tops = re.findall(r"(size of the )?number, from \S+ to (\S+)", page(attncli.diff(a, b), heatmap=True))  # fmt: skip
+    a, b = (matrix([[x, 2 * x]], "weights") for x in (0.1, 0.4))
+    text = page(attncli.diff(a, b), heatmap=True)
+    tops = re.findall(r"(size of the )?number, from \S+ to (\S+)", text)
     assert tops == [("", "1"), ("", "1"), ("size of the ", "1")]
     trace = attncli.diff(attention(), attention(causal=True)).trace()
     assert "size of the number" in shown(trace, stages=("difference.weights",), heatmap=True)
@@ -98,11 +95,8 @@ def test_every_format_holds_a_comparison_with_hostile_labels(name: str) -> None:
     if FORMATS[name].needs:
         pytest.importorskip(FORMATS[name].needs)
     words = tuple(LABELS.values())
-    value, labels = numbers(len(words), 2), {"query": words}
-    a, b = (
-        Trace("\x1b[31m", (Stage("output", "O", "", x, ("query", "d_v"), labels),), notes=("</script>",))
-        for x in (value, value + 1)
-    )  # fmt: skip
+    traces = (matrix(numbers(len(words), 2) + x, "output", labels={"query": words}) for x in (0, 1))
+    a, b = (replace(trace, title="\x1b[31m", notes=("</script>",)) for trace in traces)
     comparison = attncli.diff(a, b, names=("\x1b[31m<b>", "]8;;"))
     if FORMATS[name].binary:
         module: Any = import_module(f"attncli.views.formats.{name}")
