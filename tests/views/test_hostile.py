@@ -30,7 +30,7 @@ import attncli
 from attncli.files.load import load
 from attncli.files.table import guarded, unguarded
 from attncli.trace import Stage, Trace
-from attncli.views.formats import npy, npz
+from attncli.views.formats import npz
 from attncli.views.select import DisplayOptions
 
 from .hostile import LABELS
@@ -298,17 +298,6 @@ def test_a_file_read_again_has_every_label(tmp_path: Path, form: str) -> None:
         assert (loaded.row_labels, loaded.column_labels) == (labels, labels)
     else:
         assert loaded.trace["scaled"].labels == {"query": labels, "key": labels}
-
-
-def test_json_is_printable_and_arrays_are_read_without_pickles() -> None:
-    assert shown(all_of_them(), "json").replace("\n", "").isprintable()
-    npy.write(attention(), DisplayOptions(), file := io.BytesIO())
-    file.seek(0)
-    np.testing.assert_array_equal(np.load(file, allow_pickle=False), attention()["output"].value)
-    npz.write(attention(), DisplayOptions(stages=("q",)), file := io.BytesIO())
-    file.seek(0)
-    with np.load(file, allow_pickle=False) as arrays:
-        np.testing.assert_array_equal(arrays["q"], attention()["q"].value)
 
 
 # ---- HTML

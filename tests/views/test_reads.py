@@ -114,17 +114,3 @@ def test_a_letter_is_one_stage_of_a_block_and_is_defined_on_the_page(kind: str) 
                 if letter[0] in "".join(KNOWN):
                     is_said = letter in words or f"{letter} =" in stage.formula
                     assert letter in defined or is_said or GIVEN.get(letter, "?") in words, stage.formula  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_a_formula_reads_is_what_its_letters_name(kind: str) -> None:
-    """R₂ = N₁ + F reads N₁ and F; C, the context, is read by the name of what it is."""
-    trace = KINDS[kind]()
-    whole = dict(trace.stages())
-    for stages in blocks_of(trace).values():
-        for name in {"output", "residual", "hidden", "q", "k", "v", "weights"} & {*stages}:
-            stage = stages[name]
-            read = [stages.get(x) or whole.get(x) for x in stage.reads.values()]
-            symbols = {other.symbol for other in read if other and other.symbol[0] not in "Ms"}
-            formula = stage.formula.replace("C W", "C N₁ N₂ N₃ N X E W")
-            assert symbols <= {*LETTER.findall(formula)}, (name, stage.formula)
