@@ -16,7 +16,6 @@ from attncli.trace import Stage, Trace
 from attncli.views.blank import without_numbers
 from tests.turns import in_turn
 
-from .rendering import shown, table_of
 from .traces import CAUSAL, attention, causal, every_kind, numbers
 
 FORMS = ["table", "markdown", "html", "latex"]
@@ -74,11 +73,26 @@ def test_no_number_of_a_worksheet_is_a_computed_one(case: tuple[str, Any], optio
     assert not re.search(r"\bnan\b", blank, re.IGNORECASE)
 
 
-def test_what_is_given_is_on_the_sheet_and_weights_too() -> None:
-    assert table_of(sheet(attention()), "q")[1] == ["q1", "1", "0"]
-    encoder = attncli.explain("The bank", dim=4, block="encoder")
-    assert all(f"\n{name} " in sheet(encoder) for name in ("w_q", "w_o", "gamma", "w_1", "b_2"))
-    assert "\nw_q " not in attncli.render(encoder)
+@pytest.mark.parametrize(
+    ("trace", "options", "parts"),
+    [  # what the sheet has
+        (attention(), {}, ["  q1       1       0\n"]),  # what is given, and weights:
+        (attncli.explain("The bank", dim=4, block="encoder"), {}, ["\nw_q ", "\nw_o ", "\ngamma ", "\nw_1 ", "\nb_2 "]),
+        (attention(mask=CAUSAL), {"stages": "masked"}, ["q1    ____     ///     ///", "q2    ____    ____     ///", "q3    ____    ____    ____"]),
+        (causal(), {"cell": ("cat", "The")}, [
+            "S[cat,The] = ____·____ + ____·____", "Z[cat,The] = S[cat,The] / √d_k", "= ____ / (____ + ____",
+            "A[cat,The] · V[The] = ____ · [____, ____]"]),
+        (attention([[-1.0, -2.0]], [[-3.0, -4.0]], [[-1.0]]), {"work": True}, ["S[q1,k1] = ____·____ + ____·____ = ____\n"]),
+        (attention(), {"form": "html", "blank": "weights"}, ["<td class=blank>____<td"]),
+        (attention(), {"form": "markdown", "blank": "weights"}, ["| **q1** | \\___\\_ |"]),
+        (attention(), {"form": "latex", "blank": "weights"}, [r"\text{q1} & \rule{0pt}{1.8em}\rule{3em}{0.4pt} &"]),
+        (attention(), {"blank": "weights"}, ["  q1    ____    ____    ____\n"]),
+    ],
+)  # fmt: skip
+def test_what_stays(trace: Trace, options: Any, parts: list[str]) -> None:
+    assert [part for part in parts if part not in sheet(trace, **options)] == []
+    if "w_q" in parts[0]:
+        assert "\nw_q " not in attncli.render(trace)
 
 
 def test_one_stage_is_blank_and_others_tell_nothing_of_it() -> None:
@@ -91,35 +105,8 @@ def test_one_stage_is_blank_and_others_tell_nothing_of_it() -> None:
     assert re.search(r"A\[q1,k1\] = exp\(____\) / \(exp\(____\) \+ ", text)
     assert "attends to" not in text
     assert "Σ" in text  # of the softmax as a table, where there is room for it
-
-
-def test_what_a_mask_says_stays() -> None:
-    assert table_of(sheet(attention(mask=CAUSAL), stages="masked"), "masked")[-4:-1] == [
-        ["q1", "____", "///", "///"],
-        ["q2", "____", "____", "///"],
-        ["q3", "____", "____", "____"],
-    ]
-
-
-def test_the_form_of_the_arithmetic_stays() -> None:
-    text = sheet(causal(), cell=("cat", "The"))
-    for line in ("S[cat,The] = ____·____ + ____·____", "Z[cat,The] = S[cat,The] / √d_k",
-                 "= ____ / (____ + ____", "A[cat,The] · V[The] = ____ · [____, ____]"):  # fmt: skip
-        assert line in text
-    negative = attention([[-1.0, -2.0]], [[-3.0, -4.0]], [[-1.0]])
-    assert "S[q1,k1] = ____·____ + ____·____ = ____\n" in sheet(negative, work=True)
     nan = attention([[np.nan, 1.0]], [[1.0, 1.0]], [[1.0]])
-    assert "S[q1,k1] = NaN·1 + 1·1 = NaN" in shown(nan, work=True)
-
-
-def test_how_each_format_draws_it() -> None:
-    for form, cell in (
-        ("html", "<td class=blank>____<td"),
-        ("markdown", "| **q1** | \\___\\_ |"),
-        ("latex", r"\text{q1} & \rule{0pt}{1.8em}\rule{3em}{0.4pt} &"),
-        ("table", "  q1    ____    ____    ____\n"),
-    ):
-        assert cell in sheet(attention(), form, "weights", stages="weights")
+    assert "S[q1,k1] = NaN·1 + 1·1 = NaN" in attncli.render(nan, work=True)
 
 
 def test_notes_are_left_out_where_numbers_are_and_what_cannot_be_blank_is_refused() -> None:
