@@ -71,13 +71,9 @@ def normed(x: Array) -> Array:
 def mixed(trace: attncli.Trace, name: str, x: Array, c: Array, heads: int, mask: Any = None) -> Any:
     """Attention of x to c with the weights that the trace shows, head by head."""
     w = {letter: trace[f"{name}.w_{letter}"].value for letter in "qkvo"}
-    split = (np.split(a @ w[letter], heads, axis=1) for a, letter in ((x, "q"), (c, "k"), (c, "v")))
-    more = {} if mask is None else {"mask": np.broadcast_to(mask, (len(x), len(c)))}
-    parts = [
-        attention({"q": q, "k": k, "v": v, **more}, {})["output"]
-        for q, k, v in zip(*split, strict=True)
-    ]
-    return np.concatenate(parts, axis=1) @ w["o"]
+    q, k, v = (np.stack(np.split(a @ w[n], heads, axis=1)) for a, n in ((x, "q"), (c, "k"), (c, "v")))  # fmt: skip
+    more = {} if mask is None else {"mask": np.broadcast_to(mask, (heads, len(x), len(c)))}
+    return np.concatenate(attention({"q": q, "k": k, "v": v, **more}, {})["output"], axis=1) @ w["o"]  # fmt: skip
 
 
 def fed(trace: attncli.Trace, name: str, x: Array) -> Array:
