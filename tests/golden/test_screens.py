@@ -50,7 +50,7 @@ def screen(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tuple[int, 
         for name, stream in (("stdin", io.StringIO()), ("stdout", out), ("stderr", err)):
             patch.setattr(sys, name, stream)
         code = run(arguments)
-    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]
     return code, texts[0], texts[1]
 
 

@@ -64,7 +64,7 @@ def test_python_gives_what_the_command_gives(
 # ---- the blocks, in NumPy
 
 
-def normed(x: Array) -> Array:
+def normed(x: Array) -> Any:
     return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
 
 
@@ -233,7 +233,7 @@ def test_posenc_adds_and_refuses_what_cannot_be() -> None:
     np.testing.assert_allclose(added["input"].value, [[0.5, 1.2, 0.3, 1.1]])
     for wrong in ({}, {"n": 5}, {"n": 5, "kind": "alibi"}, {"n": 5, "dim": 4, "kind": "learned"}):
         with pytest.raises(ConventionError):
-            attncli.posenc(**wrong)  # type: ignore[arg-type]
+            attncli.posenc(**wrong)
 
 
 # ---- what it means
@@ -261,7 +261,7 @@ def test_cosines_before_and_after(
     eye = np.eye(len(vectors[0]))
     with np.errstate(divide="ignore"):
         own = {"mask": np.log(mask), "vectors": vectors, "positions": "none"}
-    trace = attncli.explain(sentence, weights={"w_q": 0 * eye, "w_k": eye, "w_v": w_v, "w_o": eye}, **own)  # type: ignore[arg-type]  # fmt: skip
+    trace = attncli.explain(sentence, weights={"w_q": 0 * eye, "w_k": eye, "w_v": w_v, "w_o": eye}, **own)  # fmt: skip
     np.testing.assert_allclose(trace["meaning.contextual"].value[1], cosines, atol=1e-15)
     for note, expected in zip(notes_on(trace), words, strict=True):
         assert {*expected} <= {*note.replace(",", " ").split()}

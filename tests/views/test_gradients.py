@@ -179,7 +179,7 @@ def test_a_saved_trace_is_shown_as_it_was(make: Any) -> None:
         again = load("-", stdin=io.BytesIO(data)).trace
         assert again is not None
         for form in ("table", "html", "csv"):
-            assert render(again, form, work=True) == render(trace, form, work=True)  # type: ignore[arg-type]
+            assert render(again, form, work=True) == render(trace, form, work=True)
         assert render(again, cell=("1", "1")) == render(trace, cell=("1", "1"))
 
 

@@ -105,12 +105,12 @@ def test_a_note_is_one_paragraph_whose_percent_signs_stay_with_their_numbers() -
 @pytest.mark.parametrize("form", TEXTS)
 def test_no_character_of_any_form_controls_or_marks(form: str) -> None:
     names, title = (*ALL, *(f"{mark}7" for mark in MARKS)), MARKS + "\x1b[31m<script>\u202e"
-    more = {"sinks": [0.5], "dropout": 0.3, "mask": numbers(1, 5), "notes": names}
+    more: Any = {"sinks": [0.5], "dropout": 0.3, "mask": numbers(1, 5), "notes": names}
     x, labels = numbers(len(names), 2), {"query": names, "key": (*MARKS, *ALL[:2])}
     trace = attention(x, x[:5], x[:5], labels=labels, d_output=x, **more)
     trace = replace(trace, title=title).mapped(lambda stage: replace(stage, note=title))
     for option in ({}, {"work": True, "rows": (0, 9)}, {"cell": ("1", "3")}, {"heatmap": True}):
-        text = shown(trace, form, **option)  # type: ignore[arg-type]
+        text = shown(trace, form, **option)
         controls = {char for char in text if unicodedata.category(char) in ("Cc", "Cf")}
         assert controls <= {"\n", "\t"}, option
         assert not {*text} & {*MARKS} or form in ("csv", "tsv", "json"), option

@@ -38,7 +38,8 @@ def meta_of(trace: Trace) -> tuple[dict[str, Any], dict[Cell, float]]:
 
 def index(rule: list[Any], i: int, j: int) -> int | None:
     """The row or column that is read, None for all: as the script of the page has it."""
-    of, each, mod, times, plus = [*rule, *[None, 1, 0, 1, 0][len(rule) :]]
+    own: list[Any] = [*rule, *[None, 1, 0, 1, 0][len(rule) :]]
+    of, each, mod, times, plus = own
     n = {"i": i, "j": j}.get(of, 0) // each
     return None if of == "all" else (n % mod if mod else n) * times + plus
 

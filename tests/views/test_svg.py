@@ -187,7 +187,7 @@ def test_masked_cells_of_a_picture_are_grey() -> None:
     n = 60
     hidden = np.triu(np.ones((n, n)), 1)
     mask = np.where(hidden, NEVER, 0)
-    root = drawn(attention(numbers(n, 3), numbers(n, 3), numbers(n, 2), mask))
+    root = drawn(attention(numbers(n, 3), numbers(n, 3), numbers(n, 2), mask=mask))
     is_grey = np.array([[rgb == GREY for rgb in row] for row in picture(root)])
     size = len(is_grey) // n  # a square for each number, which no reader smooths
     assert size > 1
@@ -219,7 +219,7 @@ def test_the_lines_of_arcs_are_as_wide_as_the_weights() -> None:
         (attention(*[numbers(101, 2)] * 3), {}, "101 × 101"),
     ):
         with pytest.raises(ConventionError, match=words):
-            drawn(trace, arcs=True, **options)  # type: ignore[arg-type]
+            drawn(trace, arcs=True, **options)
     drawn(attention(*[numbers(101, 2)] * 3), arcs=True, full=True)
 
 

@@ -28,6 +28,7 @@ def attention(
     q: npt.ArrayLike = THREE_Q,
     k: npt.ArrayLike = THREE_K,
     v: npt.ArrayLike = THREE_V,
+    *,
     mask: npt.ArrayLike | None = None,
     labels: Mapping[str, Sequence[str]] | None = None,
     notes: tuple[str, ...] = (),
@@ -35,10 +36,10 @@ def attention(
 ) -> Trace:
     """The three-token example unless other numbers are given; labels by axis."""
     names = {axis: tuple(words) for axis, words in (labels or {}).items()}
-    own = {f"{axis}_labels": names.pop(axis) for axis in ("query", "key") if axis in names}
-    mask = None if mask is None else np.asarray(mask, dtype=float)
-    inputs = (np.asarray(x, dtype=float) for x in (q, k, v))
-    trace = attncli.attend(*inputs, mask=mask, **own, **how)
+    how |= {f"{axis}_labels": names.pop(axis) for axis in ("query", "key") if axis in names}
+    bias = None if mask is None else np.asarray(mask, dtype=float)
+    q, k, v = (np.asarray(x, dtype=float) for x in (q, k, v))
+    trace = attncli.attend(q, k, v, mask=bias, **how)
     if names:
         trace = trace.mapped(lambda stage: replace(stage, labels={**stage.labels, **names}))
     return replace(trace, notes=(*trace.notes, *notes))
