@@ -52,7 +52,7 @@ def changed(trace: Trace, which: int) -> Trace:
         if next(names) % 3 != which or stage.value.dtype.kind not in "iuf" or not stage.value.size:
             return stage
         value = stage.value.astype(float).copy()
-        at = (..., *(int(rng.integers(n)) for n in value.shape[-2:]))
+        at: Any = (..., *(int(rng.integers(n)) for n in value.shape[-2:]))
         value[at] = value[at] * 1.3 + 0.0123456  # −inf stays what it is
         return replace(stage, value=value)
 
