@@ -130,9 +130,10 @@ def _few(
     return own[: MOST // 2] + own[-MOST // 2 :], f"{what} (--stage {kind}.N or --full)"
 
 
-def _part(step: Stage | Trace) -> tuple[type, str]:
+def _part(step: Stage | Trace) -> tuple[bool, str]:
     """What is shown in one go: stages that follow one another, under one heading."""
-    return type(step), "" if isinstance(step, Trace) else kind_of(step.name).heading
+    is_block = isinstance(step, Trace)
+    return is_block, "" if is_block else kind_of(step.name).heading
 
 
 def _closing(

@@ -1,89 +1,349 @@
-"""One trace with hostile labels through every format: nothing in it acts."""
+"""Every form with hostile labels, read back by what reads it: nothing acts, nothing is lost.
+
+Spreadsheets and mermaid itself are asked in tests/benchmarks/consumers.py, LaTeX in latex.py there,
+and what the script of a page does in tests/browser.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
+import re
 import unicodedata
-from importlib import import_module
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from markdown_it import MarkdownIt
+from rich.cells import cell_len
 
-from attncli.views.formats import FORMATS
-from attncli.views.formats.mermaid import escape
+import attncli
+from attncli.files.load import load
+from attncli.files.table import guarded, unguarded
+from attncli.trace import Stage, Trace
+from attncli.views.formats import npz
 from attncli.views.select import DisplayOptions
 
-from .traces import CAUSAL, attention
+from .hostile import LABELS
+from .rendering import coloured, lines_of, shown
+from .traces import Array, attention, matrix, numbers
 
-HOSTILE = ("=1+1", "\x1b[31m<script>x</script>", '"]; a --> b\n| [x](y) `z` \u202e')
-LABELS = {"query": HOSTILE, "key": HOSTILE}
-
-
-def written(name: str, **options: Any) -> bytes:
-    trace = attention(mask=CAUSAL, labels=LABELS, notes=HOSTILE)
-    module: Any = import_module(f"attncli.views.formats.{name}")
-    if not FORMATS[name].binary:
-        text = "".join(module.text(trace, DisplayOptions(**options)))
-        return text.encode("utf-8")
-    file = io.BytesIO()
-    module.write(trace, DisplayOptions(**options), file)
-    return file.getvalue()
+ALL = tuple(LABELS.values())
+MARKS = "\ue000\ue001\ue002"  # what the package itself marks numbers and labels with
+TEXTS = ["table", "markdown", "html", "latex", "mermaid", "svg", "csv", "tsv", "json"]
 
 
-@pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if not form.binary])
-@pytest.mark.parametrize("options", [{}, {"work": True}, {"cell": ("1", "3")}])
-def test_no_character_controls_a_terminal(name: str, options: dict[str, Any]) -> None:
-    text = written(name, **options).decode()
-    assert "\x1b" not in text
-    controls = {char for char in text if unicodedata.category(char) in ("Cc", "Cf")}
-    assert controls <= {"\n", "\t"}
+def cut(label: str) -> str:
+    """A label as people see it: hidden characters by their number, 16 cells, spaces visible."""
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in label)
+    text = re.sub(r"^ +| +$", lambda spaces: "␣" * len(spaces[0]), text) or '""'
+    return text if len(text) <= 16 else f"{text[:15]}…"
 
 
-def test_markdown_has_no_html_link_or_column_from_a_label() -> None:
-    text = written("markdown").decode()
-    assert "<script" not in text.replace("\\<script", "")
-    assert "[x](" not in text
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert rows
-    assert {line.replace("\\|", "").count("|") for line in rows} == {4, 5, 6}
+def of(label: str) -> Trace:
+    """A matrix with this label in the middle of its rows and columns."""
+    names = ["first", label, "last"]
+    return matrix([[1, 2, 3], [4, 5, 6], [7, 8, 9]], labels={"query": names, "key": names})
 
 
-def test_a_flowchart_has_nodes_of_ours_alone() -> None:
-    lines = [line.strip() for line in written("mermaid").decode().splitlines()]
-    assert all(line.split()[0].startswith(("flowchart", "n", "subgraph", "end")) for line in lines)
-    assert all(line.count('"') in (0, 2) for line in lines)
+def all_of_them(labels: tuple[str, ...] = ALL) -> Trace:
+    n = len(labels)
+    return matrix(np.arange(n * n).reshape(n, n), labels={"query": labels, "key": labels})
+
+
+# ---- labels as people see them
 
 
 @pytest.mark.parametrize(
-    ("label", "written"),
+    ("label", "text"),
     [
-        ("a\\nb", "a#92;<wbr/>nb"),
-        ("$$x$$", "#36;<wbr/>#36;x#36;<wbr/>#36;"),
-        ("fa:fa-ban", "fa#58;<wbr/>fa#45;ban"),
-        ("C:\\x $1", "C#58;#92;x #36;1"),
+        ("plain [red]", "plain [red]"),
+        ("日本語 שלום é", "日本語 שלום é"),
+        ("\u3164", "\\u3164"),
+        ("\u0301a", "◌\u0301a"),
+        ("a" + 5 * "\u0301", "a" + 4 * "\u0301" + "\\u0301"),
+        ("a" * 10_000, "a" * 15 + "…"),
+        ("日本語日本語日本語", "日本語日本語日…"),  # not cut in half
+        (MARKS, "\\ue000\\ue001\\ue…"),
     ],
 )
-def test_a_flowchart_has_no_break_icon_or_mathematics_of_a_label(label: str, written: str) -> None:
-    assert escape(label) == written
+def test_a_label_in_a_table(label: str, text: str) -> None:
+    rows = lines_of(matrix([[7.0]], labels={"query": [label]}))
+    assert re.fullmatch(rf"  {re.escape(text)} +7", rows[-1])
 
 
-@pytest.mark.parametrize("name", ["csv", "tsv"])
-def test_no_cell_is_a_formula(name: str) -> None:
-    delimiter = "," if name == "csv" else "\t"
-    for row in csv.reader(io.StringIO(written(name).decode()), delimiter=delimiter):
-        assert not any(cell[:1] in ("=", "@", "+") for cell in row)
+def test_labels_cut_to_the_same_text_stay_apart_and_equal_ones_equal() -> None:
+    long = ["incomprehensibilities", "incomprehensibility", "the", "the"]
+    rows = [line.split()[0] for line in lines_of(matrix(np.eye(4), labels={"query": long}))[-4:]]
+    assert rows == ["incomprehensi…#1", "incomprehensi…#2", "the", "the"]
 
 
-def test_json_gives_the_labels_back() -> None:
-    steps = json.loads(written("json"))["steps"]
-    weights = next(step for step in steps if step["name"] == "weights")
-    assert tuple(weights["labels"]["query"]) == HOSTILE
+@given(st.text(), st.integers(40, 60))
+def test_no_text_controls_a_terminal_or_is_markup(text: str, width: int) -> None:
+    trace = matrix([[1.0]], labels={"query": [text], "key": ["[bold]"]})
+    page = shown(replace(trace, notes=(text,)), width=width)
+    assert "[bold]" in page
+    controls = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    assert not {unicodedata.category(char) for char in page.replace("\n", "")} & controls
 
 
-def test_binary_formats_read_back_without_pickles() -> None:
-    with np.load(io.BytesIO(written("npz")), allow_pickle=False) as file:
-        assert file["weights"].shape == (3, 3)
-    assert np.load(io.BytesIO(written("npy")), allow_pickle=False).shape == (3, 2)
+def test_a_note_is_one_paragraph_whose_percent_signs_stay_with_their_numbers() -> None:
+    lines = lines_of(replace(of("a"), notes=(" a\n\n b\x1b " + "x" * 60 + " (27.4 %)",)), width=76)
+    assert lines[1:4] == ["a b\\x1b " + "x" * 60, "(27.4 %)", ""]
+
+
+# ---- every form at once
+
+
+@pytest.mark.parametrize("form", TEXTS)
+def test_no_character_of_any_form_controls_or_marks(form: str) -> None:
+    names, title = (*ALL, *(f"{mark}7" for mark in MARKS)), MARKS + "\x1b[31m<script>\u202e"
+    more: Any = {"sinks": [0.5], "dropout": 0.3, "mask": numbers(1, 5), "notes": names}
+    x, labels = numbers(len(names), 2), {"query": names, "key": (*MARKS, *ALL[:2])}
+    trace = attention(x, x[:5], x[:5], labels=labels, d_output=x, **more)
+    trace = replace(trace, title=title).mapped(lambda stage: replace(stage, note=title))
+    for option in ({}, {"work": True, "rows": (0, 9)}, {"cell": ("1", "3")}, {"heatmap": True}):
+        text = shown(trace, form, **option)
+        controls = {char for char in text if unicodedata.category(char) in ("Cc", "Cf")}
+        assert controls <= {"\n", "\t"}, option
+        assert not {*text} & {*MARKS} or form in ("csv", "tsv", "json"), option
+
+
+def test_a_terminal_with_colours_gets_no_other_sequence_than_those_of_a_plain_label() -> None:
+    for label in ALL:
+        as_wide = "x" * cell_len(cut(label))
+        sent = (coloured(of(text), 200, full=True) for text in (label, as_wide))
+        acts, plain = (
+            re.findall(r"[\x00-\x1f\x7f-\x9f][^a-zA-Z]*[a-zA-Z]?", text) for text in sent
+        )
+        assert acts == plain, label
+        assert re.search(rf"\n  {re.escape(cut(label))} +4 +5 +6\n", shown(of(label)))
+
+
+def test_no_page_has_a_mark_of_a_template() -> None:
+    own = attention().mapped(lambda stage: replace(stage, work=stage.work and "\ue002\ue0001"))
+    text = shown(own, work=True)
+    assert r"\ue002\ue0001" in text
+    assert not {*text} & {*MARKS}
+
+
+# ---- Markdown
+
+
+def page_of(trace: Trace) -> list[Any]:
+    """The tokens of the Markdown, as GitHub's tables, strikethrough and HTML have it."""
+    parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    tokens: list[Any] = parser.parse(shown(trace, "markdown", full=True))
+    return tokens
+
+
+def cells_of(tokens: list[Any]) -> list[list[list[Any]]]:
+    """The rows of its tables: what the inline parser makes of each cell."""
+    rows: list[list[list[Any]]] = []
+    for before, token in pairwise(tokens):
+        if before.type == "tr_open":
+            rows.append([])
+        if before.type in ("th_open", "td_open"):
+            rows[-1].append(token.children)
+    return rows
+
+
+def test_a_page_shows_the_label_and_nothing_else() -> None:
+    for label in ALL:
+        tokens = page_of(of(label))
+        header, _, row, _ = cells_of(tokens)
+        assert len(header) == len(row) == 4
+        for cell, bold in ((header[2], []), (row[0], ["strong_open", "strong_close"])):
+            types = [token.type for token in cell if token.content or token.type[:4] != "text"]
+            assert [name for name in types if name not in ("text", "text_special")] == bold, label
+            assert "".join(token.content for token in cell) == cut(label)
+        assert not {"html_block", "code_block", "fence"} & {token.type for token in tokens}
+    # GitHub makes a link of a bare address, which this parser does not
+    assert not re.search(r"https?://|www\.|\w@\w", shown(all_of_them(), "markdown", full=True))
+
+
+def test_a_page_shows_titles_notes_and_formulas_as_they_are() -> None:
+    inside = {"text", "text_special", "code_inline", "strong_open", "strong_close"}
+    around = {"inline", "heading", "paragraph", "table", "thead", "tbody", "tr", "th", "td"}
+    for label in filter(None, ALL):
+        stage = Stage("scaled", label, label, np.ones((2, 2)), ("query", "key"), note=label)
+        tokens = page_of(Trace(label, (Trace(label, (stage,), name="block"),), notes=(label,)))
+        inline = [token.children for token in tokens if token.type == "inline"]
+        assert {child.type for children in inline for child in children} <= inside, label
+        assert {re.sub("_(open|close)$", "", token.type) for token in tokens} <= around, label
+        texts = ["".join(child.content for child in children) for children in inline]
+        assert texts.count(texts[0]) >= 3  # its title, and both notes
+
+
+def test_a_code_span_holds_its_text() -> None:
+    for formula in ("a`b", "``", "` |", "a | b", "`a```b`"):
+        stage = replace(matrix([[1.0]])["scaled"], formula=formula)
+        spans = [child.content for token in page_of(Trace("T", (stage,))) for child in token.children or () if child.type == "code_inline"]  # fmt: skip
+        assert spans == [formula]
+
+
+# ---- numbers for programs
+
+
+@given(
+    hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=5), elements=st.floats()),
+    st.sampled_from(["csv", "tsv"]),
+)  # fmt: skip
+def test_numbers_read_back_the_same(values: Array, form: str) -> None:
+    lines = shown(matrix(values), form).splitlines()
+    header, *rows = csv.reader(lines, delimiter="," if form == "csv" else "\t")
+    assert header[0] == "scaled"
+    read = [[float(text) for text in row[1:]] for row in rows]
+    np.testing.assert_array_equal(np.array(read), values)
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "lines"),
+    [
+        ([[np.nan, np.inf, -np.inf]], {}, ["q1,NaN,Infinity,-Infinity"]),
+        ([[0.4011, 1 / 3, -1.5e11], [np.nan, 0, 1e-9]], {"precision": 2, "rounded": True},
+         ["q1,0.40,0.33,-1.5e11", "q2,NaN,0,0.00"]),
+        (np.array([["a", "=1"]]), {"rounded": True}, ["q1,a,'=1"]),
+    ],
+)  # fmt: skip
+def test_rows_of_csv(values: Any, options: Any, lines: list[str]) -> None:
+    assert shown(matrix(values), "csv", **options).splitlines()[1:] == lines
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        ("=1+1", "'=1+1"), ("+1", "'+1"), ("-1", "'-1"), ("@x", "'@x"), (" =x", "' =x"),
+        ("＝1＋1", "'＝1＋1"), ("'=1", "''=1"), ("'tis", "'tis"), ("\t=x", "\\x09=x"),
+        ("a=b", "a=b"), ("a, b; c", "a, b; c"), ("C:\\new", "C:\\new"),
+        ("a;=1", "a\\x3b=1"), ("a, -1", "a\\x2c -1"),  # which a spreadsheet may split
+        ("\x1b[31m", "\\x1b[31m"), ("\\x1b[31m", "\\x5cx1b[31m"),
+        ("\u202e\u200b\U000e0041", "\\u202e\\u200b\\U000e0041"),
+    ],
+)  # fmt: skip
+def test_no_label_is_a_formula(label: str, text: str) -> None:
+    (header, _) = csv.reader(shown(matrix([[1.0]], labels={"key": [label]}), "csv").splitlines())
+    assert header == ["scaled", text]
+    assert unguarded(text) == label
+
+
+@given(st.text() | st.from_regex(r"\\[xuU]?[0-9a-f]{0,8}[;,' =+\-@]*", fullmatch=True))
+def test_every_label_reads_back_as_itself(label: str) -> None:
+    assert guarded(label).isprintable()
+    assert unguarded(guarded(label)) == label
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+def test_no_cell_of_delimited_text_acts(form: str) -> None:
+    text = shown(all_of_them(), form)
+    assert text.replace("\n", "").replace("\t", "").isprintable()
+    header, *rows = csv.reader(io.StringIO(text), delimiter="," if form == "csv" else "\t")
+    for cell in (*header, *(row[0] for row in rows)):
+        assert unguarded(cell) in (*ALL, "scaled")
+        assert not re.match(r" *[=+\-@＝＋－＠\t\r\n]", cell)
+        # a spreadsheet may split at any of these, whatever the ending of the file
+        assert not re.search(r"[,;\t][ '\"]*[=+\-@＝＋－＠]", cell)
+
+
+def test_matrices_of_csv_are_named_by_their_heads_and_hold_everything() -> None:
+    trace = attention(*(numbers(2, 3, 2, seed=n) for n in range(3)))
+    lines = shown(trace, "csv", stages=("scores", "output")).splitlines()
+    assert [line.partition(",")[0] for line in lines if line[:1] != "q"] == [
+        "scores head 1", "", "scores head 2", "", "output head 1", "", "output head 2",
+    ]  # fmt: skip
+    part = shown(trace, "tsv", stages=("weights",), head=1, rows=(2, 3), cols=(1, 3)).splitlines()
+    assert part[0] == "weights head 2\tk2\tk3"
+    assert [line[:2] for line in part[1:]] == ["q3"]
+    large = shown(matrix(np.zeros((150, 130))), "csv").splitlines()
+    assert (len(large), large[-1].count(",")) == (151, 130)
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "json", "npz"])
+def test_a_file_read_again_has_every_label(tmp_path: Path, form: str) -> None:
+    labels = tuple(label for label in ALL if label != LABELS["surrogate"])  # refused in files
+    path, trace = tmp_path / f"x.{form}", all_of_them(labels)
+    if form == "npz":
+        with path.open("wb") as file:
+            npz.write(trace, DisplayOptions(), file)
+    else:
+        path.write_bytes(shown(trace, form).encode())
+    loaded = load(str(path))
+    if loaded.trace is None:
+        assert (loaded.row_labels, loaded.column_labels) == (labels, labels)
+    else:
+        assert loaded.trace["scaled"].labels == {"query": labels, "key": labels}
+
+
+# ---- HTML
+
+MAY_END_UNSAID = {"meta", "img", "tr", "td", "th"}  # or have no end
+TAGS = """html head meta title style script body nav main section div h1 h2 h3 p ul li table
+    tr td th bdi pre code small details summary"""
+ATTRIBUTES = """lang charset name content http-equiv class style scope role id aria-label tabindex
+    hidden type data-head data-batch data-layer"""
+
+
+class Reader(HTMLParser):
+    """Checks that every element and attribute is known, and closed where it should be."""
+
+    open: tuple[str, ...] = ()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in TAGS.split()
+        assert {name for name, _ in attrs} <= {*ATTRIBUTES.split()}
+        self.open += () if tag in MAY_END_UNSAID else (tag,)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open[-1] == tag
+        self.open = self.open[:-1]
+
+
+def test_the_tables_of_a_page_have_the_numbers_of_the_worked_example() -> None:
+    text = attncli.render(attention(), "html")
+    rows = [re.findall(r"<t[dh][^>]*>(?:<bdi>)?([^<]*)", row) for row in text.split("<tr>")]
+    for row in ("q1 0.4011 0.4011 0.1978 1", "q2 0.4011 0.1978 0.4011 1", "q3 0.5035 0.2483 0.2483 1"):  # fmt: skip
+        assert row.split() in rows
+    assert re.search(r"<td class=a\d+>0.5035", text)  # the weights are shaded
+    assert text.startswith("<!doctype html>\n")
+    assert "default-src 'none'" in text
+    assert not re.search(r"http:|https:|src=|href=|url\(|@import", text)
+
+
+@pytest.mark.parametrize("option", [{}, {"work": True}, {"cell": ("1", "3")}, {"heatmap": True}])
+def test_a_label_makes_no_element(option: Any) -> None:
+    names = ("<b>x</b>", "</script><script>", *ALL)
+    x, labels = numbers(len(names), 2), {"query": names, "key": names[:5]}
+    text = shown(attention(x, x[:5], x[:5], labels=labels, notes=names), "html", **option)
+    assert text.count("<script") == 4  # three of data, one that runs, none of a label
+    assert "&lt;b&gt;x&lt;/b&gt;" in text
+    reader = Reader()
+    reader.feed(text)
+    assert reader.open == ()
+
+
+# ---- flowcharts
+
+
+def test_a_flowchart_has_nodes_of_ours_alone() -> None:
+    for label in ALL:
+        stage = Stage(
+            "tokens", "T", label, np.ones((2, 1)), ("count", "token"), {"token": (label,)}
+        )
+        lines = shown(Trace("T", (stage, Trace(label, (stage,), name="x"))), "mermaid").splitlines()
+        assert all(re.match(r" *(flowchart|n\d+|subgraph|end)", line) for line in lines)
+        for line in lines:
+            text = "".join(line.split('"')[1:-1]).replace("<wbr/>", "").replace("<br/>", "")
+            assert line.count('"') in (0, 2)
+            assert not {*text.replace(";", "")} & {*'"[]<>`%{}()|\n\x1b'}, label
+    stage = Stage("x", "T", "fa:fa-ban $$x$$ a\\nb", np.ones((2, 1)), ("count", "token"))
+    text = shown(Trace("T", (stage,)), "mermaid")
+    assert "fa#58;<wbr/>fa#45;ban" in text
+    assert "#36;<wbr/>#36;x" in text
+    assert "a#92;<wbr/>nb" in text

@@ -1,22 +1,26 @@
-"""Traces built by hand, so that the views are tested without attncli's own attention."""
+"""Traces to show: the three-token example, matrices by hand, and one of every kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.convention import Convention
+import attncli
+from attncli.attention.positions import position_dots, sinusoidal
+from attncli.attention.rotary import rotary
 from attncli.trace import Stage, Trace
+from attncli.words.similarity import analogy, pca
 
 Array = npt.NDArray[Any]
 NEVER = -np.inf
 THREE_Q = [[1, 0], [0, 1], [1, 1]]
 THREE_K = [[1, 1], [1, 0], [0, 1]]
 THREE_V = [[10, 0], [0, 10], [5, 5]]
+WORDS = {"query": ("The", "cat", "sat"), "key": ("The", "cat", "sat")}
 CAUSAL = np.triu(np.full((3, 3), NEVER), 1)
 
 
@@ -24,50 +28,71 @@ def attention(
     q: npt.ArrayLike = THREE_Q,
     k: npt.ArrayLike = THREE_K,
     v: npt.ArrayLike = THREE_V,
+    *,
     mask: npt.ArrayLike | None = None,
-    convention: Convention | None = None,
     labels: Mapping[str, Sequence[str]] | None = None,
     notes: tuple[str, ...] = (),
+    **how: Any,
 ) -> Trace:
-    """softmax(Q Kᵀ / √d_k + M) V with every stage, the three-token example unless given others.
-
-    Each stage says what it was computed from and how, as the README's file format has it.
-    """
-    how = convention or Convention()
-    q, k, v = (np.asarray(x, dtype=float) for x in (q, k, v))
+    """The three-token example unless other numbers are given; labels by axis."""
     names = {axis: tuple(words) for axis, words in (labels or {}).items()}
-    axes = ("batch", "head", "query", "key")[-q.ndim :]
-    inputs = [
-        Stage("q", "Q", "", q, (*axes[:-1], "d_k"), names),
-        Stage("k", "K", "", k, (*key_axes(axes), "d_k"), names),
-        Stage("v", "V", "", v, (*key_axes(axes), "d_v"), names),
-    ]
-    scores = q @ np.swapaxes(shared(k, q), -1, -2)
-    scaled = scores / np.sqrt(q.shape[-1])
-    root = float(np.sqrt(q.shape[-1]))
-    formula, work = f"Z = S / √d_k = S / {root:.5g}", f"[x] / √d_k = {{x}} / {{{root}}}"
-    between = [computed("scaled", "Z", formula, scaled, axes, names, work, x="scores")]
-    if mask is not None:
-        bias = np.asarray(mask, dtype=float)
-        inputs.append(Stage("mask", "M", "", bias, axes[-bias.ndim :], names))
-        masked = np.where(np.isneginf(bias), how.mask_value, scaled + bias)
-        reads = {"x": "scaled", "mask": "mask"}
-        between.append(computed("masked", "L", "L = Z + M", masked, axes, names, "mask", **reads))
-    weights = softmax(between[-1].value, how)
-    formula = f"A = softmax({between[-1].symbol}) over {how.softmax_over}: each row sums to 1"
-    if how.softmax_over == "queries":
-        formula = formula.replace("row", "column")
-    last, axis = between[-1].name, {"axis": -1 if how.softmax_over == "keys" else -2}
-    found = computed("weights", "A", formula, weights, axes, names, "softmax", x=last)
-    output, ends = weights @ shared(v, q), (*axes[:-1], "d_v")
-    steps = (
-        *inputs,
-        computed("scores", "S", "S = Q Kᵀ", scores, axes, names, "row products", q="q", k="k"),
-        *between,
-        replace(found, params=axis),
-        computed("output", "O", "O = A V", output, ends, names, "products", a="weights", v="v"),
-    )
-    return Trace("Scaled dot-product attention", steps, how, notes=notes)
+    how |= {f"{axis}_labels": names.pop(axis) for axis in ("query", "key") if axis in names}
+    bias = None if mask is None else np.asarray(mask, dtype=float)
+    q, k, v = (np.asarray(x, dtype=float) for x in (q, k, v))
+    trace = attncli.attend(q, k, v, mask=bias, **how)
+    if names:
+        trace = trace.mapped(lambda stage: replace(stage, labels={**stage.labels, **names}))
+    return replace(trace, notes=(*trace.notes, *notes))
+
+
+def causal(mask_value: float = NEVER) -> Trace:
+    return attention(causal=True, mask_value=mask_value, labels=WORDS)
+
+
+def grouped(**how: Any) -> Trace:
+    """Four heads on two key heads, three queries, five keys, d_k 2, d_v 7, gradients of all."""
+    rng = np.random.default_rng(5)
+    q, d = rng.normal(size=(4, 3, 2)), rng.normal(size=(4, 3, 7))
+    k, v = rng.normal(size=(2, 5, 2)), rng.normal(size=(2, 5, 7))
+    return attncli.attend(q, k, v, **{"d_output": d, **how})
+
+
+def projected(n_heads: int, **how: Any) -> Trace:
+    rng = np.random.default_rng(6)
+    weights = {f"w_{name}": rng.normal(size=(5, 2 * n_heads)) for name in "qkv"}
+    biases = {f"b_{name}": rng.normal(size=2 * n_heads) for name in "qkv"}
+    own = weights | biases | ({"w_o": rng.normal(size=(2 * n_heads, 7))} if n_heads > 1 else {})
+    return attncli.multi_head_attention(rng.normal(size=(3, 5)), own, n_heads=n_heads, **how)
+
+
+def every_kind() -> dict[str, Callable[[], Trace]]:
+    """A trace of every kind of arithmetic."""
+    x = numbers(4, 3)
+    return {
+        "causal": causal,
+        "over queries": lambda: attention(numbers(3, 2), softmax_over="queries", d_output="random"),
+        "knobs": lambda: attention(softcap=2.0, dropout=0.3, seed=1, causal=True),
+        "grouped": lambda: grouped(d_output=None, sinks=[1, 2, 3, 4], causal=True),
+        "gradients": lambda: grouped(mask=numbers(4, 1, 5), softcap=3.0),
+        "gradients, tiled": lambda: grouped(head_order="tiled", causal=True, dropout=0.3),
+        "gradients of a finite mask": lambda: grouped(causal=True, mask_value=-2.0),
+        "gradients of sinks": lambda: attention(sinks=[0.5], d_output="random"),
+        "gradients of weights": lambda: projected(2, d_output="random", causal=True),
+        "gradients of x": lambda: projected(1, d_output="random"),
+        "explain": lambda: attncli.explain("The bank near the bank", dim=4),
+        "encoder": lambda: attncli.explain("The old bank", dim=4, heads=2, block="encoder"),
+        "decoder": lambda: attncli.explain("A bank", target="La rive", dim=4, block="decoder"),
+        "posenc": lambda: attncli.posenc(4, 6),
+        "article": lambda: attncli.posenc(4, 7, exponent="article"),
+        "dots": lambda: position_dots(sinusoidal(3, 4)),
+        "rope": lambda: attncli.posenc(4, 6, kind="rope"),
+        "rotated": lambda: rotary(x[:, [0, 1, 2, 0]], layout="interleaved"),
+        "rope of a part": lambda: rotary(numbers(3, 7), rotary_dim=4),
+        "alibi": lambda: attncli.posenc(4, kind="alibi", heads=3),
+        "similarity": lambda: attncli.similarity(("a", "b", "c", "d"), x / 3),
+        "pca": lambda: pca(("a", "b", "c", "d"), x / 3),
+        "analogy": lambda: analogy(("a", "b", "c"), x[:3] / 3),
+    }
 
 
 def computed(
@@ -88,20 +113,6 @@ def computed(
 def key_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
     """(batch, kv_head, key) for (batch, head, query, key)."""
     return (*("kv_head" if axis == "head" else axis for axis in axes[:-2]), "key")
-
-
-def shared(x: Array, q: Array) -> Array:
-    """Keys or values repeated for the query heads that share them."""
-    return x if x.ndim < 3 else np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3)
-
-
-def softmax(x: Array, how: Convention) -> Array:
-    axis = -1 if how.softmax_over == "keys" else -2
-    largest = x.max(axis=axis, keepdims=True)
-    exps = np.exp(x - np.where(np.isfinite(largest), largest, 0))
-    sums = exps.sum(axis=axis, keepdims=True)
-    shares: Array = exps / np.where(sums == 0, 1, sums)
-    return shares
 
 
 def numbers(*shape: int, seed: int = 7) -> Array:

@@ -1,0 +1,294 @@
+"""Pages of another kind: outlines and flowcharts, comparisons, worksheets."""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from base64 import b64decode
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attncli
+from attncli.compare import Comparison
+from attncli.errors import ConventionError, StageError
+from attncli.trace import Stage, Trace
+from attncli.views.blank import without_numbers
+from attncli.views.diff import diff_page
+from attncli.views.formats import FORMATS
+from attncli.views.select import DisplayOptions
+from tests.turns import in_turn
+
+from .hostile import LABELS
+from .rendering import outline_page, shown, table_of
+from .traces import CAUSAL, WORDS, attention, causal, every_kind, matrix, numbers
+
+# ---- the outline and the flowchart: the way without the matrices
+
+
+def layered(n: int) -> Trace:
+    return attncli.explain("a b", dim=4, block="encoder", layers=n)
+
+
+def tree(trace: Trace, form: str = "table", **options: Any) -> str:
+    return shown(trace, form, page=outline_page, **options)
+
+
+@pytest.mark.parametrize(
+    ("form", "patterns"),
+    [
+        ("table", [r"\n├─ input +2 × 4 +X = E \+ PE\n", r"\n│  └─ 1", r"\n│     ├─ attention  ",
+                   r"\n│     │  ├─ parameters  w_q 4 × 4", r"\n│     │  ├─ scores +2 × 2 +S = Q Kᵀ\n", r"\n   └─ contextual"]),
+        ("markdown", [r"\n- \*\*input\*\* 2 × 4 `X = E \+ PE`\n", r"\n      - \*\*scores\*\* 2 × 2 `S = Q Kᵀ`\n"]),
+    ],
+)  # fmt: skip
+def test_the_tree(form: str, patterns: list[str]) -> None:
+    places = [re.search(pattern, tree(layered(1), form)) for pattern in patterns]
+    at = [place.start() for place in places if place]
+    assert (len(at), at) == (len(patterns), sorted(at))
+
+
+def test_layers_alike_are_drawn_once_and_every_line_fits() -> None:
+    for n, which in ((2, "2"), (3, "2 to 3"), (7, "2 to 7")):
+        short = tree(layered(n)).splitlines()
+        (alike,) = (line for line in short if "like layer 1" in line)
+        assert which in alike
+        assert len(short) == len(tree(layered(1)).splitlines()) + 1
+        assert tree(layered(n), full=True).count(" scores ") == n
+    for width in (40, 60, 80):
+        lines = tree(layered(2), width=width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert not any(line.endswith(" ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"), [((1, 3, 2), "3 × 2"), ((2, 3, 5), "2 × 3 × 5"), ((7,), "7"), ((), "1")]
+)
+def test_one_head_is_left_out_of_a_shape(shape: tuple[int, ...], text: str) -> None:
+    last = tree(matrix(np.ones(shape), "s", ("head", "query", "key")[3 - len(shape) :]))
+    assert re.split(" {2,}|\n", last)[-3:-1] == [text, "Z"]
+
+
+def arrows(trace: Trace, **options: Any) -> set[tuple[str, str]]:
+    """Who feeds whom, by the first word of each node."""
+    text = shown(trace, "mermaid", **options)
+    names = dict(re.findall(r'(n\d+)\["([^"]*?)(?:<br/>|")', text))
+    return {(names[a], names[b]) for a, b in re.findall(r"(n\d+) --> (n\d+)", text)}
+
+
+def test_the_arrows_of_an_attention() -> None:
+    pairs = "q scores, k scores, scores scaled, scaled masked, mask masked, masked weights, weights output, v output"  # fmt: skip
+    assert arrows(attention(mask=CAUSAL)) == {tuple(pair.split()) for pair in pairs.split(", ")}
+
+
+def test_every_layer_or_one_node_for_those_alike() -> None:
+    assert {("input", "q"), ("norm", "q")} <= arrows(layered(2), full=True)
+    assert any(b == "2 to 4" for _, b in arrows(layered(4)))
+    assert not arrows(layered(3), stages=("w_q",))
+    inner = {("scores", "scaled"), ("weights", "output")}
+    assert inner <= arrows(layered(3), stages=("encoder.3",))
+    assert not inner & arrows(layered(3), stages=("encoder.2.attention.weights",))
+    lines = [line.strip() for line in shown(layered(3), "mermaid", full=True).splitlines()]
+    assert sum(line.startswith("subgraph") for line in lines) == lines.count("end") > 6
+    nodes = [line.partition("[")[0] for line in lines if '["' in line]
+    assert len(nodes) == len({*nodes})
+
+
+# ---- comparisons: both matrices and their difference, where it is largest
+
+
+NAMES = ("ours.json", "theirs.json")
+
+
+def page(comparison: Comparison, form: str = "table", **options: Any) -> str:
+    own = {"width": 80} if form == "table" else {}
+    return shown(comparison.trace(()), form, page=diff_page(comparison), **own, **options)
+
+
+def masked() -> Comparison:
+    return attncli.diff(attention(labels=WORDS), causal(), names=NAMES)
+
+
+def heads(n: int, *at: tuple[int, ...]) -> Comparison:
+    """Weights of n heads, n × 20 × 30, that differ at some places."""
+    value, other = numbers(n, 20, 30), numbers(n, 20, 30)
+    for size, index in enumerate(at, 1):
+        other[index] += size
+    a, b = (matrix(x, "weights", ("head", "query", "key")) for x in (value, other))
+    return attncli.diff(a, b, names=NAMES)
+
+
+def test_what_is_the_same_is_marked_and_not_shown_as_a_number() -> None:
+    text = page(masked(), stages=("weights",))
+    assert table_of(text, "difference")[1][1] == "0.5989"  # 1 − 0.4011
+    assert table_of(text, "difference")[3] == ["sat", "·", "·", "·"]  # it may attend to all
+    assert "Σ" not in text.partition("\ndifference ")[2]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_head_with_the_largest_difference_is_shown_and_others_if_asked_for() -> None:
+    comparison = heads(12, (3, 5, 7), (10, 15, 2))
+    text = page(comparison)
+    assert {*re.findall(r"head (\d+) of 12", text)} == {"11"}
+    assert "1 more of 12 places" in text
+    rows = table_of(text, "difference")
+    assert "k3" in rows[0]
+    assert "q16" in [row[0] for row in rows]
+    assert {*re.findall(r"head (\d+) of 12", page(comparison, head=3))} == {"4"}
+    whole = page(comparison, full=True)
+    assert {*re.findall(r"head (\d+) of 12", whole)} == {"4", "11"}
+    assert whole.count("\n  q20 ") % (2 * 3) == 0
+    assert "\n  q4 " in page(comparison, rows=(0, 4))
+    assert "\n  q5 " not in page(comparison, rows=(0, 4))
+    html = page(heads(3, (2, 5, 7)), "html")
+    for head in (1, 2, 3):
+        assert html.count(f'data-head="{head}"') >= 4  # a title, both matrices, the difference
+
+
+def test_both_have_the_same_scale_of_shades_and_a_difference_one_around_zero() -> None:
+    a, b = (matrix([[x, 2 * x]], "weights") for x in (0.1, 0.4))
+    text = page(attncli.diff(a, b), heatmap=True)
+    tops = re.findall(r"(size of the )?number, from \S+ to (\S+)", text)
+    assert tops == [("", "1"), ("", "1"), ("size of the ", "1")]
+    trace = attncli.diff(attention(), attention(causal=True)).trace()
+    assert "size of the number" in shown(trace, stages=("difference.weights",), heatmap=True)
+
+
+def test_stages_and_blocks_that_are_the_same() -> None:
+    assert all(name in page(masked(), stages=("scores",)) for name in (*NAMES, "difference"))
+    with pytest.raises(StageError, match="'score'"):
+        page(masked(), stages=("score",))
+    inner = [replace(attention(), name=str(n)) for n in (1, 2, 3)]
+    other = [inner[0], replace(attention(causal=True), name="2"), inner[2]]
+    text = page(attncli.diff(*(Trace("Stack", tuple(x)) for x in (inner, other))))
+    assert re.search(r"^2$", text, re.MULTILINE)
+    assert re.search(r"the same: 1 \(\d stages\), 3 \(\d stages\)", text)
+
+
+@pytest.mark.parametrize("name", [n for n in FORMATS if n != "mermaid"])
+def test_every_format_holds_a_comparison_with_hostile_labels(name: str) -> None:
+    if FORMATS[name].needs:
+        pytest.importorskip(FORMATS[name].needs)
+    words = tuple(LABELS.values())
+    traces = (matrix(numbers(len(words), 2) + x, "output", labels={"query": words}) for x in (0, 1))
+    a, b = (replace(trace, title="\x1b[31m", notes=("</script>",)) for trace in traces)
+    comparison = attncli.diff(a, b, names=("\x1b[31m<b>", "]8;;"))
+    if FORMATS[name].binary:
+        module: Any = import_module(f"attncli.views.formats.{name}")
+        module.write(comparison.trace(), DisplayOptions(full=True), io.BytesIO())
+        return
+    text = page(comparison, name, full=True)
+    assert text
+    assert not {"\x1b", "\u202e", "\x07"} & {*text}
+    assert name not in ("html", "svg") or "<b>x" not in text
+
+
+# ---- worksheets: what was computed is gone from every part of the page
+
+
+FORMS = ["table", "markdown", "html", "latex"]
+DECIMAL = re.compile(r"\d+\.\d{3,}")
+KINDS = every_kind()
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {}, "work": {"work": True}, "all": {"work": True, "full": True},
+    "heatmap": {"heatmap": True}, "cell": {"cell": ("2", "1")},
+}  # fmt: skip
+CASES = [(kind, form) for kind in KINDS for form in FORMS]
+
+
+def opened(page: str) -> str:
+    """A page of html without its style and script, and what is packed in it as text."""
+    packed = dict(re.findall(r'<script type="[^"]*" id="(\w+)">([^<]*)', page))
+    unpacked = {name: zlib.decompress(b64decode(data)) for name, data in packed.items()}
+    planes = np.frombuffer(unpacked["numbers"], np.uint8).reshape(4, -1)
+    values = np.ascontiguousarray(planes.T).view("<f4").ravel().astype(float)
+    finite = " ".join(f"{x:.4f}" for x in np.abs(values[np.isfinite(values)]))
+    text = re.sub(r"<(style|script).*?</\1>", "", page, flags=re.DOTALL)
+    return f"{text} {unpacked['meta'].decode()} {finite}"
+
+
+def decimals_of(stage: Stage) -> set[str]:
+    """The numbers of a stage as a page may round them."""
+    if stage.value.dtype.kind not in "iuf":
+        return set()
+    values = np.abs(stage.value[np.isfinite(stage.value)].astype(float)).tolist()
+    return {f"{x:.{decimals}f}" for x in values for decimals in range(3, 8)}
+
+
+def sheet(trace: Trace, form: Any = "table", blank: Any = True, **options: Any) -> str:
+    return attncli.render(trace, form, blank=blank, **options)
+
+
+@pytest.mark.parametrize(("case", "option"), in_turn(CASES, OPTIONS, name="-".join))
+def test_no_number_of_a_worksheet_is_a_computed_one(case: tuple[str, Any], option: str) -> None:
+    form, trace, options = case[1], KINDS[case[0]](), OPTIONS[option]
+    if options.get("cell") and not {"softmax", "wave"} & {
+        stage.work for _, stage in trace.stages()
+    }:
+        pytest.skip("nothing to derive")
+    texts = [sheet(trace, form, **options), attncli.render(trace, form, **options)]
+    blank, key = (opened(text) if form == "html" else text for text in texts)
+    allowed: set[str] = set()
+    for _, stage in without_numbers(trace, ()).stages():
+        if stage.value.dtype.kind != "f" or not np.isnan(stage.value).all():
+            allowed |= decimals_of(stage)
+    for _, stage in trace.stages():
+        labels = [label for axis in stage.labels for label in stage.labels[axis]]
+        allowed.update(DECIMAL.findall(" ".join([stage.formula, *labels])))
+    assert {*DECIMAL.findall(re.sub(r"rule\{.*?\}|#[0-9a-f]{6}", "", blank))} <= allowed
+    assert {*DECIMAL.findall(key)} - allowed  # the key has others
+    assert "%" not in re.sub(r"<style>.*?</style>|\\?% needs", "", blank, flags=re.DOTALL)
+    assert not re.search(r"\bnan\b", blank, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("trace", "options", "parts"),
+    [  # what the sheet has
+        (attention(), {}, ["  q1       1       0\n"]),  # what is given, and weights:
+        (attncli.explain("The bank", dim=4, block="encoder"), {}, ["\nw_q ", "\nw_o ", "\ngamma ", "\nw_1 ", "\nb_2 "]),
+        (attention(mask=CAUSAL), {"stages": "masked"}, ["q1    ____     ///     ///", "q2    ____    ____     ///", "q3    ____    ____    ____"]),
+        (causal(), {"cell": ("cat", "The")}, [
+            "S[cat,The] = ____·____ + ____·____", "Z[cat,The] = S[cat,The] / √d_k", "= ____ / (____ + ____",
+            "A[cat,The] · V[The] = ____ · [____, ____]"]),
+        (attention([[-1.0, -2.0]], [[-3.0, -4.0]], [[-1.0]]), {"work": True}, ["S[q1,k1] = ____·____ + ____·____ = ____\n"]),
+        (attention(), {"form": "html", "blank": "weights"}, ["<td class=blank>____<td"]),
+        (attention(), {"form": "markdown", "blank": "weights"}, ["| **q1** | \\___\\_ |"]),
+        (attention(), {"form": "latex", "blank": "weights"}, [r"\text{q1} & \rule{0pt}{1.8em}\rule{3em}{0.4pt} &"]),
+        (attention(), {"blank": "weights"}, ["  q1    ____    ____    ____\n"]),
+    ],
+)  # fmt: skip
+def test_what_stays(trace: Trace, options: Any, parts: list[str]) -> None:
+    assert [part for part in parts if part not in sheet(trace, **options)] == []
+    if "w_q" in parts[0]:
+        assert "\nw_q " not in attncli.render(trace)
+
+
+def test_one_stage_is_blank_and_others_tell_nothing_of_it() -> None:
+    trace = attention(numbers(3, 2), numbers(3, 2, seed=8), numbers(3, 2, seed=9))
+    text = sheet(trace, blank=["weights"], work=True)
+    assert not decimals_of(trace["weights"]) & {*DECIMAL.findall(text)}
+    assert decimals_of(trace["output"]) & {*DECIMAL.findall(text)}
+    # The values are given, so they stand beside the room for the weights.
+    assert re.search(r"O\[q1,1\] = ____·\(?-?[\d.]+\)? \+ ____·", text)
+    assert re.search(r"A\[q1,k1\] = exp\(____\) / \(exp\(____\) \+ ", text)
+    assert "attends to" not in text
+    assert "Σ" in text  # of the softmax as a table, where there is room for it
+    nan = attention([[np.nan, 1.0]], [[1.0, 1.0]], [[1.0]])
+    assert "S[q1,k1] = NaN·1 + 1·1 = NaN" in attncli.render(nan, work=True)
+
+
+def test_notes_are_left_out_where_numbers_are_and_what_cannot_be_blank_is_refused() -> None:
+    trace = attncli.explain("The old bank", dim=4)
+    assert "cosine -0." in attncli.render(trace)
+    assert "cosine " not in sheet(trace)
+    some = sheet(trace, blank="attention.weights")
+    assert ["cosine " in some, "attends to" in some] == [True, False]
+    with pytest.raises(StageError, match="did you mean weights"):
+        sheet(attention(), blank="wieghts")
+    for form in ("json", "csv", "tsv", "mermaid", "svg"):
+        with pytest.raises(ConventionError, match=form):
+            sheet(attention(), form)
