@@ -114,7 +114,8 @@ def test_every_flag_is_in_a_table_with_its_choices_help_and_an_example() -> None
         for param in LazyGroup().get_command(None, name).params:
             flags = frozenset(f for f in (*param.opts, *param.secondary_opts) if f[0] == "-")
             if flags and "--help" not in flags:
-                choices = ", ".join(x for x in get_args(param.bare_type) if isinstance(x, str))
+                kind = param.type_descriptor.annotation
+                choices = ", ".join(x for x in get_args(kind) if isinstance(x, str))
                 helps.setdefault(flags, set()).add(plain(param.help))
                 takes.setdefault(flags, set()).add((param.metavar or choices).replace("|", "\\|"))
     seen = set()
