@@ -109,18 +109,15 @@ def read_chart(text: str) -> Chart:
     [
         f"compute {THREE} --causal --softcap 2 --dropout 0.3",
         f"compute {HEADS} --sinks [0.5,1,1,1]",
-        "explain --tokens The,bank --heads 2 --causal",
         "explain --tokens The,bank --target la",
         "explain --tokens The,bank --positions none --projection identity",
         "explain --tokens The,bank --block encoder --layers 2 --norm pre --full",
         "explain a --block decoder --target la --layers 2 --dropout 0.1 --full",
-        "posenc --len 3 --dim 4",
         "posenc --len 3 --dim 4 --dots",
         "posenc --add [0.5,0.2,0.3,0.1]",
         f"posenc --kind rope --apply {HEADS}",
         "posenc --kind alibi --len 4 --heads 2",
         f"similarity {FAMILY} --pca",
-        f"similarity {FAMILY} --nearest 2",
         f"similarity {FAMILY} --analogy king queen dad",
     ],
 )

@@ -30,10 +30,6 @@ def projections() -> dict[str, Any]:
     return {name: rng.normal(size=shape) for name, shape in (shapes | {"d": (N, 3)}).items()}
 
 
-def side_by_side(heads: Any) -> Any:
-    return np.concatenate(list(heads), axis=-1)
-
-
 @pytest.fixture(scope="module")
 def stages(projections: dict[str, Any]) -> dict[str, Any]:
     """Every stage and gradient by NumPy."""
@@ -41,10 +37,10 @@ def stages(projections: dict[str, Any]) -> dict[str, Any]:
     q, k, v, d_output = (np.stack(np.split(y, HEADS, axis=-1))
                          for y in (x @ w_q, x @ w_k, x @ w_v, d @ w_o.T))  # fmt: skip
     whole = attention({"q": q, "k": k, "v": v, "d_output": d_output}, {})
-    concat = side_by_side(whole["output"])
+    concat = np.concatenate(whole["output"], axis=-1)
     whole |= {"x": x, "w_o": w_o, "concat": concat, "projected": concat @ w_o}
     whole |= {"d_projected": d, "d_concat": d @ w_o.T, "d_w_o": concat.T @ d, "d_output": d_output}
-    wide = {n: side_by_side(whole[f"d_{n}"]) for n in "qkv"}
+    wide = {n: np.concatenate(whole[f"d_{n}"], axis=-1) for n in "qkv"}
     whole |= {f"d_w_{n}": x.T @ wide[n] for n in "qkv"}
     return whole | {"d_x": sum(wide[n] @ projections[f"w_{n}"].T for n in "qkv")}
 
@@ -99,30 +95,30 @@ def test_a_file_of_one_stage_holds_the_streamed_output(
     flags = ("--causal", "--softcap", "3", *SMALL)
     done = call("compute", *large["q"][:3], *flags, "--output", "out.npy")
     assert (done.code, done.out, done.err) == (0, "", "")
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), side_by_side(expected), atol=1e-12)
-    cut = "--stage output --head 2 --rows 40:41 --format csv --precision 9".split()
-    done = call("compute", *large["q"][:3], *flags, *cut)
-    rows = [line.split(",") for line in done.out.splitlines()[1:]]
-    assert [row[0] for row in rows] == ["q40", "q41"]
-    np.testing.assert_allclose(np.array(rows)[:, 1:].astype(float), expected[1, 39:41], rtol=1e-7)
+    side_by_side = np.concatenate(expected, axis=-1)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), side_by_side, atol=1e-12)
+    cut = ("--stage", "output", "--head", "2", "--rows", "40:41", "--output", "rows.npy")
+    assert call("compute", *large["q"][:3], *flags, *cut).code == 0
+    rows = np.load(tmp_path / "rows.npy")
+    np.testing.assert_allclose(rows, expected[1, 39:41], atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["weights", "output", "projected", "concat", "q", "k", "v", "x"])
 def test_some_rows_of_a_stage_are_given(
-    call: Call, large: Any, stages: Any, tmp_path: Path, name: str
+    call: Call, large: Any, stages: Any, tmp_path: Path
 ) -> None:
-    flags = (*SMALL, "--rows", "7:9", "--stage", name, "--output", "o.npz")
-    done = call("compute", *large["x"][:3], *flags)
-    assert (done.code, done.err) == (0, "")
-    rows = np.load(tmp_path / "o.npz")[name]
-    np.testing.assert_allclose(rows, stages[name][..., 6:9, :], atol=1e-12)
+    for name in ("weights", "output", "projected", "concat", "q", "k", "v", "x"):
+        flags = (*SMALL, "--rows", "7:9", "--stage", name, "--output", f"{name}.npy")
+        done = call("compute", *large["x"][:3], *flags)
+        assert (done.code, done.err) == (0, ""), name
+        rows = np.load(tmp_path / f"{name}.npy")
+        np.testing.assert_allclose(rows, stages[name][..., 6:9, :], atol=1e-12, err_msg=name)
 
 
 def test_rows_alone_are_masked_as_in_the_whole(call: Call, stages: Any, tmp_path: Path) -> None:
     q, k, v = (stages[n][:, : -200 if n == "q" else None] for n in "qkv")
     np.savez(tmp_path / "a.npz", q=q, k=k, v=v)
-    line = "a.npz --causal --causal-align bottom-right --rows 7:9 --output rows.npz".split()
-    done = call("compute", *line, *SMALL)
+    line = "compute a.npz --causal --causal-align bottom-right --rows 7:9 --output rows.npz"
+    done = call(*line.split(), *SMALL)
     assert (done.code, done.err) == (0, "")
     allowed = np.arange(N) <= np.arange(6, 9)[:, None] + 200
     expected = attention({"q": q[:, 6:9], "k": k, "v": v, "mask": allowed}, {})
@@ -205,7 +201,6 @@ def test_a_text_of_very_many_numbers_is_refused(
         ("explain a --dim 1000000 --heads 1000000", "need"),
         ("explain a --d-ff 10000000000 --block encoder", "need"),
         ("explain ab --dim 30000000", "the weights of these widths need"),
-        ("explain ab --dim 9223372036854775807", "the weights of these widths need"),
         (f"explain ab --dim 1{'0' * 30}", "the weights of these widths need"),
         ("posenc --len 1000000000000 --dim 1", "need"),
         ("posenc --kind rope --len 2 --dim 10000000000", "need"),
@@ -228,10 +223,3 @@ def test_a_size_that_cannot_be_costs_nothing(
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert words in done.err
     assert peak < 30e6
-
-
-def test_weights_of_a_file_have_their_own_widths(call: Call, tmp_path: Path) -> None:
-    wide = {f"w_{n}": np.eye(5, 6) for n in "qkv"}
-    np.savez(tmp_path / "w.npz", w_o=np.eye(6, 5), **wide)
-    line = "explain --tokens a,b --dim 5 --heads 3 --weights w.npz --format csv"
-    assert call(*line.split()).code == 0

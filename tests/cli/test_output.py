@@ -97,7 +97,7 @@ def test_csv_is_exact_and_reads_back(call: Call, three: Path) -> None:
 
 
 def test_selection_reaches_every_format(call: Call, three: Path, tmp_path: Path) -> None:
-    line = ("compute", "--q", three, *"--stage weights --rows 2:3 --cols 1".split())
+    line = ("compute", "--q", three, "--stage=weights", "--rows=2:3", "--cols=1")
     (step,) = call(*line, "--format", "json").json["steps"]
     assert (step["name"], np.shape(step["value"])) == ("weights", (2, 1))
     assert step["labels"]["query"] == ["q2", "q3"]
@@ -251,8 +251,8 @@ def test_an_output_that_is_the_input(
 
 
 def test_a_verdict_and_a_suggestion_are_two_files(call: Call, folder: Path) -> None:
-    flags = "--observed [[1,0],[0,1]] --format text --output x.npz --suggest x.npz".split()
-    result = call("check", "--q", "q.npz", *flags)
+    line = "check --q q.npz --observed [[1,0],[0,1]] --format text -o x.npz --suggest x.npz"
+    result = call(*line.split())
     assert (result.code, "name two" in result.err) == (2, True)
     assert [path.name for path in folder.iterdir()] == ["q.npz"]
 

@@ -96,7 +96,8 @@ unlink = os.unlink
 os.unlink = lambda path: (os.kill(os.getpid(), signal.SIGTERM), unlink(path))
 main()
 """
-    call = [sys.executable, "-c", script, "compute", "--q", "long.npy", "--output", "t.json", "--quiet"]
+    line = "compute --q long.npy --output t.json --quiet"
+    call = [sys.executable, "-c", script, *line.split()]
     with subprocess.Popen(call, cwd=folder, stderr=subprocess.PIPE) as process:
         wait(lambda: left(folder))
         process.send_signal(signal.SIGTERM)
@@ -106,8 +107,10 @@ main()
 
 def test_an_interrupt_while_computing_is_a_line_and_leaves_no_file(folder: Path) -> None:
     np.lib.format.open_memmap(folder / "long.npy", "w+", np.float32, (1, 200_000, 64))
-    call = [*LISTENING, "compute", "--q", "long.npy", "--output", "out.npy", "--quiet"]
-    with subprocess.Popen(call, cwd=folder, stderr=subprocess.PIPE) as running:
+    line = "compute --q long.npy --output out.npy --quiet"
+    with subprocess.Popen(
+        [*LISTENING, *line.split()], cwd=folder, stderr=subprocess.PIPE
+    ) as running:
         wait(lambda: len(os.listdir(f"/proc/{running.pid}/task")) > 2, seconds=4)  # blocks
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=30)
@@ -117,8 +120,8 @@ def test_an_interrupt_while_computing_is_a_line_and_leaves_no_file(folder: Path)
 
 def test_kill_leaves_the_file_and_a_temporary_one(folder: Path) -> None:
     (folder / "t.json").write_bytes(OLD)
-    call = [*ATTNCLI, "compute", "--q", "long.npy", "--quiet", "--output", "t.json", "--force"]
-    with subprocess.Popen(call, cwd=folder) as process:
+    line = "compute --q long.npy --quiet --output t.json --force"
+    with subprocess.Popen([*ATTNCLI, *line.split()], cwd=folder) as process:
         wait(lambda: len(left(folder)) > 1)
         process.kill()
     assert process.returncode == -signal.SIGKILL
@@ -178,6 +181,7 @@ for number in (signal.SIGINT, signal.SIGTERM):
 
 
 # ---- imports
+
 
 def test_importing_attncli_imports_no_other_module_and_an_interrupt_has_no_traceback() -> None:
     # The package is imported before __main__ runs, and the command line while SIGINT has no handler
