@@ -99,7 +99,7 @@ def test_a_file_of_one_stage_holds_the_streamed_output(
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), side_by_side, atol=1e-12)
     cut = ("--stage", "output", "--head", "2", "--rows", "40:41", "--output", "rows.npy")
     assert call("compute", *large["q"][:3], *flags, *cut).code == 0
-    rows = np.load(tmp_path / "rows.npy")
+    (rows,) = np.load(tmp_path / "rows.npy")
     np.testing.assert_allclose(rows, expected[1, 39:41], atol=1e-12)
 
 

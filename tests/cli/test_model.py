@@ -105,6 +105,9 @@ def test_twelve_heads_fit_into_eighty_columns(model: Call) -> None:
         ("--output no-folder/x.json", "no-folder"),
         ("--check --output there.json", "there.json exists already"),
         ("--output d.npz", "name two"),
+        ("--check --head 1", "--head has no effect with --check"),
+        ("--check --work", "--work has no effect with --check"),
+        ("--check --format svg", "a report is no svg"),
     ],
 )
 def test_a_wrong_call_leaves_no_dump(model: Call, tmp_path: Path, line: str, words: str) -> None:

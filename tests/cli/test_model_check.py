@@ -66,19 +66,3 @@ def test_what_is_dumped_is_checked(call: Call, gpt2: Path, tmp_path: Path) -> No
     assert call("model", gpt2, SENTENCE, "--check", "--dump", dump, "--force").code == 0
     shown = call("model", gpt2, SENTENCE, "--dump", dump, "--force")
     assert (shown.code, shown.err, "each head of gpt2" in shown.out) == (0, "", True)
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("--check --head 1", "--head has no effect with --check"),
-        ("--check --work", "--work has no effect with --check"),
-        ("--check --format svg", "a report is no svg"),
-        ("--dump dump.txt", "neither npz nor safetensors"),
-        ("--force", "no effect without --output"),
-    ],
-)
-def test_wrong_calls(call: Call, gpt2: Path, line: str, words: str) -> None:
-    done = call("model", gpt2, SENTENCE, *line.split())
-    assert (done.code, done.out) == (2, "")
-    assert words in done.err

@@ -6,13 +6,11 @@ import csv
 import io
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import numpy as np
 import pytest
@@ -248,29 +246,3 @@ def test_an_output_that_is_the_input(
     if through == "a hard link":  # the other name keeps what it had
         assert source.read_bytes() == before
     assert not list(folder.glob(".attncli-*"))
-
-
-def test_a_verdict_and_a_suggestion_are_two_files(call: Call, folder: Path) -> None:
-    line = "check --q q.npz --observed [[1,0],[0,1]] --format text -o x.npz --suggest x.npz"
-    result = call(*line.split())
-    assert (result.code, "name two" in result.err) == (2, True)
-    assert [path.name for path in folder.iterdir()] == ["q.npz"]
-
-
-def test_an_interrupt_outside_of_the_call_has_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(arguments: Any) -> int:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
-    monkeypatch.setattr(main, "run", interrupted)
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    try:
-        with pytest.raises(SystemExit) as end:
-            main.main()
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-    assert (end.value.code, *capfd.readouterr()) == (130, "", "")

@@ -6,8 +6,6 @@ A process costs a second, so that there is one for each behaviour.
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +23,6 @@ if sys.platform == "win32":
 import pty
 
 ATTNCLI = [sys.executable, "-m", "attncli"]
-OLD = b"what was there before\n"
 THREE = str(SAMPLES / "three-tokens.json")
 Done = subprocess.CompletedProcess[str]
 
@@ -118,30 +115,6 @@ def test_an_interrupt_while_computing_is_a_line_and_leaves_no_file(folder: Path)
     assert errors == b"attncli: interrupted\n"
 
 
-def test_kill_leaves_the_file_and_a_temporary_one(folder: Path) -> None:
-    (folder / "t.json").write_bytes(OLD)
-    line = "compute --q long.npy --quiet --output t.json --force"
-    with subprocess.Popen([*ATTNCLI, *line.split()], cwd=folder) as process:
-        wait(lambda: len(left(folder)) > 1)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
-    (part,) = left(folder) - {"t.json"}
-    assert re.fullmatch(r"\.attncli-.*\.tmp", part)
-    assert (folder / "t.json").read_bytes() == OLD
-
-
-def test_two_writers_of_one_file(call: Call, folder: Path) -> None:
-    line = ["compute", "--q", "q.npz", "--output", "out.json", "--quiet"]
-    both = [
-        subprocess.Popen([*ATTNCLI, *line], cwd=folder, stderr=subprocess.PIPE) for _ in range(2)
-    ]
-    errors = b"".join(process.communicate(timeout=60)[1] for process in both)
-    assert sorted(process.returncode for process in both) == [0, 2]
-    assert b"out.json exists already" in errors
-    assert left(folder) == {"out.json"}
-    assert (folder / "out.json").read_text() == call(*line[:3], "--format", "json").out
-
-
 def test_a_signal_in_a_finalizer_is_not_lost() -> None:
     # Python ignores what is raised there.
     finalizer = """
@@ -178,6 +151,12 @@ for number in (signal.SIGINT, signal.SIGTERM):
     done = python(f"{LISTEN}{ignored}{READING.format(hangup, late)}", *STDIN)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("scores,")
+
+
+def test_an_interrupt_outside_of_the_call_has_no_traceback() -> None:
+    raising = "main.run = lambda arguments: signal.raise_signal(signal.SIGINT)"
+    done = python(f"{LISTEN}from attncli.cli import main; {raising}; main.main()")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 # ---- imports
@@ -273,24 +252,6 @@ def test_step_without_a_terminal_is_refused_before_anything_is_printed() -> None
                           start_new_session=True)  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert "--step reads keys from the terminal" in done.stderr
-
-
-def test_a_folder_that_cannot_be_written(folder: Path) -> None:
-    unprivileged = ""
-    if os.geteuid() == 0:  # who may write anywhere, unless it lacks this capability
-        if not shutil.which("setpriv"):
-            pytest.skip("root may write anywhere, and there is no setpriv")
-        unprivileged = "setpriv --bounding-set -dac_override --inh-caps -all"
-    (folder / "old.json").write_bytes(OLD)
-    folder.chmod(0o555)
-    try:
-        done = shell(f'{unprivileged} "$@" compute q.npz --quiet --output old.json --force', folder)
-    finally:
-        folder.chmod(0o755)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "old.json cannot be written: Permission denied" in done.stderr
-    assert (folder / "old.json").read_bytes() == OLD
-    assert left(folder) == {"old.json"}
 
 
 # ---- encodings and colours

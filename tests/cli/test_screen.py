@@ -102,17 +102,6 @@ def test_no_output_holds_an_escape(call: Call, line: str) -> None:
         assert not re.search(r"\\[xuU][0-9a-f]{2}", text), encoding
 
 
-def test_signs_that_a_learner_sees() -> None:
-    for text, plain in {
-        "S = Q Kᵀ": "S = Q K^T",
-        "√d_k": "sqrt d_k",
-        "├─ └─": "|-- `--",
-        "36.9° · 10⁻⁸": "36.9 deg * 10^-8",
-    }.items():
-        codecs.register_error("attncli", near)
-        assert text.encode("ascii", "attncli").decode() == plain
-
-
 def test_every_sign_of_ours_has_a_form_in_ascii() -> None:
     folder = Path(attncli.__file__).parent
     lacking = set()
@@ -202,20 +191,6 @@ def test_no_text_acts_on_a_terminal(hostile: Call, line: list[str], forms: list[
         plain = result.out.replace("\n", "").replace("\t", "" if form == "tsv" else "\t")
         assert plain.isprintable(), form
         assert result.err.replace("\n", "").isprintable(), form
-
-
-def test_a_trace_read_again_has_its_texts(hostile: Call, tmp_path: Path) -> None:
-    before = json.loads((tmp_path / "trace.json").read_text())
-    again = hostile("compute", "--q", "trace.json", "--format", "json", "--quiet").json
-    labels, again = (
-        next(step["labels"] for step in document["steps"] if step["name"] == "weights")
-        for document in (before, again)
-    )
-    assert again == labels
-    table = hostile("compute", "--q", "trace.json", "--stage", "q", "--format", "csv").out
-    (tmp_path / "again.csv").write_text(table)
-    read = hostile("compute", "--q", "again.csv", "--format", "json", "--quiet").json
-    assert read["steps"][0]["labels"]["query"] == labels["query"]
 
 
 @pytest.mark.parametrize(
