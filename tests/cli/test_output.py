@@ -205,8 +205,7 @@ def test_a_pipe_as_the_file_takes_every_form(call: Call, folder: Path) -> None:
             assert through.read_bytes() == whole.read_bytes()
         gone = Thread(target=lambda: (folder / "pipe").open("rb").close())
         gone.start()
-        line = ("compute", "--q", "long.npy", "--format", form, "--quiet", "--output")
-        result = call(*line, "pipe")
+        result = call("compute", "long.npy", "--format", form, "--quiet", "--output", "pipe")
         gone.join()
         assert (result.code, result.err) == (0, "")  # its reader had enough
 
@@ -246,3 +245,19 @@ def test_an_output_that_is_the_input(
     if through == "a hard link":  # the other name keeps what it had
         assert source.read_bytes() == before
     assert not list(folder.glob(".attncli-*"))
+
+
+def test_a_lack_of_memory_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Endless(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: object) -> int:
+            raise MemoryError
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Endless())))
+    assert main.run(["compute", "--q", "-"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), "more memory" in err) == ("", 1, True)
