@@ -250,14 +250,11 @@ def test_an_output_that_is_the_input(
 def test_a_lack_of_memory_is_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Endless(io.RawIOBase):
-        def readable(self) -> bool:
-            return True
-
-        def readinto(self, buffer: object) -> int:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
             raise MemoryError
 
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Endless())))
-    assert main.run(["compute", "--q", "-"]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n"), "more memory" in err) == ("", 1, True)
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert main.run(["compute", "--q", "[[1,2]]", "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert (error.count("\n"), "more memory than there is" in error) == (1, True)
