@@ -12,13 +12,12 @@ import pytest
 from tests.cli.conftest import Call
 from tests.models import checkpoints
 
-transformers = pytest.importorskip("transformers", reason="needs attncli[models]")
-
 SENTENCE = "on the mat the cat sat"
 
 
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("transformers", reason="needs attncli[models]")
     return checkpoints.gpt2(tmp_path_factory.mktemp("models") / "gpt2")
 
 

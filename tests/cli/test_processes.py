@@ -319,11 +319,10 @@ print(sizes[-1], int(peak.split()[1]) * 1024 / 1e6, file=sys.stderr)
 @pytest.mark.parametrize(
     "call",
     [
-        "compute --q q.npy --k k.npy --v v.npy --causal -o out.npz",
         "compute --q q.npy --k k.npy --v v.npy --dropout 0.1 --format html",
         "check --q q.npy --k k.npy --v v.npy --observed w.npy --stage weights --single",
         "explain --tokens a,b --pad-to 1100 --block encoder --layers 3",
-        "posenc --len 1500 --dim 1300 --format svg",
+        "posenc --len 1500 --dim 1300",
     ],
 )
 def test_the_size_said_is_that_measured(folder: Path, call: str) -> None:
