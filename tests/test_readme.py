@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -15,30 +17,21 @@ from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup, run
 from attncli.presets import PRESETS
 from attncli.semantics.cases import CASES
-from tests.reference import GROUPS, rows_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 SPAN = re.compile(r"`((?:[a-z]+ [^`]*\| )?attncli [^`]*-[^`]+)`")
-JSON = re.compile(r"```json\n(.*?)```", re.DOTALL)
 CHANGES_THE_SHELL = "attncli --install-completion"
 
-
-def sessions() -> list[tuple[str, str]]:
-    """Every `$ command` of the README with the output shown under it."""
-    found = []
-    for block in CONSOLE.findall(README):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = part.partition("\n")
-            found.append((command, output.rstrip("\n")))
-    return found
-
-
-def examples() -> list[str]:
-    """Every command that the README mentions, in a session or in a line of a table."""
-    spans = [span.replace("\\|", "|") for span in SPAN.findall(README)]
-    return sorted({*(command for command, _ in sessions()), *spans} - {CHANGES_THE_SHELL})
+# Every `$ command` with the output shown under it, and every command within a line.
+SESSIONS = [
+    (command, output.rstrip("\n"))
+    for block in CONSOLE.findall(README)
+    for command, _, output in (s.partition("\n") for s in re.split(r"^\$ ", block, flags=re.M)[1:])
+]
+SPANS = {span.replace("\\|", "|") for span in SPAN.findall(README)} - {CHANGES_THE_SHELL}
+FIGURE = re.findall(r"!\[[^\]]*\]\(([^)]+)\)\n\n`(attncli [^`]+)`", README)
 
 
 @pytest.fixture(scope="session")
@@ -56,48 +49,54 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _in_a_copy_of_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "samples", tmp_path / "samples")
-    (tmp_path / "file.json").write_text(JSON.findall(README)[0], encoding="utf-8")
+    (document,) = re.findall(r"```json\n(.*?)```", README, re.DOTALL)[:1]
+    (tmp_path / "file.json").write_text(document, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
 
 
-def run_line(line: str, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Runs one line, a pipe of attncli calls included, as a shell would."""
-    if "|" not in line:
-        code = run(shlex.split(line)[1:])
-        return code, capfd.readouterr().out
-    shell = re.sub(r"\battncli(?= )", f"{shlex.quote(sys.executable)} -m attncli", line)
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout
+def run_line(
+    line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, str]:
+    """Runs one line as a shell would, with what another program of a pipe would write or read."""
+    code, text = 0, ""
+    for part in line.split(" | "):
+        if part == "yes ''":
+            text = "\n" * 100
+        elif part.startswith("head"):
+            text = "".join(text.splitlines(keepends=True)[: int(part.split("-")[1])])
+        elif part != "cat":
+            stream = io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
+            monkeypatch.setattr(sys, "stdin", stream)
+            program, *arguments = shlex.split(part)
+            assert program == "attncli"
+            code, text = run(arguments), capfd.readouterr().out
+    return code, text
 
 
-@pytest.mark.parametrize("line", examples())
+@pytest.mark.parametrize("line", sorted(SPANS | {line for line, output in SESSIONS if not output}))
 def test_every_example_runs(
-    line: str, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest
-) -> None:
+    line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
     if line.startswith("attncli model"):
-        made: Path = request.getfixturevalue("models")
-        for model in made.iterdir():
+        for model in request.getfixturevalue("models").iterdir():
             Path(model.name).symlink_to(model)
-    code, _ = run_line(line, capfd)
+    code, _ = run_line(line, capfd, monkeypatch)
     compares = line.startswith(("attncli check", "attncli diff")) or "--against" in line
     assert code == 0 or (code == 1 and compares)  # 1: it differs
+    for path, drawing in FIGURE:  # of which one is the README's own
+        assert line != drawing or Path("attention.svg").read_bytes() == (ROOT / path).read_bytes()
 
 
-@pytest.mark.parametrize(("line", "output"), [s for s in sessions() if s[1]])
-def test_every_picture_is_real(line: str, output: str, capfd: pytest.CaptureFixture[str]) -> None:
-    _, printed = run_line(line, capfd)
+@pytest.mark.parametrize(("line", "output"), [s for s in SESSIONS if s[1]])
+def test_every_picture_is_real(
+    line: str, output: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, printed = run_line(line, capfd, monkeypatch)
     assert [row.rstrip() for row in printed.rstrip("\n").split("\n")] == output.split("\n")
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_every_flag_is_in_its_table_with_its_help_and_an_example(group: str) -> None:
-    rows = {tuple(row[:2]): row[2] for row in map(cells_of, README.splitlines()) if len(row) == 3}
-    for flags, words in rows_of(group):
-        assert (flags, words) in rows
-        flag = re.findall("`(-[^`]+)`", flags)[0]
-        assert flag in rows[flags, words], f"no example of {flag}"
+    assert code in (0, 1)
 
 
 def cells_of(line: str) -> list[str]:
@@ -105,12 +104,29 @@ def cells_of(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_flag_of_a_command_is_in_the_reference(name: str) -> None:
-    known = {flag for group in GROUPS for flags, _ in rows_of(group) for flag in flags.split("`")}
-    for param in LazyGroup().get_command(None, name).params:
-        for flag in (*param.opts, *param.secondary_opts):
-            assert not flag.startswith("--") or flag in known | {"--help"}, f"{name} {flag}"
+def test_every_flag_is_in_a_table_with_its_choices_help_and_an_example() -> None:
+    def plain(text: str) -> str:
+        return re.sub(r" \(default: .*?\)", "", text)  # which a command may have of its own
+
+    helps: dict[frozenset[str], set[str]] = {}
+    takes: dict[frozenset[str], set[str]] = {}
+    for name in COMMANDS:
+        for param in LazyGroup().get_command(None, name).params:
+            flags = frozenset(f for f in (*param.opts, *param.secondary_opts) if f[0] == "-")
+            if flags and "--help" not in flags:
+                kind = param.type_descriptor.annotation
+                choices = ", ".join(x for x in get_args(kind) if isinstance(x, str))
+                helps.setdefault(flags, set()).add(plain(param.help))
+                takes.setdefault(flags, set()).add((param.metavar or choices).replace("|", "\\|"))
+    seen = set()
+    for row in map(cells_of, README.splitlines()):
+        named = re.findall("`(-[^`]+)`", row[0]) if row[0:1] and row[0][:2] == "`-" else []
+        if named and "--help" not in named:
+            seen.add(flags := frozenset(named))
+            assert plain(row[1]) in helps[flags], row[0]
+            assert any(words in row[0] for words in takes[flags]), row[0]
+            assert named[0] in row[2], f"no example of {row[0]}"
+    assert helps.keys() - seen == set()
 
 
 def test_the_python_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,35 +135,18 @@ def test_the_python_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]
     assert "Scaled dot-product attention" in capsys.readouterr().out
 
 
-def test_the_figure_is_what_the_command_below_it_draws(capfd: pytest.CaptureFixture[str]) -> None:
-    (path, line), *others = re.findall(r"!\[[^\]]*\]\(([^)]+)\)\n\n`(attncli [^`]+)`", README)
-    assert not others
-    code, _ = run_line(line, capfd)
-    assert code == 0
-    assert Path("attention.svg").read_bytes() == (ROOT / path).read_bytes()
-
-
-def test_it_can_be_read_at_once() -> None:
-    assert len(README.splitlines()) <= 350
-
-
 def test_the_two_commands_that_do_everything() -> None:
-    lines = re.findall(r"^python3 -m venv .*$", README, flags=re.MULTILINE)
-    assert len(lines) == 2
-    assert lines[0].endswith("attncli compute --q samples/three-tokens.json")
-    assert "pytest" in lines[1]
+    shows, tests = re.findall(r"^python3 -m venv .*$", README, flags=re.MULTILINE)
+    assert shows.endswith("attncli compute --q samples/three-tokens.json")
+    assert "pytest" in tests
+    assert len(FIGURE) == 1
 
 
 def test_completion_is_installed_for_the_shell(tmp_path: Path) -> None:
     # It asks which shell called it, so one has to stay there: the tests may run without any.
     call = f"{shlex.quote(sys.executable)} -m {CHANGES_THE_SHELL}; exit $?"
-    done = subprocess.run(
-        ["bash", "-c", call],
-        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-c", call], env=env, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "attncli" in (tmp_path / ".bashrc").read_text()
 
@@ -162,6 +161,6 @@ def test_the_short_table_of_libraries_is_what_semantics_shows() -> None:
         cells = tuple(CASES[name].cell(preset) for name in SHORT)
         groups.setdefault(cells, []).append(f"`{preset.name}`")
     rows = [["library", *SHORT]] + [[", ".join(names), *cells] for cells, names in groups.items()]
-    found = [cells_of(line) for line in README.splitlines() if line.startswith("|")]
-    at = found.index(rows[0])
-    assert [found[at], *found[at + 2 : at + 1 + len(rows)]] == rows
+    tables = [cells_of(line) for line in README.splitlines() if line.startswith("|")]
+    at = tables.index(rows[0])
+    assert [tables[at], *tables[at + 2 : at + 1 + len(rows)]] == rows

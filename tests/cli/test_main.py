@@ -1,13 +1,9 @@
-"""The command line as a whole: version, help, completion, misspelt words."""
+"""The command line as a whole: version, help, and --blank, whose value may be left out."""
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,158 +18,82 @@ def test_version(call: Call) -> None:
     assert call("--version").out == f"attncli {attncli.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
-def test_help_names_every_command(call: Call, arguments: Any) -> None:
-    result = call(*arguments)
-    assert result.code == 0
-    assert result.err == ""
-    for name in COMMANDS:
-        assert name in result.out
+def joined(text: str) -> str:
+    """Without blanks and borders, as a long word is broken at any place."""
+    return re.sub(r"[\s│]", "", text)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_has_help(name: str) -> None:
-    command = LazyGroup().get_command(None, name)
-    for param in command.params:
-        assert getattr(param, "help", None), f"{name} {param.name}"
+def test_help_names_every_command(call: Call) -> None:
+    for arguments in ((), ("--help",), ("-h",)):
+        result = call(*arguments)
+        assert (result.code, result.err) == (0, "")
+        assert [name for name in COMMANDS if f" {name} " not in result.out] == []
+        shown = joined(result.out)
+        for name, command in COMMANDS.items():
+            assert joined(command.help.partition("\n\n")[0]) in shown, name
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_is_shown_whole(call: Call, name: str) -> None:
-    # by a library to which [models] is markup; a long word is broken at any place
-    def joined(text: str) -> str:
-        return re.sub(r"[\s│]", "", text)
-
-    shown, listed = joined(call(name, "--help").out), joined(call("--help").out)
+    shown = joined(call(name, "--help").out)
     assert joined(COMMANDS[name].help) in shown
-    assert joined(COMMANDS[name].help.partition("\n\n")[0]) in listed
     for param in LazyGroup().get_command(None, name).params:
+        assert getattr(param, "help", None), param.name
+        # by a library to which [models] is markup
         for word in re.findall(r"\S*\[\S*", f"{param.help} {param.metavar}"):
-            assert word in shown
+            assert word in shown, param.name
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("compte",), "No such command 'compte'; did you mean compute?"),
-        (
-            ("compute",),
-            "there is nothing to compute; write attncli compute FILE, or give embeddings by --x, "
-            "and their --weights",
-        ),
-        (("compute", "--q", "x", "--fomat", "json"), "option: --fomat; did you mean --format?"),
-        (("compute", "--q", "x", "--format", "jsn"), "'jsn' is not one of 'table', 'json'"),
-        (("compute", "--q", "x", "--heads", "0"), "greater than or equal to 1"),
-        (("compute", "--q", "x", "--heads", "two"), "valid integer"),
-        (
-            ("compute", "--q", "x", "--softcap", "much"),
-            "--softcap 'much' is not understood; write --softcap a number above 0",
-        ),
-        (("compute", "--q", "x", "extra"), "both 'extra' and --q are given; leave one of the two"),
-        (("posenc", "extra"), "unexpected extra argument"),
-    ],
-)
-def test_a_wrong_call_is_one_line_and_exit_code_2(call: Call, arguments: Any, says: str) -> None:
-    result = call(*arguments)
-    assert result.code == 2
-    assert result.out == ""
-    assert result.err.count("\n") == 1
-    assert result.err.startswith("attncli: ")
-    assert says in result.err
+# ---- --blank: a worksheet instead of its key
 
 
-def modules_after(*arguments: str) -> set[str]:
-    """The modules that a call has imported when it ends."""
-    script = (
-        "import sys; from attncli.cli.main import run; run(sys.argv[1:]); "
-        "print('\\n' + ' '.join(sys.modules), file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
-    )
-    return set(done.stderr.split("\n")[-2].split())
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--help",), ("--version",), ("compute", "--help"), ("explain", "-h")]
-)
-def test_asking_for_help_does_not_load_numpy(arguments: Any) -> None:
-    assert "numpy" not in modules_after(*arguments)
-
-
-def test_computing_loads_nothing_it_does_not_need() -> None:
-    loaded = modules_after("compute", "--q", "[[1,2],[3,4]]")
-    assert "numpy" in loaded
-    unneeded = {"threadpoolctl", "attncli.attention.streaming", "concurrent.futures"}
-    unneeded |= {"pydantic", "numpy.random", "zipfile", "csv", "safetensors", "rich.markdown"}
-    assert loaded & unneeded == set()
-
-
-def test_explaining_loads_nothing_it_does_not_need() -> None:
-    loaded = modules_after("explain", "the river bank")
-    assert "numpy.random" in loaded
-    unneeded = {"pydantic", "zipfile", "csv", "json", "rich.markdown", "attncli.files.word_vectors"}
-    unneeded |= {"attncli.files.load", "attncli.attention.state_dict"}
-    assert loaded & unneeded == set()
-
-
-def test_it_runs_as_a_module() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "attncli", "--version"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"attncli {attncli.__version__}\n"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_commands_and_choices(shell: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "attncli"],
-        env={
-            "_ATTNCLI_COMPLETE": f"complete_{shell}",
-            "COMP_WORDS": "attncli compute --form",
-            "COMP_CWORD": "2",
-            "_TYPER_COMPLETE_ARGS": "attncli compute --form",
-            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "--format" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("compute", "--q", "{}"),
-        ("compute", "--q", "[[1]]", "--mask", "{}"),
-        ("compute", "--q", "[[1]]", "--stage", "{}", "--quiet"),
-        ("compute", "--q", "[[1]]", "--cell", "{},1", "--quiet"),
-        ("compute", "--q", "[[1]]", "--window", "{}"),
-        ("compute", "--q", "[[1]]", "--output", "{}"),
-        ("compute", "--q", "[[1]]", "--output", "x.{}"),
-        ("compute", "--q", "esc.json"),
-        ("compute", "--q", "esc.json::{}3"),
-        ("check", "--q", "[[1]]", "--observed", "esc.json"),
-        ("check", "--q", "[[1]]", "--observed", "[[1]]", "--stage", "{}"),
-        ("explain", "a", "--weights", "esc.json"),
-        ("explain", "a", "--glove", "{}"),
-        ("similarity", "{}=x"),
-        ("similarity", "a", "--vectors", "esc.json"),
-        ("posenc", "--len", "{}"),
-        ("examples", "{}"),
-        ("examples", "--verify", "--file", "esc.json"),
-        ("{}",),
-        ("compute", "--{}"),
-    ],
-)
-@pytest.mark.parametrize("text", ["a\x1b[31mb\x9b\u202e\u200b", "x" * 5000])
-def test_no_message_acts_on_a_terminal_or_fills_it(
-    call: Call, tmp_path: Path, arguments: tuple[str, ...], text: str
+def test_it_leaves_out_what_is_computed_or_the_stages_that_are_named(
+    call: Call, three: Path
 ) -> None:
-    (tmp_path / "esc.json").write_text(json.dumps({text: [[1]], f"{text}2": [["x"]], "b": [[2]]}))
-    result = call(*(argument.replace("{}", text) for argument in arguments))
-    assert result.code == 2, result.out
-    assert result.err.count("\n") == 1
-    assert result.err[:-1].isprintable()
-    assert len(result.err) < 1000
+    everything = call("compute", three, "--blank")
+    assert (everything.code, everything.err) == (0, "")
+    assert everything.out.count("  q1    ____") == 4  # scores, scaled, weights, output
+    assert "  k2       1       0" in everything.out
+    for words in ("0.7071", "attends to"):
+        assert words not in everything.out
+    assert call("compute", three, "--blank", "-o", "x.txt").code == 0
+    assert Path("x.txt").read_text(encoding="utf-8") == everything.out
+    for flags in ("--blank=", "--blank weights --blank"):
+        assert call("compute", three, *flags.split()).out == everything.out
+    one = call("compute", three, "--blank", "weights").out
+    assert call("compute", three, "--blank=WEIGHTS").out == one
+    assert one.count("  q1    ____") == 1
+    assert ["0.7071" in one, "6.2762" in one, "0.4011" in one] == [True, True, False]
+    two = call("compute", three, "--blank", "weights", "--blank", "output").out
+    assert two.count("  q1    ____") == 2
+    assert "0.7071" not in call("compute", three, "--blank", "--work").out
+
+
+def test_a_stage_of_a_block_and_a_block(call: Call) -> None:
+    line = ("explain", "The bank", "--block", "encoder", "--blank")
+    one, block = call(*line, "encoder.1.attention.weights"), call(*line, "feed_forward")
+    assert one.out.count("____  ") == 2
+    assert ["hidden" in block.out, "attends to" in block.out] == [True, True]
+
+
+def test_it_does_not_swallow_a_sentence_or_a_file(call: Call, three: Path) -> None:
+    for line in (("explain", "--blank", "She visited"), ("compute", "--blank", str(three))):
+        result = call(*line)
+        assert (result.code, result.out) == (2, "")
+        assert repr(line[2]) in result.err
+        assert "--blank last" in result.err
+    assert call("explain", "--blank", "--dim", "4", "She visited").code == 0
+    assert call("compute", "--blank", "-", stdin=three.read_bytes()).code == 0
+    unquoted = call("explain", "The", "bank", "--blank")
+    assert (unquoted.code, 'attncli explain "The bank"' in unquoted.err) == (2, True)
+
+
+def test_every_command_that_shows_stages_has_it(call: Call) -> None:
+    for line in (
+        "posenc --len 3 --dim 4 --blank --work",
+        "posenc --len 3 --dim 4 --cell 2,3 --blank",
+        "similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9 --pca --blank",
+        "examples 004-first-example --blank",
+    ):
+        result = call(*line.split())
+        assert (result.code, result.err, "____" in result.out) == (0, "", True), line

@@ -1,0 +1,345 @@
+"""What takes a process of its own: signals, streams, memory, imports, terminals.
+
+A process costs a second, so that there is one for each behaviour.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import LISTEN, LISTENING, ROOT, SAMPLES, Call
+
+if sys.platform == "win32":
+    pytest.skip("signals, shells and /proc", allow_module_level=True)
+
+import pty
+
+ATTNCLI = [sys.executable, "-m", "attncli"]
+THREE = str(SAMPLES / "three-tokens.json")
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "q.npz", q=np.eye(2), k=np.eye(2), v=np.eye(2))
+    np.save(tmp_path / "long.npy", np.ones((700, 3)))
+    return tmp_path
+
+
+def left(folder: Path) -> set[str]:
+    """The files besides those of the fixture."""
+    return {*os.listdir(folder)} - {"q.npz", "long.npy"}
+
+
+def python(script: str, *arguments: str, folder: Path | None = None) -> Done:
+    call = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+def shell(line: str, folder: Path, **environment: str) -> Done:
+    """A line of bash in which "$@" is attncli; its streams have a buffer, as they have by default."""
+    env = {name: x for name, x in os.environ.items() if name != "PYTHONUNBUFFERED"} | environment
+    call = ["bash", "-o", "pipefail", "-c", line, "-", *ATTNCLI]
+    return subprocess.run(call, cwd=folder, env=env, capture_output=True, encoding="utf-8",
+                          errors="replace", check=False, timeout=60)  # fmt: skip
+
+
+def wait(condition: object, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:  # type: ignore[operator]
+        time.sleep(0.001)
+
+
+# ---- signals
+
+# Standard input whose reading does something first.
+READING = """
+import io, os, signal, sys, time
+from attncli.__main__ import main
+
+class Input(io.RawIOBase):
+    text = b"[[1, 2]]"
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        {}
+        n, buffer[: len(self.text)], self.text = len(self.text), self.text, b""
+        return n
+
+sys.stdin = io.TextIOWrapper(io.BufferedReader(Input()))
+{}
+main()
+"""
+STDIN = ("compute", "--q", "-", "--format", "csv", "--quiet")
+
+
+def test_whoever_is_ended_while_writing_leaves_no_file(folder: Path) -> None:
+    # The second signal comes just before the temporary file would be removed.
+    script = f"""{LISTEN}
+import os
+from attncli.cli.main import main
+
+unlink = os.unlink
+os.unlink = lambda path: (os.kill(os.getpid(), signal.SIGTERM), unlink(path))
+main()
+"""
+    line = "compute --q long.npy --output t.json --quiet"
+    call = [sys.executable, "-c", script, *line.split()]
+    with subprocess.Popen(call, cwd=folder, stderr=subprocess.PIPE) as process:
+        wait(lambda: left(folder))
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors, left(folder)) == (143, b"", set())
+
+
+def test_an_interrupt_while_computing_is_a_line_and_leaves_no_file(folder: Path) -> None:
+    np.lib.format.open_memmap(folder / "long.npy", "w+", np.float32, (1, 200_000, 64))
+    line = "compute --q long.npy --output out.npy --quiet"
+    with subprocess.Popen(
+        [*LISTENING, *line.split()], cwd=folder, stderr=subprocess.PIPE
+    ) as running:
+        wait(lambda: len(os.listdir(f"/proc/{running.pid}/task")) > 2, seconds=4)  # blocks
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=30)
+    assert (running.returncode, left(folder)) == (130, set())
+    assert errors == b"attncli: interrupted\n"
+
+
+def test_a_signal_in_a_finalizer_is_not_lost() -> None:
+    # Python ignores what is raised there.
+    finalizer = """
+class Thing:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+"""
+    start = time.monotonic()
+    done = python(LISTEN + READING.format("Thing(); time.sleep(20)", finalizer), *STDIN)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
+    assert time.monotonic() - start < 15
+
+
+def test_what_a_library_makes_of_a_signal_is_no_fault_of_attncli() -> None:
+    kill = """
+        try:
+            os.kill(os.getpid(), signal.SIGHUP); time.sleep(20)
+        except BaseException:
+            raise ValueError("something else")
+"""
+    done = python(LISTEN + READING.format(kill, ""), *STDIN)
+    assert (done.returncode, done.stdout, done.stderr) == (129, "", "")
+
+
+def test_a_hangup_that_is_ignored_stays_so_and_a_late_signal_changes_nothing() -> None:
+    ignored = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    late = """
+import atexit
+for number in (signal.SIGINT, signal.SIGTERM):
+    atexit.register(os.kill, os.getpid(), number)
+"""
+    hangup = "os.kill(os.getpid(), signal.SIGHUP)"
+    done = python(f"{LISTEN}{ignored}{READING.format(hangup, late)}", *STDIN)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("scores,")
+
+
+def test_an_interrupt_outside_of_the_call_has_no_traceback() -> None:
+    raising = "main.run = lambda arguments: signal.raise_signal(signal.SIGINT)"
+    done = python(f"{LISTEN}from attncli.cli import main; {raising}; main.main()")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+# ---- imports
+
+
+def test_importing_attncli_imports_no_other_module_and_an_interrupt_has_no_traceback() -> None:
+    # The package is imported before __main__ runs, and the command line while SIGINT has no handler
+    script = f"""{LISTEN}import sys
+sys.path.insert(0, {str(ROOT)!r}); before = {{*sys.modules}}
+import attncli; print(sorted({{*sys.modules}} - before))
+import attncli.__main__; print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL)"""
+    done = python(script)
+    assert done.stdout.splitlines() == ["['__future__', 'attncli', 'attncli._version']", "True"]
+
+
+def test_a_call_loads_nothing_it_does_not_need() -> None:
+    script = """
+import os, sys
+from attncli.cli.main import run
+
+for call in sys.argv[1:]:
+    if not os.fork():
+        run(call.split())
+        os.write(1, f"\\nMODULES {' '.join(sys.modules)}\\n".encode())
+        os._exit(0)
+    os.wait()
+"""
+    calls = ("--help", "--version", "explain -h", "compute --q [[1,2],[3,4]]", "explain a")
+    lines = python(script, *calls).stdout.splitlines()
+    loaded = [{*line.split()} for line in lines if line.startswith("MODULES ")]
+    *helps, computing, explaining = loaded
+    assert ["numpy" in modules for modules in helps] == [False] * 3
+    unneeded = "threadpoolctl attncli.attention.streaming concurrent.futures pydantic numpy.random "
+    unneeded += "zipfile csv safetensors rich.markdown"
+    assert computing & {"numpy", *unneeded.split()} == {"numpy"}
+    unneeded = "pydantic zipfile csv json rich.markdown attncli.files.word_vectors "
+    unneeded += "attncli.files.load attncli.attention.state_dict"
+    assert explaining & {"numpy.random", *unneeded.split()} == {"numpy.random"}
+
+
+def test_completion_knows_commands_and_choices(folder: Path) -> None:
+    line = {"COMP_WORDS": "attncli compute --form", "COMP_CWORD": "2"}
+    done = shell('"$@"', folder, _ATTNCLI_COMPLETE="complete_bash", **line)
+    assert "--format" in done.stdout
+
+
+# ---- streams
+
+
+@pytest.mark.parametrize(
+    "line", ['"$@" compute --q long.npy --quiet --format csv | head -c 7', '"$@" -h | true']
+)
+def test_a_reader_that_goes_away_is_no_error(folder: Path, line: str) -> None:
+    done = shell(line, folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("scores," if "csv" in line else "")
+
+
+def test_with_standard_output_closed_a_file_is_written_and_all_else_is_reported(
+    folder: Path,
+) -> None:
+    done = shell('"$@" compute q.npz >&-', folder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "Bad file descriptor" in done.stderr
+    done = shell('"$@" compute q.npz --output t.csv --quiet >&-', folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (folder / "t.csv").read_text().startswith("scores,")
+
+
+def test_with_input_and_errors_closed_the_result_is_the_same(call: Call, folder: Path) -> None:
+    line = "check --q q.npz --observed [[0.5,0.5],[0.5,0.5]]"
+    expected = call(*line.split())
+    done = shell(f'"$@" {line} <&- 2>&-', folder)
+    assert (done.returncode, done.stdout) == (expected.code, expected.out)
+    assert expected.code == 1
+    assert shell('"$@" compute q.npz <&- >&- 2>&-', folder).returncode == 2
+
+
+def test_notes_and_errors_that_cannot_be_written_are_lost_and_the_result_is_not(
+    call: Call, folder: Path
+) -> None:
+    expected = call("explain", "bank", "--format", "csv")
+    assert "attncli: note: " in expected.err
+    done = shell('"$@" explain bank --format csv 2> >(true)', folder)
+    assert (done.returncode, done.stdout) == (0, expected.out)
+    if os.path.exists("/dev/full"):
+        assert shell('"$@" compute no.json 2> /dev/full', folder).returncode == 2
+
+
+def test_step_without_a_terminal_is_refused_before_anything_is_printed() -> None:
+    call = [*ATTNCLI, "compute", "--q", "-", "--step", "--quiet"]
+    done = subprocess.run(call, input="[[1, 2]]", capture_output=True, text=True, check=False,
+                          start_new_session=True)  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--step reads keys from the terminal" in done.stderr
+
+
+# ---- encodings and colours
+
+
+def test_other_encodings_get_near_characters_and_files_stay_utf_8(folder: Path) -> None:
+    done = shell(f'"$@" compute {THREE} --causal', folder, PYTHONIOENCODING="cp1252")
+    assert done.returncode == 0
+    assert "S = Q K^T" in done.stdout
+    assert "3 queries \ufffd 3 keys" in done.stdout  # a byte of that encoding
+    c = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    line = f'"$@" compute {THREE} --stage scaled; "$@" compute {THREE} --output a.md'
+    done = shell(line, folder, **c)
+    assert done.stdout.isascii()
+    assert "Z = S / sqrt d_k = S / 1.4142" in done.stdout
+    assert "S = Q Kᵀ" in (folder / "a.md").read_text(encoding="utf-8")
+
+
+def test_on_a_terminal_of_eight_colours_marks_stand_beside_the_shades() -> None:
+    names = ("COLORTERM", "NO_COLOR", "FORCE_COLOR")
+    for term, marked in (("linux", True), ("xterm-256color", False)):
+        main, follower = pty.openpty()
+        env = {name: x for name, x in os.environ.items() if name not in names}
+        env |= {"COLUMNS": "80", "LINES": "24", "TERM": term}
+        call = [*ATTNCLI, "compute", THREE, "--stage", "weights"]
+        with subprocess.Popen(call, stdout=follower, env=env) as process:
+            os.close(follower)
+            shown = b""
+            try:
+                while more := os.read(main, 4096):
+                    shown += more
+            except OSError:  # its other end is closed
+                pass
+            os.close(main)
+        text = shown.decode()
+        assert (process.returncode, "0.4011" in text) == (0, True)
+        assert ("\x1b[97;45m ▒ 0.4011 \x1b[0m" in text) == marked
+        assert ("░▒▓█" in text) == marked
+        assert ("\x1b[38;5;" in text) != marked
+
+
+# ---- memory
+
+# One call with little allowed, which says its size, then as often as one is said; and its peak.
+MEASURED = """
+import contextlib, io, re, sys
+from attncli.cli.main import run
+
+allowed, sizes = 45.0, []
+while True:
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        code = run([*sys.argv[1:], "--quiet", "--max-size", f"{allowed}MB"])
+    if code != 2:
+        break
+    size, unit = re.search(r"needs? ([0-9.]+) (GB|MB), ", errors.getvalue()).groups()
+    sizes.append(float(size) * {"GB": 1000, "MB": 1}[unit])
+    allowed = sizes[-1] + 1 if "check" in sys.argv and len(sizes) == 1 else 16000
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+print(sizes[-1], int(peak.split()[1]) * 1024 / 1e6, file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
+@pytest.mark.parametrize(
+    "call",
+    [
+        "compute --q q.npy --k k.npy --v v.npy --dropout 0.1 --format html",
+        "check --q q.npy --k k.npy --v v.npy --observed w.npy --stage weights --single",
+        "explain --tokens a,b --pad-to 1100 --block encoder --layers 3",
+        "posenc --len 1500 --dim 1300",
+    ],
+)
+def test_the_size_said_is_that_measured(folder: Path, call: str) -> None:
+    rng = np.random.default_rng(0)
+    for name, shape in {**dict.fromkeys("qkv", (4, 701, 61)), "w": (4, 701, 701)}.items():
+        np.save(folder / f"{name}.npy", rng.random(shape).astype(np.float32))
+    done = python(MEASURED, *call.split(), folder=folder)
+    said, measured = map(float, done.stderr.splitlines()[-1].split())
+    assert said > 45
+    assert said == pytest.approx(measured, rel=0.25)
+
+
+@pytest.mark.parametrize("megabytes", [40, 120, 300])
+def test_a_limit_on_memory_is_a_line(folder: Path, megabytes: int) -> None:
+    # too little for Python's modules, for NumPy, for the table
+    line = f'ulimit -v {megabytes * 1000}; exec "$@" posenc --len 6000 --dim 2000'
+    done = shell(line, folder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("attncli: ")
+    assert "MemoryError" not in done.stderr

@@ -1,0 +1,218 @@
+"""Colours, encodings that lack our signs, and text that a terminal must not obey."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import csv
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attncli
+from attncli.cli.ascii import near
+from attncli.cli.commands import COMMANDS
+from attncli.views.formats import FORMATS
+
+from .conftest import SAMPLES, Call
+
+TRUE = "\x1b[38;2;"  # what a shade of 16 million colours begins with
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "coloured"),
+    [
+        ("", "", False),
+        ("--color auto", "", False),
+        ("--color always", "", True),
+        ("--color never", "FORCE_COLOR=1", False),
+        ("--no-color", "FORCE_COLOR=1", False),
+        ("", "FORCE_COLOR=1", True),
+        ("", "FORCE_COLOR=0", True),  # whatever its value
+        ("", "FORCE_COLOR=", False),
+        ("", "FORCE_COLOR=1 NO_COLOR=1", False),
+        ("", "FORCE_COLOR=1 NO_COLOR=", True),
+        ("--color auto", "FORCE_COLOR=1", True),
+        ("--color always", "NO_COLOR=1", True),
+        ("--no-color --color never", "", False),
+        ("--color always --output a.txt", "", True),
+        ("--output a.txt", "FORCE_COLOR=1", False),  # which is about the terminal
+    ],
+)
+def test_in_a_pipe_a_flag_wins_over_the_environment(
+    call: Call, three: Path, monkeypatch: pytest.MonkeyPatch, flags: str, environment: str,
+    coloured: bool,
+) -> None:  # fmt: skip
+    for setting in ["TERM=xterm", "COLORTERM=truecolor", *environment.split()]:
+        monkeypatch.setenv(*setting.split("="))
+    result = call("compute", three, "--stage", "weights", *flags.split())
+    assert result.code == 0
+    text = result.out or Path("a.txt").read_text(encoding="utf-8")
+    assert ("\x1b" in text, TRUE in text) == (coloured, coloured)
+
+
+def test_a_pipe_with_colours_is_as_wide_as_one_without(call: Call) -> None:
+    row = str([0.5] * 90)
+    wide = call("compute", f"[{row}]", "--stage", "q", "--color", "always").out.splitlines()
+    plain = call("compute", f"[{row}]", "--stage", "q").out.splitlines()
+    assert max(map(len, plain)) > 300
+    assert len(wide) == len(plain)
+
+
+# ---- encodings
+
+SHOWN = [
+    "compute three-tokens.json --causal --work --d-output random",
+    "compute three-tokens.json --cell 2,1 --softcap 2",
+    "compute three-tokens.json --heatmap --dropout 0.3 --format markdown",
+    "explain 'The bank' --outline",
+    "explain 'The river bank' --block decoder --target la --work --dropout .1",
+    "explain 'The bank' --format mermaid",
+    "posenc --len 3 --dim 12 --work",
+    "posenc --kind rope --apply heads.json --work",
+    "posenc --kind alibi --len 3 --heads 2 --work",
+    "similarity a=1,2 b=2,1 c=0,1 --pca --work",
+    "similarity a=1,2 b=2,1 c=0,1 --analogy a b c",
+    "examples",
+    "examples --verify",
+    "check dump.json --decimals 4",
+    "compute '[[1 …]]'",
+    *(f"{name} --help" for name in ("", *COMMANDS)),
+]
+# What may stand in our strings without an ASCII form: signs that are only looked for.
+ONLY_READ = {"words/tokens.py", "models/tokens.py", "files/table.py", "views/formats/tex.py"}
+MARKS = {"\ue000", "\ue001", "\ue002"}  # within equations, and in nothing that is written
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_no_output_holds_an_escape(call: Call, line: str) -> None:
+    codecs.register_error("attncli", near)
+    result = call(*(str(SAMPLES / part) if ".json" in part else part for part in shlex.split(line)))
+    for encoding in ("ascii", "cp1252"):
+        text = (result.out + result.err).encode(encoding, "attncli").decode(encoding)
+        assert len(text) > 40
+        assert not re.search(r"\\[xuU][0-9a-f]{2}", text), encoding
+
+
+def test_every_sign_of_ours_has_a_form_in_ascii() -> None:
+    folder = Path(attncli.__file__).parent
+    lacking = set()
+    for path in folder.rglob("*.py"):
+        if str(path.relative_to(folder)) in ONLY_READ:
+            continue
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if not isinstance(node, ast.Constant) or id(node) in documented:
+                continue
+            for sign in {*node.value} if isinstance(node.value, str) else ():
+                if not sign.isascii() and not sign.isalpha():
+                    error = UnicodeEncodeError("ascii", sign, 0, 1, "")
+                    lacking |= {sign} if near(error)[0].startswith("\\") else set()
+    assert lacking - MARKS - {"⋱"} == set()  # a backslash is its form
+
+
+# ---- hostile text
+
+BAD = "\x1b[31mA\x1b]8;;http://x\x07L\x9b2J\u202eb\u200bc\ufeff\u00ad<b>*x*</b>|`y`\r\n=1"
+WORD = "\x1b[31m\x9b\u202eb\u200b\u00ad"  # without what separates tokens and members
+FILE = f"f{WORD}|.json"
+TEXTS = [name for name, form in FORMATS.items() if not form.binary]
+PAGES = ["table", "markdown"]
+
+
+def poisoned(document: Any, names: set[str], inside: bool = False) -> Any:
+    """A document whose texts under these names all end in what is hostile."""
+    if isinstance(document, Mapping):
+        return {key: poisoned(x, names, inside or key in names) for key, x in document.items()}
+    if isinstance(document, list):
+        return [poisoned(item, names, inside) for item in document]
+    return f"{document}{BAD}" if inside and isinstance(document, str) else document
+
+
+@pytest.fixture
+def hostile(call: Call, tmp_path: Path) -> Call:
+    """A folder with files of every kind that holds text, and the way to call attncli there."""
+
+    def write(name: str, document: object) -> None:
+        (tmp_path / name).write_text(json.dumps(document))
+
+    q = [[1, 0], [0, 1]]
+    write("tokens.json", {"q": q, "tokens": [BAD, "b"], BAD: [[1]]})
+    write(FILE, {"q": [["NaN", 1], [0, 1]]})
+    write("vectors.json", {WORD: [1, 2], "b": [2, 1], "c": [0, 1]})
+    write("weights.json", {"w_q": q, "w_k": q, "w_v": q})
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["", BAD, "d"], [BAD, 1, 0], ["x", 0, 1]])
+    trace = call("compute", "--q", "tokens.json", "--quiet", "--format", "json", "--causal").json
+    write("trace.json", poisoned(trace, {"title", "symbol", "formula", "note", "notes", "labels"}))
+    examples = json.loads((SAMPLES / "my-examples.json").read_text())
+    write("ex.json", poisoned(examples, {"title", "author", "date", "why", "note", "id"}))
+    return call
+
+
+# fmt: off
+HOSTILE: list[tuple[list[str], list[str]]] = [
+    (["compute", "--q", "tokens.json"], TEXTS),
+    (["compute", "--q", "tokens.json", "--work"], PAGES),
+    (["compute", "--q", "tokens.json", "--cell", "1,2"], PAGES),
+    (["compute", "--q", "t.csv"], TEXTS),
+    (["compute", "--q", "trace.json"], TEXTS),
+    (["compute", "--q", FILE], TEXTS),
+    (["explain", BAD], TEXTS),
+    (["explain", BAD, "--outline"], PAGES),
+    (["explain", "the bank", "--target", BAD, "--block", "decoder"], TEXTS),
+    (["explain", "--tokens", json.dumps([WORD, "b"]), "--glove", "vectors.json"], TEXTS),
+    (["explain", f"b {WORD}", "--dim", "2", "--weights", "weights.json"], TEXTS),
+    (["similarity", f"{WORD}=1,2", "b=2,1", "c=1,1", "--pca"], TEXTS),
+    (["similarity", WORD, "b", "--vectors", "vectors.json", "--nearest", "2"], TEXTS),
+    (["examples", "--file", "ex.json"], ["table"]),
+    (["examples", "--file", "ex.json", "--verify"], [*PAGES, "json"]),
+    (["examples", "exercise-1", "--file", "ex.json"], [*PAGES, "json"]),
+    (["check", "--q", "tokens.json", "--observed", "[[1, 2], [3, 4]]"], ["text", "json"]),
+    (["check", "--q", "trace.json", "--observed", "[[1, 2], [3, 4]]"], ["text", "json"]),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("line", "forms"), HOSTILE, ids=map(str, range(len(HOSTILE))))
+def test_no_text_acts_on_a_terminal(hostile: Call, line: list[str], forms: list[str]) -> None:
+    for form in forms:
+        result = hostile(*line, "--format", form)
+        assert result.code in (0, 1), result.err
+        plain = result.out.replace("\n", "").replace("\t", "" if form == "tsv" else "\t")
+        assert plain.isprintable(), form
+        assert result.err.replace("\n", "").isprintable(), form
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compute --q {}",
+        "compute --q [[1]] --cell {},1 --quiet",
+        "compute --q [[1]] --output x.{}",
+        "compute --q esc.json",
+        "compute --q esc.json::{}3",
+        "check --q [[1]] --observed esc.json",
+        "explain a --glove {}",
+        "similarity {}=x",
+        "examples {}",
+        "examples --verify --file esc.json",
+        "{}",
+        "compute --{}",
+    ],
+)
+@pytest.mark.parametrize("text", ["a\x1b[31mb\x9b\u202e\u200b", "x" * 5000])
+def test_no_message_acts_on_a_terminal_or_fills_it(
+    call: Call, tmp_path: Path, line: str, text: str
+) -> None:
+    (tmp_path / "esc.json").write_text(json.dumps({text: [[1]], f"{text}2": [["x"]], "b": [[2]]}))
+    result = call(*(argument.replace("{}", text) for argument in line.split()))
+    assert (result.code, result.err.count("\n")) == (2, 1), result.out
+    assert result.err[:-1].isprintable()
+    assert len(result.err) < 1000
