@@ -196,8 +196,10 @@ def table(data: bytes, ending: str) -> Array:
     text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     lines = [line.strip() for line in re.split("\r\n|\r|\n", text) if not line.startswith("# ")]
     separators = {*re.findall("[,;\t]", text)}
-    if len(separators) != 1 or not separators <= {".tsv": {"\t"}, ".csv": {",", ";"}}.get(
-        ending, separators
+    if (
+        re.search("nan|inf", text.lower())
+        or len(separators) != 1
+        or not separators <= {".tsv": {"\t"}, ".csv": {",", ";"}}.get(ending, separators)
     ):
         raise NoOpinionError("which separator is meant")
     rows = [[cell.strip() for cell in re.split("[,;\t]", line)] for line in lines if line]
