@@ -6,7 +6,7 @@ decoder, 3 heads of 13 (14 where they are rotated in halves), 6 heads for 3 key 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ VALID = (11, 7, 10, 3, 5)
 """How many tokens of each batch item are no padding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Family:
     """A family of models.
 
@@ -35,6 +35,9 @@ class Family:
     calls: int = 2
     loaded: tuple[str, ...] = ("eager", "sdpa")
     returns: str = ""
+
+    def __repr__(self) -> str:
+        return self.title
 
 
 @dataclass(frozen=True)
@@ -260,3 +263,17 @@ def inputs(family: Family, dtype: str = "float32") -> dict[str, Any]:
     if family.inputs in ("target", "audio"):
         given["decoder_input_ids"] = torch.randint(3, WORDS, (BATCH, TARGET))
     return given
+
+
+def module_of(function: Callable[..., Any], **parts: Any) -> Any:
+    """A module of PyTorch that computes a function, and holds these modules."""
+    import torch
+
+    class Module(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def forward(self, *args: Any) -> Any:
+            return function(*args)
+
+    module = Module()
+    for name, part in parts.items():
+        setattr(module, name, part)
+    return module
