@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from tests.plain import READ, reliable
 
 from .cases import Case
 from .reading import NAMES, NoOpinionError, Reading, RefusalError, role_of
-from .second import NOT_JSON, json_array, opened, reading_of
+from .second import NOT_JSON, json_array, reading_of
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1}
 OF_A_MASK = {"mask_means", "mask_numbers", "mask_and_causal", "empty_rows_inf"}
@@ -27,12 +26,11 @@ PARTS = {
 
 def misread(case: Case, out: str) -> str:
     """What is wrong with the result of an accepted call; "" where nothing is."""
-    judges = {"compute": _compute, "check": _check, "explain": _explain, "similarity": _similarity}
     given = case.given
-    if case.command not in judges or PARTS & given.keys() or given.get("--format") != "json":
+    if case.command != "compute" or PARTS & given.keys() or given.get("--format") != "json":
         raise NoOpinionError("held by tests of their own")
     try:
-        return judges[case.command](case, json.loads(out))
+        return _compute(case, json.loads(out))
     except NoOpinionError:
         raise
     except Exception as problem:
@@ -49,19 +47,15 @@ def _differ(document: Any, expected: dict[str, Array], dtype: str, *, is_part: b
             continue
         own = json_array(shown[name]["value"])
         size = np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
-        is_read = name in (*READ, "embeddings", "vectors")
+        is_read = name in READ
         if is_read and dtype != "float64" and size > 1000:
             continue  # beyond what the type holds with this tolerance
         allowed = 0 if is_read and dtype == "float64" else TOLERANCE[dtype] * max(1.0, size)
-        close = own.shape == wanted.shape or f"shape {own.shape}, not {wanted.shape}"
-        if close is not True:
-            return f"{name}: {close}"
+        if own.shape != wanted.shape:
+            return f"{name}: shape {own.shape}, not {wanted.shape}"
         if not np.isclose(own, wanted, rtol=0, atol=allowed, equal_nan=True).all():
             return f"{name}: {own} not {wanted}"
     return ""
-
-
-# ---- attention
 
 
 def _compute(case: Case, document: Any) -> str:
@@ -156,72 +150,3 @@ def _mask(mask: Array, means: str | None, is_said: bool) -> Array:
     if (means is None) == bool(np.isin(mask, (0, 1)).all()) and means != "add":
         raise RefusalError("0 and 1 may be either")
     return mask.astype(bool) if means in ("keep", "ignore") else mask
-
-
-def _check(case: Case, verdict: Any) -> str:
-    """Whether the largest errors are those of the arrays, and large ones are no match."""
-    arrays, how, _ = inputs_of(case)
-    stages = reliable(plain.attention(arrays, how))
-    observed, member = reading_of(case.given["--observed"] or "", case)
-    for stage in verdict["stages"]:
-        name = stage["name"]
-        is_one = member or case.given.get("--stage") or name not in observed.arrays
-        x = _only(observed, member, name) if is_one else observed.arrays[name]
-        if name not in stages or x.shape != stages[name].shape or not np.isfinite(x).all():
-            continue
-        largest = np.abs(x.astype(float) - stages[name]).max()
-        if not np.isclose(stage["largest"], largest, rtol=1e-6, atol=1e-4):  # the digits of q
-            return f"the largest error of {name} is {largest}, not {stage['largest']}"
-        if stage["matches"] and largest > 0.1 and not {"--atol", "--rtol"} & case.given.keys():
-            return f"{name} matches with an error of {largest}"
-    return ""
-
-
-# ---- words
-
-
-def _explain(case: Case, document: Any) -> str:
-    """Whether the words are those of --tokens, and have the vectors of --glove."""
-    text = case.given.get("--tokens") or ""
-    words = json.loads(text) if text.startswith("[") else [x.strip() for x in text.split(",")]
-    words = [word.lower() for word in words] if "--lowercase" in case.given else words
-    words += ["<pad>"] * (int(case.given.get("--pad-to") or 0) - len(words))
-    stages = [step for step in document["steps"] if step.get("name") == "embeddings"]
-    if not text or not stages:
-        raise NoOpinionError("how a sentence is parted is held by tests of its own")
-    if not all(isinstance(word, str) and word for word in words):
-        raise RefusalError("tokens")
-    if (labels := stages[0]["labels"]["token"]) != words:
-        return f"the tokens are {labels}, not {words}"
-    known = _vectors(case.given["--glove"] or "", case) if "--glove" in case.given else {}
-    rows = dict(zip(words, stages[0]["value"], strict=True))
-    return next((f"{w} is {rows[w]}" for w in known if rows.get(w, known[w]) != known[w]), "")
-
-
-def _similarity(case: Case, document: Any) -> str:
-    words, source = [*dict.fromkeys(case.words)], case.given.get("--vectors")
-    if source is None or {"--analogy", "--pca"} & case.given.keys():
-        raise NoOpinionError("held by tests of their own")
-    known = _vectors(source, case)
-    if any(word not in known for word in words):
-        raise NoOpinionError("words in another case of letters")
-    vectors = np.array([known[word] for word in words])
-    expected, lengths = {"vectors": vectors}, np.linalg.norm(vectors, axis=1)
-    if 1e-100 < lengths.min() and lengths.max() < 1e100:
-        expected["cosines"] = vectors @ vectors.T / np.outer(lengths, lengths)
-    return _differ(document, expected, "float64", is_part=False)
-
-
-def _vectors(source: str, case: Case) -> dict[str, list[float]]:
-    """Words and as many plain numbers on each line, perhaps after a line of two counts."""
-    text = opened(source, case)[0].decode("utf-8", "replace")
-    lines = text.removesuffix("\n").split("\n")
-    lines = lines[1:] if re.fullmatch(r"\d+ \d+", lines[0]) and len(lines) > 1 else lines
-    parts = [re.fullmatch(r"([^\s\d]+(?: [^\s\d]+)*)((?: -?\d+\.\d+)+)", line) for line in lines]
-    if (
-        "\ufffd" in text
-        or not all(parts)
-        or len({part[2].count(" ") for part in parts if part}) != 1
-    ):
-        raise NoOpinionError("what is word and what is number is held by tests of its own")
-    return {part[1]: [*map(float, part[2].split())] for part in reversed(parts) if part}

@@ -12,7 +12,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -75,7 +75,11 @@ def outcome(case: Case) -> Outcome:
 def called(case: Case) -> tuple[int, str, str, str]:
     """Exit code, output, errors, and a warning of Python that would be printed."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in "oe")
-    streams = {"stdin": io.TextIOWrapper(io.BytesIO(case.stdin)), "stdout": out, "stderr": err}
+    streams: dict[str, Any] = {
+        "stdin": io.TextIOWrapper(io.BytesIO(case.stdin)),
+        "stdout": out,
+        "stderr": err,
+    }
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="attncli-fuzz-"))
         stack.enter_context(contextlib.chdir(folder))

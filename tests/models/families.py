@@ -173,11 +173,8 @@ def module_of(function: Callable[..., Any], **parts: Any) -> Any:
     """A module of PyTorch that computes a function, and holds these modules."""
     import torch
 
-    class Module(torch.nn.Module):  # type: ignore[name-defined, misc]
-        def forward(self, *args: Any) -> Any:
-            return function(*args)
-
-    module = Module()
+    kind: Any = type("Module", (torch.nn.Module,), {"forward": lambda self, *args: function(*args)})
+    module = kind()
     for name, part in parts.items():
         setattr(module, name, part)
     return module

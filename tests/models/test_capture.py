@@ -52,28 +52,18 @@ def test_dropout_in_training_is_noted_and_named(title: str, way: str) -> None:
         assert call.notes[0] in verdict.notes
 
 
-@pytest.mark.parametrize(("family", "way"), WAYS, ids=str)
-def test_inference_mode(family: Family, way: str) -> None:
-    model = made(family, way)
-    with torch.inference_mode():
-        before = model(**inputs(family))[0]
-        with attncli.capture(model) as calls:
-            output = model(**inputs(family))[0]
-    assert torch.equal(before, output)
-    assert (len(calls), all_match(calls)) == (2, True)
-
-
+@pytest.mark.parametrize("mode", ["inference", "autocast"])
 @pytest.mark.parametrize(
     ("family", "way"), [*WAYS, (BERT, "sdpa"), (FAMILIES["Falcon"], "sdpa")], ids=str
 )
-def test_autocast(family: Family, way: str) -> None:
-    model = made(family, way)
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+def test_inference_mode_and_autocast(family: Family, way: str, mode: str) -> None:
+    model, is_cast = made(family, way), mode == "autocast"
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_cast):
         before = model(**inputs(family))[0]
         with attncli.capture(model) as calls:
             output = model(**inputs(family))[0]
     assert torch.equal(before, output)
-    assert [call.dtype for call in calls] == ["bfloat16"] * 2
+    assert [call.dtype for call in calls] == ["bfloat16" if is_cast else "float32"] * 2
     assert all_match(calls)
 
 

@@ -77,7 +77,7 @@ def as_laid_out(layout: str, x: Array) -> Array:
     tokens_first = np.swapaxes(x, 1, 2)
     flat = tokens_first.reshape(*tokens_first.shape[:2], -1)
     own = {"one head": x[:, 0], "bhsd": x, "bshd": tokens_first, "bsd": flat, "sd": flat[0]}
-    return own[layout]
+    return np.asarray(own[layout])
 
 
 def kinds_of(given: Call) -> Kinds:
