@@ -9,18 +9,20 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from attncli.budget import limited
 from attncli.errors import InputError, SizeError
-from attncli.models.checkpoint import Ran, run
 from attncli.models.directory import open_directory
 from attncli.models.stacks import model_trace
 from tests.models import checkpoints
 from tests.models.checkpoints import SENTENCE, SIZES
+
+if TYPE_CHECKING:
+    from attncli.models.checkpoint import Ran
 
 NEEDS = ("torch", "transformers")
 torch: Any = None
@@ -61,6 +63,8 @@ def copied(made: Path, tmp_path: Path) -> Make:
 
 
 def ran(folder: Path, sentence: str = SENTENCE, target: str | None = None, **how: Any) -> Ran:
+    from attncli.models.checkpoint import run  # imports torch
+
     return run(open_directory(str(folder)), sentence, target, **how)
 
 
@@ -210,7 +214,7 @@ def test_a_config_that_does_not_fit(copied: Make, config: dict[str, Any], words:
 def test_a_config_that_describes_more_than_is_allowed(copied: Make) -> None:
     folder = copied("bert", max_position_embeddings=4000)  # of 15 numbers, and 8 bytes beside
     with limited(310_000), pytest.raises(SizeError, match=r"config\.json describes a model"):
-        run(open_directory(str(folder)), SENTENCE)
+        ran(folder)
 
 
 def test_code_of_its_own_is_never_run(copied: Make) -> None:

@@ -38,10 +38,10 @@ def agree(call: Any) -> bool:
 @pytest.mark.parametrize(("title", "way"), WAYS)
 def test_gradients_of_models(title: str, way: str) -> None:
     given, gradients = inputs(FAMILIES[title]), []
-    calls: Any = ()
     for how in (None, False, True):
         model = made(FAMILIES[title], way)
-        with nullcontext([]) if how is None else attncli.capture(model, gradients=how) as calls:
+        watch: Any = nullcontext([]) if how is None else attncli.capture(model, gradients=how)
+        with watch as calls:
             output = model(**given)[0]
         assert not any({*call.arrays} & {"d_output", *NAMES} for call in calls)
         output.square().sum().backward()
