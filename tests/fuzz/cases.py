@@ -187,7 +187,7 @@ def _observed(rng: Random, kind: str) -> Case:
     """What check compares: one stage, or a file of several."""
     case, arrays = Case(kind, "check"), {n: forms.numbers(rng, 2, 2) for n in "qkv"}
     _inputs("json", arrays, case, rng, intact=1)
-    stages = plain.attention(arrays, {"scale": rng.choice(["1/sqrt(d_k)", "none"])})
+    stages = plain.attention(arrays, {"scale": rng.choice(["1/sqrt(d_k)"] * 3 + ["none"])})
     names = rng.sample(["scores", "weights", "output"], rng.randint(1, 3))
     form = rng.choice(["json", "json", "npz", "npy", "csv", "literal", "safetensors"])
     if form in SINGLE:

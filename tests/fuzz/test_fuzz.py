@@ -46,10 +46,10 @@ HELD = ("JSON", "npy", "npz", "csv, tsv, txt", "safetensors", "zip, gz", "masks"
 def test_undamaged_inputs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is valid is accepted, and the second reading has an opinion on arrays."""
     monkeypatch.setattr(cases, "damaged", lambda data, form, rng: data)
-    numbers = range(list(KINDS).index(kind), 12 * len(KINDS), len(KINDS))
+    numbers = range(list(KINDS).index(kind), 7 * len(KINDS), len(KINDS))
     ends = [outcome(case_of(SEED, n)) for n in numbers]
     assert not [end for end in ends if end.is_defect]
-    assert sum(end.is_held for end in ends) >= (3 if kind in HELD else 0)
+    assert sum(end.is_held for end in ends) >= (2 if kind in HELD else 0)
 
 
 def test_cases_and_their_options() -> None:
@@ -112,19 +112,19 @@ def test_any_bytes(data: bytes) -> None:
     use("-", data)
 
 
-FILES = in_turn(["npy", "npz", "safetensors", "trace npz", "gz", "zip"], range(5))
+FILES = in_turn(["npy", "npz", "safetensors", "trace npz", "gz", "zip"], range(11))
 
 
 @pytest.mark.parametrize(("form", "start"), FILES)
 def test_claimed_sizes_are_not_allocated(form: str, start: int) -> None:
-    """Four bytes at every 15th place in turn claim 2 GiB; memory stays far below that."""
+    """Four bytes at every 33rd place in turn claim 2 GiB; memory stays far below that."""
     rng = Random(0)  # noqa: S311 - not for secrets
     _, write = forms.FORMS[form if form in forms.FORMS else "npy"]
     data = write({"q": forms.numbers(rng, 2, 3)}, rng)
     data = {"gz": forms.gzipped(data), "zip": forms.zipped([("q.npy", data)], rng)}.get(form, data)
     tracemalloc.start()
     try:
-        for at in range(3 * start, len(data), 15):
+        for at in range(3 * start, len(data), 33):
             use("-", data[:at] + b"\xff\xff\xff\x7f" + data[at + 4 :])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
