@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from attncli.trace import Trace
 from attncli.views.explain import explain_page
 from attncli.views.formats import csv, html, latex, markdown
 from attncli.views.select import DisplayOptions
+from tests.turns import in_turn
 from tests.views.hostile import LABELS
 from tests.views.traces import CAUSAL, THREE_K, THREE_Q, THREE_V, attention, computed, key_axes
 
@@ -27,6 +28,12 @@ def html_of(trace: Trace, **options: Any) -> str:
     return "".join(html.text(trace, DisplayOptions(**options)))
 
 
+def of_words(text: str, *, work: bool = False, **how: Any) -> str:
+    """The page of explain."""
+    trace = attncli.explain(text, **how)
+    return "".join(html.text(trace, DisplayOptions(work=work), explain_page))
+
+
 def ready(opened: Opener, text: str, **options: Any) -> Any:
     page = opened(text, **options)
     page.locator(READY).wait_for()
@@ -36,9 +43,7 @@ def ready(opened: Opener, text: str, **options: Any) -> Any:
 def heads(n_heads: int, n: int, *, batch: int = 1, causal: bool = False) -> Trace:
     rng = np.random.default_rng(7)
     q, k, v = rng.normal(size=(3, batch, n_heads, n, 5))
-    return attncli.attend(
-        q if batch > 1 else q[0], k if batch > 1 else k[0], v if batch > 1 else v[0], causal=causal
-    )
+    return attncli.attend(*(x if batch > 1 else x[0] for x in (q, k, v)), causal=causal)
 
 
 def cell(page: Any, stage: str, row: int, column: int) -> Any:
@@ -72,48 +77,37 @@ def three() -> Trace:
     return attention(THREE_Q, THREE_K, THREE_V, mask=CAUSAL)
 
 
-@pytest.mark.parametrize(
-    ("stage", "row", "column", "sources"),
-    [
-        # S[q2,k3] = Q[q2,:] · K[k3,:], L[q2,k1] = Z[q2,k1] + M[q2,k1], A[q2,k1] of the whole row q2 of L,
-        # O[q3,2] = A[q3,:] · V[:,2]
-        ("scores", 2, 3, {"q": ["q2,1", "q2,2"], "k": ["k3,1", "k3,2"]}),
-        ("scaled", 1, 3, {"scores": ["q1,k3"]}),
-        ("masked", 2, 1, {"scaled": ["q2,k1"], "mask": ["q2,k1"]}),
-        ("weights", 2, 1, {"masked": ["q2,k1", "q2,k2", "q2,k3"]}),
-        ("output", 3, 2, {"weights": ["q3,k1", "q3,k2", "q3,k3"], "v": ["k1,2", "k2,2", "k3,2"]}),
-    ],
-)
-def test_pointing_at_a_cell_lights_what_it_was_computed_from(
-    opened: Opener, three: Trace, stage: str, row: int, column: int, sources: dict[str, list[str]]
-) -> None:
-    page = ready(opened, html_of(three))
-    cell(page, stage, row, column).hover()
-    assert lit(page) == sources
-
-
 @pytest.fixture
 def back() -> Trace:
     return attncli.attend(THREE_Q, THREE_K, THREE_V, d_output=[[1, 0], [0, 1], [1, 1]])
 
 
-@pytest.mark.parametrize(
-    ("stage", "row", "column", "sources"),
-    [
-        # dV[k1,2] = A[:,k1] · dO[:,2], δ[q2] of both rows q2, dZ[q1,k3] = A[q1,k3] (dA[q1,k3] − δ[q1])
-        ("d_v", 1, 2, {"weights": ["q1,k1", "q2,k1", "q3,k1"], "d_output": ["q1,2", "q2,2", "q3,2"]}),
-        ("delta", 2, 1, {s: ["q2,k1", "q2,k2", "q2,k3"] for s in ("weights", "d_weights")}),
-        ("d_scaled", 1, 3, {"weights": ["q1,k3"], "d_weights": ["q1,k3"], "delta": ["q1,δ"]}),
-        ("d_scores", 2, 2, {"d_scaled": ["q2,k2"]}),
-        ("d_k", 3, 1, {"q": ["q1,1", "q2,1", "q3,1"], "d_scores": ["q1,k3", "q2,k3", "q3,k3"]}),
-    ],
-)  # fmt: skip
-def test_pointing_at_a_gradient_lights_what_it_was_computed_from(
-    opened: Opener, back: Trace, stage: str, row: int, column: int, sources: dict[str, list[str]]
+# S[q2,k3] = Q[q2,:] · K[k3,:], L[q2,k1] = Z[q2,k1] + M[q2,k1], A[q2,k1] of the whole row q2 of L,
+# O[q3,2] = A[q3,:] · V[:,2]; dV[k1,2] = A[:,k1] · dO[:,2], δ[q2] of both rows q2,
+# dZ[q1,k3] = A[q1,k3] (dA[q1,k3] − δ[q1])
+SOURCES: list[tuple[str, str, int, int, dict[str, list[str]]]] = [
+    ("three", "scores", 2, 3, {"q": ["q2,1", "q2,2"], "k": ["k3,1", "k3,2"]}),
+    ("three", "scaled", 1, 3, {"scores": ["q1,k3"]}),
+    ("three", "masked", 2, 1, {"scaled": ["q2,k1"], "mask": ["q2,k1"]}),
+    ("three", "weights", 2, 1, {"masked": ["q2,k1", "q2,k2", "q2,k3"]}),
+    ("three", "output", 3, 2, {"weights": ["q3,k1", "q3,k2", "q3,k3"], "v": ["k1,2", "k2,2", "k3,2"]}),
+    ("back", "d_v", 1, 2, {"weights": ["q1,k1", "q2,k1", "q3,k1"], "d_output": ["q1,2", "q2,2", "q3,2"]}),
+    ("back", "delta", 2, 1, {s: ["q2,k1", "q2,k2", "q2,k3"] for s in ("weights", "d_weights")}),
+    ("back", "d_scaled", 1, 3, {"weights": ["q1,k3"], "d_weights": ["q1,k3"], "delta": ["q1,δ"]}),
+    ("back", "d_scores", 2, 2, {"d_scaled": ["q2,k2"]}),
+    ("back", "d_k", 3, 1, {"q": ["q1,1", "q2,1", "q3,1"], "d_scores": ["q1,k3", "q2,k3", "q3,k3"]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("which", ["three", "back"])
+def test_pointing_at_a_cell_lights_what_it_was_computed_from(
+    opened: Opener, which: str, request: pytest.FixtureRequest
 ) -> None:
-    page = ready(opened, html_of(back))
-    cell(page, stage, row, column).hover()
-    assert lit(page) == sources
+    page = ready(opened, html_of(request.getfixturevalue(which)))
+    for trace, stage, row, column, sources in SOURCES:
+        if trace == which:
+            cell(page, stage, row, column).hover()
+            assert lit(page) == sources, stage
 
 
 def test_a_gradient_in_a_column_is_called_by_its_row(opened: Opener, back: Trace) -> None:
@@ -132,15 +126,13 @@ def test_the_heading_of_the_gradients_is_there_at_every_head(opened: Opener) -> 
         assert page.locator("h2:visible", has_text="Backward").count() == 1
 
 
-@pytest.mark.parametrize("stage", ["scores", "scaled", "masked", "weights", "output"])
-def test_the_arithmetic_is_that_of_cell(opened: Opener, three: Trace, stage: str) -> None:
+def test_the_arithmetic_is_that_of_cell(opened: Opener, three: Trace) -> None:
     page = ready(opened, html_of(three))
-    n_columns = three[stage].value.shape[1]
-    for row in range(1, 4):
-        for column in range(1, n_columns + 1):
-            cell(page, stage, row, column).click()
+    for stage in ("scores", "scaled", "masked", "weights", "output"):
+        for row, column in np.ndindex(three[stage].value.shape):
+            cell(page, stage, row + 1, column + 1).click()
             *work, _ = page.locator("#say").inner_text().split("\n")
-            derived = attncli.render(three, stages=[stage], cell=(row, column))
+            derived = attncli.render(three, stages=[stage], cell=(row + 1, column + 1))
             lines = [line.strip() for line in derived.splitlines()]
             start = lines.index(work[0].strip())
             assert lines[start : start + len(work)] == [line.strip() for line in work]
@@ -164,6 +156,7 @@ def test_weights_and_other_numbers_have_ramps_of_their_own(
 
 def test_the_number_is_exact(opened: Opener, three: Trace) -> None:
     page = ready(opened, html_of(three))
+    assert len(html_of(three).encode()) <= 60_000  # a small page is small
     cell(page, "weights", 3, 1).hover()
     said = page.locator("#say").inner_text().split("\n")[-1]
     name, _, number = said.partition(" = ")
@@ -211,18 +204,8 @@ def test_stages_one_after_another(opened: Opener, three: Trace) -> None:
     for _ in range(10):  # there are nine; the last stays
         following.click()
         names.append(re.sub(r"^\d+ ", "", current.inner_text()).split()[0])
-    assert names == [
-        "q",
-        "k",
-        "v",
-        "mask",
-        "scores",
-        "scaled",
-        "masked",
-        "weights",
-        "output",
-        "output",
-    ]
+    wanted = "q k v mask scores scaled masked weights output output"
+    assert names == wanted.split()
     before.click()
     page.get_by_label("hide later stages").check()
     assert page.locator("section:visible").count() == 8
@@ -284,8 +267,7 @@ def test_the_overview_by_keyboard(opened: Opener) -> None:
 
 
 def test_columns_of_a_packed_weight_and_of_the_heads_side_by_side(opened: Opener) -> None:
-    trace = attncli.explain("the river bank", heads=2, dim=6)
-    page = ready(opened, "".join(html.text(trace, DisplayOptions(), explain_page)))
+    page = ready(opened, of_words("the river bank", heads=2, dim=6))
     page.get_by_label("head", exact=True).select_option("2")
     cell(page, "q", 1, 2).hover()  # column 2 of head 2, d_k 3, is column 5 of W_q
     assert lit(page)["w_q"] == [f"{row},5" for row in range(1, 7)]
@@ -296,8 +278,9 @@ def test_columns_of_a_packed_weight_and_of_the_heads_side_by_side(opened: Opener
 # ---- many heads
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(("n", "most"), [(24, 300_000), (64, 2_000_000)])
+@pytest.mark.parametrize(
+    ("n", "most", "causal"), [(24, 300_000, True), (64, 2_000_000, True), (64, 2_000_000, False)]
+)
 def test_the_size_of_twelve_layers_of_twelve_heads(
     opened: Opener, n: int, most: int, causal: bool
 ) -> None:
@@ -307,8 +290,7 @@ def test_the_size_of_twelve_layers_of_twelve_heads(
     text = html_of(trace)
     assert len(text.encode()) <= most
     page = ready(opened, text)
-    said = "all stages are shown of one head, batch entry and layer, of the others their weights"
-    assert f"{said} (--head N, --batch N or --full)" in page.locator("main").inner_text()
+    assert "(--head N, --batch N or --full)" in page.locator("main").inner_text()
     page.get_by_label("weights: batch 5, head 7", exact=True).click()
     table = page.locator("#detail table")
     shown = table.evaluate(
@@ -319,10 +301,6 @@ def test_the_size_of_twelve_layers_of_twelve_heads(
     assert page.locator("#say").inner_text() == f"A[q3,k2] = {weights[2, 1]:.4f}"
     for i, row in enumerate(shown):
         assert row == ["///" if causal and j > i else f"{weights[i, j]:.4f}" for j in range(n)]
-
-
-def test_a_small_page_is_small(three: Trace) -> None:
-    assert len(html_of(three).encode()) <= 60_000
 
 
 def test_how_a_cell_without_its_arithmetic_is_derived(opened: Opener) -> None:
@@ -379,21 +357,15 @@ def test_labels_are_inert_wherever_they_stand(opened: Opener) -> None:
         "<svg onload=alert(3)>",
     )
     names = (*bad, *LABELS.values())
-    n = len(names)
     axes = ("head", "query", "key")
     rng = np.random.default_rng(1)
     labels = {"query": names, "key": names, "head": bad[:2]}
-    q, k, v = rng.normal(size=(3, 2, n, 3))
+    q, k, v = rng.normal(size=(3, 2, len(names), 3))
     base = attention(q, k, v, labels=labels, notes=names)
-    odd = computed(
-        bad[0], bad[1], bad[2], rng.normal(size=(n, n)), axes[1:], labels, "row cosine", x="q"
-    )
-    trace = Trace(
-        bad[0],
-        (*base.steps, odd, Trace(bad[1], base.steps, base.convention, name="inner")),
-        base.convention,
-        notes=names,
-    )
+    numbers = rng.normal(size=(len(names), len(names)))
+    odd = computed(bad[0], bad[1], bad[2], numbers, axes[1:], labels, "row cosine", x="q")
+    inner = Trace(bad[1], base.steps, base.convention, name="inner")
+    trace = Trace(bad[0], (*base.steps, odd, inner), base.convention, notes=names)
     assert key_axes(axes)
     for options in ({}, {"work": True}, {"cell": ("1", "2"), "stages": ("weights",)}):
         page = ready(opened, html_of(trace, **options))
@@ -401,12 +373,8 @@ def test_labels_are_inert_wherever_they_stand(opened: Opener) -> None:
             td.hover(force=True)
         for button in page.locator("#overview button").all()[:2]:
             button.click()
-        assert (
-            page.evaluate(
-                "document.querySelectorAll('img:not(.picture), svg, main script, a, iframe').length"
-            )
-            == 0
-        )
+        foreign = "img:not(.picture), svg, main script, a, iframe"
+        assert page.evaluate(f"document.querySelectorAll('{foreign}').length") == 0
         assert page.evaluate("document.scripts.length") == 4  # three of data, one that runs
 
 
@@ -420,32 +388,24 @@ def test_no_other_script_runs(opened: Opener) -> None:
     opened.complaints.clear()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("which", ["three", "sentence", "many", "layers", "positions"])
-def test_axe_finds_nothing(opened: Opener, scheme: str, which: str) -> None:
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="pip install attncli[browser]"
-    )
-    if which == "sentence":
-        trace = attncli.explain(SENTENCE, heads=2)
-        text = "".join(html.text(trace, DisplayOptions(work=True), explain_page))
-    elif which == "layers":
-        trace = attncli.explain("the bank", heads=2, layers=2, block="encoder")
-        text = "".join(html.text(trace, DisplayOptions(), explain_page))
-    else:
-        traces = {
-            "three": attention(mask=CAUSAL),
-            "many": heads(5, 70, batch=3),
-            "positions": attncli.posenc(7, 4),
-        }
-        text = html_of(traces[which])
-    page = ready(opened, text, color_scheme=scheme, bypass_csp=True)
-    td = page.locator("section:visible td").nth(5)
-    td.hover()
+PAGES: dict[str, Callable[[], str]] = {
+    "three": lambda: html_of(attention(mask=CAUSAL)),
+    "many": lambda: html_of(heads(5, 70, batch=3)),
+    "positions": lambda: html_of(attncli.posenc(7, 4)),
+    "sentence": lambda: of_words(SENTENCE, work=True, heads=2),
+    "layers": lambda: of_words("the bank", heads=2, layers=2, block="encoder"),
+}
+
+
+@pytest.mark.parametrize(("which", "scheme"), in_turn(PAGES, ["light", "dark"]))
+def test_axe_has_no_complaint(opened: Opener, which: str, scheme: str) -> None:
+    name = "axe_playwright_python.sync_playwright"
+    axe = pytest.importorskip(name, reason="pip install attncli[browser]")
+    page = ready(opened, PAGES[which](), color_scheme=scheme, bypass_csp=True)
+    page.locator("section:visible td").nth(5).hover()
     violations = axe.Axe().run(page).response["violations"]
-    assert [
-        (v["id"], [node["failureSummary"] for node in v["nodes"]][:2]) for v in violations
-    ] == []
+    summaries = [(v["id"], [node["failureSummary"] for node in v["nodes"]][:2]) for v in violations]
+    assert summaries == []
 
 
 def test_it_prints_without_its_controls(opened: Opener, three: Trace) -> None:
@@ -470,9 +430,7 @@ def test_a_notebook_shows_the_same_page(opened: Opener, three: Trace) -> None:
     frame.locator(READY).wait_for()
     frame.locator("section td").last.hover()
     assert frame.locator("#say").inner_text() != ""
-    assert (
-        json.loads(json.dumps(page.evaluate("document.querySelector('iframe').clientHeight"))) > 600
-    )
+    assert page.evaluate("document.querySelector('iframe').clientHeight") > 600
 
 
 def test_right_to_left_tokens_keep_their_place(opened: Opener) -> None:

@@ -2,291 +2,151 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from attncli.arrays import Array
 from tests import plain
-from tests.plain import LARGEST, READ, reliable
+from tests.plain import READ, reliable
 
-from . import second, verdicts
-from .case import Case
-from .inputs import KNOBS, flags_of, inputs_of, labels_of, only, read_mask
-from .reading import NoOpinionError, RefusalError
-from .vectors import nearest, vectors_of
-from .weights import weights_of
+from .cases import Case
+from .reading import NAMES, NoOpinionError, Reading, RefusalError, role_of
+from .second import NOT_JSON, json_array, reading_of
 
-EXACT = {*READ, "embeddings", "vectors"}
-"""Stages that are read, not computed: equal to the last bit."""
-ASKED = {"lse"}
-"""Stages that are shown only where they are named."""
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1}
-
-
-class Shown(NamedTuple):
-    """A stage as it was printed."""
-
-    value: Array
-    axes: list[str]
-    labels: dict[str, list[str]]
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What one reading of the files gives: stages and labels by dotted name, and the convention."""
-
-    stages: dict[str, Array]
-    labels: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    how: dict[str, Any] | None = None
+OF_A_MASK = {"mask_means", "mask_numbers", "mask_and_causal", "empty_rows_inf"}
+PARTS = {
+    "--rows", "--cols", "--cell", "--head", "--batch", "--heads", "--kv-heads", "--layout",
+    "--against", "--semantics", "--output", "-o", "--tiles", "--split", "--kv-len", "--step",
+}  # fmt: skip
+"""Flags whose results are held by tests of their own."""
 
 
 def misread(case: Case, out: str) -> str:
-    """What is wrong with the result of an accepted call; "" where nothing is.
-
-    Raises NoOpinionError where the second reading has none.
-    """
-    if case.given.get("--format") != "json" or {"--output", "-o"} & case.given.keys():
-        raise NoOpinionError("other formats are held by tests of their own")
-    if case.command == "semantics" or "--semantics" in case.given:
-        raise NoOpinionError("what a library means is held by tests that run it")
-    if case.command == "diff" or "--against" in case.given:
-        raise NoOpinionError("comparisons are held by tests of their own")
+    """What is wrong with the result of an accepted call; "" where nothing is."""
+    given = case.given
+    if case.command != "compute" or PARTS & given.keys() or given.get("--format") != "json":
+        raise NoOpinionError("held by tests of their own")
     try:
-        judge = {"check": verdicts.check, "examples": verdicts.examples}.get(case.command, _trace)
-        return judge(case, out)
+        return _compute(case, json.loads(out))
     except NoOpinionError:
         raise
     except Exception as problem:
         return f"accepted, but {type(problem).__name__}: {problem}"
 
 
-# ---- traces: compute, explain, posenc, similarity
-
-
-def _trace(case: Case, out: str) -> str:
-    document, wrong = json.loads(out), ""
-    shown, parts = shown_stages(document), {part.get("name"): part for part in document["steps"]}
-    makers = {"compute": _compute, "explain": _explain, "posenc": _posenc}
-    how = parts.get("attention", document).get("convention")
-    for expected in makers.get(case.command, _similarity)(case, shown):
-        wrong = _difference(case, expected, shown, how)
-        if not wrong:
-            return ""
-    return wrong
-
-
-def shown_stages(document: Any, prefix: str = "") -> dict[str, Shown]:
-    """The stages of a trace that was printed as JSON."""
-    found: dict[str, Shown] = {}
-    for step in document["steps"]:
-        name = prefix + step.get("name", "")
-        if step["kind"] == "trace":
-            found |= shown_stages(step, f"{name}." if step.get("name") else prefix)
-        else:
-            found[name] = Shown(second.json_array(step["value"]), step["axes"], step["labels"])
-    return found
-
-
-def _difference(case: Case, expected: Expected, shown: dict[str, Shown], how: Any) -> str:
-    may_lack = {"--stage", "--rows", "--cols", "--cell"} & case.given.keys()
-    if not may_lack and (lacking := expected.stages.keys() - shown.keys() - ASKED):
-        return f"no stage {sorted(lacking)}"
-    if expected.how is not None:
-        for name in KNOBS:
-            found = second.NOT_JSON.get(str(how[name]), how[name])
-            wanted = expected.how.get(name, plain.DEFAULTS[name])
-            if found != (list(wanted) if isinstance(wanted, tuple) else wanted):
-                return f"{name} is {found}, not {wanted}"
-    dtype = (expected.how or {}).get("dtype", "float64")
-    for name, wanted in expected.stages.items():
-        if name in shown and (wrong := _unequal(case, name, wanted, shown[name], dtype)):
-            return f"{name}: {wrong}"
-    for (name, axis), labels in expected.labels.items():
-        whole = not {"--rows", "--cols", "--head", "--batch", "--cell"} & case.given.keys()
-        if whole and name in shown and shown[name].labels.get(axis) != labels:
-            return f"{name} is labelled {shown[name].labels.get(axis)}, not {labels}"
+def _differ(document: Any, expected: dict[str, Array], dtype: str, *, is_part: bool) -> str:
+    """The first stage that is missing or has other numbers; what is read is equal to the last bit."""
+    shown = {step.get("name"): step for step in document["steps"]}
+    for name, wanted in expected.items():
+        if name not in shown and not is_part and name != "lse":
+            return f"no stage {name}"
+        if name not in shown:
+            continue
+        own = json_array(shown[name]["value"])
+        size = np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
+        is_read = name in READ
+        if is_read and dtype != "float64" and size > 1000:
+            continue  # beyond what the type holds with this tolerance
+        allowed = 0 if is_read and dtype == "float64" else TOLERANCE[dtype] * max(1.0, size)
+        if own.shape != wanted.shape:
+            return f"{name}: shape {own.shape}, not {wanted.shape}"
+        if not np.isclose(own, wanted, rtol=0, atol=allowed, equal_nan=True).all():
+            return f"{name}: {own} not {wanted}"
     return ""
 
 
-def _unequal(case: Case, name: str, wanted: Array, shown: Shown, dtype: str) -> str:
-    found = shown.value
-    if wanted.shape != found.shape:
-        wanted = _cut(case, wanted, shown.axes)
-        if wanted.size != found.size:
-            return f"shape {found.shape}, not {wanted.shape}"
-        wanted = wanted.reshape(found.shape)
-    last = name.rpartition(".")[2]
-    is_read = last in EXACT or last.startswith(("w_", "b_"))
-    if is_read and dtype == "float64":
-        return "" if np.array_equal(wanted, found, equal_nan=True) else f"{found} not {wanted}"
-    if is_read and np.abs(wanted[np.isfinite(wanted)]).max(initial=0) > 1000:
-        return ""  # beyond what the type holds with this tolerance
-    allowed = TOLERANCE[dtype] * max(1.0, np.abs(wanted[np.isfinite(wanted)]).max(initial=0))
-    close = np.isclose(found, wanted, rtol=0, atol=allowed, equal_nan=True)
-    return "" if close.all() else f"{found} not {wanted}"
+def _compute(case: Case, document: Any) -> str:
+    arrays, how, main = inputs_of(case)
+    for name in plain.DEFAULTS:
+        said = document["convention"][name]
+        wanted = how.get(name, plain.DEFAULTS[name])
+        if NOT_JSON.get(str(said), said) != (
+            list(wanted) if name == "window" and wanted else wanted
+        ):
+            return f"{name} is {said}, not {wanted}"
+    stages, part = reliable(plain.attention(arrays, how)), "--stage" in case.given
+    if wrong := _differ(document, stages, how.get("dtype", "float64"), is_part=part):
+        return wrong
+    tokens = main.labels.get("tokens")
+    shown = [step["labels"].get("query") for step in document["steps"] if step["name"] == "q"]
+    is_named = isinstance(tokens, list) and len(tokens) == arrays["q"].shape[-2]
+    if shown and is_named and shown != [tokens] and "::" not in (case.given["--q"] or ""):
+        return f"q is labelled {shown}, not {tokens}"
+    return ""
 
 
-def _cut(case: Case, wanted: Array, axes: list[str]) -> Array:
-    """The part of a stage that --head, --batch, --rows and --cols choose."""
-    index: list[Any] = [slice(None)] * wanted.ndim
-    for flag, names in (("--head", ("head", "kv_head")), ("--batch", ("batch",))):
-        for number in case.numbers(flag) or ():
-            for axis in range(wanted.ndim):
-                if axes[axis] in names:
-                    index[axis] = slice(number - 1, number)
-    for flag, axis in (("--rows", -2), ("--cols", -1)):
-        text = case.given.get(flag)
-        if text is not None and wanted.ndim >= 2:
-            wanted = wanted.take(case.bounds(text, wanted.shape[axis]), axis)
-    return np.asarray(wanted[tuple(index)])
+def inputs_of(case: Case) -> tuple[dict[str, Array], dict[str, Any], Reading]:
+    """The arrays of a call by role, its convention, and what --q is read as."""
+    sources = {role: case.given.get(f"--{role.replace('_', '-')}") for role in NAMES}
+    if sources["d_output"] in ("ones", "random"):
+        raise NoOpinionError("gradients of numbers that no file holds have tests of their own")
+    main, member = reading_of(sources["q"] or "", case)
+    arrays = {"q": main.arrays[member]} if member in main.arrays and member else _by_role(main)
+    if member and member not in main.arrays:
+        raise RefusalError(f"no {member}")
+    for role, source in sources.items():
+        if source is not None and role != "q":
+            arrays[role] = _only(*reading_of(source, case), role)
+    arrays.setdefault("k", arrays["q"])
+    arrays.setdefault("v", arrays["k"])
+    if ("past_k" in arrays) != ("past_v" in arrays):
+        raise RefusalError("half a cache")
+    flags = flags_of(case)
+    if "mask" in arrays:
+        arrays["mask"] = _mask(arrays["mask"], flags.get("mask_means"), "mask_numbers" in flags)
+    elif flags.keys() & OF_A_MASK:
+        raise RefusalError("what a mask means, without a mask")
+    names = {name.lower() for name in (*main.arrays, *main.wrong)}
+    if names & {*plain.DEFAULTS, "convention"} - {"scale"}:
+        raise NoOpinionError("conventions within files are held by tests of their own")
+    return arrays, ({} if main.scale is None else {"scale": main.scale}) | flags, main
 
 
-def _compute(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
-    if "--cell" in case.given:
-        raise NoOpinionError("a derivation is held by tests of its own")
-    for arrays, how, main, has_member in inputs_of(case):
-        # a mask that the type's own rounding hides is compared as it is
-        stages = reliable(plain.attention(arrays, how, case.numbers("--kv-len")))
-        if {"--tiles", "--split"} & case.given.keys():
-            stages = _in_parts(case, how, arrays, stages)
-        if {"--heads", "--layout"} & case.given.keys() and "output" in stages:
-            x = np.swapaxes(stages["output"], -2, -3)
-            if "--heads" in case.given or case.given["--layout"] == "bsd":
-                stages["concat"] = x.reshape(*x.shape[:-2], -1)
-        has_labels = not has_member and "past_k" not in arrays
-        yield Expected(stages, labels_of(case, main, arrays) if has_labels else {}, how)
+def _by_role(main: Reading) -> dict[str, Array]:
+    """The arrays of a file that is given for everything."""
+    if any(map(role_of, main.wrong)):
+        raise RefusalError("something else under the name of an array")
+    roles = [role_of(name) for name in main.arrays]
+    if any(role and roles.count(role) > 1 for role in roles):
+        raise RefusalError("two arrays of one role")
+    if not any(roles) and len(roles) == 1:
+        return {"q": next(iter(main.arrays.values()))}
+    return {role: x for role, x in zip(roles, main.arrays.values(), strict=True) if role}
 
 
-def _in_parts(
-    case: Case, how: dict[str, Any], arrays: dict[str, Array], stages: dict[str, Array]
-) -> dict[str, Array]:
-    """What is the same however the keys are cut; RefusalError where they cannot be."""
-    n_k = stages["k"].shape[-2]
-    places = [0, *(case.numbers("--split") or [1] * (n_k > 1)), n_k]
-    ascend = all(a < b for a, b in itertools.pairwise(places))
-    if {"--tiles", "--split"} <= case.given.keys() or not ascend or "d_output" in arrays:
-        raise RefusalError("parts")
-    if how.get("softmax_over") == "queries" or how.get("dropout"):
-        raise RefusalError("parts of what needs all keys")
-    return {name: x for name, x in stages.items() if name in (*READ, "output", "lse")}
+def _only(reading: Reading, member: str, role: str) -> Array:
+    """The array of a file that is given for one role."""
+    if member:
+        return reading.arrays[member]
+    if role in map(role_of, reading.wrong):
+        raise RefusalError("something else under the name of the array")
+    named = [x for name, x in reading.arrays.items() if role_of(name) == role]
+    (array,) = named or reading.arrays.values()
+    return array
 
 
-# ---- explain, posenc, similarity
+def flags_of(case: Case) -> dict[str, Any]:
+    """The convention as the flags say."""
+    how: dict[str, Any] = {}
+    for flag, text in case.flags:
+        name = flag[2:].replace("-", "_")
+        if name == "window":
+            how[name] = tuple(int(part) for part in str(text).split(","))
+        elif name in ("softcap", "mask_value", "dropout") or (name == "scale" and text != "none"):
+            how[name] = float(text or "")
+        elif name in plain.DEFAULTS:
+            how[name] = int(text or "") if name == "seed" else True if text is None else text
+    return how
 
 
-def _explain(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
-    flags, stages, labels = case.given, dict[str, Array](), dict[tuple[str, str], list[str]]()
-    if "--tokens" in flags:
-        tokens = listed(flags["--tokens"] or "", "--lowercase" in flags)
-        tokens += ["<pad>"] * (case.number("--pad-to") - len(tokens))
-        labels["embeddings", "token"] = tokens
-        if "--glove" in flags:
-            found = vectors_of(flags["--glove"] or "", tokens, case)
-            rows = shown["embeddings"].value
-            if flags.get("--unknown") == "error" and len(found) < len(set(tokens)):
-                raise RefusalError("a word that is missing")
-            table = [found.get(token, row) for token, row in zip(tokens, rows, strict=True)]
-            stages["embeddings"] = np.array(table)
-    is_cut = {"--rows", "--cols", "--head", "--stage", "--target", "--dropout"} & flags.keys()
-    is_cut |= {"--pad-to"} & flags.keys() - {"--tokens"} if "--tokens" not in flags else set()
-    if flags.get("--block", "attention") != "attention" or is_cut:
-        stages |= {} if "--weights" not in flags else weights_of(case, shown)
-        yield Expected(stages, labels)
-        return
-    if "--weights" in flags:
-        stages |= weights_of(case, shown)
-    every = {name: shown[name].value for name in shown} | stages
-    x, n_heads = every.get("input", every["embeddings"]), case.number("--heads", 1)
-    shared = case.number("--kv-heads", n_heads)
-    inner = {}
-    for name, n in (("q", n_heads), ("k", shared), ("v", shared)):
-        wide = x @ every[f"attention.w_{name}"] if f"attention.w_{name}" in every else x
-        wide = wide + every.get(f"attention.b_{name}", 0)
-        inner[name] = np.swapaxes(wide.reshape(len(x), n, -1), 0, 1)
-    n_words = len(x) if "--tokens" not in flags else len(listed(flags["--tokens"] or "", False))
-    is_word = np.broadcast_to(np.arange(len(x)) < n_words, (len(x), len(x)))
-    own = ("mask_means", "mask_numbers")
-    how = {name: value for name, value in flags_of(case).items() if name not in own}
-    for mask in _masks(case):
-        total = is_word if mask is None else np.where(is_word, mask, -np.inf)
-        if mask is not None and mask.dtype == np.bool_:
-            total = mask & is_word
-        given = inner if mask is None and n_words == len(x) else inner | {"mask": total}
-        found = reliable(plain.attention(given, how))
-        names = ("weights", "output") if how.get("dtype", "float64") == "float64" else ()
-        more = {f"attention.{name}": found[name] for name in names if name in found}
-        yield Expected(stages | more, labels, how if "--stage" not in flags else None)
-
-
-def _masks(case: Case) -> Iterator[Array | None]:
-    """The mask of --mask as numbers to add, in each reading."""
-    source, means = case.given.get("--mask"), case.given.get("--mask-means")
-    if source is None:
-        yield None
-        return
-    every, member = second.readings(source, case.files, case.stdin)
-    for found in every:
-        how = {**plain.DEFAULTS, **flags_of(case)}
-        mask = read_mask(only(found, member, "mask"), means, how["mask_numbers"] is not None)
-        yield plain.meant(mask, how)
-
-
-def listed(text: str, lowercase: bool) -> list[str]:
-    """The tokens of --tokens: A,B,C or a JSON list."""
-    tokens = json.loads(text) if text.startswith("[") else [x.strip() for x in text.split(",")]
-    if not tokens or not all(isinstance(token, str) and token for token in tokens):
-        raise RefusalError("tokens")
-    return [token.lower() for token in tokens] if lowercase else list(tokens)
-
-
-def _posenc(case: Case, _: dict[str, Shown]) -> Iterator[Expected]:
-    flags, kind = case.given, case.given.get("--kind", "sinusoidal")
-    if kind == "alibi":
-        bias = plain.alibi(case.number("--heads"), case.number("--len"), "--symmetric" in flags)
-        yield Expected({} if bias is None else {"bias": bias})
-        return
-    if kind != "sinusoidal" or {"--add", "--dots"} & flags.keys():
-        raise NoOpinionError("rotary positions, sums and dots are held by tests of their own")
-    table = plain.sinusoidal(
-        case.number("--len"),
-        case.number("--dim"),
-        flags.get("--exponent") or "paper",
-        float(flags.get("--base") or 10000),
-        case.number("--start"),
-    )
-    if abs(case.number("--start")) > LARGEST:
-        raise NoOpinionError("an angle so large has no reliable sine")
-    yield Expected({"positions": table})
-
-
-def _similarity(case: Case, shown: dict[str, Shown]) -> Iterator[Expected]:
-    words = list(dict.fromkeys(word.rpartition("=")[0] or word for word in case.words))
-    source = case.given.get("--vectors")
-    if {"--analogy", "--pca"} & case.given.keys():
-        raise NoOpinionError("held by tests of their own")
-    if source is None:
-        pairs = [word.rpartition("=") for word in case.words]
-        found = {
-            w: np.array([float(x) for x in numbers.strip(";").split(",")])
-            for w, _, numbers in reversed(pairs)
-        }
-    else:
-        words = list(dict.fromkeys(case.words))
-        found = vectors_of(source, words, case)
-    vectors = np.array([found[word] for word in words])
-    with np.errstate(all="ignore"):
-        dots = vectors @ vectors.T
-        lengths = np.sqrt(np.diag(dots))
-    stages = {"vectors": vectors}
-    if lengths.min(initial=1) > 1e-100 and lengths.max(initial=1) < 1e100:
-        stages |= {"lengths": lengths, "dots": dots, "cosines": dots / np.outer(lengths, lengths)}
-    if "--nearest" in case.given and source is not None:
-        n = case.number("--nearest")
-        near = [nearest(source, word, found[word], n, case) for word in words]
-        stages |= {f"nearest_{i}.nearest": x for i, x in enumerate(near, start=1)}
-    yield Expected(stages, {("vectors", "word"): words})
+def _mask(mask: Array, means: str | None, is_said: bool) -> Array:
+    """True and false, or numbers; RefusalError where it is not said which of them 0 and 1 are."""
+    nothing_is_added = means is None and mask.dtype.kind == "f" and not mask.any()
+    if mask.dtype == np.bool_ or is_said or nothing_is_added:
+        return mask
+    if (means is None) == bool(np.isin(mask, (0, 1)).all()) and means != "add":
+        raise RefusalError("0 and 1 may be either")
+    return mask.astype(bool) if means in ("keep", "ignore") else mask

@@ -6,97 +6,84 @@ import gzip
 import io
 import json
 import struct
+import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from attncli import Convention, attend
 from attncli.arrays import Array
-from attncli.attention.attend import attend
-from attncli.convention import Convention
 from attncli.files.write import trace_json, write_npz
 
 from .reading import role_of
 
 Arrays = dict[str, Any]
 """Arrays by name; `scale` is a number, `tokens` a list of names."""
-
-NAMES = {"q": ("q", "Q", "query", "query_states"), "k": ("k", "Key", "keys"), "v": ("v", "values")}
-NAMES["d_output"] = ("d_output", "dO", "grad_output", "dout")
+NAMES = {
+    "q": ("q", "Q", "query", "query_states"), "k": ("k", "Key", "keys"), "v": ("v", "values"),
+    "d_output": ("d_output", "dO", "grad_output", "dout"),
+}  # fmt: skip
 NPY_TYPES = ("<f8", ">f8", "<f4", ">f4", "<f2", "<i8", ">i4", "<u2", "i1", "u1")
-SAFE_TYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I8", "U8")
+SAFE_TYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "BOOL": "?",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+}  # fmt: skip
 
 
 def numbers(rng: Random, *shape: int) -> Array:
     """Small whole numbers, decimals, or normal ones."""
-    style = np.random.default_rng(rng.getrandbits(32))
-    match rng.randrange(3):
-        case 0:
-            return style.integers(-3, 4, shape).astype(float)
-        case 1:
-            return np.round(style.normal(size=shape), 1)
-    return style.normal(size=shape)
+    draw = np.random.default_rng(rng.getrandbits(32))
+    x = draw.normal(size=shape)
+    return rng.choice([np.round(3 * x), np.round(x, 1), x])
 
 
 def problem(rng: Random) -> Arrays:
     """q, k and v that fit together, under one of their names, and what may be beside them."""
-    n_q, n_k, d_k, d_v = rng.choice([1, 2, 3]), rng.choice([2, 3, 5]), rng.choice([1, 2]), 2
-    before = rng.choice([(), (), (), (2,), (2, 2)])
-    n_k = rng.choice([n_q, n_k])
-    found: Arrays = {"q": numbers(rng, *before, n_q, d_k)}
+    n_q, d, before = rng.choice([1, 2, 3]), 2, rng.choice([(), (), (), (2,), (2, 2)])
+    n_k = rng.choice([n_q, 2, 5])
+    every: Arrays = {"q": numbers(rng, *before, n_q, d)}
     if rng.random() < 0.9:
-        found["k"] = numbers(rng, *before, n_k, d_k)
-        found["v"] = numbers(rng, *before, n_k, d_v)
-    n_k = n_k if "k" in found else n_q
-    if rng.random() < 0.3:
-        found["mask"] = mask(rng, n_q, n_k)
-    if rng.random() < 0.2:
-        found["scale"] = rng.choice([0.5, 1, 2.0])
-    if rng.random() < 0.2:
-        found["tokens"] = [f"t{i}" for i in range(n_q)]
-    if rng.random() < 0.1 and "k" in found and "mask" not in found:
-        found["past_k"], found["past_v"] = (
-            numbers(rng, *before, 2, d_k),
-            numbers(rng, *before, 2, 2),
-        )
-    if rng.random() < 0.2:
-        found["d_output"] = numbers(rng, *before, n_q, d_v if "v" in found else d_k)
-    if rng.random() < 0.3 and before:
-        found["sinks"] = numbers(rng, 2)
-    return {rng.choice(NAMES.get(name, (name,))): x for name, x in found.items()}
+        every |= {name: numbers(rng, *before, n_k, d) for name in "kv"}
+    n_k = n_k if "k" in every else n_q
+    beside: dict[str, Callable[[], Any]] = {
+        "mask": lambda: mask(rng, n_q, n_k),
+        "scale": lambda: rng.choice([0.5, 1, 2.0]),
+        "tokens": lambda: [f"t{i}" for i in range(n_q)],
+        "d_output": lambda: numbers(rng, *before, n_q, d),
+        "sinks": lambda: numbers(rng, 2),
+    }
+    every |= {name: make() for name, make in beside.items() if rng.random() < 0.25}
+    if not before:
+        every.pop("sinks", None)
+    if rng.random() < 0.1 and "k" in every and "mask" not in every:
+        every |= {f"past_{name}": numbers(rng, *before, 2, d) for name in "kv"}
+    return {rng.choice(NAMES.get(name, (name,))): x for name, x in every.items()}
 
 
-def mask(rng: Random, n_q: int, n_k: int, n_axes: int = 2) -> Array:
-    """True and false, or numbers to add, that broadcast to so many axes of scores."""
-    shape = (rng.choice([1, 2]), rng.choice([1, 2]), rng.choice([1, n_q]), n_k)[4 - n_axes :]
-    hidden = np.random.default_rng(rng.getrandbits(32)).random(shape) < 0.4
+def mask(rng: Random, n_q: int, n_k: int) -> Array:
+    """True and false, or numbers to add, that broadcast to the scores."""
+    draw = np.random.default_rng(rng.getrandbits(32))
+    hidden = draw.random((rng.choice([1, n_q]), n_k)) < 0.4
     return ~hidden if rng.random() < 0.5 else np.where(hidden, -np.inf, 0.5)
 
 
 def one_matrix(arrays: Arrays) -> Array:
     """What a form that holds one matrix is given: the first."""
     first = np.asarray(next(iter(arrays.values())))
-    return first.reshape(-1, first.shape[-1]) if first.ndim > 2 else first
+    return first.reshape(-1, first.shape[-1])
 
 
 def as_lists(x: Any, rng: Random) -> Any:
     """An array as JSON has it, whole numbers sometimes without a point."""
     if not isinstance(x, np.ndarray):
         return x
-    texts = {np.inf: "Infinity", -np.inf: "-Infinity"}
-    whole = rng.random() < 0.5
-
-    def plain(node: Any) -> Any:
-        if isinstance(node, list):
-            return [plain(inner) for inner in node]
-        if isinstance(node, bool) or not whole or node in texts or node != int(node):
-            return texts.get(node, node)
-        return int(node)
-
-    return plain(x.tolist())
+    text = json.dumps(x.tolist()).replace("-Infinity", '"-Infinity"')
+    return json.loads(text.replace(".0,", ",") if rng.random() < 0.5 else text)
 
 
 def to_json(arrays: Arrays, rng: Random) -> bytes:
@@ -109,11 +96,8 @@ def to_literal(arrays: Arrays, rng: Random) -> bytes:
 
 
 def to_npy(arrays: Arrays, rng: Random) -> bytes:
-    return npy(np.asarray(next(iter(arrays.values()))), rng)
-
-
-def npy(x: Array, rng: Random) -> bytes:
     """In any type and order of bytes, of rows or of columns, in version 1 or 2."""
+    x = np.asarray(next(iter(arrays.values())))
     if x.dtype.kind == "f":
         with np.errstate(all="ignore"):
             x = np.nan_to_num(x, neginf=-100).astype(rng.choice(NPY_TYPES))
@@ -124,80 +108,60 @@ def npy(x: Array, rng: Random) -> bytes:
 
 
 def to_npz(arrays: Arrays, rng: Random) -> bytes:
-    return zipped({f"{name}.npy": npy(np.asarray(x), rng) for name, x in arrays.items()}, rng)
+    return zipped([(f"{name}.npy", to_npy({"": x}, rng)) for name, x in arrays.items()], rng)
 
 
-def zipped(members: Mapping[str, bytes], rng: Random) -> bytes:
-    """A zip, stored or deflated."""
+def zipped(members: Iterable[tuple[str, bytes]], rng: Random) -> bytes:
+    """A zip, stored or deflated; names may be in it twice."""
     file = io.BytesIO()
     how = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-    with zipfile.ZipFile(file, "w", how) as archive:
-        for name, content in members.items():
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", how) as archive:
+        warnings.simplefilter("ignore")
+        for name, content in members:
             archive.writestr(zipfile.ZipInfo(name), content, how)
     return file.getvalue()
 
 
-def to_table(arrays: Arrays, rng: Random, separator: str = "") -> bytes:
+def to_table(arrays: Arrays, rng: Random, separators: str = ",;\t ") -> bytes:
     """Lines of cells, sometimes with labels, a header and a comment."""
-    separator = separator or rng.choice([",", ",", ";", "\t", " "])
-    matrix = one_matrix(arrays)
+    separator, matrix = rng.choice(separators), one_matrix(arrays)
     ways = ["%r"] if matrix.dtype == bool else ["%g", "%.3f", "%r"]
+    ways = ['"%s"'] if rng.random() < 0.1 and separator == "," else ways
     rows = [[rng.choice(ways) % cell for cell in row] for row in matrix.tolist()]
-    labels, header = rng.random() < 0.3, rng.random() < 0.3
+    labels = rng.random() < 0.3
     if labels:
         rows = [[rng.choice(["the", "cat", "##s", '"x"', "=1+1"]), *row] for row in rows]
-    if header:
-        corner = [rng.choice(["", "weights", "token"])] if labels else []
-        corner = ["token"] if separator == " " and labels else corner
-        rows.insert(0, corner + [f"c{i}" for i in range(len(rows[0]) - labels)])
-    lines = [
-        separator.join(
-            f'"{c}"' if separator == "," and rng.random() < 0.1 and '"' not in c else c for c in row
-        )
-        for row in rows
-    ]
+    if rng.random() < 0.3:
+        corner = ["token" if separator == " " else rng.choice(["", "weights"])] if labels else []
+        rows.insert(0, corner + [f"c{i}" for i in range(matrix.shape[1])])
+    lines = [separator.join(row) for row in rows]
     if rng.random() < 0.2:
         lines.insert(rng.randrange(len(lines) + 1), "# a comment")
-    return rng.choice(["\n", "\n", "\r\n"]).join([*lines, ""]).encode()
-
-
-def to_csv(arrays: Arrays, rng: Random) -> bytes:
-    return to_table(arrays, rng, rng.choice([",", ",", ";"]))
-
-
-def to_tsv(arrays: Arrays, rng: Random) -> bytes:
-    return to_table(arrays, rng, "\t")
+    return rng.choice(["\n", "\r\n"]).join([*lines, ""]).encode()
 
 
 def to_safetensors(arrays: Arrays, rng: Random) -> bytes:
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}} if rng.random() < 0.3 else {}
+    header: Arrays = {"__metadata__": {"format": "pt"}} if rng.random() < 0.3 else {}
     body = b""
-    for name, x in arrays.items():
+    for name, given in arrays.items():
         if name == "tokens":  # it holds no text
             continue
-        code = "BOOL" if np.asarray(x).dtype == bool else rng.choice(SAFE_TYPES)
-        kinds = {"F": "<f", "I": "<i", "U": "<u", "B": "?"}
-        kind = f"{kinds[code[0]]}{int(code[1:]) // 8}" if code[1:].isdigit() else "?"
+        x = np.asarray(given)
+        code = "BOOL" if x.dtype == bool else rng.choice([c for c in SAFE_TYPES if c != "BOOL"])
         with np.errstate(all="ignore"):
-            if code == "BF16":
-                array = np.asarray(x, dtype=float).astype(ml_dtypes.bfloat16)
-            else:
-                array = np.nan_to_num(np.asarray(x), neginf=-100).astype(kind)
-        offsets = [len(body), len(body) + array.nbytes]
-        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": offsets}
-        body += array.tobytes()
+            x = np.nan_to_num(x, neginf=-100).astype(SAFE_TYPES[code])
+        offsets = [len(body), len(body) + x.nbytes]
+        header[name] = {"dtype": code, "shape": list(x.shape), "data_offsets": offsets}
+        body += x.tobytes()
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + body
 
 
 def _trace(arrays: Arrays, rng: Random) -> Any:
     given = {role_of(name) or name: x for name, x in arrays.items()}
-    tokens = given.pop("tokens", None)
-    scale = given.pop("scale", "1/sqrt(d_k)")
-    given.setdefault("k", given["q"])
-    given.setdefault("v", given["k"])
-    how = Convention(causal=rng.random() < 0.3, scale=scale)
-    return attend(**given, query_labels=tokens, convention=how)
+    how = Convention(causal=rng.random() < 0.3, scale=given.pop("scale", "1/sqrt(d_k)"))
+    given = {"k": given["q"], "query_labels": given.pop("tokens", None), **given}
+    return attend(**{"v": given["k"], **given}, convention=how)
 
 
 def to_trace(arrays: Arrays, rng: Random) -> bytes:
@@ -215,8 +179,8 @@ FORMS: dict[str, tuple[str, Callable[[Arrays, Random], bytes]]] = {
     "literal": ("", to_literal),
     "npy": (".npy", to_npy),
     "npz": (".npz", to_npz),
-    "csv": (".csv", to_csv),
-    "tsv": (".tsv", to_tsv),
+    "csv": (".csv", lambda arrays, rng: to_table(arrays, rng, ",;")),
+    "tsv": (".tsv", lambda arrays, rng: to_table(arrays, rng, "\t")),
     "txt": (".txt", to_table),
     "safetensors": (".safetensors", to_safetensors),
     "trace": (".json", to_trace),
@@ -231,51 +195,19 @@ def gzipped(data: bytes) -> bytes:
     return gzip.compress(data, 6, mtime=0)
 
 
-def word_vectors(rng: Random, words: list[str]) -> Arrays:
-    """A vector of three numbers for each word."""
-    return {word: np.round(numbers(rng, 3), 2) for word in words}
+def to_glove(words: list[str], rng: Random) -> bytes:
+    """GloVe's text, or word2vec's with its first line of counts; three numbers for each word."""
+    lines = [" ".join([word, *map(str, numbers(rng, 3).round(2).tolist())]) for word in words]
+    head = [f"{len(words)} 3"] if rng.random() < 0.3 else []
+    return "\n".join([*head, *lines, ""]).encode()
 
 
-def to_glove(vectors: Arrays, rng: Random) -> bytes:
-    """GloVe's text, or word2vec's with its first line of counts."""
-    lines = [" ".join([word, *map(str, x.tolist())]) for word, x in vectors.items()]
-    if rng.random() < 0.3:
-        lines.insert(0, f"{len(vectors)} 3")
-    return "\n".join([*lines, ""]).encode()
-
-
-def attention_weights(rng: Random, d: int, *, torch: bool) -> Arrays:
+def attention_weights(rng: Random, d: int) -> Arrays:
     """The projections of one attention of width d, by our names or PyTorch's."""
-    ours = ["", "attention.", "1.attention.", "encoder.1."]
-    prefix = rng.choice(["", "self_attn.", "layers.0.self_attn."] if torch else ours)
-    if not torch:
-        names = [f"w_{role}" for role in "qkvo"] + rng.choice([[], ["b_q", "b_k", "b_v", "b_o"]])
-        return {prefix + n: numbers(rng, *((d, d) if n[0] == "w" else (d,))) for n in names}
-    found = {"in_proj_weight": numbers(rng, 3 * d, d), "out_proj.weight": numbers(rng, d, d)}
+    shapes: dict[str, tuple[int, ...]] = {f"w_{role}": (d, d) for role in "qkvo"}
+    shapes |= {"b_q": (d,)} if rng.random() < 0.5 else {}
+    prefix = rng.choice(["", "attention.", "encoder.1."])
     if rng.random() < 0.5:
-        found |= {"in_proj_bias": numbers(rng, 3 * d), "out_proj.bias": numbers(rng, d)}
-    return {prefix + name: x for name, x in found.items()}
-
-
-def catalogue(rng: Random) -> Any:
-    """A file of one worked example, with numbers as they could be printed."""
-    q, k, v = (numbers(rng, 2, 2) for _ in "qkv")
-    more: Arrays = rng.choice([{}, {}, {"mask": mask(rng, 2, 2)}])
-    scale: Any = rng.choice(["1/sqrt(d_k)", "none", 2.0])
-    trace = attend(q, k, v, **more, convention=Convention(scale=scale))
-    claims = [
-        {
-            "claim": stage,
-            "stage": stage,
-            "at": {"query": row + 1},
-            "printed": [f"{x + rng.choice([0, 0, 0.3]):.2f}" for x in trace[stage].value[row]],
-        }
-        for stage in ("weights", "output")
-        for row in range(2)
-    ]
-    inputs = {name: as_lists(x, rng) for name, x in (("q", q), ("k", k), ("v", v), *more.items())}
-    inputs |= {} if scale == "1/sqrt(d_k)" else {"convention": {"scale": scale}}
-    example = {"name": "one", "title": "t", "compute": "attention", "inputs": inputs}
-    source = {"id": "mine", "title": "A sheet"}
-    whole = {"attncli": "examples", "version": 1, "source": source}
-    return {**whole, "examples": [{**example, "claims": claims}]}
+        prefix = rng.choice(["", "self_attn.", "layers.0.self_attn."])
+        shapes = {"in_proj_weight": (3 * d, d), "out_proj.weight": (d, d), "in_proj_bias": (3 * d,)}
+    return {prefix + name: numbers(rng, *shape) for name, shape in shapes.items()}

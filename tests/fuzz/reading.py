@@ -19,11 +19,6 @@ NAMES = {
     "d_output": r"do|d_out(put)?|grad_out(put)?|dout",
 }
 """The names under which a file may hold each role, in any case."""
-STAGE_NAMES = {
-    "q", "k", "v", "mask", "scores", "scaled", "capped", "masked", "weights", "dropped", "output",
-    "lse", "concat", "projected", "d_output", "d_v", "d_weights", "delta", "d_scaled", "d_scores", "d_q",
-    "d_k",
-}  # fmt: skip
 LABELS = ("tokens", "query_tokens", "key_tokens")
 
 
@@ -37,20 +32,12 @@ class NoOpinionError(Exception):
 
 @dataclass
 class Reading:
-    """What a file holds: arrays by name, and what else has a role.
-
-    wrong   names of what is there and is no array
-    labels  lists of names: `tokens`, `query_tokens`, `key_tokens`, or `rows` of a table
-    how     the convention of a trace; None of any other file
-    prefix  of the attention in a trace that is meant
-    """
+    """What a file holds: arrays by name, names of what is no array, a scale, lists of labels."""
 
     arrays: dict[str, Array]
     wrong: tuple[str, ...] = ()
     scale: float | None = None
     labels: dict[str, Any] = field(default_factory=dict)
-    how: dict[str, Any] | None = None
-    prefix: str = ""
 
 
 def role_of(name: str) -> str | None:

@@ -6,7 +6,7 @@ decoder, 3 heads of 13 (14 where they are rotated in halves), 6 heads for 3 key 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ VALID = (11, 7, 10, 3, 5)
 """How many tokens of each batch item are no padding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Family:
     """A family of models.
 
@@ -35,6 +35,9 @@ class Family:
     calls: int = 2
     loaded: tuple[str, ...] = ("eager", "sdpa")
     returns: str = ""
+
+    def __repr__(self) -> str:
+        return self.title
 
 
 @dataclass(frozen=True)
@@ -60,150 +63,54 @@ _BOTH = {
 _EXPERTS = {"hidden_size": 48, "num_experts_per_tok": 2}
 
 BERT = Family("BERT", "BertModel", _HEADS)
-GPT2 = Family(
-    "GPT-2", "GPT2Model", {"vocab_size": WORDS, "n_embd": 39, "n_head": 3, "n_layer": 2, "n_positions": 23}
-)  # fmt: skip
+GPT2 = Family("GPT-2", "GPT2Model", {"vocab_size": WORDS, "n_embd": 39, "n_head": 3, "n_layer": 2, "n_positions": 23})  # fmt: skip
 LLAMA = Family("Llama", "LlamaModel", _GROUPED)
 MISTRAL = Family("Mistral", "MistralModel", _WINDOW)
-GPT_OSS = Family(
-    "GPT-OSS",
-    "GptOssModel",
-    {**_WINDOW, **_EXPERTS, "intermediate_size": 32, "num_local_experts": 3},
-    loaded=("eager",),
-)
-T5 = Family(
-    "T5",
-    "T5Model",
-    {
-        "vocab_size": WORDS, "d_model": 31, "d_kv": 13, "d_ff": 29, "num_layers": 2, "num_heads": 3,
-        "relative_attention_num_buckets": 11, "relative_attention_max_distance": 13,
-    },
-    "target",
-    calls=6,
-)  # fmt: skip
+GPT_OSS = Family("GPT-OSS", "GptOssModel", {**_WINDOW, **_EXPERTS, "intermediate_size": 32, "num_local_experts": 3}, loaded=("eager",))  # fmt: skip
+T5 = Family("T5", "T5Model", {"vocab_size": WORDS, "d_model": 31, "d_kv": 13, "d_ff": 29, "num_layers": 2, "num_heads": 3, "relative_attention_num_buckets": 11, "relative_attention_max_distance": 13}, "target", calls=6)  # fmt: skip
 BART = Family("BART", "BartModel", {**_BOTH, "d_model": 39, "max_position_embeddings": 23}, "target", calls=6)  # fmt: skip
-WHISPER = Family(
-    "Whisper",
-    "WhisperModel",
-    {
-        **_BOTH, "d_model": 42, "num_mel_bins": 5, "max_source_positions": 13, "pad_token_id": 0,
-        "max_target_positions": 23, "decoder_start_token_id": 1, "bos_token_id": 1, "eos_token_id": 2,
-    },
-    "audio",
-    calls=6,
-)  # fmt: skip
+WHISPER = Family("Whisper", "WhisperModel", {**_BOTH, "d_model": 42, "num_mel_bins": 5, "max_source_positions": 13, "pad_token_id": 0, "max_target_positions": 23, "decoder_start_token_id": 1, "bos_token_id": 1, "eos_token_id": 2}, "audio", calls=6)  # fmt: skip
 
 ROWS = (
-    Row(
-        "heads that share keys, rotary positions, QK norm, windows",
-        (
-            LLAMA,
-            MISTRAL,
-            Family("Qwen 3", "Qwen3Model", _GROUPED),
-            Family(
-                "Gemma 3",
-                "Gemma3TextModel",
-                {**_WINDOW, "query_pre_attn_scalar": 17, "layer_types": ["sliding_attention", "full_attention"]},
-            ),
-            Family("Phi-3", "Phi3Model", {**_ROTARY, "num_key_value_heads": 3, "pad_token_id": 0}),
-            Family(
-                "GPT-NeoX",
-                "GPTNeoXModel",
-                {**_ROTARY, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
-            ),
-        ),
-    ),
-    Row(
-        "softcap; sinks",
-        (
-            Family(
-                "Gemma 2",
-                "Gemma2Model",
-                {**_WINDOW, "query_pre_attn_scalar": 17, "attn_logit_softcapping": 7.0},
-                loaded=("eager",),
-            ),
-            GPT_OSS,
-        ),
-        "attention interface (eager)",
-    ),
-    Row(
-        "d_v ≠ d_k",
-        (
-            Family(
-                "DeepSeek-V3",
-                "DeepseekV3Model",
-                {
-                    **_ROTARY, **_EXPERTS, "num_key_value_heads": 3, "q_lora_rank": 11, "kv_lora_rank": 17,
-                    "qk_nope_head_dim": 9, "qk_rope_head_dim": 4, "v_head_dim": 7, "n_routed_experts": 4,
-                    "n_group": 2, "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1,
-                },
-            ),
-        ),
-    ),
-    Row(
-        "self-attention, also of layers that share their weights",
-        (
-            GPT2,
-            Family("OPT", "OPTModel", {**_HEADS, "ffn_dim": 29, "word_embed_proj_dim": 39}),
-            BERT,
-            Family("RoBERTa", "RobertaModel", _HEADS),
-            Family(
-                "DistilBERT",
-                "DistilBertModel",
-                {"vocab_size": WORDS, "dim": 39, "n_heads": 3, "n_layers": 2, "hidden_dim": 29, "max_position_embeddings": 23},
-            ),
-            Family("ALBERT", "AlbertModel", {**_HEADS, "embedding_size": 19}),
-            Family(
-                "ModernBERT",
-                "ModernBertModel",
-                {**_ROTARY, "local_attention": 6, "global_attn_every_n_layers": 2, "pad_token_id": 0},
-            ),
-        ),
-    ),
-    Row(
-        "images: patches, windows with a bias; a tower and a language model",
-        (
-            Family("ViT", "ViTModel", _IMAGE, "image"),
-            Family("CLIP", "CLIPVisionModel", _IMAGE, "image"),
-            Family(
-                "Swin",
-                "SwinModel",
-                {"image_size": 14, "patch_size": 2, "embed_dim": 13, "depths": [2], "num_heads": [1], "window_size": 5},
-                "image",
-                returns="blocks.1",
-            ),
-            Family(
-                "LLaVA",
-                "LlavaModel",
-                {
-                    "vision_config": {**_IMAGE, "image_size": 14, "model_type": "clip_vision_model"},
-                    "text_config": {**_GROUPED, "model_type": "llama"},
-                    "image_token_index": 96, "vision_feature_layer": -1, "image_seq_length": 4,
-                },
-                "image and text",
-                calls=4,
-                returns="language_model",
-            ),
-        ),
-    ),
+    Row("heads that share keys, rotary positions, QK norm, windows", (
+        LLAMA,
+        MISTRAL,
+        Family("Qwen 3", "Qwen3Model", _GROUPED),
+        Family("Gemma 3", "Gemma3TextModel", {**_WINDOW, "query_pre_attn_scalar": 17, "layer_types": ["sliding_attention", "full_attention"]}),
+        Family("Phi-3", "Phi3Model", {**_ROTARY, "num_key_value_heads": 3, "pad_token_id": 0}),
+        Family("GPT-NeoX", "GPTNeoXModel", {**_ROTARY, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}),
+    )),
+    Row("softcap; sinks", (
+        Family("Gemma 2", "Gemma2Model", {**_WINDOW, "query_pre_attn_scalar": 17, "attn_logit_softcapping": 7.0}, loaded=("eager",)),
+        GPT_OSS,
+    ), "attention interface (eager)"),
+    Row("d_v ≠ d_k", (
+        Family("DeepSeek-V3", "DeepseekV3Model", {**_ROTARY, **_EXPERTS, "num_key_value_heads": 3, "q_lora_rank": 11, "kv_lora_rank": 17, "qk_nope_head_dim": 9, "qk_rope_head_dim": 4, "v_head_dim": 7, "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1}),
+    )),
+    Row("self-attention, also of layers that share their weights", (
+        GPT2,
+        Family("OPT", "OPTModel", {**_HEADS, "ffn_dim": 29, "word_embed_proj_dim": 39}),
+        BERT,
+        Family("RoBERTa", "RobertaModel", _HEADS),
+        Family("DistilBERT", "DistilBertModel", {"vocab_size": WORDS, "dim": 39, "n_heads": 3, "n_layers": 2, "hidden_dim": 29, "max_position_embeddings": 23}),
+        Family("ALBERT", "AlbertModel", {**_HEADS, "embedding_size": 19}),
+        Family("ModernBERT", "ModernBertModel", {**_ROTARY, "local_attention": 6, "global_attn_every_n_layers": 2, "pad_token_id": 0}),
+    )),
+    Row("images: patches, windows with a bias; a tower and a language model", (
+        Family("ViT", "ViTModel", _IMAGE, "image"),
+        Family("CLIP", "CLIPVisionModel", _IMAGE, "image"),
+        Family("Swin", "SwinModel", {"image_size": 14, "patch_size": 2, "embed_dim": 13, "depths": [2], "num_heads": [1], "window_size": 5}, "image", returns="blocks.1"),
+        Family("LLaVA", "LlavaModel", {"vision_config": {**_IMAGE, "image_size": 14, "model_type": "clip_vision_model"}, "text_config": {**_GROUPED, "model_type": "llama"}, "image_token_index": 96, "vision_feature_layer": -1, "image_seq_length": 4}, "image and text", calls=4, returns="language_model"),
+    )),
     Row("encoder, decoder and cross-attention, relative bias", (T5, BART, WHISPER)),
-    Row(
-        "ALiBi, rotary, relative and disentangled positions, written out by the model",
-        (
-            Family("BLOOM", "BloomModel", {"vocab_size": WORDS, "hidden_size": 39, "n_layer": 2, "n_head": 3}, loaded=("eager",)),
-            Family("Falcon", "FalconModel", {**_ROTARY, "alibi": True, "new_decoder_architecture": False}),
-            Family("MPT", "MptModel", {"vocab_size": WORDS, "d_model": 39, "n_layers": 2, "n_heads": 3, "max_seq_len": 23}, loaded=("eager",)),
-            Family("GPT-J", "GPTJModel", {"vocab_size": WORDS, "n_embd": 42, "n_head": 3, "n_layer": 2, "n_positions": 23, "rotary_dim": 4}, loaded=("eager",)),
-            Family(
-                "DeBERTa",
-                "DebertaV2Model",
-                {**_HEADS, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False},
-                loaded=("eager",),
-            ),
-            Family("XLNet", "XLNetModel", {"vocab_size": WORDS, "d_model": 42, "n_layer": 2, "n_head": 3, "d_inner": 29}, loaded=("eager",)),
-        ),
-        "softmax; Falcon loaded with sdpa: scaled_dot_product_attention",
-    ),
+    Row("ALiBi, rotary, relative and disentangled positions, written out by the model", (
+        Family("BLOOM", "BloomModel", {"vocab_size": WORDS, "hidden_size": 39, "n_layer": 2, "n_head": 3}, loaded=("eager",)),
+        Family("Falcon", "FalconModel", {**_ROTARY, "alibi": True, "new_decoder_architecture": False}),
+        Family("MPT", "MptModel", {"vocab_size": WORDS, "d_model": 39, "n_layers": 2, "n_heads": 3, "max_seq_len": 23}, loaded=("eager",)),
+        Family("GPT-J", "GPTJModel", {"vocab_size": WORDS, "n_embd": 42, "n_head": 3, "n_layer": 2, "n_positions": 23, "rotary_dim": 4}, loaded=("eager",)),
+        Family("DeBERTa", "DebertaV2Model", {**_HEADS, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}, loaded=("eager",)),
+        Family("XLNet", "XLNetModel", {"vocab_size": WORDS, "d_model": 42, "n_layer": 2, "n_head": 3, "d_inner": 29}, loaded=("eager",)),
+    ), "softmax; Falcon loaded with sdpa: scaled_dot_product_attention"),
 )  # fmt: skip
 
 FAMILIES = {family.title: family for row in ROWS for family in row.families}
@@ -260,3 +167,14 @@ def inputs(family: Family, dtype: str = "float32") -> dict[str, Any]:
     if family.inputs in ("target", "audio"):
         given["decoder_input_ids"] = torch.randint(3, WORDS, (BATCH, TARGET))
     return given
+
+
+def module_of(function: Callable[..., Any], **parts: Any) -> Any:
+    """A module of PyTorch that computes a function, and holds these modules."""
+    import torch
+
+    kind: Any = type("Module", (torch.nn.Module,), {"forward": lambda self, *args: function(*args)})
+    module = kind()
+    for name, part in parts.items():
+        setattr(module, name, part)
+    return module

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,17 +11,20 @@ import pytest
 
 import attncli
 from attncli.models.call import Call
-from tests.models.families import FAMILIES, ROWS, TOKENS, Family, inputs, made
+from tests.models.families import FAMILIES, ROWS, TOKENS, VALID, Family, inputs, made, table
 
-torch = pytest.importorskip("torch", reason="needs the extra models")
-transformers = pytest.importorskip("transformers", reason="needs the extra models")
+NEEDS = ("torch", "transformers")
+torch: Any = None
+transformers: Any = None
+LLAMA = FAMILIES["Llama"]
 
-LOADED = [
-    pytest.param(family, implementation, dtype, id=f"{family.title}-{implementation}-{dtype}")
-    for family in FAMILIES.values()
-    for implementation in family.loaded
-    for dtype in ("float32", "bfloat16")
-]
+
+def test_the_readme_names_the_families_that_are_tested() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    _, _, after = readme.partition("\n### Which models\n")
+    rows = [line for line in after.partition("\n#")[0].splitlines() if line.startswith("| ")]
+    assert rows == ["| family | what is captured | where it is seen |", *table()]
+    assert len(FAMILIES) == sum(len(row.families) for row in ROWS)  # none is there twice
 
 
 def tensors(x: Any) -> list[Any]:
@@ -31,33 +36,35 @@ def tensors(x: Any) -> list[Any]:
 
 def own_weights(output: Any) -> list[Any]:
     """The weights that a model returns, in the order in which they are computed."""
-    encoder = output.get("encoder_attentions") or ()
     if "decoder_attentions" not in output:
         return list(output.attentions)
     both = zip(output.decoder_attentions, output.cross_attentions, strict=True)
+    encoder = output.get("encoder_attentions") or ()
     return [*encoder, *(weights for pair in both for weights in pair)]
 
 
-@pytest.mark.parametrize(("family", "implementation", "dtype"), LOADED)
-def test_every_attention_matches(family: Family, implementation: str, dtype: str) -> None:
-    model, given = made(family, implementation, dtype), inputs(family, dtype)
-    with torch.no_grad():
-        before = model(**given)
-        with attncli.capture(model) as calls:
-            output = model(**given)
-    pairs = zip(tensors(before.to_tuple()), tensors(output.to_tuple()), strict=True)
-    assert all(torch.equal(a, b) for a, b in pairs)
-    assert len(calls) == family.calls
-    assert calls.unseen == ()
-    (row,) = (row for row in ROWS if family in row.families)
-    for call in calls:
-        assert call.seen.split(" (")[0] in row.seen
-        assert call.dtype == dtype
-        verdict = call.check()
-        assert verdict.matches, f"{call}\n{verdict}"
+LOADED = [(family, way) for family in FAMILIES.values() for way in family.loaded]
 
 
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize(("family", "way"), LOADED, ids=str)
+def test_every_attention_matches(family: Family, way: str) -> None:
+    for dtype in ("float32", "bfloat16"):
+        model, given = made(family, way, dtype), inputs(family, dtype)
+        with torch.no_grad():
+            before = model(**given)
+            with attncli.capture(model) as calls:
+                output = model(**given)
+        pairs = zip(tensors(before.to_tuple()), tensors(output.to_tuple()), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+        assert (len(calls), calls.unseen) == (family.calls, ())
+        (row,) = (row for row in ROWS if family in row.families)
+        for call in calls:
+            assert call.seen.split(" (")[0] in row.seen
+            assert call.dtype == dtype
+            assert call.check().matches, call
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
 def test_weights_are_the_models_own(family: Family) -> None:
     model, given = made(family, "eager"), inputs(family)
     with torch.no_grad():
@@ -70,9 +77,8 @@ def test_weights_are_the_models_own(family: Family) -> None:
         shares = weights.numpy()
         assert np.ptp(shares, axis=-1).max() > 0.5  # they are not all the same,
         assert np.median(shares.max(-1)) < 0.99  # and more than one key has a share
-        bound = shares * rounding(call)
         difference = np.abs(call.trace()["weights"].value - shares)
-        assert (difference <= bound + np.finfo(np.float32).tiny).all()
+        assert (difference <= shares * rounding(call) + np.finfo(np.float32).tiny).all()
 
 
 def rounding(call: Call) -> float:
@@ -92,13 +98,138 @@ def rounding(call: Call) -> float:
 def test_falcon_is_captured_as_it_was_loaded() -> None:
     """Loaded with eager it adds ALiBi twice: in its mask, and once more to the scores."""
     family, biases = FAMILIES["Falcon"], {}
-    for implementation in family.loaded:
-        model = made(family, implementation)
+    for way in family.loaded:
+        model = made(family, way)
         with torch.no_grad(), attncli.capture(model) as calls:
             model(**inputs(family))
-        biases[implementation] = calls[0].arrays["mask"][0, :, -1]  # nothing is hidden from it
+        biases[way] = calls[0].arrays["mask"][0, :, -1]  # nothing is hidden from it
     # The slopes of 3 heads after Press et al. (2022), divided by √14 as the scores are.
     slopes = np.array([2**-4, 2**-8, 2**-2])[:, None] / 14**0.5
-    once = slopes * np.arange(TOKENS)
-    assert np.allclose(biases["sdpa"], once)
+    assert np.allclose(biases["sdpa"], slopes * np.arange(TOKENS))
     assert np.allclose(biases["eager"], 2 * biases["sdpa"])
+
+
+# ---- padding and caches
+
+
+def padded(left: bool) -> dict[str, Any]:
+    """Tokens in a batch of 5, and a mask of those that are no padding."""
+    given = inputs(LLAMA)
+    if left:
+        given["attention_mask"] = given["attention_mask"].flip(-1)
+    return given
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("way", ["eager", "sdpa"])
+def test_padding_has_no_weight(way: str, left: bool) -> None:
+    model, given = made(LLAMA, way), padded(left)
+    with torch.no_grad(), attncli.capture(model) as calls:
+        model(**given)
+    assert all(call.check().matches for call in calls)
+    for call in calls:
+        weights = call.trace()["weights"].value
+        for item, n in enumerate(VALID):
+            real = np.arange(TOKENS) >= TOKENS - n if left else np.arange(TOKENS) < n
+            assert (weights[item][:, real][..., ~real] == 0).all()
+            assert np.allclose(weights[item][:, real].sum(-1), 1)
+        if left:  # the rows of padding: of equal scores, or of none at all
+            assert np.allclose(weights[3, :, 0], 1 / TOKENS if way == "eager" else 0)
+
+
+GENERATING = [
+    ("Llama", "sdpa", None), ("Llama", "sdpa", "static"), ("Llama", "eager", "static"),
+    ("Mistral", "sdpa", None), ("Mistral", "eager", None), ("Gemma 3", "sdpa", "static"),
+    ("Gemma 2", "eager", None), ("GPT-OSS", "eager", None), ("DeepSeek-V3", "sdpa", None),
+    ("BLOOM", "eager", None), ("Falcon", "sdpa", None), ("Falcon", "eager", None),
+    ("GPT-J", "eager", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("title", "way", "cache"), GENERATING)
+@pytest.mark.parametrize("left", [False, True])
+def test_tokens_are_generated_with_a_cache(
+    title: str, way: str, cache: str | None, left: bool
+) -> None:
+    family = FAMILIES[title]
+    kind = {"Gemma3TextModel": "Gemma3ForCausalLM"}.get(family.kind)
+    kind = kind or family.kind.replace("Model", "ForCausalLM")
+    model, given = made(replace(family, kind=kind), way), padded(True)
+    if not left:
+        given["attention_mask"] = torch.ones_like(given["attention_mask"])
+    how: dict[str, Any] = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+    how |= {"cache_implementation": cache, "disable_compile": True} if cache else {}
+    before = model.generate(**given, **how, eos_token_id=None)
+    with attncli.capture(model) as calls:
+        tokens = model.generate(**given, **how, eos_token_id=None)
+    assert torch.equal(before, tokens)
+    assert [call.step for call in calls] == [0, 0, 1, 1, 2, 2]
+    assert [call.shape[-2] for call in calls] == [TOKENS, TOKENS, 1, 1, 1, 1]
+    for call in calls:
+        assert call.arrays["q"].shape[1] == call.arrays["output"].shape[1]  # no heads are packed
+        assert call.check().matches, call
+
+
+@pytest.mark.parametrize("way", ["eager", "sdpa"])
+def test_a_step_with_a_cache_has_the_weights_of_the_whole(way: str) -> None:
+    given = inputs(LLAMA)["input_ids"]
+    with torch.no_grad():
+        whole = made(LLAMA, "eager")(given, output_attentions=True).attentions
+    model = made(LLAMA, way)
+    with torch.no_grad():
+        past = model(given[:, :-4], use_cache=True).past_key_values
+        with attncli.capture(model) as calls:
+            model(given[:, -4:], past_key_values=past)
+    assert [call.shape for call in calls] == [(5, 6, 4, TOKENS)] * 2
+    for call, expected in zip(calls, whole, strict=True):
+        assert call.check().matches
+        own = call.trace()["weights"].value
+        # Products of one or four rows are summed in another order than those of eleven.
+        assert np.allclose(own, expected[..., -4:, :].detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
+# ---- a function that the user registered, and that forgets something
+
+
+def attention(forgets: str, q: Any, k: Any, v: Any, mask: Any, scaling: float) -> Any:
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    scores = q @ k.mT * (1 if forgets == "scale" else scaling)
+    if forgets != "mask":
+        if mask is None:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        small = torch.finfo(scores.dtype).min
+        scores = scores.masked_fill(~mask, small) if mask.dtype == torch.bool else scores + mask
+    weights = scores.softmax(-1)
+    return (weights @ v).transpose(1, 2).contiguous(), weights
+
+
+@pytest.mark.parametrize("mask", ["", "eager_mask", "sdpa_mask"])
+@pytest.mark.parametrize("forgets", ["", "mask", "scale"])
+@pytest.mark.parametrize("title", ["Llama", "GPT-2", "Mistral"])
+def test_a_function_that_forgets_something_is_caught(
+    title: str, forgets: str, mask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a mask function of its own, it is given no mask and has to make the window itself."""
+    from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+
+    def own(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **_: Any) -> Any:
+        return attention(forgets, q, k, v, mask, scaling)
+
+    monkeypatch.setitem(AttentionInterface._global_mapping, "own", own)
+    if mask:
+        made_mask = getattr(masking_utils, mask)
+        monkeypatch.setitem(AttentionMaskInterface._global_mapping, "own", made_mask)
+    model, given = made(FAMILIES[title], "eager"), inputs(FAMILIES[title])
+    model.set_attn_implementation("own")
+    given.pop("attention_mask")
+    with torch.no_grad(), attncli.capture(model) as calls:
+        model(**given)
+    expected = {"": [], "scale": ["scale left out"], "mask": ["causal mask left out"]}[forgets]
+    is_windowed = calls[0].convention.window is not None
+    assert is_windowed == (title == "Mistral")
+    expected += ["window left out"] * (is_windowed and (forgets == "mask" or not mask))
+    for call in calls:
+        assert call.seen == "attention interface (own)"
+        verdict = call.check()
+        assert [bug.name for one in verdict.explanations for bug in one.bugs] == expected
+        assert verdict.matches == (not expected)

@@ -1,7 +1,10 @@
-"""capture(gradients=True): what PyTorch's backward pass gives q, k, v and the output."""
+"""capture(gradients=True) and check of gradients: what PyTorch's backward pass gives."""
 
 from __future__ import annotations
 
+import math
+from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,87 +12,77 @@ import numpy as np
 import pytest
 
 import attncli
-from tests.models.families import FAMILIES, Family, inputs, made
+from attncli.check import check
+from attncli.cli.main import run
+from tests.models.families import FAMILIES, inputs, made, module_of
+from tests.turns import in_turn
 
-torch = pytest.importorskip("torch", reason="needs the extra models")
-transformers = pytest.importorskip("transformers", reason="needs the extra models")
-
+NEEDS = ("torch", "transformers")
+torch: Any = None
 NAMES = ("d_q", "d_k", "d_v")
-WAYS = [
-    (family, way)
-    for title in ("Llama", "BERT", "GPT-2", "BLOOM", "Gemma 2", "GPT-OSS", "T5")
-    for family in (FAMILIES[title],)
-    for way in ("sdpa", "eager")
-    if way == "eager" or title not in ("BLOOM", "Gemma 2", "GPT-OSS")
-]
-"""By the interface, with softcap, sinks, windows, a bias and shared heads, and written out."""
+# By the interface, with softcap, sinks, windows, a bias and shared heads, and written out.
+TITLES = ("Llama", "BERT", "GPT-2", "BLOOM", "Gemma 2", "GPT-OSS", "T5")
+WAYS = [(title, way) for title in TITLES for way in FAMILIES[title].loaded]
 
 
-def title_of(x: Any) -> str:
-    return x.title if isinstance(x, Family) else str(x)
-
-
-def agree(call: Any, *names: str) -> bool:
+def agree(call: Any) -> bool:
     """Whether the gradients are those computed in float64 from what was captured."""
     trace = call.trace()
-    for name in names or NAMES:
-        wanted, found = trace[name].value, np.asarray(call.arrays[name])
-        found = found[0] if found.ndim == wanted.ndim + 1 else found
-        np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max(), err_msg=name)
+    for name in NAMES:
+        wanted = trace[name].value
+        own = np.asarray(call.arrays[name]).reshape(wanted.shape)
+        np.testing.assert_allclose(own, wanted, atol=1e-5 * np.abs(wanted).max(), err_msg=name)
     return True
 
 
-@pytest.mark.parametrize(("family", "implementation"), WAYS, ids=title_of)
-def test_gradients_of_models(family: Family, implementation: str) -> None:
-    model = made(family, implementation)
-    with attncli.capture(model, gradients=True) as calls:
-        output = model(**inputs(family))[0]
-    assert not any(set(call.arrays) & {"d_output", *NAMES} for call in calls)
-    output.square().sum().backward()
-    assert len(calls) > 0
-    assert all(agree(call) for call in calls)
+@pytest.mark.parametrize(("title", "way"), WAYS)
+def test_gradients_of_models(title: str, way: str) -> None:
+    given, gradients = inputs(FAMILIES[title]), []
+    for how in (None, False, True):
+        model = made(FAMILIES[title], way)
+        watch: Any = nullcontext([]) if how is None else attncli.capture(model, gradients=how)
+        with watch as calls:
+            output = model(**given)[0]
+        assert not any({*call.arrays} & {"d_output", *NAMES} for call in calls)
+        output.square().sum().backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert gradients[0]
+    assert all(
+        torch.equal(a, b) for one in gradients[1:] for a, b in zip(gradients[0], one, strict=True)
+    )
+    assert [agree(call) for call in calls] == [True] * FAMILIES[title].calls
     for call in calls:
         verdict = call.check()
         assert verdict.matches, verdict
-        assert {stage.name for stage in verdict.stages} >= set(NAMES)
+        assert {stage.name for stage in verdict.stages} >= {*NAMES}
 
 
-def test_the_model_gets_the_gradients_that_it_gets_without() -> None:
-    found = []
-    for is_captured in (False, True):
-        model = made(FAMILIES["Llama"], "sdpa")
-        if is_captured:
-            with attncli.capture(model, gradients=True):
-                output = model(**inputs(FAMILIES["Llama"]))[0]
-        else:
-            output = model(**inputs(FAMILIES["Llama"]))[0]
-        output.square().sum().backward()
-        found.append([p.grad for p in model.parameters() if p.grad is not None])
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
-
-
-class Own(torch.nn.Module):  # type: ignore[misc, name-defined]
+def own(way: str) -> Any:
     """An attention whose queries, keys and values are one tensor, in one of three ways."""
+    linear = torch.nn.Linear(12, 12)
 
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.way, self.linear = way, torch.nn.Linear(12, 12)
-
-    def forward(self, x: Any) -> Any:
-        h = self.linear(x).unflatten(-1, (3, 4)).transpose(1, 2)
-        if self.way == "sdpa":
+    def attention(x: Any) -> Any:
+        h = linear(x).unflatten(-1, (3, 4)).transpose(1, 2)
+        if way == "sdpa":
             return torch.nn.functional.scaled_dot_product_attention(h, h, h, is_causal=True)
-        if self.way == "einsum":
+        if way == "einsum":
             weights = torch.softmax(torch.einsum("bhqd,bhkd->bhqk", h, h) / 2, -1)
             return torch.einsum("bhqk,bhkd->bqhd", weights, h)
         return torch.softmax(h @ h.transpose(-1, -2) / 2, -1) @ h
 
+    return module_of(attention, linear=linear)
+
+
+@pytest.fixture
+def x() -> Any:
+    torch.manual_seed(3)
+    return torch.randn(2, 5, 12)
+
 
 @pytest.mark.parametrize("way", ["sdpa", "einsum", "written out"])
 @pytest.mark.parametrize("is_within", [True, False])
-def test_one_tensor_as_query_key_and_value(way: str, is_within: bool) -> None:
-    torch.manual_seed(3)
-    model, x = Own(way), torch.randn(2, 5, 12)
+def test_one_tensor_as_query_key_and_value(way: str, is_within: bool, x: Any) -> None:
+    model = own(way)
     with attncli.capture(model, gradients=True) as calls:
         loss = (model(x) * torch.randn(4)).sum()
         if is_within:
@@ -99,8 +92,8 @@ def test_one_tensor_as_query_key_and_value(way: str, is_within: bool) -> None:
     assert agree(calls[0])
 
 
-def test_the_last_backward_pass_counts() -> None:
-    model, x = Own("sdpa"), torch.randn(2, 5, 12)
+def test_the_last_backward_pass_counts(x: Any) -> None:
+    model = own("sdpa")
     with attncli.capture(model, gradients=True) as calls:
         output = model(x)
     output.sum().backward(retain_graph=True)
@@ -109,16 +102,14 @@ def test_the_last_backward_pass_counts() -> None:
     np.testing.assert_allclose(calls[0].arrays["d_v"], 3 * first, rtol=1e-6)
 
 
-def test_torch_multi_head_attention_and_autocast() -> None:
-    torch.manual_seed(5)
-    model = torch.nn.MultiheadAttention(12, 3, batch_first=True)
-    x = torch.randn(2, 5, 12)
-    with attncli.capture(model, gradients=True) as calls:
-        model(x, x, x)[0].square().sum().backward()
+def test_torch_multi_head_attention_and_autocast(x: Any) -> None:
+    layer = torch.nn.MultiheadAttention(12, 3, batch_first=True)
+    with attncli.capture(layer, gradients=True) as calls:
+        layer(x, x, x)[0].square().sum().backward()
     assert agree(calls[0])
-    own = Own("sdpa")
-    with attncli.capture(own, gradients=True) as calls, torch.autocast("cpu", torch.bfloat16):
-        output = own(x)
+    model = own("sdpa")
+    with attncli.capture(model, gradients=True) as calls, torch.autocast("cpu", torch.bfloat16):
+        output = model(x)
     output.float().square().sum().backward()
     trace = calls[0].trace()
     for name in NAMES:
@@ -126,21 +117,18 @@ def test_torch_multi_head_attention_and_autocast() -> None:
         np.testing.assert_allclose(calls[0].arrays[name], wanted, atol=0.03 * np.abs(wanted).max())
 
 
-def test_without_a_backward_pass_there_are_none_and_check_says_so() -> None:
-    model, x = Own("sdpa"), torch.randn(2, 5, 12)
-    with torch.no_grad(), attncli.capture(model, gradients=True) as calls:
+@pytest.mark.parametrize("gradients", [True, False])
+def test_without_a_backward_pass_there_are_none_and_check_says_so(gradients: bool, x: Any) -> None:
+    model = own("sdpa")
+    with torch.no_grad(), attncli.capture(model, gradients=gradients) as calls:
         model(x)
     verdict = calls[0].check()
     assert verdict.matches
-    assert any("no gradients have come: run loss.backward()" in note for note in verdict.notes)
-    with attncli.capture(model) as calls:
-        model(x)
-    assert not any("gradients" in note for note in calls[0].check().notes)
+    assert any("backward" in note for note in verdict.notes) == gradients
 
 
-def test_some_heads_and_a_folder(tmp_path: Path) -> None:
-    torch.manual_seed(7)
-    model, x = Own("sdpa"), torch.randn(2, 5, 12)
+def test_some_heads_a_folder_and_a_dump(tmp_path: Path, x: Any) -> None:
+    model = own("written out")
     with attncli.capture(model, gradients=True) as whole:
         model(x).square().sum().backward()
     folder = tmp_path / "calls"
@@ -151,16 +139,39 @@ def test_some_heads_and_a_folder(tmp_path: Path) -> None:
     assert agree(calls[0])
     with np.load(next(folder.iterdir())) as file:
         assert {"d_output", *NAMES} <= {*file}
-
-
-def test_a_dump_holds_the_gradient_of_the_output_and_compute_goes_on(tmp_path: Path) -> None:
-    from attncli.cli.main import run
-
-    model, x = Own("written out"), torch.randn(2, 5, 12)
-    with attncli.capture(model, gradients=True) as calls:
-        model(x).square().sum().backward()
-    calls.save(str(tmp_path / "dump.npz"))
-    out = tmp_path / "d_k.npy"
-    source = f"{tmp_path / 'dump.npz'}::{calls[0].key}"
+    whole.save(str(tmp_path / "dump.npz"))
+    out, source = tmp_path / "d_k.npy", f"{tmp_path / 'dump.npz'}::{whole[0].key}"
     assert run(["compute", source, "--stage", "d_k", "--output", str(out)]) == 0
-    np.testing.assert_allclose(np.load(out), calls[0].arrays["d_k"], atol=1e-5)
+    np.testing.assert_allclose(np.load(out), whole[0].arrays["d_k"], atol=1e-5)
+
+
+KERNELS = ("written out", "MATH", "FLASH_ATTENTION")
+TYPES = ("float64", "float32", "bfloat16", "float16")
+
+
+CASES = list(product(KERNELS, TYPES))
+
+
+@pytest.mark.parametrize(("case", "is_causal", "size"), in_turn(CASES, [False, True], [1.0, 4.0]))
+def test_the_backward_pass_of_pytorch_matches(
+    case: tuple[str, str], is_causal: bool, size: float
+) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    kernel, dtype = case
+    draws = np.random.default_rng(5).normal(size=(4, 2, 3, 37, 16))
+    q, k, v, d = (torch.tensor(draw).to(getattr(torch, dtype)) for draw in draws)
+    q = q * size
+    leaves = [one.clone().requires_grad_() for one in (q, k, v)]
+    if kernel == "written out":
+        scores = leaves[0] @ leaves[1].mT / math.sqrt(16)
+        later = torch.ones(37, 37, dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, -math.inf) if is_causal else scores
+        (torch.softmax(scores, dim=-1) @ leaves[2]).backward(d)
+    else:
+        with sdpa_kernel(getattr(SDPBackend, kernel)):
+            attention = torch.nn.functional.scaled_dot_product_attention
+            attention(*leaves, is_causal=is_causal).backward(d)
+    gradients = {f"d_{of}": leaf.grad for of, leaf in zip("qkv", leaves, strict=True)}
+    verdict = check(gradients, q, k, v, d_output=d, causal=is_causal, pairs=False)
+    assert verdict.matches, verdict

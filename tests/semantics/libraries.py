@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
+from tests.semantics import identities
+from tests.semantics.identities import Sizes
 
 for setting in ("KERAS_BACKEND=torch", "DEV=CPU", "JAX_PLATFORMS=cpu"):  # DEV is tinygrad's
     os.environ.setdefault(*setting.split("="))
@@ -110,21 +112,16 @@ def torch_flex(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -
 
 
 def torch_mha(need_weights: bool) -> Run:
-    """The module with identities as projections."""
-
     def run(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
         import torch
 
         refuse_groups(q, k)
-        heads, width = q.shape[1], q.shape[1] * q.shape[3]
-        module = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True).eval()
+        module = identities.torch_mha(Sizes.of(q, k, v))
         given = None if mask is None else torch.from_numpy(mask)
         tensors = [torch.from_numpy(joined(x)) for x in (q, k, v)]
         with torch.no_grad():
-            module.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
-            module.out_proj.weight.copy_(torch.eye(width))
-            found = module(*tensors, attn_mask=given, need_weights=need_weights, is_causal=causal)
-        return parted(found[0].numpy(), heads)
+            output = module(*tensors, attn_mask=given, need_weights=need_weights, is_causal=causal)
+        return parted(output[0].numpy(), q.shape[1])
 
     return run
 
@@ -183,22 +180,14 @@ def keras_ops(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) ->
 
 
 def keras_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    """The layer with identities as projections."""
     import keras
 
     refuse_groups(q, k)
-    batch, heads, _, d_k = q.shape
-    d_v = v.shape[-1]
-    layer = keras.layers.MultiHeadAttention(
-        heads, d_k, value_dim=d_v, use_bias=False, output_shape=heads * d_v
-    )
+    layer = identities.keras_mha(Sizes.of(q, k, v))
     query, key, value = map(joined, (q, k, v))
-    layer.build(query.shape, value.shape, key.shape)
-    for kernel, width in zip(layer.weights, (d_k, d_k, d_v, d_v), strict=True):
-        kernel.assign(np.eye(heads * width).reshape(kernel.shape))
-    given = None if mask is None else np.repeat(mask[None], batch, axis=0)
-    found = layer(query, value, key, attention_mask=given, use_causal_mask=causal)
-    return parted(keras.ops.convert_to_numpy(found), heads)
+    given = None if mask is None else np.repeat(mask[None], q.shape[0], axis=0)
+    output = layer(query, value, key, attention_mask=given, use_causal_mask=causal)
+    return parted(keras.ops.convert_to_numpy(output), q.shape[1])
 
 
 def keras_attention(
@@ -220,27 +209,15 @@ def keras_attention(
 
 
 def equinox_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    """The module with identities as projections; it has no batch."""
-    import equinox
+    """It has no batch."""
     import jax
 
     refuse_causal(causal)
     refuse_groups(q, k)
-    _, heads, _, d_k = q.shape
-    d_v = v.shape[-1]
-    sizes = {"value_size": heads * d_v, "output_size": heads * d_v, "qk_size": d_k, "vo_size": d_v}
-    key = jax.random.PRNGKey(0)
-    module = equinox.nn.MultiheadAttention(heads, heads * d_k, **sizes, key=key)
-
-    def projections(module: Any) -> list[Any]:
-        names = "query_proj", "key_proj", "value_proj", "output_proj"
-        return [getattr(module, name).weight for name in names]
-
-    identities = [jax.numpy.eye(heads * width) for width in (d_k, d_k, d_v, d_v)]
-    module = equinox.tree_at(projections, module, identities)
+    module = identities.equinox_mha(Sizes.of(q, k, v))
     items = zip(*(jax.numpy.asarray(joined(x)) for x in (q, k, v)), strict=True)
     given = None if mask is None else jax.numpy.asarray(mask)
-    return parted(np.stack([module(*item, mask=given) for item in items]), heads)
+    return parted(np.stack([module(*item, mask=given) for item in items]), q.shape[1])
 
 
 def mlx_fast(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
@@ -271,23 +248,11 @@ def onnx_model(node: str, reads: Sequence[str], given: Arrays, **attributes: Any
 
     Its outputs are the attention's and, where there is a past, keys and values with it.
     """
-    from onnx import TensorProto, helper
-
-    def info(name: str, x: Array) -> Any:
-        return helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape
-        )
+    from onnx import helper
 
     names = ["output", "all_k", "all_v"] if "past_k" in given else ["output"]
     inputs = [name if name in given else "" for name in reads]
-    graph = helper.make_graph(
-        [helper.make_node(node, inputs, names, **attributes)],
-        node,
-        [info(name, x) for name, x in given.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names],
-    )
-    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return identities.onnx_model(helper.make_node(node, inputs, names, **attributes), given)
 
 
 def onnxruntime_run(model: Any, given: Arrays) -> Any:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 
 from attncli import Convention, ConventionError, attend
 from attncli.arrays import Array
-from attncli.presets import PRESETS, Preset
+from attncli.presets import PRESETS
 from tests.fixtures.make_library_outputs import FILE, RECORDED
 from tests.semantics.calls import CALLS, KEEP, Call, call, lowered
 from tests.semantics.libraries import LIBRARIES, NoArgumentError
@@ -57,8 +56,11 @@ OWN = {
     "mask and causal 3x5": Own("ort-mha", call(mask=KEEP, causal=True)),
     "0/-inf and causal 3x5": Own("ort-mha", call(mask=lowered(KEEP), causal=True)),
 }
-EVERY = {(name, what): Own(name, CALLS[what]) for name in LIBRARIES for what in CALLS}
-EVERY |= {(own.preset, what): own for what, own in OWN.items()}
+CALLS_OF = {
+    name: {what: Own(name, one) for what, one in CALLS.items()}
+    | {what: own for what, own in OWN.items() if own.preset == name}
+    for name in LIBRARIES
+}
 
 
 def meant(own: Own, how: Convention) -> Array | str:
@@ -95,31 +97,20 @@ def is_reason(why: str, problem: Exception) -> bool:
     )
 
 
-def told(outcome: Array | str | Exception) -> str:
-    return "gives numbers" if isinstance(outcome, np.ndarray) else f"refuses, {outcome}"
-
-
-def versions(row: Preset) -> str:
-    """Which version the row is of, and which is installed."""
-    package = row.version.partition(" ")[0]
-    try:
-        return f"the row is of {row.version}, here is {version(package)}"
-    except PackageNotFoundError:
-        return f"the row is of {row.version}"
-
-
-@pytest.mark.parametrize(("name", "what"), EVERY)
-def test_the_library_means_what_its_preset_says(name: str, what: str) -> None:
-    own, row = EVERY[name, what], PRESETS[name]
-    theirs, ours = given(own), meant(own, Convention.of(name))
-    says = f"the table {told(ours)} as it has {dict(row.fields)}"
-    cell = f"{name}, {what}: {says}; the library {told(theirs)}; {versions(row)}"
-    if isinstance(ours, str):
-        assert isinstance(theirs, Exception), cell
-        assert is_reason(ours, theirs), cell
-    else:
-        assert not isinstance(theirs, Exception), cell
-        np.testing.assert_allclose(theirs, ours, rtol=0, atol=TOLERANCE, err_msg=cell)
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_the_library_means_what_its_preset_says(name: str) -> None:
+    row, wrong = PRESETS[name], {}
+    for what, own in CALLS_OF[name].items():
+        theirs, ours = given(own), meant(own, Convention.of(name))
+        if isinstance(ours, str):
+            is_same = isinstance(theirs, Exception) and is_reason(ours, theirs)
+        else:
+            is_same = not isinstance(theirs, Exception) and np.allclose(
+                theirs, ours, rtol=0, atol=TOLERANCE, equal_nan=True
+            )
+        if not is_same:
+            wrong[what] = f"ours {ours}, the library {theirs!r}"
+    assert wrong == {}, f"the row of {row.version} has {dict(row.fields)}"
 
 
 def differ(one: Array | str, other: Array | str) -> bool:
@@ -128,27 +119,15 @@ def differ(one: Array | str, other: Array | str) -> bool:
     return not np.allclose(one, other, rtol=0, atol=2 * TOLERANCE, equal_nan=True)
 
 
-FIELDS = [(name, field) for name in LIBRARIES for field in PRESETS[name].fields]
-
-
-@pytest.mark.parametrize(("name", "field"), FIELDS)
-def test_a_preset_without_one_of_its_fields_would_be_found(name: str, field: str) -> None:
-    how = Convention.of(name)
-    without = replace(how, **{field: getattr(Convention, field)})
-    calls = [own for (preset, _), own in EVERY.items() if preset == name]
-    assert any(differ(meant(own, how), meant(own, without)) for own in calls)
-
-
-REFUSED = [(name, feature) for name in LIBRARIES for feature in PRESETS[name].refuses]
-
-
-@pytest.mark.parametrize(("name", "feature"), REFUSED)
-def test_a_preset_without_one_of_its_refusals_would_be_found(name: str, feature: str) -> None:
-    """Each reason is given for a call, and the library is seen to give it."""
-    why = PRESETS[name].refuses[feature]  # type: ignore[index]
-    calls = [own for (preset, _), own in EVERY.items() if preset == name]
-    found = [meant(own, Convention.of(name)) for own in calls]
-    assert why in [said for said in found if isinstance(said, str)]
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_preset_without_one_of_its_fields_or_refusals_would_be_seen(name: str) -> None:
+    """Each field changes the numbers of a call, each reason is given for one."""
+    how, calls = Convention.of(name), CALLS_OF[name].values()
+    for field in PRESETS[name].fields:
+        without = replace(how, **{field: getattr(Convention, field)})
+        assert any(differ(meant(own, how), meant(own, without)) for own in calls), field
+    reasons = {ours for own in calls if isinstance(ours := meant(own, how), str)}
+    assert {*PRESETS[name].refuses.values()} <= reasons
 
 
 def test_every_preset_is_run_or_known_from_documents() -> None:

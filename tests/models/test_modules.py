@@ -1,0 +1,290 @@
+"""Attention in modules of one's own: by scaled_dot_product_attention, written out, PyTorch's layers."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attncli
+from tests.models.families import module_of
+
+NEEDS = ("torch",)
+torch: Any = None
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def given(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Any]:
+    """Random tensors, wide enough apart that the weights are not uniform."""
+    torch.manual_seed(23)
+    return [(2 * torch.randn(shape)).to(getattr(torch, dtype)) for shape in shapes]
+
+
+def captured(model: Any, *args: Any) -> tuple[Any, Any]:
+    """The calls, and the output; which is the same without capture."""
+    torch.manual_seed(29)
+    before = model(*args)
+    torch.manual_seed(29)
+    with warnings.catch_warnings(), attncli.capture(model) as calls:
+        warnings.simplefilter("ignore", UserWarning)  # that none was seen
+        output = model(*args)
+    assert torch.equal(before, output)
+    return calls, output
+
+
+def sdpa(*args: Any, **kwargs: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
+
+
+def odd(*shape: int) -> Any:
+    """A mask that allows every key whose place in it is odd."""
+    return torch.arange(int(np.prod(shape))).reshape(shape) % 2 == 1
+
+
+def softmax(scores: Any) -> Any:
+    return torch.softmax(scores, -1)
+
+
+def keep() -> Any:
+    return torch.ones(5, 5, dtype=torch.bool).tril()
+
+
+def hides(scores: Any, value: float = -np.inf) -> Any:
+    return scores.masked_fill(~keep(), value)
+
+
+def bias() -> Any:
+    return torch.arange(7.0)[:, None, None] * torch.arange(5.0)
+
+
+def put(scores: Any) -> Any:
+    scores[..., ~keep()] = -torch.inf
+    return scores
+
+
+def sink(scores: Any) -> Any:
+    column = torch.arange(7.0)[:, None, None].expand(2, 7, 5, 1)
+    both = torch.cat([scores, column], -1)
+    return softmax(both - both.max(-1, keepdim=True).values)[..., :-1]
+
+
+def added_product(q: Any, k: Any) -> Any:
+    flat = (x.reshape(-1, *x.shape[-2:]) for x in (q, k.mT))
+    return torch.baddbmm(bias().repeat(2, 5, 1), *flat, beta=0.5, alpha=0.25).view(2, 7, 5, 5)
+
+
+def einsum(q: Any, k: Any, v: Any) -> Any:
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k)
+    return torch.einsum("bhqk,bkhd->bqhd", softmax(scores / 4), v)
+
+
+PLAIN: Shapes = (3, 5, 7), (3, 11, 7), (3, 11, 2)
+BATCH: Shapes = (2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13)
+DEEP: Shapes = (2, 17, 3, 5, 7), (2, 17, 3, 11, 7), (2, 17, 3, 11, 13)
+TOKENS_FIRST: Shapes = (2, 5, 3, 7), (2, 11, 3, 7), (2, 11, 3, 13)
+HEADS: Shapes = ((2, 7, 5, 3),) * 3
+CAUSAL = {"scale": "none", "causal": True}
+# name: (shapes of q, k and v, the attention, what it changes of a convention, its operations)
+# fmt: off
+CASES: dict[str, tuple[Shapes, Any, dict[str, Any], tuple[str, ...]]] = {
+    "tokens": (((5, 7), (11, 7), (11, 3)), sdpa, {}, ()),
+    "heads": (PLAIN, sdpa, {}, ()),
+    "batch": (BATCH, sdpa, {}, ()),
+    "two batch axes": (DEEP, sdpa, {}, ()),
+    "two batch axes, mask": (DEEP, lambda q, k, v: sdpa(q, k, v, odd(2, 1, 1, 5, 11)), {}, ()),
+    "one key for a batch": (((2, 3, 5, 7), (1, 3, 11, 7), (1, 3, 11, 13)), sdpa, {}, ()),
+    "one key for all heads": (((2, 3, 5, 7), (2, 1, 11, 7), (2, 1, 11, 13)), sdpa, {}, ()),
+    "by name": (PLAIN, lambda q, k, v: sdpa(value=v, query=q, key=k), {}, ()),
+    # from the first key on, as PyTorch documents it
+    "causal": (PLAIN, lambda q, k, v: sdpa(q, k, v, None, 0.0, True), {"causal": True}, ()),
+    "causal, more queries": (((3, 11, 7), (3, 5, 7), (3, 5, 2)), lambda q, k, v: sdpa(q, k, v, is_causal=True), {"causal": True}, ()),
+    "mask of booleans": (PLAIN, lambda q, k, v: sdpa(q, k, v, odd(5, 11)), {}, ()),
+    "mask of keys": (PLAIN, lambda q, k, v: sdpa(q, k, v, odd(3, 1, 11)), {}, ()),
+    "mask of numbers": (PLAIN, lambda q, k, v: sdpa(q, k, v, torch.linspace(-3, 3, 55).reshape(5, 11)), {"mask_means": "add"}, ()),
+    "a row without keys": (PLAIN, lambda q, k, v: sdpa(q, k, v, torch.arange(5)[:, None].expand(5, 11) != 2), {}, ()),
+    "a row of −∞": (PLAIN, lambda q, k, v: sdpa(q, k, v, torch.zeros(5, 11).index_fill(0, torch.tensor(2), -np.inf)), {}, ()),
+    "scale": (PLAIN, lambda q, k, v: sdpa(q, k, v, scale=0.75), {"scale": 0.75}, ()),
+    "shared heads": (((2, 6, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13)), lambda q, k, v: sdpa(q, k, v, enable_gqa=True), {}, ()),
+    "written out": (BATCH, lambda q, k, v: softmax(q @ k.mT * 0.75) @ v, {"scale": 0.75}, ("mul(0.75)",)),
+    "written out for tokens": (((5, 7), (11, 7), (11, 13)), lambda q, k, v: (q @ k.T).softmax(-1) @ v, {"scale": "none"}, ()),
+    "einsum, heads after tokens": (TOKENS_FIRST, einsum, {"scale": 0.25}, ("div(4)",)),
+    "two factors": (HEADS, lambda q, k, v: softmax((q @ k.mT).mul_(0.25) / 2) @ v, {"scale": 0.125}, ("mul(0.25)", "div(2)")),
+    "negative, subtracted": (HEADS, lambda q, k, v: softmax(bias() - q @ k.mT) @ v, {"scale": -1.0, "mask_means": "add"}, ("sub",)),
+    "a bias, then a factor": (HEADS, lambda q, k, v: softmax((q @ k.mT + bias()) * 0.5) @ v, {"scale": 0.5, "mask_means": "add"}, ("add", "mul(0.5)")),
+    "baddbmm": (HEADS, lambda q, k, v: softmax(added_product(q, k)) @ v, {"scale": 0.25, "mask_means": "add"}, ("baddbmm",)),
+    "masked_fill": (HEADS, lambda q, k, v: softmax(hides(q @ k.mT)) @ v, CAUSAL, ("masked_fill(-inf)",)),
+    "where": (HEADS, lambda q, k, v: softmax(torch.where(keep(), q @ k.mT, torch.finfo(torch.float32).min)) @ v, CAUSAL, ("where",)),
+    "where, the other way round": (HEADS, lambda q, k, v: softmax(torch.where(~keep(), -torch.inf, q @ k.mT)) @ v, CAUSAL, ("where",)),
+    "by index": (HEADS, lambda q, k, v: softmax(put(q @ k.mT)) @ v, CAUSAL, ("index_put",)),
+    "a finite number": (HEADS, lambda q, k, v: softmax(hides(q @ k.mT, -3.0) * 2) @ v, {"scale": 2.0, "causal": True, "mask_value": -6.0}, ("masked_fill(-3)", "mul(2)")),
+    "times a mask of 0 and 1": (HEADS, lambda q, k, v: softmax(q @ k.mT / 2 * keep().float() - 1e4 * (1 - keep().float())) @ v, {"scale": 0.5, "causal": True, "mask_value": -1e4}, ("div(2)", "mul", "sub")),
+    "over queries": (HEADS, lambda q, k, v: torch.softmax(q @ k.mT, -2) @ v, {"scale": "none", "softmax_over": "queries"}, ()),
+    "a cap": (HEADS, lambda q, k, v: softmax(torch.where(keep(), 5 * torch.tanh(q @ k.mT / 2 / 5), -torch.inf)) @ v, {"scale": 0.5, "softcap": 5.0, "causal": True}, ("div(2)", "div(5)", "tanh", "mul(5)", "where")),
+    "sinks": (HEADS, lambda q, k, v: sink(q @ k.mT) @ v, {"scale": "none"}, ("cat(-1)", "sub")),
+    "a factor for each head": (HEADS, lambda q, k, v: softmax(q @ k.mT * torch.arange(1.0, 8)[:, None, None]) @ v, {"scale": "none"}, ("mul",)),
+    "less the largest": (HEADS, lambda q, k, v: softmax((s := q @ k.mT) - s.amax(-1, keepdim=True)) @ v, {"scale": "none"}, ("sub",)),
+    "keys times queries": (HEADS, lambda q, k, v: softmax((k @ q.mT).mT * 0.5) @ v, {"scale": 0.5}, ("mul(0.5)",)),
+    "values first": (HEADS, lambda q, k, v: (v.mT @ softmax(q @ k.mT).mT).mT, {"scale": "none"}, ()),
+    "a clamp that changes nothing": (HEADS, lambda q, k, v: softmax((q @ k.mT).clamp(-1e9, 1e9)) @ v, {"scale": "none"}, ()),
+    "shared keys": (HEADS, lambda q, k, v: softmax(q @ k[:, :1].mT) @ v[:, :1], {"scale": "none"}, ()),
+}
+REFUSED = [
+    (lambda q, k, v: softmax((q @ k.mT).cumsum(-1)) @ v, "cumsum of the scores"),
+    (lambda q, k, v: softmax((s := q @ k.mT, s[..., 0].zero_())[0]) @ v, "writing to a part"),
+    (lambda q, k, v: softmax(q @ k.mT * torch.arange(1.0, 6)) @ v, "a factor of its own"),
+    (lambda q, k, v: softmax(torch.tanh(hides(q @ k.mT, -1e9))) @ v, "tanh of scores that are masked"),
+    (lambda q, k, v: softmax(hides(q @ k.mT, -3.0) + bias()) @ v, "replaced by a number, and added"),
+    (lambda q, k, v: torch.softmax(k @ q.mT, -2).mT @ v, "weights are moved before"),
+    (lambda q, k, v: softmax(q @ k.mT * keep().float() + bias()) @ v, "times a mask, plus numbers"),
+    (lambda q, k, v: softmax(1 / (q @ k.mT)) @ v, "reciprocal of the scores"),
+    (lambda q, k, v: softmax((q @ k.mT).flip(-1)) @ v, "flip of the scores"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_recorded_and_matches(name: str) -> None:
+    shapes, function, fields, operations = CASES[name]
+    calls, _ = captured(module_of(function), *given(*shapes))
+    (call,) = calls
+    assert calls.unseen == ()
+    assert call.convention.changes() == pytest.approx(fields)
+    assert call.check().matches
+    assert call.operations == operations
+    assert any(" → ".join(operations) in note for note in call.trace().notes) or not operations
+
+
+@pytest.mark.parametrize(("function", "why"), REFUSED)
+def test_what_is_not_understood_is_said(function: Any, why: str) -> None:
+    calls, _ = captured(module_of(function), *given(*HEADS))
+    (reason,) = calls.unseen
+    assert (len(calls), why in reason) == (0, True), reason
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_what_goes_in_and_comes_out_is_recorded(dtype: str) -> None:
+    q, k, v = given(*PLAIN, dtype=dtype)
+    (call,), output = captured(module_of(sdpa), q, k, v)
+    assert call.dtype == dtype
+    assert call.check().matches
+    named = {"q": q, "k": k, "v": v, "output": output}
+    before = {name: x.double().numpy().copy() for name, x in named.items()}
+    q.zero_()  # what is recorded does not change with the tensors
+    for name, x in before.items():
+        assert np.array_equal(call.arrays[name], x), name
+
+
+def test_dropout_is_noted_and_no_match() -> None:
+    (call,), _ = captured(module_of(lambda q, k, v: sdpa(q, k, v, None, 0.3)), *given(*PLAIN))
+    verdict = call.check()
+    assert not verdict.matches
+    assert any("dropout 0.3" in note for note in verdict.notes)
+
+
+# ---- PyTorch's layers
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_multihead_attention(
+    need_weights: bool, masked: bool, training: bool, gradient: bool
+) -> None:
+    torch.manual_seed(31)
+    layer = torch.nn.MultiheadAttention(21, 3, batch_first=True)
+    with torch.no_grad():
+        layer.in_proj_weight.mul_(4)  # so that the weights vary
+    padding = torch.arange(5) >= torch.tensor([5, 3])[:, None]
+    later = torch.ones(5, 5, dtype=torch.bool).triu(2)  # no row is left without any key
+    hidden = {"key_padding_mask": padding, "attn_mask": later} if masked else {}
+    model = module_of(
+        lambda x: layer(x, x, x, need_weights=need_weights, **hidden)[0], attention=layer
+    ).train(training)
+    (x,) = given((2, 5, 21))
+    with torch.set_grad_enabled(gradient), attncli.capture(model) as calls:
+        output = model(x)
+    (call,) = calls
+    assert call.name == "attention"
+    assert call.check().matches
+    weights = call.trace()["weights"].value.reshape(2, 3, 5, 5)
+    _, expected = layer(x, x, x, average_attn_weights=False, **hidden)
+    assert output.requires_grad == gradient
+    assert np.allclose(weights, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_an_encoder_layer_in_evaluation_runs_without_its_fused_path() -> None:
+    torch.manual_seed(37)
+    layer = torch.nn.TransformerEncoderLayer(26, 2, 29, batch_first=True).eval()
+    (x,) = given((2, 5, 26))
+    with torch.no_grad():
+        before = layer(x)
+        with attncli.capture(layer) as calls:
+            output = layer(x)
+    assert [(call.name, call.check().matches) for call in calls] == [("self_attn", True)]
+    # Fused, it sums in another order: layer norms have numbers about 1, and 26 of them.
+    assert torch.allclose(before, output, rtol=0, atol=26 * 2**-23)
+
+
+def test_an_encoder_and_decoder() -> None:
+    torch.manual_seed(41)
+    model = torch.nn.Transformer(26, 2, 1, 1, 29, batch_first=True).eval()
+    with torch.no_grad(), attncli.capture(model) as calls:
+        model(*given((2, 5, 26), (2, 7, 26)))
+    names = ["encoder.layers.0.self_attn", "decoder.layers.0.self_attn"]
+    assert [call.name for call in calls] == [*names, "decoder.layers.0.multihead_attn"]
+    assert calls[2].shape == (2, 2, 7, 5)
+    assert all(call.check().matches for call in calls)
+
+
+# ---- what is not seen
+
+
+def by_powers(q: Any, k: Any, v: Any) -> Any:
+    """A softmax of one's own arithmetic."""
+    powers = torch.exp(q @ k.mT)
+    return powers / powers.sum(-1, keepdim=True) @ v
+
+
+def test_a_softmax_of_ones_own_arithmetic_is_said_not_to_be_seen() -> None:
+    model = module_of(by_powers)
+    with pytest.warns(UserWarning, match="no attention was seen"), attncli.capture(model) as calls:
+        model(*given(*PLAIN))
+    assert not calls
+    mine, other = module_of(by_powers), module_of(sdpa)
+    type(mine).__name__ = "MyAttention"  # what is called attention is named
+    model = module_of(lambda *qkv: mine(*qkv) + other(*qkv), mine=mine, other=other)
+    with pytest.warns(UserWarning, match="seen in mine"), attncli.capture(model) as calls:
+        model(*given(*PLAIN))
+    assert (calls.unseen, [call.name for call in calls]) == (("mine",), ["other"])
+
+
+def test_a_router_is_no_attention() -> None:
+    router = torch.nn.Linear(3, 2)
+
+    def routed(q: Any, k: Any, v: Any) -> Any:
+        experts = torch.stack([v, k], -2)  # [batch, head, token, expert, d]
+        return torch.einsum("bhne,bhned->bhnd", softmax(router(q)), experts)
+
+    calls, _ = captured(module_of(routed, router=router), *given(*HEADS))
+    assert (len(calls), calls.unseen) == (0, ())
+
+
+def test_nothing_is_kept_of_a_model_without_attention() -> None:
+    """A chain of products does not hold its tensors in memory."""
+    held: list[Any] = []
+
+    def chain(x: Any) -> Any:
+        for _ in range(3):
+            held.append(weakref.ref(x))
+            x = (x @ x.mT @ x).relu()
+        return x.sum()
+
+    model = module_of(chain)
+    with warnings.catch_warnings(), torch.no_grad(), attncli.capture(model):
+        warnings.simplefilter("ignore", UserWarning)
+        model(torch.randn(5, 5))
+        assert [ref() for ref in held] == [None, None, None]
