@@ -499,7 +499,7 @@ HINTS = [
     ("check --q q.csv --observed EYE --stage wieghts", "did you mean weights or d_weights?"),
     ("check q.csv --observed '{\"wieghts\": [[9]], \"output\": EYE}'", "did you mean weights?"),
     ("check q.csv --observed '{\"Scores\": [[9]], \"output\": EYE}'", "did you mean scores?"),
-    ("diff m.json m.json --stage encoder.3.wieghts", "did you mean b.encoder.3"),
+    ("diff m.json m.json --stage encoder.3.wieghts", "did you mean encoder.4.attention.weights or"),
     ("semantics jaxx", "did you mean jax?"),
     ("examples 004-frist-example", "did you mean 004-first-example"),
     ("similarity kingg --vectors words.txt", "did you mean king?"),
