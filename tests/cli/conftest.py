@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attncli.cli.main import run
@@ -68,3 +69,16 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
 @pytest.fixture
 def three() -> Path:
     return SAMPLES / "three-tokens.json"
+
+
+def stages(document: Any) -> dict[str, Any]:
+    """The stages of a trace's JSON by their names, as arrays."""
+
+    def number(x: Any) -> Any:
+        return [number(y) for y in x] if isinstance(x, list) else float(x)
+
+    return {
+        step["name"]: np.array(number(step["value"]))
+        for step in document["steps"]
+        if "value" in step
+    }

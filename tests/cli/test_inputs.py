@@ -1,305 +1,350 @@
-"""attncli compute: every input form and flag gives the numbers it should."""
+"""attncli compute: every form of input and every flag gives the numbers of plain NumPy."""
 
 from __future__ import annotations
 
 import json
+from math import log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attncli import Convention, attend, attend_heads
+from tests.plain import attention
+from tests.turns import in_turn
 
-from .conftest import Call
+from .conftest import Call, stages
 
 RNG = np.random.default_rng(17)
 Q, K, V = RNG.normal(size=(3, 2)), RNG.normal(size=(5, 2)), RNG.normal(size=(5, 7))
-
-
-def stages(document: Any) -> dict[str, Any]:
-    def number(x: Any) -> Any:
-        return [number(y) for y in x] if isinstance(x, list) else float(x)
-
-    return {step["name"]: np.array(number(step["value"])) for step in document["steps"]}
+QKV = {"q": Q, "k": K, "v": V}
+BIAS, PAST_K, PAST_V = (RNG.normal(size=shape) for shape in ((3, 5), (2, 2), (2, 7)))
+ARRAYS = ("q", "k", "v", "mask", "past_k", "past_v", "sinks")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, array in (("q", Q), ("k", K), ("v", V)):
+    """Q, K and V in files of every form, and what stands beside them."""
+    arrays = QKV | {"bias": BIAS, "past_k": PAST_K, "past_v": PAST_V}
+    for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
     np.savez(tmp_path / "qkv.npz", Query=Q, KEYS=K, value=V)
-    everything = {"q": Q.tolist(), "k": K.tolist(), "v": V.tolist()}
-    (tmp_path / "qkv.json").write_text(json.dumps(everything))
+    (tmp_path / "qkv.json").write_text(json.dumps({name: x.tolist() for name, x in QKV.items()}))
     np.savetxt(tmp_path / "q.csv", Q, delimiter=",", fmt="%.17g")
     np.savetxt(tmp_path / "k.tsv", K, delimiter="\t", fmt="%.17g")
     return tmp_path
 
 
+def check_stages(document: Any, tolerance: float = 1e-12, **own: Any) -> None:
+    """The stages of a trace beside those of plain NumPy, of QKV but for what is named."""
+    arrays = QKV | {name: np.asarray(own.pop(name)) for name in ARRAYS if name in own}
+    expected = attention(arrays, own, own.pop("kv_len", None))
+    computed = stages(document)
+    assert "output" in computed
+    for name in {*computed} & {*expected} - {"mask"}:
+        np.testing.assert_allclose(computed[name], expected[name], rtol=tolerance, err_msg=name)
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    "line",
     [
-        ("--q", "qkv.json"),
-        ("--q", "qkv.npz"),
-        ("--q", "q.npy", "--k", "k.npy", "--v", "v.npy"),
-        ("--q", "q.csv", "--k", "k.tsv", "--v", "v.npy"),
-        ("--q", "qkv.npz::Query", "--k", "qkv.npz::KEYS", "--v", "qkv.npz::value"),
-        ("--q", "q.npy", "--k", "qkv.json", "--v", "qkv.npz"),
-        ("--q", json.dumps(Q.tolist()), "--k", json.dumps(K.tolist()), "--v", "v.npy"),
+        "--q qkv.json",
+        "--q qkv.npz",
+        "qkv.npz",
+        "--q q.npy --k k.npy --v v.npy",
+        "--q q.csv --k k.tsv --v v.npy",
+        "--q qkv.npz::Query --k qkv.npz::KEYS --v qkv.npz::value",
+        "--q q.npy --k qkv.json --v qkv.npz",
+        f"--q {json.dumps(Q.tolist(), separators=(',', ':'))} --k k.npy --v v.npy",
     ],
 )
-def test_every_form_gives_the_same(call: Call, folder: Path, arguments: Any) -> None:
-    result = call("compute", *arguments, "--format", "json")
-    assert (result.code, result.err) == (0, "")
-    expected = attend(Q, K, V)["output"].value
-    np.testing.assert_array_equal(stages(result.json)["output"], expected)
+@pytest.mark.usefixtures("folder")
+def test_every_form_gives_the_same(call: Call, line: str) -> None:
+    done = call("compute", *line.split(), "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    check_stages(done.json)
 
 
 @pytest.mark.parametrize("name", ["qkv.json", "qkv.npz", "q.npy", "q.csv"])
 def test_standard_input_is_recognised_by_its_bytes(call: Call, folder: Path, name: str) -> None:
-    content = (folder / name).read_bytes()
-    result = call("compute", "--q", "-", "--quiet", "--format", "json", stdin=content)
-    assert result.code == 0, result.err
-    whole = name.startswith("qkv")
-    expected = attend(Q, K if whole else Q, V if whole else Q)["output"].value
-    np.testing.assert_array_equal(stages(result.json)["output"], expected)
+    data = (folder / name).read_bytes()
+    done = call("compute", "--q", "-", "--quiet", "--format", "json", stdin=data)
+    check_stages(done.json, **({} if name.startswith("qkv") else {"k": Q, "v": Q}))
 
 
 def test_one_matrix_is_q_k_and_v_and_it_says_so(call: Call) -> None:
-    result = call("compute", "--q", "[[1,2],[3,4]]", "--format", "json")
-    assert "K = Q" in result.err
-    assert "V = K" in result.err
-    expected = attend([[1, 2], [3, 4]], [[1, 2], [3, 4]], [[1, 2], [3, 4]])["output"].value
-    np.testing.assert_array_equal(stages(result.json)["output"], expected)
+    done = call("compute", "[[1,2],[3,4]]", "--format", "json")
+    assert "K = Q" in done.err
+    assert "V = K" in done.err
+    check_stages(done.json, **dict.fromkeys("qkv", [[1, 2], [3, 4]]))
+    assert call("compute", "[[1,2],[3,4]]", "--quiet").err == ""
+    assert "k.json has no k, so K = Q" in call("compute", _file("k.json", {"q": [[1]]})).err
 
 
-def test_quiet_leaves_remarks_out(call: Call) -> None:
-    assert call("compute", "--q", "[[1,2],[3,4]]", "--quiet").err == ""
+def _file(name: str, document: object) -> str:
+    Path(name).write_text(json.dumps(document))
+    return name
 
 
-CHOICES: list[tuple[list[str], dict[str, Any]]] = [
-    (["--causal"], {"causal": True}),
-    (["--causal", "--causal-align", "bottom-right"], {"causal": True, "causal_align": "bottom-right"}),
-    (["--window", "1,0"], {"window": (1, 0)}),
-    (["--window=-1,0"], {"window": (-1, 0)}),
-    (["--scale", "none"], {"scale": "none"}),
-    (["--scale", "0.3"], {"scale": 0.3}),
-    (["--softcap", "2"], {"softcap": 2.0}),
-    (["--softcap", "2", "--causal", "--softcap-place", "after-mask"],
+KEPT = [True, False, True, True, False]
+HIDDEN = [not kept for kept in KEPT]
+NUMBERS = "[[1,0,1,1,0]]"
+CACHE = {"past_k": PAST_K, "past_v": PAST_V}
+# fmt: off
+FLAGS: list[tuple[str, dict[str, Any]]] = [
+    ("--causal", {"causal": True}),
+    ("--causal --causal-align bottom-right", {"causal": True, "causal_align": "bottom-right"}),
+    ("--window 1,0", {"window": (1, 0)}),
+    ("--window=-1,0", {"window": (-1, 0)}),
+    ("--window 2,-1", {"window": (2, -1)}),
+    ("--window 2,1 --window-counts own", {"window": (2, 1), "window_counts": "own"}),
+    ("--scale none", {"scale": "none"}),
+    ("--scale 0.3", {"scale": 0.3}),
+    ("--scale 1/√8", {"scale": 8**-0.5}),
+    ("--softcap 2", {"softcap": 2.0}),
+    ("--softcap 2 --causal --softcap-place after-mask",
      {"softcap": 2.0, "causal": True, "softcap_place": "after-mask"}),
-    (["--softmax-over", "queries"], {"softmax_over": "queries"}),
-    (["--dropout", "0.5", "--seed", "3"], {"dropout": 0.5, "seed": 3}),
-    (["--dtype", "bfloat16"], {"dtype": "bfloat16"}),
-    (["--causal", "--mask-value", "-1e4"], {"causal": True, "mask_value": -1e4}),
-]  # fmt: skip
+    ("--softmax-over queries", {"softmax_over": "queries"}),
+    ("--dropout 0.5 --seed 3", {"dropout": 0.5, "seed": 3}),
+    ("--causal --mask-value -1e4", {"causal": True, "mask_value": -1e4}),
+    ("--causal --mask-value -inf", {"causal": True}),
+    ("--causal --mask-value -3 --mask-value-rule add",
+     {"causal": True, "mask_value": -3, "mask_value_rule": "add"}),
+    ("--kv-len 2", {"kv_len": [2]}),
+    ("--stage lse --stage output --lse-base 2", {"lse_base": "2"}),
+    (f"--mask {json.dumps([KEPT]).replace(' ', '')}", {"mask": [KEPT]}),
+    (f"--mask {json.dumps([KEPT]).replace(' ', '')} --mask-means ignore", {"mask": [HIDDEN]}),
+    (f"--mask {NUMBERS} --mask-means keep", {"mask": [KEPT]}),
+    (f"--mask {NUMBERS} --mask-means ignore", {"mask": [HIDDEN]}),
+    (f"--mask {NUMBERS} --mask-means add", {"mask": [[1.0, 0, 1, 1, 0]]}),
+    ("--mask bias.npy", {"mask": BIAS}),
+    ("--mask bias.npy --causal --mask-and-causal mask", {"mask": BIAS}),
+    ("--mask bias.npy --mask-numbers truth", {"mask": BIAS != 0}),
+    *((f"--mask [[false,false,false,false,false]] --empty-rows {rule}",
+       {"mask": [[False] * 5], "empty_rows": rule}) for rule in ("zero", "nan", "uniform")),
+    ("--past-k past_k.npy --past-v past_v.npy --causal", CACHE | {"causal": True}),
+    (f"--sinks [{log(2)}]", {"sinks": [log(2)]}),
+]
+# fmt: on
 
 
-@pytest.mark.parametrize(("flags", "convention"), CHOICES)
-def test_flags_are_conventions(call: Call, folder: Path, flags: Any, convention: Any) -> None:
-    result = call("compute", "--q", "qkv.npz", "--format", "json", *flags)
-    assert result.code == 0, result.err
-    expected = attend(Q, K, V, convention=Convention(**convention))
-    for name, value in stages(result.json).items():
-        np.testing.assert_array_equal(value, expected[name].value, err_msg=name)
+@pytest.mark.parametrize(("flags", "own"), FLAGS, ids=[flags for flags, _ in FLAGS])
+@pytest.mark.usefixtures("folder")
+def test_flags_are_conventions(call: Call, flags: str, own: dict[str, Any]) -> None:
+    done = call("compute", "--q", "qkv.npz", "--format", "json", *flags.split())
+    assert done.code == 0, done.err
+    check_stages(done.json, **own)
 
 
-@pytest.mark.parametrize(
-    ("mask", "flags", "kept"),
-    [
-        ([[True, False, True, True, False]] * 3, [], [1, 0, 1, 1, 0]),
-        ([[True, False, True, True, False]] * 3, ["--mask-means", "ignore"], [0, 1, 0, 0, 1]),
-        ([[1, 0, 1, 1, 0]] * 3, ["--mask-means", "keep"], [1, 0, 1, 1, 0]),
-        ([[1, 0, 1, 1, 0]] * 3, ["--mask-means", "ignore"], [0, 1, 0, 0, 1]),
-    ],
-)
-def test_masks(call: Call, folder: Path, mask: Any, flags: Any, kept: list[int]) -> None:
-    (folder / "mask.json").write_text(json.dumps(mask))
-    result = call("compute", "--q", "qkv.npz", "--mask", "mask.json", "--format", "json", *flags)
-    weights = stages(result.json)["weights"]
-    assert (weights > 0).astype(int).tolist() == [kept] * 3
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("dtype", "unit"), [("bfloat16", 2**-8), ("float16", 2**-11)])
+def test_numbers_of_16_bits(call: Call, dtype: str, unit: float) -> None:
+    done = call("compute", "qkv.npz", "--format", "json", "--dtype", dtype)
+    check_stages(done.json, tolerance=60 * unit)
+    weights = stages(done.json)["weights"]
+    mantissa = np.frexp(weights)[0] / (2 * unit) * 2
+    np.testing.assert_array_equal(mantissa, mantissa.round())  # no more bits than the type has
+    assert done.json["convention"]["dtype"] == dtype
 
 
-def test_a_numeric_mask_is_added(call: Call, folder: Path) -> None:
-    np.save(folder / "bias.npy", RNG.normal(size=(3, 5)))
-    result = call("compute", "--q", "qkv.npz", "--mask", "bias.npy", "--format", "json")
-    found = stages(result.json)
-    np.testing.assert_array_equal(
-        found["masked"], found["scaled"] + np.load(folder / "bias.npy"), strict=True
-    )
-
-
-@pytest.mark.parametrize("rule", ["zero", "nan", "uniform"])
-def test_empty_rows(call: Call, folder: Path, rule: str) -> None:
-    flags = ("--mask", "[false,false,false,false,false]", "--empty-rows", rule)
-    (folder / "mask.json").write_text("[[false,false,false,false,false]]")
-    result = call(
-        "compute", "--q", "qkv.npz", "--mask", "mask.json", *flags[2:], "--format", "json"
-    )
-    expected = {"zero": 0.0, "nan": np.nan, "uniform": 0.2}[rule]
-    np.testing.assert_array_equal(stages(result.json)["weights"], np.full((3, 5), expected))
-
-
-def test_heads_split_the_last_axis(call: Call, folder: Path) -> None:
+def test_heads_split_the_last_axis(call: Call) -> None:
     q, k, v = RNG.normal(size=(3, 8)), RNG.normal(size=(5, 4)), RNG.normal(size=(5, 6))
-    np.savez(folder / "flat.npz", q=q, k=k, v=v)
-    result = call(
-        "compute", "--q", "flat.npz", "--heads", "4", "--kv-heads", "2", "--format", "json"
-    )
-    expected = attend_heads(q, k, v, n_heads=4, n_kv_heads=2)["concat"].value
-    np.testing.assert_array_equal(stages(result.json)["concat"], expected)
+    np.savez("flat.npz", q=q, k=k, v=v)
+    done = call("compute", "flat.npz", "--heads", "4", "--kv-heads", "2", "--format", "json")
+    of_q, of_k, of_v = np.split(q, 4, axis=1), np.split(k, 2, axis=1), np.split(v, 2, axis=1)
+    parts = [
+        attention({"q": of_q[h], "k": of_k[h // 2], "v": of_v[h // 2]}, {})["output"]
+        for h in range(4)
+    ]
+    np.testing.assert_allclose(stages(done.json)["concat"], np.hstack(parts), rtol=1e-12)
 
 
 @pytest.mark.parametrize("order", ["blocks", "tiled"])
-def test_head_order(call: Call, folder: Path, order: Any) -> None:
-    q, k, v = RNG.normal(size=(4, 3, 2)), RNG.normal(size=(2, 5, 2)), RNG.normal(size=(2, 5, 7))
-    np.savez(folder / "heads.npz", q=q, k=k, v=v)
-    result = call("compute", "--q", "heads.npz", "--head-order", order, "--format", "json")
-    expected = attend(q, k, v, convention=Convention(head_order=order))["output"].value
-    np.testing.assert_array_equal(stages(result.json)["output"], expected)
+def test_head_order(call: Call, order: str) -> None:
+    shapes = {"q": (4, 3, 2), "k": (2, 5, 2), "v": (2, 5, 7)}
+    arrays: dict[str, Any] = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+    np.savez("heads.npz", **arrays)
+    done = call("compute", "heads.npz", "--head-order", order, "--format", "json")
+    check_stages(done.json, head_order=order, **arrays)
 
 
 @pytest.mark.parametrize(
     ("layout", "axes"), [("shd", (1, 0, 2)), ("bshd", (0, 2, 1, 3)), ("bhsd", (0, 1, 2, 3))]
 )
-def test_layouts(call: Call, folder: Path, layout: str, axes: Any) -> None:
+@pytest.mark.parametrize("said_by", ["flag", "file"])
+def test_layouts(call: Call, layout: str, axes: tuple[int, ...], said_by: str) -> None:
     lead = (3,) if len(axes) == 3 else (2, 3)
-    arrays = {n: RNG.normal(size=(*lead, 5, d)) for n, d in (("q", 7), ("k", 7), ("v", 11))}
+    arrays = {name: RNG.normal(size=(*lead, 5, d)) for name, d in (("q", 7), ("k", 7), ("v", 11))}
     turned: dict[str, Any] = {name: np.transpose(x, np.argsort(axes)) for name, x in arrays.items()}
-    np.savez(folder / "turned.npz", **turned)
-    result = call("compute", "--q", "turned.npz", "--layout", layout, "--format", "json")
-    expected = attend(arrays["q"], arrays["k"], arrays["v"])["output"].value
-    np.testing.assert_array_equal(stages(result.json)["output"], expected)
+    own = {"layout": layout.upper()} if said_by == "file" else {}
+    np.savez("turned.npz", **turned, **own)
+    flags = [] if own else ["--layout", layout]
+    check_stages(call("compute", "turned.npz", *flags, "--format", "json").json, **arrays)
 
 
-def test_a_cache_is_put_before_the_keys(call: Call, folder: Path) -> None:
-    past_k, past_v = RNG.normal(size=(2, 2)), RNG.normal(size=(2, 7))
-    np.save(folder / "pk.npy", past_k)
-    np.save(folder / "pv.npy", past_v)
-    result = call(
-        *("compute", "--q", "qkv.npz", "--past-k", "pk.npy", "--past-v", "pv.npy"),
-        *("--causal", "--format", "json"),
-    )
-    how = Convention(causal=True)
-    expected = attend(Q, K, V, past_k=past_k, past_v=past_v, convention=how)["output"].value
-    np.testing.assert_array_equal(stages(result.json)["output"], expected)
-
-
-@pytest.mark.parametrize(
-    ("lead", "flags"),
-    [((), ()), ((2,), ("--layout", "bsd"))],
-)
-def test_a_cache_that_is_split_into_heads_already(
-    call: Call, tmp_path: Path, lead: tuple[int, ...], flags: Any
-) -> None:
+@pytest.mark.parametrize("lead", [(), (2,)])
+def test_a_cache_that_is_split_into_heads_already(call: Call, lead: tuple[int, ...]) -> None:
     q, k, v = (RNG.normal(size=(*lead, n, 2 * d)) for n, d in ((3, 5), (3, 5), (3, 7)))
     past_k, past_v = RNG.normal(size=(*lead, 2, 11, 5)), RNG.normal(size=(*lead, 2, 11, 7))
     arrays: dict[str, Any] = {"q": q, "k": k, "v": v, "past_k": past_k, "past_v": past_v}
-    np.savez(tmp_path / "cache.npz", **arrays)
-    flags = ("--heads", "2", *flags)
-    result = call("compute", "--q", "cache.npz", *flags, "--format", "json")
-    assert result.code == 0, result.err
+    flags = ("--heads", "2", *(("--layout", "bsd") if lead else ()))
 
     def heads(x: Any) -> Any:  # [..., n, 2·d] -> [..., 2, n, d]
         return np.stack(np.split(x, 2, axis=-1), axis=-3)
 
-    whole_k, whole_v = (
-        np.concatenate([past_k, heads(k)], -2),
-        np.concatenate([past_v, heads(v)], -2),
-    )
-    z = heads(q) @ np.swapaxes(whole_k, -1, -2) / np.sqrt(5)
-    weights = np.exp(z) / np.exp(z).sum(axis=-1, keepdims=True)
-    expected = np.concatenate(list(np.moveaxis(weights @ whole_v, -3, 0)), -1)
-    np.testing.assert_allclose(stages(result.json)["concat"], expected, rtol=1e-9)
-    np.savez(tmp_path / "wide.npz", **arrays | {
-        name: np.concatenate(list(np.moveaxis(x, -3, 0)), -1)
-        for name, x in (("past_k", past_k), ("past_v", past_v))
-    })  # fmt: skip
-    same = call("compute", "--q", "wide.npz", *flags, "--format", "json")
-    np.testing.assert_array_equal(stages(same.json)["concat"], stages(result.json)["concat"])
-    np.savez(tmp_path / "dump.npz", **arrays, output=expected)
-    checked = call("check", "dump.npz", *flags)
-    assert checked.code == 0, checked.out + checked.err
-    np.save(tmp_path / "o.npy", expected)
-    assert call("check", "--q", "cache.npz", "--observed", "o.npy", *flags).code == 0
+    def beside(x: Any) -> Any:  # and back
+        return np.concatenate(list(np.moveaxis(x, -3, 0)), -1)
+
+    inner = {name: heads(x) for name, x in (("q", q), ("k", k), ("v", v))}
+    expected = beside(attention(inner | {"past_k": past_k, "past_v": past_v}, {})["output"])
+    wide = {"past_k": beside(past_k), "past_v": beside(past_v)}
+    np.savez("dump.npz", **arrays, output=expected)
+    for name, own in (("cache.npz", arrays), ("wide.npz", arrays | wide)):
+        np.savez(name, **own)
+        done = call("compute", name, *flags, "--format", "json")
+        np.testing.assert_allclose(stages(done.json)["concat"], expected, rtol=1e-9)
+    assert call("check", "dump.npz", *flags).code == 0
+    assert call("check", "cache.npz", "--observed", "dump.npz::output", *flags).code == 0
 
 
-def test_a_split_cache_of_one_head_in_the_layout_bsd(call: Call, tmp_path: Path) -> None:
+def test_a_split_cache_of_one_head_in_the_layout_bsd(call: Call) -> None:
     q, past = RNG.normal(size=(2, 3, 5)), RNG.normal(size=(2, 1, 7, 5))
-    np.savez(tmp_path / "a.npz", q=q, past_k=past, past_v=past)
-    np.savez(tmp_path / "b.npz", q=q, past_k=past[:, 0], past_v=past[:, 0])
-    found, same = (
-        call("compute", "--q", name, "--layout", "bsd", "--quiet", "--format", "json")
-        for name in ("a.npz", "b.npz")
+    np.savez("a.npz", q=q, past_k=past, past_v=past)
+    done = call("compute", "a.npz", "--layout", "bsd", "--quiet", "--format", "json")
+    expected = attention(
+        {"q": q, "k": q, "v": q, **dict.fromkeys(("past_k", "past_v"), past[:, 0])}, {}
     )
-    assert found.code == same.code == 0
-    assert found.json == same.json
+    result = stages(done.json)["output"].reshape(2, 3, 5)
+    np.testing.assert_allclose(result, expected["output"], rtol=1e-12)
 
 
-def test_key_lengths(call: Call, folder: Path) -> None:
-    result = call("compute", "--q", "qkv.npz", "--kv-len", "2", "--format", "json")
-    expected = attend(Q, K, V, kv_len=2)["output"].value
-    np.testing.assert_array_equal(stages(result.json)["output"], expected)
+SAVED = [
+    "",
+    "--causal --mask-value -1e4",
+    "--window 1,1 --softcap 3",
+    "--scale 0.5 --softmax-over queries --dropout 0.3 --seed 7",
+    "--dtype float16 --kv-len 3",
+    "--sinks [0.5]",
+]
 
 
-@pytest.mark.parametrize("form", ["json", "npz"])
-@pytest.mark.parametrize(
-    "flags",
-    [
-        [],
-        ["--causal"],
-        ["--causal", "--mask-value", "-1e4"],
-        ["--window", "1,1", "--softcap", "3"],
-        ["--scale", "0.5", "--softmax-over", "queries", "--dropout", "0.3", "--seed", "7"],
-        ["--dtype", "float16", "--kv-len", "3"],
-    ],
-)
-def test_a_saved_trace_gives_the_same_again(
-    call: Call, folder: Path, form: str, flags: Any
-) -> None:
-    saved = call("compute", "--q", "qkv.npz", "--output", f"first.{form}", *flags)
-    assert (saved.code, saved.out) == (0, "")
-    again = call("compute", "--q", f"first.{form}", "--output", "second.json")
-    assert again.code == 0, again.err
-    once = call("compute", "--q", "qkv.npz", "--format", "json", *flags)
-    twice = json.loads((folder / "second.json").read_text())
-    for name, value in stages(once.json).items():
-        np.testing.assert_array_equal(stages(twice)[name], value, err_msg=name)
+@pytest.mark.parametrize(("flags", "form"), in_turn(SAVED, ["json", "npz"]))
+@pytest.mark.usefixtures("folder")
+def test_a_saved_trace_gives_the_same_again(call: Call, flags: str, form: str) -> None:
+    assert call("compute", "qkv.npz", "--output", f"t.{form}", *flags.split()).code == 0
+    once = call("compute", "qkv.npz", "--format", "json", *flags.split()).json
+    again = call("compute", f"t.{form}", "--format", "json").json
+    assert again["convention"] == once["convention"]
+    for name, value in stages(once).items():
+        np.testing.assert_array_equal(stages(again)[name], value, err_msg=name)
 
 
-def test_traces_go_through_pipes(call: Call, three: Path) -> None:
+def test_traces_go_through_pipes_and_their_stages_are_matrices(call: Call, three: Path) -> None:
     first = call("compute", "--q", three, "--format", "json")
     second = call("compute", "--q", "-", "--format", "json", stdin=first.out.encode())
     assert second.json["steps"] == first.json["steps"]
+    Path("t.json").write_text(first.out)
+    assert call("compute", "--q", "t.json::weights").code == 0
 
 
-def test_labels_come_from_tokens(call: Call, folder: Path) -> None:
-    document = {"tokens": {"queries": ["a", "b", "c"], "keys": list("vwxyz")}}
-    document |= {"q": Q.tolist(), "k": K.tolist(), "v": V.tolist()}
-    (folder / "named.json").write_text(json.dumps(document))
-    steps = call("compute", "--q", "named.json", "--format", "json").json["steps"]
-    weights = next(step for step in steps if step["name"] == "weights")
-    assert weights["labels"] == {"query": ["a", "b", "c"], "key": ["v", "w", "x", "y", "z"]}
+def labels(document: Any, name: str) -> Any:
+    return next(step["labels"] for step in document["steps"] if step["name"] == name)
 
 
-def test_tokens_name_the_new_keys_of_a_cache(call: Call, folder: Path) -> None:
-    (folder / "x.json").write_text('{"tokens": ["a", "b"], "q": [[1], [2]]}')
-    arguments = ("--past-k", "[[3]]", "--past-v", "[[4]]", "--quiet", "--format", "json")
-    steps = call("compute", "--q", "x.json", *arguments).json["steps"]
-    assert steps[3]["labels"]["key"] == ["past 1", "a", "b"]
+def test_labels_come_from_tokens(call: Call) -> None:
+    tokens = {"queries": ["a", "b", "c"], "keys": list("vwxyz")}
+    document = {"tokens": tokens} | {name: x.tolist() for name, x in QKV.items()}
+    named = call("compute", _file("named.json", document), "--format", "json").json
+    assert labels(named, "weights") == {"query": ["a", "b", "c"], "key": list("vwxyz")}
+    cached = '{"tokens": ["a", "b"], "q": [[1], [2]]}', "--past-k", "[[3]]", "--past-v", "[[4]]"
+    done = call("compute", *cached, "--quiet", "--format", "json").json
+    assert labels(done, "weights")["key"] == ["past 1", "a", "b"]
+    Path("q.csv").write_text("weights,x,y\nx,1,0\ny,0,1\n")
+    for given in ("I, love", '["I", "love"]'):
+        done = call("compute", "q.csv", "--tokens", given, "--format", "json").json
+        assert labels(done, "weights") == {"query": ["I", "love"], "key": ["I", "love"]}
+    cell = call("compute", "q.csv", "--tokens", "I,love", "--cell", "love,I").out
+    assert cell == call("compute", "q.csv", "--tokens", "I,love", "--cell", "2,1").out
+    one = call("compute", "[[1,0]]", "--k", "q.csv", "--tokens", "I,love", "--format", "json").json
+    assert labels(one, "weights") == {"key": ["I", "love"]}
 
 
-def test_a_scale_in_the_file_is_used_and_a_flag_wins(call: Call, folder: Path) -> None:
-    (folder / "x.json").write_text('{"scale": 0.5, "q": [[2.0]]}')
-    own = stages(call("compute", "--q", "x.json", "--quiet", "--format", "json").json)
-    assert own["scaled"].tolist() == [[2.0]]
-    flags = ("--scale", "3", "--quiet", "--format", "json")
-    assert stages(call("compute", "--q", "x.json", *flags).json)["scaled"].tolist() == [[12.0]]
+@pytest.mark.parametrize(("field", "flags", "scaled"), [(0.5, [], 2), (0.5, ["--scale", "3"], 12)])
+def test_a_scale_in_the_file_is_used_and_a_flag_wins(
+    call: Call, field: float, flags: list[str], scaled: float
+) -> None:
+    file = _file("x.json", {"scale": field, "q": [[2.0]]})
+    done = call("compute", file, *flags, "--quiet", "--format", "json")
+    assert stages(done.json)["scaled"] == scaled
 
 
-def test_a_signalling_nan_is_shown_without_a_warning(call: Call, folder: Path) -> None:
-    signalling = np.array([[0x7F800001, 0x3F800000]], np.uint32).view(np.float32)
-    np.save(folder / "nan.npy", signalling)
+def test_a_signalling_nan_is_shown_without_a_warning(call: Call) -> None:
+    np.save("nan.npy", np.array([[0x7F800001, 0x3F800000]], np.uint32).view(np.float32))
     for command in (["compute", "--q"], ["posenc", "--add"]):  # a warning is an error here
-        result = call(*command, "nan.npy", "--quiet")
-        assert (result.code, result.err) == (0, "")
-        assert "NaN" in result.out
+        done = call(*command, "nan.npy", "--quiet")
+        assert (done.code, done.err) == (0, "")
+        assert "NaN" in done.out
+
+
+@pytest.mark.parametrize("stage", ["Weights", "weights", "WEIGHTS"])
+def test_a_stage_is_named_in_any_case(call: Call, three: Path, stage: str) -> None:
+    done = call("compute", three, "--stage", stage, "--format", "json")
+    assert [step["name"] for step in done.json["steps"]] == ["weights"]
+    observed = ("--observed", json.dumps(done.json["steps"][0]["value"]), "--stage", stage)
+    assert call("check", "--q", three, *observed).code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        *(("2:5", "2345"), ("1:1", "1"), ("4", "4"), ("6:", "67"), (":2", "12"), ("-2:", "67")),
+        *((":-6", "12"), ("-3:-2", "56"), ("-1", "7"), ("3:99", "34567")),
+    ],
+)
+def test_rows_count_from_one_and_include_both_ends(call: Call, text: str, kept: str) -> None:
+    np.save("q.npy", np.arange(7.0)[:, None])
+    for flag, axis in (("--rows", "query"), ("--cols", "key")):
+        shown = ("--stage", "scores", "--format", "json", "--quiet")
+        done = call("compute", "q.npy", f"{flag}={text}", *shown)
+        numbers = [name[1:] for name in labels(done.json, "scores")[axis]]
+        assert "".join(numbers) == kept
+
+
+# ---- sinks: a learned score of each head that joins the softmax and has no value
+
+ONE = ("--q", "[[0]]", "--k", "[[1], [3]]", "--v", "[[8], [4]]")  # both scores are 0
+LN_2 = ("--sinks", f"[{log(2)}]")
+
+
+def test_the_arithmetic_of_a_sink_and_what_no_key_has(call: Call) -> None:
+    # exp(0) + exp(0) + exp(ln 2) = 4: each key has 1/4, and 1/2 is on no key.
+    done = call("compute", *ONE, *LN_2, "--work")
+    assert "exp(0) / (exp(0) + exp(0) + exp(0.6931)) = 1 / 4 = 0.25" in done.out
+    assert "50.0 % on no key" in done.out
+    cell = call("compute", *ONE, *LN_2, "--cell", "1,2").out
+    assert "exp(0) / (exp(0) + exp(0) + exp(0.6931))" in cell
+
+
+@pytest.mark.parametrize("name", ["sinks", "attn_sinks", "s_aux"])
+def test_a_file_may_hold_sinks(call: Call, name: str) -> None:
+    document = {"q": [[0]], "k": [[1], [3]], "v": [[8], [4]], name: [log(2)]}
+    done = call("compute", _file("x.json", document), "--format", "json")
+    assert stages(done.json)["output"] == pytest.approx(3)
+
+
+def test_check_takes_sinks(call: Call) -> None:
+    assert call("check", *ONE, "--observed", "[[3]]", *LN_2).code == 0
+    assert call("check", *ONE, "--observed", "[[3]]").code == 1
+    # In the second head exp(0) + exp(0) + exp(ln 6) = 8: v = k: (1 + 3) / 8.
+    two = ("--q", "[[[0]], [[0]]]", "--k", "[[[1], [3]], [[1], [3]]]")
+    of_two = ("--sinks", f"[{log(2)}, {log(6)}]", "--observed", "[[[0.5]]]", "--head", "2")
+    assert call("check", *two, *of_two).code == 0
+
+
+def test_the_output_alone_of_many_tokens_has_sinks_too(call: Call) -> None:
+    q, k = np.random.default_rng(2).normal(size=(2, 2053, 3))
+    np.savez("x.npz", q=q, k=k)
+    done = call("compute", "--q", "x.npz", "--sinks", "[3.5]", "--output", "out.npy")
+    assert done.code == 0, done.err
+    expected = attention({"q": q, "k": k, "v": k, "sinks": np.array([3.5])}, {})["output"]
+    np.testing.assert_allclose(np.load("out.npy"), expected, rtol=1e-9)
