@@ -123,3 +123,41 @@ TILES: list[tuple[dict[str, Any], str]] = [
 def test_what_is_refused(more: dict[str, Any], words: str) -> None:
     with pytest.raises(AttncliError, match=words):
         (attend_tiles if "tiles" in more else attend_split)(Q, K, V, **more)
+
+
+def traces() -> list[Trace]:
+    draw = np.random.default_rng(3)
+    mask = np.array([[True, False, False, True, True], [False] * 5, [True] * 5])
+    forms: Any = (
+        ((), {}),
+        ((), {"mask": mask, "lse_base": "2"}),
+        ((2,), {"sinks": [0.5, -1.0], "causal": True}),
+        ((2, 2), {"kv_len": [2, 4], "softcap": 2.0}),
+    )
+    made = []
+    for lead, how in forms:
+        qkv = [draw.normal(size=(*lead, *shape)).round(3) for shape in ((3, 2), (5, 2), (5, 7))]
+        made += [attend_tiles(*qkv, tiles=2, **how), attend_split(*qkv, split=[2, 3], **how)]
+    return made
+
+
+def test_the_printed_arithmetic_gives_the_cell_and_a_letter_is_one_stage_of_a_block() -> None:
+    from attncli.views.matrix import Matrix
+    from attncli.views.page import places_of
+    from attncli.views.select import DisplayOptions, blocks_of, is_computed
+    from attncli.views.work import work_lines
+    from tests.test_stages import check_line
+
+    options = DisplayOptions(work=True, full=True, precision=16)
+    for block in (block for trace in traces() for block in blocks_of(trace)):
+        own = [*block.stages.values()]
+        for place in places_of(block, [stage for stage in own if is_computed(stage)], options)[0]:
+            matrix = Matrix(block, place.stage, place.where, options)
+            lines = work_lines(matrix, 10**6)
+            for line, value in zip(lines, matrix.values.ravel().tolist(), strict=True):
+                check_line(line, value)
+        inputs = [block.read(stage, name) for stage in own for name in stage.reads]
+        stages = {id(stage): stage for stage in (*own, *filter(None, inputs))}
+        shared = "M" if block.prefix == "" else "MKV"
+        letters = [stage.symbol for stage in stages.values() if stage.symbol not in shared]
+        assert len(letters) == len({*letters}), (block.prefix, letters)
