@@ -1,24 +1,97 @@
-"""The test cases of the ONNX standard made in-process by the onnx package."""
+"""The test cases of the ONNX standard, which the onnx package makes in-process."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
-with warnings.catch_warnings():  # its generators overflow on purpose
-    warnings.simplefilter("ignore")
-    from onnx.backend.test.case.node import collect_testcases
+import numpy as np
+import pytest
+
+from attncli.arrays import Array
+from tests.conformance.rows import Row
+
+MODES = ("scaled", "capped", "masked", "weights")
+"""qk_matmul_output_mode 0 to 3; a stage that does nothing is left out of a trace."""
+
+TYPES = {"float32": "float32", "float16": "float32", "bfloat16": "bfloat16"}
+"""What is computed in: 1e-3, the standard's tolerance for float16, is one unit of its last place,
+which two roundings in different places already miss."""
+
+
+PREFIX = {
+    "Attention": "test_attention",
+    "LayerNormalization": "test_layer_normalization",
+    "RotaryEmbedding": "test_rotary_",
+}
 
 
 @cache
-def _all() -> list[Any]:
-    # Asked for one operator, the package would run no generator at the second call.
-    with warnings.catch_warnings():
+def cases(operator: str) -> list[Any]:
+    """The cases of the operator, and those that expand it into smaller ones."""
+    pytest.importorskip("onnx", reason="needs the package onnx")
+    from onnx.backend.test.case import node
+
+    with warnings.catch_warnings():  # its generators overflow on purpose
         warnings.simplefilter("ignore")
-        return collect_testcases(None)
+        import_module(f"{node.__name__}.{operator.lower()}")  # which makes them, and no others
+    return [case for case in node._NodeTestCases if case.name.startswith(PREFIX[operator])]
 
 
-def cases(prefix: str) -> list[Any]:
-    """The cases whose name begins so."""
-    return [case for case in _all() if case.name.startswith(prefix)]
+def is_one(case: Any, operator: str) -> bool:
+    """Whether it is the operator itself, not its expansion into smaller ones."""
+    return [node.op_type for node in case.model.graph.node] == [operator]
+
+
+def attributes(node: Any) -> dict[str, Any]:
+    from onnx.helper import get_attribute_value
+
+    return {attribute.name: get_attribute_value(attribute) for attribute in node.attribute}
+
+
+@cache
+def of_onnx() -> list[Row]:
+    """Every case of the operator Attention, opsets 23 to 25."""
+    return [_row(case) for case in cases("Attention") if is_one(case, "Attention")]
+
+
+def _row(case: Any) -> Row:
+    (node,), ((given, outputs),) = case.model.graph.node, case.data_sets
+    own, arrays = attributes(node), _named(node.input, given)
+    names = {"attn_mask": "mask", "past_key": "past_k", "past_value": "past_v"}
+    names |= {"nonpad_kv_seqlen": "kv_len"}
+    inputs = {names.get(name, name.lower()): x for name, x in arrays.items()}
+    if "mask" in inputs:
+        inputs["mask"] = _padded(inputs)
+    window = own.get("left_window_size", -1), own.get("right_window_size", -1)
+    how = {
+        "scale": own.get("scale", "1/sqrt(d_k)"),
+        "softcap": own.get("softcap") or None,
+        "causal": bool(own.get("is_causal", 0)),
+        "causal_align": "bottom-right" if "kv_len" in inputs else "top-left",
+        "window": None if window == (-1, -1) else window,
+        "dtype": TYPES[inputs["q"].dtype.name],
+    }
+    asked = "|".join(MODES[: own.get("qk_matmul_output_mode", 0) + 1])
+    stages = {"Y": "output|concat", "present_key": "k", "present_value": "v"}
+    expected = {stages.get(name, asked): x for name, x in _named(node.output, outputs).items()}
+    # Two units in the last place of bfloat16; else the tolerances are the standard's own.
+    rtol = max(case.rtol, 2**-6) if how["dtype"] == "bfloat16" else case.rtol
+    heads = (own["q_num_heads"], own["kv_num_heads"]) if inputs["q"].ndim == 3 else None
+    return Row(case.name, inputs, how, expected, rtol, case.atol, heads)
+
+
+def _named(names: Iterable[str], arrays: Any) -> dict[str, Array]:
+    return dict(zip(filter(None, names), map(np.asarray, arrays), strict=True))
+
+
+def _padded(inputs: dict[str, Array]) -> Array:
+    """The mask; the standard fills one that is too short for the keys with "may not attend"."""
+    mask = inputs["mask"]
+    past = inputs["past_k"].shape[2] if "past_k" in inputs else 0
+    missing = inputs["k"].shape[-2] + past - mask.shape[-1]
+    filler: Any = False if mask.dtype == np.bool_ else -np.inf
+    return np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=filler)

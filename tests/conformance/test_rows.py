@@ -1,0 +1,170 @@
+"""The table of conformance, read by every path through attncli.
+
+rows ──┬── attend, stream, tiles, split      the functions
+       └── compute                           the command line: files in, JSON out
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attncli
+from attncli import Convention, ConventionError, heads_first, merge_heads
+from attncli.cli.main import run
+from attncli.presets import PRESETS
+from tests.conformance.onnx_cases import of_onnx
+from tests.conformance.rows import BY_HAND, Row, of_libraries, random_row
+
+Read = Callable[[Row], dict[str, Any]]
+
+
+def in_tiles(q: Any, k: Any, v: Any, **how: Any) -> attncli.Trace:
+    return attncli.attend_tiles(q, k, v, tiles=max(2, k.shape[-2] // 4), **how)
+
+
+def in_split(q: Any, k: Any, v: Any, **how: Any) -> attncli.Trace:
+    n_keys = k.shape[-2] + (how["past_k"].shape[-2] if "past_k" in how else 0)
+    return attncli.attend_split(q, k, v, split=[*range(1, n_keys, max(1, n_keys // 3))], **how)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "attend": attncli.attend, "stream": attncli.stream, "tiles": in_tiles, "split": in_split,
+}  # fmt: skip
+SHARED = {"softmax_over", "dropout"}
+LACKS = {"stream": {*SHARED, "sinks", "float16", "bfloat16"}, "tiles": SHARED}
+LACKS["split"] = {*SHARED, "bfloat16"}  # which parts round once more
+"""What a path does not take. Of one key nothing can be split."""
+NO_EFFECT = {"causal alone", "empty by truth"}
+"""Rows of a choice that has no effect, which the command line refuses."""
+NO_DIGITS = {"scores of any size", "ort-mha/boolean mask, empty row"}
+"""Rows whose log-sum-exps are so large that no parts can be merged by them."""
+
+
+def takes(path: str, row: Row) -> bool:
+    n_keys = row.inputs["k"].shape[-2] + ("past_k" in row.inputs)
+    lacks = LACKS.get(path, set()) & {*row.how, *row.inputs, row.how.get("dtype")}
+    if path == "compute":
+        return row.name not in NO_EFFECT
+    return not lacks and (path != "split" or (n_keys > 1 and row.name not in NO_DIGITS))
+
+
+def by_function(path: str, row: Row) -> dict[str, Any]:
+    """The stages that a function gives; of `stream` the output alone."""
+    fields = dict(PRESETS[row.semantics].fields) if row.semantics else {}
+    more = {name: x for name, x in row.inputs.items() if name not in ("q", "k", "v")}
+    more["convention"] = Convention(**{**fields, **row.how})
+    q, k, v = (row.inputs[name] for name in "qkv")
+    if row.heads and path == "attend":
+        trace = attncli.attend_heads(q, k, v, n_heads=row.heads[0], n_kv_heads=row.heads[1], **more)
+    elif row.heads:
+        of = (row.heads[0], row.heads[1], row.heads[1])
+        q, k, v = (heads_first(x, "bsd", n) for x, n in zip((q, k, v), of, strict=True))
+        trace = FUNCTIONS[path](q, k, v, **more)
+    else:
+        trace = FUNCTIONS[path](q, k, v, **more)
+    if path == "stream":
+        stages = {"output": trace}
+    else:
+        names = [*trace, "lse"] if more["convention"].softmax_over == "keys" else [*trace]
+        stages = {name: trace[name].value for name in names}
+    if row.heads and path != "attend":
+        stages = {"output": merge_heads(stages["output"])}
+    return stages
+
+
+@pytest.fixture
+def by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Read:
+    """Reads a row as `attncli compute` does; ConventionError where it refuses the call."""
+
+    def read(row: Row) -> dict[str, Any]:
+        words, how = ["compute", "--format=json", "--stage=output"], dict(row.how)
+        if how.get("softmax_over") != "queries":
+            words.append("--stage=lse")
+        for name, x in row.inputs.items():
+            flag = f"--{name.replace('_', '-')}"
+            if name == "kv_len":
+                words.append(f"{flag}={','.join(map(str, np.ravel(x)))}")
+                continue
+            is_known = x.dtype.kind in "bif"  # else bfloat16, which .npy does not know
+            np.save(tmp_path / f"{name}.npy", x if is_known else x.astype(np.float32))
+            words.append(f"{flag}={tmp_path / name}.npy")
+        if row.heads:
+            words += [f"--heads={row.heads[0]}", f"--kv-heads={row.heads[1]}", "--layout=bsd"]
+            words.append("--stage=concat")
+        words += [f"--semantics={row.semantics}"] if row.semantics else []
+        for name, value in how.items():
+            if value != getattr(Convention, name) and (name != "causal_align" or how["causal"]):
+                text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+                flag = f"--{name.replace('_', '-')}"
+                words.append(flag if value is True else f"{flag}={text}")
+        code = run(words)
+        out, err = capsys.readouterr()
+        if code:
+            raise ConventionError(err)
+        return {
+            stage["name"]: np.array(stage["value"], float) for stage in json.loads(out)["steps"]
+        }
+
+    return read
+
+
+def agree(rows: list[Row], read: Read) -> None:
+    """Compares what each row is to give with what it gives."""
+    for row in rows:
+        if row.expected is None:
+            with pytest.raises(ConventionError):
+                read(row)
+            continue
+        result, n_compared = read(row), 0
+        for names, wanted in row.expected.items():
+            present = [name for name in names.split("|") if name in result]
+            for name in present[-1:]:
+                n_compared += 1
+                what, ours = f"{row.name}: {name}", result[name].astype(wanted.dtype)
+                assert ours.shape == wanted.shape, what
+                pair = ours.astype(np.float64), wanted.astype(np.float64)
+                np.testing.assert_allclose(*pair, row.rtol, row.atol, err_msg=what)
+        assert n_compared, row.name
+
+
+@pytest.mark.parametrize("path", [*FUNCTIONS, "compute"])
+@pytest.mark.parametrize("row", BY_HAND, ids=lambda row: row.name)
+def test_by_hand(path: str, row: Row, by_command: Read) -> None:
+    if takes(path, row):
+        agree([row], by_command if path == "compute" else partial(by_function, path))
+
+
+@pytest.mark.parametrize("path", [*FUNCTIONS, "compute"])
+def test_what_libraries_gave(path: str, by_command: Read) -> None:
+    rows = [row for row in of_libraries() if takes(path, row)]
+    assert len(rows) >= 13
+    agree(rows, by_command if path == "compute" else partial(by_function, path))
+
+
+@pytest.mark.parametrize("path", FUNCTIONS)
+def test_onnx(path: str) -> None:
+    assert len(of_onnx()) == 93
+    agree([row for row in of_onnx() if takes(path, row)], partial(by_function, path))
+
+
+@pytest.mark.parametrize(
+    "part", [5, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in range(5))]
+)
+def test_onnx_on_the_command_line(part: int, by_command: Read) -> None:
+    agree(of_onnx()[part::6], by_command)
+
+
+@pytest.mark.parametrize("path", FUNCTIONS)
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in range(100, 2000, 100))]
+)
+def test_random_calls_with_every_knob(path: str, first: int) -> None:
+    rows = [random_row(number) for number in range(first, first + 100)]
+    agree([row for row in rows if takes(path, row)], partial(by_function, path))
