@@ -36,7 +36,7 @@ from attncli.views.formats import latex  # noqa: E402
 from attncli.views.select import DisplayOptions  # noqa: E402
 from tests.benchmarks.programs import run  # noqa: E402
 from tests.views.hostile import LABELS  # noqa: E402
-from tests.views.test_golden import TABLES, causal, hard_labels, large  # noqa: E402
+from tests.views.traces import attention, causal, every_kind, numbers  # noqa: E402
 
 PACKAGES = ("katex@0.19.1",)
 DEBIAN = ("texlive-latex-base", "texlive-latex-recommended", "lmodern")
@@ -78,13 +78,14 @@ _INLINE = re.compile(r"(?<!\\)\$(.*?)(?<!\\)\$", re.DOTALL)
 
 
 def sheets() -> Iterator[tuple[str, Trace, DisplayOptions]]:
-    """The pages of the golden tests and of hostile labels."""
-    for name, (build, view) in TABLES.items():
-        yield name, build(), view.options
+    """A page of every kind of trace, and those of hostile labels."""
     work = DisplayOptions(work=True, full=True)
-    yield "all_work", causal(), work
-    yield "hard_work", hard_labels(), work
-    yield "large_work", large(40), replace(work, stages=("weights",))
+    for name, made in every_kind().items():
+        yield name, made(), work
+    yield "all work", causal(), work
+    large = attention(numbers(40, 3), numbers(40, 3), numbers(40, 2), causal=True)
+    yield "large, elided", large, DisplayOptions()
+    yield "large, a stage whole", large, replace(work, stages=("weights",))
     labels = {**LABELS, "hebrew": "שלום", "han": "日本語", "emoji": "👍🏽", "greek": "Ωμέγα"}
     for name, label in labels.items():
         yield f"label {name}", hostile(label), work
