@@ -38,6 +38,8 @@ CALLS: list[tuple[Any, str]] = [
     (lambda: attncli.explain("a cold bank", heads=2, causal=True), "explain 'a cold bank' --heads 2 --causal"),
     (lambda: attncli.explain(("a", "b", "c"), **DECODER),  # type: ignore[arg-type]
      "explain --tokens a,b,c --target 'd e' --block decoder --layers 2 --dim 6 --d-ff 5 --norm pre --seed 7"),
+    (lambda: attncli.explain("a b", dim=2, positions=[[1, 2], [3, 4], [5, 6]], d_k=3, d_v=5),
+     "explain 'a b' --dim 2 --positions [[1,2],[3,4],[5,6]] --d-k 3 --d-v 5"),
     (lambda: attncli.posenc(5, 4), "posenc --len 5 --dim 4"),
     (lambda: attncli.posenc(5, 4, exponent="article", start=3, base=100.0),
      "posenc --len 5 --dim 4 --exponent article --start 3 --base 100"),
@@ -105,13 +107,23 @@ def test_cross_attention_asks_from_the_target() -> None:
     np.testing.assert_array_equal(trace["cross_attention.w_q"].value, alone)
 
 
-def test_an_encoder_of_two_layers() -> None:
-    trace = attncli.explain(WORDS, dim=6, heads=2, block="encoder", layers=2)
+@pytest.mark.parametrize("norm", ["pre", "post", "none"])
+def test_an_encoder_of_two_layers(norm: Any) -> None:
+    trace = attncli.explain(WORDS, dim=6, heads=2, block="encoder", layers=2, norm=norm)
     x = trace["input"].value
+    before, after = (
+        normed if norm == "pre" else np.asarray,
+        normed if norm == "post" else np.asarray,
+    )
     for layer in ("encoder.1", "encoder.2"):
-        x = normed(x + mixed(trace, f"{layer}.attention", x, x, 2))
-        x = normed(x + fed(trace, layer, x))
-    np.testing.assert_allclose(trace["encoder.2.feed_forward.norm"].value, x, rtol=1e-10)
+        y = before(x)
+        x = after(x + mixed(trace, f"{layer}.attention", y, y, 2))
+        x = after(x + fed(trace, layer, before(x)))
+    assert ("encoder.norm" in trace) == (norm == "pre")
+    last = {"pre": "encoder.norm", "post": "encoder.2.feed_forward.norm"}
+    x = before(x)
+    own = trace[last.get(norm, "encoder.2.feed_forward.residual")].value
+    np.testing.assert_allclose(own, x, rtol=1e-10)
     assert trace["encoder.2.feed_forward.w_1"].value.shape == (6, 4 * 6)
 
 
