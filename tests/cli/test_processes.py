@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,7 @@ def shell(line: str, folder: Path, **environment: str) -> Done:
                           errors="replace", check=False, timeout=60)  # fmt: skip
 
 
-WRITING = "compute --q long.npy --output t.json --quiet".split()
+WRITING = ("compute", "--q", "long.npy", "--output", "t.json", "--quiet")
 
 
 def ended(folder: Path, call: list[str], number: int) -> tuple[int, bytes]:
@@ -65,9 +66,9 @@ def ended(folder: Path, call: list[str], number: int) -> tuple[int, bytes]:
     return process.returncode, errors
 
 
-def wait(condition: object, seconds: float = 30) -> None:
+def wait(condition: Callable[[], bool], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:  # type: ignore[operator]
+    while not condition() and time.monotonic() < end:
         time.sleep(0.001)
 
 
@@ -130,29 +131,32 @@ def test_an_interrupt_while_computing_is_a_line_and_leaves_no_file(folder: Path)
     assert errors == b"attncli: interrupted\n"
 
 
-def test_a_signal_in_a_finalizer_is_not_lost() -> None:
-    # Python ignores what is raised there.
-    finalizer = """
+FINALIZER = """
 class Thing:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.01)
 """
-    start = time.monotonic()
-    done = python(LISTEN + READING.format("Thing(); time.sleep(20)", finalizer), *STDIN)
-    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
-    assert time.monotonic() - start < 15
-
-
-def test_what_a_library_makes_of_a_signal_is_no_fault_of_attncli() -> None:
-    kill = """
+KILL = """
         try:
             os.kill(os.getpid(), signal.SIGHUP); time.sleep(20)
         except BaseException:
             raise ValueError("something else")
 """
-    done = python(LISTEN + READING.format(kill, ""), *STDIN)
-    assert (done.returncode, done.stdout, done.stderr) == (129, "", "")
+
+
+@pytest.mark.parametrize(
+    ("reading", "more", "code"),
+    [  # Python ignores what is raised in a finalizer, and a library may raise what it likes.
+        ("Thing(); time.sleep(20)", FINALIZER, 143),
+        (KILL, "", 129),
+    ],
+)
+def test_a_signal_is_not_lost(reading: str, more: str, code: int) -> None:
+    start = time.monotonic()
+    done = python(LISTEN + READING.format(reading, more), *STDIN)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+    assert time.monotonic() - start < 15
 
 
 def test_a_hangup_that_is_ignored_stays_so_and_a_late_signal_changes_nothing() -> None:
@@ -272,27 +276,21 @@ def test_other_encodings_get_near_characters_and_files_stay_utf_8(folder: Path) 
     assert "S = Q Kᵀ" in (folder / "a.md").read_text(encoding="utf-8")
 
 
-def test_on_a_terminal_of_eight_colours_marks_stand_beside_the_shades() -> None:
+@pytest.mark.parametrize("term", ["linux", "xterm-256color"])
+def test_on_a_terminal_of_eight_colours_marks_stand_beside_the_shades(term: str) -> None:
+    main, follower = pty.openpty()
     names = ("COLORTERM", "NO_COLOR", "FORCE_COLOR")
-    for term, marked in (("linux", True), ("xterm-256color", False)):
-        main, follower = pty.openpty()
-        env = {name: x for name, x in os.environ.items() if name not in names}
-        env |= {"COLUMNS": "80", "LINES": "24", "TERM": term}
-        call = [*ATTNCLI, "compute", THREE, "--stage", "weights"]
-        with subprocess.Popen(call, stdout=follower, env=env) as process:
-            os.close(follower)
-            shown = b""
-            try:
-                while more := os.read(main, 4096):
-                    shown += more
-            except OSError:  # its other end is closed
-                pass
-            os.close(main)
-        text = shown.decode()
-        assert (process.returncode, "0.4011" in text) == (0, True)
-        assert ("\x1b[97;45m ▒ 0.4011 \x1b[0m" in text) == marked
-        assert ("░▒▓█" in text) == marked
-        assert ("\x1b[38;5;" in text) != marked
+    env = {name: x for name, x in os.environ.items() if name not in names}
+    call = [*ATTNCLI, "compute", THREE, "--stage", "weights", "--width", "80"]
+    subprocess.run(call, stdout=follower, env=env | {"TERM": term}, check=True, timeout=60)
+    os.close(follower)
+    text = os.read(main, 65536).decode()
+    os.close(main)
+    is_marked = term == "linux"
+    assert "0.4011" in text
+    assert ("\x1b[97;45m ▒ 0.4011 \x1b[0m" in text) == is_marked
+    assert ("░▒▓█" in text) == is_marked
+    assert ("\x1b[38;5;" in text) != is_marked
 
 
 # ---- memory

@@ -66,8 +66,8 @@ def test_python_gives_what_the_command_gives(
 # ---- the blocks, in NumPy
 
 
-def normed(x: Array) -> Any:
-    return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+def normed(x: Array, eps: float = 1e-5) -> Any:
+    return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + eps)
 
 
 def mixed(trace: attncli.Trace, name: str, x: Array, c: Array, heads: int, mask: Any = None) -> Any:
@@ -107,23 +107,23 @@ def test_cross_attention_asks_from_the_target() -> None:
     np.testing.assert_array_equal(trace["cross_attention.w_q"].value, alone)
 
 
-@pytest.mark.parametrize("norm", ["pre", "post", "none"])
-def test_an_encoder_of_two_layers(norm: Any) -> None:
-    trace = attncli.explain(WORDS, dim=6, heads=2, block="encoder", layers=2, norm=norm)
+@pytest.mark.parametrize(
+    ("norm", "last"),
+    [("pre", "encoder.norm"), ("post", "encoder.2.feed_forward.norm"), ("none", "encoder.2.feed_forward.residual")],
+)  # fmt: skip
+def test_an_encoder_of_two_layers(norm: Any, last: str) -> None:
+    trace = attncli.explain(WORDS, dim=6, heads=2, block="encoder", layers=2, norm=norm, eps=0.5)
+
+    def normed_if(place: str, x: Array) -> Any:
+        return normed(x, 0.5) if norm == place else x
+
     x = trace["input"].value
-    before, after = (
-        normed if norm == "pre" else np.asarray,
-        normed if norm == "post" else np.asarray,
-    )
     for layer in ("encoder.1", "encoder.2"):
-        y = before(x)
-        x = after(x + mixed(trace, f"{layer}.attention", y, y, 2))
-        x = after(x + fed(trace, layer, before(x)))
+        y = normed_if("pre", x)
+        x = normed_if("post", x + mixed(trace, f"{layer}.attention", y, y, 2))
+        x = normed_if("post", x + fed(trace, layer, normed_if("pre", x)))
+    np.testing.assert_allclose(trace[last].value, normed_if("pre", x), rtol=1e-10)
     assert ("encoder.norm" in trace) == (norm == "pre")
-    last = {"pre": "encoder.norm", "post": "encoder.2.feed_forward.norm"}
-    x = before(x)
-    own = trace[last.get(norm, "encoder.2.feed_forward.residual")].value
-    np.testing.assert_allclose(own, x, rtol=1e-10)
     assert trace["encoder.2.feed_forward.w_1"].value.shape == (6, 4 * 6)
 
 
