@@ -7,7 +7,6 @@ and what the script of a page does in tests/browser.
 from __future__ import annotations
 
 import csv
-import io
 import re
 import unicodedata
 from dataclasses import replace
@@ -127,13 +126,6 @@ def test_a_terminal_with_colours_gets_no_other_sequence_than_those_of_a_plain_la
         assert re.search(rf"\n  {re.escape(cut(label))} +4 +5 +6\n", shown(of(label)))
 
 
-def test_no_page_has_a_mark_of_a_template() -> None:
-    own = attention().mapped(lambda stage: replace(stage, work=stage.work and "\ue002\ue0001"))
-    text = shown(own, work=True)
-    assert r"\ue002\ue0001" in text
-    assert not {*text} & {*MARKS}
-
-
 # ---- Markdown
 
 
@@ -229,8 +221,9 @@ def test_rows_of_csv(values: Any, options: Any, lines: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_no_label_is_a_formula(label: str, text: str) -> None:
-    (header, _) = csv.reader(shown(matrix([[1.0]], labels={"key": [label]}), "csv").splitlines())
-    assert header == ["scaled", text]
+    for form, between in (("csv", ","), ("tsv", "\t")):
+        lines = shown(matrix([[1.0]], labels={"key": [label], "query": [label]}), form).splitlines()
+        assert [*csv.reader(lines, delimiter=between)] == [["scaled", text], [text, "1.0"]]
     assert unguarded(text) == label
 
 
@@ -238,18 +231,6 @@ def test_no_label_is_a_formula(label: str, text: str) -> None:
 def test_every_label_reads_back_as_itself(label: str) -> None:
     assert guarded(label).isprintable()
     assert unguarded(guarded(label)) == label
-
-
-@pytest.mark.parametrize("form", ["csv", "tsv"])
-def test_no_cell_of_delimited_text_acts(form: str) -> None:
-    text = shown(all_of_them(), form)
-    assert text.replace("\n", "").replace("\t", "").isprintable()
-    header, *rows = csv.reader(io.StringIO(text), delimiter="," if form == "csv" else "\t")
-    for cell in (*header, *(row[0] for row in rows)):
-        assert unguarded(cell) in (*ALL, "scaled")
-        assert not re.match(r" *[=+\-@＝＋－＠\t\r\n]", cell)
-        # a spreadsheet may split at any of these, whatever the ending of the file
-        assert not re.search(r"[,;\t][ '\"]*[=+\-@＝＋－＠]", cell)
 
 
 def test_matrices_of_csv_are_named_by_their_heads_and_hold_everything() -> None:

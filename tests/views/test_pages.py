@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import re
 import zlib
 from base64 import b64decode
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,11 +17,8 @@ from attncli.errors import ConventionError, StageError
 from attncli.trace import Stage, Trace
 from attncli.views.blank import without_numbers
 from attncli.views.diff import diff_page
-from attncli.views.formats import FORMATS
-from attncli.views.select import DisplayOptions
 from tests.turns import in_turn
 
-from .hostile import LABELS
 from .rendering import outline_page, shown, table_of
 from .traces import CAUSAL, WORDS, attention, causal, every_kind, matrix, numbers
 
@@ -167,24 +162,6 @@ def test_stages_and_blocks_that_are_the_same() -> None:
     text = page(attncli.diff(*(Trace("Stack", tuple(x)) for x in (inner, other))))
     assert re.search(r"^2$", text, re.MULTILINE)
     assert re.search(r"the same: 1 \(\d stages\), 3 \(\d stages\)", text)
-
-
-@pytest.mark.parametrize("name", [n for n in FORMATS if n != "mermaid"])
-def test_every_format_holds_a_comparison_with_hostile_labels(name: str) -> None:
-    if FORMATS[name].needs:
-        pytest.importorskip(FORMATS[name].needs)
-    words = tuple(LABELS.values())
-    traces = (matrix(numbers(len(words), 2) + x, "output", labels={"query": words}) for x in (0, 1))
-    a, b = (replace(trace, title="\x1b[31m", notes=("</script>",)) for trace in traces)
-    comparison = attncli.diff(a, b, names=("\x1b[31m<b>", "]8;;"))
-    if FORMATS[name].binary:
-        module: Any = import_module(f"attncli.views.formats.{name}")
-        module.write(comparison.trace(), DisplayOptions(full=True), io.BytesIO())
-        return
-    text = page(comparison, name, full=True)
-    assert text
-    assert not {"\x1b", "\u202e", "\x07"} & {*text}
-    assert name not in ("html", "svg") or "<b>x" not in text
 
 
 # ---- worksheets: what was computed is gone from every part of the page

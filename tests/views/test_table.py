@@ -260,12 +260,6 @@ def test_every_line_of_an_attention_fits(word: str, width: int, cell: Any) -> No
     assert widest(shown(trace, width=width, height=24, work=True, cell=cell)) <= width
 
 
-def test_a_narrow_screen_still_works() -> None:
-    assert "0.4011" in shown(attention(), width=20, height=24, work=True)
-    for width in (40, 60, 120):
-        assert widest(shown(grouped(), width=width, height=24, work=True)) <= width
-
-
 # ---- a plot
 
 
