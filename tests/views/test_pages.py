@@ -1,7 +1,8 @@
-"""Pages of another kind: outlines and flowcharts, comparisons, worksheets."""
+"""Pages of another kind: outlines, flowcharts, comparisons, worksheets; what a cell reads; letters."""
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from base64 import b64decode
@@ -20,7 +21,7 @@ from attncli.views.diff import diff_page
 from tests.turns import in_turn
 
 from .rendering import outline_page, shown, table_of
-from .traces import CAUSAL, WORDS, attention, causal, every_kind, matrix, numbers
+from .traces import CAUSAL, WORDS, Array, attention, causal, every_kind, matrix, numbers
 
 # ---- the outline and the flowchart: the way without the matrices
 
@@ -177,15 +178,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
 CASES = [(kind, form) for kind in KINDS for form in FORMS]
 
 
+def unpacked(page: str) -> tuple[str, Array]:
+    """What is packed in a page of html: texts, and numbers."""
+    packed = dict(re.findall(r'<script type="[^"]*" id="(\w+)">([^<]*)', page))
+    meta, numbers = (zlib.decompress(b64decode(packed[name])) for name in ("meta", "numbers"))
+    planes = np.frombuffer(numbers, np.uint8).reshape(4, -1)
+    return meta.decode(), np.ascontiguousarray(planes.T).view("<f4").ravel().astype(float)
+
+
 def opened(page: str) -> str:
     """A page of html without its style and script, and what is packed in it as text."""
-    packed = dict(re.findall(r'<script type="[^"]*" id="(\w+)">([^<]*)', page))
-    unpacked = {name: zlib.decompress(b64decode(data)) for name, data in packed.items()}
-    planes = np.frombuffer(unpacked["numbers"], np.uint8).reshape(4, -1)
-    values = np.ascontiguousarray(planes.T).view("<f4").ravel().astype(float)
+    meta, values = unpacked(page)
     finite = " ".join(f"{x:.4f}" for x in np.abs(values[np.isfinite(values)]))
     text = re.sub(r"<(style|script).*?</\1>", "", page, flags=re.DOTALL)
-    return f"{text} {unpacked['meta'].decode()} {finite}"
+    return f"{text} {meta} {finite}"
 
 
 def decimals_of(stage: Stage) -> set[str]:
@@ -269,3 +275,101 @@ def test_notes_are_left_out_where_numbers_are_and_what_cannot_be_blank_is_refuse
     for form in ("json", "csv", "tsv", "mermaid", "svg"):
         with pytest.raises(ConventionError, match=form):
             sheet(attention(), form)
+
+
+# ---- what a page lights for a cell is what its arithmetic changes with
+
+Cell = tuple[str, int, int]
+
+
+def meta_of(trace: Trace) -> tuple[dict[str, Any], dict[Cell, float]]:
+    """The sections of a page of html, and the number of every cell."""
+    meta, packed = unpacked(attncli.render(trace, "html", full=True, precision=15))
+    sections = json.loads(meta)["sections"]
+    cells = {}
+    for name, own in sections.items():
+        places = [(i, j) for i in own["rows"] for j in own["columns"]]
+        for at, (i, j) in enumerate(places if own["start"] is not None else ()):
+            cells[name, i, j] = float(packed[own["start"] + at])
+    return sections, cells
+
+
+def index(rule: list[Any], i: int, j: int) -> int | None:
+    """The row or column that is read, None for all: as the script of the page has it."""
+    own: list[Any] = [*rule, *[None, 1, 0, 1, 0][len(rule) :]]
+    of, each, mod, times, plus = own
+    n = {"i": i, "j": j}.get(of, 0) // each
+    return None if of == "all" else (n % mod if mod else n) * times + plus
+
+
+def changed(trace: Trace, which: int) -> Trace:
+    """One number of each head of every third stage is another one, and nothing else."""
+    rng, names = np.random.default_rng(which), iter(range(10**6))
+
+    def change(stage: Stage) -> Stage:
+        if next(names) % 3 != which or stage.value.dtype.kind not in "iuf" or not stage.value.size:
+            return stage
+        value = stage.value.astype(float).copy()
+        at: Any = (..., *(int(rng.integers(n)) for n in value.shape[-2:]))
+        value[at] = value[at] * 1.3 + 0.0123456  # −inf stays what it is
+        return replace(stage, value=value)
+
+    return trace.mapped(change)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arithmetic_changes_with_what_is_lit_and_with_nothing_else(kind: str) -> None:
+    trace = KINDS[kind]()
+    sections, cells = meta_of(trace)
+    n_lit = 0
+    for which in range(3):
+        others, after = meta_of(changed(trace, which))
+        touched = {cell for cell, x in after.items() if not np.array_equal(x, cells[cell], True)}
+        for name, own in sections.items():
+            places = [(i, j) for i in own["rows"] for j in own["columns"]]
+            lines = zip(places, own.get("work", ()), others[name].get("work", ()), strict=False)
+            for (i, j), before, text in lines:
+                if own["name"] == "positions":  # whose divisor any angle of its column tells
+                    before, text = (full.partition("\n")[2] for full in (before, text))  # noqa: PLW2901
+                if before != text and (name, i, j) not in touched:
+                    rules = [(s, index(a, i, j), index(b, i, j)) for s, a, b in own["reads"]]
+                    is_lit = any(
+                        s == source and row in (None, i) and column in (None, j)
+                        for source, row, column in rules for s, i, j in touched
+                    )  # fmt: skip
+                    n_lit += is_lit
+                    assert is_lit or not rules, (own["name"], before, text)
+    assert n_lit > 1 or kind in ("rope of a part", "analogy")
+
+
+# ---- letters
+
+# Of one or two signs with an index, as a formula separates them by spaces and brackets.
+LETTER = re.compile(r"(?<![\w₀-₉])(?:PE|b(?=[₀-₉_])|[A-Zγβμσwθ])(?:[₀-₉]+|_\w+)?['′]?(?![\w₀-₉])")
+KNOWN = {stage.symbol for make in KINDS.values() for _, stage in make().stages()} - {"x", ""}
+GIVEN = {"Q": "quer", "K": "key", "V": "d_v", "M": "mask"}  # and where the page says what they are
+
+
+def blocks_of(trace: Trace) -> dict[str, dict[str, Stage]]:
+    """The stages of each block, by the name they have in it."""
+    blocks: dict[str, dict[str, Stage]] = {}
+    for name, stage in trace.stages():
+        prefix, _, own = name.rpartition(".")
+        blocks.setdefault(prefix, {})[own] = stage
+    return blocks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_letter_is_one_stage_of_a_block_and_is_defined_on_the_page(kind: str) -> None:
+    trace = KINDS[kind]()
+    words = "\n".join(line for line in attncli.render(trace).splitlines() if not re.match(r"\d+ +\w+  | ", line))  # fmt: skip
+    defined = {stage.symbol for _, stage in trace.stages() if stage.formula or stage.symbol == "X"}
+    for prefix, stages in blocks_of(trace).items():
+        symbols = [stage.symbol for stage in stages.values()]
+        assert len({*symbols}) == len(symbols), prefix
+        for stage in stages.values():
+            right = stage.formula.replace("[O₁ … O_h]", "[O … O]").partition(" = ")[2]
+            for letter in {found.removesuffix("ᵀ") for found in LETTER.findall(right)} - {"T", "I"}:
+                if letter[0] in "".join(KNOWN):
+                    is_said = letter in words or f"{letter} =" in stage.formula
+                    assert letter in defined or is_said or GIVEN.get(letter, "?") in words, stage.formula  # fmt: skip
