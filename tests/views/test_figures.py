@@ -24,8 +24,7 @@ from attncli.views.select import DisplayOptions
 from attncli.words.similarity import pca, similarity
 
 from .hostile import LABELS
-from .rendering import shown
-from .traces import CAUSAL, NEVER, attention, matrix, numbers
+from .traces import CAUSAL, NEVER, attention, matrix, numbers, shown
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"

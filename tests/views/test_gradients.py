@@ -18,8 +18,7 @@ import attncli
 from attncli import attend, render
 from attncli.trace import Trace
 
-from .rendering import shown, table_of
-from .traces import THREE_K, THREE_Q, THREE_V, grouped
+from .traces import THREE_K, THREE_Q, THREE_V, grouped, shown, table_of
 
 D_OUTPUT = [[1, 0], [0, 1], [1, 1]]
 BACKWARD = "Backward: how the loss changes with each number"

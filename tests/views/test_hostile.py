@@ -31,8 +31,7 @@ from attncli.views.formats import npz
 from attncli.views.select import DisplayOptions
 
 from .hostile import LABELS
-from .rendering import coloured, lines_of, shown
-from .traces import Array, attention, matrix, numbers
+from .traces import Array, attention, coloured, lines_of, matrix, numbers, shown
 
 ALL = tuple(LABELS.values())
 MARKS = "\ue000\ue001\ue002"  # what the package itself marks numbers and labels with

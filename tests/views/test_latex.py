@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from attncli.trace import Trace
 from attncli.views.formats import latex
 from attncli.views.formats.tex import escape, math, prose
+from attncli.views.outline import outline_page
 from attncli.views.select import DisplayOptions
 from attncli.words.similarity import pca
 
 from .hostile import LABELS
-from .rendering import outline_page, shown
-from .traces import CAUSAL, attention, matrix, numbers
+from .traces import CAUSAL, attention, matrix, numbers, shown
 
 COMMANDS = r"""\section \subsection \paragraph \par \emph \hfill \begin \end \hline \item \text
     \frac \sqrt \operatorname \phantom \quad \cdot \dots \vdots \ddots \infty \times \| \mathsf

@@ -18,10 +18,21 @@ from attncli.errors import ConventionError, StageError
 from attncli.trace import Stage, Trace
 from attncli.views.blank import without_numbers
 from attncli.views.diff import diff_page
+from attncli.views.outline import outline_page
 from tests.turns import in_turn
 
-from .rendering import outline_page, shown, table_of
-from .traces import CAUSAL, WORDS, Array, attention, causal, every_kind, matrix, numbers
+from .traces import (
+    CAUSAL,
+    WORDS,
+    Array,
+    attention,
+    causal,
+    every_kind,
+    matrix,
+    numbers,
+    shown,
+    table_of,
+)
 
 # ---- the outline and the flowchart: the way without the matrices
 

@@ -19,8 +19,7 @@ from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage, Trace
 from attncli.words.similarity import pca
 
-from .rendering import lines_of, shown, table_of, widest
-from .traces import Array, attention, grouped, matrix, numbers
+from .traces import Array, attention, grouped, lines_of, matrix, numbers, shown, table_of, widest
 
 # ---- numbers
 

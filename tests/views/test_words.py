@@ -15,8 +15,7 @@ from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage, Trace
 
-from .rendering import lines_of, shown
-from .traces import CAUSAL, NEVER, attention, causal, matrix, numbers
+from .traces import CAUSAL, NEVER, attention, causal, lines_of, matrix, numbers, shown
 
 # ---- closing sentences
 
