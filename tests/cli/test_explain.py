@@ -261,7 +261,7 @@ def test_embeddings_and_weights_as_they_are_published(
     assert "input" in values(call, f"{flags} --positions paper")
 
 
-def test_embeddings_bring_their_labels_or_those_of_the_sentence(call: Call, tmp_path: Path) -> None:
+def test_embeddings_bring_their_labels(call: Call, tmp_path: Path) -> None:
     x = X.tolist()
     for document, flags, labels in (
         (x, "", "x1 x2 x3"),
@@ -274,7 +274,7 @@ def test_embeddings_bring_their_labels_or_those_of_the_sentence(call: Call, tmp_
         assert tokens(call, f"{flags} --embeddings x.json") == labels
 
 
-def test_heads_and_layers_of_the_weights_are_those_of_the_block(call: Call, tmp_path: Path) -> None:
+def test_heads_and_layers_of_weights(call: Call, tmp_path: Path) -> None:
     heads = {f"w_{n}": np.stack([W[n], -W[n], 2 * W[n]]) for n in "qkv"}
     save(tmp_path / "a.npz", {"x": X} | heads)
     computed = values(call, "--embeddings a.npz")
@@ -288,18 +288,7 @@ def test_heads_and_layers_of_the_weights_are_those_of_the_block(call: Call, tmp_
     np.testing.assert_array_equal(padded["embeddings"], np.vstack([X, np.zeros((2, 5))]))
 
 
-@pytest.mark.parametrize(
-    ("line", "unused"),
-    [
-        ("--embeddings a.json", "maks"),
-        ("--embeddings a.json --projection identity", "w_q, w_k, w_v, maks"),
-        ("abc --pad-to 3 --mask m.json", "masks_of_others"),
-        ("ab --weights w.json --dim 5", "x, mask"),
-    ],
-)
-def test_what_a_file_holds_besides_is_named(
-    call: Call, tmp_path: Path, line: str, unused: str
-) -> None:
+def test_what_else_a_file_holds(call: Call, tmp_path: Path) -> None:
     weights = {f"w_{n}": w.tolist() for n, w in W.items()}
     files = {
         "a": {"x": X.tolist(), "maks": [[1]], **weights},
@@ -308,8 +297,14 @@ def test_what_a_file_holds_besides_is_named(
     }
     for name, document in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    result = explain(call, line)
-    assert (result.err + result.out).count(f"not used: {unused}") == 1
+    for line, unused in {
+        "--embeddings a.json": "maks",
+        "--embeddings a.json --projection identity": "w_q, w_k, w_v, maks",
+        "abc --pad-to 3 --mask m.json": "masks_of_others",
+        "ab --weights w.json --dim 5": "x, mask",
+    }.items():
+        result = explain(call, line)
+        assert (result.err + result.out).count(f"not used: {unused}") == 1
 
 
 # ---- beside Python, and the same mathematics in NumPy
@@ -422,15 +417,12 @@ def test_a_decoder_reads_the_encoder() -> None:
     assert (trace["decoder.1.cross_attention.weights"].value[..., 7:] == 0).all()
 
 
-def test_a_block_without_norm_and_feed_forward_as_an_article_has_it() -> None:
-    trace = attncli.explain(
-        WORDS, dim=128, d_k=16, d_v=16, d_ff=0, block="encoder", norm="none", positions="none"
-    )
+def test_a_block_may_have_no_feed_forward() -> None:
+    trace = attncli.explain(WORDS, dim=128, d_k=16, d_v=16, d_ff=0, block="encoder")
     shapes = {name.rpartition(".")[2]: stage.value.shape for name, stage in trace.stages()}
     assert shapes["w_q"] == shapes["w_k"] == shapes["w_v"] == (128, 16)
-    assert (shapes["weights"], shapes["output"]) == ((1, 7, 7), (1, 7, 16))
-    assert shapes["projected"] == shapes["residual"] == (7, 128)
-    assert not {"norm", "w_1", "positions"} & {*shapes}
+    assert (shapes["output"], shapes["projected"]) == ((1, 7, 16), (7, 128))
+    assert "w_1" not in shapes
 
 
 def test_given_weights_and_mask_are_those_used() -> None:
@@ -561,20 +553,16 @@ def test_cosines_before_and_after(
         assert {*expected} <= {*note.replace(",", " ").split()}
 
 
-@pytest.mark.parametrize(
-    ("options", "equal", "word"),
-    [
+def test_equal_words_end_equal_without_positions() -> None:
+    for options, is_equal, word in (
         ({"positions": "none"}, True, "without positions"),
         ({"positions": "paper"}, False, "two contexts"),
-        ({"positions": "article"}, False, "two contexts"),
         ({"positions": "none", "causal": True}, False, "sees other words"),
-    ],
-)
-def test_equal_words_end_equal_without_positions(options: Any, equal: bool, word: str) -> None:
-    trace = attncli.explain(WORDS, dim=6, seed=1, **options)
-    assert trace["meaning.static"].value[3, 6] == pytest.approx(1, abs=1e-15)
-    assert (abs(trace["meaning.contextual"].value[3, 6] - 1) < 1e-12) == equal
-    assert any(word in note for note in notes_on(trace))
+    ):
+        trace = attncli.explain(WORDS, dim=6, seed=1, **options)  # type: ignore[arg-type]
+        assert trace["meaning.static"].value[3, 6] == pytest.approx(1, abs=1e-15)
+        assert (abs(trace["meaning.contextual"].value[3, 6] - 1) < 1e-12) == is_equal
+        assert any(word in note for note in notes_on(trace))
 
 
 def test_of_many_repeated_words_a_few_have_a_sentence() -> None:

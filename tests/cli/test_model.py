@@ -118,7 +118,7 @@ def test_a_wrong_call_leaves_no_dump(model: Call, tmp_path: Path, line: str, wor
     assert {*tmp_path.iterdir()} == before
 
 
-def test_a_sentence_that_is_too_long_is_refused_before_it_is_run(
+def test_a_sentence_that_is_too_long_is_not_run(
     model: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import transformers

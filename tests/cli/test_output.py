@@ -26,17 +26,7 @@ from .conftest import SAMPLES, Call
 
 resource = pytest.importorskip("resource")
 
-OLD = b"what was there before\n"
 FORMS = ["txt", "json", "csv", "tsv", "md", "mmd", "npz", "npy", "svg", "tex"]
-# One call of each command that writes a file.
-CALLS = {
-    "compute": "compute --q q.npz",
-    "explain": "explain bank",
-    "posenc": "posenc --len 5 --dim 4",
-    "similarity": "similarity a=1,2 b=2,1",
-    "examples": "examples 004-first-example",
-    "check": "check --q q.npz --observed [[0.5,0.5],[0.5,0.5]]",
-}
 
 
 @pytest.fixture
@@ -118,14 +108,12 @@ def test_a_browser_is_shown_the_file_or_the_file_is_named(
     assert (result.code, result.out, "file:///" in result.err) == (0, "", True)
 
 
-@pytest.mark.parametrize(("keys", "n"), [("\n\n\n\n", 4), ("\nq\n", 2), ("", 1)])
-def test_step_waits_and_leaves_on_q_and_end_of_input(
-    call: Call, three: Path, keys: str, n: int
-) -> None:
-    result = call("compute", "--q", three, "--step", stdin=keys.encode())
-    names = ("scores", "scaled", "weights", "output")
-    assert [f"  {name}" in result.out for name in names].count(True) == n
-    assert "next stage" in result.err
+def test_step_waits_for_a_key(call: Call, three: Path) -> None:
+    for keys, n in {"\n\n\n\n": 4, "\nq\n": 2, "": 1}.items():  # q and the end of input leave
+        result = call("compute", "--q", three, "--step", stdin=keys.encode())
+        names = ("scores", "scaled", "weights", "output")
+        assert [f"  {name}" in result.out for name in names].count(True) == n
+        assert "next stage" in result.err
 
 
 def test_debug_shows_a_traceback(call: Call) -> None:
@@ -136,16 +124,21 @@ def test_debug_shows_a_traceback(call: Call) -> None:
 # ---- what is left behind where it cannot be written
 
 
-@pytest.mark.parametrize("before", [None, OLD])
+@pytest.mark.parametrize("before", [None, b"what was there before"])
 def test_a_full_disk_leaves_what_was_there(call: Call, folder: Path, before: bytes | None) -> None:
-    for name, line in {**{f"out.{form}": CALLS["compute"] for form in FORMS}, **CALLS}.items():
-        target = folder / (name if "." in name else f"{name}.json")
+    lines = {f"out.{form}": "compute --q q.npz" for form in FORMS}
+    lines |= {f"{line.split()[0]}.json": line for line in (  # each command that writes a file
+        "compute --q q.npz", "explain bank", "posenc --len 5 --dim 4", "similarity a=1,2 b=2,1",
+        "examples 004-first-example", "check --q q.npz --observed [[0.5,0.5],[0.5,0.5]]",
+    )}  # fmt: skip
+    for name, line in lines.items():
+        target = folder / name
         if before:
             target.write_bytes(before)
         with full_disk():
-            result = call(*line.split(), "--output", target.name, "--force", "--quiet")
+            result = call(*line.split(), "--output", name, "--force", "--quiet")
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
-        assert f"{target.name} cannot be written: File too large" in result.err
+        assert f"{name} cannot be written: File too large" in result.err
         assert (target.read_bytes() if target.exists() else None) == before
     assert not list(folder.glob(".attncli-*"))
 
@@ -164,9 +157,7 @@ def test_a_full_device_is_named(call: Call, folder: Path, monkeypatch: pytest.Mo
             assert ("No space left" in text, text.count("\n")) == (True, 1)
 
 
-def test_a_pipe_as_the_file_takes_every_form_and_a_reader_may_have_enough(
-    call: Call, folder: Path
-) -> None:
+def test_a_pipe_as_the_file_takes_every_form(call: Call, folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     np.save(folder / "long.npy", np.ones((300, 300)))
     for form in ("npy", "npz", "json"):
@@ -206,9 +197,7 @@ def test_a_pipe_as_the_file_takes_every_form_and_a_reader_may_have_enough(
         ),
     ],
 )
-def test_an_output_that_is_the_input(
-    call: Call, folder: Path, line: str, output: str, through: str
-) -> None:
+def test_output_is_input(call: Call, folder: Path, line: str, output: str, through: str) -> None:
     source = target = folder / "q.npz"
     before = source.read_bytes()
     if through != "its name":
@@ -271,9 +260,7 @@ def test_each_command_draws(call: Call, tmp_path: Path, line: str) -> None:
     assert (tmp_path / "a.svg").read_text() == result.out
 
 
-def test_a_missing_package_is_named_before_anything_is_read(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named_first(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for ending in ("png", "pdf"):
         result = call("compute", "--q", "missing.json", "--output", f"a.{ending}")
@@ -310,7 +297,7 @@ def test_a_picture_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
         f"similarity {FAMILY} --analogy king queen dad",
     ],
 )
-def test_a_flowchart_has_an_arrow_for_all_that_a_stage_is_computed_from(
+def test_a_flowchart_has_an_arrow_for_all_that_is_read(
     call: Call, tmp_path: Path, line: str
 ) -> None:
     assert call(*line.split(), "--output", "trace.json").code == 0

@@ -97,7 +97,7 @@ main()
 STDIN = ("compute", "--q", "-", "--format", "csv", "--quiet")
 
 
-def test_whoever_is_ended_while_writing_leaves_no_file(folder: Path) -> None:
+def test_a_write_that_is_ended_leaves_no_file(folder: Path) -> None:
     # The second signal comes just before the temporary file would be removed.
     script = f"""{LISTEN}
 import os
@@ -241,9 +241,7 @@ CHECK = "check --q q.npz --observed [[0.5,0.5],[0.5,0.5]]"
         ('"$@" compute no.json 2> /dev/full', 2, "", ""),
     ],
 )  # fmt: skip
-def test_streams_that_are_closed_or_full(
-    folder: Path, line: str, code: int, out: str, errors: str
-) -> None:
+def test_closed_or_full_streams(folder: Path, line: str, code: int, out: str, errors: str) -> None:
     if "/dev/full" in line and not os.path.exists("/dev/full"):
         pytest.skip("a Linux device")
     done = shell(line, folder)

@@ -204,7 +204,7 @@ def test_no_text_acts_on_a_terminal(hostile: Call, line: list[str], forms: list[
     ],
 )
 @pytest.mark.parametrize("text", ["a\x1b[31mb\x9b\u202e\u200b", "x" * 5000])
-def test_no_message_acts_on_a_terminal_or_fills_it(
+def test_no_message_acts_or_fills_a_terminal(
     call: Call, tmp_path: Path, line: str, text: str
 ) -> None:
     (tmp_path / "esc.json").write_text(json.dumps({text: [[1]], f"{text}2": [["x"]], "b": [[2]]}))
@@ -250,9 +250,7 @@ def test_help_is_shown_whole(call: Call, name: str) -> None:
 # ---- --blank: a worksheet instead of its key
 
 
-def test_it_leaves_out_what_is_computed_or_the_stages_that_are_named(
-    call: Call, three: Path
-) -> None:
+def test_blank_leaves_out_what_is_computed_or_named(call: Call, three: Path) -> None:
     everything = call("compute", three, "--blank")
     assert (everything.code, everything.err) == (0, "")
     assert everything.out.count("  q1    ____") == 4  # scores, scaled, weights, output

@@ -219,9 +219,7 @@ def test_points_are_as_far_apart_as_their_numbers() -> None:
 
 
 @given(st.data(), st.sampled_from(["weights", "scores", "positions"]), st.booleans())
-def test_any_labels_and_numbers_stay_within_the_figure(
-    data: st.DataObject, name: str, arcs: bool
-) -> None:
+def test_any_labels_and_numbers_fit(data: st.DataObject, name: str, arcs: bool) -> None:
     n, m = (data.draw(st.integers(1, 6)) for _ in "nm")
     words = {axis: data.draw(st.lists(st.text(max_size=30), min_size=size, max_size=size)) for axis, size in (("query", n), ("key", m))}  # fmt: skip
     values = data.draw(st.lists(st.floats(), min_size=n * m, max_size=n * m))

@@ -70,7 +70,7 @@ def test_a_column(values: tuple[float, ...], precision: int, texts: list[str]) -
 
 
 @given(st.lists(floats, min_size=1, max_size=8), st.integers(0, 8))
-def test_decimal_points_are_aligned_and_the_largest_number_is_no_false_zero(
+def test_decimal_points_are_aligned_without_false_zeros(
     values: list[float], precision: int
 ) -> None:
     texts = column(*values, precision=precision)
