@@ -126,13 +126,12 @@ def test_two_thousand_words_are_elided_and_quick(call: Call) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("'The BANK' --lowercase", "the bank"),
-        ("--tokens 'New York, is ,BIG'", "New York is BIG"),
-        ("--tokens A,b --lowercase", "a b"),
-        ("""--tokens '["a", ",", "b c"]'""", "a , b c"),
+
+        ("'The BANK' --lowercase", "the bank"), ("--tokens 'New York, is ,BIG'", "New York is BIG"),
+        ("--tokens A,b --lowercase", "a b"), ("""--tokens '["a", ",", "b c"]'""", "a , b c"),
         ("'naïve 銀行 😀'", "naïve 銀 行 😀"),
     ],
-)
+)  # fmt: skip
 def test_tokens(call: Call, line: str, expected: str) -> None:
     assert tokens(call, line) == expected
 

@@ -127,8 +127,8 @@ def test_a_page_has_the_first_and_last_rows_or_that_of_a_cell(call: Call, large:
 @pytest.mark.parametrize(
     ("file", "flags", "words"),
     [
-        ("q", "--output all.npz", "scores need"),
-        ("q", "--full", "--rows A:B"),
+
+        ("q", "--output all.npz", "scores need"), ("q", "--full", "--rows A:B"),
         ("q", "--dropout 0.5", "2 × 1500 × 1500 scores need"),
         ("q", "--softmax-over queries", "2 × 1500 × 1500 scores need"),
         ("q", "--rows 1501:", "there are no rows 1501:; there are 1500 queries"),
@@ -140,7 +140,7 @@ def test_a_page_has_the_first_and_last_rows_or_that_of_a_cell(call: Call, large:
         ("x d", "--stage d_b_q", "sums over all queries"),
         ("q d", "--stage d_weights --stage d_q", "sums over all queries"),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(
     call: Call, large: Any, tmp_path: Path, file: str, flags: str, words: str
 ) -> None:
@@ -176,6 +176,7 @@ def test_a_text_of_very_many_numbers(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+
         ("compute --q long.npy --output all.npz", "64 × 50000 × 50000 scores need"),
         ("explain a --pad-to 1000000000", "need"),
         ("explain a --layers 1000000000 --block encoder", "need"),
@@ -189,7 +190,7 @@ def test_a_text_of_very_many_numbers(
         ("compute --q q.npy --k flat.npy --v flat.npy", "the same number of dimensions"),
         ("compute --q flat.npy --k q.npy --v q.npy", "the same number of dimensions"),
     ],
-)
+)  # fmt: skip
 def test_a_refusal_costs_nothing(call: Call, tmp_path: Path, line: str, words: str) -> None:
     shapes = {"long": (64, 50_000, 1), "q": (4, 701, 61), "flat": (701, 61)}
     for name, shape in shapes.items():

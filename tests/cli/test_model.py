@@ -95,21 +95,19 @@ def test_twelve_heads_fit_into_eighty_columns(model: Call) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+
         ("--stage wights", "did you mean weights?"),
         ("--layer 9", "no layer 9; choose from 1 to 3"),
         ("--layer 3 --head 6", "no head 6; choose from 1 to 5"),
-        ("--layer 1 --cell zebra,the", "zebra"),
-        ("--target mat", "no decoder to read --target"),
-        ("--blank=nope", "nope"),
-        ("--work", "--work is for "),
+        ("--layer 1 --cell zebra,the", "zebra"), ("--target mat", "no decoder to read --target"),
+        ("--blank=nope", "nope"), ("--work", "--work is for "),
         ("--output there.json", "there.json exists already"),
         ("--output no-folder/x.json", "no-folder"),
         ("--check --output there.json", "there.json exists already"),
-        ("--output d.npz", "name two"),
-        ("--check --head 1", "--head has no effect with --check"),
+        ("--output d.npz", "name two"), ("--check --head 1", "--head has no effect with --check"),
         ("--check --format svg", "a report is no svg"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_call_leaves_no_dump(model: Call, tmp_path: Path, line: str, words: str) -> None:
     before = {*tmp_path.iterdir()}
     done = model("gpt2", SENTENCE, "--dump", "d.npz", *line.split())

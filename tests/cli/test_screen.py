@@ -27,22 +27,16 @@ TRUE = "\x1b[38;2;"  # what a shade of 16 million colours begins with
 
 @pytest.mark.parametrize(
     ("flags", "environment", "coloured"),
-    [
-        ("", "", False),
-        ("--color always", "", True),
-        ("--color never", "FORCE_COLOR=1", False),
-        ("--no-color", "FORCE_COLOR=1", False),
-        ("", "FORCE_COLOR=1", True),
-        ("", "FORCE_COLOR=0", True),  # whatever its value
-        ("", "FORCE_COLOR=", False),
-        ("", "FORCE_COLOR=1 NO_COLOR=1", False),
-        ("", "FORCE_COLOR=1 NO_COLOR=", True),
-        ("--color auto", "FORCE_COLOR=1", True),
-        ("--color always", "NO_COLOR=1", True),
-        ("--color always --output a.txt", "", True),
-        ("--output a.txt", "FORCE_COLOR=1", False),  # which is about the terminal
+    [  # FORCE_COLOR is on whatever its value, and is about the terminal alone
+
+        ("", "", False), ("--color always", "", True), ("--color never", "FORCE_COLOR=1", False),
+        ("--no-color", "FORCE_COLOR=1", False), ("", "FORCE_COLOR=1", True),
+        ("", "FORCE_COLOR=0", True), ("", "FORCE_COLOR=", False),
+        ("", "FORCE_COLOR=1 NO_COLOR=1", False), ("", "FORCE_COLOR=1 NO_COLOR=", True),
+        ("--color auto", "FORCE_COLOR=1", True), ("--color always", "NO_COLOR=1", True),
+        ("--color always --output a.txt", "", True), ("--output a.txt", "FORCE_COLOR=1", False),
     ],
-)
+)  # fmt: skip
 def test_in_a_pipe_a_flag_wins_over_the_environment(
     call: Call, three: Path, monkeypatch: pytest.MonkeyPatch, flags: str, environment: str,
     coloured: bool,
@@ -186,23 +180,12 @@ def test_no_text_acts_on_a_terminal(hostile: Call, line: list[str], forms: list[
         assert result.err.replace("\n", "").isprintable(), form
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "compute --q {}",
-        "compute --q [[1]] --cell {},1 --quiet",
-        "compute --q [[1]] --output x.{}",
-        "compute --q esc.json",
-        "compute --q esc.json::{}3",
-        "check --q [[1]] --observed esc.json",
-        "explain a --glove {}",
-        "similarity {}=x",
-        "examples {}",
-        "examples --verify --file esc.json",
-        "{}",
-        "compute --{}",
-    ],
-)
+MESSAGES = """compute --q {}|compute --q [[1]] --cell {},1 --quiet|compute --q [[1]] --output x.{}|
+compute --q esc.json|compute --q esc.json::{}3|check --q [[1]] --observed esc.json|explain a --glove {}|
+similarity {}=x|examples {}|examples --verify --file esc.json|{}|compute --{}"""
+
+
+@pytest.mark.parametrize("line", MESSAGES.replace("\n", "").split("|"))
 @pytest.mark.parametrize("text", ["a\x1b[31mb\x9b\u202e\u200b", "x" * 5000])
 def test_no_message_acts_or_fills_a_terminal(
     call: Call, tmp_path: Path, line: str, text: str

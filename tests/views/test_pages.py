@@ -355,32 +355,11 @@ def test_arithmetic_changes_with_what_is_lit_and_with_nothing_else(kind: str) ->
 
 # ---- letters
 
-# Of one or two signs with an index, as a formula separates them by spaces and brackets.
-LETTER = re.compile(r"(?<![\w₀-₉])(?:PE|b(?=[₀-₉_])|[A-Zγβμσwθ])(?:[₀-₉]+|_\w+)?['′]?(?![\w₀-₉])")
-KNOWN = {stage.symbol for make in KINDS.values() for _, stage in make().stages()} - {"x", ""}
-GIVEN = {"Q": "quer", "K": "key", "V": "d_v", "M": "mask"}  # and where the page says what they are
-
-
-def blocks_of(trace: Trace) -> dict[str, dict[str, Stage]]:
-    """The stages of each block, by the name they have in it."""
-    blocks: dict[str, dict[str, Stage]] = {}
-    for name, stage in trace.stages():
-        prefix, _, own = name.rpartition(".")
-        blocks.setdefault(prefix, {})[own] = stage
-    return blocks
-
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_letter_is_one_stage_of_a_block_and_is_defined_on_the_page(kind: str) -> None:
-    trace = KINDS[kind]()
-    words = "\n".join(line for line in attncli.render(trace).splitlines() if not re.match(r"\d+ +\w+  | ", line))  # fmt: skip
-    defined = {stage.symbol for _, stage in trace.stages() if stage.formula or stage.symbol == "X"}
-    for prefix, stages in blocks_of(trace).items():
-        symbols = [stage.symbol for stage in stages.values()]
-        assert len({*symbols}) == len(symbols), prefix
-        for stage in stages.values():
-            right = stage.formula.replace("[O₁ … O_h]", "[O … O]").partition(" = ")[2]
-            for letter in {found.removesuffix("ᵀ") for found in LETTER.findall(right)} - {"T", "I"}:
-                if letter[0] in "".join(KNOWN):
-                    is_said = letter in words or f"{letter} =" in stage.formula
-                    assert letter in defined or is_said or GIVEN.get(letter, "?") in words, stage.formula  # fmt: skip
+def test_a_letter_is_one_stage_of_a_block(kind: str) -> None:
+    symbols: dict[str, list[str]] = {}
+    for name, stage in KINDS[kind]().stages():
+        symbols.setdefault(name.rpartition(".")[0], []).append(stage.symbol)
+    for prefix, letters in symbols.items():
+        assert len({*letters}) == len(letters), prefix
