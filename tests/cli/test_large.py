@@ -63,8 +63,7 @@ def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, projections: Any) -> 
     [
         ("x", "output", ""),  # streamed, as are the next two
         *[("x", name, "") for name in ("concat", "projected", "k x w_o", "d_w_o")],
-        ("x", "d_projected d_concat d_output", ""),
-        ("x", "d_q d_k d_v d_x d_w_q d_w_k d_w_v", ""),
+        ("x", "d_projected d_concat d_output", ""), ("x", "d_q d_k d_v d_x d_w_q d_w_k d_w_v", ""),
         ("x", "d_q d_w_o", ""),
         *[("q", names, "") for names in ("concat", "k", "d_q d_k d_v")],
         *[("x", name, "7:9") for name in ("weights", "output", "projected", "concat", "q", "k", "v", "x")],

@@ -217,19 +217,6 @@ def test_output_is_input(call: Call, folder: Path, line: str, output: str, throu
     assert not list(folder.glob(".attncli-*"))
 
 
-def test_a_lack_of_memory_is_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Full(io.StringIO):
-        def write(self, text: str) -> int:
-            raise MemoryError
-
-    monkeypatch.setattr(sys, "stdout", Full())
-    assert main.run(["compute", "--q", "[[1,2]]", "--quiet"]) == 2
-    error = capsys.readouterr().err
-    assert (error.count("\n"), "more memory than there is" in error) == (1, True)
-
-
 # ---- figures and flowcharts
 
 THREE, HEADS = str(SAMPLES / "three-tokens.json"), str(SAMPLES / "heads.json")

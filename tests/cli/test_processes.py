@@ -232,8 +232,7 @@ CHECK = "check --q q.npz --observed [[0.5,0.5],[0.5,0.5]]"
     ("line", "code", "out", "errors"),
     [  # a line, its exit code, what its output begins with and what its errors have
         ('"$@" compute --q long.npy --quiet --format csv | head -c 7', 0, "scores,", ""),
-        ('"$@" -h | true', 0, "", ""),
-        ('"$@" compute q.npz >&-', 2, "", "Bad file descriptor"),
+        ('"$@" -h | true', 0, "", ""), ('"$@" compute q.npz >&-', 2, "", "Bad file descriptor"),
         ('"$@" compute q.npz --output t.csv --quiet >&- && head -c 7 t.csv', 0, "scores,", ""),
         (f'"$@" {CHECK} <&- 2>&-', 1, "it differs", ""),
         ('"$@" compute q.npz <&- >&- 2>&-', 2, "", ""),

@@ -62,16 +62,13 @@ def all_of_them(labels: tuple[str, ...] = ALL) -> Trace:
 @pytest.mark.parametrize(
     ("label", "text"),
     [
-        ("plain [red]", "plain [red]"),
-        ("日本語 שלום é", "日本語 שלום é"),
-        ("\u3164", "\\u3164"),
-        ("\u0301a", "◌\u0301a"),
-        ("a" + 5 * "\u0301", "a" + 4 * "\u0301" + "\\u0301"),
+        ("plain [red]", "plain [red]"), ("日本語 שלום é", "日本語 שלום é"), ("\u3164", "\\u3164"),
+        ("\u0301a", "◌\u0301a"), ("a" + 5 * "\u0301", "a" + 4 * "\u0301" + "\\u0301"),
         ("a" * 10_000, "a" * 15 + "…"),
         ("日本語日本語日本語", "日本語日本語日…"),  # not cut in half
         (MARKS, "\\ue000\\ue001\\ue…"),
     ],
-)
+)  # fmt: skip
 def test_a_label_in_a_table(label: str, text: str) -> None:
     rows = lines_of(matrix([[7.0]], labels={"query": [label]}))
     assert re.fullmatch(rf"  {re.escape(text)} +7", rows[-1])
