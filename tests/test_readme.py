@@ -135,13 +135,6 @@ def test_the_python_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]
     assert "Scaled dot-product attention" in capsys.readouterr().out
 
 
-def test_the_two_commands_that_do_everything() -> None:
-    shows, tests = re.findall(r"^python3 -m venv .*$", README, flags=re.MULTILINE)
-    assert shows.endswith("attncli compute --q samples/three-tokens.json")
-    assert "pytest" in tests
-    assert len(FIGURE) == 1
-
-
 def test_completion_is_installed_for_the_shell(tmp_path: Path) -> None:
     # It asks which shell called it, so one has to stay there: the tests may run without any.
     call = f"{shlex.quote(sys.executable)} -m {CHANGES_THE_SHELL}; exit $?"

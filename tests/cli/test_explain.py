@@ -1,4 +1,4 @@
-"""attncli explain: every flag does what it says."""
+"""explain and posenc: every flag does what it says, and the same mathematics written out in NumPy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.cells import cell_len
 
+import attncli
+from attncli.arrays import Array
 from attncli.attention.weights import Dimensions, random_weights
-from attncli.words.vectors import random_vectors
+from attncli.errors import ConventionError, InputError, ShapeError
 from tests.plain import attention
 
 from .conftest import Call, Result
@@ -55,7 +56,6 @@ def save(path: Path, arrays: Any) -> None:
 
 STACK = f"{LIFE} --block encoder --layers 3 --heads 2"
 ENCODER = "'I love AI' --dim 4 --block encoder --d-ff 4"
-PADDED = "'c d' --target 'e f' --block decoder --pad-to 5"
 # fmt: off
 SHOWN = {  # a call: what it shows, and what not
     "'a b' --pad-to 5": ("3 <pad> keys|every weight is 0", ""),
@@ -93,13 +93,6 @@ def test_what_is_shown(call: Call, line: str) -> None:
     assert [words for words in absent if words in result.out] == []
 
 
-@pytest.mark.parametrize("line", [f"{BANKS}", PADDED, f"{STACK} --work"])
-@pytest.mark.parametrize("width", [80, 120])
-def test_no_line_is_wider_than_asked_for(call: Call, line: str, width: int) -> None:
-    result = explain(call, f"{line} --width {width}")
-    assert 0.75 * width < max(map(cell_len, result.out.splitlines())) <= width
-
-
 def test_one_weight_and_one_norm_are_derived(call: Call) -> None:
     one = explain(call, f"{BANKS} --cell 5,river --block encoder --layers 2")
     assert one.out.count('"bank" attends to "river"') == 1
@@ -122,38 +115,25 @@ def test_two_thousand_words_are_elided_and_quick(call: Call) -> None:
 # ---- tokens, vectors and positions
 
 
-def test_vectors_and_weights_are_drawn_from_the_seed(call: Call) -> None:
-    words = ["the", "bank", ",", "the", "river"]
-    seeded = values(call, "'the bank, the river' --dim 5 --seed 3")
-    vectors = random_vectors(words, 5, 3)
-    np.testing.assert_array_equal(seeded["embeddings"], [vectors[word] for word in words])
-    other = values(call, "'the bank, the river' --dim 5")["attention.w_q"]
-    assert not np.array_equal(seeded["attention.w_q"], other)
-
-
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("'The BANK' --lowercase", "the bank"),
-        ("--tokens 'New York, is ,BIG'", "New York is BIG"),
-        ("--tokens A,b --lowercase", "a b"),
-        ("""--tokens '["a", ",", "b c"]'""", "a , b c"),
+
+        ("'The BANK' --lowercase", "the bank"), ("--tokens 'New York, is ,BIG'", "New York is BIG"),
+        ("--tokens A,b --lowercase", "a b"), ("""--tokens '["a", ",", "b c"]'""", "a , b c"),
         ("'naïve 銀行 😀'", "naïve 銀 行 😀"),
     ],
-)
+)  # fmt: skip
 def test_tokens(call: Call, line: str, expected: str) -> None:
     assert tokens(call, line) == expected
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [("", "not in"), ("--unknown zero", "zeros"), ("--unknown random", "random")],
-)
-def test_unknown_words_are_always_named(call: Call, flags: str, words: str) -> None:
-    line = f"'Terry eat mango' --glove 'eat=1,2,3,4 mango=4,3,2,1' {flags}"
-    notes = [explain(call, line).out, explain(call, f"{line} --format csv").err]
-    notes += [" ".join(explain(call, f"{line} --format json").json["notes"])]
-    assert [words in text and "Terry" in text for text in notes] == [True] * 3
+def test_unknown_words_are_always_named(call: Call) -> None:
+    for flags, words in {"": "not in", "--unknown zero": "zeros"}.items():
+        line = f"'Terry eat mango' --glove 'eat=1,2,3,4 mango=4,3,2,1' {flags}"
+        notes = [explain(call, line).out, explain(call, f"{line} --format csv").err]
+        notes += [" ".join(explain(call, f"{line} --format json").json["notes"])]
+        assert [words in text and "Terry" in text for text in notes] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -162,36 +142,17 @@ def test_unknown_words_are_always_named(call: Call, flags: str, words: str) -> N
         ("'The man <PADDING>'", [2]),
         ("'<pad> The [PAD] man'", [0, 2]),
         ("--tokens 'The,man,<pad>' --pad-to 5", [2, 3, 4]),
+        ("'a b <pad>' --target 'c d <pad> e' --block decoder", [2]),
     ],
 )
 def test_padding_is_a_token_that_is_masked(call: Call, line: str, at: list[int]) -> None:
     computed = values(call, line)
-    weights = computed["attention.weights"]
-    assert (weights[..., at] == 0).all()
-    np.testing.assert_allclose(weights.sum(-1), 1)
+    maps = [value for name, value in computed.items() if name.endswith("attention.weights")]
+    assert len(maps) == (3 if "--block" in line else 1)
+    for weights in maps:
+        assert (weights[..., at] == 0).all()
+        np.testing.assert_allclose(weights.sum(-1), 1)
     assert (computed["embeddings"][at] == 0).all()
-
-
-def test_padding_of_sentence_and_target_is_masked(call: Call) -> None:
-    computed = values(call, "'a b <pad>' --target 'c d <pad> e' --block decoder --dim 4")
-    for name in ("encoder.1.attention", "decoder.1.attention", "decoder.1.cross_attention"):
-        assert (computed[f"{name}.weights"][..., 2] == 0).all(), name
-
-
-def test_positions(call: Call) -> None:
-    for how, power in (("paper", 2 / 8), ("article", 4 / 8)):
-        table = values(call, f"{LIFE} --positions {how}")["positions"]
-        np.testing.assert_allclose(table[1, 2], np.sin(1 / 10000**power))
-    assert "positions" not in values(call, f"{LIFE} --positions none")
-    learned = values(call, "'a b' --dim 3 --positions [[1,2,3],[4,5,6],[7,8,9]]")
-    np.testing.assert_array_equal(learned["positions"], [[1, 2, 3], [4, 5, 6]])
-    np.testing.assert_allclose(learned["input"], learned["embeddings"] + [[1, 2, 3], [4, 5, 6]])
-
-
-def test_one_word_in_two_contexts(call: Call) -> None:
-    computed = values(call, BANKS)
-    assert computed["meaning.static"][4, 9] == pytest.approx(1, abs=1e-15)
-    assert computed["meaning.contextual"][4, 9] == pytest.approx(0.9977, abs=5e-5)
 
 
 # ---- attention and blocks
@@ -211,17 +172,10 @@ def test_the_identity_shows_the_bare_dot_products(call: Call) -> None:
     assert encoder["encoder.1.attention.residual"].shape == (7, 8)
 
 
-@pytest.mark.parametrize(
-    ("flags", "row"),
-    [
-        ("[[true,false]]", [1, 0]),
-        ("[[true,false]] --mask-means ignore", [0, 1]),
-        ("[[0.0,700.5]]", [0, 1]),
-    ],
-)
-def test_a_mask(call: Call, flags: str, row: list[int]) -> None:
-    weights = values(call, f"'a b' --mask {flags}")["attention.weights"]
-    np.testing.assert_allclose(weights, [[row, row]], atol=1e-15)
+def test_a_mask(call: Call) -> None:
+    for flags, row in (("[[true,false]]", [1, 0]), ("[[true,false]] --mask-means ignore", [0, 1]), ("[[0.0,700.5]]", [0, 1])):  # fmt: skip
+        weights = values(call, f"'a b' --mask {flags}")["attention.weights"]
+        np.testing.assert_allclose(weights, [[row, row]], atol=1e-15)
 
 
 def test_dropout_in_a_block_is_drawn_from_the_seed(call: Call) -> None:
@@ -231,20 +185,6 @@ def test_dropout_in_a_block_is_drawn_from_the_seed(call: Call) -> None:
     )
     np.testing.assert_array_equal(one, two)
     assert ((one == 0) != (other == 0)).any()
-
-
-@pytest.mark.parametrize("norm", ["pre", "post", "none"])
-def test_norms(call: Call, norm: str) -> None:
-    eps = "--eps 0" if norm != "none" else ""
-    computed = values(call, f"{LIFE} --block encoder --norm {norm} {eps}")
-    names = [name.rpartition(".")[2] for name in computed if name.startswith("encoder.1.attention")]
-    assert ("norm" in names) == (norm != "none")
-    assert (names[-1] == "norm") == (norm == "post")
-    assert ("norm" in names[2:9]) == (norm == "pre")
-    assert ("encoder.norm" in computed) == (norm == "pre")
-    if norm != "none":  # without ε a standard deviation of exactly 1
-        rows = computed["encoder.1.attention.norm"]
-        np.testing.assert_allclose([rows.mean(-1), rows.std(-1) - 1], 0, atol=1e-12)
 
 
 TRACED = (
@@ -267,8 +207,7 @@ def test_a_trace_feeds_compute(call: Call, flags: str) -> None:
 def test_a_layer_of_a_trace_feeds_compute(call: Call) -> None:
     explain(call, f"{BANKS} --block encoder --layers 2 -o trace.npz")
     result = call("compute", "--q", "trace.npz::encoder.2.attention", "--stage", "weights")
-    assert result.code == 0, result.err
-    assert '"bank" (5) attends to' in result.out
+    assert (result.code, '"bank" (5) attends to' in result.out) == (0, True)
 
 
 # ---- weights and embeddings of files
@@ -313,24 +252,20 @@ def test_embeddings_and_weights_as_they_are_published(
     assert "input" in values(call, f"{flags} --positions paper")
 
 
-@pytest.mark.parametrize(
-    ("document", "flags", "labels"),
-    [
-        (X.tolist(), "", "x1 x2 x3"),
-        ({"x": X.tolist(), "tokens": ["I", "love", "AI"]}, "", "I love AI"),
-        (dict(zip("abc", X.tolist(), strict=True)), "", "a b c"),
-        (X.tolist(), "'a b a'", "a b a"),
-        ({"inputs": X.tolist()}, "--tokens A,B,C", "A B C"),
-    ],
-)
-def test_embeddings_bring_their_labels_or_those_of_the_sentence(
-    call: Call, tmp_path: Path, document: Any, flags: str, labels: str
-) -> None:
-    (tmp_path / "x.json").write_text(json.dumps(document))
-    assert tokens(call, f"{flags} --embeddings x.json") == labels
+def test_embeddings_bring_their_labels(call: Call, tmp_path: Path) -> None:
+    x = X.tolist()
+    for document, flags, labels in (
+        (x, "", "x1 x2 x3"),
+        ({"x": x, "tokens": ["I", "love", "AI"]}, "", "I love AI"),
+        (dict(zip("abc", x, strict=True)), "", "a b c"),
+        (x, "'a b a'", "a b a"),
+        ({"inputs": x}, "--tokens A,B,C", "A B C"),
+    ):
+        (tmp_path / "x.json").write_text(json.dumps(document))
+        assert tokens(call, f"{flags} --embeddings x.json") == labels
 
 
-def test_heads_and_layers_of_the_weights_are_those_of_the_block(call: Call, tmp_path: Path) -> None:
+def test_heads_and_layers_of_weights(call: Call, tmp_path: Path) -> None:
     heads = {f"w_{n}": np.stack([W[n], -W[n], 2 * W[n]]) for n in "qkv"}
     save(tmp_path / "a.npz", {"x": X} | heads)
     computed = values(call, "--embeddings a.npz")
@@ -344,18 +279,7 @@ def test_heads_and_layers_of_the_weights_are_those_of_the_block(call: Call, tmp_
     np.testing.assert_array_equal(padded["embeddings"], np.vstack([X, np.zeros((2, 5))]))
 
 
-@pytest.mark.parametrize(
-    ("line", "unused"),
-    [
-        ("--embeddings a.json", "maks"),
-        ("--embeddings a.json --projection identity", "w_q, w_k, w_v, maks"),
-        ("abc --pad-to 3 --mask m.json", "masks_of_others"),
-        ("ab --weights w.json --dim 5", "x, mask"),
-    ],
-)
-def test_what_a_file_holds_besides_is_named(
-    call: Call, tmp_path: Path, line: str, unused: str
-) -> None:
+def test_what_else_a_file_holds(call: Call, tmp_path: Path) -> None:
     weights = {f"w_{n}": w.tolist() for n, w in W.items()}
     files = {
         "a": {"x": X.tolist(), "maks": [[1]], **weights},
@@ -364,5 +288,277 @@ def test_what_a_file_holds_besides_is_named(
     }
     for name, document in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    result = explain(call, line)
-    assert (result.err + result.out).count(f"not used: {unused}") == 1
+    for line, unused in {
+        "--embeddings a.json": "maks",
+        "--embeddings a.json --projection identity": "w_q, w_k, w_v, maks",
+        "abc --pad-to 3 --mask m.json": "masks_of_others",
+        "ab --weights w.json --dim 5": "x, mask",
+    }.items():
+        result = explain(call, line)
+        assert (result.err + result.out).count(f"not used: {unused}") == 1
+
+
+# ---- beside Python, and the same mathematics in NumPy
+
+WORDS = ("She", "visited", "the", "bank", "near", "the", "bank")
+TARGET = ("la", "banque", "du", "fleuve", "vert")
+VECTORS = "the=1,2,3 bank=4,5,6 She=7,8,9"
+RNG = np.random.default_rng(3)
+DECODER = {"target": "d e", "block": "decoder", "layers": 2, "dim": 6, "d_ff": 5, "norm": "pre", "seed": 7}  # fmt: skip
+CALLS: list[tuple[Any, str]] = [
+    (lambda: attncli.explain("a cold bank", heads=2, causal=True), "explain 'a cold bank' --heads 2 --causal"),
+    (lambda: attncli.explain(("a", "b", "c"), **DECODER),  # type: ignore[arg-type]
+     "explain --tokens a,b,c --target 'd e' --block decoder --layers 2 --dim 6 --d-ff 5 --norm pre --seed 7"),
+    (lambda: attncli.explain("a b", dim=2, positions=[[1, 2], [3, 4], [5, 6]], d_k=3, d_v=5),
+     "explain 'a b' --dim 2 --positions [[1,2],[3,4],[5,6]] --d-k 3 --d-v 5"),
+    (lambda: attncli.posenc(5, 4), "posenc --len 5 --dim 4"),
+    (lambda: attncli.posenc(5, 4, exponent="article", start=3, base=100.0),
+     "posenc --len 5 --dim 4 --exponent article --start 3 --base 100"),
+    (lambda: attncli.posenc(5, 4, kind="rope"), "posenc --len 5 --dim 4 --kind rope"),
+    (lambda: attncli.posenc(5, kind="alibi", heads=2), "posenc --kind alibi --len 5 --heads 2"),
+    (lambda: attncli.similarity({"mom": [0.2, 0.7, 0.9], "dad": [0.9, 0.7, 0.9]}),
+     "similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "line"), CALLS)
+def test_python_gives_what_the_command_gives(call: Call, make: Any, line: str) -> None:
+    trace, shown = make(), stages(call(*shlex.split(line), "--format", "json").json)
+    assert list(trace) == list(shown)
+    for name, stage in trace.stages():
+        if stage.value.dtype.kind in "fi" and name != "tokens":
+            own = np.array(shown[name]["value"], dtype=float)
+            np.testing.assert_allclose(stage.value, own, atol=1e-12, err_msg=name)
+
+
+# ---- the blocks, in NumPy
+
+
+def normed(x: Array, eps: float = 1e-5) -> Any:
+    return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + eps)
+
+
+def mixed(trace: attncli.Trace, name: str, x: Array, c: Array, heads: int, mask: Any = None) -> Any:
+    """Attention of x to c with the weights that the trace shows, head by head."""
+    w = {letter: trace[f"{name}.w_{letter}"].value for letter in "qkvo"}
+    q, k, v = (np.stack(np.split(a @ w[n], heads, axis=1)) for a, n in ((x, "q"), (c, "k"), (c, "v")))  # fmt: skip
+    more = {} if mask is None else {"mask": np.broadcast_to(mask, (heads, len(x), len(c)))}
+    return np.concatenate(attention({"q": q, "k": k, "v": v, **more}, {})["output"], axis=1) @ w["o"]  # fmt: skip
+
+
+def fed(trace: attncli.Trace, name: str, x: Array) -> Array:
+    own = f"{name}.feed_forward"
+    hidden: Array = np.maximum(x @ trace[f"{own}.w_1"].value, 0) @ trace[f"{own}.w_2"].value
+    return hidden
+
+
+@pytest.mark.parametrize(("heads", "d_k", "d_v"), [(1, 5, 4), (2, 3, 3), (3, 5, 4)])
+def test_self_attention(heads: int, d_k: int, d_v: int) -> None:
+    trace = attncli.explain(WORDS, dim=6, heads=heads, d_k=d_k, d_v=d_v)
+    x = trace["input"].value
+    expected = mixed(trace, "attention", x, x, heads)
+    np.testing.assert_allclose(trace["attention.projected"].value, expected, rtol=1e-12)
+    assert trace["attention.weights"].value.shape == (heads, 7, 7)
+    assert ("attention.concat" in trace) == (heads > 1)
+    assert trace["attention.w_v"].value.shape == (6, heads * d_v)
+
+
+def test_cross_attention_asks_from_the_target() -> None:
+    trace = attncli.explain(WORDS, target=TARGET, dim=6)
+    x, y = trace["input"].value, trace["target.input"].value
+    expected = mixed(trace, "cross_attention", y, x, 1)
+    np.testing.assert_allclose(trace["cross_attention.projected"].value, expected, rtol=1e-12)
+    stage = trace["cross_attention.weights"]
+    assert (stage.names("query"), stage.names("key")) == (TARGET, WORDS)
+    assert trace["meaning.static"].names("token") == TARGET
+    alone = attncli.explain(WORDS, dim=6)["attention.w_q"].value
+    np.testing.assert_array_equal(trace["cross_attention.w_q"].value, alone)
+
+
+@pytest.mark.parametrize(
+    ("norm", "last"),
+    [("pre", "encoder.norm"), ("post", "encoder.2.feed_forward.norm"), ("none", "encoder.2.feed_forward.residual")],
+)  # fmt: skip
+def test_an_encoder_of_two_layers(norm: Any, last: str) -> None:
+    trace = attncli.explain(WORDS, dim=6, heads=2, block="encoder", layers=2, norm=norm, eps=0.5)
+
+    def normed_if(place: str, x: Array) -> Any:
+        return normed(x, 0.5) if norm == place else x
+
+    x = trace["input"].value
+    for layer in ("encoder.1", "encoder.2"):
+        y = normed_if("pre", x)
+        x = normed_if("post", x + mixed(trace, f"{layer}.attention", y, y, 2))
+        x = normed_if("post", x + fed(trace, layer, normed_if("pre", x)))
+    np.testing.assert_allclose(trace[last].value, normed_if("pre", x), rtol=1e-10)
+    assert ("encoder.norm" in trace) == (norm == "pre")
+    assert trace["encoder.2.feed_forward.w_1"].value.shape == (6, 4 * 6)
+
+
+def test_a_decoder_reads_the_encoder() -> None:
+    trace = attncli.explain(WORDS, target=TARGET, dim=6, block="decoder", pad_to=9)
+    real = np.arange(9) < 7
+    x, y = trace["input"].value, trace["target.input"].value
+    x = normed(x + mixed(trace, "encoder.1.attention", x, x, 1, real))
+    memory = normed(x + fed(trace, "encoder.1", x))
+    y = normed(y + mixed(trace, "decoder.1.attention", y, y, 1, np.tri(5, dtype=bool)))
+    y = normed(y + mixed(trace, "decoder.1.cross_attention", y, memory, 1, real))
+    y = normed(y + fed(trace, "decoder.1", y))
+    np.testing.assert_allclose(trace["decoder.1.feed_forward.norm"].value, y, rtol=1e-10)
+    assert (trace["decoder.1.cross_attention.weights"].value[..., 7:] == 0).all()
+
+
+def test_a_block_may_have_no_feed_forward() -> None:
+    trace = attncli.explain(WORDS, dim=128, d_k=16, d_v=16, d_ff=0, block="encoder")
+    shapes = {name.rpartition(".")[2]: stage.value.shape for name, stage in trace.stages()}
+    assert shapes["w_q"] == shapes["w_k"] == shapes["w_v"] == (128, 16)
+    assert (shapes["output"], shapes["projected"]) == ((1, 7, 16), (7, 128))
+    assert "w_1" not in shapes
+
+
+def test_given_weights_and_mask_are_those_used() -> None:
+    x, w = RNG.normal(size=(3, 5)), {f"w_{name}": RNG.normal(size=(5, 5)) for name in "qkvo"}
+    mask = np.array([[True, False, True]] * 3)
+    trace = attncli.explain(
+        ["a", "b", "c"], vectors=x, weights=w, positions="none", mask=mask[0], scale="none"
+    )
+    inputs = {name: x @ w[f"w_{name}"] for name in "qkv"}
+    output = attention({**inputs, "mask": mask}, {"scale": "none"})["output"]
+    np.testing.assert_allclose(trace["attention.projected"].value, output @ w["w_o"])
+
+
+def test_every_stage_says_in_words_what_it_is() -> None:
+    trace = attncli.explain(WORDS, target=TARGET, dim=6, heads=2, block="decoder", softcap=3.0)
+    silent = {"mask", *(f"{w}_{x}" for w in "wb" for x in "qkvo12"), "gamma", "beta"}
+    assert not [n for n, s in trace.stages() if not s.note and n.rpartition(".")[2] not in silent]
+
+
+# ---- words, vectors, positions, padding
+
+
+def test_equal_words_share_a_number_and_a_vector() -> None:
+    trace = attncli.explain(WORDS, dim=5)
+    vectors = trace["embeddings"].value
+    assert trace["tokens"].value.tolist() == [[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 3, 4]]
+    np.testing.assert_array_equal(vectors[2], vectors[5])
+    assert not np.array_equal(vectors[2], vectors[3])
+    assert trace["input"].names("token") == WORDS
+
+
+@pytest.mark.parametrize(("kind", "power"), [("paper", 2 / 5), ("article", 4 / 5)])
+def test_the_input_is_the_sum_of_vectors_and_positions(kind: Any, power: float) -> None:
+    trace = attncli.explain(WORDS, dim=5, positions=kind)
+    places = trace["positions"].value
+    np.testing.assert_array_equal(trace["input"].value, trace["embeddings"].value + places)
+    np.testing.assert_allclose(places[3, :3], [np.sin(3), np.cos(3), np.sin(3 / 10000**power)])
+    own = attncli.explain("king queen", vectors={"king": [1, 0], "queen": [0, 1]}, positions=[[1, 2], [3, 4]])  # fmt: skip
+    np.testing.assert_array_equal(own["input"].value, [[2, 2], [3, 5]])
+
+
+def test_padding_is_zeros_and_masked_beside_a_mask_too() -> None:
+    mask = np.zeros((9, 9))
+    mask[:, 0] = -np.inf
+    trace = attncli.explain(WORDS, dim=6, pad_to=9, mask=mask)
+    assert trace["input"].names("token")[-2:] == ("<pad>", "<pad>")
+    assert trace["embeddings"].value.any(axis=1).tolist() == [True] * 7 + [False] * 2
+    weights = trace["attention.weights"].value[0]
+    assert (weights.max(axis=0) > 0).tolist() == [False, *[True] * 6, False, False]
+    np.testing.assert_allclose(weights.sum(axis=-1), 1)
+    assert trace["meaning.contextual"].value.shape == (7, 7)
+    assert "attention.mask" not in attncli.explain("a b", dim=4, pad_to=2)  # it is full
+
+
+def test_a_file_gives_the_vectors_it_has_and_what_it_has_not_is_named() -> None:
+    trace = attncli.explain("THE bank near", vectors=VECTORS, seed=5)
+    the, bank, near = trace["embeddings"].value.tolist()
+    assert (the, bank) == ([1, 2, 3], [4, 5, 6])
+    assert near == attncli.explain("near", dim=3, seed=5)["embeddings"].value[0].tolist()
+    notes = " ".join(trace.notes)
+    assert "'near' got a random vector" in notes
+    assert "another case: 'THE' as 'the'" in notes
+    zeros = attncli.explain("bank rook", vectors=VECTORS, unknown="zero", dim=3)
+    assert zeros["embeddings"].value.tolist() == [[4, 5, 6], [0, 0, 0]]
+    many = attncli.explain([f"w{i}" for i in range(11)], vectors=VECTORS)
+    assert any("'w7' and 3 more" in note for note in many.notes)
+
+
+WRONG: list[tuple[Any, type[Exception], str]] = [
+    ({"sentence": ""}, InputError, "empty"),
+    ({"pad_to": 1}, InputError, "cannot be padded to 1"),
+    ({"block": "encoders"}, ConventionError, "encoders"),
+    ({"block": "decoder"}, ConventionError, "needs a target"),
+    ({"positions": "learned"}, ConventionError, "learned"),
+    ({"mask": [0, 1]}, ConventionError, "0 and 1"),
+    ({"pad_to": 9, "mask": np.zeros((2, 9)) - 1.5}, ShapeError, "the mask"),
+    ({"dim": 4, "heads": 3}, attncli.AttncliError, "3"),
+    ({"vectors": VECTORS, "dim": 4}, ConventionError, "have 3 numbers"),
+    ({"sentence": "bnak", "vectors": VECTORS, "unknown": "error"}, InputError, "did you mean bank"),
+    ({"vectors": {"a": [1.0, 2.0]}, "unknown": "error"}, ConventionError, "'b'"),
+    ({"dim": 4, "block": "encoder", "weights": {"w_q": np.eye(4)}}, InputError, "hold no encoder"),
+    ({"dim": 3, "weights": {f"w_{x}": np.eye(4) for x in "qkvo"}}, ShapeError, "4 × 4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "error", "words"), WRONG)
+def test_what_does_not_fit_is_refused(wrong: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        attncli.explain(**{"sentence": "a b", **wrong})
+
+
+def test_posenc_adds_and_refuses_what_cannot_be() -> None:
+    added = attncli.posenc(add=[0.5, 0.2, 0.3, 0.1])
+    np.testing.assert_allclose(added["input"].value, [[0.5, 1.2, 0.3, 1.1]])
+    for wrong in ({}, {"n": 5}, {"n": 5, "kind": "alibi"}, {"n": 5, "dim": 4, "kind": "learned"}):
+        with pytest.raises(ConventionError):
+            attncli.posenc(**wrong)
+
+
+# ---- what it means
+
+
+def notes_on(trace: attncli.Trace) -> tuple[str, ...]:
+    """The sentences on the meaning of the words."""
+    last: Any = trace.steps[-1]
+    notes: tuple[str, ...] = last.notes
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("sentence", "vectors", "mask", "w_v", "cosines", "words"),
+    [  # weights of a mask mix: "bank" is 3/7 money + 4/7 bank, then 4/7 bank + 3/7 river
+        ("money bank river bank", [[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]],
+         [[1.0, 0, 0, 0], [3, 4, 0, 0], [0, 0, 1, 0], [0, 4, 3, 0]], np.eye(3), [0.6, 1, 0, 0.64],
+         [["(2)", "(4):", "1", "0.6400", "other"], ['"money"', "0.0000", "0.6000", "closer"]]),
+        ("a b", [[1.0, 0], [1, 1]], np.eye(2), [[1.0, 0], [-1, 1]], [0, 1], [['"a"', '"b":', "0.7071", "0.0000", "further"]]),
+    ],
+)  # fmt: skip
+def test_cosines_before_and_after(
+    sentence: str, vectors: Any, mask: Any, w_v: Any, cosines: Any, words: list[list[str]]
+) -> None:
+    eye = np.eye(len(vectors[0]))
+    with np.errstate(divide="ignore"):
+        own = {"mask": np.log(mask), "vectors": vectors, "positions": "none"}
+    trace = attncli.explain(sentence, weights={"w_q": 0 * eye, "w_k": eye, "w_v": w_v, "w_o": eye}, **own)  # fmt: skip
+    np.testing.assert_allclose(trace["meaning.contextual"].value[1], cosines, atol=1e-15)
+    for note, expected in zip(notes_on(trace), words, strict=True):
+        assert {*expected} <= {*note.replace(",", " ").split()}
+
+
+def test_equal_words_end_equal_without_positions() -> None:
+    for options, is_equal, word in (
+        ({"positions": "none"}, True, "without positions"),
+        ({"positions": "paper"}, False, "two contexts"),
+        ({"positions": "none", "causal": True}, False, "sees other words"),
+    ):
+        trace = attncli.explain(WORDS, dim=6, seed=1, **options)
+        assert trace["meaning.static"].value[3, 6] == pytest.approx(1, abs=1e-15)
+        assert (abs(trace["meaning.contextual"].value[3, 6] - 1) < 1e-12) == is_equal
+        assert any(word in note for note in notes_on(trace))
+
+
+def test_of_many_repeated_words_a_few_have_a_sentence() -> None:
+    notes = notes_on(attncli.explain([*"abcdefg" * 2], dim=5))
+    assert [note[:7] for note in notes[:4]] == [f'"{w}" ({i})' for i, w in enumerate("abcd", 1)]
+    assert len(notes) == 5
+    assert "meaning.static" not in attncli.explain("a", dim=4)
+    assert "meaning.static" not in attncli.explain("a b", vectors=[[np.nan], [1.0]])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
 import zlib
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,23 +95,19 @@ def test_twelve_heads_fit_into_eighty_columns(model: Call) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+
         ("--stage wights", "did you mean weights?"),
-        ("--stage weights --head 99", "no head 99; choose from 1 to 5"),
         ("--layer 9", "no layer 9; choose from 1 to 3"),
         ("--layer 3 --head 6", "no head 6; choose from 1 to 5"),
-        ("--layer 1 --cell zebra,the", "zebra"),
-        ("--target mat", "no decoder to read --target"),
-        ("--blank=nope", "nope"),
-        ("--work", "--work is for "),
+        ("--layer 1 --cell zebra,the", "zebra"), ("--target mat", "no decoder to read --target"),
+        ("--blank=nope", "nope"), ("--work", "--work is for "),
         ("--output there.json", "there.json exists already"),
         ("--output no-folder/x.json", "no-folder"),
         ("--check --output there.json", "there.json exists already"),
-        ("--output d.npz", "name two"),
-        ("--check --head 1", "--head has no effect with --check"),
-        ("--check --work", "--work has no effect with --check"),
+        ("--output d.npz", "name two"), ("--check --head 1", "--head has no effect with --check"),
         ("--check --format svg", "a report is no svg"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_call_leaves_no_dump(model: Call, tmp_path: Path, line: str, words: str) -> None:
     before = {*tmp_path.iterdir()}
     done = model("gpt2", SENTENCE, "--dump", "d.npz", *line.split())
@@ -118,7 +116,7 @@ def test_a_wrong_call_leaves_no_dump(model: Call, tmp_path: Path, line: str, wor
     assert {*tmp_path.iterdir()} == before
 
 
-def test_a_sentence_that_is_too_long_is_refused_before_it_is_run(
+def test_a_sentence_that_is_too_long_is_not_run(
     model: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import transformers
@@ -142,6 +140,55 @@ def test_a_reader_that_goes_away_leaves_the_dump(
             line = f"model gpt2 a --full --format {form} --dump {form}.npz"
             assert run(line.split()) == 0
         assert (tmp_path / f"{form}.npz").exists()
+
+
+# ---- --check and --dump: is the model's own output exact attention of its q, k and v?
+
+
+def test_each_attention_has_a_line(model: Call, tmp_path: Path) -> None:
+    done = model("gpt2", SENTENCE, "--check")
+    assert (done.code, done.err) == (0, "")
+    first, *lines = done.out.splitlines()
+    assert first == "3 of 3 match"
+    assert lines == [f"  h.{n}.attn  it matches" for n in range(3)]
+    one = model("gpt2", SENTENCE, "--check", "--layer", 2)
+    assert one.out.splitlines() == ["1 of 1 matches", "  h.1.attn  it matches"]
+    path = tmp_path / "report.json"
+    assert model("gpt2", SENTENCE, "--check", "--output", path, "--quiet").out == ""
+    assert json.loads(path.read_text())["matches"] is True
+
+
+def test_a_wrong_kernel_is_named(model: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    def forgets_the_mask(module: Any, q: Any, k: Any, v: Any, mask: Any, **more: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2), None
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "sdpa", forgets_the_mask)
+    done = model("gpt2", SENTENCE, "--check")
+    assert done.code == 1
+    first, *lines = done.out.splitlines()
+    assert first == "0 of 3 match"
+    assert ["causal mask left out" in line for line in lines[:3]] == [True] * 3
+    data = model("gpt2", SENTENCE, "--check", "--format", "json").json
+    assert [x["matches"] for x in data["attentions"].values()] == [False] * 3
+
+
+def test_what_is_dumped_is_checked(model: Call, call: Call, tmp_path: Path) -> None:
+    dump = tmp_path / "dump.npz"
+    done = model("gpt2", SENTENCE, "--layer", 3, "--head", 5, "--dump", dump)
+    assert (done.code, "h.2.attn" in done.out) == (0, True)
+    with np.load(dump) as file:
+        assert file["h.2.attn.q"].shape[-2] == 6  # tokens
+        names = {name.partition(".attn.")[2] for name in file.files}
+    assert names == {"q", "k", "v", "output", "convention", "title"}
+    assert call("check", dump).out.splitlines()[0] == "3 of 3 match"
+    again = model("gpt2", SENTENCE, "--dump", dump)
+    assert (again.code, again.out, "--force" in again.err) == (2, "", True)
+    assert model("gpt2", SENTENCE, "--check", "--dump", dump, "--force").code == 0
+    shown = model("gpt2", SENTENCE, "--dump", dump, "--force")
+    assert (shown.code, shown.err, "each head of gpt2" in shown.out) == (0, "", True)
 
 
 # ---- without torch

@@ -1,14 +1,17 @@
-"""Where the result goes: formats, files, pipes, a disk that is full, an output that is the input."""
+"""Where the result goes: formats, files, pipes, a disk that is full, an output that is the input,
+figures and flowcharts."""
 
 from __future__ import annotations
 
-import csv
+import html
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from threading import Thread
 
@@ -16,22 +19,14 @@ import numpy as np
 import pytest
 
 from attncli.cli import main
+from attncli.files.load import load
+from attncli.stages import kind_of
 
-from .conftest import Call
+from .conftest import SAMPLES, Call
 
 resource = pytest.importorskip("resource")
 
-OLD = b"what was there before\n"
-FORMS = ["txt", "json", "csv", "tsv", "md", "mmd", "npz", "npy", "svg"]
-# One call of each command that writes a file.
-CALLS = {
-    "compute": "compute --q q.npz",
-    "explain": "explain bank",
-    "posenc": "posenc --len 5 --dim 4",
-    "similarity": "similarity a=1,2 b=2,1",
-    "examples": "examples 004-first-example",
-    "check": "check --q q.npz --observed [[0.5,0.5],[0.5,0.5]]",
-}
+FORMS = ["txt", "json", "csv", "tsv", "md", "mmd", "npz", "npy", "svg", "tex"]
 
 
 @pytest.fixture
@@ -56,6 +51,7 @@ def full_disk() -> Iterator[None]:
 
 def test_the_ending_names_the_format(call: Call, three: Path, tmp_path: Path) -> None:
     starts = {"json": b"{", "npz": b"PK", "npy": b"\x93NUMPY", "md": b"#", "svg": b"<svg"}
+    starts |= {"tex": b"\\documentclass", "csv": b"scores,k1", "mmd": b"flowchart"}
     for ending in FORMS:
         result = call("compute", "--q", three, "--output", f"out.{ending}")
         assert (result.code, result.out, result.err) == (0, "", "")
@@ -65,44 +61,20 @@ def test_the_ending_names_the_format(call: Call, three: Path, tmp_path: Path) ->
     assert json.loads((tmp_path / "form.txt").read_text())["title"]
 
 
-def test_latex_in_a_file_is_a_document(call: Call, three: Path, tmp_path: Path) -> None:
-    part = call("compute", "--q", three, "--format", "latex").out
-    assert call("compute", "--q", three, "--output", "out.tex").code == 0
-    document = (tmp_path / "out.tex").read_text(encoding="utf-8")
-    assert part.startswith("% needs")
-    assert document.startswith("\\documentclass")
-    assert document.endswith(f"\\begin{{document}}\n{part}\\end{{document}}\n")
-
-
 def test_binary_files_hold_every_stage_or_one(call: Call, three: Path, tmp_path: Path) -> None:
-    for flags in ("out.npy", "scores.npy --stage scores", "out.npz"):
+    for flags in (
+        "out.npy",
+        "scores.npy --stage scores",
+        "out.npz",
+        "cut.npy --stage=weights --rows=2:3 --cols=1",
+    ):
         assert call("compute", "--q", three, "--output", *flags.split()).code == 0
     np.testing.assert_allclose(np.load(tmp_path / "out.npy")[0], [5, 5])
     assert np.load(tmp_path / "scores.npy").tolist() == [[1, 1, 0], [1, 0, 1], [2, 1, 1]]
+    np.testing.assert_allclose(np.load(tmp_path / "cut.npy"), [[0.4011], [0.5035]], atol=5e-5)
     with np.load(tmp_path / "out.npz") as file:
         names = [name for name in file.files if not name.startswith("_")]
     assert names == ["q", "k", "v", "scores", "scaled", "weights", "output"]
-
-
-def test_csv_is_exact_and_reads_back(call: Call, three: Path) -> None:
-    result = call("compute", "--q", three, "--stage", "weights", "--format", "csv")
-    rows = list(csv.reader(io.StringIO(result.out)))
-    assert rows[0][1:] == ["k1", "k2", "k3"]
-    weight = float(rows[1][1])
-    assert weight == np.exp(np.sqrt(0.5)) / (2 * np.exp(np.sqrt(0.5)) + 1)
-    again = call("compute", "--q", "-", "--quiet", "--format", "json", stdin=result.out.encode())
-    assert again.json["steps"][0]["value"][0][0] == weight
-
-
-def test_selection_reaches_every_format(call: Call, three: Path, tmp_path: Path) -> None:
-    line = ("compute", "--q", three, "--stage=weights", "--rows=2:3", "--cols=1")
-    (step,) = call(*line, "--format", "json").json["steps"]
-    assert (step["name"], np.shape(step["value"])) == ("weights", (2, 1))
-    assert step["labels"]["query"] == ["q2", "q3"]
-    table = call(*line, "--format", "csv").out
-    assert [row.split(",")[0] for row in table.splitlines()[1:]] == ["q2", "q3"]
-    assert call(*line, "--output", "out.npy").code == 0
-    assert np.load(tmp_path / "out.npy").shape == (2, 1)
 
 
 def test_a_trace_cut_for_the_eye_still_computes_whole(call: Call, three: Path) -> None:
@@ -136,14 +108,12 @@ def test_a_browser_is_shown_the_file_or_the_file_is_named(
     assert (result.code, result.out, "file:///" in result.err) == (0, "", True)
 
 
-@pytest.mark.parametrize(("keys", "n"), [("\n\n\n\n", 4), ("\nq\n", 2), ("", 1)])
-def test_step_waits_and_leaves_on_q_and_end_of_input(
-    call: Call, three: Path, keys: str, n: int
-) -> None:
-    result = call("compute", "--q", three, "--step", stdin=keys.encode())
-    names = ("scores", "scaled", "weights", "output")
-    assert [f"  {name}" in result.out for name in names].count(True) == n
-    assert "next stage" in result.err
+def test_step_waits_for_a_key(call: Call, three: Path) -> None:
+    for keys, n in {"\n\n\n\n": 4, "\nq\n": 2, "": 1}.items():  # q and the end of input leave
+        result = call("compute", "--q", three, "--step", stdin=keys.encode())
+        names = ("scores", "scaled", "weights", "output")
+        assert [f"  {name}" in result.out for name in names].count(True) == n
+        assert "next stage" in result.err
 
 
 def test_debug_shows_a_traceback(call: Call) -> None:
@@ -154,60 +124,62 @@ def test_debug_shows_a_traceback(call: Call) -> None:
 # ---- what is left behind where it cannot be written
 
 
-@pytest.mark.parametrize("before", [None, OLD])
+@pytest.mark.parametrize("before", [None, b"what was there before"])
 def test_a_full_disk_leaves_what_was_there(call: Call, folder: Path, before: bytes | None) -> None:
-    for name, line in {**{f"out.{form}": CALLS["compute"] for form in FORMS}, **CALLS}.items():
-        target = folder / (name if "." in name else f"{name}.json")
+    lines = {f"out.{form}": "compute --q q.npz" for form in FORMS}
+    lines |= {f"{line.split()[0]}.json": line for line in (  # each command that writes a file
+        "compute --q q.npz", "explain bank", "posenc --len 5 --dim 4", "similarity a=1,2 b=2,1",
+        "examples 004-first-example", "check --q q.npz --observed [[0.5,0.5],[0.5,0.5]]",
+    )}  # fmt: skip
+    for name, line in lines.items():
+        target = folder / name
         if before:
             target.write_bytes(before)
         with full_disk():
-            result = call(*line.split(), "--output", target.name, "--force", "--quiet")
+            result = call(*line.split(), "--output", name, "--force", "--quiet")
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
-        assert f"{target.name} cannot be written: File too large" in result.err
+        assert f"{name} cannot be written: File too large" in result.err
         assert (target.read_bytes() if target.exists() else None) == before
     assert not list(folder.glob(".attncli-*"))
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a Linux device")
-@pytest.mark.parametrize("form", ["table", "json", "npz", "npy"])
-def test_a_full_device_is_named(
-    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
-    line = ["compute", "--q", "q.npz", "--format", form]
-    result = call(*line, "--output", "/dev/full")
-    assert (result.code, "/dev/full" in result.err) == (2, True)
-    assert "No space left" in result.err
-    errors = io.StringIO()
-    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", full)
-        patch.setattr(sys, "stderr", errors)
-        assert main.run(line) == 2
-    assert errors.getvalue().count("\n") == 1
-    assert "No space left" in errors.getvalue()
+def test_a_full_device_is_named(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for form in ("table", "json", "npz", "npy"):
+        line = ["compute", "--q", "q.npz", "--format", form]
+        result = call(*line, "--output", "/dev/full")
+        assert (result.code, "/dev/full" in result.err) == (2, True)
+        with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", full)
+            patch.setattr(sys, "stderr", errors := io.StringIO())
+            assert main.run(line) == 2
+        for text in (result.err, errors.getvalue()):
+            assert ("No space left" in text, text.count("\n")) == (True, 1)
 
 
 def test_a_pipe_as_the_file_takes_every_form(call: Call, folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     np.save(folder / "long.npy", np.ones((300, 300)))
     for form in ("npy", "npz", "json"):
-        read: list[bytes] = []
-        reader = Thread(target=lambda: read.append((folder / "pipe").read_bytes()))  # noqa: B023
-        reader.start()
-        line = ("compute", "--q", "q.npz", "--format", form, "--output")
-        assert call(*line, "pipe").code == 0
-        reader.join()
-        assert call(*line, "file", "--force").code == 0
-        through, whole = (folder / "through", folder / "file")
-        through.write_bytes(read[0])
-        if form == "npz":  # of which a pipe has other headers
-            np.testing.assert_array_equal(np.load(through)["output"], np.load(whole)["output"])
-        else:
-            assert through.read_bytes() == whole.read_bytes()
-        gone = Thread(target=lambda: (folder / "pipe").open("rb").close())
-        gone.start()
-        result = call("compute", "long.npy", "--format", form, "--quiet", "--output", "pipe")
-        gone.join()
-        assert (result.code, result.err) == (0, "")  # its reader had enough
+        for source, name in (("q.npz", form), ("long.npy", None)):
+
+            def read(name: str | None = name) -> None:
+                with (folder / "pipe").open("rb") as pipe:
+                    if name:
+                        (folder / name).write_bytes(pipe.read())
+
+            reader = Thread(target=read)
+            reader.start()
+            done = call("compute", source, "--quiet", "--format", form, "--output", "pipe")
+            reader.join()
+            assert (done.code, done.err) == (0, "")
+    output = json.loads((folder / "json").read_text())["steps"][-1]["value"]
+    for again in (
+        np.load(folder / "npz")["output"],
+        np.load(folder / "npy"),
+        [[0.67, 0.33], [0.33, 0.67]],
+    ):
+        np.testing.assert_allclose(output, again, atol=5e-3)
 
 
 @pytest.mark.parametrize("through", ["its name", "a symbolic link", "a hard link"])
@@ -225,9 +197,7 @@ def test_a_pipe_as_the_file_takes_every_form(call: Call, folder: Path) -> None:
         ),
     ],
 )
-def test_an_output_that_is_the_input(
-    call: Call, folder: Path, line: str, output: str, through: str
-) -> None:
+def test_output_is_input(call: Call, folder: Path, line: str, output: str, through: str) -> None:
     source = target = folder / "q.npz"
     before = source.read_bytes()
     if through != "its name":
@@ -247,14 +217,104 @@ def test_an_output_that_is_the_input(
     assert not list(folder.glob(".attncli-*"))
 
 
-def test_a_lack_of_memory_is_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Full(io.StringIO):
-        def write(self, text: str) -> int:
-            raise MemoryError
+# ---- figures and flowcharts
 
-    monkeypatch.setattr(sys, "stdout", Full())
-    assert main.run(["compute", "--q", "[[1,2]]", "--quiet"]) == 2
-    error = capsys.readouterr().err
-    assert (error.count("\n"), "more memory than there is" in error) == (1, True)
+THREE, HEADS = str(SAMPLES / "three-tokens.json"), str(SAMPLES / "heads.json")
+FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
+
+
+# fmt: off
+DRAWN = {  # a call: what its figure has
+    "explain bank --heads 2": ">head 2<", "explain bank --block encoder --layers 2": ">weights<",
+    "explain a --target c --block decoder": ">decoder.1.cross_attention.weights<",
+    "posenc --len 3 --dim 4": ">positions<", "posenc --len 3 --dim 4 --dots": ">dots<",
+    "posenc --kind rope --len 3 --dim 4 --stage cos": ">cos<", "similarity a=1,2 b=2,1": ">cosines<",
+    "similarity a=1,2 b=2,1 c=1,1 --pca": ">PC 1<",
+    "examples 004-first-example --stage weights": ">weights<",
+    f"compute {THREE} --stage scores --stage output": ">output<",
+    f"compute {THREE}": ">0.40<",  # two decimals, unless others are asked for
+    f"compute {THREE} --precision 4": ">0.4011<",
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("line", DRAWN)
+def test_each_command_draws(call: Call, tmp_path: Path, line: str) -> None:
+    result = call(*line.split(), "--format", "svg", "--quiet")
+    assert (result.code, result.err, result.out[:5]) == (0, "", "<svg ")
+    assert DRAWN[line] in result.out
+    assert call(*line.split(), "--output", "a.svg", "--quiet").code == 0
+    assert (tmp_path / "a.svg").read_text() == result.out
+
+
+def test_a_missing_package_is_named_first(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for ending in ("png", "pdf"):
+        result = call("compute", "--q", "missing.json", "--output", f"a.{ending}")
+        assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+        assert f"{ending} needs the package typst; pip install 'attncli[figures]'" in result.err
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals")
+def test_a_picture_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    leader, follower = os.openpty()
+    errors = io.StringIO()
+    with os.fdopen(follower, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", terminal)
+        patch.setattr(sys, "stderr", errors)
+        assert main.run(["compute", "--q", THREE, "--format", "png"]) == 2
+    os.close(leader)
+    assert "not for a terminal" in errors.getvalue()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"compute {THREE} --causal --softcap 2 --dropout 0.3",
+        f"compute {HEADS} --sinks [0.5,1,1,1]",
+        "explain --tokens The,bank --target la",
+        "explain --tokens The,bank --positions none --projection identity",
+        "explain --tokens The,bank --block encoder --layers 2 --norm pre --full",
+        "explain a --block decoder --target la --layers 2 --dropout 0.1 --full",
+        "posenc --len 3 --dim 4 --dots",
+        f"posenc --kind rope --apply {HEADS}",
+        "posenc --kind alibi --len 4 --heads 2",
+        f"similarity {FAMILY} --pca",
+        f"similarity {FAMILY} --analogy king queen dad",
+    ],
+)
+def test_a_flowchart_has_an_arrow_for_all_that_is_read(
+    call: Call, tmp_path: Path, line: str
+) -> None:
+    assert call(*line.split(), "--output", "trace.json").code == 0
+    trace = load(str(tmp_path / "trace.json")).trace
+    assert trace is not None
+    stages = {name: stage for name, stage in trace.stages() if kind_of(name).role != "parameter"}
+    expected = set()
+    for name, stage in stages.items():
+        prefix = name[: name.rfind(".") + 1]
+        for read in stage.reads.values():
+            source = prefix + read if prefix + read in stages else read
+            expected |= {(source, name)} if source in stages else set()
+    text = call(*line.split(), "--format", "mermaid").out
+    labels = [x.split("<br/>")[0] for x in re.findall(r'(n\d+\["[^"<]+)', text)]
+    names = dict(html.unescape(re.sub(r"#(\d+);", r"&#\1;", x)).split('["') for x in labels)
+    assert sorted(names.values()) == sorted(name.rpartition(".")[2] for name in stages)
+    arrows = [(names[a], names[b]) for a, b in re.findall(r"(n\d+) --> (n\d+)", text)]
+    assert sorted(arrows) == sorted((a.split(".")[-1], b.split(".")[-1]) for a, b in expected)
+    # Mermaid draws a node in the first box to end after the node is mentioned, so each arrow is in
+    # the innermost box that holds both of its ends, after them
+    boxes: list[str] = []
+    places: dict[str, list[str]] = {}
+    for row in text.splitlines()[1:]:
+        node, *rest = row.split()
+        if node == "subgraph":
+            boxes.append(rest[0])
+        elif node == "end":
+            boxes.pop()
+        elif rest[:1] == ["-->"]:
+            pairs = zip(places[node], places[rest[1]], strict=False)
+            assert boxes == [a for a, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)], row
+        else:
+            places[node.partition("[")[0]] = [*boxes]

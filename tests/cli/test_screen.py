@@ -1,4 +1,4 @@
-"""Colours, encodings that lack our signs, and text that a terminal must not obey."""
+"""The screen: colours, encodings, text that a terminal must not obey, help, and --blank."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 import attncli
 from attncli.cli.ascii import near
 from attncli.cli.commands import COMMANDS
+from attncli.cli.main import LazyGroup
 from attncli.views.formats import FORMATS
 
 from .conftest import SAMPLES, Call
@@ -26,24 +27,16 @@ TRUE = "\x1b[38;2;"  # what a shade of 16 million colours begins with
 
 @pytest.mark.parametrize(
     ("flags", "environment", "coloured"),
-    [
-        ("", "", False),
-        ("--color auto", "", False),
-        ("--color always", "", True),
-        ("--color never", "FORCE_COLOR=1", False),
-        ("--no-color", "FORCE_COLOR=1", False),
-        ("", "FORCE_COLOR=1", True),
-        ("", "FORCE_COLOR=0", True),  # whatever its value
-        ("", "FORCE_COLOR=", False),
-        ("", "FORCE_COLOR=1 NO_COLOR=1", False),
-        ("", "FORCE_COLOR=1 NO_COLOR=", True),
-        ("--color auto", "FORCE_COLOR=1", True),
-        ("--color always", "NO_COLOR=1", True),
-        ("--no-color --color never", "", False),
-        ("--color always --output a.txt", "", True),
-        ("--output a.txt", "FORCE_COLOR=1", False),  # which is about the terminal
+    [  # FORCE_COLOR is on whatever its value, and is about the terminal alone
+
+        ("", "", False), ("--color always", "", True), ("--color never", "FORCE_COLOR=1", False),
+        ("--no-color", "FORCE_COLOR=1", False), ("", "FORCE_COLOR=1", True),
+        ("", "FORCE_COLOR=0", True), ("", "FORCE_COLOR=", False),
+        ("", "FORCE_COLOR=1 NO_COLOR=1", False), ("", "FORCE_COLOR=1 NO_COLOR=", True),
+        ("--color auto", "FORCE_COLOR=1", True), ("--color always", "NO_COLOR=1", True),
+        ("--color always --output a.txt", "", True), ("--output a.txt", "FORCE_COLOR=1", False),
     ],
-)
+)  # fmt: skip
 def test_in_a_pipe_a_flag_wins_over_the_environment(
     call: Call, three: Path, monkeypatch: pytest.MonkeyPatch, flags: str, environment: str,
     coloured: bool,
@@ -84,9 +77,9 @@ SHOWN = [
     "compute '[[1 …]]'",
     *(f"{name} --help" for name in ("", *COMMANDS)),
 ]
-# What may stand in our strings without an ASCII form: signs that are only looked for.
-ONLY_READ = {"words/tokens.py", "models/tokens.py", "files/table.py", "views/formats/tex.py"}
-MARKS = {"\ue000", "\ue001", "\ue002"}  # within equations, and in nothing that is written
+# Signs that are only looked for, or are within equations and in nothing that is written.
+ONLY_READ = {"tokens.py", "table.py", "tex.py"}
+MARKS = {"\ue000", "\ue001", "\ue002", "⋱"}  # and one whose form is a backslash
 
 
 @pytest.mark.parametrize("line", SHOWN)
@@ -100,21 +93,15 @@ def test_no_output_holds_an_escape(call: Call, line: str) -> None:
 
 
 def test_every_sign_of_ours_has_a_form_in_ascii() -> None:
-    folder = Path(attncli.__file__).parent
-    lacking = set()
-    for path in folder.rglob("*.py"):
-        if str(path.relative_to(folder)) in ONLY_READ:
-            continue
+    signs: set[str] = set()
+    for path in Path(attncli.__file__).parent.rglob("*.py"):
         nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
         documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-        for node in nodes:
-            if not isinstance(node, ast.Constant) or id(node) in documented:
-                continue
-            for sign in {*node.value} if isinstance(node.value, str) else ():
-                if not sign.isascii() and not sign.isalpha():
-                    error = UnicodeEncodeError("ascii", sign, 0, 1, "")
-                    lacking |= {sign} if near(error)[0].startswith("\\") else set()
-    assert lacking - MARKS - {"⋱"} == set()  # a backslash is its form
+        texts = (str(x.value) for x in nodes if isinstance(x, ast.Constant) and id(x) not in documented)  # fmt: skip
+        signs |= {*"".join(texts if path.name not in ONLY_READ else "")}
+    ours = {sign for sign in signs if not sign.isascii() and not sign.isalpha()} - MARKS
+    assert len(ours) > 40
+    assert [x for x in ours if near(UnicodeEncodeError("ascii", x, 0, 1, ""))[0][0] == "\\"] == []
 
 
 # ---- hostile text
@@ -150,7 +137,9 @@ def hostile(call: Call, tmp_path: Path) -> Call:
     with (tmp_path / "t.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["", BAD, "d"], [BAD, 1, 0], ["x", 0, 1]])
     trace = call("compute", "--q", "tokens.json", "--quiet", "--format", "json", "--causal").json
-    write("trace.json", poisoned(trace, {"title", "symbol", "formula", "note", "notes", "labels"}))
+    names = {"title", "symbol", "formula", "note", "notes", "labels"}
+    write("trace.json", poisoned(trace, names))
+    write("other.json", poisoned(json.loads(json.dumps(trace).replace("0.5", "0.25")), names))
     examples = json.loads((SAMPLES / "my-examples.json").read_text())
     write("ex.json", poisoned(examples, {"title", "author", "date", "why", "note", "id"}))
     return call
@@ -175,6 +164,7 @@ HOSTILE: list[tuple[list[str], list[str]]] = [
     (["examples", "--file", "ex.json", "--verify"], [*PAGES, "json"]),
     (["examples", "exercise-1", "--file", "ex.json"], [*PAGES, "json"]),
     (["check", "--q", "tokens.json", "--observed", "[[1, 2], [3, 4]]"], ["text", "json"]),
+    (["diff", "trace.json", "other.json"], [form for form in TEXTS if form != "mermaid"]),
     (["check", "--q", "trace.json", "--observed", "[[1, 2], [3, 4]]"], ["text", "json"]),
 ]
 # fmt: on
@@ -190,25 +180,14 @@ def test_no_text_acts_on_a_terminal(hostile: Call, line: list[str], forms: list[
         assert result.err.replace("\n", "").isprintable(), form
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "compute --q {}",
-        "compute --q [[1]] --cell {},1 --quiet",
-        "compute --q [[1]] --output x.{}",
-        "compute --q esc.json",
-        "compute --q esc.json::{}3",
-        "check --q [[1]] --observed esc.json",
-        "explain a --glove {}",
-        "similarity {}=x",
-        "examples {}",
-        "examples --verify --file esc.json",
-        "{}",
-        "compute --{}",
-    ],
-)
+MESSAGES = """compute --q {}|compute --q [[1]] --cell {},1 --quiet|compute --q [[1]] --output x.{}|
+compute --q esc.json|compute --q esc.json::{}3|check --q [[1]] --observed esc.json|explain a --glove {}|
+similarity {}=x|examples {}|examples --verify --file esc.json|{}|compute --{}"""
+
+
+@pytest.mark.parametrize("line", MESSAGES.replace("\n", "").split("|"))
 @pytest.mark.parametrize("text", ["a\x1b[31mb\x9b\u202e\u200b", "x" * 5000])
-def test_no_message_acts_on_a_terminal_or_fills_it(
+def test_no_message_acts_or_fills_a_terminal(
     call: Call, tmp_path: Path, line: str, text: str
 ) -> None:
     (tmp_path / "esc.json").write_text(json.dumps({text: [[1]], f"{text}2": [["x"]], "b": [[2]]}))
@@ -216,3 +195,84 @@ def test_no_message_acts_on_a_terminal_or_fills_it(
     assert (result.code, result.err.count("\n")) == (2, 1), result.out
     assert result.err[:-1].isprintable()
     assert len(result.err) < 1000
+
+
+# ---- version and help
+
+
+def test_version(call: Call) -> None:
+    assert call("--version").out == f"attncli {attncli.__version__}\n"
+
+
+def joined(text: str) -> str:
+    """Without blanks and borders, as a long word is broken at any place."""
+    return re.sub(r"[\s│]", "", text)
+
+
+def test_help_names_every_command(call: Call) -> None:
+    for arguments in ((), ("--help",), ("-h",)):
+        result = call(*arguments)
+        assert (result.code, result.err) == (0, "")
+        assert [name for name in COMMANDS if f" {name} " not in result.out] == []
+        shown = joined(result.out)
+        for name, command in COMMANDS.items():
+            assert joined(command.help.partition("\n\n")[0]) in shown, name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_shown_whole(call: Call, name: str) -> None:
+    shown = joined(call(name, "--help").out)
+    assert joined(COMMANDS[name].help) in shown
+    for param in LazyGroup().get_command(None, name).params:
+        assert getattr(param, "help", None), param.name
+        # by a library to which [models] is markup
+        for word in re.findall(r"\S*\[\S*", f"{param.help} {param.metavar}"):
+            assert word in shown, param.name
+
+
+# ---- --blank: a worksheet instead of its key
+
+
+def test_blank_leaves_out_what_is_computed_or_named(call: Call, three: Path) -> None:
+    everything = call("compute", three, "--blank")
+    assert (everything.code, everything.err) == (0, "")
+    assert everything.out.count("  q1    ____") == 4  # scores, scaled, weights, output
+    assert "  k2       1       0" in everything.out
+    assert not re.search("0.7071|attends to", everything.out)
+    assert call("compute", three, "--blank", "-o", "x.txt").code == 0
+    assert Path("x.txt").read_text(encoding="utf-8") == everything.out
+    sheets = {flags: call("compute", three, *flags.split()).out for flags in
+              ("--blank=", "--blank weights --blank", "--blank weights", "--blank=WEIGHTS",
+               "--blank weights --blank output")}  # fmt: skip
+    everything_again, too, one, same, two = sheets.values()
+    assert everything_again == too == everything.out
+    assert one == same
+    assert [x.count("  q1    ____") for x in (one, two)] == [1, 2]
+    assert ["0.7071" in one, "6.2762" in one, "0.4011" in one] == [True, True, False]
+    line = ("explain", "The bank", "--block", "encoder", "--blank")
+    named, block = call(*line, "encoder.1.attention.weights"), call(*line, "feed_forward")
+    assert named.out.count("____  ") == 2
+    assert ["hidden" in block.out, "attends to" in block.out] == [True, True]
+
+
+def test_it_does_not_swallow_a_sentence_or_a_file(call: Call, three: Path) -> None:
+    for line in (("explain", "--blank", "She visited"), ("compute", "--blank", str(three))):
+        result = call(*line)
+        assert (result.code, result.out) == (2, "")
+        assert repr(line[2]) in result.err
+        assert "--blank last" in result.err
+    assert call("explain", "--blank", "--dim", "4", "She visited").code == 0
+    assert call("compute", "--blank", "-", stdin=three.read_bytes()).code == 0
+    unquoted = call("explain", "The", "bank", "--blank")
+    assert (unquoted.code, 'attncli explain "The bank"' in unquoted.err) == (2, True)
+
+
+def test_every_command_that_shows_stages_has_it(call: Call) -> None:
+    for line in (
+        "posenc --len 3 --dim 4 --blank --work",
+        "posenc --len 3 --dim 4 --cell 2,3 --blank",
+        "similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9 --pca --blank",
+        "examples 004-first-example --blank",
+    ):
+        result = call(*line.split())
+        assert (result.code, result.err, "____" in result.out) == (0, "", True), line

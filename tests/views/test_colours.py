@@ -11,8 +11,7 @@ from rich.color import ColorSystem
 from attncli.views.formats.colours import Rgb, colour, style
 from attncli.views.matrix import Ramp
 
-from .rendering import coloured, lines_of, shown
-from .traces import CAUSAL, attention, matrix
+from .traces import CAUSAL, attention, coloured, lines_of, matrix, shown
 
 RAMPS: tuple[Ramp, ...] = ("share", "signed")
 SHADES = {"share": np.linspace(0, 1, 129), "signed": np.linspace(-1, 1, 257)}

@@ -1,4 +1,4 @@
-"""Gradients as they are shown: the 3 × 3 example by hand, what sentences claim, and every format.
+"""Gradients as they are shown: the 3 × 3 example by hand, and what sentences claim.
 
 The example: dA[q1] = 10, 0, 5 with the weights 0.4011, 0.4011, 0.1978, so δ = 5 and
 dZ[q1,k1] = 0.4011 · (10 − 5) = 2.0056.
@@ -6,9 +6,7 @@ dZ[q1,k1] = 0.4011 · (10 − 5) = 2.0056.
 
 from __future__ import annotations
 
-import io
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +16,9 @@ from hypothesis import strategies as st
 
 import attncli
 from attncli import attend, render
-from attncli.files.load import load
-from attncli.files.write import trace_json
 from attncli.trace import Trace
-from attncli.views.diff import diff_page
-from tests.files.saved import trace_npz
 
-from .rendering import shown, table_of
-from .traces import THREE_K, THREE_Q, THREE_V, grouped, projected
+from .traces import THREE_K, THREE_Q, THREE_V, grouped, shown, table_of
 
 D_OUTPUT = [[1, 0], [0, 1], [1, 1]]
 BACKWARD = "Backward: how the loss changes with each number"
@@ -153,53 +146,3 @@ def test_alike_keys_are_named_together_and_sentences_are_limited() -> None:
     assert "to k1 than k2, k3, k4 and 2 more: raising" in sentences(trace)[0]
     many = attend(*np.random.default_rng(3).normal(size=(3, 40, 2)), d_output="random")
     assert (len(sentences(many)), "28 more" in sentences(many)[-1]) == (13, True)
-
-
-@given(st.integers(0, 2**16), st.booleans(), st.sampled_from([None, 1.5]))
-def test_a_sentence_names_the_score_of_the_largest_gradient(seed: int, causal: bool, cap: Any) -> None:  # fmt: skip
-    q, k, v, d = np.random.default_rng(seed).normal(size=(4, 5, 3))
-    trace = attend(q, k, v, d_output=d, scale="none", causal=causal, softcap=cap)
-    name = next(name for name in ("d_scores", "d_scaled", "d_masked") if name in trace)
-    for row, sentence in zip(trace[name].value, sentences(trace), strict=True):
-        named = re.search(r"(lowering|raising) its score of k(\d) lowers", sentence)
-        if named is None:
-            assert np.abs(row).max() < 1e-12
-        else:
-            own = row[int(named[2]) - 1] * (1 if named[1] == "lowering" else -1)
-            assert own == pytest.approx(np.abs(row).max())
-
-
-# ---- formats
-
-
-@pytest.mark.parametrize("make", [lambda: grouped(causal=True, sinks=[1, 2, 3, 4]), lambda: three(softmax_over="queries"), lambda: projected(2, d_output="random")])  # fmt: skip
-def test_a_saved_trace_is_shown_as_it_was(make: Any) -> None:
-    trace = make()
-    for data in ("".join(trace_json(trace)).encode(), trace_npz(trace)):
-        again = load("-", stdin=io.BytesIO(data)).trace
-        assert again is not None
-        for form in ("table", "html", "csv"):
-            assert render(again, form, work=True) == render(trace, form, work=True)
-        assert render(again, cell=("1", "1")) == render(trace, cell=("1", "1"))
-
-
-def test_two_traces_with_gradients_are_compared() -> None:
-    """δ of head 2 and q1 is 1 more in the second: one column, of that head alone."""
-    a = grouped()
-    value = a["delta"].value.copy()
-    value[1, 0] += 1
-    b = a.mapped(lambda stage: replace(stage, value=value) if stage.name == "delta" else stage)
-    comparison = attncli.diff(a, b, names=("ours", "theirs"))
-    text = shown(comparison.trace(()), page=diff_page(comparison), stages=("delta",))
-    assert re.search(r"delta +1 +12 +1 +\S+ +2 +q1 +δ\n", text)
-    assert "delta, head 2 of 4" in text
-    assert re.search(r"difference +theirs − ours +3 × 1\n +δ\n  q1 +1", text)
-
-
-def test_every_gradient_has_an_arrow_from_what_it_was_computed_from() -> None:
-    text = render(grouped(causal=True, softcap=2.0, dropout=0.2), "mermaid")
-    names = {node: name.replace("#95;", "_") for node, name in re.findall(r'(n\d+)\["([\w#;]+?)<br/>', text)}  # fmt: skip
-    arrows = {f"{names[a]} {names[b]}" for a, b in re.findall(r"(n\d+) --> (n\d+)", text)}
-    expected = """dropped d_v, d_output d_v, d_dropped d_weights, d_weights delta, delta d_masked,
-        capped d_scaled, d_scores d_q, k d_q, d_scores d_k, q d_k"""
-    assert {" ".join(arrow.split()) for arrow in expected.split(",")} <= arrows

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from attncli.trace import Trace
 from attncli.views.formats import latex
 from attncli.views.formats.tex import escape, math, prose
+from attncli.views.outline import outline_page
 from attncli.views.select import DisplayOptions
 from attncli.words.similarity import pca
 
 from .hostile import LABELS
-from .rendering import outline_page, shown
-from .traces import CAUSAL, attention, matrix, numbers
+from .traces import CAUSAL, attention, matrix, numbers, shown
 
 COMMANDS = r"""\section \subsection \paragraph \par \emph \hfill \begin \end \hline \item \text
     \frac \sqrt \operatorname \phantom \quad \cdot \dots \vdots \ddots \infty \times \| \mathsf
@@ -65,14 +65,13 @@ def test_a_formula_is_mathematics_and_words(formula: str, expected: str | None) 
 @pytest.mark.parametrize(
     ("equation", "expected"),
     [
+
         ("S / √d_k", r"\frac{S}{\sqrt{d_{k}}}"),
         ("a · b / (c · d)", r"\frac{a \cdot b}{c \cdot d}"),
         ("x + (a + b) / 3", r"x + \frac{a + b}{3}"),
         ("γ (x - μ) / √(σ² + ε) + β", r"\frac{\gamma (x - \mu)}{\sqrt{\sigma{}^{2} + \varepsilon}} + \beta"),
         ("sin(1 / 10000^(2/4))", r"\operatorname{sin}\left(\frac{1}{10000{}^{2 / 4}}\right)"),
-        ("+ exp(1)) / 5", r"+ \operatorname{exp}(1) ) / 5"),  # a line of what is longer
-        ("(a + b", "( a + b"),
-        ("1 / ", "1 /"),
+        ("+ exp(1)) / 5", r"+ \operatorname{exp}(1) ) / 5"), ("(a + b", "( a + b"), ("1 / ", "1 /"),
         ("\x80 °", "\\text{\x80}\\ {}^{\\circ}"),
         ("(" * 999 + ")" * 999, f"\\text{{{'(' * 999 + ')' * 999}}}"),
         ("x²²ᵀ'", r"x{}^{2}{}^{2}{}^{\mathsf T}{}'"),

@@ -15,8 +15,7 @@ from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage, Trace
 
-from .rendering import lines_of, shown
-from .traces import CAUSAL, NEVER, attention, causal, matrix, numbers
+from .traces import CAUSAL, NEVER, attention, causal, lines_of, matrix, numbers, shown
 
 # ---- closing sentences
 
@@ -31,20 +30,17 @@ def sentences(*rows: list[float], full: bool = False, **how: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("row", "words"),
     [  # the keys in the order they are named with, and their shares
-        ([0.25, 0.25, 0.5], "k3 50.0 % k1 k2 25.0 % each"),
-        ([0.0, 1.0, 0.0], "k2 alone 100 %"),
+        ([0.25, 0.25, 0.5], "k3 50.0 % k1 k2 25.0 % each"), ([0.0, 1.0, 0.0], "k2 alone 100 %"),
         ([0.25] * 4, "4 keys alike 25.0 % each"),
         ([0.4, 0.15, 0.15, 0.15, 0.15], "k1 40.0 % k2 k3 2 more keys 15.0 % each"),
         ([0.4, 0.3, 0.2, 0.06, 0.04], "k1 40.0 % k2 30.0 % k3 20.0 % 2 more keys 10.0 %"),
         ([0.4, 0.3, 0.2, 0.1], "k1 40.0 % k2 30.0 % k3 20.0 % k4 10.0 %"),
-        ([0.99999, 0.00001], "k1 100.0 % k2 < 0.1 %"),
-        ([math.nan, math.nan], "not numbers"),
-        ([0.0, 0.0], "nothing"),
-        ([0.5, 0.25], "k1 50.0 % k2 25.0 % 25.0 % on no key"),
+        ([0.99999, 0.00001], "k1 100.0 % k2 < 0.1 %"), ([math.nan, math.nan], "not numbers"),
+        ([0.0, 0.0], "nothing"), ([0.5, 0.25], "k1 50.0 % k2 25.0 % 25.0 % on no key"),
         ([0.5, 0.485], "k1 50.0 % k2 48.5 % 1.5 % on no key"),  # from 1 % on
         ([0.995], "k1 alone 99.5 %"),  # as float16 and bfloat16 round
     ],
-)
+)  # fmt: skip
 def test_a_sentence(row: list[float], words: str) -> None:
     (sentence,) = sentences(row)
     assert sentence.startswith("q1 ")
@@ -106,8 +102,7 @@ def test_the_least_number_of_a_type_is_shown_as_masked(dtype: str, least: float)
         ({"causal": True, "causal_align": "bottom-right"}, "causal, the last query at the last key"),
         ({"window": (2, -1)}, "window of 2 keys before and all after"),
         ({"window": (1, 2)}, "window of 1 key before and 2 after"),
-        ({"scale": "none"}, "not scaled"),
-        ({"scale": 0.25}, "scaled by 0.25"),
+        ({"scale": "none"}, "not scaled"), ({"scale": 0.25}, "scaled by 0.25"),
         ({"softcap": 30.0, "softcap_place": "after-mask"}, "softcap 30 after the mask"),
         ({"mask_value": -1e9}, "mask value -1e9"),
         ({"dropout": 0.1, "seed": 3}, "dropout 0.1 (seed 3)"),

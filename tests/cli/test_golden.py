@@ -5,19 +5,15 @@ ATTNCLI_UPDATE_GOLDEN=1 writes the files anew; look at them before you keep them
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import sys
-from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
-from attncli.cli.main import run
+from .conftest import ROOT, SAMPLES, Call
 
-HERE = Path(__file__).parent
-SAMPLES = HERE.parents[1] / "samples"
+HERE = ROOT / "tests" / "golden"
 THREE, HEADS = "three-tokens.json", "heads.json"
 HARD = json.dumps(  # wide, of several code points, right to left, hostile, combining, too long
     ["incomprehensibilities", "日本語", "👍🏽 [red]", "שלום", "\x1b[31m\n", " the", "e\u0301t\u0301", "=1|*b*"]
@@ -39,35 +35,21 @@ SCREENS: dict[str, tuple[int, list[str]]] = {  # the exit code, and the call
 }  # fmt: skip
 
 
-def screen(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tuple[int, str, str]:
-    """The exit code, the output and the errors of a call, in the folder of the samples."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in "oe")
-    with monkeypatch.context() as patch:
-        patch.chdir(SAMPLES)
-        for name in ("LINES", "FORCE_COLOR", "NO_COLOR"):
-            patch.delenv(name, raising=False)
-        patch.setenv("COLUMNS", "80")
-        for name, stream in (("stdin", io.StringIO()), ("stdout", out), ("stderr", err)):
-            patch.setattr(sys, name, stream)
-        code = run(arguments)
-    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]
-    return code, texts[0], texts[1]
-
-
 @pytest.mark.parametrize("name", SCREENS)
-def test_a_screen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_screen(call: Call, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     code, arguments = SCREENS[name]
-    if name.endswith("txt") and "check" not in arguments:  # which is not laid out
-        arguments = [*arguments, "--width", "80"]
-    result = screen(monkeypatch, arguments)
+    is_wide = name.endswith("txt") and "check" not in arguments  # which is not laid out
+    monkeypatch.chdir(SAMPLES)
+    result = call(*arguments, *(["--width", "80"] if is_wide else []))
     if os.environ.get("ATTNCLI_UPDATE_GOLDEN"):
-        (HERE / name).write_text(result[1], encoding="utf-8")
-    assert result == (code, (HERE / name).read_text(encoding="utf-8"), "")
-    if "--width" in arguments:
-        lines = result[1].splitlines()
+        (HERE / name).write_text(result.out, encoding="utf-8")
+    expected = (HERE / name).read_text(encoding="utf-8")
+    assert (result.code, result.out, result.err) == (code, expected, "")
+    if is_wide:
+        lines = result.out.splitlines()
         assert max(map(cell_len, lines)) <= 80
         assert "semantics" in arguments or not any(line.endswith(" ") for line in lines)
 
 
 def test_every_file_is_a_screen() -> None:
-    assert {path.name for path in HERE.iterdir() if path.suffix not in (".py", "")} == {*SCREENS}
+    assert {path.name for path in HERE.iterdir() if path.is_file()} == {*SCREENS}
