@@ -208,13 +208,3 @@ def sinusoidal(n: int, dim: int, exponent: str, base: float, start: int) -> Arra
             angle = (start + row) / base ** (pair / dim)
             table[row, column] = math.cos(angle) if column % 2 else math.sin(angle)
     return table
-
-
-def alibi(n_heads: int, n: int, symmetric: bool) -> Array | None:
-    """ALiBi's bias; None where the number of heads is no power of two, and slopes are a choice."""
-    if n_heads & (n_heads - 1):
-        return None
-    slopes = 2.0 ** (-8 / n_heads * np.arange(1, n_heads + 1))
-    distance = np.arange(n) - np.arange(n)[:, None]
-    bias = -np.abs(distance) * slopes[:, None, None]
-    return bias if symmetric else np.where(distance > 0, -np.inf, bias)

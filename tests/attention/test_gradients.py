@@ -172,16 +172,3 @@ def test_ones_random_and_a_layout() -> None:
     by_tokens, by_heads = attend(**turned, layout="bshd"), attend(**arrays)
     for name in ("d_output", "d_q", "d_k", "d_v"):
         assert (by_tokens[name].value == by_heads[name].value).all()
-
-
-def test_what_is_no_gradient_of_the_output() -> None:
-    refused: list[tuple[Any, dict[str, Any], str]] = [
-        ([[1, 2]], {}, "d_output is 1 × 2, output is 3 × 2"),
-        ([[1, 2], [3]], {}, "d_output is ragged"),
-        (1, {}, "d_output is one number"),
-        ("twos", {}, "'twos'"),
-        (D_OUTPUT, {"rows": [0]}, "all queries"),
-    ]
-    for d, more, words in refused:
-        with pytest.raises(AttncliError, match=words):
-            attend(Q, K, V, d_output=d, **more)

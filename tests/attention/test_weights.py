@@ -152,6 +152,10 @@ def test_pytorch_keeps_q_k_and_v_in_one_transposed_array() -> None:
     w = RNG.normal(size=(3, 5, 7))  # on a first axis
     result = published({"qkv": w}, [(2, 5)])
     assert all((result.arrays[f"w_{name}"] == x).all() for name, x in zip("qkv", w, strict=True))
+    heads = {"w_q": np.ones((4, 5, 3)), "w_k": np.ones((2, 5, 3)), "w_v": np.ones((2, 5, 3))}
+    result = published(heads, [(2, 5)])
+    assert (result.n_heads, result.n_kv_heads) == (4, 2)
+    assert result.notes == ("4 heads, 2 heads of K and V",)
 
 
 def test_matrices_of_one_form_are_turned_together() -> None:
@@ -165,13 +169,6 @@ def test_matrices_of_one_form_are_turned_together() -> None:
     three = {"w_q": np.ones((5, 11)), "w_k": np.ones((7, 11)), "w_v": np.ones((13, 3))}
     shapes = {name: x.shape for name, x in published(three, [(2, 5), (17, 7), (17, 13)])[0].items()}
     assert shapes == {"w_q": (5, 11), "w_k": (7, 11), "w_v": (13, 3)}
-
-
-def test_the_numbers_of_heads() -> None:
-    w = {"w_q": np.ones((4, 5, 3)), "w_k": np.ones((2, 5, 3)), "w_v": np.ones((2, 5, 3))}
-    result = published(w, [(2, 5)])
-    assert (result.n_heads, result.n_kv_heads) == (4, 2)
-    assert result.notes == ("4 heads, 2 heads of K and V",)
 
 
 PLAIN = {f"w_{name}": np.ones((5, 7)) for name in "qkv"}
