@@ -41,12 +41,11 @@ def case(name: str, n_heads: int = 6) -> Case:
         "dropout": ({"kept": kept >= 0.3}, {"dropout": 0.3}),
         "queries": ({}, {"softmax_over": "queries"}),
     }
-    together = [name for name in features if name not in ("broadcast", "queries", "grouped")]
-    for feature in together if name == "all" else [name]:
-        arrays, how = features[feature]
-        given |= arrays
-        features[name] = (given, {**features.get(name, ({}, {}))[1], **how})
-    return given, features[name][1]
+    apart, how = ("broadcast", "queries", "grouped"), {}
+    for feature in [n for n in features if n not in apart] if name == "all" else [name]:
+        given |= features[feature][0]
+        how |= features[feature][1]
+    return given, how
 
 
 def named(given: Given, how: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
