@@ -11,7 +11,10 @@ import numpy as np
 from attncli.arrays import Array
 from tests.fuzz.reading import RefusalError
 
-How, Lengths, Shape, Stages = Mapping[str, Any], list[int] | None, tuple[int, ...], dict[str, Array]
+How = Mapping[str, Any]
+Lengths = list[int] | None
+Shape = tuple[int, ...]
+Stages = dict[str, Array]
 DEFAULTS: dict[str, Any] = {
     "scale": "1/sqrt(d_k)", "softcap": None, "softcap_place": "before-mask", "causal": False,
     "causal_align": "top-left", "window": None, "softmax_over": "keys", "mask_means": "keep",

@@ -41,7 +41,7 @@ def case(name: str, n_heads: int = 6) -> Case:
         "dropout": ({"kept": kept >= 0.3}, {"dropout": 0.3}),
         "queries": ({}, {"softmax_over": "queries"}),
     }
-    apart, how = ("broadcast", "queries", "grouped"), {}
+    apart, how = ("broadcast", "queries", "grouped"), dict[str, Any]()
     for feature in [n for n in features if n not in apart] if name == "all" else [name]:
         given |= features[feature][0]
         how |= features[feature][1]

@@ -216,8 +216,8 @@ def test_heads_are_column_blocks_attended_alone() -> None:
     np.testing.assert_array_equal(merge_heads(heads), x)
     q, k, v = random(3, 4 * 5), random(7, 2 * 5), random(7, 2 * 11)
     trace = attend_heads(q, k, v, n_heads=4, n_kv_heads=2)
-    heads = (np.stack(np.split(x, n, axis=-1)) for x, n in ((q, 4), (k, 2), (v, 2)))
-    np.testing.assert_array_equal(trace["concat"].value, np.concatenate(output(*heads), axis=-1))
+    parts = (np.stack(np.split(x, n, axis=-1)) for x, n in ((q, 4), (k, 2), (v, 2)))
+    np.testing.assert_array_equal(trace["concat"].value, np.concatenate(output(*parts), axis=-1))
 
 
 def test_multi_head_attention_is_its_formula_also_by_published_names() -> None:
@@ -234,8 +234,9 @@ def test_multi_head_attention_is_its_formula_also_by_published_names() -> None:
     own, biases, w_o = [random(7, 10) for _ in "qkv"], random(3, 10), random(10, 13)
     state = {"in_proj_weight": np.vstack([y.T for y in own]), "in_proj_bias": biases.ravel()}
     state |= {"out_proj.weight": w_o.T}
+    every: Any = [*own, w_o, *biases]
     named = multi_head_attention(context, state, n_heads=2)["projected"].value
-    same = multi_head_attention(context, Projections(*own, w_o, *biases), n_heads=2)
+    same = multi_head_attention(context, Projections(*every), n_heads=2)
     np.testing.assert_array_equal(named, same["projected"].value)
     by_head = {f"W{n}": y.reshape(7, 2, 5).swapaxes(0, 1) for n, y in zip("qkv", own, strict=True)}
     same = multi_head_attention(context, Projections(*own), n_heads=2)
@@ -249,12 +250,13 @@ def test_layouts() -> None:
     assert (output(*one, layout="hsd") == output(*one)).all()
     assert (output(*one, layout="bsd") == output(*(x[:, None] for x in one))).all()
     assert heads_first(np.zeros((7, 3, 10)), "bsd", 2).shape == (7, 2, 3, 5)
+    layout: Any
     for layout, qkv in (("bshd", whole), ("shd", [x[0] for x in whole])):
-        past = {"past_k": qkv[1][..., :4, :], "past_v": qkv[2][..., :4, :]}
+        past: Any = {"past_k": qkv[1][..., :4, :], "past_v": qkv[2][..., :4, :]}
         expected = attend(*qkv, **past, causal=True)
         past = {name: np.swapaxes(x, -2, -3) for name, x in past.items()}
         turned: Any = [np.swapaxes(x, -2, -3) for x in qkv]
-        trace = attend(*turned, **past, causal=True, layout=layout)  # type: ignore[arg-type]
+        trace = attend(*turned, **past, causal=True, layout=layout)
         assert list(trace) == list(expected)
         assert all((trace[name].value == expected[name].value).all() for name in expected)
 
@@ -262,7 +264,7 @@ def test_layouts() -> None:
 def test_keywords_are_a_convention() -> None:
     how = Convention(causal=True, scale=0.5, window=(2, 0))
     for more in ({"causal": True}, {"convention": Convention(causal=True)}):
-        trace = attend(Q, K, V, scale=0.5, window=(2, 0), **more)  # type: ignore[arg-type]
+        trace = attend(Q, K, V, scale=0.5, window=(2, 0), **more)
         assert trace.convention == how
         assert (trace["output"].value == output(Q, K, V, convention=how)).all()
     eye = np.eye(2)
@@ -278,7 +280,7 @@ def test_a_mask_of_nothing_but_0_and_1_asks(dtype: Any) -> None:
     mask, means = MASK.astype(dtype), [("keep", MASK), ("ignore", ~MASK), ("add", MASK - 1.0)]
     for function in (attend, stream):
         with pytest.raises(ConventionError, match=r"0 and 1.* what 1 means"):
-            function(QUERY, KEY, VALUE, mask=mask)  # type: ignore[operator]
+            function(QUERY, KEY, VALUE, mask=mask)
     for meaning, same in means:
         result = output(QUERY, KEY, VALUE, mask=mask, mask_means=meaning)
         np.testing.assert_allclose(result, output(QUERY, KEY, VALUE, mask=same), rtol=1e-12)
@@ -347,7 +349,7 @@ def test_what_does_not_fit(shapes: Any, options: dict[str, Any], words: str) -> 
 
 EYE, FLAT = np.zeros((5, 7)), np.zeros((2, 10))
 CALLS: list[tuple[Callable[[], Any], str]] = [
-    *((lambda bad=bad: attend(bad, K, V), "q")  # type: ignore[misc]
+    *((lambda bad=bad: attend(bad, K, V), "q")
       for bad in ([["a"]], [[None]], [[1], [1, 2]], [[1j]])),
     (lambda: split_heads(FLAT, 3), "10 does not divide into 3 heads"),
     (lambda: heads_first(FLAT, "hbsd"), "no layout 'hbsd'"),  # type: ignore[arg-type]

@@ -73,7 +73,8 @@ def test_gradients_agree_with_finite_differences(first: int) -> None:
     n_rows = 0
     for number in range(first, first + 99):
         row, draw = random_row(number), np.random.default_rng(number)
-        inputs, how = dict(row.inputs), dict(row.how)
+        inputs: dict[str, Any] = dict(row.inputs)
+        how = dict(row.how)
         output = np.array(np.nan) if row.expected is None else row.expected["output"]
         has_nan = np.isnan(output).any() or "nan" in (
             how.get("empty_rows"),
@@ -87,7 +88,10 @@ def test_gradients_agree_with_finite_differences(first: int) -> None:
         trace = attend(**inputs, **how, d_output=d)
         lengths = inputs.pop("kv_len", None)
         kv_len = None if lengths is None else lengths.tolist()
-        gradients = {name: trace[f"d_{name}"].value for name in ("q", "sinks") if name in inputs}
+        own = [name for name in ("q", "sinks") if name in inputs]
+        gradients: dict[str, Array] = {}
+        for name in {"q", "sinks"} & {*inputs}:
+            gradients[name] = trace[f"d_{name}"].value
         for name in "kv":  # those of the cache come first
             whole, n_new = trace[f"d_{name}"].value, inputs[name].shape[-2]
             gradients[name] = whole[..., -n_new:, :]
@@ -138,10 +142,11 @@ def test_gradients_of_x_and_of_the_weights_agree_with_finite_differences(
 
     last, whole = "projected" if projects else "concat", trace()
     for name, x in arrays.items():
-        assert_slope(
-            lambda y, name=name: float((trace(**{name: y})[last].value * d).sum()),
-            x, whole[f"d_{name}"].value, draw,
-        )  # fmt: skip
+
+        def loss(y: Array, name: str = name) -> float:
+            return float((trace(**{name: y})[last].value * d).sum())
+
+        assert_slope(loss, x, whole[f"d_{name}"].value, draw)
 
 
 def test_a_sentence_has_gradients_down_to_its_vectors() -> None:

@@ -160,7 +160,7 @@ def test_every_stage_is_of_the_number_type(dtype: Any, bits: int, step: float) -
 
 def test_no_norm_and_no_feed_forward_of_one_head_or_of_grouped_heads() -> None:
     for n_heads, n_kv_heads in ((1, 1), (6, 3)):
-        of = {"n_heads": n_heads, "n_kv_heads": n_kv_heads}
+        of: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads}
         weights = random_weights("encoder", Dimensions(d_model=13, d_k=3, d_v=5, d_ff=0, **of))
         w = Projections(**{n[-3:]: x for n, x in weights.items() if n[-3:-1] == "w_"})
         x = RNG.normal(size=(7, 13))

@@ -42,7 +42,7 @@ def test_every_cell_of_a_sinusoid(n: int, dim: int, more: dict[str, Any], expone
 
 
 def test_the_second_row_by_hand_and_the_names_of_columns() -> None:
-    paper, article = (sinusoidal(5, 4, exponent=e)["positions"] for e in ("paper", "article"))  # type: ignore[arg-type]
+    paper, article = (sinusoidal(5, 4, exponent=e)["positions"] for e in ("paper", "article"))
     np.testing.assert_allclose(paper.value[1], [0.841471, 0.540302, 0.0099998, 0.99995], atol=5e-7)
     np.testing.assert_allclose(article.value[1], [0.841471, 0.540302, 0.0001, 1], atol=5e-7)
     assert paper.labels["dimension"] == ("sin λ6.28", "cos λ6.28", "sin λ628", "cos λ628")

@@ -163,8 +163,8 @@ def streamed_output(*qkv: Any, **how: Any) -> list[Any]:
     return [stream(*qkv, **how)]
 
 
-def streamed_gradients(*qkv: Any, **how: Any) -> list[Any]:
-    return [*stream_gradients(*qkv, "random", **how).values()]
+def streamed_gradients(q: Any, k: Any, v: Any, **how: Any) -> list[Any]:
+    return [*stream_gradients(q, k, v, "random", **how).values()]
 
 
 Function = Callable[..., list[Any]]

@@ -63,7 +63,7 @@ def test_splits_are_merged_by_their_log_sum_exp() -> None:
     """Scores 0, ln 2 and ln 3: sums 1, 2 and 3 of 6."""
     qkv: Any = [[1.0]], np.log([[1.0], [2.0], [3.0]]), [[6.0], [12.0], [24.0]]
     for base, unit in (("e", 1), ("2", math.log(2))):
-        trace = attend_split(*qkv, split=[1, 2], lse_base=base, **PLAIN)  # type: ignore[arg-type]
+        trace = attend_split(*qkv, split=[1, 2], lse_base=base, **PLAIN)
         assert_stages(trace, split__3__lse=math.log(3) / unit, lse=math.log(6) / unit)
         assert_stages(trace, merge_weights=[1 / 6, 2 / 6, 3 / 6], output=1 + 4 + 12)
 
@@ -88,7 +88,7 @@ def test_some_rows_of_a_batch_with_a_cache_and_number_types() -> None:
     assert attend_split(**arrays, split=[1, 3])["output"].value == pytest.approx(whole, abs=1e-12)
     whole = attend(Q, K, V)["output"].value
     for dtype, eps in (("float32", 2**-23), ("float16", 2**-10)):
-        trace = attend_tiles(Q, K, V, tiles=2, dtype=dtype)  # type: ignore[arg-type]
+        trace = attend_tiles(Q, K, V, tiles=2, dtype=dtype)
         assert trace["tile.2.acc"].value.dtype == dtype
         assert trace["output"].value == pytest.approx(whole, rel=8 * eps)
 

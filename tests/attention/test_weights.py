@@ -56,8 +56,8 @@ def test_every_drawn_matrix_has_numbers_of_its_own_whatever_else_is_drawn() -> N
 def test_drawn_weights_are_read_back_by_their_names() -> None:
     for block in ("attention", "encoder", "decoder", "encoder-decoder"):
         for sizes, last in ((SIZES, False), (OPEN, True)):
-            before = random_weights(block, SIZES, n_layers=2, last_norm=last)  # type: ignore[arg-type]
-            after = weights_from_arrays(before, block, sizes)  # type: ignore[arg-type]
+            before = random_weights(block, SIZES, n_layers=2, last_norm=last)
+            after = weights_from_arrays(before, block, sizes)
             assert list(before) == list(after)
             assert all((after[name] == x).all() for name, x in before.items())
 

@@ -58,11 +58,15 @@ def takes(path: str, row: Row) -> bool:
 def by_function(path: str, row: Row) -> dict[str, Any]:
     """The stages that a function gives; of `stream` the output alone."""
     fields = dict(PRESETS[row.semantics].fields) if row.semantics else {}
-    more = {name: x for name, x in row.inputs.items() if name not in ("q", "k", "v")}
+    more: dict[str, Any] = {
+        name: x for name, x in row.inputs.items() if name not in ("q", "k", "v")
+    }
     more["convention"] = Convention(**{**fields, **row.how})
     q, k, v = (row.inputs[name] for name in "qkv")
     if row.heads and path == "attend":
-        trace = attncli.attend_heads(q, k, v, n_heads=row.heads[0], n_kv_heads=row.heads[1], **more)
+        trace: Any = attncli.attend_heads(
+            q, k, v, n_heads=row.heads[0], n_kv_heads=row.heads[1], **more
+        )
     elif row.heads:
         of = (row.heads[0], row.heads[1], row.heads[1])
         q, k, v = (heads_first(x, "bsd", n) for x, n in zip((q, k, v), of, strict=True))
