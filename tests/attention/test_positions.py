@@ -152,6 +152,8 @@ def test_positions_of_each_item_and_caches_made_elsewhere() -> None:
     expected = turned(x[0], own, "halves", base=100)
     np.testing.assert_allclose(trace["rotated"].value, expected, atol=1e-14)
     assert list(cached) == ["x", "cos", "sin", "rotated"]
+    of_rows = rotary(x[0], caches=(np.cos(angles[own]), np.sin(angles[own])))  # as they are
+    np.testing.assert_array_equal(of_rows["rotated"].value, trace["rotated"].value)
     assert trace["rotated"].labels["position"] == ("pos 4", "pos 0", "pos 10", "pos 2", "pos 3")
 
 
