@@ -88,7 +88,7 @@ def test_gradients_agree_with_finite_differences(first: int) -> None:
         trace = attend(**inputs, **how, d_output=d)
         lengths = inputs.pop("kv_len", None)
         kv_len = None if lengths is None else lengths.tolist()
-        own = [name for name in ("q", "sinks") if name in inputs]
+        own: list[str] = [name for name in ("q", "sinks") if name in inputs]
         gradients: dict[str, Array] = {}
         for name in own:
             gradients[name] = trace[f"d_{name}"].value

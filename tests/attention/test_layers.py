@@ -207,19 +207,6 @@ def test_stages_and_what_they_were_computed_from() -> None:
         assert trace[name].names("query") == labels[0]
 
 
-def test_layers_are_chained_with_weights_of_their_own_and_a_last_norm() -> None:
-    weights = random_weights("encoder", SIZES, n_layers=3, last_norm=True)
-    how, x = Architecture(n_heads=2, norm="pre"), rows(5)
-    trace = encode(x, weights, how)
-    for number in (1, 2, 3):
-        of_layer = f"encoder.{number}."
-        alone = {n.replace(of_layer, "encoder.1."): w for n, w in weights.items() if of_layer in n}
-        x = result(encode(x, alone, how))
-        np.testing.assert_array_equal(trace[f"{number}.feed_forward.residual"].value, x)
-    assert list(trace)[-5:] == ["gamma", "beta", "mean", "deviation", "norm"]
-    np.testing.assert_allclose(result(trace), layer_norm(x)["norm"].value, rtol=1e-12)
-
-
 def test_only_what_is_wanted_is_kept() -> None:
     weights = stacks(n_layers=2)
     layers = LayerPlan(TWO_HEADS, weights)

@@ -110,11 +110,11 @@ def test_scores_of_every_size(dtype: Any, exponent: int) -> None:
     assert_streams(q, k, v, rtol=min(slack, 2.0), dtype=dtype, window=(-1, 517))
 
 
-@pytest.mark.parametrize("v_size", [1e-300, 1e-150, 1e150, 1e300, 1.7e308 / 4])
-def test_values_of_every_size(v_size: float) -> None:
-    for q_size in (1e-2, 1.0, 300.0):
-        q, k, v = numbers(11, 5, size=q_size), numbers(523, 5), numbers(523, 3).clip(-3, 3)
-        assert_streams(q, k, v * v_size, causal=True, causal_align="bottom-right")
+def test_values_of_every_size() -> None:
+    for v_size in (1e-300, 1e-150, 1e150, 1e300, 1.7e308 / 4):
+        for q_size in (1e-2, 1.0, 300.0):
+            q, k, v = numbers(11, 5, size=q_size), numbers(523, 5), numbers(523, 3).clip(-3, 3)
+            assert_streams(q, k, v * v_size, causal=True, causal_align="bottom-right")
 
 
 def test_a_later_block_with_larger_scores_takes_over() -> None:

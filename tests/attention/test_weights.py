@@ -231,6 +231,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"encoder.3.b_1": np.ones(11)}, r"no encoder\.2\.attention\.w_q"),
     ({"encoder.999999.b_1": np.ones(11)}, r"no encoder\.2\.attention\.w_q"),
     ({"q_proj_weight": np.ones((6, 7))}, r"w_q and q_proj_weight both mean encoder\.1"),
+    ({"block": "both"}, "could belong to the encoder or to the decoder"),
+    ({**dict.fromkeys(encoder_arrays()), **encoder_arrays("encoder.1."), "block": "both"},
+     r"no decoder\.1\.attention\.w_q .*encoder\.1"),
     (dict.fromkeys(encoder_arrays()), r"no encoder\.1\.attention\.w_q .*nothing"),
 ]  # fmt: skip
 
@@ -238,18 +241,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "words"), WRONG)
 def test_arrays_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
     arrays = {name: x for name, x in (encoder_arrays() | changes).items() if x is not None}
+    block: Any = "encoder-decoder" if "block" in arrays else "encoder"
+    arrays = {name: x for name, x in arrays.items() if name != "block"}
     with pytest.raises((InputError, ShapeError), match=words):
-        weights_from_arrays(arrays, "encoder", OPEN)
+        weights_from_arrays(arrays, block, OPEN)
 
 
-def test_names_of_two_stacks_and_sizes_that_cannot_be() -> None:
-    with pytest.raises(InputError, match=r"'w_q' .* encoder or to the decoder"):
-        weights_from_arrays(encoder_arrays(), "encoder-decoder", OPEN)
-    with pytest.raises(InputError, match=r"no decoder\.1\.attention\.w_q .*encoder\.1"):
-        weights_from_arrays(encoder_arrays("encoder.1."), "encoder-decoder", OPEN)
-    with pytest.raises(ShapeError, match="n_heads is 0"):
-        Dimensions(d_model=7, n_heads=0)
-    with pytest.raises(ShapeError, match="d_ff is -1"):
-        Dimensions(d_model=7, d_ff=-1)
+def test_sizes_that_cannot_be() -> None:
+    for sizes, words in (({"n_heads": 0}, "n_heads is 0"), ({"d_ff": -1}, "d_ff is -1")):
+        with pytest.raises(ShapeError, match=words):
+            Dimensions(d_model=7, **sizes)
     with pytest.raises(ShapeError, match=r"7 .* 2 heads"):
         random_weights("encoder", OPEN)
