@@ -11,6 +11,10 @@ import numpy as np
 from attncli.arrays import Array
 from tests.fuzz.reading import RefusalError
 
+How = Mapping[str, Any]
+Lengths = list[int] | None
+Shape = tuple[int, ...]
+Stages = dict[str, Array]
 DEFAULTS: dict[str, Any] = {
     "scale": "1/sqrt(d_k)", "softcap": None, "softcap_place": "before-mask", "causal": False,
     "causal_align": "top-left", "window": None, "softmax_over": "keys", "mask_means": "keep",
@@ -25,9 +29,7 @@ LARGEST = 1e6
 """Scores beyond this have no reliable weights: a last bit of theirs decides."""
 
 
-def attention(
-    given: Mapping[str, Array], how: Mapping[str, Any], kv_len: list[int] | None = None
-) -> dict[str, Array]:
+def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> dict[str, Array]:
     """The stages of an attention of q, k, v, mask, past_k, past_v and sinks."""
     how = {**DEFAULTS, **how}
     arrays = {name: x.astype(float) if name != "mask" else x for name, x in given.items()}
@@ -40,7 +42,9 @@ def attention(
     if q.ndim > 2 and q.shape[-3] != k.shape[-3]:
         shared = q.shape[-3] // k.shape[-3]
         tiled = how["head_order"] == "tiled"
-        k, v = (_tiled(x, shared) if tiled else np.repeat(x, shared, axis=-3) for x in (k, v))
+        k, v = (
+            np.concatenate([x] * shared, -3) if tiled else np.repeat(x, shared, -3) for x in (k, v)
+        )
     x = stages["scores"] = q @ np.swapaxes(k, -1, -2)
     if how["scale"] != "none":
         factor = 1 / math.sqrt(q.shape[-1]) if isinstance(how["scale"], str) else how["scale"]
@@ -75,9 +79,7 @@ def attention(
     return stages
 
 
-def gradients(
-    stages: dict[str, Array], weights: Array, v: Array, d: Array, how: Mapping[str, Any]
-) -> dict[str, Array]:
+def gradients(stages: Stages, weights: Array, v: Array, d: Array, how: How) -> Stages:
     """dO and dV = Dᵀ dO; of a plain attention of as many key heads dQ = dS K and dK = dSᵀ Q, too."""
     if d.shape != stages["output"].shape:
         raise RefusalError("d_output")
@@ -109,16 +111,8 @@ def reliable(stages: dict[str, Array]) -> dict[str, Array]:
     return {name: x for name, x in stages.items() if name in READ}
 
 
-def _tiled(x: Array, times: int) -> Array:
-    return np.concatenate([x] * times, axis=-3)
-
-
 def _restricted(
-    shape: tuple[int, ...],
-    n_past: int,
-    given: Array | None,
-    how: dict[str, Any],
-    kv_len: list[int] | None,
+    shape: Shape, n_past: int, given: Array | None, how: dict[str, Any], kv_len: Lengths
 ) -> tuple[dict[str, Any], Array | None, str]:
     """The convention in effect, all that restricts, and what becomes of rows without a key."""
     given_mask = meant(given, how)
@@ -139,7 +133,7 @@ def _restricted(
     return how, mask, empty_rows
 
 
-def _masked(x: Array, mask: Array | None, how: Mapping[str, Any]) -> Array:
+def _masked(x: Array, mask: Array | None, how: How) -> Array:
     """The scores with the mask's numbers, what it hides, and the softcap where it is to be."""
     cap, value, place = how["softcap"], float(how["mask_value"]), how["softcap_place"]
     hidden = np.zeros(1, bool) if mask is None else np.isneginf(mask)
@@ -152,7 +146,7 @@ def _masked(x: Array, mask: Array | None, how: Mapping[str, Any]) -> Array:
     return np.tanh(x / cap) * cap if cap is not None and place == "after-mask" else x
 
 
-def meant(mask: Array | None, how: Mapping[str, Any]) -> Array | None:
+def meant(mask: Array | None, how: How) -> Array | None:
     """True where a query may attend, or numbers to add."""
     if mask is None or (mask.dtype != np.bool_ and how["mask_numbers"] != "truth"):
         return mask
@@ -161,22 +155,14 @@ def meant(mask: Array | None, how: Mapping[str, Any]) -> Array | None:
 
 
 def _total_mask(
-    shape: tuple[int, ...],
-    n_past: int,
-    given: Array | None,
-    how: Mapping[str, Any],
-    kv_len: list[int] | None,
-    pads: bool = True,
+    shape: Shape, n_past: int, given: Array | None, how: How, kv_len: Lengths, pads: bool = True
 ) -> Array | None:
     """What is added to the scores, cell by cell; None where nothing restricts them."""
     if given is None and kv_len is None and not how["causal"] and how["window"] is None:
         return None
-    if given is None:
-        total = np.zeros(shape)
-    elif given.dtype == np.bool_:
+    total = np.zeros(1) if given is None else given.astype(float)
+    if given is not None and given.dtype == np.bool_:
         total = np.where(given, 0.0, -np.inf)
-    else:
-        total = given.astype(float)
     total = np.broadcast_to(total, shape).copy()
     n_q, n_k = shape[-2:]
     left, right = how["window"] or (-1, -1)
@@ -208,13 +194,3 @@ def sinusoidal(n: int, dim: int, exponent: str, base: float, start: int) -> Arra
             angle = (start + row) / base ** (pair / dim)
             table[row, column] = math.cos(angle) if column % 2 else math.sin(angle)
     return table
-
-
-def alibi(n_heads: int, n: int, symmetric: bool) -> Array | None:
-    """ALiBi's bias; None where the number of heads is no power of two, and slopes are a choice."""
-    if n_heads & (n_heads - 1):
-        return None
-    slopes = 2.0 ** (-8 / n_heads * np.arange(1, n_heads + 1))
-    distance = np.arange(n) - np.arange(n)[:, None]
-    bias = -np.abs(distance) * slopes[:, None, None]
-    return bias if symmetric else np.where(distance > 0, -np.inf, bias)

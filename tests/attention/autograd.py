@@ -41,12 +41,11 @@ def case(name: str, n_heads: int = 6) -> Case:
         "dropout": ({"kept": kept >= 0.3}, {"dropout": 0.3}),
         "queries": ({}, {"softmax_over": "queries"}),
     }
-    together = [name for name in features if name not in ("broadcast", "queries", "grouped")]
-    for feature in together if name == "all" else [name]:
-        arrays, how = features[feature]
-        given |= arrays
-        features[name] = (given, {**features.get(name, ({}, {}))[1], **how})
-    return given, features[name][1]
+    apart, how = ("broadcast", "queries", "grouped"), dict[str, Any]()
+    for feature in [n for n in features if n not in apart] if name == "all" else [name]:
+        given |= features[feature][0]
+        how |= features[feature][1]
+    return given, how
 
 
 def named(given: Given, how: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -59,20 +58,19 @@ def named(given: Given, how: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     return own, dict(how)
 
 
-def loss(np_: Any, x: Mapping[str, Any], given: Given, how: Mapping[str, Any]) -> Any:
-    """Σ O ∘ dO, by the functions that NumPy, PyTorch and JAX share; x: what is differentiated."""
-    n_heads, n_kv_heads = given["q"].shape[1], given["k"].shape[1]
+def output(np_: Any, x: Mapping[str, Any], given: Given, how: Mapping[str, Any]) -> Any:
+    """Attention by the functions that NumPy, PyTorch and JAX share; x: what is differentiated."""
+    (_, n_heads, n_q, d_k), (_, n_kv_heads, n_k, _) = x["q"].shape, x["k"].shape
     heads = np.arange(n_heads)
     of = heads % n_kv_heads if how.get("head_order") == "tiled" else heads * n_kv_heads // n_heads
     k, v = (x[name][:, of] for name in "kv")
-    s = np_.einsum("bhqd,bhkd->bhqk", x["q"], k) * how.get("scale", 1 / math.sqrt(5))
+    s = np_.einsum("bhqd,bhkd->bhqk", x["q"], k) * how.get("scale", 1 / math.sqrt(d_k))
     if "softcap" in how:
         s = how["softcap"] * np_.tanh(s / how["softcap"])
     if "bias" in x:
         s = s + x["bias"]
-    hidden = np.zeros((7, 11), bool)
-    hidden |= ~given.get("keep", ~hidden)
-    hidden |= np.triu(np.ones((7, 11), bool), 1) if how.get("causal") else False
+    hidden = ~given.get("keep", np.ones((n_q, n_k), bool))
+    hidden = hidden | np.triu(np.ones((n_q, n_k), bool), 1) if how.get("causal") else hidden
     powers = np_.exp(s) * np_.asarray((~hidden).astype(np.float64))
     axis = -2 if how.get("softmax_over") == "queries" else -1
     total = powers.sum(axis, keepdims=True)
@@ -83,7 +81,12 @@ def loss(np_: Any, x: Mapping[str, Any], given: Given, how: Mapping[str, Any]) -
     a = powers / total
     if "kept" in given:
         a = a * np_.asarray(given["kept"] / (1 - how["dropout"]))
-    return (np_.einsum("bhqk,bhkd->bhqd", a, v) * np_.asarray(given["d_output"])).sum()
+    return np_.einsum("bhqk,bhkd->bhqd", a, v)
+
+
+def loss(np_: Any, x: Mapping[str, Any], given: Given, how: Mapping[str, Any]) -> Any:
+    """Σ O ∘ dO."""
+    return (output(np_, x, given, how) * np_.asarray(given["d_output"])).sum()
 
 
 DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
@@ -102,19 +105,12 @@ def case_of_x(*, is_cross: bool) -> dict[str, Array]:
 
 def loss_of_x(np_: Any, x: Mapping[str, Any], given: Given, how: Mapping[str, Any]) -> Any:
     """The same of multi-head attention, from x to its projection; causal."""
-    rows = {"q": x["x"], "k": x.get("x_kv", x["x"]), "v": x.get("x_kv", x["x"])}
-    widths = {"q": 2, "k": 2, "v": 3}
-    heads = {
-        name: (rows[name] @ x[f"w_{name}"] + x[f"b_{name}"])
-        .reshape(2, rows[name].shape[1], -1, width)
-        .swapaxes(1, 2)
-        for name, width in widths.items()
-    }
-    of = np.arange(6) // 2
-    q, k, v = heads["q"], heads["k"][:, of], heads["v"][:, of]
-    s = np_.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(2)
-    powers = np_.exp(s) * np_.asarray(np.tril(np.ones(s.shape[-2:])))
-    o = np_.einsum("bhqk,bhkd->bhqd", powers / powers.sum(-1, keepdims=True), v)
+    heads = {}
+    for name, width in {"q": 2, "k": 2, "v": 3}.items():
+        rows = x["x"] if name == "q" else x.get("x_kv", x["x"])
+        flat = rows @ x[f"w_{name}"] + x[f"b_{name}"]
+        heads[name] = flat.reshape(2, rows.shape[1], -1, width).swapaxes(1, 2)
+    o = output(np_, heads, {}, {**how, "causal": True})
     y = o.swapaxes(1, 2).reshape(2, 11, 18) @ x["w_o"] + x["b_o"]
     return (y * np_.asarray(given["d_output"])).sum()
 
@@ -123,8 +119,7 @@ def by_torch(given: Given, how: Mapping[str, Any], of: Callable[..., Any] = loss
     """The gradients by PyTorch's autograd, in float64."""
     import torch
 
-    names = DIFFERENTIATED if of is loss else OF_X
-    x = {n: torch.tensor(given[n], requires_grad=True) for n in names if n in given}
+    x = {n: torch.tensor(given[n], requires_grad=True) for n in NAMES[of] if n in given}
     of(torch, x, given, how).backward()
     return {name: tensor.grad.numpy() for name, tensor in x.items()}
 
@@ -133,8 +128,10 @@ def by_jax(given: Given, how: Mapping[str, Any], of: Callable[..., Any] = loss) 
     """The gradients by jax.grad, in float64."""
     import jax
 
-    names = DIFFERENTIATED if of is loss else OF_X
     with jax.enable_x64(True):
-        x = {n: jax.numpy.asarray(given[n]) for n in names if n in given}
-        found = jax.grad(lambda y: of(jax.numpy, y, given, how))(x)
-        return {name: np.asarray(gradient) for name, gradient in found.items()}
+        x = {n: jax.numpy.asarray(given[n]) for n in NAMES[of] if n in given}
+        gradients = jax.grad(lambda y: of(jax.numpy, y, given, how))(x)
+        return {name: np.asarray(gradient) for name, gradient in gradients.items()}
+
+
+NAMES = {loss: DIFFERENTIATED, loss_of_x: OF_X}

@@ -1,24 +1,50 @@
-"""Layers and stacks: what must hold whatever the weights are."""
+"""Layers and stacks: against PyTorch's numbers, by hand, and their stages.
+
+PyTorch's numbers are stored: tests/fixtures/make_torch_fixtures.py made them and can again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from attncli import Convention, ConventionError, ShapeError
-from attncli.attention.layers import Architecture, LayerPlan
-from attncli.attention.weights import Dimensions, random_weights
+from attncli import Convention, ConventionError, Projections, ShapeError, multi_head_attention
+from attncli.arrays import Array
+from attncli.attention.layers import Architecture, LayerPlan, layer_norm
+from attncli.attention.state_dict import canonical, weights_from_arrays
+from attncli.attention.weights import Dimensions, Weights, random_weights
+from attncli.trace import Stage, Trace
 
-from .stacks import decode, encode, result
-
-D_MODEL, HEADS, D_FF = 10, 2, 11
-SIZES = Dimensions(d_model=D_MODEL, n_heads=HEADS, d_ff=D_FF)
-NORMS = st.sampled_from(["post", "pre", "none"])
+SIZES = Dimensions(d_model=10, n_heads=2, d_ff=11)
+TWO_HEADS = Architecture(n_heads=2)
+FOLDER = Path(__file__).parents[1] / "fixtures" / "torch"
 RNG = np.random.default_rng(19)
+
+
+def encode(x: Any, weights: Weights, how: Architecture = TWO_HEADS, *, mask: Any = None) -> Trace:
+    """The trace of an encoder alone."""
+    layers = LayerPlan(how, weights)
+    layers.stack(layers.rows("x", x), mask=mask)
+    return layers.trace().part("encoder")
+
+
+def decode(
+    x: Any, memory: Any, weights: Weights, how: Architecture = TWO_HEADS, labels: Any = (None, None)
+) -> Trace:
+    """The trace of a decoder that attends to a memory."""
+    layers = LayerPlan(how, weights)
+    layers.stack(layers.rows("x", x, labels[0]), layers.rows("memory", memory, labels[1]))
+    return layers.trace().part("decoder")
+
+
+def result(trace: Trace) -> Array:
+    """What a layer or stack gives: the value of its last stage."""
+    last = trace.steps[-1]
+    return last.value if isinstance(last, Stage) else result(last)
 
 
 def stacks(seed: int = 0, n_layers: int = 1) -> dict[str, Any]:
@@ -26,220 +52,220 @@ def stacks(seed: int = 0, n_layers: int = 1) -> dict[str, Any]:
 
 
 def rows(n: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).normal(size=(n, D_MODEL))
+    return np.random.default_rng(seed).normal(size=(n, 10))
 
 
-def test_stages_of_a_post_norm_layer_in_order() -> None:
-    trace = encode(rows(3), stacks(), Architecture(n_heads=2))
+def feed_forward(x: Any, how: Architecture | None = None, **weights: Any) -> Trace:
+    """The feed-forward of x alone, with its residual."""
+    arrays = {f"ffn.{name}": np.asarray(w, float) for name, w in weights.items()}
+    layers = LayerPlan(how or Architecture(norm="none"), arrays)
+    layers.feed_forward("ffn", layers.rows("x", x))
+    return layers.trace().part("ffn")
+
+
+# ---- PyTorch's numbers
+
+
+def of_torch(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays of a fixture, and its state dict."""
+    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
+        arrays = dict(file)
+    assert arrays["torch_version"] == "2.13.0+cpu"
+    state = {n.removeprefix("weights/"): x for n, x in arrays.items() if n.startswith("weights/")}
+    return arrays, state
+
+
+@pytest.mark.parametrize("name", ["self_attention", "cross_attention"])
+def test_multi_head_attention_of_pytorch(name: str) -> None:
+    arrays, state = of_torch(name)
+    own = canonical(state, "attention")
+    weights = Projections(**{n.removeprefix("attention."): w.value for n, w in own.items()})
+    trace = multi_head_attention(arrays["x"], weights, n_heads=2, context=arrays.get("memory"))
+    for stage, wanted in (("weights", "attention"), ("projected", "output")):
+        np.testing.assert_allclose(trace[stage].value, arrays[wanted], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [
+        *((f"encoder_layer_{kind}", "encoder") for kind in ("post", "pre", "no_bias", "masked")),
+        *((f"decoder_layer_{kind}", "decoder") for kind in ("post", "pre")),
+        ("encoder", "encoder"),
+        *((f"transformer_{kind}", "encoder-decoder") for kind in ("post", "pre")),
+    ],
+)
+def test_layers_and_stacks_of_pytorch(name: str, block: Any) -> None:
+    arrays, state = of_torch(name)
+    weights = weights_from_arrays(state, block, Dimensions(d_model=10, n_heads=2))
+    assert any(n.endswith("feed_forward.b_1") for n in weights) == (name != "encoder_layer_no_bias")
+    norm: Any = "pre" if name.endswith("pre") or name == "encoder" else "post"
+    padded, x = arrays.get("padded"), arrays["x"]  # padded are those of the causal fixture
+    how = Architecture(n_heads=2, norm=norm, convention=Convention(causal=padded is not None))
+    if block == "encoder":
+        mask = None if padded is None else ~padded[:, None, None, :]
+        ours = result(encode(x, weights, how, mask=mask))
+    else:
+        memory = arrays.get("memory")
+        memory = result(encode(arrays["source"], weights, how)) if memory is None else memory
+        ours = result(decode(x, memory, weights, how))
+    np.testing.assert_allclose(ours, arrays["output"], rtol=1e-12, atol=1e-12)
+
+
+# ---- parts by hand
+
+
+def test_layer_norm_by_hand() -> None:
+    # Mean 5, squares of the differences 9 1 1 9, so the variance of the population is 5.
+    gain, bias, root = [1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 10.0], np.sqrt(5)
+    trace = layer_norm([[2.0, 4.0, 6.0, 8.0]], gain, bias, epsilon=0.0, labels=["bank"])
+    assert trace["mean"].value.tolist() == [5.0]
+    np.testing.assert_allclose(trace["deviation"].value, [root])
+    expected = [[-3 / root, -2 / root, 3 / root, 12 / root + 10]]
+    np.testing.assert_allclose(trace["norm"].value, expected)
+    assert trace["mean"].names("query") == trace["norm"].names("query") == ("bank",)
+    # A constant row; variance 1 and ε = 3, so divided by 2; and every axis before the last.
+    assert layer_norm([[3.0, 3.0]])["norm"].value.tolist() == [[0.0, 0.0]]
+    assert np.isnan(layer_norm([[3.0, 3.0]], epsilon=0)["norm"].value).all()
+    assert layer_norm([[1.0, 3.0]], epsilon=3)["norm"].value.tolist() == [[-0.5, 0.5]]
+    cube = RNG.normal(size=(3, 5, 7)) * 1e6
+    norm = layer_norm(cube, epsilon=0)["norm"].value
+    np.testing.assert_allclose([norm.mean(axis=-1), norm.std(axis=-1) - 1], 0, atol=1e-12)
+
+
+def test_feed_forward_by_hand() -> None:
+    # [1, 2] W₁ + b₁ = [1 − 2 + 0, 1 + 2 + 1, −1 + 0 + 0] = [−1, 4, −1] → [0, 4, 0].
+    w_1, w_2 = [[1.0, 1, -1], [-1, 1, 0]], [[9.0, 9], [2, -3], [9, 9]]
+    trace = feed_forward([[1.0, 2.0]], w_1=w_1, w_2=w_2, b_1=[0.0, 1, 0], b_2=[0.5, 0])
+    assert trace["hidden"].value.tolist() == [[0.0, 4.0, 0.0]]
+    assert trace["feed_forward"].value.tolist() == [[8.5, -12.0]]
+    assert trace["residual"].value.tolist() == [[9.5, -10.0]]
+    assert trace["hidden"].axes == ("query", "d_ff")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits", "step"), [("float32", 23, 1e-6), ("float16", 10, 5e-3), ("bfloat16", 7, 4e-2)]
+)
+def test_every_stage_is_of_the_number_type(dtype: Any, bits: int, step: float) -> None:
+    how, x = Convention(dtype=dtype), RNG.normal(size=(5, 7))
+    weights = {"w_1": RNG.normal(size=(7, 11)), "w_2": RNG.normal(size=(11, 7))}
+    fed = feed_forward(x, Architecture(norm="none", convention=how), **weights)
+    normed = layer_norm(x, convention=how)
+    for name, stage in (*fed.stages(), *normed.stages()):
+        assert stage.value.dtype == ("float32" if dtype == "bfloat16" else dtype)
+        mantissa = np.frexp(stage.value.astype(np.float64))[0] * 2 ** (bits + 1)
+        assert (mantissa == np.rint(mantissa)).all(), name
+    exact = layer_norm(x)["norm"].value
+    np.testing.assert_allclose(normed["norm"].value, exact, atol=step)
+
+
+def test_no_norm_and_no_feed_forward_of_one_head_or_of_grouped_heads() -> None:
+    for n_heads, n_kv_heads in ((1, 1), (6, 3)):
+        of: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads}
+        weights = random_weights("encoder", Dimensions(d_model=13, d_k=3, d_v=5, d_ff=0, **of))
+        w = Projections(**{n[-3:]: x for n, x in weights.items() if n[-3:-1] == "w_"})
+        x = RNG.normal(size=(7, 13))
+        trace = encode(x, weights, Architecture(norm="none", **of)).part("1")
+        # of one head it would be a copy of the output
+        assert ("attention.concat" in trace) == (n_heads > 1)
+        assert list(trace)[-1] == "attention.residual"
+        expected = x + multi_head_attention(x, w, **of)["projected"].value
+        np.testing.assert_allclose(result(trace), expected, rtol=1e-12)
+
+
+# ---- stages
+
+
+def test_stages_and_what_they_were_computed_from() -> None:
     attention = "w_q w_k w_v w_o gamma beta q k v scores scaled weights output concat projected"
     feed = "w_1 w_2 b_1 b_2 gamma beta hidden feed_forward"
-    norm = "residual mean deviation norm"
-    expected = [f"1.attention.{name}" for name in f"{attention} {norm}".split()]
-    assert list(trace) == expected + [f"1.feed_forward.{name}" for name in f"{feed} {norm}".split()]
-
-
-def test_stages_of_a_pre_norm_decoder_layer_in_order() -> None:
-    how = Architecture(n_heads=2, norm="pre")
-    trace = decode(rows(3), rows(5), stacks(), how).part("1")
-    names = list(trace)
-    assert names[6:11] == [f"attention.{name}" for name in ("mean", "deviation", "norm", "q", "k")]
-    assert names[-1] == "feed_forward.residual"
-    assert trace["cross_attention.q"].formula == "Q = N₂ W_q"
-    assert trace["cross_attention.k"].formula == "K = C W_k"
-    assert trace["feed_forward.hidden"].formula == "G = max(0, N₃ W₁ + b₁)"
-
-
-def test_a_stage_says_what_it_was_computed_from() -> None:
-    how = Architecture(n_heads=2, norm="pre", dropout=0.25)
-    trace = decode(rows(3), rows(5), stacks(), how)
-    assert dict(trace["1.attention.q"].reads) == {"x": "norm", "w": "w_q"}
-    assert dict(trace["1.attention.scores"].reads) == {"q": "q", "k": "k"}
-    assert dict(trace["1.attention.masked"].reads) == {"x": "scaled", "mask": "mask"}
-    assert dict(trace["1.attention.weights"].reads) == {"x": "masked"}
-    assert dict(trace["1.attention.residual"].reads) == {"x": "x", "y": "sublayer_dropped"}
-    assert dict(trace["1.cross_attention.mean"].reads) == {"x": "1.attention.residual"}
-    assert dict(trace["1.cross_attention.k"].reads) == {"x": "memory", "w": "w_k"}
-    assert dict(trace["1.feed_forward.hidden"].reads) == {"x": "norm", "w": "w_1", "b": "b_1"}
-    assert trace["1.feed_forward.norm"].params == {"epsilon": 1e-5}
-
-
-def test_token_names_stay_with_their_rows_and_columns() -> None:
-    target, source = ["le", "banc"], ["the", "river", "bank"]
-    trace = decode(
-        rows(2),
-        rows(3),
-        stacks(),
-        Architecture(n_heads=2),
-        labels=target,
-        memory_labels=source,
-    )
-    cross = trace["1.cross_attention.weights"]
+    norm = " residual mean deviation norm"
+    expected = [f"1.attention.{name}" for name in (attention + norm).split()]
+    expected += [f"1.feed_forward.{name}" for name in (feed + norm).split()]
+    assert list(encode(rows(3), stacks())) == expected
+    how, labels = Architecture(n_heads=2, norm="pre", dropout=0.25), (("le", "un", "a"), "abcde")
+    trace = decode(rows(3), rows(5), stacks(), how, labels).part("1")
+    norm_first = [f"attention.{name}" for name in ("mean", "deviation", "norm", "q", "k")]
+    assert list(trace)[6:11] == norm_first
+    assert list(trace)[-1] == "feed_forward.residual"
+    reads: dict[str, dict[str, str]] = {
+        "attention.q": {"x": "norm", "w": "w_q"},
+        "attention.scores": {"q": "q", "k": "k"},
+        "attention.masked": {"x": "scaled", "mask": "mask"},
+        "attention.weights": {"x": "masked"},
+        "attention.residual": {"x": "x", "y": "sublayer_dropped"},
+        "cross_attention.mean": {"x": "attention.residual"},
+        "cross_attention.k": {"x": "memory", "w": "w_k"},
+        "feed_forward.hidden": {"x": "norm", "w": "w_1", "b": "b_1"},
+    }
+    assert {name: dict(trace[name].reads) for name in reads} == reads
+    formulas = trace["cross_attention.q"].formula, trace["cross_attention.k"].formula
+    assert formulas == ("Q = N₂ W_q", "K = C W_k")
+    cross = trace["cross_attention.weights"]
     assert cross.axes == ("head", "query", "key")
-    assert (cross.names("query"), cross.names("key")) == (("le", "banc"), ("the", "river", "bank"))
-    assert trace["1.attention.weights"].names("key") == ("le", "banc")
+    assert (cross.names("query"), cross.names("key")) == (labels[0], tuple("abcde"))
     for name in ("cross_attention.residual", "feed_forward.hidden", "feed_forward.norm"):
-        assert trace[f"1.{name}"].names("query") == ("le", "banc")
+        assert trace[name].names("query") == labels[0]
 
 
-def test_layers_are_chained_and_have_weights_of_their_own() -> None:
-    weights, how = stacks(n_layers=3), Architecture(n_heads=2)
-    trace, x = encode(rows(5), weights, how), rows(5)
-    for number in (1, 2, 3):
-        prefix = f"encoder.{number}."
-        alone = {
-            name.replace(prefix, "encoder.1."): w
-            for name, w in weights.items()
-            if name.startswith(prefix)
-        }
-        x = result(encode(x, alone, how))
-        np.testing.assert_array_equal(trace[f"{number}.feed_forward.norm"].value, x)
-    np.testing.assert_array_equal(result(trace), x)
-    first, second = (weights[f"encoder.{number}.attention.w_q"] for number in (1, 2))
-    assert (first != second).all()
-
-
-def test_a_stack_has_a_last_norm_where_its_weights_have_one() -> None:
-    weights = random_weights("encoder", SIZES, last_norm=True)
-    how = Architecture(n_heads=2, norm="pre")
-    trace = encode(rows(5), weights, how)
-    last = ["1.feed_forward.residual", "gamma", "beta", "mean", "deviation", "norm"]
-    assert list(trace)[-6:] == last
-    np.testing.assert_allclose(result(trace).std(axis=-1), 1, atol=1e-4)
-    inner = {name: w for name, w in weights.items() if name.count(".") > 1}
-    plain = encode(rows(5), inner, how)
-    np.testing.assert_array_equal(result(plain), trace["1.feed_forward.residual"].value)
-
-
-def test_one_small_head_and_one_map_up_is_the_variant_without_norm() -> None:
-    # Seven tokens of width 128, inner size 16, as in the fourth worked example.
-    weights = random_weights("encoder", Dimensions(d_model=128, d_k=16, d_ff=0))
-    w_q, w_k, w_v, w_o = (weights[f"encoder.1.attention.w_{name}"] for name in "qkvo")
-    x = RNG.normal(size=(7, 128))
-    trace = encode(x, weights, Architecture(norm="none")).part("1")
-    shapes = {name: stage.value.shape for name, stage in trace.stages()}
-    assert w_q.shape == (128, 16)
-    assert "attention.concat" not in shapes  # of one head it would be a copy of the output
-    assert shapes["attention.weights"] == (1, 7, 7)
-    assert shapes["attention.output"] == (1, 7, 16)
-    assert shapes["attention.projected"] == shapes["attention.residual"] == (7, 128)
-    assert list(shapes)[-1] == "attention.residual"
-    scores = (x @ w_q) @ (x @ w_k).T / 4
-    shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    expected = x + shares @ (x @ w_v) @ w_o
-    np.testing.assert_allclose(result(trace), expected, rtol=1e-10)
-
-
-@settings(max_examples=40)
-@given(st.integers(1, 7), NORMS, st.integers(0, 99), st.randoms(use_true_random=False))
-def test_permuting_tokens_permutes_the_encoder_output(
-    n: int, norm: Any, seed: int, random: Any
-) -> None:
-    order = random.sample(range(n), n)
-    stack, how = stacks(seed, 2), Architecture(n_heads=2, norm=norm)
-    x = rows(n, seed)
-    before, after = result(encode(x, stack, how)), result(encode(x[order], stack, how))
-    np.testing.assert_allclose(after, before[order], atol=1e-10)
-
-
-@settings(max_examples=40)
-@given(st.integers(1, 7), NORMS, st.integers(0, 99), st.floats(-100, 100))
-def test_a_decoder_ignores_what_comes_after(n: int, norm: Any, seed: int, other: float) -> None:
-    stack, how = stacks(seed, 2), Architecture(n_heads=2, norm=norm)
-    x, memory = rows(n, seed), rows(5, seed + 1)
-    before = result(decode(x, memory, stack, how))
-    for i in range(n):
-        changed = x.copy()
-        changed[i + 1 :] = other
-        after = result(decode(changed, memory, stack, how))
-        np.testing.assert_allclose(after[: i + 1], before[: i + 1], atol=1e-9)
-
-
-@settings(max_examples=20)
-@given(st.integers(1, 5), st.integers(1, 4), NORMS)
-def test_padding_behind_a_key_mask_changes_nothing(n: int, more: int, norm: Any) -> None:
-    stack, how = stacks(n_layers=2), Architecture(n_heads=2, norm=norm)
-    x = rows(n + more)
-    padded = encode(x, stack, how, mask=np.arange(n + more) < n)
-    np.testing.assert_allclose(result(padded)[:n], result(encode(x[:n], stack, how)), atol=1e-12)
-    assert (padded["1.attention.weights"].value[:, :, n:] == 0).all()
-
-
-@settings(max_examples=40)
-@given(
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.integers(1, 5),
-    st.integers(1, 5),
-    st.integers(0, 7),
-    st.tuples(st.integers(1, 6), st.integers(1, 6)),
-    NORMS,
-    st.sampled_from(["float64", "float32", "float16", "bfloat16"]),
-)
-def test_shapes(
-    heads: int, groups: int, d_k: int, d_v: int, d_ff: int, n: Any, norm: Any, dtype: Any
-) -> None:
-    sizes = Dimensions(
-        d_model=13, n_heads=heads * groups, n_kv_heads=groups, d_k=d_k, d_v=d_v, d_ff=d_ff
-    )
-    weights = random_weights("encoder-decoder", sizes, n_layers=2, last_norm=True)
-    how = Architecture(
-        n_heads=heads * groups, n_kv_heads=groups, norm=norm, convention=Convention(dtype=dtype)
-    )
-    source, target = np.ones((n[0], 13)), np.ones((n[1], 13))
-    memory = encode(source, weights, how)
-    trace = decode(target, result(memory), weights, how)
-    assert result(memory).shape == source.shape
-    assert result(trace).shape == target.shape
-    assert trace["2.cross_attention.weights"].value.shape == (heads * groups, n[1], n[0])
-    assert ("1.feed_forward.hidden" in trace) == (d_ff > 0)
+def test_only_what_is_wanted_is_kept() -> None:
+    weights = stacks(n_layers=2)
+    layers = LayerPlan(TWO_HEADS, weights)
+    last = layers.stack(layers.rows("x", rows(3)))
+    wanted = {"encoder.1.attention.weights", "encoder.2.attention.w_q", last}
+    trace = layers.trace(wanted)
+    assert set(trace) == wanted
+    np.testing.assert_array_equal(trace[last].value, result(encode(rows(3), weights)))
 
 
 def test_the_decoder_alone_is_causal_and_windows_stay_out_of_cross_attention() -> None:
     convention = Convention(causal=True, window=(1, 0))
-    how = Architecture(n_heads=2, convention=convention)
-    trace = decode(rows(4), rows(5), stacks(), how).part("1")
-    own, cross = trace["attention.weights"].value, trace["cross_attention.weights"].value
-    assert (own[:, 3, :2] == 0).all()
-    assert (own[:, 3, 2:] > 0).all()
+    trace = decode(rows(4), rows(5), stacks(), Architecture(n_heads=2, convention=convention))
+    own, cross = (trace[f"1.{name}.weights"].value for name in ("attention", "cross_attention"))
+    assert ((own[:, 3] > 0) == [False, False, True, True]).all()
     assert (cross > 0).all()
     assert trace.convention == convention
 
 
 def test_dropout_is_off_unless_asked_and_differs_by_place() -> None:
-    stack = stacks(n_layers=2)
-    assert not any("dropped" in name for name in encode(rows(7), stack, Architecture(n_heads=2)))
+    assert not any("dropped" in name for name in encode(rows(7), stacks()))
     how = Architecture(n_heads=2, dropout=0.5, convention=Convention(dropout=0.25, seed=3))
-    trace, again = (encode(rows(7), stack, how) for _ in range(2))
+    trace, again = (encode(rows(7), stacks(n_layers=2), how) for _ in range(2))
     np.testing.assert_array_equal(result(trace), result(again))
     places = ("1.attention", "1.feed_forward", "2.attention", "2.feed_forward")
-    zeros = {p: (trace[f"{p}.sublayer_dropped"].value == 0).tobytes() for p in places}
-    assert len(set(zeros.values())) == 4
-    first, second = (trace[f"{n}.attention.dropped"].value == 0 for n in (1, 2))
-    assert (first != second).any()
+    assert len({(trace[f"{p}.sublayer_dropped"].value == 0).tobytes() for p in places}) == 4
+    assert len({(trace[f"{n}.attention.dropped"].value == 0).tobytes() for n in (1, 2)}) == 2
+    ones, eye = np.ones((97, 101)), np.eye(101)
+    fed = feed_forward(ones, Architecture(norm="none", dropout=0.25), w_1=eye, w_2=eye)
+    dropped = fed["sublayer_dropped"].value
+    assert set(np.unique(dropped)) == {0.0, 1 / 0.75}
+    assert abs((dropped == 0).mean() - 0.25) < 0.02
 
 
-def test_only_what_is_wanted_is_kept() -> None:
-    weights, how = stacks(n_layers=2), Architecture(n_heads=2)
-    layers = LayerPlan(how, weights)
-    last = layers.stack(layers.rows("x", rows(3)))
-    wanted = {"encoder.1.attention.weights", "encoder.2.attention.w_q", last}
-    trace = layers.trace(wanted)
-    assert set(trace) == wanted
-    whole = encode(rows(3), weights, how)
-    np.testing.assert_array_equal(trace[last].value, result(whole))
+def narrow() -> dict[str, Any]:
+    weights = {f"encoder.1.attention.w_{name}": np.ones((10, 5)) for name in "qkv"}
+    return weights | {"encoder.1.attention.w_o": np.ones((5, 7))}
 
 
-def test_what_does_not_fit() -> None:
-    with pytest.raises(ConventionError, match="dropout is 1"):
-        Architecture(dropout=1)
-    with pytest.raises(ConventionError, match="epsilon is nan"):
-        Architecture(epsilon=float("nan"))
-    with pytest.raises(ShapeError, match="the encoder has no layers"):
-        encode(rows(3), {})
-    w = np.ones((10, 5))
-    narrow = {f"encoder.1.attention.w_{name}": w for name in "qkv"}
-    narrow["encoder.1.attention.w_o"] = np.ones((5, 7))
-    with pytest.raises(ShapeError, match=r"projected \(3 × 7\) cannot be added .* need 10 columns"):
-        encode(rows(3), narrow)
-    with pytest.raises(ShapeError, match="x has the shape 10; use"):
-        encode(np.ones(10), stacks())
+EYE, THREE = np.eye(2), [[1, 2, 3]]
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: Architecture(dropout=1), "dropout is 1"),
+    (lambda: Architecture(norm="mid"), "norm is 'mid'"),  # type: ignore[arg-type]
+    (lambda: Architecture(epsilon=float("nan")), "epsilon is nan"),
+    (lambda: encode(rows(3), {}), "no layers"),
+    (lambda: encode(rows(3), narrow(), Architecture()), r"projected \(3 × 7\) .* 10 columns"),
+    (lambda: encode(np.ones(10), stacks()), "x has the shape 10"),
+    (lambda: layer_norm(THREE, gamma=np.ones(2)), r"gamma \(2\) .* x \(1 × 3\)"),
+    (lambda: layer_norm(THREE, beta=np.ones((1, 3))), r"beta \(1 × 3\)"),
+    (lambda: layer_norm(THREE, epsilon=-1), "epsilon is -1"),
+    (lambda: layer_norm([1, 2, 3]), "x has the shape 3"),
+    (lambda: feed_forward(THREE, w_1=EYE, w_2=EYE), r"x \(1 × 3\) .* 2 × 2"),
+    (lambda: feed_forward(np.ones((2, 5)), w_1=np.ones((5, 7)), w_2=np.ones((7, 3))),
+     r"feed_forward \(2 × 3\) .* \(2 × 5\)"),
+    (lambda: feed_forward(np.ones((2, 5)), w_1=np.ones((5, 7))), r"no ffn\.w_2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED)
+def test_what_does_not_fit(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises((ConventionError, ShapeError), match=words):
+        call()

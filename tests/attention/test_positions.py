@@ -1,169 +1,198 @@
-"""Sinusoidal positions against the formula written out, document 004's code and trigonometry."""
+"""Positions: sinusoids and ALiBi cell by cell, rotary pairs as complex numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from attncli.attention.positions import add_positions, position_dots, sinusoidal
-from attncli.errors import ConventionError, ShapeError
+from attncli.arrays import Array
+from attncli.attention.positions import (
+    add_positions,
+    alibi,
+    alibi_slopes,
+    position_dots,
+    sinusoidal,
+)
+from attncli.attention.rotary import Layout, rotary, rotary_angles
+from attncli.errors import AttncliError
+from tests import plain
 
-Array = npt.NDArray[np.float64]
-
-
-def cell(pos: int, column: int, dim: int, base: float = 10000.0) -> float:
-    """Section 3.5 for one cell, with nothing but the math module."""
-    angle = pos / base ** ((column - column % 2) / dim)
-    return math.cos(angle) if column % 2 else math.sin(angle)
-
-
-def article_table(max_position: int, d_model: int) -> Array:
-    """Document 004's loop, with its exponent as printed."""
-    pos_enc = np.zeros((max_position, d_model))
-    for pos in range(max_position):
-        for i in range(0, d_model, 2):
-            pos_enc[pos, i] = np.sin(pos / (10000 ** (2 * i / d_model)))
-            pos_enc[pos, i + 1] = np.cos(pos / (10000 ** (2 * i / d_model)))
-    return pos_enc
+NAN = math.nan
 
 
-@pytest.mark.parametrize(("n", "dim"), [(5, 4), (7, 11), (3, 1), (13, 2), (11, 7)])
-def test_every_cell_follows_the_paper(n: int, dim: int) -> None:
-    expected = [[cell(pos, column, dim) for column in range(dim)] for pos in range(n)]
-    table = sinusoidal(n, dim)["positions"]
+# ---- sinusoids
+
+
+@pytest.mark.parametrize("exponent", ["paper", "article"])
+@pytest.mark.parametrize(
+    ("n", "dim", "more"),
+    [(5, 4, {}), (7, 11, {}), (3, 1, {}), (3, 6, {"base": 50.0, "start": 17})],
+)
+def test_every_cell_of_a_sinusoid(n: int, dim: int, more: dict[str, Any], exponent: Any) -> None:
+    table = sinusoidal(n, dim, exponent=exponent, **more)["positions"]
+    start, base = more.get("start", 0), more.get("base", 10000.0)
+    expected = plain.sinusoidal(n, dim, exponent, base, start)
     np.testing.assert_allclose(table.value, expected, rtol=0, atol=1e-15)
     assert table.axes == ("position", "dimension")
+    assert table.labels["position"] == tuple(f"pos {start + i}" for i in range(n))
 
 
-def test_start_and_base_move_the_table() -> None:
-    expected = [[cell(pos, column, 6, base=50.0) for column in range(6)] for pos in (17, 18, 19)]
-    table = sinusoidal(3, 6, base=50, start=17)["positions"]
-    np.testing.assert_allclose(table.value, expected, rtol=0, atol=1e-15)
-    assert table.labels["position"] == ("pos 17", "pos 18", "pos 19")
+def test_the_second_row_by_hand_and_the_names_of_columns() -> None:
+    paper, article = (sinusoidal(5, 4, exponent=e)["positions"] for e in ("paper", "article"))
+    np.testing.assert_allclose(paper.value[1], [0.841471, 0.540302, 0.0099998, 0.99995], atol=5e-7)
+    np.testing.assert_allclose(article.value[1], [0.841471, 0.540302, 0.0001, 1], atol=5e-7)
+    assert paper.labels["dimension"] == ("sin λ6.28", "cos λ6.28", "sin λ628", "cos λ628")
+    assert sinusoidal(2, 4)["angles"].labels["pair"] == ("λ6.28", "λ628")
+    assert sinusoidal(3, 5)["positions"].labels["dimension"][-1].startswith("sin")
+    notes = article.note, sinusoidal(3, 5)["positions"].note, paper.note
+    assert ("twice" in notes[0], "odd" in notes[1], notes[2]) == (True, True, "")
+    huge = sinusoidal(3, 7, base=1e300, exponent="article")["positions"].value  # no warning
+    np.testing.assert_array_equal(huge[:, 6], 0)
 
 
-def test_the_article_counts_2i_twice() -> None:
-    table = sinusoidal(5, 4, exponent="article")
-    np.testing.assert_allclose(table["positions"].value, article_table(5, 4), rtol=0, atol=1e-15)
-    np.testing.assert_allclose(
-        table["positions"].value[1], [0.841471, 0.540302, 0.0001, 1.0], atol=5.1e-7
-    )
-    assert "2i twice" in table["positions"].note
-    np.testing.assert_allclose(
-        sinusoidal(5, 4)["positions"].value[1],
-        [0.841471, 0.540302, 0.0099998, 0.99995],
-        atol=5.1e-7,
-    )
-
-
-def test_an_odd_number_of_columns_ends_with_a_sine() -> None:
-    table = sinusoidal(3, 5)["positions"]
-    assert [name.split()[0] for name in table.labels["dimension"]] == [
-        "sin",
-        "cos",
-        "sin",
-        "cos",
-        "sin",
-    ]
-    assert "5 is odd" in table.note
-    assert sinusoidal(3, 4)["positions"].note == ""
-
-
-def test_columns_say_their_wavelength() -> None:
-    trace = sinusoidal(2, 4)
-    assert trace["positions"].labels["dimension"] == (
-        "sin λ6.28",
-        "cos λ6.28",
-        "sin λ628",
-        "cos λ628",
-    )
-    assert trace["angles"].labels["pair"] == ("λ6.28", "λ628")
-
-
-def test_the_angles_are_what_the_table_is_made_of() -> None:
-    trace = sinusoidal(5, 7, start=2)
+def test_angles_and_dots_are_those_of_the_table() -> None:
+    trace = sinusoidal(41, 14, base=50.0, start=-3)
     angles, table = trace["angles"].value, trace["positions"].value
-    assert angles.shape == (5, 4)
     np.testing.assert_array_equal(table[:, 4], np.sin(angles[:, 2]))
     np.testing.assert_array_equal(table[:, 5], np.cos(angles[:, 2]))
-
-
-@given(
-    start=st.integers(-50, 50),
-    distance=st.integers(0, 40),
-    pairs=st.integers(1, 8),
-    base=st.floats(1.0, 1e6),
-)
-def test_dots_depend_on_the_distance_alone(
-    start: int, distance: int, pairs: int, base: float
-) -> None:
-    n = distance + 3
-    dots = position_dots(sinusoidal(n, 2 * pairs, base=base, start=start))["dots"].value
-    expected = math.fsum(math.cos(distance / base ** (i / pairs)) for i in range(pairs))
-    np.testing.assert_allclose(np.diagonal(dots, distance), expected, atol=1e-10)
-
-
-def test_dots_fall_with_the_distance_at_first() -> None:
-    dots = position_dots(sinusoidal(5, 64))["dots"]
+    dots = position_dots(trace)["dots"]
     assert dots.axes == ("position", "other")
-    assert np.all(np.diff(dots.value[0]) < 0)
-    assert dots.value[0, 0] == pytest.approx(32)
+    for distance in (0, 1, 5, 40):  # which alone matters
+        expected = math.fsum(math.cos(distance / 50.0 ** (i / 7)) for i in range(7))
+        np.testing.assert_allclose(np.diagonal(dots.value, distance), expected, atol=1e-10)
 
 
-def test_added_is_document_004s_sum() -> None:
+def test_positions_are_added() -> None:
     trace = add_positions([[0.5, 0.2, 0.3, 0.1]], [[0.0, 1.0, 0.841, 0.540]], tokens=["love"])
     assert list(trace) == ["embeddings", "positions", "input"]
     np.testing.assert_allclose(trace["input"].value, [[0.5, 1.2, 1.141, 0.640]], rtol=1e-15)
     assert trace["input"].labels["token"] == ("love",)
-
-
-def test_added_keeps_the_names_of_rows_and_its_columns_are_no_waves() -> None:
     trace = add_positions(np.ones((3, 5)), sinusoidal(3, 5, start=4))
     assert trace["input"].labels["token"] == ("pos 4", "pos 5", "pos 6")
-    assert trace["positions"].labels["dimension"][0] == "sin λ6.28"
-    assert "dimension" not in trace["input"].labels
+    assert "dimension" not in trace["input"].labels  # its columns are no waves
     np.testing.assert_array_equal(trace["input"].value, 1 + trace["positions"].value)
 
 
+# ---- ALiBi
+
+
+def published_slopes(n: int) -> list[float]:
+    """The recursion of the authors' code, which states the rule another way."""
+    if math.log2(n).is_integer():
+        first = 2 ** (-(2 ** -(math.log2(n) - 3)))
+        return [first * first**i for i in range(n)]
+    below: int = 2 ** math.floor(math.log2(n))
+    return published_slopes(below) + published_slopes(2 * below)[0::2][: n - below]
+
+
+def test_slopes_are_the_authors() -> None:
+    assert alibi_slopes(8).tolist() == [2**-i for i in range(1, 9)]
+    for n_heads in (1, 2, 3, 5, 7, 11, 12, 13, 16, 31, 40, 112):
+        np.testing.assert_allclose(alibi_slopes(n_heads), published_slopes(n_heads), rtol=1e-13)
+
+
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: sinusoidal(0, 4), "the number of positions is 0"),
-        (lambda: sinusoidal(3, -1), "dim is -1"),
-        (lambda: sinusoidal(3, 4, exponent="book"), "exponent is 'book'; use paper or article"),  # type: ignore[arg-type]
-        (lambda: sinusoidal(3, 4, base=0.5), "base is 0.5"),
-        (lambda: sinusoidal(3, 4, base=math.nan), "base is nan"),
-        (lambda: sinusoidal(3, 4, start=2**53), "cannot be distinguished"),
-    ],
+    ("n_heads", "n_q", "n_k", "first"), [(1, 1, 1, 0), (2, 5, 7, 2), (3, 7, 2, -3), (5, 3, 11, 0)]
 )
-def test_choices_that_do_not_exist(call: object, message: str) -> None:
-    assert callable(call)
-    with pytest.raises(ConventionError, match=message):
-        call()
+def test_every_cell_of_alibi(n_heads: int, n_q: int, n_k: int, first: int, causal: bool) -> None:
+    bias = alibi(n_heads, n_q, n_k, causal=causal, first_query=first)["bias"]
+    assert (bias.axes, bias.value.shape) == (("head", "query", "key"), (n_heads, n_q, n_k))
+    distance = np.arange(n_q)[:, None] + first - np.arange(n_k)
+    expected = -np.array(published_slopes(n_heads))[:, None, None] * np.abs(distance)
+    expected = np.where(causal & (distance < 0), -np.inf, expected)
+    np.testing.assert_allclose(bias.value, expected, rtol=1e-12)
+    assert not np.signbit(bias.value[bias.value == 0]).any()
+    assert alibi(3, 5)["bias"].value.shape == (3, 5, 5)
 
 
-@pytest.mark.parametrize(
-    ("embeddings", "positions", "message"),
-    [
-        (np.ones((3, 5)), np.ones((2, 5)), "embeddings are 3 × 5 but positions are 2 × 5"),
-        (np.ones(3), np.ones((2, 5)), "embeddings has 1 dimensions"),
-        ([[1.0], [1.0, 2.0]], np.ones((2, 5)), "embeddings is ragged"),
-        ([["a"]], np.ones((2, 5)), "must hold real numbers"),
-        ([[1j]], np.ones((1, 1)), "must hold real numbers"),
-    ],
-)
-def test_shapes_that_do_not_fit(
-    embeddings: npt.ArrayLike, positions: npt.ArrayLike, message: str
-) -> None:
-    with pytest.raises(ShapeError, match=message):
-        add_positions(embeddings, positions)
+# ---- rotary
 
 
-def test_a_huge_base_gives_no_warning() -> None:
-    table = sinusoidal(3, 7, base=1e300, exponent="article")["positions"].value
-    np.testing.assert_array_equal(table[:, 6], 0)
+def turned(x: Array, positions: Any, layout: Layout, base: float = 10000.0) -> Array:
+    """(a + ib)·e^{iθ} for each pair, whole rows turned."""
+    half = x.shape[-1] // 2
+    theta = np.array(positions)[:, None] * np.array([base ** (-i / half) for i in range(half)])
+    if layout == "halves":
+        product = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * theta)
+        return np.concatenate([product.real, product.imag], axis=-1)
+    product = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * theta)
+    return np.stack([product.real, product.imag], axis=-1).reshape(x.shape)
+
+
+@pytest.mark.parametrize("layout", ["halves", "interleaved"])
+@pytest.mark.parametrize("shape", [(5, 14), (3, 5, 14), (2, 3, 5, 14)])
+def test_pairs_are_turned_as_complex_numbers(layout: Layout, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(11).normal(size=shape)
+    trace, part = rotary(x, layout=layout), rotary(x, layout=layout, rotary_dim=6)["rotated"]
+    np.testing.assert_allclose(trace["rotated"].value, turned(x, range(5), layout), atol=1e-14)
+    assert list(trace) == ["x", "angles", "cos", "sin", "rotated"]
+    assert trace["rotated"].axes == ("batch", "head", "position", "dimension")[-len(shape) :]
+    np.testing.assert_array_equal(part.value[..., 6:], x[..., 6:])
+    first = turned(x[..., :6], range(5), layout)
+    np.testing.assert_allclose(part.value[..., :6], first, atol=1e-14)
+    assert "the last 8 of 14" in part.note
+
+
+def test_positions_of_each_item_and_caches_made_elsewhere() -> None:
+    x = np.random.default_rng(17).normal(size=(2, 3, 5, 6))
+    ids = np.array([[0, 1, 2, 3, 4], [7, 8, -9, 10, 2]])
+    rotated = rotary(x, position_ids=ids)["rotated"].value
+    for item in range(2):
+        expected = turned(x[item], ids[item], "halves")
+        np.testing.assert_allclose(rotated[item], expected, atol=1e-14)
+    angles, own = rotary_angles(np.arange(11), 6, base=100), [4, 0, 10, 2, 3]
+    cached = rotary(x[0], position_ids=own, caches=(np.cos(angles), np.sin(angles)))
+    trace = rotary(x[0], position_ids=own, base=100)
+    np.testing.assert_array_equal(cached["rotated"].value, trace["rotated"].value)
+    expected = turned(x[0], own, "halves", base=100)
+    np.testing.assert_allclose(trace["rotated"].value, expected, atol=1e-14)
+    assert list(cached) == ["x", "cos", "sin", "rotated"]
+    of_rows = rotary(x[0], caches=(np.cos(angles[own]), np.sin(angles[own])))  # as they are
+    np.testing.assert_array_equal(of_rows["rotated"].value, trace["rotated"].value)
+    assert trace["rotated"].labels["position"] == ("pos 4", "pos 0", "pos 10", "pos 2", "pos 3")
+
+
+# ---- what is refused
+
+X, CACHES = np.ones((3, 5, 6)), (np.ones((7, 3)),) * 2
+REFUSED: list[tuple[Callable[..., Any], Any, dict[str, Any], str]] = [
+    (sinusoidal, (0, 4), {}, "positions is 0"),
+    (sinusoidal, (3, -1), {}, "dim is -1"),
+    (sinusoidal, (3, 4), {"exponent": "book"}, "'book'"),
+    (sinusoidal, (3, 4), {"base": 0.5}, r"base is 0\.5"),
+    (sinusoidal, (3, 4), {"base": NAN}, "base is nan"),
+    (sinusoidal, (3, 4), {"start": 2**53}, "cannot be distinguished"),
+    (add_positions, (np.ones((3, 5)), np.ones((2, 5))), {}, "3 × 5 .* 2 × 5"),
+    (add_positions, (np.ones(3), np.ones((2, 5))), {}, "embeddings has 1 dim"),
+    (add_positions, ([[1.0], [1.0, 2.0]], np.ones((2, 5))), {}, "embeddings is ragged"),
+    (add_positions, ([["a"]], np.ones((2, 5))), {}, "real numbers"),
+    (add_positions, ([[1j]], np.ones((1, 1))), {}, "real numbers"),
+    *((alibi, sizes, {}, "from 1") for sizes in ((0, 3, 3), (2, 0, 3), (2, 3, 0), (-1, 3, 3))),
+    (rotary, (np.ones(3),), {}, "x has 1 dim"),
+    (rotary, (np.ones((1, 1, 1, 1, 2)),), {}, "x has 5 dim"),
+    (rotary, ([["a", "b"]],), {}, "real numbers"),
+    (rotary, (np.ones((2, 5)),), {}, "dim is 5"),
+    (rotary, (X,), {"rotary_dim": 8}, "only 6 entries"),
+    (rotary, (X,), {"rotary_dim": 3}, "dim is 3"),
+    (rotary, (X,), {"layout": "thirds"}, "'thirds'"),
+    (rotary, (X,), {"base": 0.0}, "base is 0"),
+    (rotary, (X,), {"position_ids": [1, 2]}, "5×3"),
+    (rotary, (X,), {"position_ids": np.zeros((3, 5))}, "5×3"),
+    (rotary, (X,), {"position_ids": [0, 1, 2, 3, NAN]}, "not all finite"),
+    (rotary, (X,), {"position_ids": [[0], [1, 2]]}, "ragged"),
+    (rotary, (X,), {"position_ids": [0, 1, 2, 3, 7], "caches": CACHES}, "0 to 7, .* 0 to 6"),
+    (rotary, (X,), {"position_ids": [-1, 1, 2, 3, 4], "caches": CACHES}, "-1 to 4"),
+    (rotary, (X,), {"position_ids": [0.5] * 5, "caches": CACHES}, "whole numbers"),
+    (rotary, (X,), {"caches": (np.ones((5, 2)),) * 2}, "cos is 5 × 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "given", "more", "words"), REFUSED)
+def test_what_is_refused(function: Any, given: Any, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(AttncliError, match=words):
+        function(*given, **more)

@@ -1,4 +1,4 @@
-"""Weights: drawn, read from arrays by name, and the errors for those that do not fit."""
+"""Weights: drawn, read from arrays by the names they are published under, and what does not fit."""
 
 from __future__ import annotations
 
@@ -6,17 +6,190 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from attncli import InputError, ShapeError
+from attncli.attention.names import parse
+from attncli.attention.published import blocks, published
 from attncli.attention.state_dict import canonical, weights_from_arrays
-from attncli.attention.weights import Dimensions, Weights, glorot_uniform, random_weights
+from attncli.attention.weights import Dimensions, glorot_uniform, random_weights
 
 # d_model 7, two heads of 3 and 5, d_ff 11.
 SIZES = Dimensions(d_model=7, n_heads=2, d_k=3, d_v=5, d_ff=11)
 OPEN = Dimensions(d_model=7, n_heads=2)
-BLOCKS: Any = st.sampled_from(["attention", "encoder", "decoder", "encoder-decoder"])
+RNG = np.random.default_rng(59)
+
+
+# ---- drawn
+
+
+def test_glorot_uniform_fills_its_range_evenly_and_stays_what_it_is() -> None:
+    w, limit = glorot_uniform((101, 149), 0, "w"), np.sqrt(6 / 250)
+    assert 0.99 * limit < np.abs(w).max() <= limit
+    # Glorot & Bengio (2010), equation 12: the variance is 2 / (n_in + n_out).
+    np.testing.assert_allclose(w.var(), 2 / 250, rtol=0.03)
+    np.testing.assert_allclose(w.mean(), 0, atol=0.03 * limit)
+    # Written down once, so that a change of NumPy's or ours shows: others have these numbers too.
+    first = [-0.5455986100242702, -0.32178956016820154, 0.5634356077407258]
+    second = [-0.3835976337866287, 0.466581727392354, 0.8758962437998206]
+    assert glorot_uniform((2, 3), 0, "encoder.1.w_q").tolist() == [first, second]
+
+
+def test_every_drawn_matrix_has_numbers_of_its_own_whatever_else_is_drawn() -> None:
+    every = random_weights("encoder-decoder", SIZES, n_layers=2, last_norm=True)
+    shapes = {name: x.shape for name, x in every.items()}
+    assert shapes["encoder.1.attention.w_v"] == (7, 10)
+    assert shapes["decoder.2.cross_attention.w_o"] == (10, 7)
+    assert shapes["decoder.2.feed_forward.gamma"] == shapes["encoder.beta"] == (7,)
+    # Four matrices, four of the feed-forward, four of the norms; the decoder has four and two more.
+    assert len(shapes) == 2 * 12 + 2 + 2 * 18 + 2
+    without = random_weights("encoder", Dimensions(d_model=7, d_ff=0))
+    assert not any("feed_forward" in name for name in without)
+    matrices = [x.ravel()[:6].tobytes() for name, x in every.items() if ".w_" in name]
+    assert len(set(matrices)) == len(matrices) == 2 * (6 + 10)
+    fewer, other = (random_weights("encoder", SIZES, seed=seed) for seed in (0, 1))
+    assert all((x == every[name]).all() for name, x in fewer.items())
+    assert (other["encoder.1.attention.w_q"] != fewer["encoder.1.attention.w_q"]).all()
+    attention = random_weights("attention", SIZES)
+    np.testing.assert_array_equal(attention["attention.w_v"], every["encoder.1.attention.w_v"])
+
+
+def test_drawn_weights_are_read_back_by_their_names() -> None:
+    for block in ("attention", "encoder", "decoder", "encoder-decoder"):
+        for sizes, last in ((SIZES, False), (OPEN, True)):
+            before = random_weights(block, SIZES, n_layers=2, last_norm=last)
+            after = weights_from_arrays(before, block, sizes)
+            assert list(before) == list(after)
+            assert all((after[name] == x).all() for name, x in before.items())
+
+
+# ---- names
+
+# By leaf and form: names alone, "scope leaf" before a colon, or a head behind an at.
+PUBLISHED = {
+    "w_q plain": "w_q omega_q q_weight weights.q b:b.w_q 2:2.w_q WQ2@2 W_Q^(3)@3",
+    "w_k plain": "WK w_k w_k_1@1",
+    "w_v plain": "W_value v_proj attn:attn.head_1.w_v@1",
+    "w_o plain": "W^{O} encoder.1.attention:encoder.1.attention.w_o",
+    "b_q plain": "bq b.q",
+    "b_k plain": "biases.k key.bias",
+    "b_o plain": "attention_output/bias",
+    "w_kv plain": "kv",
+    "b_qkv plain": "in_proj_bias",
+    "w_q linear": "q_proj.weight W_query.weight attention:attention.self.query.weight "
+    "q_proj.0.weight@0",
+    "w_k linear": "k_proj_weight heads.0.key.weight@0",
+    "w_o linear": "to_out.0.weight@0 attention:attention.output.dense.weight "
+    "blocks.3.attn:blocks.3.attn.proj.weight "
+    "model.layers.0.self_attn:model.layers.0.self_attn.o_proj.weight",
+    "w_qkv linear": "Wqkv.weight self_attn:self_attn.in_proj_weight",
+    "w_q kernel": "mha:mha/query/kernel:0",
+    "w_qkv conv1d": "h.0.attn:h.0.attn.c_attn.weight",
+    "b_o conv1d": "h.0.attn:h.0.attn.c_proj.bias",
+}
+NOT_PUBLISHED = """q key query values output o x mask w W_0 w_1 b_1 bias_k bias_v norm.weight
+    linear1.weight lm_head.weight wte.weight mlp.c_fc.weight attn.bias attn.masked_bias
+    query_key_value.weight key_states past_key q_norm.weight dense.weight kernel w_x gamma_1"""
+
+
+def test_names_as_they_are_published() -> None:
+    for meaning, names in PUBLISHED.items():
+        leaf, form = meaning.split()
+        for word in names.split():
+            text, _, head = word.partition("@")
+            scope, _, name = text.partition(":") if text.count(":") else ("", "", text)
+            result = parse(name)
+            wanted = (scope, leaf, form, int(head) if head else None)
+            assert result is not None, name
+            assert result[:4] == wanted
+    assert [name for name in ("", *NOT_PUBLISHED.split()) if parse(name)] == []
+
+
+NAMES = """
+    attention        w_q                                            attention.w_q
+    encoder          W_Q                                            encoder.1.attention.w_q
+    decoder          2.w_q                                          decoder.2.attention.w_q
+    encoder-decoder  encoder.3.attention.w_o                        encoder.3.attention.w_o
+    encoder          decoder.3.cross_attention.b_o                  decoder.3.cross_attention.b_o
+    encoder          encoder.1.feed_forward.w_1                     encoder.1.feed_forward.w_1
+    encoder          gamma_2                                        encoder.1.feed_forward.gamma
+    decoder          gamma_2                                        decoder.1.cross_attention.gamma
+    decoder          decoder.2.gamma_3                              decoder.2.feed_forward.gamma
+    encoder          encoder.2.attention.beta                       encoder.2.attention.beta
+    encoder          decoder.beta                                   decoder.beta
+    encoder          layers.4.norm1.weight                          encoder.5.attention.gamma
+    decoder          decoder.layers.0.multihead_attn.out_proj.bias  decoder.1.cross_attention.b_o
+    decoder          norm.weight                                    decoder.gamma
+    encoder-decoder  encoder.norm.bias                              encoder.beta
+"""
+UNKNOWN = """w_x encoder.0.w_q layers.-1.w_q attention.w_1 self_attn.norm1.weight w_q.wait bias_k
+    encoder.1.gamma feed_forward.w_q encoder.1.2.w_q gamma_3 gamma_4"""
+
+
+def test_where_in_a_block_an_array_belongs() -> None:
+    for line in NAMES.strip().splitlines():
+        block, name, ours = line.split()
+        assert list(canonical({name: np.ones(3)}, block)) == [ours]  # type: ignore[arg-type]
+    for name in ("", *UNKNOWN.split()):
+        with pytest.raises(InputError, match="no weights called") as caught:
+            canonical({name: np.ones(3)}, "encoder")
+        assert repr(name) in str(caught.value)
+
+
+def test_the_blocks_of_a_model() -> None:
+    names = [f"H.{layer}.Attn.{own}.weight" for layer in (0, 1) for own in ("c_attn", "c_proj")]
+    attention = {"H.0.Attn": names[:2], "H.1.Attn": names[2:]}
+    assert blocks([*names, "H.0.MLP.c_proj.weight"]) == attention
+
+
+# ---- which way round
+
+
+def test_pytorch_keeps_q_k_and_v_in_one_transposed_array() -> None:
+    stacked = np.arange(3 * 2 * 2).reshape(6, 2)
+    arrays = canonical({"in_proj_weight": stacked, "in_proj_bias": np.arange(6)}, "attention")
+    w_q, w_v, b_k = (arrays[f"attention.{name}"].value.tolist() for name in ("w_q", "w_v", "b_k"))
+    assert (w_q, w_v, b_k) == ([[0, 2], [1, 3]], [[8, 10], [9, 11]], [2, 3])
+    w = RNG.normal(size=(3, 5, 7))  # on a first axis
+    result = published({"qkv": w}, [(2, 5)])
+    assert all((result.arrays[f"w_{name}"] == x).all() for name, x in zip("qkv", w, strict=True))
+    heads = {"w_q": np.ones((4, 5, 3)), "w_k": np.ones((2, 5, 3)), "w_v": np.ones((2, 5, 3))}
+    result = published(heads, [(2, 5)])
+    assert (result.n_heads, result.n_kv_heads) == (4, 2)
+    assert result.notes == ("4 heads, 2 heads of K and V",)
+
+
+def test_matrices_of_one_form_are_turned_together() -> None:
+    # W_q is square and tells nothing; W_k and W_v fit as [out, in] alone
+    w = {"w_q": RNG.normal(size=(5, 5)), "w_k": RNG.normal(size=(7, 5)), "w_v": np.ones((3, 5))}
+    result = published(w, [(2, 5)])
+    np.testing.assert_array_equal(result.arrays["w_q"], w["w_q"].T)
+    assert result.turned == {"w_q", "w_k", "w_v"}
+    named = {"q_proj.weight": w["w_q"], "w_k": w["w_k"].T, "w_v": w["w_v"].T}
+    assert published(named, [(2, 5)]).turned == {"w_q"}
+    three = {"w_q": np.ones((5, 11)), "w_k": np.ones((7, 11)), "w_v": np.ones((13, 3))}
+    shapes = {name: x.shape for name, x in published(three, [(2, 5), (17, 7), (17, 13)])[0].items()}
+    assert shapes == {"w_q": (5, 11), "w_k": (7, 11), "w_v": (13, 3)}
+
+
+PLAIN = {f"w_{name}": np.ones((5, 7)) for name in "qkv"}
+UNFIT: list[tuple[dict[str, Any], Any, str]] = [
+    ({"in_proj_weight": np.ones((7, 7))}, [(2, 7)], "in_proj_weight .* three"),
+    ({"w_q": np.ones((4, 5, 3)), "w_k": np.ones((2, 5, 3)), "w_v": np.ones((4, 5, 3))},
+     [(2, 5)], "w_k holds 2 heads, w_v 4"),
+    (PLAIN | {"w_q_1": np.ones((5, 3))}, [(2, 5)], "w_q and w_q_1 both"),
+    (PLAIN | {"b_o": np.ones(7)}, [(2, 5)], r"b_o \(7\) has no w_o"),
+    (PLAIN | {"b_k": np.ones(5)}, [(2, 5)], r"b_k \(5\) does not fit .* 7"),
+    (PLAIN | {"w_k": np.ones((11, 7))}, [(2, 5), (17, 5), (17, 5)], r"w_k \(11 × 7\) .* 5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arrays", "inputs", "words"), UNFIT)
+def test_matrices_that_do_not_fit_each_other(arrays: Any, inputs: Any, words: str) -> None:
+    with pytest.raises((InputError, ShapeError), match=words):
+        published(arrays, inputs)
+
+
+# ---- read
 
 
 def encoder_arrays(prefix: str = "") -> dict[str, Any]:
@@ -25,228 +198,58 @@ def encoder_arrays(prefix: str = "") -> dict[str, Any]:
     return {prefix + name: np.full(shape, 0.5) for name, shape in shapes.items()}
 
 
-def test_glorot_uniform_fills_its_range_evenly() -> None:
-    w, limit = glorot_uniform((101, 149), 0, "w"), np.sqrt(6 / 250)
-    assert np.abs(w).max() <= limit
-    assert np.abs(w).max() > 0.99 * limit
-    # Glorot & Bengio (2010), equation 12: the variance is 2 / (n_in + n_out).
-    np.testing.assert_allclose(w.var(), 2 / 250, rtol=0.03)
-    np.testing.assert_allclose(w.mean(), 0, atol=0.03 * limit)
-
-
-def test_drawn_numbers_stay_what_they_are() -> None:
-    # Written down once, so that a change of NumPy's or ours shows: others have these numbers too.
-    expected = [
-        [-0.5455986100242702, -0.32178956016820154, 0.5634356077407258],
-        [-0.3835976337866287, 0.466581727392354, 0.8758962437998206],
-    ]
-    assert glorot_uniform((2, 3), 0, "encoder.1.w_q").tolist() == expected
-
-
-def test_shapes_and_names_of_drawn_weights() -> None:
-    weights = random_weights("encoder-decoder", SIZES, n_layers=2, last_norm=True)
-    shapes = {name: x.shape for name, x in weights.items()}
-    assert shapes["encoder.1.attention.w_v"] == (7, 10)
-    assert shapes["decoder.2.cross_attention.w_o"] == (10, 7)
-    assert shapes["decoder.2.feed_forward.gamma"] == shapes["encoder.beta"] == (7,)
-    # Four matrices, four of the feed-forward, four of the norms; the decoder has four and two more.
-    assert len(shapes) == 2 * 12 + 2 + 2 * 18 + 2
-    without = random_weights("encoder", Dimensions(d_model=7, d_ff=0))
-    assert not any("feed_forward" in name for name in without)
-
-
-def test_every_matrix_has_numbers_of_its_own_whatever_else_is_drawn() -> None:
-    every = random_weights("encoder-decoder", SIZES, n_layers=3)
-    matrices = [x.ravel()[:6].tobytes() for name, x in every.items() if ".w_" in name]
-    assert len(set(matrices)) == len(matrices) == 3 * (6 + 10)
-    fewer = random_weights("encoder", SIZES)
-    for name, x in fewer.items():
-        np.testing.assert_array_equal(x, every[name])
-    attention = random_weights("attention", SIZES)
-    np.testing.assert_array_equal(attention["attention.w_v"], every["encoder.1.attention.w_v"])
-    other = random_weights("encoder", SIZES, seed=1)
-    assert (other["encoder.1.attention.w_q"] != fewer["encoder.1.attention.w_q"]).all()
-
-
-@given(BLOCKS, st.integers(1, 3), st.booleans(), st.sampled_from([SIZES, OPEN]))
-def test_weights_survive_their_names(
-    block: Any, n_layers: int, last: bool, sizes: Dimensions
-) -> None:
-    before = random_weights(block, SIZES, n_layers=n_layers, last_norm=last)
-    after = weights_from_arrays(before, block, sizes)
-    assert list(before) == list(after)
-    for name, x in before.items():
-        np.testing.assert_array_equal(after[name], x)
-
-
-@pytest.mark.parametrize(
-    ("name", "block", "ours"),
-    [
-        ("w_q", "attention", "attention.w_q"),
-        ("W_Q", "encoder", "encoder.1.attention.w_q"),
-        ("2.w_q", "decoder", "decoder.2.attention.w_q"),
-        ("encoder.3.attention.w_o", "encoder-decoder", "encoder.3.attention.w_o"),
-        ("decoder.3.cross_attention.b_o", "encoder", "decoder.3.cross_attention.b_o"),
-        ("encoder.1.feed_forward.w_1", "encoder", "encoder.1.feed_forward.w_1"),
-        ("gamma_2", "encoder", "encoder.1.feed_forward.gamma"),
-        ("gamma_2", "decoder", "decoder.1.cross_attention.gamma"),
-        ("decoder.2.gamma_3", "decoder", "decoder.2.feed_forward.gamma"),
-        ("encoder.2.attention.beta", "encoder", "encoder.2.attention.beta"),
-        ("w_q", "encoder", "encoder.1.attention.w_q"),
-        ("decoder.beta", "encoder", "decoder.beta"),
-        ("layers.4.norm1.weight", "encoder", "encoder.5.attention.gamma"),
-        (
-            "decoder.layers.0.multihead_attn.out_proj.bias",
-            "decoder",
-            "decoder.1.cross_attention.b_o",
-        ),
-        ("norm.weight", "decoder", "decoder.gamma"),
-        ("encoder.norm.bias", "encoder-decoder", "encoder.beta"),
-    ],
-)
-def test_names(name: str, block: Any, ours: str) -> None:
-    assert list(canonical({name: np.ones(3)}, block)) == [ours]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "w_x",
-        "encoder.0.w_q",
-        "layers.-1.w_q",
-        "attention.w_1",
-        "self_attn.norm1.weight",
-        "w_q.wait",
-        "encoder.1.gamma",
-        "feed_forward.w_q",
-        "bias_k",
-        "encoder.1.2.w_q",
-        "",
-        "gamma_3",
-        "gamma_4",
-    ],
-)
-def test_names_that_are_not_known(name: str) -> None:
-    with pytest.raises(InputError, match="there are no weights called") as caught:
-        canonical({name: np.ones(3)}, "encoder")
-    assert repr(name) in str(caught.value)
-
-
-def test_pytorch_keeps_q_k_and_v_in_one_transposed_array() -> None:
-    stacked = np.arange(3 * 2 * 2).reshape(6, 2)
-    found = canonical({"in_proj_weight": stacked, "in_proj_bias": np.arange(6)}, "attention")
-    matrices = {
-        name.removeprefix("attention."): array.value.tolist() for name, array in found.items()
-    }
-    assert matrices["w_q"] == [[0, 2], [1, 3]]
-    assert matrices["w_v"] == [[8, 10], [9, 11]]
-    assert matrices["b_k"] == [2, 3]
-
-
-def test_biases_and_norms_may_be_missing() -> None:
-    given_arrays = encoder_arrays() | {"b_1": np.ones(11), "gamma_2": np.full(7, 2.0)}
-    weights = weights_from_arrays(given_arrays, "encoder", OPEN)
-    assert "encoder.1.attention.b_q" not in weights
-    assert "encoder.1.feed_forward.b_1" in weights
-    assert "encoder.1.attention.gamma" not in weights
-    assert "encoder.1.feed_forward.gamma" in weights
-    assert "encoder.gamma" not in weights
-
-
-def test_arrays_that_a_block_does_not_use_are_passed_over() -> None:
-    given_arrays = encoder_arrays("encoder.1.") | encoder_arrays("encoder.2.")
-    attention = weights_from_arrays(given_arrays, "attention", OPEN)
-    assert set(attention) == {f"attention.{name}" for name in ("w_q", "w_k", "w_v", "w_o")}
-    two = weights_from_arrays(given_arrays, "encoder", OPEN)
-    one = weights_from_arrays(given_arrays, "encoder", OPEN, n_layers=1)
-    assert [len(w) for w in (two, one)] == [12, 6]
-
-
-def test_weights_are_copies() -> None:
-    arrays = {name: np.ones((7, 6)) for name in ("w_q", "w_k", "w_v")}
-    weights = weights_from_arrays(arrays, "attention", OPEN)
+def test_what_may_be_missing_and_what_is_passed_over() -> None:
+    arrays = encoder_arrays() | {"b_1": np.ones(11), "gamma_2": np.full(7, 2.0)}
+    weights = weights_from_arrays(arrays, "encoder", OPEN)
     arrays["w_q"][:] = 9
-    assert (weights["attention.w_q"] == 1).all()
+    assert (weights["encoder.1.attention.w_q"] == 0.5).all()  # copies
+    assert {"encoder.1.feed_forward.b_1", "encoder.1.feed_forward.gamma"} < set(weights)
+    assert len(weights) == 6 + 2
+    arrays = encoder_arrays("encoder.1.") | encoder_arrays("encoder.2.")
+    attention = weights_from_arrays(arrays, "attention", OPEN)
+    assert set(attention) == {f"attention.{name}" for name in ("w_q", "w_k", "w_v", "w_o")}
+    assert len(weights_from_arrays(arrays, "encoder", OPEN)) == 12
+    assert len(weights_from_arrays(arrays, "encoder", OPEN, n_layers=1)) == 6
+    no_w_1 = {name: x for name, x in encoder_arrays().items() if name != "w_1"}
+    none = Dimensions(d_model=7, n_heads=2, d_ff=0)
+    assert len(weights_from_arrays(no_w_1, "encoder", none)) == 4
 
 
-def load(arrays: dict[str, Any], block: Any = "encoder", **sizes: Any) -> Weights:
-    return weights_from_arrays(arrays, block, Dimensions(**({"d_model": 7, "n_heads": 2} | sizes)))
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"w_2": np.ones((7, 11))}, "w_2 is 7 × 11, expected 11 × 7 .*transposed"),
+    ({"w_k": np.ones((7, 5))}, "w_k is 7 × 5, expected 7 × 6"),
+    ({"w_q": np.ones((7, 5))}, r"h·d_k = 5, .* 2 heads"),
+    ({"w_q": np.ones(6)}, "w_q is 6, expected 7 × any"),
+    ({"gamma_1": np.ones(3)}, r"gamma_1 .*encoder\.1\.attention\.gamma.* is 3, expected 7"),
+    ({"b_2": np.ones(())}, "b_2 is one number, expected 7"),
+    ({"norm2.bias": np.ones((1, 7))}, r"encoder\.1\.feed_forward\.beta.* 1 × 7, expected 7"),
+    ({"linear1.weight": np.ones((7, 11)), "w_1": None},
+     "feed_forward.w_1.* is 7 × 11, expected any × 7 .*transposed"),
+    ({"w_q": [[1], [2, 3]]}, "w_q is ragged"),
+    ({"w_q": [["a"]]}, "w_q holds"),
+    ({"w_1": None}, r"no encoder\.1\.feed_forward\.w_1 .*d_ff 0"),
+    ({"encoder.3.b_1": np.ones(11)}, r"no encoder\.2\.attention\.w_q"),
+    ({"encoder.999999.b_1": np.ones(11)}, r"no encoder\.2\.attention\.w_q"),
+    ({"q_proj_weight": np.ones((6, 7))}, r"w_q and q_proj_weight both mean encoder\.1"),
+    ({"block": "both"}, "could belong to the encoder or to the decoder"),
+    ({**dict.fromkeys(encoder_arrays()), **encoder_arrays("encoder.1."), "block": "both"},
+     r"no decoder\.1\.attention\.w_q .*encoder\.1"),
+    (dict.fromkeys(encoder_arrays()), r"no encoder\.1\.attention\.w_q .*nothing"),
+]  # fmt: skip
 
 
-def replaced(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
-    return encoder_arrays() | {name: np.ones(shape)}
-
-
-def without(name: str) -> dict[str, Any]:
-    return {other: x for other, x in encoder_arrays().items() if other != name}
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        (
-            replaced("w_2", (7, 11)),
-            "w_2 is 7 × 11, expected 11 × 7 (d_ff × d_model); it fits transposed",
-        ),
-        (replaced("w_k", (7, 5)), "w_k is 7 × 5, expected 7 × 6 (d_model × h_kv·d_k)"),
-        (replaced("w_q", (7, 5)), "w_q gives h·d_k = 5, which 2 heads cannot share"),
-        (replaced("w_q", (6,)), "w_q is 6, expected 7 × any (d_model × h·d_k)"),
-        (
-            replaced("gamma_1", (3,)),
-            "gamma_1 (read as encoder.1.attention.gamma) is 3, expected 7 (d_model)",
-        ),
-        (replaced("b_2", ()), "b_2 is one number, expected 7 (d_model)"),
-        (
-            replaced("norm2.bias", (1, 7)),
-            "norm2.bias (read as encoder.1.feed_forward.beta) is 1 × 7, expected 7",
-        ),
-        (
-            {"linear1.weight": np.ones((7, 11)), **without("w_1")},
-            "linear1.weight (read as encoder.1.feed_forward.w_1) is 7 × 11, expected any × 7 (d_ff × d_model); "
-            "it fits transposed",
-        ),
-        ({"in_proj_weight": np.ones((7, 7))}, "in_proj_weight (7 × 7) cannot be cut in three"),
-        ({"w_q": [[1], [2, 3]]}, "w_q is ragged"),
-        ({"w_q": [["a"]]}, "w_q holds <U1 entries"),
-    ],
-)
-def test_shapes_that_do_not_fit(arrays: Any, message: str) -> None:
-    with pytest.raises(ShapeError) as caught:
-        load(arrays)
-    assert str(caught.value).startswith(message)
-
-
-def test_arrays_that_are_missing_double_or_homeless() -> None:
-    arrays = without("w_1")
-    message = r"the weights hold no encoder\.1\.feed_forward\.w_1 \(they hold .*\); it is d_model × d_ff; with d_ff 0"
-    with pytest.raises(InputError, match=message):
-        load(arrays)
-    assert load(arrays, d_ff=0)
-    with pytest.raises(InputError, match=r"the weights hold no encoder\.2\.attention\.w_q"):
-        load(encoder_arrays() | {"encoder.3.b_1": np.ones(11)})
-    with pytest.raises(InputError, match=r"hold no encoder\.2\.attention\.w_q"):
-        load(encoder_arrays() | {"encoder.999999.b_1": np.ones(11)})
-    with pytest.raises(
-        InputError, match=r"w_q and q_proj_weight both mean encoder\.1\.attention\.w_q"
-    ):
-        load(encoder_arrays() | {"q_proj_weight": np.ones((6, 7))})
-    with pytest.raises(InputError, match="'w_q' could belong to the encoder or to the decoder"):
-        load(encoder_arrays(), "encoder-decoder")
-    with pytest.raises(
-        InputError,
-        match=r"hold no decoder\.1\.attention\.w_q \(they hold encoder\.1\.attention\.w_q, ",
-    ):
-        load(encoder_arrays("encoder.1."), "encoder-decoder")
-    with pytest.raises(
-        InputError, match=r"hold no encoder\.1\.attention\.w_q \(they hold nothing\)"
-    ):
-        load({})
+@pytest.mark.parametrize(("changes", "words"), WRONG)
+def test_arrays_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
+    arrays = {name: x for name, x in (encoder_arrays() | changes).items() if x is not None}
+    block: Any = "encoder-decoder" if "block" in arrays else "encoder"
+    arrays = {name: x for name, x in arrays.items() if name != "block"}
+    with pytest.raises((InputError, ShapeError), match=words):
+        weights_from_arrays(arrays, block, OPEN)
 
 
 def test_sizes_that_cannot_be() -> None:
-    with pytest.raises(ShapeError, match="n_heads is 0; use 1 or more"):
-        Dimensions(d_model=7, n_heads=0)
-    with pytest.raises(ShapeError, match="d_ff is -1; use 0 or more"):
-        Dimensions(d_model=7, d_ff=-1)
-    with pytest.raises(ShapeError, match="a d_model of 7 does not divide into 2 heads"):
+    for sizes, words in (({"n_heads": 0}, "n_heads is 0"), ({"d_ff": -1}, "d_ff is -1")):
+        with pytest.raises(ShapeError, match=words):
+            Dimensions(d_model=7, **sizes)
+    with pytest.raises(ShapeError, match=r"7 .* 2 heads"):
         random_weights("encoder", OPEN)

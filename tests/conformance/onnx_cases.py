@@ -22,45 +22,27 @@ TYPES = {"float32": "float32", "float16": "float32", "bfloat16": "bfloat16"}
 which two roundings in different places already miss."""
 
 
-PREFIX = {
-    "Attention": "test_attention",
-    "LayerNormalization": "test_layer_normalization",
-    "RotaryEmbedding": "test_rotary_",
-}
-
-
 @cache
-def cases(operator: str) -> list[Any]:
-    """The cases of the operator, and those that expand it into smaller ones."""
+def of_onnx() -> list[Row]:
+    """Every case of the operator Attention, opsets 23 to 25; not its expansions into smaller ones."""
     pytest.importorskip("onnx", reason="needs the package onnx")
     from onnx.backend.test.case import node
 
     with warnings.catch_warnings():  # its generators overflow on purpose
         warnings.simplefilter("ignore")
-        import_module(f"{node.__name__}.{operator.lower()}")  # which makes them, and no others
-    return [case for case in node._NodeTestCases if case.name.startswith(PREFIX[operator])]
-
-
-def is_one(case: Any, operator: str) -> bool:
-    """Whether it is the operator itself, not its expansion into smaller ones."""
-    return [node.op_type for node in case.model.graph.node] == [operator]
-
-
-def attributes(node: Any) -> dict[str, Any]:
-    from onnx.helper import get_attribute_value
-
-    return {attribute.name: get_attribute_value(attribute) for attribute in node.attribute}
-
-
-@cache
-def of_onnx() -> list[Row]:
-    """Every case of the operator Attention, opsets 23 to 25."""
-    return [_row(case) for case in cases("Attention") if is_one(case, "Attention")]
+        import_module(f"{node.__name__}.attention")  # which makes them, and no others
+    cases = [case for case in node._NodeTestCases if case.name.startswith("test_attention")]
+    return [
+        _row(case) for case in cases if [n.op_type for n in case.model.graph.node] == ["Attention"]
+    ]
 
 
 def _row(case: Any) -> Row:
+    from onnx.helper import get_attribute_value
+
     (node,), ((given, outputs),) = case.model.graph.node, case.data_sets
-    own, arrays = attributes(node), _named(node.input, given)
+    own = {x.name: get_attribute_value(x) for x in node.attribute}
+    arrays = _named(node.input, given)
     names = {"attn_mask": "mask", "past_key": "past_k", "past_value": "past_v"}
     names |= {"nonpad_kv_seqlen": "kv_len"}
     inputs = {names.get(name, name.lower()): x for name, x in arrays.items()}
