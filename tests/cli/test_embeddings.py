@@ -144,7 +144,7 @@ FORMS: dict[str, tuple[dict[str, Any], str, Any, str]] = {
         np.stack([attended(*(x @ w for w in W)) @ W_O for x in BATCH]), ""),
     "heads": (named("w_{}", BESIDE) | {"w_o": BESIDE_OUT}, "--heads 2", HEADS @ BESIDE_OUT, ""),
     "fewer heads of K and V": (named("w_{}", WIDE), "--heads 4", GROUPED, "2 heads K V"),
-    "a stack with fewer heads": ({"qkv": np.hstack(WIDE[:2] + [WIDE[1]])}, "--heads 4 --kv-heads 2",
+    "a stack with fewer heads": ({"qkv": np.hstack([*WIDE[:2], WIDE[1]])}, "--heads 4 --kv-heads 2",
         np.hstack([attended(SHARED[0][h], SHARED[1][h // 2], SHARED[1][h // 2]) for h in range(4)]), "qkv"),
     "causal": (PLAIN, "--causal --scale 0.25", attended(*(X @ w for w in W), causal=True, scale=0.25), ""),
     "a length": (PLAIN, "--kv-len 1", np.repeat((X @ W_V)[:1], N, axis=0), ""),

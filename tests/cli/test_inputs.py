@@ -117,7 +117,7 @@ def test_one_matrix_is_q_k_and_v_and_it_says_so(call: Call) -> None:
     done = call("compute", "[[1,2],[3,4]]", "--format", "json")
     assert "K = Q" in done.err
     assert "V = K" in done.err
-    check_stages(done.json, **dict.fromkeys("qkv", [[1, 2], [3, 4]]))
+    check_stages(done.json, **{name: [[1, 2], [3, 4]] for name in "qkv"})
     assert call("compute", "[[1,2],[3,4]]", "--quiet").err == ""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.turns import in_turn
 
 from .conftest import SAMPLES, Call, stages
 
