@@ -25,6 +25,11 @@ FIVE = [[sin(at), cos(at), sin(at / 100), cos(at / 100)] for at in range(5)]
         ("--add [[0.5,0.2,0.3,0.1],[0,0,0,0]]", "input", [[0.5, 1.2, 0.3, 1.1], FIVE[1]]),
         ("--kind rope --apply [[1,2],[1,2]] --layout halves", "rotated", [[1, 2], TURNED]),
         ("--kind rope --apply [[1,2],[1,2]] --layout interleaved", "rotated", [[1, 2], TURNED]),
+        ("--kind rope --apply [[0,0,0,0],[1,2,3,4]] --layout halves", "rotated", [[0] * 4, [
+            cos(1) - 3 * sin(1), 2 * cos(0.01) - 4 * sin(0.01),
+            sin(1) + 3 * cos(1), 2 * sin(0.01) + 4 * cos(0.01)]]),
+        ("--kind rope --apply [[0,0,0,0],[1,2,3,4]] --layout interleaved", "rotated", [[0] * 4, [
+            *TURNED, 3 * cos(0.01) - 4 * sin(0.01), 3 * sin(0.01) + 4 * cos(0.01)]]),
     ],
 )  # fmt: skip
 def test_tables(call: Call, line: str, stage: str, rows: list[list[float]]) -> None:
