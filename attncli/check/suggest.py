@@ -19,7 +19,7 @@ from attncli.check.search import differ
 from attncli.check.setup import Setup, setup_of
 from attncli.check.verdict import Explanation
 from attncli.convention import Convention
-from attncli.stages import GIVEN_GRADIENT, GRADIENTS, OUTPUT, QKV
+from attncli.stages import GIVEN_GRADIENT, GRADIENTS, OF_X, OUTPUT, QKV, gradient_of
 
 Details = tuple[str, ...]
 SHAPES = (
@@ -98,6 +98,9 @@ def suggest_input(
         else:
             explanations.append([(named(one) if isinstance(one, str) else one, ())])
     gradients = any(stage in GRADIENTS for stage in stages)
+    if {*stages} & {*OF_X}:  # no input here has an x: theirs follow from those of q, k and v
+        inner = [stage for stage in stages if stage not in OF_X]
+        stages = list(dict.fromkeys([*inner, *map(gradient_of, QKV)]))
     for setup, words in _candidates(convention or Convention(), positions, gradients):
         if setup.is_refused or not computes(setup, stages):
             continue

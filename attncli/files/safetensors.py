@@ -20,7 +20,7 @@ from pydantic import BaseModel, StrictInt, StrictStr, TypeAdapter, ValidationErr
 from attncli.arrays import Array
 from attncli.budget import check_bytes
 from attncli.errors import InputError
-from attncli.files.fields import NESTED, is_field
+from attncli.files.fields import NESTED, field_name, is_field
 from attncli.files.json import parse
 from attncli.files.load import Loaded, check_once, collected, part_of, popped_fields, within_name
 from attncli.files.messages import location, quote
@@ -60,8 +60,9 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         (metadata, _), source = part_of(metadata, source), own
     check_once([*tensors, *(name for name in metadata if is_field(name))], origin)
     fields = popped_fields(metadata, wanted, source.name)
-    if "scale" in metadata and wanted(NESTED):
-        fields["scale"] = metadata["scale"]
+    for name in metadata:
+        if field_name(name) == "scale" and wanted(NESTED):
+            fields["scale"] = metadata[name]
     for name, tensor in popped_fields(tensors, wanted, source.name).items():
         fields[name] = read_one(tensor, location(origin, name)).tolist()
     readers = {

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from attncli.cli.commands import COMMANDS
 from attncli.cli.main import run
+from attncli.convention import flag_of
+from attncli.views.formats import FORMATS
 
 from .conftest import SAMPLES, Call
 
@@ -580,3 +584,81 @@ def test_a_wrong_call_is_refused_in_one_line(
     assert len(error) < 400
     assert [word for word in words if word not in error] == [], error
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compute homework.json --weights-axes in-out",
+        "compute three.json --tokens a,b,c --format csv",
+        "compute three.json --mask [[0,-1.5,1]] --mask-numbers truth",
+        "compute three.json --mask [[0,-1.5,1]] --empty-rows-inf nan",
+        "compute three.json --mask MASK --semantics jax --mask-value -5",
+        "compute three.json --d-output random --seed 3",
+        "compute three.json --tiles 2 --lse-base 2",
+        "compute three.json --stage lse --lse-base 2",
+        "compute --q '[[1, 2, 3, 4]]' --heads 2 --kv-heads 1 --k '[[1, 2]]' --head-order tiled",
+        "explain 'the bank' --outline --heads 2 --causal",
+        "explain 'the bank' --seed 3",
+        "semantics --q three.json --stage apart --rows 1:2 --precision 2",
+        "semantics jax torch-mha --causal",
+    ],
+)
+def test_what_changes_something_is_taken(
+    call: Call, monkeypatch: Any, folder: Path, line: str
+) -> None:
+    monkeypatch.chdir(folder)
+    done = call(*arguments_of(line))
+    assert (done.code, "no effect" in done.err) == (0, False), done.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("compute heads.json", "compute three.json --against --causal", "posenc --len 5 --dim 3"),
+        *("explain 'the bank' --block encoder --layers 2", "similarity a=1,2 b=2,3"),
+        *("semantics jax mlx", "diff three.json heads.json"),
+    ],
+)
+def test_nothing_is_printed_before_a_refusal(
+    call: Call, monkeypatch: Any, folder: Path, line: str
+) -> None:
+    monkeypatch.chdir(folder)
+    for form in (
+        "table",
+        "json",
+        "csv",
+        "tsv",
+        "markdown",
+        "mermaid",
+        "latex",
+        "html",
+        "svg",
+        "npz",
+    ):
+        for wrong in (
+            "--stage nope",
+            "--head 9",
+            "--rows 90:",
+            "--cell q9,k9",
+            "--output no/such/f",
+        ):
+            done = call(*arguments_of(f"{line} --format {form} {wrong}"))
+            assert (done.code, done.out) == (2, ""), (form, wrong, done.err)
+
+
+def test_conditions_name_flags_and_values_that_there_are() -> None:
+    groups = [kind for command in COMMANDS.values() for kind in command.groups]
+    rows = [own for kind in groups for own in fields(kind) if own.metadata]
+    flags = {
+        name: str(own.type)
+        for own in rows
+        for name in "/".join(own.metadata["names"] or (flag_of(own.name),)).split("/")
+    }
+    needs = [need for command in COMMANDS.values() for need in command.needs.values()]
+    needs += [own.metadata[key] for own in rows for key in ("needs", "excludes")]
+    conditions = [part.strip() for need in needs for part in need.replace(" or ", ",").split(",")]
+    for flag, _, values in (part.partition(" ") for part in conditions if part[:2] == "--"):
+        assert flag in flags
+        choices = FORMATS if flag == "--format" else flags[flag]
+        assert all(value in choices for value in values.split("|"))
