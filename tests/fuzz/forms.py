@@ -61,10 +61,9 @@ def mask(rng: Random, n_q: int = 3, n_k: int = 3) -> Arrays:
 
 def weights(rng: Random) -> Arrays:
     """The projections of one attention of width 3, by our names or PyTorch's."""
-    shapes: dict[str, tuple[int, ...]] = {f"w_{role}": (3, 3) for role in "qkvo"}
-    if rng.random() < 0.5:
-        shapes = {"in_proj_weight": (9, 3), "out_proj.weight": (3, 3), "in_proj_bias": (9,)}
-    return {name: numbers(rng, *shape) for name, shape in shapes.items()}
+    own = {f"w_{role}": numbers(rng, 3, 3) for role in "qkvo"}
+    packed = {"in_proj_weight": numbers(rng, 9, 3), "out_proj.weight": numbers(rng, 3, 3)}
+    return rng.choice([own, packed])
 
 
 def to_json(arrays: Arrays, rng: Random) -> bytes:
@@ -132,8 +131,7 @@ def to_trace(arrays: Arrays, rng: Random) -> bytes:
 
 
 def to_trace_npz(arrays: Arrays, rng: Random) -> bytes:
-    file = io.BytesIO()
-    write_npz(attend(*[*arrays.values()][:3], scale="none"), file)
+    write_npz(attend(*[*arrays.values()][:3], scale="none"), file := io.BytesIO())
     return file.getvalue()
 
 

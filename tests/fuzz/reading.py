@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -81,16 +82,11 @@ def json_values(data: bytes) -> dict[str, Any]:
     json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair raises
     if isinstance(document, list):
         return {"": json_array(document)}
-    values = {name: x for name, x in document.items() if x is not None}
-    return {name: x if name.lower() in LABELS else array_or(x) for name, x in values.items()}
-
-
-def array_or(value: Any) -> Any:
-    """The array of nested lists; what has no numbers alone as it is."""
-    try:
-        return json_array(value) if isinstance(value, list) else value
-    except (RefusalError, ValueError, OverflowError):
-        return value
+    for name, x in document.items():  # what has no numbers alone stays as it is
+        with suppress(RefusalError, ValueError, OverflowError):
+            is_array = isinstance(x, list) and name.lower() not in LABELS
+            document[name] = json_array(x) if is_array else x
+    return {name: x for name, x in document.items() if x is not None}
 
 
 def json_array(nested: Any) -> Array:

@@ -20,33 +20,22 @@ from attncli.semantics.dialects import NO_TARGET, TARGETS
 from attncli.semantics.port_code import LONGEST, NoWayError, written
 from attncli.semantics.port_code import Call as Kinds
 from attncli.semantics.porting import recipe
-from tests.semantics.calls import EMPTY, KEEP, Call, call, lowered
-from tests.semantics.identities import Sizes
-from tests.semantics.porting_runs import RUNTIMES, run
+from tests.semantics import calls
+from tests.semantics.calls import EMPTY, Call, call, lowered
+from tests.semantics.libraries import LIBRARIES, Sizes, as_laid_out
 
 UPPER = np.array([[1, 0, 1, 1], [1, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 0]], dtype=bool)
 SQUARE = np.array([[0, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]], dtype=bool)
 BIAS = (np.arange(15, dtype=np.float32).reshape(3, 5) % 7 - 3) / 4
-CALLS = {
-    "plain": call(),
-    "boolean mask": call(mask=KEEP),
-    "0/1 mask": call(mask=KEEP.astype(np.float32)),
-    "0/-inf mask": call(mask=lowered(KEEP)),
+CALLS = calls.CALLS | {
     "mask of numbers": call(mask=BIAS),
-    "causal 3x5": call(causal=True),
-    "causal 5x3": call(5, 3, causal=True),
-    "boolean mask, empty row": call(mask=EMPTY),
-    "inverted mask, empty row": call(mask=~EMPTY),
-    "0/-inf mask, empty row": call(mask=lowered(EMPTY)),
     "mask and causal": call(4, 4, SQUARE, causal=True),
     "inverted mask and causal": call(4, 4, ~SQUARE, causal=True),
     "0/-inf mask and causal": call(4, 4, lowered(UPPER), causal=True),
     "0/-inf mask and causal, empty row": call(4, 4, lowered(SQUARE), causal=True),
-    "6 heads on 3": call(5, 11, heads=(6, 3)),
     "6 heads on 3, causal 5x3": call(5, 3, heads=(6, 3), causal=True),
     "6 heads on 3, empty row": call(mask=EMPTY, heads=(6, 3)),
     "6 heads on 3, causal 5x5": call(5, 5, heads=(6, 3), causal=True),
-    "d_v 11": call(d_v=11),
     "d_v 5, causal": call(4, 4, d_v=5, causal=True),
 }
 SOURCES = [name for name, row in PRESETS.items() if row.version]
@@ -72,19 +61,11 @@ def layout_of(source: str) -> str:
     return "one head" if source in HEADLESS else PRESETS[source].layout
 
 
-def as_laid_out(layout: str, x: Array) -> Array:
-    """[batch, head, token, d] as a source of this layout has it."""
-    tokens_first = np.swapaxes(x, 1, 2)
-    flat = tokens_first.reshape(*tokens_first.shape[:2], -1)
-    own = {"one head": x[:, 0], "bhsd": x, "bshd": tokens_first, "bsd": flat, "sd": flat[0]}
-    return np.asarray(own[layout])
-
-
 def kinds_of(given: Call) -> Kinds:
     """What the call has, in the words of the recipe."""
     kind: Any = None if given.mask is None else "boolean" if given.mask.dtype == bool else "number"
     sizes = Sizes.of(given.q, given.k, given.v)
-    return Kinds(kind, given.causal, sizes.heads != sizes.kv_heads, sizes.d_v != sizes.d_k)
+    return Kinds(kind, given.causal, sizes.grouped, sizes.d_v != sizes.d_k)
 
 
 @cache
@@ -95,7 +76,7 @@ def outcome(target: str, code: str, layout: str, name: str) -> Array:
     arrays |= {} if given.mask is None else {"mask": given.mask}
     sizes = Sizes.of(given.q, given.k, given.v)
     sizes = sizes._replace(heads=1, kv_heads=1) if layout == "one head" else sizes
-    return run(target, code, arrays, sizes)
+    return LIBRARIES[target].run_code(code, arrays, sizes)
 
 
 def canonical(source: str, name: str) -> Array:
@@ -161,7 +142,7 @@ def statements(code: str) -> str:
 
 @pytest.mark.parametrize("target", RUN)
 def test_the_code_gives_the_numbers_of_the_source(target: str) -> None:
-    if missing := RUNTIMES[target].missing:
+    if missing := LIBRARIES[target].missing:
         pytest.skip(f"{', '.join(missing)} not installed: pip install 'attncli[libraries]'")
     sources = {target, *CONVENTIONS.values()} if target in SLOW else SOURCES
     wrong = {source: [*failures(source, target)] for source in sources}
