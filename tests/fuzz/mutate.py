@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -31,8 +30,11 @@ CELLS = (
     "", "x", "1.O", "1,5", "nan", "-inf", "1e400", "=1+1", "#", "# 1", "true", "1_0", "٣", " 2 ", " ",
     "0x10", '"', "1e5", "+3", "-", ".", "1.5.2", "None", "##a", ",", ";", "\t", "|", "\n", ",,",
 )  # fmt: skip
-TYPES = ("<f8", ">f8", "<i8", "|b1", "<U4", "|O", "<c16", "|V8", "<f2", "<M8", ">u8", "<f16")
-SHAPES = ("()", "(1,)", "(2, 3)", "(0, 2)", "(-1, 2)", "(2, 2)", "(10000000000, 4)", "3")
+WORDS = (
+    b"<f8", b">f8", b"|b1", b"<U4", b"|O", b"<c16", b"|V8", b"<f2", b">u8", b"()", b"(1,)", b"(2, 3)",
+    b"(0, 2)", b"(-1, 2)", b"[2,3]", b"[-1]", b"[0,2]", b"(9999999,)", b"U8", b"C64", b"F64", b"F16",
+    b"BOOL", b"q", b"k", b"True", b"0", b"1", b"8", b"99999999", b"\2\0", b"\x09\0", b"'", b"\xff\xff",
+)  # fmt: skip
 
 
 def damaged(data: bytes, form: str, rng: Random) -> bytes:
@@ -94,47 +96,23 @@ def of_table(data: bytes, rng: Random) -> bytes:
     return "".join(parts).encode()
 
 
-def of_npy(data: bytes, rng: Random) -> bytes:
-    """The header's text or version changed, its length kept."""
-    (size,) = struct.unpack("<H", data[8:10])
-    text, quote = data[10 : 10 + size].decode("latin-1"), rng.choice(["descr", "shape", "'", "}"])
-    version = rng.choice([data[6:8]] * 4 + [b"\2\0", b"\3\0", b"\1\1", b"\x09\0", b"\0\0"])
-    text = rng.choice([
-        text, re.sub(r"'[<>|=]\w+'", repr(rng.choice(TYPES)), text),
-        re.sub(r"\([^)]*\)", rng.choice(SHAPES), text), text.replace("False", "True"),
-        text.replace(quote, rng.choice(["x", "", "'"])),
-    ])  # fmt: skip
-    text = text.rstrip("\n ").ljust(size - 1)[: size - 1] + "\n"
-    return data[:6] + version + data[8:10] + text.encode("latin-1", "replace") + data[10 + size :]
-
-
-def of_safetensors(data: bytes, rng: Random) -> bytes:
-    """The header mutated as JSON; or its length, or the bytes after it."""
-    (size,) = struct.unpack("<Q", data[:8])
-    header, body = data[8 : 8 + size], data[8 + size :]
-    if rng.random() < 0.2:
-        return struct.pack("<Q", rng.choice([0, size - 1, size + 1, 1 << 40])) + header + body
-    body = rng.choice([body] * 3 + [body[:-1], body + b"\0"])
-    codes = [b'"U8"', b'"F8_E4M3"', b'"BOOL"', b'"F64"', b'"C64"', b'"I32"', b'"BF16"']
-    header = rng.choice([re.sub(rb'"[BFIU]\w+"', rng.choice(codes), header), of_json(header, rng)])
-    return struct.pack("<Q", len(header)) + header + body
+def of_header(data: bytes, rng: Random) -> bytes:
+    """A word, a number or a shape of the text at the start replaced, its length kept."""
+    words = list(re.finditer(rb"[\w<>|]+|\([^)]*\)|\[[^\]]*\]|['\"{}]", data[:400]))
+    start, end = rng.choice(words).span()
+    return data[:start] + rng.choice(WORDS).ljust(end - start)[: end - start] + data[end:]
 
 
 def of_zip(data: bytes, rng: Random) -> bytes:
-    """A member removed, renamed, doubled or damaged; or a size that is not true."""
-    if rng.random() < 0.25:
-        marks = [mark.start() for mark in re.finditer(rb"PK\x01\x02|PK\x03\x04", data)]
-        at = rng.choice(marks) + rng.choice([6, 8, 14, 18, 20, 22, 24, 26, 28, 42])
-        value = rng.choice([0, 1, 2, 2**31, 2**32 - 1, 12, 1000])
-        return data[:at] + struct.pack("<I", value) + data[at + 4 :]
+    """A member removed, renamed, doubled or damaged."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [(info.filename, archive.read(info)) for info in archive.infolist()]
     at, new = rng.randrange(len(members)), f"{rng.choice(KEYS)}.npy"
     name, content = members[at]
-    of = of_npy if rng.random() < 0.7 else of_bytes
+    changed = [(name, rng.choice([of_header, of_header, of_bytes])(content, rng))]
     members[at : at + 1] = rng.choice([
         [], [(new, content)], [members[at], (rng.choice([name, new, "../up.npy"]), content)],
-        [(name, of(content, rng))], [(name, of(content, rng))],
+        changed, changed,
     ])  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a name may be in it twice
@@ -145,6 +123,5 @@ STRUCTURAL: dict[str, Callable[[bytes, Random], bytes]] = {
     **dict.fromkeys(("json", "literal", "trace"), of_json),
     **dict.fromkeys(("npz", "trace npz", "zip"), of_zip),
     **dict.fromkeys(("table", "glove"), of_table),
-    "npy": of_npy,
-    "safetensors": of_safetensors,
+    **dict.fromkeys(("npy", "safetensors"), of_header),
 }

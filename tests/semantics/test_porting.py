@@ -152,21 +152,17 @@ def test_the_code_gives_the_numbers_of_the_source(target: str) -> None:
 # ---- without a library
 
 
-GOLDEN = '''\
-import jax
-import jax.numpy as jnp
-
-
-def attention(q, k, v, mask):
-    """As torch-sdpa. q, k, v: [batch, head, token, d]; mask: [n_q, n_k], True may attend."""
-    q, k, v = (x.swapaxes(1, 2) for x in (q, k, v))
-    mask = jnp.tril(mask)  # causal
-    out = jax.nn.dot_product_attention(q, k, v, mask=mask[None, None])
-    # a row with no key: zeros, as in torch-sdpa
-    out = jnp.where(mask.any(-1, keepdims=True)[..., None], out, 0.0)
-    return out.swapaxes(1, 2)
-'''
 LINES = [
+    (
+        "torch-sdpa",
+        "jax",
+        "    q, k, v = (x.swapaxes(1, 2) for x in (q, k, v))\n    mask = jnp.tril(mask)",
+    ),
+    (
+        "torch-sdpa",
+        "jax",
+        "jnp.where(mask.any(-1, keepdims=True)[..., None], out, 0.0)\n    return out.swap",
+    ),
     ("keras-mha", "torch-sdpa", "mask = mask.tril()  # causal"),
     ("keras-mha", "torch-sdpa", "torch.where(mask.any(-1, keepdim=True), out, v.mean(2,"),
     ("torch-mha", "torch-sdpa", "mask = ~mask"),
@@ -182,7 +178,6 @@ EVERY_CALL = [
 
 
 def test_the_code_reads_so() -> None:
-    assert recipe("torch-sdpa", "jax").code == GOLDEN
     assert [row for row in LINES if row[2] not in recipe(*row[:2]).code] == []
 
 
