@@ -26,8 +26,7 @@ from hypothesis import strategies as st
 from attncli.cli.main import run
 from tests import plain
 from tests.fuzz import forms, reading
-from tests.fuzz.forms import FORMS, SINGLE, Arrays
-from tests.fuzz.mutate import damaged
+from tests.fuzz.forms import FORMS, SINGLE, Arrays, damaged
 from tests.turns import in_turn
 
 SLOW, HANGS = 5.0, 180

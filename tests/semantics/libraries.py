@@ -199,9 +199,9 @@ def transformers_module(sizes: Sizes, is_causal: bool = True) -> Any:
 
 
 def transformers(
-    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, path: str, name: str
+    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, where: tuple[str, str]
 ) -> Any:
-    function = getattr(import_module(f"transformers.{path}"), name)
+    function = getattr(import_module(f"transformers.{where[0]}"), where[1])
     mask, more = None if mask is None else mask[None, None], {"is_causal": causal} if causal else {}
     module = transformers_module(sizes, is_causal=False)
     return function(module, q, k, v, mask, scaling=sizes.d_k**-0.5, **more)[0].swapaxes(1, 2)
@@ -382,15 +382,15 @@ KERAS = partial(Library, ("torch", "keras"), INTO_KERAS, OUT_OF_KERAS)
 ORT = partial(
     Library, ("onnx", "onnxruntime"), np.asarray, np.asarray, first=lambda _: in_onnxruntime
 )
-EAGER = {"path": "models.llama.modeling_llama", "name": "eager_attention_forward"}
-SDPA = {"path": "integrations.sdpa_attention", "name": "sdpa_attention_forward"}
+EAGER = "models.llama.modeling_llama", "eager_attention_forward"
+SDPA = "integrations.sdpa_attention", "sdpa_attention_forward"
 LIBRARIES = {
     "torch-sdpa": TORCH(torch_sdpa),
     "torch-flex": TORCH(torch_flex, lacks="both"),
     "torch-mha": TORCH(partial(torch_mha, need_weights=True), "bsd", "groups", torch_layer),
     "torch-mha-fast": TORCH(partial(torch_mha, need_weights=False), "bsd", "groups", torch_layer),
-    "transformers-eager": TRANSFORMERS(partial(transformers, **EAGER), lacks="causal"),
-    "transformers-sdpa": TRANSFORMERS(partial(transformers, **SDPA)),
+    "transformers-eager": TRANSFORMERS(partial(transformers, where=EAGER), lacks="causal"),
+    "transformers-sdpa": TRANSFORMERS(partial(transformers, where=SDPA)),
     "jax": JAX(("jax",), function=jax_attention, layout="bshd"),
     "flax": JAX(("jax", "flax"), function=flax_linen, layout="bshd", lacks="causal"),
     "keras-ops": KERAS(keras_ops, "bshd"),
