@@ -20,7 +20,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from attncli.cli.main import run
@@ -278,6 +278,9 @@ def test_whatever_is_changed_in_a_result_is_seen() -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=40) | st.text('[]{},:"0123456789.eE+-tfnNaIi ', max_size=40), st.binary())
+@example("[" * 99_999, b"[" * 99_999)
+@example("9" * 5000 + "]", b"[" + b"9" * 5000 + b"]")
+@example("\0", b"[\xed\xa0\x80]")
 def test_any_text_and_any_bytes(text: str, data: bytes) -> None:
     assert outcome(Case(["compute", "--q", f"[{text}"])) in ENDS
     assert outcome(Case(["compute", "--q", "-"], stdin=data)) in ENDS
