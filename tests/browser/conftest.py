@@ -11,6 +11,8 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+Opener = Any
+"""What `opened` gives: a function from text and options of a browser's context to its page."""
 
 
 @pytest.fixture(scope="session")
@@ -24,29 +26,33 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-Opener = Any
-"""What `opened` gives: a function from text and options of a browser's context to its page."""
-
-
 @pytest.fixture
 def opened(chromium: Any, tmp_path: Path) -> Iterator[Opener]:
-    """Opens text as a file; at the end: no request but of that file, no error, no dialog."""
+    """Opens text as a file; at the end: no request but of that file, no error, no dialog.
+
+    complaints  what has been complained of so far
+    """
     contexts: list[Any] = []
     complaints: list[str] = []
 
-    def open_page(text: str, **options: Any) -> Any:
+    def complain_of_others(request: Any) -> None:
+        if not request.url.startswith(("file:", "data:")):
+            complaints.append(request.url)
+
+    def open_page(text: str, ready: bool = True, **options: Any) -> Any:
         options = {"viewport": {"width": 1300, "height": 900}, **options}
-        context = chromium.new_context(offline=True, **options)
-        contexts.append(context)
-        page = context.new_page()
+        contexts.append(chromium.new_context(offline=True, **options))
+        page = contexts[-1].new_page()
         page.set_default_timeout(10_000)
-        page.on("request", lambda r: None if is_own(r.url) else complaints.append(r.url))
+        page.on("request", complain_of_others)
         page.on("pageerror", lambda problem: complaints.append(str(problem)))
         page.on("console", lambda words: complaints.append(words.text))
         page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
         file = tmp_path / f"page{len(contexts)}.html"
         file.write_text(text, encoding="utf-8")
         page.goto(file.as_uri())
+        if ready:
+            page.locator("html[data-ready]").wait_for()
         return page
 
     open_page.complaints = complaints  # type: ignore[attr-defined]
@@ -54,7 +60,3 @@ def opened(chromium: Any, tmp_path: Path) -> Iterator[Opener]:
     for context in contexts:
         context.close()
     assert complaints == []
-
-
-def is_own(address: str) -> bool:
-    return address.startswith(("file:", "data:"))

@@ -1,1 +1,1 @@
-"""Damaged inputs of every form, and a second reading of each, which what is accepted must equal."""
+"""Damaged inputs of every form; what JSON and npy files hold is read a second time."""

@@ -1,110 +1,93 @@
-"""Valid files of every form, and the small attentions that they hold."""
+"""Valid files of every form with the small attentions that they hold, and damage to them."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
+import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from attncli import Convention, attend
+from attncli import attend
 from attncli.arrays import Array
 from attncli.files.write import trace_json, write_npz
 
-from .reading import role_of
-
 Arrays = dict[str, Any]
 """Arrays by name; `scale` is a number, `tokens` a list of names."""
-NAMES = {
-    "q": ("q", "Q", "query", "query_states"), "k": ("k", "Key", "keys"), "v": ("v", "values"),
-    "d_output": ("d_output", "dO", "grad_output", "dout"),
-}  # fmt: skip
-NPY_TYPES = ("<f8", ">f8", "<f4", ">f4", "<f2", "<i8", ">i4", "<u2", "i1", "u1")
+NAMES = {"q": ("q", "Q", "query_states"), "k": ("k", "Key", "keys"), "v": ("v", "values")}
+FLOATS, WHOLES = ("<f8", ">f8", "<f4", ">f4", "<f2"), ("<i8", ">i4", "<u2", "i1", "u1")
 SAFE_TYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "BOOL": "?",
-    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
-    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "I64": "<i8", "U8": "u1",
 }  # fmt: skip
 
 
 def numbers(rng: Random, *shape: int) -> Array:
-    """Small whole numbers, decimals, or normal ones."""
+    """Whole numbers or quarters, that every type holds."""
     draw = np.random.default_rng(rng.getrandbits(32))
-    x = draw.normal(size=shape)
-    return rng.choice([np.round(3 * x), np.round(x, 1), x])
+    return draw.integers(0, 8, shape) / rng.choice([1, 4])
 
 
 def problem(rng: Random) -> Arrays:
     """q, k and v that fit together, under one of their names, and what may be beside them."""
-    n_q, d, before = rng.choice([1, 2, 3]), 2, rng.choice([(), (), (), (2,), (2, 2)])
+    n_q, before = rng.choice([1, 2, 3]), rng.choice([(), (), (), (2,), (2, 2)])
     n_k = rng.choice([n_q, 2, 5])
-    every: Arrays = {"q": numbers(rng, *before, n_q, d)}
-    if rng.random() < 0.9:
-        every |= {name: numbers(rng, *before, n_k, d) for name in "kv"}
-    n_k = n_k if "k" in every else n_q
-    beside: dict[str, Callable[[], Any]] = {
-        "mask": lambda: mask(rng, n_q, n_k),
-        "scale": lambda: rng.choice([0.5, 1, 2.0]),
-        "tokens": lambda: [f"t{i}" for i in range(n_q)],
-        "d_output": lambda: numbers(rng, *before, n_q, d),
-        "sinks": lambda: numbers(rng, 2),
+    every: Arrays = {"q": numbers(rng, *before, n_q, 2)}
+    every |= {name: numbers(rng, *before, n_k, 2) for name in "kv"}
+    beside = {
+        "mask": mask(rng, n_q, n_k)["mask"],
+        "scale": rng.choice([0.5, 1, 2.0]),
+        "tokens": [f"t{i}" for i in range(n_q)],
+        "d_output": numbers(rng, *before, n_q, 2),
     }
-    every |= {name: make() for name, make in beside.items() if rng.random() < 0.25}
-    if not before:
-        every.pop("sinks", None)
-    if rng.random() < 0.1 and "k" in every and "mask" not in every:
-        every |= {f"past_{name}": numbers(rng, *before, 2, d) for name in "kv"}
+    every |= {name: x for name, x in beside.items() if rng.random() < 0.25}
+    every |= {"sinks": numbers(rng, 2)} if before and rng.random() < 0.25 else {}
+    if rng.random() < 0.2 and "mask" not in every:
+        every |= {f"past_{name}": numbers(rng, *before, 2, 2) for name in "kv"}
     return {rng.choice(NAMES.get(name, (name,))): x for name, x in every.items()}
 
 
-def mask(rng: Random, n_q: int, n_k: int) -> Array:
+def mask(rng: Random, n_q: int = 3, n_k: int = 3) -> Arrays:
     """True and false, or numbers to add, that broadcast to the scores."""
     draw = np.random.default_rng(rng.getrandbits(32))
     hidden = draw.random((rng.choice([1, n_q]), n_k)) < 0.4
-    return ~hidden if rng.random() < 0.5 else np.where(hidden, -np.inf, 0.5)
+    return {"mask": rng.choice([~hidden, np.where(hidden, -np.inf, 0.5)])}
 
 
-def one_matrix(arrays: Arrays) -> Array:
-    """What a form that holds one matrix is given: the first."""
-    first = np.asarray(next(iter(arrays.values())))
-    return first.reshape(-1, first.shape[-1])
-
-
-def as_lists(x: Any, rng: Random) -> Any:
-    """An array as JSON has it, whole numbers sometimes without a point."""
-    if not isinstance(x, np.ndarray):
-        return x
-    text = json.dumps(x.tolist()).replace("-Infinity", '"-Infinity"')
-    return json.loads(text.replace(".0,", ",") if rng.random() < 0.5 else text)
+def weights(rng: Random) -> Arrays:
+    """The projections of one attention of width 3, by our names or PyTorch's."""
+    own = {f"w_{role}": numbers(rng, 3, 3) for role in "qkvo"}
+    packed = {"in_proj_weight": numbers(rng, 9, 3), "out_proj.weight": numbers(rng, 3, 3)}
+    return rng.choice([own, packed])
 
 
 def to_json(arrays: Arrays, rng: Random) -> bytes:
-    text = json.dumps({name: as_lists(x, rng) for name, x in arrays.items()}, ensure_ascii=False)
-    return text.encode(rng.choice(["utf-8"] * 8 + ["utf-16", "utf-8-sig"]))
-
-
-def to_literal(arrays: Arrays, rng: Random) -> bytes:
-    return json.dumps(as_lists(one_matrix(arrays), rng)).encode()
+    lists: Any = {name: getattr(x, "tolist", lambda x=x: x)() for name, x in arrays.items()}
+    text = json.dumps(lists.get("", lists)).replace("-Infinity", '"-Infinity"')
+    text = text.replace(".0,", ",") if rng.random() < 0.5 else text
+    return text.encode(rng.choice(["utf-8"] * 8 + ["utf-16", "utf-8-sig"] * ("" not in arrays)))
 
 
 def to_npy(arrays: Arrays, rng: Random) -> bytes:
-    """In any type and order of bytes, of rows or of columns, in version 1 or 2."""
+    """In a type that holds it, in any order of bytes, of rows or of columns."""
     x = np.asarray(next(iter(arrays.values())))
     if x.dtype.kind == "f":
-        with np.errstate(all="ignore"):
-            x = np.nan_to_num(x, neginf=-100).astype(rng.choice(NPY_TYPES))
+        x = x.astype(rng.choice(FLOATS + WHOLES * is_whole(x)))
     x = np.asfortranarray(x) if rng.random() < 0.3 else x
     file = io.BytesIO()
     np.lib.format.write_array(file, x, version=rng.choice([(1, 0), (1, 0), (2, 0)]))
     return file.getvalue()
+
+
+def is_whole(x: Array) -> bool:
+    return bool(np.isfinite(x).all() and (x == x.round()).all())
 
 
 def to_npz(arrays: Arrays, rng: Random) -> bytes:
@@ -112,102 +95,185 @@ def to_npz(arrays: Arrays, rng: Random) -> bytes:
 
 
 def zipped(members: Iterable[tuple[str, bytes]], rng: Random) -> bytes:
-    """A zip, stored or deflated; names may be in it twice."""
     file = io.BytesIO()
     how = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", how) as archive:
-        warnings.simplefilter("ignore")
+    with zipfile.ZipFile(file, "w", how) as archive:
         for name, content in members:
             archive.writestr(zipfile.ZipInfo(name), content, how)
     return file.getvalue()
 
 
-def to_table(arrays: Arrays, rng: Random, separators: str = ",;\t ") -> bytes:
+def to_table(arrays: Arrays, rng: Random) -> bytes:
     """Lines of cells, sometimes with labels, a header and a comment."""
-    separator, matrix = rng.choice(separators), one_matrix(arrays)
-    ways = ["%r"] if matrix.dtype == bool else ["%g", "%.3f", "%r"]
-    ways = ['"%s"'] if rng.random() < 0.1 and separator == "," else ways
-    rows = [[rng.choice(ways) % cell for cell in row] for row in matrix.tolist()]
-    labels = rng.random() < 0.3
-    if labels:
-        rows = [[rng.choice(["the", "cat", "##s", '"x"', "=1+1"]), *row] for row in rows]
+    separator, matrix = rng.choice(",;\t"), next(iter(arrays.values()))
+    way = rng.choice(["%r"] if matrix.dtype == bool else ["%g", "%.3f", "%r"])
+    rows = [[way % cell for cell in row] for row in matrix.tolist()]
     if rng.random() < 0.3:
-        corner = ["token" if separator == " " else rng.choice(["", "weights"])] if labels else []
-        rows.insert(0, corner + [f"c{i}" for i in range(matrix.shape[1])])
-    lines = [separator.join(row) for row in rows]
-    if rng.random() < 0.2:
-        lines.insert(rng.randrange(len(lines) + 1), "# a comment")
+        rows = [[rng.choice(["the", "cat", "##s", '"x"', "=1+1"]), *row] for row in rows]
+        rows.insert(0, ["", *(f"c{i}" for i in range(matrix.shape[1]))])
+    lines = ["# a comment"] * (rng.random() < 0.2) + [separator.join(row) for row in rows]
     return rng.choice(["\n", "\r\n"]).join([*lines, ""]).encode()
 
 
 def to_safetensors(arrays: Arrays, rng: Random) -> bytes:
-    header: Arrays = {"__metadata__": {"format": "pt"}} if rng.random() < 0.3 else {}
-    body = b""
-    for name, given in arrays.items():
-        if name == "tokens":  # it holds no text
-            continue
-        x = np.asarray(given)
-        code = "BOOL" if x.dtype == bool else rng.choice([c for c in SAFE_TYPES if c != "BOOL"])
-        with np.errstate(all="ignore"):
-            x = np.nan_to_num(x, neginf=-100).astype(SAFE_TYPES[code])
-        offsets = [len(body), len(body) + x.nbytes]
-        header[name] = {"dtype": code, "shape": list(x.shape), "data_offsets": offsets}
-        body += x.tobytes()
+    header, body = Arrays(), b""
+    for name, x in arrays.items():
+        if isinstance(x, np.ndarray):
+            codes = [*SAFE_TYPES] if is_whole(x) else [*SAFE_TYPES][:4]
+            code = "BOOL" if x.dtype == bool else rng.choice(codes)
+            start, body = len(body), body + x.astype(SAFE_TYPES.get(code, bool)).tobytes()
+            offsets = [start, len(body)]
+            header[name] = {"dtype": code, "shape": list(x.shape), "data_offsets": offsets}
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + body
 
 
-def _trace(arrays: Arrays, rng: Random) -> Any:
-    given = {role_of(name) or name: x for name, x in arrays.items()}
-    how = Convention(causal=rng.random() < 0.3, scale=given.pop("scale", "1/sqrt(d_k)"))
-    given = {"k": given["q"], "query_labels": given.pop("tokens", None), **given}
-    return attend(**{"v": given["k"], **given}, convention=how)
-
-
 def to_trace(arrays: Arrays, rng: Random) -> bytes:
-    return "".join(trace_json(_trace(arrays, rng))).encode()
+    return "".join(trace_json(attend(*[*arrays.values()][:3], causal=True))).encode()
 
 
 def to_trace_npz(arrays: Arrays, rng: Random) -> bytes:
-    file = io.BytesIO()
-    write_npz(_trace(arrays, rng), file)
+    write_npz(attend(*[*arrays.values()][:3], scale="none"), file := io.BytesIO())
     return file.getvalue()
+
+
+def to_glove(arrays: Arrays, rng: Random) -> bytes:
+    """GloVe's text, or word2vec's with its first line of counts."""
+    lines = [" ".join([word, *map(str, vector)]) for word, vector in arrays.items()]
+    head = [f"{len(lines)} 3"] if rng.random() < 0.3 else []
+    return "\n".join([*head, *lines, ""]).encode()
 
 
 FORMS: dict[str, tuple[str, Callable[[Arrays, Random], bytes]]] = {
     "json": (".json", to_json),
-    "literal": ("", to_literal),
+    "literal": ("", to_json),
     "npy": (".npy", to_npy),
     "npz": (".npz", to_npz),
-    "csv": (".csv", lambda arrays, rng: to_table(arrays, rng, ",;")),
-    "tsv": (".tsv", lambda arrays, rng: to_table(arrays, rng, "\t")),
-    "txt": (".txt", to_table),
+    "table": (".txt", to_table),
     "safetensors": (".safetensors", to_safetensors),
     "trace": (".json", to_trace),
     "trace npz": (".npz", to_trace_npz),
+    "gz": (".npy.gz", lambda arrays, rng: gzip.compress(to_npy(arrays, rng), 6, mtime=0)),
+    "zip": (".zip", lambda arrays, rng: zipped([("q.npy", to_npy(arrays, rng))], rng)),
+    "glove": (".txt", to_glove),
 }
 """Each form: its ending, and what writes it."""
-SINGLE = ("literal", "npy", "csv", "tsv", "txt")
+SINGLE = ("literal", "npy", "table", "gz", "zip")
 """Forms that hold one matrix."""
 
 
-def gzipped(data: bytes) -> bytes:
-    return gzip.compress(data, 6, mtime=0)
+# ---- damage: to bytes, and to the structure of JSON, tables, zips and headers
 
 
-def to_glove(words: list[str], rng: Random) -> bytes:
-    """GloVe's text, or word2vec's with its first line of counts; three numbers for each word."""
-    lines = [" ".join([word, *map(str, numbers(rng, 3).round(2).tolist())]) for word in words]
-    head = [f"{len(words)} 3"] if rng.random() < 0.3 else []
-    return "\n".join([*head, *lines, ""]).encode()
+PIECES = (
+    b"\xff\xff\xff\xff", b"[", b"{", b'"', b",", b"e999", b"\xed\xa0\x80", b"-", b"\n", b"\0", b"#",
+    b"1", b".", b" ", b"O", b"NaN", b"\xef\xbb\xbf", b"\x1b[31m", b";", b"'", b"=", b"]", b"null",
+)  # fmt: skip
+NODES: tuple[Any, ...] = (
+    None, True, 0, -1, 2.5, 10**30, 10**400, 1e308, "", "x", "NaN", "-Infinity", "nan", "1", [], {},
+    [[]], [1], [[1, 2]], [[True]], [[1], [2, 3]], [[[[[1]]]]], {"a": [[1]]}, ["a"], "\x1b[31m",
+    "é" * 300, [[1, "x"]], [None], float("nan"), float("inf"), "float64", 3, 1e-300, -0.0,
+)  # fmt: skip
+KEYS = (
+    "q", "Q", "k", "v", "query", "mask", "scale", "Scale", "tokens", "past_k", "sinks", "x", "",
+    "w_q", "b_q", "weights", "attncli", "version", "value", "shape", "dtype", "labels", "a\x1b[1m",
+)  # fmt: skip
+CELLS = (
+    "", "x", "1.O", "1,5", "nan", "-inf", "1e400", "=1+1", "#", "# 1", "true", "1_0", "٣", " 2 ", " ",
+    "0x10", '"', "1e5", "+3", "-", ".", "1.5.2", "None", "##a", ",", ";", "\t", "|", "\n", ",,",
+)  # fmt: skip
+WORDS = (
+    b"<f8", b">f8", b"|b1", b"<U4", b"|O", b"<c16", b"|V8", b"<f2", b">u8", b"()", b"(1,)", b"(2, 3)",
+    b"(0, 2)", b"(-1, 2)", b"[2,3]", b"[-1]", b"[0,2]", b"(9999999,)", b"U8", b"C64", b"F64", b"F16",
+    b"BOOL", b"q", b"k", b"True", b"0", b"1", b"8", b"99999999", b"\2\0", b"\x09\0", b"'", b"\xff\xff",
+)  # fmt: skip
 
 
-def attention_weights(rng: Random, d: int) -> Arrays:
-    """The projections of one attention of width d, by our names or PyTorch's."""
-    shapes: dict[str, tuple[int, ...]] = {f"w_{role}": (d, d) for role in "qkvo"}
-    shapes |= {"b_q": (d,)} if rng.random() < 0.5 else {}
-    prefix = rng.choice(["", "attention.", "encoder.1."])
-    if rng.random() < 0.5:
-        prefix = rng.choice(["", "self_attn.", "layers.0.self_attn."])
-        shapes = {"in_proj_weight": (3 * d, d), "out_proj.weight": (d, d), "in_proj_bias": (3 * d,)}
-    return {prefix + name: numbers(rng, *shape) for name, shape in shapes.items()}
+def damaged(data: bytes, form: str, rng: Random) -> bytes:
+    """The file with one to three mutations of one sort, of its bytes or of its structure."""
+    structural = STRUCTURAL.get(form, of_bytes) if rng.random() < 0.6 else of_bytes
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        try:
+            data = structural(data, rng)
+        except Exception:
+            data = of_bytes(data, rng)  # it is no longer what it was
+    return data
+
+
+def of_bytes(data: bytes, rng: Random) -> bytes:
+    """Some bytes flipped, put in, taken out, doubled, zeroed or replaced."""
+    at, other = (rng.randrange(len(data) + 1) for _ in range(2))
+    piece, size = rng.choice(PIECES), rng.choice([1, 1, 2, 4, 8])
+    middle, end = rng.choice([
+        (bytes(x ^ 1 << rng.randrange(8) for x in data[at : at + 1]), at + 1), (piece, at),
+        (b"", at + size), (b"", len(data)), (data[max(0, at - 40) : at], at), (b"", other),
+        (bytes(size), at + size), (piece, at + len(piece)), (rng.randbytes(size), at + size),
+    ])  # fmt: skip
+    return data[:at] + middle + data[end:]
+
+
+def of_json(data: bytes, rng: Random) -> bytes:
+    """One node replaced, removed, renamed, nested or exchanged."""
+    document = json.loads(data)
+    places = list(_places(document))
+    if rng.random() < 0.5:  # numbers are most: choose a field instead
+        places = [place for place in places if isinstance(place[0], dict)] or places
+    (parent, key), (other, name) = rng.choice(places), rng.choice(places)
+    own, where = parent[key], rng.choice(KEYS) if isinstance(parent, dict) else key
+    new = rng.choice([rng.choice(NODES), rng.choice(NODES), [own], own, json.dumps(other[name])])
+    if rng.random() < 0.4:
+        del parent[key]
+    if isinstance(parent, dict):
+        parent[rng.choice([key, where])] = new
+    else:
+        parent.insert(key, new)
+    text = json.dumps(document, ensure_ascii=rng.random() < 0.5)
+    if rng.random() < 0.05 and text.startswith("{"):
+        text = f'{{"{rng.choice(KEYS)}": {json.dumps(new)}, {text[1:]}'  # perhaps a key twice
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _places(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Every node as its parent and its key there."""
+    if isinstance(node, dict | list):
+        for key in [*node] if isinstance(node, dict) else range(len(node)):
+            yield node, key
+            yield from _places(node[key])
+
+
+def of_table(data: bytes, rng: Random) -> bytes:
+    """A cell or a separator replaced or taken out."""
+    parts = re.split(r"([,;\t \n]+)", data.decode("utf-8", "replace"))
+    parts[rng.randrange(len(parts))] = rng.choice(CELLS)
+    return "".join(parts).encode()
+
+
+def of_header(data: bytes, rng: Random) -> bytes:
+    """A word, a number or a shape of the text at the start replaced, its length kept."""
+    words = list(re.finditer(rb"[\w<>|]+|\([^)]*\)|\[[^\]]*\]|['\"{}]", data[:400]))
+    start, end = rng.choice(words).span()
+    return data[:start] + rng.choice(WORDS).ljust(end - start)[: end - start] + data[end:]
+
+
+def of_zip(data: bytes, rng: Random) -> bytes:
+    """A member removed, renamed, doubled or damaged."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = [(info.filename, archive.read(info)) for info in archive.infolist()]
+    at, new = rng.randrange(len(members)), f"{rng.choice(KEYS)}.npy"
+    name, content = members[at]
+    changed = [(name, rng.choice([of_header, of_header, of_bytes])(content, rng))]
+    members[at : at + 1] = rng.choice([
+        [], [(new, content)], [members[at], (rng.choice([name, new, "../up.npy"]), content)],
+        changed, changed,
+    ])  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name may be in it twice
+        return zipped(members, rng)
+
+
+STRUCTURAL: dict[str, Callable[[bytes, Random], bytes]] = {
+    **dict.fromkeys(("json", "literal", "trace"), of_json),
+    **dict.fromkeys(("npz", "trace npz", "zip"), of_zip),
+    **dict.fromkeys(("table", "glove"), of_table),
+    **dict.fromkeys(("npy", "safetensors"), of_header),
+}

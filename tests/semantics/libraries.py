@@ -1,6 +1,7 @@
 """How each library is called on NumPy arrays [batch, head, token, d], as its preset says.
 
     LIBRARIES["jax"].run(q, k, v, mask, causal) -> the library's own output, or its own exception
+    LIBRARIES["jax"].run_code(code, arrays, sizes) -> that of a recipe written for the library
 
 To add one: a row of LIBRARIES and its function here, and its row in attncli/presets.py.
 Nothing is imported before it is run. NoArgumentError stands for a refusal where the library has
@@ -9,9 +10,13 @@ nothing to give such a mask or causality to.
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -19,14 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from tests.semantics import identities
-from tests.semantics.identities import Sizes
 
 for setting in ("KERAS_BACKEND=torch", "DEV=CPU", "JAX_PLATFORMS=cpu"):  # DEV is tinygrad's
     os.environ.setdefault(*setting.split("="))
 
 Arrays = Mapping[str, Array]
-Run = Callable[..., Any]
 NO_PAST: Arrays = {}
 
 
@@ -34,14 +36,55 @@ class NoArgumentError(Exception):
     """The library has no argument for it."""
 
 
-class Library(NamedTuple):
-    """What must be importable, the call, and programs that it runs.
+class Sizes(NamedTuple):
+    """What a layer or a node is made for: heads, key heads, d_k, d_v."""
 
-    run  (q, k, v, mask, causal) -> output; further keywords are the library's own
+    heads: int
+    kv_heads: int
+    d_k: int
+    d_v: int
+
+    @classmethod
+    def of(cls, q: Array, k: Array, v: Array) -> Sizes:
+        """Those of [batch, head, token, d]."""
+        return cls(q.shape[1], k.shape[1], q.shape[3], v.shape[3])
+
+    @property
+    def grouped(self) -> bool:
+        return self.heads != self.kv_heads
+
+
+def as_laid_out(layout: str, x: Array) -> Array:
+    """[batch, head, token, d] as a source of this layout has it."""
+    tokens_first = np.swapaxes(x, 1, 2)
+    flat = tokens_first.reshape(*tokens_first.shape[:2], -1)
+    own = {"one head": x[:, 0], "bhsd": x, "bshd": tokens_first, "bsd": flat, "sd": flat[0]}
+    return np.ascontiguousarray(own[layout])
+
+
+def heads_first(layout: str, x: Array, heads: int) -> Array:
+    """An output of this layout as [batch, head, token, d]."""
+    x = x.reshape(*x.shape[:2], heads, -1) if layout == "bsd" else x
+    return x if layout == "bhsd" else np.swapaxes(x, 1, 2)
+
+
+class Library(NamedTuple):
+    """What must be importable, an array into the library and out of it, and the library's call.
+
+    function  (sizes, q, k, v, mask, causal) -> output; further keywords are the library's own
+    layout    of its inputs and output
+    lacks     for what it has no argument: causal, groups, mask, both (a mask beside causal)
+    first     the first input of a recipe's function, where that is a layer or what runs a node
+    programs  that it runs
     """
 
     needs: tuple[str, ...]
-    run: Run
+    enter: Callable[[Array], Any]
+    leave: Callable[[Any], Any]
+    function: Callable[..., Any]
+    layout: str = "bhsd"
+    lacks: str = ""
+    first: Callable[[Sizes], Any] = lambda _: None
     programs: tuple[str, ...] = ()
 
     @property
@@ -50,262 +93,242 @@ class Library(NamedTuple):
         modules = [name for name in self.needs if find_spec(name) is None]
         return modules + [name for name in self.programs if shutil.which(name) is None]
 
+    def run(self, q: Array, k: Array, v: Array, mask: Any, causal: bool, **more: Any) -> Array:
+        sizes, is_masked = Sizes.of(q, k, v), mask is not None
+        has = {"causal": causal, "mask": is_masked, "both": is_masked and causal}
+        for name in self.lacks.split():
+            if (has | {"groups": sizes.grouped})[name]:
+                raise NoArgumentError(name)
+        arrays = [self.enter(as_laid_out(self.layout, x)) for x in (q, k, v)]
+        entered = self.enter(mask) if is_masked else None
+        output = self.leave(self.function(sizes, *arrays, entered, causal, **more))
+        return heads_first(self.layout, np.asarray(output), sizes.heads)
 
-def tokens_first(x: Array) -> Array:
-    """[batch, head, token, d] -> [batch, token, head, d], and back."""
-    return np.ascontiguousarray(np.swapaxes(x, 1, 2))
-
-
-def joined(x: Array) -> Array:
-    """[batch, head, token, d] -> [batch, token, head · d]."""
-    return tokens_first(x).reshape(x.shape[0], x.shape[2], -1)
-
-
-def parted(x: Array, heads: int) -> Array:
-    """[batch, token, head · d] -> [batch, head, token, d]."""
-    return tokens_first(x.reshape(*x.shape[:2], heads, -1))
-
-
-def with_axes(mask: Array | None) -> Array | None:
-    """[n_q, n_k] -> [1, 1, n_q, n_k]."""
-    return None if mask is None else np.ascontiguousarray(mask)[None, None]
-
-
-def refuse_causal(causal: bool) -> None:
-    if causal:
-        raise NoArgumentError("causal")
-
-
-def refuse_groups(q: Array, k: Array) -> None:
-    if q.shape[1] != k.shape[1]:
-        raise NoArgumentError("a number of key heads")
+    def run_code(self, code: str, arrays: Arrays, sizes: Sizes) -> Array:
+        """The output of the function `attention` of the code, as the source has it."""
+        names: dict[str, Any] = {}
+        exec(code, names)  # noqa: S102 - that it runs is what is tested
+        known = {name: self.enter(x) for name, x in arrays.items()}
+        known |= {"n_heads": sizes.heads, "n_kv_heads": sizes.kv_heads}
+        parameters = inspect.signature(names["attention"]).parameters
+        values = [known[name] if name in known else self.first(sizes) for name in parameters]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
+            warnings.filterwarnings("ignore", message="__array__ implementation")  # Keras's own
+            return np.asarray(self.leave(names["attention"](*values)))
 
 
-def torch_sdpa(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
+# ---- layers with identities as their projections
+
+
+@cache
+def torch_layer(sizes: Sizes) -> Any:
     import torch
 
-    found = torch.nn.functional.scaled_dot_product_attention(
-        *map(torch.from_numpy, (q, k, v)),
-        attn_mask=None if mask is None else torch.from_numpy(mask),
-        is_causal=causal,
-        enable_gqa=q.shape[1] != k.shape[1],
-    )
-    return found.numpy()
+    width = sizes.heads * sizes.d_k
+    mha = torch.nn.MultiheadAttention(width, sizes.heads, bias=False, batch_first=True).eval()
+    with torch.no_grad():
+        mha.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
+        mha.out_proj.weight.copy_(torch.eye(width))
+    return mha
 
 
-def torch_flex(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
+@cache
+def equinox_layer(sizes: Sizes) -> Any:
+    import equinox
+    import jax
+
+    heads, _, d_k, d_v = sizes
+    widths = {"value_size": heads * d_v, "output_size": heads * d_v, "qk_size": d_k, "vo_size": d_v}
+    key = jax.random.PRNGKey(0)
+    mha = equinox.nn.MultiheadAttention(heads, heads * d_k, **widths, key=key)
+    names = "query_proj", "key_proj", "value_proj", "output_proj"
+    identities = [jax.numpy.eye(heads * width) for width in (d_k, d_k, d_v, d_v)]
+    return equinox.tree_at(lambda mha: [getattr(mha, x).weight for x in names], mha, identities)
+
+
+@cache
+def keras_layer(sizes: Sizes) -> Any:
+    import keras
+
+    heads, _, d_k, d_v = sizes
+    options = {"value_dim": d_v, "use_bias": False, "output_shape": heads * d_v}
+    layer = keras.layers.MultiHeadAttention(heads, d_k, **options)
+    query, value = (1, 1, heads * d_k), (1, 1, heads * d_v)
+    layer.build(query, value, query)
+    for kernel, width in zip(layer.weights, (d_k, d_k, d_v, d_v), strict=True):
+        kernel.assign(np.eye(heads * width).reshape(kernel.shape))
+    return layer
+
+
+# ---- calls
+
+
+def torch_sdpa(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
+    sdpa = import_module("torch.nn.functional").scaled_dot_product_attention
+    return sdpa(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=sizes.grouped)
+
+
+def torch_flex(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    if causal and mask is not None:
-        raise NoArgumentError("a mask beside causal")
-    given = None if mask is None else torch.from_numpy(mask)
     block = score = None
-    if given is not None and given.dtype != torch.bool:
-        score = lambda s, b, h, i, j: s + given[i, j]  # noqa: E731 - as its documentation has them
-    elif given is not None or causal:
-        may = (lambda b, h, i, j: i >= j) if given is None else (lambda b, h, i, j: given[i, j])
+    if mask is not None and mask.dtype != torch.bool:
+        score = lambda s, b, h, i, j: s + mask[i, j]  # noqa: E731 - as its documentation has them
+    elif mask is not None or causal:
+        may = (lambda b, h, i, j: i >= j) if mask is None else (lambda b, h, i, j: mask[i, j])
         block = create_block_mask(may, None, None, q.shape[2], k.shape[2], device="cpu")
-    tensors = map(torch.from_numpy, (q, k, v))
-    grouped = q.shape[1] != k.shape[1]
-    return flex_attention(*tensors, score_mod=score, block_mask=block, enable_gqa=grouped).numpy()
+    return flex_attention(q, k, v, score_mod=score, block_mask=block, enable_gqa=sizes.grouped)
 
 
-def torch_mha(need_weights: bool) -> Run:
-    def run(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-        import torch
-
-        refuse_groups(q, k)
-        module = identities.torch_mha(Sizes.of(q, k, v))
-        given = None if mask is None else torch.from_numpy(mask)
-        tensors = [torch.from_numpy(joined(x)) for x in (q, k, v)]
-        with torch.no_grad():
-            output = module(*tensors, attn_mask=given, need_weights=need_weights, is_causal=causal)
-        return parted(output[0].numpy(), q.shape[1])
-
-    return run
-
-
-def transformers_call(function: Any, q: Array, k: Array, v: Array, mask: Any, **more: Any) -> Any:
+def torch_mha(
+    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, need_weights: bool
+) -> Any:
     import torch
 
-    groups = q.shape[1] // k.shape[1]
-    module = SimpleNamespace(num_key_value_groups=groups, training=False, is_causal=False)
-    tensors = map(torch.from_numpy, (q, k, v))
-    given = None if mask is None else torch.from_numpy(with_axes(mask))
-    output, _ = function(module, *tensors, given, scaling=q.shape[-1] ** -0.5, **more)
-    return tokens_first(output.numpy())
+    options = {"attn_mask": mask, "need_weights": need_weights, "is_causal": causal}
+    with torch.no_grad():
+        return torch_layer(sizes)(q, k, v, **options)[0]
 
 
-def transformers_eager(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    from transformers.models.llama.modeling_llama import eager_attention_forward
+def transformers_module(sizes: Sizes, is_causal: bool = True) -> Any:
+    """As a decoder's layer has them: is_causal is true unless the call says otherwise."""
+    groups = sizes.heads // sizes.kv_heads
+    return SimpleNamespace(num_key_value_groups=groups, training=False, is_causal=is_causal)
 
-    refuse_causal(causal)
-    return transformers_call(eager_attention_forward, q, k, v, mask)
 
-
-def transformers_sdpa(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    return transformers_call(sdpa_attention_forward, q, k, v, mask, is_causal=causal)
+def transformers(
+    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, where: tuple[str, str]
+) -> Any:
+    function = getattr(import_module(f"transformers.{where[0]}"), where[1])
+    mask, more = None if mask is None else mask[None, None], {"is_causal": causal} if causal else {}
+    module = transformers_module(sizes, is_causal=False)
+    return function(module, q, k, v, mask, scaling=sizes.d_k**-0.5, **more)[0].swapaxes(1, 2)
 
 
 def jax_attention(
-    q: Array, k: Array, v: Array, mask: Array | None, causal: bool, **more: Any
+    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, **more: Any
 ) -> Any:
     import jax
 
-    given = with_axes(mask)
-    if given is not None:
-        more |= {"mask" if given.dtype == np.bool_ else "bias": given}
-    arrays = map(tokens_first, (q, k, v))
-    found = jax.nn.dot_product_attention(*arrays, is_causal=causal, implementation="xla", **more)
-    return tokens_first(found)
+    if mask is not None:
+        more |= {"mask" if mask.dtype == np.bool_ else "bias": mask[None, None]}
+    more |= {"is_causal": causal, "implementation": "xla"}
+    return jax.nn.dot_product_attention(q, k, v, **more)
 
 
-def flax_linen(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    from flax import linen
-
-    refuse_causal(causal)
-    found = linen.dot_product_attention(*map(tokens_first, (q, k, v)), mask=with_axes(mask))
-    return tokens_first(found)
+def flax_linen(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
+    mask = None if mask is None else mask[None, None]
+    return import_module("flax.linen").dot_product_attention(q, k, v, mask=mask)
 
 
-def keras_ops(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    import keras
-
-    arrays = map(tokens_first, (q, k, v))
-    found = keras.ops.dot_product_attention(*arrays, mask=with_axes(mask), is_causal=causal)
-    return tokens_first(keras.ops.convert_to_numpy(found))
+def keras_ops(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
+    mask = None if mask is None else mask[None, None]
+    attention = import_module("keras").ops.dot_product_attention
+    return attention(q, k, v, mask=mask, is_causal=causal)
 
 
-def keras_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    import keras
-
-    refuse_groups(q, k)
-    layer = identities.keras_mha(Sizes.of(q, k, v))
-    query, key, value = map(joined, (q, k, v))
-    given = None if mask is None else np.repeat(mask[None], q.shape[0], axis=0)
-    output = layer(query, value, key, attention_mask=given, use_causal_mask=causal)
-    return parted(keras.ops.convert_to_numpy(output), q.shape[1])
+def keras_mha(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
+    mask = None if mask is None else mask[None].repeat(len(q), 1, 1)
+    return keras_layer(sizes)(q, v, k, attention_mask=mask, use_causal_mask=causal)
 
 
 def keras_attention(
-    q: Array, k: Array, v: Array, mask: Array | None, causal: bool, padding: Array | None = None
+    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, padding: Array | None = None
 ) -> Any:
     """The layer has no heads: one at a time. Its masks are of padding: true = is a token."""
     import keras
 
-    if mask is not None:
-        raise NoArgumentError("a mask of queries and keys")
-    refuse_groups(q, k)
-    layer = keras.layers.Attention()
-    given = None if padding is None else [None, padding]
-    found = [
-        layer([q[:, head], v[:, head], k[:, head]], mask=given, use_causal_mask=causal)
-        for head in range(q.shape[1])
-    ]
-    return np.stack([keras.ops.convert_to_numpy(one) for one in found], axis=1)
+    more = {"mask": None if padding is None else [None, padding], "use_causal_mask": causal}
+    layer, axes = keras.layers.Attention(), range(sizes.heads)
+    return keras.ops.stack([layer([q[:, h], v[:, h], k[:, h]], **more) for h in axes], axis=1)
 
 
-def equinox_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
+def equinox_mha(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
     """It has no batch."""
-    import jax
-
-    refuse_causal(causal)
-    refuse_groups(q, k)
-    module = identities.equinox_mha(Sizes.of(q, k, v))
-    items = zip(*(jax.numpy.asarray(joined(x)) for x in (q, k, v)), strict=True)
-    given = None if mask is None else jax.numpy.asarray(mask)
-    return parted(np.stack([module(*item, mask=given) for item in items]), q.shape[1])
+    return np.stack([equinox_layer(sizes)(*item, mask=mask) for item in zip(q, k, v, strict=True)])
 
 
-def mlx_fast(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    import mlx.core as mx
-
-    if causal and mask is not None:
-        raise NoArgumentError("a mask beside causal")
-    given = "causal" if causal else None if mask is None else mx.array(mask)
-    with mx.stream(mx.cpu):
-        arrays = map(mx.array, (q, k, v))
-        found = mx.fast.scaled_dot_product_attention(*arrays, scale=q.shape[-1] ** -0.5, mask=given)
-        return np.array(found)
+def mlx_fast(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
+    sdpa = import_module("mlx.core").fast.scaled_dot_product_attention
+    return sdpa(q, k, v, scale=sizes.d_k**-0.5, mask="causal" if causal else mask)
 
 
-def tinygrad_sdpa(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
-    from tinygrad import Tensor
-
-    query, key, value = (Tensor(x) for x in (q, k, v))
-    given = None if mask is None else Tensor(mask)
-    grouped = q.shape[1] != k.shape[1]
-    return query.scaled_dot_product_attention(
-        key, value, attn_mask=given, is_causal=causal, enable_gqa=grouped
-    ).numpy()
+def tinygrad_sdpa(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
+    options = {"attn_mask": mask, "is_causal": causal, "enable_gqa": sizes.grouped}
+    return q.scaled_dot_product_attention(k, v, **options)
 
 
-def onnx_model(node: str, reads: Sequence[str], given: Arrays, **attributes: Any) -> Any:
-    """A model of one node that reads these inputs in this order; those not given are left out.
+def node_of(kind: str, reads: str, known: Arrays, **attributes: Any) -> Any:
+    """A node that reads these inputs in this order; those not known are left out.
 
     Its outputs are the attention's and, where there is a past, keys and values with it.
     """
     from onnx import helper
 
-    names = ["output", "all_k", "all_v"] if "past_k" in given else ["output"]
-    inputs = [name if name in given else "" for name in reads]
-    return identities.onnx_model(helper.make_node(node, inputs, names, **attributes), given)
+    names = ["output", "all_k", "all_v"] if "past_k" in known else ["output"]
+    inputs = [name if name in known else "" for name in reads.split(" ")]
+    return helper.make_node(kind, inputs, names, **attributes)
 
 
-def onnxruntime_run(model: Any, given: Arrays) -> Any:
+def model_of(node: Any, known: Arrays) -> Any:
+    """A model of this one node."""
+    from onnx import TensorProto, helper
+
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in known.items()
+    ]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in node.output]
+    graph = helper.make_graph([node], "attention", inputs, outputs)
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def in_onnxruntime(node: Any, **known: Array) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # it raises what it would print
-    providers = ["CPUExecutionProvider"]
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    return session.run(["output"], given)[0]
+    model, providers = model_of(node, known).SerializeToString(), ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(model, options, providers=providers)
+    return session.run(None, known)[0]
 
 
-def reference_run(model: Any, given: Arrays) -> Any:
+def in_reference(node: Any, **known: Array) -> Any:
     from onnx.reference import ReferenceEvaluator
 
-    found: Any = ReferenceEvaluator(model).run(["output"], dict(given))
-    return found[0]
+    outputs: Any = ReferenceEvaluator(model_of(node, known)).run(None, known)
+    return outputs[0]
 
 
-def onnx_attention(run_model: Callable[[Any, Arrays], Any]) -> Run:
-    def run(
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: Array | None,
-        causal: bool,
-        past: Arrays = NO_PAST,
-    ) -> Any:
-        given = {"q": q, "k": k, "v": v, **past} | ({} if mask is None else {"mask": mask})
-        reads = ["q", "k", "v", "mask", "past_k", "past_v"]
-        return run_model(onnx_model("Attention", reads, given, is_causal=int(causal)), given)
-
-    return run
+def onnx_attention(
+    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, run: Any, past: Arrays = NO_PAST
+) -> Any:
+    known = {"q": q, "k": k, "v": v, **past} | ({} if mask is None else {"mask": mask})
+    node = node_of("Attention", "q k v mask past_k past_v", known, is_causal=int(causal))
+    return run(node, **known)
 
 
-def ort_mha(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Any:
+def ort_mha(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
     """A boolean mask is its key_padding_mask of 0 and 1, [batch, n_q, n_k]."""
-    given = {name: joined(x) for name, x in (("q", q), ("k", k), ("v", v))}
+    known = {"q": q, "k": k, "v": v}
     if mask is not None and mask.dtype == np.bool_:
-        given["padding"] = np.repeat(mask[None].astype(np.int32), len(q), axis=0)
+        known["padding"] = np.repeat(mask[None].astype(np.int32), len(q), axis=0)
     elif mask is not None:
-        given["bias"] = mask[None, None]
-    reads = ["q", "k", "v", "", "padding", "bias"]
-    options = {"num_heads": q.shape[1], "unidirectional": int(causal), "domain": "com.microsoft"}
-    found = onnxruntime_run(onnx_model("MultiHeadAttention", reads, given, **options), given)
-    return parted(found, q.shape[1])
+        known["bias"] = mask[None, None]
+    options = {"num_heads": sizes.heads, "unidirectional": int(causal), "domain": "com.microsoft"}
+    node = node_of("MultiHeadAttention", "q k v  padding bias", known, **options)
+    return in_onnxruntime(node, **known)
 
 
 def ort_gqa(
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array | None,
+    sizes: Sizes,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
     causal: bool,
     past: Arrays = NO_PAST,
     **more: Any,
@@ -314,40 +337,88 @@ def ort_gqa(
 
     It takes widths of multiples of 8 alone: zeros are put beside, which change no score.
     """
-    if mask is not None:
-        raise NoArgumentError("a mask")
-    wide = {
-        name: np.pad(x, [(0, 0)] * 3 + [(0, -x.shape[-1] % 8)])
-        for name, x in {"q": q, "k": k, "v": v, **past}.items()
-    }
-    given = wide | {name: joined(wide[name]) for name in ("q", "k", "v")}
+    arrays = {"q": q, "k": k, "v": v, **past}.items()
+    wide = {name: np.pad(x, [(0, 0)] * 3 + [(0, -x.shape[-1] % 8)]) for name, x in arrays}
+    known = wide | {name: as_laid_out("bsd", wide[name]) for name in ("q", "k", "v")}
     total = k.shape[2] + (past["past_k"].shape[2] if past else 0)
-    given["last"] = np.full(len(q), total - 1, dtype=np.int32)
-    given["total"] = np.array(total, dtype=np.int32)
-    reads = ["q", "k", "v", "past_k", "past_v", "last", "total"]
-    options = {"num_heads": q.shape[1], "kv_num_heads": k.shape[1], "domain": "com.microsoft"}
-    options |= {"scale": q.shape[-1] ** -0.5, **more}
-    found = onnxruntime_run(onnx_model("GroupQueryAttention", reads, given, **options), given)
-    return parted(found, q.shape[1])[..., : v.shape[-1]]
+    known |= {
+        "last": np.full(len(q), total - 1, dtype=np.int32),
+        "total": np.array(total, np.int32),
+    }
+    options = {"num_heads": sizes.heads, "kv_num_heads": sizes.kv_heads, "scale": sizes.d_k**-0.5}
+    options |= {"domain": "com.microsoft", **more}
+    node = node_of("GroupQueryAttention", "q k v past_k past_v last total", known, **options)
+    output = in_onnxruntime(node, **known)
+    return heads_first("bsd", output, sizes.heads)[..., : sizes.d_v]
 
 
+# ---- the table
+
+
+def into_torch(x: Array) -> Any:
+    import torch
+
+    torch.set_num_threads(1)  # for arrays this small, threads that wait for each other are slower
+    return torch.from_numpy(x)
+
+
+def into_mlx(x: Array) -> Any:
+    import mlx.core as mx
+
+    mx.set_default_device(mx.cpu)
+    return mx.array(x)
+
+
+def of(module: str, name: str) -> Callable[[Any], Any]:
+    """A function of a module that is imported when it is called."""
+    return lambda x: getattr(import_module(module), name)(x)  # noqa: PLW0108 - imported then
+
+
+TORCH = partial(Library, ("torch",), into_torch, lambda x: x.detach().numpy())
+TRANSFORMERS = partial(TORCH, first=transformers_module)
+JAX = partial(Library, enter=of("jax.numpy", "asarray"), leave=np.asarray)
+INTO_KERAS, OUT_OF_KERAS = (of("keras.ops", f"convert_to_{x}") for x in ("tensor", "numpy"))
+KERAS = partial(Library, ("torch", "keras"), INTO_KERAS, OUT_OF_KERAS)
+ORT = partial(
+    Library, ("onnx", "onnxruntime"), np.asarray, np.asarray, first=lambda _: in_onnxruntime
+)
+EAGER = "models.llama.modeling_llama", "eager_attention_forward"
+SDPA = "integrations.sdpa_attention", "sdpa_attention_forward"
 LIBRARIES = {
-    "torch-sdpa": Library(("torch",), torch_sdpa),
-    "torch-flex": Library(("torch",), torch_flex),
-    "torch-mha": Library(("torch",), torch_mha(need_weights=True)),
-    "torch-mha-fast": Library(("torch",), torch_mha(need_weights=False)),
-    "transformers-eager": Library(("torch", "transformers"), transformers_eager),
-    "transformers-sdpa": Library(("torch", "transformers"), transformers_sdpa),
-    "jax": Library(("jax",), jax_attention),
-    "flax": Library(("jax", "flax"), flax_linen),
-    "keras-ops": Library(("torch", "keras"), keras_ops),
-    "keras-mha": Library(("torch", "keras"), keras_mha),
-    "keras-attention": Library(("torch", "keras"), keras_attention),
-    "equinox": Library(("jax", "equinox"), equinox_mha),
-    "mlx": Library(("mlx",), mlx_fast),
-    "tinygrad": Library(("tinygrad",), tinygrad_sdpa, programs=("clang",)),
-    "onnx": Library(("onnx", "onnxruntime"), onnx_attention(onnxruntime_run)),
-    "onnx-reference": Library(("onnx",), onnx_attention(reference_run)),
-    "ort-mha": Library(("onnx", "onnxruntime"), ort_mha),
-    "ort-gqa": Library(("onnx", "onnxruntime"), ort_gqa),
+    "torch-sdpa": TORCH(torch_sdpa),
+    "torch-flex": TORCH(torch_flex, lacks="both"),
+    "torch-mha": TORCH(partial(torch_mha, need_weights=True), "bsd", "groups", torch_layer),
+    "torch-mha-fast": TORCH(partial(torch_mha, need_weights=False), "bsd", "groups", torch_layer),
+    "transformers-eager": TRANSFORMERS(partial(transformers, where=EAGER), lacks="causal"),
+    "transformers-sdpa": TRANSFORMERS(partial(transformers, where=SDPA)),
+    "jax": JAX(("jax",), function=jax_attention, layout="bshd"),
+    "flax": JAX(("jax", "flax"), function=flax_linen, layout="bshd", lacks="causal"),
+    "keras-ops": KERAS(keras_ops, "bshd"),
+    "keras-mha": KERAS(keras_mha, "bsd", "groups", keras_layer),
+    "keras-attention": KERAS(keras_attention, lacks="mask groups"),
+    "equinox": JAX(
+        ("jax", "equinox"),
+        function=equinox_mha,
+        layout="bsd",
+        lacks="causal groups",
+        first=equinox_layer,
+    ),
+    "mlx": Library(("mlx",), into_mlx, np.array, mlx_fast, lacks="both"),
+    "tinygrad": Library(
+        ("tinygrad",),
+        lambda x: of("tinygrad", "Tensor")(np.ascontiguousarray(x)),
+        lambda x: x.numpy(),
+        tinygrad_sdpa,
+        programs=("clang",),
+    ),
+    "onnx": ORT(partial(onnx_attention, run=in_onnxruntime)),
+    "onnx-reference": Library(
+        ("onnx",),
+        np.asarray,
+        np.asarray,
+        partial(onnx_attention, run=in_reference),
+        first=lambda _: in_reference,
+    ),
+    "ort-mha": ORT(ort_mha, "bsd"),
+    "ort-gqa": ORT(ort_gqa, lacks="mask"),
 }

@@ -19,6 +19,7 @@ FEATURES = (
     "plain", "scale", "causal", "mask", "bias", "broadcast", "softcap", "sinks", "grouped", "tiled",
     "dropout", "queries", "all",
 )  # fmt: skip
+BY = {"torch": autograd.by_torch, "jax": autograd.by_jax}
 WHERE = {"bias": "given_mask"}
 
 
@@ -35,24 +36,23 @@ def gradients(given: Any, how: Any) -> dict[str, Any]:
     return {name: found[stage] for name, stage in wanted.items()}
 
 
-@pytest.mark.parametrize("library", ["torch", "jax"])
+@pytest.mark.parametrize("library", BY)
 def test_gradients_are_those_of_autograd(library: str) -> None:
     pytest.importorskip(library, reason="needs the extra libraries")
     for feature in FEATURES:
         given, how = autograd.case(feature)
-        expected = {"torch": autograd.by_torch, "jax": autograd.by_jax}[library](given, how)
+        expected = BY[library](given, how)
         for name, x in gradients(given, how).items():
             message = f"{feature}, {name}"
             np.testing.assert_allclose(x, expected[name], rtol=0, atol=1e-12, err_msg=message)
 
 
-@pytest.mark.parametrize("library", ["torch", "jax"])
+@pytest.mark.parametrize("library", BY)
 @pytest.mark.parametrize("is_cross", [False, True])
 def test_gradients_of_x_and_the_weights_are_those_of_autograd(library: str, is_cross: bool) -> None:
     pytest.importorskip(library, reason="needs the extra libraries")
     given = autograd.case_of_x(is_cross=is_cross)
-    by = {"torch": autograd.by_torch, "jax": autograd.by_jax}[library]
-    expected = by(given, {}, autograd.loss_of_x)
+    expected = BY[library](given, {}, autograd.loss_of_x)
     weights = {name: x for name, x in given.items() if name[:2] in ("w_", "b_")}
     own: Any = {"context": given.get("x_kv"), "d_output": given["d_output"], "causal": True}
     trace = multi_head_attention(given["x"], weights, n_heads=6, n_kv_heads=3, **own)

@@ -56,6 +56,10 @@ def test_causal_between_different_lengths() -> None:
     assert of(parts, "mlx") == ({"causal 3 × 5": "bottom-right"}, same, [0, 1, 2])
     assert of(parts, "ort-mha")[2] == [2]
     assert "torch-mha" in parts.refused
+    close = outcomes(
+        Q, K, 1 + V / 1000, fields={"causal": True}
+    )  # a small distance parts them, too
+    assert [group.names for group in close.groups] == [group.names for group in parts.groups]
 
 
 def test_a_mask_and_causal() -> None:

@@ -44,19 +44,14 @@ keras 3.15.1, mlx 0.32.4, tinygrad 0.14.0, onnx 1.23.2 and onnxruntime 1.31.1; o
 documents."""
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_the_cells_are_as_seen(name: str) -> None:
-    cells = [case.cell(PRESETS[name]) for case in CASES.values()]
-    assert tuple(cells[: len(FOUND[name])]) == FOUND[name]
-    assert cells[-2] == ("not scaled" if name == "keras-attention" else "1/√d_k")
-
-
-def test_the_trace_holds_every_library_and_case() -> None:
+def test_the_cells_are_as_seen() -> None:
     stage = table()["libraries"]
-    assert stage.names("library") == tuple(PRESETS)
-    assert stage.names("case") == (*CASES, "layout", "known from")
-    of_jax = stage.value[stage.names("library").index("jax")].tolist()
-    assert of_jax[-2:] == ["bshd", "jax 0.10.2"]
+    names = stage.names("library")
+    assert (names, stage.names("case")) == (tuple(PRESETS), (*CASES, "layout", "known from"))
+    rows = dict(zip(names, map(tuple, stage.value.tolist()), strict=True))
+    assert {name: rows[name][: len(cells)] for name, cells in FOUND.items()} == FOUND
+    assert {name for name, row in rows.items() if row[-4] != "1/√d_k"} == {"keras-attention"}
+    assert rows["jax"][-2:] == ("bshd", "jax 0.10.2")
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -85,13 +80,10 @@ def test_a_preset_is_one_row() -> None:
     assert dict(parts.groups[1].does)["true"] == "hides"
 
 
-def test_an_unknown_name_is_refused_with_a_question() -> None:
+def test_sentences_and_a_question() -> None:
     with pytest.raises(ConventionError, match="torch-spda") as problem:
         Convention.of("torch-spda")
     assert problem.value.hint == "did you mean torch-sdpa?"
-
-
-def test_an_added_mask_value_is_one_sentence() -> None:
     masked, scale = sentences({"mask_value": -10000.0, "mask_value_rule": "add", "scale": "none"})
     assert ("10000" in masked, "not scaled" in scale) == (True, True)
 
@@ -108,10 +100,8 @@ def test_two_libraries_differ_where_their_cells_do() -> None:
 
 
 def test_what_a_call_has_that_may_be_refused() -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({}, ""),
-        ({"causal": True, "heads": (6, 3), "widths": (7, 11)}, "causal/causal alone/grouped heads/d_v"),
-        ({"lengths": (3, 5)}, "lengths"),
-    ]  # fmt: skip
-    for call, features in cases:
-        assert "/".join(features_of(**{"mask": None, "causal": False, **call})) == features
+    call: dict[str, Any] = {"mask": None, "causal": True, "heads": (6, 3), "widths": (7, 11)}
+    features = ["causal", "causal alone", "grouped heads", "d_v"]
+    assert [*features_of(**call)] == features
+    assert [*features_of(mask=None, causal=False, lengths=(3, 5))] == ["lengths"]
+    assert [*features_of(mask=None, causal=False)] == []
