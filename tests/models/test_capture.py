@@ -13,78 +13,79 @@ import pytest
 import attncli
 from attncli.cli.main import run
 from attncli.errors import InputError
-from tests.models.families import FAMILIES, WORDS, Family, inputs, made
+from tests.models.families import FAMILIES, WORDS, captured, inputs, made
 
 NEEDS = ("torch", "transformers")
 torch: Any = None
 transformers: Any = None
-LLAMA, BERT, BLOOM = FAMILIES["Llama"], FAMILIES["BERT"], FAMILIES["BLOOM"]
+LLAMA = FAMILIES["Llama"]
 OF_LLAMA = ["layers.0.self_attn", "layers.1.self_attn"]
-WAYS = [(LLAMA, "sdpa"), (LLAMA, "eager"), (BLOOM, "eager")]
+OF_GPT2 = ["h.0.attn", "h.1.attn"]
+WAYS = [("Llama", "sdpa"), ("Llama", "eager"), ("BLOOM", "eager")]
 """By the interface twice, and written out."""
 
 
-def all_match(calls: Any) -> bool:
-    return len(calls) > 0 and all(call.check().matches for call in calls)
+def random(title: str, way: str) -> tuple[Any, dict[str, Any]]:
+    """A model, and what goes in."""
+    return made(FAMILIES[title], way), inputs(FAMILIES[title])
 
 
 def names_of(calls: Any) -> list[str]:
+    """The names of the calls, all of which match."""
+    assert all(call.check().matches for call in calls)
     return [call.name for call in calls]
 
 
 # ---- how PyTorch runs
 
 
-@pytest.mark.parametrize("title", ["BERT", "GPT-2", "T5"])
-@pytest.mark.parametrize("way", ["eager", "sdpa"])
+@pytest.mark.parametrize(("title", "way"), [("BERT", "eager"), ("GPT-2", "sdpa"), ("T5", "eager")])
 def test_dropout_in_training_is_noted_and_named(title: str, way: str) -> None:
-    model, given = made(FAMILIES[title], way).train(), inputs(FAMILIES[title])
+    model, given = random(title, way)
     torch.manual_seed(43)
-    before = model(**given)[0]
+    before = model.train()(**given)[0]
     torch.manual_seed(43)
     with attncli.capture(model) as calls:
         output = model(**given)[0]
     assert torch.equal(before, output)
     for call in calls:
-        assert call.notes == ("dropout 0.1 was on",)
         verdict = call.check()
         assert [bug.name for one in verdict.explanations for bug in one.bugs] == ["dropout left on"]
+        assert call.notes == ("dropout 0.1 was on",)
         assert call.notes[0] in verdict.notes
 
 
-@pytest.mark.parametrize("mode", ["inference", "autocast"])
-@pytest.mark.parametrize(
-    ("family", "way"), [*WAYS, (BERT, "sdpa"), (FAMILIES["Falcon"], "sdpa")], ids=str
-)
-def test_inference_mode_and_autocast(family: Family, way: str, mode: str) -> None:
-    model, is_cast = made(family, way), mode == "autocast"
+@pytest.mark.parametrize(("title", "way"), [*WAYS, ("BERT", "sdpa"), ("Falcon", "sdpa")])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_inference_mode_and_autocast(title: str, way: str, dtype: str) -> None:
+    model, given = random(title, way)
+    is_cast = dtype == "bfloat16"
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_cast):
-        before = model(**inputs(family))[0]
+        before = model(**given)[0]
         with attncli.capture(model) as calls:
-            output = model(**inputs(family))[0]
+            output = model(**given)[0]
     assert torch.equal(before, output)
-    assert [call.dtype for call in calls] == ["bfloat16" if is_cast else "float32"] * 2
-    assert all_match(calls)
+    assert [call.dtype for call in calls] == [dtype] * len(names_of(calls)) == [dtype] * 2
 
 
-@pytest.mark.parametrize(("family", "way"), WAYS, ids=str)
+@pytest.mark.parametrize(("title", "way"), WAYS)
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # PyTorch's, compiling BLOOM
-def test_compiled_models_run_without_their_compiler(family: Family, way: str) -> None:
-    model, given = made(family, way), inputs(family)
+def test_compiled_models_run_without_their_compiler(title: str, way: str) -> None:
+    model, given = random(title, way)
     compiled = torch.compile(model, backend="eager")
     with torch.no_grad():
         compiled(**given)
         for watched in (model, compiled):
             with attncli.capture(watched) as calls:
                 compiled(**given)
-            assert (len(calls), all_match(calls)) == (2, True)
+            assert len(names_of(calls)) == 2
 
 
 # ---- what is recorded
 
 
 def test_a_part_of_a_model_and_a_model_within_a_module() -> None:
-    model, given = made(FAMILIES["T5"], "eager"), inputs(FAMILIES["T5"])
+    model, given = random("T5", "eager")
     with torch.no_grad(), attncli.capture(model.encoder) as calls:
         model(**given)
     assert names_of(calls) == [f"block.{n}.layer.0.SelfAttention" for n in (0, 1)]
@@ -97,65 +98,53 @@ def test_a_part_of_a_model_and_a_model_within_a_module() -> None:
 
 @pytest.mark.parametrize("title", ["GPT-OSS", "T5", "BLOOM", "LLaVA"])
 def test_some_layers_and_heads(title: str) -> None:
-    model, given = made(FAMILIES[title], "eager"), inputs(FAMILIES[title])
-    with torch.no_grad():
-        with attncli.capture(model) as calls:
-            model(**given)
-        with attncli.capture(model, layers=[1], heads=[2, 0]) as some:
-            model(**given)
-    whole = [call for call in calls if call.layer == 1]
-    assert names_of(some) == names_of(whole)
-    assert all_match(some)
+    model, given = random(title, "eager")
+    whole = [call for call in captured(model, given) if call.layer == 1]
+    some = captured(model, given, layers=[1], heads=[2, 0])
+    assert names_of(some) == names_of(whole) != []
     for few, call in zip(some, whole, strict=True):
         assert np.array_equal(few.arrays["weights"], call.arrays["weights"][:, [0, 2]])
         shared = call.arrays["q"].shape[1] // call.arrays["k"].shape[1]
         assert np.array_equal(few.arrays["k"], call.arrays["k"][:, [0, 2 // shared]])
 
 
-def test_heads_and_layers_that_are_none() -> None:
+def test_what_cannot_be_captured() -> None:
+    model, given = random("Llama", "sdpa")
     picks: list[dict[str, Any]] = [{"heads": x} for x in ([6], [-1], [], [0.5])]
-    picks += [{"layers": x} for x in (1, "x", ["0"])]
-    model = made(LLAMA, "sdpa")
-    for pick in picks:
-        with pytest.raises(InputError, match=r"heads|layers"), attncli.capture(model, **pick):
-            model(**inputs(LLAMA))
-    with pytest.warns(UserWarning, match="7"), attncli.capture(model, layers=[7]):
-        model(**inputs(LLAMA))
-
-
-def test_a_model_without_numbers_and_what_is_no_module() -> None:
+    for pick in [*picks, *({"layers": x} for x in (1, "x", ["0"]))]:
+        with pytest.raises(InputError, match=r"heads|layers"):
+            captured(model, given, **pick)
+    with pytest.warns(UserWarning, match="7"):
+        captured(model, given, layers=[7])
     with torch.device("meta"):
-        model = transformers.LlamaModel(transformers.LlamaConfig(**LLAMA.config))
+        empty = transformers.LlamaModel(transformers.LlamaConfig(**LLAMA.config))
     tokens = torch.zeros(2, 5, dtype=torch.long, device="meta")
-    with pytest.raises(InputError, match="meta device"), attncli.capture(model):
-        model(tokens)
-    with pytest.raises(InputError, match="torch"), attncli.capture("bert-base-uncased"):
-        pass
+    with pytest.raises(InputError, match="meta device"):
+        captured(empty, {"input_ids": tokens})
+    with pytest.raises(InputError, match="torch"):
+        captured("bert-base-uncased", {})
 
 
 # ---- beside other models, captures and threads
 
 
-@pytest.mark.parametrize("way", ["eager", "sdpa"])
-@pytest.mark.parametrize("title", ["Llama", "Falcon"])
+@pytest.mark.parametrize(("title", "way"), [("Llama", "sdpa"), ("Falcon", "eager")])
 def test_another_model_is_not_recorded(title: str, way: str) -> None:
-    other, model = made(FAMILIES[title], way), made(FAMILIES["GPT-2"], way)
+    (other, of_other), (model, given) = random(title, way), random("GPT-2", way)
     with torch.no_grad(), attncli.capture(model) as calls:
-        other(**inputs(LLAMA))
-        model(**inputs(FAMILIES["GPT-2"]))
-    assert names_of(calls) == ["h.0.attn", "h.1.attn"]
+        other(**of_other)
+        model(**given)
+    assert names_of(calls) == OF_GPT2
 
 
 def test_two_captures_at_once_and_within_each_other() -> None:
-    model, other = made(LLAMA, "sdpa"), made(FAMILIES["GPT-2"], "eager")
+    (model, given), other = random("Llama", "sdpa"), made(FAMILIES["GPT-2"], "eager")
     with torch.no_grad(), attncli.capture(model) as calls, attncli.capture(other) as others:
-        with attncli.capture(model) as again:
-            model(**inputs(LLAMA))
-        other(**inputs(LLAMA))
+        again = captured(model, given)
+        other(**given)
     assert names_of(calls) == names_of(again) == OF_LLAMA
-    assert names_of(others) == ["h.0.attn", "h.1.attn"]
+    assert names_of(others) == OF_GPT2
     assert [call.seen for call in again] == [call.seen for call in calls]
-    assert all_match([*calls, *others, *again])
 
 
 def in_threads(*functions: Any) -> None:
@@ -167,33 +156,31 @@ def in_threads(*functions: Any) -> None:
 
 
 def test_threads_do_not_disturb_each_other() -> None:
-    model, given = made(LLAMA, "sdpa"), inputs(LLAMA)
+    model, given = random("Llama", "sdpa")
     with attncli.capture(model) as calls:
         in_threads(*[lambda: model(**given)] * 3)
-    names = names_of(calls)
+    names = [call.name for call in calls]
     assert names.count(OF_LLAMA[0]) == names.count(OF_LLAMA[1])
     assert {*names} <= {*OF_LLAMA}
     with attncli.capture(model) as calls:
         in_threads(lambda: model(**given))
         model(**given)
     assert {*names_of(calls)} == {*OF_LLAMA}
-    assert all_match(calls)
 
 
 def test_each_of_two_threads_records_its_own_calls() -> None:
-    model, both = made(LLAMA, "sdpa"), threading.Barrier(2, timeout=60)
-    recorded: dict[int, Any] = {}
+    model, given = random("Llama", "sdpa")
+    both, recorded = threading.Barrier(2, timeout=60), {}
 
     def capture(n_runs: int) -> None:
         with torch.no_grad(), attncli.capture(model) as recorded[n_runs]:
             both.wait()
             for _ in range(n_runs):
-                model(**inputs(LLAMA))
+                model(**given)
             both.wait()
 
     in_threads(lambda: capture(1), lambda: capture(3))
-    assert {n_runs: len(calls) for n_runs, calls in recorded.items()} == {1: 2, 3: 6}
-    assert all_match([*recorded[1], *recorded[3]])
+    assert {n_runs: len(names_of(calls)) for n_runs, calls in recorded.items()} == {1: 2, 3: 6}
 
 
 # ---- what was there is there again
@@ -212,31 +199,28 @@ def state(model: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize(("family", "way"), WAYS, ids=str)
-def test_the_model_is_left_as_it_was(family: Family, way: str, fails: bool) -> None:
-    model, given = made(family, way), inputs(family)
+@pytest.mark.parametrize(("title", "way"), WAYS)
+def test_the_model_is_left_as_it_was(title: str, way: str, fails: bool) -> None:
+    model, given = random(title, way)
     given["input_ids"][0, 0] = WORDS if fails else 0
     before, raised = state(model), False
     try:
-        with attncli.capture(model):
-            model(**given)
+        captured(model, given)
     except IndexError:
         raised = True
-    assert raised == fails
-    assert state(model) == before
+    assert (raised, state(model)) == (fails, before)
 
 
 def test_captures_that_end_in_the_order_in_which_they_began() -> None:
-    model, graphs = made(LLAMA, "sdpa"), []
+    (model, given), graphs = random("Llama", "sdpa"), []
     before = state(model)
     first, second = attncli.capture(model), attncli.capture(model)
     calls, others = first.__enter__(), second.__enter__()
-    model(**inputs(LLAMA))
-    first.__exit__(None, None, None)
-    model(**inputs(LLAMA))
-    second.__exit__(None, None, None)
+    for ended in (first, second):
+        model(**given)
+        ended.__exit__(None, None, None)
     assert state(model) == before
-    model(**inputs(LLAMA))
+    model(**given)
     assert (len(calls), len(others)) == (2, 4)
 
     def backend(graph: Any, _: Any) -> Any:
@@ -248,7 +232,7 @@ def test_captures_that_end_in_the_order_in_which_they_began() -> None:
 
 
 def test_a_layer_that_raises_leaves_the_modules_in_order() -> None:
-    model, given = made(LLAMA, "sdpa"), inputs(LLAMA)
+    model, given = random("Llama", "sdpa")
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -267,12 +251,8 @@ def test_the_readme_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(with attncli\.capture.*?)```", readme, flags=re.DOTALL)
     config = transformers.GPT2Config(vocab_size=97, n_embd=14, n_layer=5, n_head=2)
-    names = {
-        "attncli": attncli,
-        "model": transformers.GPT2Model(config).eval(),
-        "inputs": {"input_ids": torch.tensor([[2, 3, 5]])},
-        "tokens": ["a", "b", "c"],
-    }
+    names = {"attncli": attncli, "model": transformers.GPT2Model(config).eval()}
+    names |= {"inputs": {"input_ids": torch.tensor([[2, 3, 5]])}, "tokens": [*"abc"]}
     exec(example, names)  # noqa: S102 - it is ours
     assert run(["check", "dump.npz", "--quiet"]) == 0
     assert run(["compute", "dump.npz::h.3", "--quiet", "--output", "x.json"]) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 import attncli
 from attncli.models.call import Call
-from tests.models.families import FAMILIES, ROWS, TOKENS, VALID, Family, inputs, made, table
+from tests.models.families import FAMILIES, ROWS, TOKENS, VALID, captured, inputs, made
 
 NEEDS = ("torch", "transformers")
 torch: Any = None
@@ -23,7 +22,9 @@ def test_the_readme_names_the_families_that_are_tested() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     _, _, after = readme.partition("\n### Which models\n")
     rows = [line for line in after.partition("\n#")[0].splitlines() if line.startswith("| ")]
-    assert rows == ["| family | what is captured | where it is seen |", *table()]
+    cells = [(", ".join(one.title for one in row.families), row.captured, row.seen) for row in ROWS]
+    cells = [("family", "what is captured", "where it is seen"), *cells]
+    assert rows == [f"| {' | '.join(row)} |" for row in cells]
     assert len(FAMILIES) == sum(len(row.families) for row in ROWS)  # none is there twice
 
 
@@ -39,46 +40,43 @@ def own_weights(output: Any) -> list[Any]:
     if "decoder_attentions" not in output:
         return list(output.attentions)
     both = zip(output.decoder_attentions, output.cross_attentions, strict=True)
-    encoder = output.get("encoder_attentions") or ()
-    return [*encoder, *(weights for pair in both for weights in pair)]
+    return [*output.get("encoder_attentions", ()), *(weights for pair in both for weights in pair)]
 
 
-LOADED = [(family, way) for family in FAMILIES.values() for way in family.loaded]
+LOADED = [
+    (family.title, way, dtype)
+    for family in FAMILIES.values()
+    for way in family.loaded
+    for dtype in ("float32", "bfloat16")
+]
 
 
-@pytest.mark.parametrize(("family", "way"), LOADED, ids=str)
-def test_every_attention_matches(family: Family, way: str) -> None:
-    for dtype in ("float32", "bfloat16"):
-        model, given = made(family, way, dtype), inputs(family, dtype)
-        with torch.no_grad():
-            before = model(**given)
-            with attncli.capture(model) as calls:
-                output = model(**given)
-        pairs = zip(tensors(before.to_tuple()), tensors(output.to_tuple()), strict=True)
-        assert all(torch.equal(a, b) for a, b in pairs)
-        assert (len(calls), calls.unseen) == (family.calls, ())
-        (row,) = (row for row in ROWS if family in row.families)
-        for call in calls:
-            assert call.seen.split(" (")[0] in row.seen
-            assert call.dtype == dtype
-            assert call.check().matches, call
-
-
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
-def test_weights_are_the_models_own(family: Family) -> None:
-    model, given = made(family, "eager"), inputs(family)
+@pytest.mark.parametrize(("title", "way", "dtype"), LOADED)
+def test_every_attention_is_the_models_own(title: str, way: str, dtype: str) -> None:
+    family = FAMILIES[title]
+    model, given = made(family, way, dtype), inputs(family, dtype)
+    gives_weights = (way, dtype) == ("eager", "float32")
+    given |= {"output_attentions": True} if gives_weights else {}
     with torch.no_grad():
-        expected = own_weights(model(**given, output_attentions=True))
+        before = model(**given)
         with attncli.capture(model) as calls:
-            model(**given)
-    returned = [call for call in calls if family.returns in call.name]
-    assert len(expected) == len(returned) > 0
-    for call, weights in zip(returned, expected, strict=True):
-        shares = weights.numpy()
-        assert np.ptp(shares, axis=-1).max() > 0.5  # they are not all the same,
-        assert np.median(shares.max(-1)) < 0.99  # and more than one key has a share
-        difference = np.abs(call.trace()["weights"].value - shares)
-        assert (difference <= shares * rounding(call) + np.finfo(np.float32).tiny).all()
+            output = model(**given)
+    pairs = zip(tensors(before.to_tuple()), tensors(output.to_tuple()), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert (len(calls), calls.unseen) == (family.calls, ())
+    (row,) = (row for row in ROWS if family in row.families)
+    for call in calls:
+        assert call.seen.split(" (")[0] in row.seen
+        assert (call.dtype, call.check().matches) == (dtype, True), call
+    if gives_weights:
+        returned = [call for call in calls if family.returns in call.name]
+        assert returned
+        for call, weights in zip(returned, own_weights(before), strict=True):
+            shares = weights.numpy()
+            assert np.ptp(shares, axis=-1).max() > 0.5  # they are not all the same,
+            assert np.median(shares.max(-1)) < 0.99  # and more than one key has a share
+            difference = np.abs(call.trace()["weights"].value - shares)
+            assert (difference <= shares * rounding(call) + np.finfo(np.float32).tiny).all()
 
 
 def rounding(call: Call) -> float:
@@ -99,9 +97,7 @@ def test_falcon_is_captured_as_it_was_loaded() -> None:
     """Loaded with eager it adds ALiBi twice: in its mask, and once more to the scores."""
     family, biases = FAMILIES["Falcon"], {}
     for way in family.loaded:
-        model = made(family, way)
-        with torch.no_grad(), attncli.capture(model) as calls:
-            model(**inputs(family))
+        calls = captured(made(family, way), inputs(family))
         biases[way] = calls[0].arrays["mask"][0, :, -1]  # nothing is hidden from it
     # The slopes of 3 heads after Press et al. (2022), divided by √14 as the scores are.
     slopes = np.array([2**-4, 2**-8, 2**-2])[:, None] / 14**0.5
@@ -115,19 +111,15 @@ def test_falcon_is_captured_as_it_was_loaded() -> None:
 def padded(left: bool) -> dict[str, Any]:
     """Tokens in a batch of 5, and a mask of those that are no padding."""
     given = inputs(LLAMA)
-    if left:
-        given["attention_mask"] = given["attention_mask"].flip(-1)
-    return given
+    mask = given["attention_mask"]
+    return {**given, "attention_mask": mask.flip(-1) if left else mask}
 
 
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("way", ["eager", "sdpa"])
 def test_padding_has_no_weight(way: str, left: bool) -> None:
-    model, given = made(LLAMA, way), padded(left)
-    with torch.no_grad(), attncli.capture(model) as calls:
-        model(**given)
-    assert all(call.check().matches for call in calls)
-    for call in calls:
+    for call in captured(made(LLAMA, way), padded(left)):
+        assert call.check().matches
         weights = call.trace()["weights"].value
         for item, n in enumerate(VALID):
             real = np.arange(TOKENS) >= TOKENS - n if left else np.arange(TOKENS) < n
@@ -151,17 +143,15 @@ GENERATING = [
 def test_tokens_are_generated_with_a_cache(
     title: str, way: str, cache: str | None, left: bool
 ) -> None:
-    family = FAMILIES[title]
-    kind = {"Gemma3TextModel": "Gemma3ForCausalLM"}.get(family.kind)
-    kind = kind or family.kind.replace("Model", "ForCausalLM")
-    model, given = made(replace(family, kind=kind), way), padded(True)
+    kind = FAMILIES[title].kind.replace("TextModel", "Model").replace("Model", "ForCausalLM")
+    model, given = made(FAMILIES[title]._replace(kind=kind), way), padded(True)
     if not left:
         given["attention_mask"] = torch.ones_like(given["attention_mask"])
-    how: dict[str, Any] = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
-    how |= {"cache_implementation": cache, "disable_compile": True} if cache else {}
-    before = model.generate(**given, **how, eos_token_id=None)
+    given |= {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    given |= {"cache_implementation": cache, "disable_compile": True} if cache else {}
+    before = model.generate(**given)
     with attncli.capture(model) as calls:
-        tokens = model.generate(**given, **how, eos_token_id=None)
+        tokens = model.generate(**given)
     assert torch.equal(before, tokens)
     assert [call.step for call in calls] == [0, 0, 1, 1, 2, 2]
     assert [call.shape[-2] for call in calls] == [TOKENS, TOKENS, 1, 1, 1, 1]
@@ -172,64 +162,65 @@ def test_tokens_are_generated_with_a_cache(
 
 @pytest.mark.parametrize("way", ["eager", "sdpa"])
 def test_a_step_with_a_cache_has_the_weights_of_the_whole(way: str) -> None:
-    given = inputs(LLAMA)["input_ids"]
+    tokens, model = inputs(LLAMA)["input_ids"], made(LLAMA, way)
     with torch.no_grad():
-        whole = made(LLAMA, "eager")(given, output_attentions=True).attentions
-    model = made(LLAMA, way)
-    with torch.no_grad():
-        past = model(given[:, :-4], use_cache=True).past_key_values
-        with attncli.capture(model) as calls:
-            model(given[:, -4:], past_key_values=past)
+        whole = made(LLAMA, "eager")(tokens, output_attentions=True).attentions
+        past = model(tokens[:, :-4], use_cache=True).past_key_values
+    calls = captured(model, {"input_ids": tokens[:, -4:], "past_key_values": past})
     assert [call.shape for call in calls] == [(5, 6, 4, TOKENS)] * 2
     for call, expected in zip(calls, whole, strict=True):
         assert call.check().matches
-        own = call.trace()["weights"].value
         # Products of one or four rows are summed in another order than those of eleven.
-        assert np.allclose(own, expected[..., -4:, :].detach().numpy(), rtol=1e-4, atol=1e-6)
+        own = call.trace()["weights"].value
+        np.testing.assert_allclose(own, expected[..., -4:, :].numpy(), rtol=1e-4, atol=1e-6)
 
 
 # ---- a function that the user registered, and that forgets something
 
+CAUSAL, SCALE, WINDOW = ("causal mask left out",), ("scale left out",), ("window left out",)
+# Without a mask function of its own, it is given no mask and has to make the window itself.
+FORGETFUL: list[tuple[str, str, str, tuple[str, ...]]] = [
+    ("Llama", "", "", ()),
+    ("GPT-2", "", "eager_mask", ()),
+    ("Mistral", "", "sdpa_mask", ()),
+    ("Mistral", "", "", WINDOW),
+    ("Llama", "mask", "eager_mask", CAUSAL),
+    ("Llama", "mask", "", CAUSAL),
+    ("GPT-2", "mask", "sdpa_mask", CAUSAL),
+    ("Mistral", "mask", "sdpa_mask", CAUSAL + WINDOW),
+    ("Llama", "scale", "sdpa_mask", SCALE),
+    ("GPT-2", "scale", "", SCALE),
+    ("Mistral", "scale", "eager_mask", SCALE),
+]
 
-def attention(forgets: str, q: Any, k: Any, v: Any, mask: Any, scaling: float) -> Any:
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    scores = q @ k.mT * (1 if forgets == "scale" else scaling)
-    if forgets != "mask":
-        if mask is None:
-            mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        small = torch.finfo(scores.dtype).min
-        scores = scores.masked_fill(~mask, small) if mask.dtype == torch.bool else scores + mask
-    weights = scores.softmax(-1)
-    return (weights @ v).transpose(1, 2).contiguous(), weights
 
-
-@pytest.mark.parametrize("mask", ["", "eager_mask", "sdpa_mask"])
-@pytest.mark.parametrize("forgets", ["", "mask", "scale"])
-@pytest.mark.parametrize("title", ["Llama", "GPT-2", "Mistral"])
+@pytest.mark.parametrize(("title", "forgets", "mask_of", "bugs"), FORGETFUL)
 def test_a_function_that_forgets_something_is_caught(
-    title: str, forgets: str, mask: str, monkeypatch: pytest.MonkeyPatch
+    title: str, forgets: str, mask_of: str, bugs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a mask function of its own, it is given no mask and has to make the window itself."""
     from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
-    def own(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **_: Any) -> Any:
-        return attention(forgets, q, k, v, mask, scaling)
+    def own(_: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **__: Any) -> Any:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+        scores = q @ k.mT * (1 if forgets == "scale" else scaling)
+        if forgets != "mask":
+            if mask is None:
+                mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+            small = torch.finfo(scores.dtype).min
+            scores = scores.masked_fill(~mask, small) if mask.dtype == torch.bool else scores + mask
+        weights = scores.softmax(-1)
+        return (weights @ v).transpose(1, 2).contiguous(), weights
 
     monkeypatch.setitem(AttentionInterface._global_mapping, "own", own)
-    if mask:
-        made_mask = getattr(masking_utils, mask)
+    if mask_of:
+        made_mask = getattr(masking_utils, mask_of)
         monkeypatch.setitem(AttentionMaskInterface._global_mapping, "own", made_mask)
     model, given = made(FAMILIES[title], "eager"), inputs(FAMILIES[title])
     model.set_attn_implementation("own")
     given.pop("attention_mask")
-    with torch.no_grad(), attncli.capture(model) as calls:
-        model(**given)
-    expected = {"": [], "scale": ["scale left out"], "mask": ["causal mask left out"]}[forgets]
-    is_windowed = calls[0].convention.window is not None
-    assert is_windowed == (title == "Mistral")
-    expected += ["window left out"] * (is_windowed and (forgets == "mask" or not mask))
-    for call in calls:
+    for call in captured(model, given):
+        assert (call.convention.window is not None) == (title == "Mistral")
         assert call.seen == "attention interface (own)"
         verdict = call.check()
-        assert [bug.name for one in verdict.explanations for bug in one.bugs] == expected
-        assert verdict.matches == (not expected)
+        assert tuple(bug.name for one in verdict.explanations for bug in one.bugs) == bugs
+        assert verdict.matches == (not bugs)

@@ -1,8 +1,9 @@
-"""The calls of a model as stacks of layers, and what each head does; made by hand, without torch."""
+"""Calls of a model as stacks of layers, what each head does, what tokens are called; without torch."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from attncli.errors import ShapeError
 from attncli.models.call import Call
 from attncli.models.heads import MEASURES, entropy, measures, successors
 from attncli.models.stacks import Attention, layer_trace, model_trace, places
+from attncli.models.tokens import Tokens, labels_of
 from attncli.stages import KINDS
 from tests import plain
 
@@ -28,12 +30,38 @@ PLACES = [
      "encoder.1 decoder.1.self_attention decoder.1.enc_dec_attention"),  # numbered within a layer
     ("layers.0.attn mtp.layers.0.attn", "layer.1 mtp.1"),  # one within another
 ]
+PARTS: list[tuple[str, str, list[tuple[int, int]], tuple[str, ...]]] = [
+    ("a bank", "? ?", [(0, 1), (1, 6)], ("a", "bank")),
+    ("a b", "? ? ?", [(0, 1), (1, 2), (2, 3)], ("a", " ", "b")),
+    ("שa", "? ? ?", [(0, 1), (0, 1), (1, 2)], ("ש 1/2", "ש 2/2", "a")),  # bytes of one letter
+    ("🙂🙂", "? ? ? ?", [(0, 1), (0, 1), (1, 2), (1, 2)], ("🙂 1/2", "🙂 2/2") * 2),
+    ("a 🙂", "? ? ?", [(0, 1), (1, 3), (2, 3)], ("a", "🙂 1/2", "🙂 2/2")),
+    # a space before the first word is a token of its own
+    ("river", "▁ ri ver", [(0, 1), (0, 2), (2, 5)], ("▁", "ri", "ver")),
+    ("a b", "▁a ▁ b", [(0, 1), (1, 2), (2, 3)], ("a", " ", "b")),
+    ("🙂", "▁ <0xF0> <0x9F>", [(0, 1), (0, 1), (0, 1)], ("▁", "🙂 1/2", "🙂 2/2")),
+]
 # fmt: on
 
 
-@pytest.mark.parametrize(("modules", "names"), PLACES)
-def test_what_an_attention_is_called(modules: str, names: str) -> None:
-    assert [place.name for place in places(modules.split())] == names.split()
+def test_what_an_attention_is_called() -> None:
+    for modules, names in PLACES:
+        assert [place.name for place in places(modules.split())] == names.split()
+
+
+def test_what_tokens_are_called() -> None:
+    for sentence, names, spans, labels in PARTS:
+        assert labels_of(sentence, names.split(), spans, [False] * len(spans)) == labels
+    special = labels_of("hi", ["[CLS]", "hi"], [(0, 0), (0, 2)], [True, False])
+    assert special == ("[CLS]", "hi")  # keep their names
+
+
+def test_a_decoder_without_a_start() -> None:
+    class NoTokenizer:
+        eos_token_id = sep_token_id = None
+
+    own: Any = NoTokenizer()
+    assert Tokens(("a",), {"input_ids": [5]}).shifted(own, None).ids == [5]
 
 
 def made(name: str, n_q: int, n_k: int, heads: int = 2, *, tokens: bool = True) -> Attention:
@@ -84,10 +112,9 @@ def test_one_layer() -> None:
     assert ("h.1.attn" in trace.title, trace.notes) == (True, ("said",))
     wanted = {"encoder.weights", "decoder.self_attn.weights", "decoder.encoder_attn.weights"}
     assert wanted <= {*layer_trace("m", stacks(), 1)}
-    with pytest.raises(ShapeError, match="1 to 2"):
-        layer_trace("m", layers(0, 1), 3)
-    with pytest.raises(ShapeError, match="4, 8"):
-        layer_trace("m", layers(3, 7), 3)
+    for numbers, there in (((0, 1), "1 to 2"), ((3, 7), "4, 8")):
+        with pytest.raises(ShapeError, match=there):
+            layer_trace("m", layers(*numbers), 3)
 
 
 def test_what_attends_to_something_else_is_named() -> None:
@@ -95,9 +122,6 @@ def test_what_attends_to_something_else_is_named() -> None:
     trace = model_trace("m", [*layers(0), rest], kept=())
     assert trace["entropy"].names("layer") == ("L1",)
     assert [note.split()[0] for note in trace.notes] == ["layer.2"]
-
-
-# ---- what each head does
 
 
 #         1  2  3  4  5  6  7      tokens 1 2 3 are said again as 4 5 6
@@ -122,14 +146,11 @@ def test_heads_that_do_one_thing() -> None:
 
 def test_equal_weights_of_a_causal_head() -> None:
     causal = np.tri(7) / np.arange(1, 8)[:, None]
-    own = measures(causal[None], TOKENS)
     harmonic = sum(1 / n for n in range(2, 8)) / 6  # each of n keys gets 1/n, n = 2 … 7
     bits = sum(math.log2(n) for n in range(2, 8)) / 6
-    assert own["entropy"] == pytest.approx([bits])
-    assert own["even"] == pytest.approx(bits)
-    for name in ("first", "previous", "itself"):
-        assert own[name] == pytest.approx([harmonic]), name
-    assert own["induction"] == pytest.approx([(1 / 4 + 1 / 5 + 1 / 6) / 3])
+    wanted = dict.fromkeys(("first", "previous", "itself"), harmonic)
+    wanted |= {"entropy": bits, "even": bits, "induction": (1 / 4 + 1 / 5 + 1 / 6) / 3}
+    assert {n: x.item() for n, x in measures(causal[None], TOKENS).items()} == pytest.approx(wanted)
 
 
 def test_what_followed_every_earlier_occurrence_counts() -> None:
@@ -145,17 +166,14 @@ def test_what_followed_every_earlier_occurrence_counts() -> None:
 
 def test_two_sentences_one_token_and_a_sink() -> None:
     own = measures(np.array([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]]))  # queries and keys of two
-    assert {name: np.ravel(x).tolist() for name, x in own.items() if name != "even"} == {
-        "entropy": [0.5],
-        "first": [0.75],
-    }
+    assert ({*own}, own["entropy"], own["first"]) == ({"even", "entropy", "first"}, [0.5], [0.75])
     assert measures(np.ones((2, 1, 1)), [7])["first"].tolist() == [1, 1]
     # half of a row goes to a sink without a value: −2 · ¼ log₂ ¼ = 1 bit of the two keys
     assert entropy(np.array([[0.25, 0.25]])).tolist() == [1.0]
-    with pytest.raises(ShapeError, match="2 tokens for 5 × 5"):
+    with pytest.raises(ShapeError, match="2 tokens"):
         measures(np.full((3, 5, 5), 0.2), [1, 2])
-
-
-def test_every_measure_has_a_row_among_the_stages() -> None:
-    for own in MEASURES:
-        assert (KINDS[own.name].symbol, KINDS[own.name].axes) == (own.symbol, "layer head")
+    for measure in MEASURES:
+        assert (KINDS[measure.name].symbol, KINDS[measure.name].axes) == (
+            measure.symbol,
+            "layer head",
+        )
