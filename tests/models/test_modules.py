@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,14 @@ def given(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Any]:
 
 def captured(model: Any, *args: Any) -> tuple[Any, Any]:
     """The calls, and the output; which is the same without capture."""
-    torch.manual_seed(29)
-    before = model(*args)
-    torch.manual_seed(29)
-    with warnings.catch_warnings(), attncli.capture(model) as calls:
-        warnings.simplefilter("ignore", UserWarning)  # that none was seen
-        output = model(*args)
-    assert torch.equal(before, output)
-    return calls, output
+    outputs = []
+    for watch in (nullcontext(), attncli.capture(model)):
+        torch.manual_seed(29)
+        with warnings.catch_warnings(), watch as calls:
+            warnings.simplefilter("ignore", UserWarning)  # that none was seen
+            outputs.append(model(*args))
+    assert torch.equal(*outputs)
+    return calls, outputs[0]
 
 
 def sdpa(*args: Any, **kwargs: Any) -> Any:
@@ -169,9 +170,6 @@ def test_what_goes_in_and_comes_out_is_recorded() -> None:
         q.zero_()  # what is recorded does not change with the tensors
         for name, x in before.items():
             assert np.array_equal(call.arrays[name], x), name
-
-
-def test_dropout_is_noted_and_no_match() -> None:
     (call,), _ = captured(module_of(lambda q, k, v: sdpa(q, k, v, None, 0.3)), *given(*PLAIN))
     verdict = call.check()
     assert (verdict.matches, any("dropout 0.3" in note for note in verdict.notes)) == (False, True)
@@ -201,28 +199,26 @@ def test_multihead_attention(
     assert np.allclose(weights, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_an_encoder_layer_in_evaluation_runs_without_its_fused_path() -> None:
+def test_layers_of_pytorch_run_without_their_fused_path() -> None:
     torch.manual_seed(37)
     layer = torch.nn.TransformerEncoderLayer(26, 2, 29, batch_first=True).eval()
-    (x,) = given((2, 5, 26))
+    model = torch.nn.Transformer(26, 2, 1, 1, 29, batch_first=True).eval()
+    x, target = given((2, 5, 26), (2, 7, 26))
     with torch.no_grad():
         before = layer(x)
         with attncli.capture(layer) as calls:
             output = layer(x)
-    assert [(call.name, call.check().matches) for call in calls] == [("self_attn", True)]
+        with attncli.capture(model) as others:
+            model(x, target)
     # Fused, it sums in another order: layer norms have numbers about 1, and 26 of them.
     assert torch.allclose(before, output, rtol=0, atol=26 * 2**-23)
-
-
-def test_an_encoder_and_decoder() -> None:
-    torch.manual_seed(41)
-    model = torch.nn.Transformer(26, 2, 1, 1, 29, batch_first=True).eval()
-    with torch.no_grad(), attncli.capture(model) as calls:
-        model(*given((2, 5, 26), (2, 7, 26)))
-    names = ["encoder.layers.0.self_attn", "decoder.layers.0.self_attn"]
-    names += ["decoder.layers.0.multihead_attn"]
-    assert [(call.name, call.check().matches) for call in calls] == [(x, True) for x in names]
-    assert calls[2].shape == (2, 2, 7, 5)
+    names = "self_attn encoder.layers.0.self_attn decoder.layers.0.self_attn"
+    names = f"{names} decoder.layers.0.multihead_attn"
+    both = [*calls, *others]
+    assert [(call.name, call.check().matches) for call in both] == [
+        (x, True) for x in names.split()
+    ]
+    assert both[3].shape == (2, 2, 7, 5)
 
 
 def by_powers(q: Any, k: Any, v: Any) -> Any:
@@ -244,8 +240,9 @@ def test_a_softmax_of_ones_own_arithmetic_is_said_not_to_be_seen() -> None:
     assert (calls.unseen, [call.name for call in calls]) == (("mine",), ["other"])
 
 
-def test_a_router_is_no_attention() -> None:
-    router = torch.nn.Linear(3, 2)
+def test_what_is_no_attention() -> None:
+    """The softmax of a router, and a chain of products, which does not hold its tensors in memory."""
+    router, held = torch.nn.Linear(3, 2), []
 
     def routed(q: Any, k: Any, v: Any) -> Any:
         experts = torch.stack([v, k], -2)  # [batch, head, token, expert, d]
@@ -254,19 +251,13 @@ def test_a_router_is_no_attention() -> None:
     calls, _ = captured(module_of(routed, router=router), *given(*HEADS))
     assert (len(calls), calls.unseen) == (0, ())
 
-
-def test_nothing_is_kept_of_a_model_without_attention() -> None:
-    """A chain of products does not hold its tensors in memory."""
-    held: list[Any] = []
-
     def chain(x: Any) -> Any:
         for _ in range(3):
             held.append(weakref.ref(x))
             x = (x @ x.mT @ x).relu()
         return x.sum()
 
-    model = module_of(chain)
-    with warnings.catch_warnings(), torch.no_grad(), attncli.capture(model):
+    with warnings.catch_warnings(), torch.no_grad(), attncli.capture(model := module_of(chain)):
         warnings.simplefilter("ignore", UserWarning)
         model(torch.randn(5, 5))
         assert [ref() for ref in held] == [None, None, None]
