@@ -6,7 +6,9 @@ decoder, 3 heads of 13 (14 where they are rotated in halves), 6 heads for 3 key 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import attncli
@@ -129,8 +131,8 @@ def made(family: Family, implementation: str, dtype: str = "float32") -> Any:
     return model.to(getattr(torch, dtype)).eval()
 
 
-def inputs(family: Family, dtype: str = "float32") -> dict[str, Any]:
-    """What a model of the family takes: random numbers, and padding on the right."""
+def inputs(family: Family, dtype: str = "float32", *, left: bool = False) -> dict[str, Any]:
+    """What a model of the family takes: random numbers, and padding on the right or the left."""
     import torch
 
     torch.manual_seed(19)
@@ -143,7 +145,8 @@ def inputs(family: Family, dtype: str = "float32") -> dict[str, Any]:
         given["input_features"] = torch.randn(BATCH, 5, 26).to(number)
     if "text" in family.inputs or family.inputs == "target":
         given["input_ids"] = torch.randint(3, WORDS - 1, (BATCH, TOKENS))
-        given["attention_mask"] = (torch.arange(TOKENS) < torch.tensor(VALID)[:, None]).long()
+        mask = (torch.arange(TOKENS) < torch.tensor(VALID)[:, None]).long()
+        given["attention_mask"] = mask.flip(-1) if left else mask
     if family.inputs == "image and text":
         given["input_ids"][:, :4] = WORDS - 1  # four patches of 7 × 7
         given["attention_mask"][:, :4] = 1
@@ -159,6 +162,30 @@ def captured(model: Any, given: Mapping[str, Any], **how: Any) -> Any:
     with torch.no_grad(), attncli.capture(model, **how) as calls:
         model(**given)
     return calls
+
+
+def compared(model: Any, *args: Any, **given: Any) -> tuple[Any, Any]:
+    """The calls of a run, and its output; all tensors of which are the same without capture."""
+    import torch
+
+    outputs = []
+    for watch in (nullcontext(), attncli.capture(model)):
+        torch.manual_seed(29)
+        with warnings.catch_warnings(), watch as calls:
+            warnings.simplefilter("ignore", UserWarning)  # that no attention was seen
+            outputs.append(model(*args, **given))
+    before, after = (_tensors(output) for output in outputs)
+    assert before
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    return calls, outputs[1]
+
+
+def _tensors(x: Any) -> list[Any]:
+    """The tensors of a model's output, in order."""
+    if hasattr(x, "numpy"):
+        return [x]
+    parts = x.values() if hasattr(x, "values") else x if isinstance(x, tuple | list) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
 
 
 def module_of(function: Callable[..., Any], **parts: Any) -> Any:

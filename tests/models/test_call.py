@@ -142,9 +142,6 @@ def test_a_folder_takes_calls_as_they_come(tmp_path: Path, run: cli.Call) -> Non
         assert not Path(name).exists()
 
 
-# ---- what a mask asks for
-
-
 LEAST = float(np.finfo(np.float32).min)
 
 

@@ -14,7 +14,7 @@ import pytest
 import attncli
 from attncli.cli.main import run
 from attncli.errors import InputError
-from tests.models.families import FAMILIES, WORDS, captured, inputs, made
+from tests.models.families import FAMILIES, WORDS, captured, compared, inputs, made
 
 NEEDS = ("torch", "transformers")
 torch: Any = None
@@ -36,21 +36,10 @@ def names_of(calls: Any) -> list[str]:
     return [call.name for call in calls]
 
 
-def both(model: Any, given: dict[str, Any]) -> Any:
-    """The calls of a run whose output is that of a run without capture."""
-    outputs = []
-    for watch in (nullcontext(), attncli.capture(model)):
-        torch.manual_seed(43)
-        with watch as calls:
-            outputs.append(model(**given)[0])
-    assert torch.equal(*outputs)
-    return calls
-
-
 @pytest.mark.parametrize(("title", "way"), [("BERT", "eager"), ("GPT-2", "sdpa"), ("T5", "eager")])
 def test_dropout_in_training_is_noted_and_named(title: str, way: str) -> None:
     model, given = random(title, way)
-    calls = both(model.train(), given)
+    calls, _ = compared(model.train(), **given)
     assert len(calls) == FAMILIES[title].calls
     for call in calls:
         verdict = call.check()
@@ -62,9 +51,10 @@ def test_dropout_in_training_is_noted_and_named(title: str, way: str) -> None:
 @pytest.mark.parametrize(("title", "way"), [*WAYS, ("BERT", "sdpa"), ("Falcon", "sdpa")])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_inference_mode_and_autocast(title: str, way: str, dtype: str) -> None:
+    model, given = random(title, way)
     is_cast = dtype == "bfloat16"
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_cast):
-        calls = both(*random(title, way))
+        calls, _ = compared(model, **given)
     assert [call.dtype for call in calls] == [dtype] * len(names_of(calls)) == [dtype] * 2
 
 

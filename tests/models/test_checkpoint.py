@@ -78,14 +78,15 @@ def changed(file: Path, **entries: Any) -> Path:
 
 
 FIRST, *LATER = SENTENCE.split()  # the only one without a space before it, of bytes
-OF_BYTES = (FIRST, *(" the" if word == "the" else word for word in LATER))
+LABELS = {
+    "bert": ("[CLS]", FIRST, *LATER, "[SEP]"),
+    "gpt2": (FIRST, *(" the" if word == "the" else word for word in LATER)),
+}
 
 
-@pytest.mark.parametrize(
-    ("kind", "labels"), [("bert", ("[CLS]", FIRST, *LATER, "[SEP]")), ("gpt2", OF_BYTES)]
-)
+@pytest.mark.parametrize("kind", LABELS)
 def test_every_layer_has_the_weights_of_the_model(
-    made: Path, kind: str, labels: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+    made: Path, kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     own = ran(made / kind)
     assert tuple(capfd.readouterr()) == ("", "")  # nothing is printed
@@ -98,7 +99,7 @@ def test_every_layer_has_the_weights_of_the_model(
     for layer, weights in enumerate(expected, 1):
         ours = trace[f"layer.{layer}.weights"]
         np.testing.assert_allclose(ours.value, weights, atol=2e-6)
-        assert ours.names("query") == own.tokens.labels == labels
+        assert ours.names("query") == own.tokens.labels == LABELS[kind]
     previous = [w[:, range(1, w.shape[1]), range(w.shape[1] - 1)].mean(-1) for w in expected]
     np.testing.assert_allclose(trace["previous"].value, previous, atol=2e-6)
 
@@ -154,18 +155,6 @@ def same_outputs(one: Ran, other: Ran) -> bool:
     return all(np.array_equal(a.call.arrays["output"], b.call.arrays["output"]) for a, b in pairs)
 
 
-def test_shards_and_a_hub_cache(made: Path, tmp_path: Path) -> None:
-    snapshot = tmp_path / "models--org--m" / "snapshots" / "c0ffee"
-    model = transformers.AutoModel.from_pretrained(made / "gpt2")
-    model.save_pretrained(snapshot, max_shard_size="10KB")
-    assert len([*snapshot.glob("*.safetensors")]) > 2
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (snapshot / name).symlink_to(made / "gpt2" / name)
-    assert same_outputs(ran(tmp_path / "models--org--m"), ran(made / "gpt2"))
-
-
-# ---- what does not fit
-
 OWN_CODE = {"auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
 # a checkpoint, its tensors that are called otherwise or left out, and another config:
 # how many attentions are seen, or why it is refused
@@ -199,26 +188,29 @@ def test_weights_and_configs_that_do_not_fit(
         refused(folder, r"lacks weights .*decoder\.block", target="the mat")
 
 
-def test_a_config_that_describes_more_than_is_allowed(copied: Make) -> None:
-    folder = copied("bert", max_position_embeddings=4000)  # of 15 numbers, and 8 bytes beside
-    with limited(310_000), pytest.raises(SizeError, match=r"config\.json describes a model"):
-        ran(folder)
-
-
-def test_nothing_else_is_read_or_loaded(copied: Make, made: Path) -> None:
+def test_nothing_but_the_files_of_the_model_is_read(made: Path, copied: Make) -> None:
     flash = copied("bert", attn_implementation="kernels-community/flash-attn2")
     assert "flash" not in ran(flash).attentions[0].call.seen
+    large = copied("bert", max_position_embeddings=4000)  # of 15 numbers, and 8 bytes beside
+    with limited(310_000), pytest.raises(SizeError, match=r"config\.json describes a model"):
+        ran(large)
+    model = transformers.AutoModel.from_pretrained(made / "gpt2")
+    shards = large.parent / "models--org--m" / "snapshots" / "c0ffee"  # of a hub cache
+    model.save_pretrained(shards, max_shard_size="10KB")
+    assert len([*shards.glob("*.safetensors")]) > 2
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (shards / name).symlink_to(made / "gpt2" / name)
     folder = copied("gpt2")
     (folder / "custom_generate").mkdir()
     (folder / "custom_generate" / "generate.py").write_text("raise SystemExit")
     for name in ("pytorch_model.bin", "model.ckpt", "tf_model.h5", "tokenizer.pkl"):
         (folder / name).write_bytes(b"\x80\x04no pickle")
     (folder / "generation_config.json").write_text("{")
-    model = transformers.AutoModel.from_pretrained(made / "gpt2")
     model.load_state_dict({name: 2 * x for name, x in model.state_dict().items()})
     model.save_pretrained(folder / "other")
     (folder / "other" / "model.safetensors").rename(folder / "model.fp16.safetensors")
-    assert same_outputs(ran(folder), ran(made / "gpt2"))
+    for other in (shards.parents[1], folder):
+        assert same_outputs(ran(other), ran(made / "gpt2"))
 
 
 def test_what_is_no_exception_ends_in_one_line(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,43 +239,30 @@ def test_models_of_images_of_sound_and_without_attention(tmp_path: Path) -> None
         refused(folder, f"{kind} {words}")
 
 
-# ---- tokenizers
-
-
-def test_more_added_tokens_than_rows(copied: Make) -> None:
-    file = copied("bert") / "tokenizer.json"
-    token = json.loads(file.read_text())["added_tokens"][0]
-    more = [{**token, "id": 1000 + n, "content": f"<{n}>"} for n in range(20_000)]
-    refused(changed(file, added_tokens=more), "adds 20000 tokens, .* rows")
-
-
-def test_a_tokenizer_that_is_no_more(copied: Make) -> None:
-    folder = copied("bert")
-    (folder / "tokenizer.json").write_text("{")
-    refused(folder, "tokenizer of .* cannot be read")
-    # from tokenizer_config.json alone a tokenizer of BERT's class is made, for which all is [UNK]
-    (folder / "tokenizer.json").unlink()
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    refused(folder, "knows no words")
-
-
-def test_a_tokenizer_whose_library_panics(copied: Make, capfd: pytest.CaptureFixture[str]) -> None:
-    # code in Rust, which writes to the process's own streams, and raises what is no Exception
+def test_tokenizers_that_are_none(copied: Make, capfd: pytest.CaptureFixture[str]) -> None:
     file = copied("bert") / "tokenizer.json"
     text = file.read_text()
+    token = json.loads(text)["added_tokens"][0]
+    more = [{**token, "id": 1000 + n, "content": f"<{n}>"} for n in range(20_000)]
+    refused(changed(file, added_tokens=more), "adds 20000 tokens, .* rows")
+    # code in Rust, which writes to the process's own streams, and raises what is no Exception
     broken = text.replace('"special_tokens": {', '"special_tokens": {}, "others": {', 1)
     assert broken != text
     file.write_text(broken.replace('"lstrip"', '"other": 1, "lstrip"'))
     refused(file.parent, "tokenizer of .* fails: no entry")
     assert tuple(capfd.readouterr()) == ("", "")
-
-
-def test_a_tokenizer_with_a_length_that_is_none(copied: Make) -> None:
-    file = copied("bert") / "tokenizer_config.json"
+    file.write_text(text)
+    config = file.parent / "tokenizer_config.json"
     for most in (-1, None):
-        assert len(ran(changed(file, model_max_length=most)).attentions) == 3
+        assert len(ran(changed(config, model_max_length=most)).attentions) == 3
     for wrong in ([], "many"):
-        refused(changed(file, model_max_length=wrong), "tokenizer of .* fails")
+        refused(changed(config, model_max_length=wrong), "tokenizer of .* fails")
+    file.write_text("{")
+    refused(file.parent, "tokenizer of .* cannot be read")
+    # from tokenizer_config.json alone a tokenizer of BERT's class is made, for which all is [UNK]
+    file.unlink()
+    config.write_text('{"tokenizer_class": "BertTokenizer"}')
+    refused(file.parent, "knows no words")
 
 
 def test_tokens_and_positions_that_the_model_has_not(copied: Make, made: Path) -> None:

@@ -87,71 +87,62 @@ def test_a_hub_cache_by_its_main_reference(tmp_path: Path) -> None:
 
 def test_no_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    refused("nowhere", "nowhere", "no directory")
-    refused("org/name", "downloads nothing")
-    refused("~no-such-user/model", "~no-such-user/model")
-    refused("config.json", "is a file")
-    refused("x" * 5000, "name too long")
+    wrong = {"nowhere": "no directory", "org/name": "downloads nothing", "config.json": "is a file"}
+    wrong |= {"~no-such-user/model": "~no-such-user/model", "x" * 5000: "name too long"}
+    for path, words in wrong.items():
+        refused(path, words)
 
 
-WRONG_PARTS = [
-    ("config.json", None, "config.json"),
-    ("config.json", "", "no object"),
-    ("config.json", "[]", "no object"),
-    ("config.json", "{", "not JSON"),
-    ("config.json", '{"model_type": 3}', "model_type"),
-    ("config.json", '{"model_type": "vit"}', "images or sound"),
-    ("tokenizer.json", None, "tokenizer.json"),
-    ("model.safetensors", None, "model.safetensors"),
-    ("model.safetensors", "", "damaged"),
+MANY = 10**9
+WEIGHTS = "(weights)"
+WRONG: list[tuple[dict[str, Any], str, str | None, str]] = [
+    # other entries of the config, a file, what is in it (None: it is not there), what is said
+    ({}, "config.json", None, "config.json"),
+    ({}, "config.json", "", "no object"),
+    ({}, "config.json", "[]", "no object"),
+    ({}, "config.json", "{", "not JSON"),
+    ({}, "config.json", '{"model_type": 3}', "model_type"),
+    ({}, "tokenizer.json", None, "tokenizer.json"),
+    ({}, "model.safetensors", None, "model.safetensors"),
+    ({}, "model.safetensors", "", "damaged"),
+    ({"transformers_weights": "adapter_model.bin"}, "", "", "adapter_model.bin"),
+    ({"transformers_weights": "o.safetensors"}, "o.safetensors", WEIGHTS, "o.safetensors"),
+    ({"transformers_weights": ["model.safetensors"]}, "", "", "transformers_weights"),
+    ({}, "shard-00000-model-00001-of-00001.safetensors", WEIGHTS, "shard-00000"),
+    ({}, "adapter_config.json", WEIGHTS, "adapter_config.json"),
+    ({}, "adapter_model.safetensors", WEIGHTS, "adapter_model.safetensors"),
+    ({}, "adapter_model.bin", WEIGHTS, "adapter_model.bin"),
+    ({"num_labels": MANY}, "", "", "num_labels is 1000000000"),
+    ({"text_config": {"num_labels": MANY}}, "", "", "text_config.num_labels is 1000000000"),
+    ({"id2label": {str(n): "x" for n in range(50)}}, "", "", "id2label is 50"),
+    ({"num_hidden_groups": MANY}, "", "", "num_hidden_groups is 1000000000"),
+    ({"num_hidden_layers": 200_000}, "", "", "num_hidden_layers is 200000"),  # takes minutes
+    ({"text_config": {"encoder_layers": 3}}, "", "", "text_config.encoder_layers is 3"),
 ]
 
 
-@pytest.mark.parametrize(("file", "text", "words"), WRONG_PARTS)
-def test_a_part_that_is_missing_or_wrong(
-    folder: Path, file: str, text: str | None, words: str
+@pytest.mark.parametrize(("config", "file", "text", "words"), WRONG)
+def test_parts_that_are_missing_or_wrong_or_of_something_else(
+    folder: Path, config: dict[str, Any], file: str, text: str | None, words: str
 ) -> None:
-    (folder / file).unlink()
-    if text is not None:
-        (folder / file).write_text(text)
-    if "vit" in (text or ""):
-        (folder / "tokenizer.json").unlink()
+    directory(folder, **config)
+    if text is None:
+        (folder / file).unlink()
+    elif file:
+        data = (folder / "model.safetensors").read_bytes() if text == WEIGHTS else text.encode()
+        (folder / file).write_bytes(data)
     refused(folder, words)
 
 
-def test_weights_in_another_form_or_of_another_name(folder: Path) -> None:
+def test_weights_in_another_form_or_of_another_name_and_no_text(folder: Path) -> None:
     at = folder / "model.safetensors"
     for name in ("pytorch_model.bin", "model.gguf", "tf_model.h5", "other.safetensors"):
         at = at.rename(folder / name)
         refused(folder, "rename" if "safetensors" in name else "does not read")
-
-
-MANY = 10**9
-NOT_OF_THE_FILES = [
-    ({"transformers_weights": "adapter_model.bin"}, "", "adapter_model.bin"),
-    ({"transformers_weights": "other.safetensors"}, "other.safetensors", "other.safetensors"),
-    ({"transformers_weights": ["model.safetensors"]}, "", "transformers_weights"),
-    ({}, "shard-00000-model-00001-of-00001.safetensors", "shard-00000"),
-    ({}, "adapter_config.json", "adapter_config.json"),
-    ({}, "adapter_model.safetensors", "adapter_model.safetensors"),
-    ({}, "adapter_model.bin", "adapter_model.bin"),
-    ({"num_labels": MANY}, "", "num_labels is 1000000000"),
-    ({"text_config": {"num_labels": MANY}}, "", "text_config.num_labels is 1000000000"),
-    ({"id2label": {str(n): "x" for n in range(50)}}, "", "id2label is 50"),
-    ({"num_hidden_groups": MANY}, "", "num_hidden_groups is 1000000000"),
-    ({"num_hidden_layers": 200_000}, "", "num_hidden_layers is 200000"),  # takes minutes to build
-    ({"text_config": {"encoder_layers": 3}}, "", "text_config.encoder_layers is 3"),
-]
-
-
-@pytest.mark.parametrize(("config", "beside", "words"), NOT_OF_THE_FILES)
-def test_weights_and_sizes_that_are_not_those_of_the_files(
-    folder: Path, config: dict[str, Any], beside: str, words: str
-) -> None:
-    directory(folder, **config)
-    if beside:
-        (folder / beside).write_bytes((folder / "model.safetensors").read_bytes())
-    refused(folder, words)
+    at.rename(folder / "model.safetensors")
+    (folder / "tokenizer.json").unlink()
+    (folder / "config.json").write_text('{"model_type": "vit"}')
+    refused(folder, "images or sound")
 
 
 def test_what_takes_too_much(folder: Path) -> None:
@@ -169,23 +160,17 @@ def test_what_takes_too_much(folder: Path) -> None:
         refused(folder, "num_labels", error=SizeError)
 
 
-def entry(*shape: int) -> dict[str, Any]:
-    return {"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 24]}}
-
-
-HEADERS: list[tuple[dict[str, Any], int, str]] = [
-    ({}, -1, "43"),  # bytes of numbers, where the header says 44
-    ({}, 1, "45"),
-    (entry(2, 2), 0, "'a'"),
-    ({"a": {"dtype": "F32"}}, 0, "'a'"),
-    (entry(-2, -3), 0, "'a'"),
-    ({"a": 5}, 0, "'a'"),
-]
-
-
 def test_a_header_that_lies_and_bytes_that_are_no_safetensors(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    for header, more, words in HEADERS:
+    file, entry = folder / "model.safetensors", {"dtype": "F32", "data_offsets": [0, 24]}
+    headers: list[tuple[dict[str, Any], int, str]] = [
+        ({}, -1, "43"),  # bytes of numbers, where the header says 44
+        ({}, 1, "45"),
+        ({"a": {**entry, "shape": (2, 2)}}, 0, "'a'"),
+        ({"a": {**entry, "shape": (-2, -3)}}, 0, "'a'"),
+        ({"a": {"dtype": "F32"}}, 0, "'a'"),
+        ({"a": 5}, 0, "'a'"),
+    ]
+    for header, more, words in headers:
         write_safetensors(file, {"a": (2, 3), "b": (5,)}, **header)
         data = file.read_bytes()
         file.write_bytes(data[:more] if more < 0 else data + bytes(more))

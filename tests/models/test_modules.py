@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
 import attncli
-from tests.models.families import module_of
+from tests.models.families import compared, module_of
 
 NEEDS = ("torch",)
 torch: Any = None
@@ -22,18 +21,6 @@ def given(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Any]:
     """Random tensors, wide enough apart that the weights are not uniform."""
     torch.manual_seed(23)
     return [(2 * torch.randn(shape)).to(getattr(torch, dtype)) for shape in shapes]
-
-
-def captured(model: Any, *args: Any) -> tuple[Any, Any]:
-    """The calls, and the output; which is the same without capture."""
-    outputs = []
-    for watch in (nullcontext(), attncli.capture(model)):
-        torch.manual_seed(29)
-        with warnings.catch_warnings(), watch as calls:
-            warnings.simplefilter("ignore", UserWarning)  # that none was seen
-            outputs.append(model(*args))
-    assert torch.equal(*outputs)
-    return calls, outputs[0]
 
 
 def sdpa(*args: Any, **kwargs: Any) -> Any:
@@ -144,7 +131,7 @@ REFUSED = [
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_recorded_and_matches(name: str) -> None:
     shapes, function, fields, operations = CASES[name]
-    calls, _ = captured(module_of(function), *given(*shapes))
+    calls, _ = compared(module_of(function), *given(*shapes))
     (call,) = calls
     assert calls.unseen == ()
     assert call.convention.changes() == pytest.approx(fields)
@@ -155,7 +142,7 @@ def test_it_is_recorded_and_matches(name: str) -> None:
 
 @pytest.mark.parametrize(("function", "why"), REFUSED)
 def test_what_is_not_understood_is_said(function: Any, why: str) -> None:
-    calls, _ = captured(module_of(function), *given(*HEADS))
+    calls, _ = compared(module_of(function), *given(*HEADS))
     (reason,) = calls.unseen
     assert (len(calls), why in reason) == (0, True), reason
 
@@ -163,14 +150,14 @@ def test_what_is_not_understood_is_said(function: Any, why: str) -> None:
 def test_what_goes_in_and_comes_out_is_recorded() -> None:
     for dtype in ("float64", "float32", "float16", "bfloat16"):
         q, k, v = given(*PLAIN, dtype=dtype)
-        (call,), output = captured(module_of(sdpa), q, k, v)
+        (call,), output = compared(module_of(sdpa), q, k, v)
         assert (call.dtype, call.check().matches) == (dtype, True)
         named = {"q": q, "k": k, "v": v, "output": output}
         before = {name: x.double().numpy().copy() for name, x in named.items()}
         q.zero_()  # what is recorded does not change with the tensors
         for name, x in before.items():
             assert np.array_equal(call.arrays[name], x), name
-    (call,), _ = captured(module_of(lambda q, k, v: sdpa(q, k, v, None, 0.3)), *given(*PLAIN))
+    (call,), _ = compared(module_of(lambda q, k, v: sdpa(q, k, v, None, 0.3)), *given(*PLAIN))
     verdict = call.check()
     assert (verdict.matches, any("dropout 0.3" in note for note in verdict.notes)) == (False, True)
 
@@ -248,7 +235,7 @@ def test_what_is_no_attention() -> None:
         experts = torch.stack([v, k], -2)  # [batch, head, token, expert, d]
         return torch.einsum("bhne,bhned->bhnd", softmax(router(q)), experts)
 
-    calls, _ = captured(module_of(routed, router=router), *given(*HEADS))
+    calls, _ = compared(module_of(routed, router=router), *given(*HEADS))
     assert (len(calls), calls.unseen) == (0, ())
 
     def chain(x: Any) -> Any:
