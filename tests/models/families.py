@@ -19,24 +19,19 @@ VALID = (11, 7, 10, 3, 5)
 
 
 class Family(NamedTuple):
-    """A family of models.
-
-    title    as the README names it
-    kind     its class in transformers
-    config   what its configuration is made of
-    inputs   "text", "target" (an encoder's and a decoder's), "image", "audio", "image and text"
-    calls    how many attentions it computes in a forward pass
-    loaded   the implementations of attention it can be loaded with
-    returns  where it returns not all of its weights: what is in the names of the modules whose it does
-    """
+    """A family of models."""
 
     title: str
+    """As the README names it."""
     kind: str
     config: Mapping[str, Any]
     inputs: str = "text"
+    """Or "target" (an encoder's and a decoder's), "image", "audio", "image and text"."""
     calls: int = 2
     loaded: tuple[str, ...] = ("eager", "sdpa")
+    """The implementations of attention it can be loaded with."""
     returns: str = ""
+    """What is in the names of the modules whose weights it returns, where not of all."""
 
 
 class Row(NamedTuple):
@@ -112,22 +107,23 @@ FAMILIES = {family.title: family for row in ROWS for family in row.families}
 def made(family: Family, implementation: str, dtype: str = "float32") -> Any:
     """A random model of a family, loaded with an implementation of attention.
 
-    Its matrices are drawn so that the scores have a standard deviation of about 1 or more: as
-    models are initialized for training, all weights would be nearly equal.
+    Its scores have a standard deviation of about 1 or more: as models are initialized for
+    training, all weights would be nearly equal.
     """
     import torch
     import transformers
 
     kind = getattr(transformers, family.kind)
-    config = kind.config_class(**family.config)
     torch.manual_seed(17)
-    model = kind._from_config(config, attn_implementation=implementation)
+    model = kind._from_config(
+        kind.config_class(**family.config), attn_implementation=implementation
+    )
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 1.3 / parameter.shape[-1] ** 0.5)
+        for x in model.parameters():
+            if x.ndim > 1:
+                x.normal_(0, 1.3 / x.shape[-1] ** 0.5)
             else:
-                parameter.add_(0.3 * torch.randn(parameter.shape))
+                x.add_(0.3 * torch.randn(x.shape))
     return model.to(getattr(torch, dtype)).eval()
 
 

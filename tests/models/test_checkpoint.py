@@ -127,26 +127,17 @@ def test_an_encoder_and_a_decoder(made: Path) -> None:
     assert kinds["SelfAttention"].tokens == own.target.ids
 
 
-def test_other_models(tmp_path: Path) -> None:
-    own = {**SIZES, "embedding_size": 7, "intermediate_size": 17}
-    words = checkpoints.word_tokenizer()
-    albert = ran(checkpoints.saved(tmp_path / "a", "AlbertModel", words, **own))
-    trace = model_trace("m", albert.attentions, kept=())
-    assert trace["entropy"].names("layer") == ("L1", "L2", "L3")  # which share their weights
+def test_number_types_and_what_the_model_does_not_take(tmp_path: Path) -> None:
     own = {"dim": 15, "n_layers": 1, "n_heads": 5, "hidden_dim": 17}
-    folder = checkpoints.saved(tmp_path / "d", "DistilBertModel", words, **own)
+    words = checkpoints.word_tokenizer()
+    folder = checkpoints.saved(tmp_path / "m", "DistilBertModel", words, **own)
     names = ["input_ids", "token_type_ids", "attention_mask"]
-    distilled = ran(changed(folder / "tokenizer_config.json", model_input_names=names))
-    assert "token_type_ids" in distilled.tokens.inputs  # which the model does not take
-    assert len(distilled.attentions) == 1
-
-
-def test_the_number_type_is_the_stored_one_unless_another_is_asked_for(copied: Make) -> None:
-    folder = copied("gpt2")
+    changed(folder / "tokenizer_config.json", model_input_names=names)
     transformers.AutoModel.from_pretrained(folder).to(torch.bfloat16).save_pretrained(folder)
     stored, wide = ran(folder), ran(folder, dtype="float32")
+    assert "token_type_ids" in stored.tokens.inputs
     assert (stored.dtype, wide.dtype) == ("bfloat16", "float32")
-    assert stored.attentions[0].call.dtype == "bfloat16"
+    assert [one.call.dtype for one in stored.attentions] == ["bfloat16"]
     assert wide.n_bytes == 2 * stored.n_bytes
 
 
@@ -214,11 +205,8 @@ def test_nothing_but_the_files_of_the_model_is_read(made: Path, copied: Make) ->
 
 
 def test_what_is_no_exception_ends_in_one_line(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class OfTheLibrary(BaseException):
-        pass
-
     def fails(*_: Any, **__: Any) -> None:
-        raise OfTheLibrary("three ranks failed")
+        raise type("OfTheLibrary", (BaseException,), {})("three ranks failed")
 
     monkeypatch.setattr(transformers.GPT2Model, "from_pretrained", fails)
     refused(made / "gpt2", "cannot be loaded: three ranks failed")
@@ -284,9 +272,6 @@ def test_tokens_are_called_as_in_the_sentence() -> None:
     shifted = pieces.shifted(tokenizer, 0)  # what a decoder reads
     assert shifted.labels == ("<pad>", *pieces.labels[:-1])
     assert shifted.ids == [0, *pieces.ids[:-1]]
-
-
-def test_words_that_a_tokenizer_does_not_know() -> None:
     tokenizer = checkpoints.word_tokenizer()
     assert tokens_of(tokenizer, "the Ω cat").notes[0].startswith("1 token of 5 ")
     for sentence, words in (("", "empty"), (" \n", "empty"), ("\u200b", "no tokens")):
