@@ -42,16 +42,14 @@ def byte_tokenizer() -> Any:
     )
 
 
-def word_tokenizer(*, pads: bool = False) -> Any:
-    """WordPiece, as BERT has it: [CLS] … [SEP]; one that pads to 31 and cuts off after 7."""
+def word_tokenizer() -> Any:
+    """WordPiece, as BERT has it: [CLS] … [SEP]; if it is let, it pads to 31 and cuts after 7."""
     from tokenizers import BertWordPieceTokenizer
 
     raw: Any = BertWordPieceTokenizer()
-    if pads:
-        raw.enable_padding(length=31)
-        raw.enable_truncation(7)
-    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
-    names = {f"{name}_token": token for name, token in names.items()}
+    raw.enable_padding(length=31)
+    raw.enable_truncation(7)
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     return _trained(raw, "[CLS] $A [SEP]", names, vocab_size=97, min_frequency=0)
 
 
@@ -82,7 +80,7 @@ def saved(folder: Path, kind: str, tokenizer: Any, **config: Any) -> Path:
 def bert(folder: Path) -> Path:
     """Three layers of five heads, and positions for 31 tokens."""
     own = {"intermediate_size": 17, "max_position_embeddings": 31, **SIZES}
-    return saved(folder, "BertForMaskedLM", word_tokenizer(pads=True), **own)
+    return saved(folder, "BertForMaskedLM", word_tokenizer(), **own)
 
 
 def gpt2(folder: Path, **changes: Any) -> Path:

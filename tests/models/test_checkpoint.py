@@ -243,8 +243,9 @@ def test_tokenizers_that_are_none(copied: Make, capfd: pytest.CaptureFixture[str
     config = file.parent / "tokenizer_config.json"
     for most in (-1, None):
         assert len(ran(changed(config, model_max_length=most)).attentions) == 3
-    for wrong in ([], "many"):
-        refused(changed(config, model_max_length=wrong), "tokenizer of .* fails")
+    nones: tuple[Any, ...] = ("many", [])
+    for none in nones:
+        refused(changed(config, model_max_length=none), "tokenizer of .* fails")
     file.write_text("{")
     refused(file.parent, "tokenizer of .* cannot be read")
     # from tokenizer_config.json alone a tokenizer of BERT's class is made, for which all is [UNK]

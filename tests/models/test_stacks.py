@@ -147,13 +147,12 @@ def keep(n_q: int, n_k: int, left: int | None = None) -> Array:
 
 def test_what_masks_and_flags_ask_for() -> None:
     least = float(np.finfo(np.float32).min)
-    patterns: list[tuple[int, int, int | None, dict[str, Any]]] = [
+    window = {"window": (2, -1)}
+    for n_q, n_k, left, fields in (
         (5, 5, None, {}),
         (3, 7, None, BOTTOM),
-        (5, 5, 2, {"window": (2, -1)}),
-        (3, 7, 2, {**BOTTOM, "window": (2, -1)}),
-    ]
-    for n_q, n_k, left, fields in patterns:
+        (3, 7, 2, BOTTOM | window),
+    ):
         allowed = keep(n_q, n_k, left)
         for mask in (allowed, np.where(allowed, 0, least), np.where(allowed, 0, -np.inf)):
             asked = asked_by_mask(mask[None, None], (2, 3, n_q, n_k), left, "zero")
@@ -205,12 +204,9 @@ PARTS: list[tuple[str, str, list[tuple[int, int]], tuple[str, ...]]] = [
 # fmt: on
 
 
-def test_what_an_attention_is_called() -> None:
+def test_what_attentions_and_tokens_are_called() -> None:
     for modules, names in PLACES:
         assert [place.name for place in places(modules.split())] == names.split()
-
-
-def test_what_tokens_are_called() -> None:
     for sentence, names, spans, labels in PARTS:
         assert labels_of(sentence, names.split(), spans, [False] * len(spans)) == labels
     special = labels_of("hi", ["[CLS]", "hi"], [(0, 0), (0, 2)], [True, False])
@@ -317,7 +313,7 @@ def test_what_followed_every_earlier_occurrence_counts() -> None:
 
 def test_two_sentences_one_token_and_a_sink() -> None:
     own = measures(np.array([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]]))  # queries and keys of two
-    assert ({*own}, own["entropy"], own["first"]) == ({"even", "entropy", "first"}, [0.5], [0.75])
+    assert ({*own}, *own["entropy"], *own["first"]) == ({"even", "entropy", "first"}, 0.5, 0.75)
     assert measures(np.ones((2, 1, 1)), [7])["first"].tolist() == [1, 1]
     # half of a row goes to a sink without a value: −2 · ¼ log₂ ¼ = 1 bit of the two keys
     assert entropy(np.array([[0.25, 0.25]])).tolist() == [1.0]
