@@ -6,6 +6,7 @@ torch and transformers are imported by the functions, so that this module can be
 from __future__ import annotations
 
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -16,64 +17,53 @@ SENTENCES = (
 )
 SENTENCE = SENTENCES[0]
 SIZES = {"hidden_size": 15, "num_hidden_layers": 3, "num_attention_heads": 5}
-WORDS = {"vocab_size": 97, "special_tokens": ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]}
+
+
+def _trained(raw: Any, after: str, names: dict[str, str], **training: Any) -> Any:
+    """A tokenizer that has read the sentences; what its template puts around one."""
+    from tokenizers import processors
+    from transformers import PreTrainedTokenizerFast
+
+    training = {"special_tokens": [*names.values()], "show_progress": False, **training}
+    raw.train_from_iterator(SENTENCES, **training)
+    if after:
+        special = [(token, raw.token_to_id(token)) for token in after.split() if token[0] != "$"]
+        raw.post_processor = processors.TemplateProcessing(single=after, special_tokens=special)
+    return PreTrainedTokenizerFast(tokenizer_object=raw._tokenizer, **names)
 
 
 def byte_tokenizer() -> Any:
     """Byte-level BPE, as GPT-2 has it: no special token around a sentence."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import ByteLevelBPETokenizer
 
-    found = Tokenizer(models.BPE())
-    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    found.decoder = decoders.ByteLevel()
-    found.post_processor = processors.ByteLevel(trim_offsets=True)
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320, special_tokens=["<|endoftext|>"], initial_alphabet=letters
+    names = {"eos_token": "<|endoftext|>"}
+    return _trained(
+        ByteLevelBPETokenizer(trim_offsets=True), "", names, vocab_size=320, min_frequency=0
     )
-    found.train_from_iterator(SENTENCES, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=found, eos_token="<|endoftext|>")
 
 
-def word_tokenizer(*, pads: bool = False) -> Any:
-    """WordPiece, as BERT has it: [CLS] … [SEP]; one that pads to 31 and cuts off after 7."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
+def word_tokenizer() -> Any:
+    """WordPiece, as BERT has it: [CLS] … [SEP]; if it is let, it pads to 31 and cuts after 7."""
+    from tokenizers import BertWordPieceTokenizer
 
-    found = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    found.normalizer = normalizers.BertNormalizer()
-    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    found.train_from_iterator(SENTENCES, trainers.WordPieceTrainer(**WORDS))
-    found.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    if pads:
-        found.enable_padding(length=31)
-        found.enable_truncation(7)
-    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
-    return PreTrainedTokenizerFast(tokenizer_object=found, **names)
+    raw: Any = BertWordPieceTokenizer()
+    raw.enable_padding(length=31)
+    raw.enable_truncation(7)
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return _trained(raw, "[CLS] $A [SEP]", names, vocab_size=97, min_frequency=0)
 
 
 def piece_tokenizer() -> Any:
     """Unigram with ▁ for a space, as T5 has it: … </s>."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import SentencePieceUnigramTokenizer
 
-    found = Tokenizer(models.Unigram())
-    found.pre_tokenizer = pre_tokenizers.Metaspace()
-    special = ["<pad>", "</s>", "<unk>"]
-    trainer = trainers.UnigramTrainer(vocab_size=60, special_tokens=special, unk_token="<unk>")
-    found.train_from_iterator(SENTENCES, trainer)
-    found.post_processor = processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", 1)]
-    )
     names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return PreTrainedTokenizerFast(tokenizer_object=found, **names)
+    raw = SentencePieceUnigramTokenizer()
+    return _trained(raw, "$A </s>", names, vocab_size=60, unk_token="<unk>")
 
 
-def saved(folder: Path, kind: str, tokenizer: Any = None, **changes: Any) -> Path:
-    """A random model of this class in a folder; `changes` are those of its configuration."""
+def saved(folder: Path, kind: str, tokenizer: Any, **config: Any) -> Path:
+    """A random model of this class in a folder."""
     import torch
     import transformers
     from transformers.utils import logging
@@ -82,17 +72,15 @@ def saved(folder: Path, kind: str, tokenizer: Any = None, **changes: Any) -> Pat
     logging.disable_progress_bar()
     torch.manual_seed(7)
     own: Any = getattr(transformers, kind)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
-        changes.setdefault("vocab_size", len(tokenizer))
-    own(own.config_class(**changes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    own(own.config_class(vocab_size=len(tokenizer), **config)).save_pretrained(folder)
     return folder
 
 
-def bert(folder: Path, **changes: Any) -> Path:
+def bert(folder: Path) -> Path:
     """Three layers of five heads, and positions for 31 tokens."""
-    own = {"intermediate_size": 17, "max_position_embeddings": 31, **SIZES, **changes}
-    return saved(folder, "BertForMaskedLM", word_tokenizer(pads=True), **own)
+    own = {"intermediate_size": 17, "max_position_embeddings": 31, **SIZES}
+    return saved(folder, "BertForMaskedLM", word_tokenizer(), **own)
 
 
 def gpt2(folder: Path, **changes: Any) -> Path:
@@ -101,10 +89,10 @@ def gpt2(folder: Path, **changes: Any) -> Path:
     return saved(folder, "GPT2LMHeadModel", byte_tokenizer(), **own)
 
 
-def t5(folder: Path, **changes: Any) -> Path:
+def t5(folder: Path) -> Path:
     """An encoder of two layers and a decoder of three, of five heads."""
     own = {"d_model": 15, "d_kv": 3, "num_heads": 5, "num_layers": 2, "num_decoder_layers": 3}
-    own |= {"d_ff": 17, "decoder_start_token_id": 0, **changes}
+    own |= {"d_ff": 17, "decoder_start_token_id": 0}
     return saved(folder, "T5ForConditionalGeneration", piece_tokenizer(), **own)
 
 
@@ -116,11 +104,9 @@ def write_safetensors(file: Path, tensors: dict[str, tuple[int, ...]], **header:
     entries: dict[str, Any] = {}
     at = 0
     for name, shape in tensors.items():
-        size = 4
-        for length in shape:
-            size *= length
-        entries[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
+        end = at + 4 * math.prod(shape)
+        entries[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, end]}
+        at = end
     text = json.dumps(entries | header).encode()
     file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
     return file
@@ -129,8 +115,8 @@ def write_safetensors(file: Path, tensors: dict[str, tuple[int, ...]], **header:
 def directory(folder: Path, **config: Any) -> Path:
     """A directory with everything that is looked at before a model is loaded."""
     folder.mkdir(exist_ok=True)
-    said = {"model_type": "bert", "vocab_size": 97, "num_hidden_layers": 1, **config}
-    (folder / "config.json").write_text(json.dumps(said), encoding="utf-8")
+    config = {"model_type": "bert", "vocab_size": 97, "num_hidden_layers": 1, **config}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
     write_safetensors(folder / "model.safetensors", {"a": (2, 3), "b": (5,)})
     return folder

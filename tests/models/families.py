@@ -6,42 +6,35 @@ decoder, 3 heads of 13 (14 where they are rotated in halves), 6 heads for 3 key 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import attncli
 
 WORDS, BATCH, TOKENS, TARGET = 97, 5, 11, 7
 VALID = (11, 7, 10, 3, 5)
 """How many tokens of each batch item are no padding."""
 
 
-@dataclass(frozen=True, repr=False)
-class Family:
-    """A family of models.
-
-    title    as the README names it
-    kind     its class in transformers
-    config   what its configuration is made of
-    inputs   "text", "target" (an encoder's and a decoder's), "image", "audio", "image and text"
-    calls    how many attentions it computes in a forward pass
-    loaded   the implementations of attention it can be loaded with
-    returns  where it returns not all of its weights: what is in the names of the modules whose it does
-    """
+class Family(NamedTuple):
+    """A family of models."""
 
     title: str
+    """As the README names it."""
     kind: str
     config: Mapping[str, Any]
     inputs: str = "text"
+    """Or "target" (an encoder's and a decoder's), "image", "audio", "image and text"."""
     calls: int = 2
     loaded: tuple[str, ...] = ("eager", "sdpa")
+    """The implementations of attention it can be loaded with."""
     returns: str = ""
-
-    def __repr__(self) -> str:
-        return self.title
+    """What is in the names of the modules whose weights it returns, where not of all."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A row of the README's table: some families, what is captured of them, where it is seen."""
 
     captured: str
@@ -62,19 +55,10 @@ _BOTH = {
 # Experts multiply matrices whose rows must be multiples of 16 bytes.
 _EXPERTS = {"hidden_size": 48, "num_experts_per_tok": 2}
 
-BERT = Family("BERT", "BertModel", _HEADS)
-GPT2 = Family("GPT-2", "GPT2Model", {"vocab_size": WORDS, "n_embd": 39, "n_head": 3, "n_layer": 2, "n_positions": 23})  # fmt: skip
-LLAMA = Family("Llama", "LlamaModel", _GROUPED)
-MISTRAL = Family("Mistral", "MistralModel", _WINDOW)
-GPT_OSS = Family("GPT-OSS", "GptOssModel", {**_WINDOW, **_EXPERTS, "intermediate_size": 32, "num_local_experts": 3}, loaded=("eager",))  # fmt: skip
-T5 = Family("T5", "T5Model", {"vocab_size": WORDS, "d_model": 31, "d_kv": 13, "d_ff": 29, "num_layers": 2, "num_heads": 3, "relative_attention_num_buckets": 11, "relative_attention_max_distance": 13}, "target", calls=6)  # fmt: skip
-BART = Family("BART", "BartModel", {**_BOTH, "d_model": 39, "max_position_embeddings": 23}, "target", calls=6)  # fmt: skip
-WHISPER = Family("Whisper", "WhisperModel", {**_BOTH, "d_model": 42, "num_mel_bins": 5, "max_source_positions": 13, "pad_token_id": 0, "max_target_positions": 23, "decoder_start_token_id": 1, "bos_token_id": 1, "eos_token_id": 2}, "audio", calls=6)  # fmt: skip
-
 ROWS = (
     Row("heads that share keys, rotary positions, QK norm, windows", (
-        LLAMA,
-        MISTRAL,
+        Family("Llama", "LlamaModel", _GROUPED),
+        Family("Mistral", "MistralModel", _WINDOW),
         Family("Qwen 3", "Qwen3Model", _GROUPED),
         Family("Gemma 3", "Gemma3TextModel", {**_WINDOW, "query_pre_attn_scalar": 17, "layer_types": ["sliding_attention", "full_attention"]}),
         Family("Phi-3", "Phi3Model", {**_ROTARY, "num_key_value_heads": 3, "pad_token_id": 0}),
@@ -82,15 +66,15 @@ ROWS = (
     )),
     Row("softcap; sinks", (
         Family("Gemma 2", "Gemma2Model", {**_WINDOW, "query_pre_attn_scalar": 17, "attn_logit_softcapping": 7.0}, loaded=("eager",)),
-        GPT_OSS,
+        Family("GPT-OSS", "GptOssModel", {**_WINDOW, **_EXPERTS, "intermediate_size": 32, "num_local_experts": 3}, loaded=("eager",)),
     ), "attention interface (eager)"),
     Row("d_v ≠ d_k", (
         Family("DeepSeek-V3", "DeepseekV3Model", {**_ROTARY, **_EXPERTS, "num_key_value_heads": 3, "q_lora_rank": 11, "kv_lora_rank": 17, "qk_nope_head_dim": 9, "qk_rope_head_dim": 4, "v_head_dim": 7, "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1}),
     )),
     Row("self-attention, also of layers that share their weights", (
-        GPT2,
+        Family("GPT-2", "GPT2Model", {"vocab_size": WORDS, "n_embd": 39, "n_head": 3, "n_layer": 2, "n_positions": 23}),
         Family("OPT", "OPTModel", {**_HEADS, "ffn_dim": 29, "word_embed_proj_dim": 39}),
-        BERT,
+        Family("BERT", "BertModel", _HEADS),
         Family("RoBERTa", "RobertaModel", _HEADS),
         Family("DistilBERT", "DistilBertModel", {"vocab_size": WORDS, "dim": 39, "n_heads": 3, "n_layers": 2, "hidden_dim": 29, "max_position_embeddings": 23}),
         Family("ALBERT", "AlbertModel", {**_HEADS, "embedding_size": 19}),
@@ -102,7 +86,11 @@ ROWS = (
         Family("Swin", "SwinModel", {"image_size": 14, "patch_size": 2, "embed_dim": 13, "depths": [2], "num_heads": [1], "window_size": 5}, "image", returns="blocks.1"),
         Family("LLaVA", "LlavaModel", {"vision_config": {**_IMAGE, "image_size": 14, "model_type": "clip_vision_model"}, "text_config": {**_GROUPED, "model_type": "llama"}, "image_token_index": 96, "vision_feature_layer": -1, "image_seq_length": 4}, "image and text", calls=4, returns="language_model"),
     )),
-    Row("encoder, decoder and cross-attention, relative bias", (T5, BART, WHISPER)),
+    Row("encoder, decoder and cross-attention, relative bias", (
+        Family("T5", "T5Model", {"vocab_size": WORDS, "d_model": 31, "d_kv": 13, "d_ff": 29, "num_layers": 2, "num_heads": 3, "relative_attention_num_buckets": 11, "relative_attention_max_distance": 13}, "target", calls=6),
+        Family("BART", "BartModel", {**_BOTH, "d_model": 39, "max_position_embeddings": 23}, "target", calls=6),
+        Family("Whisper", "WhisperModel", {**_BOTH, "d_model": 42, "num_mel_bins": 5, "max_source_positions": 13, "pad_token_id": 0, "max_target_positions": 23, "decoder_start_token_id": 1, "bos_token_id": 1, "eos_token_id": 2}, "audio", calls=6),
+    )),
     Row("ALiBi, rotary, relative and disentangled positions, written out by the model", (
         Family("BLOOM", "BloomModel", {"vocab_size": WORDS, "hidden_size": 39, "n_layer": 2, "n_head": 3}, loaded=("eager",)),
         Family("Falcon", "FalconModel", {**_ROTARY, "alibi": True, "new_decoder_architecture": False}),
@@ -116,57 +104,84 @@ ROWS = (
 FAMILIES = {family.title: family for row in ROWS for family in row.families}
 
 
-def table() -> list[str]:
-    """The rows of the README's table."""
-    return [
-        f"| {', '.join(family.title for family in row.families)} | {row.captured} | {row.seen} |"
-        for row in ROWS
-    ]
-
-
 def made(family: Family, implementation: str, dtype: str = "float32") -> Any:
     """A random model of a family, loaded with an implementation of attention.
 
-    Its matrices are drawn so that the scores have a standard deviation of about 1 or more: as
-    models are initialized for training, all weights would be nearly equal.
+    Its scores have a standard deviation of about 1 or more: as models are initialized for
+    training, all weights would be nearly equal.
     """
     import torch
     import transformers
 
     kind = getattr(transformers, family.kind)
-    config = kind.config_class(**family.config)
     torch.manual_seed(17)
-    model = kind._from_config(config, attn_implementation=implementation)
+    model = kind._from_config(
+        kind.config_class(**family.config), attn_implementation=implementation
+    )
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 1.3 / parameter.shape[-1] ** 0.5)
+        for x in model.parameters():
+            if x.ndim > 1:
+                x.normal_(0, 1.3 / x.shape[-1] ** 0.5)
             else:
-                parameter.add_(0.3 * torch.randn(parameter.shape))
+                x.add_(0.3 * torch.randn(x.shape))
     return model.to(getattr(torch, dtype)).eval()
 
 
-def inputs(family: Family, dtype: str = "float32") -> dict[str, Any]:
-    """What a model of the family takes: random numbers, and padding on the right."""
+def inputs(family: Family, dtype: str = "float32", *, left: bool = False) -> dict[str, Any]:
+    """What a model of the family takes: random numbers, and padding on the right or the left."""
     import torch
 
     torch.manual_seed(19)
+    number = getattr(torch, dtype)
     given: dict[str, Any] = {}
     if "image" in family.inputs:
         size = {**family.config, **family.config.get("vision_config", {})}["image_size"]
-        given["pixel_values"] = torch.randn(BATCH, 3, size, size).to(getattr(torch, dtype))
+        given["pixel_values"] = torch.randn(BATCH, 3, size, size).to(number)
     if family.inputs == "audio":
-        given["input_features"] = torch.randn(BATCH, 5, 26).to(getattr(torch, dtype))
+        given["input_features"] = torch.randn(BATCH, 5, 26).to(number)
     if "text" in family.inputs or family.inputs == "target":
         given["input_ids"] = torch.randint(3, WORDS - 1, (BATCH, TOKENS))
-        given["attention_mask"] = torch.arange(TOKENS) < torch.tensor(VALID)[:, None]
-        given["attention_mask"] = given["attention_mask"].long()
+        mask = (torch.arange(TOKENS) < torch.tensor(VALID)[:, None]).long()
+        given["attention_mask"] = mask.flip(-1) if left else mask
     if family.inputs == "image and text":
         given["input_ids"][:, :4] = WORDS - 1  # four patches of 7 × 7
         given["attention_mask"][:, :4] = 1
     if family.inputs in ("target", "audio"):
         given["decoder_input_ids"] = torch.randint(3, WORDS, (BATCH, TARGET))
     return given
+
+
+def captured(model: Any, given: Mapping[str, Any], **how: Any) -> Any:
+    """The calls of a run without gradients."""
+    import torch
+
+    with torch.no_grad(), attncli.capture(model, **how) as calls:
+        model(**given)
+    return calls
+
+
+def compared(model: Any, *args: Any, **given: Any) -> tuple[Any, Any]:
+    """The calls of a run, and its output; all tensors of which are the same without capture."""
+    import torch
+
+    outputs = []
+    for watch in (nullcontext(), attncli.capture(model)):
+        torch.manual_seed(29)
+        with warnings.catch_warnings(), watch as calls:
+            warnings.simplefilter("ignore", UserWarning)  # that no attention was seen
+            outputs.append(model(*args, **given))
+    before, after = (_tensors(output) for output in outputs)
+    assert before
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    return calls, outputs[1]
+
+
+def _tensors(x: Any) -> list[Any]:
+    """The tensors of a model's output, in order."""
+    if hasattr(x, "numpy"):
+        return [x]
+    parts = x.values() if hasattr(x, "values") else x if isinstance(x, tuple | list) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
 
 
 def module_of(function: Callable[..., Any], **parts: Any) -> Any:

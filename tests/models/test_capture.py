@@ -1,11 +1,13 @@
-"""What a model may be doing while it is captured, and that nothing of it is changed."""
+"""Models that are captured: each family's attention, how it may run, and that nothing is changed."""
 
 from __future__ import annotations
 
 import re
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,83 +15,223 @@ import pytest
 import attncli
 from attncli.cli.main import run
 from attncli.errors import InputError
-from tests.models.families import FAMILIES, WORDS, Family, inputs, made
+from attncli.models.call import Call
+from tests.models.families import FAMILIES, ROWS, TOKENS, VALID, captured, compared, inputs, made
 
 NEEDS = ("torch", "transformers")
 torch: Any = None
 transformers: Any = None
-LLAMA, BERT, BLOOM = FAMILIES["Llama"], FAMILIES["BERT"], FAMILIES["BLOOM"]
+LLAMA = FAMILIES["Llama"]
 OF_LLAMA = ["layers.0.self_attn", "layers.1.self_attn"]
-WAYS = [(LLAMA, "sdpa"), (LLAMA, "eager"), (BLOOM, "eager")]
+WAYS = [("Llama", "sdpa"), ("Llama", "eager"), ("BLOOM", "eager")]
 """By the interface twice, and written out."""
 
 
-def all_match(calls: Any) -> bool:
-    return len(calls) > 0 and all(call.check().matches for call in calls)
+def test_the_readme_names_the_families_that_are_tested() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    _, _, after = readme.partition("\n### Which models\n")
+    rows = [line for line in after.partition("\n#")[0].splitlines() if line.startswith("| ")]
+    cells = [(", ".join(one.title for one in row.families), row.captured, row.seen) for row in ROWS]
+    cells = [("family", "what is captured", "where it is seen"), *cells]
+    assert rows == [f"| {' | '.join(row)} |" for row in cells]
+    assert len(FAMILIES) == sum(len(row.families) for row in ROWS)  # none is there twice
+
+
+def own_weights(output: Any) -> list[Any]:
+    """The weights that a model returns, in the order in which they are computed."""
+    if "decoder_attentions" not in output:
+        return list(output.attentions)
+    both = zip(output.decoder_attentions, output.cross_attentions, strict=True)
+    return [*output.get("encoder_attentions", ()), *(weights for pair in both for weights in pair)]
+
+
+LOADED = [(family.title, way) for family in FAMILIES.values() for way in family.loaded]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("title", "way"), LOADED)
+def test_every_attention_is_the_models_own(title: str, way: str, dtype: str) -> None:
+    family = FAMILIES[title]
+    model, given = made(family, way, dtype), inputs(family, dtype)
+    gives_weights = (way, dtype) == ("eager", "float32")
+    given |= {"output_attentions": True} if gives_weights else {}
+    with torch.no_grad():
+        calls, output = compared(model, **given)
+    assert (len(calls), calls.unseen) == (family.calls, ())
+    (row,) = (row for row in ROWS if family in row.families)
+    for call in calls:
+        assert call.seen.split(" (")[0] in row.seen
+        assert (call.dtype, call.check().matches) == (dtype, True), call
+    if gives_weights:
+        returned = [call for call in calls if family.returns in call.name]
+        assert returned
+        for call, weights in zip(returned, own_weights(output), strict=True):
+            shares = weights.numpy()
+            assert np.ptp(shares, axis=-1).max() > 0.5  # they are not all the same,
+            assert np.median(shares.max(-1)) < 0.99  # and more than one key has a share
+            difference = np.abs(call.trace()["weights"].value - shares)
+            assert (difference <= shares * rounding(call) + np.finfo(np.float32).tiny).all()
+
+
+def rounding(call: Call) -> float:
+    """How far float32 weights may be off, in proportion to themselves.
+
+    A sum of n products is off by n u Σ|q k| at most, u = 2⁻²⁴ (Higham, Accuracy and Stability of
+    Numerical Algorithms, section 3.1); softmax turns an error e of two scores into a share of 2 e,
+    and has a sum of its own. Scale, mask and softcap round once more each.
+    """
+    q, k, scale = call.arrays["q"], call.arrays["k"], call.convention.scale
+    k = np.repeat(k, q.shape[-3] // k.shape[-3], axis=-3)
+    scores = np.abs(q) @ np.abs(k).swapaxes(-1, -2) * (scale if isinstance(scale, float) else 1)
+    largest = scores.max() + np.abs(np.nan_to_num(call.arrays.get("mask", 0), neginf=0)).max()
+    return float(2**-24 * (2 * (q.shape[-1] + 4) * (largest + 1) + k.shape[-2] + 4))
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("way", ["eager", "sdpa"])
+def test_padding_has_no_weight(way: str, left: bool) -> None:
+    for call in captured(made(LLAMA, way), inputs(LLAMA, left=left)):
+        assert call.check().matches
+        weights = call.trace()["weights"].value
+        for item, n in enumerate(VALID):
+            real = np.arange(TOKENS) >= TOKENS - n if left else np.arange(TOKENS) < n
+            assert (weights[item][:, real][..., ~real] == 0).all()
+            assert np.allclose(weights[item][:, real].sum(-1), 1)
+        if left:  # the rows of padding: of equal scores, or of none at all
+            assert np.allclose(weights[3, :, 0], 1 / TOKENS if way == "eager" else 0)
+
+
+GENERATING = [
+    ("Llama", "sdpa", None), ("Llama", "sdpa", "static"), ("Llama", "eager", "static"),
+    ("Mistral", "sdpa", None), ("Mistral", "eager", None), ("Gemma 3", "sdpa", "static"),
+    ("Gemma 2", "eager", None), ("GPT-OSS", "eager", None), ("DeepSeek-V3", "sdpa", None),
+    ("BLOOM", "eager", None), ("Falcon", "sdpa", None), ("Falcon", "eager", None),
+    ("GPT-J", "eager", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("title", "way", "cache"), GENERATING)
+@pytest.mark.parametrize("left", [False, True])
+def test_tokens_are_generated_with_a_cache(
+    title: str, way: str, cache: str | None, left: bool
+) -> None:
+    kind = FAMILIES[title].kind.replace("TextModel", "Model").replace("Model", "ForCausalLM")
+    model, given = made(FAMILIES[title]._replace(kind=kind), way), inputs(LLAMA, left=True)
+    if not left:
+        given["attention_mask"] = torch.ones_like(given["attention_mask"])
+    given |= {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    given |= {"cache_implementation": cache, "disable_compile": True} if cache else {}
+    before = model.generate(**given)
+    with attncli.capture(model) as calls:
+        tokens = model.generate(**given)
+    assert torch.equal(before, tokens)
+    assert [call.step for call in calls] == [0, 0, 1, 1, 2, 2]
+    assert [call.shape[-2] for call in calls] == [TOKENS, TOKENS, 1, 1, 1, 1]
+    for call in calls:
+        assert call.arrays["q"].shape[1] == call.arrays["output"].shape[1]  # no heads are packed
+        assert call.check().matches, call
+
+
+CAUSAL, SCALE, WINDOW = ("causal mask left out",), ("scale left out",), ("window left out",)
+# Without a mask function of its own, it is given no mask and has to make the window itself.
+FORGETFUL: list[tuple[str, str, str, tuple[str, ...]]] = [
+    ("Llama", "", "", ()),
+    ("GPT-2", "", "eager_mask", ()),
+    ("Mistral", "", "sdpa_mask", ()),
+    ("Mistral", "", "", WINDOW),
+    ("Llama", "mask", "eager_mask", CAUSAL),
+    ("GPT-2", "mask", "", CAUSAL),
+    ("Mistral", "mask", "sdpa_mask", CAUSAL + WINDOW),
+    ("Llama", "scale", "sdpa_mask", SCALE),
+    ("Mistral", "scale", "eager_mask", SCALE),
+]
+
+
+@pytest.mark.parametrize(("title", "forgets", "mask_of", "bugs"), FORGETFUL)
+def test_a_function_that_forgets_something_is_caught(
+    title: str, forgets: str, mask_of: str, bugs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+
+    def own(_: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **__: Any) -> Any:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+        scores = q @ k.mT * (1 if forgets == "scale" else scaling)
+        if forgets != "mask":
+            if mask is None:
+                mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+            small = torch.finfo(scores.dtype).min
+            scores = scores.masked_fill(~mask, small) if mask.dtype == torch.bool else scores + mask
+        weights = scores.softmax(-1)
+        return (weights @ v).transpose(1, 2).contiguous(), weights
+
+    monkeypatch.setitem(AttentionInterface._global_mapping, "own", own)
+    if mask_of:
+        made_mask = getattr(masking_utils, mask_of)
+        monkeypatch.setitem(AttentionMaskInterface._global_mapping, "own", made_mask)
+    model, given = made(FAMILIES[title], "eager"), inputs(FAMILIES[title])
+    model.set_attn_implementation("own")
+    given.pop("attention_mask")
+    for call in captured(model, given):
+        assert (call.convention.window is not None) == (title == "Mistral")
+        assert call.seen == "attention interface (own)"
+        verdict = call.check()
+        assert tuple(bug.name for one in verdict.explanations for bug in one.bugs) == bugs
+        assert verdict.matches == (not bugs)
+
+
+def random(title: str, way: str) -> tuple[Any, dict[str, Any]]:
+    """A model, and what goes in."""
+    return made(FAMILIES[title], way), inputs(FAMILIES[title])
 
 
 def names_of(calls: Any) -> list[str]:
+    """The names of the calls, all of which match."""
+    assert all(call.check().matches for call in calls)
     return [call.name for call in calls]
 
 
-# ---- how PyTorch runs
-
-
-@pytest.mark.parametrize("title", ["BERT", "GPT-2", "T5"])
-@pytest.mark.parametrize("way", ["eager", "sdpa"])
+@pytest.mark.parametrize(("title", "way"), [("BERT", "eager"), ("GPT-2", "sdpa"), ("T5", "eager")])
 def test_dropout_in_training_is_noted_and_named(title: str, way: str) -> None:
-    model, given = made(FAMILIES[title], way).train(), inputs(FAMILIES[title])
-    torch.manual_seed(43)
-    before = model(**given)[0]
-    torch.manual_seed(43)
-    with attncli.capture(model) as calls:
-        output = model(**given)[0]
-    assert torch.equal(before, output)
+    model, given = random(title, way)
+    calls, _ = compared(model.train(), **given)
+    assert len(calls) == FAMILIES[title].calls
     for call in calls:
-        assert call.notes == ("dropout 0.1 was on",)
         verdict = call.check()
         assert [bug.name for one in verdict.explanations for bug in one.bugs] == ["dropout left on"]
+        assert call.notes == ("dropout 0.1 was on",)
         assert call.notes[0] in verdict.notes
 
 
-@pytest.mark.parametrize("mode", ["inference", "autocast"])
-@pytest.mark.parametrize(
-    ("family", "way"), [*WAYS, (BERT, "sdpa"), (FAMILIES["Falcon"], "sdpa")], ids=str
-)
-def test_inference_mode_and_autocast(family: Family, way: str, mode: str) -> None:
-    model, is_cast = made(family, way), mode == "autocast"
+@pytest.mark.parametrize(("title", "way"), [*WAYS, ("BERT", "sdpa"), ("Falcon", "sdpa")])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_inference_mode_and_autocast(title: str, way: str, dtype: str) -> None:
+    model, given = random(title, way)
+    is_cast = dtype == "bfloat16"
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_cast):
-        before = model(**inputs(family))[0]
-        with attncli.capture(model) as calls:
-            output = model(**inputs(family))[0]
-    assert torch.equal(before, output)
-    assert [call.dtype for call in calls] == ["bfloat16" if is_cast else "float32"] * 2
-    assert all_match(calls)
+        calls, _ = compared(model, **given)
+    assert [call.dtype for call in calls] == [dtype] * len(names_of(calls)) == [dtype] * 2
 
 
-@pytest.mark.parametrize(("family", "way"), WAYS, ids=str)
+@pytest.mark.parametrize(("title", "way"), WAYS)
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # PyTorch's, compiling BLOOM
-def test_compiled_models_run_without_their_compiler(family: Family, way: str) -> None:
-    model, given = made(family, way), inputs(family)
+def test_compiled_models_run_without_their_compiler(title: str, way: str) -> None:
+    model, given = random(title, way)
     compiled = torch.compile(model, backend="eager")
     with torch.no_grad():
         compiled(**given)
         for watched in (model, compiled):
             with attncli.capture(watched) as calls:
                 compiled(**given)
-            assert (len(calls), all_match(calls)) == (2, True)
-
-
-# ---- what is recorded
+            assert len(names_of(calls)) == 2
 
 
 def test_a_part_of_a_model_and_a_model_within_a_module() -> None:
-    model, given = made(FAMILIES["T5"], "eager"), inputs(FAMILIES["T5"])
+    model, given = random("T5", "eager")
     with torch.no_grad(), attncli.capture(model.encoder) as calls:
         model(**given)
     assert names_of(calls) == [f"block.{n}.layer.0.SelfAttention" for n in (0, 1)]
     outer = torch.nn.ModuleDict({"inner": made(LLAMA, "sdpa")})
-    with torch.no_grad(), attncli.capture(outer) as calls:
+    with attncli.capture(outer) as calls:
         outer["inner"](**inputs(LLAMA))
     assert names_of(calls) == [f"inner.{name}" for name in OF_LLAMA]
     assert [call.layer for call in calls] == [0, 1]
@@ -97,106 +239,68 @@ def test_a_part_of_a_model_and_a_model_within_a_module() -> None:
 
 @pytest.mark.parametrize("title", ["GPT-OSS", "T5", "BLOOM", "LLaVA"])
 def test_some_layers_and_heads(title: str) -> None:
-    model, given = made(FAMILIES[title], "eager"), inputs(FAMILIES[title])
-    with torch.no_grad():
-        with attncli.capture(model) as calls:
-            model(**given)
-        with attncli.capture(model, layers=[1], heads=[2, 0]) as some:
-            model(**given)
-    whole = [call for call in calls if call.layer == 1]
-    assert names_of(some) == names_of(whole)
-    assert all_match(some)
+    model, given = random(title, "eager")
+    whole = [call for call in captured(model, given) if call.layer == 1]
+    some = captured(model, given, layers=[1], heads=[2, 0])
+    assert names_of(some) == names_of(whole) != []
     for few, call in zip(some, whole, strict=True):
         assert np.array_equal(few.arrays["weights"], call.arrays["weights"][:, [0, 2]])
         shared = call.arrays["q"].shape[1] // call.arrays["k"].shape[1]
         assert np.array_equal(few.arrays["k"], call.arrays["k"][:, [0, 2 // shared]])
 
 
-def test_heads_and_layers_that_are_none() -> None:
+def test_what_cannot_be_captured() -> None:
+    model, given = random("Llama", "sdpa")
     picks: list[dict[str, Any]] = [{"heads": x} for x in ([6], [-1], [], [0.5])]
-    picks += [{"layers": x} for x in (1, "x", ["0"])]
-    model = made(LLAMA, "sdpa")
-    for pick in picks:
-        with pytest.raises(InputError, match=r"heads|layers"), attncli.capture(model, **pick):
-            model(**inputs(LLAMA))
-    with pytest.warns(UserWarning, match="7"), attncli.capture(model, layers=[7]):
-        model(**inputs(LLAMA))
-
-
-def test_a_model_without_numbers_and_what_is_no_module() -> None:
+    for pick in [*picks, *({"layers": x} for x in (1, "x", ["0"]))]:
+        with pytest.raises(InputError, match=r"heads|layers"):
+            captured(model, given, **pick)
+    with pytest.warns(UserWarning, match="7"):
+        captured(model, given, layers=[7])
     with torch.device("meta"):
-        model = transformers.LlamaModel(transformers.LlamaConfig(**LLAMA.config))
+        empty = transformers.LlamaModel(transformers.LlamaConfig(**LLAMA.config))
     tokens = torch.zeros(2, 5, dtype=torch.long, device="meta")
-    with pytest.raises(InputError, match="meta device"), attncli.capture(model):
-        model(tokens)
-    with pytest.raises(InputError, match="torch"), attncli.capture("bert-base-uncased"):
-        pass
+    with pytest.raises(InputError, match="meta device"):
+        captured(empty, {"input_ids": tokens})
+    with pytest.raises(InputError, match="torch"):
+        captured("bert-base-uncased", {})
 
 
-# ---- beside other models, captures and threads
-
-
-@pytest.mark.parametrize("way", ["eager", "sdpa"])
-@pytest.mark.parametrize("title", ["Llama", "Falcon"])
-def test_another_model_is_not_recorded(title: str, way: str) -> None:
-    other, model = made(FAMILIES[title], way), made(FAMILIES["GPT-2"], way)
-    with torch.no_grad(), attncli.capture(model) as calls:
-        other(**inputs(LLAMA))
-        model(**inputs(FAMILIES["GPT-2"]))
-    assert names_of(calls) == ["h.0.attn", "h.1.attn"]
-
-
-def test_two_captures_at_once_and_within_each_other() -> None:
-    model, other = made(LLAMA, "sdpa"), made(FAMILIES["GPT-2"], "eager")
+@pytest.mark.parametrize(("title", "way"), [("Llama", "sdpa"), ("Falcon", "eager")])
+def test_two_captures_at_once_and_within_each_other(title: str, way: str) -> None:
+    (model, given), other = random(title, way), made(FAMILIES["GPT-2"], way)
     with torch.no_grad(), attncli.capture(model) as calls, attncli.capture(other) as others:
-        with attncli.capture(model) as again:
-            model(**inputs(LLAMA))
-        other(**inputs(LLAMA))
-    assert names_of(calls) == names_of(again) == OF_LLAMA
-    assert names_of(others) == ["h.0.attn", "h.1.attn"]
+        again = captured(model, given)
+        other(**given)
+    assert names_of(calls) == names_of(again) != names_of(others) == ["h.0.attn", "h.1.attn"]
     assert [call.seen for call in again] == [call.seen for call in calls]
-    assert all_match([*calls, *others, *again])
-
-
-def in_threads(*functions: Any) -> None:
-    threads = [threading.Thread(target=function) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert len(again) == 2
 
 
 def test_threads_do_not_disturb_each_other() -> None:
-    model, given = made(LLAMA, "sdpa"), inputs(LLAMA)
-    with attncli.capture(model) as calls:
-        in_threads(*[lambda: model(**given)] * 3)
-    names = names_of(calls)
-    assert names.count(OF_LLAMA[0]) == names.count(OF_LLAMA[1])
-    assert {*names} <= {*OF_LLAMA}
-    with attncli.capture(model) as calls:
-        in_threads(lambda: model(**given))
-        model(**given)
-    assert {*names_of(calls)} == {*OF_LLAMA}
-    assert all_match(calls)
-
-
-def test_each_of_two_threads_records_its_own_calls() -> None:
-    model, both = made(LLAMA, "sdpa"), threading.Barrier(2, timeout=60)
-    recorded: dict[int, Any] = {}
+    model, given = random("Llama", "sdpa")
+    both, recorded = threading.Barrier(2, timeout=60), {}
 
     def capture(n_runs: int) -> None:
         with torch.no_grad(), attncli.capture(model) as recorded[n_runs]:
             both.wait()
             for _ in range(n_runs):
-                model(**inputs(LLAMA))
+                model(**given)
             both.wait()
 
+    def in_threads(*functions: Any) -> None:
+        threads = [threading.Thread(target=function) for function in functions]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    with attncli.capture(model) as calls:
+        in_threads(*[lambda: model(**given)] * 3)
+        model(**given)
+    assert {*names_of(calls)} == {*OF_LLAMA}
     in_threads(lambda: capture(1), lambda: capture(3))
-    assert {n_runs: len(calls) for n_runs, calls in recorded.items()} == {1: 2, 3: 6}
-    assert all_match([*recorded[1], *recorded[3]])
-
-
-# ---- what was there is there again
+    assert {n_runs: len(names_of(calls)) for n_runs, calls in recorded.items()} == {1: 2, 3: 6}
 
 
 def state(model: Any) -> list[Any]:
@@ -212,31 +316,26 @@ def state(model: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize(("family", "way"), WAYS, ids=str)
-def test_the_model_is_left_as_it_was(family: Family, way: str, fails: bool) -> None:
-    model, given = made(family, way), inputs(family)
-    given["input_ids"][0, 0] = WORDS if fails else 0
-    before, raised = state(model), False
-    try:
-        with attncli.capture(model):
-            model(**given)
-    except IndexError:
-        raised = True
-    assert raised == fails
+@pytest.mark.parametrize(("title", "way"), WAYS)
+def test_the_model_is_left_as_it_was(title: str, way: str, fails: bool) -> None:
+    model, given = random(title, way)
+    given["input_ids"][0, 0] = 97 if fails else 0
+    before = state(model)
+    with pytest.raises(IndexError) if fails else nullcontext():
+        captured(model, given)
     assert state(model) == before
 
 
 def test_captures_that_end_in_the_order_in_which_they_began() -> None:
-    model, graphs = made(LLAMA, "sdpa"), []
+    (model, given), graphs = random("Llama", "sdpa"), []
     before = state(model)
     first, second = attncli.capture(model), attncli.capture(model)
     calls, others = first.__enter__(), second.__enter__()
-    model(**inputs(LLAMA))
-    first.__exit__(None, None, None)
-    model(**inputs(LLAMA))
-    second.__exit__(None, None, None)
+    for ended in (first, second):
+        model(**given)
+        ended.__exit__(None, None, None)
     assert state(model) == before
-    model(**inputs(LLAMA))
+    model(**given)
     assert (len(calls), len(others)) == (2, 4)
 
     def backend(graph: Any, _: Any) -> Any:
@@ -245,16 +344,10 @@ def test_captures_that_end_in_the_order_in_which_they_began() -> None:
 
     assert torch.compile(lambda x: 2 * x, backend=backend)(torch.ones(3)).tolist() == [2, 2, 2]
     assert len(graphs) == 1  # PyTorch's compiler is on again
-
-
-def test_a_layer_that_raises_leaves_the_modules_in_order() -> None:
-    model, given = made(LLAMA, "sdpa"), inputs(LLAMA)
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
+    # a layer that raises leaves the modules in order
     with torch.no_grad(), attncli.capture(model) as calls:
-        hook = model.layers[1].self_attn.o_proj.register_forward_pre_hook(stop)
+        last = model.layers[1].self_attn.o_proj
+        hook = last.register_forward_pre_hook(Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             model(**given)
         hook.remove()
@@ -267,12 +360,8 @@ def test_the_readme_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(with attncli\.capture.*?)```", readme, flags=re.DOTALL)
     config = transformers.GPT2Config(vocab_size=97, n_embd=14, n_layer=5, n_head=2)
-    names = {
-        "attncli": attncli,
-        "model": transformers.GPT2Model(config).eval(),
-        "inputs": {"input_ids": torch.tensor([[2, 3, 5]])},
-        "tokens": ["a", "b", "c"],
-    }
+    names = {"attncli": attncli, "model": transformers.GPT2Model(config).eval()}
+    names |= {"inputs": {"input_ids": torch.tensor([[2, 3, 5]])}, "tokens": [*"abc"]}
     exec(example, names)  # noqa: S102 - it is ours
     assert run(["check", "dump.npz", "--quiet"]) == 0
     assert run(["compute", "dump.npz::h.3", "--quiet", "--output", "x.json"]) == 0

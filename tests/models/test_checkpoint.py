@@ -18,6 +18,7 @@ from attncli.budget import limited
 from attncli.errors import InputError, SizeError
 from attncli.models.directory import open_directory
 from attncli.models.stacks import model_trace
+from attncli.models.tokens import tokens_of
 from tests.models import checkpoints
 from tests.models.checkpoints import SENTENCE, SIZES
 
@@ -41,22 +42,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(made: Path, tmp_path: Path) -> Make:
-    """A copy of a checkpoint, with changes in its config.json and in the names of its tensors."""
+    """A copy of a checkpoint: other entries in config.json, tensors renamed, or left out."""
 
-    def copy(kind: str, rename: Callable[[str], str | None] = str, **config: Any) -> Path:
+    def copy(kind: str, part: str = "", new: str = "", **config: Any) -> Path:
         from safetensors.torch import load_file, save_file
 
-        target = tmp_path / kind
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
-        for file in (made / kind).iterdir():
-            (target / file.name).write_bytes(file.read_bytes())
-        said = json.loads((target / "config.json").read_text()) | config
-        (target / "config.json").write_text(json.dumps(said))
-        weights = load_file(target / "model.safetensors")
-        named = {rename(name): x for name, x in weights.items()}
-        kept = {name: x for name, x in named.items() if name is not None}
-        save_file(kept, target / "model.safetensors", metadata={"format": "pt"})
+        shutil.rmtree(tmp_path / kind, ignore_errors=True)
+        target = shutil.copytree(made / kind, tmp_path / kind)
+        changed(target / "config.json", **config)
+        if part:
+            file = target / "model.safetensors"
+            kept = [(n, x) for n, x in load_file(file).items() if new or part not in n]
+            tensors = {name.replace(part, new): x for name, x in kept}
+            save_file(tensors, file, metadata={"format": "pt"})
         return target
 
     return copy
@@ -73,14 +71,25 @@ def refused(folder: Path, match: str, sentence: str = SENTENCE, target: str | No
         ran(folder, sentence, target)
 
 
-def changed(file: Path, **entries: Any) -> None:
-    """Puts entries into a file of JSON."""
+def changed(file: Path, **entries: Any) -> Path:
+    """Puts entries into a file of JSON; gives its folder."""
     file.write_text(json.dumps(json.loads(file.read_text()) | entries))
+    return file.parent
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_every_layer_has_the_weights_of_the_model(made: Path, kind: str) -> None:
+FIRST, *LATER = SENTENCE.split()  # the only one without a space before it, of bytes
+LABELS = {
+    "bert": ("[CLS]", FIRST, *LATER, "[SEP]"),
+    "gpt2": (FIRST, *(" the" if word == "the" else word for word in LATER)),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_every_layer_has_the_weights_of_the_model(
+    made: Path, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     own = ran(made / kind)
+    assert tuple(capfd.readouterr()) == ("", "")  # nothing is printed
     trace = model_trace("m", own.attentions)
     model = transformers.AutoModel.from_pretrained(made / kind, attn_implementation="eager").eval()
     with torch.no_grad():
@@ -90,22 +99,12 @@ def test_every_layer_has_the_weights_of_the_model(made: Path, kind: str) -> None
     for layer, weights in enumerate(expected, 1):
         ours = trace[f"layer.{layer}.weights"]
         np.testing.assert_allclose(ours.value, weights, atol=2e-6)
-        assert ours.names("query") == own.tokens.labels
+        assert ours.names("query") == own.tokens.labels == LABELS[kind]
     previous = [w[:, range(1, w.shape[1]), range(w.shape[1] - 1)].mean(-1) for w in expected]
     np.testing.assert_allclose(trace["previous"].value, previous, atol=2e-6)
 
 
-def test_the_tokens_are_those_of_the_sentence(
-    made: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    first, *later = SENTENCE.split()  # the only one without a space before it
-    spaced = [" the" if word == "the" else word for word in later]
-    assert ran(made / "gpt2").tokens.labels == (first, *spaced)
-    assert ran(made / "bert").tokens.labels == ("[CLS]", first, *later, "[SEP]")
-    assert tuple(capfd.readouterr()) == ("", "")  # nothing is printed
-
-
-def test_an_encoder_and_a_decoder(made: Path, copied: Make) -> None:
+def test_an_encoder_and_a_decoder(made: Path) -> None:
     own = ran(made / "t5", "the cat", "the mat sat")
     assert own.target is not None
     trace = model_trace("m", own.attentions, kept={"weights"})
@@ -119,47 +118,26 @@ def test_an_encoder_and_a_decoder(made: Path, copied: Make) -> None:
         assert (trace[name].names("query"), trace[name].names("key")) == (queries, keys)
     assert "decoder.self_attention.previous" in trace
     assert "decoder.enc_dec_attention.previous" not in trace
-    assert ran(made / "t5").is_half  # without a target the encoder runs alone
-    bare = copied("t5", lambda name: None if name.startswith("decoder") else name)
-    assert len(ran(bare).attentions) == 2  # of which it lacks nothing
-    refused(bare, r"lacks weights .*decoder\.block", target="the mat")
-    refused(made / "bert", "no decoder", target="the mat")
-
-
-def test_attention_across_is_known_where_both_are_as_long(made: Path) -> None:
+    # attention across is known where both are as long: a start before it, no end after it
     own = ran(made / "t5", "the cat", "the cat")
     assert own.target is not None
-    assert len(own.target.ids) == len(own.tokens.ids)  # a start before it, no end after it
+    assert len(own.target.ids) == len(own.tokens.ids)
     kinds = {call.call.name.split(".")[-1]: call for call in own.attentions}
     assert kinds["EncDecAttention"].tokens is None
     assert kinds["SelfAttention"].tokens == own.target.ids
 
 
-def test_layers_that_share_their_weights(tmp_path: Path) -> None:
-    tokenizer = checkpoints.word_tokenizer()
-    own = {**SIZES, "embedding_size": 7, "intermediate_size": 17}
-    albert = ran(checkpoints.saved(tmp_path / "m", "AlbertModel", tokenizer, **own))
-    trace = model_trace("m", albert.attentions, kept=())
-    assert trace["entropy"].names("layer") == ("L1", "L2", "L3")
-
-
-def test_what_the_tokenizer_gives_but_the_model_does_not_take(tmp_path: Path) -> None:
+def test_number_types_and_what_the_model_does_not_take(tmp_path: Path) -> None:
     own = {"dim": 15, "n_layers": 1, "n_heads": 5, "hidden_dim": 17}
-    tokenizer = checkpoints.word_tokenizer()
-    folder = checkpoints.saved(tmp_path / "m", "DistilBertModel", tokenizer, **own)
+    words = checkpoints.word_tokenizer()
+    folder = checkpoints.saved(tmp_path / "m", "DistilBertModel", words, **own)
     names = ["input_ids", "token_type_ids", "attention_mask"]
     changed(folder / "tokenizer_config.json", model_input_names=names)
-    distilled = ran(folder)
-    assert "token_type_ids" in distilled.tokens.inputs
-    assert len(distilled.attentions) == 1
-
-
-def test_the_number_type_is_the_stored_one_unless_another_is_asked_for(copied: Make) -> None:
-    folder = copied("gpt2")
     transformers.AutoModel.from_pretrained(folder).to(torch.bfloat16).save_pretrained(folder)
     stored, wide = ran(folder), ran(folder, dtype="float32")
+    assert "token_type_ids" in stored.tokens.inputs
     assert (stored.dtype, wide.dtype) == ("bfloat16", "float32")
-    assert stored.attentions[0].call.dtype == "bfloat16"
+    assert [one.call.dtype for one in stored.attentions] == ["bfloat16"]
     assert wide.n_bytes == 2 * stored.n_bytes
 
 
@@ -168,135 +146,112 @@ def same_outputs(one: Ran, other: Ran) -> bool:
     return all(np.array_equal(a.call.arrays["output"], b.call.arrays["output"]) for a, b in pairs)
 
 
-def test_shards_and_a_hub_cache(made: Path, tmp_path: Path) -> None:
-    snapshot = tmp_path / "models--org--m" / "snapshots" / "c0ffee"
-    model = transformers.AutoModel.from_pretrained(made / "gpt2")
-    model.save_pretrained(snapshot, max_shard_size="10KB")
-    assert len([*snapshot.glob("*.safetensors")]) > 2
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (snapshot / name).symlink_to(made / "gpt2" / name)
-    assert same_outputs(ran(tmp_path / "models--org--m"), ran(made / "gpt2"))
-
-
-def test_missing_weights(made: Path, copied: Make, tmp_path: Path) -> None:
-    # BertForMaskedLM was saved, which has no pooler; AutoModel builds one, and it does not matter
-    assert not any("pooler" in name for name in open_directory(str(made / "bert")).tensors)
-    assert len(ran(made / "bert").attentions) == 3
-    other = copied("bert", lambda name: name.replace("layer.2.attention.self", "layer.2.other"))
-    refused(other, r"depends on: encoder\.layer\.2\.attention\.self\.key")
-    after = copied("gpt2", lambda name: None if "h.2.mlp.c_fc.weight" in name else name)
-    assert len(ran(after).attentions) == 3  # after the last attention
-
-
-def test_missing_weights_between_attentions(copied: Make) -> None:
-    between = copied("gpt2", lambda name: None if "h.1.mlp.c_fc.weight" in name else name)
-    refused(between, r"depends on: h\.1\.mlp\.c_fc\.weight")
-
-
-# ---- what does not fit
-
-
-WRONG_CONFIGS: list[tuple[dict[str, Any], str]] = [
-    ({"hidden_size": 20}, "is 15 in .*, but 20"),
-    ({"vocab_size": 10**9}, r"1.5e\+10 weights"),
-    ({"num_attention_heads": 7}, "builds no model: .*multiple"),
-    ({"hidden_size": "wide"}, "not understood"),
-    ({"model_type": "nonsense"}, "'nonsense' model"),
-    ({"num_hidden_layers": 4}, r"depends on: encoder\.layer\.3\.attention"),
+OWN_CODE = {"auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
+# a checkpoint, its tensors that are called otherwise or left out, and another config:
+# how many attentions are seen, or why it is refused
+UNFIT: list[tuple[str, str, str, dict[str, Any], int | str]] = [
+    ("t5", "decoder", "", {}, 2),  # without a target the encoder runs alone
+    ("gpt2", "h.2.mlp.c_fc.weight", "", {}, 3),  # after the last attention
+    ("gpt2", "h.1.mlp.c_fc.weight", "", {}, r"depends on: h\.1\.mlp\.c_fc\.weight"),
+    ("bert", "layer.2.attention.self", "layer.2.other", {}, r"layer\.2\.attention\.self\.key"),
+    ("bert", "", "", {"num_hidden_layers": 4}, r"depends on: encoder\.layer\.3\.attention"),
+    ("bert", "", "", {"hidden_size": 20}, "is 15 in .*, but 20"),
+    ("bert", "", "", {"vocab_size": 10**9}, r"1.5e\+10 weights"),
+    ("bert", "", "", {"num_attention_heads": 7}, "builds no model: .*multiple"),
+    ("bert", "", "", {"hidden_size": "wide"}, "not understood"),
+    ("bert", "", "", {"model_type": "nonsense"}, "'nonsense' model"),
+    ("bert", "", "", OWN_CODE, 3),  # a known type: the library's own class
+    ("bert", "", "", {**OWN_CODE, "model_type": "own"}, "code of its own, never run"),
 ]
 
 
-@pytest.mark.parametrize(("config", "words"), WRONG_CONFIGS)
-def test_a_config_that_does_not_fit(copied: Make, config: dict[str, Any], words: str) -> None:
-    refused(copied("bert", **config), words)
+@pytest.mark.parametrize(("kind", "part", "new", "config", "result"), UNFIT)
+def test_weights_and_configs_that_do_not_fit(
+    copied: Make, kind: str, part: str, new: str, config: dict[str, Any], result: int | str
+) -> None:
+    folder = copied(kind, part, new, **config)
+    (folder / "own.py").write_text("raise SystemExit('the code was run')")
+    if isinstance(result, str):
+        refused(folder, result)
+    else:
+        assert len(ran(folder).attentions) == result
+    if kind == "t5":
+        refused(folder, r"lacks weights .*decoder\.block", target="the mat")
 
 
-def test_a_config_that_describes_more_than_is_allowed(copied: Make) -> None:
-    folder = copied("bert", max_position_embeddings=4000)  # of 15 numbers, and 8 bytes beside
+def test_nothing_but_the_files_of_the_model_is_read(made: Path, copied: Make) -> None:
+    flash = copied("bert", attn_implementation="kernels-community/flash-attn2")
+    assert "flash" not in ran(flash).attentions[0].call.seen
+    large = copied("bert", max_position_embeddings=4000)  # of 15 numbers, and 8 bytes beside
     with limited(310_000), pytest.raises(SizeError, match=r"config\.json describes a model"):
-        ran(folder)
-
-
-def test_code_of_its_own_is_never_run(copied: Make) -> None:
-    auto_map = {"AutoConfig": "own.Config", "AutoModel": "own.Model"}
-    known = copied("bert", auto_map=auto_map)  # a known type: the library's own class
-    (known / "own.py").write_text("raise SystemExit('the code was run')")
-    assert len(ran(known).attentions) == 3
-    changed(known / "config.json", model_type="own")
-    refused(known, "code of its own, never run")
-
-
-def test_an_attention_from_elsewhere_is_not_loaded(copied: Make) -> None:
-    folder = copied("bert", attn_implementation="kernels-community/flash-attn2")
-    assert "flash" not in ran(folder).attentions[0].call.seen
-
-
-def test_nothing_else_in_the_directory_is_read(copied: Make, made: Path) -> None:
+        ran(large)
+    model = transformers.AutoModel.from_pretrained(made / "gpt2")
+    shards = large.parent / "models--org--m" / "snapshots" / "c0ffee"  # of a hub cache
+    model.save_pretrained(shards, max_shard_size="10KB")
+    assert len([*shards.glob("*.safetensors")]) > 2
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (shards / name).symlink_to(made / "gpt2" / name)
     folder = copied("gpt2")
     (folder / "custom_generate").mkdir()
     (folder / "custom_generate" / "generate.py").write_text("raise SystemExit")
     for name in ("pytorch_model.bin", "model.ckpt", "tf_model.h5", "tokenizer.pkl"):
         (folder / name).write_bytes(b"\x80\x04no pickle")
     (folder / "generation_config.json").write_text("{")
-    model = transformers.AutoModel.from_pretrained(made / "gpt2")
     model.load_state_dict({name: 2 * x for name, x in model.state_dict().items()})
     model.save_pretrained(folder / "other")
-    other = (folder / "other" / "model.safetensors").read_bytes()
-    (folder / "model.fp16.safetensors").write_bytes(other)
-    assert same_outputs(ran(folder), ran(made / "gpt2"))
+    (folder / "other" / "model.safetensors").rename(folder / "model.fp16.safetensors")
+    for other in (shards.parents[1], folder):
+        assert same_outputs(ran(other), ran(made / "gpt2"))
 
 
 def test_what_is_no_exception_ends_in_one_line(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class OfTheLibrary(BaseException):
-        pass
-
     def fails(*_: Any, **__: Any) -> None:
-        raise OfTheLibrary("three ranks failed")
+        raise type("OfTheLibrary", (BaseException,), {})("three ranks failed")
 
     monkeypatch.setattr(transformers.GPT2Model, "from_pretrained", fails)
     refused(made / "gpt2", "cannot be loaded: three ranks failed")
 
 
-# ---- tokenizers
+def test_models_of_images_of_sound_and_without_attention(tmp_path: Path) -> None:
+    sound = {"d_model": 10, "encoder_layers": 1, "decoder_layers": 1, "max_source_positions": 7}
+    sound |= {"encoder_attention_heads": 5, "decoder_attention_heads": 5}
+    sound |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
+    image = {**SIZES, "intermediate_size": 17, "image_size": 8, "patch_size": 4}
+    none = {"hidden_size": 15, "num_hidden_layers": 1, "state_size": 3}
+    for kind, own, words in (
+        ("ViTModel", image, r"reads image.*attncli\.capture"),
+        ("WhisperModel", sound, r"reads audio.*attncli\.capture"),
+        ("MambaModel", none, "has no attention"),
+    ):
+        folder = checkpoints.saved(tmp_path / kind, kind, checkpoints.byte_tokenizer(), **own)
+        refused(folder, f"{kind} {words}")
 
 
-def test_more_added_tokens_than_rows(copied: Make) -> None:
+def test_tokenizers_that_are_none(copied: Make, capfd: pytest.CaptureFixture[str]) -> None:
     file = copied("bert") / "tokenizer.json"
-    token = {**json.loads(file.read_text())["added_tokens"][0], "content": "", "id": 0}
+    text = file.read_text()
+    token = json.loads(text)["added_tokens"][0]
     more = [{**token, "id": 1000 + n, "content": f"<{n}>"} for n in range(20_000)]
-    changed(file, added_tokens=more)
-    refused(file.parent, "adds 20000 tokens, .* rows")
-
-
-def test_a_tokenizer_that_is_no_more(copied: Make) -> None:
-    folder = copied("bert")
-    (folder / "tokenizer.json").write_text("{")
-    refused(folder, "tokenizer of .* cannot be read")
-    # from tokenizer_config.json alone a tokenizer of BERT's class is made, for which all is [UNK]
-    (folder / "tokenizer.json").unlink()
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    refused(folder, "knows no words")
-
-
-def test_a_tokenizer_whose_library_panics(copied: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    refused(changed(file, added_tokens=more), "adds 20000 tokens, .* rows")
     # code in Rust, which writes to the process's own streams, and raises what is no Exception
-    folder = copied("bert")
-    text = (folder / "tokenizer.json").read_text()
     broken = text.replace('"special_tokens": {', '"special_tokens": {}, "others": {', 1)
     assert broken != text
-    (folder / "tokenizer.json").write_text(broken.replace('"lstrip"', '"other": 1, "lstrip"'))
-    refused(folder, "tokenizer of .* fails: no entry")
+    file.write_text(broken.replace('"lstrip"', '"other": 1, "lstrip"'))
+    refused(file.parent, "tokenizer of .* fails: no entry")
     assert tuple(capfd.readouterr()) == ("", "")
-
-
-@pytest.mark.parametrize("most", [[], "many", -1, None])
-def test_a_tokenizer_with_a_length_that_is_none(copied: Make, most: Any) -> None:
-    folder = copied("bert")
-    changed(folder / "tokenizer_config.json", model_max_length=most)
-    if most in (-1, None):
-        assert len(ran(folder).attentions) == 3
-    else:
-        refused(folder, "tokenizer of .* fails")
+    file.write_text(text)
+    config = file.parent / "tokenizer_config.json"
+    for most in (-1, None):
+        assert len(ran(changed(config, model_max_length=most)).attentions) == 3
+    nones: tuple[Any, ...] = ("many", [])
+    for none in nones:
+        refused(changed(config, model_max_length=none), "tokenizer of .* fails")
+    file.write_text("{")
+    refused(file.parent, "tokenizer of .* cannot be read")
+    # from tokenizer_config.json alone a tokenizer of BERT's class is made, for which all is [UNK]
+    file.unlink()
+    config.write_text('{"tokenizer_class": "BertTokenizer"}')
+    refused(file.parent, "knows no words")
 
 
 def test_tokens_and_positions_that_the_model_has_not(copied: Make, made: Path) -> None:
@@ -308,16 +263,18 @@ def test_tokens_and_positions_that_the_model_has_not(copied: Make, made: Path) -
     refused(made / "gpt2", "32 tokens, the model 31 positions", " ".join(["the"] * 32))
 
 
-def test_models_of_images_of_sound_and_without_attention(tmp_path: Path) -> None:
-    image = {**SIZES, "intermediate_size": 17, "image_size": 8, "patch_size": 4}
-    sound = {"d_model": 10, "encoder_layers": 1, "decoder_layers": 1, "max_source_positions": 7}
-    sound |= {"encoder_attention_heads": 5, "decoder_attention_heads": 5}
-    sound |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
-    none = {"hidden_size": 15, "num_hidden_layers": 1, "state_size": 3}
-    for kind, own, words in (
-        ("ViTModel", image, r"reads image.*attncli\.capture"),
-        ("WhisperModel", sound, r"reads audio.*attncli\.capture"),
-        ("MambaModel", none, "has no attention"),
-    ):
-        folder = checkpoints.saved(tmp_path / kind, kind, checkpoints.byte_tokenizer(), **own)
-        refused(folder, f"{kind} {words}")
+def test_tokens_are_called_as_in_the_sentence() -> None:
+    own = tokens_of(checkpoints.byte_tokenizer(), "the cat שלום 🙂 the")
+    assert (own.labels[:2], own.labels[-1]) == (("the", "cat"), " the")
+    assert {"ש 1/2", "ש 2/2", "🙂 1/4", "🙂 4/4"} <= {*own.labels}
+    assert "�" not in "".join(own.labels)
+    pieces = tokens_of(tokenizer := checkpoints.piece_tokenizer(), "near it", is_target=True)
+    assert (pieces.labels[:4], pieces.labels[-1]) == (("▁", "ne", "a", "r"), "</s>")
+    shifted = pieces.shifted(tokenizer, 0)  # what a decoder reads
+    assert shifted.labels == ("<pad>", *pieces.labels[:-1])
+    assert shifted.ids == [0, *pieces.ids[:-1]]
+    tokenizer = checkpoints.word_tokenizer()
+    assert tokens_of(tokenizer, "the Ω cat").notes[0].startswith("1 token of 5 ")
+    for sentence, words in (("", "empty"), (" \n", "empty"), ("\u200b", "no tokens")):
+        with pytest.raises(InputError, match=words):
+            tokens_of(tokenizer, sentence)

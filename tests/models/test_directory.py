@@ -21,19 +21,26 @@ def folder(tmp_path: Path) -> Path:
     return directory(tmp_path / "model")
 
 
-def refused(folder: Path | str, *words: str) -> None:
+def refused(folder: Path | str, *words: str, error: type[AttncliError] = InputError) -> None:
     """That the directory is refused, with these words."""
-    with pytest.raises(InputError) as problem:
+    with pytest.raises(error) as problem:
         open_directory(str(folder))
     assert [word for word in words if word not in str(problem.value)] == []
 
 
 def test_its_tensors_by_the_headers(folder: Path) -> None:
-    own = open_directory(str(folder))
-    shapes = {name: (x.dtype, x.shape) for name, x in own.tensors.items()}
-    assert shapes == {"a": ("F32", (2, 3)), "b": ("F32", (5,))}
+    others = ("pytorch_model.bin", "training_args.bin", "tf_model.h5", "consolidated.safetensors")
+    for name in others:
+        (folder / name).write_bytes(b"never read")
+    own = open_directory(str(directory(folder, transformers_weights="model.safetensors")))
+    assert own.tensors == {"a": ("F32", (2, 3)), "b": ("F32", (5,))}
     assert (own.n_bytes(), own.n_bytes(2)) == (4 * (6 + 5), 2 * (6 + 5))
     assert own.name == "model"
+    code = (
+        "import sys; from attncli.models.directory import open_directory; "
+        f"open_directory({str(folder)!r}); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_shards_by_their_index(folder: Path) -> None:
@@ -46,179 +53,128 @@ def test_shards_by_their_index(folder: Path) -> None:
     assert [*open_directory(str(folder)).tensors] == ["a", "b"]
     (folder / shards["b"]).unlink()
     refused(folder, "model-2-of-2.safetensors is not there")
-    index.write_text(json.dumps({"weight_map": {"a": "../other/model.safetensors"}}))
-    refused(folder, "beside it")
-    index.write_text(json.dumps({"weight_map": [1]}))
-    refused(folder, "names no files")
-
-
-def hub_cache(tmp_path: Path) -> Path:
-    """As a hub keeps a model: links in a snapshot to files called by their digest."""
-    own, cache = directory(tmp_path / "own"), tmp_path / "models--org--small"
-    snapshot, blobs = cache / "snapshots" / "c0ffee", cache / "blobs"
-    snapshot.mkdir(parents=True)
-    blobs.mkdir()
-    for number, file in enumerate(sorted(own.iterdir())):
-        (blobs / str(number)).write_bytes(file.read_bytes())
-        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
-    return cache
+    for names, words in (
+        ({"a": "../other/model.safetensors"}, "beside it"),
+        ({"a": "model.bin"}, "safetensors"),
+        ([1], "names no files"),
+    ):
+        index.write_text(json.dumps({"weight_map": names}))
+        refused(folder, words)
 
 
 def test_a_hub_cache_by_its_main_reference(tmp_path: Path) -> None:
-    cache = hub_cache(tmp_path)
+    """As a hub keeps a model: links in a snapshot to files called by their digest."""
+    own, cache = directory(tmp_path / "own"), tmp_path / "models--org--small"
+    snapshot, blobs, main = cache / "snapshots" / "c0ffee", cache / "blobs", cache / "refs" / "main"
+    for new in (snapshot, blobs, main.parent):
+        new.mkdir(parents=True)
+    for number, file in enumerate(sorted(own.iterdir())):
+        (blobs / str(number)).write_bytes(file.read_bytes())
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
     alone = open_directory(str(cache))
     assert (alone.path.name, alone.name) == ("c0ffee", "org/small")
     (cache / "snapshots" / "beef").mkdir()
     refused(cache, "no main snapshot", "beef, c0ffee")
-    (cache / "refs").mkdir()
-    (cache / "refs" / "main").write_text("c0ffee\n")
-    assert open_directory(str(cache)).path.name == "c0ffee"
-    (cache / "refs" / "main").write_text("../../own")
+    main.write_text("../../own")
     refused(cache, "no main snapshot")
-    (cache / "refs" / "main").write_bytes(b"\xff\xfec0ffee")
+    main.write_bytes(b"\xff\xfec0ffee")
     refused(cache, "not text")
-    (cache / "refs" / "main").write_text("c0ffee\n")
-    (cache / "blobs" / "1").unlink()
+    main.write_text("c0ffee\n")
+    assert open_directory(str(cache)).path.name == "c0ffee"
+    (blobs / "1").unlink()
     refused(cache, "model.safetensors", "link")
 
 
 def test_no_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    refused("nowhere", "nowhere", "no directory")
-    refused("org/name", "downloads nothing")
-    refused("~no-such-user/model", "~no-such-user/model")
-    refused("config.json", "is a file")
-    refused("x" * 5000, "name too long")
-
-
-WRONG_PARTS = [
-    ("config.json", None, "holds no config.json"),
-    ("config.json", "", "no object"),
-    ("config.json", "[]", "no object"),
-    ("config.json", "{", "not JSON"),
-    ("config.json", "{}", "names no model_type"),
-    ("config.json", '{"model_type": 3}', "names no model_type"),
-    ("config.json", '{"model_type": "vit"}', "images or sound"),
-    ("tokenizer.json", None, "tokenizer.json"),
-    ("model.safetensors", None, "model.safetensors"),
-    ("model.safetensors", "", "damaged"),
-]
-
-
-@pytest.mark.parametrize(("file", "text", "words"), WRONG_PARTS)
-def test_a_part_that_is_missing_or_wrong(
-    folder: Path, file: str, text: str | None, words: str
-) -> None:
-    (folder / file).unlink()
-    if text is not None:
-        (folder / file).write_text(text)
-    if "vit" in (text or ""):
-        (folder / "tokenizer.json").unlink()
-    refused(folder, words)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("pytorch_model.bin", "does not read"),
-        ("model.gguf", "does not read"),
-        ("tf_model.h5", "does not read"),
-        ("other.safetensors", "rename"),
-    ],
-)
-def test_weights_in_another_form_or_of_another_name(folder: Path, name: str, words: str) -> None:
-    (folder / "model.safetensors").rename(folder / name)
-    refused(folder, words)
+    wrong = {"nowhere": "no directory", "org/name": "downloads nothing", "config.json": "is a file"}
+    wrong |= {"~no-such-user/model": "~no-such-user/model", "x" * 5000: "name too long"}
+    for path, words in wrong.items():
+        refused(path, words)
 
 
 MANY = 10**9
-NOT_OF_THE_FILES = [
-    ({"transformers_weights": "adapter_model.bin"}, "", "adapter_model.bin"),
-    ({"transformers_weights": "other.safetensors"}, "other.safetensors", "other.safetensors"),
-    ({"transformers_weights": ["model.safetensors"]}, "", "transformers_weights"),
-    ({}, "shard-00000-model-00001-of-00001.safetensors", "shard-00000"),
-    ({}, "adapter_config.json", "adapter_config.json"),
-    ({}, "adapter_model.safetensors", "adapter_model.safetensors"),
-    ({}, "adapter_model.bin", "adapter_model.bin"),
-    ({"num_labels": MANY}, "", "num_labels is 1000000000"),
-    ({"text_config": {"num_labels": MANY}}, "", "text_config.num_labels is 1000000000"),
-    ({"id2label": {str(n): "x" for n in range(50)}}, "", "id2label is 50"),
-    ({"num_hidden_groups": MANY}, "", "num_hidden_groups is 1000000000"),
-    ({"num_hidden_layers": 200_000}, "", "num_hidden_layers is 200000"),  # takes minutes to build
-    ({"text_config": {"encoder_layers": 3}}, "", "text_config.encoder_layers is 3"),
+WEIGHTS = "(weights)"
+WRONG: list[tuple[dict[str, Any], str, str | None, str]] = [
+    # other entries of the config, a file, what is in it (None: it is not there), what is said
+    ({}, "config.json", None, "config.json"),
+    ({}, "config.json", "", "no object"),
+    ({}, "config.json", "[]", "no object"),
+    ({}, "config.json", "{", "not JSON"),
+    ({}, "config.json", '{"model_type": 3}', "model_type"),
+    ({}, "tokenizer.json", None, "tokenizer.json"),
+    ({}, "model.safetensors", None, "model.safetensors"),
+    ({}, "model.safetensors", "", "damaged"),
+    ({"transformers_weights": "adapter_model.bin"}, "", "", "adapter_model.bin"),
+    ({"transformers_weights": "o.safetensors"}, "o.safetensors", WEIGHTS, "o.safetensors"),
+    ({"transformers_weights": ["model.safetensors"]}, "", "", "transformers_weights"),
+    ({}, "shard-00000-model-00001-of-00001.safetensors", WEIGHTS, "shard-00000"),
+    ({}, "adapter_config.json", WEIGHTS, "adapter_config.json"),
+    ({}, "adapter_model.safetensors", WEIGHTS, "adapter_model.safetensors"),
+    ({}, "adapter_model.bin", WEIGHTS, "adapter_model.bin"),
+    ({"num_labels": MANY}, "", "", "num_labels is 1000000000"),
+    ({"text_config": {"num_labels": MANY}}, "", "", "text_config.num_labels is 1000000000"),
+    ({"id2label": {str(n): "x" for n in range(50)}}, "", "", "id2label is 50"),
+    ({"num_hidden_groups": MANY}, "", "", "num_hidden_groups is 1000000000"),
+    ({"num_hidden_layers": 200_000}, "", "", "num_hidden_layers is 200000"),  # takes minutes
+    ({"text_config": {"encoder_layers": 3}}, "", "", "text_config.encoder_layers is 3"),
 ]
 
 
-@pytest.mark.parametrize(("config", "beside", "words"), NOT_OF_THE_FILES)
-def test_weights_and_sizes_that_are_not_those_of_the_files(
-    folder: Path, config: dict[str, Any], beside: str, words: str
+@pytest.mark.parametrize(("config", "file", "text", "words"), WRONG)
+def test_parts_that_are_missing_or_wrong_or_of_something_else(
+    folder: Path, config: dict[str, Any], file: str, text: str | None, words: str
 ) -> None:
     directory(folder, **config)
-    if beside:
-        (folder / beside).write_bytes((folder / "model.safetensors").read_bytes())
+    if text is None:
+        (folder / file).unlink()
+    elif file:
+        data = (folder / "model.safetensors").read_bytes() if text == WEIGHTS else text.encode()
+        (folder / file).write_bytes(data)
     refused(folder, words)
 
 
-def test_other_files_may_lie_beside(folder: Path) -> None:
-    directory(folder, transformers_weights="model.safetensors", num_labels=3)
-    others = ("pytorch_model.bin", "training_args.bin", "tf_model.h5", "consolidated.safetensors")
-    for name in others:
-        (folder / name).write_bytes(b"never read")
-    assert [*open_directory(str(folder)).tensors] == ["a", "b"]
+def test_weights_in_another_form_or_of_another_name_and_no_text(folder: Path) -> None:
+    at = folder / "model.safetensors"
+    for name in ("pytorch_model.bin", "model.gguf", "tf_model.h5", "other.safetensors"):
+        at = at.rename(folder / name)
+        refused(folder, "rename" if "safetensors" in name else "does not read")
+    at.rename(folder / "model.safetensors")
+    (folder / "tokenizer.json").unlink()
+    (folder / "config.json").write_text('{"model_type": "vit"}')
+    refused(folder, "images or sound")
 
 
-@pytest.mark.parametrize(
-    "name", ["tokenizer.json", "chat_template.jinja", "additional_chat_templates/a.jinja"]
-)
-def test_files_that_take_too_much(folder: Path, name: str) -> None:
-    (folder / name).parent.mkdir(exist_ok=True)
-    with (folder / name).open("wb") as file:
-        file.truncate(10**9)  # of zeros, which take no room on disk
-    with pytest.raises(SizeError, match=name):
-        open_directory(str(folder))
-
-
-def test_as_many_labels_as_rows_take_memory_too(folder: Path) -> None:
-    directory(folder, num_labels=50_000)
+def test_what_takes_too_much(folder: Path) -> None:
+    templates = folder / "additional_chat_templates"
+    templates.mkdir()
+    for file in (folder / "tokenizer.json", folder / "chat_template.jinja", templates / "a.jinja"):
+        before = file.read_bytes() if file.exists() else b""
+        with file.open("wb") as opened:
+            opened.truncate(10**9)  # of zeros, which take no room on disk
+        refused(folder, file.name, error=SizeError)
+        file.write_bytes(before)
+    directory(folder, num_labels=50_000)  # as many as rows
     write_safetensors(folder / "model.safetensors", {"a": (50_000,)})
-    with limited(10**7), pytest.raises(SizeError, match="num_labels"):
-        open_directory(str(folder))
+    with limited(10**7):
+        refused(folder, "num_labels", error=SizeError)
 
 
-def entry(*shape: int) -> dict[str, Any]:
-    return {"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 24]}}
-
-
-HEADERS: list[tuple[dict[str, Any], int, str]] = [
-    ({}, -1, "43"),  # bytes of numbers, where the header says 44
-    ({}, 1, "45"),
-    (entry(2, 2), 0, "'a'"),
-    ({"a": {"dtype": "F32"}}, 0, "'a'"),
-    (entry(-2, -3), 0, "'a'"),
-    ({"a": 5}, 0, "'a'"),
-]
-
-
-@pytest.mark.parametrize(("header", "more", "words"), HEADERS)
-def test_a_header_that_lies(folder: Path, header: dict[str, Any], more: int, words: str) -> None:
-    file = write_safetensors(folder / "model.safetensors", {"a": (2, 3), "b": (5,)}, **header)
-    data = file.read_bytes()
-    file.write_bytes(data[:more] if more < 0 else data + bytes(more))
-    refused(folder, "model.safetensors", "damaged", words)
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"1234567", b"\xff" * 8, b"\xff" * 7 + b"\x7f", b"\x05" + bytes(7) + b'{"a":']
-)
-def test_bytes_that_are_no_safetensors(folder: Path, data: bytes) -> None:
-    (folder / "model.safetensors").write_bytes(data)
-    with pytest.raises(AttncliError, match=r"model\.safetensors"):
-        open_directory(str(folder))
-
-
-def test_it_needs_no_torch(folder: Path) -> None:
-    code = (
-        "import sys; from attncli.models.directory import open_directory; "
-        f"open_directory({str(folder)!r}); sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_a_header_that_lies_and_bytes_that_are_no_safetensors(folder: Path) -> None:
+    file, entry = folder / "model.safetensors", {"dtype": "F32", "data_offsets": [0, 24]}
+    headers: list[tuple[dict[str, Any], int, str]] = [
+        ({}, -1, "43"),  # bytes of numbers, where the header says 44
+        ({}, 1, "45"),
+        ({"a": {**entry, "shape": (2, 2)}}, 0, "'a'"),
+        ({"a": {**entry, "shape": (-2, -3)}}, 0, "'a'"),
+        ({"a": {"dtype": "F32"}}, 0, "'a'"),
+        ({"a": 5}, 0, "'a'"),
+    ]
+    for header, more, words in headers:
+        write_safetensors(file, {"a": (2, 3), "b": (5,)}, **header)
+        data = file.read_bytes()
+        file.write_bytes(data[:more] if more < 0 else data + bytes(more))
+        refused(folder, "model.safetensors", "damaged", words)
+    for data in (b"1234567", b"\xff" * 8, b"\xff" * 7 + b"\x7f", b"\x05" + bytes(7) + b'{"a":'):
+        file.write_bytes(data)
+        refused(folder, "model.safetensors", error=AttncliError)

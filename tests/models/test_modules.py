@@ -1,18 +1,24 @@
-"""Attention in modules of one's own: by scaled_dot_product_attention, written out, PyTorch's layers."""
+"""Attention in modules of one's own, PyTorch's layers, and what the backward pass gives of it."""
 
 from __future__ import annotations
 
+import math
 import warnings
 import weakref
+from contextlib import nullcontext
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import attncli
-from tests.models.families import module_of
+from attncli.check import check
+from tests.models.families import FAMILIES, compared, inputs, made, module_of
+from tests.turns import in_turn
 
-NEEDS = ("torch",)
+NEEDS = ("torch", "transformers")
 torch: Any = None
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -23,62 +29,18 @@ def given(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Any]:
     return [(2 * torch.randn(shape)).to(getattr(torch, dtype)) for shape in shapes]
 
 
-def captured(model: Any, *args: Any) -> tuple[Any, Any]:
-    """The calls, and the output; which is the same without capture."""
-    torch.manual_seed(29)
-    before = model(*args)
-    torch.manual_seed(29)
-    with warnings.catch_warnings(), attncli.capture(model) as calls:
-        warnings.simplefilter("ignore", UserWarning)  # that none was seen
-        output = model(*args)
-    assert torch.equal(before, output)
-    return calls, output
-
-
-def sdpa(*args: Any, **kwargs: Any) -> Any:
-    return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
-
-
-def odd(*shape: int) -> Any:
-    """A mask that allows every key whose place in it is odd."""
-    return torch.arange(int(np.prod(shape))).reshape(shape) % 2 == 1
+def attention(text: str) -> Any:
+    """A module of an attention, written as an expression of q, k and v."""
+    names = {"torch": torch, "inf": torch.inf, "softmax": softmax}
+    names |= {"sdpa": torch.nn.functional.scaled_dot_product_attention, "einsum": torch.einsum}
+    names |= {"keep": torch.ones(5, 5, dtype=torch.bool).tril()}
+    heads = torch.arange(7.0)[:, None, None]
+    names |= {"bias": heads * torch.arange(5.0), "column": heads.expand(2, 7, 5, 1)}
+    return module_of(eval(f"lambda q, k, v: {text}", names))  # noqa: S307 - it is ours
 
 
 def softmax(scores: Any) -> Any:
     return torch.softmax(scores, -1)
-
-
-def keep() -> Any:
-    return torch.ones(5, 5, dtype=torch.bool).tril()
-
-
-def hides(scores: Any, value: float = -np.inf) -> Any:
-    return scores.masked_fill(~keep(), value)
-
-
-def bias() -> Any:
-    return torch.arange(7.0)[:, None, None] * torch.arange(5.0)
-
-
-def put(scores: Any) -> Any:
-    scores[..., ~keep()] = -torch.inf
-    return scores
-
-
-def sink(scores: Any) -> Any:
-    column = torch.arange(7.0)[:, None, None].expand(2, 7, 5, 1)
-    both = torch.cat([scores, column], -1)
-    return softmax(both - both.max(-1, keepdim=True).values)[..., :-1]
-
-
-def added_product(q: Any, k: Any) -> Any:
-    flat = (x.reshape(-1, *x.shape[-2:]) for x in (q, k.mT))
-    return torch.baddbmm(bias().repeat(2, 5, 1), *flat, beta=0.5, alpha=0.25).view(2, 7, 5, 5)
-
-
-def einsum(q: Any, k: Any, v: Any) -> Any:
-    scores = torch.einsum("bqhd,bkhd->bhqk", q, k)
-    return torch.einsum("bhqk,bkhd->bqhd", softmax(scores / 4), v)
 
 
 PLAIN: Shapes = (3, 5, 7), (3, 11, 7), (3, 11, 2)
@@ -89,66 +51,66 @@ HEADS: Shapes = ((2, 7, 5, 3),) * 3
 CAUSAL = {"scale": "none", "causal": True}
 # name: (shapes of q, k and v, the attention, what it changes of a convention, its operations)
 # fmt: off
-CASES: dict[str, tuple[Shapes, Any, dict[str, Any], tuple[str, ...]]] = {
-    "tokens": (((5, 7), (11, 7), (11, 3)), sdpa, {}, ()),
-    "heads": (PLAIN, sdpa, {}, ()),
-    "batch": (BATCH, sdpa, {}, ()),
-    "two batch axes": (DEEP, sdpa, {}, ()),
-    "two batch axes, mask": (DEEP, lambda q, k, v: sdpa(q, k, v, odd(2, 1, 1, 5, 11)), {}, ()),
-    "one key for a batch": (((2, 3, 5, 7), (1, 3, 11, 7), (1, 3, 11, 13)), sdpa, {}, ()),
-    "one key for all heads": (((2, 3, 5, 7), (2, 1, 11, 7), (2, 1, 11, 13)), sdpa, {}, ()),
-    "by name": (PLAIN, lambda q, k, v: sdpa(value=v, query=q, key=k), {}, ()),
+CASES: dict[str, tuple[Shapes, str, dict[str, Any], tuple[str, ...]]] = {
+    "tokens": (((5, 7), (11, 7), (11, 3)), "sdpa(q, k, v)", {}, ()),
+    "heads": (PLAIN, "sdpa(q, k, v)", {}, ()),
+    "batch": (BATCH, "sdpa(q, k, v)", {}, ()),
+    "two batch axes": (DEEP, "sdpa(q, k, v)", {}, ()),
+    "two batch axes, mask": (DEEP, "sdpa(q, k, v, torch.arange(110).view(2, 1, 1, 5, 11) % 2 == 1)", {}, ()),
+    "one key for a batch": (((2, 3, 5, 7), (1, 3, 11, 7), (1, 3, 11, 13)), "sdpa(q, k, v)", {}, ()),
+    "one key for all heads": (((2, 3, 5, 7), (2, 1, 11, 7), (2, 1, 11, 13)), "sdpa(q, k, v)", {}, ()),
+    "by name": (PLAIN, "sdpa(value=v, query=q, key=k)", {}, ()),
     # from the first key on, as PyTorch documents it
-    "causal": (PLAIN, lambda q, k, v: sdpa(q, k, v, None, 0.0, True), {"causal": True}, ()),
-    "causal, more queries": (((3, 11, 7), (3, 5, 7), (3, 5, 2)), lambda q, k, v: sdpa(q, k, v, is_causal=True), {"causal": True}, ()),
-    "mask of booleans": (PLAIN, lambda q, k, v: sdpa(q, k, v, odd(5, 11)), {}, ()),
-    "mask of keys": (PLAIN, lambda q, k, v: sdpa(q, k, v, odd(3, 1, 11)), {}, ()),
-    "mask of numbers": (PLAIN, lambda q, k, v: sdpa(q, k, v, torch.linspace(-3, 3, 55).reshape(5, 11)), {"mask_means": "add"}, ()),
-    "a row without keys": (PLAIN, lambda q, k, v: sdpa(q, k, v, torch.arange(5)[:, None].expand(5, 11) != 2), {}, ()),
-    "a row of −∞": (PLAIN, lambda q, k, v: sdpa(q, k, v, torch.zeros(5, 11).index_fill(0, torch.tensor(2), -np.inf)), {}, ()),
-    "scale": (PLAIN, lambda q, k, v: sdpa(q, k, v, scale=0.75), {"scale": 0.75}, ()),
-    "shared heads": (((2, 6, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13)), lambda q, k, v: sdpa(q, k, v, enable_gqa=True), {}, ()),
-    "written out": (BATCH, lambda q, k, v: softmax(q @ k.mT * 0.75) @ v, {"scale": 0.75}, ("mul(0.75)",)),
-    "written out for tokens": (((5, 7), (11, 7), (11, 13)), lambda q, k, v: (q @ k.T).softmax(-1) @ v, {"scale": "none"}, ()),
-    "einsum, heads after tokens": (TOKENS_FIRST, einsum, {"scale": 0.25}, ("div(4)",)),
-    "two factors": (HEADS, lambda q, k, v: softmax((q @ k.mT).mul_(0.25) / 2) @ v, {"scale": 0.125}, ("mul(0.25)", "div(2)")),
-    "negative, subtracted": (HEADS, lambda q, k, v: softmax(bias() - q @ k.mT) @ v, {"scale": -1.0, "mask_means": "add"}, ("sub",)),
-    "a bias, then a factor": (HEADS, lambda q, k, v: softmax((q @ k.mT + bias()) * 0.5) @ v, {"scale": 0.5, "mask_means": "add"}, ("add", "mul(0.5)")),
-    "baddbmm": (HEADS, lambda q, k, v: softmax(added_product(q, k)) @ v, {"scale": 0.25, "mask_means": "add"}, ("baddbmm",)),
-    "masked_fill": (HEADS, lambda q, k, v: softmax(hides(q @ k.mT)) @ v, CAUSAL, ("masked_fill(-inf)",)),
-    "where": (HEADS, lambda q, k, v: softmax(torch.where(keep(), q @ k.mT, torch.finfo(torch.float32).min)) @ v, CAUSAL, ("where",)),
-    "where, the other way round": (HEADS, lambda q, k, v: softmax(torch.where(~keep(), -torch.inf, q @ k.mT)) @ v, CAUSAL, ("where",)),
-    "by index": (HEADS, lambda q, k, v: softmax(put(q @ k.mT)) @ v, CAUSAL, ("index_put",)),
-    "a finite number": (HEADS, lambda q, k, v: softmax(hides(q @ k.mT, -3.0) * 2) @ v, {"scale": 2.0, "causal": True, "mask_value": -6.0}, ("masked_fill(-3)", "mul(2)")),
-    "times a mask of 0 and 1": (HEADS, lambda q, k, v: softmax(q @ k.mT / 2 * keep().float() - 1e4 * (1 - keep().float())) @ v, {"scale": 0.5, "causal": True, "mask_value": -1e4}, ("div(2)", "mul", "sub")),
-    "over queries": (HEADS, lambda q, k, v: torch.softmax(q @ k.mT, -2) @ v, {"scale": "none", "softmax_over": "queries"}, ()),
-    "a cap": (HEADS, lambda q, k, v: softmax(torch.where(keep(), 5 * torch.tanh(q @ k.mT / 2 / 5), -torch.inf)) @ v, {"scale": 0.5, "softcap": 5.0, "causal": True}, ("div(2)", "div(5)", "tanh", "mul(5)", "where")),
-    "sinks": (HEADS, lambda q, k, v: sink(q @ k.mT) @ v, {"scale": "none"}, ("cat(-1)", "sub")),
-    "a factor for each head": (HEADS, lambda q, k, v: softmax(q @ k.mT * torch.arange(1.0, 8)[:, None, None]) @ v, {"scale": "none"}, ("mul",)),
-    "less the largest": (HEADS, lambda q, k, v: softmax((s := q @ k.mT) - s.amax(-1, keepdim=True)) @ v, {"scale": "none"}, ("sub",)),
-    "keys times queries": (HEADS, lambda q, k, v: softmax((k @ q.mT).mT * 0.5) @ v, {"scale": 0.5}, ("mul(0.5)",)),
-    "values first": (HEADS, lambda q, k, v: (v.mT @ softmax(q @ k.mT).mT).mT, {"scale": "none"}, ()),
-    "a clamp that changes nothing": (HEADS, lambda q, k, v: softmax((q @ k.mT).clamp(-1e9, 1e9)) @ v, {"scale": "none"}, ()),
-    "shared keys": (HEADS, lambda q, k, v: softmax(q @ k[:, :1].mT) @ v[:, :1], {"scale": "none"}, ()),
+    "causal": (PLAIN, "sdpa(q, k, v, None, 0.0, True)", {"causal": True}, ()),
+    "causal, more queries": (((3, 11, 7), (3, 5, 7), (3, 5, 2)), "sdpa(q, k, v, is_causal=True)", {"causal": True}, ()),
+    "mask of booleans": (PLAIN, "sdpa(q, k, v, torch.arange(55).view(5, 11) % 2 == 1)", {}, ()),
+    "mask of keys": (PLAIN, "sdpa(q, k, v, torch.arange(33).view(3, 1, 11) % 2 == 1)", {}, ()),
+    "mask of numbers": (PLAIN, "sdpa(q, k, v, torch.linspace(-3, 3, 55).reshape(5, 11))", {"mask_means": "add"}, ()),
+    "a row without keys": (PLAIN, "sdpa(q, k, v, torch.arange(5)[:, None].expand(5, 11) != 2)", {}, ()),
+    "a row of −∞": (PLAIN, "sdpa(q, k, v, torch.zeros(5, 11).index_fill(0, torch.tensor(2), -inf))", {}, ()),
+    "scale": (PLAIN, "sdpa(q, k, v, scale=0.75)", {"scale": 0.75}, ()),
+    "shared heads": (((2, 6, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13)), "sdpa(q, k, v, enable_gqa=True)", {}, ()),
+    "written out": (BATCH, "softmax(q @ k.mT * 0.75) @ v", {"scale": 0.75}, ("mul(0.75)",)),
+    "written out for tokens": (((5, 7), (11, 7), (11, 13)), "(q @ k.T).softmax(-1) @ v", {"scale": "none"}, ()),
+    "einsum, heads after tokens": (TOKENS_FIRST, 'einsum("bhqk,bkhd->bqhd", softmax(einsum("bqhd,bkhd->bhqk", q, k) / 4), v)', {"scale": 0.25}, ("div(4)",)),
+    "two factors": (HEADS, "softmax((q @ k.mT).mul_(0.25) / 2) @ v", {"scale": 0.125}, ("mul(0.25)", "div(2)")),
+    "negative, subtracted": (HEADS, "softmax(bias - q @ k.mT) @ v", {"scale": -1.0, "mask_means": "add"}, ("sub",)),
+    "a bias, then a factor": (HEADS, "softmax((q @ k.mT + bias) * 0.5) @ v", {"scale": 0.5, "mask_means": "add"}, ("add", "mul(0.5)")),
+    "baddbmm": (HEADS, "softmax(torch.baddbmm(bias.repeat(2, 5, 1), q.flatten(0, 1), k.mT.flatten(0, 1), beta=0.5, alpha=0.25).view(2, 7, 5, 5)) @ v", {"scale": 0.25, "mask_means": "add"}, ("baddbmm",)),
+    "masked_fill": (HEADS, "softmax((q @ k.mT).masked_fill(~keep, -inf)) @ v", CAUSAL, ("masked_fill(-inf)",)),
+    "where": (HEADS, "softmax(torch.where(keep, q @ k.mT, torch.finfo(torch.float32).min)) @ v", CAUSAL, ("where",)),
+    "where, the other way round": (HEADS, "softmax(torch.where(~keep, -inf, q @ k.mT)) @ v", CAUSAL, ("where",)),
+    "by index": (HEADS, "softmax((s := q @ k.mT, s.__setitem__((..., ~keep), -inf))[0]) @ v", CAUSAL, ("index_put",)),
+    "a finite number": (HEADS, "softmax((q @ k.mT).masked_fill(~keep, -3.0) * 2) @ v", {"scale": 2.0, "causal": True, "mask_value": -6.0}, ("masked_fill(-3)", "mul(2)")),
+    "times a mask of 0 and 1": (HEADS, "softmax(q @ k.mT / 2 * keep.float() - 1e4 * (1 - keep.float())) @ v", {"scale": 0.5, "causal": True, "mask_value": -1e4}, ("div(2)", "mul", "sub")),
+    "over queries": (HEADS, "torch.softmax(q @ k.mT, -2) @ v", {"scale": "none", "softmax_over": "queries"}, ()),
+    "a cap": (HEADS, "softmax(torch.where(keep, 5 * torch.tanh(q @ k.mT / 2 / 5), -inf)) @ v", {"scale": 0.5, "softcap": 5.0, "causal": True}, ("div(2)", "div(5)", "tanh", "mul(5)", "where")),
+    "sinks": (HEADS, "softmax((s := torch.cat([q @ k.mT, column], -1)) - s.max(-1, keepdim=True).values)[..., :-1] @ v", {"scale": "none"}, ("cat(-1)", "sub")),
+    "a factor for each head": (HEADS, "softmax(q @ k.mT * torch.arange(1.0, 8)[:, None, None]) @ v", {"scale": "none"}, ("mul",)),
+    "less the largest": (HEADS, "softmax((s := q @ k.mT) - s.amax(-1, keepdim=True)) @ v", {"scale": "none"}, ("sub",)),
+    "keys times queries": (HEADS, "softmax((k @ q.mT).mT * 0.5) @ v", {"scale": 0.5}, ("mul(0.5)",)),
+    "values first": (HEADS, "(v.mT @ softmax(q @ k.mT).mT).mT", {"scale": "none"}, ()),
+    "a clamp that changes nothing": (HEADS, "softmax((q @ k.mT).clamp(-1e9, 1e9)) @ v", {"scale": "none"}, ()),
+    "shared keys": (HEADS, "softmax(q @ k[:, :1].mT) @ v[:, :1]", {"scale": "none"}, ()),
 }
 REFUSED = [
-    (lambda q, k, v: softmax((q @ k.mT).cumsum(-1)) @ v, "cumsum of the scores"),
-    (lambda q, k, v: softmax((s := q @ k.mT, s[..., 0].zero_())[0]) @ v, "writing to a part"),
-    (lambda q, k, v: softmax(q @ k.mT * torch.arange(1.0, 6)) @ v, "a factor of its own"),
-    (lambda q, k, v: softmax(torch.tanh(hides(q @ k.mT, -1e9))) @ v, "tanh of scores that are masked"),
-    (lambda q, k, v: softmax(hides(q @ k.mT, -3.0) + bias()) @ v, "replaced by a number, and added"),
-    (lambda q, k, v: torch.softmax(k @ q.mT, -2).mT @ v, "weights are moved before"),
-    (lambda q, k, v: softmax(q @ k.mT * keep().float() + bias()) @ v, "times a mask, plus numbers"),
-    (lambda q, k, v: softmax(1 / (q @ k.mT)) @ v, "reciprocal of the scores"),
-    (lambda q, k, v: softmax((q @ k.mT).flip(-1)) @ v, "flip of the scores"),
+    ("softmax((q @ k.mT).cumsum(-1)) @ v", "cumsum of the scores"),
+    ("softmax((s := q @ k.mT, s[..., 0].zero_())[0]) @ v", "writing to a part"),
+    ("softmax(q @ k.mT * torch.arange(1.0, 6)) @ v", "a factor of its own"),
+    ("softmax(torch.tanh((q @ k.mT).masked_fill(~keep, -1e9))) @ v", "tanh of scores that are masked"),
+    ("softmax((q @ k.mT).masked_fill(~keep, -3.0) + bias) @ v", "replaced by a number, and added"),
+    ("torch.softmax(k @ q.mT, -2).mT @ v", "weights are moved before"),
+    ("softmax(q @ k.mT * keep.float() + bias) @ v", "times a mask, plus numbers"),
+    ("softmax(1 / (q @ k.mT)) @ v", "reciprocal of the scores"),
+    ("softmax((q @ k.mT).flip(-1)) @ v", "flip of the scores"),
 ]
 # fmt: on
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_recorded_and_matches(name: str) -> None:
-    shapes, function, fields, operations = CASES[name]
-    calls, _ = captured(module_of(function), *given(*shapes))
+    shapes, text, fields, operations = CASES[name]
+    calls, _ = compared(attention(text), *given(*shapes))
     (call,) = calls
     assert calls.unseen == ()
     assert call.convention.changes() == pytest.approx(fields)
@@ -157,104 +119,80 @@ def test_it_is_recorded_and_matches(name: str) -> None:
     assert any(" → ".join(operations) in note for note in call.trace().notes) or not operations
 
 
-@pytest.mark.parametrize(("function", "why"), REFUSED)
-def test_what_is_not_understood_is_said(function: Any, why: str) -> None:
-    calls, _ = captured(module_of(function), *given(*HEADS))
+@pytest.mark.parametrize(("text", "why"), REFUSED)
+def test_what_is_not_understood_is_said(text: str, why: str) -> None:
+    calls, _ = compared(attention(text), *given(*HEADS))
     (reason,) = calls.unseen
     assert (len(calls), why in reason) == (0, True), reason
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
-def test_what_goes_in_and_comes_out_is_recorded(dtype: str) -> None:
-    q, k, v = given(*PLAIN, dtype=dtype)
-    (call,), output = captured(module_of(sdpa), q, k, v)
-    assert call.dtype == dtype
-    assert call.check().matches
-    named = {"q": q, "k": k, "v": v, "output": output}
-    before = {name: x.double().numpy().copy() for name, x in named.items()}
-    q.zero_()  # what is recorded does not change with the tensors
-    for name, x in before.items():
-        assert np.array_equal(call.arrays[name], x), name
-
-
-def test_dropout_is_noted_and_no_match() -> None:
-    (call,), _ = captured(module_of(lambda q, k, v: sdpa(q, k, v, None, 0.3)), *given(*PLAIN))
+def test_what_goes_in_and_comes_out_is_recorded() -> None:
+    for dtype in ("float64", "float32", "float16", "bfloat16"):
+        q, k, v = given(*PLAIN, dtype=dtype)
+        (call,), output = compared(attention("sdpa(q, k, v)"), q, k, v)
+        assert (call.dtype, call.check().matches) == (dtype, True)
+        named = {"q": q, "k": k, "v": v, "output": output}
+        before = {name: x.double().numpy().copy() for name, x in named.items()}
+        q.zero_()  # what is recorded does not change with the tensors
+        for name, x in before.items():
+            assert np.array_equal(call.arrays[name], x), name
+    (call,), _ = compared(attention("sdpa(q, k, v, None, 0.3)"), *given(*PLAIN))
     verdict = call.check()
-    assert not verdict.matches
-    assert any("dropout 0.3" in note for note in verdict.notes)
-
-
-# ---- PyTorch's layers
+    assert (verdict.matches, any("dropout 0.3" in note for note in verdict.notes)) == (False, True)
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(("training", "gradient"), [(False, False), (False, True), (True, True)])
 def test_multihead_attention(
     need_weights: bool, masked: bool, training: bool, gradient: bool
 ) -> None:
     torch.manual_seed(31)
-    layer = torch.nn.MultiheadAttention(21, 3, batch_first=True)
+    layer = torch.nn.MultiheadAttention(21, 3, batch_first=True).train(training)
     with torch.no_grad():
         layer.in_proj_weight.mul_(4)  # so that the weights vary
     padding = torch.arange(5) >= torch.tensor([5, 3])[:, None]
     later = torch.ones(5, 5, dtype=torch.bool).triu(2)  # no row is left without any key
     hidden = {"key_padding_mask": padding, "attn_mask": later} if masked else {}
-    model = module_of(
-        lambda x: layer(x, x, x, need_weights=need_weights, **hidden)[0], attention=layer
-    ).train(training)
     (x,) = given((2, 5, 21))
+    model = module_of(lambda x: layer(x, x, x, need_weights=need_weights, **hidden)[0], inner=layer)
     with torch.set_grad_enabled(gradient), attncli.capture(model) as calls:
         output = model(x)
-    (call,) = calls
-    assert call.name == "attention"
-    assert call.check().matches
-    weights = call.trace()["weights"].value.reshape(2, 3, 5, 5)
+    assert [(call.name, call.check().matches) for call in calls] == [("inner", True)]
+    weights = calls[0].trace()["weights"].value.reshape(2, 3, 5, 5)
     _, expected = layer(x, x, x, average_attn_weights=False, **hidden)
     assert output.requires_grad == gradient
     assert np.allclose(weights, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_an_encoder_layer_in_evaluation_runs_without_its_fused_path() -> None:
+def test_layers_of_pytorch_run_without_their_fused_path() -> None:
     torch.manual_seed(37)
     layer = torch.nn.TransformerEncoderLayer(26, 2, 29, batch_first=True).eval()
-    (x,) = given((2, 5, 26))
+    model = torch.nn.Transformer(26, 2, 1, 1, 29, batch_first=True).eval()
+    x, target = given((2, 5, 26), (2, 7, 26))
     with torch.no_grad():
         before = layer(x)
         with attncli.capture(layer) as calls:
             output = layer(x)
-    assert [(call.name, call.check().matches) for call in calls] == [("self_attn", True)]
+        with attncli.capture(model) as others:
+            model(x, target)
     # Fused, it sums in another order: layer norms have numbers about 1, and 26 of them.
     assert torch.allclose(before, output, rtol=0, atol=26 * 2**-23)
-
-
-def test_an_encoder_and_decoder() -> None:
-    torch.manual_seed(41)
-    model = torch.nn.Transformer(26, 2, 1, 1, 29, batch_first=True).eval()
-    with torch.no_grad(), attncli.capture(model) as calls:
-        model(*given((2, 5, 26), (2, 7, 26)))
     names = ["encoder.layers.0.self_attn", "decoder.layers.0.self_attn"]
-    assert [call.name for call in calls] == [*names, "decoder.layers.0.multihead_attn"]
-    assert calls[2].shape == (2, 2, 7, 5)
-    assert all(call.check().matches for call in calls)
+    names = ["self_attn", *names, "decoder.layers.0.multihead_attn"]
+    assert [call.name for call in (*calls, *others)] == names
+    assert all(call.check().matches for call in (*calls, *others))
+    assert others[2].shape == (2, 2, 7, 5)
 
 
-# ---- what is not seen
-
-
-def by_powers(q: Any, k: Any, v: Any) -> Any:
-    """A softmax of one's own arithmetic."""
-    powers = torch.exp(q @ k.mT)
-    return powers / powers.sum(-1, keepdim=True) @ v
+BY_POWERS = "(p := torch.exp(q @ k.mT)) / p.sum(-1, keepdim=True) @ v"
 
 
 def test_a_softmax_of_ones_own_arithmetic_is_said_not_to_be_seen() -> None:
-    model = module_of(by_powers)
-    with pytest.warns(UserWarning, match="no attention was seen"), attncli.capture(model) as calls:
-        model(*given(*PLAIN))
+    mine, other = attention(BY_POWERS), attention("sdpa(q, k, v)")
+    with pytest.warns(UserWarning, match="no attention was seen"), attncli.capture(mine) as calls:
+        mine(*given(*PLAIN))
     assert not calls
-    mine, other = module_of(by_powers), module_of(sdpa)
     type(mine).__name__ = "MyAttention"  # what is called attention is named
     model = module_of(lambda *qkv: mine(*qkv) + other(*qkv), mine=mine, other=other)
     with pytest.warns(UserWarning, match="seen in mine"), attncli.capture(model) as calls:
@@ -262,20 +200,16 @@ def test_a_softmax_of_ones_own_arithmetic_is_said_not_to_be_seen() -> None:
     assert (calls.unseen, [call.name for call in calls]) == (("mine",), ["other"])
 
 
-def test_a_router_is_no_attention() -> None:
-    router = torch.nn.Linear(3, 2)
+def test_what_is_no_attention() -> None:
+    """The softmax of a router, and a chain of products, which does not hold its tensors in memory."""
+    router, held = torch.nn.Linear(3, 2), []
 
     def routed(q: Any, k: Any, v: Any) -> Any:
         experts = torch.stack([v, k], -2)  # [batch, head, token, expert, d]
         return torch.einsum("bhne,bhned->bhnd", softmax(router(q)), experts)
 
-    calls, _ = captured(module_of(routed, router=router), *given(*HEADS))
+    calls, _ = compared(module_of(routed, router=router), *given(*HEADS))
     assert (len(calls), calls.unseen) == (0, ())
-
-
-def test_nothing_is_kept_of_a_model_without_attention() -> None:
-    """A chain of products does not hold its tensors in memory."""
-    held: list[Any] = []
 
     def chain(x: Any) -> Any:
         for _ in range(3):
@@ -283,8 +217,142 @@ def test_nothing_is_kept_of_a_model_without_attention() -> None:
             x = (x @ x.mT @ x).relu()
         return x.sum()
 
-    model = module_of(chain)
-    with warnings.catch_warnings(), torch.no_grad(), attncli.capture(model):
+    with warnings.catch_warnings(), torch.no_grad(), attncli.capture(model := module_of(chain)):
         warnings.simplefilter("ignore", UserWarning)
         model(torch.randn(5, 5))
         assert [ref() for ref in held] == [None, None, None]
+
+
+NAMES = ("d_q", "d_k", "d_v")
+# By the interface, with softcap, sinks, windows, a bias and shared heads, and written out.
+TITLES = ("Llama", "BERT", "GPT-2", "BLOOM", "Gemma 2", "GPT-OSS", "T5")
+WAYS = [(title, way) for title in TITLES for way in FAMILIES[title].loaded]
+
+
+def assert_right(call: Any, within: float = 1e-5) -> None:
+    """The gradients are those computed in float64 from what was captured."""
+    trace = call.trace()
+    for name in NAMES:
+        wanted = trace[name].value
+        own = np.asarray(call.arrays[name]).reshape(wanted.shape)
+        np.testing.assert_allclose(own, wanted, atol=within * np.abs(wanted).max(), err_msg=name)
+
+
+@pytest.mark.parametrize(("title", "way"), WAYS)
+def test_gradients_of_models(title: str, way: str) -> None:
+    given, gradients = inputs(FAMILIES[title]), []
+    for how in (None, False, True):
+        model = made(FAMILIES[title], way)
+        watch: Any = nullcontext([]) if how is None else attncli.capture(model, gradients=how)
+        with watch as calls:
+            output = model(**given)[0]
+        assert not any({*call.arrays} & {"d_output", *NAMES} for call in calls)
+        output.square().sum().backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    pairs = [*zip(*gradients, strict=True)]  # with capture and without
+    assert pairs
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in pairs)
+    assert len(calls) == FAMILIES[title].calls
+    for call in calls:
+        assert_right(call)
+        verdict = call.check()
+        assert verdict.matches, verdict
+        assert {stage.name for stage in verdict.stages} >= {*NAMES}
+
+
+OWN = {
+    "sdpa": "sdpa(q, k, v, is_causal=True)",
+    "einsum": 'einsum("bhqk,bhkd->bqhd", softmax(einsum("bhqd,bhkd->bhqk", q, k) / 2), v)',
+    "written out": "softmax(q @ k.mT / 2) @ v",
+}
+
+
+def own(way: str) -> Any:
+    """An attention whose queries, keys and values are one tensor."""
+    inner, linear = attention(OWN[way]), torch.nn.Linear(12, 12)
+
+    def three(x: Any) -> Any:
+        return inner(*[linear(x).unflatten(-1, (3, 4)).transpose(1, 2)] * 3)
+
+    return module_of(three, linear=linear, inner=inner)
+
+
+@pytest.fixture
+def x() -> Any:
+    torch.manual_seed(3)
+    return torch.randn(2, 5, 12)
+
+
+@pytest.mark.parametrize("way", OWN)
+def test_the_last_backward_pass_counts_within_the_block_or_after_it(way: str, x: Any) -> None:
+    with attncli.capture(model := own(way), gradients=True) as calls:
+        loss = (model(x) * torch.randn(4)).sum()
+        loss.backward(retain_graph=True)
+        assert_right(calls[0])
+    first = calls[0].arrays["d_v"]
+    (3 * loss).backward()
+    np.testing.assert_allclose(calls[0].arrays["d_v"], 3 * first, rtol=1e-6)
+    assert_right(calls[0])
+
+
+def test_torch_multi_head_attention_and_autocast(x: Any) -> None:
+    layer = torch.nn.MultiheadAttention(12, 3, batch_first=True)
+    with attncli.capture(layer, gradients=True) as calls:
+        layer(x, x, x)[0].square().sum().backward()
+    assert_right(calls[0])
+    model = own("sdpa")
+    with attncli.capture(model, gradients=True) as calls, torch.autocast("cpu", torch.bfloat16):
+        output = model(x)
+    output.float().square().sum().backward()
+    assert_right(calls[0], within=0.03)
+
+
+def test_without_a_backward_pass_there_are_none_and_check_says_so(x: Any) -> None:
+    for gradients in (True, False):
+        model = own("sdpa")
+        with torch.no_grad(), attncli.capture(model, gradients=gradients) as calls:
+            model(x)
+        verdict = calls[0].check()
+        assert verdict.matches
+        assert any("backward" in note for note in verdict.notes) == gradients
+
+
+def test_some_heads_and_a_folder(tmp_path: Path, x: Any) -> None:
+    model, both = own("written out"), []
+    hows: tuple[dict[str, Any], ...] = ({}, {"heads": [0, 2], "to": tmp_path / "calls"})
+    for how in hows:
+        with attncli.capture(model, gradients=True, **how) as calls:
+            model(x).square().sum().backward()
+        both.append(calls[0])
+    np.testing.assert_array_equal(both[1].arrays["d_k"], both[0].arrays["d_k"][:, [0, 2]])
+    assert_right(both[1])
+    with np.load(next((tmp_path / "calls").iterdir())) as file:
+        assert {"d_output", *NAMES} <= {*file}
+
+
+KERNELS = product(
+    ("written out", "MATH", "FLASH_ATTENTION"), ("float64", "float32", "bfloat16", "float16")
+)
+
+
+@pytest.mark.parametrize(("case", "is_causal", "size"), in_turn(KERNELS, [False, True], [1.0, 4.0]))
+def test_the_backward_pass_of_pytorch_matches(
+    case: tuple[str, str], is_causal: bool, size: float
+) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    kernel, dtype = case
+    draws = np.random.default_rng(5).normal(size=(4, 2, 3, 37, 16))
+    q, k, v, d = (torch.tensor(draw).to(getattr(torch, dtype)) for draw in draws)
+    leaves = [one.clone().requires_grad_() for one in (q * size, k, v)]
+    if kernel == "written out":
+        later = torch.ones(37, 37, dtype=torch.bool).triu(1) & is_causal
+        scores = (leaves[0] @ leaves[1].mT / math.sqrt(16)).masked_fill(later, -math.inf)
+        (torch.softmax(scores, dim=-1) @ leaves[2]).backward(d)
+    else:
+        with sdpa_kernel(getattr(SDPBackend, kernel)):
+            attention = torch.nn.functional.scaled_dot_product_attention
+            attention(*leaves, is_causal=is_causal).backward(d)
+    gradients = {f"d_{of}": leaf.grad for of, leaf in zip("qkv", leaves, strict=True)}
+    verdict = check(gradients, q * size, k, v, d_output=d, causal=is_causal, pairs=False)
+    assert verdict.matches, verdict
