@@ -130,9 +130,11 @@ def test_the_work_grows_as_the_keys_do(call: Call, flag: str, form: str) -> None
 
 def test_a_tile_past_the_thousandth_is_checked(call: Call) -> None:
     last = np.random.default_rng(1001).normal(size=(1001, 2)).round(3)[-1] @ [1, 2]
-    np.savez("o.npz", **{"tile.1001.scores": np.array([[1.5 * last]])})  # type: ignore[arg-type]
-    done = call("check", *one_query(1001), "--tiles", "1", "--single", "--observed", "o.npz")
-    assert (done.code, "tile.1001.scores" in done.out) == (1, True)
+    np.savez("o.npz", **{"tile.1001.scores": np.array([[last]])})  # type: ignore[arg-type]
+    flags = ("--tiles", "1", "--observed", "o.npz", "--format", "json")
+    done = call("check", *one_query(1001), *flags)
+    assert [stage["name"] for stage in done.json["stages"]] == ["tile.1001.scores"]
+    assert done.code == 0
 
 
 def test_a_gradient_in_the_file_is_left_out(call: Call) -> None:
