@@ -33,7 +33,9 @@ def seen(arrays: dict[str, Any] = INPUTS, kv_len: Any = None, **how: Any) -> dic
 
 def write(path: str, arrays: dict[str, Any]) -> str:
     if path.endswith(".npz"):
-        text = {n: json.dumps(x) if isinstance(x, dict) else x for n, x in arrays.items()}
+        text: dict[str, Any] = {
+            n: json.dumps(x) if isinstance(x, dict) else x for n, x in arrays.items()
+        }
         np.savez(path, **{n: x for n, x in text.items() if x is not None})
     elif path.endswith(".safetensors"):
         numpy = pytest.importorskip("safetensors.numpy")
