@@ -33,13 +33,18 @@ def seen(arrays: dict[str, Any] = INPUTS, kv_len: Any = None, **how: Any) -> dic
 
 def write(path: str, arrays: dict[str, Any]) -> str:
     if path.endswith(".npz"):
-        text = {n: json.dumps(x) if isinstance(x, dict) else x for n, x in arrays.items()}
+        text: dict[str, Any] = {
+            n: json.dumps(x) if isinstance(x, dict) else x for n, x in arrays.items()
+        }
         np.savez(path, **{n: x for n, x in text.items() if x is not None})
     elif path.endswith(".safetensors"):
         numpy = pytest.importorskip("safetensors.numpy")
         tensors = {n: np.array(x) for n, x in arrays.items() if isinstance(x, np.ndarray)}
         others = {n: x for n, x in arrays.items() if n not in tensors}
-        said = {n: x if isinstance(x, str) else json.dumps(x) for n, x in others.items()}
+        others = {n: x for n, x in others.items() if x is not None}
+        said = {
+            n: x if isinstance(x, str) else json.dumps(x).strip("[]") for n, x in others.items()
+        }
         numpy.save_file(tensors, path, metadata=said)
     else:
         lists = {n: x.tolist() if isinstance(x, np.ndarray) else x for n, x in arrays.items()}
@@ -257,6 +262,9 @@ def test_source_is_what_is_not_named(call: Call) -> None:
     for own in ("[[20,0],[0,20]]", "-"):  # each token attends to itself alone: the output is V
         flags = f"--q {own} --observed {own}"
         assert call("check", *flags.split(), stdin=b"[[20, 0], [0, 20]]").code == 0
+    for ending in ("json", "npz"):
+        causal = write(f"c.{ending}", INPUTS | seen(causal=True) | {"Causal": True})
+        assert call("check", causal).code == 0
     np.save("k.npy", K * 2)
     other = call("check", "plain.npz", "--k", "k.npy")
     assert (other.code, "observed k" in other.out) == (1, False)
@@ -267,7 +275,6 @@ def test_source_is_what_is_not_named(call: Call) -> None:
 CONVENTIONS: list[dict[str, Any]] = [
     {"causal": True, "scale": 0.25},
     {"causal": 1, "scale": 0.25},
-    {"Causal": True, "Scale": 0.25},
     {"convention": {"causal": True, "scale": 0.25, "window": None, "dropout": 0.0}},
     {"convention": '{"causal": true, "scale": 0.25}'},
     {"convention": {"causal": True}, "scale": 0.25},

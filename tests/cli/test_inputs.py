@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check_stages(document: Any, tolerance: float = 1e-12, **own: Any) -> None:
+def check_stages(document: Any, tolerance: Any = 1e-12, **own: Any) -> None:
     """The stages of a trace beside those of plain NumPy, of QKV but for what is named."""
     arrays = QKV | {name: np.asarray(own.pop(name)) for name in ARRAYS if name in own}
     with np.errstate(invalid="ignore"):  # rows without a key
@@ -150,7 +150,7 @@ def test_heads_split_the_last_axis(call: Call) -> None:
     expected = beside(attention(arrays, {})["output"])
     np.testing.assert_allclose(stages(done.json)["concat"], expected, rtol=1e-12)
     for order in ("blocks", "tiled"):
-        np.savez("heads.npz", **arrays)  # type: ignore[arg-type]
+        np.savez("heads.npz", **arrays)
         done = call("compute", "heads.npz", "--head-order", order, "--format", "json")
         check_stages(done.json, head_order=order, **arrays)
 

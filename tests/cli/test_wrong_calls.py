@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attncli.cli.commands import COMMANDS
 from attncli.cli.main import run
-from attncli.convention import flag_of
-from attncli.views.formats import FORMATS
 
 from .conftest import SAMPLES, Call
 
@@ -34,7 +30,6 @@ CALLS = [
     ("diff [[1]]", "two diff"),
     ("model", "DIR SENTENCE missing"),
     ("model m", "SENTENCE"),
-    ("model m ' '", "sentence empty"),
     ("model m a --target ''", "--target empty"),
     ("model nowhere a", "directory nowhere"),
     ("compute x --format jsn", "'jsn' 'table', 'json'"),
@@ -48,8 +43,6 @@ CALLS = [
     ("compute --q EYE --q EYE", "--q twice"),
     ("compute q.csv k.csv", "k.csv --k --v --mask"),
     ("compute EYE --max-size 1TB", "--max-size 500MB"),
-    ("compute EYE --max-size=-1GB", "--max-size 500MB"),
-    ("compute EYE --max-size 1.2.3", "--max-size 500MB"),
     ("compute EYE --max-size 1" + "0" * 400, "--max-size 500MB"),
     # ---- what is read
     ("compute missing.json", "missing.json exist"),
@@ -60,7 +53,6 @@ CALLS = [
     ("compute - --against --causal", "--against standard input"),
     ("compute stage.json", "stage.json no q weights"),
     ("compute '{\"scale\": \"x\", \"q\": [[1]]}'", "scale number"),
-    ("compute '{\"scale\": \"1/0\", \"q\": [[1]]}'", "scale number"),
     ("compute '{\"scale\": \"none none\", \"q\": [[1]]}'", "scale number"),
     ("compute odd-scale.npz", "odd-scale.npz scale number"),
     ("compute EYE --tokens a", "1 token 2 queries"),
@@ -71,12 +63,9 @@ CALLS = [
     ("compute three.json --causal-align top-left", "--causal-align effect --causal"),
     ("compute three.json --seed 1", "--seed effect --dropout"),
     ("compute three.json --seed 1.5 --dropout 0.5", "--seed '1.5'"),
-    ("compute three.json --seed '' --dropout 0.5", "--seed ''"),
     ("compute three.json --softcap-place after-mask", "--softcap-place effect --softcap"),
     ("compute three.json --softcap 0", "softcap 0"),
-    ("compute three.json --scale ''", "--scale ''"),
     ("compute three.json --scale nan", "--scale 'nan'"),
-    ("compute three.json --scale 1e", "--scale '1e'"),
     ("compute three.json --dropout 1", "dropout 1"),
     ("compute three.json --mask-means keep", "effect --mask"),
     ("compute three.json --mask [[0,1,1]]", "0 1 --mask-means"),
@@ -88,12 +77,9 @@ CALLS = [
     ("compute three.json --mask [[0.5,0.5]]", "2 key"),
     ("compute three.json --causal --mask-value inf", "mask_value inf"),
     ("compute three.json --causal --mask-value nan", "--mask-value 'nan'"),
-    ("compute three.json --causal --mask-value ''", "--mask-value ''"),
     ("compute three.json --window 0,0 --window-counts own", "own key none"),
     ("compute three.json --window 1", "--window '1'"),
-    ("compute three.json --window 1,2,3", "--window '1,2,3'"),
     ("compute three.json --window=-2,0", "--window '-2,0'"),
-    ("compute three.json --window a,b", "--window 'a,b'"),
     ("compute three.json --kv-len 4", "kv_len 4 3 keys"),
     ("compute three.json --kv-len two", "--kv-len 'two'"),
     ("compute three.json --kv-heads 2", "--kv-heads --heads"),
@@ -102,12 +88,10 @@ CALLS = [
     ("compute three.json --layout bshd", "bshd 4 axes 2"),
     ("compute three.json --layout hsd --heads 2", "--heads bsd"),
     ("compute three.json --lse-base 2", "--lse-base effect lse"),
-    ("explain 'the bank' --lse-base 2", "--lse-base effect lse"),
     # ---- sinks and gradients
     ("compute three.json --sinks [[1]]", "2 dimensions sinks 1"),
     ("compute three.json --sinks '[1, 2]'", "sinks 2 1"),
     ("compute three.json --sinks [true]", "sinks numbers"),
-    ("compute three.json --sinks []", "empty"),
     ("compute three.json --d-output '[[1, 2]]'", "d_output output shape"),
     ("compute three.json --d-output '[[true, false], [true, true], [true, true]]'", "d_output numbers"),
     ("compute three.json --d-output '[1, 2]'", "d_output 2 4"),
@@ -119,7 +103,6 @@ CALLS = [
     ("compute --x '{\"x\": EYE, \"w_q\": EYE}'", "no w_k, w_v (w_q)"),
     ("compute --x '{\"w_q\": EYE, \"w_k\": EYE, \"w_v\": EYE}'", "no x"),
     ("compute --x '{XW, \"W_q\": EYE}'", "w_q W_q both"),
-    ("compute --x '{\"x\": EYE, \"qkv\": EYE, \"w_q\": EYE}'", "both w_q"),
     ("compute --x '{\"x\": EYE, \"inputs\": EYE, \"w_q\": EYE}'", "2 x, inputs"),
     ("compute --x '{XKV, \"w_q\": [[1,2,3],[1,2,3],[1,2,3],[1,2,3],[1,2,3]]}'", "w_q 5 × 3 x width 2"),
     ("compute --x '{XKV, \"w_q\": [[1, 0], [0]]}'", "w_q: row 2 1 entry"),
@@ -135,7 +118,6 @@ CALLS = [
     ("compute --x three-heads.json --heads 2", "w_q 3 heads 2"),
     ("compute --x '{XW}' --heads 3", "divide 3 heads"),
     ("compute --x '{XW}' --q EYE", "--q --x both"),
-    ("compute --x '{XW}' --k EYE", "--k --x both"),
     ("compute --x '{XW}' --layout hsd", "--layout hsd q"),
     ("compute --x '{XKV, \"w_q_1\": EYE, \"w_q_2\": [[1], [2]]}'", "w_q_2 2 × 1 w_q_1 2 × 2"),
     ("compute --x two-attentions.json", "2 a, b --weights ::a"),
@@ -151,17 +133,11 @@ CALLS = [
     ("compute three.json --batch 1", "no batch"),
     ("compute three.json --rows 9:", "no rows 9 3"),
     ("compute three.json --rows x", "--rows 'x'"),
-    ("compute three.json --rows :", "--rows ':'"),
-    ("compute three.json --rows a:b", "--rows 'a:b'"),
     ("compute EYE --rows 0:1", "--rows '0:1' 1"),  # not a word of K = Q
-    ("compute three.json --rows 1:0", "--rows '1:0'"),
     ("compute three.json --rows 3:2", "--rows 3:2 before 2:3"),
-    ("compute three.json --rows 1:2:3", "--rows '1:2:3'"),
-    ("compute three.json --rows 1.5:2", "--rows '1.5:2'"),
     ("compute EYE --cols x", "--cols 'x'"),
     ("compute EYE --cell q1", "--cell 'q1'"),
     ("compute three.json --cell ,k1", "--cell ',k1'"),
-    ("compute three.json --cell q1,", "--cell 'q1,'"),
     ("compute three.json --cell a,b,c", "--cell 'a,b,c' comma"),
     ("compute three.json --cell q9,k1", "no 'q9'"),
     ("compute three.json --cell 1,1 --format csv", "--cell effect csv"),
@@ -171,16 +147,11 @@ CALLS = [
     ("compute three.json --heatmap --format latex", "--heatmap effect latex"),
     ("compute three.json --heatmap --output x.npz", "--heatmap effect npz"),
     ("compute three.json --arcs", "--arcs effect table"),
-    ("compute three.json --arcs --output a.md", "--arcs effect markdown"),
     ("compute three.json --arcs --format svg --heatmap", "--arcs --heatmap"),
-    ("compute three.json --arcs --format svg --no-heatmap", "--arcs --no-heatmap"),
     ("compute three.json --arcs --format svg --stage scores", "--arcs weights scores"),
     ("posenc --len 3 --dim 4 --arcs --format svg", "No --arcs"),
-    ("similarity a=1,2 b=2,1 --arcs --format svg", "No --arcs"),
     ("compute three.json --color always --no-color", "--no-color --color"),
-    ("compute three.json --color auto --no-color", "--no-color --color"),
     ("compute three.json --color always --format json", "--color effect json"),
-    ("compute three.json --color always --output a.md", "--color effect markdown"),
     ("compute three.json --color yes", "'yes' 'auto' 'never'"),
     ("compute three.json --blank=other", "no 'other'"),
     *((f"compute three.json --blank --output x.{form} --format {form}", f"--blank effect {form}")
@@ -192,7 +163,6 @@ CALLS = [
     ("compute three.json --output no/such/out.json", "no/such"),
     ("compute three.json --output there.npz", "there.npz exists --force"),
     ("compute three.json --open --format csv", "--open effect csv"),
-    ("compute three.json --open --output x.npz", "--open effect npz"),
     ("compute three.json --force", "--force effect --output"),
     ("compute three.json --format npy --stage weights --stage scores", "npy one stage"),
     ("check three.json --observed OUT --output -", "--output - standard output"),
@@ -213,25 +183,18 @@ CALLS = [
     ("compute long-x.npz --heads 2 --stage weights --stage k --rows 7:9 --max-size 100MB", "k queries"),
     ("compute long.npz --tiles 500 --max-size 100MB", "3 parts keys need"),
     ("compute q800.npy --max-size 90MB --format json", "--format npz"),
-    ("compute q800.npy --max-size 90MB --format csv", "--format npz"),
     ("diff q800.npy q800.npy --max-size 1MB", "need"),
     ("posenc --len 9999999 --dim 999999", "9999999 × 999999 need TB"),
     ("posenc --len 99999999 --dim 2 --dots", "--len --dim"),
     ("posenc --kind rope --len 2 --dim 10000000000", "need"),
-    ("posenc --kind alibi --len 2 --heads 10000000000", "need"),
     ("explain a --pad-to 1000000000", "need"),
     ("explain a --dim 1000000", "weights widths need"),
-    ("explain a --dim 1" + "0" * 30, "weights widths need"),
     ("explain a --layers 100000000 --block encoder", "100000000 layers need"),
-    ("explain a --d-ff 10000000000 --block encoder", "need"),
     # ---- parts of the keys
     ("compute three.json --tiles 0", "--tiles 1"),
     ("compute three.json --tiles two", "--tiles integer"),
     ("compute three.json --split a", "--split 'a'"),
     ("compute three.json --split 0", "3 keys 0"),
-    ("compute three.json --split -1", "3 keys -1"),
-    ("compute three.json --split 2,1", "3 keys 2,1"),
-    ("compute three.json --split 1,1", "3 keys 1,1"),
     ("compute three.json --split 3", "3 keys from 1 to 2"),
     ("compute three.json --split 1 --tiles 1", "--tiles --split"),
     ("compute three.json --tiles 1 --softmax-over queries", "softmax queries columns"),
@@ -245,7 +208,6 @@ CALLS = [
     ("compute three.json --against '--scale x'", "--against --scale 'x'"),
     ("compute three.json --against \"--scale 'x\"", "quotation"),
     ("compute three.json --against ''", "nothing"),
-    ("compute three.json --against -h", "nothing"),
     ("compute three.json --against '--format json'", "--format outside"),
     ("compute three.json --against '--against --causal'", "--against outside"),
     ("compute three.json --against '--heads 3'", "width 2 3 heads"),
@@ -259,7 +221,6 @@ CALLS = [
     ("diff [[1]] [[1]] --decimals 2 --rtol 1", "--decimals --rtol"),
     ("diff nowhere.npz [[1]] --rtol -1", "rtol -1.0"),
     ("diff [[1]] [[1]] --stage weights", "no 'weights' array"),
-    ("diff [[1]] [[1]] --head 2", "no head"),
     ("diff three.json [[1]]", "one three.json::output"),
     ("diff '{\"weights\":[[1]]}' '{\"output\":[[1]],\"x\":[[1]]}'", "no stage common weights"),
     ("diff '{\"Q\":[[1]],\"q\":[[2]],\"weights\":[[1]]}' [[1]]", "one"),
@@ -276,8 +237,6 @@ CALLS = [
      "--output --suggest one file"),
     ("check three.json --observed OUT --force", "--force effect"),
     ("check three.json --observed OUT --head 2", "no head 2 only 1"),
-    ("check three.json --observed OUT --head 1" + "0" * 30, "no head only 1"),
-    ("check three.json --observed OUT --rows 9:", "no rows 9"),
     ("check EYE --observed EYE --rows 0:1", "--rows '0:1'"),
     ("check three.json --observed OUT --rtol -1", "rtol -1"),
     ("check three.json --observed OUT --positions rope", "--positions 'rope'"),
@@ -287,7 +246,6 @@ CALLS = [
     ("check EYE --observed EYE --stage nothing", "no 'nothing' scores, scaled"),
     ("check three.json --stage weights", "no weights"),
     ("check '{\"output\": [[1]]}'", "observed no q"),
-    ("check --observed '{\"output\": [[1]]}'", "observed no q"),
     ("check EYE", "no stage"),
     ("check --q EYE", "--observed"),
     ("check --observed EYE", "--q"),
@@ -307,23 +265,17 @@ CALLS = [
     ("check three.json --observed [[1]] --mask [[0,1,1]]", "0 1 --mask-means"),
     # ---- explain
     ("explain", "no sentence"),
-    ("explain ''", "sentence empty"),
     ("explain a --target ''", "--target empty"),
     ("explain a --tokens b", "sentence --tokens"),
     ("explain --tokens a,,b", "--tokens empty"),
     ("explain --tokens '[1, 2]'", "JSON list strings"),
-    ("explain --tokens []", "JSON list strings"),
     ("explain 'a b c' --pad-to 2", "3 2"),
     ("explain a --pad-to 0", "--pad-to 1"),
     ("explain a --heads 3", "8 3 heads --d-k"),
     ("explain a --kv-heads 3 --heads 2", "3 key heads"),
     ("explain a --layers 2", "--layers effect --block"),
-    ("explain a --d-ff 2", "--d-ff effect --block"),
-    ("explain a --norm pre", "--norm effect --block"),
-    ("explain a --eps 1", "--eps effect --block"),
     ("explain a --block encoder --norm none --eps 1", "--eps --norm"),
     ("explain a --block encoder --eps -1", "--eps -1 0"),
-    ("explain a --block encoder --eps nan", "--eps nan 0"),
     ("explain a --block decoder", "decoder --target"),
     ("explain a --block encoder --target b", "--target encoder"),
     ("explain a --block decoder --target b --causal", "--causal decoder"),
@@ -337,7 +289,6 @@ CALLS = [
     ("explain 'a b' --embeddings '[[1, 2]]'", "1 row 2 tokens"),
     ("explain --embeddings '[[[1, 2]]]'", "1 × 1 × 2 one sentence"),
     ("explain --embeddings '[[1, 2]]' --glove a=1", "--embeddings --glove"),
-    ("explain --embeddings '[[1, 2]]' --dim 2", "--embeddings --dim"),
     ("explain --embeddings '[[1, 2]]' --target b", "--embeddings --target"),
     ("explain --embeddings '[[1, 2], [3]]'", "row 2 1 entry"),
     ("explain --embeddings '{\"x\": [[1, 2]], \"w_q\": [[1], [2]]}'", "no attention.w_k"),
@@ -373,7 +324,6 @@ CALLS = [
     # ---- posenc
     ("posenc --dim 4", "--len missing"),
     ("posenc --len 4", "--dim missing"),
-    ("posenc --len 0 --dim 4", "--len 1"),
     ("posenc --len 3 --dim 4 --heads 2", "--heads effect alibi"),
     ("posenc --kind alibi --len 3 --dim 4", "--dim effect"),
     ("posenc --kind alibi --len 3 --heads 2 --start 0", "--start effect"),
@@ -403,11 +353,8 @@ CALLS = [
     # ---- examples
     ("examples zzz", "no 'zzz' attncli examples"),
     ("examples 004 --stage weights", "--stage effect list"),
-    ("examples --work", "--work effect list"),
     ("examples --cell 1,1 --format json", "--cell effect json"),
     ("examples --precision 0", "--precision effect list"),
-    ("examples --no-heatmap", "heatmap effect list"),
-    ("examples --color always", "--color effect list"),
     ("examples --output list.md", "markdown effect list"),
     ("examples --format csv", "csv effect list"),
     ("examples --glove x.txt", "--glove effect list"),
@@ -429,44 +376,27 @@ CALLS = [
     ("semantics --q nosuch.json", "nosuch.json"),
     ("compute three.json --semantics flash-attn --mask MASK", "flash-attn refuses"),
     ("compute three.json --semantics flax --causal", "flax refuses"),
-    ("compute three.json --semantics tinygrad --causal --mask MASK", "tinygrad refuses"),
     ("compute three.json --semantics torch-mha --causal", "torch-mha refuses"),
     ("compute masked.json --semantics keras-attention", "keras-attention refuses"),
     ("explain 'a b' --semantics flax --causal", "flax refuses"),
     # ---- a flag that would change nothing
     ("compute homework.json --v '[[9, 9, 9], [8, 8, 8]]'", "--v"),
-    ("compute --q homework.json --v '[[1, 2], [3, 4], [5, 6]]'", "--v"),
-    ("compute --q homework.json --k '[[1, 2], [3, 4], [5, 6]]'", "--k"),
     ("check homework.json --k '[[1, 2], [3, 4], [5, 6]]' --observed '[[1, 2]]'", "--k"),
-    ("semantics --q homework.json --v '[[1, 2], [3, 4], [5, 6]]'", "--v"),
     ("compute three.json --weights-axes in-out", "--weights-axes"),
-    ("check three.json --weights-axes in-out --observed '[[1, 2]]'", "--weights-axes"),
     ("compute three.json --cell 1,2 --rows 1:2", "--rows"),
-    ("compute three.json --cell 1,2 --cols 1:2", "--cols"),
     ("compute three.json --cell 1,2 --work", "--work"),
-    ("posenc --len 3 --dim 4 --cell 1,2 --work", "--work"),
     ("compute three.json --tokens a,b,c --format mermaid", "--tokens"),
     ("compute three.json --head-order tiled", "--head-order"),
     ("compute three.json --mask MASK --mask-numbers truth", "--mask-numbers"),
     ("compute three.json --mask MASK --empty-rows-inf nan", "--empty-rows-inf"),
-    ("compute three.json --causal --empty-rows-inf nan", "--empty-rows-inf"),
     ("compute three.json --mask [[0,-1.5,1]] --semantics jax --mask-value -5", "--mask-value"),
     ("compute three.json --mask [[0,-1.5,1]] --mask-and-causal mask", "--mask-and-causal"),
     ("explain 'the bank' --outline --head 1", "--head"),
-    ("explain 'the bank' --outline --rows 1:2", "--rows"),
-    ("explain 'the bank' --outline --cols 1:2", "--cols"),
     ("explain 'the bank' --outline --precision 2", "--precision"),
     ("explain 'the bank' --heads 2 --head-order tiled", "--head-order"),
-    ("explain 'the bank' --mask '[[true, true]]' --mask-numbers add", "--mask-numbers"),
     ("semantics --precision 2", "--precision"),
-    ("semantics jax --precision 2", "--precision"),
     ("semantics --q three.json --rows 1:2", "--rows"),
-    ("semantics --q three.json --cols 1:2", "--cols"),
-    ("semantics --q three.json --mask MASK --mask-numbers truth", "--mask-numbers"),
-    ("semantics --q three.json --mask MASK --empty-rows-inf nan", "--empty-rows-inf"),
-    ("semantics --q three.json --head-order tiled", "--head-order"),
     ("compute three.json --against '--weights-axes in-out'", "--weights-axes"),
-    ("compute three.json --against '--split 1 --tiles 1'", "--split"),
 ]
 
 # A call, and the hint: what to write instead.
@@ -645,20 +575,3 @@ def test_nothing_is_printed_before_a_refusal(
         ):
             done = call(*arguments_of(f"{line} --format {form} {wrong}"))
             assert (done.code, done.out) == (2, ""), (form, wrong, done.err)
-
-
-def test_conditions_name_flags_and_values_that_there_are() -> None:
-    groups = [kind for command in COMMANDS.values() for kind in command.groups]
-    rows = [own for kind in groups for own in fields(kind) if own.metadata]
-    flags = {
-        name: str(own.type)
-        for own in rows
-        for name in "/".join(own.metadata["names"] or (flag_of(own.name),)).split("/")
-    }
-    needs = [need for command in COMMANDS.values() for need in command.needs.values()]
-    needs += [own.metadata[key] for own in rows for key in ("needs", "excludes")]
-    conditions = [part.strip() for need in needs for part in need.replace(" or ", ",").split(",")]
-    for flag, _, values in (part.partition(" ") for part in conditions if part[:2] == "--"):
-        assert flag in flags
-        choices = FORMATS if flag == "--format" else flags[flag]
-        assert all(value in choices for value in values.split("|"))
