@@ -15,9 +15,6 @@ from tests.cli.conftest import SAMPLES, Call, call
 
 __all__ = ["call"]
 
-LARGEST = 7
-"""The largest number of queries, keys or widths."""
-
 KINDS: dict[str, Callable[[Array], Array]] = {
     "normal": lambda x: x,
     "whole": lambda x: np.rint(2 * x),
@@ -34,33 +31,34 @@ SCALES = ("none", "0", "1", "0.3", "-0.5", "1e-5", "10", "1e-300")
 
 
 class Drawn:
-    """Arrays and flags of one call of compute, drawn at random."""
+    """Arrays and flags of one call of compute, drawn at random; at most 7 of anything."""
 
     def __init__(self, rng: Random) -> None:
-        self.rng, self.flags = rng, list[str]()
-        self.normal = np.random.default_rng(rng.randrange(2**32))
-        self.kind = KINDS[rng.choice([*KINDS])]
-        self.parts = rng.choice(["", "", "tiles", "split"])
+        self.rng, self.flags, self.normal = (
+            rng,
+            list[str](),
+            np.random.default_rng(rng.randrange(2**32)),
+        )
+        self.kind, self.parts = KINDS[rng.choice([*KINDS])], rng.choice(["", "", "tiles", "split"])
         self.n_axes, self.n_batch = rng.choice([2, 3, 4]), rng.randint(1, 3)
-        self.n_kv, self.group = rng.randint(1, 3), rng.randint(1, 3)
-        if self.n_axes == 2:
-            self.n_kv = self.group = 1
-        self.n_q, self.n_k, d_k, self.d_v = (rng.randint(1, LARGEST) for _ in range(4))
-        self.n_past = rng.randint(1, 4) if self.may(0.15) else 0
-        self.n_keys = self.n_k + self.n_past
+        self.n_kv, self.group = (rng.randint(1, 3) if self.n_axes > 2 else 1 for _ in range(2))
+        self.n_heads = self.n_kv * self.group
+        self.n_q, n_k, d_k, d_v = (rng.randint(1, 7) for _ in range(4))
+        n_past = rng.randint(1, 4) if self.may(0.15) else 0
+        self.n_keys = n_k + n_past
         self.arrays = {"q": self.array(self.n_heads, self.n_q, d_k)}
-        for prefix, n in (("", self.n_k), ("past_", self.n_past)):
-            for name, width in (("k", d_k), ("v", self.d_v)) if n else ():
+        for prefix, n in (("", n_k), ("past_", n_past)):
+            for name, width in (("k", d_k), ("v", d_v)) if n else ():
                 self.arrays[prefix + name] = self.array(self.n_kv, n, width)
-        self.is_masked = False
-        self.restrict()
-        self.give_mask()
-        self.choose()
-        self.layout()
-
-    @property
-    def n_heads(self) -> int:
-        return self.n_kv * self.group
+        is_causal = self.restrict()
+        is_masked = self.give_mask(is_causal) or bool(self.flags)
+        self.choose(is_masked)
+        if self.parts:
+            self.cut()
+        elif not self.flag("d-output", "random", "ones", share=0.4) and self.may(0.1):
+            self.arrays["d_output"] = self.array(self.n_heads, self.n_q, d_v)
+        if self.n_axes > 2 and self.may():
+            self.layout()
 
     def may(self, share: float = 0.3) -> bool:
         return self.rng.random() < share
@@ -77,23 +75,22 @@ class Drawn:
     def array(self, n_heads: int, *last: int) -> Array:
         return np.asarray(self.kind(self.normal.normal(size=self.shape(n_heads, *last))))
 
-    def restrict(self) -> None:
-        """Causality, a window, lengths of keys."""
-        self.is_causal = self.flag("causal")
+    def restrict(self) -> bool:
+        """Causality, a window, lengths of keys; whether it is causal."""
+        is_causal = self.flag("causal")
         if has_window := self.may(0.2):
             lefts = [-1, 1, 2] if self.flag("window-counts", "own") else [-1, 0, 1]
-            window = self.rng.choice(lefts), self.rng.randint(-1, 1)
-            self.flags.append(f"--window={window[0]},{window[1]}")
-        if self.is_causal or has_window:
+            self.flags.append(f"--window={self.rng.choice(lefts)},{self.rng.randint(-1, 1)}")
+        if is_causal or has_window:
             self.flag("causal-align", "top-left", "bottom-right", "open-last")
         n = self.n_batch if self.n_axes == 4 else 1
         lengths = ",".join(str(self.rng.randint(0, self.n_keys)) for _ in range(n))
-        has_lengths = self.flag("kv-len", lengths, share=0.2)
-        self.is_masked = self.is_causal or has_window or has_lengths
+        self.flag("kv-len", lengths, share=0.2)
+        return is_causal
 
-    def give_mask(self) -> None:
+    def give_mask(self, is_causal: bool) -> bool:
         if not self.may(0.35):
-            return
+            return False
         n_q, n_k = self.n_q, self.n_keys
         shapes = [self.shape(self.n_heads, n_q, n_k), (n_q, n_k), (1, n_k)]
         shape = self.rng.choice(shapes if self.parts else [*shapes, (n_q, 1)])
@@ -111,13 +108,13 @@ class Drawn:
             hidden = self.rng.choice([-np.inf, -1e4, -1e9]) if what == "bias" else -np.inf
             self.arrays["mask"] = np.where(keep, bias if what == "bias" else 0.0, hidden)
             self.flag("empty-rows-inf", *EMPTY)
-        if self.is_causal:
+        if is_causal:
             self.flag("mask-and-causal", "both", "mask", "causal")
-        self.is_masked = True
+        return True
 
-    def choose(self) -> None:
+    def choose(self, is_masked: bool) -> None:
         """All that is not about masks, and what masks make of rows and scores."""
-        if self.is_masked:
+        if is_masked:
             self.flag("empty-rows", *EMPTY)
             is_kept = any(flag.startswith("--empty-rows-inf") for flag in self.flags)  # −∞ stays −∞
             if not is_kept and self.flag("mask-value", *VALUES):
@@ -131,13 +128,8 @@ class Drawn:
         over_queries = not self.parts and self.flag("softmax-over", "queries", share=0.15)
         if self.n_axes > 2 and not over_queries and self.may(0.15):
             self.arrays["sinks"] = 3 * self.normal.normal(size=self.n_heads)
-        if self.parts:
-            self.cut()
-            return
-        if self.flag("dropout", "0.1", "0.5", "0.9"):
+        if not self.parts and self.flag("dropout", "0.1", "0.5", "0.9"):
             self.flag("seed", "1", "2")
-        if not self.flag("d-output", "random", "ones", share=0.4) and self.may(0.1):
-            self.arrays["d_output"] = self.array(self.n_heads, self.n_q, self.d_v)
 
     def cut(self) -> None:
         if self.parts == "tiles" or self.n_keys == 1:
@@ -150,8 +142,6 @@ class Drawn:
 
     def layout(self) -> None:
         """Another order of the axes, or heads side by side."""
-        if self.n_axes == 2 or not self.may():
-            return
         is_merged = self.may(0.5)
         for name in self.arrays.keys() - {"mask", "sinks"}:
             x = np.swapaxes(self.arrays[name], -3, -2)

@@ -27,7 +27,7 @@ from tests.check.planted.parts import (
 )
 from tests.check.planted.rows import Outcome, Row
 from tests.check.planted.worlds import RIGHT_WORLDS, World
-from tests.check.planted.wrong.arrays import online, splits
+from tests.check.planted.wrong import online, splits
 
 Make = Callable[[Inputs], Array]
 
