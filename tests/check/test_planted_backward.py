@@ -1,4 +1,4 @@
-"""Planted backward passes: right ones match, PyTorch's too, and every wrong one is named."""
+"""Planted backward passes: right ones match, and every wrong one is named."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 
 from attncli.check import CATALOGUE, check
 from tests.check.planted.parts import TYPES
-from tests.check.planted_backward.kernel import WORLDS, Kernel, call_of
-from tests.check.planted_backward.right import right
+from tests.check.planted_backward.kernel import WORLDS, Kernel, call_of, right
 from tests.check.planted_backward.wrong import OUTCOMES, WRONG, Wrong, outcome
 from tests.turns import in_turn
 
@@ -43,7 +42,7 @@ def test_rotary_gradients_are_those_of_finite_differences() -> None:
 @pytest.mark.parametrize(("world", "dtype"), in_turn(WORLDS, TYPES))
 def test_a_right_one_matches(world: str, dtype: str, is_small: bool) -> None:
     call = call_of(world, dtype, is_small=is_small)
-    for what, gradients in right(call):
+    for what, gradients in right(call).items():
         assert check(dict(gradients), **call.keywords, pairs=False).status == "match", what
 
 

@@ -38,35 +38,29 @@ def test_sums_kept_in_16_bits_are_a_verdict_of_their_own(dtype: str, n: int) -> 
 
 @pytest.mark.parametrize("dtype", HALF)
 def test_a_small_type_widened_afterwards_is_judged_as_that_type(dtype: str) -> None:
-    rng = np.random.default_rng(5)
+    rng, t = np.random.default_rng(5), TYPES[dtype]
     q, k, v = (rng.normal(size=s) for s in ((2, 5, 7), (2, 11, 7), (2, 11, 3)))
-    t = TYPES[dtype]
     right = plain.attention({"q": q.astype(t), "k": k.astype(t), "v": v.astype(t)}, {})["output"]
     verdict = check(right.astype(t).astype(np.float32), q, k, v)
     assert (verdict.status, verdict.dtype) == ("match", dtype)
     assert f"fits {dtype}" in verdict.notes[0]
 
 
-@pytest.mark.parametrize(
-    "size",
-    [(2, 256, 64), pytest.param((8, 1024, 64), marks=pytest.mark.exhaustive)],
-    ids=str,
-)
-def test_a_weight_is_off_in_proportion_to_itself(size: tuple[int, ...]) -> None:
+def test_a_weight_is_off_in_proportion_to_itself() -> None:
     """Weights in float32, of which some are many times as large as is typical."""
-    q, k = np.random.default_rng(1).normal(size=(2, *size)).astype(np.float32)
+    q, k = np.random.default_rng(1).normal(size=(2, 2, 256, 64)).astype(np.float32)
     weights = plain.attention({"q": q, "k": k, "v": k}, {})["weights"].astype(np.float32)
     assert check(weights, q, k, k, stage="weights").matches
     sizes = weights / np.sqrt(np.mean(weights**2, axis=-1, keepdims=True))
     head, row, key = np.argwhere(sizes == sizes.max())[0].tolist()
-    assert sizes.max() > (20 if size[1] == 1024 else 10)
+    assert sizes.max() > 10
     weights[head, row, key] *= 1.001
     verdict = check(weights, q, k, k, stage="weights", pairs=False)
     assert not verdict.matches
     assert verdict.stages[0].worst[0].index == (head, row, key)
 
 
-@pytest.mark.parametrize(("size", "bias"), [(1, 24), (1, 60), (3, 24)])
+@pytest.mark.parametrize(("size", "bias"), [(1, 60), (3, 24)])
 def test_a_bias_far_larger_than_the_scores_rounds_them(size: float, bias: float) -> None:
     """In float32 Z + M is off by half a unit of M, in whichever order a processor adds up."""
     wrong = []
@@ -75,14 +69,13 @@ def test_a_bias_far_larger_than_the_scores_rounds_them(size: float, bias: float)
         q, k, v = (rng.normal(size=(14, 5, 3)).astype(np.float32) for _ in range(3))
         q *= np.float32(size)
         mask = (bias + rng.random((14, 1, 5))).astype(np.float32)
-        scores = np.zeros((14, 5, 5), np.float32)
+        scores, total, output = (np.zeros((14, 5, n), np.float32) for n in (5, 1, 3))
         for i in rng.permutation(3):
             scores += q[..., i, None] * k[:, None, :, i]
         powers = np.exp(np.float64(scores + mask)).astype(np.float32)
-        total, output = np.zeros((14, 5), np.float32), np.zeros((14, 5, 3), np.float32)
         for i in rng.permutation(5):
-            total += powers[..., i]
-        weights = powers / total[..., None]
+            total += powers[..., i, None]
+        weights = powers / total
         for i in rng.permutation(5):
             output += weights[..., i, None] * v[:, None, i]
         seen = {"weights": weights, "output": output}

@@ -311,3 +311,33 @@ def run_with(call: Call, **methods: Callable[..., Any]) -> dict[str, Array]:
     """The gradients of the kernel whose methods of these names are other ones."""
     gradients: dict[str, Array] = type("Other", (Kernel,), methods)(call).run()
     return gradients
+
+
+def eager(call: Call) -> dict[str, Array]:
+    """The same without blocks or lse: every stage of the whole, rounded; δ is the sum of P ∘ dP."""
+
+    def rounding(name: str) -> Callable[..., Array]:
+        return lambda s, *args: s.c.rounded(getattr(Kernel, name)(s, *args))
+
+    def weights(s: Kernel, x: Array, _: Array) -> Array:
+        top = x.max(axis=-1, keepdims=True)
+        top = np.where(np.isneginf(top), 0, top)
+        total = np.exp(x - top).sum(axis=-1, keepdims=True)
+        total = total if s.sinks is None else total + np.exp(s.sinks - top)
+        return s.c.rounded(np.where(total == 0, 0, np.exp(x - top) / total))
+
+    def softmax(s: Kernel, p: Array, d: Array, *_: Any) -> Array:
+        r = s.c.rounded
+        return r(p * r(d - r((p * d).sum(axis=-1, keepdims=True))))
+
+    names = ("scored", "capped", "biased", "dropped", "d_dropped", "d_cap")
+    own: dict[str, Any] = {name: rounding(name) for name in names}
+    whole: dict[str, Any] = {"blocks": lambda s, n: [slice(0, n)]}
+    return run_with(call, **own, **whole, weights=weights, softmax=softmax)
+
+
+def right(call: Call) -> dict[str, dict[str, Array]]:
+    """The gradients of right implementations, by name."""
+    exact = Kernel(call.exact()).run()
+    rounded = {name: x.astype(TYPES[call.dtype]) for name, x in exact.items()}
+    return {"kernel": Kernel(call).run(), "stages": eager(call), "float64 inside": rounded}
