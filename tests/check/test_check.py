@@ -153,21 +153,17 @@ def test_the_share_of_dropout_is_found() -> None:
     assert verdict.explanations[0].details == ("share 0.3",)
 
 
-def test_identity_weights_are_not_dropout() -> None:
-    # Three equal diagonal weights and six zeros fit a share of 0.53, and are too few to show it.
-    verdict = check(np.eye(3), np.eye(3), np.eye(3), np.eye(3), stage="weights")
-    assert not verdict.matches
-    assert "dropout left on" not in names(verdict)
-
-
-@pytest.mark.parametrize(("zeros", "status"), [(62, "found"), (72, "no match")])
-def test_dropout_drops_about_as_many_as_its_factor_says(zeros: int, status: str) -> None:
-    # Half of 100 with the factor 2 has a standard deviation of 5: 62 lies within four, 72 does not.
+def test_what_looks_like_dropout_is_judged_by_its_factor_and_its_zeros() -> None:
+    # three equal diagonal weights and six zeros fit a share of 0.53, and are too few to show it
+    verdict = check(np.eye(3), np.eye(3), np.eye(3), np.eye(3), stage="weights", pairs=False)
+    assert (verdict.matches, "dropout left on" in names(verdict)) == (False, False)
+    # half of 100 with the factor 2 has a standard deviation of 5: 62 is within four, 72 is not
     q, k = normal((5, 7), (20, 7))
-    kept = np.ones(100)
-    kept[np.random.default_rng(3).permutation(100)[:zeros]] = 0
-    weights = attend(q, k, k)["weights"].value * 2 * kept.reshape(5, 20)
-    assert check(weights, q, k, k, stage="weights").status == status
+    for zeros, status in ((62, "found"), (72, "no match")):
+        kept = np.ones(100)
+        kept[np.random.default_rng(3).permutation(100)[:zeros]] = 0
+        weights = attend(q, k, k)["weights"].value * 2 * kept.reshape(5, 20)
+        assert check(weights, q, k, k, stage="weights", pairs=False).status == status
 
 
 @pytest.mark.parametrize(("sizes", "status"), [(2, "no match"), (3, "found")])
@@ -175,7 +171,7 @@ def test_dropout_grows_weights_of_several_sizes_by_one_factor(sizes: int, status
     logits = np.array([[0.0, 1.0, 2.0]])[:, np.arange(12) % sizes].T
     weights = attend([[1.0]], logits, logits, scale="none")["weights"].value
     kept = np.arange(12) % 4 != 0
-    how: dict[str, Any] = {"stage": "weights", "scale": "none"}
+    how: dict[str, Any] = {"stage": "weights", "scale": "none", "pairs": False}
     assert check(weights * kept / 0.75, [[1.0]], logits, logits, **how).status == status
 
 

@@ -19,7 +19,6 @@ from tests.cli.conftest import SAMPLES, Call, call
 
 __all__ = ["call"]
 
-QKV = ("d_q", "d_k", "d_v")
 ALL = call_of("all", "float64", is_small=True)
 """Grouped heads, a mask with an empty row, a bias, a softcap, sinks, dropout."""
 GROUPED = call_of("grouped", "float64", is_small=True)
@@ -63,14 +62,13 @@ def test_what_one_gradient_tells(observed: str, name: str, expected: set[str]) -
         assert all(name in str(verdict.tell_apart) for name in SCALES)
 
 
-@pytest.mark.parametrize("observed", [("d_q",), ("output", *QKV)])
-def test_gradients_that_are_swapped_where_a_sample_of_rows_is_compared(observed: Any) -> None:
+def test_gradients_that_are_swapped_where_a_sample_of_rows_is_compared() -> None:
     arrays = normal(4, **dict.fromkeys(("q", "k", "v", "d_output"), (1, 2, 80, 8)))
     right = attend(**arrays, causal=True)
-    swapped = {"d_q": "d_k", "d_k": "d_q", "d_v": "d_v", "output": "output"}
-    seen = {name: right[swapped[name]].value for name in observed}
-    verdict = check(seen, **arrays, causal=True, pairs=False)
-    assert names(verdict) == ["dQ and dK swapped"]
+    seen = {"d_q": right["d_k"].value, "output": right["output"].value}
+    for observed in (seen, {"d_q": seen["d_q"]}):
+        verdict = check(observed, **arrays, causal=True, pairs=False)
+        assert names(verdict) == ["dQ and dK swapped"]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +77,8 @@ def test_gradients_that_are_swapped_where_a_sample_of_rows_is_compared(observed:
         ({"softmax_over": "queries", "softcap": 2.0}, True),
         ({"softmax_over": "queries", "dropout": 0.3, "causal": True}, False),
         ({"sinks": np.array([1.0, -1.0, 0.0, 2.0]), "dropout": 0.3, "softcap": 2.0}, False),
-        ({"mask": np.ones((5, 7)), "softcap": 2.0, "softcap_place": "after-bias"}, False),
+        ({"mask": np.full((5, 7), 0.5), "softcap": 2.0, "softcap_place": "after-bias"}, False),
     ],
-    ids=str,
 )
 def test_what_no_bug_explains_is_a_verdict(how: dict[str, Any], pairs: bool) -> None:
     shapes = {"q": (2, 4, 5, 6), "k": (2, 2, 7, 6), "v": (2, 2, 7, 3)}
@@ -97,7 +94,7 @@ def test_a_value_added_to_the_output_is_named_beside_its_gradients() -> None:
     kv = dict.fromkeys("kv", (2, 2, 5, 3))
     arrays = normal(3, q=(2, 4, 5, 3), **kv, d_output=(2, 4, 5, 3))
     trace = attend(**arrays)
-    observed = {name: trace[name].value for name in QKV}
+    observed = {name: trace[name].value for name in ("d_q", "d_k", "d_v")}
     observed["output"] = trace["output"].value + np.repeat(arrays["v"], 2, axis=1)
     verdict = check(observed, **arrays, pairs=False)
     assert names(verdict) == ["residual already in the output"]

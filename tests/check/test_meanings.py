@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli import Convention, ConventionError
+from attncli import Convention
 from attncli.arrays import Array
 from attncli.check import Verdict, check, report_text, summary_text, verdict_to_dict
 from attncli.presets import PRESETS
@@ -70,12 +70,6 @@ def test_by_its_own_conventions_it_matches() -> None:
         how = replace(Convention.of(case.partition(":")[0]), causal=given.get("causal", False))
         verdict = check(output, **{**given, "causal": how.causal}, convention=how)
         assert (verdict.status, verdict.meanings) == ("match", ()), case
-
-
-def test_a_mask_of_0_and_1_still_needs_a_word() -> None:
-    with pytest.raises(ConventionError, match="nothing but 0 and 1"):
-        verdict_on("flax: 0/1 mask")
-    assert verdict_on("flax: 0/1 mask", mask_means="keep")
 
 
 @pytest.mark.parametrize(
