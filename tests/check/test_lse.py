@@ -43,8 +43,8 @@ def names(result: Verdict) -> list[str]:
     return [explanation.name for explanation in result.explanations]
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-def test_a_right_one_matches(dtype: str) -> None:
+def test_a_right_one_matches() -> None:
+    """In one type in turn."""
     cases: list[tuple[Array, dict[str, Any]]] = [
         (LSE, {}),
         (LSE[..., None], {}),
@@ -53,12 +53,12 @@ def test_a_right_one_matches(dtype: str) -> None:
         (LSE / LN2, {"lse_base": "2"}),
         (np.logaddexp(LSE, SINKS[:, None]), {"sinks": SINKS}),
     ]
-    for lse, how in cases:
-        assert verdict(lse, dtype, **how).matches, how
+    for number, (lse, how) in enumerate(cases):
+        assert verdict(lse, TYPES[number % 3], **how).matches, how
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kind"), in_turn(["float32", "bfloat16", "float16"], ["plain", "causal"])
+    ("kind", "dtype"), in_turn(["plain", "causal"], ["float32", "bfloat16", "float16"])
 )
 def test_that_of_pytorchs_flash_attention_matches(dtype: str, kind: str) -> None:
     """Recorded by tests/fixtures/make_lse.py."""
@@ -75,15 +75,15 @@ def test_that_of_pytorchs_flash_attention_matches(dtype: str, kind: str) -> None
 UNIT = math.sqrt(5)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-def test_another_unit_is_named(dtype: str) -> None:
+def test_another_unit_is_named() -> None:
     units = [(1 / LN2, "e", "base 2"), (UNIT, "e", "0.44721"), (1, "2", "base e")]
-    for factor, base, words in [*units, (UNIT / LN2, "e", "base 2 and that of unscaled")]:
-        rounded = [np.round(LSE * factor, 3)] if (base, dtype) == ("e", "float64") else []
-        for lse in (LSE * factor, *rounded):
-            result = verdict(lse, dtype, lse_base=base)
+    for factor, base, words in units:
+        for lse in (LSE * factor, *([np.round(LSE * factor, 3)] if base == "e" else [])):
+            result = verdict(lse, lse_base=base)
             assert result.matches
             assert any(words in note for note in result.notes)
+    both = verdict(LSE * UNIT / LN2, "float16")
+    assert "base 2 and that of unscaled" in str(both.notes)
 
 
 def test_infinity_of_an_empty_row_is_read_either_way() -> None:
@@ -111,9 +111,11 @@ def test_the_bug_is_named(name: str, dtype: str) -> None:
     """Among others where lse is alone; alone beside an output that is right."""
     assert {bug.name for bug in CATALOGUE if "lse" in bug.touches} == WRONG.keys()
     lse, more = WRONG[name]
-    assert name in names(verdict(lse, dtype, **more))
-    if dtype != "float16":
-        output = plain.attention({"q": Q, "k": K, "v": V, **more}, {})["output"]
+    if dtype == "float16":
+        assert name in names(verdict(lse, dtype, **more))
+    else:
+        with np.errstate(invalid="ignore"):
+            output = plain.attention({"q": Q, "k": K, "v": V, **more}, {})["output"]
         observed = {"lse": lse.astype(dtype), "output": output.astype(dtype)}
         assert names(check(observed, Q, K, V, pairs=False, **more)) == [name]
 

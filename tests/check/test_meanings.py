@@ -111,7 +111,6 @@ def test_what_is_chosen_is_left_out_by_name() -> None:
     case, asked = "jax: boolean mask, empty row", Convention.of("tinygrad")
     for how, words in (
         ({"empty_rows": "nan"}, ", without --empty-rows"),
-        ({"convention": asked}, ", without --empty-rows"),
         ({"convention": asked, "chosen": ()}, ""),
     ):
         own: Any = how

@@ -49,7 +49,8 @@ def test_a_right_one_matches(world: str, dtype: str, is_small: bool) -> None:
 def cases() -> Iterator[Any]:
     """Each row in each of its worlds and types; the first row of a name in one of them, in turn,
     and in the slow world of everything at once only where it has no other."""
-    names = set[str]()
+    names = {"dQ and dK swapped", "dropout mask not applied again in dV", "scale left out of dQ"}
+    names |= {"grouped heads not summed in dK, dV (the last one wins)"}  # test_gradients.py
     for number, row in enumerate(WRONG):
         worlds = sorted(row.worlds, key=lambda world: world == "all")
         combinations = list(product(worlds, TYPES))

@@ -153,7 +153,7 @@ def test_how_many_times_the_noise_errors_may_be(
     noise = check(right.astype(np.float16), q, k, v).stages[0].noise
     assert noise is not None
     for times, status in ((right_at, "match"), (wrong_at, "no match")):
-        wrong = right.copy()
+        rng, wrong = np.random.default_rng(3), right.copy()
         if where == "all":
             wrong += rng.normal(size=right.shape) * noise * times
         elif where == "row":

@@ -126,7 +126,7 @@ def test_a_kernel_that_left_something_out_is_a_verdict(call: Call) -> None:
         asked = ("check", "--q", THREE, "--tiles", "2", *flags.split(), "--observed", "t.json")
         result = call(*asked)
         assert (result.code, named in result.out) == (1, True), flags
-        if "none" not in flags:
+        if flags in ("--causal", "--softcap 1"):
             of_power = call(*asked, "--stage", "tile.2.p", "--format", "json")
             assert of_power.code in (0, 1), flags
             places = {one["place"] for one in of_power.json["stages"][0]["worst"]}
