@@ -110,8 +110,8 @@ def test_k_and_v_are_swapped_before_or_after() -> None:
 def test_the_flags_of_check_reproduce_it() -> None:
     q, k, v = qkv()
     cases: list[tuple[Any, str, Array]] = [
-        ("rope-halves", "--positions rope-interleaved", output(*(placed("rope-interleaved", x) for x in (q, k)), v)),
-        ("article", "--positions paper", output(*(placed("paper", x) for x in (q, k, v)))),
+        ("rope-halves", "--positions rope-interleaved", output(placed("rope-interleaved", q), placed("rope-interleaved", k), v)),
+        ("article", "--positions paper", output(placed("paper", q), placed("paper", k), placed("paper", v))),
         ("rope-interleaved", "without --positions", output(q, k, v)),
     ]  # fmt: skip
     for asked, flag, seen in cases:
