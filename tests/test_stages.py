@@ -118,15 +118,8 @@ NAMES: dict[str, Any] = {
 NAMES |= {"max": max, "ln": math.log, "abs": abs, "NaN": math.nan, "inf": math.inf}
 NAMES["arccos"] = lambda x: math.degrees(math.acos(max(-1.0, min(x, 1.0))))
 GIVEN = {"tokens", "embeddings", "x", "vectors", "components", "shares"}  # or not by cells
-SIGNS = {
-    "·": "*",
-    "√": "sqrt",
-    "²": "**2",
-    "^": "**",
-    "log₂": "log2",
-    "ln (": "ln(",
-    "log2 (": "log2(",
-}
+SIGNS = {"·": "*", "√": "sqrt", "²": "**2", "^": "**", "log₂": "log2", "ln (": "ln("}
+SIGNS["log2 ("] = "log2("
 
 
 def computed(form: str) -> float:

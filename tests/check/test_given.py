@@ -1,4 +1,4 @@
-"""What check is given: layouts, keywords, tensors, and observed inputs that differ."""
+"""What check and assert_attention are given: layouts, keywords, tensors, other observed inputs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def test_keywords_are_the_convention() -> None:
     right, causal = output(causal=True, scale=0.25), Convention(causal=True)
     assert check(right, Q, K, V, convention=causal, scale=np.float64(0.25)).matches
     assert_attention(right, Q, K, V, causal=True, scale=0.25)
-    with pytest.raises(AssertionError, match="--causal"):
+    with pytest.raises(AssertionError, match="--causal") as failure:
         assert_attention(right, Q, K, V, scale=0.25)
+    assert str(failure.value) == str(check(right, Q, K, V, scale=0.25))
     with pytest.raises(ConventionError, match="causal is False"):
         check(right, Q, K, V, convention=causal, causal=False)
     with pytest.raises(TypeError, match="casual"):
@@ -61,7 +62,7 @@ def test_the_output_has_the_layout_of_the_inputs_or_of_the_other_stages() -> Non
     assert check(right[0], q[0], k[0], v[0], layout="shd", causal=True).matches
     one_head = attend(Q[:, :1], K[:, :1], V[:, :1])["output"].value[:, 0]
     assert check(one_head, Q[:, 0], K[:, 0], V[:, 0], layout="bsd").matches
-    (one,) = check(right, q, k, v, layout="bshd").explanations
+    (one,) = check(right, q, k, v, layout="bshd", pairs=False).explanations
     assert one.name == "causal mask where none is wanted"
     past = dict(zip(("past_k", "past_v"), turned(PAST_K, PAST_V), strict=True))
     cached = turned(output(past_k=PAST_K, past_v=PAST_V, causal=True))[0]
@@ -77,15 +78,45 @@ def test_the_output_has_the_layout_of_the_inputs_or_of_the_other_stages() -> Non
 def test_more_heads_than_tokens_without_a_match_name_the_layout() -> None:
     x = RNG.normal(size=(1, 17, 2, 8))  # (batch, tokens, heads, d)
     right = attend(x, x, x, layout="bshd")["output"].value
-    verdict = check(np.swapaxes(right, 1, 2), x, x, x)
+    verdict = check(np.swapaxes(right, 1, 2), x, x, x, pairs=False)
     assert verdict.explanations[0].name == "heads and tokens exchanged in the inputs"
-    verdict = check(RNG.normal(size=x.shape), x, x, x)
+    verdict = check(RNG.normal(size=x.shape), x, x, x, pairs=False)
     assert verdict.status == "no match"
-    assert "say layout='bshd'" in report_text(verdict)
-    assert "say layout" not in report_text(check(right * 0.9, x, x, x, layout="bshd"))
+    assert "layout='bshd'" in report_text(verdict)
+    other = check(right * 0.9, x, x, x, layout="bshd", pairs=False)
+    assert "say layout" not in report_text(other)
 
 
 # ---- tensors
+
+
+class OnlyDLPack:
+    """An array that speaks DLPack and nothing else."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.array.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("kind", [np.ndarray.tolist, OnlyDLPack])
+def test_right_numbers_pass_and_others_do_not(kind: Any) -> None:
+    small = [x.astype(np.float32) for x in (Q, K, V)]
+    right = attend(*small)["output"].value.astype(np.float32)
+    assert_attention(kind(right), *map(kind, small))
+    with pytest.raises(AssertionError):
+        assert_attention(kind(2 * right), *map(kind, small))
+
+
+def test_stages_and_tolerances() -> None:
+    weights, own = attend(Q, K, V)["weights"].value, dict[str, Any](stage="weights")
+    assert_attention(weights + 1e-3, Q, K, V, **own, atol=2e-3)
+    with pytest.raises(AssertionError, match="mask left out"):
+        assert_attention(weights, Q, K, V, mask=MASK, **own)
 
 
 def test_float8_inputs_and_outputs() -> None:
@@ -104,6 +135,8 @@ def test_tensors_of_pytorch() -> None:
     mask = torch.from_numpy(MASK)
     seen = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     assert_attention(seen, q, k, v, mask=mask)
+    with pytest.raises(AssertionError, match="mask left out"):
+        assert_attention(torch.softmax(q @ k.mT / D**0.5, -1) @ v, q, k, v, mask=mask)
     small = [x.detach().to(torch.float8_e5m2) for x in (q, k, v)]
     wide = [x.to(torch.float32) for x in small]
     assert_attention(torch.nn.functional.scaled_dot_product_attention(*wide), *small)
@@ -120,25 +153,19 @@ def test_all_inputs_that_differ_are_named() -> None:
         assert words in note
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [
-        *(MASK[None, None], MASK.astype(np.int64), np.broadcast_to(MASK, (B, H, N_Q, N_K))),
-        *(np.where(MASK, 0.0, -np.inf), np.where(MASK, 0.0, np.finfo(np.float32).min)),
-    ],
-)
-def test_a_mask_may_be_written_in_another_form(mask: Any) -> None:
-    assert check({"mask": mask, "output": output(mask=MASK)}, Q, K, V, mask=MASK).matches
+def test_a_mask_may_be_written_in_another_form() -> None:
+    whole, lowest = np.broadcast_to(MASK, (B, H, N_Q, N_K)), np.finfo(np.float32).min
+    added = (np.where(MASK, 0.0, number) for number in (-np.inf, lowest))
+    for mask in (MASK[None, None], MASK.astype(np.int64), whole, *added):
+        assert check({"mask": mask, "output": output(mask=MASK)}, Q, K, V, mask=MASK).matches
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("mask", MASK), ("kv_len", [4, 7]), ("sinks", [0.1, 0.2, 0.3]), ("past_k", PAST_K)],
-)
-def test_an_input_that_is_observed_and_not_given_is_named(name: str, value: Any) -> None:
-    verdict = check({name: value, "output": output()}, Q, K, V)
-    assert (verdict.status, verdict.first_difference) == ("no match", name)
-    assert "observed" in verdict.notes[0]
+def test_an_input_that_is_observed_and_not_given_is_named() -> None:
+    cases = {"mask": MASK, "kv_len": [4, 7], "sinks": [0.1, 0.2, 0.3], "past_k": PAST_K}
+    for name, value in cases.items():
+        verdict = check({name: value, "output": output()}, Q, K, V)
+        assert (verdict.status, verdict.first_difference) == ("no match", name)
+        assert "observed" in verdict.notes[0]
 
 
 def test_inputs_of_the_same_numbers_are_no_difference() -> None:

@@ -5,7 +5,6 @@ By default each name of the catalogue is judged once, in one world and one numbe
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -41,9 +40,9 @@ def test_a_wrong_one_is_named_and_a_right_one_matches(row: Row, world: World, dt
 
 
 def test_what_is_asked_for_matches_in_every_world() -> None:
-    """So that a wrong one differs by its bug alone."""
+    """So that a wrong one differs by its bug alone; right ones run in the larger worlds."""
     row, wrong = Row("right", (), attend, ALL), []
-    for number, world in enumerate(ALL):
+    for number, world in enumerate(x for x in ALL if x.b * x.h * x.n_q * x.n_k < 20_000):
         x = world.inputs([*TYPES][number % 4])
         if not verdict_on(row, x, observed(row, x)).matches:
             wrong.append((world.name, x.dtype))
@@ -55,10 +54,14 @@ def test_every_name_of_the_catalogue_is_planted() -> None:
     assert planted | ELSEWHERE == {bug.name for bug in CATALOGUE}
 
 
-def test_no_two_are_of_one_name() -> None:
-    names = Counter(row.what for row in (*ROWS, *RIGHT, *INSIDE))
-    assert [name for name, n in names.items() if n > 1] == []
-    assert len({world.name for world in ALL}) == len(ALL)
+@pytest.mark.parametrize("what", ["no scale", "k cut by reshape", "no mask", "rows one later"])
+def test_some_heads_and_rows_tell_as_much_as_all(what: str) -> None:
+    """In any order, and where some are taken twice."""
+    row = next(row for row in ROWS if row.what == what)
+    x = row.worlds[0].inputs("float64")
+    at = {"heads": [2, 0], "rows": [*range(12, 0, -1), 5]}
+    part = observed(row, x)[:, at["heads"]][:, :, at["rows"]]
+    assert outcome(row, x, verdict_on(row, x, part, **at)) == "named"
 
 
 # ---- pairs

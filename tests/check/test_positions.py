@@ -1,4 +1,4 @@
-"""check with positions: no false alarm, ambiguity, flags, and what is refused.
+"""check with positions, and suggest_input: ambiguity, flags, what is refused.
 
 Bugs of positions, alone and in pairs, are rows of the planted set.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attncli import Convention, ConventionError, ShapeError, attend
-from attncli.check import check, suggest_input
+from attncli.check import CATALOGUE, Suggestion, check, suggest_input
 from tests import plain
 from tests.check.planted.parts import HALF, PLACED, TYPES, Array
 from tests.turns import in_turn
@@ -86,8 +86,8 @@ def test_one_query_at_0_is_not_rotated_at_all() -> None:
     seen = output(q, placed("rope-halves", k), v)
     verdict = check(seen, q, k[:, 2:], v[:, 2:], positions="rope-halves", **past)
     assert verdict.status == "ambiguous"
-    out, restarted = (one.name for one in verdict.explanations)
-    assert (out, restarted) == ("positions left out", "positions restarted at 0 after the past")
+    names = [one.name for one in verdict.explanations]
+    assert names == ["positions left out", "positions restarted at 0 after the past"]
     assert "2 of the keys as a past, rope-halves positions" in verdict.tell_apart
 
 
@@ -103,26 +103,80 @@ def test_k_and_v_are_swapped_before_or_after() -> None:
     before = output(turned, placed("rope-halves", v), k)
     after = output(turned, v, placed("rope-halves", k))
     for seen, when in ((before, "before"), (after, "after")):
-        (one,) = check(seen, q, k, v, positions="rope-halves").explanations
-        assert one.name == "K and V swapped"
-        assert when in one.details[0]
+        (one,) = check(seen, q, k, v, positions="rope-halves", pairs=False).explanations
+        assert (one.name, when in one.details[0]) == ("K and V swapped", True)
 
 
-@pytest.mark.parametrize(
-    ("asked", "done", "flag"),
-    [
-        ("rope-halves", "rope-interleaved", "--positions rope-interleaved"),
-        ("article", "paper", "--positions paper"),
-        ("rope-interleaved", None, "without --positions"),
-    ],
-)
-def test_the_flags_of_check_reproduce_it(asked: Any, done: str | None, flag: str) -> None:
+def test_the_flags_of_check_reproduce_it() -> None:
     q, k, v = qkv()
-    one_q, one_k = (placed(done, x) if done else x for x in (q, k))
-    seen = output(one_q, one_k, placed(done, v) if done == "paper" else v)
-    (one,) = check(seen, q, k, v, positions=asked).explanations
-    assert (one.command, one.flag) == ("check", flag)
-    assert check(seen, q, k, v).status == ("no match" if done else "match")  # none is tried unasked
+    cases: list[tuple[Any, str, Array]] = [
+        ("rope-halves", "--positions rope-interleaved", output(placed("rope-interleaved", q), placed("rope-interleaved", k), v)),
+        ("article", "--positions paper", output(placed("paper", q), placed("paper", k), placed("paper", v))),
+        ("rope-interleaved", "without --positions", output(q, k, v)),
+    ]  # fmt: skip
+    for asked, flag, seen in cases:
+        (one,) = check(seen, q, k, v, positions=asked, pairs=False).explanations
+        assert (one.command, one.flag) == ("check", flag)
+        unasked = check(seen, q, k, v, pairs=False)  # none is tried unasked
+        assert unasked.status == ("match" if "without" in flag else "no match")
+
+
+def test_what_does_not_fit() -> None:
+    cases: list[tuple[type[Exception], Any, int, int]] = [
+        (ShapeError, "paper", 6, 4),
+        (ShapeError, "rope-halves", 5, 4),
+        (ConventionError, "rope", 6, 6),
+    ]
+    for error, kind, width, of_v in cases:
+        q, v = np.zeros((3, width)), np.zeros((3, of_v))
+        with pytest.raises(error):
+            check(v, q, q, v, positions=kind)
+
+
+# ---- suggest_input: small inputs on which the bugs differ
+
+
+def suggested(*bugs: Any, **how: Any) -> Suggestion:
+    suggestion = suggest_input(bugs, convention=Convention(**how))
+    assert suggestion is not None
+    return suggestion
+
+
+def test_the_suggested_input_distinguishes_two_alignments() -> None:
+    other: dict[str, Any] = {"causal": True, "causal_align": "bottom-right"}
+    hows: list[dict[str, Any]] = [{}, other]
+    bugs = ["causal mask left out", "causal mask aligned bottom-right, not top-left"]
+    own = suggested(*bugs, causal=True)
+    assert own.mask is None
+    for name, how in zip(bugs, hows, strict=True):
+        observed = attend(own.q, own.k, own.v, **how)["output"].value
+        verdict = check(observed, own.q, own.k, own.v, causal=True)
+        assert [one.name for one in verdict.explanations] == [name]
+
+
+def test_the_mask_of_a_suggestion_is_what_the_bugs_need() -> None:
+    """An empty row; numbers and −∞; none where it is refused beside causal."""
+    mean = "rows with nothing to attend to get the mean of V"
+    mask = suggested(mean, "finite mask value").mask
+    assert mask is not None
+    assert not mask[-1].any()
+    late = "softcap on the other side of the mask", "numbers of the mask inside the softcap"
+    mask = suggested(*late, softcap=2.0).mask
+    assert mask is not None
+    assert np.isneginf(mask).any()
+    assert (np.isfinite(mask) & (mask != 0)).any()
+    how: Any = {"causal": True, "mask_and_causal": "refused"}
+    assert suggested("scale left out", "causal mask left out", **how).mask is None
+    refused = Convention(**how)
+    assert suggest_input(["mask left out", "scale left out"], convention=refused) is None
+
+
+def test_all_bugs_of_the_scale_at_once() -> None:
+    bugs = [bug for bug in CATALOGUE if "scale" in bug.touches and not bug.is_fitted]
+    bugs = [bug for bug in bugs if "twice" not in bug.name and "default" not in bug.name]
+    own = suggested(*bugs)
+    sizes = [*own.q.shape[:2], own.k.shape[1], own.q.shape[2], own.v.shape[2]]
+    assert len(set(sizes)) == len(sizes)
 
 
 def test_a_suggestion_has_no_positions_and_distinguishes_the_bugs() -> None:
@@ -139,15 +193,7 @@ def test_a_suggestion_has_no_positions_and_distinguishes_the_bugs() -> None:
     assert suggest_input(both, positions="rope-halves") is not None
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "widths", "message"),
-    [
-        (ShapeError, "paper", (6, 4), "6 wide but v is 4"),
-        (ShapeError, "rope-halves", (5, 4), "d_k is 5"),
-        (ConventionError, "rope", (6, 6), "'rope'"),
-    ],
-)
-def test_what_does_not_fit(error: type[Exception], kind: Any, widths: Any, message: str) -> None:
-    q, v = np.zeros((3, widths[0])), np.zeros((3, widths[1]))
-    with pytest.raises(error, match=message):
-        check(v, q, q, v, positions=kind)
+def test_what_never_differs_has_no_input_and_an_unknown_bug_is_refused() -> None:
+    assert suggest_input(["scale left out", "scale left out"]) is None
+    with pytest.raises(ConventionError, match="'gremlins'"):
+        suggest_input(["gremlins"])

@@ -27,7 +27,7 @@ from tests.check.planted.parts import (
 )
 from tests.check.planted.rows import Outcome, Row
 from tests.check.planted.worlds import RIGHT_WORLDS, World
-from tests.check.planted.wrong.arrays import online, splits
+from tests.check.planted.wrong import online, splits
 
 Make = Callable[[Inputs], Array]
 
@@ -43,17 +43,6 @@ def parts(x: Inputs) -> tuple[Array, Array, Array, Array]:
 
 
 # ---- the order and rounding of sums
-
-
-def backward(x: Inputs) -> Array:
-    """Every sum from the last term to the first, one after another."""
-
-    def total(y: Array) -> Array:
-        return np.asarray(np.cumsum(y[..., ::-1], axis=-1)[..., -1])
-
-    q, k, v, _ = parts(x)
-    e = exponentials(masking(x, total(q[:, :, :, None] * k[:, :, None]) * x.wide(x.scale)))
-    return total((e / total(e)[..., None])[:, :, :, None] * v.swapaxes(-1, -2)[:, :, None])
 
 
 def in_type(x: Inputs, dtype: Any, *, least: Any = None) -> Array:
@@ -119,7 +108,6 @@ RIGHT = (
     right("fused", attend),
     right("every stage rounded", weighing(rounding)),
     right("scale on k, rounded", lambda x: attend(x, k=x.rounded(placed(x, "k") * x.wide(x.scale)), scale=1.0)),
-    right("sums backward", backward),
     right("long double inside", lambda x: in_type(x, np.longdouble), (*SMALL, w.LONG)),
     right("weights in the type", weighing(lambda x, s: x.rounded(softmax(s)))),
     right("mask: −1e4", lambda x: attend(x, value=-1e4)),
