@@ -169,9 +169,8 @@ def tiles(rounds: int) -> Iterator[tuple[int, Works]]:
     with tempfile.TemporaryDirectory() as folder:
         rng = np.random.default_rng(0)
         shapes = {"q": (1, 4), "k": (2000, 4), "v": (2000, 4)}
-        np.savez(
-            f"{folder}/t.npz", **{name: rng.normal(size=shape) for name, shape in shapes.items()}
-        )
+        arrays: dict[str, Any] = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+        np.savez(f"{folder}/t.npz", **arrays)
         call = (*ATTNCLI, "compute", f"{folder}/t.npz", "--tiles", "1", "--format")
         for form in ("table", "json", "npz", "html"):
             yield (

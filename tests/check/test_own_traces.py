@@ -50,7 +50,7 @@ def drawn(rng: Random) -> tuple[dict[str, Array], list[str]]:
     n_axes, n_batch, n_kv = rng.choice([2, 3, 4]), rng.randint(1, 3), rng.randint(1, 3)
     n_heads = n_kv * rng.randint(1, 3)
     n_q, n_k, d_k, d_v, n_past = (rng.randint(1, 7) for _ in range(5))
-    chosen = [name for name in FLAGS if rng.random() < 0.14]
+    chosen = [name for name in FLAGS if rng.random() < 0.1]
     chosen = [*dict.fromkeys([*chosen, *(NEEDS[x] for x in chosen if x in NEEDS)])]
     values = {name: rng.choice(FLAGS[name].split() or [""]) for name in chosen}
     flags = [f"--{name}={value}" if value else f"--{name}" for name, value in values.items()]

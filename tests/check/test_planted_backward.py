@@ -41,8 +41,11 @@ def test_rotary_gradients_are_those_of_finite_differences() -> None:
 
 @pytest.mark.parametrize(("world", "dtype"), in_turn(WORLDS, TYPES))
 def test_a_right_one_matches(world: str, dtype: str, is_small: bool) -> None:
+    """All of them in each world and type; by default one in each world, in turn."""
     call = call_of(world, dtype, is_small=is_small)
-    for what, gradients in right(call).items():
+    implementations = [*right(call).items()]
+    turn = [*WORLDS].index(world) % len(implementations)
+    for what, gradients in [implementations[turn]] if is_small else implementations:
         assert check(dict(gradients), **call.keywords, pairs=False).status == "match", what
 
 

@@ -118,7 +118,10 @@ def test_half_a_unit_of_the_last_decimal_that_was_printed_is_allowed(
     }
     for name, text in files.items():
         Path(name).write_text(text)
-    for form in (row, f"[{printed}]", f"np.array([{row}])", f"tensor({row})", printed, *files):
+    forms = [row, f"[{printed}]", f"np.array([{row}])", f"tensor({row})", printed, *files]
+    if code:  # where it differs every known bug is tried, which takes a while
+        forms = [row, "b.json", "d.csv", "f.txt"]
+    for form in forms:
         assert call("check", *THREE, *flags, "--observed", form).code == code, form
 
 
