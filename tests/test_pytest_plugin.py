@@ -43,7 +43,8 @@ def test_the_report_is_shown_where_a_check_failed_and_nowhere_else(
     pytester.makepyfile(HEAD + "".join(tests))
     result = pytester.runpytest_subprocess(*LOADED)
     result.assert_outcomes(failed=len(bodies) - 1, passed=1)
-    parts = re.split(r"^_+ test_(\w+) _+$", result.stdout.str(), flags=re.MULTILINE)[1:]
+    printed, _, _ = result.stdout.str().partition("= short test summary info =")
+    parts = re.split(r"^_+ test_(\w+) _+$", printed, flags=re.MULTILINE)[1:]
     sections = dict(zip(parts[::2], parts[1::2], strict=True))
     assert sections.keys() == {*SHOWN, *NOT_SHOWN}
     for name, text in sections.items():
