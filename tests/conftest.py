@@ -17,12 +17,12 @@ from hypothesis import settings  # noqa: E402
 settings.register_profile(
     "default", max_examples=25, deadline=None, derandomize=True, database=None
 )
-settings.register_profile("thorough", max_examples=200, deadline=None, database=None)
+settings.register_profile("thorough", max_examples=100, deadline=None, database=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = (
-        "run what the default run leaves out: cases marked exhaustive, properties with 200 examples"
+        "run what the default run leaves out: cases marked exhaustive, properties with 100 examples"
     )
     parser.addoption("--exhaustive", action="store_true", help=text)
 
