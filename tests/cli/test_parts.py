@@ -104,7 +104,7 @@ def test_of_many_parts_the_first_and_last_are_shown(call: Call, flag: str, kind:
     ("flag", "form"), in_turn(["--tiles", "--split"], ["table", "json", "npz", "html"])
 )
 def test_the_work_grows_as_the_keys_do(call: Call, flag: str, form: str) -> None:
-    """Functions that are called for 12 tiles more, and then for 24 more: twice as many."""
+    """Functions that are called for 40 parts more, and then for 80 more: twice as many."""
 
     def calls(n_keys: int) -> int:
         count = 0
@@ -124,7 +124,7 @@ def test_the_work_grows_as_the_keys_do(call: Call, flag: str, form: str) -> None
         return count
 
     calls(9)  # what is imported is not counted
-    few, more, many = calls(12), calls(24), calls(48)
+    few, more, many = calls(40), calls(80), calls(160)
     assert many - more < 2.2 * (more - few)
 
 
