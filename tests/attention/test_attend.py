@@ -161,7 +161,13 @@ class Tensor:
 
 class OnlyDLPack:
     def __init__(self, array: Any) -> None:
-        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+        self.array = array
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.array.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
 
 
 def test_tensors_that_track_gradients_of_dlpack_and_of_small_number_types() -> None:
