@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 
-for library in (
-    "OPENBLAS",
-    "OMP",
-    "MKL",
-):  # its threads wait by spinning, on cores that the workers share
+# Its threads wait by spinning, on cores that the workers share.
+for library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
@@ -35,18 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    is_exhaustive = bool(config.getoption("--exhaustive"))
-    left_out = [item for item in items if _is_exhaustive(item) != is_exhaustive]
-    if is_exhaustive:
-        left_out = [item for item in left_out if not _is_property(item)]
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        is_marked = item.get_closest_marker("exhaustive") is not None
+        is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        runs = is_marked or is_property if config.getoption("--exhaustive") else not is_marked
+        (kept if runs else left_out).append(item)
+    items[:] = kept
     config.hook.pytest_deselected(items=left_out)
-    dropped = {*map(id, left_out)}
-    items[:] = [item for item in items if id(item) not in dropped]
-
-
-def _is_exhaustive(item: pytest.Item) -> bool:
-    return item.get_closest_marker("exhaustive") is not None
-
-
-def _is_property(item: pytest.Item) -> bool:
-    return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)

@@ -160,6 +160,8 @@ class Tensor:
 
 
 class OnlyDLPack:
+    """An array that speaks DLPack and nothing else."""
+
     def __init__(self, array: Any) -> None:
         self.array = array
 

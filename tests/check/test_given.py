@@ -11,6 +11,7 @@ import pytest
 from attncli import Convention, ConventionError, attend
 from attncli.check import check, report_text
 from attncli.testing import assert_attention
+from tests.attention.test_attend import OnlyDLPack
 
 RNG = np.random.default_rng(43)
 B, H, N_Q, N_K, D, D_V = 2, 3, 5, 7, 11, 13
@@ -88,19 +89,6 @@ def test_more_heads_than_tokens_without_a_match_name_the_layout() -> None:
 
 
 # ---- tensors
-
-
-class OnlyDLPack:
-    """An array that speaks DLPack and nothing else."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __dlpack__(self, **how: Any) -> Any:
-        return self.array.__dlpack__(**how)
-
-    def __dlpack_device__(self) -> Any:
-        return self.array.__dlpack_device__()
 
 
 @pytest.mark.parametrize("kind", [np.ndarray.tolist, OnlyDLPack])
