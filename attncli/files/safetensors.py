@@ -60,9 +60,10 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         (metadata, _), source = part_of(metadata, source), own
     check_once([*tensors, *(name for name in metadata if is_field(name))], origin)
     fields = popped_fields(metadata, wanted, source.name)
-    for name in metadata:
-        if field_name(name) == "scale" and wanted(NESTED):
-            fields["scale"] = metadata[name]
+    scales = [name for name in metadata if field_name(name) == "scale"]
+    check_once(scales, origin)
+    if scales and wanted(NESTED):
+        fields["scale"] = metadata[scales[0]]
     for name, tensor in popped_fields(tensors, wanted, source.name).items():
         fields[name] = read_one(tensor, location(origin, name)).tolist()
     readers = {

@@ -32,3 +32,11 @@ def test_a_scale_in_metadata_is_read_in_any_case(call: Call, name: str) -> None:
     numpy.save_file({"q": np.array([[2.0]])}, "q.safetensors", metadata={name: "0.5"})
     done = call("compute", "q.safetensors", "--quiet", "--stage", "scaled", "--format", "json")
     assert done.json["steps"][0]["value"] == [[2]], json.dumps(done.json)
+
+
+def test_two_scales_in_metadata_are_refused(call: Call) -> None:
+    numpy = pytest.importorskip("safetensors.numpy")
+    both = {"Scale": "1", "scale": "2"}
+    numpy.save_file({"q": np.array([[2.0]])}, "q.safetensors", metadata=both)
+    done = call("compute", "q.safetensors")
+    assert (done.code, done.out, "scale twice" in done.err) == (2, "", True)
