@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,15 @@ from .traces import (
     shown,
     table_of,
 )
+
+
+def test_a_page_allows_its_own_script_alone() -> None:
+    """By the digest that a browser makes of all that is between the tags (CSP level 3, 8.2)."""
+    page = attncli.render(causal(), "html")
+    (allowed,) = re.findall(r"script-src '([^']+)'", page)
+    (script,) = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
+    assert allowed == f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"
+
 
 # ---- the outline and the flowchart: the way without the matrices
 
