@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from attncli.attention.tiles import lse_of, running_values, tile_bounds, tile_st
 from attncli.check.noise import Arithmetic, lowers, row_noise
 from attncli.check.setup import NANS, ZEROS, Edit, Setup
 from attncli.check.spans import D_BIAS, ROWS, axes_of, in_four, is_whole, source_of, span_of
-from attncli.convention import DType
+from attncli.convention import Convention, DType
 from attncli.stages import (
     BEFORE_SOFTMAX,
     GIVEN_GRADIENT,
@@ -333,21 +334,30 @@ def steps_of(
 
     shape, n_kv_heads  of the scores, and of so many key heads that query heads share
     """
-    given, shape = (*setup.inputs, "rows"), shape or setup.shape
+    key = dtype, shape or setup.shape, n_kv_heads
+    if key in setup.plans:
+        return setup.plans[key]
+    given, shape = (*setup.inputs, "rows"), key[1]
     n_kv_heads = n_kv_heads or shape[1]
     sizes = Sizes(shape, n_kv_heads, setup.d_k, setup.n_past, given, setup.is_added)
-    how = replace(setup.how, dtype=dtype)
-    if setup.tiles:
-        steps = tile_steps(how, sizes, tile_bounds(shape[-1], setup.tiles))
-        steps += [lse_so_far(step) for step in steps if step.compute is running_values]
-    else:
-        steps = [*plan(how, sizes)]
+    how = setup.how if dtype == setup.how.dtype else replace(setup.how, dtype=dtype)
+    steps = [*_plain_steps(how, sizes, setup.tiles)]
     if setup.merges:
         parts = split_steps(how, sizes, [0, *setup.split, shape[-1]])
         steps = _with_parts(steps, parts)
     for edit in setup.edits:
         steps = edit(steps)
-    return changed(steps, setup.changes)
+    setup.plans[key] = changed(steps, setup.changes) if setup.changes else steps
+    return setup.plans[key]
+
+
+@lru_cache(256)
+def _plain_steps(how: Convention, sizes: Sizes, tiles: int) -> tuple[Step, ...]:
+    """The plan that bugs change, or that of a walk through tiles: most bugs start from one."""
+    if not tiles:
+        return tuple(plan(how, sizes))
+    steps = tile_steps(how, sizes, tile_bounds(sizes.scores[-1], tiles))
+    return (*steps, *(lse_so_far(step) for step in steps if step.compute is running_values))
 
 
 def is_walkable(setup: Setup) -> bool:

@@ -58,6 +58,7 @@ class Setup:
     split         after how many keys they were cut into parts that were merged; (): unknown
     merges        whether lse and output are computed by merging these parts, as `in_parts` says
     details       what the names of the bugs leave open, such as "share 0.3"
+    plans         its plans so far, by what `steps_of` was asked for: each is made once
     """
 
     inputs: Mapping[str, Array]
@@ -78,6 +79,7 @@ class Setup:
     split: tuple[int, ...] = ()
     merges: bool = False
     details: tuple[str, ...] = ()
+    plans: dict[Any, list[Step]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
