@@ -108,7 +108,10 @@ class Block(NamedTuple):
             at_taken = order[np.searchsorted(own, self.taken[kind], sorter=order)]
             x = np.take(x, at_taken, axis=axis)
         if name not in result:
-            shape = [sizes.get(kind, n) for kind, n in zip(axes, x.shape, strict=True)]
+            shape = tuple(sizes.get(kind, n) for kind, n in zip(axes, x.shape, strict=True))
+            if shape == x.shape:  # of a block that is all there is
+                result[name] = np.array(x, np.float64)
+                return
             result[name] = np.zeros(shape)
         at = [self.at.get(kind, np.arange(n)) for kind, n in zip(axes, x.shape, strict=True)]
         is_sum = "batch" not in axes or not {"head", "kv_head"} & {*axes}

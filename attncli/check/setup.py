@@ -154,18 +154,20 @@ class Setup:
 
     def with_inputs(self, **arrays: Array | None) -> Setup:
         """The same setup with other arrays for some inputs, or without those that are None."""
+        if not arrays:
+            return self
         inputs = {**self.inputs, **arrays}
         return replace(self, inputs={name: x for name, x in inputs.items() if x is not None})
 
     def with_positions(self, **changes: Any) -> Setup:
         """The same setup with changed positions; none where it puts in none."""
-        if self.positions is None:
+        if self.positions is None or not changes:
             return self
         return replace(self, positions=replace(self.positions, **changes))
 
     def with_how(self, **changes: Any) -> Setup:
         """The same setup under a changed convention."""
-        return replace(self, how=replace(self.how, **changes))
+        return replace(self, how=replace(self.how, **changes)) if changes else self
 
     def with_empty_rows(self, rule: EmptyRows) -> Setup:
         """The same setup under another rule for rows with nothing to attend to."""
@@ -186,7 +188,7 @@ class Setup:
 
     def with_whole(self, *axes: int) -> Setup:
         """The same setup, in which some step needs all batch items, heads or queries."""
-        return replace(self, whole=self.whole | {*axes})
+        return replace(self, whole=self.whole | {*axes}) if axes else self
 
     def with_instead(self, axis: int, indices: npt.NDArray[np.intp]) -> Setup:
         """The same setup with these indices computed in place of those along an axis."""

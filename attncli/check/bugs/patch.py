@@ -104,7 +104,9 @@ class Patch:
             other = other.with_relayout(correct, stage)
         for axis, indices in self.instead.items():
             other = other.with_instead(axis, indices)
-        other = replace(other, relabel={**setup.relabel, **self.relabel}).with_whole(*self.whole)
+        if self.relabel:
+            other = replace(other, relabel={**other.relabel, **self.relabel})
+        other = other.with_whole(*self.whole)
         return other.with_detail(self.detail) if self.detail else other
 
     def _with_inputs(self, setup: Setup) -> Setup | None:
