@@ -52,7 +52,7 @@ def compute(
     note(*given.notes, quiet=show.quiet)
     trace, shown = computed(given, show)
     trace = replace(trace, title=choices.named(trace.title))
-    present(trace, shown, stdin_used=given.stdin_used)
+    present(trace, shown, stdin_used=given.stdin_used, inputs_first=True)
     return None
 
 

@@ -96,6 +96,7 @@ class Matrix:
     by_column      whether each column holds numbers of its own kind, rounded by themselves
     empty          True where nothing is written
     is_blank       whether its numbers are left out
+    is_repeated    whether they stand in another matrix, which its formula names
     sums           whether rows or columns have a column or row of sums
     shade, least   how its numbers are shaded; the least number at which the shades end
     legend         a further line below it
@@ -113,7 +114,8 @@ class Matrix:
         kind, how = kind_of(stage.name), block.convention
         self.number = block.numbers.get(stage.name)
         self.name = shorten(stage.name, NAME_CELLS) if stage.name else ""
-        self.formula, self.note = sentence(stage.formula), sentence(stage.note)
+        letter = stage.symbol if self.number is None else ""
+        self.formula, self.note = sentence(stage.formula or letter), sentence(stage.note)
         self.values = block.matrix(stage, where)
         self.rows, self.columns = map(range, self.values.shape)
         whole = f"{len(self.rows)} × {len(self.columns)}"
@@ -132,7 +134,7 @@ class Matrix:
         self.shade, self.least = kind.shade, 0.0
         self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
         self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
-        self.sign = MASKED
+        self.sign, self.is_repeated = MASKED, False
         if kind.masks and block.mask is not None:
             self.marked = block.masked(where, self.values.shape)
             value = block.mask_value
@@ -252,7 +254,7 @@ class Matrix:
     def footnotes(self, grid: Grid, *, colour: bool = False, few: bool = False) -> Iterator[str]:
         """What the marks and shades of a grid mean, which rows are empty, what is left out."""
         if not self.rows or not self.columns:
-            yield "nothing to show"
+            yield from [] if self.is_repeated else ["nothing to show"]
             return
         if any(cell.kind == "mark" for row in grid.cells for cell in row):
             yield self.mark

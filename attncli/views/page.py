@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from attncli.convention import KNOBS
-from attncli.stages import PARTS, kind_of
+from attncli.stages import PARTS, QKV, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.closing_gradients import wishes, wishing
@@ -95,7 +95,7 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
     if first is None:
         return
     if isinstance(first, Stage) or not block.prefix:
-        yield headline(block)  # a block that begins with another has none of its own
+        yield headline(block, options)  # a block that begins with another has none of its own
     axes_named: set[tuple[str, ...]] = set()
     continued, heading = "", ""
     for (_, own), group in groupby(block.trace.steps, key=_part):
@@ -151,10 +151,10 @@ def _closing(
         yield Closing(tuple(heads), tuple(place.where for place in places), stage.name)
 
 
-def headline(block: Block) -> Headline:
+def headline(block: Block, options: DisplayOptions = DisplayOptions()) -> Headline:
     """The title of a block, its sizes, its convention where it is not the default, its notes.
 
-    The weights that are given are named, because the formulas below use their letters.
+    Weights that are not shown are named, because the formulas below use their letters.
 
     Sizes are those of the axes: 3 queries · 3 keys · d_k 2 · d_v 2, and the number type where it
     is not float64.
@@ -182,7 +182,8 @@ def headline(block: Block) -> Headline:
     )
     title, name = sentence(block.trace.title), sentence(block.prefix.removesuffix("."))
     notes = [sentence(note) for note in block.trace.notes]
-    if weights := [s for s in block.stages.values() if kind_of(s.name).role == "parameter"]:
+    weights = [s for s in block.stages.values() if kind_of(s.name).role == "parameter"]
+    if weights and not options.given:
         given = (f"{clean(s.symbol)} {' × '.join(map(str, s.value.shape))}" for s in weights)
         notes.append(f"parameters: {' · '.join(given)}")
     choices = tuple(filter(None, words))
@@ -209,6 +210,9 @@ def _matrices(
         axes_named.add(axes)
         words = about(place.stage, asks=bool(block.sizes["key"])) if is_new else ()
         matrix = Matrix(block, place.stage, place.where, options, words)
+        if same := _same_as(block, place.stage, stages) if not options.every else None:
+            matrix.formula = f"{sentence(place.stage.symbol)} = {sentence(same.symbol)}"
+            matrix.rows, matrix.facts, matrix.is_repeated = range(0), (), True
         yield matrix
         if options.work and matrix.stage.work == "softmax":
             from attncli.views.work import softmax_tables
@@ -220,6 +224,15 @@ def _matrices(
             yield Plot(place.stage.names(axes[0])[rows], points)
     if left_out:
         yield Remark(left_out)
+
+
+def _same_as(block: Block, stage: Stage, stages: Sequence[Stage]) -> Stage | None:
+    """An input before this one that has the same numbers, such as Q where K = Q; or None."""
+    if stage.name in block.numbers or stage.name not in QKV:
+        return None
+    before = [*takewhile(lambda other: other is not stage, stages)]
+    inputs = (x for x in before[::-1] if x.name in QKV and x.name not in block.numbers)
+    return next((x for x in inputs if np.array_equal(x.value, stage.value)), None)
 
 
 def about(stage: Stage, *, asks: bool = True) -> tuple[str, ...]:
