@@ -99,8 +99,8 @@ class Block:
     outline: bool = flag(
         "Show only each step's formula and shape.",
         needs=PAGES,
-        excludes="--stage, --head, --rows, --cols, --precision, --work, --cell, --heatmap, "
-        "--no-heatmap, --blank, --against",
+        excludes="--stage, --head, --rows, --cols, --precision, --work, --cell, --query, "
+        "--heatmap, --no-heatmap, --blank, --against",
     )
     d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE", excludes=_BLOCKS)
 
@@ -211,7 +211,7 @@ class Which:
     verify: bool = flag(
         "Run them all: exit code 0 if each comes out as recorded.",
         excludes="--stage, --head, --batch, --rows, --cols, --precision, --work, --cell, "
-        "--heatmap, --no-heatmap, --step, --blank",
+        "--query, --heatmap, --no-heatmap, --step, --blank",
     )
     file: str | None = flag("Your own examples, in the same form.", "FILE")
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
@@ -371,7 +371,7 @@ COMMANDS = {
 
         Example: attncli posenc --len 5 --dim 4 --work
         """,
-        without=("arcs",),
+        without=("query", "arcs"),
         other_help={
             "stage": _STAGE.format("positions, rotated or bias"),
             "cell": "Derive one number, by label or number of its row and column.",
@@ -384,7 +384,7 @@ COMMANDS = {
 
         Example: attncli similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9
         """,
-        without=("head", "batch", "cell", "arcs"),
+        without=("head", "batch", "cell", "query", "arcs"),
         other_help={
             "stage": _STAGE.format("cosines or coordinates"),
             "precision": _PRECISION.format(4),
@@ -442,6 +442,7 @@ COMMANDS = {
             "semantics",
             "work",
             "cell",
+            "query",
             "blank",
             "arcs",
             "batch",
@@ -476,7 +477,7 @@ COMMANDS = {
 
         Exit code 0: they are the same; 1: they differ; 2: the call or an input is wrong.
         """,
-        without=("work", "cell", "blank", "arcs"),
+        without=("work", "cell", "query", "blank", "arcs"),
         other_help={
             "stage": "Show this stage (repeatable), instead of the first that differs.",
             "full": "Show every stage that differs, whole.",

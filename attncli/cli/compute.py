@@ -181,7 +181,7 @@ def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
     last = {OUTPUT, CONCAT} if given.in_heads else {OUTPUT}
     last |= set(given.projected.last) if given.projected else set()
     wanted = set(show.stage or (last if form_of(show).one_stage else ()))
-    if not wanted or wanted - last or show.work or show.cell:
+    if not wanted or wanted - last or show.work or show.cell or show.query:
         return False
     return _can_be(stream, given, besides={D_OUTPUT})
 
@@ -229,7 +229,7 @@ def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
 
     own = {gradient_of(name) for name in QKV}
     own |= {*given.projected.gradient_names} if given.projected else set()
-    if {*(show.stage or ())} - own or show.work or show.cell:
+    if {*(show.stage or ())} - own or show.work or show.cell or show.query:
         return False
     return _can_be(stream_gradients, given, besides=set())
 
@@ -265,10 +265,12 @@ def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displa
     if inputs and show.rows is not None:
         what = f"the rows of {', '.join(sorted(inputs))} are not those of the queries"
         raise ShapeError(what, "ask for it by itself")
+    names = given.labels["query_labels"] or tuple(f"q{row + 1}" for row in range(n_q))
     if show.cell is not None:
-        names = given.labels["query_labels"] or tuple(f"q{row + 1}" for row in range(n_q))
         query, key = cell_of(show.cell)
         return [_row_of(query, names)], replace(show, cell=f"1,{key}")
+    if show.query is not None:
+        return [_row_of(show.query, names)], replace(show, query="1")
     if show.rows is None and form_of(show).holds == PAGE and not show.full:
         return sorted({*range(n_q)[: _ROWS // 2], *range(n_q)[-_ROWS // 2 :]}), show
     rows = slice(None) if show.rows is None else rows_of(show.rows, n_q)
@@ -276,7 +278,7 @@ def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displa
 
 
 def _row_of(wanted: str, names: tuple[str, ...]) -> int:
-    """The query that --cell names, by its label or its number from 1."""
+    """The query that --cell or --query names, by its label or its number from 1."""
     if wanted in names:
         return names.index(wanted)
     if wanted.isdecimal() and 1 <= int(wanted) <= len(names):

@@ -64,7 +64,7 @@ def check_diff_flags(show: DisplayFlags) -> None:
     check_flags(show)
     if form_of(show).name == "mermaid":
         raise ConventionError("mermaid draws the steps of one computation", "use another --format")
-    for name in given_of(show, "work", "cell", "blank", "arcs"):
+    for name in given_of(show, "work", "cell", "query", "blank", "arcs"):
         raise ConventionError(f"--{name} is of one computation", f"leave out --{name}")
 
 

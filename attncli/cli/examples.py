@@ -49,8 +49,8 @@ def examples(which: Which, show: DisplayFlags) -> int | None:
 def _of_a_trace(show: DisplayFlags) -> list[str]:
     """The flags that ask for the computation itself instead of its verdicts."""
     given = given_of(
-        show, "stage", "work", "cell", "blank", "step", "head", "batch", "heatmap", "rows", "cols",
-        "precision",
+        show, "stage", "work", "cell", "query", "blank", "step", "head", "batch", "heatmap", "rows",
+        "cols", "precision",
     )  # fmt: skip
     return [f"--{name}" for name in given] + ["--no-heatmap"] * (show.heatmap is False)
 

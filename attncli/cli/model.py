@@ -94,7 +94,8 @@ def _shown(ran: Ran, read: Checkpoint, directory: Directory, show: DisplayFlags)
         height = 0 if show.stage else LEAST_HEIGHT
         present(trace, show, page=explain_page, precision=PRECISION, least_height=height)
     form = form_of(show)
-    if not form.notes or (form.holds == PAGE and show.cell):  # a derivation has no room for them
+    # A derivation or a walk has no room for them.
+    if not form.notes or (form.holds == PAGE and (show.cell or show.query)):
         note(*trace.notes, quiet=show.quiet)
     return 0
 
@@ -127,7 +128,7 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
         if form_of(show).name not in {"table", "json"}:
             raise ConventionError(f"a report is no {form_of(show).name}", "use --format json")
     is_summary = read.layer is None and show.head is None and _is_measured(show.stage or ())
-    flags = ("cell", "arcs") if show.full else ("cell", "arcs", "work")
+    flags = ("cell", "query", "arcs") if show.full else ("cell", "query", "arcs", "work")
     for name in given_of(show, *flags) if is_summary else ():
         raise ConventionError(f"--{name} is for weights, not for a summary", "add --layer N")
 

@@ -199,6 +199,13 @@ class DisplayFlags:
         needs=PAGES,
         excludes="--rows, --cols, --work, --heatmap",
     )
+    query: str | None = flag(
+        "One query, by label or number, in a table with a row for each key: from q·k, its share "
+        "and its value to their sum, the output.",
+        "Q",
+        needs=PAGES,
+        excludes="--cell, --stage, --rows, --cols, --work, --heatmap",
+    )
     heatmap: bool | None = flag(
         "Shade every matrix. (Weights are shaded by default where there is colour.)",
         names=("--heatmap/--no-heatmap",),

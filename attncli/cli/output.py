@@ -47,7 +47,11 @@ def present(
     """
     check_flags(show)
     form, options = form_of(show), display_options(show, precision)
-    if inputs_first and form.holds == PAGE and not (options.stages or options.cell):
+    if (
+        inputs_first
+        and form.holds == PAGE
+        and not (options.stages or options.cell or options.query)
+    ):
         options = replace(options, given=True)
     trace = trace.computing(options.stages)
     if show.open and not show.output:
@@ -146,6 +150,7 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
         rounded=show.precision is not None,
         work=show.work,
         cell=None if show.cell is None else cell_of(show.cell),
+        query=show.query,
         heatmap=show.heatmap,
         full=show.full,
         arcs=show.arcs,

@@ -48,7 +48,7 @@ def derivations(trace: Trace, names: Collection[str], options: DisplayOptions) -
         places, left_out = places_of(block, [target], options)
         for place in places:
             derived = list(_derived(block, target, place.where, options))
-            yield from [headline(block)] if block is not before else []
+            yield from [headline(block, options)] if block is not before else []
             yield from [Heading(place.heading)] if place.heading else []
             yield from derived
             before = block
@@ -61,7 +61,7 @@ def _derived(block: Block, target: Stage, index: Index, options: DisplayOptions)
     axes, wanted = target.axes[-2:], options.cell or ("1", "1")
     if len(axes) == 1 and wanted[1] not in ("1", clean(target.symbol)):
         raise ShapeError(f"{target.name} has one column", f"use --cell {wanted[0]},1")
-    places = [_find(target, axis, name) for axis, name in zip(axes, wanted, strict=False)]
+    places = [find(target, axis, name) for axis, name in zip(axes, wanted, strict=False)]
     row, column = places if len(axes) > 1 else (0, *places)
     terms = NO_LIMIT if options.full else TERMS
     entry = Entry(block, target, index, row, column, options.precision, terms, at_length=True)
@@ -113,7 +113,7 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
     return title, [(step, [equation(step)]) for step in (*before, entry)]
 
 
-def _find(stage: Stage, axis: str, wanted: str) -> int:
+def find(stage: Stage, axis: str, wanted: str) -> int:
     """The entry of an axis of this name: its label or its number counted from 1."""
     names = stage.names(axis)
     found = [at for at, name in enumerate(names) if name == wanted]

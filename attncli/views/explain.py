@@ -30,10 +30,10 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     Raises StageError or ShapeError for what is asked for and not there.
     """
     first = options if options.stages else _first(trace, options)
-    if options.cell and not options.stages:  # a weight of the first layer
+    if (options.cell or options.query) and not options.stages:  # a weight of the first layer
         maps = (b.prefix + b.weights.name for b in blocks_of(trace) if b.weights)
         first = replace(first, stages=tuple(name for name in maps if name in first.stages))
-    if options.stages or options.cell:
+    if options.stages or options.cell or options.query:
         yield from parts(trace, first)
         return
     *before, last = trace.steps

@@ -256,7 +256,7 @@ class Matrix:
         if not self.rows or not self.columns:
             yield from [] if self.is_repeated else ["nothing to show"]
             return
-        if any(cell.kind == "mark" for row in grid.cells for cell in row):
+        if self.mark and any(cell.kind == "mark" for row in grid.cells for cell in row):
             yield self.mark
         yield from [self.legend] if self.legend else []
         shading = grid.shading

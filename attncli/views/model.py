@@ -46,7 +46,7 @@ def summary_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     Where stages are named or everything is asked for, it is the page of any trace.
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    if options.stages or options.cell or options.full:
+    if options.stages or options.cell or options.query or options.full:
         yield from parts(trace, options)
         return
     blocks = list(blocks_of(trace))

@@ -15,7 +15,7 @@ from attncli.views.text import NAME_CELLS, clean, sentence, shorten
 
 def outline_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     """The headline and the tree: a page of the steps alone."""
-    yield headline(Block(trace))
+    yield headline(Block(trace), options)
     yield outline(trace, options)
 
 

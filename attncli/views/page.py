@@ -80,13 +80,17 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     Raises StageError or ShapeError for what is asked for and not there.
     """
     names = chosen(trace, options)
-    if options.cell is None:
+    if options.query is not None:
+        from attncli.views.walk import walks
+
+        yield from walks(trace, names, options)
+    elif options.cell is None:
         blocks = {name[:at] for name in names for at, x in enumerate(name) if x == "."}
         yield from _block(Block(trace), names | blocks, options)
-        return
-    from attncli.views.derivation import derivations
+    else:
+        from attncli.views.derivation import derivations
 
-    yield from derivations(trace, names, options)
+        yield from derivations(trace, names, options)
 
 
 def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
@@ -151,7 +155,7 @@ def _closing(
         yield Closing(tuple(heads), tuple(place.where for place in places), stage.name)
 
 
-def headline(block: Block, options: DisplayOptions = DisplayOptions()) -> Headline:
+def headline(block: Block, options: DisplayOptions) -> Headline:
     """The title of a block, its sizes, its convention where it is not the default, its notes.
 
     Weights that are not shown are named, because the formulas below use their letters.

@@ -37,6 +37,7 @@ class DisplayOptions:
     rounded      whether they were asked for: csv and tsv are exact otherwise
     work         the arithmetic of the first cell under each matrix
     cell         (query, key) by label or 1-based number: the derivation of that weight instead
+    query        by label or 1-based number: its walk from q·k to its output instead
     heatmap      None shades the weights where there is colour, True every stage, False none
     full         leave nothing out
     given        what is given too, such as the queries
@@ -53,6 +54,7 @@ class DisplayOptions:
     rounded: bool = False
     work: bool = False
     cell: tuple[str, str] | None = None
+    query: str | None = None
     heatmap: bool | None = None
     full: bool = False
     given: bool = False

@@ -1,0 +1,138 @@
+"""One query's walk through attention (--query): a table with a row for each key.
+
+    q·k   scaled   masked   exp   share   value   share · value
+
+Its last row is the sum: of exp, of the shares, and of what the keys give, which is the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.errors import StageError
+from attncli.files.messages import listing
+from attncli.stages import BEFORE_SOFTMAX, SCORES, WEIGHTS
+from attncli.trace import Stage, Trace
+from attncli.views.derivation import find
+from attncli.views.matrix import Matrix
+from attncli.views.page import headline, places_of
+from attncli.views.parts import Heading, Part, Remark
+from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of
+from attncli.views.text import BLANK, clean, named, sentence
+
+LARGE = 600.0
+"""Of a score beyond it exp is infinite or 0 in float64: the largest is subtracted from each."""
+
+ROUNDING = 1e-12
+"""Shares that sum to 1 within it do so exactly, but for rounding in float64."""
+
+
+class Column(NamedTuple):
+    """A column of the walk: its heading, a number for each key, their sum and that of a sink.
+
+    None where there is none; is_given: it is an input, which a worksheet shows.
+    """
+
+    heading: str
+    numbers: Array
+    total: float | None = None
+    sink: float | None = None
+    is_given: bool = False
+
+
+def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
+    """The walk of the query that `options.query` names, through every attention that is chosen.
+
+    Raises StageError where there is no attention to walk through, ShapeError for a query that is
+    not there.
+    """
+    blocks = [
+        (block, weights, output)
+        for block in blocks_of(trace)
+        if (weights := block.weights) and block.prefix + weights.name in names
+        for output in block.stages.values()
+        if {"a", "v"} <= output.reads.keys() and weights.name == WEIGHTS
+    ]
+    if not blocks:
+        what = "there are no weights and values to walk through"
+        raise StageError(what, f"there are {listing(trace)}")
+    for block, weights, output in blocks:
+        row = find(weights, weights.axes[-2], options.query or "1")
+        places, left_out = places_of(block, [weights], options)
+        yield headline(block, options)
+        for place in places:
+            yield from [Heading(place.heading)] if place.heading else []
+            yield _walk(block, output, row, place.where, options)
+        if left_out:
+            yield Remark(left_out)
+
+
+def _walk(block: Block, output: Stage, row: int, where: Index, options: DisplayOptions) -> Matrix:
+    """The table of one query, at a head and batch entry."""
+    weights = block.stages[WEIGHTS]
+    columns = [*_columns(block, output, row, where)]
+    rows, ends = [*weights.names(weights.axes[-1])], [[column.total for column in columns]]
+    if any(column.sink is not None for column in columns):
+        rows, ends = [*rows, "sink"], [[column.sink for column in columns], *ends]
+    last = np.array([[np.nan if x is None else x for x in line] for line in ends])
+    values = np.vstack([np.column_stack([column.numbers for column in columns]), last])
+    query = named(weights, weights.axes[-2], row)
+    note = f"{query}: a row for each key; the last row is the sum, {clean(output.symbol)}[{query}]"
+    labels = {"key": (*rows, "Σ"), "measure": tuple(column.heading for column in columns)}
+    stage = Stage("", "", "", values, ("key", "measure"), labels, sentence(note))
+    shown = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
+    matrix = Matrix(Block(Trace("", (stage,))), stage, {}, shown)
+    matrix.facts, matrix.by_column = (), True
+    matrix.empty[-len(ends) :] = [[x is None for x in line] for line in ends]
+    if isinstance(weights, BlankStage):
+        is_asked = np.array([not column.is_given for column in columns])
+        matrix.marked, matrix.sign = ~matrix.empty & is_asked, BLANK
+    return matrix
+
+
+def _columns(block: Block, output: Stage, row: int, where: Index) -> Iterator[Column]:
+    """The columns in the order of computation: scores, softmax, values, and what each gives."""
+    weights, values = block.stages[WEIGHTS], block.read(output, "v")
+    shares, stage = block.matrix(weights, where)[row], block.read(output, "a")
+    if values is None or stage is None:
+        raise StageError("the values that the weights are of are not in the trace")
+    for name in (name for name in block.numbers if name in BEFORE_SOFTMAX):
+        numbers = block.matrix(block.stages[name], where)[row]
+        yield Column("q·k" if name == SCORES else name, numbers)
+    sink = block.read(weights, "sinks")
+    logits = block.read(weights, "x")
+    if logits is not None and weights.params.get("axis") != -2:  # else it is of a column
+        yield _powers(
+            block.matrix(logits, where)[row].astype(np.float64),
+            None if sink is None else float(np.ravel(sink.value)[where.get(HEADS, 0)]),
+        )
+    total = float(shares.sum())
+    total = 1.0 if abs(total - 1) < ROUNDING else total
+    yield Column("share", shares, total if sink is None else 1.0, sink and 1.0 - total)
+    given = block.matrix(stage, where)[row]
+    if stage is not weights:
+        yield Column(stage.name, given, float(given.sum()))
+    letter, value = clean(values.symbol), block.matrix(values, where)
+    own = block.matrix(output, where)[row]
+    names = [str(at) for at in range(1, value.shape[1] + 1)] if value.shape[1] > 1 else [""]
+    for at, name in enumerate(names):
+        yield Column(f"{letter}{name}", value[:, at], is_given=not isinstance(values, BlankStage))
+    what = "share" if stage is weights else stage.name
+    for at, name in enumerate(names):
+        with np.errstate(all="ignore"):
+            yield Column(f"{what}·{letter}{name}", given * value[:, at], float(own[at]))
+
+
+def _powers(logits: Array, sink: float | None) -> Column:
+    """exp of every score, and their sum; of scores beyond LARGE less the largest one."""
+    every = logits if sink is None else np.append(logits, sink)
+    top = every.max(initial=-np.inf)
+    top = top if LARGE < abs(top) < np.inf else 0.0
+    powers = np.exp(every - top)
+    heading = "exp(x − max)" if top else "exp"
+    of_sink = None if sink is None else float(powers[-1])
+    return Column(heading, powers[: len(logits)], float(powers.sum()), of_sink)
