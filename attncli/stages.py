@@ -112,6 +112,11 @@ KINDS: dict[str, Kind] = {
     "q_wide": Kind("Q", role="inner"),
     "k_wide": Kind("K", role="inner"),
     "v_wide": Kind("V", role="inner"),
+    # one number varied: the weights of a query, and what softmax does
+    "query_weights": Kind("A", "batch head value key", sums=True, shade="share"),
+    "spread": Kind("", "value measure"),
+    "without_scale": Kind("", "value measure"),
+    "with_scale": Kind("", "value measure"),
     # attention
     "rows": Kind("", "query", "aside"),
     "kv_len": Kind("", "batch", "aside"),

@@ -261,6 +261,26 @@ class Compared:
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+class Drawn:
+    """Inputs that are drawn, and one number of the computation varied."""
+
+    PANEL: ClassVar = "Learning"
+
+    random: str | None = flag(
+        "Small whole numbers as Q, K and V, for N tokens of width D (default: 3x2): an exercise "
+        "to be computed by hand. --seed draws another, --blank leaves the results out.",
+        "[NxD]",
+        excludes="--q, --k, --v, --x",
+    )
+    sweep: tuple[str, str] | None = flag(
+        "One number varied: d_k of --random (why scores are divided by √d_k), scale or softcap, "
+        "such as --sweep scale 0.1,0.35,0.71,2,8; with --query the weights of that query.",
+        "NAME A,B,C",
+        excludes="--against, --cell, --work, --blank, --tiles, --split",
+    )
+
+
+@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class Against:
     """The same call with further options, to be compared with."""
 
@@ -318,7 +338,7 @@ _STAGE = "Only this stage (repeatable), such as {}."
 
 COMMANDS = {
     "compute": Command(
-        (Inputs, Choices, DisplayFlags, Against),
+        (Inputs, Choices, Drawn, DisplayFlags, Against),
         """Q, K, V → every stage of attention, with every number.
 
         Softmax(Q Kᵀ / √d_k) V, step by step: scores, scaled, masked, weights, output.

@@ -17,7 +17,7 @@ from attncli.attention.attend import Block, attend, title_of, trace_of, with_con
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step
 from attncli.budget import is_limited
-from attncli.cli.commands import Against
+from attncli.cli.commands import Against, Drawn
 from attncli.cli.effects import check_facts, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, Inputs
@@ -42,21 +42,42 @@ _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage o
 
 
 def compute(
-    inputs: Inputs, choices: Choices, show: DisplayFlags, against: Against | None = None
+    inputs: Inputs,
+    choices: Choices,
+    drawn: Drawn,
+    show: DisplayFlags,
+    against: Against | None = None,
 ) -> int | None:
     """Computes what the flags ask for, and shows it; or compares it with other flags."""
     check_flags(show)
+    name, values = "", list[float]()
+    if drawn.sweep is not None or drawn.random is not None:
+        from attncli.cli.drawn import WIDTHS, draw, of_widths, swept
+
+        name, values = swept(drawn)
+        if name == WIDTHS:
+            present(of_widths(values, drawn, inputs, choices, show), show)
+            return None
+        inputs = draw(inputs, choices, drawn)
     if against is not None and against.against is not None:
-        return _compared(inputs, choices, show, against.against)
-    given = _read(inputs, choices, show)
+        return _compared(inputs, choices, show, against.against, is_drawn=drawn.random is not None)
+    given = _read(inputs, choices, show, is_drawn=drawn.random is not None)
     note(*given.notes, quiet=show.quiet)
+    if name:
+        from attncli.cli.drawn import of_knob
+
+        row = None if show.query is None else _row_of(show.query, _names(given))
+        present(of_knob(name, values, given, row), replace(show, query=None))
+        return None
     trace, shown = computed(given, show)
     trace = replace(trace, title=choices.named(trace.title))
     present(trace, shown, stdin_used=given.stdin_used, inputs_first=True)
     return None
 
 
-def _compared(inputs: Inputs, choices: Choices, show: DisplayFlags, options: str) -> int:
+def _compared(
+    inputs: Inputs, choices: Choices, show: DisplayFlags, options: str, *, is_drawn: bool
+) -> int:
     """The call beside itself with further options; the exit code."""
     from attncli.cli.against import compared, further
 
@@ -64,19 +85,22 @@ def _compared(inputs: Inputs, choices: Choices, show: DisplayFlags, options: str
     whole = replace(show, full=True, stage=None, rows=None)
     found: list[AttentionInputs] = []
     for own, knobs in ((inputs, choices), others):
-        given = _read(own, knobs, whole)
+        given = _read(own, knobs, whole, is_drawn=is_drawn)
         said = found[0].notes if found else ()
         note(*(text for text in given.notes if text not in said), quiet=show.quiet)
         found.append(given)
     return compared([computed(given, whole)[0] for given in found], options, show)
 
 
-def _read(inputs: Inputs, choices: Choices, show: DisplayFlags) -> AttentionInputs:
+def _read(
+    inputs: Inputs, choices: Choices, show: DisplayFlags, *, is_drawn: bool
+) -> AttentionInputs:
     """The inputs. ConventionError for a flag that has no effect on them."""
     inputs.q = _source(inputs)
     given = read_inputs(inputs, choices)
     in_parts = inputs.tiles is not None or inputs.split is not None
-    check_facts([inputs, choices], given.facts | of_lse([*(show.stage or ()), *[LSE] * in_parts]))
+    facts = given.facts | ({"dropout"} if is_drawn else set())  # both have a seed
+    check_facts([inputs, choices], facts | of_lse([*(show.stage or ()), *[LSE] * in_parts]))
     return given
 
 
@@ -265,16 +289,21 @@ def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displa
     if inputs and show.rows is not None:
         what = f"the rows of {', '.join(sorted(inputs))} are not those of the queries"
         raise ShapeError(what, "ask for it by itself")
-    names = given.labels["query_labels"] or tuple(f"q{row + 1}" for row in range(n_q))
     if show.cell is not None:
         query, key = cell_of(show.cell)
-        return [_row_of(query, names)], replace(show, cell=f"1,{key}")
+        return [_row_of(query, _names(given))], replace(show, cell=f"1,{key}")
     if show.query is not None:
-        return [_row_of(show.query, names)], replace(show, query="1")
+        return [_row_of(show.query, _names(given))], replace(show, query="1")
     if show.rows is None and form_of(show).holds == PAGE and not show.full:
         return sorted({*range(n_q)[: _ROWS // 2], *range(n_q)[-_ROWS // 2 :]}), show
     rows = slice(None) if show.rows is None else rows_of(show.rows, n_q)
     return list(range(n_q)[rows]), replace(show, rows=None)
+
+
+def _names(given: AttentionInputs) -> tuple[str, ...]:
+    """What the queries are called."""
+    names: tuple[str, ...] | None = given.labels["query_labels"]
+    return names or tuple(f"q{row + 1}" for row in range(given.score_shape[-2]))
 
 
 def _row_of(wanted: str, names: tuple[str, ...]) -> int:

@@ -125,20 +125,22 @@ def tokens_of(text: str) -> tuple[str, ...]:
 
 
 def with_blank_values(arguments: list[str]) -> list[str]:
-    """The arguments with --blank= in the place of a --blank that names no stage.
+    """The arguments with --blank= in the place of a --blank that names no stage; so for --random.
 
-    Typer knows no option whose value may be left out. What follows it is a stage where it is called
-    like one; ConventionError for anything else, which may be a sentence or a file.
+    Typer knows no option whose value may be left out. What follows --blank is a stage where it is
+    called like one; ConventionError for anything else, which may be a sentence or a file.
 
-    >>> with_blank_values(["a.json", "--blank", "weights", "--blank"])
-    ['a.json', '--blank', 'weights', '--blank=']
+    >>> with_blank_values(["a.json", "--blank", "weights", "--random", "--blank"])
+    ['a.json', '--blank', 'weights', '--random=', '--blank=']
     """
     found: list[str] = []
     for at, argument in enumerate(arguments):
         if argument == "--":
             return found + arguments[at:]
         following = arguments[at + 1] if at + 1 < len(arguments) else "-"
-        if argument != "--blank":
+        if argument == "--random" and not _SIZES.fullmatch(following):
+            found.append("--random=")
+        elif argument != "--blank":
             found.append(argument)
         elif following.startswith("-"):
             found.append("--blank=")
@@ -150,6 +152,23 @@ def with_blank_values(arguments: list[str]) -> list[str]:
                 "put --blank last, or write --blank=STAGE",
             )
     return found
+
+
+_SIZES = re.compile(r"\d+x\d+(x\d+)?")
+
+
+def sizes_of(text: str) -> tuple[int, int, int]:
+    """The tokens, d_k and d_v that --random NxD or NxDxD_V names.
+
+    >>> sizes_of("3x2"), sizes_of("")
+    ((3, 2, 2), (3, 2, 2))
+    """
+    if not _SIZES.fullmatch(text or "3x2"):
+        raise unclear("--random", text, "N tokens x D dimensions, such as 3x2")
+    n, d_k, *d_v = map(int, (text or "3x2").split("x"))
+    if not min(n, d_k, *d_v) >= 1 or max(n, d_k, *d_v) > 64:
+        raise unclear("--random", text, "sizes from 1 to 64, such as 3x2")
+    return n, d_k, d_v[0] if d_v else d_k
 
 
 def _may_be_stage(name: str) -> bool:

@@ -50,6 +50,7 @@ _ENTRIES = {axis: many for axis, (_, many) in _WORDS.items()} | {
     "component": "components",
     "count": "position and word id",
     "measure": "measures",
+    "value": "values",
     "part": "parts of the keys",
     "library": "libraries",
     "case": "cases",

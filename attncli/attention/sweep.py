@@ -1,0 +1,137 @@
+"""Random inputs for exercises, and one number of attention varied: the width d_k, the scale.
+
+Why the scores are divided by √d_k: the dot product of two vectors of d_k independent numbers of
+mean 0 and variance 1 has variance d_k, and softmax of large scores saturates: one weight goes to 1,
+and the gradient to 0.
+
+Source: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.1 and its footnote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention import functional as f
+from attncli.attention.attend import attend
+from attncli.convention import Convention
+from attncli.errors import ConventionError
+from attncli.stages import WEIGHTS
+from attncli.trace import Stage, Trace
+
+N_KEYS = 8
+"""Keys of each query of a sweep of d_k: so few that a softmax that saturates is seen."""
+NUMBERS = 1 << 21
+"""Random numbers of a width at most, 16 MB: 1,024 queries up to d_k 256, of d_k 4,096 still 64."""
+MEASURES = ("largest weight", "entropy (bits)", "gradient")
+TRIES = 1000
+
+
+def exercise(n: int, d_k: int, d_v: int, seed: int = 0) -> dict[str, Array]:
+    """Small whole numbers as q [n, d_k], k [n, d_k] and v [n, d_v], to be computed by hand.
+
+    No two queries or keys are equal where so many differ, no score is beyond ±6, and where such
+    numbers are drawn no query gives all keys alike weights, nor more than 0.9 to one key.
+
+    >>> {name: x.shape for name, x in exercise(3, 2, 5).items()}
+    {'q': (3, 2), 'k': (3, 2), 'v': (3, 5)}
+    """
+    rng = np.random.default_rng(seed)
+    for _ in range(TRIES):
+        q, k = rng.integers(-1, 3, (2, n, d_k))
+        scores = q @ k.T
+        weights = f.softmax(scores / np.sqrt(d_k))
+        differ = all(len(np.unique(x, axis=0)) == n for x in (q, k))
+        is_plain = np.abs(scores).max() <= 6 and (n == 1 or weights.max() <= 0.9)
+        if differ and is_plain and (n == 1 or np.ptp(scores, axis=1).all()):
+            break
+    return {"q": q.astype(float), "k": k.astype(float), "v": rng.integers(0, 10, (n, d_v)) + 0.0}
+
+
+def measures_of(weights: Array) -> Array:
+    """The means over all queries of MEASURES [3] of weights [..., n_q, n_k].
+
+    The entropy is −Σ A log₂ A: 0 of one key alone, log₂ n of n keys alike. The gradient is the
+    Frobenius norm of ∂A[i]/∂Z[i] = diag(A[i]) − A[i]ᵀ A[i], of which each row's is
+    √(Σ A² − 2 Σ A³ + (Σ A²)²).
+
+    >>> measures_of(np.array([[0.5, 0.5], [1.0, 0.0]])).round(3).tolist()
+    [0.75, 0.5, 0.25]
+    """
+    squares, cubes = (weights**2).sum(axis=-1), (weights**3).sum(axis=-1)
+    logs = np.log2(np.where(weights > 0, weights, 1.0))
+    sizes = np.sqrt(np.maximum(squares - 2 * cubes + squares**2, 0.0))
+    entropy = np.maximum(0.0, -(weights * logs).sum(axis=-1))
+    return np.array([weights.max(axis=-1).mean(), entropy.mean(), sizes.mean()])
+
+
+def sweep_widths(widths: Sequence[int], n_keys: int = N_KEYS, seed: int = 0) -> Trace:
+    """Attention of random queries and keys, numbers of mean 0 and variance 1, for several d_k.
+
+    Two stages, `without_scale` and `with_scale`, a row for each d_k: the deviation of the scores
+    that softmax reads, then MEASURES, means over up to 1,024 queries with keys of their own.
+
+    Raises ConventionError for a width below 1.
+
+    >>> trace = sweep_widths([1, 256])
+    >>> trace["without_scale"].value[:, 0].round(0).tolist()
+    [1.0, 16.0]
+    """
+    if min(widths) < 1:
+        raise ConventionError(f"d_k is {min(widths)}", "use whole numbers from 1")
+    rng, rows = np.random.default_rng(seed), list[list[Array]]()
+    for d_k in widths:
+        n_queries = max(1, min(1024, NUMBERS // (n_keys * d_k)))
+        q = rng.standard_normal((n_queries, 1, d_k))
+        scores = (q * rng.standard_normal((n_queries, n_keys, d_k))).sum(axis=-1)
+        both = (scores, scores / np.sqrt(d_k))
+        rows.append([np.array([x.std(), *measures_of(f.softmax(x))]) for x in both])
+    unscaled, scaled = np.moveaxis(np.array(rows), 1, 0)
+    labels = {"value": tuple(f"d_k {d_k}" for d_k in widths)}
+    labels["measure"] = ("deviation of q·k", *MEASURES)
+    axes, reach = ("value", "measure"), "from {:.2g} to {:.2g}".format
+    stages = (
+        Stage("without_scale", "", "A = softmax(Q Kᵀ)", unscaled, axes, labels),
+        Stage("with_scale", "", "A = softmax(Q Kᵀ / √d_k)", scaled, axes, labels),
+    )
+    drawn = f"random numbers of mean 0 and variance 1 (seed {seed}), {n_keys} keys for each query"
+    _, largest, _, gradient = (reach(column[0], column[-1]) for column in unscaled.T)
+    finding = "without the scale the deviation of q·k grows as √d_k, the largest weight goes "
+    finding += f"{largest}, and the gradient of softmax {gradient}"
+    return Trace("Why the scores are divided by √d_k", stages, notes=(drawn, finding))
+
+
+def sweep(name: str, values: Sequence[float], arguments: Any, row: int | None = None) -> Trace:
+    """One attention with several values of a field of its convention, such as scale or softcap.
+
+    arguments  of `attend`, with its convention
+    row        a query: its weights under each value are a stage, too
+
+    The stages are `query_weights` [..., value, key] and `spread` [value, measure], the means of
+    MEASURES over all queries or those of the one.
+
+    >>> x = np.eye(2)
+    >>> arguments = {"q": x, "k": x, "v": x, "convention": Convention()}
+    >>> sweep("scale", [0.0, 2.0], arguments, 0)["query_weights"].value.round(2).tolist()
+    [[0.5, 0.5], [0.88, 0.12]]
+    """
+    how: Convention = arguments["convention"]
+    traces = [attend(**{**arguments, "convention": replace(how, **{name: x})}) for x in values]
+    weights = [trace[WEIGHTS].value for trace in traces]
+    if row is not None:
+        weights = [x[..., row : row + 1, :] for x in weights]
+    stage, labels = traces[0][WEIGHTS], {"value": tuple(f"{name} {x:g}" for x in values)}
+    spread = np.array([measures_of(x) for x in weights])
+    steps = [Stage("spread", "", "", spread, ("value", "measure"), {**labels, "measure": MEASURES})]
+    if row is not None:
+        axes = (*stage.axes[:-2], "value", stage.axes[-1])
+        together = np.concatenate(weights, axis=-2)
+        symbol = f"{stage.symbol}[{stage.label(stage.axes[-2], row)}]"
+        words = f"{symbol}, the weights of one query, for each {name}"
+        own = Stage("query_weights", symbol, words, together, axes, {**stage.labels, **labels})
+        steps.insert(0, own)
+    return Trace(f"Attention for several values of {name}", tuple(steps))
