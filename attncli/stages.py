@@ -223,6 +223,7 @@ KINDS: dict[str, Kind] = {
     "word_angles": Kind("θ", _WORDS),
     "static": Kind("cos", "token other"),
     "contextual": Kind("cos", "token other"),
+    "added": Kind("cos", "token other"),
     "difference": Kind("b − a", "dimension"),
     "analogy": Kind("b − a + c", "dimension"),
     "centre": Kind("μ", "dimension"),
