@@ -385,3 +385,10 @@ LEFT_OUT = {
     LSE: "a softmax over queries has no sum for each query",
 }
 """What to say of a stage that is left out, as it would change nothing."""
+
+CALLED = {
+    **dict.fromkeys(("softmax", "attention_weights", "attn_weights", "probs"), "weights"),
+    **dict.fromkeys(("context", "attention_output", "attn_output"), "output"),
+    **dict.fromkeys(("qk", "logits", "dot_products", "attention_scores"), "scores"),
+}
+"""Other names of stages → ours."""

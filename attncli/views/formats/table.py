@@ -54,13 +54,15 @@ Line = list[tuple[str, Style]]
 class Screen(NamedTuple):
     """Columns and lines of a terminal, None = unlimited (a pipe), and its colours.
 
-    few  whether it has 16 or 8 of them, so that marks stand beside the shades
+    few     whether it has 16 or 8 of them, so that marks stand beside the shades
+    of_256  whether it has 256
     """
 
     width: int | None = None
     height: int | None = None
     colour: bool = False
     few: bool = False
+    of_256: bool = False
 
 
 PIPE = Screen()
@@ -327,7 +329,10 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
             else:
                 from attncli.views.formats.colours import style
 
-                line += [(gap, PLAIN), (f" {text} ", style(shade, ramp, few=screen.few))]
+                line += [
+                    (gap, PLAIN),
+                    (f" {text} ", style(shade, ramp, few=screen.few, of_256=screen.of_256)),
+                ]
                 gap = ""
         while gap and len(line) > 1 and line[-1][0].isspace():  # cells in which nothing is written
             line.pop()
