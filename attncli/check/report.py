@@ -229,7 +229,7 @@ def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
         allowed = "" if stage.allowed is None else f", allowed {_number(stage.allowed)}"
         yield f"  {largest}{allowed} ({stage.tolerance})"
         return
-    if not stage.matches and stage.ratios.entry > MANY:  # by far no rounding: its size says nothing
+    if not stage.matches and stage.ratios[2] > MANY:  # an entry is by far no rounding
         yield f"  {largest}"
         return
     if 1 <= stage.ulps <= MANY:
