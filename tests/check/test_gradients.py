@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from attncli import attend
-from attncli.check import Verdict, check
-from attncli.errors import ConventionError, ShapeError, StageError
+from attncli.check import check
 from attncli.testing import assert_attention
-from tests.check.planted_backward.kernel import Call as PlantedCall
+from tests.check.planted.rows import names
+from tests.check.planted_backward import kernel
 from tests.check.planted_backward.kernel import Kernel, call_of
 from tests.check.planted_backward.wrong import WRONG
 from tests.cli.conftest import SAMPLES, Call, call
@@ -30,12 +30,8 @@ def normal(seed: int, **shapes: tuple[int, ...]) -> Any:
     return {name: rng.normal(size=shape) for name, shape in shapes.items()}
 
 
-def wrong(name: str, at: PlantedCall) -> Any:
+def wrong(name: str, at: kernel.Call) -> Any:
     return next(row for row in WRONG if row.name == name).run(at)
-
-
-def names(verdict: Verdict) -> list[str]:
-    return [explanation.name for explanation in verdict.explanations]
 
 
 def test_each_gradient_may_be_observed_alone() -> None:
@@ -129,31 +125,14 @@ def test_gradients_may_be_keywords() -> None:
     assert (turned.status, "last two axes" in str(turned.shape)) == ("wrong shape", True)
 
 
-@pytest.mark.parametrize(
-    ("error", "word", "more"),
-    [
-        (ConventionError, "gradient of the output", {"d_output": None, "d_q": np.ones((7, 5))}),
-        (StageError, "nothing was observed", {}),
-        (ConventionError, "sum over all queries", {"d_k": np.ones((11, 5)), "rows": [0]}),
-        (StageError, "no d_sinks", {"d_sinks": np.zeros(4)}),
-        (ShapeError, "no q", {"q": None, "observed": np.zeros((3, 7))}),
-    ],
-)
-def test_what_is_wrong_with_a_call(error: Any, word: str, more: dict[str, Any]) -> None:
-    arrays = normal(2, q=(7, 5), k=(11, 5), v=(11, 13), d_output=(7, 13))
-    with pytest.raises(error, match=word):
-        check(**{**arrays, **more})
-
-
 @pytest.mark.parametrize("scale", ["0", "1e200"])
 def test_any_scale_ends_in_a_verdict(scale: str, call: Call) -> None:
     three = SAMPLES / "three-tokens.json"
     flags = ("--scale", scale, "--d-output", "random")
     call("compute", three, *flags, "--output", "t.npz")
-    assert call("check", "--q", three, *flags, "--observed", "t.npz").code == 0
-    wide, narrow = "[[7, 5, 1], [3, 0, 8], [2, 9, 4]]", "[[7, -5], [1, 3], [0, 8]]"
-    for stage, numbers in (("scores", wide), ("d_q", narrow)):
-        # beyond the precision of exp any weights are right
-        allowed = (0, 1) if scale == "1e200" and stage != "scores" else (1,)
-        observed = ("--observed", numbers, "--stage", stage)
-        assert call("check", "--q", three, *flags, *observed).code in allowed
+    observed = ("check", "--q", three, *flags, "--single", "--observed")
+    assert call(*observed, "t.npz").code == 0
+    assert call(*observed, "[[7, 5, 1], [3, 0, 8], [2, 9, 4]]", "--stage", "scores").code == 1
+    # beyond the precision of exp any weights are right
+    code = call(*observed, "[[7, -5], [1, 3], [0, 8]]", "--stage", "d_q").code
+    assert code in ((0, 1) if scale == "1e200" else (1,))

@@ -12,9 +12,8 @@ import pytest
 
 from attncli.check import check
 from tests import plain
-from tests.check.planted.parts import HALF, TYPES, Array
+from tests.check.planted.parts import HALF, TYPES, Array, World
 from tests.check.planted.right import sums_in_type
-from tests.check.planted.worlds import World
 from tests.turns import in_turn
 
 

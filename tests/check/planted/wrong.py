@@ -15,6 +15,7 @@ from tests.check.planted.parts import (
     PLACED,
     Array,
     Inputs,
+    World,
     attend,
     exponentials,
     head_of,
@@ -28,7 +29,7 @@ from tests.check.planted.parts import (
     weights_of,
 )
 from tests.check.planted.rows import Row
-from tests.check.planted.worlds import World, shift
+from tests.check.planted.worlds import shift
 
 # ---- scale, factors, softmax, softcap, sinks
 
