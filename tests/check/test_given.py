@@ -128,16 +128,6 @@ def test_all_inputs_that_differ_are_named() -> None:
     assert (verdict.status, verdict.first_difference) == ("no match", "k")
     for words, note in zip(("up to 0.5", "2 × 3 × 7 × 4", "mask"), verdict.notes, strict=True):
         assert words in note
-
-
-def test_a_mask_may_be_written_in_another_form() -> None:
-    whole, lowest = np.broadcast_to(MASK, (B, H, N_Q, N_K)), np.finfo(np.float32).min
-    added = (np.where(MASK, 0.0, number) for number in (-np.inf, lowest))
-    for mask in (MASK[None, None], MASK.astype(np.int64), whole, *added):
-        assert check({"mask": mask, "output": output(mask=MASK)}, Q, K, V, mask=MASK).matches
-
-
-def test_an_input_that_is_observed_and_not_given_is_named() -> None:
     cases = {"mask": MASK, "kv_len": [4, 7], "sinks": [0.1, 0.2, 0.3], "past_k": PAST_K}
     for name, value in cases.items():
         verdict = check({name: value, "output": output()}, Q, K, V)
@@ -146,6 +136,11 @@ def test_an_input_that_is_observed_and_not_given_is_named() -> None:
 
 
 def test_inputs_of_the_same_numbers_are_no_difference() -> None:
+    """In another number type, another form of a mask, or with the cache in them."""
+    whole, lowest = np.broadcast_to(MASK, (B, H, N_Q, N_K)), np.finfo(np.float32).min
+    added = (np.where(MASK, 0.0, number) for number in (-np.inf, lowest))
+    for mask in (MASK[None, None], MASK.astype(np.int64), whole, *added):
+        assert check({"mask": mask, "output": output(mask=MASK)}, Q, K, V, mask=MASK).matches
     dump = {"q": Q.astype(np.float16), "kv_len": N_K, "mask": np.ones((N_Q, N_K), bool)}
     assert check({**dump, "output": output()}, Q, K, V).matches
     how: dict[str, Any] = {"causal": True, "past_k": PAST_K, "past_v": PAST_V, "kv_len": [8, 9]}

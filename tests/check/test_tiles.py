@@ -157,6 +157,7 @@ def test_parts_that_are_merged_wrongly_are_named(cuts: list[int], name: str) -> 
 
 # ---- tiles of 14 keys, the last of 9
 
+THREE = SAMPLES / "three-tokens.json"
 OWN_MAXIMUM, L, ACC, NORMALISED, PADDING = BUGS = (
     "m is the tile's own maximum",
     "l not rescaled",
@@ -220,22 +221,13 @@ def test_one_stage_of_one_tile() -> None:
         assert verdict({"tile.3.l": x}, tiles=14, **how).status == status
 
 
-@pytest.mark.parametrize("inside", [(), ("float32", "tf32"), ("bfloat16", "bfloat16")])
-def test_on_the_command_line(inside: tuple[str, ...], call: Call) -> None:
-    """A right walk, with less exact arithmetic inside of it too; another one; no tile."""
-    three = SAMPLES / "three-tokens.json"
-    flags = ("--tiles", "2", *(("--dtype", inside[0]) if inside else ()))
-    assert call("compute", three, *flags, "--output", "t.npz").code == 0
-    own = (*flags, "--inside", inside[1]) if inside else flags
-    observed = ("check", "--q", three, *own, "--observed")
+@pytest.mark.parametrize(("dtype", "inside"), [("float32", "tf32"), ("bfloat16", "bfloat16")])
+def test_less_exact_arithmetic_inside_of_a_walk(dtype: str, inside: str, call: Call) -> None:
+    flags = ("--tiles", "2", "--dtype", dtype)
+    assert call("compute", THREE, *flags, "--output", "t.npz").code == 0
+    observed = ("check", "--q", THREE, *flags, "--inside", inside, "--observed")
     assert call(*observed, "t.npz").code == 0
     assert call(*observed, "[[1, 2], [3, 4], [5, 6]]", "--stage", "output").code == 1
-    if not inside:
-        wrong = call(*observed, "[0, 0.7071, 0.7071]", "--stage", "tile.2.m")
-        assert (wrong.code, OWN_MAXIMUM in wrong.out) == (1, True)
-        for stage in ("tile.9.m", "tile.x", "weights"):
-            refused = call(*observed, "[1, 2, 3]", "--stage", stage)
-            assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -251,9 +243,8 @@ def test_on_the_command_line(inside: tuple[str, ...], call: Call) -> None:
     ],
 )
 def test_a_kernel_that_left_something_out_is_a_verdict(flags: str, word: str, call: Call) -> None:
-    three = SAMPLES / "three-tokens.json"
-    call("compute", three, "--tiles", "2", "--output", "t.json")
-    asked = ("check", "--q", three, "--tiles", "2", *flags.split(), "--observed", "t.json")
+    call("compute", THREE, "--tiles", "2", "--output", "t.json")
+    asked = ("check", "--q", THREE, "--tiles", "2", *flags.split(), "--observed", "t.json")
     result = call(*asked)
     assert (result.code, word in result.out) == (1, True)
     if flags in ("--causal", "--softcap 1"):

@@ -60,7 +60,6 @@ class Call:
     """
 
     dtype: str
-    features: frozenset[str]
     arrays: dict[str, Array]
     given: dict[str, Any]
     keep: Array
@@ -87,7 +86,7 @@ class Call:
 def call_of(world: str, dtype: str, seed: int = 0, *, is_small: bool = False) -> Call:
     sizes, features = WORLDS[world]
     b, h, h_kv, n_q, n_k, d_k, d_v = (SMALLER.get(n, n) if is_small else n for n in sizes)
-    has = frozenset(features.split())
+    has = features.split()
     rng = np.random.default_rng(seed)
     shapes = {"q": (b, h, n_q, d_k), "k": (b, h_kv, n_k, d_k), "v": (b, h_kv, n_k, d_v)}
     shapes["d_output"] = (b, h, n_q, d_v)
@@ -121,7 +120,7 @@ def call_of(world: str, dtype: str, seed: int = 0, *, is_small: bool = False) ->
         powers = 10000.0 ** (-np.arange(d_k // 2) / (d_k // 2))
         more["angles"] = np.arange(max(n_q, n_k))[:, None] * powers
         given["positions"] = "rope-halves"
-    return Call(dtype, has, arrays, given, keep, **more)
+    return Call(dtype, arrays, given, keep, **more)
 
 
 def swap(x: Array) -> Array:
@@ -234,8 +233,8 @@ class Kernel:
 
     def d_bias(self, d_x: Array) -> Array:
         """[head, n_q, n_k], summed where all heads share a bias."""
-        own = d_x.sum(axis=0)
-        return np.asarray(own.sum(axis=0, keepdims=True) if "shared" in self.c.features else own)
+        own, is_shared = d_x.sum(axis=0), self.c.bias is not None and len(self.c.bias) == 1
+        return np.asarray(own.sum(axis=0, keepdims=True) if is_shared else own)
 
     def written(self, gradients: dict[str, Array]) -> dict[str, Array]:
         return gradients
