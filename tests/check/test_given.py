@@ -101,7 +101,11 @@ def test_float8_inputs_and_outputs() -> None:
     right = attend(*small)["output"].value
     assert check(right.astype(np.float32), *small).matches
     seen = right.astype(ml_dtypes.float8_e4m3fn)
-    for how, status in (({}, "no match"), ({"rtol": 2.0**-4, "atol": 2.0**-10}, "match")):
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "no match"),
+        ({"rtol": 2.0**-4, "atol": 2.0**-10}, "match"),
+    ]
+    for how, status in cases:
         verdict = check(seen, *small, pairs=False, **how)
         assert (verdict.status, "pass rtol" in str(verdict.notes)) == (status, not how)
 

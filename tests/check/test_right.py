@@ -23,8 +23,8 @@ def normal(seed: int, *shapes: tuple[int, ...]) -> list[Array]:
     return [rng.normal(size=shape) for shape in shapes]
 
 
-def rounded(*arrays: Array) -> list[Array]:
-    return [x.astype(TYPES["bfloat16"]) for x in arrays]
+def rounded(x: Array) -> Array:
+    return x.astype(TYPES["bfloat16"])
 
 
 def exact(q: Any, k: Any, v: Any, **how: Any) -> Any:
@@ -163,20 +163,20 @@ def test_rows_are_judged_by_their_own_noise(offset: float, bugs: list[str]) -> N
     mask = np.ones((13, 11), dtype=bool)
     mask[:, 10], v[10] = False, 200
     mask[3, 10] = True
-    q, k, v = rounded(2 * q, k, v)
+    q, k, v = map(rounded, (2 * q, k, v))
     seen = exact(q, k, v, mask=mask, scale="none")
     seen[np.arange(13) != 3] += offset
-    assert names(check(*rounded(seen), q, k, v, mask=mask, pairs=False)) == bugs
+    assert names(check(rounded(seen), q, k, v, mask=mask, pairs=False)) == bugs
 
 
 def test_a_head_is_judged_by_its_own_noise() -> None:
     # The values of head 2 are 400 times as large, and their rounding is nearly all of the noise.
     q, k, v = normal(5, (3, 41, 7), (3, 43, 7), (3, 43, 13))
     v[1] *= 400
-    q, k, v = rounded(q, k, v)
+    q, k, v = map(rounded, (q, k, v))
     seen = exact(q, k, v)
-    assert check(*rounded(seen), q, k, v).matches
+    assert check(rounded(seen), q, k, v).matches
     seen[2] *= 1.05
-    verdict = check(*rounded(seen), q, k, v, pairs=False)
+    verdict = check(rounded(seen), q, k, v, pairs=False)
     assert not verdict.matches
     assert any("head 3" in place for place in verdict.stages[0].places)

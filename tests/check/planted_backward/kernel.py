@@ -207,7 +207,7 @@ class Kernel:
         return np.asarray(p * (d - delta))
 
     def d_cap(self, d: Array, z: Array, c: Array) -> Array:
-        return d * (1 - np.square(c / self.cap))
+        return np.asarray(d * (1 - np.square(c / self.cap)))
 
     def of_q(self, d_s: Array) -> Array:
         return np.asarray(d_s @ self.k)
