@@ -189,6 +189,8 @@ LSE, TILE = {"lse": RIGHT[..., 0]}, {"tile.1.l": RIGHT[..., 0]}
         (StageError, "no lse", {"observed": LSE, "softmax_over": "queries"}),
         (ShapeError, "5 keys", {"split": [12]}),
         (StageError, "tile.4.m", {"observed": TILE | {"tile.4.m": 0}, "tiles": 4}),
+        (StageError, "tile.x", {"observed": {"tile.x": RIGHT}, "tiles": 4}),
+        (StageError, "weights", {"observed": {"weights": RIGHT}, "tiles": 4}),
         (ShapeError, "tiles of 0", {"observed": TILE, "tiles": 0}),
         (
             ConventionError,
