@@ -22,40 +22,31 @@ EXAMPLES = {example.name: example for example in load_catalog()}
 R, A, D, N, _ = VERDICTS
 HALF = np.sqrt(0.5)
 PRINTED_PLANE = [
-    [-2.40062016, 0.00478901],
-    [-2.54245794, -0.37579669],
-    [-2.24764634, -0.12963368],
-    [3.02004564, 2.88826688],
-    [4.17067881, -2.38762552],
-]
+    [-2.40062016, 0.00478901], [-2.54245794, -0.37579669], [-2.24764634, -0.12963368],
+    [3.02004564, 2.88826688], [4.17067881, -2.38762552],
+]  # fmt: skip
 
 # Every number the documents print: example → verdict and what comes out, claim by claim; None
 # where a test below speaks of it.
 TABLE: dict[str, list[tuple[str, Any] | None]] = {
     "000-length": [(R, 2.4006249368060817), (A, 2.4006249368060817)],
     "000-dot-products": [(N, 5.395124299364358), (N, -10.023649994662344)],
-    "000-pca": [None],
-    "000-pca-again": [(A, PRINTED_PLANE)],
+    "000-pca": [None], "000-pca-again": [(A, PRINTED_PLANE)],
     "000-pca-code": [(N, [2]), (N, [0.755136, 0.244864])],
-    "000-function-words": [(A, 300 / 7)],
-    "000-layer-norm": [None, None, None],
-    "000-heads": [(R, [64])] * 2,
-    "000-padding": [(R, [0, 0, 0]), (R, [1, 1, 1])],
-    "000-product": [(R, 0.27)],
+    "000-function-words": [(A, 300 / 7)], "000-layer-norm": [None, None, None],
+    "000-heads": [(R, [64])] * 2, "000-product": [(R, 0.27)], "000-padding": [(R, [0, 0, 0]), (R, [1, 1, 1])],
     "001-money-bank": [(R, [1] * 10), (R, [0] * 45)],
     "001-lifesaver": [(R, [1] * 6), (R, [0] * 15)],
     "001-bank-without-positions": [(R, [1] * 10), (R, [0] * 4), (R, [0] * 4)],
     "001-bank-with-positions": [(R, [0] * 4), None],
     "002-positions": [
-        (R, [0, 1] * 4),
-        (R, [0.14112, -0.989992, 0.29552, 0.955336, 0.029996, 0.99955, 0.003, 0.999996]),
+        (R, [0, 1] * 4), (R, [0.14112, -0.989992, 0.29552, 0.955336, 0.029996, 0.99955, 0.003, 0.999996]),
     ],
     "002-concatenated": [(D, [3, 4])],
     # The rows less their means 7/3, 4, 14/3, 3, over √(14/9), √(26/3), √(38/9), √6.
     "002-norm-over-batch": [(D, [-0.617813, 0.254611, 0.363202]), (R, [0, 0, 0, 0])],
     "002-masked-softmax": [(D, [0, 0, 0]), (R, [-np.inf] * 3), (R, [1, 1, 1])],
-    "003-analogy": [(R, [0.2, 0.7, 0.9])],
-    "003-cosines": [(A, 0.8801730942), (A, 0.5177825398)],
+    "003-analogy": [(R, [0.2, 0.7, 0.9])], "003-cosines": [(A, 0.8801730942), (A, 0.5177825398)],
     "003-shapes": [(R, [128, 16])] * 3 + [(R, [7, 7]), (R, [7, 16])] + [(R, [7, 128])] * 3 + [(R, [[1] * 7])],
     "003-softmax-columns": [(R, [1] * 7), None],
     "004-first-example": [
@@ -69,9 +60,7 @@ TABLE: dict[str, list[tuple[str, Any] | None]] = {
     "004-positions": [
         (R, [0, 1, 0, 1]), (A, [0.841471, 0.540302]), (D, 0.01), (D, 0.0099998), (D, 0.99995), (A, 0.99995),
     ],
-    "004-positions-code": [None],
-    "004-position-sum": [(R, [0.5, 1.2, 1.141, 0.640])],
-    "004-position-mix": [(D, [0, 1, 0, 1])],
+    "004-positions-code": [None], "004-position-sum": [(R, [0.5, 1.2, 1.141, 0.640])], "004-position-mix": [(D, [0, 1, 0, 1])],
 }  # fmt: skip
 
 
@@ -94,7 +83,6 @@ def test_the_whole_catalogue_is_listed_verifies_and_explains_its_differences() -
     assert all(name.startswith(e.source.id + "-") for name, e in EXAMPLES.items())
     results = [judge(example) for example in EXAMPLES.values()]
     assert [j.problem for result in results for j in result.judgements if not j.ok] == []
-    assert all(result.ok for result in results)
     assert [result.example.name for result in results if result.needs] == ["000-pca"]
     differing = [j.claim for result in results for j in result.judgements if j.verdict == D]
     assert len(differing) == 10
