@@ -104,26 +104,6 @@ def every_kind() -> dict[str, Callable[[], Trace]]:
     }
 
 
-def computed(
-    name: str,
-    symbol: str,
-    formula: str,
-    value: Array,
-    axes: tuple[str, ...],
-    labels: Mapping[str, Sequence[str]],
-    work: str,
-    **reads: str,
-) -> Stage:
-    """A stage that says how it was computed."""
-    names = {axis: tuple(words) for axis, words in labels.items()}
-    return Stage(name, symbol, formula, value, axes, names, reads=reads, work=work)
-
-
-def key_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
-    """(batch, kv_head, key) for (batch, head, query, key)."""
-    return (*("kv_head" if axis == "head" else axis for axis in axes[:-2]), "key")
-
-
 def numbers(*shape: int, seed: int = 7) -> Array:
     """Normal numbers of both signs, rounded so that goldens read well."""
     return np.random.default_rng(seed).normal(size=shape).round(2)
