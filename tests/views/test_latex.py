@@ -46,12 +46,8 @@ def test_a_row_of_numbers(values: Any, row: str) -> None:
 @pytest.mark.parametrize(
     ("formula", "expected"),
     [
-        ("S = Q Kᵀ", r"$S = Q K{}^{\mathsf T}$"),
-        ("Z = S / √d_k = S / 1.4142", r"$Z = S / \sqrt{d_{k}} = S / 1.4142$"),
-        ("A = softmax(Z) over keys: each row sums to 1", r"$A = \operatorname{softmax}(Z)$ over keys: each row sums to $1$"),
         ("σ = √(mean of (R₃ − μ)²)", r"$\sigma = \sqrt{\text{mean}\ \text{of}\ (R_{3} - \mu){}^{2}}$"),
-        ("E = the vector of each token", "$E =$ the vector of each token"),
-        ("the sentence split into tokens", "the sentence split into tokens"),
+        ("E = the vector of each token", "$E =$ the vector of each token"), ("split into tokens", "split into tokens"),
         ("w = 10000^(2i/d)", "$w = 10000{}^{2i / d}$"),
         ("N = γ (x − μ), ε = 1e-5", r"$N = \gamma (x - \mu), \varepsilon = 10^{-5}$"),
         ("(" * 200 + ")" * 200, None),
@@ -65,10 +61,7 @@ def test_a_formula_is_mathematics_and_words(formula: str, expected: str | None) 
 @pytest.mark.parametrize(
     ("equation", "expected"),
     [
-
-        ("S / √d_k", r"\frac{S}{\sqrt{d_{k}}}"),
-        ("a · b / (c · d)", r"\frac{a \cdot b}{c \cdot d}"),
-        ("x + (a + b) / 3", r"x + \frac{a + b}{3}"),
+        ("a · b / (c · d)", r"\frac{a \cdot b}{c \cdot d}"), ("x + (a + b) / 3", r"x + \frac{a + b}{3}"),
         ("γ (x - μ) / √(σ² + ε) + β", r"\frac{\gamma (x - \mu)}{\sqrt{\sigma{}^{2} + \varepsilon}} + \beta"),
         ("sin(1 / 10000^(2/4))", r"\operatorname{sin}\left(\frac{1}{10000{}^{2 / 4}}\right)"),
         ("+ exp(1)) / 5", r"+ \operatorname{exp}(1) ) / 5"), ("(a + b", "( a + b"), ("1 / ", "1 /"),

@@ -43,7 +43,6 @@ def short(x: float, precision: int = 4) -> str:
 @pytest.mark.parametrize(
     ("values", "precision", "texts"),
     [  # an exponent from 1e7 on
-
         ((1, -20, 0), 4, ["  1", "-20", "  0"]), ((0.5, 12.25), 4, [" 0.50", "12.25"]),
         ((0.7071067, 0, 1), 4, ["0.7071", "0", "1.0000"]),
         ((0.5, 1e-9, 0), 4, ["0.5000", "0.0000", "0"]),
@@ -65,9 +64,7 @@ def test_a_column(values: tuple[float, ...], precision: int, texts: list[str]) -
 
 
 @given(st.lists(floats, min_size=1, max_size=8), st.integers(0, 8))
-def test_decimal_points_are_aligned_without_false_zeros(
-    values: list[float], precision: int
-) -> None:
+def test_points_are_aligned_without_false_zeros(values: list[float], precision: int) -> None:
     texts = column(*values, precision=precision)
     assert len({text.index(".") for text in texts if "." in text}) <= 1
     largest = max((abs(x) for x in values if math.isfinite(x)), default=0)
@@ -128,9 +125,7 @@ def test_inputs_come_along_whole_and_a_stage_without_the_columns_does_not() -> N
 
 
 def test_several_batch_entries_and_heads_are_shown_one_after_the_other() -> None:
-    titles = re.findall(
-        r"^batch (\d).* head (\d)", shown(BATCHED, stages=("weights",)), re.MULTILINE
-    )
+    titles = re.findall(r"(?m)^batch (\d).* head (\d)", shown(BATCHED, stages=("weights",)))
     assert titles[:4] == [("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")]
     assert "key head 2" in shown(grouped(), stages=("weights",), head=3)
     text = shown(MANY, stages=("weights",))
@@ -153,14 +148,11 @@ ONE = matrix(np.ones((1, 2, 2)), axes=("head", "query", "key"))
 @pytest.mark.parametrize(
     ("trace", "options", "error", "words"),
     [
-        (SMALL, {"stages": ("wieghts",)}, StageError, "did you mean weights"),
-        (SMALL, {"head": 4}, ShapeError, "no head 5; choose from 1 to 4"),
-        (SMALL, {"batch": 0}, ShapeError, "no batch entry"),
-        (SMALL, {"rows": (3, 9)}, ShapeError, "rows 4 to 9; .* 3"),
-        (SMALL, {"cols": (11, None)}, ShapeError, "columns 12 to the end"),
-        (ONE, {"head": 1}, ShapeError, "only 1"),
+        (SMALL, {"stages": ("wieghts",)}, StageError, "did you mean weights"), (ONE, {"head": 1}, ShapeError, "only 1"),
+        (SMALL, {"head": 4}, ShapeError, "no head 5; choose from 1 to 4"), (SMALL, {"batch": 0}, ShapeError, "no batch entry"),
+        (SMALL, {"rows": (3, 9)}, ShapeError, "rows 4 to 9; .* 3"), (SMALL, {"cols": (11, None)}, ShapeError, "columns 12 to the end"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_there(trace: Trace, options: Any, error: Any, words: str) -> None:
     for form in ("table", "json", "svg"):
         with pytest.raises(error, match=words):
@@ -197,19 +189,16 @@ STAGE = ("thing", "Z", "")
 AXES = ("query", "key")
 VECTOR = Stage("mean", "μ", "", np.array([1.0, 2.0, 3.0]), ("query",))
 MISFITS = (
-    Stage("mask", "M", "", np.zeros((7, 7)), AXES),
-    Stage("tokens", "T", "", np.array(["a", "b"]), ("token",)),
-    Stage("scaled", "Z", "", np.ones((2, 3)), AXES),
-    Stage("weights", "A", "", np.ones((5, 0)), AXES),
+    Stage("mask", "M", "", np.zeros((7, 7)), AXES), Stage("tokens", "T", "", np.array(["a", "b"]), ("token",)),
+    Stage("scaled", "Z", "", np.ones((2, 3)), AXES), Stage("weights", "A", "", np.ones((5, 0)), AXES),
     Stage("output", "O", "", np.ones((5, 2)), ("query", "d_v")),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("steps", "options", "last"),
     [
-        ((Stage(*STAGE, np.array([1.5, 2]), ("dimension",)),), {}, "Z 1.5 2.0"),
-        ((Stage(*STAGE, np.array(7), ()),), {}, "Z 7"),
+        ((Stage(*STAGE, np.array([1.5, 2]), ("dimension",)),), {}, "Z 1.5 2.0"), ((Stage(*STAGE, np.array(7), ()),), {}, "Z 7"),
         ((Stage(*STAGE, np.zeros((0, 3)), AXES),), {}, "nothing to show"),
         ((Stage(*STAGE, np.array([[True, False]]), AXES),), {}, "q1 1 0"),
         ((Stage(*STAGE, np.array([["a", "\x1b"]]), AXES),), {}, "q1 a \\x1b"),
@@ -228,9 +217,7 @@ def test_sums_are_of_whole_rows() -> None:
 
 # ---- every line fits
 
-values = hnp.arrays(
-    np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=14), elements=st.floats()
-)
+values = hnp.arrays(float, hnp.array_shapes(min_dims=2, max_dims=2, max_side=14), elements=floats)
 screens = st.fixed_dictionaries({
     "precision": st.integers(0, 8), "width": st.integers(40, 140),
     "height": st.none() | st.integers(5, 60), "heatmap": st.sampled_from([None, True]),
@@ -240,10 +227,8 @@ screens = st.fixed_dictionaries({
 
 @given(values, screens, st.text(max_size=40), st.sampled_from(["scores", "weights", "other"]))
 def test_every_line_fits(array: Array, options: Any, word: str, name: str) -> None:
-    labels = {
-        axis: [f"{word}{index}" for index in range(size)]
-        for axis, size in zip(("query", "key"), array.shape, strict=True)
-    }
+    query, key = ([f"{word}{index}" for index in range(size)] for size in array.shape)
+    labels = {"query": query, "key": key}
     assert widest(shown(matrix(array, name, labels=labels), **options)) <= options["width"]
 
 
