@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,61 @@ from tests.turns import in_turn
 from tests.views.hostile import LABELS
 from tests.views.traces import CAUSAL, attention, grouped, shown
 
-from .conftest import Opener
+# ---- Chromium without a network, driven by Playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+Opener = Any  # what `opened` gives: a function from text and options of a context to its page
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install attncli[browser]")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Any, tmp_path: Path) -> Iterator[Opener]:
+    """Opens text as a file; at the end: no request but of that file, no error, no dialog.
+
+    complaints  what has been complained of so far
+    """
+    contexts: list[Any] = []
+    complaints: list[str] = []
+
+    def complain_of_others(request: Any) -> None:
+        if not request.url.startswith(("file:", "data:")):
+            complaints.append(request.url)
+
+    def open_page(text: str, ready: bool = True, **options: Any) -> Any:
+        options = {"viewport": {"width": 1300, "height": 900}, **options}
+        contexts.append(chromium.new_context(offline=True, **options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(10_000)
+        page.on("request", complain_of_others)
+        page.on("pageerror", lambda problem: complaints.append(str(problem)))
+        page.on("console", lambda words: complaints.append(words.text))
+        page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
+        file = tmp_path / f"page{len(contexts)}.html"
+        file.write_text(text, encoding="utf-8")
+        page.goto(file.as_uri())
+        if ready:
+            page.locator("html[data-ready]").wait_for()
+        return page
+
+    open_page.complaints = complaints  # type: ignore[attr-defined]
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+# ---- pages and what is on them
 
 
 def html_of(trace: Trace, **options: Any) -> str:
@@ -164,28 +221,19 @@ def test_stages_one_after_another(opened: Opener) -> None:
     assert page.locator("section:visible").count() == 9
 
 
-def test_a_head_is_chosen(opened: Opener) -> None:
-    q, k, v, d = np.random.default_rng(5).normal(size=(4, 3, 4, 5))
-    trace = attncli.attend(q, k, v, d_output=d)
+def test_a_head_is_chosen_and_the_key_head_that_it_shares(opened: Opener) -> None:
+    trace = grouped()
     page = opened(html_of(trace))
-    for head in (1, 2, 3):
-        choose(page, "head", head)
-        assert trace["weights"].value[head - 1, 1, 2] == number(page, "weights", 2, 3)
-        cell(page, "scores", 2, 3).hover()
-        assert page.locator("td.from:visible").count() == 10  # rows of this head's q and k, d_k 5
-        assert page.locator("h2:visible", has_text="Backward").count() == 1
-    choose(page, "head", "")
-    assert page.locator("section:visible").count() == 3 * len([*trace])
-
-
-def test_key_heads_are_shown_with_the_heads_that_share_them(opened: Opener) -> None:
-    trace = grouped(d_output=None)
-    page = opened(html_of(trace))
-    for head, key_head in ((1, 0), (2, 0), (3, 1), (4, 1)):
-        choose(page, "head", head)
+    for head, key_head in ((0, 0), (1, 0), (2, 1), (3, 1)):
+        choose(page, "head", head + 1)
+        assert trace["weights"].value[head, 1, 2] == number(page, "weights", 2, 3)
         assert trace["k"].value[key_head, 0, 0] == number(page, "k", 1, 1)
         cell(page, "scores", 1, 1).hover()
         assert lit(page) == {"q": ["q1,1", "q1,2"], "k": ["k1,1", "k1,2"]}
+        assert page.locator("td.from:visible").count() == 4
+        assert page.locator("h2:visible", has_text="Backward").count() == 1
+    choose(page, "head", "")
+    assert page.locator("section:visible").count() == sum(len(x.value) for _, x in trace.stages())
 
 
 def test_layers_and_heads_at_a_glance(opened: Opener) -> None:

@@ -27,18 +27,18 @@ PRINTED_PLANE = [
 ]  # fmt: skip
 
 # Every number the documents print: example → verdict and what comes out, claim by claim; None
-# where a test below speaks of it.
+# where it was not worked out by hand, or where a test below speaks of it.
 TABLE: dict[str, list[tuple[str, Any] | None]] = {
     "000-length": [(R, 2.4006249368060817), (A, 2.4006249368060817)],
     "000-dot-products": [(N, 5.395124299364358), (N, -10.023649994662344)],
     "000-pca": [None], "000-pca-again": [(A, PRINTED_PLANE)],
     "000-pca-code": [(N, [2]), (N, [0.755136, 0.244864])],
-    "000-function-words": [(A, 300 / 7)], "000-layer-norm": [None, None, None],
+    "000-function-words": [(A, 300 / 7)], "000-layer-norm": [(R, -3 / np.sqrt(4 + 1e-5)), (R, [0, 0]), (R, None)],
     "000-heads": [(R, [64])] * 2, "000-product": [(R, 0.27)], "000-padding": [(R, [0, 0, 0]), (R, [1, 1, 1])],
     "001-money-bank": [(R, [1] * 10), (R, [0] * 45)],
     "001-lifesaver": [(R, [1] * 6), (R, [0] * 15)],
     "001-bank-without-positions": [(R, [1] * 10), (R, [0] * 4), (R, [0] * 4)],
-    "001-bank-with-positions": [(R, [0] * 4), None],
+    "001-bank-with-positions": [(R, [0] * 4), (R, None)],
     "002-positions": [
         (R, [0, 1] * 4), (R, [0.14112, -0.989992, 0.29552, 0.955336, 0.029996, 0.99955, 0.003, 0.999996]),
     ],
@@ -74,7 +74,7 @@ def test_each_claim_comes_out_as_listed(name: str) -> None:
         assert judgement.ok
         if row is not None:
             assert judgement.verdict == judgement.claim.verdict == row[0]
-            assert judgement.ours == pytest.approx(np.array(row[1]), rel=1e-9, abs=6e-7)
+            assert row[1] is None or judgement.ours == pytest.approx(np.array(row[1]), rel=1e-9, abs=6e-7)  # fmt: skip
 
 
 def test_the_whole_catalogue_is_listed_verifies_and_explains_its_differences() -> None:
@@ -91,30 +91,14 @@ def test_the_whole_catalogue_is_listed_verifies_and_explains_its_differences() -
     assert by_path == [name for name in EXAMPLES if name.startswith("004")]
 
 
-def test_what_is_known_in_part() -> None:
-    first, mean, deviation = result("000-layer-norm").judgements
-    assert [j.verdict for j in (first, mean, deviation)] == [R, R, R]
-    assert first.ours == pytest.approx(-1.5, abs=1e-5)  # (2 − 5) / 2; a sample's gives −1.40
-    bank: Any = result("001-bank-with-positions").judgements[1]
-    assert (bank.verdict, np.abs(bank.ours).max() > 0.1) == (R, True)
-    weights = result("004-first-example").judgements[2]
-    (way,) = weights.alternatives  # the softmax of unscaled scores
-    assert way.ours == pytest.approx([0.4223, 0.4223, 0.1554], abs=5e-5)
-    assert (way.verdict, weights.cause) == (A, None)
-
-
-def test_the_printed_weights_do_not_give_the_printed_outputs() -> None:
-    for name, left_out, cells in (
-        ("004-first-example", [5.0, 4.2], [D, D]),
-        ("004-second-example", [5.0, 4.0], [R, D]),
-    ):
-        output: Any = result(name).judgements[3]
-        own, without = output.alternatives
-        assert own.ours == pytest.approx([5.0, 5.0])
-        assert without.ours == pytest.approx(left_out)
-        own = output.own
-        assert (output.cause, own.text, own.verdict) == (None, "from the printed weights", D)
-        assert compare(output.ours, output.claim.printed).tolist() == cells
+def test_the_printed_weights_do_not_give_the_printed_output() -> None:
+    """Those of the first example are in tests/golden/examples.txt."""
+    output: Any = result("004-second-example").judgements[3]
+    own, without = output.alternatives
+    assert own.ours == pytest.approx([5.0, 5.0])
+    assert without.ours == pytest.approx([5.0, 4.0])
+    assert (output.cause, output.own.verdict) == (None, D)
+    assert compare(output.ours, output.claim.printed).tolist() == [R, D]
 
 
 def test_the_exponent_counted_twice_gives_its_positions() -> None:
@@ -123,8 +107,7 @@ def test_the_exponent_counted_twice_gives_its_positions() -> None:
     assert sine.alternatives[0].ours == pytest.approx(0.0001, rel=1e-8)
     assert cosine.alternatives[0].ours == pytest.approx(0.999999995, rel=1e-12)
     assert [j.cause for j in (angle, sine, cosine)] == [None, "carried over", "carried over"]
-    code: Any
-    (code,) = result("004-positions-code").judgements
+    code: Any = result("004-positions-code").judgements[0]
     assert code.verdict == N
     assert code.ours[1] == pytest.approx([0.841471, 0.540302, 0.0001, 1.0], abs=1e-6)
 

@@ -94,9 +94,8 @@ PEAK[0, 0] = 1.0
 VECTOR = Trace("", (Stage("lengths", "‖a‖", "", np.array([3.0, 5.0]), ("word",), {"word": ("a", "b")}),))  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("trace", "options", "start", "words"),
-    [  # the texts from `start` on
+def test_the_texts_of_a_figure() -> None:
+    cases: list[tuple[Trace, Any, int, list[str]]] = [  # the texts from `start` on
         (attncli.posenc(2, kind="alibi", heads=2), {}, 0, ["bias"]), (ROPE, {}, 0, ["angles"]),
         (matrix([[1.0]], name="something"), {}, 0, ["something"]), (STACK, {"stages": ("2.scores",)}, 0, ["scores"]),
         (MANY, {}, -1, ["left out: 3 of 11 heads (--head N or --full)"]),
@@ -110,10 +109,9 @@ VECTOR = Trace("", (Stage("lengths", "‖a‖", "", np.array([3.0, 5.0]), ("word
         (matrix(numbers(2, 120), labels={"key": ["the"] * 120}), {}, 4, ["20", "40", "60", "80", "100", "120"]),
         (attention(), {"arcs": True}, 3, ["queries", "q1", "q2", "q3", "keys", "k1", "k2", "k3"]),
         (attention(mask=CAUSAL), {"arcs": True}, -1, ["3 of 9 weights are below 0.1 and left out"]),
-    ],
-)  # fmt: skip
-def test_the_texts_of_a_figure(trace: Trace, options: Any, start: int, words: list[str]) -> None:
-    assert texts(drawn(trace, **options))[start:][: len(words)] == words
+    ]  # fmt: skip
+    for trace, options, start, words in cases:
+        assert texts(drawn(trace, **options))[start:][: len(words)] == words
 
 
 def test_places_that_share_a_figure() -> None:

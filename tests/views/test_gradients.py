@@ -18,14 +18,13 @@ import attncli
 from attncli import attend, render
 from attncli.trace import Trace
 
-from .traces import THREE_K, THREE_Q, THREE_V, grouped, shown, table_of
+from .traces import THREE, grouped, shown, table_of
 
-D_OUTPUT = [[1, 0], [0, 1], [1, 1]]
 BACKWARD = "Backward: how the loss changes with each number"
 
 
 def three(**how: Any) -> Trace:
-    return attend(THREE_Q, THREE_K, THREE_V, d_output=D_OUTPUT, **how)
+    return attend(*THREE, d_output=[[1, 0], [0, 1], [1, 1]], **how)
 
 
 def sentences(trace: Trace) -> list[str]:
@@ -34,9 +33,8 @@ def sentences(trace: Trace) -> list[str]:
     return lines[len(lines) - lines[::-1].index("") :]
 
 
-@pytest.mark.parametrize(
-    ("trace", "options", "patterns"),
-    [  # what the page has, in this order
+def test_a_page_with_gradients() -> None:
+    cases: list[tuple[Trace, Any, list[str]]] = [  # what the page has, in this order
         (three(), {"work": True}, [
             r"q3 attends to", BACKWARD, r"d_output  dO",
             r"dV\[k1,1\] = 0.4011·1 \+ 0.4011·0 \+ 0.5035·1 = 0.9046\n", r"dA\[q1,k1\] = 1·10 \+ 0·0 = 10\n",
@@ -60,16 +58,15 @@ def sentences(trace: Trace) -> list[str]:
         (three(), {"cell": ("2", "1"), "stages": ["d_scores"]}, [r"dS\[q2,k1\]", "= -1.1298"]),
         (three(), {"cell": ("2", "1"), "stages": ["delta"]}, [r"How δ\[q2\]"]),
         (attncli.explain("The old bank", dim=4, d_output="random"), {}, [BACKWARD, '\n"The" would', '\n"bank" would']),
-    ],
-)  # fmt: skip
-def test_a_page_with_gradients(trace: Trace, options: Any, patterns: list[str]) -> None:
-    text, at = render(trace, **options), 0
-    for pattern in patterns:
-        place = re.compile(pattern).search(text, at)
-        assert place, pattern
-        at = place.end()
-    assert text.count(BACKWARD) <= 1 or "form" in options
-    assert not options.get("blank") or not re.search(r"= -?\d+\.\d{3}|would rather", text[at:])
+    ]  # fmt: skip
+    for trace, options, patterns in cases:
+        text, at = render(trace, **options), 0
+        for pattern in patterns:
+            place = re.compile(pattern).search(text, at)
+            assert place, pattern
+            at = place.end()
+        assert text.count(BACKWARD) <= 1 or "form" in options
+        assert not options.get("blank") or not re.search(r"= -?\d+\.\d{3}|would rather", text[at:])
 
 
 def test_rows_of_delta_are_rows_of_its_map() -> None:
@@ -107,9 +104,8 @@ def test_every_sum_is_0(how: dict[str, Any], over: Any, seed: int) -> None:
     assert set(sums(trace, name, head=2)) == {"0"}
 
 
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
+def test_a_sentence() -> None:
+    cases: list[tuple[dict[str, Any], list[str]]] = [
         ({}, ["q1 .* to k2 than k1: lowering .* of k1", "q2 .* to k1 than k2: raising .* of k1", "q3 has no gradient: .* 10 everywhere"]),
         ({"causal": True}, ["q1 has no gradient: .* k1 alone"]),
         ({"mask": np.zeros((3, 3), bool)}, ["q1 has no gradient: every key is masked"]),
@@ -117,11 +113,10 @@ def test_every_sum_is_0(how: dict[str, Any], over: Any, seed: int) -> None:
         ({"softmax_over": "queries"}, ["k1 would rather go to "]),
         ({"mask": np.full((3, 3), np.nan)}, ["q1 .* not numbers"]),
         *[({"dtype": dtype}, [".*", ".*", "q3 has no gradient"]) for dtype in ("float32", "float16", "bfloat16")],
-    ],
-)  # fmt: skip
-def test_a_sentence(how: dict[str, Any], words: list[str]) -> None:
-    for pattern, sentence in zip(words, sentences(three(**how)), strict=False):
-        assert re.match(pattern, sentence)
+    ]  # fmt: skip
+    for how, words in cases:
+        for pattern, sentence in zip(words, sentences(three(**how)), strict=False):
+            assert re.match(pattern, sentence)
 
 
 def test_alike_keys_are_named_together_and_sentences_are_limited() -> None:

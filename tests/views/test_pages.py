@@ -200,9 +200,8 @@ def test_no_number_of_a_worksheet_is_a_computed_one(case: tuple[str, Any], optio
     assert not re.search(r"\bnan\b", blank, re.IGNORECASE)
 
 
-@pytest.mark.parametrize(
-    ("trace", "options", "parts"),
-    [  # what the sheet has
+def test_what_stays() -> None:
+    cases: list[tuple[Trace, Any, list[str]]] = [  # what the sheet has
         (attncli.explain("The bank", dim=4, block="encoder"), {}, ["\nw_q ", "\nw_o ", "\ngamma ", "\nw_1 ", "\nb_2 "]),
         (attention(mask=CAUSAL), {"stages": "masked"}, ["q1    ____     ///     ///", "q2    ____    ____     ///", "q3    ____    ____    ____"]),
         (causal(), {"cell": ("cat", "The")}, [
@@ -212,12 +211,11 @@ def test_no_number_of_a_worksheet_is_a_computed_one(case: tuple[str, Any], optio
         (attention(), {"form": "html", "blank": "weights"}, ["<td class=blank>____<td"]),
         (attention(), {"form": "markdown", "blank": "weights"}, ["| **q1** | \\___\\_ |"]),
         (attention(), {"form": "latex", "blank": "weights"}, [r"\text{q1} & \rule{0pt}{1.8em}\rule{3em}{0.4pt} &"]),
-    ],
-)  # fmt: skip
-def test_what_stays(trace: Trace, options: Any, parts: list[str]) -> None:
-    assert [part for part in parts if part not in sheet(trace, **options)] == []
-    if "w_q" in parts[0]:
-        assert "\nw_q " not in attncli.render(trace)
+    ]  # fmt: skip
+    for trace, options, parts in cases:
+        assert [part for part in parts if part not in sheet(trace, **options)] == []
+        if "w_q" in parts[0]:
+            assert "\nw_q " not in attncli.render(trace)
 
 
 def test_one_stage_is_blank_and_others_tell_nothing_of_it() -> None:
