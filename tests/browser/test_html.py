@@ -88,10 +88,9 @@ def heads(n_heads: int, n: int, *, batch: int = 1) -> Trace:
 
 def cell(page: Any, stage: str, row: int, column: int) -> Any:
     """The cell of a stage's visible table, rows and columns counted from 1."""
-    section = page.locator("section:visible").filter(
-        has=page.locator(f".stage:text-matches('^([0-9]+ )?{stage}\\\\b')")
-    )
-    return section.first.locator("tr").nth(row).locator("th, td").nth(column)
+    title = page.locator(f".stage:text-matches('^([0-9]+ )?{stage}\\\\b')")
+    section = page.locator("section:visible").filter(has=title).first
+    return section.locator("tr").nth(row).locator("th, td").nth(column)
 
 
 def number(page: Any, stage: str, row: int, column: int) -> Any:
@@ -169,18 +168,14 @@ def test_the_arithmetic_is_that_of_cell_and_the_number_exact(opened: Opener) -> 
     assert len(exact) > len("0.5035")
 
 
-# The ends of the ramps of paper and of a dark screen: 1 of 1 weights, 10 of 10.
-RAMPS = {
-    "light": {"weights": "rgb(8, 48, 107)", "v": "rgb(179, 88, 6)"},
-    "dark": {"weights": "rgb(254, 232, 56)", "v": "rgb(255, 208, 160)"},
-}
-
-
 def test_weights_and_other_numbers_have_ramps_of_their_own(opened: Opener) -> None:
-    colour = "td => getComputedStyle(td).backgroundColor"
-    for scheme, colours in RAMPS.items():
+    """Their ends on paper and on a dark screen: 1 of 1 weights, 10 of 10."""
+    ends = {"light": ["rgb(8, 48, 107)", "rgb(179, 88, 6)"], "dark": ["rgb(254, 232, 56)", "rgb(255, 208, 160)"]}  # fmt: skip
+    for scheme, colours in ends.items():
         page = opened(html_of(THREE), color_scheme=scheme)
-        assert {stage: cell(page, stage, 1, 1).evaluate(colour) for stage in colours} == colours
+        for stage, colour in zip(("weights", "v"), colours, strict=True):
+            style = cell(page, stage, 1, 1).evaluate("td => getComputedStyle(td).backgroundColor")
+            assert style == colour, (stage, scheme)
 
 
 def test_every_way_to_a_cell(opened: Opener) -> None:
@@ -374,12 +369,10 @@ def test_no_other_script_runs(opened: Opener) -> None:
 
 
 PAGES = {
-    "three": lambda: THREE,
-    "many": lambda: heads(5, 70, batch=3),
-    "positions": lambda: attncli.posenc(7, 4),
+    "three": lambda: THREE, "many": lambda: heads(5, 70, batch=3), "positions": lambda: attncli.posenc(7, 4),
     "sentence": lambda: attncli.explain("the bank, near the river bank", heads=2),
     "layers": lambda: attncli.explain("the bank", heads=2, layers=2, block="encoder"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("which", "scheme"), in_turn(PAGES, ["light", "dark"]))
