@@ -29,13 +29,9 @@ def only(comparison: Comparison) -> Any:
     return one
 
 
-def first_of(comparison: Comparison) -> Any:
-    return comparison.first
-
-
 def test_the_first_stage_that_differs_and_its_largest_number() -> None:
     comparison = diff(attention(), attention(scale="none"))
-    first = first_of(comparison)
+    first: Any = comparison.first
     assert (first.name, first.place) == ("scaled", "q3, k1")  # 2 / √2 beside 2
     assert first.largest == pytest.approx(2 - np.sqrt(2), abs=1e-12)
     assert [x.name for x in comparison.differing] == ["scaled", "weights", "output"]
@@ -51,7 +47,7 @@ def test_a_stage_that_one_leaves_out_is_beside_the_one_before_it() -> None:
     for (way, value), name in zip(ways.items(), names, strict=True):
         both = attention(), attention(**{way: value})
         for comparison in (diff(*both), diff(*both[::-1])):
-            assert first_of(comparison).name == name
+            assert comparison.differing[0].name == name
             assert name not in comparison.only[0] + comparison.only[1]
 
 
@@ -66,8 +62,8 @@ def test_a_trace_is_the_same_as_itself_also_where_it_was_saved_in_part() -> None
 
 def test_inputs_conventions_and_labels_that_differ_are_said() -> None:
     comparison = diff(attention(), attention(THREE[0], [[1, 1], [1, 0], [0, 2]]))
-    assert comparison.differing[0].name == "k"
-    assert first_of(comparison).name == "scores"
+    first: Any = comparison.first
+    assert (comparison.differing[0].name, first.name) == ("k", "scores")
     (sentence,) = (x for x in comparison.sentences if x.startswith("the inputs differ: k"))
     assert "1 of 6" in sentence
     assert "1 in a and 2 in b" in sentence
@@ -125,7 +121,7 @@ def test_rounding_to_a_number_type_is_the_same_and_a_bug_is_not() -> None:
     for dtype in ("float32", "float16", "bfloat16"):
         rounded = attend(q, k, v, dtype=dtype)
         assert diff(exact, rounded).same
-        assert first_of(diff(wrong, rounded)).name == "scaled"
+        assert diff(wrong, rounded).differing[0].name == "scaled"
         assert diff(stack, explain(words, **layers, dtype=dtype)).same
 
 

@@ -47,8 +47,7 @@ def drawn(trace: Trace, **options: Any) -> ET.Element:
 
 
 def texts(root: ET.Element) -> list[str]:
-    words = (element.text for element in root.iter() if element.tag[-4:] in ("text", "span"))
-    return [word for word in words if word]
+    return [x.text for x in root.iter() if x.tag[-4:] in ("text", "span") and x.text]
 
 
 def fills(root: ET.Element) -> set[str]:

@@ -116,7 +116,6 @@ def test_a_document_declares_the_characters_that_pdflatex_has_not() -> None:
     assert "\\other{ש}{05E9}\n" in text
     assert text.endswith("\\end{document}\n")
     assert written(trace) in text
-    assert "\\documentclass" not in written(trace)
 
 
 def test_a_large_matrix_shows_corners_or_parts_no_longer_than_a_page() -> None:
@@ -154,5 +153,5 @@ def test_an_outline_is_indented_and_points_are_a_picture() -> None:
     assert re.search(r"hspace\*\{1.5em\}\\textbf\{weights\}.*3 \$\\times\$ 3.*\$A = ", outline)
     for points in ([[1e308, 0.0], [-1e308, 0.0]], [[1.0, 1.0], [1.0, 1.0]]):
         picture = written(pca(("a", "b"), np.array(points) / 4)).partition(r"\begin{picture}")[2]
-        assert picture.partition(r"\end{picture}")[0]
+        assert r"\end{picture}" in picture
         assert not re.search("nan|inf", picture)

@@ -116,8 +116,8 @@ def test_the_head_with_the_largest_difference_is_shown_and_others_if_asked_for()
     assert whole.count("\n  q20 ") % (2 * 3) == 0
     for own, heads_of in ((text, {"11"}), (page(comparison, head=3), {"4"}), (whole, {"4", "11"})):
         assert {*re.findall(r"head (\d+) of 12", own)} == heads_of
-    assert "\n  q4 " in page(comparison, rows=(0, 4))
-    assert "\n  q5 " not in page(comparison, rows=(0, 4))
+    part = page(comparison, rows=(0, 4))
+    assert ["\n  q4 " in part, "\n  q5 " in part] == [True, False]
     html = page(heads(3, (2, 5, 7)), "html")
     for head in (1, 2, 3):
         assert html.count(f'data-head="{head}"') >= 4  # a title, both matrices, the difference

@@ -93,11 +93,8 @@ MANY = attention(*(numbers(12, 2, 2, seed=n) for n in range(3)))
 
 
 def stages_of(trace: Trace, **options: Any) -> dict[str, Any]:
-    """The stages that the JSON of a selection holds, by their names within their block."""
-    steps = json.loads(shown(trace, "json", **options))["steps"]
-    while steps and "steps" in steps[0]:
-        steps = [step for block in steps for step in block["steps"]]
-    return {step["name"]: step for step in steps}
+    """The stages that the JSON of a selection holds, by their names."""
+    return {step["name"]: step for step in json.loads(shown(trace, "json", **options))["steps"]}
 
 
 @pytest.mark.parametrize(("order", "key_head"), [("blocks", 0), ("tiled", 1)])
@@ -134,7 +131,7 @@ def test_several_batch_entries_and_heads_are_shown_one_after_the_other() -> None
 def test_stages_of_nested_blocks() -> None:
     own = (Trace("Block", attention().steps, name=n) for n in ("self", "cross"))
     trace = Trace("Layer", (Trace("Decoder", tuple(own), name="decoder"),))
-    for name, blocks in (("decoder.self.weights", 1), ("weights", 2), ("self.weights", 1), ("cross", 1)):  # fmt: skip
+    for name, blocks in {"decoder.self.weights": 1, "weights": 2, "self.weights": 1, "cross": 1}.items():  # fmt: skip
         text = attncli.render(trace, stages=name)
         assert len(re.findall(r"^\d+  weights", text, re.MULTILINE)) == blocks
         assert ("scores" in text) == (name == "cross")
