@@ -86,10 +86,12 @@ def test_an_exercise_is_small_and_each_seed_is_another(call: Call) -> None:
     ]
     q, k, v = (np.array(stage["value"]) for stage in drawn[0].json["steps"][:3])
     assert (q.shape, k.shape, v.shape) == ((4, 3), (4, 3), (4, 3))
-    assert np.array_equal(q, np.rint(q)) and np.abs(q @ k.T).max() <= 6
+    assert np.array_equal(q, np.rint(q))
+    assert np.abs(q @ k.T).max() <= 6
     assert drawn[0].out != drawn[1].out
     sheet = call("compute", "--random", "--blank").out
-    assert "____" in sheet and "Q" in sheet
+    assert "____" in sheet
+    assert "Q" in sheet
     for wrong in (("--random", "3x0"), ("--random", "--q", THREE), (THREE, "--random")):
         assert call("compute", *wrong).code == 2
 
@@ -100,7 +102,8 @@ def test_without_the_scale_scores_grow_as_the_root_of_d_k(call: Call) -> None:
     plain, scaled = (np.array(stage["value"]) for stage in swept["steps"])
     assert plain[:, 0] == pytest.approx([1, 4, 16], rel=0.06)
     assert scaled[:, 0] == pytest.approx([1, 1, 1], rel=0.06)
-    assert plain[2, 1] > 0.9 and plain[2, 3] < plain[0, 3] / 3  # one weight is all, no gradient
+    assert plain[2, 1] > 0.9
+    assert plain[2, 3] < plain[0, 3] / 3
     for wrong in (["d_k", "0,1"], ["heads", "1"], ["scale", "x"]):
         assert call("compute", "--random", "--sweep", *wrong).code == 2
     assert call("compute", "--q", THREE, "--sweep", "d_k", "1,2").code == 2
@@ -119,18 +122,22 @@ def test_a_sweep_of_the_scale_is_a_query_at_several_temperatures(call: Call) -> 
 def test_the_short_help_names_options_that_there_are(name: str, call: Call) -> None:
     done = call(name, "--help")
     lines = done.out.splitlines()
-    assert done.code == 0 and len(lines) <= 60 and max(map(len, lines)) <= 80
+    assert done.code == 0
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 80
     options = {opt for param in LazyGroup().get_command(None, name).params for opt in param.opts}
     named = {*re.findall(r"(?<![\w-])--[a-z-]+", done.out)} - {"--help"}
     assert named <= options
     assert len(re.findall(rf"^  attncli {name}", done.out, re.MULTILINE)) == 3 or name == "examples"
     every = call(name, "--help", "all")
-    assert every.code == 0 and len(every.out) > len(done.out)
+    assert every.code == 0
+    assert len(every.out) > len(done.out)
 
 
 def test_help_has_groups_and_pages(call: Call) -> None:
     masking = call("compute", "--help", "masking").out
-    assert "--window" in masking and "--softcap" not in masking
+    assert "--window" in masking
+    assert "--softcap" not in masking
     assert "did you mean masking" in call("compute", "--help", "maskin").err
     pages = {path.name[:-3] for path in (files("attncli") / "help").iterdir()} - {"comma"}
     assert pages <= set(call("help").out.split())
