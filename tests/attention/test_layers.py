@@ -15,7 +15,7 @@ import pytest
 from attncli import Convention, ConventionError, Projections, ShapeError, multi_head_attention
 from attncli.arrays import Array
 from attncli.attention.layers import Architecture, LayerPlan, layer_norm
-from attncli.attention.state_dict import canonical, weights_from_arrays
+from attncli.attention.state_dict import weights_from_arrays
 from attncli.attention.weights import Dimensions, Weights, random_weights
 from attncli.trace import Stage, Trace
 
@@ -78,24 +78,19 @@ def of_torch(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.parametrize("name", ["self_attention", "cross_attention"])
 def test_multi_head_attention_of_pytorch(name: str) -> None:
     arrays, state = of_torch(name)
-    own = canonical(state, "attention")
-    weights = Projections(**{n.removeprefix("attention."): w.value for n, w in own.items()})
-    trace = multi_head_attention(arrays["x"], weights, n_heads=2, context=arrays.get("memory"))
+    trace = multi_head_attention(arrays["x"], state, n_heads=2, context=arrays.get("memory"))
     for stage, wanted in (("weights", "attention"), ("projected", "output")):
         np.testing.assert_allclose(trace[stage].value, arrays[wanted], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "block"),
-    [
-        *((f"encoder_layer_{kind}", "encoder") for kind in ("post", "pre", "no_bias", "masked")),
-        *((f"decoder_layer_{kind}", "decoder") for kind in ("post", "pre")),
-        ("encoder", "encoder"),
-        *((f"transformer_{kind}", "encoder-decoder") for kind in ("post", "pre")),
-    ],
-)
-def test_layers_and_stacks_of_pytorch(name: str, block: Any) -> None:
+NAMES = """encoder encoder_layer_post encoder_layer_pre encoder_layer_no_bias encoder_layer_masked
+    decoder_layer_post decoder_layer_pre transformer_post transformer_pre"""
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_layers_and_stacks_of_pytorch(name: str) -> None:
     arrays, state = of_torch(name)
+    block: Any = {"transformer": "encoder-decoder"}.get(kind := name.partition("_")[0], kind)
     weights = weights_from_arrays(state, block, Dimensions(d_model=10, n_heads=2))
     assert any(n.endswith("feed_forward.b_1") for n in weights) == (name != "encoder_layer_no_bias")
     norm: Any = "pre" if name.endswith("pre") or name == "encoder" else "post"
@@ -118,8 +113,7 @@ def test_layer_norm_by_hand() -> None:
     # Mean 5, squares of the differences 9 1 1 9, so the variance of the population is 5.
     gain, bias, root = [1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 10.0], np.sqrt(5)
     trace = layer_norm([[2.0, 4.0, 6.0, 8.0]], gain, bias, epsilon=0.0, labels=["bank"])
-    assert trace["mean"].value.tolist() == [5.0]
-    np.testing.assert_allclose(trace["deviation"].value, [root])
+    np.testing.assert_allclose([*trace["mean"].value, *trace["deviation"].value], [5.0, root])
     expected = [[-3 / root, -2 / root, 3 / root, 12 / root + 10]]
     np.testing.assert_allclose(trace["norm"].value, expected)
     assert trace["mean"].names("query") == trace["norm"].names("query") == ("bank",)
@@ -142,31 +136,15 @@ def test_feed_forward_by_hand() -> None:
     assert trace["hidden"].axes == ("query", "d_ff")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "bits", "step"), [("float32", 23, 1e-6), ("float16", 10, 5e-3), ("bfloat16", 7, 4e-2)]
-)
-def test_every_stage_is_of_the_number_type(dtype: Any, bits: int, step: float) -> None:
-    how, x = Convention(dtype=dtype), RNG.normal(size=(5, 7))
-    weights = {"w_1": RNG.normal(size=(7, 11)), "w_2": RNG.normal(size=(11, 7))}
-    fed = feed_forward(x, Architecture(norm="none", convention=how), **weights)
-    normed = layer_norm(x, convention=how)
-    for name, stage in (*fed.stages(), *normed.stages()):
-        assert stage.value.dtype == ("float32" if dtype == "bfloat16" else dtype)
-        mantissa = np.frexp(stage.value.astype(np.float64))[0] * 2 ** (bits + 1)
-        assert (mantissa == np.rint(mantissa)).all(), name
-    exact = layer_norm(x)["norm"].value
-    np.testing.assert_allclose(normed["norm"].value, exact, atol=step)
-
-
 def test_no_norm_and_no_feed_forward_of_one_head_or_of_grouped_heads() -> None:
-    for n_heads, n_kv_heads in ((1, 1), (6, 3)):
-        of: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads}
+    of: Any
+    for of in ({"n_heads": 1, "n_kv_heads": 1}, {"n_heads": 6, "n_kv_heads": 3}):
         weights = random_weights("encoder", Dimensions(d_model=13, d_k=3, d_v=5, d_ff=0, **of))
         w = Projections(**{n[-3:]: x for n, x in weights.items() if n[-3:-1] == "w_"})
         x = RNG.normal(size=(7, 13))
         trace = encode(x, weights, Architecture(norm="none", **of)).part("1")
         # of one head it would be a copy of the output
-        assert ("attention.concat" in trace) == (n_heads > 1)
+        assert ("attention.concat" in trace) == (of["n_heads"] > 1)
         assert list(trace)[-1] == "attention.residual"
         expected = x + multi_head_attention(x, w, **of)["projected"].value
         np.testing.assert_allclose(result(trace), expected, rtol=1e-12)
@@ -203,8 +181,7 @@ def test_stages_and_what_they_were_computed_from() -> None:
     cross = trace["cross_attention.weights"]
     assert cross.axes == ("head", "query", "key")
     assert (cross.names("query"), cross.names("key")) == (labels[0], tuple("abcde"))
-    for name in ("cross_attention.residual", "feed_forward.hidden", "feed_forward.norm"):
-        assert trace[name].names("query") == labels[0]
+    assert trace["feed_forward.hidden"].names("query") == labels[0]
 
 
 def test_only_what_is_wanted_is_kept() -> None:
@@ -241,21 +218,17 @@ def test_dropout_is_off_unless_asked_and_differs_by_place() -> None:
     assert abs((dropped == 0).mean() - 0.25) < 0.02
 
 
-def narrow() -> dict[str, Any]:
-    weights = {f"encoder.1.attention.w_{name}": np.ones((10, 5)) for name in "qkv"}
-    return weights | {"encoder.1.attention.w_o": np.ones((5, 7))}
-
-
 EYE, THREE = np.eye(2), [[1, 2, 3]]
+NARROW = {f"encoder.1.attention.w_{name}": np.ones((10, 5)) for name in "qkv"}
+NARROW["encoder.1.attention.w_o"] = np.ones((5, 7))
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Architecture(dropout=1), "dropout is 1"),
     (lambda: Architecture(norm="mid"), "norm is 'mid'"),  # type: ignore[arg-type]
     (lambda: Architecture(epsilon=float("nan")), "epsilon is nan"),
     (lambda: encode(rows(3), {}), "no layers"),
-    (lambda: encode(rows(3), narrow(), Architecture()), r"projected \(3 × 7\) .* 10 columns"),
+    (lambda: encode(rows(3), NARROW, Architecture()), r"projected \(3 × 7\) .* 10 columns"),
     (lambda: encode(np.ones(10), stacks()), "x has the shape 10"),
     (lambda: layer_norm(THREE, gamma=np.ones(2)), r"gamma \(2\) .* x \(1 × 3\)"),
-    (lambda: layer_norm(THREE, beta=np.ones((1, 3))), r"beta \(1 × 3\)"),
     (lambda: layer_norm(THREE, epsilon=-1), "epsilon is -1"),
     (lambda: layer_norm([1, 2, 3]), "x has the shape 3"),
     (lambda: feed_forward(THREE, w_1=EYE, w_2=EYE), r"x \(1 × 3\) .* 2 × 2"),
@@ -265,7 +238,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "words"), REFUSED)
-def test_what_does_not_fit(call: Callable[[], Any], words: str) -> None:
-    with pytest.raises((ConventionError, ShapeError), match=words):
-        call()
+def test_what_does_not_fit() -> None:
+    for call, words in REFUSED:
+        with pytest.raises((ConventionError, ShapeError), match=words):
+            call()

@@ -42,8 +42,6 @@ def test_every_drawn_matrix_has_numbers_of_its_own_whatever_else_is_drawn() -> N
     assert shapes["decoder.2.feed_forward.gamma"] == shapes["encoder.beta"] == (7,)
     # Four matrices, four of the feed-forward, four of the norms; the decoder has four and two more.
     assert len(shapes) == 2 * 12 + 2 + 2 * 18 + 2
-    without = random_weights("encoder", Dimensions(d_model=7, d_ff=0))
-    assert not any("feed_forward" in name for name in without)
     matrices = [x.ravel()[:6].tobytes() for name, x in every.items() if ".w_" in name]
     assert len(set(matrices)) == len(matrices) == 2 * (6 + 10)
     fewer, other = (random_weights("encoder", SIZES, seed=seed) for seed in (0, 1))
@@ -67,7 +65,7 @@ def test_drawn_weights_are_read_back_by_their_names() -> None:
 # By leaf and form: names alone, "scope leaf" before a colon, or a head behind an at.
 PUBLISHED = {
     "w_q plain": "w_q omega_q q_weight weights.q b:b.w_q 2:2.w_q WQ2@2 W_Q^(3)@3",
-    "w_k plain": "WK w_k w_k_1@1",
+    "w_k plain": "WK w_k_1@1",
     "w_v plain": "W_value v_proj attn:attn.head_1.w_v@1",
     "w_o plain": "W^{O} encoder.1.attention:encoder.1.attention.w_o",
     "b_q plain": "bq b.q",
@@ -97,10 +95,8 @@ def test_names_as_they_are_published() -> None:
         for word in names.split():
             text, _, head = word.partition("@")
             scope, _, name = text.partition(":") if text.count(":") else ("", "", text)
-            result = parse(name)
             wanted = (scope, leaf, form, int(head) if head else None)
-            assert result is not None, name
-            assert result[:4] == wanted
+            assert (parse(name) or ())[:4] == wanted, name
     assert [name for name in ("", *NOT_PUBLISHED.split()) if parse(name)] == []
 
 
@@ -108,13 +104,10 @@ NAMES = """
     attention        w_q                                            attention.w_q
     encoder          W_Q                                            encoder.1.attention.w_q
     decoder          2.w_q                                          decoder.2.attention.w_q
-    encoder-decoder  encoder.3.attention.w_o                        encoder.3.attention.w_o
     encoder          decoder.3.cross_attention.b_o                  decoder.3.cross_attention.b_o
-    encoder          encoder.1.feed_forward.w_1                     encoder.1.feed_forward.w_1
     encoder          gamma_2                                        encoder.1.feed_forward.gamma
     decoder          gamma_2                                        decoder.1.cross_attention.gamma
     decoder          decoder.2.gamma_3                              decoder.2.feed_forward.gamma
-    encoder          encoder.2.attention.beta                       encoder.2.attention.beta
     encoder          decoder.beta                                   decoder.beta
     encoder          layers.4.norm1.weight                          encoder.5.attention.gamma
     decoder          decoder.layers.0.multihead_attn.out_proj.bias  decoder.1.cross_attention.b_o
@@ -183,10 +176,10 @@ UNFIT: list[tuple[dict[str, Any], Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arrays", "inputs", "words"), UNFIT)
-def test_matrices_that_do_not_fit_each_other(arrays: Any, inputs: Any, words: str) -> None:
-    with pytest.raises((InputError, ShapeError), match=words):
-        published(arrays, inputs)
+def test_matrices_that_do_not_fit_each_other() -> None:
+    for arrays, inputs, words in UNFIT:
+        with pytest.raises((InputError, ShapeError), match=words):
+            published(arrays, inputs)
 
 
 # ---- read
@@ -228,11 +221,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"w_q": [[1], [2, 3]]}, "w_q is ragged"),
     ({"w_q": [["a"]]}, "w_q holds"),
     ({"w_1": None}, r"no encoder\.1\.feed_forward\.w_1 .*d_ff 0"),
-    ({"encoder.3.b_1": np.ones(11)}, r"no encoder\.2\.attention\.w_q"),
     ({"encoder.999999.b_1": np.ones(11)}, r"no encoder\.2\.attention\.w_q"),
     ({"q_proj_weight": np.ones((6, 7))}, r"w_q and q_proj_weight both mean encoder\.1"),
-    ({"block": "both"}, "could belong to the encoder or to the decoder"),
-    ({**dict.fromkeys(encoder_arrays()), **encoder_arrays("encoder.1."), "block": "both"},
+    ({"block": "encoder-decoder"}, "could belong to the encoder or to the decoder"),
+    ({**dict.fromkeys(encoder_arrays()), **encoder_arrays("encoder.1."), "block": "encoder-decoder"},
      r"no decoder\.1\.attention\.w_q .*encoder\.1"),
     (dict.fromkeys(encoder_arrays()), r"no encoder\.1\.attention\.w_q .*nothing"),
 ]  # fmt: skip
@@ -241,8 +233,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "words"), WRONG)
 def test_arrays_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
     arrays = {name: x for name, x in (encoder_arrays() | changes).items() if x is not None}
-    block: Any = "encoder-decoder" if "block" in arrays else "encoder"
-    arrays = {name: x for name, x in arrays.items() if name != "block"}
+    block: Any = arrays.pop("block", "encoder")
     with pytest.raises((InputError, ShapeError), match=words):
         weights_from_arrays(arrays, block, OPEN)
 
