@@ -32,12 +32,10 @@ def encode(x: Any, weights: Weights, how: Architecture = TWO_HEADS, *, mask: Any
     return layers.trace().part("encoder")
 
 
-def decode(
-    x: Any, memory: Any, weights: Weights, how: Architecture = TWO_HEADS, labels: Any = (None, None)
-) -> Trace:
+def decode(x: Any, memory: Any, weights: Weights, how: Architecture, *labels: Any) -> Trace:
     """The trace of a decoder that attends to a memory."""
-    layers = LayerPlan(how, weights)
-    layers.stack(layers.rows("x", x, labels[0]), layers.rows("memory", memory, labels[1]))
+    layers, (of_x, of_memory) = LayerPlan(how, weights), labels or (None, None)
+    layers.stack(layers.rows("x", x, of_x), layers.rows("memory", memory, of_memory))
     return layers.trace().part("decoder")
 
 
@@ -161,20 +159,16 @@ def test_stages_and_what_they_were_computed_from() -> None:
     expected += [f"1.feed_forward.{name}" for name in (feed + norm).split()]
     assert list(encode(rows(3), stacks())) == expected
     how, labels = Architecture(n_heads=2, norm="pre", dropout=0.25), (("le", "un", "a"), "abcde")
-    trace = decode(rows(3), rows(5), stacks(), how, labels).part("1")
+    trace = decode(rows(3), rows(5), stacks(), how, *labels).part("1")
     norm_first = [f"attention.{name}" for name in ("mean", "deviation", "norm", "q", "k")]
     assert list(trace)[6:11] == norm_first
     assert list(trace)[-1] == "feed_forward.residual"
     reads: dict[str, dict[str, str]] = {
-        "attention.q": {"x": "norm", "w": "w_q"},
-        "attention.scores": {"q": "q", "k": "k"},
-        "attention.masked": {"x": "scaled", "mask": "mask"},
-        "attention.weights": {"x": "masked"},
+        "attention.q": {"x": "norm", "w": "w_q"}, "cross_attention.k": {"x": "memory", "w": "w_k"},
         "attention.residual": {"x": "x", "y": "sublayer_dropped"},
         "cross_attention.mean": {"x": "attention.residual"},
-        "cross_attention.k": {"x": "memory", "w": "w_k"},
         "feed_forward.hidden": {"x": "norm", "w": "w_1", "b": "b_1"},
-    }
+    }  # fmt: skip
     assert {name: dict(trace[name].reads) for name in reads} == reads
     formulas = trace["cross_attention.q"].formula, trace["cross_attention.k"].formula
     assert formulas == ("Q = N₂ W_q", "K = C W_k")

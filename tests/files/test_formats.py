@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
+from attncli.files.load import Loaded, load
 from attncli.files.roles import ROLES, only, pick
 from attncli.numerals import number
 
-from .saved import Folder, Loaded, cell_name, encrypted, header, load, npy, npz, safetensors, zipped
+from .conftest import Folder, cell_name, encrypted, header, npy, npz, safetensors, zipped
 
 INF, MAX = math.inf, 2**63
 Q = np.arange(15).reshape(3, 5)

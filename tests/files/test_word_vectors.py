@@ -22,7 +22,7 @@ from attncli.errors import AttncliError, InputError, ShapeError
 from attncli.files.word_vectors import close_spellings, nearest, read_vectors
 from tests.fuzz.forms import damaged
 
-from .saved import Folder, cell_name, zipped
+from .conftest import Folder, cell_name, zipped
 
 GLOVE = (
     b"the 0.5 -1 2\nking 0.25 1e-2 3\nqueen -0.125 4 5\nKing 7 7 7\n. . . 1 2 3\nat name@x 9 8 7\n"

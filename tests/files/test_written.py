@@ -9,7 +9,6 @@ import re
 import stat
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -26,12 +25,13 @@ import attncli
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import InputError, OutputError
+from attncli.files.load import Loaded, load
 from attncli.files.roles import only, pick
 from attncli.files.trace import schema, trace_from
-from attncli.files.write import document_of, trace_json, write_atomically
+from attncli.files.write import document_of, trace_json, write_atomically, write_npy
 from attncli.trace import Stage, Trace
 
-from .saved import Folder, Loaded, load, npz, stage_npy, trace_npz
+from .conftest import Folder, npz, trace_npz
 
 # ---- a saved trace
 
@@ -283,8 +283,8 @@ def test_a_trace_and_a_stage(block: Array, other: Array, dtype: str) -> None:
     for array in (value, other):
         for loaded in both(trace_of(array)):
             assert same(loaded.arrays["scores"], array)
-    stage = trace_of(value)["scores"]
-    assert same(load("-", stdin=io.BytesIO(stage_npy(stage))).arrays[""], value)
+    write_npy(trace_of(value)["scores"], file := io.BytesIO())
+    assert same(load("-", stdin=io.BytesIO(file.getvalue())).arrays[""], value)
 
 
 @given(st.lists(LABEL, min_size=1, max_size=5))
@@ -301,7 +301,7 @@ CSV_LABEL = LABEL.filter(lambda label: "\0" not in label)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(matrix=MATRICES, data=st.data())
 @pytest.mark.parametrize("form", ["csv", "tsv"])
-def test_table_as_attncli_writes_it(matrix: Array, data: Any, form: str, folder: Folder) -> None:
+def test_table_as_attncli_writes_it(matrix: Array, data: Any, form: Any, folder: Folder) -> None:
     rows, columns = (data.draw(st.lists(CSV_LABEL, min_size=n, max_size=n)) for n in matrix.shape)
     labels = {"query": tuple(rows), "key": tuple(columns)}
     trace = Trace("T", (Stage("weights", "A", "", matrix, ("query", "key"), labels),))
@@ -351,17 +351,9 @@ def test_interrupted_writing_leaves_nothing(is_there: bool, tmp_path: Path) -> N
         assert not is_there or path.read_bytes() == b"old"
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a Linux device")
-def test_devices_and_pipes_are_written_directly(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="/dev/full cannot be written: No space left on device"):
-        write_bytes("/dev/full", b"x")
+def test_devices_and_closed_pipes() -> None:
     write_bytes("/dev/null", b"x")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    os.mkfifo(tmp_path / "pipe")
-    with ThreadPoolExecutor(1) as pool:
-        reader = pool.submit((tmp_path / "pipe").read_bytes)
-        write_bytes(tmp_path / "pipe", b"abc")
-        assert (reader.result(), os.listdir(tmp_path)) == (b"abc", ["pipe"])
     reading, writing = os.pipe()
     os.close(reading)
     with pytest.raises(BrokenPipeError):  # the caller knows what it means
