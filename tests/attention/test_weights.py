@@ -123,15 +123,11 @@ def test_where_in_a_block_an_array_belongs() -> None:
         block, name, ours = line.split()
         assert list(canonical({name: np.ones(3)}, block)) == [ours]  # type: ignore[arg-type]
     for name in ("", *UNKNOWN.split()):
-        with pytest.raises(InputError, match="no weights called") as caught:
+        with pytest.raises(InputError, match=f"no weights called {name!r}"):
             canonical({name: np.ones(3)}, "encoder")
-        assert repr(name) in str(caught.value)
-
-
-def test_the_blocks_of_a_model() -> None:
     names = [f"H.{layer}.Attn.{own}.weight" for layer in (0, 1) for own in ("c_attn", "c_proj")]
-    attention = {"H.0.Attn": names[:2], "H.1.Attn": names[2:]}
-    assert blocks([*names, "H.0.MLP.c_proj.weight"]) == attention
+    of_layers = {"H.0.Attn": names[:2], "H.1.Attn": names[2:]}
+    assert blocks([*names, "H.0.MLP.c_proj.weight"]) == of_layers
 
 
 # ---- which way round
@@ -196,7 +192,6 @@ def test_what_may_be_missing_and_what_is_passed_over() -> None:
     weights = weights_from_arrays(arrays, "encoder", OPEN)
     arrays["w_q"][:] = 9
     assert (weights["encoder.1.attention.w_q"] == 0.5).all()  # copies
-    assert {"encoder.1.feed_forward.b_1", "encoder.1.feed_forward.gamma"} < set(weights)
     assert len(weights) == 6 + 2
     arrays = encoder_arrays("encoder.1.") | encoder_arrays("encoder.2.")
     attention = weights_from_arrays(arrays, "attention", OPEN)
@@ -215,7 +210,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"w_q": np.ones(6)}, "w_q is 6, expected 7 × any"),
     ({"gamma_1": np.ones(3)}, r"gamma_1 .*encoder\.1\.attention\.gamma.* is 3, expected 7"),
     ({"b_2": np.ones(())}, "b_2 is one number, expected 7"),
-    ({"norm2.bias": np.ones((1, 7))}, r"encoder\.1\.feed_forward\.beta.* 1 × 7, expected 7"),
     ({"linear1.weight": np.ones((7, 11)), "w_1": None},
      "feed_forward.w_1.* is 7 × 11, expected any × 7 .*transposed"),
     ({"w_q": [[1], [2, 3]]}, "w_q is ragged"),
@@ -239,8 +233,7 @@ def test_arrays_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
 
 
 def test_sizes_that_cannot_be() -> None:
-    for sizes, words in (({"n_heads": 0}, "n_heads is 0"), ({"d_ff": -1}, "d_ff is -1")):
-        with pytest.raises(ShapeError, match=words):
-            Dimensions(d_model=7, **sizes)
+    with pytest.raises(ShapeError, match="d_ff is -1"):
+        Dimensions(d_model=7, d_ff=-1)
     with pytest.raises(ShapeError, match=r"7 .* 2 heads"):
         random_weights("encoder", OPEN)

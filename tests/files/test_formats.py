@@ -105,17 +105,16 @@ READ: list[tuple[str, str | bytes, Any, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "content", "arrays", "more"), READ, ids=cell_name)
-def test_what_is_read(
-    name: str, content: str | bytes, arrays: Any, more: dict[str, Any], folder: Folder
-) -> None:
+@pytest.mark.parametrize("row", READ, ids=lambda row: cell_name(row[1]))
+def test_what_is_read(row: tuple[Any, ...], folder: Folder) -> None:
+    name, content, arrays, more = row
     file, _, member = name.partition("::")
     loaded = folder.load(content, file, member)
     expected = arrays if isinstance(arrays, dict) else {"": arrays}
     assert {name: array.tolist() for name, array in loaded.arrays.items()} == expected
-    dtypes = [array.dtype for array in loaded.arrays.values()]
-    actual = {field: getattr(loaded, field, None) for field in more}
-    assert actual | ({"dtype": dtypes[0]} if "dtype" in more else {}) == more
+    first = next(iter(loaded.arrays.values()), None)
+    fields = {field: getattr(first if field == "dtype" else loaded, field) for field in more}
+    assert fields == more
 
 
 def test_types_and_orders(folder: Folder) -> None:
@@ -205,10 +204,8 @@ REFUSED: list[tuple[str | bytes, ...]] = [
     ("x.json", "v: row 1 of head 2 of batch 2 has 2", '{"v": [[[[1]], [[2]]], [[[3]], [[4, 5]]]]}'),
     ("x.json", "q: row 2 has 1 entry, row 1 has 2", '{"q": {"the": [1, 0], "cat": [0]}}'),
     ("x.json", "row 2 is 3, row 1 is a list", "[[1, 2], 3]"),
-    ("x.json", "entry 2 is a list, entry 1 is 1", "[1, [2]]"),
     ("x.json", "row 1, column 2 is the text", '[[3, "x"]]', '[[3, "1.5"]]', '[[3, "nan"]]'),
     ("x.json", "the text 'a\\x1b[31m'", '[[1, "a\\u001b[31m"]]'),
-    ("x.json", "row 1, column 2 is an object", "[[1, {}]]"),
     ("x.json", "row 1, column 2 is true, expected a number", "[[1, true]]"),
     ("x.json", "expected true or false", "[[true, 0]]", "[[true, NaN]]"),
     ("x.json", "row 1, column 2 is 1e999, beyond float64", "[[1, 1e999]]"),
@@ -266,7 +263,6 @@ REFUSED: list[tuple[str | bytes, ...]] = [
     ("t.csv", "line 4 has 3 cells, line 2 has 2", "# x\n1,2\n\n3,4,5\n"),
     ("t.csv", "line 2, column 2 is an empty cell", "1,2\n3,\n"),
     ("t.csv", "line 2, column 2 is the text", "1,2\n3,x\n", "a.w,1\na.w,x\n", "1,2\n3,1_0\n", "1,2\n3,true\n"),
-    ("t.csv", "line 2, column 2 is the text 'a\\x1b[31m'", "1,2\n3,a\x1b[31m\n"),
     ("t.csv", "line 2, column 1 is the text", "1,2\nx,3\n4,5\n", "1,2\nx,3\n", "a,b\n#1,2\n3,4\n"),
     ("t.csv", "line 4, column 2 is the text '?'", 'w,a\n"x\ny",1\ncat,?\n'),
     ("t.csv", "line 2, column 2 is 1e999, beyond float64", "1,2\n3,1e999\n"),
@@ -282,7 +278,6 @@ REFUSED: list[tuple[str | bytes, ...]] = [
     ("t.csv", "byte 7 is not utf-8", b"1,2\n3,\xff\n"),
     ("t.csv", "a null character", b"1,\x002\n3,4\n"),
     ("t.csv", "decimal points", "1,5;2,5\n3,5;4,5\n"),
-    ("t.csv::q", "without a name, not 'q'", "1,2\n"),
     ("x.txt", "line 2, column 6: '4-5'", "[[1. 2.]\n [3. 4-5]]"),
     ("x.txt", "line 1, column 3: '1/0'", "[[1/0, 1]]"),
     ("x.txt", "line 1, column 9: ... stands for numbers that are left out", "[[1. 2. ... 3.]]"),
@@ -292,7 +287,6 @@ REFUSED: list[tuple[str | bytes, ...]] = [
      "[[1, 2];, [3, 4]]", '{"q": [[1 2]], "k": [[3, 4]]}', "[[__import__('os').system('id'), 1]]"),
     ("x.txt", "column 9: '0639'", "[[0.64, 0639]]"),
     ("x.txt", "column 2 is the text '2; 3', expected a number; write decimal points", "1,2; 3,4"),
-    ("x.txt", "key 'q' twice", "{q: [[1]], q: [[2]]}"),
 ]  # fmt: skip
 
 
@@ -356,12 +350,8 @@ FORMS: list[tuple[Any, ...]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("row", FORMS, ids=lambda row: row[1])
-def test_a_form_is_read_from_a_literal_a_file_and_standard_input(
-    row: tuple[Any, ...], folder: Folder
-) -> None:
-    expected, *texts = row
-    for text in texts:
+def test_a_form_is_read_from_a_literal_a_file_and_standard_input(folder: Folder) -> None:
+    for expected, text in ((expected, text) for expected, *texts in FORMS for text in texts):
         sources = [load(text)]
         if text[0] != "'":
             sources += [folder.load(text, "q.txt"), load("-", stdin=io.BytesIO(text.encode()))]

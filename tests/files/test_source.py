@@ -83,9 +83,9 @@ def test_standard_input_a_pipe_and_a_file_descriptor(tmp_path: Path) -> None:
     assert first(f"{tmp_path}/pipe.npy") == [[3, 5]]
     writer.join()
     reading, writing = os.pipe()
-    os.write(writing, b"[[1, 2], [3, 4]]")
+    os.write(writing, b"[[1, 2]]")
     os.close(writing)
-    assert first(f"/dev/fd/{reading}") == [[1, 2], [3, 4]]
+    assert first(f"/dev/fd/{reading}") == [[1, 2]]
     os.close(reading)
 
 
@@ -246,22 +246,23 @@ def test_numbers_that_were_packed_are_counted(folder: Folder) -> None:
             assert "has 101,909 numbers, 101,908" in folder.refusal(packed, name)
 
 
-@pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
-def test_text_is_bounded_while_unpacking(name: str, folder: Folder) -> None:
-    def pack(text: bytes) -> bytes:
-        archive = zipped({"x.json": text}, zipfile.ZIP_DEFLATED)
-        return archive if name == "x.zip" else gzip.compress(text, 1)
-
-    spaces = pack(b"[" + b" " * (11 << 20) + b"[1]]")
-    assert "unpacks to more than 10 MB of text" in folder.refusal(spaces, name)
-    if name == "x.json.gz":
-        with pytest.raises(SizeError, match="unpacks to more than 10 MB of text"):
-            load("-", stdin=io.BytesIO(spaces))
-    with limited(1_200_000_000):
-        assert folder.load(spaces, name).arrays
-    numbers = np.random.default_rng(3).normal(size=100_000).round(7).tolist()
-    with limited(3_000_000):  # of 1.1 MB 1.05 are read
-        assert "takes at least 5.243 MB" in folder.refusal(pack(str([numbers]).encode()), name)
+def test_text_is_bounded_while_unpacking(folder: Folder) -> None:
+    spaces = b"[" + b" " * (11 << 20) + b"[1]]"
+    numbers = str([np.random.default_rng(3).normal(size=100_000).round(7).tolist()]).encode()
+    for name in ("x.json.gz", "x.zip"):
+        packed, of_numbers = (
+            gzip.compress(text, 1)
+            if "gz" in name
+            else zipped({"x.json": text}, zipfile.ZIP_DEFLATED)
+            for text in (spaces, numbers)
+        )
+        assert "unpacks to more than 10 MB of text" in folder.refusal(packed, name)
+        with limited(1_200_000_000):
+            assert folder.load(packed, name).arrays
+        with limited(3_000_000):  # of 1.1 MB 1.05 are read
+            assert "takes at least 5.243 MB" in folder.refusal(of_numbers, name)
+    with pytest.raises(SizeError, match="unpacks to more than 10 MB of text"):
+        load("-", stdin=io.BytesIO(gzip.compress(spaces, 1)))
 
 
 def test_what_a_text_holds_is_counted_before_it_is_made(folder: Folder) -> None:

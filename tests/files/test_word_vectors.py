@@ -22,7 +22,7 @@ from attncli.errors import AttncliError, InputError, ShapeError
 from attncli.files.word_vectors import close_spellings, nearest, read_vectors
 from tests.fuzz.forms import damaged
 
-from .conftest import Folder, cell_name, zipped
+from .conftest import Folder, zipped
 
 GLOVE = (
     b"the 0.5 -1 2\nking 0.25 1e-2 3\nqueen -0.125 4 5\nKing 7 7 7\n. . . 1 2 3\nat name@x 9 8 7\n"
@@ -91,36 +91,33 @@ def test_all_words_of_a_large_file(folder: Folder) -> None:
     np.testing.assert_array_equal(read.matrix[:, 0], np.arange(4001))
 
 
-@pytest.mark.parametrize(
-    ("content", "asked", "words", "keys"),
-    [
-        (b"of 1 2 3\na 1 2\nb 1 2 3 4\nc\nd 1 two 3\ne 1 2 1_0\nf 1 nan 3\ng 1 2 -inf\n", "a b c d e f g of", "of",
-         ["line 2: a holds 2 numbers", "line 3: b holds 4 numbers", "line 4: c holds 0 numbers",
-          "line 5: d holds something", "line 6: e holds something", "f holds a number that is not finite",
-          "g holds a number that is not"]),
-        (b"the 1 2 3\nking 4 5 6\nhuman -0.09 ", "king zzz", "king", ["line 3 is cut off: human"]),
-        (b"5 3\nthe 1 2 3\nking 4 5 6\n", "zzz", "", ["line 1 gives 5 words, the file holds 2"]),
-        (b"5 3\nthe 1 2 3\nking 4 5 6\n", "king the", "king the", []),
-        (b"2 300\nthe 1 2 3\nking 4 5 6\n", "the", "the", ["gives 300 numbers per word"]),
-        (b"the 1 2\nof 3 4\nthe 5 6\nthe 7 8\na 7 8\n", "the a", "the a", ["line 3: the appears again"]),
-        (b"the 1 2\nof 3 4\nthe 5 6\n", "the of", "the of", []),  # what follows is not read
-        (b'{"c": [1, 2], "c": [3, 4]}', "c", "c", []),
-        (b"the 1 2\ncaf\xe9 3 4\n\xff\xfe 5 6\n", "café the", "café the", ["line 2 is not UTF-8"]),
-        (b'{"a": [1, NaN], "b": [1, 1e999], "c": [1, 2], "c": [3, 4]}', "a b c", "c",
-         ["entry 1: a holds a number that is not", "entry 2: b holds", "entry 4: c appears again"]),
-    ],
-    ids=cell_name,
-)  # fmt: skip
-def test_lines_that_are_skipped_or_odd_give_one_warning_each(
-    folder: Folder, content: bytes, asked: str, words: str, keys: list[str]
-) -> None:
-    read = read_vectors(folder.write(content, "v.txt"), asked.split())
-    assert read.words == tuple(words.split())
-    assert [*read.missing] == [word for word in asked.split() if word not in words.split()]
-    assert len(read.warnings) == len(keys)
-    assert all(key in warning for key, warning in zip(keys, read.warnings, strict=True))
-    values = {"the": [1, 2], "café": [3, 4], "c": [1, 2]}  # the first of equal words
-    assert read.matrix.shape[1] == 3 or read.matrix[0].tolist() == values[read.words[0]]
+ODD: list[tuple[bytes, str, str, list[str]]] = [
+    (b"of 1 2 3\na 1 2\nb 1 2 3 4\nc\nd 1 two 3\ne 1 2 1_0\nf 1 nan 3\ng 1 2 -inf\n", "a b c d e f g of", "of",
+     ["line 2: a holds 2 numbers", "line 3: b holds 4 numbers", "line 4: c holds 0 numbers",
+      "line 5: d holds something", "line 6: e holds something", "f holds a number that is not finite",
+      "g holds a number that is not"]),
+    (b"the 1 2 3\nking 4 5 6\nhuman -0.09 ", "king zzz", "king", ["line 3 is cut off: human"]),
+    (b"5 3\nthe 1 2 3\nking 4 5 6\n", "zzz", "", ["line 1 gives 5 words, the file holds 2"]),
+    (b"5 3\nthe 1 2 3\nking 4 5 6\n", "king the", "king the", []),
+    (b"2 300\nthe 1 2 3\nking 4 5 6\n", "the", "the", ["gives 300 numbers per word"]),
+    (b"the 1 2\nof 3 4\nthe 5 6\nthe 7 8\na 7 8\n", "the a", "the a", ["line 3: the appears again"]),
+    (b"the 1 2\nof 3 4\nthe 5 6\n", "the of", "the of", []),  # what follows is not read
+    (b'{"c": [1, 2], "c": [3, 4]}', "c", "c", []),
+    (b"the 1 2\ncaf\xe9 3 4\n\xff\xfe 5 6\n", "café the", "café the", ["line 2 is not UTF-8"]),
+    (b'{"a": [1, NaN], "b": [1, 1e999], "c": [1, 2], "c": [3, 4]}', "a b c", "c",
+     ["entry 1: a holds a number that is not", "entry 2: b holds", "entry 4: c appears again"]),
+]  # fmt: skip
+
+
+def test_lines_that_are_skipped_or_odd_give_one_warning_each(folder: Folder) -> None:
+    for content, asked, words, keys in ODD:
+        read = read_vectors(folder.write(content, "v.txt"), asked.split())
+        assert read.words == tuple(words.split())
+        assert [*read.missing] == [word for word in asked.split() if word not in words.split()]
+        assert len(read.warnings) == len(keys)
+        assert all(key in warning for key, warning in zip(keys, read.warnings, strict=True))
+        values = {"the": [1, 2], "café": [3, 4], "c": [1, 2]}  # the first of equal words
+        assert read.matrix.shape[1] == 3 or read.matrix[0].tolist() == values[read.words[0]]
 
 
 def test_json_inline_vectors_and_a_pipe(folder: Folder) -> None:
@@ -256,11 +253,9 @@ def test_the_nearest_of_inline_vectors_and_vectors_that_have_none() -> None:
     four = "king=1,0 queen=0,1 up=1,1 void=0,0"
     pairs = nearest(four, [0, 3], n=5, exclude=["up"]).pairs
     assert pairs == (("queen", 1.0), ("king", 0.0))
-    wrong: list[tuple[Any, str]] = [
-        ([1, 2, 3], r"shape \(3,\), not \(2,\)"),
-        (["a", "b"], "numbers"),
-    ]
-    for vector, key in (*wrong, ([0, 0], "no direction"), ([1, math.nan], "no direction")):
+    wrong: dict[str, list[Any]] = {"no direction": [[0, 0], [1, math.nan]]}
+    wrong |= {"numbers": [["a", "b"]], r"shape \(3,\), not \(2,\)": [[1, 2, 3]]}
+    for key, vector in ((key, vector) for key, vectors in wrong.items() for vector in vectors):
         with pytest.raises((InputError, ShapeError), match=key):
             nearest(four, vector)
 
