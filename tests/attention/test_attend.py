@@ -225,8 +225,10 @@ def test_a_mask_of_nothing_but_0_and_1_asks() -> None:
         for function in (attend, stream):
             with pytest.raises(attncli.ConventionError, match=r"0 and 1.* what 1 means"):
                 function(QUERY, KEY, VALUE, mask=MASK.astype(dtype))
-        added = output(QUERY, KEY, VALUE, mask=MASK.astype(dtype), mask_means="add")
-        np.testing.assert_allclose(added, output(QUERY, KEY, VALUE, mask=MASK - 1.0), rtol=1e-12)
+        for meaning, same in (("keep", MASK), ("ignore", ~MASK), ("add", MASK - 1.0)):
+            how: Any = {"mask": MASK.astype(dtype), "mask_means": meaning}
+            expected = output(QUERY, KEY, VALUE, mask=same)
+            np.testing.assert_allclose(output(QUERY, KEY, VALUE, **how), expected, rtol=1e-12)
     zeros = np.zeros_like(MASK, np.float32)  # mask nothing; whole numbers of 0 ask
     assert (output(QUERY, KEY, VALUE, mask=zeros) == output(QUERY, KEY, VALUE)).all()
 

@@ -133,12 +133,8 @@ def test_where_in_a_block_an_array_belongs() -> None:
 # ---- which way round
 
 
-def test_pytorch_keeps_q_k_and_v_in_one_transposed_array() -> None:
-    stacked = np.arange(3 * 2 * 2).reshape(6, 2)
-    arrays = canonical({"in_proj_weight": stacked, "in_proj_bias": np.arange(6)}, "attention")
-    w_q, w_v, b_k = (arrays[f"attention.{name}"].value.tolist() for name in ("w_q", "w_v", "b_k"))
-    assert (w_q, w_v, b_k) == ([[0, 2], [1, 3]], [[8, 10], [9, 11]], [2, 3])
-    w = RNG.normal(size=(3, 5, 7))  # on a first axis
+def test_q_k_and_v_or_the_heads_on_a_first_axis() -> None:
+    w = RNG.normal(size=(3, 5, 7))
     result = published({"qkv": w}, [(2, 5)])
     assert all((result.arrays[f"w_{name}"] == x).all() for name, x in zip("qkv", w, strict=True))
     heads = {"w_q": np.ones((4, 5, 3)), "w_k": np.ones((2, 5, 3)), "w_v": np.ones((2, 5, 3))}

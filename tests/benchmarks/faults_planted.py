@@ -134,9 +134,8 @@ def planted(fault: Fault) -> tuple[int, list[str]]:
         if text.count(fault.before) != 1:
             return -1, [f"{fault.path} has {text.count(fault.before)} times: {fault.before}"]
         file.write_text(text.replace(fault.before, fault.after), "utf-8")
-        paths = [
-            f"tests/{name}" for name in fault.tests.split() if Path(folder, "tests", name).exists()
-        ]
+        names = [name for name in fault.tests.split() if Path(folder, "tests", name).exists()]
+        paths = [f"tests/{name}" for name in names]
         call = [sys.executable, *PYTEST.split(), *paths]
         result = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", result.stdout, flags=re.MULTILINE)

@@ -37,9 +37,7 @@ def ran(arguments: Sequence[str], folder: Path) -> tuple[int, str, float]:
     """The exit code of a call, what it wrote on standard error, and the megabytes it took."""
     force = ["--force"] if "-o" in arguments else []
     command = [sys.executable, "-c", _CHILD, *arguments, "--quiet", *force]
-    done = subprocess.run(  # noqa: PLW1510 - the exit code is looked at
-        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     *printed, peak = done.stderr.splitlines(keepends=True)
     return done.returncode, "".join(printed), int(peak.split()[-1]) * 1024 / 1e6
 
