@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -180,11 +181,9 @@ def test_threads_change_nothing_and_memory_is_that_of_blocks(
 
 
 def test_an_interruption_stops_the_rest() -> None:
-    def interrupt(done: int, n: int) -> None:
-        raise KeyboardInterrupt
-
     x = numbers(40 * 256, 3)
     out = np.full(x.shape, np.nan)
+    interrupt = mock.Mock(side_effect=KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         stream(x, x, x, n_threads=1, out=out, progress=interrupt)
     assert np.isnan(out[:256]).all()  # the last queries come first

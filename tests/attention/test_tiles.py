@@ -20,6 +20,7 @@ K = [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
 V = [[10.0, 0.0], [0.0, 10.0], [5.0, 5.0]]
 A, B = 0.5**0.5, math.exp(-(0.5**0.5))  # a score of 1 over √2, and exp of less by as much
 PLAIN: dict[str, Any] = {"scale": "none"}
+RNG = np.random.default_rng(3)
 
 
 def assert_stages(trace: Trace, **wanted: Any) -> None:
@@ -77,8 +78,7 @@ def test_rows_without_a_key_have_no_nan_on_the_way(empty: Any) -> None:
 
 def test_some_rows_of_a_batch_with_a_cache() -> None:
     shapes = {"q": 5, "k": 2, "v": 2, "past_k": 3, "past_v": 3}
-    draw = np.random.default_rng(7)
-    arrays: Any = {name: draw.normal(size=(2, 3, n, 7)) for name, n in shapes.items()}
+    arrays: Any = {name: RNG.normal(size=(2, 3, n, 7)) for name, n in shapes.items()}
     arrays |= {"kv_len": [4, 2], "rows": [1, 4], "causal": True}
     whole = attend(**arrays)["output"].value
     for trace in (attend_tiles(**arrays, tiles=2), attend_split(**arrays, split=[1, 3])):
@@ -111,9 +111,9 @@ def test_the_printed_arithmetic_gives_the_cell_and_a_letter_is_one_stage_of_a_bl
         ((2,), {"sinks": [0.5, -1.0], "causal": True}),
         ((2, 2), {"kv_len": [2, 4], "softcap": 2.0}),
     ]
-    traces, draw = [], np.random.default_rng(3)
+    traces: list[Trace] = []
     for lead, how in forms:
-        qkv = [draw.normal(size=(*lead, *shape)).round(3) for shape in ((3, 2), (5, 2), (5, 7))]
+        qkv = [RNG.normal(size=(*lead, *shape)).round(3) for shape in ((3, 2), (5, 2), (5, 7))]
         traces += [attend_tiles(*qkv, tiles=2, **how), attend_split(*qkv, split=[2, 3], **how)]
     for trace in traces:
         for name, stage in trace.stages():

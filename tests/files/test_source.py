@@ -8,9 +8,9 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import tracemalloc
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -77,11 +77,9 @@ def test_standard_input_a_pipe_and_a_file_descriptor(tmp_path: Path) -> None:
     loaded = load("-::key", stdin=io.BytesIO(npz(q=[[1]], key=[[2, 3]])))
     assert (loaded.origin, loaded.member, [*loaded.arrays]) == ("standard input", "key", ["key"])
     os.mkfifo(tmp_path / "pipe.npy")
-    data = npy([[3, 5]])
-    writer = threading.Thread(target=(tmp_path / "pipe.npy").write_bytes, args=(data,))
-    writer.start()
-    assert first(f"{tmp_path}/pipe.npy") == [[3, 5]]
-    writer.join()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit((tmp_path / "pipe.npy").write_bytes, npy([[3, 5]]))
+        assert first(f"{tmp_path}/pipe.npy") == [[3, 5]]
     reading, writing = os.pipe()
     os.write(writing, b"[[1, 2]]")
     os.close(writing)
@@ -156,7 +154,6 @@ REFUSED = [
     ("x.zip", "holds no file", zipped({})),
     ("x.zip", "of no format", zipped({"a.md": b"hello"})),
     ("x.zip", "is empty", zipped({"q.json": b""})),
-    ("x.zip", "a PyTorch file", zipped({"q.pt": b"PK"})),
     ("x.zip", "not a valid zip", zipped({"q.json": JSON})[:-30]),
     ("x.zip", "not compressed with deflate", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_BZIP2)),
     ("x.npz", "not compressed with deflate", zipped({"q.npy": npy([[1]])}, zipfile.ZIP_LZMA)),

@@ -8,8 +8,8 @@ import json
 import math
 import os
 import re
-import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -135,10 +135,9 @@ def test_json_inline_vectors_and_a_pipe(folder: Folder) -> None:
     ):
         assert read_vectors(words, ["queen", "king"]).matrix.tolist() == [[0.2, 0.5], [0.9, 0.5]]
     os.mkfifo(folder.path / "pipe")
-    writer = threading.Thread(target=(folder.path / "pipe").write_bytes, args=(GLOVE,))
-    writer.start()
-    read = read_vectors(f"{folder.path}/pipe", ["KING", "quen"])  # though it is read once
-    writer.join()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit((folder.path / "pipe").write_bytes, GLOVE)
+        read = read_vectors(f"{folder.path}/pipe", ["KING", "quen"])  # though it is read once
     assert (read.folded, read.missing) == ({"KING": "king"}, {"quen": ("queen",)})
 
 

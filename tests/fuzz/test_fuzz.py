@@ -174,12 +174,10 @@ def outcome(case: Case) -> str:
     lines = err.splitlines()
     errors = [line for line in lines if not line.startswith("attncli: note: ")]
     is_one_line = len(errors) == 1 and re.match(r"attncli: \S", errors[0]) and not out
-    if (
-        code not in ((0, 1, 2) if {"check", "--verify"} & {*case.arguments} else (0, 2))
-        or re.search("Traceback|a fault of attncli itself|^warned: ", err, re.MULTILINE)
-        or not all(line.isprintable() for line in lines)
-        or (code == 2 and not is_one_line)
-    ):
+    codes = (0, 1, 2) if {"check", "--verify"} & {*case.arguments} else (0, 2)
+    is_fault = re.search("Traceback|a fault of attncli itself|^warned: ", err, re.MULTILINE)
+    is_clean = all(line.isprintable() for line in lines) and (code != 2 or is_one_line)
+    if code not in codes or is_fault or not is_clean:
         return f"exit code {code}: {out[:100]!a} {err!a:.500}"
     if code == 2 or case.how is None:
         return "refused" if code == 2 else "accepted"
