@@ -33,14 +33,10 @@ def named(pattern: str, arrays: Any, names: str = "q k v") -> dict[str, Any]:
     return {pattern.format(name): x for name, x in zip(names.split(), arrays, strict=True)}
 
 
-def of_heads(pattern: str, names: str = "q k v", first: int = 1, linear: bool = False) -> Any:
+def of_heads(pattern: str) -> Any:
     """The matrices of each head by themselves."""
-    pairs = zip(names.split(), PER_HEAD, strict=True)
-    return {
-        pattern.format(name, head + first): w[head].T if linear else w[head]
-        for name, w in pairs
-        for head in range(H)
-    }
+    pairs = zip("qkv", PER_HEAD, strict=True)
+    return {pattern.format(n, head + 1): w[head] for n, w in pairs for head in range(H)}
 
 
 LONG = "query key value"
@@ -92,16 +88,11 @@ FORMS: dict[str, tuple[dict[str, Any], str, Any, str]] = {
         BIASED, ""),
     "PyTorch": (named("{}_proj.weight", LINEAR) | named("{}_proj.bias", B)
         | {"out_proj.weight": W_O.T, "out_proj.bias": B_O}, "", BIASED, "[out, in]: X Wᵀ"),
-    "BERT": (named("attention.self.{}.weight", LINEAR, LONG) | named("attention.self.{}.bias", B, LONG)
-        | {"attention.output.dense.weight": W_O.T, "attention.output.dense.bias": B_O}, "",
-        BIASED, "[out, in]"),
-    "a Linear called W_query": (named("W_{}.weight", LINEAR, LONG), "", ALONE, "[out, in]"),
     "[out, in] by shape": (named("w_{}", LINEAR), "", ALONE, "w_q, w_k, w_v taken as [out, in]"),
     "a .weight [in, out] by shape": (named("{}_proj.weight", W), "", ALONE, "[in, out]: X W"),
     "a list of matrices": (named("w_{}", PER_HEAD) | {"w_o": BESIDE_OUT}, "", HEADS @ BESIDE_OUT, "2 heads"),
     "W_o a list as well": (named("w_{}", PER_HEAD) | {"w_o": HEADS_OUT}, "", HEADS @ BESIDE_OUT, "2 heads"),
     "numbered": (of_heads("w_{}_{}"), "", HEADS, "2 heads"),
-    "numbered Linears": (of_heads("heads.{1}.{0}.weight", LONG, 0, linear=True), "", HEADS, "2 heads"),
     "Keras": (named("mha/{}/kernel:0", [w.transpose(1, 0, 2) for w in PER_HEAD], LONG)
         | named("mha/{}/bias:0", [np.zeros((H, d)) for d in (D_K, D_K, D_V)], LONG)
         | {"mha/attention_output/kernel:0": HEADS_OUT, "mha/attention_output/bias:0": B_O}, "",
@@ -144,6 +135,7 @@ FORMS: dict[str, tuple[dict[str, Any], str, Any, str]] = {
     "a cache of one head": (PLAIN | {"past_k": PAST_K, "past_v": PAST_V}, "", CACHED, ""),
     "a cache of a list of one": (PLAIN | {"past_k": PAST_K[None], "past_v": PAST_V[None]}, "", CACHED, ""),
     "a context": (PLAIN | {"context": CONTEXT}, "", CROSS, ""),
+    "a buffer of truth": (named("W_{}.weight", LINEAR, LONG) | {"mask": BUFFER > 0}, "", ALONE, "mask buffer"),
     "a buffer": (named("W_{}.weight", LINEAR, LONG) | {"mask": BUFFER}, "", ALONE, "mask buffer not used"),
     "others": (PLAIN | {"bias_k": B_K, "tril": np.tri(N)}, "", ALONE, "not used: bias_k, tril"),
     "k and v": (PLAIN | {"k": X, "v": X}, "", ALONE, "not used: k, v"),

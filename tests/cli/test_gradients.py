@@ -29,15 +29,10 @@ def test_the_gradients_follow_the_stages(call: Call) -> None:
     result = of(call(*THREE, "--d-output", GIVEN, "--format", "json"))
     names = "output d_output d_v d_weights delta d_scaled d_scores d_q d_k"
     assert [*result][-9:] == names.split()
-    assert result["d_weights"].tolist() == [[10, 0, 5], [0, 10, 5], [10, 10, 10]]
     assert result["d_scores"][0] == pytest.approx([1.4181, -1.4181, 0], abs=5e-5)
-    assert result["d_q"][0] == pytest.approx([0, 1.4181], abs=5e-5)
-    assert result["d_k"][2] == pytest.approx([0, 0.2884], abs=5e-5)
+    document = json.loads((SAMPLES / "three-tokens.json").read_text())
     for name in ("d_output", "dO", "grad_output", "dout"):
-        numbers = json.loads((SAMPLES / "three-tokens.json").read_text()) | {
-            name: json.loads(GIVEN)
-        }
-        own = ("compute", json.dumps(numbers), "--format", "json")
+        own = ("compute", json.dumps(document | {name: json.loads(GIVEN)}), "--format", "json")
         np.testing.assert_array_equal(of(call(*own))["d_q"], result["d_q"])
         assert (of(call(*own, "--d-output", "ones"))["d_output"] == 1).all()  # a flag wins
 
@@ -71,17 +66,18 @@ def test_a_saved_trace_is_computed_again(call: Call) -> None:
 def test_heads_and_layouts_are_those_of_q(call: Call) -> None:
     shapes = {"q": (2, 5, 3, 7), "k": (2, 11, 3, 7), "v": (2, 11, 3, 13), "dO": (2, 5, 3, 13)}
     arrays: dict[str, Any] = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
-    np.savez("x.npz", **arrays)
-    assert call("compute", "x.npz", "--layout", "bshd", "--output", "o.npz").code == 0
-    q, k, v, d = (np.swapaxes(x, 1, 2) for x in arrays.values())
-    expected = attend(q, k, v, d_output=d)
-    np.testing.assert_array_equal(np.load("o.npz")["d_k"], expected["d_k"].value)
+    heads = [np.swapaxes(x, 1, 2) for x in arrays.values()]
     wide: dict[str, Any] = {name: RNG.normal(size=(5, 6)) for name in ("q", "k", "v", "d_output")}
-    np.savez("wide.npz", **wide)
-    assert call("compute", "wide.npz", "--heads", "2", "--output", "h.npz").code == 0
-    q, k, v, d = (x.reshape(5, 2, 3).swapaxes(0, 1) for x in wide.values())
-    expected = attend(q, k, v, d_output=d)
-    np.testing.assert_array_equal(np.load("h.npz")["d_q"], expected["d_q"].value)
+    halves = [x.reshape(5, 2, 3).swapaxes(0, 1) for x in wide.values()]
+    for own, flags, (q, k, v, d) in (
+        (arrays, ("--layout", "bshd"), heads),
+        (wide, ("--heads", "2"), halves),
+    ):
+        np.savez("x.npz", **own)
+        assert call("compute", "x.npz", *flags, "--output", "o.npz", "--force").code == 0
+        expected, result = attend(q, k, v, d_output=d), np.load("o.npz")
+        for name in ("d_q", "d_k"):
+            np.testing.assert_array_equal(result[name], expected[name].value)
 
 
 def test_x_and_weights_have_gradients(call: Call) -> None:

@@ -58,8 +58,6 @@ SHOWN = [  # a call: what it shows, and what not
          "(encoder)|(decoder.self_attention)|(decoder.enc_dec_attention)", ""),
         ("t5 'the cat'", "the encoder alone|--target", ""),
         (f"gpt2 '{SENTENCE}' --work --head 2", "the largest score", ""),
-        (f"gpt2 '{SENTENCE}' --work --stage weights --format html", "the largest score", ""),
-        (f"gpt2 '{SENTENCE}' --work --full", "the largest score", ""),
 ]
 # fmt: on
 
@@ -147,10 +145,8 @@ def test_a_reader_that_goes_away_leaves_the_dump(
 
 def test_each_attention_has_a_line(model: Call, tmp_path: Path) -> None:
     done = model("gpt2", SENTENCE, "--check")
-    assert (done.code, done.err) == (0, "")
-    first, *lines = done.out.splitlines()
-    assert first == "3 of 3 match"
-    assert lines == [f"  h.{n}.attn  it matches" for n in range(3)]
+    lines = ["3 of 3 match", *(f"  h.{n}.attn  it matches" for n in range(3))]
+    assert (done.code, done.err, done.out.splitlines()) == (0, "", lines)
     one = model("gpt2", SENTENCE, "--check", "--layer", 2)
     assert one.out.splitlines() == ["1 of 1 matches", "  h.1.attn  it matches"]
     path = tmp_path / "report.json"
@@ -167,10 +163,8 @@ def test_a_wrong_kernel_is_named(model: Call, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "sdpa", forgets_the_mask)
     done = model("gpt2", SENTENCE, "--check")
-    assert done.code == 1
-    first, *lines = done.out.splitlines()
-    assert first == "0 of 3 match"
-    assert ["causal mask left out" in line for line in lines[:3]] == [True] * 3
+    assert (done.code, done.out.splitlines()[0]) == (1, "0 of 3 match")
+    assert done.out.count("causal mask left out") >= 3
     data = model("gpt2", SENTENCE, "--check", "--format", "json").json
     assert [x["matches"] for x in data["attentions"].values()] == [False] * 3
 
@@ -186,9 +180,9 @@ def test_what_is_dumped_is_checked(model: Call, call: Call, tmp_path: Path) -> N
     assert call("check", dump).out.splitlines()[0] == "3 of 3 match"
     again = model("gpt2", SENTENCE, "--dump", dump)
     assert (again.code, again.out, "--force" in again.err) == (2, "", True)
-    assert model("gpt2", SENTENCE, "--check", "--dump", dump, "--force").code == 0
-    shown = model("gpt2", SENTENCE, "--dump", dump, "--force")
-    assert (shown.code, shown.err, "each head of gpt2" in shown.out) == (0, "", True)
+    for flags in ((), ("--check",)):
+        shown = model("gpt2", SENTENCE, "--dump", dump, "--force", *flags)
+        assert (shown.code, shown.err, "gpt2" in shown.out) == (0, "", not flags)
 
 
 # ---- without torch

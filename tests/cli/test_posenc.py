@@ -18,13 +18,10 @@ FIVE = [[sin(at), cos(at), sin(at / 100), cos(at / 100)] for at in range(5)]
 @pytest.mark.parametrize(
     ("line", "stage", "rows"),
     [
-        ("--len 5 --dim 4", "positions", FIVE),
         ("--len 2 --dim 4 --exponent article", "positions", [FIVE[0], [*FIVE[1][:2], sin(1e-4), cos(1e-4)]]),
         ("--len 2 --dim 4 --base 16 --start 3", "positions",
          [[sin(3), cos(3), sin(0.75), cos(0.75)], [sin(4), cos(4), sin(1), cos(1)]]),
         ("--add [[0.5,0.2,0.3,0.1],[0,0,0,0]]", "input", [[0.5, 1.2, 0.3, 1.1], FIVE[1]]),
-        ("--kind rope --apply [[1,2],[1,2]] --layout halves", "rotated", [[1, 2], TURNED]),
-        ("--kind rope --apply [[1,2],[1,2]] --layout interleaved", "rotated", [[1, 2], TURNED]),
         ("--kind rope --apply [[0,0,0,0],[1,2,3,4]] --layout halves", "rotated", [[0] * 4, [
             cos(1) - 3 * sin(1), 2 * cos(0.01) - 4 * sin(0.01),
             sin(1) + 3 * cos(1), 2 * sin(0.01) + 4 * cos(0.01)]]),
@@ -35,14 +32,6 @@ FIVE = [[sin(at), cos(at), sin(at / 100), cos(at / 100)] for at in range(5)]
 def test_tables(call: Call, line: str, stage: str, rows: list[list[float]]) -> None:
     table = stages(call("posenc", *line.split(), "--format", "json").json)[stage]
     np.testing.assert_allclose(table, rows, atol=1e-15)
-
-
-def test_dots_depend_on_the_distance_alone(call: Call) -> None:
-    done = call("posenc", "--len", "7", "--dim", "6", "--dots", "--format", "json")
-    dots = stages(done.json)["dots"]
-    assert all(np.ptp(np.diagonal(dots, distance)) < 1e-12 for distance in range(7))
-    assert dots[0, 0] == pytest.approx(3)
-    assert dots[0, 1] < dots[0, 0]
 
 
 def test_what_the_page_says(call: Call) -> None:

@@ -20,7 +20,6 @@ THREE = f"--q {SAMPLES / 'three-tokens.json'}"
     [
         ("semantics", [f"\n  {name} " for name in PRESETS]),
         ("semantics torch-mha", ["torch.nn.MultiheadAttention", "run: torch 2.13.0", "--mask-means ignore"]),
-        ("semantics flash-attn", ["not run"]),
         ("semantics torch-mha torch-sdpa", ["hides", "scaled_dot_product_attention"]),
         (f"semantics {THREE} --mask MASK", ["no key: mean of V\n  jax", "in q2", "Not shown", "3 queries"]),
         (f"semantics {THREE} --mask MASK --format svg", ["apart"]),
