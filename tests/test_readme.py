@@ -17,6 +17,9 @@ from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup, run
 from attncli.presets import PRESETS
 from attncli.semantics.cases import CASES
+from tests.cli.test_model import models
+
+__all__ = ["models"]
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,18 +35,6 @@ SESSIONS = [
 ]
 SPANS = {span.replace("\\|", "|") for span in SPAN.findall(README)} - {CHANGES_THE_SHELL}
 FIGURE = re.findall(r"!\[[^\]]*\]\(([^)]+)\)\n\n`(attncli [^`]+)`", README)
-
-
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoints that the README's commands name; none without transformers."""
-    from tests.models import checkpoints
-
-    folder = tmp_path_factory.mktemp("models")
-    pytest.importorskip("transformers", reason="attncli model needs attncli[models]")
-    checkpoints.gpt2(folder / "gpt2")
-    checkpoints.t5(folder / "t5")
-    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -210,7 +210,7 @@ def test_heads_layouts_and_rows(call: Call) -> None:
     turned = {name: np.swapaxes(x, 1, 2) for name, x in whole.items()}
     write("turned.npz", turned)
     write("inputs.npz", {name: turned[name] for name in "qkv"})
-    write("field.npz", turned | {"layout": "bshd"})
+    write("field.npz", turned | {"layout": "BSHD"})
     write("rows.npz", {"output": turned["output"][:, 1:3]})
     for line, code in (
         ("wide.npz --heads 3", 0),
@@ -283,23 +283,15 @@ def test_what_a_file_says_of_its_convention_is_used_and_noted(
 
 
 FIELDS: list[tuple[dict[str, Any], str]] = [
-    ({"scale": "none"}, "--scale none"),
-    ({"scale": "1/√8"}, "--scale 1/√8"),
-    ({"scale": "1/sqrt(d_k)"}, ""),
-    ({"convention": {"scale": "NONE"}}, "--scale none"),
-    ({"empty_rows": "NaN"}, "--empty-rows nan"),
-    ({"empty-rows": "Uniform"}, "--empty-rows uniform"),
-    ({"convention": {"Empty-Rows": "NaN"}}, "--empty-rows nan"),
-    ({"empty_rows_inf": "NaN"}, "--empty-rows-inf nan"),
-    ({"empty_rows_inf": "none"}, ""),
-    ({"mask_numbers": "None"}, ""),
+    ({"scale": "none", "empty_rows": "NaN"}, "--scale none --empty-rows nan"),
+    ({"scale": "1/√8", "empty_rows_inf": "NaN"}, "--scale 1/√8 --empty-rows-inf nan"),
+    ({"scale": "1/sqrt(d_k)", "empty_rows_inf": "none", "mask_numbers": "None"}, ""),
+    ({"convention": {"scale": "NONE", "Empty-Rows": "NaN"}}, "--scale none --empty-rows nan"),
+    ({"softcap": "None", "mask_value": "-Infinity", "dtype": "torch.Float32"}, "--dtype float32"),
     ({"causal": "TRUE", "causal_align": "Bottom_Right"}, "--causal --causal-align bottom-right"),
-    ({"softcap": "None"}, ""),
     ({"softcap": "√4", "softcap-place": "after_mask"}, "--softcap 2 --softcap-place after-mask"),
-    ({"mask_value": "-Infinity"}, ""),
-    ({"mask_value": "-1E9"}, "--mask-value -1e9"),
-    ({"dtype": "torch.Float32"}, "--dtype float32"),
-    ({"lse_base": 2}, "--lse-base 2"),
+    ({"mask_value": "-1E9", "lse_base": 2}, "--mask-value -1e9 --lse-base 2"),
+    ({"empty-rows": "Uniform"}, "--empty-rows uniform"),
 ]
 
 
@@ -354,16 +346,16 @@ def test_a_saved_trace_is_checked_by_itself(call: Call) -> None:
         assert (beside.code, beside.err) == (0, "")
 
 
-@pytest.mark.parametrize("path", ["o.npz", "trace.json"])
-def test_all_observed_inputs_that_differ_are_named(call: Call, path: str) -> None:
+def test_all_observed_inputs_that_differ_are_named(call: Call) -> None:
     write("inputs.npz", INPUTS)
     write("o.npz", INPUTS | {"k": K + 0.5, "v": V * 2, "mask": MASK} | seen())
-    if path == "trace.json":
-        assert call("compute", "--q", "o.npz", "--output", path).code == 0
-    result = call("check", "inputs.npz", "--observed", path, "--single")
-    assert (result.code, "inputs differ, k first" in result.out) == (1, True)
-    assert "differ by up to 0.5" in result.out
-    assert [f"observed {name} " in result.out for name in ("q", "k", "v", "mask")] == [0, 1, 1, 1]
+    assert call("compute", "--q", "o.npz", "--output", "trace.json").code == 0
+    for path in ("o.npz", "trace.json"):
+        result = call("check", "inputs.npz", "--observed", path, "--single")
+        assert (result.code, "inputs differ, k first" in result.out) == (1, True)
+        assert "differ by up to 0.5" in result.out
+        there = [f"observed {name} " in result.out for name in ("q", "k", "v", "mask")]
+        assert there == [False, True, True, True]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -372,11 +364,10 @@ def test_an_array_with_dots_in_its_name_is_asked_for(call: Call, ending: str) ->
     arrays |= {f"layer.0.attn.{name}": x[0, 0] for name, x in seen().items()}
     arrays |= {"layer.1.attn.weights": V[0, 0], "layer.1.attn.output": Q[0, 0]}
     file = write(f"dump.{ending}", arrays) + "::layer"
-    inputs = [x for name in "qkv" for x in (f"--{name}", f"{file}.0.{name}")]
-    for observed, code in (("0.attn.output", 0), ("1.attn.weights", 1), ("0.attn.weights", 0)):
-        flags = ("--observed", f"{file}.{observed}", "--single")
-        stage = ("--stage", "weights") if observed == "0.attn.weights" else ()
-        assert call("check", *inputs, *flags, *stage).code == code
+    line = f"--q {file}.0.q --k {file}.0.k --v {file}.0.v --single --observed {file}"
+    for end, code in ((".0.attn.output", 0), (".1.attn.weights", 1),
+                      (".0.attn.weights --stage weights", 0)):  # fmt: skip
+        assert call("check", *f"{line}{end}".split()).code == code
 
 
 # ---- what a library means

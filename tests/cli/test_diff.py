@@ -26,7 +26,6 @@ def traces(call: Call, three: Path) -> tuple[str, str]:
 COMPARED = [
     ("a.json b.npz", 1, "first masked: 3 of 9 --causal a.json"),
     ("a.json a.json", 0, "all 7 stages"),
-    ("three.json dump.json", 1, "first output only scores, scaled, weights"),
     ("causal.json dump.json", 0, ""),  # as printed, to 4 decimals
     ("[[1,2]] [[1,3]]", 1, "2 first 3 second"),
     ("a.json::weights b.npz", 1, ""),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attncli import attend, budget, multi_head_attention
-from attncli.cli import compute
+from attncli import attend, multi_head_attention
 
 from .conftest import SAMPLES, Call, stages
 
@@ -54,13 +52,6 @@ def test_gradients_that_cancel_are_the_same_in_another_number_type(call: Call) -
     flags = ("--d-output", "ones", "--quiet", "--against")
     assert call(*THREE, *flags, "--dtype float32").code == 0
     assert call(*THREE, *flags, "--softcap 1").code == 1
-
-
-def test_a_saved_trace_is_computed_again(call: Call) -> None:
-    assert call(*THREE, "--d-output", "random", "--causal", "--output", "trace.json").code == 0
-    again = of(call("compute", "trace.json", "--format", "json"))
-    first = stages(json.loads(Path("trace.json").read_text()))
-    np.testing.assert_array_equal(again["d_k"], first["d_k"])
 
 
 def test_heads_and_layouts_are_those_of_q(call: Call) -> None:
@@ -107,23 +98,10 @@ def test_a_sentence(call: Call) -> None:
     assert names[-1] == "d_x"
 
 
-def test_gradients_of_what_is_too_large(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of q, k and v are streamed where their stages do not fit; others are refused."""
-    shapes = {"q": (2, 41, 5), "k": (2, 53, 5), "v": (2, 53, 3), "d_output": (2, 41, 3)}
-    arrays: dict[str, Any] = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
-    np.savez("x.npz", **arrays)
-    monkeypatch.setattr(budget, "_LITTLE", 0)
-    monkeypatch.setattr(budget, "free_memory", lambda: 2 * 25 * 53 * 8 * 6)
-    monkeypatch.setattr(compute, "_SURELY_FITS", 1)
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
-    monkeypatch.setattr("attncli.attention.stream_gradients.ROWS", 7)
-    flags = ("--stage", "d_k", "--stage", "d_q", "--output", "o.npz")
-    done = call("compute", "x.npz", "--causal", *flags)
-    assert done.code == 0, done.err
-    expected, result = attend(**arrays, causal=True), np.load("o.npz")
-    assert sorted(result) == ["__trace__", "d_k", "d_q"]
-    for name in ("d_k", "d_q"):
-        np.testing.assert_allclose(result[name], expected[name].value, atol=1e-13)
-    assert call("compute", "x.npz", "--stage", "d_scores").code == 2
-    rows = call("compute", "x.npz", "--rows", "1:2", "--stage", "output")
+def test_rows_of_what_is_too_large_have_no_gradients(call: Call) -> None:
+    wide: dict[str, Any] = {
+        name: RNG.normal(size=(1001, 2)) for name in ("q", "k", "v", "d_output")
+    }
+    np.savez("x.npz", **wide)
+    rows = call("compute", "x.npz", "--max-size", "40MB", "--rows", "1:2", "--stage", "output")
     assert (rows.code, "no gradients" in rows.err) == (0, True)

@@ -191,14 +191,12 @@ def test_what_is_dumped_is_checked(model: Call, call: Call, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("m", "no SENTENCE"),
-        ("m ''", "the sentence is empty"),
-        ("nowhere a", "there is no directory nowhere"),
-        ("m a --dump no/d.npz", "no/d.npz cannot be written"),
-        ("m a --cell a,a", "--cell is for weights"),
+
+        ("m", "no SENTENCE"), ("m ''", "the sentence is empty"), ("m a --cell a,a", "--cell is for weights"),
+        ("nowhere a", "there is no directory nowhere"), ("m a --dump no/d.npz", "no/d.npz cannot be written"),
         ("m a --max-size 1MB", "m take 2 MB, 1 MB are allowed"),
     ],
-)
+)  # fmt: skip
 def test_refused_before_torch_is_imported(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, words: str
 ) -> None:
@@ -210,29 +208,23 @@ def test_refused_before_torch_is_imported(
     assert words in done.err
 
 
-@pytest.mark.parametrize("package", ["torch", "transformers"])
-def test_without_the_extra(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
-    if package == "transformers":
-        pytest.importorskip("torch", reason="without it torch is named")
+def test_without_the_extra(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints.directory(tmp_path / "m")
     monkeypatch.delitem(sys.modules, "attncli.models.checkpoint", raising=False)
-    monkeypatch.setitem(sys.modules, package, None)
-    done = call("model", "m", "a")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert f"the package {package}; pip install 'attncli[models]'" in done.err
+    for package in ("transformers", "torch"):  # without torch it is named
+        monkeypatch.setitem(sys.modules, package, None)
+        done = call("model", "m", "a")
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "pip install 'attncli[models]'" in done.err
+    assert "the package torch;" in done.err
 
 
 # ---- the sentences of the summary
 
 
 def sentences(**tables: list[list[float]]) -> list[str]:
-    labels = {"layer": ("L1", "L2"), "head": ("H1", "H2")}
-    stages = [
-        Stage(name, "", "", np.array(table), ("layer", "head"), labels)
-        for name, table in tables.items()
-    ]
+    axes, labels = ("layer", "head"), {"layer": ("L1", "L2"), "head": ("H1", "H2")}
+    stages = [Stage(name, "", "", np.array(table), axes, labels) for name, table in tables.items()]
     even = Stage("even", "", "", np.array([2.0, 2.0]), ("layer",))
     return [*findings(Block(Trace("", (*stages, even))))]
 

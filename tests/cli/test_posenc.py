@@ -18,9 +18,6 @@ FIVE = [[sin(at), cos(at), sin(at / 100), cos(at / 100)] for at in range(5)]
 @pytest.mark.parametrize(
     ("line", "stage", "rows"),
     [
-        ("--len 2 --dim 4 --exponent article", "positions", [FIVE[0], [*FIVE[1][:2], sin(1e-4), cos(1e-4)]]),
-        ("--len 2 --dim 4 --base 16 --start 3", "positions",
-         [[sin(3), cos(3), sin(0.75), cos(0.75)], [sin(4), cos(4), sin(1), cos(1)]]),
         ("--add [[0.5,0.2,0.3,0.1],[0,0,0,0]]", "input", [[0.5, 1.2, 0.3, 1.1], FIVE[1]]),
         ("--kind rope --apply [[0,0,0,0],[1,2,3,4]] --layout halves", "rotated", [[0] * 4, [
             cos(1) - 3 * sin(1), 2 * cos(0.01) - 4 * sin(0.01),
