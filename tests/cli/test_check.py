@@ -335,17 +335,6 @@ def test_masks_lengths_sinks_and_caches_of_one_file(call: Call) -> None:
         assert call("check", write("m.npz", own)).code == code
 
 
-def test_a_saved_trace_is_checked_by_itself(call: Call) -> None:
-    write("inputs.npz", INPUTS)
-    flags = ("--causal", "--softcap", "2", "--dtype", "float32")
-    for name in ("t.npz", "t.json"):
-        assert call("compute", "--q", "inputs.npz", *flags, "--output", name).code == 0
-        result = call("check", name)
-        assert (result.code, "softcap 2.0, dtype float32" in result.err) == (0, True)
-        beside = call("check", "--q", "inputs.npz", *flags, "--observed", name)
-        assert (beside.code, beside.err) == (0, "")
-
-
 def test_all_observed_inputs_that_differ_are_named(call: Call) -> None:
     write("inputs.npz", INPUTS)
     write("o.npz", INPUTS | {"k": K + 0.5, "v": V * 2, "mask": MASK} | seen())

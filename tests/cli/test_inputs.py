@@ -141,6 +141,8 @@ def test_a_saved_trace_gives_the_same_again(call: Call, flags: str, form: str) -
     again = stages(call("compute", f"t.{form}", "--format", "json").json)
     for name, value in once.items():
         np.testing.assert_array_equal(again[name], value, err_msg=name)
+    checked = call("check", f"t.{form}")
+    assert (checked.code, "softcap 3.0" in checked.err) == (0, "softcap" in flags)
 
 
 def labels(document: Any, name: str) -> Any:
