@@ -42,10 +42,7 @@ def test_labels_and_axes_of_a_stage() -> None:
         Stage("s", "S", "", np.zeros((2, 3)), ("query", "key"), {"key": ("a", "b")})
 
 
-FORMS = ["table", "markdown", "html", "mermaid", "svg", "csv", "tsv", "json"]
-
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["table", "markdown", "html", "mermaid", "svg", "tsv", "json"])
 def test_a_form_is_what_the_command_prints(form: Any, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["compute", "--q", str(FILE), "--causal", "--format", form]) == 0
     assert capfd.readouterr().out == attncli.render(TRACE, form)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli import multi_head_attention
 from tests.plain import attention, sinusoidal
 from tests.turns import in_turn
 
@@ -81,19 +80,16 @@ WIDER = f"--scale 1/√8 {OF_ROW_3}"  # 0.41591, 0.29205, 0.29205
 @pytest.mark.parametrize(
     ("flags", "printed", "code"),
     [
-        (WIDER, "0.4 0.3 0.3", 0),
-        (WIDER, "0.42 0.29 0.29", 0),
-        (WIDER, "0.40 0.30 0.30", 1),
-        (WIDER, "0.4 0.30 0.3", 1),
-        (OF_ROW_3, "0.50 0.25 0.25", 0),
-        (OF_ROW_3, "0.5 0.25 0.25", 1),  # as 1/2 and 1/4 are written too
+
+        (WIDER, "0.4 0.3 0.3", 0), (WIDER, "0.42 0.29 0.29", 0),
+        (WIDER, "0.40 0.30 0.30", 1), (WIDER, "0.4 0.30 0.3", 1),
+        (OF_ROW_3, "0.50 0.25 0.25", 0), (OF_ROW_3, "0.5 0.25 0.25", 1),  # as 1/2 and 1/4 are written
         (OF_ROW_3, "0.50348985 0.24825508 0.24825508", 0),  # as float32 numbers may be
         (OF_ROW_3, "0.50349035 0.24825508 0.24825508", 1),
         (OF_ROW_3, "0.503489840000 0.248255080000 0.248255080000", 1),
-        (OF_ROW_3, "5.0e-1 0.248 2.48e-01", 1),
-        (OF_ROW_3, "5.03e-1 0.248 2.48e-01", 0),
+        (OF_ROW_3, "5.0e-1 0.248 2.48e-01", 1), (OF_ROW_3, "5.03e-1 0.248 2.48e-01", 0),
     ],
-)
+)  # fmt: skip
 def test_half_a_unit_of_the_last_decimal_that_was_printed_is_allowed(
     call: Call, flags: str, printed: str, code: int
 ) -> None:
@@ -408,21 +404,3 @@ def test_gradients_of_a_file(call: Call) -> None:
     for ending in ("json", "npz"):  # widths, not gradients
         widths = INPUTS | seen() | {"d_k": np.array(D), "d_v": np.array(D_V)}
         assert call("check", write(f"w.{ending}", widths)).code == 0
-
-
-def test_gradients_of_x_and_weights(call: Call) -> None:
-    weights: dict[str, Any] = {f"w_{n}": RNG.normal(size=(5, 14)) for n in "qkv"}
-    weights |= {"b_q": RNG.normal(size=14), "w_o": RNG.normal(size=(14, 13))}
-    x, d_output = RNG.normal(size=(3, 5)), RNG.normal(size=(3, 13))
-    write("x.npz", weights | {"x": x, "d_output": d_output})
-    trace = multi_head_attention(x, weights, n_heads=1, causal=True, d_output=d_output)
-    names = {"dW_q": "d_w_q", "db_q": "d_b_q", "dx": "d_x"}
-    write("g.npz", {own: trace[name].value for own, name in names.items()})
-    start = ("check", "--x", "x.npz", "--causal", "--observed", "g.npz")
-    done = call(*start)
-    assert (done.code, "w_o is not used" in done.err) == (0, False)
-    done = call(*start, "--scale", "none", "--suggest", "more.npz")  # of several causes
-    assert (done.code, "distinguished by: an input with" in done.out) == (1, True)
-    assert call("compute", "x.npz", "--heads", "2", "--output", "trace.json").code == 0
-    again = call("check", "trace.json")
-    assert (again.code, "d_w_q" in again.err) == (0, True)

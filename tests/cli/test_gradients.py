@@ -60,10 +60,8 @@ def test_heads_and_layouts_are_those_of_q(call: Call) -> None:
     heads = [np.swapaxes(x, 1, 2) for x in arrays.values()]
     wide: dict[str, Any] = {name: RNG.normal(size=(5, 6)) for name in ("q", "k", "v", "d_output")}
     halves = [x.reshape(5, 2, 3).swapaxes(0, 1) for x in wide.values()]
-    for own, flags, (q, k, v, d) in (
-        (arrays, ("--layout", "bshd"), heads),
-        (wide, ("--heads", "2"), halves),
-    ):
+    cases = (arrays, ("--layout", "bshd"), heads), (wide, ("--heads", "2"), halves)
+    for own, flags, (q, k, v, d) in cases:
         np.savez("x.npz", **own)
         assert call("compute", "x.npz", *flags, "--output", "o.npz", "--force").code == 0
         expected, result = attend(q, k, v, d_output=d), np.load("o.npz")
@@ -71,17 +69,26 @@ def test_heads_and_layouts_are_those_of_q(call: Call) -> None:
             np.testing.assert_array_equal(result[name], expected[name].value)
 
 
-def test_x_and_weights_have_gradients(call: Call) -> None:
+def test_x_and_weights_have_gradients_that_are_checked(call: Call) -> None:
     weights: dict[str, Any] = {f"w_{n}": RNG.normal(size=(5, 14)) for n in "qkv"}
     weights |= {"b_q": RNG.normal(size=14), "w_o": RNG.normal(size=(14, 13))}
     x, d_output = RNG.normal(size=(3, 5)), RNG.normal(size=(3, 13))
     np.savez("x.npz", x=x, d_output=d_output, **weights)
-    assert call("compute", "x.npz", "--heads", "2", "--causal", "--output", "o.npz").code == 0
-    expected = multi_head_attention(x, weights, n_heads=2, causal=True, d_output=d_output)
-    names = [name for name in expected if name.startswith("d_")]
-    assert {"d_x", "d_w_q", "d_b_q", "d_w_o", "d_concat"} < {*names}
-    for name in names:
-        np.testing.assert_allclose(np.load("o.npz")[name], expected[name].value, atol=1e-13)
+    for heads in (2, 1):
+        line = ("x.npz", "--heads", str(heads), "--causal")
+        assert call("compute", *line, "--output", "o.npz", "--force").code == 0
+        expected = multi_head_attention(x, weights, n_heads=heads, causal=True, d_output=d_output)
+        for name in "d_x d_w_q d_w_k d_w_v d_b_q d_w_o".split():
+            np.testing.assert_allclose(np.load("o.npz")[name], expected[name].value, atol=1e-13)
+        own = {"dW_q": "d_w_q", "db_q": "d_b_q", "dx": "d_x"}
+        np.savez("g.npz", **{name: expected[ours].value for name, ours in own.items()})
+        done = call("check", "--x", *line, "--observed", "g.npz")
+        assert (done.code, "w_o is not used" in done.err) == (0, False)
+        again = call("check", "o.npz")
+        assert (again.code, "d_w_q" in again.err) == (0, True)
+    line = (*line, "--scale", "none", "--suggest", "more.npz")
+    wrong = call("check", "--x", *line, "--observed", "g.npz")  # of one head: several causes
+    assert (wrong.code, "distinguished by: an input with" in wrong.out) == (1, True)
     past: dict[str, Any] = {f"past_{n}": RNG.normal(size=(7, 14)) for n in "kv"}
     np.savez("past.npz", x=x, **past, **{name: weights[name] for name in ("w_q", "w_k", "w_v")})
     assert call("compute", "past.npz", "--d-output", "random", "--output", "c.npz").code == 0
@@ -99,9 +106,7 @@ def test_a_sentence(call: Call) -> None:
 
 
 def test_rows_of_what_is_too_large_have_no_gradients(call: Call) -> None:
-    wide: dict[str, Any] = {
-        name: RNG.normal(size=(1001, 2)) for name in ("q", "k", "v", "d_output")
-    }
-    np.savez("x.npz", **wide)
+    names = ("q", "k", "v", "d_output")
+    np.savez("x.npz", **{name: RNG.normal(size=(1001, 2)) for name in names})  # type: ignore[arg-type]
     rows = call("compute", "x.npz", "--max-size", "40MB", "--rows", "1:2", "--stage", "output")
     assert (rows.code, "no gradients" in rows.err) == (0, True)

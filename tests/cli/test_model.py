@@ -94,16 +94,13 @@ def test_twelve_heads_fit_into_eighty_columns(model: Call) -> None:
     ("line", "words"),
     [
 
-        ("--stage wights", "did you mean weights?"),
-        ("--layer 9", "no layer 9; choose from 1 to 3"),
-        ("--layer 3 --head 6", "no head 6; choose from 1 to 5"),
+        ("--stage wights", "did you mean weights?"), ("--layer 9", "no layer 9; choose from 1 to 3"),
+        ("--layer 3 --head 6", "no head 6; choose from 1 to 5"), ("--blank=nope", "nope"),
         ("--layer 1 --cell zebra,the", "zebra"), ("--target mat", "no decoder to read --target"),
-        ("--blank=nope", "nope"), ("--work", "--work is for "),
-        ("--output there.json", "there.json exists already"),
-        ("--output no-folder/x.json", "no-folder"),
-        ("--check --output there.json", "there.json exists already"),
-        ("--output d.npz", "name two"), ("--check --head 1", "--head has no effect with --check"),
-        ("--check --format svg", "a report is no svg"),
+        ("--output there.json", "there.json exists already"), ("--work", "--work is for "),
+        ("--check --output there.json", "there.json exists already"), ("--output d.npz", "name two"),
+        ("--output no-folder/x.json", "no-folder"), ("--check --format svg", "a report is no svg"),
+        ("--check --head 1", "--head has no effect with --check"),
     ],
 )  # fmt: skip
 def test_a_wrong_call_leaves_no_dump(model: Call, tmp_path: Path, line: str, words: str) -> None:

@@ -14,7 +14,7 @@ from tests.turns import in_turn
 from .conftest import SAMPLES, Call, stages
 
 THREE = SAMPLES / "three-tokens.json"
-FORMATS = ("json", "csv", "tsv", "markdown", "mermaid", "latex", "html", "svg", "npz")
+FORMATS = "json csv tsv markdown mermaid latex html svg npz".split()
 
 
 @pytest.mark.parametrize(
