@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import SAMPLES, Call, stages
+from .conftest import SAMPLES, Call
 
 DUMP = SAMPLES / "dump.json"
 QKV = '"q":[[1,0],[0,1]],"k":[[1,1],[1,0]],"v":[[10,0],[0,10]]'
@@ -98,9 +98,3 @@ def test_against(call: Call, three: Path) -> None:
     assert call("explain", "a b", *deep).code == 1
     once = call("compute", "[[1, 2]]", "--against", "--scale none")
     assert once.err.count("so K = Q") == 1
-
-
-def test_a_part_of_a_saved_comparison_is_computed(call: Call, traces: tuple[str, str]) -> None:
-    assert call("diff", *traces, "--output", "d.json").code == 1
-    done, own = (call("compute", name, "--format", "json").json for name in ("d.json::a", "a.json"))
-    np.testing.assert_array_equal(stages(done)["output"], stages(own)["output"])
