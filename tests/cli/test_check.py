@@ -35,7 +35,8 @@ def write(path: str, arrays: dict[str, Any]) -> str:
     """A file of the format that the ending names; in a binary one, what is no array is text."""
     there = {n: x for n, x in arrays.items() if x is not None}
     if path.endswith(".npz"):
-        np.savez(path, **{n: json.dumps(x) if isinstance(x, dict) else x for n, x in there.items()})
+        own: Any = {n: json.dumps(x) if isinstance(x, dict) else x for n, x in there.items()}
+        np.savez(path, **own)
     elif path.endswith(".safetensors"):
         numpy = pytest.importorskip("safetensors.numpy")
         tensors = {n: np.array(x, order="C") for n, x in there.items() if isinstance(x, np.ndarray)}

@@ -81,13 +81,14 @@ def test_x_and_weights_have_gradients_that_are_checked(call: Call) -> None:
         for name in ("d_x", "d_w_q", "d_w_k", "d_w_v", "d_b_q", "d_w_o"):
             np.testing.assert_allclose(np.load("o.npz")[name], expected[name].value, atol=1e-13)
         own = {"dW_q": "d_w_q", "db_q": "d_b_q", "dx": "d_x"}
-        np.savez("g.npz", **{name: expected[ours].value for name, ours in own.items()})
+        named: Any = {name: expected[ours].value for name, ours in own.items()}
+        np.savez("g.npz", **named)
         done = call("check", "--x", *line, "--observed", "g.npz")
         assert (done.code, "w_o is not used" in done.err) == (0, False)
         again = call("check", "o.npz")
         assert (again.code, "d_w_q" in again.err) == (0, True)
-    line = (*line, "--scale", "none", "--suggest", "more.npz")
-    wrong = call("check", "--x", *line, "--observed", "g.npz")  # of one head: several causes
+    others = ("--scale", "none", "--suggest", "more.npz")
+    wrong = call("check", "--x", *line, "--observed", "g.npz", *others)  # several causes
     assert (wrong.code, "distinguished by: an input with" in wrong.out) == (1, True)
     past: dict[str, Any] = {f"past_{n}": RNG.normal(size=(7, 14)) for n in "kv"}
     np.savez("past.npz", x=x, **past, **{name: weights[name] for name in ("w_q", "w_k", "w_v")})
@@ -97,8 +98,15 @@ def test_x_and_weights_have_gradients_that_are_checked(call: Call) -> None:
     np.testing.assert_allclose(np.load("c.npz")["d_w_k"], x.T @ d_k[7:])
 
 
-def test_rows_of_what_is_too_large_have_no_gradients(call: Call) -> None:
-    names = ("q", "k", "v", "d_output")
-    np.savez("x.npz", **{name: RNG.normal(size=(1001, 2)) for name in names})  # type: ignore[arg-type]
+def test_gradients_of_what_is_too_large(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of q and k are streamed where their stages do not fit; others are refused."""
+    arrays: Any = {name: RNG.normal(size=(1001, 2)) for name in ("q", "k", "v", "d_output")}
+    np.savez("x.npz", **arrays)
     rows = call("compute", "x.npz", "--max-size", "40MB", "--rows", "1:2", "--stage", "output")
     assert (rows.code, "no gradients" in rows.err) == (0, True)
+    monkeypatch.setattr("attncli.budget.free_memory", lambda: 40_000_000)
+    whole = call("compute", "x.npz", "--stage", "d_scores")
+    assert (whole.code, "are free" in whole.err) == (2, True)
+    assert call("compute", "x.npz", "--causal", "--stage", "d_k", "--output", "o.npz").code == 0
+    expected = attend(**arrays, causal=True)["d_k"].value
+    np.testing.assert_allclose(np.load("o.npz")["d_k"], expected, atol=1e-12)

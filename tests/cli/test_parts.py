@@ -47,7 +47,7 @@ def test_x_and_its_weights_are_around_the_tiles(call: Call) -> None:
     np.testing.assert_allclose(stages(tiled)["output"], stages(call(*sample).json)["output"])
 
 
-MASKED = {
+MASKED: dict[str, list[list[float]]] = {
     "--sinks [0]": [[8 / 5, 12 / 5], [8 / 5, 12 / 5]],  # 2/5 of either, 1/5 of the sink
     "--mask [[true],[false]]": [[2, 3], [0, 0]],
     "--mask [true,false]": [[1, 2], [1, 2]],

@@ -65,7 +65,7 @@ def test_what_is_shown(call: Call, line: str, texts: list[str]) -> None:
     assert "similarity" not in line or "e-" not in done.out
 
 
-# ---- posenc
+# ---- posenc, similarity, examples
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_is_shown(call: Call, line: str, texts: list[str]) -> None:
             3 * cos(0.01) - 4 * sin(0.01), 3 * sin(0.01) + 4 * cos(0.01)]),
     ],
 )  # fmt: skip
-def test_tables(call: Call, line: str, stage: str, row: list[float]) -> None:
+def test_positions_and_turned_vectors(call: Call, line: str, stage: str, row: list[float]) -> None:
     table = stages(call("posenc", *line.split(), "--format", "json").json)[stage]
     np.testing.assert_allclose(table[1], row, atol=1e-15)
 
@@ -100,9 +100,6 @@ def test_tables_feed_compute(call: Call) -> None:
     done = call("compute", "--q", "q.npy", "--mask", "bias.npy", "--quiet", "--format", "json")
     expected = attend(q, q, q, mask=bias)["output"].value
     np.testing.assert_array_equal(stages(done.json)["output"], expected)
-
-
-# ---- similarity
 
 
 def test_forms_of_vectors(call: Call) -> None:
@@ -124,10 +121,7 @@ def test_notes_on_words(call: Call) -> None:
     assert steps[0]["name"] == "vectors"
 
 
-# ---- examples
-
-
-def test_json_is_for_scripts(call: Call) -> None:
+def test_verified_examples_are_json_for_scripts(call: Call) -> None:
     document = call("examples", "--verify", "--format", "json").json
     assert document["ok"] is True
     verdicts = {claim["verdict"] for own in document["examples"] for claim in own["claims"]}
