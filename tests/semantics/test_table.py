@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -80,28 +80,11 @@ def test_a_preset_is_one_row() -> None:
     assert dict(parts.groups[1].does)["true"] == "hides"
 
 
-def test_sentences_and_a_question() -> None:
+def test_what_no_screen_shows() -> None:
+    assert [*of_two(recipe("onnx", "onnx-reference"))] == ["code"]  # of one meaning
     with pytest.raises(ConventionError, match="torch-spda") as problem:
         Convention.of("torch-spda")
     assert problem.value.hint == "did you mean torch-sdpa?"
     masked, scale = sentences({"mask_value": -10000.0, "mask_value_rule": "add", "scale": "none"})
     assert ("10000" in masked, "not scaled" in scale) == (True, True)
-
-
-def test_two_libraries_differ_where_their_cells_do() -> None:
-    trace = of_two(recipe("torch-mha", "torch-sdpa"))
-    stage = trace["differences"]
-    assert stage.names("library") == ("torch-mha", "torch-sdpa")
-    rows = dict(zip(stage.names("case"), map(tuple, stage.value), strict=True))
-    assert (rows["true"], rows["no key"]) == (("hides", "may attend"), ("NaN", "zeros"))
-    assert "scale" not in rows
-    assert "scaled_dot_product_attention" in "\n".join(trace["code"].value[:, 0])
-    assert [*of_two(recipe("onnx", "onnx-reference"))] == ["code"]  # of one meaning
-
-
-def test_what_a_call_has_that_may_be_refused() -> None:
-    call: dict[str, Any] = {"mask": None, "causal": True, "heads": (6, 3), "widths": (7, 11)}
-    features = ["causal", "causal alone", "grouped heads", "d_v"]
-    assert [*features_of(**call)] == features
     assert [*features_of(mask=None, causal=False, lengths=(3, 5))] == ["lengths"]
-    assert [*features_of(mask=None, causal=False)] == []
