@@ -218,13 +218,12 @@ def test_models_of_images_of_sound_and_without_attention(tmp_path: Path) -> None
     sound |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
     image = {**SIZES, "intermediate_size": 17, "image_size": 8, "patch_size": 4}
     none = {"hidden_size": 15, "num_hidden_layers": 1, "state_size": 3}
-    for kind, own, words in (
-        ("ViTModel", image, r"reads image.*attncli\.capture"),
-        ("WhisperModel", sound, r"reads audio.*attncli\.capture"),
-        ("MambaModel", none, "has no attention"),
-    ):
-        folder = checkpoints.saved(tmp_path / kind, kind, checkpoints.byte_tokenizer(), **own)
-        refused(folder, f"{kind} {words}")
+    words = {"ViT": r"reads image.*\.capture", "Whisper": r"reads audio.*\.capture"}
+    words["Mamba"] = "has no attention"
+    for kind, own in {"ViT": image, "Whisper": sound, "Mamba": none}.items():
+        tokenizer = checkpoints.byte_tokenizer()
+        folder = checkpoints.saved(tmp_path / kind, f"{kind}Model", tokenizer, **own)
+        refused(folder, f"{kind}Model {words[kind]}")
 
 
 def test_tokenizers_that_are_none(copied: Make, capfd: pytest.CaptureFixture[str]) -> None:
@@ -243,8 +242,7 @@ def test_tokenizers_that_are_none(copied: Make, capfd: pytest.CaptureFixture[str
     config = file.parent / "tokenizer_config.json"
     for most in (-1, None):
         assert len(ran(changed(config, model_max_length=most)).attentions) == 3
-    nones: tuple[Any, ...] = ("many", [])
-    for none in nones:
+    for none in ("many", {}):
         refused(changed(config, model_max_length=none), "tokenizer of .* fails")
     file.write_text("{")
     refused(file.parent, "tokenizer of .* cannot be read")
