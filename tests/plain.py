@@ -14,7 +14,6 @@ from tests.fuzz.reading import RefusalError
 How = Mapping[str, Any]
 Lengths = list[int] | None
 Shape = tuple[int, ...]
-Stages = dict[str, Array]
 DEFAULTS: dict[str, Any] = {
     "scale": "1/sqrt(d_k)", "softcap": None, "softcap_place": "before-mask", "causal": False,
     "causal_align": "top-left", "window": None, "softmax_over": "keys", "mask_means": "keep",
@@ -47,7 +46,8 @@ def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> d
         )
     x = stages["scores"] = q @ np.swapaxes(k, -1, -2)
     if how["scale"] != "none":
-        x = stages["scaled"] = x * _factor(q, how)
+        factor = 1 / math.sqrt(q.shape[-1]) if isinstance(how["scale"], str) else how["scale"]
+        x = stages["scaled"] = x * factor
     how, mask, empty_rows = _restricted(x.shape, n_past, arrays.get("mask"), how, kv_len)
     late = how["softcap_place"] == "after-mask"
     x = _masked(x, mask, how)
@@ -74,29 +74,12 @@ def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> d
         weights = np.where(kept, weights / (1 - how["dropout"]), 0)
     stages["output"] = weights @ v
     if "d_output" in arrays:
-        stages |= gradients(stages, weights, v, arrays["d_output"], how)
+        d = stages["d_output"] = arrays["d_output"]
+        if d.shape != stages["output"].shape:
+            raise RefusalError("d_output")
+        if v.shape == stages["v"].shape:
+            stages["d_v"] = np.swapaxes(weights, -1, -2) @ d
     return stages
-
-
-def _factor(q: Array, how: How) -> float:
-    return 1 / math.sqrt(q.shape[-1]) if isinstance(how["scale"], str) else float(how["scale"])
-
-
-def gradients(stages: Stages, weights: Array, v: Array, d: Array, how: How) -> Stages:
-    """dO and dV = Dᵀ dO; of a plain attention of as many key heads dQ = dS K and dK = dSᵀ Q, too."""
-    if d.shape != stages["output"].shape:
-        raise RefusalError("d_output")
-    found = {"d_output": d}
-    if v.shape != stages["v"].shape:
-        return found
-    found["d_v"] = np.swapaxes(weights, -1, -2) @ d
-    is_plain = {**how, "scale": 1, "seed": 0, "dtype": ""} == {**DEFAULTS, "scale": 1, "dtype": ""}
-    if is_plain and "mask" not in stages and (weights.sum(axis=-1) > 0.999).all():
-        apart = d @ np.swapaxes(v, -1, -2) - (stages["output"] * d).sum(axis=-1, keepdims=True)
-        d_scores = weights * apart * (1 if how["scale"] == "none" else _factor(stages["q"], how))
-        found["d_q"] = d_scores @ stages["k"]
-        found["d_k"] = np.swapaxes(d_scores, -1, -2) @ stages["q"]
-    return found
 
 
 def reliable(stages: dict[str, Array]) -> dict[str, Array]:

@@ -12,8 +12,8 @@ import attncli
 NEEDS = ("torch",)
 torch: Any = None
 DRAW = np.random.default_rng(29)
-SIZES = {"q": (2, 6, 7, 5), "k": (2, 6, 11, 5), "v": (2, 6, 11, 13), "d_output": (2, 6, 7, 13)}
-SIZES |= {"bias": (6, 7, 11), "sinks": (6,)}
+SIZES: dict[str, tuple[int, ...]] = {"q": (2, 6, 7, 5), "k": (2, 6, 11, 5), "v": (2, 6, 11, 13)}
+SIZES |= {"d_output": (2, 6, 7, 13), "bias": (6, 7, 11), "sinks": (6,)}
 ARRAYS = {name: DRAW.standard_normal(size) for name, size in SIZES.items()}
 ARRAYS["keep"] = (DRAW.random((7, 11)) < 0.7) & (np.arange(7)[:, None] != 2)  # no key for one
 ROW, SHARED = {"bias": ARRAYS["bias"][:, :1]}, {name: ARRAYS[name][:, :2] for name in "kv"}
@@ -62,8 +62,9 @@ def test_each_feature(names: str, others: dict[str, Any], how: dict[str, Any]) -
 def test_x_and_the_weights(is_cross: bool) -> None:
     d_kv, later = 7 if is_cross else 12, torch.ones(11, 17 if is_cross else 11).triu(1) > 0
     sizes = {"x": (11, 12), "w_q": (12, 12), "w_k": (d_kv, 12), "w_v": (d_kv, 12), "w_o": (12, 12)}
-    sizes |= {f"b_{name}": (12,) for name in "qkvo"} | ({"x_kv": (17, 7)} if is_cross else {})
+    sizes |= {"x_kv": (17, 7)} if is_cross else {}
     arrays = {name: DRAW.standard_normal(size) for name, size in sizes.items()}
+    arrays |= {f"b_{name}": DRAW.standard_normal(12) for name in "qkvo"}
     d = DRAW.standard_normal((11, 12))
     leaves = {name: torch.tensor(x, requires_grad=True) for name, x in arrays.items()}
     weights = {f"{name}_proj_weight": leaves[f"w_{name}"].T for name in "qkv"}

@@ -126,10 +126,9 @@ def test_what_goes_in_and_comes_out_is_recorded() -> None:
         q, k, v = given(*PLAIN, dtype=dtype)
         (call,), output = compared(attention("sdpa(q, k, v)"), q, k, v)
         assert (call.dtype, call.check().matches) == (dtype, True)
-        named = {"q": q, "k": k, "v": v, "output": output}
-        before = {name: x.double().numpy().copy() for name, x in named.items()}
+        before = [x.double().numpy().copy() for x in (q, k, v, output)]
         q.zero_()  # what is recorded does not change with the tensors
-        for name, x in before.items():
+        for name, x in zip(("q", "k", "v", "output"), before, strict=True):
             assert np.array_equal(call.arrays[name], x), name
     (call,), _ = compared(attention("sdpa(q, k, v, None, 0.3)"), *given(*PLAIN))
     verdict = call.check()
@@ -171,9 +170,8 @@ def test_layers_of_pytorch_run_without_their_fused_path() -> None:
             model(x, target)
     # Fused, it sums in another order: layer norms have numbers about 1, and 26 of them.
     assert torch.allclose(before, output, rtol=0, atol=26 * 2**-23)
-    names = ["encoder.layers.0.self_attn", "decoder.layers.0.self_attn"]
-    names = ["self_attn", *names, "decoder.layers.0.multihead_attn"]
-    assert [call.name for call in (*calls, *others)] == names
+    names = "encoder.layers.0.self_attn decoder.layers.0.self_attn decoder.layers.0.multihead_attn"
+    assert [call.name for call in (*calls, *others)] == ["self_attn", *names.split()]
     assert all(call.check().matches for call in (*calls, *others))
     assert others[2].shape == (2, 2, 7, 5)
 

@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attncli import heads_first
 from attncli.arrays import Array
+from attncli.convention import Layout
 
 for setting in ("KERAS_BACKEND=torch", "DEV=CPU", "JAX_PLATFORMS=cpu"):  # DEV is tinygrad's
     os.environ.setdefault(*setting.split("="))
@@ -60,12 +62,6 @@ def as_laid_out(layout: str, x: Array) -> Array:
     return np.ascontiguousarray(own[layout])
 
 
-def heads_first(layout: str, x: Array, heads: int) -> Array:
-    """An output of this layout as [batch, head, token, d]."""
-    x = x.reshape(*x.shape[:2], heads, -1) if layout == "bsd" else x
-    return x if layout == "bhsd" else np.swapaxes(x, 1, 2)
-
-
 class Library(NamedTuple):
     """What must be importable, an array into the library and out of it, and the library's call.
 
@@ -80,7 +76,7 @@ class Library(NamedTuple):
     enter: Callable[[Array], Any]
     leave: Callable[[Any], Any]
     function: Callable[..., Any]
-    layout: str = "bhsd"
+    layout: Layout = "bhsd"
     lacks: str = ""
     first: Callable[[Sizes], Any] = lambda _: None
     programs: tuple[str, ...] = ()
@@ -100,7 +96,7 @@ class Library(NamedTuple):
         arrays = [self.enter(as_laid_out(self.layout, x)) for x in (q, k, v)]
         entered = self.enter(mask) if is_masked else None
         output = self.leave(self.function(sizes, *arrays, entered, causal, **more))
-        return heads_first(self.layout, np.asarray(output), sizes.heads)
+        return heads_first(np.asarray(output), self.layout, sizes.heads)
 
     def run_code(self, code: str, arrays: Arrays, sizes: Sizes) -> Array:
         """The output of the function `attention` of the code, as the source has it."""
@@ -317,7 +313,7 @@ def ort_gqa(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, **mor
     options |= {"domain": "com.microsoft", **more}
     node = node_of("GroupQueryAttention", "q k v past_k past_v last total", known, **options)
     output = in_onnxruntime(node, **known)
-    return heads_first("bsd", output, sizes.heads)[..., : sizes.d_v]
+    return heads_first(output, "bsd", sizes.heads)[..., : sizes.d_v]
 
 
 # ---- the table
