@@ -84,12 +84,12 @@ LOW: dict[str, Any] = {"k": [[-1e308], [0.0]], "v": [[1.0], [2.0]], "scores": [[
 LOWER: dict[str, Any] = LOW | {"k": [[-1e308], [-1e308]]}
 HALF: dict[str, Any] = {"k": [[1], [1]], "v": [[1.0], [2]], "mask_value": -1e9, "dtype": "float16"}
 KEEP = np.random.default_rng(5).random((2, 3)) >= 0.25
-SUM = 2 + E
+TRUTH: dict[str, Any] = {"mask_numbers": "truth"}
+E_MORE = [[1 / (2 + E), E / (2 + E), 1 / (2 + E)]]
 
 # fmt: off
 BY_HAND = [
     # softmax and scale
-    hand("scores of 0", even("111 111")),
     hand("softmax", [[1 / 8, 2 / 8, 5 / 8]], [[0, LN2, LN5]], lse=[3 * LN2]),
     hand("lse in base 2", [[1 / 8, 2 / 8, 5 / 8]], [[0, LN2, LN5]], lse=[3], lse_base="2"),
     hand("scale of d_k", [[0.4, 0.2, 0.2, 0.2]], [[2 * LN2, 0, 0, 0]], scale="1/sqrt(d_k)"),
@@ -122,14 +122,12 @@ BY_HAND = [
     hand("causal alone", even("100 110"), mask_and_causal="refused", **CAUSAL),
     hand("numbers", [[5 / 8, 3 / 8]], [[0, LN3]], mask=[[LN5, 0]], lse=[3 * LN2]),
     hand("minus infinity", even("101"), mask=[[0, -INF, 0]]),
-    hand("0 and 1 added", [[1 / SUM, E / SUM, 1 / SUM]], mask=[[0.0, 1, 0]], mask_numbers="add"),
-    hand("0 and 1 as truth", even("011"), mask=[[0.0, 1, 1]], mask_numbers="truth"),
-    hand("infinity as truth", even("010"), mask=[[0.0, -INF, 0]], mask_numbers="truth"),
-    hand("truth to ignore", even("101"), mask=[[0.0, -INF, 0]], mask_numbers="truth",
-         mask_means="ignore"),
-    hand("true is added", [[1 / SUM, E / SUM, 1 / SUM]], mask=bits("010"), mask_means="add"),
-    hand("2 as truth is added", [[1 / SUM, E / SUM, 1 / SUM]], mask=[[0.0, 2, 0]],
-         mask_numbers="truth", mask_means="add"),
+    hand("0 and 1 added", E_MORE, mask=[[0.0, 1, 0]], mask_numbers="add"),
+    hand("0 and 1 as truth", even("011"), mask=[[0.0, 1, 1]], **TRUTH),
+    hand("infinity as truth", even("010"), mask=[[0.0, -INF, 0]], **TRUTH),
+    hand("truth to ignore", even("101"), mask=[[0.0, -INF, 0]], mask_means="ignore", **TRUTH),
+    hand("true is added", E_MORE, mask=bits("010"), mask_means="add"),
+    hand("2 as truth is added", E_MORE, mask=[[0.0, 2, 0]], mask_means="add", **TRUTH),
     # what a masked score becomes
     hand("mask value", [[2 / 3, 1 / 3]], [[7, 0]], mask=LAST, mask_value=LN2),
     hand("mask value added", [[2 / 3, 1 / 3]], [[LN2, 0]], mask=bits("00"), mask_value=-1e4,

@@ -106,16 +106,11 @@ def test_tokens_are_generated_with_a_cache(
 CAUSAL, SCALE, WINDOW = ("causal mask left out",), ("scale left out",), ("window left out",)
 # Without a mask function of its own, it is given no mask and has to make the window itself.
 FORGETFUL: list[tuple[str, str, str, tuple[str, ...]]] = [
-    ("Llama", "", "", ()),
-    ("GPT-2", "", "eager_mask", ()),
-    ("Mistral", "", "sdpa_mask", ()),
-    ("Mistral", "", "", WINDOW),
-    ("Llama", "mask", "eager_mask", CAUSAL),
-    ("GPT-2", "mask", "", CAUSAL),
-    ("Mistral", "mask", "sdpa_mask", CAUSAL + WINDOW),
-    ("Llama", "scale", "sdpa_mask", SCALE),
-    ("Mistral", "scale", "eager_mask", SCALE),
-]
+    ("Llama", "", "", ()), ("GPT-2", "", "eager_mask", ()), ("Mistral", "", "sdpa_mask", ()),
+    ("Llama", "mask", "eager_mask", CAUSAL), ("GPT-2", "mask", "", CAUSAL),
+    ("Mistral", "", "", WINDOW), ("Mistral", "mask", "sdpa_mask", CAUSAL + WINDOW),
+    ("Llama", "scale", "sdpa_mask", SCALE), ("Mistral", "scale", "eager_mask", SCALE),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("title", "forgets", "mask_of", "bugs"), FORGETFUL)
@@ -177,8 +172,7 @@ def test_dropout_in_training_is_noted_and_named(title: str, way: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_inference_mode_and_autocast(title: str, way: str, dtype: str) -> None:
     model, given = random(title, way)
-    is_cast = dtype == "bfloat16"
-    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_cast):
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, dtype == "bfloat16"):
         calls, _ = compared(model, **given)
     assert [call.dtype for call in calls] == [dtype] * len(names_of(calls)) == [dtype] * 2
 
@@ -229,7 +223,7 @@ def test_what_cannot_be_captured() -> None:
         captured(model, given, layers=[7])
     with torch.device("meta"):
         empty = transformers.LlamaModel(transformers.LlamaConfig(**LLAMA.config))
-    tokens = torch.zeros(2, 5, dtype=torch.long, device="meta")
+        tokens = torch.zeros(2, 5, dtype=torch.long)
     with pytest.raises(InputError, match="meta device"):
         captured(empty, {"input_ids": tokens})
     with pytest.raises(InputError, match="torch"):

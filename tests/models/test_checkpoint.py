@@ -255,7 +255,6 @@ def test_tokens_are_called_as_in_the_sentence() -> None:
     own = tokens_of(checkpoints.byte_tokenizer(), "the cat שלום 🙂 the")
     assert (own.labels[:2], own.labels[-1]) == (("the", "cat"), " the")
     assert {"ש 1/2", "ש 2/2", "🙂 1/4", "🙂 4/4"} <= {*own.labels}
-    assert "�" not in "".join(own.labels)
     pieces = tokens_of(tokenizer := checkpoints.piece_tokenizer(), "near it", is_target=True)
     assert (pieces.labels[:4], pieces.labels[-1]) == (("▁", "ne", "a", "r"), "</s>")
     shifted = pieces.shifted(tokenizer, 0)  # what a decoder reads

@@ -39,6 +39,7 @@ def attention(text: str) -> Any:
     return module_of(eval(f"lambda q, k, v: {text}", names))  # noqa: S307 - it is ours
 
 
+NUMBERS = ("float64", "float32", "bfloat16", "float16")
 PLAIN: Shapes = (3, 5, 7), (3, 11, 7), (3, 11, 2)
 BATCH: Shapes = (2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13)
 DEEP: Shapes = (2, 17, 3, 5, 7), (2, 17, 3, 11, 7), (2, 17, 3, 11, 13)
@@ -122,7 +123,7 @@ def test_what_is_not_understood_is_said(text: str, why: str) -> None:
 
 
 def test_what_goes_in_and_comes_out_is_recorded() -> None:
-    for dtype in ("float64", "float32", "float16", "bfloat16"):
+    for dtype in NUMBERS:
         q, k, v = given(*PLAIN, dtype=dtype)
         (call,), output = compared(attention("sdpa(q, k, v)"), q, k, v)
         assert (call.dtype, call.check().matches) == (dtype, True)
@@ -310,9 +311,7 @@ def test_gradients_of_some_heads_in_a_folder(tmp_path: Path) -> None:
         assert {"d_output", *NAMES} <= {*file}
 
 
-KERNELS = product(
-    ("written out", "MATH", "FLASH_ATTENTION"), ("float64", "float32", "bfloat16", "float16")
-)
+KERNELS = product(("written out", "MATH", "FLASH_ATTENTION"), NUMBERS)
 
 
 @pytest.mark.parametrize(("case", "is_causal", "size"), in_turn(KERNELS, [False, True], [1.0, 4.0]))

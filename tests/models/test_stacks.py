@@ -130,21 +130,16 @@ def test_a_folder_takes_calls_as_they_come(tmp_path: Path, run: cli.Call) -> Non
             none.save(name)
 
 
-def keep(n_q: int, n_k: int, left: int | None = None) -> Array:
-    """By hand: the last query is at the last key."""
-    after = np.arange(n_k) - np.arange(n_q)[:, None] - (n_k - n_q)
-    return (after <= 0) & (after >= -(n_k if left is None else left))
-
-
 def test_what_masks_and_flags_ask_for() -> None:
     least = float(np.finfo(np.float32).min)
     window = {"window": (2, -1)}
     for n_k, left, fields in ((3, None, {}), (7, None, BOTTOM), (7, 2, BOTTOM | window)):
-        allowed = keep(3, n_k, left)
+        hidden = 0 if left is None else np.tri(3, n_k, n_k - 4 - left)
+        allowed = np.tri(3, n_k, n_k - 3) - hidden > 0  # the last query is at the last key
         for mask in (allowed, np.where(allowed, 0, least), np.where(allowed, 0, -np.inf)):
             asked = asked_by_mask(mask[None, None], (2, 3, 3, n_k), left, "zero")
             assert (asked.mask, asked.fields) == (None, {"causal": True, **fields})
-    padded = keep(5, 5) & (np.arange(5) > 0)
+    padded = np.tri(5) * np.arange(5) > 0
     biased = np.where(padded, 0.5, -np.inf)
     others: list[tuple[Array, str, Array | None, dict[str, str]]] = [
         (padded, "zero", padded, {}),
@@ -215,11 +210,8 @@ def layers(*numbers: int) -> list[Attention]:
     return [made(f"h.{n}.attn", 5, 5) for n in numbers]
 
 
-STACKS = [
-    made("encoder.layers.0.self_attn", 5, 5),
-    made("decoder.layers.0.self_attn", 3, 3),
-    made("decoder.layers.0.encoder_attn", 3, 5, tokens=False),
-]
+STACKS = [made("encoder.layers.0.self_attn", 5, 5), made("decoder.layers.0.self_attn", 3, 3)]
+STACKS.append(made("decoder.layers.0.encoder_attn", 3, 5, tokens=False))
 
 
 def test_a_summary_of_layers_with_other_numbers_of_heads() -> None:

@@ -8,10 +8,10 @@ import pytest
 from attncli.errors import ShapeError
 from attncli.semantics.outcomes import Outcomes, outcomes
 from attncli.semantics.tables import of_input
+from tests.semantics.calls import EMPTY
 
 DRAW = np.random.default_rng(7)
 Q, K, V = (DRAW.standard_normal(shape) for shape in ((3, 3, 7), (3, 5, 7), (3, 5, 7)))
-KEEP = np.array([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 0, 0, 1]], bool)
 ZEROS = {"torch-sdpa", "torch-flex", "transformers-sdpa", "onnx", "onnx-reference", "flashinfer"}
 MEAN = {"jax", "flax", "keras-ops", "keras-mha", "equinox", "mlx"}
 
@@ -24,7 +24,7 @@ def of(parts: Outcomes, name: str) -> tuple[dict[str, str], set[str], list[int]]
 
 def test_a_row_with_no_key_parts_them() -> None:
     """Query 2 of 3 sees no key; by hand from what the libraries give."""
-    parts = outcomes(Q, K, V, mask=KEEP)
+    parts = outcomes(Q, K, V, mask=EMPTY)
     assert of(parts, "torch-sdpa")[1:] == (ZEROS, [])
     assert of(parts, "jax") == ({"no key": "mean of V"}, MEAN, [1])
     assert of(parts, "tinygrad") == ({"no key": "NaN"}, {"tinygrad"}, [1])
