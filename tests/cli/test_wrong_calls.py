@@ -117,7 +117,6 @@ CALLS = [
     ("compute LONG-X --d-output ones --stage d_b_q", "gradients all queries"),
     ("compute LONG-X --stage weights --stage k --rows 7:9", "k queries"),
     ("compute LONG --tiles 500", "3 parts keys need"),
-    ("compute q800.npy --max-size 90MB --format json", "--format npz"),
     ("diff q800.npy q800.npy --max-size 1MB", "need"),
     ("posenc --len 99999999 --dim 2 --dots", "--len --dim"),
     # ---- parts of the keys
