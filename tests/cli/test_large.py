@@ -96,20 +96,6 @@ def test_a_file_of_the_streamed_output(call: Call, large: Any, stages: Any, tmp_
     np.testing.assert_allclose(rows, expected[1, 39:41], atol=1e-12)
 
 
-def test_rows_alone_are_masked_as_in_the_whole(call: Call, stages: Any, tmp_path: Path) -> None:
-    q, k, v = (stages[n][:, : -200 if n == "q" else None] for n in "qkv")
-    np.savez(tmp_path / "a.npz", q=q, k=k, v=v)
-    line = "compute a.npz --causal --causal-align bottom-right --rows 7:9 --output rows.npz"
-    done = call(*line.split(), *SMALL)
-    assert (done.code, done.err) == (0, "")
-    allowed = np.arange(N) <= np.arange(6, 9)[:, None] + 200
-    expected = attention({"q": q[:, 6:9], "k": k, "v": v, "mask": allowed}, {})
-    rows = np.load(tmp_path / "rows.npz")
-    for name in ("q", "scores", "weights", "output"):
-        np.testing.assert_allclose(rows[name], expected[name], atol=1e-12, err_msg=name)
-    np.testing.assert_array_equal(rows["mask"][0], np.where(allowed, 0, -np.inf))
-
-
 def test_a_page_has_the_first_and_last_rows_or_that_of_a_cell(call: Call, large: Any) -> None:
     line = ("compute", *large["q"][:3], "--max-size", "100MB")
     page = call(*line, "--stage", "weights", "--head", "1")
