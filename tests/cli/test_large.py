@@ -90,10 +90,6 @@ def test_a_file_of_the_streamed_output(call: Call, large: Any, stages: Any, tmp_
     assert (done.code, done.out, done.err) == (0, "", "")
     side_by_side = np.concatenate(expected, axis=-1)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), side_by_side, atol=1e-12)
-    cut = ("--stage", "output", "--head", "2", "--rows", "40:41", "--output", "rows.npy")
-    assert call("compute", *large["q"][:3], *flags, *cut).code == 0
-    (rows,) = np.load(tmp_path / "rows.npy")
-    np.testing.assert_allclose(rows, expected[1, 39:41], atol=1e-12)
 
 
 def test_a_page_has_the_first_and_last_rows_or_that_of_a_cell(call: Call, large: Any) -> None:
