@@ -246,9 +246,7 @@ def test_a_picture_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
         f"similarity {FAMILY} --analogy king queen dad",
     ],
 )  # fmt: skip
-def test_a_flowchart_has_an_arrow_for_all_that_is_read(
-    call: Call, tmp_path: Path, line: str
-) -> None:
+def test_a_flowchart_has_an_arrow_for_each_read(call: Call, tmp_path: Path, line: str) -> None:
     assert call(*line.split(), "--output", "trace.json").code == 0
     trace = load(str(tmp_path / "trace.json")).trace
     assert trace is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import codecs
-import csv
 import json
 import re
 import shlex
@@ -124,8 +123,7 @@ def hostile(call: Call, tmp_path: Path) -> Call:
     write(FILE, {"q": [["NaN", 1], [0, 1]]})
     write("vectors.json", {WORD: [1, 2], "b": [2, 1], "c": [0, 1]})
     write("weights.json", {"w_q": q, "w_k": q, "w_v": q})
-    with (tmp_path / "t.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["", BAD, "d"], [BAD, 1, 0], ["x", 0, 1]])
+    (tmp_path / "t.csv").write_text(f',"{BAD}",d\n"{BAD}",1,0\nx,0,1\n', newline="")
     trace = call("compute", "--q", "tokens.json", "--quiet", "--format", "json", "--causal").json
     names = {"title", "symbol", "formula", "note", "notes", "labels"}
     write("trace.json", poisoned(trace, names))
@@ -137,12 +135,8 @@ def hostile(call: Call, tmp_path: Path) -> Call:
 
 # fmt: off
 HOSTILE: list[tuple[list[str], list[str]]] = [
-    (["compute", "--q", "tokens.json"], TEXTS),
-    (["compute", "--q", "t.csv"], TEXTS),
-    (["compute", "--q", "trace.json"], TEXTS),
-    (["compute", "--q", FILE], TEXTS),
-    (["explain", BAD], TEXTS),
-    (["explain", "the bank", "--target", BAD], TEXTS),
+    *((["compute", "--q", name], TEXTS) for name in ("tokens.json", "t.csv", "trace.json", FILE)),
+    (["explain", BAD], TEXTS), (["explain", "the bank", "--target", BAD], TEXTS),
     (["explain", "--tokens", json.dumps([WORD, "b"]), "--glove", "vectors.json"], TEXTS),
     (["explain", f"b {WORD}", "--dim", "2", "--weights", "weights.json"], TEXTS),
     (["similarity", f"{WORD}=1,2", "b=2,1", "c=1,1", "--pca"], TEXTS),
@@ -173,9 +167,7 @@ similarity {}=x|examples {}|examples --verify --file esc.json|{}|compute --{}"""
 
 @pytest.mark.parametrize("line", MESSAGES.replace("\n", "").split("|"))
 @pytest.mark.parametrize("text", ["a\x1b[31mb\x9b\u202e\u200b", "x" * 5000])
-def test_no_message_acts_or_fills_a_terminal(
-    call: Call, tmp_path: Path, line: str, text: str
-) -> None:
+def test_no_message_acts_or_is_long(call: Call, tmp_path: Path, line: str, text: str) -> None:
     (tmp_path / "esc.json").write_text(json.dumps({text: [[1]], f"{text}2": [["x"]], "b": [[2]]}))
     result = call(*(argument.replace("{}", text) for argument in line.split()))
     assert (result.code, result.err.count("\n")) == (2, 1), result.out
@@ -186,16 +178,13 @@ def test_no_message_acts_or_fills_a_terminal(
 # ---- version and help
 
 
-def test_version(call: Call) -> None:
-    assert call("--version").out == f"attncli {attncli.__version__}\n"
-
-
 def joined(text: str) -> str:
     """Without blanks and borders, as a long word is broken at any place."""
     return re.sub(r"[\s│]", "", text)
 
 
-def test_help_names_every_command(call: Call) -> None:
+def test_the_version_and_help_that_names_every_command(call: Call) -> None:
+    assert call("--version").out == f"attncli {attncli.__version__}\n"
     for arguments in ((), ("--help",), ("-h",)):
         result = call(*arguments)
         assert (result.code, result.err) == (0, "")
@@ -234,15 +223,13 @@ def test_blank_leaves_out_what_is_computed_or_named(call: Call, three: Path) -> 
     assert call(*shlex.split(line)).out.count("____  ") == 2
 
 
-def test_every_command_that_shows_stages_has_it_and_it_swallows_no_sentence_and_no_file(
-    call: Call, three: Path
-) -> None:
+def test_every_command_that_shows_stages_has_it(call: Call, three: Path) -> None:
     for line in (
         "posenc --len 3 --dim 4 --blank --work",
         "posenc --len 3 --dim 4 --cell 2,3 --blank",
         "similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9 --pca --blank",
         "examples 004-first-example --blank",
-        "explain --blank --dim 4 'She visited'",
+        "explain --blank --dim 4 'She visited'",  # which is not taken for a stage
         "compute --blank -",
     ):
         result = call(*shlex.split(line), stdin=three.read_bytes())

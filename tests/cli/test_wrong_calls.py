@@ -135,7 +135,6 @@ CALLS = {
         "'a b' --embeddings '[[1, 2]]'": "1 row 2 tokens",
         "--embeddings '[[[1, 2]]]'": "1 × 1 × 2 one sentence",
         "a --weights [[1.0]]": "one matrix name", "a --weights heads.json": "no weights 'q'",
-        "a --weights sample-weights.json": "w_q 4 × 2 expected 8",
         "a --dim 2 --weights '{XW, \"self_attn.out_proj.weight\": {}}'": "out_proj.weight object",
         "a --head 2": "no head 2", "'bank bank' --cell bank,1": "more than one 'bank'",
         "'a b' --dim 2 --positions '[[1,2,3],[4,5,6]]'": "positions 2 × 3",
@@ -284,7 +283,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("heads.json", "homework.json", "mask.json", "words.txt"):
         shutil.copy(SAMPLES / name, path)
     shutil.copy(SAMPLES / "three-tokens.json", path / "three.json")
-    shutil.copy(SAMPLES / "weights.json", path / "sample-weights.json")
     documents: dict[str, Any] = {
         "x": {"x": EYE},
         "whole": {"q": EYE, "output": EYE},
@@ -372,14 +370,13 @@ FORMS = "table json csv tsv markdown mermaid latex html svg npz"
 WRONG = "--stage nope|--head 9|--rows 90:|--cell q9,k9|--output no/such/f"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("compute heads.json", "compute three.json --against --causal", "posenc --len 5 --dim 3"),
-        *("explain 'the bank' --block encoder --layers 2", "similarity a=1,2 b=2,3"),
-        *("semantics jax mlx", "diff three.json heads.json"),
-    ],
-)
+LINES = """
+compute heads.json|compute three.json --against --causal|posenc --len 5 --dim 3|semantics jax mlx|
+explain 'the bank' --block encoder --layers 2|similarity a=1,2 b=2,3|diff three.json heads.json
+"""
+
+
+@pytest.mark.parametrize("line", LINES.replace("\n", "").split("|"))
 def test_nothing_is_printed_before_a_refusal(
     call: Call, monkeypatch: Any, folder: Path, line: str
 ) -> None:
