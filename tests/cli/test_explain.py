@@ -262,11 +262,10 @@ VECTORS = "the=1,2,3 bank=4,5,6 She=7,8,9"
 def test_python_gives_what_the_command_gives(call: Call) -> None:
     heads: Any = {"heads": 2, "kv_heads": 1, "d_k": 3, "d_v": 5}
     blocks: Any = {"block": "decoder", "layers": 2, "d_ff": 5, "norm": "pre", "seed": 7}
-    own = [[1, 2], [3, 4], [5, 6]]
     for trace, line in (
         (attncli.explain(("a", "b", "c"), target="d e", dim=6, **blocks),
          "--tokens a,b,c --target 'd e' --dim 6 --block decoder --layers 2 --d-ff 5 --norm pre --seed 7"),
-        (attncli.explain("a b", dim=2, positions=own, **heads),
+        (attncli.explain("a b", dim=2, positions=[[1, 2], [3, 4], [5, 6]], **heads),
          "'a b' --dim 2 --positions [[1,2],[3,4],[5,6]] --heads 2 --kv-heads 1 --d-k 3 --d-v 5"),
     ):  # fmt: skip
         shown = values(call, line)
@@ -402,11 +401,12 @@ def test_cosines_before_and_after() -> None:
     mixing = [[1.0, 0, 0, 0], [3, 4, 0, 0], [0, 0, 1, 0], [0, 4, 3, 0]]
     banks = [[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]]
     turning = [[1.0, 0], [-1, 1]]
-    for sentence, vectors, mask, w_v, cosines, words in (
+    cases: Any = (
         ("money bank river bank", banks, mixing, np.eye(3), [0.6, 1, 0, 0.64],
          '(2) (4): 1 0.6400 other "money" 0.0000 0.6000 closer'),
         ("a b", [[1.0, 0], [1, 1]], np.eye(2), turning, [0, 1], '"a" "b": 0.7071 0.0000 further'),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for sentence, vectors, mask, w_v, cosines, words in cases:
         eye = np.eye(len(vectors[0]))
         weights: Any = {"w_q": 0 * eye, "w_k": eye, "w_v": w_v, "w_o": eye}
         with np.errstate(divide="ignore"):

@@ -113,8 +113,7 @@ def test_an_interrupt_while_computing_is_a_line_and_leaves_no_file(folder: Path)
     def has_blocks(process: int) -> bool:
         return len(os.listdir(f"/proc/{process}/task")) > 2
 
-    line = "compute --q long.npy --output out.npy --quiet"
-    call = [*LISTENING, *line.split()]
+    call = [*LISTENING, "compute", "--q", "long.npy", "--output", "out.npy", "--quiet"]
     code, errors = interrupted(folder, call, signal.SIGINT, has_blocks)
     assert (code, errors, left(folder)) == (130, b"attncli: interrupted\n", set())
 

@@ -372,7 +372,7 @@ WRONG = "--stage nope|--head 9|--rows 90:|--cell q9,k9|--output no/such/f"
 
 LINES = """
 compute heads.json|compute three.json --against --causal|posenc --len 5 --dim 3|semantics jax mlx|
-explain 'the bank' --block encoder --layers 2|similarity a=1,2 b=2,3|diff three.json heads.json
+explain 'the bank' --block encoder|similarity a=1,2 b=2,3|diff three.json heads.json
 """
 
 
