@@ -44,7 +44,7 @@ def interrupted(
     folder: Path, call: list[str], number: int, condition: Callable[[int], bool]
 ) -> tuple[int, bytes]:
     """The exit code and the errors of a call that gets a signal once a condition holds for it."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     with subprocess.Popen(call, cwd=folder, stderr=subprocess.PIPE) as process:
         while not condition(process.pid) and time.monotonic() < end:
             time.sleep(0.001)
@@ -187,8 +187,7 @@ for call in sys.argv[1:]:
 """
     calls = ("--help", "--version", "explain -h", "compute --q [[1,2],[3,4]]", "explain a")
     lines = python(script, *calls).stdout.splitlines()
-    loaded = [{*line.split()} for line in lines if line.startswith("MODULES ")]
-    *helps, computing, explaining = loaded
+    *helps, computing, explaining = ({*x.split()} for x in lines if x.startswith("MODULES "))
     assert ["numpy" in modules for modules in helps] == [False] * 3
     unneeded = "threadpoolctl attncli.attention.streaming concurrent.futures pydantic numpy.random "
     unneeded += "zipfile csv safetensors rich.markdown"
