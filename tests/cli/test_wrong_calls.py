@@ -88,7 +88,7 @@ CALLS = {
         "--stage weights --output w.npz": "scores need",
         "--d-output ones --stage d_scores": "gradients all queries",
         "--d-output ones --stage d_weights --stage d_q": "gradients all queries",
-        "--tiles 500": "3 parts keys need",
+        "--tiles 500": "3 parts keys need", "--format json": "--format npz",
     },
     "check three.json --observed OUT": {
         "--output -": "--output - standard output", "--output v.npz": "v.npz --format text json",
