@@ -73,7 +73,7 @@ def test_inputs_conventions_and_labels_that_differ_are_said() -> None:
     (sentence,) = comparison.conventions
     assert "without --causal without --scale in a.json, --causal --scale 2 in b.json" in sentence
     (sentence,) = comparison.labels
-    assert '1 of 3: the first is "love" in a.json and "like" in b.json' in sentence
+    assert '1 of 3; first "love" in a.json, "like" in b.json' in sentence
     # of many, three are described
     blocks = (explain("a b", seed=seed, block="encoder", layers=2, dim=4) for seed in (1, 2))
     sentences = diff(*blocks).sentences

@@ -102,7 +102,7 @@ def test_standard_input_of_the_process_and_what_json_imports() -> None:
 def test_literals_a_path_that_looks_like_one_and_what_is_refused(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load('{"q": [[1, 2]]}').origin == "the inline literal"
+    assert load('{"q": [[1, 2]]}').origin == "what you typed"
     assert first("  [[1, 2, 3], [4, 5, 6.5]]") == [[1, 2, 3], [4, 5, 6.5]]
     monkeypatch.chdir(folder.path)
     folder.write("[[7]]", "{x}.json")
@@ -117,7 +117,7 @@ def test_literals_a_path_that_looks_like_one_and_what_is_refused(
         ("no\x1b[31m", "'no\\x1b[31m' does not exist"),
         (" ", "' ' does not exist"),
         ("q\0::k", "'q\\x00' cannot be read"),
-        ("[[1, 2], [3 4]]", "the inline literal is not JSON: line 1, column 13"),
+        ("[[1, 2], [3 4]]", "what you typed is not JSON: line 1, column 13"),
         ("-", "standard input is empty"),
         ("/dev", "is a directory"),
         ("/no/q.npy", "there is no folder /no"),
