@@ -189,7 +189,7 @@ def entry_stages(
     numbers = [number_of.setdefault(token, len(number_of) + 1) for token in sentence.tokens]
     value = np.array([range(1, len(numbers) + 1), numbers])
     names = {"token": sentence.tokens}
-    axes, labels = ("count", "token"), {"count": ("position", "word id"), **names}
+    axes, labels = ("count", "token"), {"count": ("number", "word id"), **names}
     tokens = Stage("tokens", f"T{mark}", "the sentence split into tokens", value, axes, labels)
     symbol = f"E{mark}"
     formula = f"{symbol} = the vector of each token"
