@@ -275,7 +275,7 @@ _GRADIENTS = {  # the stage whose gradient it is: a sentence on it
     "capped": "",
     "biased": "",
     "scaled": "",
-    "scores": "how fast the loss grows with each score: a query would rather attend to keys with "
+    "scores": "how fast the loss grows with each score: more weight lowers it for keys with "
     "negative numbers",
     "sinks": "",
     "q": "the keys, each times the gradient of its score",

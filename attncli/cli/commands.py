@@ -466,7 +466,7 @@ COMMANDS = {
 
         Without a name the table of all, with one its meaning and how it is known, with two what
         differs when code moves from the first to the second, and what to write there. With --q:
-        where this input makes the libraries part, and which of them give the same.
+        where they differ on this input, and which of them give the same.
 
         Example: attncli semantics torch-mha torch-sdpa
 

@@ -60,8 +60,8 @@ def _group(param: Any) -> str:
 
 def topics() -> dict[str, str]:
     """Each page of the manual and its first line, without its mark."""
-    pages = sorted(page for page in PAGES.iterdir() if page.name.endswith(".md"))
-    first = {page.name[:-3]: page.read_text("utf-8").partition("\n")[0] for page in pages}
+    pages = {page.name[:-3]: page for page in PAGES.iterdir() if page.name.endswith(".md")}
+    first = {name: pages[name].read_text("utf-8").partition("\n")[0] for name in sorted(pages)}
     return {name: line.lstrip("# ") for name, line in first.items()}
 
 

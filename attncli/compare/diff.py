@@ -238,7 +238,11 @@ def _labels(pairs: Iterable[tuple[Stage, Stage]], names: Names) -> Iterator[str]
             words = _differing_names(a, b, axis, names)
             if words and axis not in found.setdefault(words, []):
                 found[words].append(axis)
-    yield from (f"names along {', '.join(sorted(axes))} {words}" for words, axes in found.items())
+    for words, axes in found.items():
+        what = ({*axes} <= {"query", "key", "token", "other"} and "tokens") or ", ".join(
+            sorted(axes)
+        )
+        yield f"the names of {what} {words}"
 
 
 def _differing_names(a: Stage, b: Stage, axis: str, names: Names) -> str:
@@ -250,4 +254,4 @@ def _differing_names(a: Stage, b: Stage, axis: str, names: Names) -> str:
         return ""
     x, y = differing[0]
     count = f"{len(differing)} of {len(own)}"
-    return f'differ, {count}: the first is "{x}" in {names[0]} and "{y}" in {names[1]}'
+    return f'differ ({count}; first "{x}" in {names[0]}, "{y}" in {names[1]})'

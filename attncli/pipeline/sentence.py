@@ -122,7 +122,7 @@ def from_file(
 
     >>> found = from_file("king=0.9,0.5 queen=0.2,0.5", ("king", "quoon"), unknown="zero")
     >>> found.vectors["quoon"].tolist(), found.remarks
-    ([0.0, 0.0], ("1 word is not in the inline literal: 'quoon' is a vector of zeros",))
+    ([0.0, 0.0], ("1 word is not in what you typed: 'quoon' is a vector of zeros",))
     """
     from attncli.files.word_vectors import read_vectors, suggestion
 

@@ -129,7 +129,7 @@ def _sentence(shares: Shares, i: int) -> str:
     row, empty = shares.values[i].astype(np.float64), bool(shares.masked[i].all())
     verb, other, others = "attends to", "key", "keys"
     if shares.over_queries:
-        verb, other, others = "goes to", "query", "queries"
+        verb, other, others = "is attended to by", "query", "queries"
     why = f"every {other} is masked" if empty else ""
     if not np.isfinite(row).all():
         return f"has weights that are not numbers{why and f': {why}'}"

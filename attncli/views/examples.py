@@ -45,7 +45,7 @@ def rows(result: Result) -> Iterator[Row]:
             printed = _nested(claim.printed.text, str)
         elif claim.states is not None:
             ((relation, value),) = claim.states.items()
-            printed = f"in words: {_RELATIONS[relation]} {value:g}"
+            printed = f"says {_RELATIONS[relation]} {value:g}"
         if judgement.ours is not None:
             ours = _numbers(judgement.ours, _decimals(judgement))
         verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")

@@ -113,7 +113,9 @@ def _columns(block: Block, output: Stage, row: int, where: Index) -> Iterator[Co
         )
     total = float(shares.sum())
     total = 1.0 if abs(total - 1) < ROUNDING else total
-    yield Column("share", shares, total if sink is None else 1.0, sink and 1.0 - total)
+    yield Column(
+        "share", shares, total if sink is None else 1.0, None if sink is None else 1.0 - total
+    )
     given = block.matrix(stage, where)[row]
     if stage is not weights:
         yield Column(stage.name, given, float(given.sum()))

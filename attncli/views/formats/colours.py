@@ -64,9 +64,9 @@ def style(
     if of_256:
         colours = _OF_256[ramp]
         share = (shade + 1) / 2 if ramp == "signed" else shade
-        background = Color.from_ansi(colours[round(min(max(share, 0.0), 1.0) * (len(colours) - 1))])
-        is_bright = _luminance(*background.get_truecolor()) > MIDDLE
-        return Style(color=Color.from_ansi(16 if is_bright else 231), bgcolor=background)
+        behind = Color.from_ansi(colours[round(min(max(share, 0.0), 1.0) * (len(colours) - 1))])
+        is_bright = _luminance(*behind.get_truecolor()) > MIDDLE
+        return Style(color=Color.from_ansi(16 if is_bright else 231), bgcolor=behind)
     if few:
         size = fifth(shade)
         if not size:
