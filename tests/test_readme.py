@@ -1,4 +1,4 @@
-"""The README: its commands run, its pictures are real, every command and flag is in it."""
+"""The README and the manual: their commands run, their pictures are real, every option is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -23,6 +22,9 @@ __all__ = ["models"]
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+HELP = ROOT / "attncli" / "help"
+PAGES = "\n".join([README, *(page.read_text(encoding="utf-8") for page in HELP.glob("*.md"))])
+SHORT_HELP = [page.read_text(encoding="utf-8") for page in (HELP / "commands").glob("*.txt")]
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 SPAN = re.compile(r"`((?:[a-z]+ [^`]*\| )?attncli [^`]*-[^`]+)`")
 CHANGES_THE_SHELL = "attncli --install-completion"
@@ -33,7 +35,9 @@ SESSIONS = [
     for block in CONSOLE.findall(README)
     for command, _, output in (s.partition("\n") for s in re.split(r"^\$ ", block, flags=re.M)[1:])
 ]
-SPANS = {span.replace("\\|", "|") for span in SPAN.findall(README)} - {CHANGES_THE_SHELL}
+SPANS = {*SPAN.findall(PAGES)} - {CHANGES_THE_SHELL}
+SPANS |= {line for page in SHORT_HELP for line in re.findall(r"^  (attncli .*)", page, flags=re.M)}
+SPANS = {span for span in SPANS if not re.search("COMMAND|TOPIC", span)}
 FIGURE = re.findall(r"!\[[^\]]*\]\(([^)]+)\)\n\n`(attncli [^`]+)`", README)
 
 
@@ -57,6 +61,9 @@ def run_line(
             text = "\n" * 100
         elif part.startswith("head"):
             text = "".join(text.splitlines(keepends=True)[: int(part.split("-")[1])])
+        elif part.startswith("grep"):
+            pattern = re.compile(shlex.split(part)[1])
+            text = "".join(row for row in text.splitlines(keepends=True) if pattern.search(row))
         elif part != "cat":
             stream = io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
             monkeypatch.setattr(sys, "stdin", stream)
@@ -79,7 +86,11 @@ def test_every_example_runs_and_gives_what_is_shown(
             Path(model.name).symlink_to(model)
     code, printed = run_line(line, capfd, monkeypatch)
     compares = line.startswith(("attncli check", "attncli diff")) or "--against" in line
+    compares = compares or "--check" in line
     assert code == 0 or (code == 1 and compares)  # 1: it differs
+    goes_elsewhere = re.search(r"--output| -o |--open|--quiet", line)
+    assert printed or goes_elsewhere
+    assert "nothing to show" not in printed
     if output:
         assert [row.rstrip() for row in printed.rstrip("\n").split("\n")] == output.split("\n")
     for path, drawing in FIGURE:  # of which one is the README's own
@@ -91,34 +102,18 @@ def cells_of(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
-def test_every_flag_is_in_a_table_with_its_choices_help_and_an_example() -> None:
-    def plain(text: str) -> str:
-        return re.sub(r" \(default: .*?\)", "", text)  # which a command may have of its own
-
-    helps: dict[frozenset[str], set[str]] = {}
-    takes: dict[frozenset[str], set[str]] = {}
-    for name in COMMANDS:
-        for param in LazyGroup().get_command(None, name).params:
-            flags = frozenset(f for f in (*param.opts, *param.secondary_opts) if f[0] == "-")
-            if flags and "--help" not in flags:
-                kind = param.type_descriptor.annotation
-                choices = ", ".join(x for x in get_args(kind) if isinstance(x, str))
-                helps.setdefault(flags, set()).add(plain(param.help))
-                takes.setdefault(flags, set()).add((param.metavar or choices).replace("|", "\\|"))
-    seen = set()
-    for row in map(cells_of, README.splitlines()):
-        named = re.findall("`(-[^`]+)`", row[0]) if row[0:1] and row[0][:2] == "`-" else []
-        if named and "--help" not in named:
-            seen.add(flags := frozenset(named))
-            assert plain(row[1]) in helps[flags], row[0]
-            assert any(words in row[0] for words in takes[flags]), row[0]
-            assert named[0] in row[2], f"no example of {row[0]}"
-    assert helps.keys() - seen == set()
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_an_example(name: str) -> None:
+    lines = [*SPANS, *(line for line, _ in SESSIONS)]
+    shown = {word for line in lines for word in re.findall(r"(?<= )--?[a-z-]+", line)}
+    for param in LazyGroup().get_command(None, name).params:
+        options = {*param.opts, *param.secondary_opts} - {"--help", "-h"}
+        assert param.param_type_name != "option" or not options or options & shown, param.name
 
 
-def test_the_python_example_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = re.findall(r"```python\n(import attncli\n.*?)```", README, flags=re.DOTALL)
-    exec(example, {})  # noqa: S102 - it is ours
+def test_the_python_examples_run_as_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
+    for example in re.findall(r"```python\n(import attncli\n.*?)```", PAGES, flags=re.DOTALL):
+        exec(example, {})  # noqa: S102 - it is ours
     assert "Scaled dot-product attention" in capsys.readouterr().out
 
 
@@ -141,6 +136,6 @@ def test_the_short_table_of_libraries_is_what_semantics_shows() -> None:
         cells = tuple(CASES[name].cell(preset) for name in SHORT)
         groups.setdefault(cells, []).append(f"`{preset.name}`")
     rows = [["library", *SHORT]] + [[", ".join(names), *cells] for cells, names in groups.items()]
-    tables = [cells_of(line) for line in README.splitlines() if line.startswith("|")]
+    tables = [cells_of(line) for line in PAGES.splitlines() if line.startswith("|")]
     at = tables.index(rows[0])
     assert [tables[at], *tables[at + 2 : at + 1 + len(rows)]] == rows

@@ -71,7 +71,7 @@ def compute(
         return None
     trace, shown = computed(given, show)
     trace = replace(trace, title=choices.named(trace.title))
-    present(trace, shown, stdin_used=given.stdin_used, inputs_first=True)
+    present(trace, shown, stdin_used=given.stdin_used)
     return None
 
 

@@ -16,7 +16,7 @@ from attncli.cli.parsing import cell_of, slice_of
 from attncli.errors import ConventionError, MissingExtraError, OutputError
 from attncli.files.messages import printable
 from attncli.trace import Trace
-from attncli.views.formats import ENDINGS, FORMATS, PAGE, Format
+from attncli.views.formats import ENDINGS, FORMATS, Format
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 from attncli.views.text import fold
@@ -34,25 +34,17 @@ def present(
     page: Page = parts,
     precision: int = PRECISION,
     least_height: int = 0,
-    inputs_first: bool = False,
 ) -> None:
     """Writes the trace as `show` says; `page` is what tables and markdown lay out.
 
     precision     that of the command, where `show` has none
     least_height  lines that a matrix may take its share of, however low the screen
-    inputs_first  a page begins with the inputs, so that it can be checked by hand
     stdin_used    the input came from standard input, so --step reads keys from the terminal
 
     Raises ConventionError where its flags contradict, OutputError where it cannot be written.
     """
     check_flags(show)
     form, options = form_of(show), display_options(show, precision)
-    if (
-        inputs_first
-        and form.holds == PAGE
-        and not (options.stages or options.cell or options.query)
-    ):
-        options = replace(options, given=True)
     trace = trace.computing(options.stages)
     if show.open and not show.output:
         show = _in_a_file_of_its_own(show, form)

@@ -63,7 +63,8 @@ def meaning(
         with_input = "with the word's own vector added, as a residual connection does"
         stages = (*stages, _cosines("added", with_input, words, before + after, "", both))
         c = stages[-1].value
-        sentences = [*_of_equal_words(words, a, c, placed, masked), *_of_the_farthest(words, a, c)]
+        equal = [*_of_equal_words(words, a, c, placed, masked)][:1]
+        sentences = [*equal, *_of_the_farthest(words, a, c)]
         notes += [f"with the word's own vector added ({both}): {text}" for text in sentences]
     return Trace(
         "What it means: static against contextual", stages, notes=tuple(notes), name="meaning"

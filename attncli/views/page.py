@@ -15,14 +15,23 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.convention import KNOBS
-from attncli.stages import PARTS, QKV, kind_of
+from attncli.stages import PARTS, QKV, WEIGHTS, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
 from attncli.views.closing_gradients import wishes, wishing
 from attncli.views.matrix import Matrix
 from attncli.views.numbers import short
 from attncli.views.parts import Closing, Heading, Headline, Part, Plot, Remark
-from attncli.views.select import HEADS, KEY_HEADS, BlankStage, Block, DisplayOptions, Index, chosen
+from attncli.views.select import (
+    HEADS,
+    KEY_HEADS,
+    BlankStage,
+    Block,
+    DisplayOptions,
+    Index,
+    chosen,
+    is_computed,
+)
 from attncli.views.text import clean, sentence, shorten
 
 MOST = 8  # heads and batch entries shown of many
@@ -78,8 +87,12 @@ class Place(NamedTuple):
 def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     """Everything that is shown of a trace, in reading order.
 
+    An attention of q, k and v, or of x, begins with these, so that it can be checked by hand.
+
     Raises StageError or ShapeError for what is asked for and not there.
     """
+    if not (options.stages or options.cell or options.query) and _is_of_inputs(trace):
+        options = replace(options, given=True)
     names = chosen(trace, options)
     if options.query is not None:
         from attncli.views.walk import walks
@@ -92,6 +105,13 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         from attncli.views.derivation import derivations
 
         yield from derivations(trace, names, options)
+
+
+def _is_of_inputs(trace: Trace) -> bool:
+    """Whether a trace is one attention, whose q or x is given."""
+    stages = (step for step in trace.steps if isinstance(step, Stage))
+    given = {stage.name for stage in stages if not is_computed(stage)}
+    return WEIGHTS in trace and bool(given & {"q", "x"})
 
 
 def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:

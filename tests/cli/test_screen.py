@@ -196,7 +196,7 @@ def test_the_version_and_help_that_names_every_command(call: Call) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_is_shown_whole(call: Call, name: str) -> None:
-    shown = joined(call(name, "--help").out)
+    shown = joined(call(name, "--help", "all").out)
     assert joined(COMMANDS[name].help) in shown
     for param in LazyGroup().get_command(None, name).params:
         assert getattr(param, "help", None), param.name
