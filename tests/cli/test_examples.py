@@ -19,9 +19,11 @@ WORDS = SAMPLES / "words.txt"
         ("", [*(f"(document 00{number})" for number in range(5)), "004-first-example"]),
         ("004-first-example", ["query 1: differs", "the scale was left out", "[0.4223, 0.4223, 0.1554]"]),
         ("004-first-example --stage weights", ["q1  0.4011  0.4011  0.1978  1"]),
+        ("why-scale", ["printed  [1, 2, 4, 8, 16]", "claimed  below 0.4", "--sweep d_k"]),
+        ("003-yogurt --query Yogurt", ["Mango", "69.59", "share·V1"]),
         ("004-second-example --format markdown", ["| claim | printed |", "differs"]),
         ("--verify", ["ok ", "needs ", "each as recorded"]),
-        ("004 --verify", ["6 examples, each as recorded: 6 reproduced, 3 agree as rounded, 7 differ"]),
+        ("004 --verify", ["12 examples, each as recorded: 17 reproduced, 3 agree as rounded, 7 differ"]),
         (f"--verify --file {MINE}", ["ok "]),
         (f"exercise-2 --file {MINE} --glove {WORDS}", ["cosine: agrees as rounded"]),
     ],
@@ -44,7 +46,7 @@ def test_the_begin_of_names_lists_those(call: Call) -> None:
     whole, part = (call("examples", *name).out.splitlines() for name in ([], ["004"]))
     names = [line.split()[0] for line in whole if line.startswith("  004")]
     assert [line.split()[0] for line in part[1:]] == names
-    assert len(names) == 6
+    assert len(names) == 12
 
 
 def test_vectors_that_no_example_needs_are_noted(call: Call) -> None:

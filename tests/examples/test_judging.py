@@ -98,6 +98,8 @@ def test_the_verdict_of_a_statement_and_truncated_digits() -> None:
         ([0.0, 1e-17], {"unequal": 0}, 1.0, [D, D]),
         ([math.nan], {"equal": 0}, 1.0, [D]),
         ([math.nan], {"unequal": 0}, 1.0, [D]),
+        ([0.9, 0.91, math.nan], {"above": 0.9}, 1.0, [D, R, D]),
+        ([0.1, 0.09, -1.0], {"below": 0.1}, 1.0, [D, R, R]),
     ):
         assert holds(ours, states, magnitude).tolist() == verdicts  # type: ignore[arg-type]
     cut = [(0.1978, "0.19"), (-0.1978, "-0.19")]
