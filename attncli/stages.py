@@ -223,6 +223,7 @@ KINDS: dict[str, Kind] = {
     "word_angles": Kind("θ", _WORDS),
     "static": Kind("cos", "token other"),
     "contextual": Kind("cos", "token other"),
+    "added": Kind("cos", "token other"),
     "difference": Kind("b − a", "dimension"),
     "analogy": Kind("b − a + c", "dimension"),
     "centre": Kind("μ", "dimension"),
@@ -274,7 +275,7 @@ _GRADIENTS = {  # the stage whose gradient it is: a sentence on it
     "capped": "",
     "biased": "",
     "scaled": "",
-    "scores": "how fast the loss grows with each score: a query would rather attend to keys with "
+    "scores": "how fast the loss grows with each score: more weight lowers it for keys with "
     "negative numbers",
     "sinks": "",
     "q": "the keys, each times the gradient of its score",
@@ -384,3 +385,10 @@ LEFT_OUT = {
     LSE: "a softmax over queries has no sum for each query",
 }
 """What to say of a stage that is left out, as it would change nothing."""
+
+CALLED = {
+    **dict.fromkeys(("softmax", "attention_weights", "attn_weights", "probs"), "weights"),
+    **dict.fromkeys(("context", "attention_output", "attn_output"), "output"),
+    **dict.fromkeys(("qk", "logits", "dot_products", "attention_scores"), "scores"),
+}
+"""Other names of stages → ours."""

@@ -215,4 +215,4 @@ def _beside_whole(how: Convention, sizes: Sizes, inputs: Values, values: Values)
         (whole == values[OUTPUT]) | (np.isnan(whole) & np.isnan(values[OUTPUT])), 0, apart
     )
     largest = float(apart.max(initial=0.0))
-    return f"as in one piece: the outputs differ by at most {largest:.2g}"
+    return f"same result as in one piece (difference ≤ {largest:.2g})"

@@ -30,8 +30,8 @@ Exponent = Literal["paper", "article"]
 
 _EXPONENTS = {"paper": "2i/d", "article": "2·2i/d"}
 _COUNTS_TWICE = (
-    "the article's exponent counts 2i twice: past the first pair its waves are longer than the "
-    "paper's, base^(4i/d) where the paper has base^(2i/d)"
+    "article 004 has 4i/d in the exponent where the paper has 2i/d, so past the first pair its "
+    "waves are too long"
 )
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
 

@@ -107,7 +107,11 @@ def layout_hint(ndim: int) -> str:
 def check_mask(mask: Array, score_shape: tuple[int, ...]) -> None:
     """ShapeError unless the mask broadcasts, from the right, to the scores."""
     names = AXES[-len(score_shape) :]
-    target = " × ".join(f"{size} {name}" for size, name in zip(score_shape, names, strict=True))
+    many = {"batch": "batch entries", "query": "queries"}
+    target = " × ".join(
+        f"{size} {name if size == 1 else many.get(name, f'{name}s')}"
+        for size, name in zip(score_shape, names, strict=True)
+    )
     if mask.ndim > len(score_shape):
         raise ShapeError(
             f"the mask ({shape_text(mask)}) has {mask.ndim} dimensions, the scores have "

@@ -120,7 +120,8 @@ def sweep(name: str, values: Sequence[float], arguments: Any, row: int | None = 
     [[0.5, 0.5], [0.88, 0.12]]
     """
     how: Convention = arguments["convention"]
-    traces = [attend(**{**arguments, "convention": replace(how, **{name: x})}) for x in values]
+    fields: list[dict[str, Any]] = [{name: x} for x in values]
+    traces = [attend(**{**arguments, "convention": replace(how, **field)}) for field in fields]
     weights = [trace[WEIGHTS].value for trace in traces]
     if row is not None:
         weights = [x[..., row : row + 1, :] for x in weights]

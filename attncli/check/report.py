@@ -88,8 +88,8 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     yield from _explanations(verdict)
     if verdict.meanings and not verdict.is_meant:
         names = [name for meaning in verdict.meanings for name in meaning.names]
-        do = "does" if len(names) == 1 else "do"
-        yield f"  as {joined(names)} {do} by design: {verdict.meanings[0].flag}"
+        do = "means" if len(names) == 1 else "mean"
+        yield f"  {joined(names)} {do} it so: {verdict.meanings[0].flag}"
     if verdict.common:
         yield f"  in common: {verdict.common}"
     if verdict.tell_apart:
@@ -104,9 +104,9 @@ def _lines(verdict: Verdict) -> Iterator[str]:
         if not (is_summed_up and stage.matches):
             yield from _stage(stage, verdict)
     if verdict.undecided:
-        yield f"  within rounding, so this input cannot show: {listed(verdict.undecided)}"
+        yield f"  bugs too small to be seen on this input: {listed(verdict.undecided)}"
     if verdict.hidden:
-        yield f"  this input cannot show: {listed(verdict.hidden)}"
+        yield f"  bugs that another input would have to show: {listed(verdict.hidden)}"
     if verdict.status != "no match":
         yield from notes
 
@@ -130,7 +130,7 @@ def _headline(verdict: Verdict) -> str:
         "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
         "inside": f"it matches only as computed in {inside} inside, which is less exact than "
         f"{verdict.dtype}; --inside {verdict.inside} accepts it",
-        "no match": f"it differs from stage {verdict.first_difference} on; no known bug explains it"
+        "no match": f"it differs, first in {verdict.first_difference}; no known bug explains it"
         if verdict.stages
         else f"the inputs differ, {verdict.first_difference} first; no stage was compared",
         "wrong shape": "the shape is wrong",
@@ -229,7 +229,10 @@ def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
         allowed = "" if stage.allowed is None else f", allowed {_number(stage.allowed)}"
         yield f"  {largest}{allowed} ({stage.tolerance})"
         return
-    if 1 <= stage.ulps <= MANY_ULPS:
+    if not stage.matches and stage.ratios[2] > MANY:  # an entry is by far no rounding
+        yield f"  {largest}"
+        return
+    if 1 <= stage.ulps <= MANY:
         largest += f" ({_number(stage.ulps)} ULPs of {verdict.dtype})"
     noise = f"{stage.tolerance} alone gives {_number(stage.noise)}"
     yield f"  RMS error {_number(stage.rms)}; {noise}; {largest}"
@@ -238,8 +241,8 @@ def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
         yield f"  beside what is allowed: worst head {head} ×, worst row {row} ×, entry {entry} ×"
 
 
-MANY_ULPS = 1e6
-"""More units in the last place than this say nothing that the error itself does not."""
+MANY = 1e6
+"""More units in the last place, or times what is allowed, say nothing that the error does not."""
 
 
 def _number(x: float, digits: int = 3) -> str:

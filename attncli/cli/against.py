@@ -74,10 +74,12 @@ def _parsed(command: str, options: str) -> dict[str, Any]:
     return {name: x for name, x in values.items() if x is not None and x is not False}
 
 
-def compared(traces: Sequence[Trace], against: str, show: DisplayFlags) -> int:
+def compared(
+    traces: Sequence[Trace], against: str, show: DisplayFlags, *, by_name: bool = False
+) -> int:
     """Shows the comparison of the two calls; the exit code."""
     first, second = traces
     check_room(first, second, show)
-    found = diff(first, second, names=(CALL, against))
+    found = diff(first, second, names=(CALL, against), by_name=by_name)
     # what the conventions differ in is what was asked for
     return present_diff(replace(found, conventions=()), show)

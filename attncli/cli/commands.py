@@ -258,6 +258,7 @@ class Compared:
     rtol: float | None = RTOL
     atol: float | None = ATOL
     inside: Inside | None = INSIDE
+    by_name: bool = flag("Match tokens by their names, whatever order they stand in.")
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
@@ -290,6 +291,13 @@ class Against:
         "Compute once more with these options added or in place of others, and show the first "
         "stage that differs, as diff does.",
         "OPTIONS",
+        excludes="--against-order",
+    )
+    against_order: str | None = flag(
+        "The same words in another order, matched by word: without positions their vectors are the "
+        "same, with positions they are not.",
+        "SENTENCE",
+        excludes="--outline",
     )
 
 
@@ -348,6 +356,7 @@ COMMANDS = {
 
         From embeddings and weights: attncli compute --x samples/homework.json
         """,
+        without=("against_order",),
         other_help={"dropout": _DROPOUT, "precision": _PRECISION.format(4)},
     ),
     "explain": Command(
@@ -451,7 +460,7 @@ COMMANDS = {
 
         Without a name the table of all, with one its meaning and how it is known, with two what
         differs when code moves from the first to the second, and what to write there. With --q:
-        where this input makes the libraries part, and which of them give the same.
+        where they differ on this input, and which of them give the same.
 
         Example: attncli semantics torch-mha torch-sdpa
 

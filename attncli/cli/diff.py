@@ -53,7 +53,7 @@ def diff(compared: Compared, show: DisplayFlags) -> int:
     sources = _sources(compared)
     operands = [_operand(source, show) for source in sources]
     a, b = _traces(operands)
-    tolerance = given_of(compared, "decimals", "rtol", "atol", "inside")
+    tolerance = given_of(compared, "decimals", "rtol", "atol", "inside", "by_name")
     check_room(a, b, show)
     found = compare(a, b, names=_names(operands, sources), **tolerance)
     return present_diff(found, show, stdin_used="-" in [x.split("::")[0] for x in sources])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 from attncli.attention.sweep import N_KEYS, exercise, sweep, sweep_widths
 from attncli.cli.commands import Drawn
@@ -47,8 +48,9 @@ def swept(drawn: Drawn) -> tuple[str, list[float]]:
         is_right = min(values) >= 1 and max(values) <= WIDEST
     else:
         texts = [part.strip() for part in text.split(",")]
-        values = [Choices(**{name: part}).given.get(name) for part in texts]
-        is_right = all(isinstance(x, (int, float)) for x in values)
+        read: list[Any] = [Choices(**{name: part}).given.get(name) for part in texts]
+        is_right = all(isinstance(x, (int, float)) for x in read)
+        values = read
     if not is_right or len(values) > MOST:
         raise unclear(f"--sweep {name}", text, form)
     return name, values

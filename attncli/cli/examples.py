@@ -41,7 +41,8 @@ def examples(which: Which, show: DisplayFlags) -> int | None:
         raise ConventionError("verdicts have no colours", "add --stage NAME, or leave out --color")
     if form_of(show).name not in {"table", "markdown", "json"}:
         raise ConventionError(
-            f"{form_of(show).name} holds stages, not verdicts", "add --stage NAME, or use json"
+            f"{form_of(show).name} cannot show a comparison with an article",
+            "add --stage NAME, or use json",
         )
     return _verdicts(chosen, which, show)
 

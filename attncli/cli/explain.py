@@ -54,6 +54,8 @@ def explain(
         raise ConventionError(message, hint)
     if against is not None and against.against is not None:
         return _compared((words, vectors, block, choices), show, against.against)
+    if against is not None and against.against_order is not None:
+        return _in_order((words, vectors, block, choices), show, against.against_order)
     trace, warnings = explained(words, vectors, block, choices, show)
     note(*warnings, quiet=show.quiet)
     page = outline_page if block.outline else explain_page
@@ -79,6 +81,25 @@ def _compared(
     second, more = explained(words, vectors, block, choices, whole)
     note(*dict.fromkeys((*said, *more)), quiet=show.quiet)
     return compared([first, second], options, show)
+
+
+def _in_order(
+    groups: tuple[Text, Vectors, Block, Choices], show: DisplayFlags, sentence: str
+) -> int:
+    """The sentence beside its words in another order, matched by word; the exit code."""
+    from attncli.cli.against import compared
+    from attncli.cli.diff import check_diff_flags
+
+    check_diff_flags(show)
+    words, whole = groups[0], replace(show, full=True, stage=None)
+    other = replace(words, sentence=sentence, tokens=None)
+    if sorted(_tokens(words)[0]) != sorted(_tokens(other)[0]):
+        hint = 'use each of them once, such as "AI love I" for "I love AI"'
+        raise ConventionError("--against-order has other words than the sentence", hint)
+    first, said = explained(*groups, whole)
+    second, more = explained(other, *groups[1:], whole)
+    note(*dict.fromkeys((*said, *more)), quiet=show.quiet)
+    return compared([first, second], f"{sentence!r}", show, by_name=True)
 
 
 def _contradictions(words: Text, vectors: Vectors, block: Block) -> Iterator[tuple[str, str]]:

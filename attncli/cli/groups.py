@@ -73,6 +73,9 @@ class Quick:
                 vars(param)["display_type_rich"] = lambda ctx: None
             if param.metavar is None and kind in _METAVARS:
                 param.metavar = _METAVARS[kind]
+            if param.metavar is None and get_origin(kind) is Literal:  # a name, not every choice
+                param.metavar = "CHOICE" if param.name != "format" else "FORMAT"
+                param.help += f" {param.metavar}: {', '.join(get_args(kind))}."
             param.help = param.help.replace("[", r"\[")
         super().format_help(ctx, formatter)  # type: ignore[misc]
 

@@ -181,7 +181,7 @@ def _with_gradient(
         shape, sums = (*arrays["q"].shape[:-1], arrays["v"].shape[-1]), arrays["v"].sum(axis=-1)
         arrays[D_OUTPUT] = given_gradient(drawn, shape, OUTPUT, how.seed)
         if drawn == ONES and np.allclose(sums, sums[..., :1]):
-            notes[-1] += "; and as the values of every key have one sum here, dQ and dK are 0"
+            notes[-1] += "; every value here has the same sum, so dQ and dK are 0"
     return made
 
 

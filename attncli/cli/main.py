@@ -28,6 +28,14 @@ from attncli.files.messages import printable
 
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
+_TO_TRY = """\
+Three to try: attncli compute --random --query q1
+
+attncli explain "I love AI"
+
+attncli posenc --len 5 --dim 4
+
+attncli COMMAND --help shows what people use of one, attncli help the pages of the manual."""
 _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
 
 
@@ -60,6 +68,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
+    epilog=_TO_TRY,
 )
 
 
@@ -124,10 +133,8 @@ def _replace_closed_streams() -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code of one call; whatever goes wrong is one line on standard error."""
-    if arguments[:1] == ["help"]:
-        arguments = [*arguments[1:2], "--help"]
     try:
-        code = _call(arguments)
+        code = 0 if _is_help(arguments) else _call(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         _forget(sys.stdout)
@@ -151,6 +158,15 @@ def run(arguments: list[str]) -> int:
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
         return _failed(f"a fault of attncli itself ({what}); --debug shows where", 2, arguments)
     return code
+
+
+def _is_help(arguments: list[str]) -> bool:
+    """Whether the help of a command or a page of the manual was asked for, and is shown."""
+    if not {"--help", "-h"} & {*arguments} and arguments[:1] != ["help"]:
+        return False
+    from attncli.cli.help import show_help
+
+    return show_help(arguments)
 
 
 def _call(arguments: list[str]) -> int:

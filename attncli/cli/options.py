@@ -40,8 +40,8 @@ MAX_SIZE = flag(
 )
 MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
 ONES_SHOW = (
-    "--d-output ones is the gradient of output.sum(): all its numbers are alike, so it shows no "
-    "gradient taken of the wrong query, head or dimension; --d-output random does"
+    "--d-output ones is the gradient of output.sum(): mix-ups of queries, heads or dimensions stay "
+    "hidden; --d-output random shows them"
 )
 """What is said of `--d-output ones`."""
 _ROLES = [

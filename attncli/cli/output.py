@@ -107,7 +107,8 @@ def form_of(show: DisplayFlags) -> Format:
     ending = ending_of(show.output)
     if ending not in ENDINGS:
         raise ConventionError(
-            f"the ending of {show.output} names no format", f"add --format {'|'.join(FORMATS)}"
+            f"{show.output} ends in no format that attncli writes",
+            f"add --format {'|'.join(FORMATS)}",
         )
     return FORMATS[ENDINGS[ending]]
 

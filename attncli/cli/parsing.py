@@ -90,17 +90,14 @@ def bytes_of(text: str | None) -> int:
 def cell_of(text: str) -> tuple[str, str]:
     """Q,K: a query and a key, each a label or a 1-based number.
 
-    >>> cell_of("q2,k3")
-    ('q2', 'k3')
+    >>> cell_of("q2,k3"), cell_of('",",bank(5)')
+    (('q2', 'k3'), (',', 'bank(5)'))
     """
-    query, comma, key = (part.strip() for part in text.partition(","))
-    if not (query and comma and key):
-        raise unclear("--cell", text, "QUERY,KEY, such as q2,k3 or 2,3")
-    if "," in key:
-        raise ConventionError(
-            f"--cell {text!r} has more than one comma", "name the two by number, such as 2,3"
-        )
-    return query, key
+    one = r'\s*("[^"]+"|[^,"]+?)\s*'
+    if (names := re.fullmatch(f"{one},{one}", text)) is None:
+        form = """QUERY,KEY, such as q2,k3 or 2,3; a comma as a token is '","'"""
+        raise unclear("--cell", text, form)
+    return names[1].strip('"'), names[2].strip('"')
 
 
 def tokens_of(text: str) -> tuple[str, ...]:

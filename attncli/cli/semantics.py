@@ -1,4 +1,4 @@
-"""attncli semantics: what each library means by attention, and where an input makes them part."""
+"""attncli semantics: what each library means by attention, and where they differ on an input."""
 
 from __future__ import annotations
 

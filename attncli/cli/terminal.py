@@ -89,7 +89,7 @@ def _screen(console: Console, width: int | None) -> Screen:
     """A screen of this width, and any height, with the colours of a console."""
     colour = bool(console.color_system) and not console.no_color
     few = colour and console.color_system in ("standard", "windows")
-    return Screen(width, None, colour, few)
+    return Screen(width, None, colour, few, colour and console.color_system == "256")
 
 
 def text_width(output: str | None, width: int | None = None) -> int | None:

@@ -31,6 +31,9 @@ _OURS = {
 }
 _SAME = {"rotary": "rope", "md": "markdown", "text": "table"}  # choices by other names
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_LEAST, _MOST = (
+    re.compile(rf"Input should be {than} than or equal to (\S+)") for than in ("greater", "less")
+)
 _INVALID = re.compile(r"Invalid value for '([^']*)': (?:Value error, )?(.*)", re.DOTALL)
 
 
@@ -50,7 +53,8 @@ def in_words(error: Any, arguments: Sequence[str], commands: Sequence[str]) -> s
     if message.startswith("Got unexpected extra argument"):
         return f"{message}; {_extra(context, arguments) or help_of}"
     if invalid := _INVALID.fullmatch(message):
-        what = invalid[2].rstrip(".")
+        what = _LEAST.sub(r"it must be \1 or more", invalid[2].rstrip("."))
+        what = _MOST.sub(r"it must be \1 or less", what)
         message = f"{invalid[1]}: {what}{_near_choice(what)}"
     return f"{message.rstrip('.')}; {help_of}"
 
@@ -68,6 +72,8 @@ def likely_mistake(arguments: Sequence[str], command: Any) -> str:
         for name in param.opts
     }
     for flag, value in pairwise(arguments):
+        if (flag, value) == ("--mask", "causal"):
+            return "--mask takes a file or a matrix; the causal mask is --causal"
         if flag in switches and value.lower() in _TRUTH:
             hint = "write it alone" if _TRUTH[value.lower()] else f"leave {flag} out"
             return f"{flag} takes no value; {hint}"
@@ -120,6 +126,8 @@ def _extra(context: Any, arguments: Sequence[str]) -> str:
         return (
             f'put the sentence in quotes: attncli explain "{" ".join((values["sentence"], *rest))}"'
         )
+    if name == "posenc":
+        return "write attncli posenc --len 5 --dim 4"
     return "name the others with --k, --v or --mask" if name in ("compute", "check") else ""
 
 

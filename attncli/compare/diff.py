@@ -39,6 +39,7 @@ def diff(
     rtol: float | None = None,
     atol: float | None = None,
     inside: Inside | None = None,
+    by_name: bool = False,
 ) -> Comparison:
     """Two traces compared stage by stage, by dotted name.
 
@@ -47,6 +48,8 @@ def diff(
               else as far as rounding in their number type explains: from the inputs, as in
               `check`, where those are the same in both, else a few units of its last place
     inside    accepts this less exact arithmetic inside: "float32", "tf32", "float16", "bfloat16"
+    by_name   entries of an axis that has the same names in another order in b are matched by name;
+              the stage `tokens`, which is that order, is left out
 
     NaN beside NaN and an infinity beside itself are the same. Axes of one entry before the others
     do not count. Raises InputError where the two have no stage in common.
@@ -60,6 +63,12 @@ def diff(
     stages_a, stages_b = (
         {n: x for n, x in t.stages() if x.value.dtype.kind in "biuf"} for t in (a, b)
     )
+    if by_name:
+        stages_a, stages_b = (
+            {n: x for n, x in stages.items() if x.name != "tokens"}
+            for stages in (stages_a, stages_b)
+        )
+        stages_b = {n: _in_order_of(stages_a.get(n), x) for n, x in stages_b.items()}
     order = _merged([*stages_a], [*stages_b])
     pairs: dict[str, tuple[Stage, Stage]] = {}
     for name in order:
@@ -77,6 +86,21 @@ def diff(
     stages = tuple(_compared(name, *pair, noise, names) for name, pair in pairs.items())
     labels = tuple(_labels(pairs.values(), names))
     return Comparison(a, b, names, stages, only, tuple(_conventions(a, b, names)), labels)
+
+
+def _in_order_of(a: Stage | None, b: Stage) -> Stage:
+    """The stage b with the entries of each axis in the order of a, where they have its names.
+
+    Of equal names the first is matched with the first.
+    """
+    for at, axis in enumerate(b.axes):
+        own, names = (() if x is None else x.labels.get(axis, ()) for x in (a, b))
+        if own == names or sorted(own) != sorted(names):
+            continue
+        by_name = np.argsort(np.array(names), kind="stable")
+        order = by_name[np.argsort(np.argsort(np.array(own), kind="stable"), kind="stable")]
+        b = replace(b, value=np.take(b.value, order, axis=at), labels={**b.labels, axis: own})
+    return b
 
 
 def _merged(first: Sequence[str], second: Sequence[str]) -> list[str]:
@@ -214,7 +238,11 @@ def _labels(pairs: Iterable[tuple[Stage, Stage]], names: Names) -> Iterator[str]
             words = _differing_names(a, b, axis, names)
             if words and axis not in found.setdefault(words, []):
                 found[words].append(axis)
-    yield from (f"names along {', '.join(sorted(axes))} {words}" for words, axes in found.items())
+    for words, axes in found.items():
+        what = ({*axes} <= {"query", "key", "token", "other"} and "tokens") or ", ".join(
+            sorted(axes)
+        )
+        yield f"the names of {what} {words}"
 
 
 def _differing_names(a: Stage, b: Stage, axis: str, names: Names) -> str:
@@ -226,4 +254,4 @@ def _differing_names(a: Stage, b: Stage, axis: str, names: Names) -> str:
         return ""
     x, y = differing[0]
     count = f"{len(differing)} of {len(own)}"
-    return f'differ, {count}: the first is "{x}" in {names[0]} and "{y}" in {names[1]}'
+    return f'differ ({count}; first "{x}" in {names[0]}, "{y}" in {names[1]})'

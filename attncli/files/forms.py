@@ -1,9 +1,10 @@
-"""Numbers as other tools print them, turned into the text of JSON. They are data: nothing is run.
+r"""Numbers as other tools print them, turned into the text of JSON. They are data: nothing is run.
 
     [1 2 3; 4 5 6]                       MATLAB: blanks between numbers, semicolons between rows
     [[1. 0.]                             a printed NumPy array
      [0. 1.]]
     np.array([[1, 0]], dtype=float32)    and tensor([[1., 0.]], device='cuda:0', grad_fn=<…>)
+    \begin{bmatrix} 1 & 0 \\ 0 & 1 \end{bmatrix}   LaTeX, with \frac and \sqrt
     [[1/2, .5, 1/√8]]                    fractions, roots, decimals without a zero
     {q: [[1, 0]]}                        JSON whose quotes a shell has taken
     q = [1 0]; k = [0 1];                several of them, each with its name
@@ -37,6 +38,12 @@ _PIECE = re.compile(
     rf"(?P<end>\s*+(?:,\s*+{_OPTION}\s*+)*+,?\s*+\))?"  # of a call
     r"(?:\s*+;(?!\s*+,))?"
 )
+LATEX = re.compile(
+    r"\s*(?:\\\[|\$+)?\s*\\begin\{(?P<kind>[bpvBV]?matrix|array)\}(?:\{(?P<columns>[^{}]*)\})?"
+    r"(?P<body>.*)\\end\{(?P=kind)\}\s*(?:\\\]|\$+)?\s*",
+    re.DOTALL,
+)
+"""A text that is one matrix of LaTeX, in a display or without."""
 _DECIMAL = re.compile(r"([-+−]?)(\d*)(\.?)(\d*)((?:[eE][-+]?\d+)?)", re.ASCII)
 _WORDS = {"true": "true", "false": "false", "none": "null", "nan": "NaN"}
 _WORDS |= {f"{sign}{word}": f"{sign}Infinity" for sign in ("", "-") for word in ("inf", "infinity")}
@@ -55,11 +62,29 @@ def as_json(text: str, origin: str) -> str:
     >>> as_json("tensor([[1., 0.],\\n        [0., 1.]], device='cuda:0')", "it")
     '[[1.0, 0.0],\\n        [0.0, 1.0]]'
     """
+    if matrix := LATEX.fullmatch(text):
+        text = _rows_of_latex(matrix)
     converter = _Converter(text, origin)
     plain = _PIECE.sub(converter.piece, text)
     if converter.calls or converter.separators == {",", " "}:
         return text  # a call that is not closed, or a comma that is missing: JSON refuses it
     return f"{{{plain}}}" if converter.variables else plain
+
+
+def _rows_of_latex(matrix: re.Match[str]) -> str:
+    """The rows of a matrix of LaTeX as lists; labels and sums, as attncli writes them, are none."""
+    body = re.sub(
+        r"\\d?frac\{([^{}]*)\}\{([^{}]*)\}", r"\1/\2", matrix["body"].replace("\\hline", "")
+    )
+    body = re.sub(r"\\sqrt\{([^{}]*)\}", r"√\1", body)
+    has_sums = re.fullmatch(r"[^|]*\|[^|]*\|[^|]*", matrix["columns"] or "") is not None
+    rows = []
+    for line in body.split(r"\\"):
+        cells = [cell.strip() for cell in line.split("&")]
+        cells = [cell for cell in cells[: -1 if has_sums else None] if cell]
+        rows.append([cell for cell in cells if not cell.startswith((r"\text", r"\Sigma"))])
+    lists = (f"[{', '.join(row)}]" for row in rows if row)
+    return f"[{', '.join(lists)}]"
 
 
 class _Converter:

@@ -60,7 +60,7 @@ _READERS = {
 class Loaded:
     """What a source holds.
 
-    origin         what messages call it: its path, "standard input", "the inline literal"
+    origin         what messages call it: its path, "standard input", "what you typed"
     arrays         name as in the file → array; a matrix without a name is called ""
     query_labels   names of the queries (`tokens`, `query_tokens`; of a trace: its labels), or None
     key_labels     names of the keys, or None

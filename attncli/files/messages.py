@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from attncli.errors import AttncliError, InputError, SeveralError
 
-STANDARD_INPUT, LITERAL = "standard input", "the inline literal"
+STANDARD_INPUT, LITERAL = "standard input", "what you typed"
 _LONGEST_WORD = 300  # characters of a message, however long a name in it is
 _LONGEST_PATH = 4096  # characters, on Linux: a path that exists is never cut
 _AXES = ("batch", "head", "row", "column")

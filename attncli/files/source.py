@@ -287,7 +287,11 @@ def _unquoted(text: str) -> str:
 
 def _is_literal(text: str) -> bool:
     """Whether a SOURCE is numbers themselves: no path that exists, and in a form that is read."""
-    begins = text.lstrip()[:1] in ("[", "{") or ARRAY.match(text) or are_numbers(text)
+    begins = (
+        text.lstrip().startswith(("[", "{", "\\begin{", "\\["))
+        or ARRAY.match(text)
+        or are_numbers(text)
+    )
     return bool(begins) and not os.path.exists(text)
 
 

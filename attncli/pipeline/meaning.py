@@ -29,12 +29,15 @@ def meaning(
     masked: bool = False,
     reads: tuple[str, str] = ("", ""),
     letters: tuple[str, str] = ("E", "Y"),
+    adds_input: bool = False,
 ) -> Trace | None:
     """The cosines between tokens before and after attention, and what became of equal words.
 
     cos(a, b) = a·b / (‖a‖·‖b‖)     # [n, d], [n, d'] -> [n, n], [n, n]
 
-    Stages: static, contextual. The trace's notes are sentences: equal words start equal; they end
+    Stages: static, contextual; where the contextual vectors are what is added to the static ones
+    (`adds_input`: a residual connection does it) and as wide, also `added`, the cosines of the
+    sums. The trace's notes are sentences: equal words start equal; they end
     different where positions were added (`placed`) or where each sees other words (`masked`).
     `reads` names the stages that the two come from, `letters` are their symbols.
     None where there is but one word, or a vector holds NaN or infinity.
@@ -49,13 +52,22 @@ def meaning(
     if len(words) < 2 or not (np.isfinite(before).all() and np.isfinite(after).all()):
         return None
     own, context = "between the words' own vectors", "between the vectors in their context"
-    stages = (
+    stages: tuple[Stage, ...] = (
         _cosines("static", f"before: {own}", words, before, reads[0], letters[0]),
         _cosines("contextual", f"after: {context}", words, after, reads[1], letters[1]),
     )
     a, b = (stage.value for stage in stages)
-    notes = (*_of_equal_words(words, a, b, placed, masked), *_of_the_farthest(words, a, b))
-    return Trace("What it means: static against contextual", stages, notes=notes, name="meaning")
+    notes = [*_of_equal_words(words, a, b, placed, masked), *_of_the_farthest(words, a, b)]
+    if adds_input and before.shape == after.shape:
+        both = " + ".join(letters)
+        with_input = "with the word's own vector added, as a residual connection does"
+        stages = (*stages, _cosines("added", with_input, words, before + after, "", both))
+        c = stages[-1].value
+        sentences = [*_of_equal_words(words, a, c, placed, masked), *_of_the_farthest(words, a, c)]
+        notes += [f"with the word's own vector added ({both}): {text}" for text in sentences]
+    return Trace(
+        "What it means: static against contextual", stages, notes=tuple(notes), name="meaning"
+    )
 
 
 def _cosines(

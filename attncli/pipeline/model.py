@@ -112,6 +112,7 @@ def explained(
         masked=restricting or convention.causal or model.block == "decoder",
         reads=(f"{prefix}embeddings", last) if is_start else ("", ""),
         letters=(trace[f"{prefix}embeddings"].symbol, trace[last].symbol),
+        adds_input=model.block == "attention",
     )
     return trace if found is None else replace(trace, steps=(*trace.steps, found))
 

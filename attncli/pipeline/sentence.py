@@ -122,7 +122,7 @@ def from_file(
 
     >>> found = from_file("king=0.9,0.5 queen=0.2,0.5", ("king", "quoon"), unknown="zero")
     >>> found.vectors["quoon"].tolist(), found.remarks
-    ([0.0, 0.0], ("1 word is not in the inline literal: 'quoon' is a vector of zeros",))
+    ([0.0, 0.0], ("1 word is not in what you typed: 'quoon' is a vector of zeros",))
     """
     from attncli.files.word_vectors import read_vectors, suggestion
 
@@ -186,7 +186,7 @@ def entry_stages(
     numbers = [number_of.setdefault(token, len(number_of) + 1) for token in sentence.tokens]
     value = np.array([range(1, len(numbers) + 1), numbers])
     names = {"token": sentence.tokens}
-    axes, labels = ("count", "token"), {"count": ("position", "word id"), **names}
+    axes, labels = ("count", "token"), {"count": ("number", "word id"), **names}
     tokens = Stage("tokens", f"T{mark}", "the sentence split into tokens", value, axes, labels)
     symbol = f"E{mark}"
     formula = f"{symbol} = the vector of each token"

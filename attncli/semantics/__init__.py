@@ -1,1 +1,1 @@
-"""What each library means by attention: the table, where an input makes them part, how to port."""
+"""What each library means by attention: the table, where they differ on an input, how to port."""

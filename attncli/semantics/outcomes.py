@@ -1,4 +1,4 @@
-"""Where one input makes the libraries part: what each gives, in groups that give the same.
+"""Where the libraries differ on one input: what each gives, in groups that give the same.
 
 q, k, v, mask, causal ── each preset's convention ── run ──> Outcomes: groups, what is not shown
 """
@@ -128,7 +128,7 @@ def _apart(x: Array, y: Array) -> Array:
 
 
 def _words(presets: Sequence[Preset], call: Call) -> Any:
-    """What some of the libraries do, where this call makes them part: but for what most do."""
+    """What some of the libraries do, where they differ on this call: but for what most do."""
     cases = [case for case in CASES.values() if case.arises(call)]
     cells = {case: {p.name: case.cell(p) for p in presets} for case in cases}
     varied = {case: found for case, found in cells.items() if len({*found.values()}) > 1}

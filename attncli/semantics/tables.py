@@ -3,7 +3,7 @@
 table ── libraries               every library and case
 of_one ── library                one library beside what most do
 of_two ── differences, code      one library beside another, and what to write to move
-of_input ── outcomes, apart      where an input makes them part
+of_input ── outcomes, apart      where they differ on an input
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def of_two(found: Recipe) -> Trace:
 def of_input(found: Outcomes, labels: Sequence[str] | None = None) -> Trace:
     """What each library gives for an input.
 
-    Stages "outcomes" [library, case]: what it does where the input makes them part; and "apart"
+    Stages "outcomes" [library, case]: what it does where they differ on the input; and "apart"
     [library, query]: how far each query's output is from that of the first, NaN where one of the
     two is NaN.
     """
@@ -115,7 +115,7 @@ def of_input(found: Outcomes, labels: Sequence[str] | None = None) -> Trace:
         _words(OUTCOMES, does, rows),
         Stage(APART, "", "", apart, ("library", "query"), queries),
     )
-    return Trace("Where this input makes the libraries part", steps)
+    return Trace("Where libraries give different results on this input", steps)
 
 
 def words_of(does: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from attncli.trace import Stage
 from attncli.views.numbers import short
 from attncli.views.parts import Equation
 from attncli.views.select import HEADS, KEY_HEADS, BlankStage, Block, Index, has_blanks
-from attncli.views.text import LABEL_CELLS, clean, label_mark, number_mark, shorten
+from attncli.views.text import LABEL_CELLS, clean, label_mark, number_mark, number_of, shorten
 
 Words = tuple[str, ...]
 
@@ -74,7 +74,11 @@ class Entry(NamedTuple):
 
     def labels(self, cells: int = LABEL_CELLS) -> list[str]:
         """The names of its row and its column in an equation; of a vector the latter alone."""
-        names = (shorten(self.stage.label(axis, at), cells) for axis, at in self.places)
+        names = []
+        for axis, at in self.places:
+            name = shorten(self.stage.label(axis, at), cells)
+            name = f'"{name}"' if name == "," else name
+            names.append(name + number_of(self.stage.labels.get(axis, ()), at))
         return [label_mark(name) for name in names]
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.attention.axes import joined
+from attncli.stages import DROPPED
 from attncli.trace import Stage
 from attncli.views.numbers import percent, short
 from attncli.views.select import HEADS, Block, DisplayOptions, Index
@@ -60,7 +61,8 @@ def _names(stage: Stage, axis: str) -> list[Name]:
 class Shares(NamedTuple):
     """The weights, each row of which sums to 1: transposed where softmax is over queries.
 
-    values [n, m], masked [n, m]; names of the n, others: of the m; rows: those asked for
+    values [n, m], masked [n, m]; names of the n, others: of the m; rows: those asked for;
+    dropped [n, m]: weights that dropout set to 0
     """
 
     stage: Stage
@@ -70,6 +72,7 @@ class Shares(NamedTuple):
     others: Sequence[Name]
     rows: range
     over_queries: bool
+    dropped: BoolArray | None = None
 
 
 def shares_of(
@@ -82,12 +85,15 @@ def shares_of(
     masked = np.zeros(values.shape, bool)
     if block.mask is not None:
         masked = block.masked(index, values.shape)
+    used = block.stages.get(DROPPED)
+    dropped = None if used is None else (block.matrix(used, index) == 0) & (values != 0)
     names, others = (_names(stage, axis) for axis in stage.axes[-2:])
     over_queries, bounds = block.convention.softmax_over == "queries", options.rows
     if over_queries:
         values, masked, names, others, bounds = values.T, masked.T, others, names, options.cols
+        dropped = None if dropped is None else dropped.T
     rows = range(len(values))[slice(*bounds)]
-    return Shares(stage, values, masked, names, others, rows, over_queries)
+    return Shares(stage, values, masked, names, others, rows, over_queries, dropped)
 
 
 def sentences(
@@ -123,7 +129,7 @@ def _sentence(shares: Shares, i: int) -> str:
     row, empty = shares.values[i].astype(np.float64), bool(shares.masked[i].all())
     verb, other, others = "attends to", "key", "keys"
     if shares.over_queries:
-        verb, other, others = "goes to", "query", "queries"
+        verb, other, others = "is attended to by", "query", "queries"
     why = f"every {other} is masked" if empty else ""
     if not np.isfinite(row).all():
         return f"has weights that are not numbers{why and f': {why}'}"
@@ -133,7 +139,17 @@ def _sentence(shares: Shares, i: int) -> str:
         missing = 1 - float(row.sum())
         ranking = _ranking(row, shares.others, others)
     rest = f"; {percent(missing)} on no {other}" if missing > MISSING else ""
-    return f"{verb} {ranking}{rest}{why and f', though {why}'}"
+    return f"{verb} {ranking}{rest}{why and f', though {why}'}{_dropout(shares, i)}"
+
+
+def _dropout(shares: Shares, i: int) -> str:
+    """Which of the weights of a row dropout leaves out of the output."""
+    if shares.dropped is None:
+        return ""
+    left = np.flatnonzero(shares.dropped[i]).tolist()
+    names = [shares.others[at].spoken() for at in left[:TOP]]
+    names += [f"{len(left) - TOP} more"] if len(left) > TOP else []
+    return f"; dropout leaves out {joined(names) if left else 'none'}"
 
 
 def _ranking(row: Array, names: Sequence[Name], others: str) -> str:

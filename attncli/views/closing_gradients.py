@@ -1,4 +1,4 @@
-"""What gradients say of the weights: q1 would rather attend to k2 than k1."""
+"""What gradients say of the weights: q1 lowers the loss with less weight on k1."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def wishes(
 
 
 def _sentence(row: _Row, shares: Shares, within: float, precision: int) -> str:
-    other, verb = ("query", "go") if shares.over_queries else ("key", "attend")
+    other = "query" if shares.over_queries else "key"
     if row.masked.all() and not row.own.any():
         return f"has no gradient: every {other} is masked"
     if not np.isfinite(row.wish).all():
@@ -90,12 +90,11 @@ def _sentence(row: _Row, shares: Shares, within: float, precision: int) -> str:
     near = within * max(lower, raise_)
     least = _named(np.flatnonzero(row.wish >= lower - near), shares) if lower > near else ""
     most = _named(np.flatnonzero(-row.wish >= raise_ - near), shares) if raise_ > near else ""
-    how = "lowering" if lower >= raise_ - near else "raising"
-    which = least if how == "lowering" else most
-    rather = f"{verb} to {most} than {least}"
-    if not most or not least:  # the rest is a sink's, or of scores that a mask or a cap holds
-        rather = f"{verb} {'more' if most else 'less'} to {which}"
-    return f"would rather {rather}: {how} its score of {which} lowers the loss fastest"
+    less, more = f"less weight on {least}" * bool(least), f"more on {most}" * bool(most)
+    both = [more.replace("more", "more weight", 1), less.replace("weight ", "", 1)]
+    if lower >= raise_ - near:  # the score of the first changes the loss most
+        both = [less, more if less else both[0]]
+    return f"lowers the loss fastest with {' and '.join(filter(None, both))}"
 
 
 def _why(row: _Row, shares: Shares, offer: Array, rounding: float, precision: int) -> str:

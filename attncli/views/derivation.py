@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 import numpy as np
@@ -114,18 +115,19 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
 
 
 def find(stage: Stage, axis: str, wanted: str) -> int:
-    """The entry of an axis of this name: its label or its number counted from 1."""
+    """The entry of an axis of this name: its label, as "bank (5)" too, or its number from 1."""
     names = stage.names(axis)
-    found = [at for at, name in enumerate(names) if name == wanted]
-    if len(found) == 1:
-        return found[0]
+    same = [at for at, name in enumerate(names) if name == wanted]
+    if len(same) == 1:
+        return same[0]
     if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
         return int(wanted) - 1
-    if found:
-        numbers = " and ".join(str(at + 1) for at in found[:3])
-        raise ShapeError(
-            f"more than one {axis} is called {clean(wanted)!r}", f"use its number: {numbers}"
-        )
+    numbered = re.fullmatch(r"(.*?) ?\((\d+)\)", wanted)
+    if numbered and names[int(numbered[2]) - 1 : int(numbered[2])] == (numbered[1],):
+        return int(numbered[2]) - 1
+    if same:
+        which = " or ".join(f"{wanted}({at + 1})" for at in same[:3])
+        raise ShapeError(f"more than one {axis} is called {clean(wanted)!r}", f"use {clean(which)}")
     there = ", ".join(shorten(name) for name in names[:8])
     more = f" … ({len(names)} in all)" if len(names) > 8 else ""
     raise ShapeError(

@@ -198,7 +198,7 @@ def _title(found: Comparison, stage: StageDifference) -> str:
     own = stage.name.rpartition(".")[2]
     both = zip(found.names, (stage.a, stage.b), strict=True)
     others = [
-        f"left out of {name}, where {x.name} is in its place" for name, x in both if x.name != own
+        f"{name} has no {own}; {x.name} is compared instead" for name, x in both if x.name != own
     ]
     return f"{stage.name} ({others[0]})" if others else stage.name
 

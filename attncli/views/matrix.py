@@ -21,8 +21,8 @@ from attncli.views.text import (
     BLANK,
     LABEL_CELLS,
     NAME_CELLS,
+    captions,
     clean,
-    distinct,
     sentence,
     shorten,
 )
@@ -161,7 +161,7 @@ class Matrix:
         names = [clean(self.stage.symbol) if axis == -2 else ""]
         if len(axes) >= -axis:
             indices = [at for at in kept if at is not None]
-            names = distinct([self.stage.label(axes[axis], at) for at in indices], indices, cells)
+            names = captions(self.stage.names(axes[axis]), indices, cells)
             if None in kept:
                 names.insert(kept.index(None), "⋮" if axis == -2 else "…")
         is_summed = self.sums == ("columns" if axis == -2 else "rows")
@@ -174,16 +174,26 @@ class Matrix:
         )
         return [*names, "Σ" if asked == whole else f"Σ of all {whole}"]
 
-    def grid(self, rows: Kept, columns: Kept, *, colour: bool = False, few: bool = False) -> Grid:
+    def grid(
+        self,
+        rows: Kept,
+        columns: Kept,
+        *,
+        colour: bool = False,
+        few: bool = False,
+        precision: int | None = None,
+    ) -> Grid:
         """These rows and columns: the only place where numbers, marks and sums become text.
 
-        few  whether the colours are so few that marks stand beside them
+        few        whether the colours are so few that marks stand beside the shades
+        precision  decimals, where not those that are asked for
         """
         at = [np.array([i for i in kept if i is not None], dtype=int) for kept in (rows, columns)]
         shown = self.values[np.ix_(*at)]
         hidden = self.marked[np.ix_(*at)]
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
-        shading, precision, heatmap = None, self.options.precision, self.options.heatmap
+        precision = self.options.precision if precision is None else precision
+        shading, heatmap = None, self.options.heatmap
         is_shaded = self.shade and colour if heatmap is None else heatmap
         if shown.dtype.kind in NUMERIC and not self.is_blank:
             if is_shaded:

@@ -138,11 +138,11 @@ def short(x: float, precision: int) -> str:
 def percent(share: float) -> str:
     """A share of the attention: 40.1 %.
 
-    >>> percent(0.40111), percent(1.0), percent(0.0001)
-    ('40.1 %', '100 %', '< 0.1 %')
+    >>> percent(0.40111), percent(1.0), percent(0.0001), percent(0.9999)
+    ('40.1 %', '100 %', '< 0.1 %', '> 99.9 %')
     """
-    if share == 1:
-        return "100 %"
+    if share == 1 or 0.9995 <= share < 1:
+        return "100 %" if share == 1 else "> 99.9 %"
     return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 

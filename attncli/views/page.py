@@ -48,7 +48,7 @@ _ENTRIES = {axis: many for axis, (_, many) in _WORDS.items()} | {
     "other": "the same",
     "pair": "pairs of dimensions",
     "component": "components",
-    "count": "position and word id",
+    "count": "number and word id",
     "measure": "measures",
     "value": "values",
     "part": "parts of the keys",

@@ -17,7 +17,7 @@ from attncli.attention.masks import forbids
 from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError, nearest
-from attncli.stages import HIDDEN, LEFT_OUT, MASKED, kind_of
+from attncli.stages import CALLED, HIDDEN, LEFT_OUT, MASKED, kind_of
 from attncli.trace import Stage, Trace
 
 Bounds = tuple[int | None, int | None]
@@ -319,5 +319,5 @@ def named_stages(trace: Trace, wanted: str) -> Collection[str]:
     found = found or [name for name in trace if f".{wanted}." in f".{name}"]
     if found:
         return found
-    hint = LEFT_OUT.get(wanted) or nearest(wanted, trace)
+    hint = LEFT_OUT.get(wanted) or nearest(CALLED.get(wanted, wanted), trace)
     raise StageError(f"there is no stage {wanted!r}", hint)

@@ -124,7 +124,17 @@ def named(stage: Stage, axis: str, at: int, cells: int = LABEL_CELLS) -> str:
     ('"to"', 'k1')
     """
     name = shorten(stage.label(axis, at), cells)
-    return quoted(name) if is_token(stage, axis, name) else name
+    text = quoted(name) if is_token(stage, axis, name) else name
+    return text + number_of(stage.labels.get(axis, ()), at)
+
+
+def number_of(names: Sequence[str], at: int) -> str:
+    """What tells an entry from others of the same name, its number from 1; else "".
+
+    >>> number_of(["bank", "river", "bank"], 2), number_of(["bank", "river", "bank"], 1)
+    (' (3)', '')
+    """
+    return f" ({at + 1})" if names and names.count(names[at]) > 1 else ""
 
 
 def quoted(name: str) -> str:
@@ -135,6 +145,20 @@ def quoted(name: str) -> str:
 def is_token(stage: Stage, axis: str, name: str) -> bool:
     """Whether a name along an axis is a token, which sentences quote, not a letter and a number."""
     return axis in stage.labels and not re.fullmatch(r"[qk]\d+", name)
+
+
+def captions(names: Sequence[str], at: Sequence[int], cells: int = LABEL_CELLS) -> list[str]:
+    """The names of these entries, shortened, equal ones with their number.
+
+    >>> captions(["bank", "river", "bank"], [0, 1])
+    ['bank (1)', 'river']
+    """
+    count = Counter(names)
+    texts = distinct([names[i] for i in at], at, cells)
+    return [
+        f"{text} ({i + 1})" if count[names[i]] > 1 else text
+        for text, i in zip(texts, at, strict=True)
+    ]
 
 
 def distinct(labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_CELLS) -> list[str]:

@@ -22,7 +22,7 @@ from attncli.views.matrix import Matrix
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Heading, Part, Remark
 from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of
-from attncli.views.text import BLANK, clean, named, sentence
+from attncli.views.text import BLANK, captions, clean, named, sentence
 
 LARGE = 600.0
 """Of a score beyond it exp is infinite or 0 in float64: the largest is subtracted from each."""
@@ -75,7 +75,8 @@ def _walk(block: Block, output: Stage, row: int, where: Index, options: DisplayO
     """The table of one query, at a head and batch entry."""
     weights = block.stages[WEIGHTS]
     columns = [*_columns(block, output, row, where)]
-    rows, ends = [*weights.names(weights.axes[-1])], [[column.total for column in columns]]
+    keys = weights.names(weights.axes[-1])
+    rows, ends = captions(keys, range(len(keys))), [[column.total for column in columns]]
     if any(column.sink is not None for column in columns):
         rows, ends = [*rows, "sink"], [[column.sink for column in columns], *ends]
     last = np.array([[np.nan if x is None else x for x in line] for line in ends])
@@ -112,7 +113,9 @@ def _columns(block: Block, output: Stage, row: int, where: Index) -> Iterator[Co
         )
     total = float(shares.sum())
     total = 1.0 if abs(total - 1) < ROUNDING else total
-    yield Column("share", shares, total if sink is None else 1.0, sink and 1.0 - total)
+    yield Column(
+        "share", shares, total if sink is None else 1.0, None if sink is None else 1.0 - total
+    )
     given = block.matrix(stage, where)[row]
     if stage is not weights:
         yield Column(stage.name, given, float(given.sum()))

@@ -134,9 +134,9 @@ def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
     share = np.where(np.isnan(share), powers / powers.sum(), share)
     sums = [0.0, 0.0, powers.sum(), share.sum()]
     values = np.vstack([np.column_stack([z, z - largest, powers, share]), sums])
-    top = "" if is_blank else f", {short(largest, options.precision)},"
-    note = f"softmax of {named(stage, own, at)}: the largest score{top} is subtracted from each; "
-    note += "no share changes, and exp cannot overflow"
+    top = "" if is_blank else f" ({short(largest, options.precision)})"
+    note = f"softmax of {named(stage, own, at)}: subtracting the largest score{top} first does not "
+    note += "change the result; it keeps exp small"
     labels = {"key": (*names, "Σ"), "measure": MEASURES}
     table = Stage("", "", "", values, ("key", "measure"), labels, sentence(note))
     table = blank_stage(table) if is_blank else table

@@ -224,7 +224,10 @@ def pca_steps() -> list[Step]:
     """The steps of `pca`."""
     centring = "[x] - [mean] = {x} - {mean}"
     svd = "C = U Σ W, the singular value decomposition"
-    x, rule = {"x": "centred"}, "the entry of greatest magnitude of each is positive"
+    x, rule = (
+        {"x": "centred"},
+        "signs are arbitrary: each component is turned so that its largest entry is positive",
+    )
     difference, product = {"x": "vectors", "mean": "mean"}, {**x, "w": "components"}
     return [
         Step("mean", _mean, {"x": "vectors"}, {}, "μ = mean over the words", "mean", kind="centre"),

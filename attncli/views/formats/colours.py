@@ -9,8 +9,8 @@ colours.
 
 Where there are 16 colours or 8, whose ramps would end in two or three shades, marks say how large
 a number is (see matrix.SHADES). Behind each fifth of a share is one of the eight colours, behind a
-signed number one for each sign. They differ from terminal to terminal, and the text on them is
-legible in each.
+signed number one for each sign, and none behind the smallest. They differ from terminal to
+terminal, and the text on them is legible in each.
 """
 
 from __future__ import annotations
@@ -45,16 +45,33 @@ _FIFTHS = ("black", "blue", "magenta", "cyan", "white")
 _DARK_TEXT = ("cyan", "white")
 
 
-def style(shade: float, ramp: Ramp, *, few: bool = False, paper: bool = False) -> Style:
+_OF_256: dict[Ramp, tuple[int, ...]] = {  # picked by hand: a ramp cut to the 256 changes its hue
+    "share": (17, 60, 102, 144, 185, 227),
+    "signed": (153, 75, 25, 235, 94, 208, 223),
+}
+
+
+def style(
+    shade: float, ramp: Ramp, *, few: bool = False, paper: bool = False, of_256: bool = False
+) -> Style:
     """Background and text colour of a shade: 0 to 1 of a share, −1 to 1 of a signed number.
 
-    few    whether there are 16 colours or 8: then one of those, to stand behind a mark
-    paper  whether it is on white
+    few     whether there are 16 colours or 8: then one of those, to stand behind a mark, and none
+            behind the smallest fifth
+    paper   whether it is on white
+    of_256  whether there are 256 colours
     """
+    if of_256:
+        colours = _OF_256[ramp]
+        share = (shade + 1) / 2 if ramp == "signed" else shade
+        behind = Color.from_ansi(colours[round(min(max(share, 0.0), 1.0) * (len(colours) - 1))])
+        is_bright = _luminance(*behind.get_truecolor()) > MIDDLE
+        return Style(color=Color.from_ansi(16 if is_bright else 231), bgcolor=behind)
     if few:
         size = fifth(shade)
-        sign = "black" if not size else "red" if shade > 0 else "blue"
-        background = _FIFTHS[size] if ramp == "share" else sign
+        if not size:
+            return Style()
+        background = _FIFTHS[size] if ramp == "share" else "red" if shade > 0 else "blue"
         text = "black" if background in _DARK_TEXT else "bright_white"
         return Style(color=text, bgcolor=background)
     return _style(round(shade * STEPS), ramp, paper)

@@ -93,7 +93,9 @@ def _chosen(
     fitting = (room for room in ROOMS if _n_cells(trace, one, room) <= CELLS_OF_ONE)
     first, *others = page(trace, one)
     flags = [f"--{axis} N" for axis in ("head", "batch") if axis in one.index.keys() - whole.index]
-    said = "all stages are shown of one head, batch entry and layer, of the others their weights"
+    said = (
+        "all stages are shown for one head, batch entry and layer, the weights alone for the others"
+    )
     has_more = any(
         isinstance(part, Matrix) and part.block.weights not in (None, part.stage) for part in others
     )  # than weights

@@ -34,7 +34,7 @@ from attncli.views.matrix import NUMERIC, OVERVIEW, Grid, Matrix
 from attncli.views.numbers import style_of
 from attncli.views.reads import At, reads_of
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
-from attncli.views.text import clean, distinct
+from attncli.views.text import captions, clean
 from attncli.views.work import at_length
 
 WORKED = 4_000  # cells whose arithmetic is in the page: some 0.1 ms and 30 bytes each
@@ -229,7 +229,7 @@ def _maps(
     decimals, stored, unit = _stored(numbers, precision)
     steps = [step / STEPS for step in range(STEPS + 1)]
     palettes = [[css(step, "share", paper) for step in steps] for paper in (True, False)]
-    labels_of = [distinct(own, range(len(own)), LABEL) for own in names]
+    labels_of = [captions(own, range(len(own)), LABEL) for own in names]
     return {
         "entries": entries,
         "labels": labels_of,

@@ -55,7 +55,7 @@ _HEAD = r"""\documentclass[a4paper]{article}
 \setlength{\fboxsep}{1pt}
 \ifPDFTeX
   \usepackage[T1]{fontenc}
-  \usepackage{lmodern}
+  \IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}
   % pdflatex has the letters of Latin and Greek alone: any other character is shown as its number.
   \newcommand{\other}[2]{\ifcsname u8:\detokenize{#1}\endcsname\else
     \DeclareUnicodeCharacter{#2}{\framebox{\tiny #2}}\fi}

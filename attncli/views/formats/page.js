@@ -300,7 +300,7 @@ function makeOverview() {
   }
   const words = "Rows are queries, columns are keys; shaded by the square root of the weight.";
   const left = meta.maps.left ? ` Left out: the weights of ${meta.maps.left} more heads (--head N).` : "";
-  const rounded = meta.maps.unit ? ` Of the tables that are not below, the numbers are rounded to ${meta.maps.decimals} decimals.` : "";
+  const rounded = meta.maps.unit ? ` Weights of heads that are not shown below are rounded to ${meta.maps.decimals} decimals.` : "";
   const box = element("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: "weights of all heads" }, table);
   const view = element("div", { id: "overview" }, element("h2", { textContent: "The weights of all heads" }),
     element("p", { className: "quiet", textContent: words + left + rounded }), box);

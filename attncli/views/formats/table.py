@@ -7,6 +7,7 @@ text is never markup. Print them with `soft_wrap=True`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -39,6 +40,8 @@ NARROW_LABEL = 8  # cells of a column's label where the columns would not fit ot
 FEWEST_LINES = 16  # of a matrix, however low the screen
 MARGIN = 6  # lines of the screen that a stage's title, notes and the prompt take
 WIDEST_PLOT = 72
+SHARE = 2  # decimals of weights that would not fit the screen with more
+_NUMBER = re.compile(r" (\(\d+\))$")  # of equal words: it stands below them
 
 BOLD, LABEL = Style(bold=True), Style(color="cyan")
 QUIET, NOTE, PLAIN = Style(dim=True), Style(italic=True), Style()
@@ -51,13 +54,15 @@ Line = list[tuple[str, Style]]
 class Screen(NamedTuple):
     """Columns and lines of a terminal, None = unlimited (a pipe), and its colours.
 
-    few  whether it has 16 or 8 of them, so that marks stand beside the shades
+    few     whether it has 16 or 8 of them, so that marks stand beside the shades
+    of_256  whether it has 256
     """
 
     width: int | None = None
     height: int | None = None
     colour: bool = False
     few: bool = False
+    of_256: bool = False
 
 
 PIPE = Screen()
@@ -238,8 +243,12 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     tries = [(LABEL_CELLS, m.options.precision + 2), (LABEL_CELLS, 0), (narrow, 0)]
     found = []
     for label_cells, least in tries[2:] if screen.width and None in columns else tries:
-        labels = m.labels(-1, columns, label_cells)
+        labels = [_NUMBER.sub(r"\n\1", label) for label in m.labels(-1, columns, label_cells)]
         found.append(_fitted(grid, row_labels, labels, least, room, most))
+    is_chosen = m.options.rounded or m.options.precision <= SHARE
+    if m.shade == "share" and not is_chosen and len(found[-1].blocks) > 1:
+        fewer = m.grid(rows, columns, colour=screen.colour, few=screen.few, precision=SHARE)
+        found.append(_fitted(fewer, row_labels, labels, 0, room, most))
     whole = [layout for layout in found if len(layout.grid.columns) == len(columns)]
     in_one = (layout for layout in whole if len(layout.blocks) == 1)
     return next(in_one, (whole or found[-1:])[0])
@@ -265,7 +274,8 @@ def _fitted(
     widths = [1 if at is None else max(cell, least) for at in grid.columns] + [sums]
     if any(_is_words(grid, at) for at in range(n)):  # each column as wide as its own words
         widths = [max(cell_len(row[at].text) for row in grid.cells) for at in range(n)]
-    widths = [max(cell_len(label), width) for label, width in zip(labels, widths, strict=False)]
+    sizes = [max(map(cell_len, label.split("\n"))) for label in labels]
+    widths = [max(size, width) for size, width in zip(sizes, widths, strict=False)]
     blocks = _pack(widths, room)
     if len(blocks) > most and n > 1:
         whole = widths
@@ -300,8 +310,13 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
     margin = INDENT + max(map(cell_len, layout.rows), default=0)
     widths, grid = layout.widths, layout.grid
     left = {at for at in block if _is_words(grid, at)}
-    heads = (" " * GAP + pad(layout.columns[at], widths[at], right=at not in left) for at in block)
-    yield [((" " * margin + "".join(heads)).rstrip(), LABEL)]
+    labels = [(*layout.columns[at].split("\n"), "")[:2] for at in block]
+    for line_of in (0, 1) if any(below for _, below in labels) else (0,):
+        heads = (
+            " " * GAP + pad(label[line_of], widths[at], right=at not in left)
+            for at, label in zip(block, labels, strict=True)
+        )
+        yield [((" " * margin + "".join(heads)).rstrip(), LABEL)]
     ramp = grid.shading.ramp if grid.shading and screen.colour else None
     for label, row in zip(layout.rows, grid.cells, strict=True):
         line: Line = [(pad(" " * INDENT + label, margin), LABEL)]
@@ -314,7 +329,10 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
             else:
                 from attncli.views.formats.colours import style
 
-                line += [(gap, PLAIN), (f" {text} ", style(shade, ramp, few=screen.few))]
+                line += [
+                    (gap, PLAIN),
+                    (f" {text} ", style(shade, ramp, few=screen.few, of_256=screen.of_256)),
+                ]
                 gap = ""
         while gap and len(line) > 1 and line[-1][0].isspace():  # cells in which nothing is written
             line.pop()
