@@ -70,3 +70,10 @@ def test_tables_feed_compute(call: Call) -> None:
     done = call("compute", "--q", "q.npy", "--mask", "bias.npy", "--quiet", "--format", "json")
     expected = attend(q, q, q, mask=bias)["output"].value
     np.testing.assert_array_equal(stages(done.json)["output"], expected)
+
+
+def test_equal_distances_have_equal_dot_products_where_each_wave_has_both_its_halves(
+    call: Call,
+) -> None:
+    even, odd = (call("posenc", "--len", "3", "--dim", dim, "--dots").out for dim in ("4", "3"))
+    assert ("diagonal" in even, "diagonal" in odd) == (True, False)

@@ -262,3 +262,17 @@ def test_changed_inputs() -> None:
     of_file = example("similarity", {"glove": {"words": ["a"], "file": "g"}}, claim)
     (judgement,) = judge(of_file, "a=6,8").judgements
     assert (judgement.verdict, judgement.ok) == (D, True)
+
+
+def test_the_cosine_to_another_place_and_the_gradients_of_an_attention() -> None:
+    inputs = {"q": [[3, 4], [4, 3]], "k": [[0, 0]], "v": [[1]], "d_output": [[2], [3]]}
+    to_the_other = {"at": {"query": 1}, "take": {"cosine": {"query": 2}}}
+    (cosine, gradient) = judged(
+        "attention",
+        inputs,
+        {"stage": "q", **to_the_other, "printed": "24/25"},
+        {"stage": "d_v", "printed": [["5"]]},
+    )
+    assert (cosine.verdict, gradient.verdict) == (R, R)
+    with pytest.raises(InputError, match="shape"):
+        judged("attention", inputs, {"stage": "q", "take": {"cosine": {"query": 2}}})
