@@ -136,7 +136,7 @@ def result_lines(result: Result, width: int | None) -> Iterator[str]:
         yield f"  needs {clean(result.needs)}"
     for row in rows(result):
         yield ""
-        yield f"  {row.claim}: {row.verdict}"
+        yield from fold(f"{row.claim}: {row.verdict}", width, 2, 2)
         yield from fold(f"{row.label}  {row.printed}", width, 13, 4)
         if row.ours:
             yield from fold(f"ours     {row.ours}", width, 13, 4)
@@ -197,7 +197,7 @@ def verification_data(results: Sequence[Result]) -> dict[str, Any]:
     """The results as plain data for scripts; NaN and infinity as strings.
 
     {schema, ok, counts, examples: [{name, title, source, ok, needs, claims: [{claim, stage,
-    printed, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
+    printed, states, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
     """
     examples = [
         {
@@ -221,6 +221,7 @@ def _claim_data(judgement: Judgement) -> dict[str, Any]:
         "claim": claim.text,
         "stage": claim.stage,
         "printed": None if claim.printed is None else claim.printed.text,
+        "states": claim.states and nan_to_text(claim.states),
         "ours": None if ours is None else nan_to_text(ours.tolist()),
         "verdict": judgement.verdict,
         "cause": judgement.cause,

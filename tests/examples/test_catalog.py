@@ -52,6 +52,7 @@ TABLE: dict[str, list[tuple[str, Any] | None]] = {
     "000-big-numbers": [None] * 3,
     "000-softmax-gaps": [*[(R, [[0.04201, 0.114195, 0.843795]])] * 2, (R, [1]), (R, 0.843795)],
     "000-rotation": [(R, np.cos(np.pi / 6)), (R, -0.5), (R, (np.sqrt(3) + 1) / 2), (R, 0)],
+    "000-dropout": [(R, 0), (R, [0.5] * 3), (R, 3.5)],
     "000-skip": [(R, [4.5, 4.5]), (R, 5.5), (R, 9.5)],
     "001-money-bank": [(R, [1] * 10), (R, [0] * 45)],
     "001-lifesaver": [(R, [1] * 6), (R, [0] * 15)],
