@@ -14,7 +14,6 @@ from tests.fuzz.reading import RefusalError
 How = Mapping[str, Any]
 Lengths = list[int] | None
 Shape = tuple[int, ...]
-Stages = dict[str, Array]
 DEFAULTS: dict[str, Any] = {
     "scale": "1/sqrt(d_k)", "softcap": None, "softcap_place": "before-mask", "causal": False,
     "causal_align": "top-left", "window": None, "softmax_over": "keys", "mask_means": "keep",
@@ -75,28 +74,12 @@ def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> d
         weights = np.where(kept, weights / (1 - how["dropout"]), 0)
     stages["output"] = weights @ v
     if "d_output" in arrays:
-        stages |= gradients(stages, weights, v, arrays["d_output"], how)
+        d = stages["d_output"] = arrays["d_output"]
+        if d.shape != stages["output"].shape:
+            raise RefusalError("d_output")
+        if v.shape == stages["v"].shape:
+            stages["d_v"] = np.swapaxes(weights, -1, -2) @ d
     return stages
-
-
-def gradients(stages: Stages, weights: Array, v: Array, d: Array, how: How) -> Stages:
-    """dO and dV = Dᵀ dO; of a plain attention of as many key heads dQ = dS K and dK = dSᵀ Q, too."""
-    if d.shape != stages["output"].shape:
-        raise RefusalError("d_output")
-    found = {"d_output": d}
-    if v.shape != stages["v"].shape:
-        return found
-    found["d_v"] = np.swapaxes(weights, -1, -2) @ d
-    is_plain = {**how, "scale": 1, "seed": 0, "dtype": ""} == {**DEFAULTS, "scale": 1, "dtype": ""}
-    if is_plain and "mask" not in stages and (weights.sum(axis=-1) > 0.999).all():
-        apart = d @ np.swapaxes(v, -1, -2) - (stages["output"] * d).sum(axis=-1, keepdims=True)
-        factor = 1 / math.sqrt(stages["q"].shape[-1])
-        if not isinstance(how["scale"], str):
-            factor = how["scale"]
-        d_scores = weights * apart * (1 if how["scale"] == "none" else factor)
-        found["d_q"] = d_scores @ stages["k"]
-        found["d_k"] = np.swapaxes(d_scores, -1, -2) @ stages["q"]
-    return found
 
 
 def reliable(stages: dict[str, Array]) -> dict[str, Array]:
@@ -160,37 +143,26 @@ def _total_mask(
     """What is added to the scores, cell by cell; None where nothing restricts them."""
     if given is None and kv_len is None and not how["causal"] and how["window"] is None:
         return None
-    total = np.zeros(1) if given is None else given.astype(float)
+    total = np.zeros(shape) if given is None else given.astype(float)
     if given is not None and given.dtype == np.bool_:
         total = np.where(given, 0.0, -np.inf)
-    total = np.broadcast_to(total, shape).copy()
     n_q, n_k = shape[-2:]
     left, right = how["window"] or (-1, -1)
     left -= how["window_counts"] == "own" and left > 0
-    batches = shape[0] if len(shape) == 4 else 1
-    lengths = [n_k] if kv_len is None else kv_len
-    lengths = lengths * batches if len(lengths) == 1 else lengths
-    for item, length in enumerate(lengths):
-        cells = total[item] if len(shape) == 4 else total
-        cells[..., length if pads else n_k :] = -np.inf
-        first = length - n_q if how["causal_align"] == "bottom-right" else n_past
-        for row in range(n_q):
-            for key in range(n_k):
-                after = key - (row + first)
-                is_open = how["causal_align"] == "open-last" and row == n_q - 1 < n_k - 1
-                hidden = how["causal"] and after > 0 and not is_open
-                hidden = hidden or (left >= 0 and after < -left)
-                if hidden or (right >= 0 and after > right):
-                    cells[..., row, key] = -np.inf
-    return total
+    row, key = np.arange(n_q)[:, None], np.arange(n_k)
+    lengths = np.reshape([n_k] if kv_len is None else kv_len, (-1, *[1] * (len(shape) - 1)))
+    first = lengths - n_q if how["causal_align"] == "bottom-right" else n_past
+    after = key - (row + first)
+    is_open = (how["causal_align"] == "open-last") & (row == n_q - 1) & (n_q < n_k)
+    hidden = how["causal"] & (after > 0) & ~is_open
+    hidden = hidden | (left >= 0) & (after < -left) | (right >= 0) & (after > right)
+    hidden = hidden | (key >= lengths) if pads else hidden
+    return np.broadcast_to(np.where(hidden, -np.inf, total), shape)
 
 
 def sinusoidal(n: int, dim: int, exponent: str, base: float, start: int) -> Array:
     """The table of "Attention Is All You Need", section 3.5, or with 2i counted twice."""
-    table = np.zeros((n, dim))
-    for row in range(n):
-        for column in range(dim):
-            pair = 2 * (column // 2) * (2 if exponent == "article" else 1)
-            angle = (start + row) / base ** (pair / dim)
-            table[row, column] = math.cos(angle) if column % 2 else math.sin(angle)
-    return table
+    column = np.arange(dim)
+    pair = 2 * (column // 2) * (2 if exponent == "article" else 1)
+    angle = (start + np.arange(n)[:, None]) / base ** (pair / dim)
+    return np.where(column % 2, np.cos(angle), np.sin(angle))

@@ -17,20 +17,12 @@ from attncli.convention import CHOICES, KNOBS, Fields, convention_of, flag_of, f
 SCHEMA = Path(__file__).parents[1] / "attncli" / "files" / "trace.schema.json"
 REFUSED: dict[str, list[Any]] = {
     "scale": ["2", math.inf, True, 10**400, np.float64(np.nan), np.array([0.5]), np.ones(2)],
-    "softcap": [0, -1.0, 10**400],
-    "softcap_place": ["between"],
-    "mask_value": [math.inf, math.nan, -(10**400)],
-    "mask_means": ["drop"],
-    "causal": [1],
-    "causal_align": ["left"],
-    "window": [(1,), (-2, 0), [1, 2]],
-    "empty_rows": ["mean"],
-    "softmax_over": ["rows"],
-    "head_order": ["mixed"],
-    "dropout": [1.0, -0.1],
-    "seed": [-1],
+    "softcap": [0, -1.0, 10**400], "softcap_place": ["between"], "dropout": [1.0, -0.1],
+    "mask_value": [math.inf, math.nan, -(10**400)], "mask_means": ["drop"], "seed": [-1],
+    "causal": [1], "causal_align": ["left"], "window": [(1,), (-2, 0), [1, 2]],
+    "empty_rows": ["mean"], "softmax_over": ["rows"], "head_order": ["mixed"],
     "dtype": ["int8", np.array(["float32", "float64"])],
-}
+}  # fmt: skip
 
 
 def test_what_is_refused() -> None:
@@ -67,17 +59,11 @@ def test_every_knob_is_complete_and_the_text_of_its_flag_is_read_back() -> None:
 
 def test_numbers_of_numpy_are_kept_as_plain_ones() -> None:
     cases: list[tuple[str, Any, Any]] = [
-        ("scale", np.float32(0.5), 0.5),
-        ("scale", np.array(0.25), 0.25),
-        ("scale", np.int64(2), 2),
-        ("softcap", np.float64(30), 30.0),
-        ("mask_value", np.float16(-np.inf), -math.inf),
-        ("causal", np.bool_(True), True),
-        ("causal", np.array(True), True),
-        ("seed", np.uint8(7), 7),
-        ("window", (np.int64(3), np.int32(-1)), (3, -1)),
-        ("dtype", np.str_("float32"), "float32"),
-    ]
+        ("scale", np.float32(0.5), 0.5), ("scale", np.array(0.25), 0.25), ("scale", np.int64(2), 2),
+        ("softcap", np.float64(30), 30.0), ("mask_value", np.float16(-np.inf), -math.inf),
+        ("causal", np.bool_(True), True), ("causal", np.array(True), True), ("seed", np.uint8(7), 7),
+        ("window", (np.int64(3), np.int32(-1)), (3, -1)), ("dtype", np.str_("float32"), "float32"),
+    ]  # fmt: skip
     for field, value, kept in cases:
         own = getattr(Convention(**{field: value}), field)
         assert (own, type(own)) == (kept, type(kept)), field
@@ -87,10 +73,5 @@ def test_keywords_go_into_a_convention_that_leaves_them_open() -> None:
     assert get_type_hints(Fields) == get_type_hints(Convention)
     how = convention_of(Convention(causal=True), {"causal": True, "window": (3, 0)})
     assert how == Convention(causal=True, window=(3, 0))
-    assert convention_of(None, {"scale": np.float32(0.5)}) == Convention(scale=0.5)
     with pytest.raises(ConventionError, match=r"scale is 0\.5, but 0\.25"):
         convention_of(Convention(scale=0.25), {"scale": 0.5})
-    with pytest.raises(ConventionError, match="causal is False, but True"):
-        convention_of(Convention(causal=True), {"causal": False})
-    with pytest.raises(TypeError, match=r"casual.*did you mean causal\?"):
-        convention_of(None, {"casual": True})

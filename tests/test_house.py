@@ -75,6 +75,5 @@ def test_the_public_api_is_this_and_documented() -> None:
 def test_it_can_be_installed_beside_whatever_asks_for_a_newer_typer() -> None:
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
     assert [x[-2:] for x in project["dependencies"] if x.startswith("typer")] == ["<1"]
-    assert {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)} <= {
-        *project["classifiers"]
-    }
+    versions = {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)}
+    assert versions <= {*project["classifiers"]}

@@ -17,6 +17,9 @@ from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup, run
 from attncli.presets import PRESETS
 from attncli.semantics.cases import CASES
+from tests.cli.test_model import models
+
+__all__ = ["models"]
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,18 +35,6 @@ SESSIONS = [
 ]
 SPANS = {span.replace("\\|", "|") for span in SPAN.findall(README)} - {CHANGES_THE_SHELL}
 FIGURE = re.findall(r"!\[[^\]]*\]\(([^)]+)\)\n\n`(attncli [^`]+)`", README)
-
-
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoints that the README's commands name; none without transformers."""
-    from tests.models import checkpoints
-
-    folder = tmp_path_factory.mktemp("models")
-    pytest.importorskip("transformers", reason="attncli model needs attncli[models]")
-    checkpoints.gpt2(folder / "gpt2")
-    checkpoints.t5(folder / "t5")
-    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -75,28 +66,24 @@ def run_line(
     return code, text
 
 
-@pytest.mark.parametrize("line", sorted(SPANS | {line for line, output in SESSIONS if not output}))
-def test_every_example_runs(
-    line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+LINES = [*SESSIONS, *((span, "") for span in sorted(SPANS - {line for line, _ in SESSIONS}))]
+
+
+@pytest.mark.parametrize(("line", "output"), LINES)
+def test_every_example_runs_and_gives_what_is_shown(
+    line: str, output: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     if line.startswith("attncli model"):
         for model in request.getfixturevalue("models").iterdir():
             Path(model.name).symlink_to(model)
-    code, _ = run_line(line, capfd, monkeypatch)
+    code, printed = run_line(line, capfd, monkeypatch)
     compares = line.startswith(("attncli check", "attncli diff")) or "--against" in line
     assert code == 0 or (code == 1 and compares)  # 1: it differs
+    if output:
+        assert [row.rstrip() for row in printed.rstrip("\n").split("\n")] == output.split("\n")
     for path, drawing in FIGURE:  # of which one is the README's own
         assert line != drawing or Path("attention.svg").read_bytes() == (ROOT / path).read_bytes()
-
-
-@pytest.mark.parametrize(("line", "output"), [s for s in SESSIONS if s[1]])
-def test_every_picture_is_real(
-    line: str, output: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, printed = run_line(line, capfd, monkeypatch)
-    assert [row.rstrip() for row in printed.rstrip("\n").split("\n")] == output.split("\n")
-    assert code in (0, 1)
 
 
 def cells_of(line: str) -> list[str]:

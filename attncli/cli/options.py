@@ -203,7 +203,7 @@ class DisplayFlags:
         "One query, by label or number, in a table with a row for each key: from q·k, its share "
         "and its value to their sum, the output.",
         "Q",
-        needs=PAGES,
+        needs=f"{PAGES} or --sweep",
         excludes="--cell, --stage, --rows, --cols, --work, --heatmap",
     )
     heatmap: bool | None = flag(

@@ -15,7 +15,7 @@ import pytest
 from attncli import Convention, ConventionError, Projections, ShapeError, multi_head_attention
 from attncli.arrays import Array
 from attncli.attention.layers import Architecture, LayerPlan, layer_norm
-from attncli.attention.state_dict import canonical, weights_from_arrays
+from attncli.attention.state_dict import weights_from_arrays
 from attncli.attention.weights import Dimensions, Weights, random_weights
 from attncli.trace import Stage, Trace
 
@@ -32,12 +32,10 @@ def encode(x: Any, weights: Weights, how: Architecture = TWO_HEADS, *, mask: Any
     return layers.trace().part("encoder")
 
 
-def decode(
-    x: Any, memory: Any, weights: Weights, how: Architecture = TWO_HEADS, labels: Any = (None, None)
-) -> Trace:
+def decode(x: Any, memory: Any, weights: Weights, how: Architecture, *labels: Any) -> Trace:
     """The trace of a decoder that attends to a memory."""
-    layers = LayerPlan(how, weights)
-    layers.stack(layers.rows("x", x, labels[0]), layers.rows("memory", memory, labels[1]))
+    layers, (of_x, of_memory) = LayerPlan(how, weights), labels or (None, None)
+    layers.stack(layers.rows("x", x, of_x), layers.rows("memory", memory, of_memory))
     return layers.trace().part("decoder")
 
 
@@ -47,12 +45,12 @@ def result(trace: Trace) -> Array:
     return last.value if isinstance(last, Stage) else result(last)
 
 
-def stacks(seed: int = 0, n_layers: int = 1) -> dict[str, Any]:
-    return random_weights("encoder-decoder", SIZES, seed=seed, n_layers=n_layers)
+def stacks(n_layers: int = 1) -> dict[str, Any]:
+    return random_weights("encoder-decoder", SIZES, n_layers=n_layers)
 
 
-def rows(n: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).normal(size=(n, 10))
+def rows(n: int) -> Any:
+    return np.random.default_rng(0).normal(size=(n, 10))
 
 
 def feed_forward(x: Any, how: Architecture | None = None, **weights: Any) -> Trace:
@@ -75,27 +73,22 @@ def of_torch(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays, state
 
 
-@pytest.mark.parametrize("name", ["self_attention", "cross_attention"])
-def test_multi_head_attention_of_pytorch(name: str) -> None:
-    arrays, state = of_torch(name)
-    own = canonical(state, "attention")
-    weights = Projections(**{n.removeprefix("attention."): w.value for n, w in own.items()})
-    trace = multi_head_attention(arrays["x"], weights, n_heads=2, context=arrays.get("memory"))
-    for stage, wanted in (("weights", "attention"), ("projected", "output")):
-        np.testing.assert_allclose(trace[stage].value, arrays[wanted], rtol=1e-12, atol=1e-12)
+def test_multi_head_attention_of_pytorch() -> None:
+    for name in ("self_attention", "cross_attention"):
+        arrays, state = of_torch(name)
+        trace = multi_head_attention(arrays["x"], state, n_heads=2, context=arrays.get("memory"))
+        for stage, wanted in (("weights", "attention"), ("projected", "output")):
+            np.testing.assert_allclose(trace[stage].value, arrays[wanted], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "block"),
-    [
-        *((f"encoder_layer_{kind}", "encoder") for kind in ("post", "pre", "no_bias", "masked")),
-        *((f"decoder_layer_{kind}", "decoder") for kind in ("post", "pre")),
-        ("encoder", "encoder"),
-        *((f"transformer_{kind}", "encoder-decoder") for kind in ("post", "pre")),
-    ],
-)
-def test_layers_and_stacks_of_pytorch(name: str, block: Any) -> None:
+NAMES = """encoder encoder_layer_post encoder_layer_pre encoder_layer_no_bias encoder_layer_masked
+    decoder_layer_post decoder_layer_pre transformer_post transformer_pre"""
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_layers_and_stacks_of_pytorch(name: str) -> None:
     arrays, state = of_torch(name)
+    block: Any = {"transformer": "encoder-decoder"}.get(kind := name.partition("_")[0], kind)
     weights = weights_from_arrays(state, block, Dimensions(d_model=10, n_heads=2))
     assert any(n.endswith("feed_forward.b_1") for n in weights) == (name != "encoder_layer_no_bias")
     norm: Any = "pre" if name.endswith("pre") or name == "encoder" else "post"
@@ -118,15 +111,14 @@ def test_layer_norm_by_hand() -> None:
     # Mean 5, squares of the differences 9 1 1 9, so the variance of the population is 5.
     gain, bias, root = [1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 10.0], np.sqrt(5)
     trace = layer_norm([[2.0, 4.0, 6.0, 8.0]], gain, bias, epsilon=0.0, labels=["bank"])
-    assert trace["mean"].value.tolist() == [5.0]
-    np.testing.assert_allclose(trace["deviation"].value, [root])
+    np.testing.assert_allclose([*trace["mean"].value, *trace["deviation"].value], [5.0, root])
     expected = [[-3 / root, -2 / root, 3 / root, 12 / root + 10]]
     np.testing.assert_allclose(trace["norm"].value, expected)
     assert trace["mean"].names("query") == trace["norm"].names("query") == ("bank",)
-    # A constant row; variance 1 and ε = 3, so divided by 2; and every axis before the last.
-    assert layer_norm([[3.0, 3.0]])["norm"].value.tolist() == [[0.0, 0.0]]
+    # Constant rows; variance 1 and ε = 3, so divided by 2; and every axis before the last.
+    rows = layer_norm([[3.0, 3.0], [1.0, 3.0]], epsilon=3)["norm"].value
+    assert rows.tolist() == [[0.0, 0.0], [-0.5, 0.5]]
     assert np.isnan(layer_norm([[3.0, 3.0]], epsilon=0)["norm"].value).all()
-    assert layer_norm([[1.0, 3.0]], epsilon=3)["norm"].value.tolist() == [[-0.5, 0.5]]
     cube = RNG.normal(size=(3, 5, 7)) * 1e6
     norm = layer_norm(cube, epsilon=0)["norm"].value
     np.testing.assert_allclose([norm.mean(axis=-1), norm.std(axis=-1) - 1], 0, atol=1e-12)
@@ -142,31 +134,15 @@ def test_feed_forward_by_hand() -> None:
     assert trace["hidden"].axes == ("query", "d_ff")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "bits", "step"), [("float32", 23, 1e-6), ("float16", 10, 5e-3), ("bfloat16", 7, 4e-2)]
-)
-def test_every_stage_is_of_the_number_type(dtype: Any, bits: int, step: float) -> None:
-    how, x = Convention(dtype=dtype), RNG.normal(size=(5, 7))
-    weights = {"w_1": RNG.normal(size=(7, 11)), "w_2": RNG.normal(size=(11, 7))}
-    fed = feed_forward(x, Architecture(norm="none", convention=how), **weights)
-    normed = layer_norm(x, convention=how)
-    for name, stage in (*fed.stages(), *normed.stages()):
-        assert stage.value.dtype == ("float32" if dtype == "bfloat16" else dtype)
-        mantissa = np.frexp(stage.value.astype(np.float64))[0] * 2 ** (bits + 1)
-        assert (mantissa == np.rint(mantissa)).all(), name
-    exact = layer_norm(x)["norm"].value
-    np.testing.assert_allclose(normed["norm"].value, exact, atol=step)
-
-
 def test_no_norm_and_no_feed_forward_of_one_head_or_of_grouped_heads() -> None:
-    for n_heads, n_kv_heads in ((1, 1), (6, 3)):
-        of: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads}
+    of: Any
+    for of in ({"n_heads": 1, "n_kv_heads": 1}, {"n_heads": 6, "n_kv_heads": 3}):
         weights = random_weights("encoder", Dimensions(d_model=13, d_k=3, d_v=5, d_ff=0, **of))
         w = Projections(**{n[-3:]: x for n, x in weights.items() if n[-3:-1] == "w_"})
         x = RNG.normal(size=(7, 13))
         trace = encode(x, weights, Architecture(norm="none", **of)).part("1")
         # of one head it would be a copy of the output
-        assert ("attention.concat" in trace) == (n_heads > 1)
+        assert ("attention.concat" in trace) == (of["n_heads"] > 1)
         assert list(trace)[-1] == "attention.residual"
         expected = x + multi_head_attention(x, w, **of)["projected"].value
         np.testing.assert_allclose(result(trace), expected, rtol=1e-12)
@@ -183,28 +159,23 @@ def test_stages_and_what_they_were_computed_from() -> None:
     expected += [f"1.feed_forward.{name}" for name in (feed + norm).split()]
     assert list(encode(rows(3), stacks())) == expected
     how, labels = Architecture(n_heads=2, norm="pre", dropout=0.25), (("le", "un", "a"), "abcde")
-    trace = decode(rows(3), rows(5), stacks(), how, labels).part("1")
+    trace = decode(rows(3), rows(5), stacks(), how, *labels).part("1")
     norm_first = [f"attention.{name}" for name in ("mean", "deviation", "norm", "q", "k")]
     assert list(trace)[6:11] == norm_first
     assert list(trace)[-1] == "feed_forward.residual"
     reads: dict[str, dict[str, str]] = {
-        "attention.q": {"x": "norm", "w": "w_q"},
-        "attention.scores": {"q": "q", "k": "k"},
-        "attention.masked": {"x": "scaled", "mask": "mask"},
-        "attention.weights": {"x": "masked"},
+        "attention.q": {"x": "norm", "w": "w_q"}, "cross_attention.k": {"x": "memory", "w": "w_k"},
         "attention.residual": {"x": "x", "y": "sublayer_dropped"},
         "cross_attention.mean": {"x": "attention.residual"},
-        "cross_attention.k": {"x": "memory", "w": "w_k"},
         "feed_forward.hidden": {"x": "norm", "w": "w_1", "b": "b_1"},
-    }
+    }  # fmt: skip
     assert {name: dict(trace[name].reads) for name in reads} == reads
     formulas = trace["cross_attention.q"].formula, trace["cross_attention.k"].formula
     assert formulas == ("Q = N₂ W_q", "K = C W_k")
     cross = trace["cross_attention.weights"]
     assert cross.axes == ("head", "query", "key")
     assert (cross.names("query"), cross.names("key")) == (labels[0], tuple("abcde"))
-    for name in ("cross_attention.residual", "feed_forward.hidden", "feed_forward.norm"):
-        assert trace[name].names("query") == labels[0]
+    assert trace["feed_forward.hidden"].names("query") == labels[0]
 
 
 def test_only_what_is_wanted_is_kept() -> None:
@@ -241,21 +212,17 @@ def test_dropout_is_off_unless_asked_and_differs_by_place() -> None:
     assert abs((dropped == 0).mean() - 0.25) < 0.02
 
 
-def narrow() -> dict[str, Any]:
-    weights = {f"encoder.1.attention.w_{name}": np.ones((10, 5)) for name in "qkv"}
-    return weights | {"encoder.1.attention.w_o": np.ones((5, 7))}
-
-
 EYE, THREE = np.eye(2), [[1, 2, 3]]
+NARROW = {f"encoder.1.attention.w_{name}": np.ones((10, 5)) for name in "qkv"}
+NARROW["encoder.1.attention.w_o"] = np.ones((5, 7))
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Architecture(dropout=1), "dropout is 1"),
     (lambda: Architecture(norm="mid"), "norm is 'mid'"),  # type: ignore[arg-type]
     (lambda: Architecture(epsilon=float("nan")), "epsilon is nan"),
     (lambda: encode(rows(3), {}), "no layers"),
-    (lambda: encode(rows(3), narrow(), Architecture()), r"projected \(3 × 7\) .* 10 columns"),
+    (lambda: encode(rows(3), NARROW, Architecture()), r"projected \(3 × 7\) .* 10 columns"),
     (lambda: encode(np.ones(10), stacks()), "x has the shape 10"),
     (lambda: layer_norm(THREE, gamma=np.ones(2)), r"gamma \(2\) .* x \(1 × 3\)"),
-    (lambda: layer_norm(THREE, beta=np.ones((1, 3))), r"beta \(1 × 3\)"),
     (lambda: layer_norm(THREE, epsilon=-1), "epsilon is -1"),
     (lambda: layer_norm([1, 2, 3]), "x has the shape 3"),
     (lambda: feed_forward(THREE, w_1=EYE, w_2=EYE), r"x \(1 × 3\) .* 2 × 2"),
@@ -265,7 +232,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "words"), REFUSED)
-def test_what_does_not_fit(call: Callable[[], Any], words: str) -> None:
-    with pytest.raises((ConventionError, ShapeError), match=words):
-        call()
+def test_what_does_not_fit() -> None:
+    for call, words in REFUSED:
+        with pytest.raises((ConventionError, ShapeError), match=words):
+            call()

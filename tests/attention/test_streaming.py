@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -74,6 +75,13 @@ def test_gradients_with_every_knob() -> None:
     assert_streams(q, k, v, d_output=d, scale=300.0)
     v[0, 5], d[1, 3] = np.nan, INF
     assert_streams(q, k, v, d_output=d, mask=RNG.random((31, 47)) < 0.7)
+    sizes: list[tuple[int, int, dict[str, Any]]] = [
+        (263, 7, {"causal": True, "causal_align": "open-last"}),
+        (13, 2053, {"window": (-1, 2050)}), (263, 2053, {"window": (1900, 7)}),
+    ]  # fmt: skip
+    for n_q, n_k, how in sizes:  # of several blocks
+        q, k, v, d = (numbers(2, n, d) for n, d in ((n_q, 5), (n_k, 5), (n_k, 13), (n_q, 13)))
+        assert_streams(q, k, v, d_output=d, **how)
 
 
 # ---- lengths and sizes
@@ -86,16 +94,6 @@ def test_lengths_around_the_blocks() -> None:
     # 5003 keys, of which every stage is computed for 209 queries (a million scores) at a time
     inputs = numbers(257, 2), numbers(5003, 2), numbers(5003, 3)
     assert_streams(*inputs, softcap=2.0, mask=RNG.random((257, 1)) < 0.9, causal=True)
-
-
-@pytest.mark.parametrize(
-    ("n_q", "n_k", "how"),
-    [(263, 7, {"causal": True, "causal_align": "open-last"}),
-     (13, 2053, {"window": (-1, 2050)}), (263, 2053, {"window": (1900, 7)})],
-)  # fmt: skip
-def test_gradients_of_several_blocks(n_q: int, n_k: int, how: dict[str, Any]) -> None:
-    qkv = numbers(2, n_q, 5), numbers(2, n_k, 5), numbers(2, n_k, 13)
-    assert_streams(*qkv, d_output=numbers(2, n_q, 13), **how)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -115,15 +113,6 @@ def test_values_of_every_size() -> None:
         for q_size in (1e-2, 1.0, 300.0):
             q, k, v = numbers(11, 5, size=q_size), numbers(523, 5), numbers(523, 3).clip(-3, 3)
             assert_streams(q, k, v * v_size, causal=True, causal_align="bottom-right")
-
-
-def test_a_later_block_with_larger_scores_takes_over() -> None:
-    """Blocks of keys with scores of −900, −800 and 900 but for one of 900 − ln 3."""
-    k = np.repeat([[-900.0], [-800.0], [900.0]], [512, 512, 2], axis=0)
-    k[-1] -= math.log(3)
-    v = np.repeat([[1.0], [2.0], [4.0]], [512, 512, 2], axis=0)
-    v[-1] = 8
-    assert stream([[1.0]], k, v) == pytest.approx(np.array([[0.75 * 4 + 0.25 * 8]]))
 
 
 def test_scores_too_large_for_a_power_of_two_keep_their_digits() -> None:
@@ -170,37 +159,31 @@ def streamed_gradients(q: Any, k: Any, v: Any, **how: Any) -> list[Any]:
 Function = Callable[..., list[Any]]
 
 
-@pytest.mark.parametrize("function", [streamed_output, streamed_gradients])
-def test_the_number_of_threads_changes_nothing_and_memory_is_that_of_blocks(
-    function: Function,
+@pytest.mark.parametrize(
+    ("function", "n_blocks", "most"), [(streamed_output, 6, 0.1), (streamed_gradients, 4, 1)]
+)
+def test_threads_change_nothing_and_memory_is_that_of_blocks(
+    function: Function, n_blocks: int, most: float
 ) -> None:
-    qkv, is_output = (
-        [numbers(2, 600, 3).astype(np.float32) for _ in range(3)],
-        function is streamed_output,
-    )
+    qkv = numbers(3, 2, 600, 3).astype(np.float32)
     reports: list[tuple[int, int]] = []
     how: dict[str, Any] = {"causal": True, "dtype": "float32"}
     one = function(*qkv, **how, n_threads=1, progress=lambda *at: reports.append(at))
     for x, y in zip(one, function(*qkv, **how, n_threads=4), strict=True):
         assert x.dtype == np.float32
         np.testing.assert_array_equal(x, y)
-    total = 6 if is_output else 4
-    assert reports == [(done, total) for done in range(1, total + 1)]
-    n = 4096
-    qkv = [numbers(n, 8).astype(np.float32) for _ in range(3)]
+    assert reports == [(n, n_blocks) for n in range(1, n_blocks + 1)]
     tracemalloc.start()
-    function(*qkv, dtype="float32", n_threads=1)
+    function(*numbers(3, 4096, 8).astype(np.float32), dtype="float32", n_threads=1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < n * n * (0.1 if is_output else 1)  # of 4 n² for the scores
+    assert peak < 4096**2 * most  # of four times as much for the scores
 
 
 def test_an_interruption_stops_the_rest() -> None:
-    def interrupt(done: int, n: int) -> None:
-        raise KeyboardInterrupt
-
     x = numbers(40 * 256, 3)
     out = np.full(x.shape, np.nan)
+    interrupt = mock.Mock(side_effect=KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         stream(x, x, x, n_threads=1, out=out, progress=interrupt)
     assert np.isnan(out[:256]).all()  # the last queries come first
@@ -213,12 +196,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function", [streamed_output, streamed_gradients])
-def test_what_cannot_be_streamed(function: Function) -> None:
+def test_what_cannot_be_streamed() -> None:
     x = np.ones((3, 2))
     for more, words in REFUSED:
-        with pytest.raises(AttncliError, match=words):
-            function(x, x, x, **more)
+        for function in (streamed_output, streamed_gradients):
+            with pytest.raises(AttncliError, match=words):
+                function(x, x, x, **more)
     with pytest.raises(AttncliError, match=r"out is 3 × 3 .* must be 3 × 2"):
         stream(x, x, x, out=np.empty((3, 3)))
     with pytest.raises(AttncliError, match="d_output is 3 × 1, output is 3 × 2"):

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli import AttncliError, Trace, attend, attend_split, attend_tiles
+from attncli import AttncliError, Trace, attend, attend_split, attend_tiles, render
+from attncli.views.select import blocks_of
+from tests.test_stages import check_line, equations
 
 Q = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
 K = [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
 V = [[10.0, 0.0], [0.0, 10.0], [5.0, 5.0]]
 A, B = 0.5**0.5, math.exp(-(0.5**0.5))  # a score of 1 over √2, and exp of less by as much
 PLAIN: dict[str, Any] = {"scale": "none"}
+RNG = np.random.default_rng(3)
 
 
 def assert_stages(trace: Trace, **wanted: Any) -> None:
@@ -30,19 +33,14 @@ def assert_stages(trace: Trace, **wanted: Any) -> None:
 def test_tiles_worked_by_hand() -> None:
     """Scores 1, 1, 0 | 1, 0, 1 | 2, 1, 1 over √2, in tiles of two keys and one."""
     trace = attend_tiles(Q, K, V, tiles=2)
-    assert_stages(
-        trace,
-        tile__1__m=[A, A, 2 * A],
-        tile__1__p=[[1, 1], [1, B], [1, B]],
-        tile__1__l=[2, 1 + B, 1 + B],
-        tile__1__acc=[[10, 10], [10, 10 * B], [10, 10 * B]],
-        tile__1__so_far=[[5, 5]] + [[10 / (1 + B), 10 * B / (1 + B)]] * 2,
-        tile__2__m=[A, A, 2 * A],
-        tile__2__alpha=[1, 1, 1],
-        tile__2__l=[2 + B, 2 + B, 1 + 2 * B],
-        tile__2__acc=[[10 + 5 * B] * 2, [15, 10 * B + 5], [10 + 5 * B, 15 * B]],
-        lse=[A + math.log(2 + B), A + math.log(2 + B), 2 * A + math.log(1 + 2 * B)],
-    )
+    first: dict[str, Any] = {"m": [A, A, 2 * A], "p": [[1, 1], [1, B], [1, B]]}
+    first |= {"l": [2, 1 + B, 1 + B], "acc": [[10, 10], [10, 10 * B], [10, 10 * B]]}
+    first["so_far"] = [[5, 5]] + [[10 / (1 + B), 10 * B / (1 + B)]] * 2
+    second: dict[str, Any] = {"m": [A, A, 2 * A], "alpha": [1] * 3, "l": [2 + B, 2 + B, 1 + 2 * B]}
+    second["acc"] = [[10 + 5 * B] * 2, [15, 10 * B + 5], [10 + 5 * B, 15 * B]]
+    for n, stages in (("1", first), ("2", second)):
+        assert_stages(trace, **{f"tile__{n}__{name}": value for name, value in stages.items()})
+    assert_stages(trace, lse=[A + math.log(2 + B)] * 2 + [2 * A + math.log(1 + 2 * B)])
     assert "tile.1.alpha" not in trace  # there was nothing before
     assert trace["tile.2.scaled"].names("key") == ("k3",)
 
@@ -78,19 +76,15 @@ def test_rows_without_a_key_have_no_nan_on_the_way(empty: Any) -> None:
         assert name == "output" or not np.isnan(stage.value).any(), name
 
 
-def test_some_rows_of_a_batch_with_a_cache_and_number_types() -> None:
+def test_some_rows_of_a_batch_with_a_cache() -> None:
     shapes = {"q": 5, "k": 2, "v": 2, "past_k": 3, "past_v": 3}
-    draw = np.random.default_rng(7)
-    arrays: Any = {name: draw.normal(size=(2, 3, n, 7)) for name, n in shapes.items()}
+    arrays: Any = {name: RNG.normal(size=(2, 3, n, 7)) for name, n in shapes.items()}
     arrays |= {"kv_len": [4, 2], "rows": [1, 4], "causal": True}
     whole = attend(**arrays)["output"].value
-    assert attend_tiles(**arrays, tiles=2)["output"].value == pytest.approx(whole, abs=1e-12)
-    assert attend_split(**arrays, split=[1, 3])["output"].value == pytest.approx(whole, abs=1e-12)
-    whole = attend(Q, K, V)["output"].value
-    for dtype, eps in (("float32", 2**-23), ("float16", 2**-10)):
-        trace = attend_tiles(Q, K, V, tiles=2, dtype=dtype)
-        assert trace["tile.2.acc"].value.dtype == dtype
-        assert trace["output"].value == pytest.approx(whole, rel=8 * eps)
+    for trace in (attend_tiles(**arrays, tiles=2), attend_split(**arrays, split=[1, 3])):
+        assert trace["output"].value == pytest.approx(whole, abs=1e-12)
+    half = attend_tiles(Q, K, V, tiles=2, dtype="float16")
+    assert half["tile.2.acc"].value.dtype == np.float16
 
 
 TILES: list[tuple[dict[str, Any], str]] = [
@@ -111,30 +105,24 @@ def test_what_is_refused() -> None:
 
 
 def test_the_printed_arithmetic_gives_the_cell_and_a_letter_is_one_stage_of_a_block() -> None:
-    from attncli.views.matrix import Matrix
-    from attncli.views.page import places_of
-    from attncli.views.select import DisplayOptions, blocks_of, is_computed
-    from attncli.views.work import work_lines
-    from tests.test_stages import check_line
-
     mask = np.array([[True, False, False, True, True], [False] * 5, [True] * 5])
     forms: list[tuple[tuple[int, ...], dict[str, Any]]] = [
         ((), {"mask": mask, "lse_base": "2"}),
         ((2,), {"sinks": [0.5, -1.0], "causal": True}),
         ((2, 2), {"kv_len": [2, 4], "softcap": 2.0}),
     ]
-    traces, draw = [], np.random.default_rng(3)
+    traces: list[Trace] = []
     for lead, how in forms:
-        qkv = [draw.normal(size=(*lead, *shape)).round(3) for shape in ((3, 2), (5, 2), (5, 7))]
+        qkv = [RNG.normal(size=(*lead, *shape)).round(3) for shape in ((3, 2), (5, 2), (5, 7))]
         traces += [attend_tiles(*qkv, tiles=2, **how), attend_split(*qkv, split=[2, 3], **how)]
-    options = DisplayOptions(work=True, full=True, precision=16)
+    for trace in traces:
+        for name, stage in trace.stages():
+            page = render(trace, stages=[name], work=True, full=True, precision=16)
+            values = stage.value.ravel().tolist() if stage.work else []
+            for line, value in zip(equations(page), values, strict=True):
+                check_line(line, value)
     for block in (block for trace in traces for block in blocks_of(trace)):
         own = [*block.stages.values()]
-        for place in places_of(block, [stage for stage in own if is_computed(stage)], options)[0]:
-            matrix = Matrix(block, place.stage, place.where, options)
-            lines = work_lines(matrix, 10**6)
-            for line, value in zip(lines, matrix.values.ravel().tolist(), strict=True):
-                check_line(line, value)
         inputs = [block.read(stage, name) for stage in own for name in stage.reads]
         stages = {id(stage): stage for stage in (*own, *filter(None, inputs))}
         shared = "M" if block.prefix == "" else "MKV"

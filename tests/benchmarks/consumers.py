@@ -13,9 +13,6 @@ or where one of the two cannot be had.
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -32,12 +29,11 @@ from attncli.trace import Stage, Trace  # noqa: E402
 from attncli.views.formats import csv, mermaid  # noqa: E402
 from attncli.views.select import DisplayOptions  # noqa: E402
 from attncli.views.text import clean, sentence, shorten  # noqa: E402
-from tests.benchmarks.programs import run  # noqa: E402
+from tests.benchmarks.programs import installed, of_npm, run  # noqa: E402
 from tests.views.hostile import LABELS  # noqa: E402
 
 WHOLE = DisplayOptions(full=True)
 PACKAGES = ("mermaid@11.17.2", "jsdom@29.1.1")
-LIBREOFFICE = "libreoffice-calc-nogui"
 # Separators tab, comma and semicolon, text in ", UTF-8; the last two: formulas are evaluated.
 SPLIT = "44/59/9,34,76,1,,0,false,true,false,false,false,-1,true"
 NUMBERS = ("number", "date")  # which a spreadsheet shows as it likes
@@ -76,12 +72,8 @@ def _seen(text: str) -> str:
 
 def wrong_charts(folder: Path) -> list[str]:
     """What Mermaid draws otherwise."""
-    run(["npm", "init", "-y"], folder)
-    run(["npm", "install", "--no-audit", "--no-fund", *PACKAGES], folder)
-    shutil.copy(Path(__file__).with_name("mermaid.mjs"), folder)
     charts = ["".join(mermaid.text(chart(label), WHOLE)) for label in LABELS.values()]
-    drawn = json.loads(run(["node", "mermaid.mjs"], folder, json.dumps(charts)))
-    wrong = []
+    drawn, wrong = of_npm(PACKAGES, "mermaid.mjs", charts, folder), []
     for (name, label), found in zip(LABELS.items(), drawn, strict=True):
         for kind in ("nodes", "boxes"):
             found[kind] = [_seen(text) for text in found.get(kind, ())]
@@ -107,11 +99,7 @@ def cells_of(path: Path, text: str) -> tuple[list[str], int]:
 
 def wrong_cells(folder: Path) -> list[str]:
     """What LibreOffice takes for a formula, or does not have."""
-    if not shutil.which("soffice"):
-        if os.geteuid():
-            sys.exit(f"LibreOffice is missing: apt-get install {LIBREOFFICE}")
-        run(["apt-get", "update", "-qq"], folder)
-        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", LIBREOFFICE], folder)
+    installed("soffice", "libreoffice-calc-nogui")
     _, formulas = cells_of(folder / "control.csv", "a,=1+1\n")
     if formulas != 1:
         sys.exit("LibreOffice evaluates no formula here, so it can find none")
@@ -124,12 +112,9 @@ def wrong_cells(folder: Path) -> list[str]:
         cells, formulas = cells_of(folder / f"labels.{form}", text)
         if formulas:
             wrong.append(f"LibreOffice, {form}: {formulas} formulas")
-        if form == "csv":
-            wrong += [
-                f"LibreOffice, {name}: no cell is {guarded(label)!r}"
-                for name, label in LABELS.items()
-                if not (";" in label or name in NUMBERS) and guarded(label).strip() not in cells
-            ]
+        for name, label in LABELS.items() if form == "csv" else ():
+            if not (";" in label or name in NUMBERS) and guarded(label).strip() not in cells:
+                wrong.append(f"LibreOffice, {name}: no cell is {guarded(label)!r}")
     return wrong
 
 

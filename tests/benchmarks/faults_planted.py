@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
+PYTEST = "-m pytest -q --tb=no -rfE --maxfail=5 -p no:cacheprovider"
 
 
 class Fault(NamedTuple):
@@ -133,23 +134,10 @@ def planted(fault: Fault) -> tuple[int, list[str]]:
         if text.count(fault.before) != 1:
             return -1, [f"{fault.path} has {text.count(fault.before)} times: {fault.before}"]
         file.write_text(text.replace(fault.before, fault.after), "utf-8")
-        paths = [
-            path for name in fault.tests.split() if (path := Path(folder, "tests", name)).exists()
-        ]
-        call = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "--tb=no",
-            "-rfE",
-            "--maxfail=5",
-            "-p",
-            "no:cacheprovider",
-        ]
-        result = subprocess.run(
-            [*call, *paths], cwd=folder, capture_output=True, text=True, check=False
-        )
+        names = [name for name in fault.tests.split() if Path(folder, "tests", name).exists()]
+        paths = [f"tests/{name}" for name in names]
+        call = [sys.executable, *PYTEST.split(), *paths]
+        result = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", result.stdout, flags=re.MULTILINE)
     if result.returncode not in (0, 1, 2):
         return -1, result.stdout.splitlines()[-3:]
@@ -158,9 +146,8 @@ def planted(fault: Fault) -> tuple[int, list[str]]:
 
 def main() -> int:
     """Plants the faults, the chosen ones or all; prints a line for each, and the tests below it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("words", nargs="*", help="words of which the name of a fault has one")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time")
     asked = parser.parse_args()

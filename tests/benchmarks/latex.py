@@ -12,15 +12,13 @@ wrong, or where one of the two cannot be had. The PDFs stay in FOLDER.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,12 +32,11 @@ from attncli.cli.main import run as cli  # noqa: E402
 from attncli.trace import Stage, Trace  # noqa: E402
 from attncli.views.formats import latex  # noqa: E402
 from attncli.views.select import DisplayOptions  # noqa: E402
-from tests.benchmarks.programs import run  # noqa: E402
+from tests.benchmarks.programs import installed, of_npm  # noqa: E402
 from tests.views.hostile import LABELS  # noqa: E402
 from tests.views.traces import attention, causal, every_kind, numbers  # noqa: E402
 
 PACKAGES = ("katex@0.19.1",)
-DEBIAN = ("texlive-latex-base", "texlive-latex-recommended", "lmodern")
 TOO_WIDE = 10.0  # points: less is not seen
 _EXPLAIN = 'explain "She visited the money bank, near the river bank"'
 _DECODER = f"{_EXPLAIN} --target 'La banque près de la rive' --block decoder --heads 2"
@@ -118,11 +115,7 @@ def written(folder: Path) -> dict[str, Path]:
 
 def wrong_documents(found: Mapping[str, Path], folder: Path) -> Iterator[str]:
     """What pdflatex says of them."""
-    if not shutil.which("pdflatex"):
-        if os.geteuid():
-            sys.exit(f"pdflatex is missing: apt-get install {' '.join(DEBIAN)}")
-        run(["apt-get", "update", "-qq"], folder)
-        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *DEBIAN], folder)
+    installed("pdflatex", "texlive-latex-base", "texlive-latex-recommended", "lmodern")
     for name, path in found.items():
         call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape"]
         path.with_suffix(".pdf").unlink(missing_ok=True)
@@ -142,15 +135,6 @@ def formulas_of(text: str) -> Iterator[str]:
     yield from _INLINE.findall(_DISPLAY.sub("", text))
 
 
-def wrong_formulas(formulas: Sequence[str], folder: Path) -> Iterator[str]:
-    """What KaTeX says of them."""
-    run(["npm", "init", "-y"], folder)
-    run(["npm", "install", "--no-audit", "--no-fund", *PACKAGES], folder)
-    shutil.copy(Path(__file__).with_name("katex.mjs"), folder)
-    said = json.loads(run(["node", "katex.mjs"], folder, json.dumps(formulas)))
-    yield from (f"KaTeX: {problem}" for problem in said)
-
-
 def main() -> int:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(sys.argv[1] if len(sys.argv) > 1 else made).absolute()
@@ -159,7 +143,8 @@ def main() -> int:
         found = written(folder)
         texts = (path.read_text(encoding="utf-8") for path in found.values())
         formulas = sorted({formula for text in texts for formula in formulas_of(text)})
-        wrong = [*wrong_formulas(formulas, folder), *wrong_documents(found, folder)]
+        said = of_npm(PACKAGES, "katex.mjs", formulas, folder)
+        wrong = [*(f"KaTeX: {problem}" for problem in said), *wrong_documents(found, folder)]
     print(*wrong, sep="\n")
     print(f"{len(found)} documents, {len(formulas)} formulas: {len(wrong)} wrong")
     return 1 if wrong else 0

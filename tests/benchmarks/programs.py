@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
 def run(call: Sequence[str], folder: Path, stdin: str = "") -> str:
@@ -19,3 +23,20 @@ def run(call: Sequence[str], folder: Path, stdin: str = "") -> str:
     if done.returncode:
         sys.exit(f"{' '.join(call)}\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def of_npm(packages: Sequence[str], script: str, given: Any, folder: Path) -> Any:
+    """What a script beside this file makes of a value, with packages of npm."""
+    run(["npm", "init", "-y"], folder)
+    run(["npm", "install", "--no-audit", "--no-fund", *packages], folder)
+    shutil.copy(Path(__file__).with_name(script), folder)
+    return json.loads(run(["node", script], folder, json.dumps(given)))
+
+
+def installed(program: str, *packages: str) -> None:
+    """Root gets what is missing from Debian; for others it is the end."""
+    if not shutil.which(program):
+        if os.geteuid():
+            sys.exit(f"{program} is missing: apt-get install {' '.join(packages)}")
+        run(["apt-get", "update", "-qq"], Path())
+        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], Path())

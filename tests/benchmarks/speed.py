@@ -79,35 +79,21 @@ def drawn(*shape: int, count: int = 3) -> list[Any]:
 
 
 def start(rounds: int) -> Iterator[tuple[int, Works]]:
-    yield (
-        2 * rounds,
-        {
-            "imports alone": process(*FLOOR),
-            "compute, three tokens": process(*SAMPLE),
-            "explain, ten tokens": process(*ATTNCLI, "explain", SENTENCE),
-            "--help": process(*ATTNCLI, "--help"),
-            "--version": process(*ATTNCLI, "--version"),
-            "posenc 512 × 512, svg": process(
-                *ATTNCLI, *["posenc", "--len", "512", "--dim", "512", "--format", "svg"]
-            ),
-        },
-    )
+    works: Works = {"imports alone": process(*FLOOR), "compute, three tokens": process(*SAMPLE)}
+    works["explain, ten tokens"] = process(*ATTNCLI, "explain", SENTENCE)
+    works |= {flag: process(*ATTNCLI, flag) for flag in ("--help", "--version")}
+    table = "posenc --len 512 --dim 512 --format svg"
+    yield 2 * rounds, works | {"posenc 512 × 512, svg": process(*ATTNCLI, *table.split())}
 
 
 def large(rounds: int) -> Iterator[tuple[int, Works]]:
     arrays = [x.astype(float) for x in drawn(8, 1024, 64)]
     with tempfile.TemporaryDirectory() as folder:
         np.savez(f"{folder}/large.npz", **dict(zip("qkv", arrays, strict=True)))
-        yield (
-            rounds,
-            {
-                "plain NumPy": partial(plain_numpy, *arrays),
-                "compute 8 × 1024 × 64, whole process": process(
-                    *ATTNCLI, "compute", f"{folder}/large.npz"
-                ),
-                "compute, three tokens": process(*SAMPLE),
-            },
-        )
+        whole = process(*ATTNCLI, "compute", f"{folder}/large.npz")
+        works: Works = {"plain NumPy": partial(plain_numpy, *arrays)}
+        works |= {"compute 8 × 1024 × 64, whole process": whole}
+        yield rounds, works | {"compute, three tokens": process(*SAMPLE)}
 
 
 def stream(rounds: int) -> Iterator[tuple[int, Works]]:
@@ -117,10 +103,9 @@ def stream(rounds: int) -> Iterator[tuple[int, Works]]:
         if find_spec("torch"):
             import torch
 
+            tensors = [torch.tensor(x)[None] for x in arrays]
             kernel: Any = torch.nn.functional.scaled_dot_product_attention
-            works["PyTorch"] = partial(
-                kernel, *(torch.tensor(x)[None] for x in arrays), is_causal=causal
-            )
+            works["PyTorch"] = partial(kernel, *tensors, is_causal=causal)
         if not causal:  # it has no mask
             works["plain NumPy"] = partial(plain_numpy, *arrays)
         name = "stream, causal" if causal else "stream, full"
@@ -154,12 +139,9 @@ def check(rounds: int) -> Iterator[tuple[int, Works]]:
 
     q, k, v = drawn(8, 1024, 64)
     wide = [x.astype(float) for x in (q, k, v)]
-    observed: dict[str, Any] = {
-        "match": {"causal": True},
-        "scale left out": {"causal": True, "scale": "none"},
-        "a number fitted": {"causal": True, "scale": 0.1},
-        "two bugs": {"scale": "none"},
-    }
+    observed: dict[str, Any] = {"match": {"causal": True}}
+    observed["scale left out"] = {"causal": True, "scale": "none"}
+    observed |= {"a number fitted": {"causal": True, "scale": 0.1}, "two bugs": {"scale": "none"}}
     works: Works = {"the reference's output": lambda: attncli.attend(*wide, causal=True)["output"]}
     for name, how in observed.items():
         output = np.asarray(attncli.stream(q, k, v, dtype="float32", **how))
@@ -177,24 +159,17 @@ def tiles(rounds: int) -> Iterator[tuple[int, Works]]:
         np.savez(f"{folder}/t.npz", **arrays)
         call = (*ATTNCLI, "compute", f"{folder}/t.npz", "--tiles", "1", "--format")
         for form in ("table", "json", "npz", "html"):
-            yield (
-                max(1, rounds // 3),
-                {"compute, three tokens": process(*SAMPLE), form: process(*call, form)},
-            )
+            works = {"compute, three tokens": process(*SAMPLE), form: process(*call, form)}
+            yield max(1, rounds // 3), works
             used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
             print(f"          at most {used:.0f} MB until here")
 
 
 def page(rounds: int) -> Iterator[tuple[int, Works]]:
     arrays = drawn(12, 12, 64, 64)
-    trace = attncli.attend(*arrays)
-    yield (
-        rounds,
-        {
-            "attend 12 × 12 heads of 64": partial(attncli.attend, *arrays),
-            "render as html": partial(attncli.render, trace, "html"),
-        },
-    )
+    works: Works = {"attend 12 × 12 heads of 64": partial(attncli.attend, *arrays)}
+    works["render as html"] = partial(attncli.render, attncli.attend(*arrays), "html")
+    yield rounds, works
 
 
 def capture(rounds: int) -> Iterator[tuple[int, Works]]:
@@ -221,16 +196,13 @@ def capture(rounds: int) -> Iterator[tuple[int, Works]]:
         yield 4 * rounds, {f"BERT, {kind}": plain, f"BERT, {kind}, captured": captured}
 
 
-SECTIONS = {
-    section.__name__: section
-    for section in (start, large, stream, gradients, check, tiles, page, capture)
-}
+ALL = (start, large, stream, gradients, check, tiles, page, capture)
+SECTIONS = {section.__name__: section for section in ALL}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("sections", nargs="*", default=list(SECTIONS))
     parser.add_argument("--rounds", type=int, default=9)
     asked = parser.parse_args()
@@ -239,10 +211,8 @@ def main() -> None:
             times = medians(rounds, works)
             floor = next(iter(times.values()))
             for what, seconds in times.items():
-                print(
-                    f"{name:<9} {what:<40} {seconds * 1e3:9.1f} ms {seconds / floor:7.2f} ×",
-                    flush=True,
-                )
+                numbers = f"{seconds * 1e3:9.1f} ms {seconds / floor:7.2f} ×"
+                print(f"{name:<9} {what:<40} {numbers}", flush=True)
 
 
 if __name__ == "__main__":

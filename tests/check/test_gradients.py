@@ -1,4 +1,4 @@
-"""check of gradients: what one of them tells, in which call, with what else beside it."""
+"""check of gradients: what one of them tells, in which call; of x and of the projections."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli import attend
-from attncli.check import Verdict, check
-from attncli.errors import ConventionError, ShapeError, StageError
+from attncli import Convention, Projections, attend, multi_head_attention
+from attncli.attention.multi_head import projected_inputs
+from attncli.check import check
 from attncli.testing import assert_attention
-from tests.check.planted_backward.kernel import Call as PlantedCall
+from tests import plain
+from tests.check.planted.parts import Array
+from tests.check.planted.rows import names
+from tests.check.planted_backward import kernel
 from tests.check.planted_backward.kernel import Kernel, call_of
 from tests.check.planted_backward.wrong import WRONG
 from tests.cli.conftest import SAMPLES, Call, call
+from tests.turns import in_turn
 
 __all__ = ["call"]
 
@@ -30,12 +34,8 @@ def normal(seed: int, **shapes: tuple[int, ...]) -> Any:
     return {name: rng.normal(size=shape) for name, shape in shapes.items()}
 
 
-def wrong(name: str, at: PlantedCall) -> Any:
+def wrong(name: str, at: kernel.Call) -> Any:
     return next(row for row in WRONG if row.name == name).run(at)
-
-
-def names(verdict: Verdict) -> list[str]:
-    return [explanation.name for explanation in verdict.explanations]
 
 
 def test_each_gradient_may_be_observed_alone() -> None:
@@ -90,13 +90,13 @@ def test_what_no_bug_explains_is_a_verdict(how: dict[str, Any], pairs: bool) -> 
 
 def test_a_value_added_to_the_output_is_named_beside_its_gradients() -> None:
     """Each value of a key head that two query heads share is added to the outputs of both."""
-    kv = dict.fromkeys("kv", (2, 2, 5, 3))
-    arrays = normal(3, q=(2, 4, 5, 3), **kv, d_output=(2, 4, 5, 3))
+    arrays = normal(
+        3, **dict.fromkeys(("q", "d_output"), (2, 4, 5, 3)), k=(2, 2, 5, 3), v=(2, 2, 5, 3)
+    )
     trace = attend(**arrays)
     observed = {name: trace[name].value for name in ("d_q", "d_k", "d_v")}
     observed["output"] = trace["output"].value + np.repeat(arrays["v"], 2, axis=1)
-    verdict = check(observed, **arrays, pairs=False)
-    assert names(verdict) == ["residual already in the output"]
+    assert names(check(observed, **arrays, pairs=False)) == ["residual already in the output"]
 
 
 def test_numbers_of_query_heads_are_fitted_where_key_heads_are_shared() -> None:
@@ -129,31 +129,91 @@ def test_gradients_may_be_keywords() -> None:
     assert (turned.status, "last two axes" in str(turned.shape)) == ("wrong shape", True)
 
 
-@pytest.mark.parametrize(
-    ("error", "word", "more"),
-    [
-        (ConventionError, "gradient of the output", {"d_output": None, "d_q": np.ones((7, 5))}),
-        (StageError, "nothing was observed", {}),
-        (ConventionError, "sum over all queries", {"d_k": np.ones((11, 5)), "rows": [0]}),
-        (StageError, "no d_sinks", {"d_sinks": np.zeros(4)}),
-        (ShapeError, "no q", {"q": None, "observed": np.zeros((3, 7))}),
-    ],
-)
-def test_what_is_wrong_with_a_call(error: Any, word: str, more: dict[str, Any]) -> None:
-    arrays = normal(2, q=(7, 5), k=(11, 5), v=(11, 13), d_output=(7, 13))
-    with pytest.raises(error, match=word):
-        check(**{**arrays, **more})
-
-
 @pytest.mark.parametrize("scale", ["0", "1e200"])
 def test_any_scale_ends_in_a_verdict(scale: str, call: Call) -> None:
     three = SAMPLES / "three-tokens.json"
     flags = ("--scale", scale, "--d-output", "random")
     call("compute", three, *flags, "--output", "t.npz")
-    assert call("check", "--q", three, *flags, "--observed", "t.npz").code == 0
-    wide, narrow = "[[7, 5, 1], [3, 0, 8], [2, 9, 4]]", "[[7, -5], [1, 3], [0, 8]]"
-    for stage, numbers in (("scores", wide), ("d_q", narrow)):
-        # beyond the precision of exp any weights are right
-        allowed = (0, 1) if scale == "1e200" and stage != "scores" else (1,)
-        observed = ("--observed", numbers, "--stage", stage)
-        assert call("check", "--q", three, *flags, *observed).code in allowed
+    observed = ("check", "--q", three, *flags, "--single", "--observed")
+    assert call(*observed, "t.npz").code == 0
+    assert call(*observed, "[[7, 5, 1], [3, 0, 8], [2, 9, 4]]", "--stage", "scores").code == 1
+    # beyond the precision of exp any weights are right
+    code = call(*observed, "[[7, -5], [1, 3], [0, 8]]", "--stage", "d_q").code
+    assert code in ((0, 1) if scale == "1e200" else (1,))
+
+
+# ---- x and the weights of the projections
+
+HEADS, D, N = 3, 15, 11
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(N, D))
+WEIGHTS = {f"w_{name}": RNG.normal(size=(D, D)) / 4 for name in "qkv"}
+BIASES = {f"b_{name}": RNG.normal(size=D) for name in "qkv"}
+MADE = projected_inputs({"x": X}, Projections(**WEIGHTS, **BIASES), Convention(), n_heads=HEADS)
+QKV = [MADE.values[name] for name in "qkv"]
+
+
+def from_x(**changed: Array) -> Array:
+    """Attention of x, written out; some of the weights are other ones."""
+    own = WEIGHTS | BIASES | changed
+    wide = {name: X @ own[f"w_{name}"] + own[f"b_{name}"] for name in "qkv"}
+    heads = {name: x.reshape(N, HEADS, -1).swapaxes(0, 1) for name, x in wide.items()}
+    return plain.attention(heads, {})["output"]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    in_turn([*WEIGHTS, "w_q and w_k and w_v", "b_q", "b_v"], ["float64", "float32", "float16"]),
+)
+def test_the_bug_and_its_weights_are_named(name: str, dtype: str) -> None:
+    """Only where x and the weights are given."""
+    kind = "weights of a projection transposed" if "w_" in name else "bias of a projection left out"
+    changed = {n: WEIGHTS[n].T if n in WEIGHTS else np.zeros(D) for n in name.split(" and ")}
+    wrong = from_x(**changed).astype(dtype)
+    (one,) = check(wrong, *QKV, projected=MADE, pairs=False).explanations
+    assert (one.name, one.details) == (kind, (name,))
+    assert name != "w_q" or kind not in names(check(wrong, *QKV, pairs=False))
+
+
+def test_right_projections_match_and_a_bias_of_the_keys_changes_no_weight() -> None:
+    assert check(from_x(), *QKV, projected=MADE)
+    assert check(from_x(b_k=np.zeros(D)), *QKV, projected=MADE)
+
+
+def right_and_how(n_heads: int = 2) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The gradients of a causal attention of so many heads of width 7, and the call of check."""
+    rng = np.random.default_rng(47)
+    weights: dict[str, Any] = {f"w_{name}": rng.normal(size=(3, 7 * n_heads)) for name in "qkv"}
+    weights |= {f"b_{name}": rng.normal(size=7 * n_heads) for name in "qkv"}
+    weights["w_o"] = rng.normal(size=(7 * n_heads, 13))
+    x, d_output = rng.normal(size=(2, 5, 3)), rng.normal(size=(2, 5, 13))
+    trace = multi_head_attention(x, weights, n_heads=n_heads, d_output=d_output, causal=True)
+    made = projected_inputs(
+        {"x": x}, Projections(**weights), Convention(causal=True), n_heads=n_heads
+    ).with_gradient(d_output)
+    call: dict[str, Any] = {name: made.values[name] for name in "qkv"}
+    call |= {"d_output": made.d_output, "projected": made, "causal": True, "pairs": False}
+    return {f"d_{name}": trace[f"d_{name}"].value for name in ("x", *weights)}, call
+
+
+def test_right_gradients_match_in_every_type() -> None:
+    for n_heads, dtype in ((1, "float32"), (2, "float16")):
+        right, how = right_and_how(n_heads)
+        result = check({name: x.astype(dtype) for name, x in right.items()}, **how)
+        assert result.matches, dtype
+        assert {stage.name for stage in result.stages} == right.keys()
+
+
+def test_a_bug_of_dq_is_named_by_what_follows_from_it() -> None:
+    right, how = right_and_how()
+    wrong = {name: right[name] * 7**0.5 for name in ("d_w_q", "d_b_q")}
+    result = check(wrong | {"d_w_k": right["d_w_k"]}, **how)
+    assert names(result) == ["scale left out of dQ"]
+    matches = {stage.name: stage.matches for stage in result.stages}
+    assert matches == {"d_w_q": False, "d_b_q": False, "d_w_k": True}
+
+
+def test_gradients_that_do_not_fit() -> None:
+    right, how = right_and_how()
+    assert check({"d_w_q": right["d_w_q"].T}, **how).status == "wrong shape"
+    assert not check({"d_w_q": right["d_w_q"] / 2}, **how).matches  # of one batch item

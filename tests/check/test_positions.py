@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli import Convention, ConventionError, ShapeError, attend
+from attncli import Convention, ConventionError, attend
 from attncli.check import CATALOGUE, Suggestion, check, suggest_input
 from tests import plain
 from tests.check.planted.parts import HALF, PLACED, TYPES, Array
+from tests.check.planted.rows import names
 from tests.turns import in_turn
-
-KINDS = ("paper", "article", "rope-halves", "rope-interleaved")
-RNG = np.random.default_rng(41)
 
 
 def qkv(n_q: int = 3, n_k: int = 5, d: int = 8, d_v: int = 8) -> list[Array]:
@@ -34,13 +32,18 @@ def output(q: Array, k: Array, v: Array, **how: Any) -> Array:
     return plain.attention({"q": q, "k": k, "v": v}, how)["output"]
 
 
+def cached(q: Array, k: Array, v: Array, n: int) -> dict[str, Any]:
+    """The first n keys are the past."""
+    past = {"past_k": k[..., :n, :], "past_v": v[..., :n, :]} if n else {}
+    return {"q": q, "k": k[..., n:, :], "v": v[..., n:, :], **past}
+
+
 @pytest.mark.parametrize(("kind", "n_past"), [("paper", 0), ("article", 2)])
 def test_an_odd_width_has_a_sine_more(kind: Any, n_past: int) -> None:
     q, k, v = qkv(d=7, d_v=7)
     table = plain.sinusoidal(7, 7, kind, 10000.0, 0)
     seen = output(q + table[n_past : n_past + 3], k + table[:5], v + table[:5])
-    past: dict[str, Any] = {"past_k": k[:, :n_past], "past_v": v[:, :n_past]} if n_past else {}
-    assert check(seen, q, k[:, n_past:], v[:, n_past:], positions=kind, **past).matches
+    assert check(seen, **cached(q, k, v, n_past), positions=kind).matches
 
 
 @pytest.mark.parametrize(("kind", "dtype"), in_turn(["paper", "rope-halves"], ["float32", *HALF]))
@@ -61,33 +64,29 @@ def test_a_table_of_float32_matches_at_far_positions(kind: Any, dtype: str) -> N
         return np.asarray((x * c).astype(t) + (turned * s).astype(t))
 
     seen = output(put(q, n_past), put(k, 0), put(v, 0) if kind == "paper" else v)
-    past: dict[str, Any] = {"past_k": k[:, :n_past], "past_v": v[:, :n_past]}
-    verdict = check(seen.astype(t), q, k[:, n_past:], v[:, n_past:], positions=kind, **past)
-    assert verdict.matches
+    assert check(seen.astype(t), **cached(q, k, v, n_past), positions=kind).matches
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLACED)
 def test_batches_shared_key_heads_masks_and_parts_keep_their_positions(kind: Any) -> None:
-    q, k, v = (RNG.normal(size=s) for s in ((2, 4, 3, 6), (2, 2, 7, 6), (2, 2, 7, 6)))
+    rng = np.random.default_rng(41)
+    q, k, v = (rng.normal(size=s) for s in ((2, 4, 3, 6), (2, 2, 7, 6), (2, 2, 7, 6)))
     v_in = v if "rope" in kind else placed(kind, v)
-    keep = np.arange(7) <= np.arange(4, 7)[:, None]
-    ends = {"q": placed(kind, q, 4), "k": placed(kind, k), "v": v_in, "mask": keep}
-    seen = plain.attention(ends, {})["output"]
-    given: dict[str, Any] = {"past_k": k[:, :, :4], "past_v": v[:, :, :4], "positions": kind}
-    given |= {"k": k[:, :, 4:], "v": v[:, :, 4:], "convention": Convention(causal=True)}
-    assert check(seen, q, **given).matches
-    assert check(seen[:, 1:, 1:], q, heads=slice(1, 4), rows=[1, 2], **given).matches
+    seen = output(
+        placed(kind, q, 4), placed(kind, k), v_in, causal=True, causal_align="bottom-right"
+    )
+    how: dict[str, Any] = {**cached(q, k, v, 4), "positions": kind, "causal": True}
+    assert check(seen, **how).matches
+    assert check(seen[:, 1:, 1:], heads=slice(1, 4), rows=[1, 2], **how).matches
 
 
 def test_one_query_at_0_is_not_rotated_at_all() -> None:
     """Restarted at 0 or left out: with one query, the numbers are the same."""
     q, k, v = qkv(1)
-    past: dict[str, Any] = {"past_k": k[:, :2], "past_v": v[:, :2]}
     seen = output(q, placed("rope-halves", k), v)
-    verdict = check(seen, q, k[:, 2:], v[:, 2:], positions="rope-halves", **past)
+    verdict = check(seen, **cached(q, k, v, 2), positions="rope-halves")
     assert verdict.status == "ambiguous"
-    names = [one.name for one in verdict.explanations]
-    assert names == ["positions left out", "positions restarted at 0 after the past"]
+    assert names(verdict) == ["positions left out", "positions restarted at 0 after the past"]
     assert "2 of the keys as a past, rope-halves positions" in verdict.tell_apart
 
 
@@ -121,37 +120,25 @@ def test_the_flags_of_check_reproduce_it() -> None:
         assert unasked.status == ("match" if "without" in flag else "no match")
 
 
-def test_what_does_not_fit() -> None:
-    cases: list[tuple[type[Exception], Any, int, int]] = [
-        (ShapeError, "paper", 6, 4),
-        (ShapeError, "rope-halves", 5, 4),
-        (ConventionError, "rope", 6, 6),
-    ]
-    for error, kind, width, of_v in cases:
-        q, v = np.zeros((3, width)), np.zeros((3, of_v))
-        with pytest.raises(error):
-            check(v, q, q, v, positions=kind)
-
-
 # ---- suggest_input: small inputs on which the bugs differ
 
 
-def suggested(*bugs: Any, **how: Any) -> Suggestion:
-    suggestion = suggest_input(bugs, convention=Convention(**how))
+def suggested(*bugs: Any, positions: Any = None, **how: Any) -> Suggestion:
+    suggestion = suggest_input(bugs, positions=positions, convention=Convention(**how))
     assert suggestion is not None
     return suggestion
 
 
 def test_the_suggested_input_distinguishes_two_alignments() -> None:
-    other: dict[str, Any] = {"causal": True, "causal_align": "bottom-right"}
-    hows: list[dict[str, Any]] = [{}, other]
-    bugs = ["causal mask left out", "causal mask aligned bottom-right, not top-left"]
-    own = suggested(*bugs, causal=True)
+    hows: dict[str, dict[str, Any]] = {
+        "causal mask left out": {},
+        "causal mask aligned bottom-right, not top-left": {"causal": True, "causal_align": "bottom-right"},
+    }  # fmt: skip
+    own = suggested(*hows, causal=True)
     assert own.mask is None
-    for name, how in zip(bugs, hows, strict=True):
+    for name, how in hows.items():
         observed = attend(own.q, own.k, own.v, **how)["output"].value
-        verdict = check(observed, own.q, own.k, own.v, causal=True)
-        assert [one.name for one in verdict.explanations] == [name]
+        assert names(check(observed, own.q, own.k, own.v, causal=True)) == [name]
 
 
 def test_the_mask_of_a_suggestion_is_what_the_bugs_need() -> None:
@@ -171,7 +158,7 @@ def test_the_mask_of_a_suggestion_is_what_the_bugs_need() -> None:
     assert suggest_input(["mask left out", "scale left out"], convention=refused) is None
 
 
-def test_all_bugs_of_the_scale_at_once() -> None:
+def test_a_suggestion_for_many_bugs_has_sizes_that_differ() -> None:
     bugs = [bug for bug in CATALOGUE if "scale" in bug.touches and not bug.is_fitted]
     bugs = [bug for bug in bugs if "twice" not in bug.name and "default" not in bug.name]
     own = suggested(*bugs)
@@ -180,14 +167,13 @@ def test_all_bugs_of_the_scale_at_once() -> None:
 
 
 def test_a_suggestion_has_no_positions_and_distinguishes_the_bugs() -> None:
-    bugs = ["positions left out", "positions restarted at 0 after the past"]
-    one = suggest_input(bugs, positions="paper")
-    assert one is not None
-    assert (one.n_past, one.q.shape[-1]) == (2, one.v.shape[-1])
-    past: dict[str, Any] = {"past_k": one.k[:, :2], "past_v": one.v[:, :2], "positions": "paper"}
-    seen = attend(one.q, one.k, one.v)["output"].value
-    (other,) = check(seen, one.q, one.k[:, 2:], one.v[:, 2:], **past).explanations
-    assert other.name == "positions left out"
+    own = suggested(
+        "positions left out", "positions restarted at 0 after the past", positions="paper"
+    )
+    assert (own.n_past, own.q.shape[-1]) == (2, own.v.shape[-1])
+    seen = attend(own.q, own.k, own.v)["output"].value
+    verdict = check(seen, **cached(own.q, own.k, own.v, 2), positions="paper")
+    assert names(verdict) == ["positions left out"]
     both = ["positions left out", "scale left out"]
     assert suggest_input(both) is None
     assert suggest_input(both, positions="rope-halves") is not None

@@ -12,22 +12,30 @@ import pytest
 
 from attncli.check import check
 from tests import plain
-from tests.check.planted.parts import HALF, TYPES, Array
+from tests.check.planted.parts import HALF, TYPES, Array, World
 from tests.check.planted.right import sums_in_type
-from tests.check.planted.worlds import World
+from tests.check.planted.rows import names
 from tests.turns import in_turn
 
 
-@pytest.mark.parametrize(
-    ("dtype", "n"),
-    [
-        pytest.param(dtype, n, marks=[pytest.mark.exhaustive] if n > 67 else [])
-        for dtype in HALF
-        for n in (67, 257)
-    ],
-)
-def test_sums_kept_in_16_bits_are_a_verdict_of_their_own(dtype: str, n: int) -> None:
-    x = World("long sums", b=1, h=2, n_q=31, n_k=n, d_k=64, d_v=64).inputs(dtype)
+def normal(seed: int, *shapes: tuple[int, ...]) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape) for shape in shapes]
+
+
+def rounded(x: Array) -> Array:
+    return x.astype(TYPES["bfloat16"])
+
+
+def exact(q: Any, k: Any, v: Any, **how: Any) -> Any:
+    """The output in float64."""
+    mask = {"mask": how.pop("mask")} if "mask" in how else {}
+    return plain.attention({"q": q, "k": k, "v": v, **mask}, how)["output"]
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_sums_kept_in_16_bits_are_a_verdict_of_their_own(dtype: str) -> None:
+    x = World("long sums", b=1, h=2, n_q=31, n_k=67, d_k=64, d_v=64).inputs(dtype)
     seen = x.round(sums_in_type(x))
     verdict = check(seen, *x.given()[0])
     assert (verdict.status, verdict.inside, verdict.matches) == ("inside", dtype, False)
@@ -38,10 +46,9 @@ def test_sums_kept_in_16_bits_are_a_verdict_of_their_own(dtype: str, n: int) -> 
 
 @pytest.mark.parametrize("dtype", HALF)
 def test_a_small_type_widened_afterwards_is_judged_as_that_type(dtype: str) -> None:
-    rng, t = np.random.default_rng(5), TYPES[dtype]
-    q, k, v = (rng.normal(size=s) for s in ((2, 5, 7), (2, 11, 7), (2, 11, 3)))
-    right = plain.attention({"q": q.astype(t), "k": k.astype(t), "v": v.astype(t)}, {})["output"]
-    verdict = check(right.astype(t).astype(np.float32), q, k, v)
+    q, k, v = normal(5, (2, 5, 7), (2, 11, 7), (2, 11, 3))
+    right = exact(*(x.astype(TYPES[dtype]) for x in (q, k, v)))
+    verdict = check(right.astype(TYPES[dtype]).astype(np.float32), q, k, v)
     assert (verdict.status, verdict.dtype) == ("match", dtype)
     assert f"fits {dtype}" in verdict.notes[0]
 
@@ -63,25 +70,22 @@ def test_a_weight_is_off_in_proportion_to_itself() -> None:
 @pytest.mark.parametrize(("size", "bias"), [(1, 60), (3, 24)])
 def test_a_bias_far_larger_than_the_scores_rounds_them(size: float, bias: float) -> None:
     """In float32 Z + M is off by half a unit of M, in whichever order a processor adds up."""
-    wrong = []
+
+    def summed(terms: Array) -> Array:
+        order = rng.permutation(terms.shape[-1])
+        return np.asarray(np.cumsum(terms[..., order], axis=-1, dtype=np.float32)[..., -1])
+
     for seed in range(40):
         rng = np.random.default_rng(seed)
         q, k, v = (rng.normal(size=(14, 5, 3)).astype(np.float32) for _ in range(3))
         q *= np.float32(size)
         mask = (bias + rng.random((14, 1, 5))).astype(np.float32)
-        scores, total, output = (np.zeros((14, 5, n), np.float32) for n in (5, 1, 3))
-        for i in rng.permutation(3):
-            scores += q[..., i, None] * k[:, None, :, i]
+        scores = summed(q[:, :, None] * k[:, None])
         powers = np.exp(np.float64(scores + mask)).astype(np.float32)
-        for i in rng.permutation(5):
-            total += powers[..., i, None]
-        weights = powers / total
-        for i in rng.permutation(5):
-            output += weights[..., i, None] * v[:, None, i]
-        seen = {"weights": weights, "output": output}
-        if not check(seen, q, k, v, mask=mask, scale="none", pairs=False).matches:
-            wrong.append(seed)
-    assert not wrong
+        weights = powers / summed(powers)[..., None]
+        output = summed(weights[:, :, None] * np.swapaxes(v, 1, 2)[:, None])
+        observed = {"weights": weights, "output": output}
+        assert check(observed, q, k, v, mask=mask, scale="none", pairs=False).matches, seed
 
 
 @pytest.mark.parametrize(
@@ -91,10 +95,8 @@ def test_parts_of_keys_that_a_finite_number_hides(
     split: list[int] | None, dtype: str, value: float
 ) -> None:
     """Where every key is hidden, the log-sum-exp by which parts are merged is about that number."""
-    rng = np.random.default_rng(3)
-    shapes = ((2, 7, 3), (2, 11, 3), (2, 11, 5))
-    q, k, v = (rng.normal(size=shape).astype(dtype) for shape in shapes)
-    keep = rng.random((7, 11)) < 0.6
+    q, k, v = (x.astype(dtype) for x in normal(3, (2, 7, 3), (2, 11, 3), (2, 11, 5)))
+    keep = np.random.default_rng(4).random((7, 11)) < 0.6
     keep[[1, 4]] = False
     x = np.where(keep, q @ np.swapaxes(k, 1, 2) / q.dtype.type(3**0.5), q.dtype.type(value))
     outputs, sums = [], []
@@ -112,16 +114,6 @@ def test_parts_of_keys_that_a_finite_number_hides(
 
 
 # ---- what each constant of judgement is for: a case that is judged wrongly with another value
-
-
-def rounded(x: Array) -> Array:
-    return x.astype(TYPES["bfloat16"])
-
-
-def exact(q: Any, k: Any, v: Any, **how: Any) -> Any:
-    """The output in float64."""
-    mask = {"mask": how.pop("mask")} if "mask" in how else {}
-    return plain.attention({"q": q, "k": k, "v": v, **mask}, how)["output"]
 
 
 @pytest.mark.parametrize(
@@ -147,8 +139,8 @@ def test_the_noise_of_one_product_is_that_of_its_factors_and_sums(dtype: str, un
 def test_how_many_times_the_noise_errors_may_be(
     where: str, right_at: float, wrong_at: float
 ) -> None:
-    rng, width = np.random.default_rng(11), 256 if where == "entry" else 16
-    q, k, v = (rng.normal(size=(2, 211, n)).astype(np.float16) for n in (16, 16, width))
+    width = 256 if where == "entry" else 16
+    q, k, v = (x.astype(np.float16) for x in normal(11, *((2, 211, n) for n in (16, 16, width))))
     right = exact(q, k, v)
     noise = check(right.astype(np.float16), q, k, v).stages[0].noise
     assert noise is not None
@@ -163,28 +155,25 @@ def test_how_many_times_the_noise_errors_may_be(
         assert check(wrong.astype(np.float16), q, k, v, pairs=False).status == status
 
 
-@pytest.mark.parametrize(("offset", "names"), [(0.0, ["scale left out"]), (0.2, [])])
-def test_rows_are_judged_by_their_own_noise(offset: float, names: list[str]) -> None:
+@pytest.mark.parametrize(("offset", "bugs"), [(0.0, ["scale left out"]), (0.2, [])])
+def test_rows_are_judged_by_their_own_noise(offset: float, bugs: list[str]) -> None:
     # Query 4 alone attends to a value of 200, whose rounding is nearly all of the noise. The other
     # outputs are off by more than ten times their own, which the noise of all would hide.
-    rng = np.random.default_rng(5)
-    q, k, v = (rng.normal(size=shape) for shape in ((13, 7), (11, 7), (11, 2)))
+    q, k, v = normal(5, (13, 7), (11, 7), (11, 2))
     mask = np.ones((13, 11), dtype=bool)
     mask[:, 10], v[10] = False, 200
     mask[3, 10] = True
-    q, k, v = rounded(2 * q), rounded(k), rounded(v)
+    q, k, v = map(rounded, (2 * q, k, v))
     seen = exact(q, k, v, mask=mask, scale="none")
     seen[np.arange(13) != 3] += offset
-    verdict = check(rounded(seen), q, k, v, mask=mask, pairs=False)
-    assert [one.name for one in verdict.explanations] == names
+    assert names(check(rounded(seen), q, k, v, mask=mask, pairs=False)) == bugs
 
 
 def test_a_head_is_judged_by_its_own_noise() -> None:
     # The values of head 2 are 400 times as large, and their rounding is nearly all of the noise.
-    rng = np.random.default_rng(5)
-    q, k, v = (rng.normal(size=shape) for shape in ((3, 41, 7), (3, 43, 7), (3, 43, 13)))
+    q, k, v = normal(5, (3, 41, 7), (3, 43, 7), (3, 43, 13))
     v[1] *= 400
-    q, k, v = rounded(q), rounded(k), rounded(v)
+    q, k, v = map(rounded, (q, k, v))
     seen = exact(q, k, v)
     assert check(rounded(seen), q, k, v).matches
     seen[2] *= 1.05

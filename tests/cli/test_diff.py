@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import SAMPLES, Call, stages
+from .conftest import SAMPLES, Call
 
 DUMP = SAMPLES / "dump.json"
 QKV = '"q":[[1,0],[0,1]],"k":[[1,1],[1,0]],"v":[[10,0],[0,10]]'
@@ -26,11 +26,8 @@ def traces(call: Call, three: Path) -> tuple[str, str]:
 COMPARED = [
     ("a.json b.npz", 1, "first masked: 3 of 9 --causal a.json"),
     ("a.json a.json", 0, "all 7 stages"),
-    ("three.json dump.json", 1, "first output only scores, scaled, weights"),
     ("causal.json dump.json", 0, ""),  # as printed, to 4 decimals
-    ("[[1,2]] [[1,2]]", 0, ""),
     ("[[1,2]] [[1,3]]", 1, "2 first 3 second"),
-    ("out.npy a.json::weights", 1, ""),
     ("a.json::weights b.npz", 1, ""),
     ("a.json::scores b.npz", 0, ""),
     ("- a.json", 0, ""),
@@ -57,7 +54,6 @@ def test_what_is_compared(
     Path("three.json").write_bytes(three.read_bytes())
     Path("dump.json").write_bytes(DUMP.read_bytes())
     Path("causal.json").write_text(json.dumps(json.loads(three.read_text()) | {"causal": True}))
-    np.save("out.npy", np.eye(3))
     q = np.random.default_rng(0).normal(size=(2, 3, 5))
     np.savez("hsd.npz", q=q, output=q)
     np.savez("shd.npz", q=np.swapaxes(q, 0, 1), output=np.swapaxes(q, 0, 1), layout="shd")
@@ -71,8 +67,7 @@ def test_what_is_compared(
 def test_what_is_no_array_is_named_in_a_note(call: Call) -> None:
     done = call("diff", '{"weights":[[1]],"authors":["me"]}', '{"weights":[[1]],"about":"x"}')
     assert done.code == 0
-    assert "not used: authors" in done.err
-    assert "not used: about" in done.err
+    assert [f"not used: {name}" in done.err for name in ("authors", "about")] == [True, True]
 
 
 def test_formats_hold_the_differences(call: Call, traces: tuple[str, str]) -> None:
@@ -86,13 +81,9 @@ def test_formats_hold_the_differences(call: Call, traces: tuple[str, str]) -> No
     with np.load("d.npz") as arrays:
         difference = arrays["b.weights"] - arrays["a.weights"]
         np.testing.assert_array_equal(arrays["difference.weights"], difference)
-    for name, word in (
-        ("d.svg", "difference.masked"),
-        ("d.html", "masked"),
-        ("d.tex", "difference"),
-    ):
-        assert call("diff", *traces, "--output", name).code == 1
-        assert word in Path(name).read_text(encoding="utf-8")
+    for name, word in {"svg": "difference.masked", "html": "masked", "tex": "difference"}.items():
+        assert call("diff", *traces, "--output", f"d.{name}").code == 1
+        assert word in Path(f"d.{name}").read_text(encoding="utf-8")
 
 
 def test_against(call: Call, three: Path) -> None:
@@ -107,9 +98,3 @@ def test_against(call: Call, three: Path) -> None:
     assert call("explain", "a b", *deep).code == 1
     once = call("compute", "[[1, 2]]", "--against", "--scale none")
     assert once.err.count("so K = Q") == 1
-
-
-def test_a_part_of_a_saved_comparison_is_computed(call: Call, traces: tuple[str, str]) -> None:
-    assert call("diff", *traces, "--output", "d.json").code == 1
-    done, own = (call("compute", name, "--format", "json").json for name in ("d.json::a", "a.json"))
-    np.testing.assert_array_equal(stages(done)["output"], stages(own)["output"])

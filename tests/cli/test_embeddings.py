@@ -5,7 +5,6 @@ A row is a form: x @ W, or x @ W.T where PyTorch's Linear is meant.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.plain import attention
 from tests.turns import in_turn
 
 from .conftest import Call, stages
+from .test_check import write
 
 RNG = np.random.default_rng(53)
 N, N_K, D, D_K, D_V, D_OUT, H = 3, 17, 5, 7, 11, 13, 2
@@ -33,18 +33,15 @@ def named(pattern: str, arrays: Any, names: str = "q k v") -> dict[str, Any]:
     return {pattern.format(name): x for name, x in zip(names.split(), arrays, strict=True)}
 
 
-def of_heads(pattern: str, names: str = "q k v", first: int = 1, linear: bool = False) -> Any:
+def of_heads(pattern: str) -> Any:
     """The matrices of each head by themselves."""
-    pairs = zip(names.split(), PER_HEAD, strict=True)
-    return {
-        pattern.format(name, head + first): w[head].T if linear else w[head]
-        for name, w in pairs
-        for head in range(H)
-    }
+    pairs = zip("qkv", PER_HEAD, strict=True)
+    return {pattern.format(n, head + 1): w[head] for n, w in pairs for head in range(H)}
 
 
 LONG = "query key value"
 X, CONTEXT, VALUES = random(N, D), random(N_K, D), random(N_K, 19)
+W_VALUES = random(19, D_V)
 W = (W_Q, W_K, W_V) = (random(D, D_K), random(D, D_K), random(D, D_V))
 B = (B_Q, B_K, B_V) = (random(D_K), random(D_K), random(D_V))
 W_O, B_O = random(D_V, D_OUT), random(D_OUT)
@@ -87,44 +84,25 @@ BUFFER = np.triu(np.ones((N, N)), 1)
 # fmt: off
 FORMS: dict[str, tuple[dict[str, Any], str, Any, str]] = {
     "plain": (PLAIN, "", ALONE, ""),
-    "spelled otherwise": ({"W_Q": W_Q, "Wk": W_K, "WV": W_V}, "", ALONE, ""),
-    "words": (named("W_{}", W, LONG), "", ALONE, ""),
-    "weight last": (named("{}_weight", W), "", ALONE, ""),
-    "omega": (named("omega_{}", W), "", ALONE, ""),
-    "superscript": ({"W^Q": W_Q, "W^{K}": W_K, "W^V": W_V}, "", ALONE, ""),
     "biases": (PLAIN | named("b_{}", B) | {"w_o": W_O, "b_o": B_O}, "", BIASED, ""),
     "biases as columns": (PLAIN | named("b_{}", [b[:, None] for b in B]) | {"W_O": W_O, "bo": B_O}, "",
         BIASED, ""),
     "PyTorch": (named("{}_proj.weight", LINEAR) | named("{}_proj.bias", B)
         | {"out_proj.weight": W_O.T, "out_proj.bias": B_O}, "", BIASED, "[out, in]: X Wᵀ"),
-    "BERT": (named("attention.self.{}.weight", LINEAR, LONG) | named("attention.self.{}.bias", B, LONG)
-        | {"attention.output.dense.weight": W_O.T, "attention.output.dense.bias": B_O}, "",
-        BIASED, "[out, in]"),
-    "a Linear called W_query": (named("W_{}.weight", LINEAR, LONG), "", ALONE, "[out, in]"),
     "[out, in] by shape": (named("w_{}", LINEAR), "", ALONE, "w_q, w_k, w_v taken as [out, in]"),
     "a .weight [in, out] by shape": (named("{}_proj.weight", W), "", ALONE, "[in, out]: X W"),
     "a list of matrices": (named("w_{}", PER_HEAD) | {"w_o": BESIDE_OUT}, "", HEADS @ BESIDE_OUT, "2 heads"),
     "W_o a list as well": (named("w_{}", PER_HEAD) | {"w_o": HEADS_OUT}, "", HEADS @ BESIDE_OUT, "2 heads"),
     "numbered": (of_heads("w_{}_{}"), "", HEADS, "2 heads"),
-    "numbered without a stroke": (of_heads("W{}{}", "Q K V", 0), "", HEADS, "2 heads"),
-    "numbered Linears": (of_heads("heads.{1}.{0}.weight", LONG, 0, linear=True), "", HEADS, "2 heads"),
     "Keras": (named("mha/{}/kernel:0", [w.transpose(1, 0, 2) for w in PER_HEAD], LONG)
         | named("mha/{}/bias:0", [np.zeros((H, d)) for d in (D_K, D_K, D_V)], LONG)
         | {"mha/attention_output/kernel:0": HEADS_OUT, "mha/attention_output/bias:0": B_O}, "",
         HEADS @ BESIDE_OUT + B_O, "2 heads"),
-    "Keras' Dense": (named("{}/kernel", W, LONG), "", ALONE, ""),
-    "in_proj_weight": ({"in_proj_weight": ROWS, "in_proj_bias": BIAS, "out_proj.weight": SQUARE.T}, "",
-        OUT_OF_STACK, "in_proj_weight rows w_q, w_k, w_v"),
-    "timm": ({"attn.qkv.weight": ROWS, "attn.qkv.bias": BIAS, "attn.proj.weight": SQUARE.T}, "",
-        OUT_OF_STACK, "attn.qkv.weight rows"),
     "GPT-2, whose Conv1D is [in, out]": ({"h.0.attn.c_attn.weight": COLUMNS, "h.0.attn.c_attn.bias": BIAS,
         "h.0.attn.c_proj.weight": SQUARE}, "", OUT_OF_STACK, "h.0.attn.c_attn.weight columns"),
     "nanoGPT, whose c_attn is a Linear": ({"attn.c_attn.weight": ROWS, "attn.c_attn.bias": BIAS,
         "attn.c_proj.weight": SQUARE.T}, "", OUT_OF_STACK, "attn.c_attn.weight rows"),
-    "a plain stack": ({"w_qkv": COLUMNS, "b_qkv": BIAS, "w_o": SQUARE}, "", OUT_OF_STACK, "w_qkv columns"),
     "ONNX Runtime's": ({"weights": COLUMNS, "bias": BIAS}, "", STACKED, "weights columns"),
-    "kv": ({"w_q": W_3[0], "b_q": B_3[0], "kv": np.hstack(W_3[1:]), "kv_bias": np.hstack(B_3[1:])}, "",
-        STACKED, "kv columns w_k, w_v"),
     "a Linear to kv": ({"to_q.weight": W_3[0].T, "to_kv.weight": np.vstack([w.T for w in W_3[1:]]),
         "to_q.bias": B_3[0], "to_kv.bias": np.hstack(B_3[1:]), "to_out.0.weight": SQUARE.T}, "",
         OUT_OF_STACK, "to_kv.weight rows w_k, w_v"),
@@ -137,7 +115,6 @@ FORMS: dict[str, tuple[dict[str, Any], str, Any, str]] = {
     "tokens as columns, square": ({"x": X.T} | named("W_{}", SQUARES), "", OUT_IN, "tokens columns x"),
     "objects": ({"attention": named("{}", [{"weight": w} for w in LINEAR], LONG)}, "", ALONE, "[out, in]"),
     "weights of letters": ({"weights": named("{}", W)}, "", ALONE, ""),
-    "W of letters": ({"W": named("{}", W, "Q K V")}, "", ALONE, ""),
     "a list of objects": ({"heads": [named("w_{}", ws) for ws in zip(*PER_HEAD, strict=True)]}, "",
         HEADS, "2 heads"),
     "batches": ({"x": BATCH, "w_o": W_O} | PLAIN, "",
@@ -155,8 +132,8 @@ FORMS: dict[str, tuple[dict[str, Any], str, Any, str]] = {
     "a cache of one head": (PLAIN | {"past_k": PAST_K, "past_v": PAST_V}, "", CACHED, ""),
     "a cache of a list of one": (PLAIN | {"past_k": PAST_K[None], "past_v": PAST_V[None]}, "", CACHED, ""),
     "a context": (PLAIN | {"context": CONTEXT}, "", CROSS, ""),
-    "a buffer": (named("W_{}.weight", LINEAR, LONG) | {"mask": BUFFER}, "", ALONE, "mask buffer not used"),
     "a buffer of truth": (named("W_{}.weight", LINEAR, LONG) | {"mask": BUFFER > 0}, "", ALONE, "mask buffer"),
+    "a buffer": (named("W_{}.weight", LINEAR, LONG) | {"mask": BUFFER}, "", ALONE, "mask buffer not used"),
     "others": (PLAIN | {"bias_k": B_K, "tril": np.tri(N)}, "", ALONE, "not used: bias_k, tril"),
     "k and v": (PLAIN | {"k": X, "v": X}, "", ALONE, "not used: k, v"),
     "another attention": (PLAIN | {"cross.w_q": W_Q}, "", ALONE, "not used: cross.w_q"),
@@ -165,34 +142,11 @@ FORMS: dict[str, tuple[dict[str, Any], str, Any, str]] = {
 # fmt: on
 
 
-def lists(x: Any) -> Any:
-    if isinstance(x, dict):
-        return {name: lists(own) for name, own in x.items()}
-    return [lists(own) for own in x] if isinstance(x, list) else np.asarray(x).tolist()
-
-
-def write(name: str, arrays: dict[str, Any]) -> str:
-    """The arrays as a file of the format that the ending names; nested ones as JSON."""
-    path = Path(name)
-    if any(isinstance(x, dict | list) for x in arrays.values()):
-        path = path.with_suffix(".json")
-    if path.suffix == ".json":
-        path.write_text(json.dumps(lists(arrays)))
-    elif path.suffix == ".npz":
-        np.savez(path, **arrays)
-    else:
-        numpy = pytest.importorskip("safetensors.numpy")
-        own = {
-            n: np.ascontiguousarray(x) if np.ndim(x) else np.asarray(x) for n, x in arrays.items()
-        }
-        numpy.save_file(own, str(path))
-    return path.name
-
-
 @pytest.mark.parametrize(("form", "ending"), in_turn(FORMS, ["npz", "json", "safetensors"]))
 def test_weights_as_they_are_published(call: Call, form: str, ending: str) -> None:
     arrays, flags, expected, note = FORMS[form]
-    file = write(f"a.{ending}", {"x": X} | arrays)
+    is_nested = any(isinstance(x, dict | list) for x in arrays.values())
+    file = write("a.json" if is_nested else f"a.{ending}", {"x": X} | arrays)
     done = call("compute", "--x", file, *flags.split(), "--format", "json")
     assert done.code == 0, done.err
     result = stages(done.json)
@@ -202,16 +156,12 @@ def test_weights_as_they_are_published(call: Call, form: str, ending: str) -> No
     assert "positions" not in result
 
 
-SOURCES = [
-    *("--x x.npy --weights w.npz", "--q x.npy --weights w.npz", "--x x.csv --weights w.npz"),
-    *("--x all.npz::x --weights all.npz", "--x all.npz::x", "--x all.npz", "--q all.npz"),
-    *("--weights all.npz", "--x model.npz --weights model.npz::h.1.attn", "--x parts.npz::b"),
-    *(f"--x {json.dumps(X.tolist()).replace(' ', '')} --weights w.npz", "--q -"),
-    *("--x words.json --weights w.npz", "--x one.json"),
-]
+SOURCES = """--x x.npy --weights w.npz|--q x.npy --weights w.npz|--x x.csv --weights w.npz|
+--x all.npz::x --weights all.npz|--x all.npz::x|--q all.npz|--weights all.npz|--q -|--x parts.npz::b|
+--x model.npz --weights model.npz::h.1.attn|--x words.json --weights w.npz|--x one.json"""
 
 
-@pytest.mark.parametrize("flags", SOURCES, ids=[flags[:40] for flags in SOURCES])
+@pytest.mark.parametrize("flags", SOURCES.replace("\n", "").split("|"))
 def test_two_files_or_one(call: Call, flags: str) -> None:
     np.save("x.npy", X)
     np.savetxt("x.csv", X, delimiter=",", fmt="%.17g")
@@ -220,48 +170,42 @@ def test_two_files_or_one(call: Call, flags: str) -> None:
     layers = named("h.0.attn.w_{}", [np.zeros_like(w) for w in W]) | named("h.1.attn.w_{}", W)
     write("model.npz", {"x": X} | layers)
     write("parts.npz", {"b.x": X, "a.w_q": W_Q, "a.x": X} | named("b.w_{}", W))
-    words = dict(zip(("Your", "journey", "starts"), X.tolist(), strict=True))
-    Path("words.json").write_text(json.dumps(words))
+    words = dict(zip(("Your", "journey", "starts"), X, strict=True))
+    write("words.json", words)
     write("one.json", {"embeddings": words} | PLAIN)
     done = call("compute", *flags.split(), "--format", "json", stdin=Path("all.npz").read_bytes())
     assert done.code == 0, done.err
     np.testing.assert_allclose(stages(done.json)["output"], ALONE, rtol=1e-9)
     labels = {axis: names for step in done.json["steps"] for axis, names in step["labels"].items()}
-    if "words" in flags or "one" in flags:
+    if ".json" in flags:
         assert labels["query"] == labels["key"] == [*words]
     assert "all.npz::x" not in flags or "not used" not in done.err
 
 
 def test_cross_attention_and_labels_of_each_side(call: Call) -> None:
-    w_v = random(19, D_V)
     write("w.npz", PLAIN)
-    write("w_v.npz", PLAIN | {"w_v": w_v})
+    write("w_v.npz", PLAIN | {"w_v": W_VALUES})
     for name, x in (("x", X), ("c", CONTEXT), ("v", VALUES)):
         np.save(f"{name}.npy", x)
-    flags = ("--x", "x.npy", "--x-kv", "c.npy", "--format", "json")
-    result = stages(call("compute", *flags, "--weights", "w.npz").json)
-    np.testing.assert_allclose(result["output"], CROSS, rtol=1e-9)
-    np.testing.assert_array_equal(result["x_kv"], CONTEXT)
-    result = stages(call("compute", *flags, "--x-v", "v.npy", "--weights", "w_v.npz").json)
-    expected = attended(X @ W_Q, CONTEXT @ W_K, VALUES @ w_v)
-    np.testing.assert_allclose(result["output"], expected, rtol=1e-9)
+    of_values = attended(X @ W_Q, CONTEXT @ W_K, VALUES @ W_VALUES)
+    for flags, expected in (
+        ("--weights w.npz", CROSS),
+        ("--x-v v.npy --weights w_v.npz", of_values),
+    ):
+        line = f"compute --x x.npy --x-kv c.npy {flags} --format json"
+        result = stages(call(*line.split()).json)
+        np.testing.assert_allclose(result["output"], expected, rtol=1e-9)
+        np.testing.assert_array_equal(result["x_kv"], CONTEXT)
     words, keys = ["I", "love", "AI"], [f"mot {number}" for number in range(N_K)]
     sides = {"x": dict(zip(words, X, strict=True)), "x_kv": dict(zip(keys, CONTEXT, strict=True))}
     cache = {"past_k": PAST_K[:2], "past_v": PAST_V[:2]}
-    steps = call("compute", "--x", write("a.json", sides | cache | PLAIN), *flags[-2:]).json[
-        "steps"
-    ]
-    labels = {step["name"]: step["labels"] for step in steps}
+    done = call("compute", "--x", write("a.json", sides | cache | PLAIN), "--format", "json")
+    labels = {step["name"]: step["labels"] for step in done.json["steps"]}
     assert (labels["x"], labels["x_kv"]) == ({"query": words}, {"key": keys})
     assert labels["weights"] == {"query": words, "key": ["past 1", "past 2", *keys]}
 
 
-def test_numbers_of_16_bits_and_nan(call: Call) -> None:
-    half = [x.astype(np.float16).astype(np.float32) for x in (X, W_Q)]
-    done = call(
-        "compute", write("a.npz", {"x": X} | PLAIN), "--dtype", "float16", "--format", "json"
-    )
-    np.testing.assert_array_equal(stages(done.json)["q"], (half[0] @ half[1]).astype(np.float16))
+def test_nan_is_noted_and_goes_no_further_than_its_row(call: Call) -> None:
     x = X.copy()
     x[1, 2] = np.nan
     done = call("compute", write("a.npz", {"x": x} | PLAIN), "--format", "json")
@@ -282,20 +226,14 @@ def test_the_output_alone_is_projected_as_well(call: Call) -> None:
     assert call("compute", "--x", file, "--output", "o.npy").code == 0
     expected = attended(*(x @ w for w in W)) @ W_O
     np.testing.assert_allclose(np.load("o.npy"), expected, rtol=1e-7)
-    some = ("--stage", "projected", "--stage", "q", "--rows", "2:3", "--format", "json")
-    result = stages(call("compute", "--x", file, *some, "--max-size", "120MB").json)
-    np.testing.assert_allclose(result["projected"], expected[1:3], rtol=1e-7)
-    np.testing.assert_allclose(result["q"], (x @ W_Q)[1:3], rtol=1e-7)
-    whole = call("compute", "--x", file, "--max-size", "120MB", "--stage", "weights", "--work")
-    assert (whole.code, "16 of 2500 queries computed" in whole.err) == (0, True)
 
 
 def test_check_of_x_and_weights(call: Call) -> None:
-    write("a.npz", {"x": X} | PLAIN)
-    np.save("right.npy", ALONE)
-    np.save("wrong.npy", attended(*(X @ w for w in W), scale="none"))
-    assert call("check", "--x", "a.npz", "--observed", "right.npy").code == 0
-    wrong = call("check", "--q", "a.npz", "--observed", "wrong.npy")
+    unscaled = attended(*(X @ w for w in W), scale="none")
+    for name, output in (("right", ALONE), ("wrong", unscaled)):
+        write(f"{name}.npz", {"x": X, "output": output} | PLAIN)
+    assert call("check", "--x", "right.npz", "--observed", "right.npz").code == 0
+    wrong = call("check", "--q", "wrong.npz", "--observed", "wrong.npz::output", "--single")
     assert (wrong.code, "scale left out" in wrong.out) == (1, True)
     whole = {"x": X, "w_o": BESIDE_OUT} | named("w_{}", PER_HEAD)
     write("b.npz", whole | {"output": HEADS})
@@ -305,10 +243,6 @@ def test_check_of_x_and_weights(call: Call) -> None:
     write("c.npz", whole | {"weights": attention({"q": q, "k": k, "v": v}, {})["weights"]})
     result = call("check", "c.npz")
     assert (result.code, "not used: weights" in result.err) == (0, False)
-    transposed = attended(X @ SQUARES[0].T, X @ SQUARES[1], X @ SQUARES[2])
-    write("d.npz", {"x": X, "output": transposed} | named("w_{}", SQUARES))
-    explanations = call("check", "d.npz", "--format", "json").json["explanations"]
-    assert explanations[0]["name"] == "weights of a projection transposed"
 
 
 def test_what_is_used_is_not_noted_and_what_is_not_is(call: Call) -> None:

@@ -90,24 +90,6 @@ def test_a_file_of_the_streamed_output(call: Call, large: Any, stages: Any, tmp_
     assert (done.code, done.out, done.err) == (0, "", "")
     side_by_side = np.concatenate(expected, axis=-1)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), side_by_side, atol=1e-12)
-    cut = ("--stage", "output", "--head", "2", "--rows", "40:41", "--output", "rows.npy")
-    assert call("compute", *large["q"][:3], *flags, *cut).code == 0
-    (rows,) = np.load(tmp_path / "rows.npy")
-    np.testing.assert_allclose(rows, expected[1, 39:41], atol=1e-12)
-
-
-def test_rows_alone_are_masked_as_in_the_whole(call: Call, stages: Any, tmp_path: Path) -> None:
-    q, k, v = (stages[n][:, : -200 if n == "q" else None] for n in "qkv")
-    np.savez(tmp_path / "a.npz", q=q, k=k, v=v)
-    line = "compute a.npz --causal --causal-align bottom-right --rows 7:9 --output rows.npz"
-    done = call(*line.split(), *SMALL)
-    assert (done.code, done.err) == (0, "")
-    allowed = np.arange(N) <= np.arange(6, 9)[:, None] + 200
-    expected = attention({"q": q[:, 6:9], "k": k, "v": v, "mask": allowed}, {})
-    rows = np.load(tmp_path / "rows.npz")
-    for name in ("q", "scores", "weights", "output"):
-        np.testing.assert_allclose(rows[name], expected[name], atol=1e-12, err_msg=name)
-    np.testing.assert_array_equal(rows["mask"][0], np.where(allowed, 0, -np.inf))
 
 
 def test_a_page_has_the_first_and_last_rows_or_that_of_a_cell(call: Call, large: Any) -> None:
@@ -121,34 +103,6 @@ def test_a_page_has_the_first_and_last_rows_or_that_of_a_cell(call: Call, large:
         derived = call(*line, "--cell", cell)
         assert (derived.code, derived.err) == (0, "")
         assert "q29 attends to k17" in derived.out
-
-
-@pytest.mark.parametrize(
-    ("file", "flags", "words"),
-    [
-
-        ("q", "--output all.npz", "scores need"), ("q", "--full", "--rows A:B"),
-        ("q", "--dropout 0.5", "2 × 1500 × 1500 scores need"),
-        ("q", "--softmax-over queries", "2 × 1500 × 1500 scores need"),
-        ("q", "--rows 1501:", "there are no rows 1501:; there are 1500 queries"),
-        ("q", "--cell 1501,1", "number from 1 to 1500"),
-        ("q", "--stage weights --output w.npy", "scores need"),
-        ("q", "--format json", "--format npz"),
-        ("x", "--stage weights --stage k --rows 7:9", "k are not those of the queries"),
-        ("x d", "--stage d_scores", "sums over all queries"),
-        ("x d", "--stage d_b_q", "sums over all queries"),
-        ("q d", "--stage d_weights --stage d_q", "sums over all queries"),
-    ],
-)  # fmt: skip
-def test_what_is_refused(
-    call: Call, large: Any, tmp_path: Path, file: str, flags: str, words: str
-) -> None:
-    before = {*tmp_path.iterdir()}
-    line = large[file[0]][: None if "d" in file else 3]
-    done = call("compute", *line, *SMALL, *flags.split())
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert words in done.err
-    assert {*tmp_path.iterdir()} == before
 
 
 def test_sixty_five_thousand_scores_fit_anywhere(call: Call, tmp_path: Path) -> None:
@@ -172,33 +126,29 @@ def test_a_text_of_very_many_numbers(
         assert call(*line, "--stage", "weights", "--stage", "output").code == 2
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
+REFUSED = [  # others are among tests/cli/test_wrong_calls.py
+    "compute --q long.npy --output all.npz|64 × 50000 × 50000 scores need",
+    "explain a --pad-to 1000000000|need", "explain a --layers 1000000000 --block encoder|need",
+    "explain a --dim 1000000 --heads 1000000|need", f"explain ab --dim 1{'0' * 30}|widths need",
+    "explain a --d-ff 10000000000 --block encoder|need", "posenc --len 1000000000000 --dim 1|need",
+    "posenc --kind rope --len 2 --dim 10000000000|need",
+    "posenc --kind alibi --len 2 --heads 10000000000|need",
+    "compute --q q.npy --k flat.npy --v flat.npy|number of dimensions",
+    "compute --q flat.npy --k q.npy --v q.npy|number of dimensions",
+]  # fmt: skip
 
-        ("compute --q long.npy --output all.npz", "64 × 50000 × 50000 scores need"),
-        ("explain a --pad-to 1000000000", "need"),
-        ("explain a --layers 1000000000 --block encoder", "need"),
-        ("explain a --dim 1000000 --heads 1000000", "need"),
-        ("explain a --d-ff 10000000000 --block encoder", "need"),
-        ("explain ab --dim 30000000", "the weights of these widths need"),
-        (f"explain ab --dim 1{'0' * 30}", "the weights of these widths need"),
-        ("posenc --len 1000000000000 --dim 1", "need"),
-        ("posenc --kind rope --len 2 --dim 10000000000", "need"),
-        ("posenc --kind alibi --len 2 --heads 10000000000", "need"),
-        ("compute --q q.npy --k flat.npy --v flat.npy", "the same number of dimensions"),
-        ("compute --q flat.npy --k q.npy --v q.npy", "the same number of dimensions"),
-    ],
-)  # fmt: skip
-def test_a_refusal_costs_nothing(call: Call, tmp_path: Path, line: str, words: str) -> None:
+
+def test_a_refusal_costs_nothing(call: Call, tmp_path: Path) -> None:
     shapes = {"long": (64, 50_000, 1), "q": (4, 701, 61), "flat": (701, 61)}
     for name, shape in shapes.items():
         path = tmp_path / f"{name}.npy"
         np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-    tracemalloc.start()
-    done = call(*line.split(), "--quiet")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert words in done.err
-    assert peak < 30e6
+    for refused in REFUSED:
+        line, _, words = refused.partition("|")
+        tracemalloc.start()
+        done = call(*line.split(), "--quiet")
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), line
+        assert words in done.err
+        assert peak < 30e6, line

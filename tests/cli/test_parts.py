@@ -33,12 +33,10 @@ def test_the_page_derives_its_numbers(call: Call) -> None:
                  "l₁[q1] = 1 + 1 = 2", "o₁[q1,1] = 10 / 2 = 5"):  # fmt: skip
         assert text in page
     assert "split.2" in call("compute", THREE, "--split", "1,2", "--work").out
-    cell = ("compute", THREE, "--tiles", "2", "--cell")
-    assert "l₂[q3] = 1 · 1.4931 + 0.4931" in call(*cell, "q3,1", "--stage", "tile.2.l").out
-    assert "acc₂[q3,2] = 1 · 4.9307 + 0.4931·5" in call(*cell, "q3,2", "--stage", "tile.2.acc").out
+    cell = ("compute", THREE, "--tiles", "2", "--cell", "q3,2", "--stage", "tile.2.acc")
+    assert "acc₂[q3,2] = 1 · 4.9307 + 0.4931·5" in call(*cell).out
     chart = call("compute", THREE, "--tiles", "1", "--format", "mermaid").out
-    assert "layer" not in chart
-    assert "m₃ = max#40;m₂, max Z₃ over each row#41;" in chart
+    assert ("layer" in chart, "m₃ = max#40;m₂, max Z₃ over each row#41;" in chart) == (False, True)
     assert "Tile 1: k1 to k3" in call("compute", THREE, "--tiles", "99").out
 
 
@@ -49,27 +47,24 @@ def test_x_and_its_weights_are_around_the_tiles(call: Call) -> None:
     np.testing.assert_allclose(stages(tiled)["output"], stages(call(*sample).json)["output"])
 
 
+MASKED: dict[str, list[list[float]]] = {
+    "--sinks [0]": [[8 / 5, 12 / 5], [8 / 5, 12 / 5]],  # 2/5 of either, 1/5 of the sink
+    "--mask [[true],[false]]": [[2, 3], [0, 0]],
+    "--mask [true,false]": [[1, 2], [1, 2]],
+    "--mask [[0.5],[-7]]": [[2, 3], [2, 3]],
+}
+
+
 @pytest.mark.parametrize("cut", ["--tiles 1", "--tiles 2", "--split 1"])
-@pytest.mark.parametrize(
-    ("flags", "output"),
-    [
-        ("--sinks [0]", [[8 / 5, 12 / 5], [8 / 5, 12 / 5]]),  # 2/5 of either, 1/5 of the sink
-        ("--mask [[true],[false]]", [[2, 3], [0, 0]]),
-        ("--mask [true,false]", [[1, 2], [1, 2]]),
-        ("--mask [[true]]", [[2, 3], [2, 3]]),
-        ("--mask [[0.5],[-7]]", [[2, 3], [2, 3]]),
-    ],
-)
-def test_sinks_and_masks_of_two_queries_without_heads(
-    call: Call, cut: str, flags: str, output: list[list[float]]
-) -> None:
+def test_sinks_and_masks_of_two_queries_without_heads(call: Call, cut: str) -> None:
     """Every score is ln 2, so that a key has as much as any other that is not hidden."""
     k = f"[[{np.log(2)}], [{np.log(2)}]]"
     qkv = ["--q", "[[1], [1]]", "--k", k, "--v", "[[1, 2], [3, 4]]", "--scale", "none"]
-    done = call("compute", *qkv, *cut.split(), *flags.split(), "--format", "json")
-    assert (done.code, done.err) == (0, "")
-    np.testing.assert_allclose(stages(done.json)["output"], output)
-    assert stages(done.json).get("mask", np.zeros((2, 2))).shape == (2, 2)
+    for flags, output in MASKED.items():
+        done = call("compute", *qkv, *cut.split(), *flags.split(), "--format", "json")
+        assert (done.code, done.err) == (0, "")
+        np.testing.assert_allclose(stages(done.json)["output"], output, err_msg=flags)
+        assert stages(done.json).get("mask", np.zeros((2, 2))).shape == (2, 2)
 
 
 def one_query(n_keys: int) -> list[str]:
@@ -88,9 +83,8 @@ def test_of_many_parts_the_first_and_last_are_shown(call: Call, flag: str, kind:
     flags = ["compute", *one_query(20), *cut_of(flag, 20)]
 
     def shown(*more: str) -> list[int]:
-        return [
-            int(number) for number in re.findall(rf"\({kind}\.(\d+)\)", call(*flags, *more).out)
-        ]
+        numbers = re.findall(rf"\({kind}\.(\d+)\)", call(*flags, *more).out)
+        return [int(number) for number in numbers]
 
     assert shown() == [1, 2, 3, 4, 17, 18, 19, 20]
     assert "12 of 20" in call(*flags).out

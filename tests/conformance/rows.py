@@ -3,17 +3,22 @@
 BY_HAND       numbers worked on paper
 of_libraries()    what libraries gave, in tests/fixtures
 random_row(n)      the n-th of any number of random calls with every knob, by tests/plain.py
-of_onnx()     the Attention cases of the ONNX standard (onnx_cases.py)
+of_onnx()     the Attention cases of the ONNX standard
 """
 
 from __future__ import annotations
 
 import json
 import math
+import warnings
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from attncli.arrays import Array
 from tests import plain
@@ -79,12 +84,12 @@ LOW: dict[str, Any] = {"k": [[-1e308], [0.0]], "v": [[1.0], [2.0]], "scores": [[
 LOWER: dict[str, Any] = LOW | {"k": [[-1e308], [-1e308]]}
 HALF: dict[str, Any] = {"k": [[1], [1]], "v": [[1.0], [2]], "mask_value": -1e9, "dtype": "float16"}
 KEEP = np.random.default_rng(5).random((2, 3)) >= 0.25
-SUM = 2 + E
+TRUTH: dict[str, Any] = {"mask_numbers": "truth"}
+E_MORE = [[1 / (2 + E), E / (2 + E), 1 / (2 + E)]]
 
 # fmt: off
 BY_HAND = [
     # softmax and scale
-    hand("scores of 0", even("111 111")),
     hand("softmax", [[1 / 8, 2 / 8, 5 / 8]], [[0, LN2, LN5]], lse=[3 * LN2]),
     hand("lse in base 2", [[1 / 8, 2 / 8, 5 / 8]], [[0, LN2, LN5]], lse=[3], lse_base="2"),
     hand("scale of d_k", [[0.4, 0.2, 0.2, 0.2]], [[2 * LN2, 0, 0, 0]], scale="1/sqrt(d_k)"),
@@ -117,21 +122,18 @@ BY_HAND = [
     hand("causal alone", even("100 110"), mask_and_causal="refused", **CAUSAL),
     hand("numbers", [[5 / 8, 3 / 8]], [[0, LN3]], mask=[[LN5, 0]], lse=[3 * LN2]),
     hand("minus infinity", even("101"), mask=[[0, -INF, 0]]),
-    hand("0 and 1 added", [[1 / SUM, E / SUM, 1 / SUM]], mask=[[0.0, 1, 0]], mask_numbers="add"),
-    hand("0 and 1 as truth", even("011"), mask=[[0.0, 1, 1]], mask_numbers="truth"),
-    hand("infinity as truth", even("010"), mask=[[0.0, -INF, 0]], mask_numbers="truth"),
-    hand("truth to ignore", even("101"), mask=[[0.0, -INF, 0]], mask_numbers="truth",
-         mask_means="ignore"),
-    hand("true is added", [[1 / SUM, E / SUM, 1 / SUM]], mask=bits("010"), mask_means="add"),
-    hand("2 as truth is added", [[1 / SUM, E / SUM, 1 / SUM]], mask=[[0.0, 2, 0]],
-         mask_numbers="truth", mask_means="add"),
+    hand("0 and 1 added", E_MORE, mask=[[0.0, 1, 0]], mask_numbers="add"),
+    hand("0 and 1 as truth", even("011"), mask=[[0.0, 1, 1]], **TRUTH),
+    hand("infinity as truth", even("010"), mask=[[0.0, -INF, 0]], **TRUTH),
+    hand("truth to ignore", even("101"), mask=[[0.0, -INF, 0]], mask_means="ignore", **TRUTH),
+    hand("true is added", E_MORE, mask=bits("010"), mask_means="add"),
+    hand("2 as truth is added", E_MORE, mask=[[0.0, 2, 0]], mask_means="add", **TRUTH),
     # what a masked score becomes
     hand("mask value", [[2 / 3, 1 / 3]], [[7, 0]], mask=LAST, mask_value=LN2),
     hand("mask value added", [[2 / 3, 1 / 3]], [[LN2, 0]], mask=bits("00"), mask_value=-1e4,
          mask_value_rule="add"),
     hand("mask value instead", even("11"), [[LN2, 0]], mask=bits("00"), mask_value=-1e4),
     hand("mask value that leaks", even("10"), [[1, -200]], mask=LAST, mask_value=-100.0),
-    hand("document 000's mask value", even("01"), mask=LAST, mask_value=-153513871339.0),
     # rows with nothing to attend to
     hand("empty: zero", [[0, 0], [0.5, 0.5]], lse=[-INF, LN2], **NONE),
     hand("empty: nan", [[NAN, NAN], [0.5, 0.5]], lse=[-INF, LN2], empty_rows="nan", **NONE),
@@ -259,3 +261,67 @@ def _by_plain(inputs: dict[str, Array], how: dict[str, Any]) -> dict[str, Any] |
     except RefusalError:
         return None
     return {name: stages[name] for name in ("output", "lse", "mask") if name in stages}
+
+
+# ---- the test cases of the ONNX standard, which the onnx package makes in-process
+
+
+MODES = ("scaled", "capped", "masked", "weights")
+"""qk_matmul_output_mode 0 to 3; a stage that does nothing is left out of a trace."""
+TYPES = {"float32": "float32", "float16": "float32", "bfloat16": "bfloat16"}
+"""What is computed in: 1e-3, the standard's tolerance for float16, is one unit of its last place,
+which two roundings in different places already miss."""
+
+
+@cache
+def of_onnx() -> list[Row]:
+    """Every case of the operator Attention, opsets 23 to 25; not its expansions into smaller ones."""
+    node = pytest.importorskip("onnx.backend.test.case.node", reason="needs the package onnx")
+    with warnings.catch_warnings():  # its generators overflow on purpose
+        warnings.simplefilter("ignore")
+        import_module(f"{node.__name__}.attention")  # which makes them, and no others
+    cases = [case for case in node._NodeTestCases if case.name.startswith("test_attention")]
+    kinds = [[node.op_type for node in case.model.graph.node] for case in cases]
+    return [_row(case) for case, kind in zip(cases, kinds, strict=True) if kind == ["Attention"]]
+
+
+def _row(case: Any) -> Row:
+    from onnx.helper import get_attribute_value
+
+    (node,), ((given, outputs),) = case.model.graph.node, case.data_sets
+    own = {x.name: get_attribute_value(x) for x in node.attribute}
+    arrays = _named(node.input, given)
+    names = {"attn_mask": "mask", "past_key": "past_k", "past_value": "past_v"}
+    names |= {"nonpad_kv_seqlen": "kv_len"}
+    inputs = {names.get(name, name.lower()): x for name, x in arrays.items()}
+    if "mask" in inputs:
+        inputs["mask"] = _padded(inputs)
+    window = own.get("left_window_size", -1), own.get("right_window_size", -1)
+    how = {
+        "scale": own.get("scale", "1/sqrt(d_k)"),
+        "softcap": own.get("softcap") or None,
+        "causal": bool(own.get("is_causal", 0)),
+        "causal_align": "bottom-right" if "kv_len" in inputs else "top-left",
+        "window": None if window == (-1, -1) else window,
+        "dtype": TYPES[inputs["q"].dtype.name],
+    }
+    asked = "|".join(MODES[: own.get("qk_matmul_output_mode", 0) + 1])
+    stages = {"Y": "output|concat", "present_key": "k", "present_value": "v"}
+    expected = {stages.get(name, asked): x for name, x in _named(node.output, outputs).items()}
+    # Two units in the last place of bfloat16; else the tolerances are the standard's own.
+    rtol = max(case.rtol, 2**-6) if how["dtype"] == "bfloat16" else case.rtol
+    heads = (own["q_num_heads"], own["kv_num_heads"]) if inputs["q"].ndim == 3 else None
+    return Row(case.name, inputs, how, expected, rtol, case.atol, heads)
+
+
+def _named(names: Iterable[str], arrays: Any) -> dict[str, Array]:
+    return dict(zip(filter(None, names), map(np.asarray, arrays), strict=True))
+
+
+def _padded(inputs: dict[str, Array]) -> Array:
+    """The mask; the standard fills one that is too short for the keys with "may not attend"."""
+    mask = inputs["mask"]
+    past = inputs["past_k"].shape[2] if "past_k" in inputs else 0
+    missing = inputs["k"].shape[-2] + past - mask.shape[-1]
+    filler: Any = False if mask.dtype == np.bool_ else -np.inf
+    return np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=filler)

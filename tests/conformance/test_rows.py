@@ -19,8 +19,7 @@ import attncli
 from attncli import Convention, ConventionError, heads_first, merge_heads
 from attncli.cli.main import run
 from attncli.presets import PRESETS
-from tests.conformance.onnx_cases import of_onnx
-from tests.conformance.rows import BY_HAND, Row, of_libraries, random_row
+from tests.conformance.rows import BY_HAND, Row, of_libraries, of_onnx, random_row
 
 Read = Callable[[Row], dict[str, Any]]
 
@@ -58,25 +57,19 @@ def takes(path: str, row: Row) -> bool:
 def by_function(path: str, row: Row) -> dict[str, Any]:
     """The stages that a function gives; of `stream` the output alone."""
     fields = dict(PRESETS[row.semantics].fields) if row.semantics else {}
-    more: dict[str, Any] = {
-        name: x for name, x in row.inputs.items() if name not in ("q", "k", "v")
-    }
-    more["convention"] = Convention(**{**fields, **row.how})
-    q, k, v = (row.inputs[name] for name in "qkv")
+    how: dict[str, Any] = {"convention": Convention(**{**fields, **row.how})}
+    arrays, function = dict(row.inputs), FUNCTIONS[path]
     if row.heads and path == "attend":
-        trace: Any = attncli.attend_heads(
-            q, k, v, n_heads=row.heads[0], n_kv_heads=row.heads[1], **more
-        )
+        function = attncli.attend_heads
+        how |= {"n_heads": row.heads[0], "n_kv_heads": row.heads[1]}
     elif row.heads:
-        of = (row.heads[0], row.heads[1], row.heads[1])
-        q, k, v = (heads_first(x, "bsd", n) for x, n in zip((q, k, v), of, strict=True))
-        trace = FUNCTIONS[path](q, k, v, **more)
-    else:
-        trace = FUNCTIONS[path](q, k, v, **more)
+        for name, n in zip("qkv", (*row.heads, row.heads[1]), strict=True):
+            arrays[name] = heads_first(arrays[name], "bsd", n)
+    trace = function(**arrays, **how)
     if path == "stream":
         stages = {"output": trace}
     else:
-        names = [*trace, "lse"] if more["convention"].softmax_over == "keys" else [*trace]
+        names = [*trace, "lse"] if how["convention"].softmax_over == "keys" else [*trace]
         stages = {name: trace[name].value for name in names}
     if row.heads and path != "attend":
         stages = {"output": merge_heads(stages["output"])}

@@ -5,18 +5,21 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import struct
 import zipfile
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from attncli.errors import InputError
+from attncli.files.load import Loaded, load
 from attncli.files.roles import ROLES, only, pick
 from attncli.numerals import number
 
-from .saved import Folder, Loaded, cell_name, encrypted, header, load, npy, npz, safetensors, zipped
+from .conftest import Folder, cell_name, encrypted, header, npy, npz, safetensors, zipped
 
 INF, MAX = math.inf, 2**63
 Q = np.arange(15).reshape(3, 5)
@@ -34,12 +37,8 @@ EVERYTHING = """{"q": [[1, 2], [3, 4.5]], "Keys": [[1, 2]], "v": [[5, 6, 7]], "m
 NESTED = '{"layer": {"q": [[1]], "k": {"deep": [[2]]}, "name": "x"}, "heads": [{"v": [[3]]}, {"v": [[4]]}]}'
 AS_TEXT = {"q": {"the": [1, 0], "cat": [0, 1]}, "k": [[1, 1]]}
 SCALED = '{"q": [[1]], "k": [[2]], "scale": 0.5}'
-UNREAD = {
-    "q.npy": npy([[1]]),
-    "meta.npy": npy([None], allow_pickle=True),
-    "x.npy": b"?",
-    "n.txt": b"",
-}
+UNREAD = {"q.npy": npy([[1]]), "x.npy": b"?", "n.txt": b""}
+UNREAD["meta.npy"] = npy([None], allow_pickle=True)
 LABELLED = npz(q=[[1]], K=[[2.5]], scale=np.float32(0.5), query_tokens=["a", "bc"], tokens=["e"])
 LAYER = "layers.0.self_attn.q"
 TENSORS = safetensors({"scale": ("F32", [], struct.pack("<f", 0.5)), LAYER: ("F32", [2, 3], F32.tobytes()), "f8": ("F8_E4M3", [2], b"ab")})  # fmt: skip
@@ -52,7 +51,6 @@ READ: list[tuple[str, str | bytes, Any, dict[str, Any]]] = [
     ("x.json", '{"q": [[1]], "tokens": ["a", "b"]}', {"q": [[1]]}, {"query_labels": ("a", "b"), "key_labels": ("a", "b")}),
     ("x.json", '{"q": [[1]], "tokens": ["a"], "query_tokens": ["b"]}', {"q": [[1]]}, {"query_labels": ("b",), "key_labels": ("a",)}),
     ("x.json", '{"q": [[1]], "tokens": ["\\ud83d\\ude00\\\\ud800"]}', {"q": [[1]]}, {"key_labels": ("\U0001f600\\ud800",)}),
-    ("x.json", "[[1, 0], [0, 1]]", [[1, 0], [0, 1]], {"dtype": "int64"}),
     ("x.json", "[[1, 0.0]]", [[1, 0]], {"dtype": "float64"}),
     ("x.json", "[[true, false]]", [[True, False]], {"dtype": "bool"}),
     ("x.json", f"[[{MAX - 1}]]", [[MAX - 1]], {"dtype": "int64"}),
@@ -71,7 +69,7 @@ READ: list[tuple[str, str | bytes, Any, dict[str, Any]]] = [
     ("x.npz", LABELLED, {"q": [[1]], "K": [[2.5]]}, {"query_labels": ("a", "bc"), "key_labels": ("e",), "scale": 0.5}),
     ("x.npz::k", npz(q=[[1]], k=[[2]], scale=0.5), {"k": [[2]]}, {"scale": 0.5}),
     ("x.npz::k", npz(q=[[1]], k=[[2]], scale=[1, 1, 1]), {"k": [[2]]}, {"scale": None}),  # a norm's
-    ("x.npz", zipped(UNREAD), {"q": [[1]]}, {"unread": ("meta", "x")}),
+    ("x.npz", zipped(UNREAD), {"q": [[1]]}, {"unread": ("x", "meta")}),
     ("x.npz::x", zipped({"q.npy": b"?", "x.npy": npy([[2]])}), {"x": [[2]]}, {}),
     ("x.safetensors", TENSORS, {}, {"unread": ("f8", LAYER), "scale": 0.5}),
     (f"x.safetensors::{LAYER}", TENSORS, {LAYER: F32.tolist()}, {}),
@@ -82,21 +80,17 @@ READ: list[tuple[str, str | bytes, Any, dict[str, Any]]] = [
     ("t.csv", "\ufeff1,2\n", [[1, 2]], {}),
     ("t.csv", "1\n2\n", [[1], [2]], {}),
     ("t.csv", "# a, b\n#c\n1,2\n# end\n", [[1, 2]], {"column_labels": None}),
-    ("t.csv", "# 1,2\n3,4\n", [[3, 4]], {}),
     ("t.csv", "a,b\n1,2\n", [[1, 2]], {"row_labels": None, "column_labels": ("a", "b")}),
     ("t.csv", "the,1,2\ncat,3,4\n", [[1, 2], [3, 4]], {"row_labels": ("the", "cat"), "column_labels": None}),
     ("t.csv", "the,1,2\n", [[1, 2]], {"row_labels": ("the",)}),
-    ("t.csv", "x,a,b\nthe,1,2\n", [[1, 2]], {"row_labels": ("the",), "column_labels": ("a", "b")}),
     ("t.csv", ",a,b\nthe,1,2\n", [[1, 2]], {"row_labels": ("the",), "column_labels": ("a", "b"), "notes": ()}),
     ("t.csv", ",0,1\n0,1,2\n1,3,4\n", [[1, 2], [3, 4]], {"row_labels": ("0", "1"), "column_labels": ("0", "1")}),
     ("t.csv", "weights,in,20\nin,1,2\n20,3,4\n", [[1, 2], [3, 4]], {"row_labels": ("in", "20"), "column_labels": ("in", "20")}),
     ("t.csv", 'w,"a,b","c""d"\n"e\nf",1,2\n', [[1, 2]], {"row_labels": ("e\nf",), "column_labels": ("a,b", 'c"d')}),
-    ("t.csv", "w,;,b\n;,1,2\n", [[1, 2]], {"row_labels": (";",), "column_labels": (";", "b")}),
     ("t.csv", "w,a\n##ing,1\n#,2\n# x\nb,3\n# end\n", [[1], [2], [3]], {"row_labels": ("##ing", "#", "b"), "column_labels": ("a",)}),
     ("t.csv", "w,'=1+1,'tis\n'@x,1,2\n", [[1, 2]], {"row_labels": ("@x",), "column_labels": ("=1+1", "'tis")}),
     ("t.csv", "a.1.weights head 2,1,b\n1,1,2\n", [[1, 2]], {"row_labels": ("1",), "column_labels": ("1", "b")}),
     ("t.csv", "word,x,y\nthe,1/2,.5\ncat,1,-1/4\n", [[0.5, 0.5], [1, -0.25]], {"row_labels": ("the", "cat")}),
-    ("t.tsv", "1\t2\n3\t4\n", [[1, 2], [3, 4]], {}),
     ("t.tsv", "w\té,\nthe\t1\n".encode("utf-16"), [[1]], {"row_labels": ("the",), "column_labels": ("é,",)}),
     ("t.txt", "1 2\n 3   4 \n", [[1, 2], [3, 4]], {}),
     ("t.txt", "the 1 2\ncat 3 4\n", [[1, 2], [3, 4]], {"row_labels": ("the", "cat")}),
@@ -111,17 +105,16 @@ READ: list[tuple[str, str | bytes, Any, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "content", "arrays", "more"), READ, ids=cell_name)
-def test_what_is_read(
-    name: str, content: str | bytes, arrays: Any, more: dict[str, Any], folder: Folder
-) -> None:
+@pytest.mark.parametrize("row", READ, ids=lambda row: cell_name(row[1]))
+def test_what_is_read(row: tuple[Any, ...], folder: Folder) -> None:
+    name, content, arrays, more = row
     file, _, member = name.partition("::")
     loaded = folder.load(content, file, member)
     expected = arrays if isinstance(arrays, dict) else {"": arrays}
     assert {name: array.tolist() for name, array in loaded.arrays.items()} == expected
-    dtypes = [array.dtype for array in loaded.arrays.values()]
-    actual = {field: getattr(loaded, field, None) for field in more}
-    assert actual | ({"dtype": dtypes[0]} if "dtype" in more else {}) == more
+    first = next(iter(loaded.arrays.values()), None)
+    fields = {field: getattr(first if field == "dtype" else loaded, field) for field in more}
+    assert fields == more
 
 
 def test_types_and_orders(folder: Folder) -> None:
@@ -140,33 +133,30 @@ def test_types_and_orders(folder: Folder) -> None:
     assert bits.view(np.uint8).tolist() == [[0, 1, 1]]  # bytes beyond one are true
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "keys"),
-    [
-        ("x.json", '[["NaN", 1]]', ["1 NaN of 2 numbers, the first at row 1, column 1"]),
-        ("x.json", "[[2, NaN]]", ["1 NaN of 2 numbers, the first at row 1, column 2"]),
-        ("x.json", '{"k": [[[1, 2, 3], [4, 5, "Infinity"], ["NaN", 7, 8]]]}',
-         ["k holds 1 NaN and 1 infinite of 9 numbers, the first at row 2, column 3 of head 1"]),
-        ("x.json", '{"q": [[1, "NaN"]], "k": [["Infinity", 1]], "v": [[1, 2]]}', ["q holds", "k holds"]),
-        # in a mask −∞ is meant, ∞ is not
-        ("x.json", '{"q": [[1]], "mask": [[0, "-Infinity"]]}', []),
-        ("x.json", '{"q": [[1]], "mask": [[0, "Infinity"]]}', ["mask holds 1 infinite of 2"]),
-        ("x.json", '[[0, "-Infinity"], [0, 0]]', []),
-        ("x.json", '[[0.5, "-Infinity"]]', ["1 infinite of 2"]),
-        ("x.json", '{"n": 5, "q": [[1]], "meta": {"a": 1}, "names": ["a"], "maks": "x"}',
-         ["not used: names, n, meta, maks; did you mean mask?"]),
-        ("x.npz", zipped(UNREAD), ["not used: meta, x"]),
-        ("t.csv", "1,2\n3,nan\n", ["1 NaN of 4 numbers, the first at row 2, column 2"]),
-        ("t.csv", "1,2\n3,NAN\n", ["1 NaN of 4"]),
-        ("t.csv", "weights,1,2\n1,0.25,0.75\n2,0.5,0.5\n", ["as labels"]),
-        ("t.csv", "a,b\n1,2\n", ["line 1 is read as a header"]),
-    ],
-    ids=cell_name,
-)  # fmt: skip
-def test_remarks(name: str, content: str | bytes, keys: list[str], folder: Folder) -> None:
-    notes = folder.load(content, name).notes
-    assert len(notes) == len(keys)
-    assert all(key in note for key, note in zip(keys, notes, strict=True))
+REMARKS: list[tuple[str, str | bytes, list[str]]] = [
+    ("x.json", '[["NaN", 1]]', ["1 NaN of 2 numbers, the first at row 1, column 1"]),
+    ("x.json", '{"k": [[[1, 2, 3], [4, 5, "Infinity"], ["NaN", 7, 8]]]}',
+     ["k holds 1 NaN and 1 infinite of 9 numbers, the first at row 2, column 3 of head 1"]),
+    ("x.json", '{"q": [[1, "NaN"]], "k": [["Infinity", 1]], "v": [[1, 2]]}', ["q holds", "k holds"]),
+    # in a mask −∞ is meant, ∞ is not
+    ("x.json", '{"q": [[1]], "mask": [[0, "-Infinity"]]}', []),
+    ("x.json", '{"q": [[1]], "mask": [[0, "Infinity"]]}', ["mask holds 1 infinite of 2"]),
+    ("x.json", '[[0, "-Infinity"], [0, 0]]', []),
+    ("x.json", '[[0.5, "-Infinity"]]', ["1 infinite of 2"]),
+    ("x.json", '{"n": 5, "q": [[1]], "meta": {"a": 1}, "names": ["a"], "maks": "x"}',
+     ["not used: names, n, meta, maks; did you mean mask?"]),
+    ("x.npz", zipped(UNREAD), ["not used: x, meta"]),
+    ("t.csv", "1,2\n3,NAN\n", ["1 NaN of 4 numbers, the first at row 2, column 2"]),
+    ("t.csv", "weights,1,2\n1,0.25,0.75\n2,0.5,0.5\n", ["as labels"]),
+    ("t.csv", "a,b\n1,2\n", ["line 1 is read as a header"]),
+]  # fmt: skip
+
+
+def test_remarks(folder: Folder) -> None:
+    for name, content, keys in REMARKS:
+        notes = folder.load(content, name).notes
+        assert len(notes) == len(keys)
+        assert all(key in note for key, note in zip(keys, notes, strict=True))
 
 
 # ---- refusals
@@ -210,22 +200,16 @@ REFUSED: list[tuple[str | bytes, ...]] = [
     ("x.json", "neither a list nor an object", "5", '"q"', "null"),
     ("x.json", "no array", "{}", '{"title": "x"}', '{"n": 5}'),
     ("x.json", "row 2 has 2 entries, row 1 has 3", "[[1, 2, 3], [4, 5], [6, 7, 8]]"),
-    ("x.json", "q: row 2 of head 2 has 1 entry, row 1 of head 1", '{"q": [[[1, 2], [3, 4]], [[5, 6], [7]]]}'),
     ("x.json", "q: head 2 has 1 entry, head 1 has 2", '{"q": [[[1], [2]], [[3]]]}'),
     ("x.json", "v: row 1 of head 2 of batch 2 has 2", '{"v": [[[[1]], [[2]]], [[[3]], [[4, 5]]]]}'),
     ("x.json", "q: row 2 has 1 entry, row 1 has 2", '{"q": {"the": [1, 0], "cat": [0]}}'),
     ("x.json", "row 2 is 3, row 1 is a list", "[[1, 2], 3]"),
-    ("x.json", "entry 2 is a list, entry 1 is 1", "[1, [2]]"),
     ("x.json", "row 1, column 2 is the text", '[[3, "x"]]', '[[3, "1.5"]]', '[[3, "nan"]]'),
     ("x.json", "the text 'a\\x1b[31m'", '[[1, "a\\u001b[31m"]]'),
-    ("x.json", "row 1, column 2 is null", "[[1, null]]"),
-    ("x.json", "row 1, column 2 is an object", "[[1, {}]]"),
     ("x.json", "row 1, column 2 is true, expected a number", "[[1, true]]"),
     ("x.json", "expected true or false", "[[true, 0]]", "[[true, NaN]]"),
     ("x.json", "row 1, column 2 is 1e999, beyond float64", "[[1, 1e999]]"),
-    ("x.json", "row 2, column 1 is -1e999, beyond float64", "[[1], [-1e999]]"),
     ("x.json", "row 1, column 2 is 1000000000", f"[[0.5, 1{ZEROS}]]", f"[[1, 1{ZEROS}]]"),
-    ("x.json", "beyond float64", "[[" + "9" * 5000 + "]]"),
     ("x.json", "twice", '{"q": [[1]], "q": [[2]]}', '{"x": {"q": 1, "q": 2}}', '{"a.b": [[1]], "a": {"b": [[2]]}}'),
     ("x.json", "nested", "[" * 100_000, "[" * 20 + "1" + "]" * 20, '{"a": ' * 20 + "[[1]]" + "}" * 20),
     *(("x.json", f"scale{problem}", f'{{"q": [[1]], "scale": {x}}}')
@@ -276,13 +260,10 @@ REFUSED: list[tuple[str | bytes, ...]] = [
     ("x.safetensors", "q is empty", safetensors({"q": ("F32", [0, 3], b"")})),
     ("x.safetensors", "scale twice", safetensors({"q": SIX, **{s: ("I8", [], b"a") for s in ("scale", "SCALE")}})),
     ("x.safetensors", "key 'q' twice", safetensors(b"{" + TENSOR % b"F32" + b", " + TENSOR % b"I32" + b"}", bytes(4))),
-    ("t.csv", "line 2 has 1 cell, line 1 has 2", "1,2\n3\n"),
     ("t.csv", "line 4 has 3 cells, line 2 has 2", "# x\n1,2\n\n3,4,5\n"),
     ("t.csv", "line 2, column 2 is an empty cell", "1,2\n3,\n"),
     ("t.csv", "line 2, column 2 is the text", "1,2\n3,x\n", "a.w,1\na.w,x\n", "1,2\n3,1_0\n", "1,2\n3,true\n"),
-    ("t.csv", "line 2, column 2 is the text 'a\\x1b[31m'", "1,2\n3,a\x1b[31m\n"),
     ("t.csv", "line 2, column 1 is the text", "1,2\nx,3\n4,5\n", "1,2\nx,3\n", "a,b\n#1,2\n3,4\n"),
-    ("t.csv", "line 3, column 2 is the text 'x'", "w,a\nthe,1\ncat,x\n"),
     ("t.csv", "line 4, column 2 is the text '?'", 'w,a\n"x\ny",1\ncat,?\n'),
     ("t.csv", "line 2, column 2 is 1e999, beyond float64", "1,2\n3,1e999\n"),
     ("t.csv", "line 1, column 2 is the text '2', expected true or false", "true,2\n"),
@@ -292,26 +273,20 @@ REFUSED: list[tuple[str | bytes, ...]] = [
     ("t.csv", "line 1, column 1 is the text '#1', expected a number; a comment", "#1,2\n3,4\n"),
     ("t.csv", "several matrices, the second from line 4", "q,d1\nq1,1\n\nk,d1\nk1,2\n"),
     ("t.csv", "only a header", "a,b\n"),
-    ("t.csv", "only a header", "a,b\n"),
     ("t.csv", "is empty", "\n\n", "# only\n"),
     ("t.csv", "line 2 is not valid", '1,2\n"3,4\n'),
     ("t.csv", "byte 7 is not utf-8", b"1,2\n3,\xff\n"),
     ("t.csv", "a null character", b"1,\x002\n3,4\n"),
     ("t.csv", "decimal points", "1,5;2,5\n3,5;4,5\n"),
-    ("t.csv::q", "without a name, not 'q'", "1,2\n"),
-    ("x.txt", "line 1, column 6: 'x'", "[1 2 x; 3 4 5]"),
     ("x.txt", "line 2, column 6: '4-5'", "[[1. 2.]\n [3. 4-5]]"),
     ("x.txt", "line 1, column 3: '1/0'", "[[1/0, 1]]"),
     ("x.txt", "line 1, column 9: ... stands for numbers that are left out", "[[1. 2. ... 3.]]"),
     ("x.txt", "line 2, column 2: ... stands for", "[[1. 2.]\n ...\n [3. 4.]]"),
-    ("x.txt", "row 2 has 1 entry, row 1 has 2", "[1 2; 3]"),
     ("x.txt", "no array that is understood", "array([[1, 2]]", "array([[1, 2]], dtype=object, f())"),
     ("x.txt", "JSON: line 1, column", "[[1, 2]])", "[[1, 2] [3, 4]]", "[[1, 2], [3, 4,]]", "[[1, 2], [3 4]]",
      "[[1, 2];, [3, 4]]", '{"q": [[1 2]], "k": [[3, 4]]}', "[[__import__('os').system('id'), 1]]"),
     ("x.txt", "column 9: '0639'", "[[0.64, 0639]]"),
     ("x.txt", "column 2 is the text '2; 3', expected a number; write decimal points", "1,2; 3,4"),
-    ("x.txt", "key 'q' twice", "{q: [[1]], q: [[2]]}"),
-    ("x.txt", "row 1, column 1 is 1e999, beyond float64", "[[1e999 1]]"),
 ]  # fmt: skip
 
 
@@ -325,26 +300,23 @@ def test_what_is_refused(row: tuple[Any, ...], folder: Folder) -> None:
 
 
 def test_a_long_number_is_shortened_in_the_message(folder: Folder) -> None:
-    assert len(folder.refusal("[[" + "9" * 4000 + "]]", "x.json")) < 120
+    for n_digits in (4000, 5000):  # Python itself reads up to 4300
+        refusal = folder.refusal(f"[[{'9' * n_digits}]]", "x.json")
+        assert "beyond float64" in refusal
+        assert len(refusal) < 120
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_types_that_are_refused(folder: Folder) -> None:
-    for array, key in (
-        (np.array([[None, 1]], dtype=object), "holds Python objects"),
-        (np.array([[1j]]), "holds complex numbers"),
-        (np.array([["a"]]), "holds strings"),
-        (np.array([[b"a"]]), "holds strings"),
-        (np.array([["2020-01-01"]], dtype="datetime64[D]"), "holds dates"),
-        (np.array([[1]], dtype="timedelta64[s]"), "holds time spans"),
-        (np.zeros((2, 3), dtype=[("a", "f4"), ("b", "i4")]), "holds structured values"),
-        (np.zeros((2, 3), dtype="V2"), "holds 2-byte values without a type, as bfloat16"),
-        (np.zeros((2, 3), dtype=np.longdouble), "holds numbers longer than float64"),
-        (np.zeros((0, 3)), "is empty"),
-    ):
-        data = npy(array, allow_pickle=True)
-        assert f"q.npy {key}" in folder.refusal(data, "q.npy")
-        assert f"q.npz, q {key}" in folder.refusal(zipped({"q.npy": data}), "q.npz")
+    types: dict[Any, str] = {
+        object: "Python objects", complex: "complex numbers", "U1": "strings", "S1": "strings",
+        "datetime64[D]": "dates", "timedelta64[s]": "time spans", "f4,i4": "structured values",
+        "V2": "2-byte values without a type, as bfloat16", np.longdouble: "numbers longer than",
+    }  # fmt: skip
+    for dtype, key in types.items():
+        data = npy(np.zeros((2, 3), dtype), allow_pickle=True)
+        assert f"q.npy holds {key}" in folder.refusal(data, "q.npy")
+        assert f"q.npz, q holds {key}" in folder.refusal(zipped({"q.npy": data}), "q.npz")
 
 
 def test_a_header_of_other_types_is_refused(folder: Folder) -> None:
@@ -378,12 +350,8 @@ FORMS: list[tuple[Any, ...]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("row", FORMS, ids=lambda row: row[1])
-def test_a_form_is_read_from_a_literal_a_file_and_standard_input(
-    row: tuple[Any, ...], folder: Folder
-) -> None:
-    expected, *texts = row
-    for text in texts:
+def test_a_form_is_read_from_a_literal_a_file_and_standard_input(folder: Folder) -> None:
+    for expected, text in ((expected, text) for expected, *texts in FORMS for text in texts):
         sources = [load(text)]
         if text[0] != "'":
             sources += [folder.load(text, "q.txt"), load("-", stdin=io.BytesIO(text.encode()))]
@@ -429,27 +397,16 @@ def text_of(delimiter: str, x: Any = TABLE) -> bytes:
     return "\n".join(delimiter.join(map(repr, row)) for row in x.tolist()).encode() + b"\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "delimiter", "newline"),
-    [
-        ("x.csv", ",", b"\n"),
-        ("x.csv", ";", b"\r\n"),
-        ("x.tsv", "\t", b"\n"),
-        ("x.csv", ",", b"\r"),
+def test_a_large_table(folder: Folder) -> None:
+    for name, delimiter, newline in (
+        ("x.csv", ",", b"\n"), ("x.csv", ";", b"\r\n"), ("x.tsv", "\t", b"\n"), ("x.csv", ",", b"\r"),
         ("x.txt", "column", b"\n"),
-    ],
-)
-def test_every_number_of_a_large_table_is_exact(
-    name: str, delimiter: str, newline: bytes, folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("csv.reader", None)  # that of ours, which is slower and must not be asked
-    expected = TABLE.reshape(-1, 1) if delimiter == "column" else TABLE
-    data = text_of(delimiter, expected).replace(b"\n", newline)
-    data = b"\xef\xbb\xbf" + data if newline == b"\r" else data
-    np.testing.assert_array_equal(folder.load(data, name).arrays[""], expected)
-
-
-def test_what_else_a_large_table_may_hold(folder: Folder) -> None:
+    ):  # fmt: skip
+        expected = TABLE.reshape(-1, 1) if delimiter == "column" else TABLE
+        data = text_of(delimiter, expected).replace(b"\n", newline)
+        data = b"\xef\xbb\xbf" + data if newline == b"\r" else data
+        with mock.patch("csv.reader", None):  # ours is slower, and must not be asked
+            np.testing.assert_array_equal(folder.load(data, name).arrays[""], expected)
     data = text_of(",")
     names = tuple(f"c{i}" for i in range(11))
     lines = [f",{','.join(names)}", *(f"r,{line}" for line in data.decode().splitlines())]
@@ -475,10 +432,6 @@ def loaded(*names: str, member: str | None = None, shape: tuple[int, ...] = (2, 
     return Loaded("x.npz", arrays, member=member)
 
 
-def filler(array: Any) -> float | None:
-    return None if array is None else float(array.ravel()[0])
-
-
 BOOLEANS = Loaded("x.npz", {"q": np.ones((2, 3), bool)})
 ALIASES = {
     "q": "q, Q, query, Queries, query_states, xq",
@@ -494,7 +447,7 @@ def test_aliases() -> None:
     for role, names in ALIASES.items():
         for name in names.split(", "):
             file = loaded("query" if role != "q" else "other", name)
-            assert filler(pick(file, role)) == 2
+            assert np.all(pick(file, role) == 2)
             assert not any(pick(file, other) is not None for other in {*ALIASES} - {role, "q"})
     aliases = [alias for names in ROLES.values() for alias in names.aliases]
     assert len(set(aliases)) == len(aliases)
@@ -502,33 +455,32 @@ def test_aliases() -> None:
 
 def test_an_only_array_and_a_member() -> None:
     for file in (loaded(""), loaded("x"), loaded("k", member="k")):
-        assert (filler(pick(file, "q")), pick(file, "k")) == (1, None)
-    assert filler(only(loaded("q", "k", "v"), "k")) == 2
+        assert np.all(pick(file, "q") == 1)
+        assert pick(file, "k") is None
+    assert (only(loaded("q", "k", "v"), "k") == 2).all()
     for file in (loaded("x"), loaded(""), loaded("q"), loaded("v", member="v")):
-        assert filler(only(file, "k")) == 1
-    assert filler(only(loaded("mask", shape=(3,)), "mask")) == 1
+        assert (only(file, "k") == 1).all()
+    assert only(loaded("mask", shape=(3,)), "mask").shape == (3,)
     assert only(BOOLEANS, "mask").dtype == np.bool_
 
 
-@pytest.mark.parametrize(
-    ("read", "file", "role", "key"),
-    [
-        (pick, loaded("q", "query", "k"), "q", "2 arrays that could be q: q, query; say which: x.n"),
-        (pick, loaded("k"), "q", "no q; it holds k; name one: x.npz::k"),
-        (pick, loaded("k", "v"), "q", "no q; it holds k, v; name one: x.npz::k"),
-        (pick, loaded("a", "b"), "q", "no q; it holds a, b; name one: x.npz::a"),
-        (only, loaded("a", "b"), "k", "no k; it holds a, b; name one: x.npz::a"),
-        (only, loaded("\x1b[2J", *(f"t{i}" for i in range(40))), "k", "t10 and 29 more"),
-        (only, loaded("\x1b[2J", *(f"t{i}" for i in range(40))), "k", "'\\x1b[2J', t0"),
-        (only, loaded("q", shape=(5,)), "q", "1 dimension, q needs 2 to 4"),
-        (only, loaded("q", shape=(2, 1, 1, 1, 3)), "q", "5 dimensions, q needs 2 to 4"),
-        (only, loaded("mask", shape=()), "mask", "0 dimensions, mask needs 1 to 4"),
-        (only, loaded("past_k", shape=(5,)), "past_k", "1 dimension, past_k needs 2 to 4"),
-        (only, loaded("q", shape=(2, 0)), "q", "is empty"),
-        (pick, BOOLEANS, "q", "q holds true and false"),
-    ],
-)  # fmt: skip
-def test_roles_that_no_array_can_have(read: Any, file: Loaded, role: str, key: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read(file, role)
-    assert key in str(caught.value)
+MANY = loaded("\x1b[2J", *(f"t{i}" for i in range(40)))
+WITHOUT: list[tuple[Any, Loaded, str, str]] = [
+    (pick, loaded("q", "query", "k"), "q", "2 arrays that could be q: q, query; say which: x.n"),
+    (pick, loaded("k"), "q", "no q; it holds k; name one: x.npz::k"),
+    (pick, loaded("a", "b"), "q", "no q; it holds a, b; name one: x.npz::a"),
+    (only, loaded("a", "b"), "k", "no k; it holds a, b; name one: x.npz::a"),
+    (only, MANY, "k", "t10 and 29 more"),
+    (only, MANY, "k", "'\\x1b[2J', t0"),
+    (only, loaded("q", shape=(5,)), "q", "1 dimension, q needs 2 to 4"),
+    (only, loaded("q", shape=(2, 1, 1, 1, 3)), "q", "5 dimensions, q needs 2 to 4"),
+    (only, loaded("mask", shape=()), "mask", "0 dimensions, mask needs 1 to 4"),
+    (only, loaded("q", shape=(2, 0)), "q", "is empty"),
+    (pick, BOOLEANS, "q", "q holds true and false"),
+]  # fmt: skip
+
+
+def test_roles_that_no_array_can_have() -> None:
+    for read, file, role, key in WITHOUT:
+        with pytest.raises(InputError, match=re.escape(key)):
+            read(file, role)

@@ -5,30 +5,28 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import subprocess
 import sys
-import threading
 import tracemalloc
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from attncli.budget import limited
 from attncli.errors import InputError, SizeError
+from attncli.files.load import load
 
-from .saved import Folder, cell_name, encrypted, load, npy, npz, safetensors, zipped
+from .conftest import Folder, encrypted, npy, npz, safetensors, zipped
 
 JSON = b'{"q": [[1, 2]], "k": [[3, 4]]}'
-PACKED = {
-    "q.json": JSON,
-    "q.npy": npy([[1, 2]]),
-    "q.npz": npz(q=[[1, 2]], k=[[3, 4]]),
-    "q.csv": b"1,2\n",
-    "q": b"[[1, 2]]",
-}
+PACKED = {"q.json": JSON, "q.npy": npy([[1, 2]]), "q.npz": npz(q=[[1, 2]], k=[[3, 4]])}
+PACKED |= {"q.csv": b"1,2\n", "q": b"[[1, 2]]"}
 
 
 def first(source: str, stdin: bytes = b"") -> Any:
@@ -44,55 +42,48 @@ def test_the_format_is_detected_from_the_content(folder: Folder) -> None:
             assert first(folder.write(content, name)) == expected
 
 
-@pytest.mark.parametrize("name", PACKED)
-def test_packed_files_are_read(name: str, folder: Folder) -> None:
+def test_packed_files_are_read(folder: Folder) -> None:
     """gzipped, as a member of a zip by its path or its name, or from standard input."""
-    packed = gzip.compress(PACKED[name], mtime=0)
-    archive = zipped({"d/other.txt": b"", f"d/{name}": PACKED[name]}, zipfile.ZIP_DEFLATED)
-    assert first("-", packed) == first(folder.write(packed, f"{name}.gz")) == [[1, 2]]
-    path = folder.write(archive, "x.zip")
-    for member in (f"d/{name}", name):
-        assert first(f"-::{member}", archive) == first(f"{path}::{member}") == [[1, 2]]
+    for name, content in PACKED.items():
+        packed = gzip.compress(content, mtime=0)
+        archive = zipped({"d/other.txt": b"", f"d/{name}": content}, zipfile.ZIP_DEFLATED)
+        assert first("-", packed) == first(folder.write(packed, f"{name}.gz")) == [[1, 2]]
+        path = folder.write(archive, "x.zip")
+        for member in (f"d/{name}", name):
+            assert first(f"-::{member}", archive) == first(f"{path}::{member}") == [[1, 2]]
 
 
 OTHERS = {"d/": b"", "__MACOSX/._q.json": b"?", "d/.hidden": b"?"}
+ONE_OF: list[tuple[str, bytes, str, Any]] = [
+    ("x.json.gz", gzip.compress(JSON), "k", [[3, 4]]),
+    ("x.zip", zipped({"o.txt": b"", "q.json": JSON}), "q.json::k", [[3, 4]]),
+    ("x.zip", zipped({"o.txt": b"", "q.npz": PACKED["q.npz"]}), "q.npz::k", [[3, 4]]),
+    ("x.zip", zipped({**OTHERS, "d/q.json": JSON}), "q", [[1, 2]]),  # its only file
+    ("x.zip", zipped({**OTHERS, "d/.git/q.json": JSON}), "q", [[1, 2]]),
+    ("x.zip", npz(a=[[1]], b=[[2]]), "b", [[2]]),  # an npz, whatever it is called
+    ("x.zip", npz(a=[[1]], b=[[2]]), "b.npy", [[2]]),
+    ("a::b.json", b"[[7]]", "", [[7]]),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "member", "values"),
-    [
-        ("x.json.gz", gzip.compress(JSON), "k", [[3, 4]]),
-        ("x.zip", zipped({"o.txt": b"", "q.json": JSON}), "q.json::k", [[3, 4]]),
-        ("x.zip", zipped({"o.txt": b"", "q.npz": PACKED["q.npz"]}), "q.npz::k", [[3, 4]]),
-        ("x.zip", zipped({**OTHERS, "d/q.json": JSON}), "q", [[1, 2]]),  # its only file
-        ("x.zip", zipped({**OTHERS, "d/.git/q.json": JSON}), "q", [[1, 2]]),
-        ("x.zip", npz(a=[[1]], b=[[2]]), "b", [[2]]),  # an npz, whatever it is called
-        ("x.zip", npz(a=[[1]], b=[[2]]), "b.npy", [[2]]),
-        ("a::b.json", b"[[7]]", "", [[7]]),
-    ],
-    ids=cell_name,
-)
-def test_one_array_of_a_file(
-    name: str, content: bytes, member: str, values: list[list[int]], folder: Folder
-) -> None:
-    loaded = folder.load(content, name, member)
-    assert [array.tolist() for array in loaded.arrays.values()] == [values]
-    assert "::k" not in member or loaded.origin == f"{folder.path}/x.zip::{member[:-3]}"
+def test_one_array_of_a_file(folder: Folder) -> None:
+    for name, content, member, values in ONE_OF:
+        loaded = folder.load(content, name, member)
+        assert [array.tolist() for array in loaded.arrays.values()] == [values]
+        assert "::k" not in member or loaded.origin == f"{folder.path}/x.zip::{member[:-3]}"
 
 
 def test_standard_input_a_pipe_and_a_file_descriptor(tmp_path: Path) -> None:
     loaded = load("-::key", stdin=io.BytesIO(npz(q=[[1]], key=[[2, 3]])))
     assert (loaded.origin, loaded.member, [*loaded.arrays]) == ("standard input", "key", ["key"])
     os.mkfifo(tmp_path / "pipe.npy")
-    data = npy([[3, 5]])
-    writer = threading.Thread(target=(tmp_path / "pipe.npy").write_bytes, args=(data,))
-    writer.start()
-    assert first(f"{tmp_path}/pipe.npy") == [[3, 5]]
-    writer.join()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit((tmp_path / "pipe.npy").write_bytes, npy([[3, 5]]))
+        assert first(f"{tmp_path}/pipe.npy") == [[3, 5]]
     reading, writing = os.pipe()
-    os.write(writing, b"[[1, 2], [3, 4]]")
+    os.write(writing, b"[[1, 2]]")
     os.close(writing)
-    assert first(f"/dev/fd/{reading}") == [[1, 2], [3, 4]]
+    assert first(f"/dev/fd/{reading}") == [[1, 2]]
     os.close(reading)
 
 
@@ -108,23 +99,16 @@ def test_standard_input_of_the_process_and_what_json_imports() -> None:
     assert done.stdout.decode().splitlines() == ["[[2, 3]]", "[]"]
 
 
-def test_literals_and_a_path_that_looks_like_one(
+def test_literals_a_path_that_looks_like_one_and_what_is_refused(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load('{"q": [[1, 2]]}').origin == "the inline literal"
-    assert first('{"q": [[1, 2]]}') == [[1, 2]]
+    assert load('{"q": [[1, 2]]}').origin == "what you typed"
     assert first("  [[1, 2, 3], [4, 5, 6.5]]") == [[1, 2, 3], [4, 5, 6.5]]
     monkeypatch.chdir(folder.path)
     folder.write("[[7]]", "{x}.json")
     assert first("{x}.json") == [[7]]
-
-
-def test_sources_that_are_refused(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.chdir(folder.path)
     folder.write("[[1]]", "qkv.json")
+    refuse = mock.Mock(side_effect=PermissionError(13, "Permission denied"))
     monkeypatch.setattr("builtins.open", refuse)
     for source, key in (
         ("", "a path is expected"),
@@ -133,17 +117,15 @@ def test_sources_that_are_refused(folder: Folder, monkeypatch: pytest.MonkeyPatc
         ("no\x1b[31m", "'no\\x1b[31m' does not exist"),
         (" ", "' ' does not exist"),
         ("q\0::k", "'q\\x00' cannot be read"),
-        ("[[1, 2], [3 4]]", "the inline literal is not JSON: line 1, column 13"),
+        ("[[1, 2], [3 4]]", "what you typed is not JSON: line 1, column 13"),
         ("-", "standard input is empty"),
         ("/dev", "is a directory"),
         ("/no/q.npy", "there is no folder /no"),
-        ("qvk.json", "qvk.json does not exist; did you mean qkv.json?"),
+        ("qvk.json", "qvk.json does not exist; did you mean qkv.json"),
         ("qkv.json", "cannot be read: Permission denied"),
     ):
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError, match=rf"^[^\n]*{re.escape(key)}[^\n]*\Z"):
             load(source, stdin=io.BytesIO())
-        assert key in str(caught.value)
-        assert "\n" not in str(caught.value)
     monkeypatch.undo()
     with pytest.raises(InputError, match="of no format"):
         load("/dev/zero")
@@ -166,16 +148,14 @@ REFUSED = [
     ("x.json", "a web page", b"\n<!DOCTYPE html><html>"),
     ("x.npy", "a Git LFS pointer", b"version https://git-lfs.github.com/spec/v1\n"),
     ("x.zip", "a.json, b.json; name one: x.zip::a.json", zipped({"a.json": b"", "b.json": b""})),
-    ("x.zip::c", "no 'c'; it holds a.json, b.json; name", zipped({"a.json": b"", "b.json": b""})),
+    ("x.zip::c", "no 'c'; it holds a.json, b.json", zipped({"a.json": b"", "b.json": b""})),
     ("x.zip::x.json", "a/x.json, b/x.json; name one: x.zip::a/x.json", zipped({"a/x.json": b"", "b/x.json": b""})),
     ("x.zip::x.json", "x.json, x.json; zip it again", TWINS),
     ("x.zip", "holds no file", zipped({})),
     ("x.zip", "of no format", zipped({"a.md": b"hello"})),
     ("x.zip", "is empty", zipped({"q.json": b""})),
-    ("x.zip", "a PyTorch file", zipped({"q.pt": b"PK"})),
     ("x.zip", "not a valid zip", zipped({"q.json": JSON})[:-30]),
     ("x.zip", "not compressed with deflate", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_BZIP2)),
-    ("x.zip", "not compressed with deflate", zipped({"q.csv": b"1,2\n"}, zipfile.ZIP_LZMA)),
     ("x.npz", "not compressed with deflate", zipped({"q.npy": npy([[1]])}, zipfile.ZIP_LZMA)),
     ("x.zip", "Invalid argument", ONE[:-6] + b"\x7f" + ONE[-5:]),  # its index begins before it
     ("x.zip", "x.zip is encrypted", encrypted(zipped({"q.json": JSON}))),
@@ -188,10 +168,10 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "key", "content"), REFUSED, ids=cell_name)
-def test_files_that_are_refused(name: str, key: str, content: bytes, folder: Folder) -> None:
-    file, _, member = name.partition("::")
-    assert key in folder.refusal(content, file, member)
+def test_files_that_are_refused(folder: Folder) -> None:
+    for name, key, content in REFUSED:
+        file, _, member = name.partition("::")
+        assert key in folder.refusal(content, file, member)
 
 
 # ---- how much is read, and allowed
@@ -213,17 +193,13 @@ def test_only_what_is_asked_for_is_read(folder: Folder) -> None:
     assert first("-", gzip.compress(data, 1)) == [[1.0, 1.0, 1.0]]
 
 
-def test_a_file_larger_than_what_is_allowed_is_mapped(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("attncli.files.npy.MAP_FROM", 1)
+def test_a_file_larger_than_what_is_allowed_is_mapped(folder: Folder) -> None:
     array = np.asfortranarray(np.arange(15.0).reshape(3, 5))
-    with limited(1):
+    with mock.patch("attncli.files.npy.MAP_FROM", 1), limited(1):
         read = folder.load(npy(array), "q.npy").arrays[""]
     assert isinstance(read.base, np.memmap)
-    assert type(read) is np.ndarray
+    assert (type(read), read.flags.writeable) == (np.ndarray, False)
     assert read.tolist() == array.tolist()
-    assert not read.flags.writeable
 
 
 @pytest.mark.parametrize("name", ["q.safetensors", "q.npy"])
@@ -257,33 +233,33 @@ def test_more_than_is_allowed_is_refused_before_unpacking(folder: Folder) -> Non
     assert folder.load(deflated, "x.npz").arrays["q"].shape == (1009, 1013)
 
 
-@pytest.mark.parametrize("name", ["x.npz", "x.npy.gz"])
-def test_numbers_that_were_packed_are_counted(folder: Folder, name: str) -> None:
+def test_numbers_that_were_packed_are_counted(folder: Folder) -> None:
     matrix = npy(np.zeros((1009, 101), dtype=np.bool_))
-    packed = zipped({"mask.npy": matrix}, zipfile.ZIP_DEFLATED)
-    packed = packed if name == "x.npz" else gzip.compress(matrix)
-    with limited(50 * 1009 * 101):
-        assert folder.load(packed, name).arrays
-    with limited(50 * 1009 * 101 - 50):
-        assert "has 101,909 numbers, 101,908" in folder.refusal(packed, name)
+    archive = zipped({"mask.npy": matrix}, zipfile.ZIP_DEFLATED)
+    for name, packed in {"x.npz": archive, "x.npy.gz": gzip.compress(matrix)}.items():
+        with limited(50 * 1009 * 101):
+            assert folder.load(packed, name).arrays
+        with limited(50 * 1009 * 101 - 50):
+            assert "has 101,909 numbers, 101,908" in folder.refusal(packed, name)
 
 
-@pytest.mark.parametrize("name", ["x.json.gz", "x.zip"])
-def test_text_is_bounded_while_unpacking(name: str, folder: Folder) -> None:
-    def pack(text: bytes) -> bytes:
-        archive = zipped({"x.json": text}, zipfile.ZIP_DEFLATED)
-        return archive if name == "x.zip" else gzip.compress(text, 1)
-
-    spaces = pack(b"[" + b" " * (11 << 20) + b"[1]]")
-    assert "unpacks to more than 10 MB of text" in folder.refusal(spaces, name)
-    if name == "x.json.gz":
-        with pytest.raises(SizeError, match="unpacks to more than 10 MB of text"):
-            load("-", stdin=io.BytesIO(spaces))
-    with limited(1_200_000_000):
-        assert folder.load(spaces, name).arrays
-    numbers = np.random.default_rng(3).normal(size=100_000).round(7).tolist()
-    with limited(3_000_000):  # of 1.1 MB 1.05 are read
-        assert "takes at least 5.243 MB" in folder.refusal(pack(str([numbers]).encode()), name)
+def test_text_is_bounded_while_unpacking(folder: Folder) -> None:
+    spaces = b"[" + b" " * (11 << 20) + b"[1]]"
+    numbers = str([np.random.default_rng(3).normal(size=100_000).round(7).tolist()]).encode()
+    for name in ("x.json.gz", "x.zip"):
+        packed, of_numbers = (
+            gzip.compress(text, 1)
+            if "gz" in name
+            else zipped({"x.json": text}, zipfile.ZIP_DEFLATED)
+            for text in (spaces, numbers)
+        )
+        assert "unpacks to more than 10 MB of text" in folder.refusal(packed, name)
+        with limited(1_200_000_000):
+            assert folder.load(packed, name).arrays
+        with limited(3_000_000):  # of 1.1 MB 1.05 are read
+            assert "takes at least 5.243 MB" in folder.refusal(of_numbers, name)
+    with pytest.raises(SizeError, match="unpacks to more than 10 MB of text"):
+        load("-", stdin=io.BytesIO(gzip.compress(spaces, 1)))
 
 
 def test_what_a_text_holds_is_counted_before_it_is_made(folder: Folder) -> None:

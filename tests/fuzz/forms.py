@@ -24,9 +24,8 @@ Arrays = dict[str, Any]
 """Arrays by name; `scale` is a number, `tokens` a list of names."""
 NAMES = {"q": ("q", "Q", "query_states"), "k": ("k", "Key", "keys"), "v": ("v", "values")}
 FLOATS, WHOLES = ("<f8", ">f8", "<f4", ">f4", "<f2"), ("<i8", ">i4", "<u2", "i1", "u1")
-SAFE_TYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "I64": "<i8", "U8": "u1",
-}  # fmt: skip
+SAFE_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16}
+SAFE_WHOLES = {"I64": "<i8", "U8": "u1"}
 
 
 def numbers(rng: Random, *shape: int) -> Array:
@@ -80,9 +79,8 @@ def to_npy(arrays: Arrays, rng: Random) -> bytes:
     x = np.asarray(next(iter(arrays.values())))
     if x.dtype.kind == "f":
         x = x.astype(rng.choice(FLOATS + WHOLES * is_whole(x)))
-    x = np.asfortranarray(x) if rng.random() < 0.3 else x
-    file = io.BytesIO()
-    np.lib.format.write_array(file, x, version=rng.choice([(1, 0), (1, 0), (2, 0)]))
+    x, version = np.asfortranarray(x) if rng.random() < 0.3 else x, rng.choice([1, 1, 2])
+    np.lib.format.write_array(file := io.BytesIO(), x, version=(version, 0))
     return file.getvalue()
 
 
@@ -95,9 +93,8 @@ def to_npz(arrays: Arrays, rng: Random) -> bytes:
 
 
 def zipped(members: Iterable[tuple[str, bytes]], rng: Random) -> bytes:
-    file = io.BytesIO()
     how = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-    with zipfile.ZipFile(file, "w", how) as archive:
+    with zipfile.ZipFile(file := io.BytesIO(), "w", how) as archive:
         for name, content in members:
             archive.writestr(zipfile.ZipInfo(name), content, how)
     return file.getvalue()
@@ -119,11 +116,11 @@ def to_safetensors(arrays: Arrays, rng: Random) -> bytes:
     header, body = Arrays(), b""
     for name, x in arrays.items():
         if isinstance(x, np.ndarray):
-            codes = [*SAFE_TYPES] if is_whole(x) else [*SAFE_TYPES][:4]
-            code = "BOOL" if x.dtype == bool else rng.choice(codes)
-            start, body = len(body), body + x.astype(SAFE_TYPES.get(code, bool)).tobytes()
-            offsets = [start, len(body)]
-            header[name] = {"dtype": code, "shape": list(x.shape), "data_offsets": offsets}
+            types = SAFE_TYPES | (SAFE_WHOLES if is_whole(x) else {})
+            types = {"BOOL": bool} if x.dtype == bool else types
+            start, code = len(body), rng.choice([*types])
+            body += x.astype(types[code]).tobytes()
+            header[name] = {"dtype": code, "shape": x.shape, "data_offsets": [start, len(body)]}
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + body
 

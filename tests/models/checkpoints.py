@@ -36,10 +36,8 @@ def byte_tokenizer() -> Any:
     """Byte-level BPE, as GPT-2 has it: no special token around a sentence."""
     from tokenizers import ByteLevelBPETokenizer
 
-    names = {"eos_token": "<|endoftext|>"}
-    return _trained(
-        ByteLevelBPETokenizer(trim_offsets=True), "", names, vocab_size=320, min_frequency=0
-    )
+    raw, names = ByteLevelBPETokenizer(trim_offsets=True), {"eos_token": "<|endoftext|>"}
+    return _trained(raw, "", names, vocab_size=320, min_frequency=0)
 
 
 def word_tokenizer() -> Any:

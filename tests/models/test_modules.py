@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 import weakref
 from contextlib import nullcontext
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def given(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Any]:
 
 def attention(text: str) -> Any:
     """A module of an attention, written as an expression of q, k and v."""
-    names = {"torch": torch, "inf": torch.inf, "softmax": softmax}
+    names = {"torch": torch, "inf": torch.inf, "softmax": partial(torch.softmax, dim=-1)}
     names |= {"sdpa": torch.nn.functional.scaled_dot_product_attention, "einsum": torch.einsum}
     names |= {"keep": torch.ones(5, 5, dtype=torch.bool).tril()}
     heads = torch.arange(7.0)[:, None, None]
@@ -39,10 +39,7 @@ def attention(text: str) -> Any:
     return module_of(eval(f"lambda q, k, v: {text}", names))  # noqa: S307 - it is ours
 
 
-def softmax(scores: Any) -> Any:
-    return torch.softmax(scores, -1)
-
-
+NUMBERS = ("float64", "float32", "bfloat16", "float16")
 PLAIN: Shapes = (3, 5, 7), (3, 11, 7), (3, 11, 2)
 BATCH: Shapes = (2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13)
 DEEP: Shapes = (2, 17, 3, 5, 7), (2, 17, 3, 11, 7), (2, 17, 3, 11, 13)
@@ -112,10 +109,9 @@ def test_it_is_recorded_and_matches(name: str) -> None:
     shapes, text, fields, operations = CASES[name]
     calls, _ = compared(attention(text), *given(*shapes))
     (call,) = calls
-    assert calls.unseen == ()
+    assert (call.operations, calls.unseen) == (operations, ())
     assert call.convention.changes() == pytest.approx(fields)
     assert call.check().matches
-    assert call.operations == operations
     assert any(" → ".join(operations) in note for note in call.trace().notes) or not operations
 
 
@@ -127,14 +123,13 @@ def test_what_is_not_understood_is_said(text: str, why: str) -> None:
 
 
 def test_what_goes_in_and_comes_out_is_recorded() -> None:
-    for dtype in ("float64", "float32", "float16", "bfloat16"):
+    for dtype in NUMBERS:
         q, k, v = given(*PLAIN, dtype=dtype)
         (call,), output = compared(attention("sdpa(q, k, v)"), q, k, v)
         assert (call.dtype, call.check().matches) == (dtype, True)
-        named = {"q": q, "k": k, "v": v, "output": output}
-        before = {name: x.double().numpy().copy() for name, x in named.items()}
+        before = [x.double().numpy().copy() for x in (q, k, v, output)]
         q.zero_()  # what is recorded does not change with the tensors
-        for name, x in before.items():
+        for name, x in zip(("q", "k", "v", "output"), before, strict=True):
             assert np.array_equal(call.arrays[name], x), name
     (call,), _ = compared(attention("sdpa(q, k, v, None, 0.3)"), *given(*PLAIN))
     verdict = call.check()
@@ -143,12 +138,10 @@ def test_what_goes_in_and_comes_out_is_recorded() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize(("training", "gradient"), [(False, False), (False, True), (True, True)])
-def test_multihead_attention(
-    need_weights: bool, masked: bool, training: bool, gradient: bool
-) -> None:
+@pytest.mark.parametrize("mode", ["fused", "with gradients", "training"])
+def test_multihead_attention(masked: bool, need_weights: bool, mode: str) -> None:
     torch.manual_seed(31)
-    layer = torch.nn.MultiheadAttention(21, 3, batch_first=True).train(training)
+    layer = torch.nn.MultiheadAttention(21, 3, batch_first=True).train(mode == "training")
     with torch.no_grad():
         layer.in_proj_weight.mul_(4)  # so that the weights vary
     padding = torch.arange(5) >= torch.tensor([5, 3])[:, None]
@@ -156,12 +149,12 @@ def test_multihead_attention(
     hidden = {"key_padding_mask": padding, "attn_mask": later} if masked else {}
     (x,) = given((2, 5, 21))
     model = module_of(lambda x: layer(x, x, x, need_weights=need_weights, **hidden)[0], inner=layer)
-    with torch.set_grad_enabled(gradient), attncli.capture(model) as calls:
+    with torch.set_grad_enabled(mode != "fused"), attncli.capture(model) as calls:
         output = model(x)
     assert [(call.name, call.check().matches) for call in calls] == [("inner", True)]
     weights = calls[0].trace()["weights"].value.reshape(2, 3, 5, 5)
     _, expected = layer(x, x, x, average_attn_weights=False, **hidden)
-    assert output.requires_grad == gradient
+    assert output.requires_grad == (mode != "fused")
     assert np.allclose(weights, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
@@ -178,18 +171,15 @@ def test_layers_of_pytorch_run_without_their_fused_path() -> None:
             model(x, target)
     # Fused, it sums in another order: layer norms have numbers about 1, and 26 of them.
     assert torch.allclose(before, output, rtol=0, atol=26 * 2**-23)
-    names = ["encoder.layers.0.self_attn", "decoder.layers.0.self_attn"]
-    names = ["self_attn", *names, "decoder.layers.0.multihead_attn"]
-    assert [call.name for call in (*calls, *others)] == names
+    names = "encoder.layers.0.self_attn decoder.layers.0.self_attn decoder.layers.0.multihead_attn"
+    assert [call.name for call in (*calls, *others)] == ["self_attn", *names.split()]
     assert all(call.check().matches for call in (*calls, *others))
     assert others[2].shape == (2, 2, 7, 5)
 
 
-BY_POWERS = "(p := torch.exp(q @ k.mT)) / p.sum(-1, keepdim=True) @ v"
-
-
 def test_a_softmax_of_ones_own_arithmetic_is_said_not_to_be_seen() -> None:
-    mine, other = attention(BY_POWERS), attention("sdpa(q, k, v)")
+    mine = attention("(p := torch.exp(q @ k.mT)) / p.sum(-1, keepdim=True) @ v")
+    other = attention("sdpa(q, k, v)")
     with pytest.warns(UserWarning, match="no attention was seen"), attncli.capture(mine) as calls:
         mine(*given(*PLAIN))
     assert not calls
@@ -206,7 +196,7 @@ def test_what_is_no_attention() -> None:
 
     def routed(q: Any, k: Any, v: Any) -> Any:
         experts = torch.stack([v, k], -2)  # [batch, head, token, expert, d]
-        return torch.einsum("bhne,bhned->bhnd", softmax(router(q)), experts)
+        return torch.einsum("bhne,bhned->bhnd", router(q).softmax(-1), experts)
 
     calls, _ = compared(module_of(routed, router=router), *given(*HEADS))
     assert (len(calls), calls.unseen) == (0, ())
@@ -240,18 +230,17 @@ def assert_right(call: Any, within: float = 1e-5) -> None:
 
 @pytest.mark.parametrize(("title", "way"), WAYS)
 def test_gradients_of_models(title: str, way: str) -> None:
-    given, gradients = inputs(FAMILIES[title]), []
+    gradients = []
     for how in (None, False, True):
         model = made(FAMILIES[title], way)
         watch: Any = nullcontext([]) if how is None else attncli.capture(model, gradients=how)
         with watch as calls:
-            output = model(**given)[0]
-        assert not any({*call.arrays} & {"d_output", *NAMES} for call in calls)
+            output = model(**inputs(FAMILIES[title]))[0]
         output.square().sum().backward()
         gradients.append([p.grad for p in model.parameters() if p.grad is not None])
-    pairs = [*zip(*gradients, strict=True)]  # with capture and without
-    assert pairs
-    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in pairs)
+    with_and_without = [*zip(*gradients, strict=True)]
+    assert with_and_without
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in with_and_without)
     assert len(calls) == FAMILIES[title].calls
     for call in calls:
         assert_right(call)
@@ -260,16 +249,16 @@ def test_gradients_of_models(title: str, way: str) -> None:
         assert {stage.name for stage in verdict.stages} >= {*NAMES}
 
 
-OWN = {
-    "sdpa": "sdpa(q, k, v, is_causal=True)",
-    "einsum": 'einsum("bhqk,bhkd->bqhd", softmax(einsum("bhqd,bhkd->bhqk", q, k) / 2), v)',
-    "written out": "softmax(q @ k.mT / 2) @ v",
-}
+OWN = (
+    "sdpa(q, k, v, is_causal=True)",
+    'einsum("bhqk,bhkd->bqhd", softmax(einsum("bhqd,bhkd->bhqk", q, k) / 2), v)',
+    "softmax(q @ k.mT / 2) @ v",
+)
 
 
-def own(way: str) -> Any:
+def own(text: str) -> Any:
     """An attention whose queries, keys and values are one tensor."""
-    inner, linear = attention(OWN[way]), torch.nn.Linear(12, 12)
+    inner, linear = attention(text), torch.nn.Linear(12, 12)
 
     def three(x: Any) -> Any:
         return inner(*[linear(x).unflatten(-1, (3, 4)).transpose(1, 2)] * 3)
@@ -277,15 +266,10 @@ def own(way: str) -> Any:
     return module_of(three, linear=linear, inner=inner)
 
 
-@pytest.fixture
-def x() -> Any:
-    torch.manual_seed(3)
-    return torch.randn(2, 5, 12)
-
-
-@pytest.mark.parametrize("way", OWN)
-def test_the_last_backward_pass_counts_within_the_block_or_after_it(way: str, x: Any) -> None:
-    with attncli.capture(model := own(way), gradients=True) as calls:
+@pytest.mark.parametrize("text", OWN)
+def test_the_last_backward_pass_counts_within_the_block_or_after_it(text: str) -> None:
+    (x,) = given((2, 5, 12))
+    with attncli.capture(model := own(text), gradients=True) as calls:
         loss = (model(x) * torch.randn(4)).sum()
         loss.backward(retain_graph=True)
         assert_right(calls[0])
@@ -295,30 +279,27 @@ def test_the_last_backward_pass_counts_within_the_block_or_after_it(way: str, x:
     assert_right(calls[0])
 
 
-def test_torch_multi_head_attention_and_autocast(x: Any) -> None:
-    layer = torch.nn.MultiheadAttention(12, 3, batch_first=True)
+def test_gradients_of_a_layer_of_pytorch_under_autocast_or_of_none() -> None:
+    layer, (x,) = torch.nn.MultiheadAttention(12, 3, batch_first=True), given((2, 5, 12))
     with attncli.capture(layer, gradients=True) as calls:
         layer(x, x, x)[0].square().sum().backward()
     assert_right(calls[0])
-    model = own("sdpa")
+    model = own(OWN[0])
     with attncli.capture(model, gradients=True) as calls, torch.autocast("cpu", torch.bfloat16):
-        output = model(x)
+        output = model(x / 2)
     output.float().square().sum().backward()
     assert_right(calls[0], within=0.03)
-
-
-def test_without_a_backward_pass_there_are_none_and_check_says_so(x: Any) -> None:
-    for gradients in (True, False):
-        model = own("sdpa")
+    for gradients in (True, False):  # without a backward pass there are none, and check says so
         with torch.no_grad(), attncli.capture(model, gradients=gradients) as calls:
             model(x)
         verdict = calls[0].check()
+        assert not {*calls[0].arrays} & {"d_output", *NAMES}
         assert verdict.matches
         assert any("backward" in note for note in verdict.notes) == gradients
 
 
-def test_some_heads_and_a_folder(tmp_path: Path, x: Any) -> None:
-    model, both = own("written out"), []
+def test_gradients_of_some_heads_in_a_folder(tmp_path: Path) -> None:
+    (x,), model, both = given((2, 5, 12)), own(OWN[2]), []
     hows: tuple[dict[str, Any], ...] = ({}, {"heads": [0, 2], "to": tmp_path / "calls"})
     for how in hows:
         with attncli.capture(model, gradients=True, **how) as calls:
@@ -330,9 +311,7 @@ def test_some_heads_and_a_folder(tmp_path: Path, x: Any) -> None:
         assert {"d_output", *NAMES} <= {*file}
 
 
-KERNELS = product(
-    ("written out", "MATH", "FLASH_ATTENTION"), ("float64", "float32", "bfloat16", "float16")
-)
+KERNELS = product(("written out", "MATH", "FLASH_ATTENTION"), NUMBERS)
 
 
 @pytest.mark.parametrize(("case", "is_causal", "size"), in_turn(KERNELS, [False, True], [1.0, 4.0]))
@@ -347,12 +326,11 @@ def test_the_backward_pass_of_pytorch_matches(
     leaves = [one.clone().requires_grad_() for one in (q * size, k, v)]
     if kernel == "written out":
         later = torch.ones(37, 37, dtype=torch.bool).triu(1) & is_causal
-        scores = (leaves[0] @ leaves[1].mT / math.sqrt(16)).masked_fill(later, -math.inf)
-        (torch.softmax(scores, dim=-1) @ leaves[2]).backward(d)
+        scores = (leaves[0] @ leaves[1].mT / 4).masked_fill(later, -torch.inf)
+        (scores.softmax(-1) @ leaves[2]).backward(d)
     else:
         with sdpa_kernel(getattr(SDPBackend, kernel)):
-            attention = torch.nn.functional.scaled_dot_product_attention
-            attention(*leaves, is_causal=is_causal).backward(d)
+            attention(f"sdpa(q, k, v, is_causal={is_causal})")(*leaves).backward(d)
     gradients = {f"d_{of}": leaf.grad for of, leaf in zip("qkv", leaves, strict=True)}
     verdict = check(gradients, q * size, k, v, d_output=d, causal=is_causal, pairs=False)
     assert verdict.matches, verdict

@@ -7,7 +7,7 @@ d 7, d_v 11. The numbers are multiples of 1/16, which every number type keeps, a
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,12 +33,7 @@ class Call(NamedTuple):
 
 
 def call(
-    n_q: int = 3,
-    n_k: int = 5,
-    mask: Array | None = None,
-    causal: bool = False,
-    heads: tuple[int, int] = (HEADS, HEADS),
-    d_v: int = D,
+    n_q: int = 3, n_k: int = 5, heads: tuple[int, int] = (HEADS, HEADS), d_v: int = D, **how: Any
 ) -> Call:
     """A call with numbers that depend on its sizes alone."""
     draw = np.random.default_rng(17)
@@ -47,7 +42,7 @@ def call(
         (draw.standard_normal((BATCH, *shape)) * 16).round().astype(np.float32) / 16
         for shape in shapes
     )
-    return Call(q, k, v, mask, causal)
+    return Call(q, k, v, **how)
 
 
 def lowered(keep: Array) -> Array:
@@ -65,7 +60,7 @@ CALLS = {
     "inverted mask, empty row": call(mask=~EMPTY),
     "0/-inf mask": call(mask=lowered(KEEP)),
     "0/-inf mask, empty row": call(mask=lowered(EMPTY)),
-    "mask and causal": call(4, 4, SQUARE, causal=True),
+    "mask and causal": call(4, 4, mask=SQUARE, causal=True),
     "6 heads on 3": call(5, 11, heads=(6, 3)),
     "d_v 11": call(d_v=D_V),
 }

@@ -4,8 +4,7 @@
     LIBRARIES["jax"].run_code(code, arrays, sizes) -> that of a recipe written for the library
 
 To add one: a row of LIBRARIES and its function here, and its row in attncli/presets.py.
-Nothing is imported before it is run. NoArgumentError stands for a refusal where the library has
-nothing to give such a mask or causality to.
+Nothing is imported before it is run.
 """
 
 from __future__ import annotations
@@ -23,21 +22,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attncli import heads_first
 from attncli.arrays import Array
+from attncli.convention import Layout
 
 for setting in ("KERAS_BACKEND=torch", "DEV=CPU", "JAX_PLATFORMS=cpu"):  # DEV is tinygrad's
     os.environ.setdefault(*setting.split("="))
 
 Arrays = Mapping[str, Array]
-NO_PAST: Arrays = {}
 
 
 class NoArgumentError(Exception):
-    """The library has no argument for it."""
+    """The library has no argument for such a mask, or for causality."""
 
 
 class Sizes(NamedTuple):
-    """What a layer or a node is made for: heads, key heads, d_k, d_v."""
+    """What a layer or a node is made for."""
 
     heads: int
     kv_heads: int
@@ -62,12 +62,6 @@ def as_laid_out(layout: str, x: Array) -> Array:
     return np.ascontiguousarray(own[layout])
 
 
-def heads_first(layout: str, x: Array, heads: int) -> Array:
-    """An output of this layout as [batch, head, token, d]."""
-    x = x.reshape(*x.shape[:2], heads, -1) if layout == "bsd" else x
-    return x if layout == "bhsd" else np.swapaxes(x, 1, 2)
-
-
 class Library(NamedTuple):
     """What must be importable, an array into the library and out of it, and the library's call.
 
@@ -82,7 +76,7 @@ class Library(NamedTuple):
     enter: Callable[[Array], Any]
     leave: Callable[[Any], Any]
     function: Callable[..., Any]
-    layout: str = "bhsd"
+    layout: Layout = "bhsd"
     lacks: str = ""
     first: Callable[[Sizes], Any] = lambda _: None
     programs: tuple[str, ...] = ()
@@ -102,7 +96,7 @@ class Library(NamedTuple):
         arrays = [self.enter(as_laid_out(self.layout, x)) for x in (q, k, v)]
         entered = self.enter(mask) if is_masked else None
         output = self.leave(self.function(sizes, *arrays, entered, causal, **more))
-        return heads_first(self.layout, np.asarray(output), sizes.heads)
+        return heads_first(np.asarray(output), self.layout, sizes.heads)
 
     def run_code(self, code: str, arrays: Arrays, sizes: Sizes) -> Array:
         """The output of the function `attention` of the code, as the source has it."""
@@ -182,14 +176,9 @@ def torch_flex(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) ->
     return flex_attention(q, k, v, score_mod=score, block_mask=block, enable_gqa=sizes.grouped)
 
 
-def torch_mha(
-    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, need_weights: bool
-) -> Any:
-    import torch
-
-    options = {"attn_mask": mask, "need_weights": need_weights, "is_causal": causal}
-    with torch.no_grad():
-        return torch_layer(sizes)(q, k, v, **options)[0]
+def torch_mha(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, **more: Any) -> Any:
+    with import_module("torch").no_grad():
+        return torch_layer(sizes)(q, k, v, attn_mask=mask, is_causal=causal, **more)[0]
 
 
 def transformers_module(sizes: Sizes, is_causal: bool = True) -> Any:
@@ -198,35 +187,33 @@ def transformers_module(sizes: Sizes, is_causal: bool = True) -> Any:
     return SimpleNamespace(num_key_value_groups=groups, training=False, is_causal=is_causal)
 
 
-def transformers(
-    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, where: tuple[str, str]
-) -> Any:
-    function = getattr(import_module(f"transformers.{where[0]}"), where[1])
-    mask, more = None if mask is None else mask[None, None], {"is_causal": causal} if causal else {}
+def transformers(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, where: str) -> Any:
+    function = of(*f"transformers.{where}".rsplit(".", 1))
+    more = {"is_causal": causal} if causal else {}
     module = transformers_module(sizes, is_causal=False)
-    return function(module, q, k, v, mask, scaling=sizes.d_k**-0.5, **more)[0].swapaxes(1, 2)
+    given = module, q, k, v, of_batch_and_head(mask)
+    return function(*given, scaling=sizes.d_k**-0.5, **more)[0].swapaxes(1, 2)
 
 
-def jax_attention(
-    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, **more: Any
-) -> Any:
-    import jax
+def of_batch_and_head(mask: Any) -> Any:
+    """[1, 1, n_q, n_k]"""
+    return None if mask is None else mask[None, None]
 
-    if mask is not None:
-        more |= {"mask" if mask.dtype == np.bool_ else "bias": mask[None, None]}
-    more |= {"is_causal": causal, "implementation": "xla"}
-    return jax.nn.dot_product_attention(q, k, v, **more)
+
+def jax_nn(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, **more: Any) -> Any:
+    name = "bias" if mask is not None and mask.dtype != np.bool_ else "mask"
+    more |= {name: of_batch_and_head(mask), "is_causal": causal, "implementation": "xla"}
+    return import_module("jax").nn.dot_product_attention(q, k, v, **more)
 
 
 def flax_linen(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
-    mask = None if mask is None else mask[None, None]
-    return import_module("flax.linen").dot_product_attention(q, k, v, mask=mask)
+    attention = import_module("flax.linen").dot_product_attention
+    return attention(q, k, v, mask=of_batch_and_head(mask))
 
 
 def keras_ops(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
-    mask = None if mask is None else mask[None, None]
     attention = import_module("keras").ops.dot_product_attention
-    return attention(q, k, v, mask=mask, is_causal=causal)
+    return attention(q, k, v, mask=of_batch_and_head(mask), is_causal=causal)
 
 
 def keras_mha(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
@@ -234,15 +221,12 @@ def keras_mha(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> 
     return keras_layer(sizes)(q, v, k, attention_mask=mask, use_causal_mask=causal)
 
 
-def keras_attention(
-    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, padding: Array | None = None
-) -> Any:
+def keras_one(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, **more: Any) -> Any:
     """The layer has no heads: one at a time. Its masks are of padding: true = is a token."""
-    import keras
-
-    more = {"mask": None if padding is None else [None, padding], "use_causal_mask": causal}
-    layer, axes = keras.layers.Attention(), range(sizes.heads)
-    return keras.ops.stack([layer([q[:, h], v[:, h], k[:, h]], **more) for h in axes], axis=1)
+    masks = [None, more["padding"]] if more else None
+    layer = partial(import_module("keras").layers.Attention(), mask=masks, use_causal_mask=causal)
+    heads = [layer([q[:, h], v[:, h], k[:, h]]) for h in range(sizes.heads)]
+    return import_module("keras").ops.stack(heads, axis=1)
 
 
 def equinox_mha(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
@@ -265,22 +249,18 @@ def node_of(kind: str, reads: str, known: Arrays, **attributes: Any) -> Any:
 
     Its outputs are the attention's and, where there is a past, keys and values with it.
     """
-    from onnx import helper
-
     names = ["output", "all_k", "all_v"] if "past_k" in known else ["output"]
     inputs = [name if name in known else "" for name in reads.split(" ")]
-    return helper.make_node(kind, inputs, names, **attributes)
+    return import_module("onnx").helper.make_node(kind, inputs, names, **attributes)
 
 
 def model_of(node: Any, known: Arrays) -> Any:
     """A model of this one node."""
     from onnx import TensorProto, helper
 
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-        for name, x in known.items()
-    ]
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in node.output]
+    number, info = helper.np_dtype_to_tensor_dtype, helper.make_tensor_value_info
+    inputs = [info(name, number(x.dtype), x.shape) for name, x in known.items()]
+    outputs = [info(name, TensorProto.FLOAT, None) for name in node.output]
     graph = helper.make_graph([node], "attention", inputs, outputs)
     opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -292,23 +272,19 @@ def in_onnxruntime(node: Any, **known: Array) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # it raises what it would print
     model, providers = model_of(node, known).SerializeToString(), ["CPUExecutionProvider"]
-    session = onnxruntime.InferenceSession(model, options, providers=providers)
-    return session.run(None, known)[0]
+    return onnxruntime.InferenceSession(model, options, providers=providers).run(None, known)[0]
 
 
 def in_reference(node: Any, **known: Array) -> Any:
-    from onnx.reference import ReferenceEvaluator
-
-    outputs: Any = ReferenceEvaluator(model_of(node, known)).run(None, known)
-    return outputs[0]
+    evaluator = of("onnx.reference", "ReferenceEvaluator")(model_of(node, known))
+    return evaluator.run(None, known)[0]
 
 
-def onnx_attention(
-    sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, run: Any, past: Arrays = NO_PAST
-) -> Any:
-    known = {"q": q, "k": k, "v": v, **past} | ({} if mask is None else {"mask": mask})
+def onnx_node(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, **more: Any) -> Any:
+    known = {"q": q, "k": k, "v": v, **more.get("past", {})}
+    known |= {} if mask is None else {"mask": mask}
     node = node_of("Attention", "q k v mask past_k past_v", known, is_causal=int(causal))
-    return run(node, **known)
+    return more["run"](node, **known)
 
 
 def ort_mha(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
@@ -323,33 +299,21 @@ def ort_mha(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> An
     return in_onnxruntime(node, **known)
 
 
-def ort_gqa(
-    sizes: Sizes,
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any,
-    causal: bool,
-    past: Arrays = NO_PAST,
-    **more: Any,
-) -> Any:
+def ort_gqa(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, **more: Any) -> Any:
     """It is causal, whether or not that is asked for.
 
     It takes widths of multiples of 8 alone: zeros are put beside, which change no score.
     """
-    arrays = {"q": q, "k": k, "v": v, **past}.items()
-    wide = {name: np.pad(x, [(0, 0)] * 3 + [(0, -x.shape[-1] % 8)]) for name, x in arrays}
-    known = wide | {name: as_laid_out("bsd", wide[name]) for name in ("q", "k", "v")}
-    total = k.shape[2] + (past["past_k"].shape[2] if past else 0)
-    known |= {
-        "last": np.full(len(q), total - 1, dtype=np.int32),
-        "total": np.array(total, np.int32),
-    }
+    arrays = {"q": q, "k": k, "v": v, **more.pop("past", {})}
+    known = {n: np.pad(x, [(0, 0)] * 3 + [(0, -x.shape[-1] % 8)]) for n, x in arrays.items()}
+    known |= {name: as_laid_out("bsd", known[name]) for name in "qkv"}
+    total = sum(arrays[name].shape[2] for name in ("k", "past_k") if name in arrays)
+    known |= {"last": np.full(len(q), total - 1, np.int32), "total": np.array(total, np.int32)}
     options = {"num_heads": sizes.heads, "kv_num_heads": sizes.kv_heads, "scale": sizes.d_k**-0.5}
     options |= {"domain": "com.microsoft", **more}
     node = node_of("GroupQueryAttention", "q k v past_k past_v last total", known, **options)
     output = in_onnxruntime(node, **known)
-    return heads_first("bsd", output, sizes.heads)[..., : sizes.d_v]
+    return heads_first(output, "bsd", sizes.heads)[..., : sizes.d_v]
 
 
 # ---- the table
@@ -369,9 +333,9 @@ def into_mlx(x: Array) -> Any:
     return mx.array(x)
 
 
-def of(module: str, name: str) -> Callable[[Any], Any]:
+def of(module: str, name: str) -> Callable[..., Any]:
     """A function of a module that is imported when it is called."""
-    return lambda x: getattr(import_module(module), name)(x)  # noqa: PLW0108 - imported then
+    return lambda *x, **how: getattr(import_module(module), name)(*x, **how)  # noqa: PLW0108
 
 
 TORCH = partial(Library, ("torch",), into_torch, lambda x: x.detach().numpy())
@@ -379,11 +343,10 @@ TRANSFORMERS = partial(TORCH, first=transformers_module)
 JAX = partial(Library, enter=of("jax.numpy", "asarray"), leave=np.asarray)
 INTO_KERAS, OUT_OF_KERAS = (of("keras.ops", f"convert_to_{x}") for x in ("tensor", "numpy"))
 KERAS = partial(Library, ("torch", "keras"), INTO_KERAS, OUT_OF_KERAS)
-ORT = partial(
-    Library, ("onnx", "onnxruntime"), np.asarray, np.asarray, first=lambda _: in_onnxruntime
-)
-EAGER = "models.llama.modeling_llama", "eager_attention_forward"
-SDPA = "integrations.sdpa_attention", "sdpa_attention_forward"
+BOTH = "onnx", "onnxruntime"
+ORT = partial(Library, BOTH, np.asarray, np.asarray, first=lambda _: in_onnxruntime)
+EAGER = "models.llama.modeling_llama.eager_attention_forward"
+SDPA = "integrations.sdpa_attention.sdpa_attention_forward"
 LIBRARIES = {
     "torch-sdpa": TORCH(torch_sdpa),
     "torch-flex": TORCH(torch_flex, lacks="both"),
@@ -391,34 +354,19 @@ LIBRARIES = {
     "torch-mha-fast": TORCH(partial(torch_mha, need_weights=False), "bsd", "groups", torch_layer),
     "transformers-eager": TRANSFORMERS(partial(transformers, where=EAGER), lacks="causal"),
     "transformers-sdpa": TRANSFORMERS(partial(transformers, where=SDPA)),
-    "jax": JAX(("jax",), function=jax_attention, layout="bshd"),
+    "jax": JAX(("jax",), function=jax_nn, layout="bshd"),
     "flax": JAX(("jax", "flax"), function=flax_linen, layout="bshd", lacks="causal"),
     "keras-ops": KERAS(keras_ops, "bshd"),
     "keras-mha": KERAS(keras_mha, "bsd", "groups", keras_layer),
-    "keras-attention": KERAS(keras_attention, lacks="mask groups"),
-    "equinox": JAX(
-        ("jax", "equinox"),
-        function=equinox_mha,
-        layout="bsd",
-        lacks="causal groups",
-        first=equinox_layer,
-    ),
+    "keras-attention": KERAS(keras_one, lacks="mask groups"),
+    "equinox": JAX(("jax", "equinox"), function=equinox_mha, layout="bsd", lacks="causal groups",
+                   first=equinox_layer),
     "mlx": Library(("mlx",), into_mlx, np.array, mlx_fast, lacks="both"),
-    "tinygrad": Library(
-        ("tinygrad",),
-        lambda x: of("tinygrad", "Tensor")(np.ascontiguousarray(x)),
-        lambda x: x.numpy(),
-        tinygrad_sdpa,
-        programs=("clang",),
-    ),
-    "onnx": ORT(partial(onnx_attention, run=in_onnxruntime)),
-    "onnx-reference": Library(
-        ("onnx",),
-        np.asarray,
-        np.asarray,
-        partial(onnx_attention, run=in_reference),
-        first=lambda _: in_reference,
-    ),
+    "tinygrad": Library(("tinygrad",), lambda x: of("tinygrad", "Tensor")(np.ascontiguousarray(x)),
+                        lambda x: x.numpy(), tinygrad_sdpa, programs=("clang",)),
+    "onnx": ORT(partial(onnx_node, run=in_onnxruntime)),
+    "onnx-reference": Library(("onnx",), np.asarray, np.asarray,
+                              partial(onnx_node, run=in_reference), first=lambda _: in_reference),
     "ort-mha": ORT(ort_mha, "bsd"),
     "ort-gqa": ORT(ort_gqa, lacks="mask"),
-}
+}  # fmt: skip

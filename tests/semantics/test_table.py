@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
-
 import numpy as np
 import pytest
 
-from attncli.convention import KNOBS, Convention
+from attncli.convention import Convention
 from attncli.errors import ConventionError
-from attncli.presets import PRESETS, Feature, Preset, features_of
+from attncli.presets import PRESETS, Preset, features_of
 from attncli.semantics.cases import CASES, REFUSED
 from attncli.semantics.outcomes import outcomes
 from attncli.semantics.porting import recipe
@@ -55,14 +53,9 @@ def test_the_cells_are_as_seen() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_a_convention_and_says_how_it_is_known(name: str) -> None:
-    row = PRESETS[name]
-    changes = {f: x for f, x in row.fields.items() if x != getattr(Convention, f)}
-    assert Convention.of(name).changes() == changes
-    assert row.fields.keys() <= KNOBS.keys()
-    assert {*row.refuses} <= {*get_args(Feature)}
+def test_a_preset_says_how_it_is_known_and_what_it_means(name: str) -> None:
+    row, page = PRESETS[name], of_one(name)
     assert all(row.refuses.values())
-    page = of_one(name)
     assert (page.notes[0], page["library"].names("library")) == (row.call, (name, "most"))
     for field, value in row.fields.items():  # every value has a sentence
         assert not sentence_of(field, value).startswith(("--", "without")), (field, value)
@@ -80,28 +73,11 @@ def test_a_preset_is_one_row() -> None:
     assert dict(parts.groups[1].does)["true"] == "hides"
 
 
-def test_sentences_and_a_question() -> None:
+def test_what_no_screen_shows() -> None:
+    assert [*of_two(recipe("onnx", "onnx-reference"))] == ["code"]  # of one meaning
     with pytest.raises(ConventionError, match="torch-spda") as problem:
         Convention.of("torch-spda")
     assert problem.value.hint == "did you mean torch-sdpa?"
     masked, scale = sentences({"mask_value": -10000.0, "mask_value_rule": "add", "scale": "none"})
     assert ("10000" in masked, "not scaled" in scale) == (True, True)
-
-
-def test_two_libraries_differ_where_their_cells_do() -> None:
-    trace = of_two(recipe("torch-mha", "torch-sdpa"))
-    stage = trace["differences"]
-    assert stage.names("library") == ("torch-mha", "torch-sdpa")
-    rows = dict(zip(stage.names("case"), map(tuple, stage.value), strict=True))
-    assert (rows["true"], rows["no key"]) == (("hides", "may attend"), ("NaN", "zeros"))
-    assert "scale" not in rows
-    assert "scaled_dot_product_attention" in "\n".join(trace["code"].value[:, 0])
-    assert [*of_two(recipe("onnx", "onnx-reference"))] == ["code"]  # of one meaning
-
-
-def test_what_a_call_has_that_may_be_refused() -> None:
-    call: dict[str, Any] = {"mask": None, "causal": True, "heads": (6, 3), "widths": (7, 11)}
-    features = ["causal", "causal alone", "grouped heads", "d_v"]
-    assert [*features_of(**call)] == features
     assert [*features_of(mask=None, causal=False, lengths=(3, 5))] == ["lengths"]
-    assert [*features_of(mask=None, causal=False)] == []

@@ -1,11 +1,11 @@
 """Labels that act where they are not taken as text: in a terminal, a page, a chart, a spreadsheet.
 
-Those that are not plainly visible come first, by what would act on them.
+Those that are not plainly visible come first, then those of Markdown, LaTeX, Mermaid, spreadsheets.
 """
 
 from __future__ import annotations
 
-HIDDEN = {
+LABELS = {
     "colour": "\x1b[31mred\x1b[0m", "title": "\x1b]0;title\x07",
     "hyperlink": "\x1b]8;;http://x.y\x1b\\link\x1b]8;;\x1b\\", "clear": "\x1b[2J\x1b[H",
     "cursor": "\x1b[5A\x1b[9C", "C1": "\x9b31m\x9d0;t\x9c", "device": "\x1bP1$r\x1b\\\x1b_x\x1b\\",
@@ -13,29 +13,23 @@ HIDDEN = {
     "tab": "\t=1+1", "override": "\u202egnp.exe", "isolates": "\u2067a\u2069\u200f\u061c",
     "zero width": "a\u200bb\u200d\u2060c\ufeff", "tags": "\U000e0041\U000e007f",
     "soft hyphen": "a\u00adb", "surrogate": "\ud83d",
-}  # fmt: skip
-MARKDOWN = {
+
     "emphasis": "**b** _i_ ~~s~~", "link": "[x](http://y.z)", "image": "![x](y.png)",
     "reference": "[x][y] [^1]", "address": "<http://y.z>", "bare address": "http://y.z/ www.y.z",
     "mail": "a@b.cd", "code": "`x` ``y", "column": "a | b \\| c", "tag": "<b>x</b>",
     "script": "<script>x</script>", "comment": "<!-- x -->", "entity": "&lt;b&gt; &#60;",
     "heading": "# x", "list": "- x", "numbered": "1. x", "quotation": "> x", "rule": "---",
     "fence": "```", "mathematics": "$x$ $$y$$", "backslash": "a\\", "emoji name": ":smile:",
-}  # fmt: skip
-LATEX = {
-    "input": "\\input{/etc/passwd}", "percent": "50 % of {x}^2_3 ~ #1",
-    "caret": "^^41 \\end{document}",
-}  # fmt: skip
-MERMAID = {
+
+    "input": "\\input{/etc/passwd}", "percent": "50 % of {x}^2_3 ~ #1", "caret": "^^41 \\end{document}",
+
     "node": '"]; a --> b; c["', "directive": "%%{init: {}}%%", "end": "end",
     "click": 'click n1 "http://x"', "character": "#quot; #35; #x41;", "class": "n1:::x",
-    "semicolon": "a;b", "markdown string": '"`**x**`"', "break": "a<br/>b", "icon": "fa:fa-ban",
+    "markdown string": '"`**x**`"', "break": "a<br/>b", "icon": "fa:fa-ban",
+
+    "sum": "=1+1", "plus": "+1+1", "minus": "-1+1", "at": "@SUM(1)", "command": "=cmd|'/c calc'!A0",
+    "web": '=HYPERLINK("http://x.y")', "blank": " =1+1", "full width": "＝1+1", "apostrophe": "'=1+1",
+    "quoted": '"=1+1', "semicolon": "a;=1+1", "comma": "a,=1+1", "number": "1e5", "date": "1/2",
+
+    "plain": "the", "empty": "", "two": "a b",
 }  # fmt: skip
-SPREADSHEET = {
-    "sum": "=1+1", "plus": "+1+1", "minus": "-1+1", "at": "@SUM(1)",
-    "command": "=cmd|'/c calc'!A0", "web": '=HYPERLINK("http://x.y")', "blank": " =1+1",
-    "full width": "＝1+1", "apostrophe": "'=1+1", "quoted": '"=1+1', "semicolon": "a;=1+1",
-    "comma": "a,=1+1", "number": "1e5", "date": "1/2",
-}  # fmt: skip
-VISIBLE = {**MARKDOWN, **LATEX, **MERMAID, **SPREADSHEET, "plain": "the", "empty": "", "two": "a b"}
-LABELS = {**HIDDEN, **VISIBLE}

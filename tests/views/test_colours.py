@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from rich.color import ColorSystem
 from attncli.views.formats.colours import Rgb, colour, style
 from attncli.views.matrix import Ramp
 
-from .traces import CAUSAL, attention, coloured, lines_of, matrix, shown
+from .traces import CAUSAL, attention, coloured, lines_of, matrix, shown, widest
 
 RAMPS: tuple[Ramp, ...] = ("share", "signed")
 SHADES = {"share": np.linspace(0, 1, 129), "signed": np.linspace(-1, 1, 257)}
@@ -51,14 +52,19 @@ PALETTES = {
 
 
 @pytest.mark.parametrize("palette", PALETTES)
-@pytest.mark.parametrize("ramp", RAMPS)
-def test_text_is_legible_on_the_shades_of_sixteen_colours(ramp: Ramp, palette: str) -> None:
-    colours = [luminance(tuple(bytes.fromhex(text))) for text in PALETTES[palette].split()]  # type: ignore[arg-type]
-    for shade in SHADES[ramp]:
-        few = style(shade, ramp, few=True)
-        front, back = (x and x.number for x in (few.color, few.bgcolor))
-        assert back in range(8)  # that every terminal has as a background
-        assert contrast(colours[front or 0], colours[back or 0]) >= 4.5, shade
+def test_text_is_legible_on_the_shades_of_sixteen_colours(palette: str) -> None:
+    numbers = np.frombuffer(bytes.fromhex(PALETTES[palette]), np.uint8).reshape(-1, 3)
+    colours = [luminance((r, g, b)) for r, g, b in numbers.tolist()]
+    for ramp in RAMPS:
+        for shade in SHADES[ramp]:
+            few = style(shade, ramp, few=True)
+            front, back = (x and x.number for x in (few.color, few.bgcolor))
+            assert back in {None, *range(8)}  # that every terminal has as a background
+            if back is not None:
+                assert contrast(colours[front or 0], colours[back]) >= 4.5, shade
+            cube = style(shade, ramp, of_256=True)
+            both = [luminance(x.get_truecolor()) for x in (cube.color, cube.bgcolor) if x]
+            assert contrast(*both) >= 4.5, shade
 
 
 def test_each_fifth_of_a_share_has_a_colour_of_its_own_and_each_sign() -> None:
@@ -82,37 +88,27 @@ def test_larger_is_brighter_and_darker_on_paper(ramp: Ramp) -> None:
     assert colour(2.0, "share") == colour(1.0, "share") == (0xFE, 0xE8, 0x38)
 
 
-@pytest.mark.parametrize(
-    ("largest", "top"),
-    [(0.4, "0.5"), (0.5, "0.5"), (0.9, "1"), (11, "20"), (0, "1"), (6e-5, "0.0001")],
-)
-def test_the_scale_ends_at_a_round_number(largest: float, top: str) -> None:
-    legend = lines_of(matrix([[largest, -largest]]), heatmap=True)[-1]
-    assert legend.endswith(f" to {top}")
-
-
-def test_marks_are_fifths() -> None:
+def test_the_scale_ends_at_a_round_number_and_marks_are_fifths() -> None:
+    for largest, top in ((0.4, 0.5), (0.5, 0.5), (0.9, 1), (11, 20), (0, 1), (6e-5, "0.0001")):
+        legend = lines_of(matrix([[largest, -largest]]), heatmap=True)[-1]
+        assert legend.endswith(f" to {top}")
     values = [[0, 0.19, 0.2, 0.5, 0.7, 0.8, 1, -1]]
     line, legend = lines_of(matrix(values), heatmap=True)[-2:]
-    assert re.findall(r"([░▒▓█]?) +(-?[\d.]+)", line.removeprefix("  q1")) == [
-        ("", "0"), ("", "0.19"), ("░", "0.20"), ("▒", "0.50"),
-        ("▓", "0.70"), ("█", "0.80"), ("█", "1.00"), ("█", "-1.00"),
-    ]  # fmt: skip
+    marks = "q1 0 0.19 ░ 0.20 ▒ 0.50 ▓ 0.70 █ 0.80 █ 1.00 █ -1.00"
+    assert " ".join(line.split()) == marks
     assert re.search("░▒▓█ .*0.2 to 1", legend)
 
 
-def shaded(text: str) -> list[str]:
-    """The stages with a number on a background."""
-    blocks = re.split(r"\n(?=\x1b\[2m\d)", text)[1:]
-    titles = (re.sub(r"\x1b\[[\d;]*m", "", block) for block in blocks if ";48;" in block)
-    return [title.split()[1] for title in titles]
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
 
 
 def test_which_stages_are_shaded() -> None:
     masked = attention(mask=CAUSAL)
     every = ["scores", "scaled", "masked", "weights", "output"]
     for heatmap, names in ((None, ["weights"]), (False, []), (True, every)):
-        assert shaded(coloured(masked, heatmap=heatmap)) == names
+        stages = re.split(r"\n(?=\x1b\[2m\d)", coloured(masked, heatmap=heatmap))[1:]
+        assert [plain(stage).split()[1] for stage in stages if ";48;" in stage] == names
     assert not set("░▒▓█") & {*shown(masked)}
     assert shown(masked, heatmap=True).count("░▒▓█") == 5  # a legend for each
     text = coloured(masked, stages=("weights",))
@@ -122,16 +118,13 @@ def test_which_stages_are_shaded() -> None:
 
 
 def test_beside_few_colours_there_are_marks_and_what_they_mean() -> None:
-    plain = re.sub(r"\x1b\[[\d;]*m", "", coloured(attention(), few=True, system="standard"))
-    assert re.search(r"q1 +▒ +0.4011 +▒ +0.4011 +0.1978 +1", plain)
-    assert re.search("░▒▓█ .*0.2 to 1", plain)
-    signed = coloured(attention(), few=True, system="standard", heatmap=True)
+    text = plain(coloured(attention(), few=True))
+    assert re.search(r"q1 +▒ +0.4011 +▒ +0.4011 +0.1978 +1", text)
+    signed = coloured(attention(), few=True, heatmap=True)
     assert re.search(r"from 0.4 to 2; red above 0, blue below", signed)
 
 
-@pytest.mark.parametrize("width", [40, 57, 80])
-def test_shaded_lines_fit(width: int) -> None:
+def test_shaded_lines_fit() -> None:
     trace = attention(np.ones((3, 2)), np.ones((17, 2)), np.ones((17, 2)))
-    for few in (False, True):
-        text = re.sub(r"\x1b\[[\d;]*m", "", coloured(trace, width, few=few, heatmap=True))
-        assert max(map(len, text.splitlines())) <= width
+    for width, few in product((40, 57, 80), (False, True)):
+        assert widest(plain(coloured(trace, width, few, heatmap=True))) <= width

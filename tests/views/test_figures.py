@@ -21,7 +21,7 @@ from attncli.budget import limited
 from attncli.errors import ConventionError, SizeError
 from attncli.trace import Stage, Trace
 from attncli.views.select import DisplayOptions
-from attncli.words.similarity import pca, similarity
+from attncli.words.similarity import pca
 
 from .hostile import LABELS
 from .traces import CAUSAL, NEVER, attention, matrix, numbers, shown
@@ -41,15 +41,13 @@ def drawn(trace: Trace, **options: Any) -> ET.Element:
         for name, value in element.attrib.items():
             assert not name.startswith("on")
             assert name != "href"
-            assert (
-                value.startswith("data:image/png;base64,") if name == LINK else "nan" not in value
-            )
+            assert "nan" not in value or name == LINK
+            assert name != LINK or value.startswith("data:image/png;base64,")
     return root
 
 
 def texts(root: ET.Element) -> list[str]:
-    words = (element.text for element in root.iter() if element.tag[-4:] in ("text", "span"))
-    return [word for word in words if word]
+    return [x.text for x in root.iter() if x.tag[-4:] in ("text", "span") and x.text]
 
 
 def fills(root: ET.Element) -> set[str]:
@@ -57,8 +55,10 @@ def fills(root: ET.Element) -> set[str]:
     return {path.attrib["fill"] for path in root.iter(f"{SVG}path") if "fill" in path.attrib}
 
 
-def curves(root: ET.Element) -> list[ET.Element]:
-    return [path for path in root.iter(f"{SVG}path") if "C" in path.attrib["d"]]
+def curves(trace: Trace) -> list[float]:
+    """The widths of the lines of its arcs."""
+    paths = drawn(trace, arcs=True).iter(f"{SVG}path")
+    return [float(path.attrib["stroke-width"]) for path in paths if "C" in path.attrib["d"]]
 
 
 def picture(root: ET.Element) -> list[list[tuple[int, ...]]]:
@@ -82,44 +82,35 @@ def picture(root: ET.Element) -> list[list[tuple[int, ...]]]:
 
 # ---- what is drawn
 
-
 ROPE = attncli.posenc(3, 4, kind="rope")
 STACK = Trace("Encoder", tuple(Trace("", attention().steps, name=name) for name in "12"))
 HEADS = attention(*(numbers(4, 3, 2, seed=n) for n in range(3)))
 MANY = attention(*[numbers(11, 2, 2)] * 3)
 EMPTY = attention(mask=np.array([[0, NEVER, 0], [NEVER] * 3, [0, 0, 0]]))
-HOLES = numbers(45, 45)
-HOLES[3, 4] = np.nan
+HOLES = np.where(np.eye(45) == 1, np.nan, numbers(45, 45))
 PEAK = np.full((60, 60), 0.01)
 PEAK[0, 0] = 1.0
 VECTOR = Trace("", (Stage("lengths", "‖a‖", "", np.array([3.0, 5.0]), ("word",), {"word": ("a", "b")}),))  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("trace", "options", "start", "words"),
-    [  # the texts from `start` on
-        (attncli.posenc(3, 4), {}, 0, ["positions"]),
-        (attncli.posenc(2, kind="alibi", heads=2), {}, 0, ["bias"]),
-        (similarity(["a", "b"], np.array([[1.0, 2.0], [3.0, 1.0]])), {}, 0, ["cosines"]),
-        (matrix([[1.0]], name="something"), {}, 0, ["something"]), (ROPE, {}, 0, ["angles"]),
-        (STACK, {"stages": ("2.scores",)}, 0, ["scores"]),
+def test_the_texts_of_a_figure() -> None:
+    cases: list[tuple[Trace, Any, int, list[str]]] = [  # the texts from `start` on
+        (attncli.posenc(2, kind="alibi", heads=2), {}, 0, ["bias"]), (ROPE, {}, 0, ["angles"]),
+        (matrix([[1.0]], name="something"), {}, 0, ["something"]), (STACK, {"stages": ("2.scores",)}, 0, ["scores"]),
         (MANY, {}, -1, ["left out: 3 of 11 heads (--head N or --full)"]),
         (attention(), {"rows": (1, 3), "cols": (0, 2), "precision": 4, "rounded": True}, 3,
          ["q2", "q3", "k1", "k2", "0.4011", "0.1978", "0.5035", "0.2483"]),
         (matrix([[np.nan, np.inf], [-np.inf, 2.0]]), {}, -7, ["NaN", "inf", "-inf", "2", "scaled", "-2", "2"]),
-        (matrix(HOLES), {}, -1, ["not a number (NaN)"]),
-        (matrix(np.zeros((0, 3))), {}, -1, ["nothing to show"]),
+        (matrix(HOLES), {}, -1, ["not a number (NaN)"]), (matrix(np.zeros((0, 3))), {}, -1, ["nothing to show"]),
         (VECTOR, {}, 1, ["1 × 2", "‖a‖", "a", "b", "3"]), (matrix([[2.5e12]]), {}, -4, ["2.5e12"]),
-        (matrix(PEAK, name="weights"), {}, -2, ["0", "0.01 or more"]),
-        (matrix(PEAK[:9, :9], name="weights"), {}, -2, ["0", "1"]),
+        (matrix(PEAK, name="weights"), {}, -2, ["0", "0.01 or more"]), (matrix(PEAK[:9, :9], name="weights"), {}, -2, ["0", "1"]),
         (attncli.posenc(512, 512), {}, 3, ["0", "100", "200", "300", "400", "500", "100", "200", "300", "400", "500"]),
         (matrix(numbers(2, 120), labels={"key": ["the"] * 120}), {}, 4, ["20", "40", "60", "80", "100", "120"]),
         (attention(), {"arcs": True}, 3, ["queries", "q1", "q2", "q3", "keys", "k1", "k2", "k3"]),
         (attention(mask=CAUSAL), {"arcs": True}, -1, ["3 of 9 weights are below 0.1 and left out"]),
-    ],
-)  # fmt: skip
-def test_the_texts_of_a_figure(trace: Trace, options: Any, start: int, words: list[str]) -> None:
-    assert texts(drawn(trace, **options))[start:][: len(words)] == words
+    ]  # fmt: skip
+    for trace, options, start, words in cases:
+        assert texts(drawn(trace, **options))[start:][: len(words)] == words
 
 
 def test_places_that_share_a_figure() -> None:
@@ -167,12 +158,10 @@ def test_the_colours_of_a_picture() -> None:
 
 
 def test_masked_cells_of_a_picture_are_grey() -> None:
-    n = 60
-    hidden = np.triu(np.ones((n, n)), 1)
-    mask = np.where(hidden, NEVER, 0)
-    root = drawn(attention(numbers(n, 3), numbers(n, 3), numbers(n, 2), mask=mask))
+    hidden = np.triu(np.ones((60, 60)), 1)
+    root = drawn(attention(*[numbers(60, 3)] * 3, mask=np.where(hidden, NEVER, 0)))
     is_grey = np.array([[rgb == GREY for rgb in row] for row in picture(root)])
-    size = len(is_grey) // n  # a square for each number, which no reader smooths
+    size = len(is_grey) // 60  # a square for each number, which no reader smooths
     assert size > 1
     assert (is_grey == np.kron(hidden, np.ones((size, size)))).all()
     assert texts(root)[-1].startswith("masked")
@@ -190,20 +179,18 @@ def test_no_shape_is_too_thin_or_too_large(shape: tuple[int, int]) -> None:
 
 
 def test_the_lines_of_arcs_are_as_wide_as_the_weights() -> None:
-    lines = curves(drawn(attention(), arcs=True))
-    widths = [float(line.attrib["stroke-width"]) for line in lines]
-    assert (len(lines), widths) == (9, sorted(widths))  # the largest on top
+    widths = curves(attention())
+    assert (len(widths), widths) == (9, sorted(widths))  # the largest on top
     assert max(widths) == pytest.approx(5 * 0.5035 / 0.6, abs=0.05)
-    assert len(curves(drawn(attention(mask=CAUSAL), arcs=True))) == 6  # none of 0
-    assert len(curves(drawn(matrix([[np.nan, 0.5]], name="weights"), arcs=True))) == 1
-    for trace, options, words in (
-        (attention(), {"stages": ("scores",)}, "scores are not"),
-        (attncli.posenc(3, 4), {}, "there are none"),
-        (attention(*[numbers(101, 2)] * 3), {}, "101 × 101"),
-    ):
+    assert len(curves(attention(mask=CAUSAL))) == 6  # none of 0
+    assert len(curves(matrix([[np.nan, 0.5]], name="weights"))) == 1
+    many = attention(*[numbers(101, 2)] * 3)
+    for trace, stages, words in (
+        (attention(), ("scores",), "scores are not"), (attncli.posenc(3, 4), (), "there are none"), (many, (), "101 × 101"),
+    ):  # fmt: skip
         with pytest.raises(ConventionError, match=words):
-            drawn(trace, arcs=True, **options)
-    drawn(attention(*[numbers(101, 2)] * 3), arcs=True, full=True)
+            drawn(trace, arcs=True, stages=stages)
+    drawn(many, arcs=True, full=True)
 
 
 def test_points_are_as_far_apart_as_their_numbers() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from io import StringIO
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,29 +25,21 @@ from attncli.views.select import DisplayOptions
 from attncli.words.similarity import analogy, pca
 
 Array = npt.NDArray[Any]
+Labels = Mapping[str, Sequence[str]] | None
 NEVER = -np.inf
-THREE_Q = [[1, 0], [0, 1], [1, 1]]
-THREE_K = [[1, 1], [1, 0], [0, 1]]
-THREE_V = [[10, 0], [0, 10], [5, 5]]
+THREE = [[1, 0], [0, 1], [1, 1]], [[1, 1], [1, 0], [0, 1]], [[10, 0], [0, 10], [5, 5]]
 WORDS = {"query": ("The", "cat", "sat"), "key": ("The", "cat", "sat")}
 CAUSAL = np.triu(np.full((3, 3), NEVER), 1)
 
 
 def attention(
-    q: npt.ArrayLike = THREE_Q,
-    k: npt.ArrayLike = THREE_K,
-    v: npt.ArrayLike = THREE_V,
-    *,
-    mask: npt.ArrayLike | None = None,
-    labels: Mapping[str, Sequence[str]] | None = None,
-    notes: tuple[str, ...] = (),
-    **how: Any,
+    *qkv: Any, mask: Any = None, labels: Labels = None, notes: tuple[str, ...] = (), **how: Any
 ) -> Trace:
-    """The three-token example unless other numbers are given; labels by axis."""
+    """Of q, k and v, those of the three-token example unless they are given; labels by axis."""
     names = {axis: tuple(words) for axis, words in (labels or {}).items()}
     how |= {f"{axis}_labels": names.pop(axis) for axis in ("query", "key") if axis in names}
     bias = None if mask is None else np.asarray(mask, dtype=float)
-    q, k, v = (np.asarray(x, dtype=float) for x in (q, k, v))
+    q, k, v = (np.asarray(x, dtype=float) for x in (*qkv, *THREE[len(qkv) :]))
     trace = attncli.attend(q, k, v, mask=bias, **how)
     if names:
         trace = trace.mapped(lambda stage: replace(stage, labels={**stage.labels, **names}))
@@ -61,17 +53,16 @@ def causal(mask_value: float = NEVER) -> Trace:
 def grouped(**how: Any) -> Trace:
     """Four heads on two key heads, three queries, five keys, d_k 2, d_v 7, gradients of all."""
     rng = np.random.default_rng(5)
-    q, d = rng.normal(size=(4, 3, 2)), rng.normal(size=(4, 3, 7))
-    k, v = rng.normal(size=(2, 5, 2)), rng.normal(size=(2, 5, 7))
+    q, d, k, v = (rng.normal(size=shape) for shape in ((4, 3, 2), (4, 3, 7), (2, 5, 2), (2, 5, 7)))
     return attncli.attend(q, k, v, **{"d_output": d, **how})
 
 
 def projected(n_heads: int, **how: Any) -> Trace:
-    rng = np.random.default_rng(6)
-    weights = {f"w_{name}": rng.normal(size=(5, 2 * n_heads)) for name in "qkv"}
-    biases = {f"b_{name}": rng.normal(size=2 * n_heads) for name in "qkv"}
-    own = weights | biases | ({"w_o": rng.normal(size=(2 * n_heads, 7))} if n_heads > 1 else {})
-    return attncli.multi_head_attention(rng.normal(size=(3, 5)), own, n_heads=n_heads, **how)
+    wide = 2 * n_heads
+    own = {f"w_{name}": numbers(5, wide, seed=at) for at, name in enumerate("qkv")}
+    own |= {f"b_{name}": numbers(wide, seed=at) for at, name in enumerate("qkv")}
+    own |= {"w_o": numbers(wide, 7)} if n_heads > 1 else {}
+    return attncli.multi_head_attention(numbers(3, 5), own, n_heads=n_heads, **how)
 
 
 def every_kind() -> dict[str, Callable[[], Trace]]:
@@ -104,57 +95,25 @@ def every_kind() -> dict[str, Callable[[], Trace]]:
     }
 
 
-def computed(
-    name: str,
-    symbol: str,
-    formula: str,
-    value: Array,
-    axes: tuple[str, ...],
-    labels: Mapping[str, Sequence[str]],
-    work: str,
-    **reads: str,
-) -> Stage:
-    """A stage that says how it was computed."""
-    names = {axis: tuple(words) for axis, words in labels.items()}
-    return Stage(name, symbol, formula, value, axes, names, reads=reads, work=work)
-
-
-def key_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
-    """(batch, kv_head, key) for (batch, head, query, key)."""
-    return (*("kv_head" if axis == "head" else axis for axis in axes[:-2]), "key")
-
-
 def numbers(*shape: int, seed: int = 7) -> Array:
     """Normal numbers of both signs, rounded so that goldens read well."""
     return np.random.default_rng(seed).normal(size=shape).round(2)
 
 
 def matrix(
-    values: npt.ArrayLike,
-    name: str = "scaled",
-    axes: tuple[str, ...] = ("query", "key"),
-    labels: Mapping[str, Sequence[str]] | None = None,
+    values: Any, name: str = "scaled", axes: Sequence[str] = ("query", "key"), labels: Labels = None
 ) -> Trace:
     """A trace of one stage."""
     names = {axis: tuple(words) for axis, words in (labels or {}).items()}
-    stage = Stage(name, "Z", "", np.asarray(values), axes, names)
+    stage = Stage(name, "Z", "", np.asarray(values), tuple(axes), names)
     return Trace("One matrix", (stage,))
 
 
-# ---- what they look like as text
-
-
-def shown(
-    trace: Trace,
-    form: str = "table",
-    width: int | None = None,
-    height: int | None = None,
-    page: Any = None,
-    **options: Any,
-) -> str:
+def shown(trace: Trace, form: str = "table", page: Any = None, **options: Any) -> str:
     """The text of a form as a command writes it: like `render`, with rows, columns and a screen."""
     module: Any = import_module(f"attncli.views.formats.{form}")
-    screen = (Screen(width, height),) if form == "table" else ()
+    size = options.pop("width", None), options.pop("height", None)
+    screen = (Screen(*size),) if form == "table" else ()
     shown_page = page or (explain_page if any(n.endswith("tokens") for n in trace) else parts)
     trace = trace.computing(options.get("stages", ()))
     return "".join(module.text(trace, DisplayOptions(**options), shown_page, *screen))
@@ -167,30 +126,15 @@ def lines_of(trace: Trace, **options: Any) -> list[str]:
 
 def table_of(text: str, name: str) -> list[list[str]]:
     """The words of each line below the title of a stage, up to the next blank line."""
-    lines = iter(text.splitlines())
-    for line in lines:
-        if re.match(rf"(\d+ +)?{re.escape(name)}(  |$)", line):
-            break
-    else:
-        raise AssertionError(f"no {name} in {text}")
-    own = []
-    for line in lines:
-        if not line:
-            break
-        own.append(line.split())
-    return own
+    title = rf"(?m)^(?:\d+ +)?{re.escape(name)}(?:  .*)?\n"
+    _, below = re.split(title, text, maxsplit=1)
+    return [line.split() for line in below.partition("\n\n")[0].splitlines()]
 
 
-def coloured(
-    trace: Trace,
-    width: int = 80,
-    few: bool = False,
-    system: Literal["standard", "truecolor"] = "truecolor",
-    **options: Any,
-) -> str:
-    """What a terminal with colours is sent."""
-    out = StringIO()
-    console = Console(file=out, force_terminal=True, color_system=system, width=width)
+def coloured(trace: Trace, width: int = 80, few: bool = False, **options: Any) -> str:
+    """What a terminal with colours is sent, with 16 of them or all."""
+    out, system = StringIO(), "standard" if few else "truecolor"
+    console = Console(file=out, force_terminal=True, color_system=system, width=width)  # type: ignore[arg-type]
     for block in blocks(trace, DisplayOptions(**options), screen=Screen(width, 60, True, few)):
         console.print(block, soft_wrap=True)
     return out.getvalue()

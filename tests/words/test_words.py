@@ -1,4 +1,4 @@
-"""Tokens, random vectors, and similarity against numbers of the source documents and by hand."""
+"""Tokens, random vectors, and similarity by hand; numbers of documents are in tests/examples."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def test_nothing_but_space_is_lost_and_marks_stay_with_what_they_mark(sentence: 
 
 
 def test_long_sentences_take_linear_time() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for piece in ("a.", "'", "1,", "👍\u200d", "a-", "\u0301", "..", "bank ", "\u200d"):
         assert tokenize(piece * 50_000 + "xx")
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 # ---- random vectors
@@ -112,33 +112,17 @@ def test_different_words_differ_and_fill_the_range_evenly() -> None:
 
 # ---- similarity, analogies and components
 
-KING, QUEEN, DAD, MOM = [0.9, 0.5, 0.1], [0.2, 0.5, 0.1], [0.9, 0.7, 0.9], [0.2, 0.7, 0.9]
-FLORIDA, TEXAS = [-2.40062016, 0.00478901], [-2.24764634, -0.12963368]
-TRUTH = [4.17067881, -2.38762552]
 NUMBERS = st.floats(-100, 100, width=32)
-
-
-def test_numbers_of_the_documents() -> None:
-    cosines = similarity(["mom", "dad", "king"], [MOM, DAD, KING])["cosines"].value
-    assert cosines[0, 1:] == pytest.approx([0.8801730942, 0.5177825398], abs=5e-11)
-    trace = similarity(["florida", "texas", "truth"], [FLORIDA, TEXAS, TRUTH])
-    assert trace["lengths"].value[0] == 2.4006249368060817
-    dots = [5.395124299364358, -10.023649994662344]
-    assert trace["dots"].value[0, 1:] == pytest.approx(dots, rel=1e-15)
-    cosine = dots[1] / math.hypot(*FLORIDA) / math.hypot(*TRUTH)
-    assert trace["angles"].value[0, 2] == pytest.approx(math.degrees(math.acos(cosine)))
-    assert list(trace) == ["vectors", "lengths", "dots", "cosines", "angles"]
-    assert trace["cosines"].labels["other"] == ("florida", "texas", "truth")
 
 
 def test_vectors_are_tensors_too() -> None:
     torch = pytest.importorskip("torch")
-    rows = [torch.tensor(x, dtype=torch.bfloat16, requires_grad=True) for x in (MOM, DAD)]
+    rows = [*torch.tensor([[0.2, 0.7], [0.9, 0.7]], dtype=torch.bfloat16, requires_grad=True)]
     exact = [row.detach().double().numpy() for row in rows]
     expected = similarity(["mom", "dad"], exact)["dots"].value
-    for matrix in (torch.stack(rows), rows):
-        assert (similarity(["mom", "dad"], matrix)["dots"].value == expected).all()
-    assert (similarity({"mom": rows[0], "dad": rows[1]})["dots"].value == expected).all()
+    words = ["mom", "dad"]
+    for own in ((words, torch.stack(rows)), (words, rows), ({"mom": rows[0], "dad": rows[1]},)):
+        assert (similarity(*own)["dots"].value == expected).all()
     for odd in (rows[0].to("meta"), "x", [1.0]):
         with pytest.raises(ShapeError, match="not rows of numbers"):
             similarity({"mom": odd, "dad": rows[1]})
@@ -166,30 +150,18 @@ def test_cosines_are_what_the_math_module_says(matrix: npt.NDArray[np.float64]) 
         assert -1 <= cosine <= 1
 
 
-def test_every_stage_records_what_it_reads_and_can_be_run_from_there() -> None:
-    trace = similarity(["east", "up"], [[2.0, 0.0], [3.0, 3.0]])
-    both, cosines = {"dots": "dots", "lengths": "lengths"}, {"x": "cosines"}
-    reads = [{}, {"x": "vectors"}, {"x": "vectors"}, both, cosines]
-    assert [dict(stage.reads) for _, stage in trace.stages()] == reads
-    works = [stage.work for _, stage in trace.stages()]
-    assert works == ["", "length", "pairs", "cosine", "arc"]
-    trace = pca(["east", "up"], [[2.0, 0.0], [3.0, 3.0]])
-    assert dict(trace["centred"].reads) == {"x": "vectors", "mean": "mean"}
-    assert dict(trace["coordinates"].reads) == {"x": "centred", "w": "components"}
-
+def test_a_stage_can_be_computed_from_those_before_it() -> None:
     def computed(steps: Any, name: str, **inputs: Any) -> Any:
         return run(steps, {key: np.array(x) for key, x in inputs.items()}, [name])[name].tolist()
 
-    dots, lengths = [[4.0, 3.0], [3.0, 9.0]], [2.0, 3.0]
-    cosine = [[1.0, 0.5], [0.5, 1.0]]
-    assert computed(similarity_steps(), "cosines", dots=dots, lengths=lengths) == cosine
+    dots, cosine = [[4.0, 3.0], [3.0, 9.0]], [[1.0, 0.5], [0.5, 1.0]]
+    assert computed(similarity_steps(), "cosines", dots=dots, lengths=[2.0, 3.0]) == cosine
     (_, angle), _ = computed(similarity_steps(), "angles", cosines=cosine)
     assert angle == pytest.approx(60)
-    vectors = [[9.0, 9], [9, 9], [1, 2]]
-    from_difference = {"difference": [10.0, 20.0], "vectors": vectors}
-    assert computed(analogy_steps("abc"), "analogy", **from_difference) == [11, 22]
-    turned = {"centred": [[2.0, 3.0]], "components": [[0.0, 1.0], [1.0, 0.0]]}
-    assert computed(pca_steps(), "coordinates", **turned) == [[3, 2]]
+    inputs: dict[str, Any] = {"difference": [10.0, 20.0], "vectors": [[9.0, 9], [9, 9], [1, 2]]}
+    assert computed(analogy_steps("abc"), "analogy", **inputs) == [11, 22]
+    inputs = {"centred": [[2.0, 3.0]], "components": [[0.0, 1.0], [1.0, 0.0]]}
+    assert computed(pca_steps(), "coordinates", **inputs) == [[3, 2]]
 
 
 def test_zeros_have_no_direction_and_very_large_and_small_vectors_have_one() -> None:
@@ -222,10 +194,7 @@ def test_pca_agrees_with_the_covariance(matrix: npt.NDArray[np.float64]) -> None
     np.testing.assert_allclose(trace["coordinates"].value, centred @ expected.T, atol=1e-2)
 
 
-def test_an_analogy_and_components_by_hand() -> None:
-    trace = analogy(["king", "queen", "dad"], [KING, QUEEN, DAD])
-    np.testing.assert_allclose(trace["analogy"].value, MOM, atol=1e-15)
-    assert list(trace) == ["vectors", "difference", "analogy"]
+def test_components_by_hand() -> None:
     trace = pca(["a", "b"], [[0.0, 0.0, 0.0], [-2.0, -3.0, -6.0]])
     np.testing.assert_allclose(trace["components"].value, [[2 / 7, 3 / 7, 6 / 7], [0.0, 0.0, 0.0]])
     np.testing.assert_allclose(trace["coordinates"].value, [[3.5, 0.0], [-3.5, 0.0]], atol=1e-15)
@@ -243,15 +212,11 @@ def test_what_does_not_fit() -> None:
         (similarity, (["a"], [1.0, 2.0]), r"shape \(2,\) are given for 1 word"),
         (similarity, (["a"], [[1.0], [2.0]]), "one row per word"),
         (similarity, (["a", "b"], [[1.0], [2.0, 3.0]]), "of one length"),
-        (similarity, (["a"], [["x"]]), "rows of numbers"),
-        (similarity, (["a"], [[math.inf]]), "'a' holds numbers that are not finite"),
-        (analogy, (["a"], [[1.0]]), "3 words, not 1"),
-        (pca, (["a"], [[1.0, 2.0]]), "1 word of 2"),
-        (pca, (["a", "b"], [[1.0], [2.0]]), "2 words of 1"),
-        (pca, ("ab", np.array([[1.7e308, 0.0], [1.7e308, 1.0]])), "too large"),
-        (random_vectors, (["bank"], 0), "dim is 0"),
-        (random_vectors, (["bank"], 3, -1), "seed is -1"),
-    ]
+        (similarity, (["a"], [["x"]]), "rows of numbers"), (similarity, (["a"], [[math.inf]]), "'a' .* not finite"),
+        (pca, (["a"], [[1.0, 2.0]]), "1 word of 2"), (pca, (["a", "b"], [[1.0], [2.0]]), "2 words of 1"),
+        (pca, ("ab", np.array([[1.7e308, 0.0], [1.7e308, 1.0]])), "too large"), (analogy, (["a"], [[1.0]]), "3 words, not 1"),
+        (random_vectors, (["bank"], 0), "dim is 0"), (random_vectors, (["bank"], 3, -1), "seed is -1"),
+    ]  # fmt: skip
     for call, arguments, key in rows:
         error = ConventionError if call is random_vectors else ShapeError
         with pytest.raises(error, match=key):

@@ -6,6 +6,7 @@ a kernel, 16-bit inputs are computed in float32, and the output is rounded to th
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Rng = np.random.Generator
 TYPES: dict[str, Any] = {"float64": np.float64, "float32": np.float32, "float16": np.float16}
 TYPES["bfloat16"] = ml_dtypes.bfloat16
 HALF = ("float16", "bfloat16")
@@ -21,43 +23,75 @@ INF = np.inf
 OPEN = np.zeros((1, 1), bool)  # hides nothing
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
+class World:
+    """What the inputs of an attention are like.
+
+    n_k      with the n_past cached keys
+    axes     how many check is given: 3 without the batch, 2 without heads
+    q_times  2 or more makes large scores
+    how      fields of attncli's Convention
+    lengths  valid keys per batch item
+    mask     draws a mask: true = may attend, or numbers to be added
+    adjust   changes q, k and v before they are rounded
+    """
+
+    name: str
+    b: int = 2
+    h: int = 3
+    h_kv: int = 0
+    n_q: int = 13
+    n_k: int = 17
+    d_k: int = 7
+    d_v: int = 11
+    axes: int = 4
+    n_past: int = 0
+    q_times: float = 1.0
+    how: dict[str, Any] = field(default_factory=dict)
+    lengths: tuple[int, ...] | None = None
+    mask: Callable[[Rng, World], Array] | None = None
+    sinks: tuple[float, float] | None = None
+    positions: str | None = None
+    adjust: Callable[[Rng, dict[str, Array]], None] | None = None
+
+    def inputs(self, dtype: str, seed: int = 0) -> Inputs:
+        return Inputs(self, dtype, seed)
+
+
 class Inputs:
-    """The inputs of one attention in a number type, and what it should follow.
+    """The inputs of one attention in a number type: the same numbers in each, but for rounding.
 
     typed    q, k, v in the number type; the first n_past keys are the cache
-    how      fields of attncli's Convention
-    mask     true = may attend, or numbers to be added
-    lengths  valid keys per batch item
     i, j     positions of queries, [n_q, 1], and keys, [1, n_k]: queries come after the cache
     hidden   cells that no query may attend to, [b | 1, h | 1, n_q, n_k]: those masked by a boolean
              mask, padded, or banned by causality and the window
     bias     the numbers of a mask that is added
-    axes     how many check is given: 3 without the batch, 2 without heads
     """
 
-    dtype: str
-    typed: dict[str, Array]
-    how: dict[str, Any] = field(default_factory=dict)
-    n_past: int = 0
-    mask: Array | None = None
-    lengths: tuple[int, ...] | None = None
-    sinks: Array | None = None
-    positions: str | None = None
-    axes: int = 4
-
-    def __post_init__(self) -> None:
-        self.wide: Any = np.float32 if self.dtype in HALF else TYPES[self.dtype]
+    def __init__(self, world: World, dtype: str, seed: int) -> None:
+        self.world, self.dtype, self.how, self.n_past = world, dtype, world.how, world.n_past
+        self.b, self.h, self.n_q, self.d_k = world.b, world.h, world.n_q, world.d_k
+        self.n_k, self.d_v, self.lengths = world.n_k, world.d_v, world.lengths
+        rng, h_kv = np.random.default_rng([zlib.crc32(world.name.encode()), seed]), world.h_kv
+        sizes = {"q": (self.h, self.n_q, self.d_k), "k": (h_kv or self.h, self.n_k, self.d_k)}
+        sizes["v"] = (h_kv or self.h, self.n_k, self.d_v)
+        arrays = {name: rng.normal(size=(self.b, *size)) for name, size in sizes.items()}
+        arrays["q"] *= world.q_times
+        if world.adjust:
+            world.adjust(rng, arrays)
+        self.wide: Any = np.float32 if dtype in HALF else TYPES[dtype]
+        self.typed = {name: x.astype(TYPES[dtype]) for name, x in arrays.items()}
         self.q, self.k, self.v = (self.typed[name].astype(self.wide) for name in "qkv")
-        self.b, self.h, self.n_q, self.d_k = self.q.shape
-        self.n_k, self.d_v = self.v.shape[2:]
         self.scale = float(self.how.get("scale", 1 / np.sqrt(self.d_k)))
         self.full = (self.b, self.h, self.n_q, self.n_k)
+        self.sinks = np.linspace(*world.sinks, self.h) if world.sinks else None
         self.i, self.j = np.arange(self.n_q)[:, None] + self.n_past, np.arange(self.n_k)[None, :]
         self.masked, self.bias, self.banned = OPEN, np.zeros(1, self.wide), self._banned()
-        means = self.how.get("mask_means")
+        self.mask = world.mask(rng, world) if world.mask else None
         if self.mask is not None:
+            means = self.how.get("mask_means")
             is_truth = self.mask.dtype == bool or self.how.get("mask_numbers") == "truth"
+            self.mask = self.mask if self.mask.dtype == bool else self.mask.astype(TYPES[dtype])
             if is_truth and means != "add":
                 self.masked = np.asarray((self.mask != 0) == (means == "ignore"))
             else:
@@ -88,10 +122,9 @@ class Inputs:
 
     def given(self) -> tuple[list[Array], dict[str, Any]]:
         """What check takes: q, k, v, and the other arrays."""
-        first = (0,) * (4 - self.axes)
-        q, k, v = (self.typed[name][first] for name in "qkv")
-        more: dict[str, Any] = {"mask": self.mask, "sinks": self.sinks, "positions": self.positions}
-        more["kv_len"] = None if self.lengths is None else np.array(self.lengths)
+        q, k, v = (self.typed[name][(0,) * (4 - self.world.axes)] for name in "qkv")
+        more: dict[str, Any] = {"mask": self.mask, "sinks": self.sinks}
+        more |= {"kv_len": self.lengths, "positions": self.world.positions}
         if self.n_past:
             more |= {"past_k": k[..., : self.n_past, :], "past_v": v[..., : self.n_past, :]}
             k, v = k[..., self.n_past :, :], v[..., self.n_past :, :]
@@ -141,10 +174,10 @@ PLACED: dict[str, Callable[[Array, Array], Array]] = {
 def placed(x: Inputs, name: str) -> Array:
     """q, k or v with the positions that are asked for."""
     y: Array = getattr(x, name)
-    if x.positions is None or (name == "v" and x.positions.startswith("rope")):
+    if x.world.positions is None or (name == "v" and x.world.positions.startswith("rope")):
         return y
     first = x.n_past if name == "q" else 0
-    return PLACED[x.positions](y, np.arange(first, first + y.shape[2]))
+    return PLACED[x.world.positions](y, np.arange(first, first + y.shape[2]))
 
 
 def scores(q: Array, k: Array) -> Array:

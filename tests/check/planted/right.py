@@ -16,6 +16,7 @@ from tests.check.planted.parts import (
     PLACED,
     Array,
     Inputs,
+    World,
     attend,
     exponentials,
     head_of,
@@ -26,7 +27,7 @@ from tests.check.planted.parts import (
     weights_of,
 )
 from tests.check.planted.rows import Outcome, Row
-from tests.check.planted.worlds import RIGHT_WORLDS, World
+from tests.check.planted.worlds import RIGHT_WORLDS
 from tests.check.planted.wrong import online, splits
 
 Make = Callable[[Inputs], Array]
@@ -122,7 +123,7 @@ RIGHT = (
     right("weights", weights_of, HARD, stage="weights"),
     right("scores, a channel at a time", lambda x: np.sum([x.q[..., d : d + 1] * head_of(x, x.k)[..., None, :, d] for d in range(x.d_k)], axis=0), HARD, stage="scores"),
     right("positions rounded to the type", lambda x: attend(x, q=x.rounded(placed(x, "q")), k=x.rounded(placed(x, "k")), v=x.rounded(placed(x, "v"))), (*ROPE, w.SINUS, w.ARTICLE)),
-    right("rotary positions from 7", lambda x: attend(x, q=PLACED[str(x.positions)](x.q, np.arange(x.n_q) + x.n_past + 7), k=PLACED[str(x.positions)](x.k, np.arange(x.n_k) + 7)), ROPE),
+    right("rotary positions from 7", lambda x: attend(x, q=PLACED[str(x.world.positions)](x.q, np.arange(x.n_q) + x.n_past + 7), k=PLACED[str(x.world.positions)](x.k, np.arange(x.n_k) + 7)), ROPE),
     right("no bias of the keys", lambda x: attend(x, k=x.k - w.shift("k", x.k.shape).astype(x.wide)), (w.K_BIAS,)),
 )  # fmt: skip
 INSIDE = (

@@ -10,8 +10,7 @@ import numpy as np
 
 from attncli import Convention
 from attncli.check import Verdict, check, report_text
-from tests.check.planted.parts import HALF, TYPES, Array, Inputs
-from tests.check.planted.worlds import World
+from tests.check.planted.parts import HALF, TYPES, Array, Inputs, World
 
 Kind = Literal["wrong", "control", "quiet", "right", "inside"]
 Outcome = Literal[
@@ -82,7 +81,11 @@ def verdict_on(row: Row, x: Inputs, seen: Array, **more: Any) -> Verdict:
     two = row.kind == "control" or any(" + " in name for name in row.names)
     (q, k, v), given = x.given()
     how = {"stage": row.stage, "convention": Convention(**x.how), "pairs": two, **given, **more}
-    return check(seen[(0,) * (4 - x.axes)], q, k, v, **how)
+    return check(seen[(0,) * (4 - x.world.axes)], q, k, v, **how)
+
+
+def names(verdict: Verdict) -> list[str]:
+    return [explanation.name for explanation in verdict.explanations]
 
 
 def outcome(row: Row, x: Inputs, verdict: Verdict) -> Outcome:

@@ -5,64 +5,15 @@ Sizes are distinct primes, so that an exchanged axis cannot pass, or those of re
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tests.check.planted.parts import INF, TYPES, Array, Inputs
+from tests.check.planted.parts import INF, Array, Rng, World
 
-Rng = np.random.Generator
 Adjust = Callable[[Rng, dict[str, Array]], None]
-
-
-@dataclass(frozen=True, eq=False)
-class World:
-    """What the inputs of an attention are like.
-
-    n_k      with the n_past cached keys
-    lengths  valid keys per batch item
-    mask     draws a mask; true = may attend
-    adjust   changes q, k and v before they are rounded
-    q_times  2 or more makes large scores
-    """
-
-    name: str
-    b: int = 2
-    h: int = 3
-    h_kv: int = 0
-    n_q: int = 13
-    n_k: int = 17
-    d_k: int = 7
-    d_v: int = 11
-    axes: int = 4
-    n_past: int = 0
-    q_times: float = 1.0
-    how: dict[str, Any] = field(default_factory=dict)
-    lengths: tuple[int, ...] | None = None
-    mask: Callable[[Rng, World], Array] | None = None
-    sinks: tuple[float, float] | None = None
-    positions: str | None = None
-    adjust: Adjust | None = None
-
-    def inputs(self, dtype: str, seed: int = 0) -> Inputs:
-        """The same numbers for every type, but for their rounding."""
-        rng = np.random.default_rng([zlib.crc32(self.name.encode()), seed])
-        h_kv, n_k = self.h_kv or self.h, self.n_k
-        sizes = {"q": (self.h, self.n_q, self.d_k), "k": (h_kv, n_k, self.d_k)}
-        sizes["v"] = (h_kv, n_k, self.d_v)
-        arrays = {name: rng.normal(size=(self.b, *size)) for name, size in sizes.items()}
-        arrays["q"] *= self.q_times
-        if self.adjust:
-            self.adjust(rng, arrays)
-        mask = self.mask(rng, self) if self.mask else None
-        mask = mask if mask is None or mask.dtype == bool else mask.astype(TYPES[dtype])
-        typed = {name: x.astype(TYPES[dtype]) for name, x in arrays.items()}
-        sinks = np.linspace(*self.sinks, self.h) if self.sinks else None
-        more = (self.n_past, mask, self.lengths, sinks, self.positions, self.axes)
-        return Inputs(dtype, typed, dict(self.how), *more)
 
 
 def some(share: float, *, per: str = "item", empty: Any = ()) -> Callable[[Rng, World], Array]:

@@ -15,6 +15,7 @@ from tests.check.planted.parts import (
     PLACED,
     Array,
     Inputs,
+    World,
     attend,
     exponentials,
     head_of,
@@ -28,7 +29,7 @@ from tests.check.planted.parts import (
     weights_of,
 )
 from tests.check.planted.rows import Row
-from tests.check.planted.worlds import World, shift
+from tests.check.planted.worlds import shift
 
 # ---- scale, factors, softmax, softcap, sinks
 
@@ -118,7 +119,7 @@ def lowered(x: Inputs, by: float) -> Array:
 BOTH = ("causal mask where none is wanted", "causal mask where none is wanted, bottom-right")
 FINITE = ("finite mask value", "another finite mask value")
 MASKS = (
-    Row("mask inverted", ("boolean mask read the other way round",), lambda x: attend(x, hide=~x.masked), (w.MASKED, w.MASKED_HEADS), "pytorch PR 170415"),
+    Row("mask inverted", ("boolean mask read the other way round",), lambda x: attend(x, hide=~x.masked), (w.MASKED, w.MASKED_HEADS, w.TRUTH), "pytorch PR 170415"),
     Row("mask added as 0 and 1", ("boolean mask added as numbers",), lambda x: unmasked(x, add=(~x.masked).astype(x.wide)), (w.MASKED,)),
     Row("no mask", ("mask left out",), unmasked, (w.MASKED, w.MASKED_ALL)),
     Row("no causal beside a mask", ("causal mask left out",), lambda x: attend(x, hide=x.masked), (w.MASKED_CAUSAL,), "Mikyx-1/TinyLLM#17"),
@@ -165,9 +166,7 @@ MASKS = (
     Row("mask not added as 0 and 1", ("boolean mask not added as numbers",), lambda x: attend(x, hide=~np.asarray(x.mask), add=np.zeros(1)), (w.MASK_ADDED,)),
     Row("numbers taken for truth", ("numbers of the mask read as true or false",), lambda x: attend(x, hide=np.asarray(x.mask == 0), add=np.zeros(1)), (w.LOWERED,)),
     Row("truth added", ("numbers of the mask added, not read as true or false",), lambda x: unmasked(x, add=x.mask), (w.TRUTH,)),
-    Row("truth of numbers inverted", ("boolean mask read the other way round",), lambda x: attend(x, hide=~x.masked), (w.TRUTH,)),
-    Row("mask and causal, the mask alone wanted", ("mask and causal both applied, not one alone",), lambda x: attend(x, hide=x.banned | x.masked), (w.MASK_ALONE,)),
-    Row("mask and causal, causal alone wanted", ("mask and causal both applied, not one alone",), lambda x: attend(x, hide=x.banned | x.masked), (w.CAUSAL_ALONE,)),
+    Row("mask and causal, one alone wanted", ("mask and causal both applied, not one alone",), lambda x: attend(x, hide=x.banned | x.masked), (w.MASK_ALONE, w.CAUSAL_ALONE)),
     Row("the last query sees every key", ("causal mask leaves the last query all keys",), lambda x: attend(x, hide=(x.j > x.i) & (x.i < x.n_q - 1)), (w.CAUSAL_WIDE,)),
     Row("the last query causal, too", ("causal mask for the last query too",), lambda x: attend(x, hide=x.j > x.i), (w.OPEN_LAST,)),
     Row("causal, the wrong way round, own position hidden", ("causal the wrong way round",), lambda x: attend(x, hide=x.j <= x.i), (w.CAUSAL,), always=True),
@@ -462,8 +461,7 @@ RESTARTED = ("positions restarted at 0 after the past",)
 POSITIONS = (
     Row("interleaved", ("rotary pairs interleaved, not in halves",), placing(IN_PAIRS), (w.ROPE, w.ROPE_CACHED), "transformers#25199"),
     Row("halves", ("rotary pairs in halves, not interleaved",), placing(rotate), (w.ROPE_PAIRS,), "nanochat#264"),
-    Row("no rotary positions", ("positions left out",), placing(rotate, ""), (w.ROPE, w.ROPE_PAIRS)),
-    Row("no sinusoids", ("positions left out",), placing(rotate, ""), (w.SINUS,)),
+    Row("no positions", ("positions left out",), placing(rotate, ""), (w.ROPE, w.ROPE_PAIRS, w.SINUS)),
     Row("v rotated too", ("rotary positions in the values too",), placing(rotate, "qkv"), (w.ROPE,)),
     Row("base 500000", ("rotary positions with another base",), placing(lambda y, at: rotate(y, at, 500000.0)), (w.ROPE, w.ROPE_CACHED)),
     Row("half of the width", ("rotary positions on a part of the width",), placing(part), (w.ROPE,)),
@@ -476,8 +474,7 @@ POSITIONS = (
     Row("the paper's exponent", ("sinusoid exponent 2i/d, not 2·2i/d",), placing(sinusoid, "qkv"), (w.ARTICLE,), "SamLynnEvans/Transformer#25"),
     Row("sines, then cosines", ("sines, then cosines, not interleaved",), placing(lambda y, at: sinusoid(y, at, order="halves"), "qkv"), (w.SINUS,), "allennlp#2993"),
     Row("k alone rotated, on a cache", ("positions left out",), placing(rotate, "k"), (w.ROPE_CACHED,)),
-    Row("no scale, rotated", ("scale left out",), placing(rotate, scale=1.0), (w.ROPE_CACHED,), always=True),
-    Row("no scale, sinusoids", ("scale left out",), lambda x: attend(x, scale=1.0), (w.SINUS, w.ARTICLE, w.SINUS_CACHED), always=True),
+    Row("no scale, with positions", ("scale left out",), lambda x: attend(x, scale=1.0), (w.SINUS, w.ARTICLE, w.SINUS_CACHED, w.ROPE_CACHED), always=True),
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Attention and its gradients as a kernel computes them, in plain NumPy, without attncli.
 
-The forward pass saves O and lse, the log Σ exp of each row. The way back, a block of queries and a
-block of keys at a time, computes the weights again:
+The forward pass saves O and lse, the log Σ exp of each row. The way back computes the weights
+again:
 
     P = exp(X − lse)    δ = rowsum(O ∘ dO)    dX = P ∘ (dP − δ)    dS = dX · scale
 
@@ -23,7 +23,6 @@ from tests.check.planted.parts import TYPES, Array
 
 BLOCK = 16
 P, SEED, CAP, WINDOW = 0.3, 5, 2.0, (5, 3)
-EVERY = slice(None)
 
 _PRIMES, _SQUARE = (2, 3, 3, 37, 53, 13, 11), (2, 3, 3, 48, 48, 16, 16)
 _GROUPED = (2, 6, 3, 37, 53, 13, 11)
@@ -61,13 +60,11 @@ class Call:
     """
 
     dtype: str
-    features: frozenset[str]
     arrays: dict[str, Array]
     given: dict[str, Any]
     keep: Array
     bias: Array | None = None
     kept: Array | None = None
-    cap: float | None = None
     angles: Array | None = None
 
     @property
@@ -80,11 +77,6 @@ class Call:
         """All that attncli takes."""
         return {**self.arrays, **self.given}
 
-    def exact(self) -> Call:
-        """The same inputs in float64."""
-        arrays = {name: x.astype(np.float64) for name, x in self.arrays.items()}
-        return replace(self, dtype="float64", arrays=arrays)
-
     def rounded(self, x: Array) -> Array:
         """Rounded to the number type."""
         with np.errstate(over="ignore"):
@@ -94,7 +86,7 @@ class Call:
 def call_of(world: str, dtype: str, seed: int = 0, *, is_small: bool = False) -> Call:
     sizes, features = WORLDS[world]
     b, h, h_kv, n_q, n_k, d_k, d_v = (SMALLER.get(n, n) if is_small else n for n in sizes)
-    has = frozenset(features.split())
+    has = features.split()
     rng = np.random.default_rng(seed)
     shapes = {"q": (b, h, n_q, d_k), "k": (b, h_kv, n_k, d_k), "v": (b, h_kv, n_k, d_v)}
     shapes["d_output"] = (b, h, n_q, d_v)
@@ -103,7 +95,7 @@ def call_of(world: str, dtype: str, seed: int = 0, *, is_small: bool = False) ->
     arrays["q"] *= 4 if "large" in has else 2 if "softcap" in has else 1
     arrays["v"] += 10 if "shifted" in has else 0
     if "softcap" in has:
-        given["softcap"] = more["cap"] = CAP
+        given["softcap"] = CAP
     if "sinks" in has:
         arrays["sinks"] = rng.standard_normal(h)
     arrays = {name: x.astype(TYPES[dtype]) for name, x in arrays.items()}
@@ -118,11 +110,9 @@ def call_of(world: str, dtype: str, seed: int = 0, *, is_small: bool = False) ->
         keep[3] = False
         given["mask"] = keep
     if "bias" in has:
-        heads = 1 if "shared" in has else h
-        drawn = rng.standard_normal((heads, n_q, n_k))
-        more["bias"] = np.where(keep, drawn, 0).astype(TYPES[dtype])
-        given["mask"] = np.where(keep, more["bias"].astype(np.float64), -np.inf)
-        more["bias"] = more["bias"].astype(np.float64)
+        bias = rng.standard_normal((1 if "shared" in has else h, n_q, n_k))
+        more["bias"] = np.where(keep, bias, 0).astype(TYPES[dtype]).astype(np.float64)
+        given["mask"] = np.where(keep, more["bias"], -np.inf)
     if "dropout" in has:  # as attncli says that it draws: PCG64, kept where not below p
         more["kept"] = np.random.default_rng(SEED).random((b, h, n_q, n_k)) >= P
         given |= {"dropout": P, "seed": SEED}
@@ -130,7 +120,7 @@ def call_of(world: str, dtype: str, seed: int = 0, *, is_small: bool = False) ->
         powers = 10000.0 ** (-np.arange(d_k // 2) / (d_k // 2))
         more["angles"] = np.arange(max(n_q, n_k))[:, None] * powers
         given["positions"] = "rope-halves"
-    return Call(dtype, has, arrays, given, keep, **more)
+    return Call(dtype, arrays, given, keep, **more)
 
 
 def swap(x: Array) -> Array:
@@ -145,109 +135,88 @@ def rotated(x: Array, angles: Array, sign: int = 1) -> Array:
 
 
 class Kernel:
-    """One attention and its gradients. `of` is what the way back reads; names as in the paper."""
+    """One attention and its gradients; names as in the paper."""
 
     def __init__(self, call: Call) -> None:
         self.c, acc = call, call.acc
         own = {name: x.astype(acc) for name, x in call.arrays.items()}
         if call.angles is not None:
-            for name in ("q", "k"):
-                own[name] = call.rounded(rotated(own[name], call.angles))
-        self.sinks = own["sinks"][:, None, None] if "sinks" in own else None
-        self.n_kv = own["k"].shape[1]
-        h = own["q"].shape[1]
-        self.kv_of = np.arange(h) // (h // self.n_kv)
+            own |= {name: call.rounded(rotated(own[name], call.angles)) for name in "qk"}
+        self.sinks = own["sinks"][:, None, None] if "sinks" in own else np.full(1, -np.inf, acc)
         self.q, self.d_o = own["q"], own["d_output"]
+        h, self.n_q, d = self.q.shape[1:]
+        self.n_kv, self.n_k = own["k"].shape[1:3]
+        self.kv_of = np.arange(h) // (h // self.n_kv)
         self.k, self.v = own["k"][:, self.kv_of], own["v"][:, self.kv_of]
-        self.d_k_size = self.q.shape[-1]
-        self.scale = acc(self.d_k_size**-0.5)
-        self.one_minus_p = acc(1 - P if call.kept is not None else 1)
-        self.n_q, self.n_k = self.q.shape[-2], self.k.shape[-2]
-
-    # ---- forward
+        self.scale, self.cap = acc(d**-0.5), acc(call.given.get("softcap", np.inf))
+        self.one_minus_p = acc(1 - P)
 
     def forward(self) -> None:
-        z = self.scale * (self.q @ swap(self.k))
-        x = self.masked(self.biased(Kernel.capped(self, z), EVERY, EVERY), ~self.c.keep)
-        self.top = x.max(axis=-1, keepdims=True)
-        if self.sinks is not None:
-            self.top = np.maximum(self.top, self.sinks)
+        x = Kernel.biased(self, Kernel.capped(self, Kernel.scored(self)))
+        x = np.where(self.c.keep, x, -np.inf).astype(self.c.acc)
+        self.top = np.maximum(x.max(axis=-1, keepdims=True), self.sinks)
         self.top[np.isneginf(self.top)] = 0
         power = np.exp(x - self.top)
-        self.total = power.sum(axis=-1, keepdims=True)
-        if self.sinks is not None:
-            self.total = self.total + np.exp(self.sinks - self.top)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            lse = self.top + np.log(self.total)
-            dropped = Kernel.dropped(self, power, EVERY, EVERY)
-            o = (self.c.rounded(dropped) @ self.v) / self.total
+        self.total = power.sum(axis=-1, keepdims=True) + np.exp(self.sinks - self.top)
         self.is_empty = self.total == 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            o = (self.c.rounded(Kernel.dropped(self, power)) @ self.v) / self.total
+            lse = self.top + np.log(self.total)
         self.o = self.c.rounded(np.where(self.is_empty, 0, o))
         self.lse = np.where(self.is_empty, np.inf, lse)  # exp(x − ∞) = 0, as FlashAttention has it
-
-    def capped(self, z: Array) -> Array:
-        cap = self.c.cap
-        return z if cap is None else self.c.acc(cap) * np.tanh(z / self.c.acc(cap))
-
-    def biased(self, x: Array, i: slice, j: slice) -> Array:
-        return x if self.c.bias is None else x + self.c.bias[:, i, j].astype(self.c.acc)
-
-    def all_weights(self) -> Array:
-        """Those of the forward pass, from before dropout."""
-        z = Kernel.scored(self, EVERY, EVERY)
-        x = self.masked(Kernel.biased(self, Kernel.capped(self, z), EVERY, EVERY), ~self.c.keep)
-        return np.asarray(np.exp(x - self.lse))
-
-    def hidden(self) -> Array:
-        """Where the way back hides a key: [n_q, n_k]."""
-        return ~self.c.keep
-
-    def masked(self, x: Array, hidden: Array) -> Array:
-        return np.where(hidden, -np.inf, x).astype(self.c.acc)
+        self.a = np.exp(x - self.lse)
 
     # ---- the way back
 
     def read(self) -> None:
         """What the way back reads, where it is not what the forward pass had."""
 
+    def scored(self) -> Array:
+        return np.asarray(self.scale * (self.q @ swap(self.k)))
+
+    def capped(self, z: Array) -> Array:
+        return z if np.isinf(self.cap) else self.cap * np.tanh(z / self.cap)
+
+    def biased(self, x: Array) -> Array:
+        return x if self.c.bias is None else x + self.c.bias.astype(self.c.acc)
+
+    def hidden(self) -> Array:
+        """Where the way back hides a key: [n_q, n_k]."""
+        return ~self.c.keep
+
     def saved(self) -> Array:
         return self.lse
+
+    def weights(self, x: Array) -> Array:
+        return np.asarray(np.exp(x - self.saved()))
 
     def delta(self) -> Array:
         return np.asarray((self.o * self.d_o).sum(axis=-1, keepdims=True))
 
-    def scored(self, i: slice, j: slice) -> Array:
-        return np.asarray(self.scale * (self.q[..., i, :] @ swap(self.k[..., j, :])))
+    def dropped(self, p: Array) -> Array:
+        return p if self.c.kept is None else np.where(self.c.kept, p / self.one_minus_p, 0)
 
-    def weights(self, x: Array, lse: Array) -> Array:
-        return np.asarray(np.exp(x - lse))
-
-    def dropped(self, p: Array, i: slice, j: slice) -> Array:
-        if self.c.kept is None:
-            return p
-        return np.where(self.c.kept[..., i, j], p / self.one_minus_p, 0)
-
-    def for_values(self, p: Array, i: slice, j: slice) -> Array:
+    def for_values(self, p: Array) -> Array:
         """The weights that dV is made of."""
-        return self.dropped(p, i, j)
+        return self.dropped(p)
 
-    def d_dropped(self, d: Array, i: slice, j: slice) -> Array:
-        return Kernel.dropped(self, d, i, j)
+    def d_dropped(self, d: Array) -> Array:
+        return Kernel.dropped(self, d)
 
-    def softmax(self, p: Array, d: Array, delta: Array, i: slice, j: slice) -> Array:
+    def softmax(self, p: Array, d: Array, delta: Array) -> Array:
         return np.asarray(p * (d - delta))
 
     def d_cap(self, d: Array, z: Array, c: Array) -> Array:
-        return d if self.c.cap is None else d * (1 - np.square(c / self.c.acc(self.c.cap)))
+        return np.asarray(d * (1 - np.square(c / self.cap)))
 
-    def add_q(self, i: slice, j: slice, d_s: Array) -> None:
-        self.d_q[..., i, :] += d_s @ self.k[..., j, :]
+    def of_q(self, d_s: Array) -> Array:
+        return np.asarray(d_s @ self.k)
 
-    def add_k(self, i: slice, j: slice, d_s: Array) -> None:
-        self.d_k[..., j, :] += swap(d_s) @ self.q[..., i, :]
+    def of_k(self, d_s: Array) -> Array:
+        return np.asarray(swap(d_s) @ self.q)
 
-    def add_v(self, i: slice, j: slice, p: Array) -> None:
-        self.d_v[..., j, :] += swap(p) @ self.d_o[..., i, :]
+    def of_v(self, p: Array) -> Array:
+        return np.asarray(swap(p) @ self.d_o)
 
     def factors(self) -> tuple[float, float, float]:
         """What d_q, d_k and d_v are multiplied by at the end."""
@@ -260,50 +229,37 @@ class Kernel:
         return x if self.c.angles is None else rotated(x, self.c.angles, -1)
 
     def d_sinks(self, delta: Array) -> Array:
-        assert self.sinks is not None
         return np.asarray(-(np.exp(self.sinks - self.saved()) * delta).sum(axis=(0, 2, 3)))
 
     def d_bias(self, d_x: Array) -> Array:
         """[head, n_q, n_k], summed where all heads share a bias."""
-        own = d_x.sum(axis=0)
-        return np.asarray(own.sum(axis=0, keepdims=True) if "shared" in self.c.features else own)
+        own, is_shared = d_x.sum(axis=0), self.c.bias is not None and len(self.c.bias) == 1
+        return np.asarray(own.sum(axis=0, keepdims=True) if is_shared else own)
 
     def written(self, gradients: dict[str, Array]) -> dict[str, Array]:
         return gradients
-
-    def blocks(self, n: int) -> list[slice]:
-        return [slice(at, min(at + BLOCK, n)) for at in range(0, n, BLOCK)]
 
     @np.errstate(all="ignore")  # wrong ones overflow
     def run(self) -> dict[str, Array]:
         """The gradients by name, in the number type."""
         self.forward()
         self.read()
-        delta, lse, hidden, r = self.delta(), self.saved(), self.hidden(), self.c.rounded
-        self.d_q, self.d_k, self.d_v = (np.zeros_like(x) for x in (self.q, self.k, self.v))
-        of_x = np.zeros((*self.q.shape[:-1], self.n_k), self.c.acc)
-        for j in self.blocks(self.n_k):
-            for i in self.blocks(self.n_q):
-                z = self.scored(i, j)
-                c = self.capped(z)
-                x = self.masked(self.biased(c, i, j), hidden[i, j])
-                p = self.weights(x, lse[..., i, :])
-                self.add_v(i, j, r(self.for_values(p, i, j)))
-                d_p = self.d_dropped(self.d_o[..., i, :] @ swap(self.v[..., j, :]), i, j)
-                of_x[..., i, j] = self.softmax(p, d_p, delta[..., i, :], i, j)
-                d_s = r(self.d_cap(of_x[..., i, j], z, c))
-                self.add_q(i, j, d_s)
-                self.add_k(i, j, d_s)
-        of_q, of_k, of_v = (self.c.acc(x) for x in self.factors())
+        z = self.scored()
+        c = self.capped(z)
+        p = self.weights(np.where(self.hidden(), -np.inf, self.biased(c)).astype(self.c.acc))
+        delta = self.delta()
+        d_x = self.softmax(p, self.d_dropped(self.d_o @ swap(self.v)), delta)
+        d_s, of_v = self.c.rounded(self.d_cap(d_x, z, c)), self.c.rounded(self.for_values(p))
+        q_times, k_times, v_times = (self.c.acc(x) for x in self.factors())
         gradients = {
-            "d_q": self.unrotated(self.d_q * of_q),
-            "d_k": self.unrotated(self.grouped(self.d_k, "d_k") * of_k),
-            "d_v": self.grouped(self.d_v, "d_v") * of_v,
+            "d_q": self.unrotated(self.of_q(d_s) * q_times),
+            "d_k": self.unrotated(self.grouped(self.of_k(d_s), "d_k") * k_times),
+            "d_v": self.grouped(self.of_v(of_v), "d_v") * v_times,
         }
-        if self.sinks is not None:
+        if "sinks" in self.c.arrays:
             gradients["d_sinks"] = self.d_sinks(delta)
         if self.c.bias is not None:
-            gradients["d_bias"] = self.d_bias(of_x)
+            gradients["d_bias"] = self.d_bias(d_x)
         return {name: x.astype(TYPES[self.c.dtype]) for name, x in self.written(gradients).items()}
 
 
@@ -314,30 +270,29 @@ def run_with(call: Call, **methods: Callable[..., Any]) -> dict[str, Array]:
 
 
 def eager(call: Call) -> dict[str, Array]:
-    """The same without blocks or lse: every stage of the whole, rounded; δ is the sum of P ∘ dP."""
+    """The same without lse: every stage rounded; δ is the sum of P ∘ dP."""
 
     def rounding(name: str) -> Callable[..., Array]:
         return lambda s, *args: s.c.rounded(getattr(Kernel, name)(s, *args))
 
-    def weights(s: Kernel, x: Array, _: Array) -> Array:
+    def weights(s: Kernel, x: Array) -> Array:
         top = x.max(axis=-1, keepdims=True)
         top = np.where(np.isneginf(top), 0, top)
-        total = np.exp(x - top).sum(axis=-1, keepdims=True)
-        total = total if s.sinks is None else total + np.exp(s.sinks - top)
+        total = np.exp(x - top).sum(axis=-1, keepdims=True) + np.exp(s.sinks - top)
         return s.c.rounded(np.where(total == 0, 0, np.exp(x - top) / total))
 
-    def softmax(s: Kernel, p: Array, d: Array, *_: Any) -> Array:
+    def softmax(s: Kernel, p: Array, d: Array, _: Array) -> Array:
         r = s.c.rounded
         return r(p * r(d - r((p * d).sum(axis=-1, keepdims=True))))
 
     names = ("scored", "capped", "biased", "dropped", "d_dropped", "d_cap")
     own: dict[str, Any] = {name: rounding(name) for name in names}
-    whole: dict[str, Any] = {"blocks": lambda s, n: [slice(0, n)]}
-    return run_with(call, **own, **whole, weights=weights, softmax=softmax)
+    return run_with(call, **own, weights=weights, softmax=softmax)
 
 
 def right(call: Call) -> dict[str, dict[str, Array]]:
     """The gradients of right implementations, by name."""
-    exact = Kernel(call.exact()).run()
+    wide = {name: x.astype(np.float64) for name, x in call.arrays.items()}
+    exact = Kernel(replace(call, dtype="float64", arrays=wide)).run()
     rounded = {name: x.astype(TYPES[call.dtype]) for name, x in exact.items()}
     return {"kernel": Kernel(call).run(), "stages": eager(call), "float64 inside": rounded}

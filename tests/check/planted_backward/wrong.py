@@ -61,11 +61,11 @@ wrong("δ from dO of the row before", "δ from the gradient of another query (dO
 wrong("δ read with the next row", "δ of another query", thread="flash-attention#2555", delta=lambda s: np.roll(Kernel.delta(s), -1, axis=-2))
 wrong("δ of the head before", "δ of another head", "plain | grouped | all", "native-sparse-attention-triton#27", delta=lambda s: np.roll(Kernel.delta(s), 1, axis=1))
 wrong("δ of an O that is not yet divided by its sum", "δ from an unnormalised O", thread="flash-attention#2555", delta=lambda s: Kernel.delta(s) * s.total)
-wrong("δ added", "δ added, not subtracted", softmax=lambda s, p, d, delta, i, j: p * (d + delta))
+wrong("δ added", "δ added, not subtracted", softmax=lambda s, p, d, delta: p * (d + delta))
 wrong("δ of the first block of queries for every block", "δ of another query", thread="triton#5660", delta=lambda s: Kernel.delta(s)[..., np.arange(s.n_q) % BLOCK, :])
-wrong("softmax element by element", "softmax taken element by element (dS = A(1−A) ∘ dA)", thread="cs231n#10", softmax=lambda s, p, d, delta, i, j: p * (1 - p) * d)
-wrong("A left out of the softmax's gradient", "A left out of the gradient of softmax", "plain | causal", softmax=lambda s, p, d, delta, i, j: np.where(p == 0, 0, d - delta))
-wrong("softmax's gradient by columns", "softmax's gradient summed over the queries", "plain | causal", "candle#3724", softmax=lambda s, p, d, delta, i, j: p * (d - (s.all_weights() * (s.d_o @ swap(s.v))).sum(axis=-2, keepdims=True)[..., j]))
+wrong("softmax element by element", "softmax taken element by element (dS = A(1−A) ∘ dA)", thread="cs231n#10", softmax=lambda s, p, d, delta: p * (1 - p) * d)
+wrong("A left out of the softmax's gradient", "A left out of the gradient of softmax", "plain | causal", softmax=lambda s, p, d, delta: np.where(p == 0, 0, d - delta))
+wrong("softmax's gradient by columns", "softmax's gradient summed over the queries", "plain | causal", "candle#3724", softmax=lambda s, p, d, delta: p * (d - (s.a * (s.d_o @ swap(s.v))).sum(axis=-2, keepdims=True)))
 wrong("mean in place of the sum in δ", "δ is a mean, not a sum", thread="TorchCode#10", delta=lambda s: Kernel.delta(s) / s.n_k)
 
 # ---- the scale
@@ -80,12 +80,12 @@ wrong("scale twice in dQ and dK", "scale applied twice in dS", thread="triton#20
 wrong("scale twice in dQ: from a K that was scaled before", "scale applied twice in dQ", thread="FastVideo#1730", **_factor(lambda s: s.scale, 0))
 wrong("scale twice in dK: from a Q that was scaled before", "scale applied twice in dK", thread="flash-attention#2657", **_factor(lambda s: s.scale, 1))
 wrong("scale on dV", "scale applied to dV", **_factor(lambda s: s.scale, 2))
-wrong("the scale of v's width", "another scale in dS", "plain | grouped | all", "native-sparse-attention-triton#27", **_factor(lambda s: (s.d_k_size / s.v.shape[-1]) ** 0.5, 0, 1))
-wrong("the scale of a head that was padded to 16", "another scale in dS", "plain | grouped", "TransformerEngine#3216", **_factor(lambda s: (s.d_k_size / 16) ** 0.5, 0, 1))
+wrong("the scale of v's width", "another scale in dS", "plain | grouped | all", "native-sparse-attention-triton#27", **_factor(lambda s: (s.q.shape[-1] / s.v.shape[-1]) ** 0.5, 0, 1))
+wrong("the scale of a head that was padded to 16", "another scale in dS", "plain | grouped", "TransformerEngine#3216", **_factor(lambda s: (s.q.shape[-1] / 16) ** 0.5, 0, 1))
 wrong("log₂ e left in dQ and dK", "base 2 of the exponent left in the gradient", thread="FastVideo#1730", **_factor(lambda s: 1 / LN2, 0, 1))
 wrong("ln 2 left in dQ", "base 2 of the exponent left in the gradient", thread="FastVideo#1730", **_factor(lambda s: LN2, 0))
 wrong("dQ from a K that was scaled by scale · log₂ e", "base 2 of the exponent left in the gradient", thread="FastVideo#1730", **_factor(lambda s: float(s.scale) / LN2, 0))
-wrong("scale left out of the recomputed scores", "scale left out of the recomputed weights", "plain | causal", "triton#2059", scored=lambda s, i, j: s.q[..., i, :] @ swap(s.k[..., j, :]))
+wrong("scale left out of the recomputed scores", "scale left out of the recomputed weights", "plain | causal", "triton#2059", scored=lambda s: s.q @ swap(s.k))
 
 # ---- grouped heads
 def _one_of_group(pick: int, *of: str) -> dict[str, Any]:
@@ -120,10 +120,10 @@ def _redrawn(s: Kernel, seed: int) -> Array:
     return np.asarray(np.random.default_rng(seed).random((*s.q.shape[:-1], s.n_k)) >= kernel.P)
 
 def _d_dropped(change: Callable[..., Array]) -> dict[str, Any]:
-    return {"d_dropped": lambda s, d, i, j: change(s, d, s.c.kept[..., i, j])}
+    return {"d_dropped": lambda s, d: change(s, d, s.c.kept)}
 
 def _for_values(change: Callable[..., Array]) -> dict[str, Any]:
-    return {"for_values": lambda s, p, i, j: change(s, p, s.c.kept[..., i, j])}
+    return {"for_values": lambda s, p: change(s, p, s.c.kept)}
 
 wrong("dropout's mask not applied to dA", "dropout mask not applied again to dA", _DROPOUT, "flash-attention#1251", **_d_dropped(lambda s, d, kept: d))
 wrong("undropped weights in dV", "dropout mask not applied again in dV", _DROPOUT, "flash-attention#612", **_for_values(lambda s, p, kept: p))
@@ -131,15 +131,15 @@ wrong("1/(1−p) left out of dA", "dropout's 1/(1−p) left out of dA", _DROPOUT
 wrong("1/(1−p) twice in dA", "dropout's 1/(1−p) applied twice", _DROPOUT, "flash-attention#1251", **_d_dropped(lambda s, d, kept: np.where(kept, d / s.one_minus_p**2, 0)))
 wrong("1/(1−p) left out of dV", "dropout's 1/(1−p) left out of dV", _DROPOUT, "flash-attention#612", **_for_values(lambda s, p, kept: np.where(kept, p, 0)))
 wrong("dA divided by 1−p and not masked", "dropout's mask left out of dA, 1/(1−p) kept", _DROPOUT, "flash-attention#2439", **_d_dropped(lambda s, d, kept: d / s.one_minus_p))
-wrong("dropped weights in dS", "dropped weights used for A in dS", _DROPOUT, "flash-attention#1251", softmax=lambda s, p, d, delta, i, j: s.dropped(p, i, j) * (d - delta))
-wrong("dropout drawn again", "dropout drawn again on the way back", _DROPOUT, "pytorch#190717", dropped=lambda s, p, i, j: np.where(_redrawn(s, 6)[..., i, j], p / s.one_minus_p, 0), d_dropped=lambda s, p, i, j: np.where(_redrawn(s, 6)[..., i, j], p / s.one_minus_p, 0))
-wrong("δ of A and the undropped dA", "δ before dropout", _DROPOUT, "flash-attention#612", delta=lambda s: (s.all_weights() * (s.d_o @ swap(s.v))).sum(axis=-1, keepdims=True))
+wrong("dropped weights in dS", "dropped weights used for A in dS", _DROPOUT, "flash-attention#1251", softmax=lambda s, p, d, delta: s.dropped(p) * (d - delta))
+wrong("dropout drawn again", "dropout drawn again on the way back", _DROPOUT, "pytorch#190717", dropped=lambda s, p: np.where(_redrawn(s, 6), p / s.one_minus_p, 0), d_dropped=lambda s, p: np.where(_redrawn(s, 6), p / s.one_minus_p, 0))
+wrong("δ of A and the undropped dA", "δ before dropout", _DROPOUT, "flash-attention#612", delta=lambda s: (s.a * (s.d_o @ swap(s.v))).sum(axis=-1, keepdims=True))
 
 # ---- softcap
 _SOFTCAP = "softcap | all"
 
 def _cap(change: Callable[..., Array]) -> dict[str, Any]:
-    return {"d_cap": lambda s, d, z, c: change(d, z, c, s.c.cap)}
+    return {"d_cap": lambda s, d, z, c: change(d, z, c, s.cap)}
 
 wrong("softcap's derivative left out", "softcap's derivative left out", _SOFTCAP, "flash-attention#1033", **_cap(lambda d, z, c, cap: d))
 wrong("1 − C² for softcap's derivative", "softcap's derivative of C, not C/c", _SOFTCAP, "flash-attention#1033", **_cap(lambda d, z, c, cap: d * (1 - c * c)))
@@ -167,12 +167,12 @@ wrong("causal mask where there is none", _OTHER, "square", "triton#5660", **_hid
 wrong("window of one key fewer before", _OTHER, "window", "flash-attention#1915", **_hidden(lambda s, far: (far < 1 - WINDOW[0]) | (far > WINDOW[1])))
 wrong("window of one key more after", _OTHER, "window", "flash-attention#1915", **_hidden(lambda s, far: (far < -WINDOW[0]) | (far > WINDOW[1] + 1)))
 wrong("mask inverted on the way back", "another mask on the recomputed weights", "empty row", "flash-attention#1228", hidden=lambda s: s.c.keep)
-wrong("no bias on the way back", "numbers of the mask left out of the recomputed weights", "bias | all", "ffpa-attn#301", biased=lambda s, x, i, j: x if i != slice(None) else Kernel.biased(s, x, i, j))
+wrong("no bias on the way back", "numbers of the mask left out of the recomputed weights", "bias | all", "ffpa-attn#301", biased=lambda s, x: x)
 wrong("0 · NaN of an empty row", "0 · NaN from an empty row", "empty row", "pytorch#41508", saved=lambda s: np.where(s.is_empty, -np.inf, s.lse))
 
 # ---- log-sum-exp
 def _lse_of_last(s: Kernel) -> Array:
-    z = Kernel.scored(s, slice(None), slice(s.n_k // BLOCK * BLOCK, None))
+    z = Kernel.scored(s)[..., s.n_k // BLOCK * BLOCK :]
     return np.asarray(np.log(np.exp(z).sum(axis=-1, keepdims=True)))
 
 _MAX = "row maximum used for the log-sum-exp (weights not normalised)"
@@ -184,44 +184,41 @@ wrong("lse of the row before", "log-sum-exp of another query", "plain | causal",
 wrong("lse of the head before", "log-sum-exp of another head", "plain | grouped", "native-sparse-attention-triton#27", saved=lambda s: np.roll(s.lse, 1, axis=1))
 wrong("lse of the last block of keys alone", "log-sum-exp of the last block of keys", "plain | sinks", "long-context-attention#149", saved=_lse_of_last)
 wrong("lse without the sink", "sink left out of the recomputed weights", "sinks | all", "aiter#1576", saved=lambda s: np.where(s.is_empty, np.inf, np.log(_keys_total(s)) + s.top), d_sinks=lambda s, delta: -(np.exp(s.sinks - s.lse) * delta).sum(axis=(0, 2, 3)))
-wrong("weights of dV not normalised", "weights not normalised in dV", thread="flash-attention#404", for_values=lambda s, p, i, j: s.dropped(p * s.total[..., i, :], i, j))
+wrong("weights of dV not normalised", "weights not normalised in dV", thread="flash-attention#404", for_values=lambda s, p: s.dropped(p * s.total))
 
 def _keys_total(s: Kernel) -> Array:
     total = s.total - np.exp(s.sinks - s.top)
     return np.where(total <= 0, np.inf, total)  # a row that sees the sink alone
 
 # ---- blocks
-def _where(*names: str, of: str, use: Callable[[list[slice], slice], bool]) -> dict[str, Any]:
-    """Sums over some of the blocks of queries (i) or keys (j)."""
-    def method(name: str) -> Callable[..., None]:
-        def add(s: Kernel, i: slice, j: slice, x: Array) -> None:
-            blocks = s.blocks(s.n_q if of == "i" else s.n_k)
-            if use(blocks, i if of == "i" else j):
-                getattr(Kernel, name)(s, i, j, x)
+def _where(*names: str, of: str, use: Callable[[Array], Array]) -> dict[str, Any]:
+    """Sums over some of the blocks of queries (i) or keys (j), by their numbers."""
+    def method(name: str) -> Callable[..., Array]:
+        def product(s: Kernel, x: Array) -> Array:
+            used = use(np.arange(s.n_q if of == "i" else s.n_k) // BLOCK)
+            y: Array = getattr(Kernel, name)(s, x * (used[:, None] if of == "i" else used))
+            return y
 
-        return add
+        return product
 
     return {name: method(name) for name in names}
 
 _LAST_Q, _ONLY_Q = "last block of queries lost in dK, dV", "only the last block of queries in dK, dV"
-wrong("the last block of queries lost", _LAST_Q, thread="FlagGems#898", **_where("add_k", "add_v", of="i", use=lambda b, own: own != b[-1]))
-wrong("the last block of queries lost in dV", _LAST_Q, thread="FlagGems#898", **_where("add_v", of="i", use=lambda b, own: own != b[-1]))
-wrong("the first block of queries lost", "first block of queries lost in dK, dV", thread="triton#5660", **_where("add_k", "add_v", of="i", use=lambda b, own: own != b[0]))
-wrong("the last block of queries overwrites", _ONLY_Q, thread="tilelang#930", **_where("add_k", "add_v", of="i", use=lambda b, own: own == b[-1]))
-wrong("the last block of queries overwrites dK", _ONLY_Q, thread="tilelang#930", **_where("add_k", of="i", use=lambda b, own: own == b[-1]))
-wrong("the last block of keys lost in dQ", "last block of keys lost in dQ", "plain | square | all", "FlagGems#898", **_where("add_q", of="j", use=lambda b, own: own != b[-1]))
-wrong("the first block of keys lost in dQ", "first block of keys lost in dQ", "plain | causal", "triton#5660", **_where("add_q", of="j", use=lambda b, own: own != b[0]))
-wrong("the last block of keys overwrites dQ", "only the last block of keys in dQ", "plain | square | all", "tilelang#930", **_where("add_q", of="j", use=lambda b, own: own == b[-1]))
-wrong("the last block of keys not written", "dK, dV of the last block of keys not written", "plain | square | all", "flash-attention#1990", **_where("add_k", "add_v", of="j", use=lambda b, own: own != b[-1]))
-wrong("the last block of queries not written in dQ", "dQ of the last block of queries not written", "plain | causal", "pytorch#196678", **_where("add_q", of="i", use=lambda b, own: own != b[-1]))
-wrong("the rows past the end read as the last one", "padding of the last block of queries counted in dK, dV", "plain | grouped", "FastVideo#1180", add_k=lambda s, i, j, x: _tail(s, i, j, x, "d_k", s.q), add_v=lambda s, i, j, x: _tail(s, i, j, x, "d_v", s.d_o))
+wrong("the last block of queries lost", _LAST_Q, thread="FlagGems#898", **_where("of_k", "of_v", of="i", use=lambda n: n != n[-1]))
+wrong("the last block of queries lost in dV", _LAST_Q, thread="FlagGems#898", **_where("of_v", of="i", use=lambda n: n != n[-1]))
+wrong("the first block of queries lost", "first block of queries lost in dK, dV", thread="triton#5660", **_where("of_k", "of_v", of="i", use=lambda n: n > 0))
+wrong("the last block of queries overwrites", _ONLY_Q, thread="tilelang#930", **_where("of_k", "of_v", of="i", use=lambda n: n == n[-1]))
+wrong("the last block of queries overwrites dK", _ONLY_Q, thread="tilelang#930", **_where("of_k", of="i", use=lambda n: n == n[-1]))
+wrong("the last block of keys lost in dQ", "last block of keys lost in dQ", "plain | square | all", "FlagGems#898", **_where("of_q", of="j", use=lambda n: n != n[-1]))
+wrong("the first block of keys lost in dQ", "first block of keys lost in dQ", "plain | causal", "triton#5660", **_where("of_q", of="j", use=lambda n: n > 0))
+wrong("the last block of keys overwrites dQ", "only the last block of keys in dQ", "plain | square | all", "tilelang#930", **_where("of_q", of="j", use=lambda n: n == n[-1]))
+wrong("the last block of keys not written", "dK, dV of the last block of keys not written", "plain | square | all", "flash-attention#1990", **_where("of_k", "of_v", of="j", use=lambda n: n != n[-1]))
+wrong("the last block of queries not written in dQ", "dQ of the last block of queries not written", "plain | causal", "pytorch#196678", **_where("of_q", of="i", use=lambda n: n != n[-1]))
+wrong("the rows past the end read as the last one", "padding of the last block of queries counted in dK, dV", "plain | grouped", "FastVideo#1180", of_k=lambda s, d: swap(_filled(d)) @ _filled(s.q), of_v=lambda s, p: swap(_filled(p)) @ _filled(s.d_o))
 
-def _tail(s: Kernel, i: slice, j: slice, x: Array, name: str, rows: Array) -> None:
-    """The last block of queries is filled up with copies of its last row, which then count."""
-    more = -s.n_q % BLOCK if i.stop == s.n_q else 0
-    weights = np.concatenate([x, *[x[..., -1:, :]] * more], axis=-2)
-    own = np.concatenate([rows[..., i, :], *[rows[..., s.n_q - 1 :, :]] * more], axis=-2)
-    getattr(s, name)[..., j, :] += swap(weights) @ own
+def _filled(x: Array) -> Array:
+    """The last block of queries filled up with copies of its last row, which then count."""
+    return np.pad(x, [(0, 0), (0, 0), (0, -x.shape[2] % BLOCK), (0, 0)], mode="edge")
 
 # ---- layouts and other data
 def _written(change: Callable[[Kernel, dict[str, Array]], dict[str, Array]]) -> dict[str, Any]:
@@ -245,9 +242,9 @@ _OTHERWISE = "K, V read otherwise on the way back"
 _LAYOUT, _OF_D_O = "gradients in another layout", "dO of another place, or in another layout"
 wrong("dK and dV swapped", "dK and dV swapped", "square | causal", **_written(lambda s, f: {"d_k": f["d_v"], "d_v": f["d_k"]}))
 wrong("dQ and dK swapped", "dQ and dK swapped", "square | causal", **_written(lambda s, f: {"d_q": f["d_k"], "d_k": f["d_q"]}))
-wrong("A for Aᵀ in dV", "A instead of Aᵀ in dV", "square | causal", add_v=lambda s, i, j, p: s.d_v.__setitem__((..., i, slice(None)), s.d_v[..., i, :] + p @ s.d_o[..., j, :]))
-wrong("dS for dSᵀ in dK", "dS instead of dSᵀ in dK", "square | causal", add_k=lambda s, i, j, p: s.d_k.__setitem__((..., i, slice(None)), s.d_k[..., i, :] + p @ s.q[..., j, :]))
-wrong("dSᵀ for dS in dQ", "dSᵀ instead of dS in dQ", "square | causal", add_q=lambda s, i, j, p: s.d_q.__setitem__((..., j, slice(None)), s.d_q[..., j, :] + swap(p) @ s.k[..., i, :]))
+wrong("A for Aᵀ in dV", "A instead of Aᵀ in dV", "square | causal", of_v=lambda s, p: p @ s.d_o)
+wrong("dS for dSᵀ in dK", "dS instead of dSᵀ in dK", "square | causal", of_k=lambda s, d: d @ s.q)
+wrong("dSᵀ for dS in dQ", "dSᵀ instead of dS in dQ", "square | causal", of_q=lambda s, d: swap(d) @ s.k)
 wrong("K and V transposed twice", _OTHERWISE, "plain | causal", "diffusers#14338", **_read_kv(_as_tokens, "k", "v"))
 wrong("V alone transposed twice", _OTHERWISE, "plain | causal", "diffusers#14341", **_read_kv(_as_tokens, "v"))
 wrong("the first half of K and V for both halves", _OTHERWISE, "square | causal", "diffusers#14265, Automodel#3157", **_read_kv(lambda x: x[..., np.arange(x.shape[-2]) % (x.shape[-2] // 2), :], "k", "v"))
@@ -277,11 +274,11 @@ wrong("dBias averaged over the batch", "gradient of the mask not summed over wha
 
 # ---- no known bug: nothing may be named
 _SEEN = "plain | grouped"
-wrong("no known bug: squared weights in dS", "", _SEEN, softmax=lambda s, p, d, delta, i, j: p * p * (d - delta))
-wrong("no known bug: flattened weights in dV", "", _SEEN, for_values=lambda s, p, i, j: np.sqrt(p))
+wrong("no known bug: squared weights in dS", "", _SEEN, softmax=lambda s, p, d, delta: p * p * (d - delta))
+wrong("no known bug: flattened weights in dV", "", _SEEN, for_values=lambda s, p: np.sqrt(p))
 wrong("no known bug: δ grows with the head", "", _SEEN, delta=lambda s: Kernel.delta(s) * (1 + np.arange(s.q.shape[1])[:, None, None]))
 wrong("no known bug: dQ smoothed over neighbours", "", _SEEN, **_written(lambda s, f: {"d_q": (f["d_q"] + np.roll(f["d_q"], 1, axis=-2)) / 2}))
-wrong("no known bug: every third query twice in dK", "", _SEEN, add_k=lambda s, i, j, p: Kernel.add_k(s, i, j, p * np.where(np.arange(s.n_q)[i] % 3, 1, 2)[:, None]))
+wrong("no known bug: every third query twice in dK", "", _SEEN, of_k=lambda s, d: Kernel.of_k(s, d * np.where(np.arange(s.n_q) % 3, 1, 2)[:, None]))
 # fmt: on
 
 OUTCOMES = {("scale left out of the recomputed scores", "causal", "float16"): "no match"}
