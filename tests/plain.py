@@ -79,7 +79,20 @@ def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> d
             raise RefusalError("d_output")
         if v.shape == stages["v"].shape:
             stages["d_v"] = np.swapaxes(weights, -1, -2) @ d
+            stages |= _of_scores(stages, weights, d, how)
     return stages
+
+
+def _of_scores(stages: dict[str, Array], weights: Array, d: Array, how: How) -> dict[str, Array]:
+    """dQ = dS K and dK = dSᵀ Q of a plain attention of as many key heads."""
+    is_plain = {**how, "scale": 1, "seed": 0, "dtype": ""} == {**DEFAULTS, "scale": 1, "dtype": ""}
+    if not is_plain or "mask" in stages or (weights.sum(axis=-1) < 0.999).any():
+        return {}
+    q, k, v = (stages[name] for name in "qkv")
+    scale = 1 / math.sqrt(q.shape[-1]) if how["scale"] == DEFAULTS["scale"] else how["scale"]
+    apart = d @ np.swapaxes(v, -1, -2) - (stages["output"] * d).sum(axis=-1, keepdims=True)
+    d_scores = weights * apart * (1 if scale == "none" else scale)
+    return {"d_q": d_scores @ k, "d_k": np.swapaxes(d_scores, -1, -2) @ q}
 
 
 def reliable(stages: dict[str, Array]) -> dict[str, Array]:

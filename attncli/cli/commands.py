@@ -44,7 +44,10 @@ class Vectors:
     PANEL: ClassVar = "Vectors"
 
     dim: int | None = flag("Size of a random vector (default: 8).", min=1)
-    glove: str | None = flag("Word vectors in GloVe's text format.", "FILE")
+    glove: str | None = flag(
+        "Word vectors in GloVe's text format, or builtin: 2,717 frequent words of GloVe.",
+        "FILE",
+    )
     embeddings: str | None = flag(
         "The tokens' vectors, a row for each; of a file that holds weights too, these as well.",
         "SOURCE",
@@ -190,7 +193,10 @@ class Words:
         "Words, or words with their vectors: king=0.9,0.5,0.1.", "WORD", make=typer.Argument
     )
     vectors: str | None = flag(
-        "GloVe or word2vec text (also .gz, .zip, .zip::name), or JSON {word: [numbers]}.", "FILE"
+        "GloVe or word2vec text (also .gz, .zip, .zip::name), JSON {word: [numbers]}, or builtin, "
+        "the default: 2,717 frequent words of GloVe.",
+        "FILE",
+        names=("--vectors", "--glove"),
     )
     analogy: tuple[str, str, str] | None = flag("A is to B as C is to …: B − A + C.", "A B C")
     nearest: int | None = flag("The N words nearest to each word.", min=1)
@@ -411,7 +417,7 @@ COMMANDS = {
         (Words, DisplayFlags),
         """Lengths, dot products, cosines, analogies and principal components of word vectors.
 
-        Example: attncli similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9
+        Example: attncli similarity king queen man woman
         """,
         without=("head", "batch", "cell", "query", "arcs"),
         other_help={

@@ -13,6 +13,7 @@ from attncli.cli.options import DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.errors import ConventionError, InputError
 from attncli.files.messages import listing, quote, safe
+from attncli.files.word_entries import BUILTIN
 from attncli.files.word_vectors import Vectors, nearest, read_vectors, suggestion
 from attncli.trace import Stage, Trace
 from attncli.views.formats import PAGE
@@ -66,7 +67,7 @@ def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayF
 
 
 def _source(words: Words) -> tuple[list[str], str]:
-    """The words asked for, each once, and where their vectors are: a file, or the words."""
+    """The words asked for, each once, and where their vectors are: a SOURCE, or the words."""
     given, three = list(words.words or ()), list(words.analogy or ())
     if any(word.startswith("--") for word in three):
         found = " ".join(three[: next(n for n, word in enumerate(three) if word[:2] == "--")])
@@ -77,13 +78,15 @@ def _source(words: Words) -> tuple[list[str], str]:
     for word in inline if words.vectors is None else ():
         if not word.rpartition("=")[2].strip():
             raise ConventionError(f"{quote(word)} has no numbers", f"write {safe(word)}0.9,0.5,0.1")
-    if words.vectors is not None:
-        if not given + three:
-            raise ConventionError("no word is named", "add one: attncli similarity WORD…")
-        return list(dict.fromkeys(given + three)), words.vectors
-    if not inline or len(inline) != len(given):
+    if not given + three:
+        raise ConventionError("no word is named", "add one: attncli similarity king queen")
+    if words.vectors is not None or not inline:
+        return list(dict.fromkeys(given + three)), words.vectors or BUILTIN
+    if len(inline) != len(given):
+        bare = next(word for word in given if word not in inline)
         raise ConventionError(
-            "there are no vectors", "add --vectors FILE, or write each word as word=0.9,0.5,0.1"
+            f"{quote(bare)} has no numbers, {quote(inline[0])} has",
+            f"give every word its numbers ({safe(bare)}=0.9,0.5,0.1), or none",
         )
     named = [word.rpartition("=")[0] for word in given]
     return list(dict.fromkeys(named + three)), "; ".join(inline)
@@ -98,8 +101,10 @@ def _read(source: str, words: list[str]) -> Vectors:
         text for word in found.missing for text in found.warnings if f": {safe(word)} " in text
     ]
     names = listing(map(repr, found.missing), 8)
-    hint = wrong[0] if wrong else suggestion(found.missing) or "check the spelling"
-    raise InputError(f"{found.origin} has no vector for {names}", hint)
+    hint = wrong[0] if wrong else suggestion(found.missing)
+    if found.whole:
+        hint += f"{' Else ' if hint else ''}{found.whole}"
+    raise InputError(f"{found.origin} has no vector for {names}", hint or "check the spelling")
 
 
 def _similarity(found: Vectors, words: Words, source: str, notes: list[str]) -> Trace:

@@ -27,7 +27,6 @@ _OURS = {
     "--digits": ("--precision", ""),
     "--decimals": ("--precision", ""),
     "--vectors": ("--glove", ""),
-    "--glove": ("--vectors", ""),
 }
 _SAME = {"rotary": "rope", "md": "markdown", "text": "table"}  # choices by other names
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -231,11 +231,12 @@ class _Stream(io.RawIOBase):
 
 
 @contextmanager
-def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
+def open_source(text: str, stdin: BinaryIO | None = None, *, absent: str = "") -> Iterator[Source]:
     """What a SOURCE names, open for reading, unpacked where it is gzipped or in a zip.
 
     A path that exists is taken whole, even with `::` in it. In a zip, what follows `::` is a
     member, and what follows that a name in the member; a zip that holds npy files is an npz.
+    `absent` ends the hint where there is no such file: where one is to be had.
 
     Raises InputError where there is nothing to read, or a format that is known and not read, and
     where the system fails while it is read; SizeError where memory does not suffice.
@@ -261,7 +262,10 @@ def open_source(text: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
         except AttncliError:
             raise
         except FileNotFoundError as problem:
-            raise InputError(f"{origin} does not exist", _near(path)) from problem
+            hint = _near(path)
+            end = "" if hint.endswith("?") else "."
+            hint = f"{hint}{end} {absent}" if absent else hint
+            raise InputError(f"{origin} does not exist", hint) from problem
         except OSError as problem:
             text = problem.strerror or reason(problem)
             raise InputError(f"{origin} cannot be read: {text}") from problem

@@ -1,8 +1,9 @@
-"""Formats of word vectors: GloVe text, word2vec text, JSON {word: [numbers]}, or inline.
+"""Formats of word vectors: GloVe text, word2vec text, JSON {word: [numbers]}, inline, or builtin.
 
     king 0.50451 0.68607 -0.59517 …      a token may hold spaces (". . ." in glove.840B)
     400000 100                           a first line of two counts: word2vec's text format
     king=0.9,0.5,0.1 queen=0.2,0.5,0.1   inline, separated by spaces or semicolons
+    builtin                              those of this package: glove.npz, described in glove.md
 
 Each yields entries: a word and its vector. Text is read line by line.
 """
@@ -17,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +30,10 @@ from attncli.files.messages import LITERAL, count, quote, safe
 from attncli.files.numbers import Beyond
 from attncli.files.source import TEXT, Source, open_source
 from attncli.numerals import number as read_number
+
+BUILTIN = "builtin"
+"""The SOURCE that names the word vectors in this package; a file of this name is ./builtin."""
+_GLOVE_SITE = "https://nlp.stanford.edu/projects/glove"
 
 _SAMPLE = 50  # lines that tell how many numbers a line holds: enough that most of them are right
 _SAMPLE_BYTES = 1 << 20  # of those lines, at most
@@ -65,7 +71,11 @@ def open_entries(source: str) -> Iterator[Text | Table]:
     if _INLINE.match(source) and not os.path.exists(source):
         yield Table(_inline(source), LITERAL)
         return
-    with open_source(source) as file:
+    if source == BUILTIN:
+        yield _builtin()
+        return
+    absent = f"GloVe's files are at {_GLOVE_SITE}; --glove {BUILTIN} needs no file"
+    with open_source(source, absent=absent) as file:
         origin, head = file.origin, file.head.removeprefix(_BOM)
         if file.name:
             raise InputError(f"{origin} holds no {quote(file.name)}", "leave out ::name")
@@ -114,10 +124,26 @@ def _inline(text: str) -> list[tuple[str, Any]]:
     return pairs
 
 
-class Table:
-    """Words and vectors that are in memory: from JSON, or written inline."""
+def _builtin() -> Table:
+    with np.load(Path(__file__).with_name("glove.npz"), allow_pickle=False) as arrays:
+        words, vectors = arrays["words"].tolist(), arrays["vectors"].tolist()
+    table = Table(list(zip(words, vectors, strict=True)), f"{BUILTIN} (GloVe 6B 100d)")
+    what = f"the {len(words):,} most frequent words of GloVe 6B 100d (Pennington et al., 2014)"
+    table.warnings.append(f"the vectors are {BUILTIN}: {what}, rounded to float16")
+    table.whole = (
+        f"download glove.6B.zip (400,000 words) from {_GLOVE_SITE} and use "
+        "--glove glove.6B.zip::glove.6B.100d.txt"
+    )
+    return table
 
-    unit = "entry"
+
+class Table:
+    """Words and vectors that are in memory: from JSON, written inline, or built in.
+
+    whole  how to get the larger file that they are part of, or ""
+    """
+
+    unit, whole = "entry", ""
 
     def __init__(self, pairs: Sequence[tuple[str, Any]], origin: str) -> None:
         self.pairs, self.origin, self.warnings = pairs, origin, list[str]()
@@ -159,7 +185,7 @@ def _are_numbers(values: object) -> bool:
 class Text:
     """A text of vectors, open for reading: a word and its numbers on each line."""
 
-    unit = "line"
+    unit, whole = "line", ""
 
     def __init__(self, file: Source) -> None:
         # a file on disk has no buffer; a megabyte at a time is read as quickly as more

@@ -35,6 +35,7 @@ class Vectors:
     folded    word asked for → the word found in another case, where the exact one is missing
     warnings  what was wrong with the source, with line numbers
     origin    the source, for a message
+    whole     how to get the larger file that the source is part of, or ""
     """
 
     words: tuple[str, ...]
@@ -43,6 +44,7 @@ class Vectors:
     folded: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     origin: str = ""
+    whole: str = ""
 
 
 class Neighbours(NamedTuple):
@@ -55,11 +57,11 @@ class Neighbours(NamedTuple):
 def read_vectors(source: str, words: Sequence[str]) -> Vectors:
     """The vectors of `words`, without parsing the others.     # -> [n, d] for the n found
 
-    `source` is a SOURCE (such as a path, also gzipped or `file.zip::member`) or vectors written
-    inline, such as "king=0.9,0.5,0.1 queen=0.2,0.5,0.1". Reading stops at the last word asked for;
-    where one is missing, all is read, another case of it is taken, or close spellings are offered.
-    Of equal words the first counts. A line asked for with a wrong number of values, or one that is
-    not finite, is skipped with a warning; a damaged file is read as far as it is whole.
+    `source` is a SOURCE (such as a path, also gzipped or `file.zip::member`), "builtin" or vectors
+    written inline, such as "king=0.9,0.5,0.1 queen=0.2,0.5,0.1". Reading stops at the last word
+    asked for; where one is missing, all is read, another case of it is taken, or close spellings
+    are offered. Of equal words the first counts. A line asked for with a wrong number of values, or
+    one that is not finite, is skipped with a warning; a damaged file is read as far as it is whole.
 
     Raises InputError for a source without vectors: HTML, a Git LFS pointer, binary, empty, ….
     Source: the format of Pennington et al., "GloVe" (2014); word2vec's text format.
@@ -99,7 +101,7 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
         matrix = np.array([rows[word] for word in found]).reshape(len(found), file.dim)
         matrix.flags.writeable = False
         notes = (*file.warnings, *remarks.values())
-        return Vectors(found, matrix, missing, folded, notes, file.origin)
+        return Vectors(found, matrix, missing, folded, notes, file.origin, file.whole)
 
 
 def nearest(

@@ -66,8 +66,9 @@ def explain(  # noqa: PLR0913
     """A sentence from its words to contextual vectors: every stage of every layer and head.
 
     sentence   text, or its tokens; target: of which the queries are made, or what is decoded
-    vectors    the path of a GloVe or word2vec file, word → vector, or a row for each token; None:
-               random ones of the width `dim` and the `seed`, the same for the same word.
+    vectors    the path of a GloVe or word2vec file, "builtin" (2,717 frequent words of GloVe),
+               word → vector, or a row for each token; None: random ones of the width `dim` and the
+               `seed`, the same for the same word.
                `unknown` says what a word gets that is not among them: "random", "zero" or "error"
     positions  "paper", "article", "none", or a matrix with a row for each position
     weights    by name, ours or PyTorch's; None: random ones, drawn with `seed`

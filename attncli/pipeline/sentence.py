@@ -139,13 +139,16 @@ def from_file(
     if lost and unknown == "error":
         close = suggestion(found.missing)
         other = f"{close} Else " if close else ""
+        download = f", or {found.whole}" if found.whole else ""
         raise InputError(
             f"{origin} has no vector for {listing(map(repr, lost), 8)}",
-            f"{other}use --unknown random or zero",
+            f"{other}use --unknown random or zero{download}",
         )
     zeros = dict.fromkeys(lost, np.zeros(width))
     vectors |= random_vectors(lost, width, seed) if unknown == "random" else zeros
     remarks = [_unknown_remark(lost, origin, unknown)] if lost else []
+    if lost and found.whole:
+        remarks.append(f"for more words, {found.whole}")
     if found.folded:
         pairs = (f"{a!r} as {b!r}" for a, b in found.folded.items())
         remarks.append(f"found in another case: {listing(pairs, 8)}")

@@ -164,9 +164,11 @@ def test_the_schema_is_what_the_model_writes() -> None:
     assert CATALOG.with_name("catalog.schema.json").read_text("utf-8") == text
 
 
-def test_the_wheel_holds_the_catalogue_and_its_schema(tmp_path: Path) -> None:
+def test_the_wheel_holds_the_data_that_the_package_reads(tmp_path: Path) -> None:
     builder = WheelBuilder(str(CATALOG.parents[2]))
     (path,) = builder.build(directory=str(tmp_path), versions=["standard"])
     shipped = {f"attncli/examples/catalog/{file.name}" for file in CATALOG.glob("*.json")}
     assert len(shipped) == 6
-    assert {*shipped, "attncli/examples/catalog.schema.json"} <= {*ZipFile(path).namelist()}
+    shipped |= {"attncli/examples/catalog.schema.json"}
+    shipped |= {"attncli/files/glove.npz", "attncli/files/glove.md"}
+    assert shipped <= {*ZipFile(path).namelist()}
