@@ -186,8 +186,10 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
     [[1.0, 0.5403, -0.4161], [0.5403, 1.0, 0.5403], [-0.4161, 0.5403, 1.0]]
     """
     given = _position_stages(positions)
-    rows = given[-1].labels.get("position", ())
-    block = Block("Dot products of positions", None, {"position": rows, "other": rows})
+    rows, is_even = given[-1].labels.get("position", ()), given[-1].value.shape[1] % 2 == 0
+    alike = "each diagonal holds one number: the dot product depends on the distance alone"
+    notes = (alike,) if len(given) > 1 and is_even else ()  # a table as given need not be of waves
+    block = Block("Dot products of positions", None, {"position": rows, "other": rows}, notes)
     formula, reads = "D = PE · PEᵀ", {"x": "positions"}
     dots = Step("dots", lambda x: x @ x.T, reads, formula=formula, work="pairs")
     return traced([dots], block, *given)

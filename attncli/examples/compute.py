@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Self, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
+from pydantic import Field
 
 from attncli.arrays import Array
 from attncli.attention import functional as f
@@ -20,6 +21,7 @@ from attncli.attention.plan import plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
 from attncli.attention.run import Step, Values, run
 from attncli.attention.shapes import projected
+from attncli.attention.sweep import N_KEYS, sweep_widths
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.examples.inputs import (
@@ -29,6 +31,7 @@ from attncli.examples.inputs import (
     Numbers,
     OneKey,
     Row,
+    Seed,
     Side,
     TokenRows,
     Vectors,
@@ -92,18 +95,20 @@ class _Attending(Computation):
 
 
 class Attention(_Attending):
-    """`attend` of q, k, v; with n_heads their last axis is split into heads."""
+    """`attend` of q, k, v; with n_heads their last axis is split into heads, with d_output come
+    the gradients."""
 
     q: Numbers
     k: Numbers
     v: Numbers
     queries: Words | None = None
     keys: Words | None = None
+    d_output: Numbers | None = None
 
     def computed(self, glove: str | None = None) -> Computed:
         _check_cells(self.q, self.k, self.v, self.n_heads or 1)
         how: dict[str, Any] = {"mask": self.mask, "convention": self.convention}
-        how |= {"query_labels": self.queries, "key_labels": self.keys}
+        how |= {"query_labels": self.queries, "key_labels": self.keys, "d_output": self.d_output}
         more = []
         if self.n_heads is None:
             trace = attend(self.q, self.k, self.v, **how)
@@ -166,6 +171,17 @@ class SelfAttention(_Attending):
         reads = {"x": "embeddings", "y": "positions"}
         steps.append(Step("input", f.add, reads, dtype=self.convention.dtype))
         return dict(trace.stages()), steps, {"embeddings": x}
+
+
+class Widths(Computation):
+    """Attention of random queries and keys, for each d_k without the scale and with it."""
+
+    d_k: Annotated[list[Side], Field(min_length=1, max_length=16)]
+    n_keys: Side = N_KEYS
+    seed: Seed = 0
+
+    def computed(self, glove: str | None = None) -> Computed:
+        return Computed(sweep_widths(self.d_k, self.n_keys, self.seed), [], {})
 
 
 def _check_cells(q: Array, k: Array, v: Array, n_heads: int) -> None:
@@ -299,12 +315,12 @@ class LayerNorm(Computation):
 
 
 Name = Literal[
-    "attention", "self-attention", "similarity", "analogy", "pca", "share", "positions",
+    "attention", "self-attention", "widths", "similarity", "analogy", "pca", "share", "positions",
     "positions sum", "layer norm",
 ]  # fmt: skip
 COMPUTATIONS: dict[Name, type[Computation]] = {
-    "attention": Attention, "self-attention": SelfAttention, "similarity": Similarity,
-    "analogy": Analogy, "pca": Pca, "share": Share, "positions": Positions,
-    "positions sum": PositionsSum, "layer norm": LayerNorm,
+    "attention": Attention, "self-attention": SelfAttention, "widths": Widths,
+    "similarity": Similarity, "analogy": Analogy, "pca": Pca, "share": Share,
+    "positions": Positions, "positions sum": PositionsSum, "layer norm": LayerNorm,
 }  # fmt: skip
 """Each computation by the name that an example gives as `compute`."""

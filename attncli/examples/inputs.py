@@ -125,6 +125,7 @@ Words = Annotated[
 ]
 Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
 Whole = Annotated[int, Field(ge=-FARTHEST, le=FARTHEST)]
+Seed = Annotated[int, Field(ge=0, le=FARTHEST)]
 
 
 class Random(Model):
@@ -133,7 +134,7 @@ class Random(Model):
     random: Annotated[
         list[Annotated[int, Field(ge=1, le=MOST_NUMBERS)]], Field(min_length=1, max_length=4)
     ]
-    seed: Annotated[int, Field(ge=0, le=FARTHEST)] = 0
+    seed: Seed = 0
 
 
 def _array(found: object, ndim: int | None = None) -> Array:

@@ -321,11 +321,14 @@ def _taken(
                 'take "future" of the whole of scores, masked or weights',
             )
         return value[..., np.triu(np.ones(value.shape[-2:], dtype=bool), k=1)].ravel(), ("cell",)
-    if what == "minus":
+    if what in {"minus", "cosine"}:
         other, _ = select(stage, given)
         if other.shape != value.shape:
             raise InputError(f"the two places in stage {stage.name} differ in shape")
-        return value - other, axes
+        if what == "minus":
+            return value - other, axes
+        lengths = np.linalg.norm(value) * np.linalg.norm(other)
+        return np.asarray((value * other).sum() / lengths), ()
     if given not in axes:
         raise InputError(
             f"there is no axis {quote(given)} left in stage {stage.name}",

@@ -51,7 +51,7 @@ EXACT = np.iinfo(np.int64).max
 LOSS = 2.0**-46
 """Rounding error of a computation in float64, relative to the number: 64 times its resolution."""
 
-Relation = Literal["equal", "close_to", "unequal"]
+Relation = Literal["equal", "close_to", "unequal", "above", "below"]
 """How a statement compares our numbers with a value."""
 CLOSE = 1e-3
 """How near `close_to` is: a thousandth of the value, or of 1 where that is more."""
@@ -213,6 +213,8 @@ def holds(ours: npt.ArrayLike, states: Mapping[Relation, float], magnitude: floa
         bound = CLOSE * max(size, 1.0)
     with np.errstate(all="ignore"):
         near = (np.abs(a - value) <= bound) | (a == value) | (np.isnan(a) & np.isnan(value))
+        if relation in {"above", "below"}:
+            near = a > value if relation == "above" else a < value
     if relation == "unequal":
         near = np.broadcast_to((~near & ~np.isnan(a)).any(), a.shape)
     return np.where(near, VERDICTS[0], VERDICTS[2])

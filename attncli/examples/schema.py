@@ -26,7 +26,7 @@ from typing_extensions import TypeAliasType
 
 from attncli.errors import InputError
 from attncli.examples.compute import COMPUTATIONS, Computation, Name
-from attncli.examples.inputs import Model, OneKey, validated
+from attncli.examples.inputs import MOST_TEXT, Model, OneKey, validated
 from attncli.examples.printed import Printed, Recorded, Relation, read_printed
 from attncli.files.json import parse
 from attncli.files.messages import quote
@@ -60,11 +60,13 @@ def _read_place(found: object) -> Any:
     return found
 
 
-Entries = int | str | list[int | str]
+Label = Annotated[str, Field(max_length=MOST_TEXT)]
+Entries = int | Label | list[int | Label]
 At = TypeAliasType(
     "At",
     Annotated[
-        dict[str, Entries], PlainValidator(_read_place, json_schema_input_type=dict[str, Entries])
+        dict[Label, Entries],
+        PlainValidator(_read_place, json_schema_input_type=dict[Label, Entries]),
     ],
 )
 """Axis → number from 1, label, or several of them; an axis left out is taken whole."""
@@ -76,7 +78,7 @@ class Take(OneKey):
     sum, mean, deviation   along this axis (the deviation is the population's)
     shape                  how many entries each axis has
     future                 the cells whose key comes after their query
-    minus                  the difference to this place
+    minus, cosine          the difference to this place, the cosine of the angle to it
     """
 
     sum: str | None = None
@@ -85,6 +87,7 @@ class Take(OneKey):
     shape: bool | None = None
     future: bool | None = None
     minus: At | None = None
+    cosine: At | None = None
 
 
 NotJson = Literal["NaN", "Infinity", "-Infinity"]
@@ -93,7 +96,8 @@ Number = Annotated[
     BeforeValidator(text_to_nan, json_schema_input_type=float | NotJson),
 ]
 States = Annotated[dict[Relation, Number], Field(min_length=1, max_length=1)]
-"""Each of our numbers is this value, or within a thousandth of it, or one at least is not."""
+"""Each of our numbers is this value, or within a thousandth of it, or above or below it; or one at
+least is not it."""
 
 
 # ---- claims
@@ -137,7 +141,7 @@ class Claim(Model):
     printed    as printed: "0.540", "1/√2", "cos(0.0001)"; or numbers
     decimals   of numbers in `printed` that are not text
     states     in place of `printed`: each number is `equal` or `close_to` (within a thousandth) to
-               this value, or one of them at least is `unequal`
+               this value, or `above` or `below` it, or one of them at least is `unequal`
     free_sign  axis each of whose entries may be negated as a whole
     verdict    as recorded; so are the cause, why it differs in words, and the ways to compute
                what was printed

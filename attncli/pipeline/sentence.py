@@ -184,6 +184,8 @@ def entry_stages(
     >>> stages = entry_stages(Sentence(("a", "a")), vocabulary, "paper")
     >>> [stage.name for stage in stages], stages[-1].value[0].tolist()
     (['tokens', 'embeddings', 'positions', 'input'], [0.5, 1.25])
+    >>> [dict(stage.reads) for stage in stages[1:3]]
+    [{'tokens': 'tokens'}, {'tokens': 'tokens'}]
     """
     number_of: dict[str, int] = {}
     numbers = [number_of.setdefault(token, len(number_of) + 1) for token in sentence.tokens]
@@ -199,7 +201,7 @@ def entry_stages(
     words = Stage("embeddings", symbol, formula, vectors, axes, names, vocabulary.note, reads)
     if is_none:
         return tokens, words
-    table = _positions(positions, len(numbers), vocabulary.dim)
+    table = replace(_positions(positions, len(numbers), vocabulary.dim), reads=reads)
     total = SUM._replace(symbol=f"X{mark}", formula=f"X{mark} = {symbol} + PE")
     return tokens, words, table, traced([total], Block("", None, names), words, table)["input"]
 
@@ -219,4 +221,4 @@ def _positions(positions: PositionKind | Array, n: int, dim: int) -> Stage:
     waves = sinusoidal(n, dim, exponent="article" if positions == "article" else "paper")
     table, params = waves["positions"], waves["divisors"].params
     labels = {"position": table.labels["position"]}
-    return replace(table, labels=labels, reads={}, params=params)
+    return replace(table, labels=labels, params=params)

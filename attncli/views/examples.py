@@ -27,9 +27,13 @@ _RELATIONS = {"equal": "equal to", "close_to": "close to", "unequal": "other tha
 
 
 class Row(NamedTuple):
-    """One claim: what was printed, what is computed, and why they differ where they do."""
+    """One claim: what was printed, what is computed, and why they differ where they do.
+
+    label  what the line of `printed` is called: "printed", or "claimed" where it is no number
+    """
 
     claim: str
+    label: str
     printed: str
     ours: str
     verdict: str
@@ -40,17 +44,18 @@ class Row(NamedTuple):
 def rows(result: Result) -> Iterator[Row]:
     """The claims of an example, judged."""
     for judgement in result.judgements:
-        claim, ours, printed = judgement.claim, "", "not printed"
+        claim, ours, label, printed = judgement.claim, "", "printed", "not printed"
         if claim.printed is not None:
             printed = _nested(claim.printed.text, str)
         elif claim.states is not None:
             ((relation, value),) = claim.states.items()
-            printed = f"says {_RELATIONS[relation]} {value:g}"
+            label, printed = "claimed", f"{_RELATIONS.get(relation, relation)} {value:g}"
         if judgement.ours is not None:
             ours = _numbers(judgement.ours, _decimals(judgement))
         verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")
         reasons = tuple(_reasons(judgement))
-        yield Row(sentence(claim.text), clean(printed), ours, verdict, judgement.ok, reasons)
+        text = sentence(claim.text)
+        yield Row(text, label, clean(printed), ours, verdict, judgement.ok, reasons)
 
 
 def _reasons(judgement: Judgement) -> Iterator[str]:
@@ -80,11 +85,14 @@ def _numbers(value: npt.NDArray[np.float64], decimals: int) -> str:
         if not math.isfinite(x) or decimals >= EXACT:
             return repr(float(x))
         text = f"{x:.{decimals}f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+        return "0" if text == "-0" else text
 
     if value.size <= SHOWN:
         return _nested(value.tolist(), write)
     size = " × ".join(map(str, value.shape))
+    if value.min() == value.max():
+        return f"{size} numbers, each {write(value.min())}"
     return f"{size} numbers from {write(value.min())} to {write(value.max())}"
 
 
@@ -128,8 +136,8 @@ def result_lines(result: Result, width: int | None) -> Iterator[str]:
         yield f"  needs {clean(result.needs)}"
     for row in rows(result):
         yield ""
-        yield f"  {row.claim}: {row.verdict}"
-        yield from fold(f"printed  {row.printed}", width, 13, 4)
+        yield from fold(f"{row.claim}: {row.verdict}", width, 2, 2)
+        yield from fold(f"{row.label}  {row.printed}", width, 13, 4)
         if row.ours:
             yield from fold(f"ours     {row.ours}", width, 13, 4)
         for reason in row.reasons:
@@ -189,7 +197,7 @@ def verification_data(results: Sequence[Result]) -> dict[str, Any]:
     """The results as plain data for scripts; NaN and infinity as strings.
 
     {schema, ok, counts, examples: [{name, title, source, ok, needs, claims: [{claim, stage,
-    printed, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
+    printed, states, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
     """
     examples = [
         {
@@ -213,6 +221,7 @@ def _claim_data(judgement: Judgement) -> dict[str, Any]:
         "claim": claim.text,
         "stage": claim.stage,
         "printed": None if claim.printed is None else claim.printed.text,
+        "states": claim.states and nan_to_text(claim.states),
         "ours": None if ours is None else nan_to_text(ours.tolist()),
         "verdict": judgement.verdict,
         "cause": judgement.cause,

@@ -172,3 +172,10 @@ REFUSED: list[tuple[Callable[..., Any], Any, dict[str, Any], str]] = [
 def test_what_is_refused(function: Any, given: Any, more: dict[str, Any], words: str) -> None:
     with pytest.raises(AttncliError, match=words):
         function(*given, **more)
+
+
+def test_dot_products_depend_on_the_distance_alone_where_each_wave_has_both_halves() -> None:
+    even, odd, table = (
+        position_dots(x).notes for x in (sinusoidal(3, 4), sinusoidal(3, 3), [[1, 0]])
+    )
+    assert ("diagonal" in str(even), odd, table) == (True, (), ())

@@ -88,6 +88,7 @@ def test_the_verdict_of_a_statement_and_truncated_digits() -> None:
         ([0.0, 1e-300], {"equal": 0}, 0.0, [R, D]), ([0.9995, 0.99], {"close_to": 1}, 1.0, [R, D]),
         ([0.0, 0.2], {"unequal": 0}, 1.0, [R, R]), ([0.0, 1e-17], {"unequal": 0}, 1.0, [D, D]),
         ([math.nan], {"equal": 0}, 1.0, [D]), ([math.nan], {"unequal": 0}, 1.0, [D]),
+        ([0.9, 0.91, math.nan], {"above": 0.9}, 1.0, [D, R, D]), ([0.1, 0.09, -1.0], {"below": 0.1}, 1.0, [D, R, R]),
     ):  # fmt: skip
         assert holds(ours, states, magnitude).tolist() == verdicts  # type: ignore[arg-type]
     cut = [(0.1978, "0.19"), (-0.1978, "-0.19")]
@@ -214,3 +215,17 @@ def test_changed_inputs() -> None:
     of_file = example("similarity", {"glove": {"words": ["a"], "file": "g"}}, claim)
     (judgement,) = judge(of_file, "a=6,8").judgements
     assert (judgement.verdict, judgement.ok) == (D, True)
+
+
+def test_the_cosine_to_another_place_and_the_gradients_of_an_attention() -> None:
+    inputs = {"q": [[3, 4], [4, 3]], "k": [[0, 0]], "v": [[1]], "d_output": [[2], [3]]}
+    cosine = {
+        "stage": "q",
+        "at": {"query": 1},
+        "take": {"cosine": {"query": 2}},
+        "printed": "24/25",
+    }
+    both = judged("attention", inputs, cosine, {"stage": "d_v", "printed": [["5"]]})
+    assert [judgement.verdict for judgement in both] == [R, R]
+    with pytest.raises(InputError, match="shape"):
+        judged("attention", inputs, {"stage": "q", "take": {"cosine": {"query": 2}}})
