@@ -91,7 +91,10 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
 
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    if not (options.stages or options.cell or options.query) and _is_of_inputs(trace):
+    is_part = (
+        options.stages or options.cell or options.query or {*options.rows, *options.cols} - {None}
+    )
+    if not is_part and _is_of_inputs(trace):
         options = replace(options, given=True)
     names = chosen(trace, options)
     if options.query is not None:

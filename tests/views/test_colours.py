@@ -105,12 +105,13 @@ def plain(text: str) -> str:
 
 def test_which_stages_are_shaded() -> None:
     masked = attention(mask=CAUSAL)
-    every = ["scores", "scaled", "masked", "weights", "output"]
+    every = ["q", "k", "v", "mask", "scores", "scaled", "masked", "weights", "output"]
     for heatmap, names in ((None, ["weights"]), (False, []), (True, every)):
-        stages = re.split(r"\n(?=\x1b\[2m\d)", coloured(masked, heatmap=heatmap))[1:]
-        assert [plain(stage).split()[1] for stage in stages if ";48;" in stage] == names
+        stages = re.split(r"\n\n", coloured(masked, heatmap=heatmap))[1:]
+        titles = (plain(stage).split() for stage in stages if ";48;" in stage)
+        assert [words[words[0].isdecimal()] for words in titles] == names
     assert not set("░▒▓█") & {*shown(masked)}
-    assert shown(masked, heatmap=True).count("░▒▓█") == 5  # a legend for each
+    assert shown(masked, heatmap=True).count("░▒▓█") == 9  # a legend for each
     text = coloured(masked, stages=("weights",))
     assert "\x1b[38;2;0;0;0;48;2;254;232;56m 1.0000 \x1b[0m" in text
     row = next(line for line in text.splitlines() if "///" in line)
