@@ -53,7 +53,6 @@ def test_a_walk_knows_masks_sinks_dropout_and_blanks(call: Call) -> None:
     assert "dropped·V1" in dropped
     blank = rows(call("compute", "--q", THREE, "--query", "1", "--blank").out)
     assert blank["k1"] == ["____"] * 4 + ["10", "0"] + ["____"] * 2
-    assert call("compute", "--q", THREE, "--query", "q4").code == 2
 
 
 def test_the_banks_attend_to_what_is_near_them_and_are_alike_without_positions(call: Call) -> None:
@@ -92,8 +91,6 @@ def test_an_exercise_is_small_and_each_seed_is_another(call: Call) -> None:
     sheet = call("compute", "--random", "--blank").out
     assert "____" in sheet
     assert "Q" in sheet
-    for wrong in (("--random", "3x0"), ("--random", "--q", THREE), (THREE, "--random")):
-        assert call("compute", *wrong).code == 2
 
 
 def test_without_the_scale_scores_grow_as_the_root_of_d_k(call: Call) -> None:
@@ -104,9 +101,6 @@ def test_without_the_scale_scores_grow_as_the_root_of_d_k(call: Call) -> None:
     assert scaled[:, 0] == pytest.approx([1, 1, 1], rel=0.06)
     assert plain[2, 1] > 0.9
     assert plain[2, 3] < plain[0, 3] / 3
-    for wrong in (["d_k", "0,1"], ["heads", "1"], ["scale", "x"]):
-        assert call("compute", "--random", "--sweep", *wrong).code == 2
-    assert call("compute", "--q", THREE, "--sweep", "d_k", "1,2").code == 2
 
 
 def test_a_sweep_of_the_scale_is_a_query_at_several_temperatures(call: Call) -> None:
