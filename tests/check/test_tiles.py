@@ -65,7 +65,7 @@ def test_a_right_one_matches() -> None:
     ("kind", "dtype"), in_turn(["plain", "causal"], ["float32", "bfloat16", "float16"])
 )
 def test_that_of_pytorchs_flash_attention_matches(dtype: str, kind: str) -> None:
-    """Recorded by tests/fixtures/make_lse.py."""
+    """Recorded by tests/fixtures/make_torch_fixtures.py."""
     with np.load(FLASH) as file:
         q, k, v = (file[f"{dtype}.{name}"] for name in "qkv")
         lse, output = (file[f"{dtype}.{kind}.{name}"] for name in ("lse", "output"))

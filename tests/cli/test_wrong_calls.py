@@ -54,7 +54,7 @@ CALLS = {
         "--rows 3:2": "--rows 3:2 before 2:3", "--cell a,b,c": "--cell 'a,b,c' comma",
         "--cell q9,k1": "no 'q9'", "--query q4": "no 'q4'", "--random": "three.json --random",
         "--sweep d_k 1,2": "--sweep --random", "--sweep heads 1": "heads scale",
-        "--sweep scale x": "'x'",  "--arcs --format svg --stage scores": "--arcs weights scores",
+        "--sweep scale x": "'x'", "--k [[1,2,3]]": "q 2 k 3 d_k", "--arcs --format svg --stage scores": "--arcs weights scores",
         "--blank=other": "no 'other'", "--output x.doc": "x.doc format",
         "--output no/such/out.json": "no/such", "--output there.npz": "there.npz exists --force",
         "--format npy --stage weights --stage scores": "npy one stage",
@@ -151,7 +151,7 @@ CALLS = {
         "extra": "extra argument", "--len 99999999 --dim 2 --dots": "--len --dim",
         "--dim 4": "--len missing", "--len 4": "--dim missing",
         "--kind alibi --len 3": "--heads missing", "--add [[1,2]] --dim 3": "--dim 3 2",
-        "--add [[[1,2]]]": "3 dimensions", "--len 3 --dim 4 --cell 9,1": "no position '9'",
+        "--add [[[1,2]]]": "3 dimensions", "--kind rope --len 3 --dim 5": "dim 5 even", "--len 3 --dim 4 --cell 9,1": "no position '9'",
     },
     "similarity": {
         "": "no word", "king=1,2 dad": "'dad' numbers",
