@@ -125,7 +125,10 @@ KINDS: dict[str, Kind] = {
         "Q", "batch head query d_k", "operand", note="a query for each token: what it looks for"
     ),
     "k": Kind(
-        "K", "batch kv_head key d_k", "operand", note="a key for each token: what it is found by"
+        "K",
+        "batch kv_head key d_k",
+        "operand",
+        note="a key for each token: what it is matched against",
     ),
     "v": Kind(
         "V",
@@ -142,9 +145,7 @@ KINDS: dict[str, Kind] = {
     "allowed": Kind("", role="aside"),
     "kept": Kind("", _MAP, "aside"),
     "scores": Kind("S", _MAP, note="every query times every key: the larger, the better they fit"),
-    "scaled": Kind(
-        "Z", _MAP, note="made smaller, so that wide vectors do not push softmax to its extremes"
-    ),
+    "scaled": Kind("Z", _MAP, note="scaled, so that a large d_k does not saturate the softmax"),
     "biased": Kind("P", _MAP, note="with the numbers of the mask, before the softcap"),
     "capped": Kind("B", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
     "masked": Kind("L", _MAP, masks=True, note="masked scores become −inf, so their weight is 0"),

@@ -1,13 +1,13 @@
-"""Gradients: the plan read in reverse, each step's own way back.
+"""Gradients: the plan read in reverse, each step's own backward step.
 
     dO ── d_v, d_weights ── delta ── d_masked ── d_scaled ── d_scores ── d_q, d_k ── d_w_q …, d_x
 
 The gradient of a stage is how fast the loss grows with each of its numbers: d_scores = ∂loss/∂S,
 of the shape of the scores. It is written with a d before the stage's letter: dS. A step that
-changes nothing on its way back, such as a mask of −inf, has no stage: the gradient after it is also
+changes nothing on its backward step, such as a mask of −inf, has no stage: the gradient after it is also
 the one before it.
 
-To add the way back of a step: its mathematics here, a method of `_Backward`, a row in `_RULES`.
+To add the backward step of a step: its mathematics here, a method of `_Backward`, a row in `_RULES`.
 Source: Dao et al., "FlashAttention" (2022), appendix B.2 and B.4.
 """
 
@@ -178,12 +178,12 @@ def backward(steps: Sequence[Step], sizes: Sizes) -> list[Step]:
 
 @dataclass
 class _Backward:
-    """The gradient steps so far; each method is the way back of one kind of step.
+    """The gradient steps so far; each method is the backward step of one kind of step.
 
     forward  the plan, by stage
     found    stage → the stage that holds its gradient
     parts    rows that several stages are made of → parameters of `d_of_rows`
-    done     stages whose way back is already taken
+    done     stages whose backward step is already taken
     """
 
     forward: Mapping[str, Step]
@@ -212,14 +212,14 @@ class _Backward:
         return name
 
     def through(self, step: Step) -> None:
-        """Adds the way back of a step whose gradient is there, once."""
+        """Adds the backward step of a step whose gradient is there, once."""
         rule = _RULES.get(step.compute)
         if rule is not None and step.name in self.found and step.name not in self.done:
             self.done.add(step.name)
             rule(self, step, self.found[step.name])
 
     def operand(self, name: str) -> None:
-        """Takes what shares the heads of a key or value its way back at once, beside its own."""
+        """Takes what shares the heads of a key or value its backward step at once, beside its own."""
         if name in self.forward and self.forward[name].compute is f.share:
             self.through(self.forward[name])
 
@@ -364,4 +364,4 @@ _RULES: dict[Callable[..., Array], Callable[[_Backward, Step, str], None]] = {
     merge_heads: _Backward.merge_heads,
     f.project: _Backward.project,
 }
-"""The way back of each function of a plan."""
+"""The backward step of each function of a plan."""

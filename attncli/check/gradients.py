@@ -18,7 +18,7 @@ FEATURES = frozenset(["softcap", "dropout", "sinks", "key-heads", "mask"])
 
 
 def hidden_bugs(comparison: Comparison) -> list[Bug]:
-    """The bugs of the way back that compute the right numbers on this input, or do not apply.
+    """The bugs of the backward pass that compute the right numbers on this input, or do not apply.
 
     Judged on a sample where the input is large.
     """
@@ -51,7 +51,7 @@ def hidden_bugs(comparison: Comparison) -> list[Bug]:
 def of_one_pass(
     matches: Sequence[Match], comparison: Comparison
 ) -> tuple[list[Match], Sequence[str]]:
-    """Without the bugs of both passes where one of the way back alone has the same gradients.
+    """Without the bugs of both passes where one of the backward pass alone has the same gradients.
 
     What was observed of the forward pass, if anything, is right or it would have told; that it is
     not known to be right stands in a note.

@@ -3,8 +3,8 @@ errors put in.
 
 Every step reads its numbers with independent relative errors, as large as a rounding error u of
 each factor and those of a sum of n products, u √(1 + n/3). Weights are off by 2 u · log Σ exp of
-their row besides: a kernel keeps that one number and takes exp(score − it) again on the way back,
-so that four roundings of numbers about as large no longer cancel: of the score, its sum, its
+their row besides: a kernel keeps that one number and takes exp(score − it) again in the backward
+pass, so that four roundings of numbers about as large no longer cancel: of the score, its sum, its
 scale, and that number. And kernels take δ of the rounded O: δ is off by u √(Σ (O ∘ dO)²) besides.
 So differences, such as dA − δ, are as uncertain here as in any right implementation.
 

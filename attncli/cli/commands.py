@@ -242,7 +242,7 @@ DECIMALS = flag(
 )
 RTOL, ATOL = flag("Relative tolerance."), flag("Absolute tolerance.")
 INSIDE = flag(
-    "Accept arithmetic inside that is less exact than the numbers.", excludes="--rtol, --atol"
+    "Allow lower internal precision than the number type of the arrays.", excludes="--rtol, --atol"
 )
 
 
@@ -320,8 +320,8 @@ class Observed:
     rows: str | None = flag("Only these query rows, from 1.", "A:B")
     head: int | None = flag("Only this head, from 1.", min=1)
     positions: Literal["paper", "article", "rope-halves", "rope-interleaved"] | None = flag(
-        "Put these in first: sinusoidal, added to q, k and v (paper, article), or rotary, "
-        "turned into q and k. The inputs, cached ones too, are then given without positions."
+        "Apply these positional encodings before comparing: sinusoidal, added to q, k and v (paper, "
+        "article), or rotary, of q and k. The inputs, cached ones too, are then given without them."
     )
     decimals: int | None = DECIMALS
     rtol: float | None = RTOL

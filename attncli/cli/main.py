@@ -156,7 +156,7 @@ def run(arguments: list[str]) -> int:
         if isinstance(error, ImportError) and "map segment" in str(error):  # of a library
             return _failed(_NO_MEMORY, 2, arguments)
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
-        return _failed(f"a fault of attncli itself ({what}); --debug shows where", 2, arguments)
+        return _failed(f"internal error ({what}); --debug shows where", 2, arguments)
     return code
 
 

@@ -82,8 +82,8 @@ class Inputs(_Sources):  # type: ignore[misc]
         "How many keys are valid, one number per batch item; the rest is padding.", "N[,N…]"
     )
     tiles: int | None = flag(
-        "Walk through the keys in tiles of N, with a running maximum, sum and output: "
-        "FlashAttention's way.",
+        "Process the keys in tiles of N, with a running maximum, sum and output (online softmax, "
+        "as in FlashAttention).",
         min=1,
         panel="Scores",
         excludes="--split",
@@ -212,7 +212,7 @@ class DisplayFlags:
         needs=forms(lambda form: form.shades and form.holds in (PAGE, FIGURE)),
     )
     step: bool = flag("Wait for a key between stages.", needs="--format table", excludes="--output")
-    full: bool = flag("Leave nothing out, however large.")
+    full: bool = flag("Show everything, however large.")
     width: int | None = flag("Columns to use (default: the terminal).", min=40, needs=PAGES)
     no_color: bool = flag("No colour; NO_COLOR does the same.", excludes="--color auto|always")
     quiet: bool = flag("No notes on standard error.")

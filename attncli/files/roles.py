@@ -56,11 +56,11 @@ ROLES: dict[Role, Names] = {
     ),
     "k": Names(
         ("xk", *(form.format(word) for word in _K for form in _OWN)),
-        "Keys, where not in the file of --q; else K = Q.",
+        "Keys (default: from the file of --q, else K = Q).",
     ),
     "v": Names(
         ("xv", *(form.format(word) for word in _V for form in _OWN)),
-        "Values, where not in the file of --q; else V = K.",
+        "Values (default: from the file of --q, else V = K).",
     ),
     "x": Names(
         ("x", "xs", *_both("input embedding word encoding"), "input_embeddings", "inputs_embeds"),
@@ -75,7 +75,7 @@ ROLES: dict[Role, Names] = {
         most=3,
         form=_X,
     ),
-    "x_v": Names(("x_v",), "Those of which V is made, where not of K's.", most=3, form=_X),
+    "x_v": Names(("x_v",), "Separate embeddings for V (default: those of K).", most=3, form=_X),
     "past_k": Names(
         tuple(form.format(word) for word in _K for form in _PAST),
         "Cached keys, put before the keys; with one axis more than q, they are split into heads.",

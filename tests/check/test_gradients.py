@@ -105,7 +105,7 @@ def test_numbers_of_query_heads_are_fitted_where_key_heads_are_shared() -> None:
     observed = Kernel(replace(GROUPED, arrays=GROUPED.arrays | {"sinks": sinks})).run()
     del observed["d_sinks"]
     verdict = check(dict(observed), **GROUPED.keywords, pairs=False)
-    assert names(verdict) == ["sinks where none are wanted"]
+    assert names(verdict) == ["extra term in the softmax's denominator (attention sink)"]
 
 
 def test_a_gradient_that_another_meaning_of_the_mask_does_not_have() -> None:

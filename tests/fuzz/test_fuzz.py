@@ -175,7 +175,7 @@ def outcome(case: Case) -> str:
     errors = [line for line in lines if not line.startswith("attncli: note: ")]
     is_one_line = len(errors) == 1 and re.match(r"attncli: \S", errors[0]) and not out
     codes = (0, 1, 2) if {"check", "--verify"} & {*case.arguments} else (0, 2)
-    is_fault = re.search("Traceback|a fault of attncli itself|^warned: ", err, re.MULTILINE)
+    is_fault = re.search("Traceback|internal error|^warned: ", err, re.MULTILINE)
     is_clean = all(line.isprintable() for line in lines) and (code != 2 or is_one_line)
     if code not in codes or is_fault or not is_clean:
         return f"exit code {code}: {out[:100]!a} {err!a:.500}"

@@ -317,7 +317,7 @@ FITTED: dict[str, Variants] = {
     "another scale": _another_scale,
     "another softcap": _another_softcap,
     "another finite mask value": _another_mask_value,
-    "sinks where none are wanted": _sinks,
+    "extra term in the softmax's denominator (attention sink)": _sinks,
     "numbers of the mask times a factor": _mask_times,
     "keys times a factor": _keys_times,
     "output times a factor": _output_times,
@@ -327,5 +327,5 @@ PROBES = {
     "another scale": _little_scale,
     "another softcap": _little_softcap,
     "another finite mask value": _little_leak,
-    "sinks where none are wanted": _little_sink,
+    "extra term in the softmax's denominator (attention sink)": _little_sink,
 }

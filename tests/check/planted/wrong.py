@@ -74,7 +74,7 @@ SCORES = (
     Row("no sum", ("softmax not normalised",), lambda x: attend(x, weigh=exponentials), (w.PRIMES, w.KERNEL, w.CAUSAL, w.LARGE)),
     Row("sum over queries", ("sum over queries, maximum over keys",), lambda x: attend(x, weigh=lambda s: summed_over(-2, s)), (w.SQUARE, w.KERNEL)),
     Row("sigmoid", ("sigmoid, not softmax",), lambda x: attend(x, weigh=lambda s: 1 / (1 + np.exp(-s))), (w.PRIMES, w.CAUSAL, w.LARGE)),
-    Row("softmax1", ("softmax with 1 added to the sum", "sinks where none are wanted"), lambda x: attend(x, weigh=lambda s: np.exp(s) / (1 + np.exp(s).sum(-1, keepdims=True))), (w.PRIMES, w.ODD), but=(("odd", "among several"),)),
+    Row("softmax1", ("softmax with 1 added to the sum", "extra term in the softmax's denominator (attention sink)"), lambda x: attend(x, weigh=lambda s: np.exp(s) / (1 + np.exp(s).sum(-1, keepdims=True))), (w.PRIMES, w.ODD), but=(("odd", "among several"),)),
     Row("no softcap", ("softcap left out",), lambda x: attend(x, cap=0.0), (w.CAPPED, w.CAPPED_CAUSAL), "onnxruntime PR 28370"),
     Row("softcap of 4", ("another softcap",), lambda x: attend(x, cap=4.0), (w.CAPPED_CAUSAL,)),
     Row("softcap after the mask", ("softcap on the other side of the mask",), lambda x: attend(x, cap=0.0, weigh=lambda s: softmax(capped(s, x.how["softcap"]))), (w.CAPPED_CAUSAL,), "onnx#7865"),
@@ -85,7 +85,7 @@ SCORES = (
     Row("scaled scores", ("the observed scores are scaled already",), lambda x: scores(x.q, x.k) * x.scale, (w.PRIMES, w.THREE), stage="scores"),
     Row("scale 1/√(d + ¼)", ("another scale",), lambda x: attend(x, scale=(x.d_k + 0.25) ** -0.5), (w.QUIET,), kind="quiet", always=True),
     Row("softcap 50 too many", ("another softcap",), lambda x: attend(x, cap=50.0), (w.QUIET,), kind="quiet"),
-    Row("a sink of −6", ("sinks where none are wanted",), lambda x: attend(x, sinks=np.full(x.h, -6.0)), (w.QUIET,), kind="quiet"),
+    Row("a sink of −6", ("extra term in the softmax's denominator (attention sink)",), lambda x: attend(x, sinks=np.full(x.h, -6.0)), (w.QUIET,), kind="quiet"),
     Row("window of 255 of 256", ("window one too narrow", "another window"), lambda x: attend(x, hide=(x.j > x.i) | (x.j < x.i - 254)), (w.QUIET_WINDOW,), kind="quiet"),
     Row("sum over heads", ("sum over queries, maximum over keys",), lambda x: attend(x, weigh=lambda s: summed_over(1, s)), (w.PRIMES,)),
     Row("sigmoid less the logarithm of the keys", ("sigmoid, not softmax",), lambda x: attend(x, weigh=lambda s: 1 / (1 + x.n_k * np.exp(-s))), (w.PRIMES,)),
@@ -358,7 +358,10 @@ def last_rows(x: Inputs, tile: int, value: Any) -> Array:
 
 
 # m keys of zeros are a sink of ln m
-COUNTED = ("zero keys of the last block counted", "sinks where none are wanted")
+COUNTED = (
+    "zero keys of the last block counted",
+    "extra term in the softmax's denominator (attention sink)",
+)
 KERNELS = (
     Row("zero keys to 16", COUNTED, lambda x: zero_keys(x, -x.n_k % 16), (TAIL, w.ODD), "jax#27224"),
     Row("last 16 skipped", ("last block of keys skipped", "one block of keys lost", "other key lengths"), lambda x: without(x, tail_of(x.n_k, 16), x.n_k), (w.ODD, TAIL, w.LARGE)),

@@ -132,7 +132,7 @@ wrong("1/(1−p) twice in dA", "dropout's 1/(1−p) applied twice", _DROPOUT, "f
 wrong("1/(1−p) left out of dV", "dropout's 1/(1−p) left out of dV", _DROPOUT, "flash-attention#612", **_for_values(lambda s, p, kept: np.where(kept, p, 0)))
 wrong("dA divided by 1−p and not masked", "dropout's mask left out of dA, 1/(1−p) kept", _DROPOUT, "flash-attention#2439", **_d_dropped(lambda s, d, kept: d / s.one_minus_p))
 wrong("dropped weights in dS", "dropped weights used for A in dS", _DROPOUT, "flash-attention#1251", softmax=lambda s, p, d, delta: s.dropped(p) * (d - delta))
-wrong("dropout drawn again", "dropout drawn again on the way back", _DROPOUT, "pytorch#190717", dropped=lambda s, p: np.where(_redrawn(s, 6), p / s.one_minus_p, 0), d_dropped=lambda s, p: np.where(_redrawn(s, 6), p / s.one_minus_p, 0))
+wrong("dropout drawn again", "dropout drawn again in the backward pass", _DROPOUT, "pytorch#190717", dropped=lambda s, p: np.where(_redrawn(s, 6), p / s.one_minus_p, 0), d_dropped=lambda s, p: np.where(_redrawn(s, 6), p / s.one_minus_p, 0))
 wrong("δ of A and the undropped dA", "δ before dropout", _DROPOUT, "flash-attention#612", delta=lambda s: (s.a * (s.d_o @ swap(s.v))).sum(axis=-1, keepdims=True))
 
 # ---- softcap
@@ -148,7 +148,7 @@ wrong("1 − |C/c| for softcap's derivative", "softcap's derivative without its 
 wrong("softcap's derivative twice", "softcap's derivative applied twice", _SOFTCAP, "tokamax#1121", **_cap(lambda d, z, c, cap: d * (1 - (c / cap) ** 2) ** 2))
 wrong("tanh of the capped score in softcap's derivative", "softcap's derivative with tanh taken twice", _SOFTCAP, "tokamax#1121", **_cap(lambda d, z, c, cap: d * (1 - np.tanh(c / cap) ** 2)))
 wrong("softcap's derivative over c", "another scale in dS", _SOFTCAP, "tokamax#1121", **_cap(lambda d, z, c, cap: d * (1 - (c / cap) ** 2) / cap))
-wrong("no softcap on the way back", "softcap left out of the recomputed weights", _SOFTCAP, "flash-attention#1033", capped=lambda s, z: z, d_cap=lambda s, d, z, c: d)
+wrong("no softcap in the backward pass", "softcap left out of the recomputed weights", _SOFTCAP, "flash-attention#1033", capped=lambda s, z: z, d_cap=lambda s, d, z, c: d)
 
 # ---- masks
 def _hidden(change: Callable[[Kernel, Array], Array]) -> dict[str, Any]:
@@ -157,17 +157,17 @@ def _hidden(change: Callable[[Kernel, Array], Array]) -> dict[str, Any]:
 
 _OTHER = "another mask on the recomputed weights"
 _NONE = "mask left out of the recomputed weights"
-wrong("no causal mask on the way back", _NONE, "causal | causal, n_q ≠ n_k", "triton#7216", **_hidden(lambda s, far: far > s.n_k))
-wrong("no window on the way back", _NONE, "window", "triton#7216", **_hidden(lambda s, far: far > s.n_k))
-wrong("no mask on the way back", _NONE, "empty row | all", "flash-attention#1228", **_hidden(lambda s, far: far > s.n_k))
-wrong("the diagonal hidden on the way back", _OTHER, "causal", "flash-attention#1915", **_hidden(lambda s, far: far >= 0))
+wrong("no causal mask in the backward pass", _NONE, "causal | causal, n_q ≠ n_k", "triton#7216", **_hidden(lambda s, far: far > s.n_k))
+wrong("no window in the backward pass", _NONE, "window", "triton#7216", **_hidden(lambda s, far: far > s.n_k))
+wrong("no mask in the backward pass", _NONE, "empty row | all", "flash-attention#1228", **_hidden(lambda s, far: far > s.n_k))
+wrong("the diagonal hidden in the backward pass", _OTHER, "causal", "flash-attention#1915", **_hidden(lambda s, far: far >= 0))
 wrong("one key too many in the causal mask", _OTHER, "causal", "flash-attention#1915", **_hidden(lambda s, far: far > 1))
-wrong("causal mask aligned at the end on the way back", _OTHER, "causal, n_q ≠ n_k", "triton#4174", **_hidden(lambda s, far: far > s.n_k - s.n_q))
+wrong("causal mask aligned at the end in the backward pass", _OTHER, "causal, n_q ≠ n_k", "triton#4174", **_hidden(lambda s, far: far > s.n_k - s.n_q))
 wrong("causal mask where there is none", _OTHER, "square", "triton#5660", **_hidden(lambda s, far: far > 0))
 wrong("window of one key fewer before", _OTHER, "window", "flash-attention#1915", **_hidden(lambda s, far: (far < 1 - WINDOW[0]) | (far > WINDOW[1])))
 wrong("window of one key more after", _OTHER, "window", "flash-attention#1915", **_hidden(lambda s, far: (far < -WINDOW[0]) | (far > WINDOW[1] + 1)))
-wrong("mask inverted on the way back", "another mask on the recomputed weights", "empty row", "flash-attention#1228", hidden=lambda s: s.c.keep)
-wrong("no bias on the way back", "numbers of the mask left out of the recomputed weights", "bias | all", "ffpa-attn#301", biased=lambda s, x: x)
+wrong("mask inverted in the backward pass", "another mask on the recomputed weights", "empty row", "flash-attention#1228", hidden=lambda s: s.c.keep)
+wrong("no bias in the backward pass", "numbers of the mask left out of the recomputed weights", "bias | all", "ffpa-attn#301", biased=lambda s, x: x)
 wrong("0 · NaN of an empty row", "0 · NaN from an empty row", "empty row", "pytorch#41508", saved=lambda s: np.where(s.is_empty, -np.inf, s.lse))
 
 # ---- log-sum-exp
@@ -238,7 +238,7 @@ def _read_kv(change: Callable[[Array], Array], *names: str) -> dict[str, Any]:
 
     return {"read": read}
 
-_OTHERWISE = "K, V read otherwise on the way back"
+_OTHERWISE = "K, V read otherwise in the backward pass"
 _LAYOUT, _OF_D_O = "gradients in another layout", "dO of another place, or in another layout"
 wrong("dK and dV swapped", "dK and dV swapped", "square | causal", **_written(lambda s, f: {"d_k": f["d_v"], "d_v": f["d_k"]}))
 wrong("dQ and dK swapped", "dQ and dK swapped", "square | causal", **_written(lambda s, f: {"d_q": f["d_k"], "d_k": f["d_q"]}))
@@ -248,7 +248,7 @@ wrong("dSᵀ for dS in dQ", "dSᵀ instead of dS in dQ", "square | causal", of_q
 wrong("K and V transposed twice", _OTHERWISE, "plain | causal", "diffusers#14338", **_read_kv(_as_tokens, "k", "v"))
 wrong("V alone transposed twice", _OTHERWISE, "plain | causal", "diffusers#14341", **_read_kv(_as_tokens, "v"))
 wrong("the first half of K and V for both halves", _OTHERWISE, "square | causal", "diffusers#14265, Automodel#3157", **_read_kv(lambda x: x[..., np.arange(x.shape[-2]) % (x.shape[-2] // 2), :], "k", "v"))
-wrong("K and V of the first batch item", "K, V read otherwise on the way back", "plain | causal", "long-context-attention#121", **_read_kv(lambda x: np.repeat(x[:1], len(x), axis=0), "k", "v"))
+wrong("K and V of the first batch item", "K, V read otherwise in the backward pass", "plain | causal", "long-context-attention#121", **_read_kv(lambda x: np.repeat(x[:1], len(x), axis=0), "k", "v"))
 wrong("dO in the other layout", _OF_D_O, "plain | square", "flash-linear-attention#632", **_read_kv(_as_heads, "d_o"))
 wrong("dO of the row before", _OF_D_O, "plain | causal", "flash-attention#2555", **_read_kv(lambda x: np.roll(x, 1, axis=-2), "d_o"))
 wrong("the sum's gradient for dO", "ones in place of dO", "plain | causal", "RL-Kernel#188", **_read_kv(np.ones_like, "d_o"))

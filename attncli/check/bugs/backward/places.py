@@ -248,7 +248,7 @@ LAYOUTS: dict[str, Variants] = {
     "dO of another place, or in another layout": _other_output,
     "gradient left in the rotated frame": _turned("back_on", lambda names: {D_Q, D_K} - names),
     "gradient rotated once more, not back": _turned("forth_on", lambda names: names),
-    "K, V read otherwise on the way back": _other_keys,
+    "K, V read otherwise in the backward pass": _other_keys,
 }
 
 PLACES = {**HEADS, **BLOCKS_LOST, **LAYOUTS}

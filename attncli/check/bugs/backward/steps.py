@@ -171,7 +171,7 @@ DROPOUT: dict[str, Variants] = {
     "dropout's mask left out of dA, 1/(1−p) kept": either_delta(
         {f.dropout: lambda x, p: x / (1 - p)}
     ),
-    "dropout drawn again on the way back": _redrawn,
+    "dropout drawn again in the backward pass": _redrawn,
     "dropped weights used for A in dS": {
         g.d_softmax: lambda right, dropped, axis: right(a=dropped)
     },
