@@ -4,10 +4,10 @@
 
 The gradient of a stage is how fast the loss grows with each of its numbers: d_scores = ∂loss/∂S,
 of the shape of the scores. It is written with a d before the stage's letter: dS. A step that
-changes nothing on its backward step, such as a mask of −inf, has no stage: the gradient after it is also
+changes nothing, such as a mask of −inf, has no stage: the gradient after it is also
 the one before it.
 
-To add the backward step of a step: its mathematics here, a method of `_Backward`, a row in `_RULES`.
+To add the gradient of a step: its mathematics here, a method of `_Backward`, a row in `_RULES`.
 Source: Dao et al., "FlashAttention" (2022), appendix B.2 and B.4.
 """
 
@@ -219,7 +219,7 @@ class _Backward:
             rule(self, step, self.found[step.name])
 
     def operand(self, name: str) -> None:
-        """Takes what shares the heads of a key or value its backward step at once, beside its own."""
+        """Takes the step that shares the heads of a key or value back at once, beside its own."""
         if name in self.forward and self.forward[name].compute is f.share:
             self.through(self.forward[name])
 

@@ -320,8 +320,8 @@ class Observed:
     rows: str | None = flag("Only these query rows, from 1.", "A:B")
     head: int | None = flag("Only this head, from 1.", min=1)
     positions: Literal["paper", "article", "rope-halves", "rope-interleaved"] | None = flag(
-        "Apply these positional encodings before comparing: sinusoidal, added to q, k and v (paper, "
-        "article), or rotary, of q and k. The inputs, cached ones too, are then given without them."
+        "Apply these positional encodings before comparing: sinusoidal, added to q, k and v "
+        "(paper, article), or rotary, of q and k. The inputs, cached ones too, are then given without them."
     )
     decimals: int | None = DECIMALS
     rtol: float | None = RTOL
