@@ -321,7 +321,7 @@ class Observed:
     head: int | None = flag("Only this head, from 1.", min=1)
     positions: Literal["paper", "article", "rope-halves", "rope-interleaved"] | None = flag(
         "Apply these positional encodings before comparing: sinusoidal, added to q, k and v "
-        "(paper, article), or rotary, of q and k. The inputs, cached ones too, are then given without them."
+        "(paper, article), or rotary, of q and k. All inputs are then given without them."
     )
     decimals: int | None = DECIMALS
     rtol: float | None = RTOL
@@ -353,42 +353,19 @@ _STAGE = "Only this stage (repeatable), such as {}."
 COMMANDS = {
     "compute": Command(
         (Inputs, Choices, Drawn, DisplayFlags, Against),
-        """Q, K, V → every stage of attention, with every number.
-
-        Softmax(Q Kᵀ / √d_k) V, step by step: scores, scaled, masked, weights, output.
-        Rows are queries, columns are keys.
-
-        Example: attncli compute --q samples/three-tokens.json --causal --work
-
-        From embeddings and weights: attncli compute --x samples/homework.json
-        """,
+        "Q, K, V → every stage of attention, with every number.",
         without=("against_order",),
         other_help={"dropout": _DROPOUT, "precision": _PRECISION.format(4)},
     ),
     "explain": Command(
         (Text, Vectors, Block, Choices, DisplayFlags, Against),
-        """A sentence → tokens → vectors → Q, K, V → every stage → what it means.
-
-        Words become vectors, vectors get positions, and a block mixes them: an
-        attention, an encoder or a decoder. Each matrix is shown, with what it is for.
-
-        Example: attncli explain "She visited the money bank, near the river bank"
-        """,
+        "A sentence → tokens → vectors → Q, K, V → every stage → what it means.",
         without=("batch",),
         other_help={"precision": _PRECISION.format(3)},
     ),
     "model": Command(
         (Checkpoint, DisplayFlags),
-        """A model on disk and a sentence → what every head does, and any layer's stages.
-
-        First a summary: how widely each head spreads its weight, and how much of it goes to the
-        first token, the previous one, itself, and what followed the same token before. With
-        --layer and --head: every stage, with the real tokens.
-
-        Example: attncli model DIR "the cat sat on the mat" --layer 3 --head 5
-
-        Needs: pip install 'attncli[models]'. Nothing is downloaded.
-        """,
+        "A model on disk and a sentence → what every head does, and any layer's stages.",
         without=("batch",),
         other_help={
             "head": "Only this head, from 1; without --layer its weights in every layer.",
@@ -400,12 +377,7 @@ COMMANDS = {
     ),
     "posenc": Command(
         (Positions, DisplayFlags),
-        """Positional encodings: sinusoidal, rotary and ALiBi tables.
-
-        Rows are positions, columns are dimensions, labelled with their wave and its length.
-
-        Example: attncli posenc --len 5 --dim 4 --work
-        """,
+        "Positional encodings: sinusoidal, rotary and ALiBi tables.",
         without=("query", "arcs"),
         other_help={
             "stage": _STAGE.format("positions, rotated or bias"),
@@ -415,10 +387,7 @@ COMMANDS = {
     ),
     "similarity": Command(
         (Words, DisplayFlags),
-        """Lengths, dot products, cosines, analogies and principal components of word vectors.
-
-        Example: attncli similarity king queen man woman
-        """,
+        "Lengths, dot products, cosines, analogies and principal components of word vectors.",
         without=("head", "batch", "cell", "query", "arcs"),
         other_help={
             "stage": _STAGE.format("cosines or coordinates"),
@@ -427,29 +396,12 @@ COMMANDS = {
     ),
     "examples": Command(
         (Which, DisplayFlags),
-        """Worked examples of tutorial articles, recomputed and compared with what they print.
-
-        Each printed number is reproduced, agrees as rounded, or differs; where it differs, why.
-
-        Example: attncli examples 004-first-example
-        """,
+        "Worked examples of tutorial articles, recomputed and compared with what they print.",
         other_help={"precision": _PRECISION.format(4)},
     ),
     "check": Command(
         (Inputs, Choices, Observed),
-        """Does my attention match, and if not, which bug is it?
-
-        Compares numbers from elsewhere with exact attention on the same inputs. Where they
-        differ, what each library means by attention is tried, and every known bug, singly and in
-        pairs; the answer names it, or says where it differs.
-
-        Example: attncli check --q samples/three-tokens.json --observed '[[0.42, 0.42, 0.16]]'
-        --stage weights --rows 1 --decimals 2
-
-        A file that holds everything needs no flag: attncli check dump.npz
-
-        Exit code 0: it matches; 1: it differs; 2: the call or an input is wrong.
-        """,
+        "Does my attention match, and if not, which bug is it?",
         other_help={
             "split": "The keys were cut after the A-th, the B-th, …, and merged by log-sum-exp: "
             "what may go wrong there is tried with these parts.",
@@ -462,16 +414,7 @@ COMMANDS = {
     ),
     "semantics": Command(
         (Libraries, Inputs, Choices, DisplayFlags),
-        """What each library means by attention: masks, causality, empty rows, heads, scale.
-
-        Without a name the table of all, with one its meaning and how it is known, with two what
-        differs when code moves from the first to the second, and what to write there. With --q:
-        where they differ on this input, and which of them give the same.
-
-        Example: attncli semantics torch-mha torch-sdpa
-
-        On an input: attncli semantics --q samples/three-tokens.json --mask samples/mask.json
-        """,
+        "What each library means by attention: masks, causality, empty rows, heads, scale.",
         without=(
             "source",
             "semantics",
@@ -502,16 +445,7 @@ COMMANDS = {
     ),
     "diff": Command(
         (Compared, DisplayFlags),
-        """Two traces, dumps or inputs beside each other: the first stage that differs.
-
-        Stages are matched by name and compared whole: every head, batch entry, row and column.
-        Numbers may differ as far as rounding in their number type explains, as in check; --rtol,
-        --atol or --decimals set another tolerance. What differs is shown where it does most.
-
-        Example: attncli diff samples/three-tokens.json samples/dump.json
-
-        Exit code 0: they are the same; 1: they differ; 2: the call or an input is wrong.
-        """,
+        "Two traces, dumps or inputs beside each other: the first stage that differs.",
         without=("work", "cell", "query", "blank", "arcs"),
         other_help={
             "stage": "Show this stage (repeatable), instead of the first that differs.",

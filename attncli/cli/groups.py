@@ -175,9 +175,8 @@ def typer_command(name: str, command: Command) -> Any:
 
 
 def help_of(command: Command) -> str:
-    """The help of a command, each paragraph on one line: the terminal wraps it; [ is as it is."""
-    paragraphs = inspect.cleandoc(command.help.replace("[", r"\[")).split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    """The help of a command, with [ as it is."""
+    return command.help.replace("[", r"\[")
 
 
 def parameters_of(

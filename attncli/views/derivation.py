@@ -19,7 +19,7 @@ from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of
 from attncli.views.text import NAME_CELLS, clean, label_mark, named, plain, sentence, shorten
-from attncli.views.work import softmax_table
+from attncli.views.walk import softmax_table
 
 TERMS = 12  # of a sum, unless all are asked for
 NO_LIMIT = 10**9

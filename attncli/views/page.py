@@ -243,9 +243,15 @@ def _matrices(
             matrix.rows, matrix.facts, matrix.is_repeated = range(0), (), True
         yield matrix
         if options.work and matrix.stage.work == "softmax":
-            from attncli.views.work import softmax_tables
+            from attncli.views.cell import Entry
+            from attncli.views.walk import softmax_table
 
-            yield from softmax_tables(matrix)
+            over_queries = matrix.stage.params.get("axis") == -2
+            groups = matrix.columns if over_queries else matrix.rows
+            for at in groups if options.full else groups[:1]:
+                cell = (matrix.rows[0], at) if over_queries else (at, matrix.columns[0])
+                entry = Entry(block, place.stage, place.where, *cell, options.precision, 1)
+                yield from softmax_table(entry, options)
         if kind_of(place.stage.name).plotted and not matrix.is_blank:
             rows = slice(matrix.rows.start, matrix.rows.stop)
             points = matrix.values[rows, :2].astype(np.float64)

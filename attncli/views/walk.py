@@ -7,7 +7,7 @@ Its last row is the sum: of exp, of the shares, and of what the keys give, which
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from attncli.errors import StageError
 from attncli.files.messages import listing
 from attncli.stages import BEFORE_SOFTMAX, SCORES, WEIGHTS
 from attncli.trace import Stage, Trace
-from attncli.views.derivation import find
+from attncli.views.cell import Entry
 from attncli.views.matrix import Matrix
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Heading, Part, Remark
@@ -61,6 +61,8 @@ def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iter
         what = "there are no weights and values to walk through"
         raise StageError(what, f"there are {listing(trace)}")
     for block, weights, output in blocks:
+        from attncli.views.derivation import find
+
         row = find(weights, weights.axes[-2], options.query or "1")
         places, left_out = places_of(block, [weights], options)
         yield headline(block, options)
@@ -71,25 +73,58 @@ def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iter
             yield Remark(left_out)
 
 
+def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
+    """Every score of a row of weights, its exp and its share, and their sums.
+
+    With softmax over queries it is a column. Nothing where all of it is masked, or not a number.
+    """
+    over_queries = entry.stage.params.get("axis") == -2
+    axis, at = entry.places[over_queries]
+    matrices = (x.matrix.T if over_queries else x.matrix for x in (entry.of("x"), entry))
+    scores, shares = (matrix[at].astype(np.float64) for matrix in matrices)
+    is_blank = any(isinstance(x.stage, BlankStage) for x in (entry, entry.of("x")))
+    if not np.isfinite(scores.max()) and not (is_blank and np.isnan(scores.max())):
+        return
+    columns = [
+        Column("score", scores),
+        *_softmax(entry.block, entry.stage, scores, shares, entry.where),
+    ]
+    names = entry.stage.names(entry.stage.axes[-2 if over_queries else -1])
+    note = f"softmax of {named(entry.stage, axis, at)}: each exp divided by their sum"
+    yield _table(columns, names, note, options, is_blank=is_blank)
+
+
 def _walk(block: Block, output: Stage, row: int, where: Index, options: DisplayOptions) -> Matrix:
     """The table of one query, at a head and batch entry."""
     weights = block.stages[WEIGHTS]
+    query = named(weights, weights.axes[-2], row)
+    note = f"{query}: a row for each key; the last row is the sum, {clean(output.symbol)}[{query}]"
     columns = [*_columns(block, output, row, where)]
-    keys = weights.names(weights.axes[-1])
-    rows, ends = captions(keys, range(len(keys))), [[column.total for column in columns]]
+    is_blank = isinstance(weights, BlankStage)
+    return _table(columns, weights.names(weights.axes[-1]), note, options, is_blank=is_blank)
+
+
+def _table(
+    columns: Sequence[Column],
+    names: Sequence[str],
+    note: str,
+    options: DisplayOptions,
+    *,
+    is_blank: bool,
+) -> Matrix:
+    """Columns as a table, below them the sink, where there is one, and their sums."""
+    rows, ends = captions(names, range(len(names))), [[column.total for column in columns]]
     if any(column.sink is not None for column in columns):
         rows, ends = [*rows, "sink"], [[column.sink for column in columns], *ends]
     last = np.array([[np.nan if x is None else x for x in line] for line in ends])
     values = np.vstack([np.column_stack([column.numbers for column in columns]), last])
-    query = named(weights, weights.axes[-2], row)
-    note = f"{query}: a row for each key; the last row is the sum, {clean(output.symbol)}[{query}]"
     labels = {"key": (*rows, "Σ"), "measure": tuple(column.heading for column in columns)}
     stage = Stage("", "", "", values, ("key", "measure"), labels, sentence(note))
     shown = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
     matrix = Matrix(Block(Trace("", (stage,))), stage, {}, shown)
     matrix.facts, matrix.by_column = (), True
     matrix.empty[-len(ends) :] = [[x is None for x in line] for line in ends]
-    if isinstance(weights, BlankStage):
+    if is_blank:
         is_asked = np.array([not column.is_given for column in columns])
         matrix.marked, matrix.sign = ~matrix.empty & is_asked, BLANK
     return matrix
@@ -104,18 +139,12 @@ def _columns(block: Block, output: Stage, row: int, where: Index) -> Iterator[Co
     for name in (name for name in block.numbers if name in BEFORE_SOFTMAX):
         numbers = block.matrix(block.stages[name], where)[row]
         yield Column("q·k" if name == SCORES else name, numbers)
-    sink = block.read(weights, "sinks")
     logits = block.read(weights, "x")
-    if logits is not None and weights.params.get("axis") != -2:  # else it is of a column
-        yield _powers(
-            block.matrix(logits, where)[row].astype(np.float64),
-            None if sink is None else float(np.ravel(sink.value)[where.get(HEADS, 0)]),
-        )
-    total = float(shares.sum())
-    total = 1.0 if abs(total - 1) < ROUNDING else total
-    yield Column(
-        "share", shares, total if sink is None else 1.0, None if sink is None else 1.0 - total
-    )
+    if logits is None or weights.params.get("axis") == -2:  # of a column, whose sum is no row's
+        yield Column("share", shares, float(shares.sum()))
+    else:
+        scores = block.matrix(logits, where)[row].astype(np.float64)
+        yield from _softmax(block, weights, scores, shares, where)
     given = block.matrix(stage, where)[row]
     if stage is not weights:
         yield Column(stage.name, given, float(given.sum()))
@@ -130,12 +159,18 @@ def _columns(block: Block, output: Stage, row: int, where: Index) -> Iterator[Co
             yield Column(f"{what}·{letter}{name}", given * value[:, at], float(own[at]))
 
 
-def _powers(logits: Array, sink: float | None) -> Column:
-    """exp of every score, and their sum; of scores beyond LARGE less the largest one."""
-    every = logits if sink is None else np.append(logits, sink)
+def _softmax(
+    block: Block, weights: Stage, scores: Array, shares: Array, where: Index
+) -> Iterator[Column]:
+    """exp of every score and its share; of scores beyond LARGE the largest is subtracted first."""
+    sinks = block.read(weights, "sinks")
+    sink = [] if sinks is None else [float(np.ravel(sinks.value)[where.get(HEADS, 0)])]
+    every = np.append(scores, sink)
     top = every.max(initial=-np.inf)
     top = top if LARGE < abs(top) < np.inf else 0.0
-    powers = np.exp(every - top)
+    powers, total = np.exp(every - top), float(shares.sum())
+    of_sink = (None, None) if sinks is None else (float(powers[-1]), 1.0 - total)
+    total = 1.0 if sinks is not None or abs(total - 1) < ROUNDING else total
     heading = "exp(x − max)" if top else "exp"
-    of_sink = None if sink is None else float(powers[-1])
-    return Column(heading, powers[: len(logits)], float(powers.sum()), of_sink)
+    yield Column(heading, powers[: len(scores)], float(powers.sum()), of_sink[0])
+    yield Column("share", shares, total, of_sink[1])

@@ -7,23 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 from rich.cells import cell_len
 
-from attncli.trace import Stage, Trace
 from attncli.views.arithmetic import equation
 from attncli.views.arithmetic_tables import PAIRS
-from attncli.views.blank import blank_stage
 from attncli.views.cell import Entry
 from attncli.views.matrix import Matrix
-from attncli.views.numbers import short
 from attncli.views.parts import Equation
-from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions
-from attncli.views.text import fold, hang, named, plain, sentence
+from attncli.views.text import fold, hang, plain
 
 PAGE = 100  # cells of a line where no terminal sets a width
 TERMS = (12, 6, 3)  # terms of a sum on one line: as many as fit
-MEASURES = ("score", "− max", "exp", "share")
 
 
 def work_lines(matrix: Matrix, width: int | None) -> list[str]:
@@ -97,50 +91,3 @@ def at_length(found: Equation, width: int | None) -> list[str]:
     if cell_len(together) <= width:
         return [*lines[:-1], together]
     return lines + fold(f"({found.remark})", width, at + 2)
-
-
-# ---- softmax as a table
-
-
-def softmax_tables(matrix: Matrix) -> Iterator[Matrix]:
-    """The softmax of the first row of weights, or of every row, as a table."""
-    m, over_queries = matrix, matrix.stage.params.get("axis") == -2
-    groups = m.columns if over_queries else m.rows
-    for at in groups if m.options.full else groups[:1]:
-        cell = (m.rows[0], at) if over_queries else (at, m.columns[0])
-        entry = Entry(m.block, m.stage, m.where, *cell, m.options.precision, TERMS[0])
-        yield from softmax_table(entry, m.options)
-
-
-def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
-    """Every score of a row, less the largest one, its exp and its share, and their sums.
-
-    With softmax over queries it is a column. Nothing where all of it is masked, or not a number.
-    """
-    stage, scores, shares = entry.stage, entry.of("x").matrix, entry.matrix
-    (own, at), axis = entry.places[0], stage.axes[-1]
-    if stage.params.get("axis") == -2:
-        scores, shares, (own, at), axis = scores.T, shares.T, entry.places[1], stage.axes[-2]
-    z, share = scores[at].astype(np.float64), shares[at].astype(np.float64)
-    names = stage.names(axis)
-    if "sinks" in stage.reads:
-        sink = float(entry.of("sinks").matrix[0, entry.where.get(HEADS, 0)])
-        z, share, names = np.append(z, sink), np.append(share, np.nan), (*names, "sink")
-    largest = z.max()
-    is_blank = isinstance(stage, BlankStage) or isinstance(entry.of("x").stage, BlankStage)
-    if not np.isfinite(largest) and not (is_blank and np.isnan(largest)):
-        return
-    powers = np.exp(z - largest)
-    share = np.where(np.isnan(share), powers / powers.sum(), share)
-    sums = [0.0, 0.0, powers.sum(), share.sum()]
-    values = np.vstack([np.column_stack([z, z - largest, powers, share]), sums])
-    top = "" if is_blank else f" ({short(largest, options.precision)})"
-    note = f"softmax of {named(stage, own, at)}: subtracting the largest score{top} first does not "
-    note += "change the result; it keeps exp small"
-    labels = {"key": (*names, "Σ"), "measure": MEASURES}
-    table = Stage("", "", "", values, ("key", "measure"), labels, sentence(note))
-    table = blank_stage(table) if is_blank else table
-    shown = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
-    found = Matrix(Block(Trace("", (table,))), table, {}, shown)
-    found.facts, found.by_column, found.empty[-1, :2] = (), True, True
-    yield found

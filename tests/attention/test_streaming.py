@@ -115,6 +115,14 @@ def test_values_of_every_size() -> None:
             assert_streams(q, k, v * v_size, causal=True, causal_align="bottom-right")
 
 
+def test_a_later_block_with_larger_scores_takes_over() -> None:
+    """Blocks of keys with scores of −900, −800 and 900 but for one of 900 − ln 3."""
+    k, v = (np.repeat([[x] for x in row], [512, 512, 2], axis=0) for row in ((-900.0, -800, 900), (1.0, 2, 4)))  # fmt: skip
+    k[-1] -= math.log(3)
+    v[-1] = 8
+    assert stream([[1.0]], k, v) == pytest.approx(np.array([[0.75 * 4 + 0.25 * 8]]))
+
+
 def test_scores_too_large_for_a_power_of_two_keep_their_digits() -> None:
     # The scores are 32768 + 0 … 4, exact in float32. Times log2 e they would keep 8 bits behind the
     # point, and a weight would be wrong by a thousandth.
