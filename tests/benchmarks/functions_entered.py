@@ -1,6 +1,6 @@
 """How many functions of attncli one call enters, and in how many files: what a reader follows.
 
-    python tests/benchmarks/functions_entered.py [--list] [compute --q samples/three-tokens.json]
+    python tests/benchmarks/functions_entered.py [compute --q samples/three-tokens.json]
 
 Counted with sys.setprofile: named functions of the package, each once, imports included; not
 lambdas, comprehensions, class bodies and module bodies.
@@ -46,17 +46,11 @@ def entered(arguments: list[str]) -> set[CodeType]:
 
 
 def main(words: list[str]) -> None:
-    """Prints the numbers, by folder; with --list the functions too."""
-    arguments = [word for word in words if word != "--list"]
-    found = entered(arguments or ["compute", "--q", "samples/three-tokens.json"])
-    places = [(code.co_filename.removeprefix(f"{PACKAGE}/"), code) for code in found]
-    places.sort(key=lambda place: (place[0], place[1].co_firstlineno))
-    if "--list" in words:
-        for path, code in places:
-            print(f"{path}:{code.co_firstlineno} {code.co_name}")
-    folders = Counter(path.partition("/")[0] for path, _ in places)
-    print(f"{len(found)} functions in {len({path for path, _ in places})} files")
-    print(", ".join(f"{folder} {count}" for folder, count in folders.most_common()))
+    """Prints how many functions and files, and the functions of each folder."""
+    codes = entered(words or ["compute", "--q", "samples/three-tokens.json"])
+    paths = [code.co_filename.removeprefix(f"{PACKAGE}/") for code in codes]
+    print(f"{len(codes)} functions in {len({*paths})} files")
+    print(Counter(path.partition("/")[0] for path in paths).most_common())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from importlib.resources import files
 from math import exp, sqrt
@@ -137,10 +136,7 @@ def test_help_has_groups_and_pages(call: Call) -> None:
     assert pages <= set(call("help").out.split())
     assert "causal" in call("help", "masks").out
     assert call("help", "compute").out == call("compute", "-h").out
-    assert (call("help", "mask").code, "did you mean masks" in call("help", "mask").err) == (
-        2,
-        True,
-    )
+    assert "did you mean masks" in call("help", "mask").err
 
 
 def test_matrices_of_latex_are_read(call: Call) -> None:
@@ -151,8 +147,6 @@ def test_matrices_of_latex_are_read(call: Call) -> None:
     array = re.search(r"\\begin\{array\}.*?\\end\{array\}", Path("w.tex").read_text(), re.DOTALL)
     assert array
     again = call("compute", "--q", array[0], "--format", "json").json["steps"][0]["value"]
-    weights = json.loads(
-        call("compute", "--q", THREE, "--stage", "weights", "--format", "json").out
-    )
+    weights = call("compute", "--q", THREE, "--stage", "weights", "--format", "json").json
     expected = np.array(weights["steps"][-1]["value"])
     assert np.array(again) == pytest.approx(expected, abs=5e-5)  # without labels and sums
