@@ -27,7 +27,8 @@ N_KEYS = 8
 """Keys of each query of a sweep of d_k: so few that a softmax that saturates is seen."""
 NUMBERS = 1 << 21
 """Random numbers of a width at most, 16 MB: 1,024 queries up to d_k 256, of d_k 4,096 still 64."""
-MEASURES = ("largest weight", "entropy (bits)", "gradient")
+MEASURES = ("largest", "entropy", "gradient")
+"""The largest weight, the entropy in bits, and the size of softmax's gradient."""
 TRIES = 1000
 
 
@@ -92,13 +93,13 @@ def sweep_widths(widths: Sequence[int], n_keys: int = N_KEYS, seed: int = 0) -> 
         rows.append([np.array([x.std(), *measures_of(f.softmax(x))]) for x in both])
     unscaled, scaled = np.moveaxis(np.array(rows), 1, 0)
     labels = {"value": tuple(f"d_k {d_k}" for d_k in widths)}
-    labels["measure"] = ("deviation of q·k", *MEASURES)
+    labels["measure"] = ("deviation", *MEASURES)
     axes, reach = ("value", "measure"), "from {:.2g} to {:.2g}".format
     stages = (
         Stage("without_scale", "", "A = softmax(Q Kᵀ)", unscaled, axes, labels),
         Stage("with_scale", "", "A = softmax(Q Kᵀ / √d_k)", scaled, axes, labels),
     )
-    drawn = f"random numbers of mean 0 and variance 1 (seed {seed}), {n_keys} keys for each query"
+    drawn = f"random numbers of mean 0 and variance 1 (seed {seed}), {n_keys} keys for each query; entropy in bits"
     _, largest, _, gradient = (reach(column[0], column[-1]) for column in unscaled.T)
     finding = "without the scale the deviation of q·k grows as √d_k, the largest weight goes "
     finding += f"{largest}, and the gradient of softmax {gradient}"
