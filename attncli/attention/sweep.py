@@ -99,7 +99,8 @@ def sweep_widths(widths: Sequence[int], n_keys: int = N_KEYS, seed: int = 0) -> 
         Stage("without_scale", "", "A = softmax(Q Kᵀ)", unscaled, axes, labels),
         Stage("with_scale", "", "A = softmax(Q Kᵀ / √d_k)", scaled, axes, labels),
     )
-    drawn = f"random numbers of mean 0 and variance 1 (seed {seed}), {n_keys} keys for each query; entropy in bits"
+    drawn = f"random numbers of mean 0 and variance 1 (seed {seed}), {n_keys} keys for each query; "
+    drawn += "entropy in bits"
     _, largest, _, gradient = (reach(column[0], column[-1]) for column in unscaled.T)
     finding = "without the scale the deviation of q·k grows as √d_k, the largest weight goes "
     finding += f"{largest}, and the gradient of softmax {gradient}"

@@ -9,6 +9,7 @@ attncli help masks                a page: help/masks.md
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -83,6 +84,7 @@ def _show_topic(names: Sequence[str]) -> None:
         page = Markdown((PAGES / f"{names[0]}.md").read_text("utf-8"))
         screen = Console()
         if screen.is_terminal:
+            os.environ.setdefault("LESS", "-FRX")  # less shows colours, and ends where all fits
             with screen.pager(styles=True):
                 screen.print(page)
         else:
