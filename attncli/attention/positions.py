@@ -33,6 +33,7 @@ _COUNTS_TWICE = (
     "article 004 has 4i/d in the exponent where the paper has 2i/d, so past the first pair its "
     "waves are too long"
 )
+_WAVES = "λ, the length of a wave, is 2π w positions; dimension 2i has its sine, 2i+1 its cosine"
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
 
 PLUS = "[x] + [y] = {x} + {y}"
@@ -107,7 +108,7 @@ def sinusoidal_steps(
     sizes = {"dim": dim, "exponent": exponent, "base": base}
     rows, reads, note = {"n": n_positions, "start": start}, {"angles": "angles"}, "; ".join(notes)
     return [
-        Step("divisors", divisors, {}, sizes, f"w = {power}", "divisor"),
+        Step("divisors", divisors, {}, sizes, f"w = {power}", "divisor", note=_WAVES),
         Step("angles", angles_of, {"w": "divisors"}, rows, "θ = pos / w", "angle"),
         Step("positions", waves_of, reads, {"dim": dim}, formula, "wave", note=note),
     ]

@@ -117,7 +117,7 @@ class Entry(NamedTuple):
     def sum(self, values: Array, term: Callable[[int], str]) -> Words:
         """A sum of these values; where they are too many, its middle as one number."""
         n = len(values)
-        if n <= self.terms:
+        if n <= self.terms + 1:  # one left out would take no less room
             words = [term(i) for i in range(n)]
         else:
             head, tail = self.terms - self.terms // 3, n - self.terms // 3

@@ -122,7 +122,7 @@ def test_a_wrong_shape_is_named_with_the_layout_that_is_right() -> None:
         (np.swapaxes(RIGHT, 0, 1), ("3 × 2 × 11", "Heads and tokens", "then it matches")),
         (np.swapaxes(RIGHT, 1, 2) + 1, ("2 × 11 × 3", "last two axes", "still differs")),
         (RIGHT[None], ("1 × 2 × 3 × 11", "length 1", "then it matches")),
-        (RIGHT[:1], ("1 × 3 × 11", "rows= / heads=")),
+        (RIGHT[:1], ("1 × 3 × 11", "--rows 1")),
         (RIGHT[..., :4, :4], ("2 × 3 × 4",)),
     ]
     for observed, parts in cases:
