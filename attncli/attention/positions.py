@@ -33,7 +33,7 @@ _COUNTS_TWICE = (
     "article 004 has 4i/d in the exponent where the paper has 2i/d, so past the first pair its "
     "waves are too long"
 )
-_WAVES = "λ, the length of a wave, is 2π w positions; dimension 2i has its sine, 2i+1 its cosine"
+_WAVES = "λ, the length of a wave, is 2π w positions; column 2i has its sine, 2i+1 its cosine"
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
 
 PLUS = "[x] + [y] = {x} + {y}"

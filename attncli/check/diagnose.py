@@ -324,6 +324,6 @@ def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
         outcome = "then it matches" if matches else "then it still differs"
         sentences.append(f"{words}; {outcome}")
     if len(sentences) == 1 and error.may_be_subset:
-        sentences.append("If it is one row or one head, say which: --rows 1, --head 1 (rows=, heads=)")
+        sentences.append("If it is one row or head, say which: --rows 1, --head 1 (rows=, heads=)")
     shape = ". ".join(sentences)
     return Verdict("wrong shape", rule.dtype, first_difference=error.stage, shape=shape)
