@@ -22,7 +22,7 @@ class Family(NamedTuple):
     """A family of models."""
 
     title: str
-    """As the README names it."""
+    """As the manual names it."""
     kind: str
     config: Mapping[str, Any]
     inputs: str = "text"
@@ -35,7 +35,7 @@ class Family(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of the README's table: some families, what is captured of them, where it is seen."""
+    """A row of the table in help/models.md: some families, what is captured of them, where it is seen."""
 
     captured: str
     families: tuple[Family, ...]

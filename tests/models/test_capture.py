@@ -27,9 +27,11 @@ WAYS = [("Llama", "sdpa"), ("Llama", "eager"), ("BLOOM", "eager")]
 """By the interface twice, and written out."""
 
 
-def test_the_readme_names_the_families_that_are_tested() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    _, _, after = readme.partition("\n### Which models\n")
+PAGE = Path(__file__).parents[2] / "attncli" / "help" / "models.md"
+
+
+def test_the_manual_names_the_families_that_are_tested() -> None:
+    _, _, after = PAGE.read_text(encoding="utf-8").partition("\n## Which models\n")
     rows = [line for line in after.partition("\n#")[0].splitlines() if line.startswith("| ")]
     cells = [(", ".join(one.title for one in row.families), row.captured, row.seen) for row in ROWS]
     cells = [("family", "what is captured", "where it is seen"), *cells]
@@ -310,10 +312,10 @@ def test_captures_that_end_in_the_order_in_which_they_began() -> None:
     assert names_of(calls) == OF_LLAMA * 2
 
 
-def test_the_readme_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_manual_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(with attncli\.capture.*?)```", readme, flags=re.DOTALL)
+    page = PAGE.read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(with attncli\.capture.*?)```", page, flags=re.DOTALL)
     config = transformers.GPT2Config(vocab_size=97, n_embd=14, n_layer=5, n_head=2)
     names = {"attncli": attncli, "model": transformers.GPT2Model(config).eval()}
     names |= {"inputs": {"input_ids": torch.tensor([[2, 3, 5]])}, "tokens": [*"abc"]}
