@@ -29,7 +29,7 @@ class Row:
     kind    quiet: below the noise of the 16-bit types; inside: right with less precision inside
     types   the number types it makes sense in
     as_is   what it gives is not rounded to the type of the inputs
-    gives   the outcome; but: that in other types or worlds
+    gives   the outcome; but: that in a world, a type, or both
     always  whether it runs by default, though its name is judged in a row before it
     """
 
@@ -48,8 +48,8 @@ class Row:
 
     def expected(self, world: World, dtype: str) -> Outcome:
         """What a verdict on it counts as in this world and type."""
-        but = dict(self.but)
-        return but.get(world.name) or but.get(dtype) or self.gives
+        places = (f"{world.name} {dtype}", world.name, dtype)
+        return next((what for at in places for own, what in self.but if own == at), self.gives)
 
 
 def runs(rows: Iterable[Row], *, every_row: bool = False) -> Iterator[tuple[Row, World, str, bool]]:
