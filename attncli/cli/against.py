@@ -12,7 +12,7 @@ import typer
 from attncli.cli.commands import COMMANDS, Against
 from attncli.cli.diff import check_diff_flags, check_room, present_diff
 from attncli.cli.effects import check_flags
-from attncli.cli.groups import given_of, typer_command
+from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.compare import diff
 from attncli.convention import flag_of
@@ -53,6 +53,7 @@ def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> lis
 
 def _parsed(command: str, options: str) -> dict[str, Any]:
     """The options that are given in a text, as the command parses them."""
+    from attncli.cli.main import LazyGroup
     from attncli.cli.wrong_call import in_words
 
     try:
@@ -64,7 +65,7 @@ def _parsed(command: str, options: str) -> dict[str, Any]:
         raise ConventionError(
             f"--against {options!r} computes nothing", 'write --against "--scale none"'
         )
-    parser = typer_command(command, COMMANDS[command])
+    parser = LazyGroup().get_command(None, command)
     try:
         with parser.make_context(f"attncli {command}", [*words]) as context:
             values = dict(context.params)

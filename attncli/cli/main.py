@@ -14,7 +14,7 @@ import gc
 import io
 import os
 import sys
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, ClassVar, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -46,6 +46,7 @@ class LazyGroup(Quick, TyperGroup):
     """
 
     is_listed = False
+    made: ClassVar[dict[str, Any]] = {}  # a wrong call asks for its command twice
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -55,7 +56,9 @@ class LazyGroup(Quick, TyperGroup):
             return None
         if self.is_listed:
             return TyperCommand(cmd_name, help=help_of(COMMANDS[cmd_name]))
-        return typer_command(cmd_name, COMMANDS[cmd_name])
+        if cmd_name not in self.made:
+            self.made[cmd_name] = typer_command(cmd_name, COMMANDS[cmd_name])
+        return self.made[cmd_name]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.is_listed = True
