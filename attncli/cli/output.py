@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from attncli.cli.commands import Observed
 from attncli.cli.options import DisplayFlags
-from attncli.cli.parsing import cell_of, slice_of
+from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.errors import ConventionError, MissingExtraError, OutputError
 from attncli.files.messages import printable
 from attncli.trace import Trace
@@ -133,6 +133,8 @@ def check_flags(show: DisplayFlags) -> None:
 
 def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOptions:
     """The part of the flags that says what of a trace is seen."""
+    if show.query == "":
+        raise unclear("--query", "", "Q, such as q2 or 2")
     return DisplayOptions(
         stages=tuple(show.stage or ()),
         batch=None if show.batch is None else show.batch - 1,

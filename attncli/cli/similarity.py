@@ -81,7 +81,9 @@ def _source(words: Words) -> tuple[list[str], str]:
     if not given + three:
         raise ConventionError("no word is named", "add one: attncli similarity king queen")
     if words.vectors is not None or not inline:
-        return list(dict.fromkeys(given + three)), words.vectors or BUILTIN
+        return list(
+            dict.fromkeys(given + three)
+        ), BUILTIN if words.vectors is None else words.vectors
     if len(inline) != len(given):
         bare = next(word for word in given if word not in inline)
         raise ConventionError(

@@ -52,7 +52,7 @@ CALLS = {
         "--sinks [true]": "sinks numbers", "--stage masked": "no 'masked' --causal mask",
         "--stage capped": "no 'capped' --softcap", "--head 2": "no head",
         "--rows 3:2": "--rows 3:2 before 2:3", "--cell a,b,c": "--cell 'a,b,c' comma",
-        "--cell q9,k1": "no 'q9'", "--query q4": "no 'q4'", "--random": "three.json --random",
+        "--cell q9,k1": "no 'q9'", "--query q4": "no 'q4'", "--query ''": "--query ''", "--random": "three.json --random",
         "--sweep d_k 1,2": "--sweep --random", "--sweep heads 1": "heads scale",
         "--sweep scale x": "'x'", "--k [[1,2,3]]": "q 2 k 3 d_k", "--arcs --format svg --stage scores": "--arcs weights scores",
         "--blank=other": "no 'other'", "--output x.doc": "x.doc format",
