@@ -27,6 +27,9 @@ from attncli.views.text import BLANK, captions, clean, named, sentence
 LARGE = 600.0
 """Of a score beyond it exp is infinite or 0 in float64: the largest is subtracted from each."""
 
+FEW = 9
+"""Columns of so many values are headed share·V1 …, those of more A·V1 …, which stays narrow."""
+
 ROUNDING = 1e-12
 """Shares that sum to 1 within it do so exactly, but for rounding in float64."""
 
@@ -154,6 +157,7 @@ def _columns(block: Block, output: Stage, row: int, where: Index) -> Iterator[Co
     for at, name in enumerate(names):
         yield Column(f"{letter}{name}", value[:, at], is_given=not isinstance(values, BlankStage))
     what = "share" if stage is weights else stage.name
+    what = clean(stage.symbol) if len(names) > FEW else what
     for at, name in enumerate(names):
         with np.errstate(all="ignore"):
             yield Column(f"{what}·{letter}{name}", given * value[:, at], float(own[at]))
