@@ -19,16 +19,12 @@ from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.attend import attend
 from attncli.convention import Convention
-from attncli.errors import ConventionError
 from attncli.stages import WEIGHTS
 from attncli.trace import Stage, Trace
 
-N_KEYS = 8
-"""Keys of each query of a sweep of d_k: so few that a softmax that saturates is seen."""
-NUMBERS = 1 << 21
-"""Random numbers of a width at most, 16 MB: 1,024 queries up to d_k 256, of d_k 4,096 still 64."""
+N_KEYS = 8  # of each query of a sweep of d_k: so few that a softmax that saturates is seen
+NUMBERS = 1 << 21  # random ones of a width at most, 16 MB: 1,024 queries up to d_k 256
 MEASURES = ("largest", "entropy", "gradient")
-"""The largest weight, the entropy in bits, and the size of softmax's gradient."""
 TRIES = 1000
 
 
@@ -76,14 +72,10 @@ def sweep_widths(widths: Sequence[int], n_keys: int = N_KEYS, seed: int = 0) -> 
     Two stages, `without_scale` and `with_scale`, a row for each d_k: the deviation of the scores
     that softmax reads, then MEASURES, means over up to 1,024 queries with keys of their own.
 
-    Raises ConventionError for a width below 1.
-
     >>> trace = sweep_widths([1, 256])
     >>> trace["without_scale"].value[:, 0].round(0).tolist()
     [1.0, 16.0]
     """
-    if min(widths) < 1:
-        raise ConventionError(f"d_k is {min(widths)}", "use whole numbers from 1")
     rng, rows = np.random.default_rng(seed), list[list[Array]]()
     for d_k in widths:
         n_queries = max(1, min(1024, NUMBERS // (n_keys * d_k)))

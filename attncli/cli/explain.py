@@ -37,6 +37,7 @@ from attncli.views.formats import EXACT, PAGE
 from attncli.views.outline import is_first_layer, outline_page
 from attncli.words.tokens import is_padding, tokenize
 
+Groups = tuple[Text, Vectors, Block, Choices]
 PRECISION = 3  # a long page is read at a glance; --precision sets another
 
 
@@ -67,9 +68,7 @@ def explain(
     return None
 
 
-def _compared(
-    groups: tuple[Text, Vectors, Block, Choices], show: DisplayFlags, options: str
-) -> int:
+def _compared(groups: Groups, show: DisplayFlags, options: str) -> int:
     """The call beside itself with further options; the exit code."""
     from attncli.cli.against import compared, further
 
@@ -77,15 +76,10 @@ def _compared(
     whole = replace(show, full=True, stage=None)
     for message, hint in _contradictions(words, vectors, block):
         raise ConventionError(f"--against {options!r}: {message}", hint)
-    first, said = explained(*groups, whole)
-    second, more = explained(words, vectors, block, choices, whole)
-    note(*dict.fromkeys((*said, *more)), quiet=show.quiet)
-    return compared([first, second], options, show)
+    return compared(_both(groups, (words, vectors, block, choices), whole), options, show)
 
 
-def _in_order(
-    groups: tuple[Text, Vectors, Block, Choices], show: DisplayFlags, sentence: str
-) -> int:
+def _in_order(groups: Groups, show: DisplayFlags, sentence: str) -> int:
     """The sentence beside its words in another order, matched by word; the exit code."""
     from attncli.cli.against import compared
     from attncli.cli.diff import check_diff_flags
@@ -96,10 +90,14 @@ def _in_order(
     if sorted(_tokens(words)[0]) != sorted(_tokens(other)[0]):
         hint = 'use each of them once, such as "AI love I" for "I love AI"'
         raise ConventionError("--against-order has other words than the sentence", hint)
-    first, said = explained(*groups, whole)
-    second, more = explained(other, *groups[1:], whole)
+    return compared(_both(groups, (other, *groups[1:]), whole), repr(sentence), show, by_name=True)
+
+
+def _both(one: Groups, other: Groups, show: DisplayFlags) -> list[Trace]:
+    """The traces of two calls, whose notes are said once."""
+    (first, said), (second, more) = (explained(*groups, show) for groups in (one, other))
     note(*dict.fromkeys((*said, *more)), quiet=show.quiet)
-    return compared([first, second], f"{sentence!r}", show, by_name=True)
+    return [first, second]
 
 
 def _contradictions(words: Text, vectors: Vectors, block: Block) -> Iterator[tuple[str, str]]:

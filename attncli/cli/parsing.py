@@ -160,12 +160,10 @@ def sizes_of(text: str) -> tuple[int, int, int]:
     >>> sizes_of("3x2"), sizes_of("")
     ((3, 2, 2), (3, 2, 2))
     """
-    if not _SIZES.fullmatch(text or "3x2"):
-        raise unclear("--random", text, "N tokens x D dimensions, such as 3x2")
-    n, d_k, *d_v = map(int, (text or "3x2").split("x"))
-    if not min(n, d_k, *d_v) >= 1 or max(n, d_k, *d_v) > 64:
-        raise unclear("--random", text, "sizes from 1 to 64, such as 3x2")
-    return n, d_k, d_v[0] if d_v else d_k
+    sizes = [*map(int, (text or "3x2").split("x"))] if _SIZES.fullmatch(text or "3x2") else [0]
+    if min(sizes) < 1 or max(sizes) > 64:
+        raise unclear("--random", text, "tokens x dimensions, each from 1 to 64, such as 3x2")
+    return sizes[0], sizes[1], sizes[-1]
 
 
 def _may_be_stage(name: str) -> bool:

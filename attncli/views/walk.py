@@ -24,14 +24,9 @@ from attncli.views.parts import Heading, Part, Remark
 from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of
 from attncli.views.text import BLANK, captions, clean, named, sentence
 
-LARGE = 600.0
-"""Of a score beyond it exp is infinite or 0 in float64: the largest is subtracted from each."""
-
-FEW = 9
-"""Columns of so many values are headed share·V1 …, those of more A·V1 …, which stays narrow."""
-
-ROUNDING = 1e-12
-"""Shares that sum to 1 within it do so exactly, but for rounding in float64."""
+LARGE = 600.0  # of a score beyond it exp is infinite or 0: the largest is subtracted from each
+FEW = 9  # columns of so many values are headed share·V1 …, of more A·V1 …, which stays narrow
+ROUNDING = 1e-12  # shares that sum to 1 within it do so exactly, but for rounding in float64
 
 
 class Column(NamedTuple):

@@ -57,7 +57,7 @@ SHOWN = [  # a call: what it shows, and what not
         ("t5 'the cat' --target 'the mat' --layer 1",
          "(encoder)|(decoder.self_attention)|(decoder.enc_dec_attention)", ""),
         ("t5 'the cat'", "the encoder alone|--target", ""),
-        (f"gpt2 '{SENTENCE}' --work --head 2", "the largest score", ""),
+        (f"gpt2 '{SENTENCE}' --work --head 2", "each exp", ""),
 ]
 # fmt: on
 
