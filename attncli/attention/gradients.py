@@ -1,11 +1,10 @@
-"""Gradients: the plan read in reverse, each step's own backward step.
+"""Gradients: the plan read in reverse, each step's own gradient.
 
     dO ── d_v, d_weights ── delta ── d_masked ── d_scaled ── d_scores ── d_q, d_k ── d_w_q …, d_x
 
 The gradient of a stage is how fast the loss grows with each of its numbers: d_scores = ∂loss/∂S,
 of the shape of the scores. It is written with a d before the stage's letter: dS. A step that
-changes nothing, such as a mask of −inf, has no stage: the gradient after it is also
-the one before it.
+changes nothing, such as a mask of −inf, has no stage: the gradient after it is also the one before.
 
 To add the gradient of a step: its mathematics here, a method of `_Backward`, a row in `_RULES`.
 Source: Dao et al., "FlashAttention" (2022), appendix B.2 and B.4.

@@ -334,9 +334,9 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
     by_noise = [name for name, x in comparison.errors.items() if x.rule.kind == "noise"]
     if by_noise and comparison.loose > 1:  # most setups fail here; what passes a sample rarely does
         wrong = [name for name in by_noise if comparison.errors[name].wrong.any()]
-        for name in wrong[:1] if len(comparison.errors) > 1 else ():  # at one stage alone, often
-            alone = stages(setup, comparison.subset, [name])[name]
-            if not is_closer(setup, name, alone, comparison):
+        if wrong and len(comparison.errors) > 1:  # at one stage alone, often
+            alone = stages(setup, comparison.subset, wrong[:1])[wrong[0]]
+            if not is_closer(setup, wrong[0], alone, comparison):
                 return None
         expected = comparison.expected(setup)
         if not all(is_closer(setup, name, expected[name], comparison) for name in by_noise):

@@ -283,7 +283,8 @@ class Drawn:
         "One number varied: d_k of --random (why scores are divided by √d_k), scale or softcap, "
         "such as --sweep scale 0.1,0.35,0.71,2,8; with --query the weights of that query.",
         "NAME A,B,C",
-        excludes="--against, --cell, --work, --blank, --tiles, --split",
+        excludes="--against, --cell, --work, --blank, --tiles, --split, --d-output, "
+        "--softmax-over queries",
     )
 
 
@@ -303,7 +304,7 @@ class Against:
         "The same words in another order, matched by word: without positions their vectors are the "
         "same, with positions they are not.",
         "SENTENCE",
-        excludes="--outline",
+        excludes="--outline, --embeddings",
     )
 
 

@@ -30,6 +30,7 @@ from attncli.stages import CONCAT, GIVEN_GRADIENT, LSE, OUTPUT, QKV, gradient_of
 from attncli.trace import Trace
 from attncli.views.formats import PAGE
 from attncli.views.select import check_written
+from attncli.views.text import find
 
 _WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
 _SURELY_FITS = 1 << 16  # scores, in any memory
@@ -54,7 +55,7 @@ def compute(
     if drawn.sweep is not None or drawn.random is not None:
         from attncli.cli.drawn import WIDTHS, draw, of_widths, swept
 
-        name, values = swept(drawn)
+        name, values = swept(drawn, choices)
         if name == WIDTHS:
             present(of_widths(values, drawn, inputs, choices, show), show)
             return None
@@ -66,7 +67,7 @@ def compute(
     if name:
         from attncli.cli.drawn import of_knob
 
-        row = None if show.query is None else _row_of(show.query, _names(given))
+        row = None if show.query is None else find(_names(given), "query", show.query)
         present(of_knob(name, values, given, row), replace(show, query=None))
         return None
     trace, shown = computed(given, show)
@@ -291,9 +292,9 @@ def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displa
         raise ShapeError(what, "ask for it by itself")
     if show.cell is not None:
         query, key = cell_of(show.cell)
-        return [_row_of(query, _names(given))], replace(show, cell=f"1,{key}")
+        return [find(_names(given), "query", query)], replace(show, cell=f"1,{key}")
     if show.query is not None:
-        return [_row_of(show.query, _names(given))], replace(show, query="1")
+        return [find(_names(given), "query", show.query)], replace(show, query="1")
     if show.rows is None and form_of(show).holds == PAGE and not show.full:
         return sorted({*range(n_q)[: _ROWS // 2], *range(n_q)[-_ROWS // 2 :]}), show
     rows = slice(None) if show.rows is None else rows_of(show.rows, n_q)
@@ -304,12 +305,3 @@ def _names(given: AttentionInputs) -> tuple[str, ...]:
     """What the queries are called."""
     names: tuple[str, ...] | None = given.labels["query_labels"]
     return names or tuple(f"q{row + 1}" for row in range(given.score_shape[-2]))
-
-
-def _row_of(wanted: str, names: tuple[str, ...]) -> int:
-    """The query that --cell or --query names, by its label or its number from 1."""
-    if wanted in names:
-        return names.index(wanted)
-    if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
-        return int(wanted) - 1
-    raise ShapeError(f"there is no query {wanted!r}", f"use a number from 1 to {len(names)}")

@@ -34,13 +34,15 @@ def draw(inputs: Inputs, choices: Choices, drawn: Drawn) -> Inputs:
     return inputs
 
 
-def swept(drawn: Drawn) -> tuple[str, list[float]]:
+def swept(drawn: Drawn, choices: Choices) -> tuple[str, list[float]]:
     """The name and the numbers of --sweep; "" without it. ConventionError for what it takes not."""
     if drawn.sweep is None:
         return "", []
     name, text = drawn.sweep[0].replace("-", "_"), drawn.sweep[1]
     if name not in SWEPT:
         raise ConventionError(f"--sweep takes no {quote(name)}", f"use {' or '.join(SWEPT)}")
+    if name in choices.given:
+        raise ConventionError(f"both {flag_of(name)} and --sweep {name} are given", "use one")
     form = f"up to {MOST} numbers with commas between them, such as 0.1,0.7,2"
     if name == WIDTHS:
         form = f"up to {MOST} whole numbers from 1 to {WIDEST}, such as 1,4,16,64,256"

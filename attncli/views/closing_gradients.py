@@ -90,11 +90,13 @@ def _sentence(row: _Row, shares: Shares, within: float, precision: int) -> str:
     near = within * max(lower, raise_)
     least = _named(np.flatnonzero(row.wish >= lower - near), shares) if lower > near else ""
     most = _named(np.flatnonzero(-row.wish >= raise_ - near), shares) if raise_ > near else ""
-    less, more = f"less weight on {least}" * bool(least), f"more on {most}" * bool(most)
-    both = [more.replace("more", "more weight", 1), less.replace("weight ", "", 1)]
-    if lower >= raise_ - near:  # the score of the first changes the loss most
-        both = [less, more if less else both[0]]
-    return f"lowers the loss fastest with {' and '.join(filter(None, both))}"
+    both = [(word, other) for word, other in (("less", least), ("more", most)) if other]
+    if lower < raise_ - near:  # the score of the first changes the loss most
+        both.reverse()
+    texts = [
+        f"{word} {'on' if at else 'weight on'} {other}" for at, (word, other) in enumerate(both)
+    ]
+    return f"lowers the loss fastest with {' and '.join(texts)}"
 
 
 def _why(row: _Row, shares: Shares, offer: Array, rounding: float, precision: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 
 import numpy as np
@@ -18,7 +17,7 @@ from attncli.views.cell import Entry, Words
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of
-from attncli.views.text import NAME_CELLS, clean, label_mark, named, plain, sentence, shorten
+from attncli.views.text import NAME_CELLS, clean, find, label_mark, named, plain, sentence, shorten
 from attncli.views.walk import softmax_table
 
 TERMS = 12  # of a sum, unless all are asked for
@@ -62,7 +61,9 @@ def _derived(block: Block, target: Stage, index: Index, options: DisplayOptions)
     axes, wanted = target.axes[-2:], options.cell or ("1", "1")
     if len(axes) == 1 and wanted[1] not in ("1", clean(target.symbol)):
         raise ShapeError(f"{target.name} has one column", f"use --cell {wanted[0]},1")
-    places = [find(target, axis, name) for axis, name in zip(axes, wanted, strict=False)]
+    places = [
+        find(target.names(axis), axis, name) for axis, name in zip(axes, wanted, strict=False)
+    ]
     row, column = places if len(axes) > 1 else (0, *places)
     terms = NO_LIMIT if options.full else TERMS
     entry = Entry(block, target, index, row, column, options.precision, terms, at_length=True)
@@ -112,27 +113,6 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
     elif target.work == "deviation":
         before = [entry.of("mean")]
     return title, [(step, [equation(step)]) for step in (*before, entry)]
-
-
-def find(stage: Stage, axis: str, wanted: str) -> int:
-    """The entry of an axis of this name: its label, as "bank (5)" too, or its number from 1."""
-    names = stage.names(axis)
-    same = [at for at, name in enumerate(names) if name == wanted]
-    if len(same) == 1:
-        return same[0]
-    if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
-        return int(wanted) - 1
-    numbered = re.fullmatch(r"(.*?) ?\((\d+)\)", wanted)
-    if numbered and names[int(numbered[2]) - 1 : int(numbered[2])] == (numbered[1],):
-        return int(numbered[2]) - 1
-    if same:
-        which = " or ".join(f"{wanted}({at + 1})" for at in same[:3])
-        raise ShapeError(f"more than one {axis} is called {clean(wanted)!r}", f"use {clean(which)}")
-    there = ", ".join(shorten(name) for name in names[:8])
-    more = f" … ({len(names)} in all)" if len(names) > 8 else ""
-    raise ShapeError(
-        f"there is no {axis} {wanted!r}", f"there are {there}{more}, or a number from 1"
-    )
 
 
 def _of_weight(entry: Entry) -> Iterator[tuple[Entry, list[Equation | None]]]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, chop_cells
 
+from attncli.errors import ShapeError
 from attncli.trace import Stage
 
 LABEL_CELLS = 16
@@ -208,3 +209,26 @@ def hang(words: Iterable[str], width: int, indent: int, first: int) -> list[str]
             taken += size + (used > 0)
             used += 1
     return [*lines, line]
+
+
+def find(names: Sequence[str], axis: str, wanted: str) -> int:
+    """The entry of an axis with these names: its label, as "bank (5)" too, or its number from 1.
+
+    Raises ShapeError where there is none, or more than one of that label.
+    """
+    same = [at for at, name in enumerate(names) if name == wanted]
+    if len(same) == 1:
+        return same[0]
+    if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
+        return int(wanted) - 1
+    numbered = re.fullmatch(r"(.*?) ?\((\d+)\)", wanted)
+    if numbered and [*names[int(numbered[2]) - 1 : int(numbered[2])]] == [numbered[1]]:
+        return int(numbered[2]) - 1
+    if same:
+        which = " or ".join(f"{wanted}({at + 1})" for at in same[:3])
+        raise ShapeError(f"more than one {axis} is called {clean(wanted)!r}", f"use {clean(which)}")
+    there = ", ".join(shorten(name) for name in names[:8])
+    more = f" … ({len(names)} in all)" if len(names) > 8 else ""
+    raise ShapeError(
+        f"there is no {axis} {wanted!r}", f"there are {there}{more}, or a number from 1"
+    )

@@ -22,7 +22,7 @@ from attncli.views.matrix import Matrix
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Heading, Part, Remark
 from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of
-from attncli.views.text import BLANK, captions, clean, named, sentence
+from attncli.views.text import BLANK, captions, clean, find, named, sentence
 
 LARGE = 600.0  # of a score beyond it exp is infinite or 0: the largest is subtracted from each
 FEW = 9  # columns of so many values are headed share·V1 …, of more A·V1 …, which stays narrow
@@ -59,9 +59,7 @@ def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iter
         what = "there are no weights and values to walk through"
         raise StageError(what, f"there are {listing(trace)}")
     for block, weights, output in blocks:
-        from attncli.views.derivation import find
-
-        row = find(weights, weights.axes[-2], options.query or "1")
+        row = find(weights.names(weights.axes[-2]), weights.axes[-2], options.query or "1")
         places, left_out = places_of(block, [weights], options)
         yield headline(block, options)
         for place in places:
