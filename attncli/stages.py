@@ -201,7 +201,7 @@ KINDS: dict[str, Kind] = {
         "batch query d_ff",
         note="each token by itself: more numbers, the negative ones set to 0 (ReLU)",
     ),
-    "feed_forward": Kind("F", _TOKENS, note="and back to the width of the model"),
+    "feed_forward": Kind("F", _TOKENS, note="projected back to the width of the model"),
     # what each head of a model does
     "entropy": Kind("H(A)", _HEADS_OF, shade="share"),
     "even": Kind("", "layer", "aside"),

@@ -140,6 +140,6 @@ def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> li
             found.append(step)
     if missing := names - inputs.keys() - {step.name for step in found}:
         raise StageError(
-            f"there is no {', '.join(sorted(missing))}", f"given are {', '.join(inputs)}"
+            f"there is no {', '.join(sorted(missing))}", f"the inputs are {', '.join(inputs)}"
         )
     return found[::-1]

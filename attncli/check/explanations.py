@@ -109,7 +109,7 @@ def told_by(matches: Sequence[Match], comparison: Comparison) -> str:
         found = [stages(x, sample.subset, [name])[name] for x in setups]
         if all(differ(x, y, by=FAR) for x, y in combinations(found, 2)):
             names = " | ".join(_name(match) for match in matches)
-            return f"{name} would tell: {names}"
+            return f"{name} would distinguish them: {names}"
     return ""
 
 

@@ -61,9 +61,7 @@ def of_one_pass(
     if not back or not both or not all(name in GRADIENTS for name in comparison.errors):
         return list(matches), ()
     names = ", ".join(bug.name for match in both for bug in match.bugs)
-    note = (
-        f"the forward pass was not observed; with a bug of its own the gradients are alike: {names}"
-    )
+    note = f"the forward pass was not observed; a bug in it gives the same gradients: {names}"
     return back, (note,)
 
 

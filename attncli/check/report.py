@@ -88,8 +88,8 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     yield from _explanations(verdict)
     if verdict.meanings and not verdict.is_meant:
         names = [name for meaning in verdict.meanings for name in meaning.names]
-        do = "means" if len(names) == 1 else "mean"
-        yield f"  {joined(names)} {do} it so: {verdict.meanings[0].flag}"
+        do = "does" if len(names) == 1 else "do"
+        yield f"  {joined(names)} {do} the same: {verdict.meanings[0].flag}"
     if verdict.common:
         yield f"  in common: {verdict.common}"
     if verdict.tell_apart:
@@ -120,16 +120,16 @@ def _headline(verdict: Verdict) -> str:
         return f"within {verdict.dtype}'s rounding, but the errors are those of a bug; {cause}"
     if verdict.inside == verdict.dtype:
         return (
-            f"it matches only as computed with sums kept in {verdict.dtype}, rounded after every "
-            f"term; --inside {verdict.inside} accepts it"
+            f"it matches only if sums are kept in {verdict.dtype} and rounded after every term; "
+            f"--inside {verdict.inside} accepts that"
         )
     inside = "TF32" if verdict.inside == "tf32" else verdict.inside
     return {
         "match": "it matches" + f", {verdict.exactness}" * bool(verdict.exactness),
         "found": "it differs; the cause:",
         "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
-        "inside": f"it matches only as computed in {inside} inside, which is less exact than "
-        f"{verdict.dtype}; --inside {verdict.inside} accepts it",
+        "inside": f"it matches only with {inside} arithmetic inside, which is less exact than "
+        f"{verdict.dtype}; --inside {verdict.inside} accepts that",
         "no match": f"it differs, first in {verdict.first_difference}; no known bug explains it"
         if verdict.stages
         else f"the inputs differ, {verdict.first_difference} first; no stage was compared",
@@ -156,7 +156,7 @@ def _meanings(meanings: tuple[Meaning, ...]) -> Iterator[str]:
         yield from (f"  {sentence}" for sentence in meaning.sentences)
         yield f"  attncli check … {meaning.flag}     → matches"
         if others:
-            yield f"  so {'does' if len(others) == 1 else 'do'} {', '.join(others)}"
+            yield f"  the same in {', '.join(others)}"
 
 
 def _explanations(verdict: Verdict) -> Iterator[str]:

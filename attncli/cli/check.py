@@ -184,7 +184,7 @@ def form_of(observed: Observed) -> str:
         return observed.format or "text"
     if ending not in ENDINGS:
         raise ConventionError(
-            f"{observed.output} ends in no format of a verdict", "add --format text or json"
+            f"{observed.output} does not end in a format of a verdict", "add --format text or json"
         )
     return ENDINGS[ending]
 

@@ -129,7 +129,7 @@ class Checkpoint:
         "DIR",
         make=typer.Argument,
     )
-    sentence: str | None = flag("The sentence that it reads.", "SENTENCE", make=typer.Argument)
+    sentence: str | None = flag("The sentence to be read.", "SENTENCE", make=typer.Argument)
     layer: int | None = flag("Every stage of this layer's attention, from 1.", min=1)
     target: str | None = flag(
         "Encoder-decoder models: what the decoder reads (default: the encoder alone).", "SENTENCE"
@@ -219,7 +219,7 @@ class Which:
         excludes="--stage, --head, --batch, --rows, --cols, --precision, --work, --cell, "
         "--query, --heatmap, --no-heatmap, --step, --blank",
     )
-    file: str | None = flag("Your own examples, in the same form.", "FILE")
+    file: str | None = flag("A file of your own examples, in the same form.", "FILE")
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
@@ -238,7 +238,7 @@ class Libraries:
 
 Inside = Literal["float32", "tf32", "bfloat16", "float16"]
 DECIMALS = flag(
-    "They were printed with so many decimals.", min=0, max=17, excludes="--rtol, --atol, --inside"
+    "Decimals of the printed numbers.", min=0, max=17, excludes="--rtol, --atol, --inside"
 )
 RTOL, ATOL = flag("Relative tolerance."), flag("Absolute tolerance.")
 INSIDE = flag(
@@ -258,7 +258,7 @@ class Compared:
         make=typer.Argument,
     )
     b: str | None = flag(
-        "What is compared with it, in any of these forms.", "B", make=typer.Argument
+        "What to compare it with, in any of these forms.", "B", make=typer.Argument
     )
     decimals: int | None = DECIMALS
     rtol: float | None = RTOL
@@ -317,7 +317,7 @@ class Observed:
     observed: str | None = flag(
         "The numbers to check: one stage, or a file of several named stages.", "SOURCE"
     )
-    stage: str | None = flag(f"Which stage they are: {', '.join(STAGES)}.", "NAME")
+    stage: str | None = flag(f"Which stage the numbers are: {', '.join(STAGES)}.", "NAME")
     rows: str | None = flag("Only these query rows, from 1.", "A:B")
     head: int | None = flag("Only this head, from 1.", min=1)
     positions: Literal["paper", "article", "rope-halves", "rope-interleaved"] | None = flag(

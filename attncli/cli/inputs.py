@@ -210,7 +210,7 @@ def _said(
     elif layout not in (None, inputs.layout):
         replaced["--layout"] = f"--layout {layout}"
     if used and main.trace is None:
-        notes.append(f"{main.origin} says {', '.join(used)}: used")
+        notes.append(f"{main.origin} sets {', '.join(used)}")
     notes += (f"{flag} is used, not {text} of {main.origin}" for flag, text in replaced.items())
     if inputs.d_output != RANDOM:
         return choices.over(base), inputs, kv_len
@@ -231,7 +231,7 @@ def _convention(main: Loaded, fields: Mapping[str, Any], notes: list[str]) -> Co
     base = replace(own.beside_mask(), empty_rows=empty or own.empty_rows)
     changed = ", ".join(f"{name} {value}" for name, value in base.changes().items())
     if changed:
-        notes.append(f"{main.origin} is a trace with {changed}: kept")
+        notes.append(f"{main.origin} is a trace computed with {changed}, which is kept")
     return base
 
 

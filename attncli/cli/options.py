@@ -123,8 +123,8 @@ class Choices(_Knobs):  # type: ignore[misc]
     """A flag for every field of Convention; `given` holds those that were given, parsed."""
 
     semantics: Semantics | None = flag(
-        "What this library means by attention: the defaults of all that follows, where no flag "
-        "and no file says otherwise. attncli semantics lists them.",
+        "Take the conventions of this library as the defaults of the options below; a flag or "
+        "a file takes precedence. attncli semantics lists them.",
         "NAME",
         panel="Masking",
     )

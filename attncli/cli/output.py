@@ -99,7 +99,7 @@ def form_of(show: DisplayFlags) -> Format:
     ending = ending_of(show.output)
     if ending not in ENDINGS:
         raise ConventionError(
-            f"{show.output} ends in no format that attncli writes",
+            f"{show.output} does not end in a format that attncli writes",
             f"add --format {'|'.join(FORMATS)}",
         )
     return FORMATS[ENDINGS[ending]]

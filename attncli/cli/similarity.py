@@ -35,7 +35,7 @@ def similarity(words: Words, show: DisplayFlags) -> None:
     _check_room(n, found.matrix.shape[1], words, show)
     notes = [*found.warnings]
     for name, known in found.folded.items():
-        notes.append(f"{found.origin} has no {name!r}, only {known!r}: taken")
+        notes.append(f"{found.origin} has no {name!r}, only {known!r}, which is used")
     if words.pca:
         trace = pca(found.words, found.matrix)
     else:

@@ -259,7 +259,7 @@ def _verdict(
     if ours.shape != expected.value.shape:
         shapes = [" × ".join(map(str, x.shape)) or "one" for x in (expected.value, ours)]
         raise InputError(
-            f"printed numbers are {shapes[0]}, computed are {shapes[1]}",
+            f"the printed numbers are {shapes[0]}, the computed ones {shapes[1]}",
             "name their place in the stage with at",
         )
     return worst(compare(ours, expected))

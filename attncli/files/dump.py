@@ -44,7 +44,7 @@ def _write_safetensors(file: BinaryIO, entries: Entries) -> None:
     try:
         from safetensors.numpy import save
     except ImportError:
-        needs = "to write safetensors needs the package safetensors"
+        needs = "writing safetensors needs the package safetensors"
         raise MissingExtraError(needs, "pip install 'attncli[safetensors]'") from None
     found = dict(entries)
     texts = {name: x for name, x in found.items() if isinstance(x, str)}

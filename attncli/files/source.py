@@ -245,7 +245,7 @@ def open_source(text: str, stdin: BinaryIO | None = None, *, absent: str = "") -
     is_literal = _is_literal(text)
     path, name = _split(text) if "::" in text and not is_literal else (text, "")
     if not path:
-        raise InputError("a path is expected, found nothing")
+        raise InputError("the path is empty")
     origin = LITERAL if is_literal else STANDARD_INPUT if path == "-" else safe(path)
     with ExitStack() as stack:
         try:

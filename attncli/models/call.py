@@ -28,7 +28,7 @@ OBSERVED = (WEIGHTS, OUTPUT, *GRADIENTS)
 """The arrays of a call that the model computed; the others went in."""
 
 
-_NO_GRADIENTS = "no gradients have come: run loss.backward(), outside of torch.no_grad()"
+_NO_GRADIENTS = "there are no gradients yet: run loss.backward(), outside of torch.no_grad()"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

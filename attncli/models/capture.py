@@ -53,7 +53,7 @@ def capture(
     except ImportError as problem:
         if problem.name != "torch":
             raise
-        needs = "to capture a model needs the package torch"
+        needs = "capturing a model needs the package torch"
         raise MissingExtraError(needs, "pip install 'attncli[models]'") from None
     calls = Calls(folder=None if to is None else _folder(os.fspath(to)))
     with watched(model, calls, layers, heads, gradients=gradients):

@@ -3,7 +3,7 @@
     entropy     how widely it spreads its weight             Clark et al. (2019), section 3.1
     first       on the first token: a sink                   Xiao et al. (2023), section 3.1
     previous    on the token before                          Clark et al. (2019), section 3.1
-    itself      on the token that asks                       Clark et al. (2019), section 3.1
+    itself      on the query's own token                     Clark et al. (2019), section 3.1
     induction   on the token after an earlier occurrence     Olsson et al. (2022)
 
 A[i, j] is what query i gives to key j. Each is a mean over queries of one head. Query 1 is left
@@ -44,9 +44,9 @@ MEASURES = (
         "previous",
         "A[i, i − 1]",
         "A[i, i − 1], {over}",
-        "the share of the token before the one that asks",
+        "the share of the token before the query",
     ),
-    Measure("itself", "A[i, i]", "A[i, i], {over}", "the share of the token that asks"),
+    Measure("itself", "A[i, i]", "A[i, i], {over}", "the share of the query's own token"),
     Measure(
         "induction",
         "A[i, j + 1]",

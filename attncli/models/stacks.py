@@ -180,7 +180,7 @@ def model_trace(
         stacks += [Trace(_SUMMARY, tuple(steps), name=stack)] if steps else []
     if others:
         verb = "attends" if len(others) == 1 else "attend"
-        what = f"{verb} to something else than the tokens: not measured"
+        what = f"{verb} to something other than the tokens, which is not measured"
         notes = (*notes, f"{listing(others, 4)} {what}")
     return Trace(title, (*first, *stacks), notes=tuple(notes))
 

@@ -146,7 +146,7 @@ _ROWS = (
         lambda how: {"keep": "may attend", "ignore": "hides", "add": "adds 1"}[how.mask_means],
         ("boolean mask",),
         lambda call: call.is_boolean,
-        "a mask of true and false",
+        "a boolean mask",
         ("mask_means",),
     ),
     Case(
@@ -173,7 +173,7 @@ _ROWS = (
         lambda how: how.causal_align,
         ("causal", "causal alone", "lengths"),
         lambda call: call.causal and call.shape[-2] != call.shape[-1],
-        "--causal, and other numbers of queries and keys",
+        "--causal, with fewer or more queries than keys",
         ("causal_align",),
     ),
     Case(
@@ -189,16 +189,16 @@ _ROWS = (
     ),
     Case(
         "no key",
-        "what a query gets whose keys are all hidden by true and false",
+        "what a query gets if a boolean mask hides all its keys",
         _empty,
         ("boolean mask",),
         lambda call: call.is_boolean and call.has_empty_row,
-        "a mask of true and false that hides every key from a query",
+        "a boolean mask that hides every key from a query",
         ("empty_rows",),
     ),
     Case(
         "no key by −∞",
-        "what a query gets whose keys are all hidden by −∞",
+        "what a query gets if −∞ in a mask hides all its keys",
         _empty_by_inf,
         ("number mask",),
         lambda call: call.is_number and call.has_empty_row,

@@ -58,9 +58,9 @@ class Call(NamedTuple):
         """What it has, in words.
 
         >>> Call("boolean", causal=True).words, Call().words
-        ('a mask of true and false, and causal', 'a call without a mask')
+        ('a boolean mask, and causal', 'a call without a mask')
         """
-        mask = {"boolean": "a mask of true and false", "number": "a mask of numbers"}
+        mask = {"boolean": "a boolean mask", "number": "a mask of numbers"}
         parts = [mask[self.mask]] if self.mask else []
         parts += ["causal"] * self.causal + ["fewer key heads"] * self.grouped
         parts += ["values of another width"] * self.d_v

@@ -104,7 +104,7 @@ def recipe(source: str, target: str, call: Call | None = None) -> Recipe:
     >>> found.differences[0].write
     'mask = ~mask'
     >>> recipe("jax", "flash-attn", Call("number")).notes[0]
-    'flash-attn has no way: it has no mask of queries and keys; use torch-sdpa'
+    'there is no equivalent in flash-attn: it has no mask of queries and keys; use torch-sdpa'
     """
     rows = preset(source), preset(target)
     if call and (why := call.refusal(rows[0])):
@@ -118,7 +118,7 @@ def recipe(source: str, target: str, call: Call | None = None) -> Recipe:
             break
         except NoWayError as reason:
             problem = str(reason)
-    no_way = f"{target} has no way: {problem}; use {_instead(rows[1])}"
+    no_way = f"there is no equivalent in {target}: {problem}; use {_instead(rows[1])}"
     notes = [no_way] if code is None else [*code.notes]
     differences = tuple(
         difference for about in _PROBES if (difference := _difference(*rows, about, code))
@@ -141,7 +141,7 @@ def _instead(target: Preset) -> str:
 def _notes(source: Preset, target: Preset) -> list[str]:
     """What the numbers depend on besides the code."""
     notes = [
-        f"{row.name} is known from its documents: this was not run"
+        f"{row.name} is known from its documentation: this was not run"
         for row in {source.name: source, target.name: target}.values()
         if not row.version
     ]
@@ -177,7 +177,8 @@ def _difference(
     try:
         found = _written(source, target, probe)
     except NoWayError as reason:
-        return Difference(about, ours, theirs, "", f"no way: {reason}; use {_instead(target)}")
+        why = f"no equivalent: {reason}; use {_instead(target)}"
+        return Difference(about, ours, theirs, "", why)
     lines = found.about(about)
     why = "; ".join((when, *found.notes)) if lines else _NOTHING.get(about, "nothing to write")
     return Difference(about, ours, theirs, "\n".join(lines), why)

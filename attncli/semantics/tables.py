@@ -23,7 +23,7 @@ from attncli.trace import Stage, Trace
 LIBRARIES, LIBRARY, DIFFERENCES = "libraries", "library", "differences"
 CODE, OUTCOMES, APART = "code", "outcomes", "apart"
 _CALLS: Mapping[Feature, str] = {
-    "boolean mask": "a mask of true and false",
+    "boolean mask": "a boolean mask",
     "number mask": "a mask of numbers",
     "causal": "causal",
     "causal alone": "causal without a mask",
@@ -64,7 +64,7 @@ def of_one(name: str) -> Trace:
     most = [Counter(c for c in found if c != REFUSED).most_common(1)[0][0] for found in every]
     cells = [*zip(_cells(row), most, strict=True)]
     labels = {"case": [*CASES], "library": [name, "most"]}
-    notes = [row.call, f"run: {row.version}" if row.version else "from its documents; not run"]
+    notes = [row.call, f"run: {row.version}" if row.version else "from its documentation; not run"]
     notes += [f"its arrays are {row.layout}: {_axes(row.layout)}"]
     notes += [f"it refuses {_CALLS[feature]}: {why}" for feature, why in row.refuses.items()]
     notes += [*row.notes, f"sources: {', '.join(row.sources)}"] if row.sources else row.notes

@@ -207,7 +207,7 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     vectors = _vectors(words, matrix)
     if min(vectors.shape) < N_COMPONENTS:
         raise ShapeError(
-            "two components need two words of two numbers; given is "
+            "two components need two words of two numbers; there is "
             f"{count(len(words), 'word')} of {vectors.shape[1]}"
         )
     block = Block("Principal components", None, {"word": tuple(words), "component": _PLANE})

@@ -103,7 +103,7 @@ UNCOMPUTABLE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"at": {"row": 1}}, "weights has no axis 'row'; it has query, key"),
     ({}, {"at": {"key": "k9"}}, "no entry 'k9' along key; use a number from 1 to 2, or one of k1"),
     ({"keys": ["a", "a"]}, {"at": {"key": "a"}}, "several entries 'a' along key"),
-    ({}, {"printed": ["1", "2"]}, "printed numbers are 2, computed are 1 × 2"),
+    ({}, {"printed": ["1", "2"]}, "the printed numbers are 2, the computed ones 1 × 2"),
     ({}, {"take": {"sum": "head"}}, "no axis 'head' left"),
     ({}, {"take": {"future": True}, "at": {"query": 1}}, "not a table of queries and keys"),
     ({}, {"free_sign": "key"}, "free_sign names no axis"),

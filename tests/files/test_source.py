@@ -111,7 +111,7 @@ def test_literals_a_path_that_looks_like_one_and_what_is_refused(
     refuse = mock.Mock(side_effect=PermissionError(13, "Permission denied"))
     monkeypatch.setattr("builtins.open", refuse)
     for source, key in (
-        ("", "a path is expected"),
+        ("", "the path is empty"),
         ("q.npz::", "names no array after ::"),
         ("a\0b", "'a\\x00b' cannot be read: not a path"),
         ("no\x1b[31m", "'no\\x1b[31m' does not exist"),

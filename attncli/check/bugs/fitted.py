@@ -173,7 +173,7 @@ def _mask_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     one = fitted_numbers(make, sample, lambda x: x, (-4, 4))
     if one is not None:
         best = float(misfit(make(one), sample).mean())
-        forms = {-1.0: "their sign is turned", 2.0: "twice", 0.5: "half", 0.0: "left out"}
+        forms = {-1.0: "their sign is reversed", 2.0: "twice", 0.5: "half", 0.0: "left out"}
         if given != 0:
             forms |= {given: "scaled with the scores", 1 / given: "divided by the scale"}
         for form, words in forms.items():
