@@ -43,8 +43,9 @@ class Stage:
     reads    what it was computed from: parameter of the computation → name of a stage, of the same
              block or, with dots, of the whole trace
     params   the other parameters, such as {"factor": 0.5}
-    work     the arithmetic of a cell: "[x] · {factor} = {x} · {factor}", or the name of a rule that
-             views/arithmetic.py knows; "" where there is none
+    expression  how each cell is computed: "Z[b,h,i,j] = x[b,h,i,j] * factor", see
+             attncli/expression.py; "" where no formula says it
+    sizes    of letters in it that no array has: {"d": 2}
 
     Raises ShapeError where axes or labels do not fit the value.
 
@@ -66,7 +67,8 @@ class Stage:
     note: str = ""
     reads: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
-    work: str = ""
+    expression: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         locked = np.asarray(self.value).view()

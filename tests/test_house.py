@@ -15,7 +15,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # Each may import from those above it; packages of one level do not import each other.
 LEVELS = """
 _version arrays errors numerals
-presets
+presets expression
+formulas
 budget convention stages
 trace
 attention files

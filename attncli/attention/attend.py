@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from attncli import formulas
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import merge_heads, shape_text, split_heads
@@ -154,8 +155,9 @@ def prepared(  # noqa: PLR0913 - those of `attend`
             what = "gradients of keys and values are sums over all queries, not over some rows"
             raise ConventionError(what, "leave out rows")
         inputs["q"] = inputs["q"][..., inputs["rows"], :]
-    is_added = adds(inputs.get("given_mask"), how)
-    return inputs, sizes._replace(given=frozenset(inputs), adds=is_added)
+    given = inputs.get("given_mask")
+    of_mask = () if given is None else given.shape
+    return inputs, sizes._replace(given=frozenset(inputs), adds=adds(given, how), mask=of_mask)
 
 
 def entered(x: Array, how: Convention) -> Array:
@@ -210,7 +212,7 @@ def with_concat(trace: Trace) -> Trace:
     output = trace["output"]
     if "head" not in output.axes:
         raise ShapeError("there are no heads to put side by side", "split q, k and v first")
-    step = Step("concat", merge_heads, {"x": "output"}, {}, CONCAT_FORMULA, "merge")
+    step = Step("concat", merge_heads, {"x": "output"}, {}, CONCAT_FORMULA, formulas.CONCAT)
     beside = traced([step], Block("", None, output.labels), output)
     at = [stage.name for stage in trace.steps].index(OUTPUT) + 1
     return replace(trace, steps=(*trace.steps[:at], beside["concat"], *trace.steps[at:]))
@@ -304,7 +306,10 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block
         reads[parameter] = last if place + dot == prefix else read
     plain = {n: x for n, x in step.params.items() if isinstance(x, bool | int | float | str)}
     symbol = step.symbol or kind.symbol or step.formula.partition(" = ")[0]
-    more = (step.note, reads, plain, step.work)
+    text = step.expression
+    if "[" in text.partition(" = ")[0]:  # under the letter that the stage has here
+        text = f"{symbol}{text[text.index('[') :]}"
+    more = (step.note, reads, plain, text, step.sizes)
     return Stage(own, symbol, step.formula, value, axes, labels, *more)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attncli import formulas
 from attncli.arrays import Array, BoolArray
 from attncli.attention import functional as f
 from attncli.attention.heads import key_head_of, merge_heads, split_heads
@@ -193,6 +194,12 @@ class _Backward:
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
 
+    @property
+    def order(self) -> HeadOrder:
+        """Which query heads share a key head."""
+        shares = (step for step in self.forward.values() if step.compute is f.share)
+        return next((step.params["order"] for step in shares), "blocks")
+
     def step(
         self,
         of: str,
@@ -200,13 +207,15 @@ class _Backward:
         reads: Mapping[str, str],
         params: Mapping[str, Any] = {},
         formula: str = "",
-        work: str = "",
+        text: str = "",
+        **own: Any,
     ) -> str:
         """Adds the gradient of the stage `of`: {parameters} in its formula become symbols."""
         name = gradient_of(of)
         symbols = {parameter: kind_of(read).symbol for parameter, read in reads.items()}
         formula = f"{kind_of(name).symbol} = {formula.format(**symbols)}" if formula else ""
-        self.steps.append(Step(name, compute, reads, params, formula, work, self.dtype))
+        text = formulas.shared(text, self.sizes.n_heads, self.sizes.n_kv_heads, self.order)
+        self.steps.append(Step(name, compute, reads, params, formula, text, self.dtype, **own))
         self.found[of] = name
         return name
 
@@ -227,15 +236,15 @@ class _Backward:
     def weighted_sum(self, step: Step, d: str) -> None:
         a, v = step.reads["a"], step.reads["v"]
         reads = {"a": a, "b": d}
-        self.step(v, column_products, reads, {}, "{a}ᵀ {b}", "column products")
+        self.step(v, column_products, reads, {}, "{a}ᵀ {b}", formulas.D_VALUES)
         self.operand(v)
-        self.step(a, f.scores, {"q": d, "k": v}, {}, "{q} {k}ᵀ", "row products")
+        self.step(a, f.scores, {"q": d, "k": v}, {}, "{q} {k}ᵀ", formulas.D_WEIGHTS)
 
     def dropout(self, step: Step, d: str) -> None:
         p = step.params["p"]
         formula = f"{{x}} / {1 - p:g}, and 0 for what was dropped"
         reads = {"x": d, "kept": step.reads["kept"]}
-        self.step(step.reads["x"], f.dropout, reads, {"p": p}, formula, "dropout")
+        self.step(step.reads["x"], f.dropout, reads, {"p": p}, formula, formulas.DROPPED)
 
     def softmax(self, step: Step, d: str) -> None:
         x, axis = step.reads["x"], {"axis": step.params.get("axis", -1)}
@@ -245,24 +254,29 @@ class _Backward:
         formula = f"δ = Σ {symbol} ∘ {kind_of(d).symbol} over each {each}"
         kind = "delta" if axis["axis"] == -1 else "delta_of_keys"
         reads = {"a": a, "d": d} | allowed
-        own = Step("delta", delta, reads, axis, formula, "delta", self.dtype, kind)
+        counted, letters = ["mask"] * len(allowed), {"s": "i", "t": "j"}
+        if each == "column":
+            letters = {"s": "j", "t": "i"}
+        text = formulas.written(formulas.DELTA, counted, **letters)
+        own = Step("delta", delta, reads, axis, formula, text, self.dtype, kind)
         self.steps.append(own)
         reads = {"a": a, "d": d, "delta": "delta"} | allowed
         sums = f"each {each} sums to 0"
         if "sinks" in step.reads:
             sums = f"each {each} sums to δ times what the sink takes"
-        self.step(x, d_softmax, reads, axis, f"{{a}} ∘ ({{d}} − δ): {sums}", "d_softmax")
+        text = formulas.written(formulas.D_SOFTMAX, counted, **letters)
+        self.step(x, d_softmax, reads, axis, f"{{a}} ∘ ({{d}} − δ): {sums}", text)
         if "sinks" in step.reads:
             reads = {"x": x, "sinks": step.reads["sinks"], "delta": "delta"}
             formula = "−Σ δ exp({sinks}) / (Σ exp({x}) + exp({sinks}))"
-            self.step(step.reads["sinks"], d_of_sinks, reads, {}, formula, "d_of_sinks")
+            self.step(step.reads["sinks"], d_of_sinks, reads, {}, formula, formulas.D_SINKS)
 
     def apply_mask(self, step: Step, d: str) -> None:
         x, mask = step.reads["x"], step.reads["mask"]
         replaces = step.params.get("rule", "replace") == "replace"
         if step.params["value"] != -np.inf and replaces:
             formula = "{d}, but 0 where masked"
-            d = self.step(x, d_hidden, {"d": d, "mask": mask}, {}, formula, "d_hidden")
+            d = self.step(x, d_hidden, {"d": d, "mask": mask}, {}, formula, formulas.D_HIDDEN)
         self.found[x] = d
         if step.compute is f.apply_mask:
             self.of_mask(mask, d)
@@ -277,26 +291,28 @@ class _Backward:
         if self.sizes.adds and given:
             reads = {"d": d, "mask": mask, "given": given}
             formula = "{d}, summed over what {mask} was broadcast over, 0 where it is −inf"
-            self.step(given, d_of_mask, reads, {}, formula, "d_of_mask")
+            text = formulas.d_of_mask(self.sizes.scores, self.sizes.mask)
+            self.step(given, d_of_mask, reads, {}, formula, text)
 
     def softcap(self, step: Step, d: str) -> None:
         reads, cap = {"d": d, "b": step.name}, step.params["cap"]
         formula = f"{{d}} ∘ (1 − ({{b}} / c)²), c = {plain(cap)}"
-        work = "[d] · (1 - ([b] / c)²) = {d} · (1 - ({b} / {cap})²)"
-        self.step(step.reads["x"], d_softcap, reads, {"cap": cap}, formula, work)
+        self.step(step.reads["x"], d_softcap, reads, {"cap": cap}, formula, formulas.D_CAPPED)
 
     def scale(self, step: Step, d: str) -> None:
         # the formula of the step itself, of which only the letter of x is another: Z = S / √d_k
         x = kind_of(step.reads["x"]).symbol
         formula = step.formula.partition(" = ")[2].replace(x, "{x}")
-        self.step(step.reads["x"], f.scale, {"x": d}, step.params, formula, step.work)
+        text, sizes = step.expression, step.sizes
+        self.step(step.reads["x"], f.scale, {"x": d}, step.params, formula, text, sizes=sizes)
 
     def scores(self, step: Step, d: str) -> None:
         q, k = step.reads["q"], step.reads["k"]
         allowed = {"allowed": "allowed"} if "allowed" in self.forward else {}
         reads = {"a": d, "v": k, **allowed}
-        self.step(q, f.weighted_sum, reads, {}, "{a} {v}", "products")
-        self.step(k, column_products, {"a": d, "b": q}, {}, "{a}ᵀ {b}", "column products")
+        self.step(q, f.weighted_sum, reads, {}, "{a} {v}", formulas.D_QUERIES)
+        text = formulas.D_VALUES.replace("e]", "d]")
+        self.step(k, column_products, {"a": d, "b": q}, {}, "{a}ᵀ {b}", text)
         self.operand(k)
 
     def share(self, step: Step, d: str) -> None:
@@ -304,7 +320,7 @@ class _Backward:
         formula = inner.formula.partition(" = ")[2] + ", summed over the heads of each key head"
         x = step.reads["x"]
         params = {"n_kv_heads": self.sizes.n_kv_heads, "order": step.params["order"]}
-        self.step(x, summed_heads, {"x": d}, params, formula, "summed column products")
+        self.step(x, summed_heads, {"x": d}, params, formula, inner.expression)
 
     def split_heads(self, step: Step, d: str) -> None:
         x = step.reads["x"]
@@ -316,19 +332,21 @@ class _Backward:
 
     def merge_heads(self, step: Step, d: str) -> None:
         params = {"n_heads": self.sizes.n_heads}
-        formula, work = "the part of {x} that each head gave", "copy"
+        formula, text = "the part of {x} that each head gave", formulas.D_HEADS
         if kind_of(step.name).role == "inner":  # of one head: no stage of its own
-            formula, work = self.steps[-1].formula.partition(" = ")[2], self.steps[-1].work
-        self.step(step.reads["x"], split_heads, {"x": d}, params, formula, work)
+            formula, text = self.steps[-1].formula.partition(" = ")[2], formulas.D_PROJECTED_HEADS
+        self.step(step.reads["x"], split_heads, {"x": d}, params, formula, text)
 
     def project(self, step: Step, d: str) -> None:
         x, w = step.reads["x"], step.reads["w"]
-        self.step(w, d_of_weights, {"x": x, "d": d}, {}, "{x}ᵀ {d}", "d_of_weights")
+        of = {"w_q": "q", "w_o": "o"}.get(w.rpartition(".")[2], "k")
+        text = formulas.D_OF_W[f"{of} of heads" if x == "wide_output" else of]
+        self.step(w, d_of_weights, {"x": x, "d": d}, {}, "{x}ᵀ {d}", text)
         if "b" in step.reads:
-            formula = "Σ {d} over the tokens"
-            self.step(step.reads["b"], d_of_bias, {"d": d}, {}, formula, "d_of_bias")
+            formula, text = "Σ {d} over the tokens", formulas.D_OF_B[of]
+            self.step(step.reads["b"], d_of_bias, {"d": d}, {}, formula, text)
         if x in self.forward:  # the heads, side by side
-            self.step(x, f.scores, {"q": d, "k": w}, {}, "{q} {k}ᵀ", "row products")
+            self.step(x, f.scores, {"q": d, "k": w}, {}, "{q} {k}ᵀ", formulas.D_CONCAT)
         else:
             self.part(step.name.removesuffix("_wide"), x, d, w)
 
@@ -345,7 +363,7 @@ class _Backward:
             for name in ("q", "k", "v")
             if f"d_{name}" in reads
         ]
-        self.step(x, d_of_rows, reads, {}, " + ".join(terms), "d_of_rows")
+        self.step(x, d_of_rows, reads, {}, " + ".join(terms), formulas.d_of_rows(reads))
 
 
 _RULES: dict[Callable[..., Array], Callable[[_Backward, Step, str], None]] = {

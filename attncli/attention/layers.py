@@ -23,6 +23,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from attncli import formulas
 from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.attend import Block, Labels, entered, trace_of
@@ -30,7 +31,7 @@ from attncli.attention.gradients import backward
 from attncli.attention.heads import shape_text
 from attncli.attention.masks import adds
 from attncli.attention.numbers import as_numbers
-from attncli.attention.plan import dropout_words, plan
+from attncli.attention.plan import dropout_formula, plan
 from attncli.attention.run import Step, plain, run, within
 from attncli.attention.shapes import (
     Gradient,
@@ -201,7 +202,9 @@ class LayerPlan:
         restricting, sizes = projected(
             rows | weights, architecture.n_heads, architecture.n_kv_heads, mask
         )
-        sizes = sizes._replace(adds=adds(restricting.get("given_mask"), how))
+        given = restricting.get("given_mask")
+        shape = () if given is None else given.shape
+        sizes = sizes._replace(adds=adds(given, how), mask=shape)
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
         words = ["masked"] * how.causal + ["multi-head"] * (architecture.n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
@@ -236,10 +239,14 @@ class LayerPlan:
         b_1, b_2 = ({"b": name} if name in weights else {} for name in ("b_1", "b_2"))
         first = f"G = max(0, {letter} W₁{' + b₁' * len(b_1)})"
         reads, last = {"x": "hidden", "w": "w_2"} | b_2, f"F = G W₂{' + b₂' * len(b_2)}"
+        text, of_hidden = (
+            formulas.written(line, bias)
+            for line, bias in ((formulas.HIDDEN, b_1), (formulas.FEED_FORWARD, b_2))
+        )
         steps = [
             Step("linear", f.project, {"x": source, "w": "w_1"} | b_1, dtype=how.dtype),
-            Step("hidden", f.relu, {"x": "linear"}, {}, first, "relu", how.dtype),
-            Step("feed_forward", f.project, reads, {}, last, "products", how.dtype),
+            Step("hidden", f.relu, {"x": "linear"}, {}, first, text, how.dtype),
+            Step("feed_forward", f.project, reads, {}, last, of_hidden, how.dtype),
         ]
         return self._sublayer(name, x, steps, weights["w_2"].shape[1])
 
@@ -302,12 +309,13 @@ class LayerPlan:
             drawn = {"shape": shape, "p": p, "seed": seed}
             steps.append(Step("sublayer_kept", f.draw_kept, {}, drawn))
             reads = {"x": last, "kept": "sublayer_kept"}
-            words = dropout_words(f"{symbol}'", symbol, p)
+            formula = dropout_formula(f"{symbol}'", symbol, p)
             last, symbol = "sublayer_dropped", f"{symbol}'"
-            steps.append(Step(last, f.dropout, reads, {"p": p}, dtype=how.dtype, **words))
-        formula, work = f"{added} = {letter} + {symbol}", "[x] + [y] = {x} + {y}"
+            text = formulas.DROPPED_ROWS
+            steps.append(Step(last, f.dropout, reads, {"p": p}, formula, text, how.dtype))
+        formula, text = f"{added} = {letter} + {symbol}", formulas.RESIDUAL
         reads = {"x": "x", "y": last}
-        steps.append(Step("residual", f.add, reads, {}, formula, work, how.dtype, symbol=added))
+        steps.append(Step("residual", f.add, reads, {}, formula, text, how.dtype, symbol=added))
         if architecture.norm == "post":
             steps += norm_steps("residual", gain, architecture, of=added, symbol=normed)
         return self._added(name, steps, x, **outer)
@@ -334,10 +342,12 @@ def norm_steps(
     given = {name: name for name in NORM if name in gain}
     reads, both = {"x": x}, {"x": x, "mean": "mean"}
     every, params = both | {"deviation": "deviation"} | given, {"epsilon": architecture.epsilon}
+    mean, deviation = f"μ = mean of each row of {letter}", f"σ = √(mean of {centre}²)"
+    text = formulas.written(formulas.NORM, given)
     return [
-        Step("mean", f.mean, reads, {}, f"μ = mean of each row of {letter}", "mean", dtype),
-        Step("deviation", f.deviation, both, {}, f"σ = √(mean of {centre}²)", "deviation", dtype),
-        Step("norm", f.normalize, every, params, formula, "norm", dtype, symbol=symbol),
+        Step("mean", f.mean, reads, {}, mean, formulas.MEAN, dtype),
+        Step("deviation", f.deviation, both, {}, deviation, formulas.DEVIATION, dtype),
+        Step("norm", f.normalize, every, params, formula, text, dtype, symbol=symbol),
     ]
 
 

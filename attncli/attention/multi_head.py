@@ -32,6 +32,7 @@ from attncli.attention.shapes import (
 )
 from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ShapeError
+from attncli.formulas import after_cache
 from attncli.stages import CONCAT, GIVEN_GRADIENT, OUTPUT, PROJECTED, QKV, gradient_of
 from attncli.trace import Stage, Trace
 
@@ -108,7 +109,8 @@ def multi_head_attention(  # noqa: PLR0913 - what goes in, and how
     if "given_mask" in restricting:
         means = fields.get("mask_means")
         restricting["given_mask"] = meant_mask(restricting["given_mask"], means, how)
-        sizes = sizes._replace(adds=adds(restricting["given_mask"], how))
+        given = restricting["given_mask"]
+        sizes = sizes._replace(adds=adds(given, how), mask=given.shape)
     inputs |= restricting
     if d_output is not None:
         shape = result_shape(inputs, sizes.n_heads, sizes.n_kv_heads)
@@ -222,7 +224,11 @@ class Projected(NamedTuple):
         values = self.gradients(self.gradient_names, known)
         block = Block("", self.how, {**self.labels, **inner[output].labels})
         own = [
-            replace(stage, params={**stage.params, "n_cached": n_cached})
+            replace(
+                stage,
+                params={**stage.params, "n_cached": n_cached},
+                expression=after_cache(stage.expression, ("d", "d_k", "d_v")),
+            )
             if n_cached and of_keys & {*stage.reads.values()}
             else stage
             for _, stage in trace_of(self.all_steps, values, {"": block}).stages()
@@ -235,13 +241,14 @@ class Projected(NamedTuple):
         """q, k or v as it was attended: some of the rows, or a cache before it."""
         stage = replace(attended, formula=own.formula, reads=own.reads)
         if attended.value.shape == own.value.shape:
-            return replace(stage, work=own.work)
+            return replace(stage, expression=own.expression)
         n, n_own = (x.value.shape[-2] for x in (attended, own))
         letter, _, product = own.formula.partition(" = ")
         if n < n_own:
             return stage
         cached, params = f"{letter} = [cache; {product}]", {"n_cached": n - n_own}
-        return replace(stage, formula=cached, work="cached products", params=params)
+        text = after_cache(own.expression)
+        return replace(stage, formula=cached, expression=text, params=params)
 
 
 def projected_inputs(

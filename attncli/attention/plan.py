@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from attncli import formulas
 from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.gradients import backward
@@ -33,6 +34,7 @@ class Sizes(NamedTuple):
     n_past      keys before the first query's own
     given       names of the inputs
     adds        whether numbers of the given mask are added to the scores
+    mask        shape of the given mask
     """
 
     scores: tuple[int, ...]
@@ -41,6 +43,7 @@ class Sizes(NamedTuple):
     n_past: int = 0
     given: Collection[str] = ("q", "k", "v")
     adds: bool = False
+    mask: tuple[int, ...] = ()
 
     @property
     def n_heads(self) -> int:
@@ -96,13 +99,18 @@ class _Planner:
         of: Mapping[str, str],
         params: Mapping[str, Any] = {},
         formula: str = "",
-        work: str = "",
+        text: str = "",
         **own: Any,
     ) -> str:
-        """Adds a step that reads `of`, whose symbols replace {parameters} in its formula."""
+        """Adds a step that reads `of`, whose symbols replace {parameters} in its formula.
+
+        text  its formula by cells, of which what is not read is left out
+        """
         formula = formula.format(**{name: kind_of(read).symbol for name, read in of.items()})
         own = {"dtype": self.how.dtype, **own}
-        self.steps.append(Step(name, compute, of, params, formula, work, **own))
+        heads = self.sizes.n_heads, self.sizes.n_kv_heads, self.how.head_order
+        text = formulas.shared(formulas.written(text, of), *heads)
+        self.steps.append(Step(name, compute, of, params, formula, text, **own))
         return name
 
     @property
@@ -123,16 +131,17 @@ class _Planner:
             x = sources[name]
             symbol = letter if x == source else kind_of(x).symbol
             formula, weights = f"{name.upper()} = {symbol}", self.given(w=f"w_{name}")
+            text = formulas.SPLIT_ROWS[name]
             if weights:
                 bias = self.given(b=f"b_{name}")
                 formula += f" W_{name}" + f" + b_{name}" * len(bias)
+                text = formulas.written(formulas.PROJECTED_ROWS[name], bias)
                 if not self.has_heads:
-                    self.step(name, f.project, {"x": x} | weights | bias, {}, formula, "products")
+                    self.step(name, f.project, {"x": x} | weights | bias, {}, formula, text)
                     continue
                 x = self.step(f"{name}_wide", f.project, {"x": x} | weights | bias)
             own = {"n_heads": n_heads if name == "q" else n_kv_heads}
-            work = "products" if weights else "copy"
-            self.step(name, split_heads, {"x": x}, own, formula, work)
+            self.step(name, split_heads, {"x": x}, own, formula, text)
         if n_kv_heads == n_heads:
             return "q", "k", "v"
         params = {"n_heads": n_heads, "order": self.how.head_order}
@@ -166,14 +175,15 @@ class _Planner:
     def scores(self, q: str, k: str, is_masked: bool) -> str:
         """The scores, scaled, capped and masked, in the convention's order."""
         how = self.how
-        x = self.step("scores", f.scores, {"q": q, "k": k}, {}, "S = {q} {k}ᵀ", "row products")
+        x = self.step("scores", f.scores, {"q": q, "k": k}, {}, "S = {q} {k}ᵀ", formulas.SCORES)
         if how.scale != "none":
             factor, root = how.scale_factor(self.sizes.d_k), math.sqrt(self.sizes.d_k)
-            formula, work = f"Z = {{x}} · {factor:g}", "[x] · {factor} = {x} · {factor}"
+            formula, text, size = f"Z = {{x}} · {factor:g}", formulas.SCALED, dict[str, int]()
             if how.scale == "1/sqrt(d_k)":
                 formula = f"Z = {{x}} / √d_k = {{x}} / {root:.5g}"
-                work = f"[x] / √d_k = {{x}} / {{{root!r}}}"
-            x = self.step("scaled", f.scale, {"x": x}, {"factor": factor}, formula, work)
+                text, size = formulas.SCALED_BY_ROOT, {"d": self.sizes.d_k}
+            of_scale = {"factor": factor}
+            x = self.step("scaled", f.scale, {"x": x}, of_scale, formula, text, sizes=size)
         order = {
             "before-mask": ("capped", "masked"),
             "after-bias": ("biased", "capped", "masked"),
@@ -183,24 +193,26 @@ class _Planner:
         for name in order:
             if name == "biased" and is_biased and is_masked:
                 formula, of = "P = {x} + M, M the numbers of the mask", {"x": x, "mask": "mask"}
-                x = self.step(name, f.add_bias, of, {}, formula, "bias")
+                x = self.step(name, f.add_bias, of, {}, formula, formulas.BIASED)
             if name == "capped" and how.softcap is not None:
                 formula = f"B = c · tanh({{x}} / c), c = {how.softcap:g}"
-                work = "c · tanh([x] / c) = {cap} · tanh({x} / {cap})"
-                x = self.step(name, f.softcap, {"x": x}, {"cap": how.softcap}, formula, work)
+                cap = {"cap": how.softcap}
+                x = self.step(name, f.softcap, {"x": x}, cap, formula, formulas.CAPPED)
             if name == "masked" and is_masked:
                 value = how.hidden_value(self.sizes.adds)
                 params: dict[str, Any] = {"value": value}
+                text = formulas.HIDDEN_SCORES if is_biased else formulas.MASKED
                 formula = "L = {x}" if is_biased else "L = {x} + M, M the mask"
                 if value != -math.inf:
                     added = f"{{x}} + ({plain(value)}), without M,"
                     is_added = how.mask_value_rule == "add"
                     formula += f", but {added if is_added else plain(value)} where masked"
                     params |= {"rule": "add"} if is_added else {}
+                    text = text.replace("= value", "= x[b,h,i,j] + value") if is_added else text
                 elif is_biased:
                     formula += ", but −inf where masked"
                 of, hide = {"x": x, "mask": "mask"}, f.hide if is_biased else f.apply_mask
-                x = self.step(name, hide, of, params, formula, "hide" if is_biased else "mask")
+                x = self.step(name, hide, of, params, formula, text)
         return x
 
     def weights(self, x: str, allowed: Mapping[str, str]) -> str:
@@ -212,7 +224,8 @@ class _Planner:
         of = {"x": x, **allowed, **self.given(sinks="sinks")}
         if "sinks" in of:
             formula = "A = exp({x}) / (Σ exp({x}) + exp({sinks})): a row sums to less than 1"
-        scores, x = x, self.step("weights", f.softmax, of, params, formula, "softmax")
+        text = formulas.WEIGHTS if axis == -1 else formulas.WEIGHTS_OF_KEYS
+        scores, x = x, self.step("weights", f.softmax, of, params, formula, text)
         if how.softmax_over == "keys":
             letter = kind_of(scores).symbol
             self.step("lse", f.log_sum_exp, of, **lse_words(letter, how.lse_base, "sinks" in of))
@@ -220,34 +233,35 @@ class _Planner:
             return x
         params = {"shape": self.sizes.scores, "p": p, "seed": how.seed}
         kept = self.step("kept", f.draw_kept, {}, params=params, dtype=None)
-        of, words = {"x": x, "kept": kept}, dropout_words("D", "A", p)
-        return self.step("dropped", f.dropout, of, params={"p": p}, **words)
+        of, formula = {"x": x, "kept": kept}, dropout_formula("D", "A", p)
+        return self.step("dropped", f.dropout, of, {"p": p}, formula, formulas.DROPPED)
 
     def outputs(self, a: str, v: str, allowed: Mapping[str, str], show_concat: bool) -> None:
         """The output; from x also the heads side by side, and their projection."""
         of = {"a": a, "v": v, **allowed}
-        x = self.step("output", f.weighted_sum, of, {}, "O = {a} V", "products")
+        x = self.step("output", f.weighted_sum, of, {}, "O = {a} V", formulas.OUTPUT)
         if "x" not in self.sizes.given:
             return
         weights = self.given(w="w_o")
         if self.has_heads:
             name = "concat" if show_concat or not weights else "wide_output"
-            x = self.step(name, merge_heads, {"x": x}, {}, CONCAT_FORMULA, "merge")
+            x = self.step(name, merge_heads, {"x": x}, {}, CONCAT_FORMULA, formulas.CONCAT)
         if weights:
             bias = self.given(b="b_o")
             formula, of = "Y = {x} W_o" + " + b_o" * len(bias), {"x": x} | weights | bias
-            self.step("projected", f.project, of, {}, formula, "products")
+            text = formulas.PROJECTED_HEADS if x == "wide_output" else formulas.PROJECTED
+            self.step("projected", f.project, of, {}, formula, text)
 
 
 def lse_words(of: str, base: LseBase, has_sinks: bool = False) -> dict[str, Any]:
     """Parameters, formula and arithmetic of the log-sum-exp of the stage with the symbol `of`."""
     log, sink = {"e": "ln", "2": "log₂"}[base], f" + exp({kind_of('sinks').symbol})"
     formula = f"lse = {log} (Σ exp({of}){sink})" if has_sinks else f"lse = {log} Σ exp({of})"
-    return {"params": {"base": base}, "formula": f"{formula} over each row", "work": "lse"}
+    text = formulas.written(formulas.LSE[base], ["sinks"] if has_sinks else [])
+    return {"params": {"base": base}, "formula": f"{formula} over each row", "text": text}
 
 
-def dropout_words(symbol: str, of: str, p: float) -> dict[str, str]:
-    """Formula and arithmetic of a dropout of the stage with the symbol `of`."""
+def dropout_formula(symbol: str, of: str, p: float) -> str:
+    """The formula of a dropout of the stage with the symbol `of`."""
     formula = f"{symbol} = {of}, each number set to 0 with probability {p:g}, "
-    formula += f"the others divided by {1 - p:g}"
-    return {"formula": formula, "work": "dropout"}
+    return formula + f"the others divided by {1 - p:g}"

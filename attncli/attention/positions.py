@@ -17,6 +17,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from attncli import formulas
 from attncli.arrays import Array, FloatArray
 from attncli.attention import functional as f
 from attncli.attention.attend import Block, traced
@@ -36,8 +37,7 @@ _COUNTS_TWICE = (
 _WAVES = "λ, the length of a wave, is 2π w positions; column 2i has its sine, 2i+1 its cosine"
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
 
-PLUS = "[x] + [y] = {x} + {y}"
-SUM = Step("input", f.add, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE", PLUS)
+SUM = Step("input", f.add, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE", formulas.ADDED)
 """The step that adds positions to embeddings."""
 
 
@@ -108,9 +108,17 @@ def sinusoidal_steps(
     sizes = {"dim": dim, "exponent": exponent, "base": base}
     rows, reads, note = {"n": n_positions, "start": start}, {"angles": "angles"}, "; ".join(notes)
     return [
-        Step("divisors", divisors, {}, sizes, f"w = {power}", "divisor", note=_WAVES),
-        Step("angles", angles_of, {"w": "divisors"}, rows, "θ = pos / w", "angle"),
-        Step("positions", waves_of, reads, {"dim": dim}, formula, "wave", note=note),
+        Step(
+            "divisors",
+            divisors,
+            {},
+            sizes,
+            f"w = {power}",
+            formulas.DIVISORS[exponent],
+            note=_WAVES,
+        ),
+        Step("angles", angles_of, {"w": "divisors"}, rows, "θ = pos / w", formulas.POSITION_ANGLES),
+        Step("positions", waves_of, reads, {"dim": dim}, formula, formulas.WAVES, note=note),
     ]
 
 
@@ -192,7 +200,7 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
     notes = (alike,) if len(given) > 1 and is_even else ()  # a table as given need not be of waves
     block = Block("Dot products of positions", None, {"position": rows, "other": rows}, notes)
     formula, reads = "D = PE · PEᵀ", {"x": "positions"}
-    dots = Step("dots", lambda x: x @ x.T, reads, formula=formula, work="pairs")
+    dots = Step("dots", lambda x: x @ x.T, reads, formula=formula, expression=formulas.DOTS)
     return traced([dots], block, *given)
 
 
@@ -275,7 +283,15 @@ def alibi(
     if below != n_heads:
         slope += f" to {below}, then every other of {2 * below} heads"
     steps = (
-        Stage("slopes", "m", f"m = {slope}", slopes, ("head",), params={"n": below}, work="slope"),
+        Stage(
+            "slopes",
+            "m",
+            f"m = {slope}",
+            slopes,
+            ("head",),
+            params={"heads": below},
+            expression=formulas.SLOPES,
+        ),
         Stage(
             "bias",
             "B",
@@ -284,7 +300,7 @@ def alibi(
             ("head", "query", "key"),
             reads={"m": "slopes"},
             params={"first_query": first_query, "causal": causal},
-            work="distance",
+            expression=formulas.DISTANCES[causal],
         ),
     )
     return Trace("ALiBi", steps)

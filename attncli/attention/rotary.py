@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from attncli import formulas
 from attncli.arrays import Array, FloatArray
 from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
@@ -125,7 +126,9 @@ def rotary(
     reads = {name: name for name in ("x", "cos", "sin")}
     formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
     pairing = {"r": r, "layout": layout}
-    steps.append(Step("rotated", _turned, reads, pairing, formula, "turned", note=note))
+    steps.append(
+        Step("rotated", _turned, reads, pairing, formula, formulas.TURNED[layout], note=note)
+    )
     labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
     return traced(steps, Block("Rotary positions", None, {"position": labels}))
 
@@ -135,9 +138,9 @@ def _tables(ids: npt.ArrayLike, r: int, base: float) -> list[Step]:
     angles, reads = partial(rotary_angles, ids), {"angles": "angles"}
     sizes, formula = {"rotary_dim": r, "base": base}, f"θ = pos · {plain(base)}^(−2i/r)"
     return [
-        Step("angles", angles, {}, sizes, formula, "rotary angle"),
-        Step("cos", _cos, reads, {}, "cos θ", "cos({angles})"),
-        Step("sin", _sin, reads, {}, "sin θ", "sin({angles})"),
+        Step("angles", angles, {}, sizes, formula, formulas.ROTARY_ANGLES),
+        Step("cos", _cos, reads, {}, "cos θ", formulas.COS),
+        Step("sin", _sin, reads, {}, "sin θ", formulas.SIN),
     ]
 
 

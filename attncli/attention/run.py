@@ -30,7 +30,8 @@ class Step(NamedTuple):
     reads    parameter of `compute` → the stage that it is given
     params   its other parameters
     formula  such as "Z = S / √d_k"
-    work     the arithmetic of a cell, see Stage
+    expression, sizes  how each cell is computed, see Stage; of what it reads and shows, as a trace
+             leaves inner steps out
     dtype    the number type the result is rounded to; None: left as it is
     kind     the row of the registry, where it is not that of the name
     note     a sentence for the reader
@@ -42,11 +43,12 @@ class Step(NamedTuple):
     reads: Mapping[str, str]
     params: Mapping[str, Any] = {}
     formula: str = ""
-    work: str = ""
+    expression: str = ""
     dtype: DType | None = None
     kind: str = ""
     note: str = ""
     symbol: str = ""
+    sizes: Mapping[str, int] = {}
 
 
 def plain(x: float) -> str:

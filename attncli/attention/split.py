@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli import formulas
 from attncli.arrays import Array, BoolArray
 from attncli.attention import functional as f
 from attncli.attention.axes import joined
@@ -116,15 +117,17 @@ def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[St
         visible = {"allowed": f"{prefix}allowed"} if "allowed" in parts.softmax.reads else {}
         steps += parts.part(SPLIT, number, bounds)
         words = lse_words(z, how.lse_base)
+        words["expression"] = words.pop("text")
         words["formula"] = words["formula"].replace("lse", f"lse{sub}", 1)
         reads = {"x": x, **visible}
         formula = f"A{sub} = softmax({z}) over its keys: each row sums to 1"
         of_output = {"a": f"{prefix}{WEIGHTS}", "v": f"{prefix}v", **visible}
+        text = formulas.written(formulas.WEIGHTS)
         own = [
-            Step(WEIGHTS, part_softmax, reads, {}, formula, "softmax", symbol=f"A{sub}"),
+            Step(WEIGHTS, part_softmax, reads, {}, formula, text, symbol=f"A{sub}"),
             Step(LSE, f.log_sum_exp, reads, **words, symbol=f"lse{sub}"),
-            Step(OUTPUT, f.weighted_sum, of_output, {}, f"O{sub} = A{sub} V{sub}", "products",
-                 symbol=f"O{sub}"),
+            Step(OUTPUT, f.weighted_sum, of_output, {}, f"O{sub} = A{sub} V{sub}",
+                 parts.output.expression, symbol=f"O{sub}"),
         ]  # fmt: skip
         steps += [step._replace(name=prefix + step.name, dtype=dtype) for step in own]
     each = {f"lse_{number}": f"{SPLIT}.{number}.{LSE}" for number in numbers}
@@ -133,17 +136,18 @@ def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[St
     log, power = {"e": ("ln", "exp({})"), "2": ("log₂", "2^({})")}[how.lse_base]
     terms = [power.format(f"lse{sub}") for sub in subs] + ["exp(s)"] * bool(sinks)
     formula = f"lse = {log} ({' + '.join(terms)})"
-    steps.append(Step(LSE, merged_lse, each | sinks, base, formula, "merged lse", dtype))
+    texts = formulas.merging(len(subs), how.lse_base, has_sinks=bool(sinks))
+    steps.append(Step(LSE, merged_lse, each | sinks, base, formula, texts[0], dtype))
     shares = ", ".join(power.format(f"lse{sub} − lse") for sub in subs)
     reads = {"lse": LSE, **each}
     steps.append(
-        Step("merge_weights", merge_weights, reads, base, f"w = {shares}", "merge weight", dtype)
+        Step("merge_weights", merge_weights, reads, base, f"w = {shares}", texts[1], dtype)
     )
     params, filler = of_empty_rows(parts)
     reads = {"w": "merge_weights", "lse": LSE}
     reads |= {f"output_{number}": f"{SPLIT}.{number}.{OUTPUT}" for number in numbers} | filler
     formula = "O = " + " + ".join(f"w{sub} O{sub}" for sub in subs)
-    steps.append(Step(OUTPUT, merged, reads, params, formula, "merged", dtype))
+    steps.append(Step(OUTPUT, merged, reads, params, formula, texts[2], dtype))
     return steps
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli import formulas
 from attncli.arrays import Array, BoolArray
 from attncli.attention import functional as f
 from attncli.attention.parts import (
@@ -139,10 +140,12 @@ def tile_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Ste
     reads, sub = {"acc": f"{TILE}.{last}.acc", "total": f"{TILE}.{last}.l"}, subscript(last)
     params, filler = of_empty_rows(parts)
     formula = f"O = acc{sub} / l{sub}"
-    steps.append(Step(OUTPUT, by_sum, reads | filler, params, formula, "by sum", dtype))
+    steps.append(Step(OUTPUT, by_sum, reads | filler, params, formula, formulas.BY_SUM, dtype))
     log = {"e": f"lse = m{sub} + ln l{sub}", "2": f"lse = (m{sub} + ln l{sub}) / ln 2"}
     reads, base = {"m": f"{TILE}.{last}.m", "total": f"{TILE}.{last}.l"}, how.lse_base
-    steps.append(Step(LSE, lse_of, reads, {"base": base}, log[base], "lse of parts", dtype))
+    steps.append(
+        Step(LSE, lse_of, reads, {"base": base}, log[base], formulas.LSE_OF_PARTS[base], dtype)
+    )
     return steps
 
 
@@ -163,22 +166,31 @@ def _running(parts: Parts, number: int) -> Iterator[Step]:
 
     top = f"max {z} over each row"
     formula = f"m{sub} = " + (f"max({started}, {top})" if before else top)
-    yield Step(f"{here}m", running_max, {"x": x, **before, **visible}, {}, formula, "running max")
+    start = next(iter(before), "")
+    yield Step(
+        f"{here}m",
+        running_max,
+        {"x": x, **before, **visible},
+        {},
+        formula,
+        formulas.RUNNING_MAX[start],
+    )
     if before:
         formula, reads = f"α{sub} = exp({started} − m{sub})", {"m": f"{here}m", **before}
-        yield Step(f"{here}alpha", rescaling, reads, {}, formula, "rescale")
+        yield Step(f"{here}alpha", rescaling, reads, {}, formula, formulas.RESCALING[start])
     reads = {"x": x, "m": f"{here}m", **visible}
-    yield Step(f"{here}p", powers, reads, {}, f"p{sub} = exp({z} − m{sub})", "power")
+    yield Step(f"{here}p", powers, reads, {}, f"p{sub} = exp({z} − m{sub})", formulas.POWERS)
     grown = f"α{sub} + " if is_first else f"α{sub} l{old} + "
     reads = {"p": f"{here}p", **({} if is_first else {"before": f"{last}l"}), **alpha}
     formula = f"l{sub} = {grown if before else ''}Σ p{sub}"
-    yield Step(f"{here}l", running_sum, reads, {}, formula, "running sum")
+    yield Step(f"{here}l", running_sum, reads, {}, formula, formulas.summed(reads))
     reads = {"p": f"{here}p", "v": f"{here}v", **visible}
     reads |= {} if is_first else {"before": f"{last}acc", **alpha}
     formula = f"acc{sub} = {'' if is_first else f'α{sub} acc{old} + '}p{sub} V{sub}"
-    yield Step(f"{here}acc", running_values, reads, {}, formula, "running values")
+    text = formulas.summed(reads, parts.output.expression)
+    yield Step(f"{here}acc", running_values, reads, {}, formula, text)
     reads = {"acc": f"{here}acc", "total": f"{here}l"}
-    yield Step(f"{here}so_far", by_sum, reads, {}, f"o{sub} = acc{sub} / l{sub}", "by sum")
+    yield Step(f"{here}so_far", by_sum, reads, {}, f"o{sub} = acc{sub} / l{sub}", formulas.BY_SUM)
 
 
 # ---- q, k, v in; a trace out

@@ -277,7 +277,7 @@ def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
         output = {OUTPUT: _streamed(given, show)[OUTPUT].value} if of_w_o else {}
         found |= made.gradients(asked & {*made.gradient_names}, found | output)
         planned += made.all_steps
-    steps = [step._replace(reads={}, work="") for step in planned if step.name in found]
+    steps = [step._replace(reads={}, expression="") for step in planned if step.name in found]
     return trace_of(steps, found, {"": _block(given)})
 
 

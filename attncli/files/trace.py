@@ -1,6 +1,6 @@
 """A saved trace: its format, declared once; reading it; and its JSON Schema.
 
-    {"attncli": "trace", "version": 1, "title": "…", "convention": {…}, "notes": ["…"],
+    {"attncli": "trace", "version": 2, "title": "…", "convention": {…}, "notes": ["…"],
      "steps": [{"kind": "stage", "name": "scaled", "symbol": "Z", "formula": "Z = S / √d_k",
                 "axes": ["query", "key"], "labels": {"query": ["the", "cat"]}, "shape": [2, 2],
                 "dtype": "float64", "value": [[1.0, "-Infinity"], [0.5, 2.0]], …},
@@ -49,7 +49,7 @@ from attncli.files.load import Labels, Loaded
 from attncli.files.messages import ask_for, listing, quote, safe
 from attncli.files.numbers import MAX_DEPTH, text_to_nan, to_array
 from attncli.files.roles import attention_prefix
-from attncli.files.write import VERSION
+from attncli.files.write import OPTIONAL, VERSION
 from attncli.trace import Stage, Trace
 
 DType = Literal[
@@ -98,7 +98,7 @@ def _convention(found: Any) -> Convention | None:
 class StageModel(BaseModel):
     """One array, and how it was computed."""
 
-    model_config = _as_written("note", "reads", "params", "work")
+    model_config = _as_written(*OPTIONAL)
 
     kind: Literal["stage"]
     name: str
@@ -122,7 +122,10 @@ class StageModel(BaseModel):
     params: dict[str, SkipValidation[bool | Number | str]] = Field(
         default={}, description="The other parameters of the computation."
     )
-    work: str = Field(default="", description="How the arithmetic of a cell is written.")
+    expression: str = Field(default="", description="How each cell is computed.")
+    sizes: dict[str, int] = Field(
+        default={}, description="Letter of the expression → its size, where no array has it."
+    )
 
     def build(self, arrays: dict[str, Array] | None) -> Stage:
         """The stage; ValueError or InputError where its array does not fit."""
@@ -136,7 +139,8 @@ class StageModel(BaseModel):
             if not isinstance(found, bool | int | float | str):
                 raise ValueError(f"params, {quote(name)} should be a number, text, true or false")
         labels = {axis: tuple(names) for axis, names in self.labels.items()}
-        computed = (self.note, self.reads, text_to_nan(self.params), self.work)
+        params = text_to_nan(self.params)
+        computed = (self.note, self.reads, params, self.expression, self.sizes)
         return Stage(
             self.name, self.symbol, self.formula, value, tuple(self.axes), labels, *computed
         )
@@ -192,7 +196,7 @@ class Document(_Steps):
     model_config = _as_written("name")
 
     attncli: Literal["trace"]
-    version: Literal[1]
+    version: Literal[2]
 
 
 class _WithoutTitles(GenerateJsonSchema):
@@ -213,6 +217,10 @@ def trace_from(
 
     Raises InputError, naming `origin` and the step, where something is missing or does not fit.
     """
+    if document.get("version") == 1:
+        from attncli.files.earlier import with_formulas
+
+        document = {**with_formulas(document), "version": VERSION}
     if document.get("version") != VERSION:
         raise InputError(
             f"{origin} has version {quote(str(document.get('version')))} of the trace format, "

@@ -27,8 +27,10 @@ Encode = Callable[[str, Array], dict[str, Any]]
 
 ENTRY = "__trace__"
 """The array of an npz that holds the document."""
-VERSION = 1
-"""The version of the format that is written, and the only one there is."""
+OPTIONAL = ("note", "reads", "params", "expression", "sizes")
+"""Fields of a stage that are written where they hold something."""
+VERSION = 2
+"""The version of the format that is written, version 1 is read too."""
 
 REPLACE = "replace it with --force"
 
@@ -74,7 +76,7 @@ def _written(trace: Trace, prefix: str, encode: Encode) -> dict[str, Any]:
 
 def _written_stage(stage: Stage, dotted: str, encode: Encode) -> dict[str, Any]:
     always = ("name", "symbol", "formula", "axes", "labels")
-    optional = [name for name in ("note", "reads", "params", "work") if getattr(stage, name)]
+    optional = [name for name in OPTIONAL if getattr(stage, name)]
     return {
         "kind": "stage",
         **{name: nan_to_text(getattr(stage, name)) for name in always},

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from attncli import formulas
 from attncli.arrays import Array
 from attncli.trace import Stage, Trace
 from attncli.words.similarity import similarity
@@ -77,10 +78,10 @@ def _cosines(
     stage = similarity(words, matrix)["cosines"]
     axes, names = ("token", "other"), {"token": tuple(words), "other": tuple(words)}
     note = f"cosines {note}{f'; {stage.note}' if stage.note else ''}"
-    reads, work = ({"x": of}, "row cosine") if of else ({}, "")
+    reads, text = ({"x": of}, formulas.ROW_COSINES) if of else ({}, "")
     formula = f"cos(a, b) = {stage.formula} of the rows a and b of {letter}"
     value, symbol = stage.value, f"cos {letter}"
-    return Stage(name, symbol, formula, value, axes, names, note, reads, work=work)
+    return Stage(name, symbol, formula, value, axes, names, note, reads, expression=text)
 
 
 def _of_equal_words(

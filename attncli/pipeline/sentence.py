@@ -8,10 +8,11 @@ from typing import Literal
 
 import numpy as np
 
+from attncli import formulas
 from attncli.arrays import Array, BoolArray
 from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
-from attncli.attention.positions import SUM, sinusoidal
+from attncli.attention.positions import SUM, Exponent, sinusoidal
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.messages import count, listing
 from attncli.trace import Stage
@@ -218,7 +219,8 @@ def _positions(positions: PositionKind | Array, n: int, dim: int) -> Stage:
         labels = {"position": tuple(f"pos {i}" for i in range(n))}
         formula, axes = "PE = a vector for each position, as given", ("position", "dimension")
         return Stage("positions", "PE", formula, positions[:n], axes, labels)
-    waves = sinusoidal(n, dim, exponent="article" if positions == "article" else "paper")
+    kind: Exponent = "article" if positions == "article" else "paper"
+    waves = sinusoidal(n, dim, exponent=kind)
     table, params = waves["positions"], waves["divisors"].params
     labels = {"position": table.labels["position"]}
-    return replace(table, labels=labels, params=params)
+    return replace(table, labels=labels, params=params, expression=formulas.WAVES_ALONE[kind])

@@ -34,7 +34,9 @@ def without_numbers(trace: Trace, wanted: Sequence[str]) -> Trace:
 
 
 def _is_task(name: str, stage: Stage) -> bool:
-    is_given = bool(kind_of(stage.name).heading) and not (stage.work or stage.reads)  # such as dO
+    is_given = bool(kind_of(stage.name).heading) and not (
+        stage.expression or stage.reads
+    )  # such as dO
     return is_computed(stage) and not is_given and name.rpartition(".")[2] not in LOOKED_UP
 
 

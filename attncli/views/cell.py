@@ -62,8 +62,9 @@ class Entry(NamedTuple):
     @property
     def name(self) -> str:
         """The entry as an equation names it: S[q1,k1]; a number by itself S."""
-        labels = ",".join(self.labels(NAME_CELLS))
-        return f"{clean(self.stage.symbol)}[{labels}]" if labels else clean(self.stage.symbol)
+        labels, symbol = ",".join(self.labels(NAME_CELLS)), clean(self.stage.symbol)
+        symbol = f"({symbol})" if {"−", "+"} & {*symbol.split()} else symbol
+        return f"{symbol}[{labels}]" if labels else symbol
 
     @property
     def places(self) -> list[tuple[str, int]]:
@@ -95,6 +96,10 @@ class Entry(NamedTuple):
     def write(self, x: float) -> str:
         """A number as an equation writes it."""
         return number_mark(self._text(x))
+
+    def constant(self, x: float) -> str:
+        """A number that no stage holds, such as a parameter: it is never left out."""
+        return number_mark(short(float(x), self.precision))
 
     def factor(self, x: float) -> str:
         """A number after an operator: a negative one in parentheses."""

@@ -12,7 +12,7 @@ from attncli.attention.axes import joined
 from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views.closing import TOP, Shares, shares_of, told
-from attncli.views.matrix import OF_SOFTMAX
+from attncli.views.matrix import is_of_softmax
 from attncli.views.numbers import short
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index
 
@@ -51,7 +51,7 @@ def wishing(block: Block) -> Stage | None:
 
 def _sources(block: Block) -> list[Stage | None]:
     """The gradients of what softmax reads, those of the weights, and the weights."""
-    own = next((s for s in block.stages.values() if s.work == OF_SOFTMAX), None)
+    own = next((s for s in block.stages.values() if is_of_softmax(s)), None)
     return [own, *(own and block.read(own, parameter) for parameter in ("d", "a"))]
 
 

@@ -11,14 +11,13 @@ from attncli.errors import ShapeError, StageError
 from attncli.files.messages import listing
 from attncli.stages import MAPS, QKV, kind_of
 from attncli.trace import Stage, Trace
-from attncli.views.arithmetic import equation
-from attncli.views.arithmetic_gradients import heads_of
 from attncli.views.cell import Entry, Words
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of
 from attncli.views.text import NAME_CELLS, clean, find, label_mark, named, plain, sentence, shorten
 from attncli.views.walk import softmax_table
+from attncli.views.words import equation, is_softmax
 
 TERMS = 12  # of a sum, unless all are asked for
 NO_LIMIT = 10**9
@@ -36,10 +35,12 @@ def derivations(trace: Trace, names: Collection[str], options: DisplayOptions) -
     blocks = [b for b in blocks_of(trace) if any(b.prefix + name in names for name in b.stages)]
     found = [(block, block.weights) for block in blocks if block.weights]
     # A table of positions before an attention is not what is asked about.
-    found = found or [(b, s) for b in blocks for s in b.stages.values() if s.work == "wave"]
+    found = found or [
+        (b, s) for b in blocks for s in b.stages.values() if s.name == "positions" and s.expression
+    ]
     if options.stages:
         found = [(b, s) for b in blocks for own, s in b.stages.items() if b.prefix + own in names]
-        for stage in (stage for _, stage in found if not stage.work):
+        for stage in (stage for _, stage in found if not stage.expression):
             raise StageError(f"{stage.name} is not computed from the numbers of other stages")
     if not found:
         raise StageError("there are no weights to derive", f"there are {listing(trace)}")
@@ -73,7 +74,7 @@ def _derived(block: Block, target: Stage, index: Index, options: DisplayOptions)
         raise StageError(f"what {target.name} is computed from is not in the trace")
     yield Derivation(title, stages)
     for step, _ in steps:
-        if step.stage.work == "softmax":
+        if is_softmax(step.stage):
             yield from softmax_table(step, options)
     if target is block.weights and (stages := _stages(_way_back(entry))):
         yield Derivation(kind_of(stages[0].name).heading, stages)
@@ -104,13 +105,13 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
     if kind.heading and not kind.vector and (way := _cells_back(entry)):
         return title, [(step, [equation(step)]) for step in way]
     before = []
-    if target.work == "wave" and "angles" in target.reads:
+    if target.name == "positions" and "angles" in target.reads:
         title = "How {} gets its {}".format(*map(plain, entry.labels()))
         angle = entry.of("angles")._replace(column=entry.column // 2)
         before = [angle.of("w"), angle]
     elif "mean" in target.reads and "deviation" in target.reads:
         before = [entry.of_row("mean"), entry.of_row("deviation")]
-    elif target.work == "deviation":
+    elif "mean" in target.reads and target.name == "deviation":
         before = [entry.of("mean")]
     return title, [(step, [equation(step)]) for step in (*before, entry)]
 
@@ -192,6 +193,12 @@ def _share(step: Entry) -> Iterator[Equation]:
         share = np.asarray(weight * value)
     yield Equation(product_of, (product, _vector(step, share)), f"its share of {what}")
     yield Equation(left, (_vector(step, step.matrix[own]),), whole)
+
+
+def heads_of(block: Block, where: Index) -> list[int]:
+    """The heads that share the key head which `where` names."""
+    own = where.get(KEY_HEADS, 0)
+    return [head for head in range(block.sizes[HEADS]) if block.key_head(head) == own]
 
 
 def _is_shared(step: Entry) -> bool:

@@ -37,8 +37,6 @@ PIXELS = 2048  # rows or columns of a picture of a matrix: hardly a screen has m
 OVERVIEW = 4_000_000  # weights in the overview of a page of HTML: 10 to 20 MB
 MASKED = "///"
 WORD_CELLS = 40  # of a text in a cell
-OF_SOFTMAX = "d_softmax"
-"""The arithmetic (see arithmetic.py) of gradients that sum to 0, as shares sum to 1."""
 
 NUMERIC = "biuf"
 """Kinds of arrays that are written as numbers; of others, such as tokens, the text is shown."""
@@ -59,6 +57,11 @@ class Shading(NamedTuple):
 
     ramp: Ramp
     top: float
+
+
+def is_of_softmax(stage: Stage) -> bool:
+    """Whether a stage is the gradient of a softmax, whose rows sum to 0 as shares sum to 1."""
+    return {"a", "d", "delta"} <= stage.reads.keys()
 
 
 class Grid(NamedTuple):
@@ -128,7 +131,7 @@ class Matrix:
         self.sums: Literal["", "rows", "columns"] = ""
         self.has_words = kind.words
         self.is_blank = isinstance(stage, BlankStage)
-        has_sums = kind.sums or stage.work == OF_SOFTMAX
+        has_sums = kind.sums or is_of_softmax(stage)
         if has_sums and self.values.dtype.kind in NUMERIC and not self.is_blank:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
         self.shade, self.least = kind.shade, 0.0

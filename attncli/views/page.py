@@ -33,6 +33,7 @@ from attncli.views.select import (
     is_computed,
 )
 from attncli.views.text import clean, sentence, shorten
+from attncli.views.words import is_softmax
 
 MOST = 8  # heads and batch entries shown of many
 
@@ -242,7 +243,7 @@ def _matrices(
             matrix.formula = f"{sentence(place.stage.symbol)} = {sentence(same.symbol)}"
             matrix.rows, matrix.facts, matrix.is_repeated = range(0), (), True
         yield matrix
-        if options.work and matrix.stage.work == "softmax":
+        if options.work and is_softmax(matrix.stage):
             from attncli.views.cell import Entry
             from attncli.views.walk import softmax_table
 

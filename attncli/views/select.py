@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -94,6 +95,7 @@ class Block:
         self.trace, self.prefix, self.root = trace, prefix, root or trace
         self.convention = trace.convention or Convention()
         self._others: dict[str, Stage] = {}  # of other blocks, as they were read
+        self.formulas: dict[int, Any] = {}  # of stages by identity: see words.py
         own = (step for step in trace.steps if isinstance(step, Stage))
         self.stages = {stage.name: as_matrix(stage) for stage in own}
         computed = [name for name, stage in self.stages.items() if is_computed(stage)]

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 
-from attncli.views.arithmetic import equation
-from attncli.views.arithmetic_tables import PAIRS
 from attncli.views.cell import Entry
 from attncli.views.matrix import Matrix
 from attncli.views.parts import Equation
 from attncli.views.text import fold, hang, plain
+from attncli.views.words import equation, is_pair
 
 PAGE = 100  # cells of a line where no terminal sets a width
 TERMS = (12, 6, 3)  # terms of a sum on one line: as many as fit
@@ -36,7 +35,7 @@ def worked(matrix: Matrix, room: int) -> Iterator[Equation]:
         return
     row, column = m.rows[0], m.columns[0]
     cells = [(row, column)]
-    if m.stage.work in PAIRS and row == column and len(m.columns) > 1:
+    if is_pair(m.stage) and row == column and len(m.columns) > 1:
         cells = [(row, m.columns[1])]
     if options.full:
         cells = [(row, column) for row in m.rows for column in m.columns]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli import formulas
 from attncli.arrays import FloatArray
 from attncli.attention.attend import Block, traced
 from attncli.attention.numbers import on_host
@@ -63,7 +64,7 @@ def similarity(
     lengths, dots, cosines, angles = similarity_steps()
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
         reads = {"x": "vectors"}
-        cosines = cosines._replace(compute=_scaled_cosines, reads=reads, work="")
+        cosines = cosines._replace(compute=_scaled_cosines, reads=reads, expression="")
     # arccos keeps half of the digits of a cosine near 1: with the vectors at hand it is not used.
     angles = angles._replace(compute=lambda x: angles_of(vectors))
     zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
@@ -83,10 +84,18 @@ def similarity_steps() -> list[Step]:
     both = {"dots": "dots", "lengths": "lengths"}
     dots_formula, angle_formula = "D = V Vᵀ", "θ = arccos(cos), in degrees"
     return [
-        Step("lengths", lengths_of, {"x": "vectors"}, {}, "‖a‖ = √(a·a)", "length"),
-        Step("dots", dots_of, {"x": "vectors"}, {}, dots_formula, "pairs", kind="word_dots"),
-        Step("cosines", cosines_of, both, {}, "a·b / (‖a‖·‖b‖)", "cosine"),
-        Step("angles", _arccos, {"x": "cosines"}, {}, angle_formula, "arc", kind="word_angles"),
+        Step("lengths", lengths_of, {"x": "vectors"}, {}, "‖a‖ = √(a·a)", formulas.LENGTHS),
+        Step("dots", dots_of, {"x": "vectors"}, {}, dots_formula, formulas.DOTS, kind="word_dots"),
+        Step("cosines", cosines_of, both, {}, "a·b / (‖a‖·‖b‖)", formulas.COSINES),
+        Step(
+            "angles",
+            _arccos,
+            {"x": "cosines"},
+            {},
+            angle_formula,
+            formulas.WORD_ANGLES,
+            kind="word_angles",
+        ),
     ]
 
 
@@ -174,8 +183,8 @@ def analogy_steps(words: Sequence[str]) -> list[Step]:
     a, b, c = words
     reads = {"difference": "difference", "x": "vectors"}
     return [
-        Step("difference", _difference, {"x": "vectors"}, {}, f"{b} − {a}", "difference"),
-        Step("analogy", _plus_third, reads, {}, f"{b} − {a} + {c}", "analogy"),
+        Step("difference", _difference, {"x": "vectors"}, {}, f"{b} − {a}", formulas.DIFFERENCE),
+        Step("analogy", _plus_third, reads, {}, f"{b} − {a} + {c}", formulas.ANALOGY),
     ]
 
 
@@ -222,7 +231,6 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
 
 def pca_steps() -> list[Step]:
     """The steps of `pca`."""
-    centring = "[x] - [mean] = {x} - {mean}"
     svd = "C = U Σ W, the singular value decomposition"
     x, rule = (
         {"x": "centred"},
@@ -230,8 +238,16 @@ def pca_steps() -> list[Step]:
     )
     difference, product = {"x": "vectors", "mean": "mean"}, {**x, "w": "components"}
     return [
-        Step("mean", _mean, {"x": "vectors"}, {}, "μ = mean over the words", "mean", kind="centre"),
-        Step("centred", _centred, difference, {}, "C = V − μ", centring),
+        Step(
+            "mean",
+            _mean,
+            {"x": "vectors"},
+            {},
+            "μ = mean over the words",
+            formulas.CENTRE,
+            kind="centre",
+        ),
+        Step("centred", _centred, difference, {}, "C = V − μ", formulas.CENTRED),
         Step(
             "components",
             _components,
@@ -241,7 +257,7 @@ def pca_steps() -> list[Step]:
             note=rule,
         ),
         Step("shares", _shares, x, {}, "σ² / Σσ², the share of the variance"),
-        Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C Wᵀ", "row products"),
+        Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C Wᵀ", formulas.COORDINATES),
     ]
 
 

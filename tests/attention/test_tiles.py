@@ -118,7 +118,7 @@ def test_the_printed_arithmetic_gives_the_cell_and_a_letter_is_one_stage_of_a_bl
     for trace in traces:
         for name, stage in trace.stages():
             page = render(trace, stages=[name], work=True, full=True, precision=16)
-            values = stage.value.ravel().tolist() if stage.work else []
+            values = stage.value.ravel().tolist() if stage.expression else []
             for line, value in zip(equations(page), values, strict=True):
                 check_line(line, value)
     for block in (block for trace in traces for block in blocks_of(trace)):

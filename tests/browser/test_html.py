@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import attncli
+from attncli.formulas import ROW_COSINES
 from attncli.models.stacks import model_trace
 from attncli.trace import Stage, Trace
 from attncli.views.model import summary_page
@@ -345,7 +346,7 @@ def test_labels_are_inert_wherever_they_stand(opened: Opener) -> None:
     q, k, v = rng.normal(size=(3, 2, len(names), 3))
     base = attention(q, k, v, labels=labels, notes=names)
     square, axes = rng.normal(size=(len(names), len(names))), ("query", "key")
-    odd = Stage(*BAD, square, axes, labels, reads={"x": "q"}, work="row cosine")
+    odd = Stage(*BAD, square, axes, labels, reads={"x": "q"}, expression=ROW_COSINES)
     inner = Trace(BAD[1], base.steps, base.convention, name="inner")
     trace = Trace(BAD[0], (*base.steps, odd, inner), base.convention, notes=names)
     for options in ({}, {"work": True}, {"cell": ("1", "2"), "stages": ("weights",)}):

@@ -48,7 +48,7 @@ def stage(name: str, value: Any, *, dtype: str = "float64", **labels: tuple[str,
 HOW: dict[str, Any] = {
     "reads": {"x": "input"},
     "params": {"factor": 0.5, "value": -INF, "n": 3, "empty": "zero", "on": True},
-    "work": "[x] · {factor}",
+    "expression": "Z[i,j] = x[i,j] * factor",
 }
 KEYS = ("a", "b", "c", "d", "e")
 
@@ -95,12 +95,16 @@ def test_what_is_written_is_read_back() -> None:
 
 
 def test_document_of_a_small_trace() -> None:
-    how: dict[str, Any] = {"reads": {"x": "s"}, "params": {"value": -INF, "n": 3}, "work": "{x}"}
+    how: dict[str, Any] = {
+        "reads": {"x": "s"},
+        "params": {"value": -INF, "n": 3},
+        "expression": "x = x",
+    }
     axes = ("query", "key")
     step = Stage("s", "S", "S = 1", np.array([[np.inf]]), axes)
     document = document_of(Trace("T", (step, Stage("t", "T", "", np.ones(1), ("a",), **how))))
     plain, computed = document.pop("steps")
-    head = {"attncli": "trace", "version": 1, "title": "T", "convention": None, "notes": []}
+    head = {"attncli": "trace", "version": 2, "title": "T", "convention": None, "notes": []}
     assert document == head
     assert plain == {
         "kind": "stage", "name": "s", "symbol": "S", "formula": "S = 1", "axes": [*axes],
@@ -166,7 +170,7 @@ def changed(document: dict[str, Any], path: str, value: Any) -> str:
 
 
 REFUSED = [
-    ("version", 2, "version '2' of the trace format"),
+    ("version", 3, "version '3' of the trace format"),
     ("steps", [], "a trace without a stage"),
     ("steps.1.name", "q", "two stages of one name"),
     ("steps.0", 5, "step 1: should be an object"),

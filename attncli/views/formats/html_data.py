@@ -24,7 +24,6 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.files.table import guarded
 from attncli.trace import Stage, Trace
-from attncli.views.arithmetic import equation
 from attncli.views.cell import Entry
 from attncli.views.derivation import TERMS
 from attncli.views.formats.colours import STEPS, css
@@ -32,9 +31,10 @@ from attncli.views.formats.latex import array
 from attncli.views.formats.markdown import escape
 from attncli.views.matrix import NUMERIC, OVERVIEW, Grid, Matrix
 from attncli.views.numbers import style_of
-from attncli.views.reads import At, reads_of
+from attncli.views.reads import reads_of
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import captions, clean
+from attncli.views.words import equation
 from attncli.views.work import at_length
 
 WORKED = 4_000  # cells whose arithmetic is in the page: some 0.1 ms and 30 bytes each
@@ -127,13 +127,18 @@ def _sections(
     for section in sections:
         m = section.matrix
         reads = []
-        for read in reads_of(m.block, m.stage, m.where):
+        lines = [
+            [at for at in line if at is not None]
+            for line in (section.grid.rows, section.grid.columns)
+        ]
+        entry = Entry(m.block, m.stage, m.where, 0, 0, m.options.precision, TERMS)
+        for read in reads_of(entry, *lines):
             source = ids.get(_key(m.block, read.stage, read.where))
-            reads += [[source, _at(read.rows), _at(read.columns)]] if source else []
+            reads += [[source, read.rows, read.columns]] if source else []
         own: dict[str, Any] = {"name": clean(m.block.prefix + m.stage.name)}
         own["symbol"] = clean(m.stage.symbol)
         own |= {"rows": section.grid.rows, "columns": section.grid.columns, "reads": reads}
-        own["derived"] = bool(m.stage.work)
+        own["derived"] = bool(m.stage.expression)
         own |= {"vector": True} if m.stage.axes[-1:] == ("",) else {}
         own["latex"] = _latex(section)
         found[section.id] = own
@@ -169,15 +174,11 @@ def _latex(section: Section) -> str:
     return "\n".join(lines)
 
 
-def _at(at: At) -> list[Any]:
-    return [at.of] if at == At(at.of) else list(at)
-
-
 def _add_arithmetic(
     sections: Sequence[Section], described: dict[str, dict[str, Any]], room: int
 ) -> None:
     """The arithmetic of the smallest matrices, as far as there is room; of equal ones the last."""
-    derived = [section for section in reversed(sections) if section.matrix.stage.work]
+    derived = [section for section in reversed(sections) if section.matrix.stage.expression]
     for section in sorted(derived, key=lambda section: len(section.cells)):
         room -= len(section.cells)
         if room < 0:

@@ -46,11 +46,11 @@ function exact(x) {
 
 let meta, numbers;
 
-// The row or column that a cell reads: see attncli's views/reads.py. Null is all of them.
-function indexRead([of, each = 1, mod = 0, times = 1, plus = 0], i, j) {
-  if (of === "all") return null;
-  const n = Math.floor((of === "i" ? i : of === "j" ? j : 0) / each);
-  return (mod ? n % mod : n) * times + plus;
+// The row or column that a cell reads: see Lit in attncli's views/reads.py. Null is all of them.
+function indexRead(lit, cell) {
+  if (lit === "all") return null;
+  if (typeof lit === "number") return lit;
+  return typeof lit === "string" ? cell[lit] : lit[1][cell.place[lit[0]]];
 }
 
 const shown = (indices, wanted) =>
@@ -67,10 +67,12 @@ function light(section, row, column) {
   table.rows[row + 1].cells[column + 1].classList.add("here");
   table.rows[row + 1].cells[0].classList.add("lit");
   table.rows[0].cells[column + 1].classList.add("lit");
+  const before = (indices, end) => indices.slice(0, end).filter(at => at !== null).length;
+  const cell = { i, j, place: { i: before(own.rows, row), j: before(own.columns, column) } };
   for (const [id, rowRead, columnRead] of own.reads) {
     const source = meta.sections[id], cells = byId(id).querySelector("table").rows;
-    for (const r of shown(source.rows, indexRead(rowRead, i, j)))
-      for (const c of shown(source.columns, indexRead(columnRead, i, j)))
+    for (const r of shown(source.rows, indexRead(rowRead, cell)))
+      for (const c of shown(source.columns, indexRead(columnRead, cell)))
         cells[r + 1].cells[c + 1].classList.add("from");
   }
 }

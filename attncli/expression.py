@@ -1,0 +1,320 @@
+"""The language in which a stage says how each of its cells is computed.
+
+    S[b,h,i,j] = sum[d](q[b,h,i,d] * k[b,g,j,d])
+
+A letter runs along an axis. `g·r` is one axis on which r entries of each g are side by side, as
+einops has "(g r)": the heads of a model's width are `h·d`, query heads that share a key head `g·r`,
+or `r·g` where they take the key heads in turn. An array with fewer axes lacks the first ones, and
+an axis of one entry is the same for all. An index may be computed, such as `x[i - n_past,d]`.
+
+    numbers, inf, parameters (two letters or more), letters (the place along an axis, from 0)
+    size[d]                          how long an axis is
+    + - * / // % **, == != < <= > >=, and or not, … if … else …
+    exp exp2 ln log2 sqrt tanh sin cos arccos degrees abs, max(a, b)
+    sum[i,j](…), max[j](…)           over letters; `… where …` says which terms count
+    softmax[j](…), lse[j](…)         `…, sink=…` is one more term, which has no value
+
+A remark after # is what is said of a cell that is a number of its own, such as a masked one.
+Names of arrays are those by which a stage reads them (`Stage.reads`). Text is parsed by Python's
+own parser, and never evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, reduce
+from math import inf, prod
+from typing import Any
+
+from attncli.errors import InputError
+
+Index = tuple[str | int, ...]
+"""The letters that are side by side on one axis, mostly one."""
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number as it is written."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Param:
+    """A number that the stage has beside what it reads, such as `factor`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many entries a letter runs along."""
+
+    letter: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a letter is along its axis, from 0."""
+
+    letter: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of an array: q[b,h,i,d]; an axis of its index may be computed."""
+
+    name: str
+    index: tuple[Index | Expr, ...]
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operator or a function of numbers."""
+
+    function: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class If:
+    """One of two cases."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+
+@dataclass(frozen=True)
+class Over:
+    """A sum, a largest number, a softmax or the log-sum-exp along letters."""
+
+    kind: str
+    letters: tuple[str, ...]
+    body: Expr
+    where: Expr | None = None
+    sink: Expr | None = None
+
+
+Expr = Number | Param | Size | Place | Cell | Apply | If | Over
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A whole line: symbol[index] = body  # remark.
+
+    A symbol without brackets names the cell in words, in which single letters are its axes:
+    `cos(a, b) = dots[a,b] / (lengths[a] * lengths[b])`.
+    """
+
+    symbol: str
+    index: tuple[Index, ...]
+    body: Expr
+    remark: str = ""
+
+
+_KINDS = ("sum", "max", "softmax", "lse")
+_OPERATORS = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.Pow: "**", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
+    ast.GtE: ">=", ast.And: "and", ast.Or: "or", ast.Not: "not", ast.USub: "neg",
+}  # fmt: skip
+FUNCTIONS = (
+    "exp", "exp2", "ln", "log2", "sqrt", "tanh", "sin", "cos", "arccos", "degrees", "abs", "max",
+)  # fmt: skip
+MOST_CHARACTERS = 10_000  # of a formula: one of 32 parts has 3,000
+
+
+@cache
+def parse(text: str) -> Formula:
+    """The formula that a text is. Raises InputError where it is none.
+
+    >>> parse("Z[i,j] = x[i,j] * factor").body
+    Apply(function='*', args=(Cell(name='x', index=(('i',), ('j',))), Param(name='factor')))
+    """
+    line, _, remark = text.partition("  # ")
+    left, equals, right = line.partition(" = ")
+    symbol, bracket, axes = left.strip().rpartition("[")
+    try:
+        if len(text) > MOST_CHARACTERS or not equals:
+            raise SyntaxError
+        if bracket:
+            index = _index(_tree(f"x[{axes}"))
+        else:
+            symbol, index = left.strip(), tuple((x,) for x in re.findall(r"\b[a-z]\b", left))
+        return Formula(symbol, index, _parsed(_tree(right)), remark.strip())  # type: ignore[arg-type]
+    except (SyntaxError, ValueError, KeyError, RecursionError, MemoryError) as problem:
+        raise InputError(f"{text[:60]!r} is not a formula that attncli reads") from problem
+
+
+def relettered(text: str, **letters: str) -> str:
+    """The text with other letters; one may become several that are side by side.
+
+    >>> relettered("S[b,h,i] = q[b,h,i] * k[b,g,i]", h="g·r")
+    'S[b,g·r,i] = q[b,g·r,i] * k[b,g,i]'
+    """
+
+    def change(brackets: re.Match[str]) -> str:
+        return re.sub(r"\b[a-z]\b", lambda letter: letters.get(letter[0], letter[0]), brackets[0])
+
+    return re.sub(r"\[[^]]*\]", change, text)
+
+
+def _tree(text: str) -> ast.expr:
+    """Python's own tree: `g·r` is a product of matrices to it, and `where` a keyword."""
+    plain = text.replace("·", "@").replace(" where ", ", where=")
+    return ast.parse(plain.strip(), mode="eval").body
+
+
+def _parsed(node: ast.expr) -> Expr:
+    match node:
+        case ast.Constant(int() | float() as value) if not isinstance(value, bool):
+            return Number(float(value))
+        case ast.Name("inf"):
+            return Number(inf)
+        case ast.Name(name):
+            return Place(name) if len(name) == 1 else Param(name)
+        case ast.Subscript(ast.Name(name), letter):
+            is_size = name == "size" and isinstance(letter, ast.Name)
+            return Size(ast.unparse(letter)) if is_size else Cell(name, _index(node))
+        case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
+            return Apply(_OPERATORS[type(operator)], (_parsed(left), _parsed(right)))
+        case ast.BoolOp(operator, values):
+            sign = _OPERATORS[type(operator)]
+            return reduce(lambda a, b: Apply(sign, (a, b)), map(_parsed, values))
+        case ast.UnaryOp(operator, operand):
+            inner = _parsed(operand)
+            if isinstance(inner, Number) and isinstance(operator, ast.USub):
+                return Number(-inner.value)
+            return Apply(_OPERATORS[type(operator)], (inner,))
+        case ast.IfExp(test, then, otherwise):
+            return If(_parsed(test), _parsed(then), _parsed(otherwise))
+        case ast.Call(ast.Subscript(ast.Name(kind), letters), [body], more) if kind in _KINDS:
+            each = letters.elts if isinstance(letters, ast.Tuple) else [letters]
+            names = tuple(letter.id for letter in each if isinstance(letter, ast.Name))
+            options = {str(x.arg): _parsed(x.value) for x in more}
+            if len(names) == len(each) and options.keys() <= {"where", "sink"}:
+                return Over(kind, names, _parsed(body), **options)
+        case ast.Call(ast.Name(function), args, []) if function in FUNCTIONS:
+            return Apply(function, tuple(map(_parsed, args)))
+    raise SyntaxError
+
+
+def _index(node: ast.expr) -> tuple[Index | Expr, ...]:
+    if not isinstance(node, ast.Subscript):
+        raise SyntaxError
+    axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return tuple(_axis(axis) for axis in axes)
+
+
+def _axis(node: ast.expr) -> Index | Expr:
+    match node:
+        case ast.BinOp(left, ast.MatMult(), right):
+            both = _axis(left), _axis(right)
+            if isinstance(both[0], tuple) and isinstance(both[1], tuple):
+                return both[0] + both[1]
+        case ast.Name("_"):
+            return ()
+        case ast.Name(letter) if len(letter) == 1:
+            return (letter,)
+        case ast.Constant(int(at)):
+            return (at,)
+        case _:
+            return _parsed(node)
+    raise SyntaxError
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """What a node is made of; what says which terms count is none of it."""
+    match node:
+        case Apply(_, args):
+            return args
+        case If(condition, then, otherwise):
+            return (condition, then, otherwise)
+        case Over(_, _, body, _, sink):
+            return (body,) if sink is None else (body, sink)
+    return ()
+
+
+def walk(node: Expr) -> Iterator[Expr]:
+    """A node and all that it is made of."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def cells(node: Expr) -> list[Cell]:
+    """Every cell that an expression names, in order."""
+    return [x for x in walk(node) if isinstance(x, Cell)]
+
+
+# ---- sizes and places
+
+
+def sizes_of(formula: Formula, shape: Shape, shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """How long each letter is, from the shape of the stage and of what it reads.
+
+    A letter whose axis no array has is left out. Of several letters on one axis, one follows from
+    the others.
+    """
+    guards = [x.where for x in walk(formula.body) if isinstance(x, Over) and x.where]
+    named = [*cells(formula.body), *(cell for guard in guards for cell in cells(guard))]
+    pairs = [*_axes(formula.index, shape)]
+    pairs += [
+        x for cell in named if cell.name in shapes for x in _axes(cell.index, shapes[cell.name])
+    ]
+    sizes: dict[str, int] = {}
+    for axis, size in pairs:
+        if isinstance(axis, tuple) and len(axis) == 1 and isinstance(axis[0], str):
+            sizes[axis[0]] = max(size, sizes.get(axis[0], 1))
+    packed = [(axis, n) for axis, n in pairs if isinstance(axis, tuple) and len(axis) > 1]
+    for _ in packed:
+        for axis, size in packed:
+            unknown = [x for x in axis if isinstance(x, str) and x not in sizes]
+            if len(unknown) == 1:
+                known = prod(sizes[x] for x in axis if isinstance(x, str) and x in sizes)
+                sizes[unknown[0]] = max(1, size // max(1, known))
+    return sizes
+
+
+def _axes(index: tuple[Index | Expr, ...], shape: Shape) -> Iterator[tuple[Index | Expr, int]]:
+    """The axes that an array of this shape has, with their sizes."""
+    n = min(len(index), len(shape))
+    return zip(index[len(index) - n :], shape[len(shape) - n :], strict=True)
+
+
+def place_of(
+    cell: Cell,
+    places: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    shape: Shape,
+    number: Callable[[Expr], Any],
+) -> tuple[Any, ...]:
+    """Where a cell is in an array of this shape, with every letter at its place.
+
+    number  what an index that is computed is
+    """
+    found = []
+    for axis, size in _axes(cell.index, shape):
+        at = 0
+        if not isinstance(axis, tuple):
+            at = number(axis)
+        else:
+            for x in axis:
+                at = at * sizes.get(x, 1) + places.get(x, 0) if isinstance(x, str) else x
+        found.append(at if size > 1 else 0)
+    return tuple(found)
+
+
+def places_at(formula: Formula, index: Shape, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The place of each letter in one cell of a stage."""
+    places: dict[str, int] = {}
+    for axis, at in _axes(formula.index, index):
+        rest = at
+        for letter in reversed(axis if isinstance(axis, tuple) else ()):
+            rest, places[str(letter)] = divmod(rest, sizes.get(str(letter), 1))
+    return places
