@@ -16,7 +16,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LEVELS = """
 _version arrays errors numerals
 presets expression
-formulas
+formulas evaluate
 budget convention stages
 trace
 attention files

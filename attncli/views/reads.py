@@ -49,7 +49,7 @@ def reads_of(entry: Entry, rows: Sequence[int], columns: Sequence[int]) -> list[
         return []
     reads: dict[str, Read] = {}
     try:
-        for cell, summed in dict.fromkeys(_cells(work.bound.formula.body, work)):
+        for cell, summed in dict.fromkeys(_cells(work.values.formula.body, work)):
             if cell.name in entry.stage.reads:
                 for read in _of_cell(work, cell, summed, rows, columns):
                     reads[repr((cell.name, read[1:]))] = read
@@ -64,7 +64,7 @@ def _cells(
     """Every cell that an expression names, and the letters that are summed where it stands."""
     match node:
         case Cell():
-            yield node, tuple(x for x in summed if work.bound.sizes.get(x, 1) > 1)
+            yield node, tuple(x for x in summed if work.values.sizes.get(x, 1) > 1)
         case If(condition, then, otherwise) if any(isinstance(x, Place) for x in walk(condition)):
             cases = [[*_cells(case, work, summed)] for case in (then, otherwise)]
             always = None if cells(condition) else _always(condition, work)
@@ -82,7 +82,7 @@ def _always(condition: Expr, work: Work) -> bool | None:
     """Whether a condition on places holds in every cell, or in none; None where in some."""
     places = work.places
     letters = tuple({x.letter for x in walk(condition) if isinstance(x, Place)} & places.keys())
-    cases = {*np.ravel(work.number(condition, {**places, **work.grid(letters)})).tolist()}
+    cases = {*np.ravel(work.number(condition, {**places, **work.values.grid(letters)})).tolist()}
     return None if len(cases) > 1 else bool(cases.pop())
 
 
@@ -90,10 +90,10 @@ def _of_cell(
     work: Work, cell: Cell, summed: tuple[str, ...], rows: Sequence[int], columns: Sequence[int]
 ) -> Iterator[Read]:
     """What is read as one cell of the formula: matrices along outer axes, and lines of each."""
-    source = work.bound.stages[cell.name]
+    source = work.stages[cell.name]
     n_outer = max(0, len(source.axes) - 2)
     index = [x if isinstance(x, tuple) else () for x in cell.index]
-    index = index[len(index) - work.bound.arrays[cell.name].ndim :]
+    index = index[len(index) - work.values.arrays[cell.name].ndim :]
     if "" in source.axes:
         index.insert(source.axes.index(""), ())
     letters = [[str(x) for x in axis if x in summed] for axis in index]
@@ -105,13 +105,13 @@ def _of_cell(
         line = np.broadcast_arrays(np.asarray(row), np.asarray(column))
         here: Any = {"row": line[0], "column": line[1]}
         own_index = index_of(work.entry._replace(**here))
-        own = places_at(work.bound.formula, own_index, work.bound.sizes)
-        where = [*work.at(cell, {**own, **places, **free})]
+        own = places_at(work.values.formula, own_index, work.values.sizes)
+        where = [*work.values.at(cell, {**own, **places, **free})]
         if "" in source.axes:
             where.insert(source.axes.index(""), 0)
         return np.array([np.broadcast_to(x, line[0].shape) for x in where], dtype=int)
 
-    for each in product(*(range(work.bound.sizes.get(x, 1)) for x in outer)):
+    for each in product(*(range(work.values.sizes.get(x, 1)) for x in outer)):
         places = dict(zip(outer, each, strict=True))
         corner = [(rows[0], columns), (rows, columns[0])]
         tried = [at(*lines, places)[:n_outer] for lines in corner]
@@ -123,7 +123,7 @@ def _of_cell(
             kept = [_is(x[:n_outer], chosen) for x in lines]
             lit: list[Lit] = [0, 0]
             for axis in range(n_outer, len(index)):
-                sizes = [x in summed for x in index[axis] if work.bound.sizes.get(str(x), 1) > 1]
+                sizes = [x in summed for x in index[axis] if work.values.sizes.get(str(x), 1) > 1]
                 if any(sizes) and not all(sizes):
                     raise _UnevenError
                 values = [np.where(k, x[axis], -1) for k, x in zip(kept, lines, strict=True)]

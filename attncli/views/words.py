@@ -8,16 +8,15 @@ computed. The language is that of expression.py.
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array
 from attncli.errors import InputError
+from attncli.evaluate import AbsentError, Places, Values
 from attncli.expression import (
     Apply,
     Cell,
@@ -33,9 +32,7 @@ from attncli.expression import (
     cells,
     children,
     parse,
-    place_of,
     places_at,
-    sizes_of,
     walk,
 )
 from attncli.trace import Stage
@@ -46,18 +43,8 @@ from attncli.views.text import number_mark, plain, shorten
 
 FEW = 2  # addends up to which a sum is written with the names of its cells too
 LARGE_SCORE = 20  # beyond it softmax is shown as it is computed: with the maximum subtracted
-Places = Mapping[str, Any]
 Form = Words | str
 
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": np.divide, "**": np.power,
-    "//": operator.floordiv, "%": operator.mod, "neg": operator.neg, "==": operator.eq,
-    "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "exp": np.exp,
-    "exp2": np.exp2, "ln": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
-    "sin": np.sin, "cos": np.cos, "arccos": np.arccos, "degrees": np.degrees, "abs": np.abs,
-    "max": np.maximum,
-}  # fmt: skip
 _SIGNS = {"+": " + ", "-": " - ", "/": " / "}
 _LOGS = ("ln", "log2")
 _NAMES = {
@@ -87,23 +74,27 @@ def work_of(entry: Entry) -> Work | None:
     if id(stage) not in block.formulas:  # of all its cells
         block.formulas[id(stage)] = stage, _bound(block, stage)
     bound = block.formulas[id(stage)][1]
-    return None if bound is None else Work(entry, bound)
+    return None if bound is None else Work(entry, *bound)
 
 
-def _bound(block: Block, stage: Stage) -> Bound | None:
+def _bound(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stage]] | None:
     """The formula of a stage with what it reads; None where the trace does not hold all of it."""
     formula = formula_of(stage)
     sources = {name: block.read(stage, name) for name in stage.reads}
     if formula is None or None in sources.values():
         return None
-    for cell in (cell for node in walk(formula.body) for cell in _cells_of(node)):
-        if cell.name not in sources:  # what only says which terms count, such as the mask
-            sources[cell.name] = block.stages.get(cell.name)
+    for node in walk(formula.body):
+        for cell in cells(node.where) if isinstance(node, Over) and node.where else cells(node):
+            if cell.name not in sources:  # what only says which terms count, such as the mask
+                sources[cell.name] = block.stages.get(cell.name)
     stages = {name: source for name, source in sources.items() if source is not None}
     arrays = {name: _plain(source) for name, source in stages.items()}
-    shapes = {name: x.shape for name, x in arrays.items()}
-    sizes = {**sizes_of(formula, _plain(stage).shape, shapes), **stage.sizes}
-    return Bound(formula, stages, arrays, sizes)
+    if rows := stage.labels.get("position"):  # which position a row is of
+        numbers = [label.rpartition(" ")[2] for label in rows]
+        known = [float(x) if x.lstrip("-").isdecimal() else math.nan for x in numbers]
+        arrays["pos"] = np.array(known)
+    values = Values.of(formula, _plain(stage).shape, arrays, stage.params, stage.sizes)
+    return values, stages
 
 
 def formula_of(stage: Stage) -> Formula | None:
@@ -133,43 +124,37 @@ class Terms(NamedTuple):
     text: Callable[..., str]
 
 
-class _AbsentError(Exception):
-    """A cell is of an array that the trace does not hold."""
-
-
-class Bound(NamedTuple):
-    """A formula and what it reads, by the names that it has there; and how long its letters are."""
-
-    formula: Formula
-    stages: Mapping[str, Stage]
-    arrays: Mapping[str, Array]
-    sizes: Mapping[str, int]
-
-
 class Work(NamedTuple):
-    """How one cell came to its number."""
+    """How one cell came to its number.
+
+    values  the formula with what it reads
+    stages  the same as stages
+    """
 
     entry: Entry
-    bound: Bound
+    values: Values
+    stages: Mapping[str, Stage]
+
+    @property
+    def remark(self) -> str:
+        """What is said of a cell that is a number of its own."""
+        return self.values.formula.remark
 
     @property
     def places(self) -> dict[str, Any]:
         """Where each letter is in this cell."""
-        return places_at(self.bound.formula, index_of(self.entry), self.bound.sizes)
+        return places_at(self.values.formula, index_of(self.entry), self.values.sizes)
 
     def equation(self) -> Equation | None:
         """The cell's name, how its number came about, and the number."""
         try:
             with np.errstate(all="ignore"):
-                forms, remark = self.forms(self.bound.formula.body, self.places)
-        except _AbsentError:
+                forms, remark = self.forms(self.values.formula.body, self.places)
+        except AbsentError:
             return None
         value = self.entry.write(self.entry.value)
-        if (
-            isinstance(self.bound.formula.body, Apply)
-            and self.bound.formula.body.function == "degrees"
-        ):
-            value += "°"
+        body = self.values.formula.body
+        value += "°" * (isinstance(body, Apply) and body.function == "degrees")
         each = [(form,) if isinstance(form, str) else form for form in forms]
         return Equation(self.name(self.entry), (*each, (value,)), remark)
 
@@ -178,18 +163,18 @@ class Work(NamedTuple):
         match node:
             case If():
                 return self.forms(self.case(node, places), places)
-            case Number() | Param() if self.bound.formula.remark:
-                return [], self.bound.formula.remark
+            case Number() | Param() if self.remark:
+                return [], self.remark
             case Cell(name):
-                if name not in self.bound.arrays and self.bound.formula.remark:
-                    return [], self.bound.formula.remark
+                if name not in self.stages and self.remark:
+                    return [], self.remark
                 return [self.say(node, places, named=True)], self.side(node, places)
             case Over("softmax"):
                 return self.softmax(node, places)
             case Over("lse") | Apply("/", (Over("lse"), _)):
                 return self.log_sum(node, places)
-            case Over("sum", letters, body, None) if self.size(letters) == 1:
-                return self.forms(body, next(self.along(letters, places)))
+            case Over("sum", letters, body, None) if self.values.size(letters) == 1:
+                return self.forms(body, next(self.values.along(letters, places)))
             case Over("sum", _, _, where) if where is not None:
                 return self.counted(node, places)
         return self.of_sums(node, places) if _has_over(node) else (self.of_cells(node, places), "")
@@ -209,7 +194,7 @@ class Work(NamedTuple):
         if len(addends) > 1 and all(map(_is_sum, addends)):
             forms.append(self.numbers([self.number(addend, places) for addend in addends]))
         elif isinstance(node, Over) and isinstance(node.body, Over) and node.kind == "sum":
-            each = [*self.along(node.letters, places)]
+            each = [*self.values.along(node.letters, places)]
             forms.append(self.numbers([self.number(node.body, one) for one in each]))
             remark = " + ".join(self.part(node, one) for one in each)
         elif isinstance(node, Apply) and node.function == "/" and _has_over(node.args[1]):
@@ -220,92 +205,13 @@ class Work(NamedTuple):
         """The case that it is; where the trace does not hold what decides, by the number itself."""
         try:
             is_first = bool(self.number(node.condition, places))
-        except _AbsentError:
+        except AbsentError:
             is_first = self.entry.value != 0 or self.number(node.then, places) == 0
         return node.then if is_first else node.otherwise
 
-    # ---- numbers: of one place, or of many where the places of letters are arrays
-
     def number(self, node: Expr, places: Places) -> Any:
         """What an expression is at one place, or at many."""
-        match node:
-            case Number(value):
-                return value
-            case Param(name):
-                return self.parameter(name)
-            case Size(letter):
-                return self.bound.sizes[letter]
-            case Place(letter):
-                return places[letter] if letter in places else self.parameter(letter)
-            case Cell(name):
-                if name not in self.bound.arrays:
-                    return self.position(node, places)
-                return self.bound.arrays[name][self.at(node, places)]
-            case Apply(function, args):
-                return _FUNCTIONS[function](*(self.number(x, places) for x in args))
-            case If(condition, then, otherwise):
-                if not any(isinstance(x, np.ndarray) for x in places.values()):
-                    return self.number(self.case(node, places), places)
-                cases = (self.number(x, places) for x in (condition, then, otherwise))
-                return np.where(*cases)
-        return self.over(node, places)
-
-    def over(self, node: Over, places: Places) -> Any:
-        """A sum, a largest number, a softmax or the log of the sum of powers."""
-        inner = {name: np.asarray(x)[..., None] for name, x in places.items()}
-        inner |= self.grid(node.letters)
-        terms = np.asarray(self.number(node.body, inner))
-        terms = np.broadcast_to(terms, (*terms.shape[:-1], self.size(node.letters)))
-        if node.kind == "sum":
-            counted = True if node.where is None else self.number(node.where, inner)
-            return np.where(counted, terms, 0).sum(axis=-1)
-        if node.kind == "max":
-            return terms.max(axis=-1)
-        if node.sink is not None:
-            sink = np.asarray(self.number(node.sink, inner))
-            terms = np.concatenate([terms, np.broadcast_to(sink, (*terms.shape[:-1], 1))], axis=-1)
-        top = terms.max(axis=-1)
-        whole = top + np.log(np.exp(terms - top[..., None]).sum(axis=-1))
-        return whole if node.kind == "lse" else np.exp(self.number(node.body, places) - whole)
-
-    def grid(self, letters: tuple[str, ...]) -> dict[str, Any]:
-        """Every place of some letters, one after another."""
-        sizes = [self.bound.sizes.get(letter, 1) for letter in letters]
-        indices = np.indices(sizes).reshape(len(letters), -1)
-        return dict(zip(letters, indices, strict=True))
-
-    def parameter(self, name: str) -> float:
-        """A parameter of the stage."""
-        value = self.entry.stage.params.get(name)
-        if not isinstance(value, int | float):
-            raise _AbsentError
-        return float(value)
-
-    def position(self, cell: Cell, places: Places) -> float:
-        """`pos[p]`, the position that the label of a row says."""
-        stage = self.entry.stage
-        if cell.name != "pos" or "position" not in stage.labels:
-            raise _AbsentError
-        label = stage.label("position", places[str(cell.index[0][0])])  # type: ignore[index]
-        return float(label.rpartition(" ")[2])
-
-    def at(self, cell: Cell, places: Places) -> Shape:
-        """Where a cell is in its array."""
-        shape = self.bound.arrays[cell.name].shape
-
-        def computed(axis: Expr) -> Any:
-            return np.asarray(self.number(axis, places)).astype(int)[()]
-
-        return place_of(cell, places, self.bound.sizes, shape, computed)
-
-    def along(self, letters: tuple[str, ...], places: Places) -> Iterator[dict[str, Any]]:
-        """Every place of some letters, the others where they are."""
-        for each in product(*(range(self.bound.sizes.get(letter, 1)) for letter in letters)):
-            yield {**places, **dict(zip(letters, each, strict=True))}
-
-    def size(self, letters: tuple[str, ...]) -> int:
-        """How many places some letters have together."""
-        return math.prod(self.bound.sizes.get(letter, 1) for letter in letters)
+        return self.values.number(node, places)
 
     # ---- words
 
@@ -319,8 +225,8 @@ class Work(NamedTuple):
 
     def cell(self, node: Cell, places: Places) -> Entry:
         """The entry of what a cell names."""
-        source = self.bound.stages[node.name]
-        where = [*self.at(node, places)]
+        source = self.stages[node.name]
+        where = [*self.values.at(node, places)]
         if "" in source.axes:
             where.insert(source.axes.index(""), 0)
         outer = dict(zip(source.axes[:-2], where, strict=False))
@@ -344,7 +250,7 @@ class Work(NamedTuple):
         if isinstance(node, If):
             node = self.case(node, places)
         match node:
-            case Cell(name) if named and name in self.bound.arrays:
+            case Cell(name) if named and name in self.stages:
                 return self.name(self.cell(node, places))
             case _ if _is_constant(node):
                 return self.constant(node, places, after=after, named=named)
@@ -363,9 +269,8 @@ class Work(NamedTuple):
                 return f"({inner})²" if isinstance(x, Apply) else f"{inner}²"
             case Apply("**", (x, power)):
                 exponent = self.say(power, places, named=named)
-                exponent = (
-                    f"({exponent.replace(' / ', '/')})" if isinstance(power, Apply) else exponent
-                )
+                if isinstance(power, Apply):
+                    exponent = f"({exponent.replace(' / ', '/')})"
                 return f"{self.operand(x, places, '*', after=after, named=named)}^{exponent}"
             case Apply(function, args):
                 if function == "sqrt" and _has_over(args[0]):
@@ -441,15 +346,15 @@ class Work(NamedTuple):
             case Over("sum", letters, Over("sum", more, body, None), None):
                 return self.terms(Over("sum", letters + more, body), places)
             case Over("sum", letters, body, where):
-                grid = self.grid(letters)
-                kept = np.ones(self.size(letters), bool)
+                grid = self.values.grid(letters)
+                kept = np.ones(self.values.size(letters), bool)
                 if where is not None:
                     kept &= np.asarray(self.number(where, {**places, **grid}), bool)
                 at = np.flatnonzero(kept)
-                if isinstance(body, Apply) and body.function == "*":
-                    factors = [self.number(x, {**places, **grid}) for x in body.args]
-                    if all(isinstance(x, Cell) for x in body.args):
-                        return self.products(*(np.broadcast_to(x, kept.shape)[at] for x in factors))
+                match body:
+                    case Apply("*", (Cell() as a, Cell() as b)):  # most sums: at once
+                        rows = (self.number(x, {**places, **grid}) for x in (a, b))
+                        return self.products(*(np.broadcast_to(x, kept.shape)[at] for x in rows))
                 every = np.asarray(self.number(body, {**places, **grid}), float)
                 values = np.broadcast_to(every, kept.shape)[at]
 
@@ -483,7 +388,7 @@ class Work(NamedTuple):
         """A sum of terms; where they are too many, its middle as one number."""
         return self.entry.sum(terms.values, lambda at: terms.text(at, after=at > 0))
 
-    def numbers(self, numbers: Sequence[float]) -> Words:
+    def numbers(self, numbers: list[float]) -> Words:
         """Numbers added."""
         write = (self.entry.write, self.entry.factor)
         return self.entry.sum(np.array(numbers), lambda at: write[at > 0](numbers[at]))
@@ -501,24 +406,24 @@ class Work(NamedTuple):
 
     def counted(self, node: Over, places: Places) -> tuple[list[Form], str]:
         """A sum of those terms alone that count."""
-        terms, n = self.terms(node, places), self.size(node.letters)
+        terms, n = self.terms(node, places), self.values.size(node.letters)
         if not len(terms.values):
-            return [], self.bound.formula.remark or f"every {_other(node)} is masked"
+            return [], self.remark or f"every {_other(node)} is masked"
         remark = f"without {n - len(terms.values)} masked" if n > len(terms.values) else ""
         return [self.listed(terms)], remark
 
     def axis(self, letter: str) -> str:
         """What an axis is called, such as d_k."""
-        for name, source in self.bound.stages.items():
-            for cell in cells(self.bound.formula.body):
+        for name, source in self.stages.items():
+            for cell in cells(self.values.formula.body):
                 if cell.name == name and (letter,) in cell.index:
                     return source.axes[cell.index.index((letter,)) - len(cell.index)]
         return _WIDTHS.get(letter, letter)
 
     def side(self, node: Cell, places: Places) -> str:
         """Which of those that are side by side along an axis of the stage a cell is of: head 2."""
-        packed = {str(x) for axis in self.bound.formula.index for x in axis[:-1]}
-        own = [x for x in packed if (x,) in node.index and self.size((x,)) > 1]
+        packed = {str(x) for axis in self.values.formula.index for x in axis[:-1]}
+        own = [x for x in packed if (x,) in node.index and self.values.size((x,)) > 1]
         return " ".join(self.part(Over("sum", (x,), node), places) for x in own)
 
     def part(self, node: Over, places: Places) -> str:
@@ -526,7 +431,7 @@ class Work(NamedTuple):
         for cell in cells(node):
             for back, axis in enumerate(reversed(cell.index), 1):
                 if isinstance(axis, tuple) and {*node.letters} & {*axis}:
-                    stage, at = self.bound.stages[cell.name], self.at(cell, places)[-back]
+                    stage, at = self.stages[cell.name], self.values.at(cell, places)[-back]
                     return shorten(stage.label(stage.axes[-back], at))
         return ""
 
@@ -534,8 +439,8 @@ class Work(NamedTuple):
 
     def scores(self, node: Over, places: Places) -> Array:
         """The numbers along the letters of a softmax or a largest number."""
-        numbers = self.number(node.body, {**places, **self.grid(node.letters)})
-        return np.broadcast_to(np.asarray(numbers, float), self.size(node.letters))
+        numbers = self.number(node.body, {**places, **self.values.grid(node.letters)})
+        return np.broadcast_to(np.asarray(numbers, float), self.values.size(node.letters))
 
     def powers(self, node: Over, places: Places) -> tuple[Array, Array, str, Words]:
         """Scores that are not −inf, their powers, what is subtracted, and the sum in words."""
@@ -597,12 +502,6 @@ def index_of(entry: Entry) -> Shape:
     outer = entry.block.place(stage, entry.where)
     full = (*outer, entry.row, entry.column)[-len(stage.axes) :] if stage.axes else ()
     return tuple(at for at, axis in zip(full, stage.axes, strict=True) if axis)
-
-
-def _cells_of(node: Expr) -> list[Cell]:
-    """A node's own cells, and those of what says which of its terms count."""
-    guards = cells(node.where) if isinstance(node, Over) and node.where is not None else []
-    return [node, *guards] if isinstance(node, Cell) else guards
 
 
 def _addends(node: Expr) -> Iterator[Expr]:

@@ -1,0 +1,149 @@
+"""The numbers of a formula: of one cell, or of many at once.
+
+    values = Values.of(parse("Z[i,j] = x[i,j] * factor"), (3, 5), {"x": x}, {"factor": 0.5})
+    values.number(values.formula.body, {"i": 2, "j": 0})
+
+The places of letters are numbers, or arrays of them that broadcast. Overflow and 0 · NaN are those
+of IEEE 754: who calls keeps NumPy quiet.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.expression import (
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    If,
+    Number,
+    Over,
+    Param,
+    Place,
+    Shape,
+    Size,
+    place_of,
+    sizes_of,
+)
+
+Places = Mapping[str, Any]
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": np.divide, "**": np.power,
+    "//": operator.floordiv, "%": operator.mod, "neg": operator.neg, "==": operator.eq,
+    "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "exp": np.exp,
+    "exp2": np.exp2, "ln": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
+    "sin": np.sin, "cos": np.cos, "arccos": np.arccos, "degrees": np.degrees, "abs": np.abs,
+    "max": np.maximum,
+}  # fmt: skip
+
+
+class AbsentError(Exception):
+    """A formula names an array or a parameter that is not there."""
+
+
+class Values(NamedTuple):
+    """A formula with what it reads.
+
+    arrays  by the names that the formula has for them
+    params  numbers by name
+    sizes   how many places each letter has
+    """
+
+    formula: Formula
+    arrays: Mapping[str, Array]
+    params: Mapping[str, Any]
+    sizes: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        formula: Formula,
+        shape: Shape,
+        arrays: Mapping[str, Array],
+        params: Mapping[str, Any],
+        sizes: Mapping[str, int] = {},
+    ) -> Values:
+        """The formula of a stage of this shape; sizes are those of letters that no array has."""
+        shapes = {name: x.shape for name, x in arrays.items()}
+        return cls(formula, arrays, params, {**sizes_of(formula, shape, shapes), **sizes})
+
+    def number(self, node: Expr, places: Places) -> Any:
+        """What an expression is. Raises AbsentError where something that it names is not there.
+
+        >>> from attncli.expression import parse
+        >>> values = Values.of(parse("m[i] = max[j](x[i,j])"), (1,), {"x": np.eye(1, 3)}, {})
+        >>> int(values.number(values.formula.body, {"i": 0}))
+        1
+        """
+        match node:
+            case Number(value):
+                return value
+            case Place(letter) if letter in places:
+                return places[letter]
+            case Param(name) | Place(name):
+                parameter = self.params.get(name)
+                if not isinstance(parameter, int | float):
+                    raise AbsentError(name)
+                return float(parameter)
+            case Size(letter):
+                return self.sizes[letter]
+            case Cell(name):
+                if name not in self.arrays:
+                    raise AbsentError(name)
+                return self.arrays[name][self.at(node, places)]
+            case Apply(function, args):
+                return FUNCTIONS[function](*(self.number(x, places) for x in args))
+            case If(condition, then, otherwise):
+                return np.where(*(self.number(x, places) for x in (condition, then, otherwise)))
+        return self.over(node, places)
+
+    def over(self, node: Over, places: Places) -> Any:
+        """A sum, a largest number, a softmax or the log of a sum of powers."""
+        inner = {name: np.asarray(x)[..., None] for name, x in places.items()}
+        inner |= self.grid(node.letters)
+        terms = np.asarray(self.number(node.body, inner))
+        terms = np.broadcast_to(terms, (*terms.shape[:-1], self.size(node.letters)))
+        if node.kind == "sum":
+            counted = True if node.where is None else self.number(node.where, inner)
+            return np.where(counted, terms, 0).sum(axis=-1)
+        if node.kind == "max":
+            return terms.max(axis=-1)
+        if node.sink is not None:
+            sink = np.asarray(self.number(node.sink, inner))
+            terms = np.concatenate([terms, np.broadcast_to(sink, (*terms.shape[:-1], 1))], axis=-1)
+        top = terms.max(axis=-1)
+        whole = top + np.log(np.exp(terms - top[..., None]).sum(axis=-1))
+        return whole if node.kind == "lse" else np.exp(self.number(node.body, places) - whole)
+
+    def at(self, cell: Cell, places: Places) -> tuple[Any, ...]:
+        """Where a cell is in its array."""
+
+        def computed(axis: Expr) -> Any:
+            return np.asarray(self.number(axis, places)).astype(int)[()]
+
+        return place_of(cell, places, self.sizes, self.arrays[cell.name].shape, computed)
+
+    def grid(self, letters: tuple[str, ...]) -> dict[str, Array]:
+        """Every place of some letters, one after another."""
+        sizes = [self.sizes.get(letter, 1) for letter in letters]
+        indices = np.indices(sizes).reshape(len(letters), -1)
+        return dict(zip(letters, indices, strict=True))
+
+    def along(self, letters: tuple[str, ...], places: Places) -> Iterator[dict[str, Any]]:
+        """The same one by one, the other letters where they are."""
+        for each in product(*(range(self.sizes.get(letter, 1)) for letter in letters)):
+            yield {**places, **dict(zip(letters, each, strict=True))}
+
+    def size(self, letters: tuple[str, ...]) -> int:
+        """How many places some letters have together."""
+        return prod(self.sizes.get(letter, 1) for letter in letters)
