@@ -93,11 +93,11 @@ def cell_of(text: str) -> tuple[str, str]:
     >>> cell_of("q2,k3"), cell_of('",",bank(5)')
     (('q2', 'k3'), (',', 'bank(5)'))
     """
-    one = r'\s*("[^"]+"|[^,"]+?)\s*'
+    one = r'\s*("[^"]+"(?: ?\(\d+\))?|[^,"]+?)\s*'
     if (names := re.fullmatch(f"{one},{one}", text)) is None:
         form = """QUERY,KEY, such as q2,k3 or 2,3; a comma as a token is '","'"""
         raise unclear("--cell", text, form)
-    return names[1].strip('"'), names[2].strip('"')
+    return names[1].replace('"', ""), names[2].replace('"', "")
 
 
 def tokens_of(text: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.trace import Stage, Trace
 from attncli.words.similarity import similarity
+from attncli.words.tokens import called
 
 SAME = 1e-9  # cosines closer than this are called the same
 PAIRS = 4  # pairs of equal words that have a sentence
@@ -92,7 +93,7 @@ def _of_equal_words(
         places[word].append(at)
     repeated = [found for found in places.values() if len(found) > 1]
     for a, b, *_ in repeated[:PAIRS]:
-        pair = f"{_name(words, a)} and {_name(words, b)}"
+        pair = f"{called(words, a)} and {called(words, b)}"
         if np.isnan(before[a, b]) or np.isnan(after[a, b]):
             continue
         if after[a, b] > 1 - SAME:
@@ -113,12 +114,7 @@ def _of_the_farthest(words: Sequence[str], before: Array, after: Array) -> Itera
     where = "closer together" if change[a, b] > 0 else "further apart"
     most = " than any other pair" if len(words) > 2 else ""
     both = f"{cosine_text(before[a, b])} before, {cosine_text(after[a, b])} after"
-    yield f"{_name(words, a)} and {_name(words, b)}: cosine {both}: moved {where}{most}"
-
-
-def _name(words: Sequence[str], at: int) -> str:
-    """A word in quotation marks, with its number where it occurs several times."""
-    return f'"{words[at]}"' + (f" ({at + 1})" if words.count(words[at]) > 1 else "")
+    yield f"{called(words, a)} and {called(words, b)}: cosine {both}: moved {where}{most}"
 
 
 def cosine_text(cosine: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from attncli.trace import Stage
 from attncli.views.numbers import percent, short
 from attncli.views.select import HEADS, Block, DisplayOptions, Index
 from attncli.views.text import distinct, is_token, named, quoted, shorten
+from attncli.words.tokens import numbers_of
 
 TOP = 3  # names in a sentence
 LINES = 12  # sentences in all
@@ -28,34 +28,27 @@ MISSING = 0.01  # of a row's sum: rounding each share to bfloat16, 8 bits, chang
 
 
 class Name(NamedTuple):
-    """A token, its number where there are several of the same text, and whether it is quoted."""
+    """A token, " (3)" where there are several of the same text, and whether it is quoted."""
 
     token: str
-    number: int
+    number: str
     is_quoted: bool
 
     def spoken(self, shown: str = "") -> str:
         """Within a sentence: "bank" (3), a token in quotation marks; `shown` is it shortened."""
         text = shown or shorten(self.token)
-        return (quoted(text) if self.is_quoted else text) + self._numbered
+        return (quoted(text) if self.is_quoted else text) + self.number
 
     @property
     def plain(self) -> str:
         """In a table: bank (3)."""
-        return self.token + self._numbered
-
-    @property
-    def _numbered(self) -> str:
-        return f" ({self.number})" if self.number else ""
+        return self.token + self.number
 
 
 def _names(stage: Stage, axis: str) -> list[Name]:
     tokens = stage.names(axis)
-    count = Counter(tokens)
-    return [
-        Name(token, at if count[token] > 1 else 0, is_token(stage, axis, token))
-        for at, token in enumerate(tokens, 1)
-    ]
+    named = zip(tokens, numbers_of(tokens), strict=True)
+    return [Name(token, number, is_token(stage, axis, token)) for token, number in named]
 
 
 class Shares(NamedTuple):

@@ -17,7 +17,7 @@ from attncli.views.cell import Entry, Words
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of
-from attncli.views.text import NAME_CELLS, clean, find, label_mark, named, plain, sentence, shorten
+from attncli.views.text import NAME_CELLS, clean, find, named, plain, sentence, shorten
 from attncli.views.walk import softmax_table
 
 TERMS = 12  # of a sum, unless all are asked for
@@ -174,11 +174,10 @@ def _share(step: Entry) -> Iterator[Equation]:
     weights, values = step.of("a"), step.of("b" if by_column else "v")
     at, own = (step.row, step.column) if by_column else (step.column, step.row)
     weight, value = weights.value, values.matrix[at]
-    other = shorten(values.stage.label(values.stage.axes[-2], at), 12)
+    other = values.label(values.stage.axes[-2], at)
     numbers = _vector(step, value)
     product = (f"{step.write(weight)} · {numbers[0]}", *numbers[1:])
-    label = shorten(step.stage.label(step.stage.axes[-2], own), 12)
-    left = f"{clean(step.stage.symbol)}[{label_mark(label)}]"
+    left = f"{clean(step.stage.symbol)}[{step.label(step.stage.axes[-2], own)}]"
     what, whole = "the output", "the output, of all keys together"
     if kind_of(step.stage.name).heading:
         what, whole = plain(left), f"of all {'queries' if by_column else 'keys'} together"
@@ -187,7 +186,7 @@ def _share(step: Entry) -> Iterator[Equation]:
             what += f" of {shorten(step.stage.label(KEY_HEADS, step.head))}"
             names = (shorten(step.block.owners[HEADS].label(HEADS, head)) for head in heads)
             whole = f"of all queries of {', '.join(names)}"
-    product_of = f"{weights.name} · {clean(values.stage.symbol)}[{label_mark(other)}]"
+    product_of = f"{weights.name} · {clean(values.stage.symbol)}[{other}]"
     with np.errstate(all="ignore"):
         share = np.asarray(weight * value)
     yield Equation(product_of, (product, _vector(step, share)), f"its share of {what}")
