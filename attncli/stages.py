@@ -77,7 +77,8 @@ KINDS: dict[str, Kind] = {
         "PE",
         "position dimension",
         shade="signed",
-        note="the position of each token, counted from 0: all that distinguishes equal words",
+        note="the position of each token, counted from 0 (token 1 is pos 0, column 1 is "
+        "dimension 0): all that distinguishes equal words",
     ),
     "input": Kind(
         "X",

@@ -17,10 +17,10 @@ from attncli.files.word_entries import BUILTIN
 from attncli.files.word_vectors import Vectors, nearest, read_vectors, suggestion
 from attncli.trace import Stage, Trace
 from attncli.views.formats import PAGE
+from attncli.views.matrix import WIDEST
 from attncli.words.similarity import analogy, pca
 from attncli.words.similarity import similarity as alike
 
-WIDEST = 16  # dimensions of a vector that is shown unasked
 NEAREST = 5  # words shown after an analogy, unless --nearest says how many
 
 

@@ -105,7 +105,9 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
         return title, [(step, [equation(step)]) for step in way]
     before = []
     if target.work == "wave" and "angles" in target.reads:
-        title = "How {} gets its {}".format(*map(plain, entry.labels()))
+        row, wave = map(plain, entry.labels())
+        own = f"{entry.column}, {wave}" if "dimension" in target.labels else wave
+        title = f"How {row} gets its dimension {own}"
         angle = entry.of("angles")._replace(column=entry.column // 2)
         before = [angle.of("w"), angle]
     elif "mean" in target.reads and "deviation" in target.reads:

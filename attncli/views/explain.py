@@ -13,7 +13,7 @@ import numpy as np
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
-from attncli.views.matrix import Matrix
+from attncli.views.matrix import WIDEST, Matrix
 from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
 from attncli.views.page import parts
@@ -46,6 +46,9 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     if _n_heads(trace) > 1 or _n_layers(trace):
         yield outline(trace, options)
     for part in page:
+        if isinstance(part, Matrix) and options.cols == (None, None):
+            is_map = part.stage.axes[-1] in ("key", "other", "token")
+            part.widest = part.widest if is_map else WIDEST
         if not (isinstance(part, Closing) and kind_of(part.stage).summarized):
             yield part
     attentions = [

@@ -202,6 +202,7 @@ def hang(words: Iterable[str], width: int, indent: int, first: int) -> list[str]
 def find(names: Sequence[str], axis: str, wanted: str) -> int:
     """The entry of an axis with these names: its label, as '"bank" (5)' too, or its number from 1.
 
+    Positions and the dimensions of their waves have the numbers that tables print, from 0.
     Raises ShapeError where there is none, or more than one of that label.
     """
     if wanted not in names:
@@ -209,17 +210,20 @@ def find(names: Sequence[str], axis: str, wanted: str) -> int:
     same = [at for at, name in enumerate(names) if name == wanted]
     if len(same) == 1:
         return same[0]
-    if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
-        return int(wanted) - 1
+    is_placed = axis in ("position", "dimension")
+    start = re.fullmatch(r"pos (-?\d+)|sin λ.*", names[0]) if is_placed else None
+    first = int(start[1] or 0) if start else 1
+    if wanted.isdecimal() and first <= int(wanted) < first + len(names):
+        return int(wanted) - first
     numbered = re.fullmatch(r"(.*?) ?\((\d+)\)", wanted)
     if numbered and [*names[int(numbered[2]) - 1 : int(numbered[2])]] == [numbered[1]]:
         return int(numbered[2]) - 1
     if same:
         which = " or ".join(f"{wanted}({at + 1})" for at in same[:3])
         raise ShapeError(f"more than one {axis} is called {clean(wanted)!r}", f"use {clean(which)}")
-    first = captions(names, range(min(len(names), 8)))
-    there = ", ".join(f'"{name}"' if name == "," else name for name in first)
+    some = captions(names, range(min(len(names), 8)))
+    there = ", ".join(f'"{name}"' if name == "," else name for name in some)
     more = f" … ({len(names)} in all)" if len(names) > 8 else ""
     raise ShapeError(
-        f"there is no {axis} {wanted!r}", f"there are {there}{more}, or a number from 1"
+        f"there is no {axis} {wanted!r}", f"there are {there}{more}, or a number from {first}"
     )

@@ -25,7 +25,7 @@ from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index
 from attncli.views.text import BLANK, captions, clean, find, named, sentence
 
 LARGE = 600.0  # of a score beyond it exp is infinite or 0: the largest is subtracted from each
-FEW = 9  # columns of so many values are headed share·V1 …, of more A·V1 …, which stays narrow
+FEW, FIRST = 9, 4  # of more values than FEW the FIRST are shown
 ROUNDING = 1e-12  # shares that sum to 1 within it do so exactly, but for rounding in float64
 
 
@@ -95,7 +95,11 @@ def _walk(block: Block, output: Stage, row: int, where: Index, options: DisplayO
     weights = block.stages[WEIGHTS]
     query = named(weights, weights.axes[-2], row)
     note = f"{query}: a row for each key; the last row is the sum, {clean(output.symbol)}[{query}]"
-    columns = [*_columns(block, output, row, where)]
+    whole = shown = output.value.shape[-1]
+    if whole > FEW and not options.full:
+        shown = FIRST
+        note += f"; {shown} of the {whole} columns of V (--full shows all)"
+    columns = [*_columns(block, output, row, where, shown)]
     is_blank = isinstance(weights, BlankStage)
     return _table(columns, weights.names(weights.axes[-1]), note, options, is_blank=is_blank)
 
@@ -126,7 +130,9 @@ def _table(
     return matrix
 
 
-def _columns(block: Block, output: Stage, row: int, where: Index) -> Iterator[Column]:
+def _columns(
+    block: Block, output: Stage, row: int, where: Index, n_values: int
+) -> Iterator[Column]:
     """The columns in the order of computation: scores, softmax, values, and what each gives."""
     weights, values = block.stages[WEIGHTS], block.read(output, "v")
     shares, stage = block.matrix(weights, where)[row], block.read(output, "a")
@@ -146,11 +152,10 @@ def _columns(block: Block, output: Stage, row: int, where: Index) -> Iterator[Co
         yield Column(stage.name, given, float(given.sum()))
     letter, value = clean(values.symbol), block.matrix(values, where)
     own = block.matrix(output, where)[row]
-    names = [str(at) for at in range(1, value.shape[1] + 1)] if value.shape[1] > 1 else [""]
+    names = [str(at) for at in range(1, n_values + 1)] if value.shape[1] > 1 else [""]
     for at, name in enumerate(names):
         yield Column(f"{letter}{name}", value[:, at], is_given=not isinstance(values, BlankStage))
     what = "share" if stage is weights else stage.name
-    what = clean(stage.symbol) if len(names) > FEW else what
     for at, name in enumerate(names):
         with np.errstate(all="ignore"):
             yield Column(f"{what}·{letter}{name}", given * value[:, at], float(own[at]))

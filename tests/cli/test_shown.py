@@ -23,7 +23,7 @@ FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
 @pytest.mark.parametrize(
     ("line", "texts"),
     [
-        ("posenc --len 5 --dim 4 --cell 3,4", ["w[λ628] = 10000^(2/4)", "cos(2 / 100)", "= cos(0.02)", "= 0.9998"]),
+        ("posenc --len 5 --dim 4 --cell 2,3", ["w[λ628] = 10000^(2/4)", "cos(2 / 100)", "= cos(0.02)", "= 0.9998"]),
         ("posenc --len 5 --dim 4 --cell 'pos 2,cos λ628'", ["= cos(0.02)"]),
         ("posenc --len 2 --dim 5", ["5 is odd"]),
         ("posenc --len 2 --dim 4 --exponent article", ["4i/d"]),

@@ -17,7 +17,7 @@ from rich.style import Style
 from rich.text import Text
 
 from attncli.trace import Trace
-from attncli.views.matrix import NUMERIC, Grid, Matrix, corners
+from attncli.views.matrix import EDGE, NUMERIC, Grid, Matrix, corners
 from attncli.views.page import Page, parts
 from attncli.views.parts import (
     Closing,
@@ -233,6 +233,8 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
         most = _most(limit, len(rows) + (m.sums == "columns"))
         if screen.width is not None:  # as many as fit if each were one cell wide
             columns = corners(m.columns, _most(limit, len(rows)) * (screen.width // (1 + GAP)) + 2)
+    if len(m.columns) > m.widest and not m.options.full:
+        columns, most = corners(m.columns, 2 * EDGE), 1
     grid = m.grid(rows, columns, colour=screen.colour, few=screen.few)
     width = math.inf if screen.width is None else screen.width
     most_of_label, share = (WORD_LABEL, 4) if m.has_words else (LABEL_CELLS, 5)
@@ -245,6 +247,9 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     found = []
     for label_cells, least in tries[2:] if screen.width and None in columns else tries:
         labels = [_NUMBER.sub(r"\n\1", label) for label in m.labels(-1, columns, label_cells)]
+        if m.stage.work == "wave" and "dimension" in m.stage.labels:  # 0 above sin λ6.28
+            places = ("" if at is None else at for at in columns)
+            labels = [f"{at}\n{label}" for at, label in zip(places, labels, strict=True)]
         found.append(_fitted(grid, row_labels, labels, least, room, most))
     may_fit = m.shade == "share" or len(columns) * (1 + GAP) <= room
     for fewer in _fewer_decimals(m) if may_fit else ():
