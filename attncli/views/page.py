@@ -59,7 +59,6 @@ _ENTRIES = {axis: many for axis, (_, many) in _WORDS.items()} | {
     "component": "components",
     "count": "number and word id",
     "measure": "measures",
-    "value": "values",
     "part": "parts of the keys",
     "library": "libraries",
     "case": "cases",
@@ -272,6 +271,9 @@ def _same_as(block: Block, stage: Stage, stages: Sequence[Stage]) -> Stage | Non
 def about(stage: Stage, *, asks: bool = True) -> tuple[str, ...]:
     """What the rows and columns of a stage are; rows that ask nothing are tokens."""
     what = [_ENTRIES.get(axis, axis) for axis in stage.axes[-2:] if axis]
+    if stage.axes[-2:-1] == ("value",):  # of a sweep: its labels are scale 0.1, scale 0.2 …
+        own = stage.label("value", 0).rpartition(" ")[0]
+        what[0] = own if own == "d_k" else f"{own}s"
     if stage.axes[-2:-1] == ("query",) and not asks:
         what[0] = _ENTRIES["token"]
     return ("rows are {}, columns are {}".format(*what),) if len(what) == 2 else ()
