@@ -96,6 +96,8 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     if not is_part and _is_of_inputs(trace):
         options = replace(options, given=True)
     names = chosen(trace, options)
+    if options.given:  # the keys of a tile are among those of all
+        names = {n for n in names if n.split(".")[0] not in PARTS or is_computed(trace[n])}
     if options.query is not None:
         from attncli.views.walk import walks
 
@@ -113,7 +115,8 @@ def _is_of_inputs(trace: Trace) -> bool:
     """Whether a trace is one attention, whose q or x is given."""
     stages = (step for step in trace.steps if isinstance(step, Stage))
     given = {stage.name for stage in stages if not is_computed(stage)}
-    return WEIGHTS in trace and bool(given & {"q", "x"})
+    is_attention = {WEIGHTS, *PARTS} & {step.name for step in trace.steps}
+    return bool(is_attention and given & {"q", "x"})
 
 
 def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
