@@ -17,7 +17,7 @@ from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
 from attncli.presets import PRESETS
-from attncli.views.formats import FIGURE, FORMATS, PAGE
+from attncli.views.formats import EXACT, FIGURE, FORMATS, PAGE
 from attncli.views.formats import Format as Form
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class DisplayFlags:
         "One query, by label or number, in a table with a row for each key: from q·k, its share "
         "and its value to their sum, the output.",
         "Q",
-        needs=f"{PAGES} or --sweep",
+        needs=f"{forms(lambda form: form.holds in (PAGE, EXACT))} or --sweep",
         excludes="--cell, --stage, --rows, --cols, --work, --heatmap",
     )
     heatmap: bool | None = flag(

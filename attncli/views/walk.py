@@ -8,6 +8,7 @@ Its last row is the sum: of exp, of the shares, and of what the keys give, which
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from attncli.views.cell import Entry
 from attncli.views.matrix import Matrix
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Heading, Part, Remark
-from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of
+from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import BLANK, captions, clean, find, named, sentence
 
 LARGE = 600.0  # of a score beyond it exp is infinite or 0: the largest is subtracted from each
@@ -67,6 +68,15 @@ def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iter
             yield _walk(block, output, row, place.where, options)
         if left_out:
             yield Remark(left_out)
+
+
+def walked(trace: Trace, options: DisplayOptions) -> Trace:
+    """The walk as a trace of its tables, whole: of several heads `walk_1`, `walk_2` …"""
+    tables = walks(trace, chosen(trace, options), replace(options, full=True))
+    stages = [part.stage for part in tables if isinstance(part, Matrix)]
+    names = ["walk"] if len(stages) == 1 else [f"walk_{n}" for n in range(1, len(stages) + 1)]
+    named = (replace(stage, name=name) for stage, name in zip(stages, names, strict=True))
+    return Trace(trace.title, tuple(named), trace.convention)
 
 
 def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
