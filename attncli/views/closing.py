@@ -140,9 +140,15 @@ def _dropout(shares: Shares, i: int) -> str:
     if shares.dropped is None:
         return ""
     left = np.flatnonzero(shares.dropped[i]).tolist()
-    names = [shares.others[at].spoken() for at in left[:TOP]]
-    names += [f"{len(left) - TOP} more"] if len(left) > TOP else []
+    names = some([shares.others[at].spoken() for at in left])
     return f"; dropout leaves out {joined(names) if left else 'none'}"
+
+
+def some(names: list[str], most: int = TOP, of: str = "") -> list[str]:
+    """The first of many names and how many more there are; one more is named."""
+    if len(names) <= most + 1:
+        return names
+    return [*names[:most], f"{len(names) - most} more{of}"]
 
 
 def _ranking(row: Array, names: Sequence[Name], others: str) -> str:
@@ -161,9 +167,8 @@ def _ranking(row: Array, names: Sequence[Name], others: str) -> str:
     while at < min(len(order), TOP) or at == len(order) - 1:
         own = text(at)
         tied = bisect_left(range(at, len(order)), True, key=lambda i: text(i) != own)
-        top = [names[i].spoken() for i in order[at : at + min(tied, max(TOP - at, 1))]]
-        if more := tied - len(top):
-            top.append(f"{more} more {others if more > 1 else ONE[others]}")
+        alike = [names[i].spoken() for i in order[at : at + tied]]
+        top = some(alike, max(TOP - at, 1), f" {others}")
         groups.append(f"{joined(top)} ({own}{' each' if tied > 1 else ''})")
         at += tied
     rest = row[order[at:]]

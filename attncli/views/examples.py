@@ -151,7 +151,7 @@ def verification_lines(results: Sequence[Result]) -> Iterator[str]:
         counts = Counter(judgement.verdict for judgement in result.judgements)
         mark, text = "ok" if result.ok else "FAILED", _counted(counts)
         if result.needs:
-            mark, text = "needs", f"needs {clean(result.needs)}"
+            mark, text = "needs", clean(result.needs)
         yield f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {text}"
         for row in rows(result):
             yield from (f"        {row.claim}: {reason}" for reason in row.reasons if not row.ok)

@@ -160,7 +160,9 @@ class Matrix:
     def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
         """The names of the rows (−2) or columns (−1) of a grid; a vector's row has its symbol's."""
         axes = self.stage.axes
-        names = [clean(self.stage.symbol) if axis == -2 else ""]
+        is_of_words = self.stage.name in ("difference", "analogy")  # queen − king, not b − a
+        own = self.formula if is_of_words else self.stage.symbol
+        names = [clean(own) if axis == -2 else ""]
         if len(axes) >= -axis:
             indices = [at for at in kept if at is not None]
             names = captions(self.stage.names(axes[axis]), indices, cells)
