@@ -323,9 +323,7 @@ class Convention:
         needs=("dropout",),
     )
     dtype: DType = knob(
-        "float64",
-        "Scores",
-        "Number type to which every stage is rounded (default: float64).",
+        "float64", "Scores", "Number type to which every stage is rounded (default: float64)."
     )
 
     def __post_init__(self) -> None:

@@ -111,27 +111,15 @@ def _without_ones(x: Array, n: tuple[int, ...]) -> Array:
 
 _LAYOUTS: tuple[tuple[str, Relayout], ...] = (
     ("It has axes of length 1 too many or too few", _without_ones),
-    (
-        "The heads are side by side in the last axis: split them",
-        lambda x, n: split_heads(x, n[-3]),
-    ),
-    (
-        "Heads and tokens are exchanged: swap these two axes",
-        lambda x, n: np.swapaxes(x, -3, -2),
-    ),
+    ("The heads are side by side in the last axis: split them", lambda x, n: split_heads(x, n[-3])),
+    ("Heads and tokens are exchanged: swap these two axes", lambda x, n: np.swapaxes(x, -3, -2)),
     ("Its last two axes are exchanged: swap them", lambda x, n: np.swapaxes(x, -2, -1)),
     (
         "Batch and heads are one axis: reshape it",
         lambda x, n: x.reshape(n[-4], n[-3], *x.shape[1:]),
     ),
-    (
-        "Batch and heads are exchanged: swap these two axes",
-        lambda x, n: np.swapaxes(x, -4, -3),
-    ),
-    (
-        "Tokens and batch are exchanged: swap these two axes",
-        lambda x, n: np.swapaxes(x, -4, -2),
-    ),
+    ("Batch and heads are exchanged: swap these two axes", lambda x, n: np.swapaxes(x, -4, -3)),
+    ("Tokens and batch are exchanged: swap these two axes", lambda x, n: np.swapaxes(x, -4, -2)),
     (
         "The width is before the tokens, its heads side by side: swap and split",
         lambda x, n: split_heads(np.swapaxes(x, -1, -2), n[-3]),

@@ -45,8 +45,7 @@ class Vectors:
 
     dim: int | None = flag("Size of a random vector (default: 8).", min=1)
     glove: str | None = flag(
-        "Word vectors in GloVe's text format, or builtin: 2,717 frequent words of GloVe.",
-        "FILE",
+        "Word vectors in GloVe's text format, or builtin: 2,717 frequent words of GloVe.", "FILE"
     )
     embeddings: str | None = flag(
         "The tokens' vectors, a row for each; of a file that holds weights too, these as well.",

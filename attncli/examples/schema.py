@@ -91,10 +91,7 @@ class Take(OneKey):
 
 
 NotJson = Literal["NaN", "Infinity", "-Infinity"]
-Number = Annotated[
-    float,
-    BeforeValidator(text_to_nan, json_schema_input_type=float | NotJson),
-]
+Number = Annotated[float, BeforeValidator(text_to_nan, json_schema_input_type=float | NotJson)]
 States = Annotated[dict[Relation, Number], Field(min_length=1, max_length=1)]
 """Each of our numbers is this value, or within a thousandth of it, or above or below it; or one at
 least is not it."""

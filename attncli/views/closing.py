@@ -22,7 +22,6 @@ TOP = 3  # names in a sentence
 LINES = 12  # sentences in all
 FEWEST = 2  # sentences of one head, however many heads there are
 TOP_CELLS = 9  # of a name before its share, in a table
-ONE = {"keys": "key", "queries": "query"}
 NAMED = 3  # empty rows called by name
 MISSING = 0.01  # of a row's sum: rounding each share to bfloat16, 8 bits, changes 0.4 % at most
 
@@ -172,8 +171,7 @@ def _ranking(row: Array, names: Sequence[Name], others: str) -> str:
         groups.append(f"{joined(top)} ({own}{' each' if tied > 1 else ''})")
         at += tied
     rest = row[order[at:]]
-    shared = f"{others} share" if len(rest) > 1 else f"{ONE[others]} has"
-    tail = f"; {len(rest)} more {shared} {percent(float(rest.sum()))}"
+    tail = f"; {len(rest)} more {others} share {percent(float(rest.sum()))}"
     return ", then ".join(groups) + (tail if len(rest) else "")
 
 

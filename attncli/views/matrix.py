@@ -17,15 +17,7 @@ from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views import closing, numbers
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index
-from attncli.views.text import (
-    BLANK,
-    LABEL_CELLS,
-    NAME_CELLS,
-    captions,
-    clean,
-    sentence,
-    shorten,
-)
+from attncli.views.text import BLANK, LABEL_CELLS, NAME_CELLS, captions, clean, sentence, shorten
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]

@@ -234,14 +234,7 @@ def pca_steps() -> list[Step]:
     return [
         Step("mean", _mean, {"x": "vectors"}, {}, "μ = mean over the words", "mean", kind="centre"),
         Step("centred", _centred, difference, {}, "C = V − μ", centring),
-        Step(
-            "components",
-            _components,
-            x,
-            {},
-            svd,
-            note=rule,
-        ),
+        Step("components", _components, x, {}, svd, note=rule),
         Step("shares", _shares, x, {}, "σ² / Σσ², the share of the variance"),
         Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C Wᵀ", "row products"),
     ]
