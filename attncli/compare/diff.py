@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from attncli.attention.axes import joined
 from attncli.attention.heads import shape_text
 from attncli.check.noise import EPS
 from attncli.check.shapes import fitting_layouts
@@ -219,15 +220,20 @@ def _conventions(a: Trace, b: Trace, names: Names) -> Iterator[str]:
             if (value := getattr(first.convention, name))
             != (other := getattr(second.convention, name))
         ]
-        texts = [
-            " and ".join(text if text.startswith("without") else f"with {text}" for text in own)
-            for own in zip(*pairs, strict=True)
-        ]
+        texts = [_with_and_without(own) for own in zip(*pairs, strict=True)]
         if texts and " ".join(texts) not in said:
             said.add(" ".join(texts))
             where = f" of {prefix}" if prefix else ""
-            both = " and ".join(f"{name} {text}" for name, text in zip(names, texts, strict=True))
-            yield f"the conventions{where} differ: {both}"
+            both = (f"{name} {text}" for name, text in zip(names, texts, strict=True))
+            yield f"the conventions{where} differ: {', '.join(both)}"
+
+
+def _with_and_without(flags: Sequence[str]) -> str:
+    """with --causal and without --scale"""
+    left = [text.partition(" ")[2] for text in flags if text.startswith("without ")]
+    given = [text for text in flags if not text.startswith("without ")]
+    both = (("with", given), ("without", left))
+    return " and ".join(f"{word} {joined(own)}" for word, own in both if own)
 
 
 def _parts(a: Trace, b: Trace, prefix: str) -> Iterator[tuple[str, Trace, Trace]]:

@@ -103,7 +103,7 @@ def _of_equal_words(
         else:
             why = "one word in two contexts"
             if masked and not placed:
-                why = "no positions are added, but under the mask each attends to other words"
+                why = "no positions are added, but the mask makes each attend to other words"
             yield f"{pair}: cosine 1 before, {cosine_text(after[a, b])} after: {why}"
 
 
