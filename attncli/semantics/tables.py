@@ -45,7 +45,7 @@ def table(presets: Sequence[Preset] = tuple(PRESETS.values())) -> Trace:
     """
     cells = [[*_cells(row), row.layout, row.version or "documents"] for row in presets]
     labels = {"library": [row.name for row in presets], "case": [*CASES, "layout", "known from"]}
-    notes = (f"{REFUSED} = it takes no such call; attncli semantics NAME says why",)
+    notes = (f"{REFUSED} = the library takes no such call; attncli semantics NAME says why",)
     words = (_words(LIBRARIES, cells, labels),)
     return Trace("How libraries differ in what they compute", words, None, "", notes)
 
