@@ -13,6 +13,7 @@ from attncli.check.setup import Setup
 from attncli.check.spans import ROWS, first_key, in_four
 from attncli.convention import DType
 from attncli.errors import ShapeError
+from attncli.files.messages import count
 from attncli.stages import DELTA, GRADIENTS, OF_X, OUTPUT, TILE, gradient_of, kind_of
 
 Relayout = Callable[[Array, tuple[int, ...]], Array]
@@ -25,7 +26,8 @@ class WrongShapeError(ShapeError):
         self, stage: str, array: Array, dtype: DType, expected: tuple[int, ...], subset: Subset
     ) -> None:
         text = " × ".join(map(str, expected))
-        super().__init__(f"{stage} is {shape_text(array) or 'one number'}, expected {text}")
+        own = f"is {shape_text(array)}" if array.ndim > 1 else f"has {count(array.size, 'number')}"
+        super().__init__(f"{stage} {own}, expected {text}")
         self.stage, self.array, self.dtype = stage, array, dtype
         self.expected, self.subset = expected, subset
 

@@ -236,7 +236,7 @@ def load_catalog() -> tuple[Example, ...]:
     return tuple(
         example
         for path in sorted(Path(__file__).with_name("catalog").glob("*.json"))
-        for example in read_examples(parse(path.read_bytes(), path.name), path.name)
+        for example in read_examples(parse(path.read_bytes(), path.name), "")
     )
 
 
@@ -265,5 +265,5 @@ def read_examples(document: Any, origin: str) -> tuple[Example, ...]:
         raise InputError(f"{origin} has two examples {quote(twice[0])}", "give each its own name")
     for example in whole.examples:
         example._source = whole.source
-        example._where = f"{origin}: example {quote(example.name)}"
+        example._where = f"{origin}: example {quote(example.name)}".removeprefix(": ")
     return tuple(whole.examples)

@@ -112,7 +112,7 @@ def source_line(example: Example) -> str:
     return clean(f"{', '.join(part for part in named if part)} (document {source.id})")
 
 
-def list_lines(examples: Sequence[Example]) -> Iterator[str]:
+def list_lines(examples: Sequence[Example], width: int | None = None) -> Iterator[str]:
     """Every example by name, under the document it comes from."""
     names = max((len(example.name) for example in examples), default=0)
     before = ""
@@ -120,9 +120,10 @@ def list_lines(examples: Sequence[Example]) -> Iterator[str]:
         line = source_line(example)
         if line != before:
             yield from [""] if before else []
-            yield line
+            yield from fold(line, width, 2, 0)
             before = line
-        yield f"  {pad(clean(example.name), names)}  {sentence(example.title)}"
+        title = f"{pad(clean(example.name), names)}  {sentence(example.title)}"
+        yield from fold(title, width, names + 4, 2)
 
 
 def result_lines(result: Result, width: int | None) -> Iterator[str]:

@@ -229,8 +229,7 @@ def test_heads_and_layers_of_weights(call: Call, tmp_path: Path) -> None:
     np.testing.assert_allclose(computed["attention.v"], [X @ W["v"], -X @ W["v"], 2 * X @ W["v"]])
     weights = random_weights("encoder", Dimensions(d_model=5, d_ff=7), seed=9)
     save(tmp_path / "b.npz", {"x": X} | weights)
-    name = "encoder.1.feed_forward.w_1"
-    layer = values(call, "--embeddings b.npz --block encoder")
+    layer, name = values(call, "--embeddings b.npz --block encoder"), "encoder.1.feed_forward.w_1"
     np.testing.assert_array_equal(layer[name], weights[name])
     padded = values(call, "--embeddings b.npz --pad-to 5")
     np.testing.assert_array_equal(padded["embeddings"], np.vstack([X, np.zeros((2, 5))]))

@@ -44,7 +44,7 @@ FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
         ("examples", [*(f"(document 00{number})" for number in range(5)), "004-first-example"]),
         ("examples 004-first-example --stage weights", ["q1  0.4011  0.4011  0.1978  1"]),
         ("examples 004-second-example --format markdown", ["| claim | printed |", "differs"]),
-        ("examples why-scale", ["printed  [1, 2, 4, 8, 16]", "claimed  below 0.4", "--sweep d_k"]),
+        ("examples why", ["printed  [1, 2, 4, 8, 16]", "claimed  below 0.4", "--sweep d_k"]),
         ("examples 003-yogurt --query Yogurt", ["Mango", "69.59", "share·V1"]),
         ("examples --verify", ["ok ", "needs ", "each as recorded"]),
         ("examples 004 --verify", ["12 examples, each as recorded: 17 reproduced, 3 agree as rounded, 7 differ"]),
@@ -121,8 +121,7 @@ def test_notes_on_words(call: Call) -> None:
     short = call("similarity", *wide)
     assert ("too wide: 1 vectors" in short.err, "1  vectors" in short.out) == (True, False)
     assert "1  vectors" in call("similarity", *wide, "--full").out
-    steps = call("similarity", *wide, "--format", "json").json["steps"]
-    assert steps[0]["name"] == "vectors"
+    assert call("similarity", *wide, "--format", "json").json["steps"][0]["name"] == "vectors"
 
 
 def test_verified_examples_are_json_for_scripts(call: Call) -> None:
