@@ -160,17 +160,17 @@ class Convention:
     causal_align: CausalAlign = knob(
         "top-left",
         "Masking",
-        "Where queries and keys differ in number: query 1 is at the position of key 1, or after "
-        "the past where there is one (top-left, the default), or the last query is at that of the "
-        "last valid key (bottom-right), or it is as top-left, but where keys are more the last "
-        "query attends to all (open-last).",
+        "Where the queries are if queries and keys differ in number. top-left (the default): query "
+        "1 is at the position of key 1, or after the past if there is one. bottom-right: the last "
+        "query is at the position of the last valid key. open-last: as top-left, but if there are "
+        "more keys than queries, the last query attends to all keys.",
         needs=("causal", "window"),
     )
     mask_and_causal: MaskAndCausal = knob(
         "both",
         "Masking",
-        "What a mask and --causal together mean: both restrict (the default), the mask alone, "
-        "causal alone, or such a call is refused.",
+        "What applies if both a mask and --causal are given: both (the default), the mask alone "
+        "(mask), --causal alone (causal), or neither, as the call is refused (refused).",
         words=lambda value, *_: _ONE_ONLY.get(value, ""),
         needs=("causal",),
         input=MASK,
@@ -189,8 +189,8 @@ class Convention:
     window_counts: WindowCounts = knob(
         "others",
         "Masking",
-        "Which keys LEFT of --window counts: those before the query (others, the default), or "
-        "the query's own as well (own).",
+        "Which keys the LEFT of --window counts: those before the query (others, the default), or "
+        "also the query's own key (own).",
         needs=("window",),
     )
     scale: float | ScaleRule = knob(
@@ -209,12 +209,12 @@ class Convention:
     softcap: float | None = knob(
         None,
         "Scores",
-        "Soft-cap the scores to (−c, c): c·tanh(S/c).",
+        "Bound the scores smoothly to (−c, c): c·tanh(S/c).",
         metavar="FLOAT",
         parse=_number,
         form="a number above 0, such as 50",
         valid=lambda value: value is None or (_is_finite(value) and value > 0),
-        use="a number above 0, or None",
+        use="a number above 0",
         words=lambda value, how, write: (
             f"softcap {write(value)}{_SOFTCAP_PLACES.get(how.softcap_place, '')}"
         ),
@@ -222,8 +222,8 @@ class Convention:
     softcap_place: SoftcapPlace = knob(
         "before-mask",
         "Scores",
-        "Apply the softcap before the mask (the default), after the numbers that the mask adds "
-        "and before what it hides (after-bias), or after all of it.",
+        "Apply the softcap before the mask (before-mask, the default), after the numbers that the "
+        "mask adds but before keys are hidden (after-bias), or after the whole mask (after-mask).",
         needs=("softcap",),
     )
     softmax_over: SoftmaxOver = knob(
@@ -235,16 +235,16 @@ class Convention:
     mask_means: MaskMeans = knob(
         "keep",
         "Masking",
-        "What true (or 1) in the mask means: may attend (keep, the default) or is masked "
-        "(ignore); add = it is added to the scores, as 1 is.",
+        "What true (or 1) in the mask means: the key may be attended to (keep, the default), the "
+        "key is masked (ignore), or 1 is added to the score (add).",
         words=lambda value, *_: "true in the mask = ignored" if value == "ignore" else "",
         input=MASK,
     )
     mask_numbers: MaskNumbers | None = knob(
         None,
         "Masking",
-        "What a mask of numbers means: they are added to the scores (add), or what is not 0 is "
-        "true (truth). Default: they are added; one of nothing but 0 and 1 needs --mask-means.",
+        "What a mask of numbers means: they are added to the scores (add), or numbers other than 0 "
+        "are true (truth). Default: add; but a mask of only 0 and 1 needs --mask-means.",
         words=lambda value, *_: "numbers in the mask = true or false" if value == "truth" else "",
         input=NUMBERS,
     )
@@ -265,21 +265,21 @@ class Convention:
     mask_value_rule: MaskValueRule = knob(
         "replace",
         "Masking",
-        "Whether --mask-value replaces the score of a masked key (the default) or is added to it; "
-        "numbers of a mask are not added there.",
+        "Whether --mask-value replaces the score of a masked key (the default) or is added to it. "
+        "The numbers of a mask are not added to the scores of masked keys.",
         needs=("mask_value",),
     )
     empty_rows: EmptyRows = knob(
         "zero",
         "Masking",
-        "Weights of a query whose keys are all masked (default: zero); unmasked = as without mask "
-        "and padding.",
+        "Weights of a query whose keys are all masked (default: zero); unmasked: those that it has "
+        "without mask and padding.",
         words=lambda value, *_: f"empty rows {'NaN' if value == 'nan' else value}",
     )
     empty_rows_inf: EmptyRows | None = knob(
         None,
         "Masking",
-        "The same where numbers of a mask are added: every masked score is then -inf, whatever "
+        "The same if the numbers of a mask are added: every masked score is then -inf, whatever "
         "--mask-value says (default: as --empty-rows).",
         words=lambda value, *_: f"empty rows by -inf {'NaN' if value == 'nan' else value}",
         input=ADDED,
@@ -287,23 +287,23 @@ class Convention:
     head_order: HeadOrder = knob(
         "blocks",
         "Scores",
-        "Grouped queries: query heads 0,1 use key head 0 (blocks, the default), or heads 0,2 do "
-        "(tiled).",
+        "Grouped-query attention: query heads 0 and 1 use key head 0 (blocks, the default), or 0 "
+        "and 2 do (tiled).",
         words=lambda value, *_: "key heads shared in turn (tiled)",
         input=SHARED,
     )
     lse_base: LseBase = knob(
         "e",
         "Scores",
-        "Logarithm of --stage lse: of base e (the default), or of base 2.",
+        "Base of the logarithm in --stage lse: e (the default) or 2.",
         words=lambda *_: "log-sum-exp in base 2",
         input=LOG_SUM,
     )
     dropout: float = knob(
         0.0,
         "Scores",
-        "Share of the weights (in a block, also of each sub-layer's output) set to 0 at random "
-        "(default: 0).",
+        "Probability with which each weight is set to 0 (default: 0); in a block, also each number "
+        "of a sub-layer's output.",
         metavar="FLOAT",
         parse=_number,
         form="a share such as 0.1",
@@ -323,9 +323,7 @@ class Convention:
         needs=("dropout",),
     )
     dtype: DType = knob(
-        "float64",
-        "Scores",
-        "Number type to which every stage is rounded (default: float64).",
+        "float64", "Scores", "Number type to which every stage is rounded (default: float64)."
     )
 
     def __post_init__(self) -> None:

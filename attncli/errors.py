@@ -89,4 +89,4 @@ def nearest(wanted: str, names: Iterable[str]) -> str:
     if close := get_close_matches(wanted, dict.fromkeys([*own, *names]), n=3):
         return f"did you mean {' or '.join(close)}?"
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"there are {', '.join(names[:_LISTED])}{more}"
+    return f"there {'are' if len(names) > 1 else 'is only'} {', '.join(names[:_LISTED])}{more}"

@@ -224,11 +224,7 @@ _ROWS = (
         "transformers 5.23.0",
         {**_ADDED, "mask_and_causal": "mask"},
         sources=("documentation of transformers, attention_interface", "transformers PR 46507"),
-        notes=(
-            "Its output is bshd (run). The model gives the scale.",
-            _SLIDING,
-            _LEAKS,
-        ),
+        notes=("Its output is bshd (run). The model gives the scale.", _SLIDING, _LEAKS),
     ),
     Preset(
         "jax",

@@ -77,7 +77,8 @@ KINDS: dict[str, Kind] = {
         "PE",
         "position dimension",
         shade="signed",
-        note="the position of each token, counted from 0: all that distinguishes equal words",
+        note="the position of each token, counted from 0 (token 1 is pos 0, column 1 is "
+        "dimension 0): all that distinguishes equal words",
     ),
     "input": Kind(
         "X",
@@ -113,7 +114,7 @@ KINDS: dict[str, Kind] = {
     "k_wide": Kind("K", role="inner"),
     "v_wide": Kind("V", role="inner"),
     # one number varied: the weights of a query, and what softmax does
-    "query_weights": Kind("A", "batch head value key", sums=True, shade="share"),
+    "query_weights": Kind("A", "batch head value key", sums=True, masks=True, shade="share"),
     "spread": Kind("", "value measure"),
     "without_scale": Kind("", "value measure"),
     "with_scale": Kind("", "value measure"),

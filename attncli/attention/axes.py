@@ -108,8 +108,7 @@ def _no_fit(piece: Piece, width: int, what: str, axes: Axes) -> ShapeError:
         )
     need = {"auto": "one of its axes", "in-out": "its rows", "out-in": "its columns"}[axes]
     return ShapeError(
-        f"{piece.text} does not fit {what}, which has the width {width}",
-        f"{need} must be {width}",
+        f"{piece.text} does not fit {what}, which has the width {width}", f"{need} must be {width}"
     )
 
 

@@ -53,12 +53,7 @@ _BIAS = {"b", "bias", "biases"}
 _BARE = {"weight": "w_qkv", WEIGHTS: "w_qkv", "bias": "b_qkv"}  # also the name of a stage
 
 # what is written instead of the part of a name on the left, before that is read word by word
-_REPLACED = {
-    "attention_output": OUTPUT,
-    "in_proj": "qkv",
-    "c_attn": "qkv",
-    "c_proj": OUTPUT,
-}
+_REPLACED = {"attention_output": OUTPUT, "in_proj": "qkv", "c_attn": "qkv", "c_proj": OUTPUT}
 _LINEAR = (".weight", "in_proj_weight")
 _MULTIHEAD = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # PyTorch's, where widths differ
 _MARKS = re.compile(r"[\s^{}()$\\]+|:\d+$")  # of W^{Q}, and TensorFlow's kernel:0

@@ -92,9 +92,7 @@ def changed(steps: Iterable[Step], changes: Mapping[str, Change]) -> list[Step]:
 
 
 def run(
-    steps: Sequence[Step],
-    inputs: Values,
-    wanted: Collection[str] | None = None,
+    steps: Sequence[Step], inputs: Values, wanted: Collection[str] | None = None
 ) -> dict[str, Array]:
     """The values of the wanted stages (of all that are shown, where none are named) and the inputs.
 

@@ -21,15 +21,7 @@ from attncli.arrays import Array
 from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes
 from attncli.attention.shapes import Gradient, given_gradient
-from attncli.attention.streaming import (
-    CELLS,
-    LOG2_E,
-    Given,
-    Job,
-    Rows,
-    in_threads,
-    largest_norm,
-)
+from attncli.attention.streaming import CELLS, LOG2_E, Given, Job, Rows, in_threads, largest_norm
 from attncli.convention import Convention, Fields, convention_of
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, gradient_of
 

@@ -25,6 +25,8 @@ from attncli.trace import Stage, Trace
 N_KEYS = 8  # of each query of a sweep of d_k: so few that a softmax that saturates is seen
 NUMBERS = 1 << 21  # random ones of a width at most, 16 MB: 1,024 queries up to d_k 256
 MEASURES = ("largest", "entropy", "gradient")
+_WHAT = "largest: the largest weight; entropy: that of the weights, in bits; "
+_WHAT += "gradient: the size of ∂A/∂Z, the gradient of softmax"
 TRIES = 1000
 
 
@@ -86,13 +88,13 @@ def sweep_widths(widths: Sequence[int], n_keys: int = N_KEYS, seed: int = 0) -> 
     unscaled, scaled = np.moveaxis(np.array(rows), 1, 0)
     labels = {"value": tuple(f"d_k {d_k}" for d_k in widths)}
     labels["measure"] = ("deviation", *MEASURES)
+    note = f"deviation: that of the numbers softmax reads; {_WHAT}; means over all queries"
     axes, reach = ("value", "measure"), "from {:.2g} to {:.2g}".format
     stages = (
-        Stage("without_scale", "", "A = softmax(Q Kᵀ)", unscaled, axes, labels),
+        Stage("without_scale", "", "A = softmax(Q Kᵀ)", unscaled, axes, labels, note),
         Stage("with_scale", "", "A = softmax(Q Kᵀ / √d_k)", scaled, axes, labels),
     )
-    drawn = f"random numbers of mean 0 and variance 1 (seed {seed}), {n_keys} keys for each query; "
-    drawn += "entropy in bits"
+    drawn = f"random numbers of mean 0 and variance 1 (seed {seed}), {n_keys} keys for each query"
     _, largest, _, gradient = (reach(column[0], column[-1]) for column in unscaled.T)
     finding = "without the scale the deviation of q·k grows as √d_k, the largest weight goes "
     finding += f"{largest}, and the gradient of softmax {gradient}"
@@ -121,7 +123,9 @@ def sweep(name: str, values: Sequence[float], arguments: Any, row: int | None = 
         weights = [x[..., row : row + 1, :] for x in weights]
     stage, labels = traces[0][WEIGHTS], {"value": tuple(f"{name} {x:g}" for x in values)}
     spread = np.array([measures_of(x) for x in weights])
-    steps = [Stage("spread", "", "", spread, ("value", "measure"), {**labels, "measure": MEASURES})]
+    measured = f"{_WHAT}; {'means over all queries' if row is None else 'of this query'}"
+    names = {**labels, "measure": MEASURES}
+    steps = [Stage("spread", "", "", spread, ("value", "measure"), names, measured)]
     if row is not None:
         axes = (*stage.axes[:-2], "value", stage.axes[-1])
         together = np.concatenate(weights, axis=-2)
@@ -129,4 +133,9 @@ def sweep(name: str, values: Sequence[float], arguments: Any, row: int | None = 
         words = f"{symbol}, the weights of one query, for each {name}"
         own = Stage("query_weights", symbol, words, together, axes, {**stage.labels, **labels})
         steps.insert(0, own)
-    return Trace(f"Attention for several values of {name}", tuple(steps))
+        if "mask" in traces[0]:
+            mask = traces[0]["mask"]
+            allowed = mask.value if mask.value.shape[-2] == 1 else mask.value[..., row : row + 1, :]
+            axes = (*mask.axes[:-2], "value", mask.axes[-1])
+            steps.append(replace(mask, value=allowed, axes=axes, labels={}))
+    return Trace(f"Attention for several values of {name}", tuple(steps), how)

@@ -163,11 +163,7 @@ def comparison_of(
 
 
 def compared(
-    setup: Setup,
-    subset: Subset,
-    observed: Mapping[str, Array],
-    rule: Rule,
-    loose: float = 1.0,
+    setup: Setup, subset: Subset, observed: Mapping[str, Array], rule: Rule, loose: float = 1.0
 ) -> dict[str, StageErrors]:
     """What was observed beside the stages of a setup, with the noise of a right implementation.
 

@@ -106,7 +106,8 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     if verdict.undecided:
         yield f"  bugs too small to be seen on this input: {listed(verdict.undecided)}"
     if verdict.hidden:
-        yield f"  bugs that another input would have to show: {listed(verdict.hidden)}"
+        bugs = f"{len(verdict.hidden)} known bug{'s' * (len(verdict.hidden) > 1)}"
+        yield f"  this input cannot show {bugs}: --suggest input.npz writes one that does"
     if verdict.status != "no match":
         yield from notes
 
@@ -188,7 +189,8 @@ def _explanation(explanation: Explanation, lead: str) -> Iterator[str]:
     for stage, left in explanation.errors.items():
         rms, largest = _number(left.rms), _number(left.largest)
         before = f"{_number(left.rms_without)} and {_number(left.largest_without)}"
-        yield f"     errors of {stage} with {bugs}: RMS {rms}, largest {largest}; without {before}"
+        with_it = f"with {bugs} the RMS error is {rms}, the largest {largest}"
+        yield f"     {stage}: {with_it}; without {before}"
 
 
 def _sum_of(verdict: Verdict) -> str:
@@ -229,7 +231,8 @@ def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
         allowed = "" if stage.allowed is None else f", allowed {_number(stage.allowed)}"
         yield f"  {largest}{allowed} ({stage.tolerance})"
         return
-    if not stage.matches and stage.ratios[2] > MANY:  # an entry is by far no rounding
+    is_far = not stage.matches and stage.ratios[2] > MANY  # an entry is by far no rounding
+    if is_far or not stage.largest:
         yield f"  {largest}"
         return
     if 1 <= stage.ulps <= MANY:

@@ -13,6 +13,7 @@ from attncli.check.setup import Setup
 from attncli.check.spans import ROWS, first_key, in_four
 from attncli.convention import DType
 from attncli.errors import ShapeError
+from attncli.files.messages import count
 from attncli.stages import DELTA, GRADIENTS, OF_X, OUTPUT, TILE, gradient_of, kind_of
 
 Relayout = Callable[[Array, tuple[int, ...]], Array]
@@ -25,7 +26,8 @@ class WrongShapeError(ShapeError):
         self, stage: str, array: Array, dtype: DType, expected: tuple[int, ...], subset: Subset
     ) -> None:
         text = " × ".join(map(str, expected))
-        super().__init__(f"{stage} is {shape_text(array) or 'one number'}, expected {text}")
+        own = f"is {shape_text(array)}" if array.ndim > 1 else f"has {count(array.size, 'number')}"
+        super().__init__(f"{stage} {own}, expected {text}")
         self.stage, self.array, self.dtype = stage, array, dtype
         self.expected, self.subset = expected, subset
 
@@ -111,27 +113,15 @@ def _without_ones(x: Array, n: tuple[int, ...]) -> Array:
 
 _LAYOUTS: tuple[tuple[str, Relayout], ...] = (
     ("It has axes of length 1 too many or too few", _without_ones),
-    (
-        "The heads are side by side in the last axis: split them",
-        lambda x, n: split_heads(x, n[-3]),
-    ),
-    (
-        "Heads and tokens are exchanged: swap these two axes",
-        lambda x, n: np.swapaxes(x, -3, -2),
-    ),
+    ("The heads are side by side in the last axis: split them", lambda x, n: split_heads(x, n[-3])),
+    ("Heads and tokens are exchanged: swap these two axes", lambda x, n: np.swapaxes(x, -3, -2)),
     ("Its last two axes are exchanged: swap them", lambda x, n: np.swapaxes(x, -2, -1)),
     (
         "Batch and heads are one axis: reshape it",
         lambda x, n: x.reshape(n[-4], n[-3], *x.shape[1:]),
     ),
-    (
-        "Batch and heads are exchanged: swap these two axes",
-        lambda x, n: np.swapaxes(x, -4, -3),
-    ),
-    (
-        "Tokens and batch are exchanged: swap these two axes",
-        lambda x, n: np.swapaxes(x, -4, -2),
-    ),
+    ("Batch and heads are exchanged: swap these two axes", lambda x, n: np.swapaxes(x, -4, -3)),
+    ("Tokens and batch are exchanged: swap these two axes", lambda x, n: np.swapaxes(x, -4, -2)),
     (
         "The width is before the tokens, its heads side by side: swap and split",
         lambda x, n: split_heads(np.swapaxes(x, -1, -2), n[-3]),

@@ -14,7 +14,7 @@ from attncli.cli.diff import check_diff_flags, check_room, present_diff
 from attncli.cli.effects import check_flags
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.compare import diff
+from attncli.compare import Comparison, diff
 from attncli.convention import flag_of
 from attncli.errors import ConventionError
 from attncli.trace import Trace
@@ -78,9 +78,21 @@ def _parsed(command: str, options: str) -> dict[str, Any]:
 def compared(
     traces: Sequence[Trace], against: str, show: DisplayFlags, *, by_name: bool = False
 ) -> int:
-    """Shows the comparison of the two calls; the exit code."""
+    """Shows the comparison of the two calls, by name with what it says of order; the exit code."""
     first, second = traces
     check_room(first, second, show)
     found = diff(first, second, names=(CALL, against), by_name=by_name)
+    labels = (*found.labels, _on_order(found)) if by_name else found.labels
     # what the conventions differ in is what was asked for
-    return present_diff(replace(found, conventions=()), show)
+    return present_diff(replace(found, conventions=(), labels=labels), show)
+
+
+def _on_order(found: Comparison) -> str:
+    """What two sentences of the same words in another order show of attention."""
+    placed = "positions" in found.a
+    if found.same:
+        why = "" if placed else "without positions, "
+        return f"{why}attention ignores the order: each word has the same vector in both sentences"
+    if placed:
+        return "with positions, order matters: the vector of a word depends on where it stands"
+    return "no positions are added, but the mask depends on where a word stands: so order matters"

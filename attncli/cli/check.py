@@ -117,7 +117,8 @@ def _checked(
     new = [text for text in (*given.notes, *notes) if text not in said]
     said += new
     note(*new, quiet=observed.quiet)
-    return _verdict(numbers, given, observed, _chosen(choices, given)), given
+    verdict = _verdict(numbers, given, observed, _chosen(choices, given))
+    return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), given
 
 
 def _as_observed(given: AttentionInputs) -> AttentionInputs:

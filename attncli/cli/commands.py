@@ -25,13 +25,13 @@ class Text:
 
     sentence: str | None = flag("The sentence to explain.", "SENTENCE", make=typer.Argument)
     tokens: str | None = flag(
-        "Tokens instead of a sentence: separated by commas, or as a JSON list.", "A,B,C"
+        "Tokens instead of a sentence, separated by commas or as a JSON list.", "A,B,C"
     )
     lowercase: bool = flag("Lowercase all tokens.")
     pad_to: int | None = flag("Pad to N tokens with <pad>, masked as keys.", min=1)
     mask: str | None = MASK
     target: str | None = flag(
-        "Cross-attention: queries from this one, keys and values from the sentence.",
+        "Cross-attention: the queries come from this sentence, the keys and values from the first.",
         "SENTENCE",
         excludes="--block encoder",
     )
@@ -45,11 +45,10 @@ class Vectors:
 
     dim: int | None = flag("Size of a random vector (default: 8).", min=1)
     glove: str | None = flag(
-        "Word vectors in GloVe's text format, or builtin: 2,717 frequent words of GloVe.",
-        "FILE",
+        "Word vectors in GloVe's text format, or builtin: 2,717 frequent words of GloVe.", "FILE"
     )
     embeddings: str | None = flag(
-        "The tokens' vectors, a row for each; of a file that holds weights too, these as well.",
+        "The vectors of the tokens, one row each. If the file also holds weights, they are used.",
         "SOURCE",
         excludes="--glove, --dim, --target",
     )
@@ -57,8 +56,8 @@ class Vectors:
         "Vector of a word missing from the file (default: random).", needs="--glove"
     )
     positions: str | None = flag(
-        "Sines and cosines to add (default: paper; of --embeddings: none), none, or a matrix of "
-        "learned ones.",
+        "Positional encodings to add: the sines and cosines of the paper (the default) or of the "
+        "article, none (the default with --embeddings), or a matrix of learned ones.",
         "paper, article, none, SOURCE",
     )
 
@@ -79,14 +78,14 @@ class Block:
     heads: int | None = flag("Heads (default: 1).", min=1)
     kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1, excludes=_IDENTITY)
     d_k: int | None = flag(
-        "Width of a query and key (default: dim / heads).", min=1, excludes=_IDENTITY
+        "Width of queries and keys (default: dim / heads).", min=1, excludes=_IDENTITY
     )
-    d_v: int | None = flag("Width of a value (default: that of a key).", min=1, excludes=_IDENTITY)
+    d_v: int | None = flag("Width of values (default: that of keys).", min=1, excludes=_IDENTITY)
     d_ff: int | None = flag(
         "Width of the feed-forward (default: 4 · dim); 0 = none.", min=0, needs=_BLOCKS
     )
     norm: Literal["pre", "post", "none"] | None = flag(
-        "Layer norm before a sub-layer, or after (the default), or none.", needs=_BLOCKS
+        "Layer norm before each sub-layer, after it (post, the default), or none.", needs=_BLOCKS
     )
     eps: float | None = flag(
         "ε of the layer norms (default: 1e-5).", needs=_BLOCKS, excludes="--norm none"
@@ -101,6 +100,7 @@ class Block:
     )
     outline: bool = flag(
         "Show only each step's formula and shape.",
+        panel="Learning",
         needs=PAGES,
         excludes="--stage, --head, --rows, --cols, --precision, --work, --cell, --query, "
         "--heatmap, --no-heatmap, --blank, --against",
@@ -138,8 +138,8 @@ class Checkpoint:
         "Number type in which the model runs: that of its files (the default), or float32."
     )
     check: bool = flag(
-        "Check the output of each attention, or of the layer's, against exact attention; exit "
-        "code 1 where one differs."
+        "Compare the output of each attention, or of --layer alone, with exact attention; exit "
+        "code 1 if one differs."
     )
     dump: str | None = flag(
         "Write q, k, v, mask and output of every attention (npz, safetensors), for check and diff.",
@@ -156,30 +156,30 @@ class Positions:
 
     PANEL: ClassVar = "Positions"
 
-    length: int | None = flag("Positions: rows of the table.", min=1, names=("--len",))
-    dim: int | None = flag("Dimensions: its columns.", min=1, needs=f"{_SINES}|rope")
+    length: int | None = flag("Number of positions (rows).", min=1, names=("--len",))
+    dim: int | None = flag("Number of dimensions (columns).", min=1, needs=f"{_SINES}|rope")
     kind: Literal["sinusoidal", "rope", "alibi"] | None = flag(
         "sinusoidal (the default), rope (rotary) or alibi (a bias).", default="sinusoidal"
     )
     exponent: Literal["paper", "article"] | None = flag(
-        "paper: 2i/d (the default); article: 2·2i/d, 2i counted twice.", needs=_SINES
+        "paper: 2i/d (the default); article: 4i/d, as one article prints it.", needs=_SINES
     )
-    base: float | None = flag("Base (default: 10000).", needs=f"{_SINES}|rope")
+    base: float | None = flag("Base of the wavelengths (default: 10000).", needs=f"{_SINES}|rope")
     start: int | None = flag("First position (default: 0).", needs=f"{_SINES}|rope")
     add: str | None = flag(
-        "Embeddings to add it to: both and the sum.", "SOURCE", needs=_SINES, excludes="--dots"
+        "Embeddings to which the table is added.", "SOURCE", needs=_SINES, excludes="--dots"
     )
-    dots: bool = flag("Every position's dot product with every other.", needs=_SINES)
+    dots: bool = flag("Show the dot product of each position with every other.", needs=_SINES)
     apply: str | None = flag(
-        "rope: queries and keys to turn.", "SOURCE", needs="--kind rope", excludes="--len, --dim"
+        "rope: queries and keys to rotate.", "SOURCE", needs="--kind rope", excludes="--len, --dim"
     )
     layout: Literal["halves", "interleaved"] | None = flag(
-        "rope: pairs are i and i + d/2 (the default), or 2i and 2i + 1.",
+        "rope: dimensions i and i + d/2 are a pair (halves, the default), or 2i and 2i + 1.",
         needs="--kind rope, --apply",
     )
-    heads: int | None = flag("alibi: how many heads.", min=1, needs="--kind alibi")
+    heads: int | None = flag("alibi: number of heads.", min=1, needs="--kind alibi")
     symmetric: bool = flag(
-        "alibi: keys after the query are biased too, not masked.", needs="--kind alibi"
+        "alibi: bias the keys after the query, too, instead of masking them.", needs="--kind alibi"
     )
 
 
@@ -199,8 +199,8 @@ class Words:
         names=("--vectors", "--glove"),
     )
     analogy: tuple[str, str, str] | None = flag("A is to B as C is to …: B − A + C.", "A B C")
-    nearest: int | None = flag("The N words nearest to each word.", min=1)
-    pca: bool = flag("Two principal components, and a plot.", excludes="--analogy, --nearest")
+    nearest: int | None = flag("Show the N words nearest to each word.", min=1)
+    pca: bool = flag("Show two principal components, and a plot.", excludes="--analogy, --nearest")
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
@@ -210,12 +210,12 @@ class Which:
     PANEL: ClassVar = "Examples"
 
     name: str | None = flag(
-        "One example, or how the names of several begin; without a name all are listed.",
+        "One example, or the beginning of its name; without a name, all examples are listed.",
         "NAME",
         make=typer.Argument,
     )
     verify: bool = flag(
-        "Run them all: exit code 0 if each comes out as recorded.",
+        "Run all examples; exit code 0 if each result is as recorded.",
         excludes="--stage, --head, --batch, --rows, --cols, --precision, --work, --cell, "
         "--query, --heatmap, --no-heatmap, --step, --blank",
     )
@@ -230,7 +230,7 @@ class Libraries:
     PANEL: ClassVar = "Libraries"
 
     names: list[str] | None = flag(
-        "One library, or two: what differs when code moves from the first to the second.",
+        "One library, or two to see what differs when code moves from the first to the second.",
         "NAME",
         make=typer.Argument,
     )
@@ -264,7 +264,7 @@ class Compared:
     rtol: float | None = RTOL
     atol: float | None = ATOL
     inside: Inside | None = INSIDE
-    by_name: bool = flag("Match tokens by their names, whatever order they stand in.")
+    by_name: bool = flag("Match tokens by their names, whatever their order.")
 
 
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
@@ -274,14 +274,14 @@ class Drawn:
     PANEL: ClassVar = "Learning"
 
     random: str | None = flag(
-        "Small whole numbers as Q, K and V, for N tokens of width D (default: 3x2): an exercise "
-        "to be computed by hand. --seed draws another, --blank leaves the results out.",
+        "An exercise to be computed by hand: small whole numbers as Q, K and V, for N tokens of "
+        "width D (default: 3x2); NxDxM gives V the width M. --seed N draws other numbers.",
         "[NxD]",
         excludes="--q, --k, --v, --x",
     )
     sweep: tuple[str, str] | None = flag(
-        "One number varied: d_k of --random (why scores are divided by √d_k), scale or softcap, "
-        "such as --sweep scale 0.1,0.35,0.71,2,8; with --query the weights of that query.",
+        "Vary d_k of --random (why scores are divided by √d_k), scale or softcap, such as --sweep "
+        "scale 0.1,0.35,0.71,2,8, and show how far the weights spread; with --query, its weights.",
         "NAME A,B,C",
         excludes="--against, --cell, --work, --blank, --tiles, --split, --d-output, "
         "--softmax-over queries",
@@ -295,15 +295,16 @@ class Against:
     PANEL: ClassVar = "Comparing"
 
     against: str | None = flag(
-        "Compute once more with these options added or in place of others, and show the first "
+        "Compute once more with these options, added or in place of others, and show the first "
         "stage that differs, as diff does.",
         "OPTIONS",
         excludes="--against-order",
     )
     against_order: str | None = flag(
-        "The same words in another order, matched by word: without positions their vectors are the "
-        "same, with positions they are not.",
+        "Compare with the same words in another order, matched by word: without positions their "
+        "vectors are the same, with positions they are not.",
         "SENTENCE",
+        panel="Learning",
         excludes="--outline, --embeddings",
     )
 
@@ -321,8 +322,8 @@ class Observed:
     rows: str | None = flag("Only these query rows, from 1.", "A:B")
     head: int | None = flag("Only this head, from 1.", min=1)
     positions: Literal["paper", "article", "rope-halves", "rope-interleaved"] | None = flag(
-        "Apply these positional encodings before comparing: sinusoidal, added to q, k and v "
-        "(paper, article), or rotary, of q and k. All inputs are then given without them."
+        "Apply these positional encodings before comparing: sinusoidal ones, added to q, k and v "
+        "(paper, article), or rotary ones, of q and k. Give all inputs without them."
     )
     decimals: int | None = DECIMALS
     rtol: float | None = RTOL
@@ -330,11 +331,11 @@ class Observed:
     inside: Inside | None = INSIDE
     single: bool = flag("Try single bugs only, not pairs of them.")
     suggest: str | None = flag(
-        "Where several bugs fit: write an input (.npz) that distinguishes them; where gradients "
-        "match: one that shows what theirs cannot.",
+        "Write an input (.npz): if several bugs fit, one that distinguishes them; if gradients "
+        "match, one that shows the bugs which your input cannot show.",
         "FILE",
     )
-    format: Literal["text", "json"] | None = flag("text (the default) or json.")
+    format: Literal["text", "json"] | None = flag("Form: text (the default) or json.")
     output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
     force: bool = flag("Replace the files written.", needs="--output or --suggest")
     quiet: bool = flag("Print nothing; use the exit code.")
@@ -346,7 +347,7 @@ class Observed:
         self.stage = self.stage and gradient_named(self.stage.lower())
 
 
-_DROPOUT = "Share of the weights set to 0 at random (default: 0)."
+_DROPOUT = "Probability with which each weight is set to 0 (default: 0)."
 _PRECISION = "Decimals shown (default: {})."
 _OF_AN_INPUT = "--q or --x or --weights"
 _STAGE = "Only this stage (repeatable), such as {}."
@@ -369,9 +370,9 @@ COMMANDS = {
         "A model on disk and a sentence → what every head does, and any layer's stages.",
         without=("batch",),
         other_help={
-            "head": "Only this head, from 1; without --layer its weights in every layer.",
+            "head": "Only this head, from 1; without --layer, its weights in every layer.",
             "stage": _STAGE.format("entropy, or layer.3.weights"),
-            "precision": "Decimals shown (default: 3, of the summary 2).",
+            "precision": "Decimals shown (default: 3; in the summary of all heads, 2).",
             "force": "Replace the files written.",
         },
         needs={"force": "--output or --dump"},
@@ -404,18 +405,18 @@ COMMANDS = {
         (Inputs, Choices, Observed),
         "Does my attention match, and if not, which bug is it?",
         other_help={
-            "split": "The keys were cut after the A-th, the B-th, …, and merged by log-sum-exp: "
-            "what may go wrong there is tried with these parts.",
-            "tiles": "The numbers are m, l, acc … of a walk through tiles of N keys: tile.1.m, "
-            "tile.2.l and so on.",
-            "source": "A file that holds q, k and v, what it says of their convention, and the "
-            "numbers to check under the names of their stages.",
+            "split": "The keys were split after the A-th, the B-th, …, and the parts merged by "
+            "log-sum-exp: try the bugs of such a merge.",
+            "tiles": "The numbers are m, l and acc of a kernel that processes the keys in tiles of "
+            "N: tile.1.m, tile.2.l and so on.",
+            "source": "A file that holds q, k and v, their convention, and the numbers to check "
+            "under the names of their stages.",
             "dropout": _DROPOUT,
         },
     ),
     "semantics": Command(
         (Libraries, Inputs, Choices, DisplayFlags),
-        "What each library means by attention: masks, causality, empty rows, heads, scale.",
+        "How libraries differ in what they compute: masks, causality, empty rows, heads, scale.",
         without=(
             "source",
             "semantics",

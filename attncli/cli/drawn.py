@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from typing import Any
 
 from attncli.attention.sweep import N_KEYS, exercise, sweep, sweep_widths
@@ -43,16 +44,16 @@ def swept(drawn: Drawn, choices: Choices) -> tuple[str, list[float]]:
         raise ConventionError(f"--sweep takes no {quote(name)}", f"use {' or '.join(SWEPT)}")
     if name in choices.given:
         raise ConventionError(f"both {flag_of(name)} and --sweep {name} are given", "use one")
-    form = f"up to {MOST} numbers with commas between them, such as 0.1,0.7,2"
+    values: list[Any] = []
+    form = f"A,B,C: up to {MOST} numbers{' above 0' * (name != 'scale')}, such as 0.1,0.7,2"
     if name == WIDTHS:
-        form = f"up to {MOST} whole numbers from 1 to {WIDEST}, such as 1,4,16,64,256"
+        form = f"A,B,C: up to {MOST} whole numbers from 1 to {WIDEST}, such as 1,4,16,64,256"
         values = [float(x) for x in whole_numbers(text, "--sweep d_k", form)]
         is_right = min(values) >= 1 and max(values) <= WIDEST
     else:
-        texts = [part.strip() for part in text.split(",")]
-        read: list[Any] = [Choices(**{name: part}).given.get(name) for part in texts]
-        is_right = all(isinstance(x, (int, float)) for x in read)
-        values = read
+        with suppress(ConventionError):
+            values = [Choices(**{name: x.strip()}).given.get(name) for x in text.split(",")]
+        is_right = bool(values) and all(isinstance(x, (int, float)) for x in values)
     if not is_right or len(values) > MOST:
         raise unclear(f"--sweep {name}", text, form)
     return name, values

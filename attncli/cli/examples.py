@@ -10,6 +10,7 @@ from attncli.cli.commands import Which
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import check_flags, form_of, note, present, write_text
+from attncli.cli.terminal import text_width
 from attncli.errors import ConventionError
 from attncli.examples import Example, judge, load_catalog, load_examples
 from attncli.files.messages import listing, safe
@@ -24,7 +25,7 @@ def examples(which: Which, show: DisplayFlags) -> int | None:
     known = load_catalog() if which.file is None else load_examples(which.file)
     chosen = known if which.name is None else _named(known, which.name)
     names = [example.name for example in chosen]
-    if names != [which.name] and not which.verify:
+    if (which.name is None or len(names) > 1) and not which.verify:
         _list(chosen, which, show)
         return None
     if which.glove is not None and not any(example.inputs.needs for example in chosen):
@@ -77,7 +78,8 @@ def _list(known: Iterable[Example], which: Which, show: DisplayFlags) -> None:
     if wrong:
         what = f"{wrong[0]} has no effect on the list of examples"
         raise ConventionError(what, "name an example, or --verify")
-    write_text((f"{line}\n" for line in list_lines(tuple(known))), show)
+    width = text_width(show.output, show.width)
+    write_text((f"{line}\n" for line in list_lines(tuple(known), width)), show)
 
 
 def _trace(chosen: Iterable[Example], which: Which) -> Any:
@@ -91,8 +93,6 @@ def _trace(chosen: Iterable[Example], which: Which) -> Any:
 
 
 def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> int:
-    from attncli.cli.terminal import text_width
-
     results = [judge(example, which.glove) for example in chosen]
     form = form_of(show).name
     if form == "json":

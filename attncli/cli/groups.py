@@ -188,8 +188,8 @@ def parameters_of(
         make, names, more = (own.metadata[key] for key in ("make", "names", "more"))
         if make is typer.Option:
             names = names or (f"--{own.name.replace('_', '-')}",)
-        more = {**more, "rich_help_panel": more.get("rich_help_panel") or kind.PANEL}
-        more["help"] = other_help.get(own.name, more["help"])
+            more = {**more, "rich_help_panel": more.get("rich_help_panel") or kind.PANEL}
+        more = {**more, "help": other_help.get(own.name, more["help"])}
         default = False if own.type is bool else None
         annotation: Any = Annotated[own.type, make(*names, show_default=False, **more)]
         found.append(

@@ -2,7 +2,7 @@
 
 attncli compute --help            what people use: help/commands/compute.txt
 attncli compute --help all        every option, from its declaration
-attncli compute --help masking    one group of them
+attncli compute --help masking    one group of them, under which the first has them too
 attncli help                      the topics
 attncli help masks                a page: help/masks.md
 """
@@ -10,10 +10,14 @@ attncli help masks                a page: help/masks.md
 from __future__ import annotations
 
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from importlib.resources import files
+from shutil import get_terminal_size
 from typing import Any
 
 from attncli.cli.commands import COMMANDS
@@ -21,75 +25,75 @@ from attncli.cli.groups import typer_command
 from attncli.errors import ConventionError
 
 PAGES = files("attncli") / "help"
-ALL = "all"
+ALL, HELP = "all", "help"
 
 
 def show_help(arguments: Sequence[str]) -> bool:
     """Shows the help that a call asks for; False where it asks for none, or for that of attncli.
 
-    ConventionError for a topic that there is not.
+    ConventionError for a topic, or a group of options, that there is not.
     """
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     asked = [at for at, x in enumerate(before) if x in ("--help", "-h")]
-    if arguments[:1] == ["help"] and not asked:
-        _show_topic(arguments[1:])
-        return True
-    if not asked or arguments[0] not in COMMANDS:
+    name, topic = arguments[0], [*before[asked[0] + 1 :], ""][0].lower() if asked else ""
+    if name == HELP and not asked:
+        _show_topics(arguments[1:])
+    elif not asked or name not in (*COMMANDS, HELP):
         return False
-    name, topic = arguments[0], [*before[asked[0] + 1 :], ""][0].lower()
-    command = typer_command(name, COMMANDS[name])
-    groups = dict.fromkeys(_group(param) for param in command.params if _group(param))
-    if topic == ALL or topic in groups:
-        for param in command.params:
-            param.hidden = param.hidden or topic not in (ALL, _group(param))
-        with command.make_context(f"attncli {name}", [], resilient_parsing=True) as context:
-            command.format_help(context, context.make_formatter())
-    elif near := get_close_matches(topic, [*groups, ALL], 1):
-        raise ConventionError(f"there is no group of options {topic!r}", f"did you mean {near[0]}?")
+    elif name == HELP or not topic or topic.startswith("-"):
+        sys.stdout.write(_short(name))
     else:
-        sys.stdout.write((PAGES / "commands" / f"{name}.txt").read_text("utf-8"))
-        sys.stdout.write("\n--help all shows every option, --help GROUP those of a group:\n")
-        sys.stdout.write(f"{', '.join(groups)}.\n")
+        _show_options(name, topic)
     return True
 
 
-def _group(param: Any) -> str:
-    """The group of options that a parameter is shown in, in lowercase; "" of an argument."""
-    is_option = param.param_type_name == "option"
-    return str(getattr(param, "rich_help_panel", None) or "").lower() if is_option else ""
+def _show_options(name: str, topic: str) -> None:
+    """Every option of a command, or those of a group, which may be named by its beginning."""
+    command = typer_command(name, COMMANDS[name])
+    group_of = {param.name: (param.rich_help_panel or "").lower() for param in command.params}
+    groups = [*dict.fromkeys(filter(None, group_of.values()))]  # arguments are in none
+    chosen = [x for x in (ALL, *groups) if x == topic] or [x for x in groups if x.startswith(topic)]
+    if len(chosen) != 1:
+        near = get_close_matches(topic, [*groups, ALL], 1)
+        what = f"{name} has no group of options {topic!r}, only {', '.join(groups)}"
+        hint = f"did you mean {near[0]}?" if near else "--help all shows every option"
+        raise ConventionError(what, hint)
+    with command.make_context(f"attncli {name}", [], resilient_parsing=True) as context:
+        command.get_help_option(context).rich_help_panel = group_of["debug"].capitalize()
+        for param in command.get_params(context):
+            param.hidden = param.hidden or chosen[0] not in (ALL, group_of.get(param.name))
+        command.format_help(context, context.make_formatter())
 
 
-def topics() -> dict[str, str]:
-    """Each page of the manual and its first line, without its mark."""
-    pages = {page.name[:-3]: page for page in PAGES.iterdir() if page.name.endswith(".md")}
-    first = {name: pages[name].read_text("utf-8").partition("\n")[0] for name in sorted(pages)}
-    return {name: line.lstrip("# ") for name, line in first.items()}
+def _short(name: str) -> str:
+    """What people use of a command, no wider than the terminal."""
+    lines, width = list[str](), min(get_terminal_size().columns, 80)
+    text = (PAGES / "commands" / f"{name}.txt").read_text("utf-8")
+    for line in re.sub(r"(?<=\S)\n( {24}|(?=\S))", " ", text).splitlines():  # a paragraph, a row
+        is_row = line.startswith("  ") and not line.startswith("  attncli")
+        hang = " " * (24 if is_row else 4 * line.startswith("  "))  # where descriptions begin
+        at_blanks: Any = {"break_long_words": False, "break_on_hyphens": False}
+        lines += textwrap.wrap(line, width, subsequent_indent=hang, **at_blanks) or [""]
+    return "\n".join([*lines, ""])
 
 
-def _show_topic(names: Sequence[str]) -> None:
-    """A page of the manual, or of a command, or the list of both."""
+def _show_topics(names: Sequence[str]) -> None:
+    """Pages of the manual, or the help of commands, one after the other; or the list of both."""
     from rich.console import Console
     from rich.markdown import Markdown
 
-    known = topics()
-    if not names:
-        width = max(map(len, known), default=0)
-        lines = [f"  {name:<{width}}  {title}" for name, title in known.items()]
-        commands = ", ".join(COMMANDS)
-        sys.stdout.write("\n".join(["attncli help TOPIC shows a page:", *lines, ""]))
-        sys.stdout.write(f"attncli COMMAND --help shows the options of {commands}\n")
-    elif names[0] in COMMANDS:
-        show_help([names[0], "--help"])
-    elif names[0] in known:
-        page = Markdown((PAGES / f"{names[0]}.md").read_text("utf-8"))
-        screen = Console()
-        if screen.is_terminal:
-            os.environ.setdefault("LESS", "-FRX")  # less shows colours, and ends where all fits
-            with screen.pager(styles=True):
-                screen.print(page)
-        else:
-            screen.print(page)
-    else:
-        near = get_close_matches(names[0], [*known, *COMMANDS], 1)
-        hint = f"did you mean {near[0]}?" if near else "attncli help lists them"
-        raise ConventionError(f"there is no topic {names[0]!r}", hint)
+    pages = sorted(page.name[:-3] for page in PAGES.iterdir() if page.name.endswith(".md"))
+    for name in names:
+        if name not in (*pages, *COMMANDS, HELP):
+            near = get_close_matches(name, [*pages, *COMMANDS], 1)
+            hint = f"did you mean {near[0]}?" if near else "attncli help lists them"
+            raise ConventionError(f"there is no topic {name!r}", hint)
+    screen = Console(emoji=False, markup=False, highlight=False)
+    os.environ.setdefault("LESS", "-FRX")  # less shows colours, and ends where all fits
+    with screen.pager(styles=True) if screen.is_terminal else nullcontext():
+        for at, name in enumerate(names or [HELP]):
+            screen.print("\n" * (at > 0), end="")
+            if name in pages:
+                screen.print(Markdown((PAGES / f"{name}.md").read_text("utf-8")))
+            else:
+                screen.print(_short(name), end="", soft_wrap=True)

@@ -29,13 +29,13 @@ from attncli.files.messages import printable
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
 _TO_TRY = """\
-Three to try: attncli compute --random --query q1
+Three commands to try:
+  attncli compute --random --query q1
+  attncli explain "I love AI"
+  attncli posenc --len 5 --dim 4
 
-attncli explain "I love AI"
-
-attncli posenc --len 5 --dim 4
-
-attncli COMMAND --help shows what people use of one, attncli help the pages of the manual."""
+attncli COMMAND --help shows the options that people use most, attncli help the manual."""
+_HELP = TyperCommand("help", help="Pages of the manual, such as attncli help masks.")
 _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
 
 
@@ -49,11 +49,11 @@ class LazyGroup(Quick, TyperGroup):
     made: ClassVar[dict[str, Any]] = {}  # a wrong call asks for its command twice
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, "help"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
-            return None
+            return _HELP if cmd_name == "help" else None
         if self.is_listed:
             return TyperCommand(cmd_name, help=help_of(COMMANDS[cmd_name]))
         if cmd_name not in self.made:
@@ -194,7 +194,7 @@ def _in_words(error: AttncliError | typer.TyperException, arguments: list[str]) 
     if isinstance(error, AttncliError):
         command = LazyGroup().get_command(None, arguments[0])
         return likely_mistake(arguments, command) or str(error)
-    return in_words(error, arguments, list(COMMANDS))
+    return in_words(error, arguments, LazyGroup().list_commands(None))
 
 
 def _failed(message: str, code: int, arguments: list[str]) -> int:

@@ -13,14 +13,7 @@ from attncli.cli import memory
 from attncli.cli.commands import Checkpoint
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import (
-    LEAST_HEIGHT,
-    check_flags,
-    form_of,
-    note,
-    present,
-    write_report,
-)
+from attncli.cli.output import LEAST_HEIGHT, check_flags, form_of, note, present, write_report
 from attncli.errors import ConventionError, InputError, MissingExtraError
 from attncli.files.dump import check_dump
 from attncli.files.messages import count
@@ -148,12 +141,7 @@ def _is_measured(stages: Collection[str]) -> bool:
     return all(kind_of(name).axes == KINDS["entropy"].axes for name in stages)
 
 
-def _trace(
-    ran: Ran,
-    read: Checkpoint,
-    directory: Directory,
-    kept: Collection[str] | None,
-) -> Trace:
+def _trace(ran: Ran, read: Checkpoint, directory: Directory, kept: Collection[str] | None) -> Trace:
     """The summary and the layers, or the layer that was asked for."""
     names = [attention.call.name for attention in ran.attentions]
     own = f"{ran.kind}, {ran.dtype}, {budget.in_bytes(ran.n_bytes)} of weights"

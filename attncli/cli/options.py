@@ -7,6 +7,7 @@ None means "not given" throughout, so that a command can tell a choice from a de
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import typer
@@ -17,7 +18,7 @@ from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
 from attncli.presets import PRESETS
-from attncli.views.formats import FIGURE, FORMATS, PAGE
+from attncli.views.formats import EXACT, FIGURE, FORMATS, PAGE
 from attncli.views.formats import Format as Form
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ def forms(has_use: Callable[[Form], bool]) -> str:
     return f"--format {'|'.join(name for name, form in FORMATS.items() if has_use(form))}"
 
 
+learning = partial(flag, panel="Learning")
 PAGES = forms(lambda form: form.holds == PAGE)
 MAX_SIZE = flag(
-    "The most memory that a call may take (default: 1GB), and one number for every 50 bytes of it.",
+    "The most memory that a call may take (default: 1GB). It also limits how many numbers are read "
+    "or written as text: one for every 50 bytes, 20 million by default.",
     "SIZE",
 )
 MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
@@ -60,7 +63,7 @@ class Inputs(_Sources):  # type: ignore[misc]
 
     source: str | None = flag("The same as --q SOURCE.", "SOURCE", make=typer.Argument)
     tokens: str | None = flag(
-        "Names of the queries and keys: separated by commas, or as a JSON list.",
+        "Names of the queries and keys, separated by commas or as a JSON list.",
         "A,B,C",
         excludes="--format mermaid",
     )
@@ -69,17 +72,17 @@ class Inputs(_Sources):  # type: ignore[misc]
         "SOURCE",
     )
     weights_axes: Literal["auto", "in-out", "out-in"] | None = flag(
-        "in-out: X W. out-in: X Wᵀ, as PyTorch's Linear. auto (the default): as the names say, "
-        "else as the shapes fit.",
+        "in-out: X W. out-in: X Wᵀ, as in PyTorch's Linear. auto (the default): by the names of "
+        "the weights, or else by the shapes that fit.",
         needs="the weights of x",
     )
     layout: Layout | None = flag(
-        "Order of the axes: b batch, h head, s tokens, d. Default: hsd for 3-D, bhsd for 4-D."
+        "Order of the axes: batch, head, s (tokens), d. Default: hsd for 3-D, bhsd for 4-D."
     )
     heads: int | None = flag("Split the last axis of (tokens, d) or bsd into heads.", min=1)
-    kv_heads: int | None = flag("Heads of K and V, if fewer (grouped queries).", min=1)
+    kv_heads: int | None = flag("Heads of K and V, if fewer (grouped-query attention).", min=1)
     kv_len: str | None = flag(
-        "How many keys are valid, one number per batch item; the rest is padding.", "N[,N…]"
+        "Number of valid keys, one per batch item; the other keys are padding.", "N[,N…]"
     )
     tiles: int | None = flag(
         "Process the keys in tiles of N, with a running maximum, sum and output (online softmax, "
@@ -89,7 +92,7 @@ class Inputs(_Sources):  # type: ignore[misc]
         excludes="--split",
     )
     split: str | None = flag(
-        "Cut the keys after the A-th, the B-th, …; each part by itself, merged by log-sum-exp.",
+        "Split the keys after the A-th, the B-th, …, and merge the parts by log-sum-exp.",
         "A,B,…",
         panel="Scores",
     )
@@ -141,6 +144,7 @@ class Choices(_Knobs):  # type: ignore[misc]
                 given[name] = value if knob.parse is None else knob.parse(value)
             except ValueError:
                 raise unclear(flag_of(name), value, knob.form) from None
+        Convention(**given)  # which refuses what is out of range
         self.given = given
 
     def over(self, base: Convention, *without: str) -> Convention:
@@ -179,58 +183,60 @@ class DisplayFlags:
 
     PANEL: ClassVar = "Showing"
 
+    work: bool = learning(
+        "Write out the arithmetic of each stage's first cell; with --full of all.", needs=PAGES
+    )
+    cell: str | None = learning(
+        "Derive one weight, by label or number; with --stage, one cell of that stage.",
+        "Q,K",
+        needs=PAGES,
+        excludes="--rows, --cols, --work, --heatmap",
+    )
+    query: str | None = learning(
+        "Show one query, by label or number, in a table with a row for each key: q·k, exp, the "
+        "share and share · value. The last row is the sum, which is the output.",
+        "Q",
+        needs=f"{forms(lambda form: form.holds in (PAGE, EXACT))} or --sweep",
+        excludes="--cell, --stage, --rows, --cols, --work, --heatmap",
+    )
+    blank: list[str] | None = learning(
+        "A worksheet: leave out all computed numbers, or those of a stage (repeatable).",
+        "[STAGE]",
+        needs=forms(lambda form: form.blanks),
+    )
+    step: bool = learning(
+        "Wait for a key between stages.", needs="--format table", excludes="--output"
+    )
     stage: list[str] | None = flag("Only this stage (repeatable), such as weights.", "NAME")
     head: int | None = flag("Only this head, from 1.", min=1)
     batch: int | None = flag("Only this batch item, from 1.", min=1)
-    rows: str | None = flag("Only rows A to B, from 1; or A:, :B.", "A:B")
-    cols: str | None = flag("Only columns A to B, from 1.", "A:B")
+    rows: str | None = flag("Only rows A to B, counted from 1; A: and :B are open.", "A:B")
+    cols: str | None = flag("Only columns A to B, counted from 1.", "A:B")
     precision: int | None = flag(
         "Decimals shown (default: 4, explain: 3, figures: 2; csv and tsv: all).",
         min=0,
         max=17,
         needs=forms(lambda form: form.rounds or form.holds == PAGE),
     )
-    work: bool = flag(
-        "Write out the arithmetic of each stage's first cell; with --full of all.", needs=PAGES
-    )
-    cell: str | None = flag(
-        "Derive one weight, by label or number; with --stage a cell of that stage.",
-        "Q,K",
-        needs=PAGES,
-        excludes="--rows, --cols, --work, --heatmap",
-    )
-    query: str | None = flag(
-        "One query, by label or number, in a table with a row for each key: from q·k, its share "
-        "and its value to their sum, the output.",
-        "Q",
-        needs=f"{PAGES} or --sweep",
-        excludes="--cell, --stage, --rows, --cols, --work, --heatmap",
-    )
     heatmap: bool | None = flag(
         "Shade every matrix. (Weights are shaded by default where there is colour.)",
         names=("--heatmap/--no-heatmap",),
         needs=forms(lambda form: form.shades and form.holds in (PAGE, FIGURE)),
     )
-    step: bool = flag("Wait for a key between stages.", needs="--format table", excludes="--output")
     full: bool = flag("Show everything, however large.")
-    width: int | None = flag("Columns to use (default: the terminal).", min=40, needs=PAGES)
-    no_color: bool = flag("No colour; NO_COLOR does the same.", excludes="--color auto|always")
-    quiet: bool = flag("No notes on standard error.")
+    width: int | None = flag("Width in columns (default: the terminal's).", min=40, needs=PAGES)
+    no_color: bool = flag("Use no colour; NO_COLOR does the same.", excludes="--color auto|always")
+    quiet: bool = flag("Print no notes on standard error.")
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE
     arcs: bool = flag(
-        "svg, png, pdf: the weights as lines from queries to keys.",
+        "svg, png, pdf: draw the weights as lines from queries to keys.",
         needs=forms(lambda form: form.holds == FIGURE),
         excludes="--heatmap, --no-heatmap",
     )
     color: Literal["auto", "always", "never"] | None = flag(
-        "Colour: auto (the default: on a terminal, and as NO_COLOR and FORCE_COLOR say), always "
-        "(in a pipe or file too), or never."
-    )
-    blank: list[str] | None = flag(
-        "A worksheet: without the numbers of a stage (repeatable), or of all that are computed.",
-        "[STAGE]",
-        needs=forms(lambda form: form.blanks),
+        "When to use colour: auto (the default: on a terminal, or as NO_COLOR and FORCE_COLOR "
+        "say), always (in a pipe or a file, too), or never."
     )
     format: Format | None = flag(
         "Form of the result (default: table, or what the ending of --output says)."
@@ -238,7 +244,7 @@ class DisplayFlags:
     output: str | None = flag("Write the result to a file.", "FILE", names=("--output", "-o"))
     force: bool = flag("Replace the file of --output.", needs="--output")
     open: bool = flag(
-        "Open it in the browser (default: as html, in a temporary folder that stays).",
+        "Open the result in the browser (default: as html, in a temporary folder, which is kept).",
         needs=forms(lambda form: form.opens),
     )
 

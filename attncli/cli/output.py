@@ -16,7 +16,7 @@ from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.errors import ConventionError, MissingExtraError, OutputError
 from attncli.files.messages import printable
 from attncli.trace import Trace
-from attncli.views.formats import ENDINGS, FORMATS, Format
+from attncli.views.formats import ENDINGS, EXACT, FORMATS, Format
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 from attncli.views.text import fold
@@ -46,6 +46,10 @@ def present(
     check_flags(show)
     form, options = form_of(show), display_options(show, precision)
     trace = trace.computing(options.stages)
+    if options.query is not None and form.holds == EXACT:
+        from attncli.views.walk import walked
+
+        trace, options = walked(trace, options), replace(options, query=None)
     if show.open and not show.output:
         show = _in_a_file_of_its_own(show, form)
     if show.blank is not None:

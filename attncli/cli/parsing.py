@@ -7,18 +7,10 @@ from contextlib import suppress
 
 from attncli.budget import DEFAULT
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.stages import KINDS
+from attncli.stages import CALLED, KINDS
 
 Bounds = tuple[int | None, int | None]
-_BLOCKS = [
-    "encoder",
-    "decoder",
-    "attention",
-    "cross_attention",
-    "feed_forward",
-    "meaning",
-    "target",
-]
+_BLOCKS = "encoder decoder attention cross_attention feed_forward meaning target"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -93,11 +85,11 @@ def cell_of(text: str) -> tuple[str, str]:
     >>> cell_of("q2,k3"), cell_of('",",bank(5)')
     (('q2', 'k3'), (',', 'bank(5)'))
     """
-    one = r'\s*("[^"]+"|[^,"]+?)\s*'
+    one = r'\s*("[^"]+"(?: ?\(\d+\))?|[^,"]+?)\s*'
     if (names := re.fullmatch(f"{one},{one}", text)) is None:
         form = """QUERY,KEY, such as q2,k3 or 2,3; a comma as a token is '","'"""
         raise unclear("--cell", text, form)
-    return names[1].strip('"'), names[2].strip('"')
+    return names[1].replace('"', ""), names[2].replace('"', "")
 
 
 def tokens_of(text: str) -> tuple[str, ...]:
@@ -135,40 +127,34 @@ def with_blank_values(arguments: list[str]) -> list[str]:
         if argument == "--":
             return found + arguments[at:]
         following = arguments[at + 1] if at + 1 < len(arguments) else "-"
-        if argument == "--random" and not _SIZES.fullmatch(following):
-            found.append("--random=")
-        elif argument != "--blank":
-            found.append(argument)
-        elif following.startswith("-"):
-            found.append("--blank=")
-        elif _may_be_stage(following):
+        if argument in ("--blank", "--random") and following.startswith("-"):
+            found.append(f"{argument}=")
+        elif argument != "--blank" or _may_be_stage(following):
             found.append(argument)
         else:
             raise ConventionError(
-                f"--blank takes {following!r} for a stage, and no stage is called so",
+                f"{following!r} after --blank is not the name of a stage",
                 "put --blank last, or write --blank=STAGE",
             )
     return found
 
 
-_SIZES = re.compile(r"\d+x\d+(x\d+)?")
-
-
 def sizes_of(text: str) -> tuple[int, int, int]:
-    """The tokens, d_k and d_v that --random NxD or NxDxD_V names.
+    """The tokens, d_k and d_v that --random NxD or NxDxM names.
 
-    >>> sizes_of("3x2"), sizes_of("")
-    ((3, 2, 2), (3, 2, 2))
+    >>> sizes_of("3x2x4"), sizes_of("")
+    ((3, 2, 4), (3, 2, 2))
     """
-    sizes = [*map(int, (text or "3x2").split("x"))] if _SIZES.fullmatch(text or "3x2") else [0]
+    numbers = re.fullmatch(r"(\d{1,2})[xX×](\d{1,2})(?:[xX×](\d{1,2}))?", text or "3x2")
+    sizes = [int(size) for size in numbers.groups() if size] if numbers else [0]
     if min(sizes) < 1 or max(sizes) > 64:
-        raise unclear("--random", text, "tokens x dimensions, each from 1 to 64, such as 3x2")
+        raise unclear("--random", text, "NxD, such as 3x2: N tokens of width D, each from 1 to 64")
     return sizes[0], sizes[1], sizes[-1]
 
 
 def _may_be_stage(name: str) -> bool:
     *blocks, own = name.lower().split(".")
-    return own in KINDS or own in _BLOCKS or (bool(blocks) and own.isdecimal())
+    return own in (*KINDS, *CALLED, *_BLOCKS.split()) or (bool(blocks) and own.isdecimal())
 
 
 def unclear(flag: str, text: str, form: str) -> ConventionError:

@@ -17,10 +17,10 @@ from attncli.files.word_entries import BUILTIN
 from attncli.files.word_vectors import Vectors, nearest, read_vectors, suggestion
 from attncli.trace import Stage, Trace
 from attncli.views.formats import PAGE
+from attncli.views.matrix import WIDEST
 from attncli.words.similarity import analogy, pca
 from attncli.words.similarity import similarity as alike
 
-WIDEST = 16  # dimensions of a vector that is shown unasked
 NEAREST = 5  # words shown after an analogy, unless --nearest says how many
 
 
@@ -62,7 +62,8 @@ def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayF
     too_wide = wide and trace[wide[0]].value.shape[-1] > WIDEST
     if show.stage or show.full or not too_wide:
         return show
-    note(f"{', '.join(wide)} are left out: too wide; --full shows them", quiet=show.quiet)
+    names = ", ".join(f"{n} {name}" for n, name in enumerate(trace, 1) if name in wide)
+    note(f"left out, as too wide: {names}; --full shows all", quiet=show.quiet)
     return replace(show, stage=[name for name in trace if name not in wide])
 
 

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from itertools import accumulate, pairwise
 from typing import Any
 
+from attncli.cli.commands import COMMANDS
+from attncli.cli.groups import typer_command
 from attncli.cli.parsing import with_blank_values
 
 # Options of other tools and libraries → ours, where it is an option of the command.
@@ -40,7 +42,7 @@ def in_words(error: Any, arguments: Sequence[str], commands: Sequence[str]) -> s
     """One line on an error of Typer's parser, with what to write where that can be guessed."""
     context: Any = getattr(error, "ctx", None)
     message = " ".join(error.format_message().split())
-    help_of = f"see {'attncli' if context is None else context.command_path} --help"
+    help_of = " ".join(["see attncli", *(x for x in arguments[:1] if x in commands), "--help"])
     if mistake := likely_mistake(arguments, None if context is None else context.command):
         return mistake
     if message.startswith("No such command"):
@@ -108,10 +110,13 @@ def _command(arguments: Sequence[str], commands: Sequence[str]) -> str:
 
 
 def _option(wrong: str, known: Sequence[str], possible: Sequence[str]) -> str:
-    """Which option to use instead, or ""."""
+    """Which option to use instead, or which commands have it, or ""."""
     ours, why = _OURS.get(wrong, ("", ""))
     if ours in known:
         return f"use {ours}{f': {why}' if why else ''}"
+    every = {name: typer_command(name, command).params for name, command in COMMANDS.items()}
+    if owners := [x for x, params in every.items() if any(wrong in one.opts for one in params)]:
+        return f"it is an option of attncli {' and '.join(owners)}"
     near = get_close_matches(wrong, known, n=1) or sorted(possible)[:1]
     return f"did you mean {near[0]}?" if near else ""
 

@@ -158,8 +158,8 @@ class Comparison:
         where = f" at {stage.place}" if stage.place else ""
         most = f"the largest difference is {_text(stage.largest, 4)}{where}"
         return (
-            f"{stage.name}: {count} by more than {stage.rule}; {most}, "
-            f"{_text(x, 6)} in {a} and {_text(y, 6)} in {b}"
+            f"{stage.name}: {count} by more than {stage.rule}; {most} "
+            f"({_text(x, 6)} in {a} and {_text(y, 6)} in {b})"
             + (f"; RMS {stage.rms:.3g}" if np.isfinite(stage.largest) else "")
         )
 

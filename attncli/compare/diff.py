@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from attncli.attention.axes import joined
 from attncli.attention.heads import shape_text
 from attncli.check.noise import EPS
 from attncli.check.shapes import fitting_layouts
@@ -27,6 +28,8 @@ from attncli.trace import Stage, Trace
 
 SMALLEST = 2.0**-24
 """The distance of float16 numbers from 0 to the next: of those below 2⁻¹⁴ it is not relative."""
+
+MANY = {"query": "queries", "key": "keys", "head": "heads", "token": "tokens"}
 
 
 @np.errstate(all="ignore")  # the numbers may be any, also infinite
@@ -193,7 +196,12 @@ def _shapes(a: Stage, b: Stage, names: Names) -> str:
     )
     if x.ndim == y.ndim:
         axes = zip(a.axes, x.shape, y.shape, strict=True)
-        words += f" ({', '.join(f'{axis} {n} and {m}' for axis, n, m in axes if n != m)})"
+        differing = (
+            f"{n} and {m} {MANY[axis]}" if axis in MANY else f"{axis} {n} and {m}"
+            for axis, n, m in axes
+            if n != m
+        )
+        words += f" ({', '.join(differing)})"
     if x.size == y.size:
         change = next(fitting_layouts(y, x.shape), None)
         words += f". {change[0]} in {names[1]}" if change else ""
@@ -212,13 +220,20 @@ def _conventions(a: Trace, b: Trace, names: Names) -> Iterator[str]:
             if (value := getattr(first.convention, name))
             != (other := getattr(second.convention, name))
         ]
-        texts = [" ".join(x) for x in zip(*pairs, strict=True)]
+        texts = [_with_and_without(own) for own in zip(*pairs, strict=True)]
         if texts and " ".join(texts) not in said:
             said.add(" ".join(texts))
             where = f" of {prefix}" if prefix else ""
-            yield (
-                f"the conventions{where} differ: {texts[0]} in {names[0]}, {texts[1]} in {names[1]}"
-            )
+            both = (f"{name} {text}" for name, text in zip(names, texts, strict=True))
+            yield f"the conventions{where} differ: {', '.join(both)}"
+
+
+def _with_and_without(flags: Sequence[str]) -> str:
+    """with --causal and without --scale"""
+    left = [text.partition(" ")[2] for text in flags if text.startswith("without ")]
+    given = [text for text in flags if not text.startswith("without ")]
+    both = (("with", given), ("without", left))
+    return " and ".join(f"{word} {joined(own)}" for word, own in both if own)
 
 
 def _parts(a: Trace, b: Trace, prefix: str) -> Iterator[tuple[str, Trace, Trace]]:

@@ -22,12 +22,4 @@ and `catalog.schema.json` repeats it as a JSON Schema:
 from attncli.examples.judge import Judgement, Recomputed, Result, judge
 from attncli.examples.schema import Example, load_catalog, load_examples
 
-__all__ = [
-    "Example",
-    "Judgement",
-    "Recomputed",
-    "Result",
-    "judge",
-    "load_catalog",
-    "load_examples",
-]
+__all__ = ["Example", "Judgement", "Recomputed", "Result", "judge", "load_catalog", "load_examples"]

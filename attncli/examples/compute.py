@@ -41,6 +41,7 @@ from attncli.examples.inputs import (
     validated,
 )
 from attncli.files.messages import listing, quote, safe
+from attncli.files.word_entries import GLOVE_SITE
 from attncli.files.word_vectors import read_vectors
 from attncli.stages import CONCAT, OUTPUT, RESIDUAL, kind_of
 from attncli.trace import Stage, Trace
@@ -216,12 +217,14 @@ class _OnWords(OneKey, Computation):
             return cast("WordVectors", self.vectors)
         if path is None:
             raise InputError(f"its vectors are in {quote(self.needs)}", "add --glove FILE")
-        found = read_vectors(path, self.glove.words)
+        made_with = f"the example was made with {safe(self.needs)}, of {GLOVE_SITE}"
+        try:
+            found = read_vectors(path, self.glove.words)
+        except InputError as problem:  # whose hint may name vectors that lack these words
+            raise InputError(problem.message, made_with) from problem
         if found.missing:
-            raise InputError(
-                f"{found.origin} has no vector for {listing(found.missing)}",
-                f"the example was made with {safe(self.needs)}",
-            )
+            what = f"{found.origin} has no vector for {listing(found.missing)}"
+            raise InputError(what, made_with)
         return WordVectors(tuple(self.glove.words), found.matrix)
 
 

@@ -28,15 +28,7 @@ from attncli.arrays import FloatArray
 from attncli.attention.run import needed, run
 from attncli.errors import AttncliError, InputError
 from attncli.examples.compute import MOST_CELLS, Computed
-from attncli.examples.printed import (
-    VERDICTS,
-    Printed,
-    Verdict,
-    compare,
-    cut_off,
-    holds,
-    worst,
-)
+from attncli.examples.printed import VERDICTS, Printed, Verdict, compare, cut_off, holds, worst
 from attncli.examples.schema import Alternative, At, Cause, Claim, Example, Take
 from attncli.files.messages import listing, quote, safe
 from attncli.trace import Stage, Trace

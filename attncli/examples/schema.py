@@ -91,10 +91,7 @@ class Take(OneKey):
 
 
 NotJson = Literal["NaN", "Infinity", "-Infinity"]
-Number = Annotated[
-    float,
-    BeforeValidator(text_to_nan, json_schema_input_type=float | NotJson),
-]
+Number = Annotated[float, BeforeValidator(text_to_nan, json_schema_input_type=float | NotJson)]
 States = Annotated[dict[Relation, Number], Field(min_length=1, max_length=1)]
 """Each of our numbers is this value, or within a thousandth of it, or above or below it; or one at
 least is not it."""
@@ -239,7 +236,7 @@ def load_catalog() -> tuple[Example, ...]:
     return tuple(
         example
         for path in sorted(Path(__file__).with_name("catalog").glob("*.json"))
-        for example in read_examples(parse(path.read_bytes(), path.name), path.name)
+        for example in read_examples(parse(path.read_bytes(), path.name), "")
     )
 
 
@@ -268,5 +265,5 @@ def read_examples(document: Any, origin: str) -> tuple[Example, ...]:
         raise InputError(f"{origin} has two examples {quote(twice[0])}", "give each its own name")
     for example in whole.examples:
         example._source = whole.source
-        example._where = f"{origin}: example {quote(example.name)}"
+        example._where = f"{origin}: example {quote(example.name)}".removeprefix(": ")
     return tuple(whole.examples)

@@ -51,8 +51,8 @@ def _both(words: str) -> Iterator[str]:
 ROLES: dict[Role, Names] = {
     "q": Names(
         ("xq", *(form.format(word) for word in _Q for form in _OWN)),
-        "Queries: a file that names q, k and v, a saved trace, or one matrix. A SOURCE is "
-        "a path, path::name, - (standard input) or JSON that begins with [.",
+        "Queries: a file that names q, k and v, a saved trace, or one matrix. A SOURCE is a path, "
+        "path::name, - (standard input), or the numbers themselves: JSON, 1 0; 0 1 or LaTeX.",
     ),
     "k": Names(
         ("xk", *(form.format(word) for word in _K for form in _OWN)),
@@ -64,14 +64,14 @@ ROLES: dict[Role, Names] = {
     ),
     "x": Names(
         ("x", "xs", *_both("input embedding word encoding"), "input_embeddings", "inputs_embeds"),
-        "Embeddings of which Q, K and V are made by --weights, or by weights in the same file: "
-        "(tokens, d) or (batch, tokens, d).",
+        "Embeddings, (tokens, d) or (batch, tokens, d), from which Q, K and V are computed with "
+        "--weights or with weights in the same file.",
         most=3,
         form=_X,
     ),
     "x_kv": Names(
         ("x_kv", "x_k", "context", "memory", "encoder_hidden_states", "encoder_output"),
-        "Cross-attention: the embeddings of which K and V are made.",
+        "Cross-attention: the embeddings from which K and V are computed.",
         most=3,
         form=_X,
     ),
@@ -82,11 +82,11 @@ ROLES: dict[Role, Names] = {
     ),
     "past_v": Names(
         tuple(form.format(word) for word in _V for form in _PAST),
-        "Cached values, put before the values, of the axes of the cached keys.",
+        "Cached values, put before the values; they have the same axes as the cached keys.",
     ),
     "mask": Names(
         tuple(_MASKS.split()),
-        "True/false, or numbers added to the scores; broadcasts from the right.",
+        "True/false, or numbers that are added to the scores. A mask broadcasts from the right.",
         panel="Masking",
         fewest=1,
         booleans=True,
@@ -100,8 +100,8 @@ ROLES: dict[Role, Names] = {
     ),
     "d_output": Names(
         ("d_output", "do", "grad_output", "grad_out", "dout"),
-        "The gradient of a loss with respect to the output, for the gradients of all that goes in: "
-        "ones (that of the output's sum), random, or a SOURCE.",
+        "The gradient of a loss with respect to the output, from which the gradients of all inputs "
+        "follow: ones (the loss is the sum of the output), random, or a SOURCE.",
     ),
 }
 """Every role that an array can have, each with a flag of its own: to add one is to add a row."""

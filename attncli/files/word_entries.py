@@ -33,7 +33,7 @@ from attncli.numerals import number as read_number
 
 BUILTIN = "builtin"
 """The SOURCE that names the word vectors in this package; a file of this name is ./builtin."""
-_GLOVE_SITE = "https://nlp.stanford.edu/projects/glove"
+GLOVE_SITE = "https://nlp.stanford.edu/projects/glove"
 
 _SAMPLE = 50  # lines that tell how many numbers a line holds: enough that most of them are right
 _SAMPLE_BYTES = 1 << 20  # of those lines, at most
@@ -74,7 +74,7 @@ def open_entries(source: str) -> Iterator[Text | Table]:
     if source == BUILTIN:
         yield _builtin()
         return
-    absent = f"GloVe's files are at {_GLOVE_SITE}; --glove {BUILTIN} needs no file"
+    absent = f"GloVe's files are at {GLOVE_SITE}; --glove {BUILTIN} needs no file"
     with open_source(source, absent=absent) as file:
         origin, head = file.origin, file.head.removeprefix(_BOM)
         if file.name:
@@ -131,7 +131,7 @@ def _builtin() -> Table:
     what = f"the {len(words):,} most frequent words of GloVe 6B 100d (Pennington et al., 2014)"
     table.warnings.append(f"the vectors are {BUILTIN}: {what}, rounded to float16")
     table.whole = (
-        f"download glove.6B.zip (400,000 words) from {_GLOVE_SITE} and use "
+        f"download glove.6B.zip (400,000 words) from {GLOVE_SITE} and use "
         "--glove glove.6B.zip::glove.6B.100d.txt"
     )
     return table

@@ -41,10 +41,7 @@ MEASURES = (
     ),
     Measure("first", "A[i, 1]", "A[i, 1], {over}", "the share that the first token gets: a sink"),
     Measure(
-        "previous",
-        "A[i, i − 1]",
-        "A[i, i − 1], {over}",
-        "the share of the token before the query",
+        "previous", "A[i, i − 1]", "A[i, i − 1], {over}", "the share of the token before the query"
     ),
     Measure("itself", "A[i, i]", "A[i, i], {over}", "the share of the query's own token"),
     Measure(

@@ -171,10 +171,7 @@ def told_apart(
 
 
 def labels_of(
-    sentence: str,
-    names: Sequence[str],
-    spans: Sequence[tuple[int, int]],
-    special: Sequence[bool],
+    sentence: str, names: Sequence[str], spans: Sequence[tuple[int, int]], special: Sequence[bool]
 ) -> tuple[str, ...]:
     """What each token is called: its part of the sentence, without spaces around it.
 

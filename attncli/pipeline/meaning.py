@@ -12,8 +12,10 @@ from attncli import formulas
 from attncli.arrays import Array
 from attncli.trace import Stage, Trace
 from attncli.words.similarity import similarity
+from attncli.words.tokens import called
 
 SAME = 1e-9  # cosines closer than this are called the same
+ALIKE = 5e-5  # changes closer than this are, to four decimals
 PAIRS = 4  # pairs of equal words that have a sentence
 _WHY_EQUAL = (
     ": without positions, equal words have equal queries and the same keys, so attention gives "
@@ -47,7 +49,7 @@ def meaning(
 
     >>> trace = meaning(["a", "a"], [[1.0, 0.0]] * 2, [[1.0, 0.0], [0.0, 1.0]])
     >>> trace.notes
-    ('"a" (1) and "a" (2): cosine 1 before, 0.0000 after: one word in two contexts',)
+    ('"a" (1) and "a" (2): cosine 1 before, 0 after: one word in two contexts',)
     """
     before, after = np.asarray(static, dtype=np.float64), np.asarray(contextual, dtype=np.float64)
     if len(words) < 2 or not (np.isfinite(before).all() and np.isfinite(after).all()):
@@ -66,7 +68,7 @@ def meaning(
         c = stages[-1].value
         equal = [*_of_equal_words(words, a, c, placed, masked)][:1]
         sentences = [*equal, *_of_the_farthest(words, a, c)]
-        notes += [f"with the word's own vector added ({both}): {text}" for text in sentences]
+        notes = [*(f"with the word's own vector added ({both}): {x}" for x in sentences), *notes]
     return Trace(
         "What it means: static against contextual", stages, notes=tuple(notes), name="meaning"
     )
@@ -93,41 +95,43 @@ def _of_equal_words(
         places[word].append(at)
     repeated = [found for found in places.values() if len(found) > 1]
     for a, b, *_ in repeated[:PAIRS]:
-        pair = f"{_name(words, a)} and {_name(words, b)}"
+        pair = f"{called(words, a)} and {called(words, b)}"
         if np.isnan(before[a, b]) or np.isnan(after[a, b]):
             continue
         if after[a, b] > 1 - SAME:
             why = "" if placed or masked else _WHY_EQUAL
             yield f"{pair}: cosine 1 before and 1 after{why}"
         else:
-            context = "one word in two contexts"
-            why = context if placed else "no positions, but each sees other words"
+            why = "one word in two contexts"
+            if masked and not placed:
+                why = "no positions are added, but the mask makes each attend to other words"
             yield f"{pair}: cosine 1 before, {cosine_text(after[a, b])} after: {why}"
 
 
 def _of_the_farthest(words: Sequence[str], before: Array, after: Array) -> Iterator[str]:
-    """The two different words whose cosine changed the most."""
+    """The two different words whose cosine changed the most; of several pairs the first."""
     change = np.triu(np.nan_to_num(after - before), 1)
-    a, b = (int(at) for at in np.unravel_index(int(np.argmax(np.abs(change))), change.shape))
-    if words[a] == words[b] or abs(change[a, b]) < SAME:
+    most = np.abs(change).max()
+    (a, b), *others = np.argwhere(np.abs(change) >= most - ALIKE).tolist()
+    if words[a] == words[b] or most < ALIKE:
         return
     where = "closer together" if change[a, b] > 0 else "further apart"
-    most = " than any other pair" if len(words) > 2 else ""
+    if others:
+        where += f"; {len(others)} other pair{'s' * (len(others) > 1)} changed as much"
+    elif len(words) > 2:
+        where += " than any other pair"
     both = f"{cosine_text(before[a, b])} before, {cosine_text(after[a, b])} after"
-    yield f"{_name(words, a)} and {_name(words, b)}: cosine {both}: moved {where}{most}"
-
-
-def _name(words: Sequence[str], at: int) -> str:
-    """A word in quotation marks, with its number where it occurs several times."""
-    return f'"{words[at]}"' + (f" ({at + 1})" if words.count(words[at]) > 1 else "")
+    yield f"{called(words, a)} and {called(words, b)}: cosine {both}: moved {where}"
 
 
 def cosine_text(cosine: float) -> str:
-    """A cosine to four decimals, but never "1.0000" where it is less.
+    """A cosine to four decimals, 0 and 1 as they are, but never "1.0000" where it is less.
 
-    >>> cosine_text(0.25), cosine_text(1.0), cosine_text(0.99999)
-    ('0.2500', '1', '1 − 0.00001')
+    >>> cosine_text(0.25), cosine_text(1.0), cosine_text(0.99999), cosine_text(0.0)
+    ('0.2500', '1', '1 − 0.00001', '0')
     """
     if cosine > 1 - SAME:
         return "1"
+    if abs(cosine) < SAME:
+        return "0"
     return f"{cosine:.4f}" if cosine < 0.99995 else f"1 − {1 - cosine:.9f}".rstrip("0")

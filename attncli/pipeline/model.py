@@ -182,6 +182,8 @@ def _annotated(trace: Trace, n_heads: int) -> Trace:
 
     def annotated(stage: Stage) -> Stage:
         note = special.get(stage.name) or kind_of(stage.name).note
+        if stage.name == MASKED and how.mask_value == -math.inf and np.isfinite(stage.value).all():
+            note = "the mask's numbers are added to the scores"
         if stage.note:
             note = f"{note}; {stage.note}" if stage.name == "positions" else stage.note
         return replace(stage, note=note)

@@ -166,10 +166,7 @@ def _unknown_remark(lost: Sequence[str], origin: str, unknown: Unknown) -> str:
 
 
 def entry_stages(
-    sentence: Sentence,
-    vocabulary: Vocabulary,
-    positions: PositionKind | Array,
-    mark: str = "",
+    sentence: Sentence, vocabulary: Vocabulary, positions: PositionKind | Array, mark: str = ""
 ) -> tuple[Stage, ...]:
     """From tokens to the input of the first layer.
 

@@ -19,12 +19,7 @@ from attncli.convention import Convention
 from attncli.presets import Feature, Preset, kind_of_mask
 
 REFUSED = "–"
-_EMPTY = {
-    "zero": "zeros",
-    "nan": "NaN",
-    "uniform": "mean of V",
-    "unmasked": "as if unmasked",
-}
+_EMPTY = {"zero": "zeros", "nan": "NaN", "uniform": "mean of V", "unmasked": "as if unmasked"}
 
 
 class Call(NamedTuple):

@@ -86,7 +86,7 @@ _FIELDS: Mapping[About, str] = {
 _REFUSALS = {"boolean mask", "numbers in a mask", "causal", "mask and causal", "heads", "d_v"}
 """What a library may refuse; the others are no calls of their own."""
 _NOTHING: Mapping[About, str] = {
-    "mask and causal": "nothing to write: what has no effect is left out",
+    "mask and causal": "no code is needed: leave out the one of the two that has no effect",
     "window": "no window is part of the code: one is a mask there",
 }
 _USUAL = Call("boolean", causal=True), Call("boolean"), Call(causal=True), Call("number"), Call()

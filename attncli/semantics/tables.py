@@ -45,10 +45,9 @@ def table(presets: Sequence[Preset] = tuple(PRESETS.values())) -> Trace:
     """
     cells = [[*_cells(row), row.layout, row.version or "documents"] for row in presets]
     labels = {"library": [row.name for row in presets], "case": [*CASES, "layout", "known from"]}
-    notes = (f"{REFUSED} = it takes no such call; attncli semantics NAME says why",)
-    return Trace(
-        "What each library means by attention", (_words(LIBRARIES, cells, labels),), None, "", notes
-    )
+    notes = (f"{REFUSED} = the library takes no such call; attncli semantics NAME says why",)
+    words = (_words(LIBRARIES, cells, labels),)
+    return Trace("How libraries differ in what they compute", words, None, "", notes)
 
 
 def of_one(name: str) -> Trace:
@@ -71,7 +70,7 @@ def of_one(name: str) -> Trace:
     changes = Convention.of(name).changes()
     flags = " ".join(flag_text(field, value) for field, value in changes.items())
     notes += [f"the same as flags: {flags}"] if flags else []
-    title = f"What {name} means by attention"
+    title = f"How {name} computes attention"
     return Trace(title, (_words(LIBRARY, cells, labels),), None, "", tuple(notes))
 
 

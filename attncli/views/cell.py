@@ -13,7 +13,8 @@ from attncli.trace import Stage
 from attncli.views.numbers import short
 from attncli.views.parts import Equation
 from attncli.views.select import HEADS, KEY_HEADS, BlankStage, Block, Index, has_blanks
-from attncli.views.text import LABEL_CELLS, clean, label_mark, number_mark, number_of, shorten
+from attncli.views.text import LABEL_CELLS, clean, label_mark, number_mark, shorten
+from attncli.words.tokens import number_of
 
 Words = tuple[str, ...]
 
@@ -75,12 +76,13 @@ class Entry(NamedTuple):
 
     def labels(self, cells: int = LABEL_CELLS) -> list[str]:
         """The names of its row and its column in an equation; of a vector the latter alone."""
-        names = []
-        for axis, at in self.places:
-            name = shorten(self.stage.label(axis, at), cells)
-            name = f'"{name}"' if name == "," else name
-            names.append(name + number_of(self.stage.labels.get(axis, ()), at))
-        return [label_mark(name) for name in names]
+        return [self.label(axis, at, cells) for axis, at in self.places]
+
+    def label(self, axis: str, at: int, cells: int = NAME_CELLS) -> str:
+        """One of the names along an axis in an equation."""
+        name = shorten(self.stage.label(axis, at), cells)
+        name = f'"{name}"' if name == "," else name
+        return label_mark(name + number_of(self.stage.labels.get(axis, ()), at))
 
     @property
     def matrix(self) -> Array:

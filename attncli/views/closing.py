@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -17,45 +16,38 @@ from attncli.trace import Stage
 from attncli.views.numbers import percent, short
 from attncli.views.select import HEADS, Block, DisplayOptions, Index
 from attncli.views.text import distinct, is_token, named, quoted, shorten
+from attncli.words.tokens import numbers_of
 
 TOP = 3  # names in a sentence
 LINES = 12  # sentences in all
 FEWEST = 2  # sentences of one head, however many heads there are
 TOP_CELLS = 9  # of a name before its share, in a table
-ONE = {"keys": "key", "queries": "query"}
 NAMED = 3  # empty rows called by name
 MISSING = 0.01  # of a row's sum: rounding each share to bfloat16, 8 bits, changes 0.4 % at most
 
 
 class Name(NamedTuple):
-    """A token, its number where there are several of the same text, and whether it is quoted."""
+    """A token, " (3)" where there are several of the same text, and whether it is quoted."""
 
     token: str
-    number: int
+    number: str
     is_quoted: bool
 
     def spoken(self, shown: str = "") -> str:
         """Within a sentence: "bank" (3), a token in quotation marks; `shown` is it shortened."""
         text = shown or shorten(self.token)
-        return (quoted(text) if self.is_quoted else text) + self._numbered
+        return (quoted(text) if self.is_quoted else text) + self.number
 
     @property
     def plain(self) -> str:
         """In a table: bank (3)."""
-        return self.token + self._numbered
-
-    @property
-    def _numbered(self) -> str:
-        return f" ({self.number})" if self.number else ""
+        return self.token + self.number
 
 
 def _names(stage: Stage, axis: str) -> list[Name]:
     tokens = stage.names(axis)
-    count = Counter(tokens)
-    return [
-        Name(token, at if count[token] > 1 else 0, is_token(stage, axis, token))
-        for at, token in enumerate(tokens, 1)
-    ]
+    named = zip(tokens, numbers_of(tokens), strict=True)
+    return [Name(token, number, is_token(stage, axis, token)) for token, number in named]
 
 
 class Shares(NamedTuple):
@@ -147,9 +139,15 @@ def _dropout(shares: Shares, i: int) -> str:
     if shares.dropped is None:
         return ""
     left = np.flatnonzero(shares.dropped[i]).tolist()
-    names = [shares.others[at].spoken() for at in left[:TOP]]
-    names += [f"{len(left) - TOP} more"] if len(left) > TOP else []
+    names = some([shares.others[at].spoken() for at in left])
     return f"; dropout leaves out {joined(names) if left else 'none'}"
+
+
+def some(names: list[str], most: int = TOP, of: str = "") -> list[str]:
+    """The first of many names and how many more there are; one more is named."""
+    if len(names) <= most + 1:
+        return names
+    return [*names[:most], f"{len(names) - most} more{of}"]
 
 
 def _ranking(row: Array, names: Sequence[Name], others: str) -> str:
@@ -168,14 +166,12 @@ def _ranking(row: Array, names: Sequence[Name], others: str) -> str:
     while at < min(len(order), TOP) or at == len(order) - 1:
         own = text(at)
         tied = bisect_left(range(at, len(order)), True, key=lambda i: text(i) != own)
-        top = [names[i].spoken() for i in order[at : at + min(tied, max(TOP - at, 1))]]
-        if more := tied - len(top):
-            top.append(f"{more} more {others if more > 1 else ONE[others]}")
+        alike = [names[i].spoken() for i in order[at : at + tied]]
+        top = some(alike, max(TOP - at, 1), f" {others}")
         groups.append(f"{joined(top)} ({own}{' each' if tied > 1 else ''})")
         at += tied
     rest = row[order[at:]]
-    shared = f"{others} share" if len(rest) > 1 else f"{ONE[others]} has"
-    tail = f"; {len(rest)} more {shared} {percent(float(rest.sum()))}"
+    tail = f"; {len(rest)} more {others} share {percent(float(rest.sum()))}"
     return ", then ".join(groups) + (tail if len(rest) else "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from attncli.arrays import Array, BoolArray
 from attncli.attention.axes import joined
 from attncli.stages import kind_of
 from attncli.trace import Stage
-from attncli.views.closing import TOP, Shares, shares_of, told
+from attncli.views.closing import Shares, shares_of, some, told
 from attncli.views.matrix import is_of_softmax
 from attncli.views.numbers import short
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index
@@ -107,13 +106,10 @@ def _why(row: _Row, shares: Shares, offer: Array, rounding: float, precision: in
         return f": its weight is on {shares.others[some[0]].spoken()} alone"
     if len(offer) and np.ptp(offer) <= rounding:
         number = short(float(offer[0]), precision)
-        return f": every {other} offers it the same (dA is {number} everywhere)"
+        return f": dA is {number} for every {other}, so no change of its weights changes the loss"
     return ""
 
 
 def _named(at: Array, shares: Shares) -> str:
     """Some of the others by name, those that are alike together."""
-    names: Sequence[str] = [shares.others[i].spoken() for i in at[:TOP].tolist()]
-    if more := len(at) - len(names):
-        names = [*names, f"{more} more"]
-    return joined(names)
+    return joined(some([shares.others[i].spoken() for i in at.tolist()]))

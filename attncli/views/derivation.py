@@ -15,7 +15,7 @@ from attncli.views.cell import Entry, Words
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of
-from attncli.views.text import NAME_CELLS, clean, find, label_mark, named, plain, sentence, shorten
+from attncli.views.text import NAME_CELLS, clean, find, named, plain, sentence, shorten
 from attncli.views.walk import softmax_table
 from attncli.views.words import equation, is_softmax
 
@@ -106,7 +106,9 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
         return title, [(step, [equation(step)]) for step in way]
     before = []
     if target.name == "positions" and "angles" in target.reads:
-        title = "How {} gets its {}".format(*map(plain, entry.labels()))
+        row, wave = map(plain, entry.labels())
+        own = f"{entry.column}, {wave}" if "dimension" in target.labels else wave
+        title = f"How {row} gets its dimension {own}"
         angle = entry.of("angles")._replace(column=entry.column // 2)
         before = [angle.of("w"), angle]
     elif "mean" in target.reads and "deviation" in target.reads:
@@ -175,11 +177,10 @@ def _share(step: Entry) -> Iterator[Equation]:
     weights, values = step.of("a"), step.of("b" if by_column else "v")
     at, own = (step.row, step.column) if by_column else (step.column, step.row)
     weight, value = weights.value, values.matrix[at]
-    other = shorten(values.stage.label(values.stage.axes[-2], at), 12)
+    other = values.label(values.stage.axes[-2], at)
     numbers = _vector(step, value)
     product = (f"{step.write(weight)} · {numbers[0]}", *numbers[1:])
-    label = shorten(step.stage.label(step.stage.axes[-2], own), 12)
-    left = f"{clean(step.stage.symbol)}[{label_mark(label)}]"
+    left = f"{clean(step.stage.symbol)}[{step.label(step.stage.axes[-2], own)}]"
     what, whole = "the output", "the output, of all keys together"
     if kind_of(step.stage.name).heading:
         what, whole = plain(left), f"of all {'queries' if by_column else 'keys'} together"
@@ -188,7 +189,7 @@ def _share(step: Entry) -> Iterator[Equation]:
             what += f" of {shorten(step.stage.label(KEY_HEADS, step.head))}"
             names = (shorten(step.block.owners[HEADS].label(HEADS, head)) for head in heads)
             whole = f"of all queries of {', '.join(names)}"
-    product_of = f"{weights.name} · {clean(values.stage.symbol)}[{label_mark(other)}]"
+    product_of = f"{weights.name} · {clean(values.stage.symbol)}[{other}]"
     with np.errstate(all="ignore"):
         share = np.asarray(weight * value)
     yield Equation(product_of, (product, _vector(step, share)), f"its share of {what}")

@@ -112,7 +112,7 @@ def source_line(example: Example) -> str:
     return clean(f"{', '.join(part for part in named if part)} (document {source.id})")
 
 
-def list_lines(examples: Sequence[Example]) -> Iterator[str]:
+def list_lines(examples: Sequence[Example], width: int | None = None) -> Iterator[str]:
     """Every example by name, under the document it comes from."""
     names = max((len(example.name) for example in examples), default=0)
     before = ""
@@ -120,9 +120,10 @@ def list_lines(examples: Sequence[Example]) -> Iterator[str]:
         line = source_line(example)
         if line != before:
             yield from [""] if before else []
-            yield line
+            yield from fold(line, width, 2, 0)
             before = line
-        yield f"  {pad(clean(example.name), names)}  {sentence(example.title)}"
+        title = f"{pad(clean(example.name), names)}  {sentence(example.title)}"
+        yield from fold(title, width, names + 4, 2)
 
 
 def result_lines(result: Result, width: int | None) -> Iterator[str]:
@@ -151,7 +152,7 @@ def verification_lines(results: Sequence[Result]) -> Iterator[str]:
         counts = Counter(judgement.verdict for judgement in result.judgements)
         mark, text = "ok" if result.ok else "FAILED", _counted(counts)
         if result.needs:
-            mark, text = "needs", f"needs {clean(result.needs)}"
+            mark, text = "needs", clean(result.needs)
         yield f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {text}"
         for row in rows(result):
             yield from (f"        {row.claim}: {reason}" for reason in row.reasons if not row.ok)

@@ -13,7 +13,7 @@ import numpy as np
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
-from attncli.views.matrix import Matrix
+from attncli.views.matrix import WIDEST, Matrix
 from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
 from attncli.views.page import parts
@@ -35,6 +35,8 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         first = replace(first, stages=tuple(name for name in maps if name in first.stages))
     if options.stages or options.cell or options.query:
         yield from parts(trace, first)
+        if not options.stages and (left_out := _left_out(trace, options)):
+            yield Remark(left_out)
         return
     *before, last = trace.steps
     findings: tuple[str, ...] = ()
@@ -46,6 +48,9 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     if _n_heads(trace) > 1 or _n_layers(trace):
         yield outline(trace, options)
     for part in page:
+        if isinstance(part, Matrix) and options.cols == (None, None):
+            is_map = part.stage.axes[-1] in ("key", "other", "token")
+            part.widest = part.widest if is_map else WIDEST
         if not (isinstance(part, Closing) and kind_of(part.stage).summarized):
             yield part
     attentions = [
@@ -132,10 +137,13 @@ def _left_out(trace: Trace, options: DisplayOptions) -> str:
     if n_layers > 1:
         decodes = any(name.startswith("decoder.") for name in trace)
         shown.append(f"layer 1 of {n_layers}")
-        flags.append(f"--stage {'decoder' if decodes else 'encoder'}.2.attention.weights")
+        layer = f"--stage {'decoder' if decodes else 'encoder'}.2.attention.weights"
+        flags += [] if options.query else [layer]
     if n_heads > 1 and options.head is None:
         shown.append(f"head 1 of {n_heads}")
         flags.append("--head 2")
     if options.full or options.every or not shown:
         return ""
-    return f"shown: {' and '.join(shown)}; the rest: {', '.join(flags)}, or --full for everything"
+    flags = [", ".join(flags)] if flags else []
+    rest = ", or ".join([*flags, "--full for everything"])
+    return f"shown: {' and '.join(shown)}; the rest: {rest}"

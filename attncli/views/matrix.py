@@ -17,20 +17,13 @@ from attncli.stages import kind_of
 from attncli.trace import Stage
 from attncli.views import closing, numbers
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index
-from attncli.views.text import (
-    BLANK,
-    LABEL_CELLS,
-    NAME_CELLS,
-    captions,
-    clean,
-    sentence,
-    shorten,
-)
+from attncli.views.text import BLANK, LABEL_CELLS, NAME_CELLS, captions, clean, sentence, shorten
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
 """Indices in order; None = those left out."""
 
+WIDEST = 16  # numbers of a vector of a word that are shown unasked
 LARGE = 100  # rows or columns a matrix is shown whole up to, where no screen sets a limit
 EDGE = 8  # rows or columns at each end of one that is larger
 PIXELS = 2048  # rows or columns of a picture of a matrix: hardly a screen has more
@@ -98,6 +91,7 @@ class Matrix:
     marked, mark   True where `sign` (`///`) replaces the number, and what that means
     by_column      whether each column holds numbers of its own kind, rounded by themselves
     empty          True where nothing is written
+    widest         of more columns than these the outer ones are shown, as many as fit one block
     is_blank       whether its numbers are left out
     is_repeated    whether they stand in another matrix, which its formula names
     sums           whether rows or columns have a column or row of sums
@@ -115,7 +109,7 @@ class Matrix:
     ) -> None:
         self.block, self.stage, self.where, self.options = block, stage, where, options
         kind, how = kind_of(stage.name), block.convention
-        self.number = block.numbers.get(stage.name)
+        self.number, self.widest = block.numbers.get(stage.name), math.inf
         self.name = shorten(stage.name, NAME_CELLS) if stage.name else ""
         letter = stage.symbol if self.number is None else ""
         self.formula, self.note = sentence(stage.formula or letter), sentence(stage.note)
@@ -161,7 +155,9 @@ class Matrix:
     def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
         """The names of the rows (−2) or columns (−1) of a grid; a vector's row has its symbol's."""
         axes = self.stage.axes
-        names = [clean(self.stage.symbol) if axis == -2 else ""]
+        is_of_words = self.stage.name in ("difference", "analogy")  # queen − king, not b − a
+        own = self.formula if is_of_words else self.stage.symbol
+        names = [clean(own) if axis == -2 else ""]
         if len(axes) >= -axis:
             indices = [at for at in kept if at is not None]
             names = captions(self.stage.names(axes[axis]), indices, cells)

@@ -60,7 +60,6 @@ _ENTRIES = {axis: many for axis, (_, many) in _WORDS.items()} | {
     "component": "components",
     "count": "number and word id",
     "measure": "measures",
-    "value": "values",
     "part": "parts of the keys",
     "library": "libraries",
     "case": "cases",
@@ -98,6 +97,8 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     if not is_part and _is_of_inputs(trace):
         options = replace(options, given=True)
     names = chosen(trace, options)
+    if options.given:  # the keys of a tile are among those of all
+        names = {n for n in names if n.split(".")[0] not in PARTS or is_computed(trace[n])}
     if options.query is not None:
         from attncli.views.walk import walks
 
@@ -115,7 +116,8 @@ def _is_of_inputs(trace: Trace) -> bool:
     """Whether a trace is one attention, whose q or x is given."""
     stages = (step for step in trace.steps if isinstance(step, Stage))
     given = {stage.name for stage in stages if not is_computed(stage)}
-    return WEIGHTS in trace and bool(given & {"q", "x"})
+    is_attention = {WEIGHTS, *PARTS} & {step.name for step in trace.steps}
+    return bool(is_attention and given & {"q", "x"})
 
 
 def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
@@ -237,7 +239,7 @@ def _matrices(
         heading, axes = place.heading, place.stage.axes[-2:]
         is_new = axes not in axes_named
         axes_named.add(axes)
-        words = about(place.stage, asks=bool(block.sizes["key"])) if is_new else ()
+        words = about(place.stage, block) if is_new else ()
         matrix = Matrix(block, place.stage, place.where, options, words)
         if same := _same_as(block, place.stage, stages) if not options.every else None:
             matrix.formula = f"{sentence(place.stage.symbol)} = {sentence(same.symbol)}"
@@ -270,11 +272,20 @@ def _same_as(block: Block, stage: Stage, stages: Sequence[Stage]) -> Stage | Non
     return next((x for x in inputs if np.array_equal(x.value, stage.value)), None)
 
 
-def about(stage: Stage, *, asks: bool = True) -> tuple[str, ...]:
-    """What the rows and columns of a stage are; rows that ask nothing are tokens."""
+def about(stage: Stage, block: Block | None = None) -> tuple[str, ...]:
+    """What the rows and columns of a stage are; those of x, and rows that ask nothing, are tokens.
+
+    block  of which it is; None: an attention of several heads
+    """
     what = [_ENTRIES.get(axis, axis) for axis in stage.axes[-2:] if axis]
+    if stage.axes[-2:-1] == ("value",):  # of a sweep: its labels are scale 0.1, scale 0.2 …
+        own = stage.label("value", 0).rpartition(" ")[0]
+        what[0] = own if own == "d_k" else f"{own}s"
+    asks = stage.name != "x" and (block is None or block.sizes["key"])
     if stage.axes[-2:-1] == ("query",) and not asks:
         what[0] = _ENTRIES["token"]
+    if block is not None and block.n_heads <= 1:
+        what = [words.removesuffix(" of all heads") for words in what]
     return ("rows are {}, columns are {}".format(*what),) if len(what) == 2 else ()
 
 

@@ -11,9 +11,7 @@ from typing import NamedTuple
 from attncli.arrays import Array
 from attncli.views.matrix import Matrix
 from attncli.views.select import Index
-from attncli.views.text import (
-    plain,
-)
+from attncli.views.text import plain
 
 
 class Headline(NamedTuple):

@@ -16,6 +16,7 @@ from rich.cells import cell_len, chop_cells
 
 from attncli.errors import ShapeError
 from attncli.trace import Stage
+from attncli.words.tokens import number_of, numbers_of
 
 LABEL_CELLS = 16
 """The widest a label is shown where there is room."""
@@ -129,15 +130,6 @@ def named(stage: Stage, axis: str, at: int, cells: int = LABEL_CELLS) -> str:
     return text + number_of(stage.labels.get(axis, ()), at)
 
 
-def number_of(names: Sequence[str], at: int) -> str:
-    """What tells an entry from others of the same name, its number from 1; else "".
-
-    >>> number_of(["bank", "river", "bank"], 2), number_of(["bank", "river", "bank"], 1)
-    (' (3)', '')
-    """
-    return f" ({at + 1})" if names and names.count(names[at]) > 1 else ""
-
-
 def quoted(name: str) -> str:
     """A token in quotation marks; an empty one has them already (see `shorten`)."""
     return name if name == '""' else f'"{name}"'
@@ -154,12 +146,8 @@ def captions(names: Sequence[str], at: Sequence[int], cells: int = LABEL_CELLS) 
     >>> captions(["bank", "river", "bank"], [0, 1])
     ['bank (1)', 'river']
     """
-    count = Counter(names)
-    texts = distinct([names[i] for i in at], at, cells)
-    return [
-        f"{text} ({i + 1})" if count[names[i]] > 1 else text
-        for text, i in zip(texts, at, strict=True)
-    ]
+    texts, numbers = distinct([names[i] for i in at], at, cells), numbers_of(names)
+    return [text + numbers[i] for text, i in zip(texts, at, strict=True)]
 
 
 def distinct(labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_CELLS) -> list[str]:
@@ -212,23 +200,30 @@ def hang(words: Iterable[str], width: int, indent: int, first: int) -> list[str]
 
 
 def find(names: Sequence[str], axis: str, wanted: str) -> int:
-    """The entry of an axis with these names: its label, as "bank (5)" too, or its number from 1.
+    """The entry of an axis with these names: its label, as '"bank" (5)' too, or its number from 1.
 
+    Positions and the dimensions of their waves have the numbers that tables print, from 0.
     Raises ShapeError where there is none, or more than one of that label.
     """
+    if wanted not in names:
+        wanted = re.sub(r'^"([^"]+)"', r"\1", wanted)
     same = [at for at, name in enumerate(names) if name == wanted]
     if len(same) == 1:
         return same[0]
-    if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
-        return int(wanted) - 1
+    is_placed = axis in ("position", "dimension")
+    start = re.fullmatch(r"pos (-?\d+)|sin λ.*", names[0]) if is_placed else None
+    first = int(start[1] or 0) if start else 1
+    if wanted.isdecimal() and first <= int(wanted) < first + len(names):
+        return int(wanted) - first
     numbered = re.fullmatch(r"(.*?) ?\((\d+)\)", wanted)
     if numbered and [*names[int(numbered[2]) - 1 : int(numbered[2])]] == [numbered[1]]:
         return int(numbered[2]) - 1
     if same:
         which = " or ".join(f"{wanted}({at + 1})" for at in same[:3])
         raise ShapeError(f"more than one {axis} is called {clean(wanted)!r}", f"use {clean(which)}")
-    there = ", ".join(shorten(name) for name in names[:8])
+    some = captions(names, range(min(len(names), 8)))
+    there = ", ".join(f'"{name}"' if name == "," else name for name in some)
     more = f" … ({len(names)} in all)" if len(names) > 8 else ""
     raise ShapeError(
-        f"there is no {axis} {wanted!r}", f"there are {there}{more}, or a number from 1"
+        f"there is no {axis} {wanted!r}", f"there are {there}{more}, or a number from {first}"
     )

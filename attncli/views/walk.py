@@ -8,6 +8,7 @@ Its last row is the sum: of exp, of the shares, and of what the keys give, which
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +22,11 @@ from attncli.views.cell import Entry
 from attncli.views.matrix import Matrix
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Heading, Part, Remark
-from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of
+from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import BLANK, captions, clean, find, named, sentence
 
 LARGE = 600.0  # of a score beyond it exp is infinite or 0: the largest is subtracted from each
-FEW = 9  # columns of so many values are headed share·V1 …, of more A·V1 …, which stays narrow
+FEW, FIRST = 9, 4  # of more values than FEW the FIRST are shown
 ROUNDING = 1e-12  # shares that sum to 1 within it do so exactly, but for rounding in float64
 
 
@@ -69,6 +70,15 @@ def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iter
             yield Remark(left_out)
 
 
+def walked(trace: Trace, options: DisplayOptions) -> Trace:
+    """The walk as a trace of its tables, whole: of several heads `walk_1`, `walk_2` …"""
+    tables = walks(trace, chosen(trace, options), replace(options, full=True))
+    stages = [part.stage for part in tables if isinstance(part, Matrix)]
+    names = ["walk"] if len(stages) == 1 else [f"walk_{n}" for n in range(1, len(stages) + 1)]
+    named = (replace(stage, name=name) for stage, name in zip(stages, names, strict=True))
+    return Trace(trace.title, tuple(named), trace.convention)
+
+
 def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
     """Every score of a row of weights, its exp and its share, and their sums.
 
@@ -95,7 +105,11 @@ def _walk(block: Block, output: Stage, row: int, where: Index, options: DisplayO
     weights = block.stages[WEIGHTS]
     query = named(weights, weights.axes[-2], row)
     note = f"{query}: a row for each key; the last row is the sum, {clean(output.symbol)}[{query}]"
-    columns = [*_columns(block, output, row, where)]
+    whole = shown = output.value.shape[-1]
+    if whole > FEW and not options.full:
+        shown = FIRST
+        note += f"; {shown} of the {whole} columns of V (--full shows all)"
+    columns = [*_columns(block, output, row, where, shown)]
     is_blank = isinstance(weights, BlankStage)
     return _table(columns, weights.names(weights.axes[-1]), note, options, is_blank=is_blank)
 
@@ -126,7 +140,9 @@ def _table(
     return matrix
 
 
-def _columns(block: Block, output: Stage, row: int, where: Index) -> Iterator[Column]:
+def _columns(
+    block: Block, output: Stage, row: int, where: Index, n_values: int
+) -> Iterator[Column]:
     """The columns in the order of computation: scores, softmax, values, and what each gives."""
     weights, values = block.stages[WEIGHTS], block.read(output, "v")
     shares, stage = block.matrix(weights, where)[row], block.read(output, "a")
@@ -146,11 +162,10 @@ def _columns(block: Block, output: Stage, row: int, where: Index) -> Iterator[Co
         yield Column(stage.name, given, float(given.sum()))
     letter, value = clean(values.symbol), block.matrix(values, where)
     own = block.matrix(output, where)[row]
-    names = [str(at) for at in range(1, value.shape[1] + 1)] if value.shape[1] > 1 else [""]
+    names = [str(at) for at in range(1, n_values + 1)] if value.shape[1] > 1 else [""]
     for at, name in enumerate(names):
         yield Column(f"{letter}{name}", value[:, at], is_given=not isinstance(values, BlankStage))
     what = "share" if stage is weights else stage.name
-    what = clean(stage.symbol) if len(names) > FEW else what
     for at, name in enumerate(names):
         with np.errstate(all="ignore"):
             yield Column(f"{what}·{letter}{name}", given * value[:, at], float(own[at]))

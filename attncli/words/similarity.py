@@ -20,11 +20,13 @@ import numpy.typing as npt
 from attncli import formulas
 from attncli.arrays import FloatArray
 from attncli.attention.attend import Block, traced
+from attncli.attention.axes import joined
 from attncli.attention.numbers import on_host
 from attncli.attention.run import Step
 from attncli.errors import ShapeError
 from attncli.files.messages import count
 from attncli.trace import Stage, Trace
+from attncli.words.tokens import called
 
 N_COMPONENTS = 2
 _PLANE = ("PC 1", "PC 2")
@@ -67,12 +69,12 @@ def similarity(
         cosines = cosines._replace(compute=_scaled_cosines, reads=reads, expression="")
     # arccos keeps half of the digits of a cosine near 1: with the vectors at hand it is not used.
     angles = angles._replace(compute=lambda x: angles_of(vectors))
-    zeros = [word for word, row in zip(words, vectors, strict=True) if not row.any()]
+    zeros = [called(words, at) for at, row in enumerate(vectors) if not row.any()]
     notes = []
-    if zeros:
-        quoted = (f'"{word}"' for word in zeros)
-        holds = "is all zeros and has" if len(zeros) == 1 else "are all zeros and have"
-        notes = [f"{', '.join(quoted)} {holds} no direction: cosines with it are NaN"]
+    if len(zeros) == 1:
+        notes = [f"{zeros[0]} is all zeros and has no direction: cosines with it are NaN"]
+    elif zeros:
+        notes = [f"{joined(zeros)} are all zeros and have no direction: cosines with them are NaN"]
     noted = [step._replace(note="".join(notes)) for step in (cosines, angles)]
     labels = {"word": tuple(words), "other": tuple(words)}
     block = Block("Similarity", None, labels, tuple(notes))
@@ -236,26 +238,12 @@ def pca_steps() -> list[Step]:
         {"x": "centred"},
         "signs are arbitrary: each component is turned so that its largest entry is positive",
     )
+    mean = "μ = mean over the words"
     difference, product = {"x": "vectors", "mean": "mean"}, {**x, "w": "components"}
     return [
-        Step(
-            "mean",
-            _mean,
-            {"x": "vectors"},
-            {},
-            "μ = mean over the words",
-            formulas.CENTRE,
-            kind="centre",
-        ),
+        Step("mean", _mean, {"x": "vectors"}, {}, mean, formulas.CENTRE, kind="centre"),
         Step("centred", _centred, difference, {}, "C = V − μ", formulas.CENTRED),
-        Step(
-            "components",
-            _components,
-            x,
-            {},
-            svd,
-            note=rule,
-        ),
+        Step("components", _components, x, {}, svd, note=rule),
         Step("shares", _shares, x, {}, "σ² / Σσ², the share of the variance"),
         Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C Wᵀ", formulas.COORDINATES),
     ]

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 
 from attncli.errors import InputError
 
@@ -112,3 +114,23 @@ def _kind(character: str) -> str:
         return "E"
     category = unicodedata.category(character)
     return _KIND_OF_CATEGORY.get(category) or _KIND_OF_CATEGORY.get(category[0], "P")
+
+
+def number_of(names: Sequence[str], at: int) -> str:
+    """What tells an entry from others of the same name, its number from 1; else "".
+
+    >>> number_of(["bank", "river", "bank"], 2), number_of(["bank", "river", "bank"], 1)
+    (' (3)', '')
+    """
+    return f" ({at + 1})" if names and names.count(names[at]) > 1 else ""
+
+
+def called(words: Sequence[str], at: int) -> str:
+    """A word in a sentence: in quotation marks, with its number where it occurs several times."""
+    return f'"{words[at]}"{number_of(words, at)}'
+
+
+def numbers_of(names: Sequence[str]) -> list[str]:
+    """`number_of` each of the names."""
+    count = Counter(names)
+    return [f" ({at})" if count[name] > 1 else "" for at, name in enumerate(names, 1)]

@@ -255,8 +255,7 @@ def test_any_number_is_judged_without_a_warning(huge: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "times"),
-    in_turn([0.0, -0.5, 1e-308, 1e200, -1e200, 1e308], [1.0, 0.0, 1e300]),
+    ("scale", "times"), in_turn([0.0, -0.5, 1e-308, 1e200, -1e200, 1e308], [1.0, 0.0, 1e300])
 )
 def test_the_end_of_float64_never_makes_wrong_numbers_match(scale: float, times: float) -> None:
     wrong = np.linspace(1, 2, RIGHT.size).reshape(RIGHT.shape) * max(times, 1)

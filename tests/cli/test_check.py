@@ -60,8 +60,8 @@ def test_the_verdict_and_its_exit_code(call: Call) -> None:
     right = call("check", *THREE, "--observed", RIGHT, "--decimals", "6")
     assert (right.code, right.out[:10]) == (0, "it matches")
     assert cause(call, *THREE, "--observed", SAMPLES / "observed.json") == "scale left out"
-    shape = call("check", *THREE, "--observed", "[[1,2,3]]")
-    assert (shape.code, "shape" in shape.out) == (1, True)
+    shape = call("check", *THREE, "--observed", "[5, 5]")
+    assert (shape.code, "has 2 numbers" in shape.out, "rows=" in shape.out) == (1, True, False)
     wrong = ("check", *THREE, *PRINTED, "--single")
     for more in ((), ("--suggest", "x.npz")):
         quiet = call(*wrong, *more, "--quiet")
@@ -127,8 +127,7 @@ def test_each_stage_has_its_own_decimals(call: Call) -> None:
     Path("large.csv").write_text("0.40,0.10," * LARGE + "0.1")  # of one key: the row is v
     for value, code in ((0.404, 0), (0.44, 1)):
         np.savez("one.npz", q=[[0.0]], k=[[1.0]], v=[[value, 0.1] * LARGE + [0.1]])
-        done = call("check", "--q", "one.npz", "--observed", "large.csv", "--single")
-        assert done.code == code
+        assert call("check", "--q", "one.npz", "--observed", "large.csv", "--single").code == code
 
 
 def as_printed(x: Any, form: str) -> str:
@@ -396,7 +395,7 @@ def test_gradients_of_a_file(call: Call) -> None:
     assert call("check", *flags, "--stage", "dQ", "--d-output", "d.npy").code == 0
     done = call("check", write("k.npz", INPUTS | {"d_output": d_output, "dk": right["d_k"]}),
                 "--suggest", "more.npz")  # fmt: skip
-    assert (done.code, "another input" in done.out) == (0, True)
+    assert (done.code, "cannot show" in done.out) == (0, True)
     assert {"q", "k", "v", "d_output"} <= {*np.load("more.npz")}
     noted = call("check", write("n.npz", INPUTS | seen() | {"dq": right["d_q"]}))
     assert (noted.code, "do not follow" in noted.err) == (0, True)

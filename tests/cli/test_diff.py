@@ -96,5 +96,4 @@ def test_against(call: Call, three: Path) -> None:
     stage = "encoder.3.attention.weights"
     deep = ("--block", "encoder", "--layers", "3", "--against", "--causal", "--stage", stage)
     assert call("explain", "a b", *deep).code == 1
-    once = call("compute", "[[1, 2]]", "--against", "--scale none")
-    assert once.err.count("so K = Q") == 1
+    assert call("compute", "[[1, 2]]", "--against", "--scale none").err.count("so K = Q") == 1

@@ -159,8 +159,7 @@ def test_labels_come_from_tokens(call: Call) -> None:
         (["q.csv", "--tokens", '["I", "love"]'], words),
         (["[[1,0]]", "--k", "q.csv", "--tokens", "I,love"], {"key": ["I", "love"]}),
     ):
-        done = call("compute", *arguments, "--format", "json")
-        assert labels(done.json, "weights") == expected
+        assert labels(call("compute", *arguments, "--format", "json").json, "weights") == expected
     cell = [
         call("compute", "q.csv", "--tokens", "I,love", "--cell", at) for at in ("love,I", "2,1")
     ]

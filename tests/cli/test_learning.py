@@ -14,13 +14,34 @@ from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup
 
 from .conftest import SAMPLES, Call
+from .test_wrong_calls import arguments_of
 
 THREE = str(SAMPLES / "three-tokens.json")
-BANK = [
-    *("She visited the money bank, near the river bank", "--positions", "none"),
-    *("--glove", str(SAMPLES / "bank.txt"), "--weights", str(SAMPLES / "bank.json")),
-]
-NEAR = ("--mask", str(SAMPLES / "near.json"))
+BANK = "'She visited the money bank, near the river bank' --positions none"
+BANK += f" --glove {SAMPLES / 'bank.txt'} --weights {SAMPLES / 'bank.json'}"
+NEAR = f"{BANK} --mask {SAMPLES / 'near.json'}"
+SAID = {  # a call: what it says, and after "!" what it does not
+    # computed by readers outside: shares, cosines, and the pairs that changed as much as the first
+    f"explain {NEAR}": ['"bank" (5) attends to "money" (93.8 %)', '"bank" (10) attends to "river" (98.2 %)', "0.0565", "the mask's numbers are added", "!become −inf", '"the" (3), "," and "the" (8) are all zeros', '"She" and "money": cosine 0 before, 1 after: moved closer together; 2 other pairs'],
+    f"explain {BANK}": ['"bank" (10) attends to "money" and "river" (49.3 % each)', "16 other pairs"],
+    f"""explain {NEAR} --cell 'bank(10),","'""": ['S[bank (10),","]', "O[bank (10)] =", 'V[","]'],
+    f"""explain {NEAR} --cell '10,"bank" (10)'""": ["S[bank (10),bank (10)]"],
+    f"""explain {NEAR} --cell '",",the (3)'""": ["V[the (3)]", 'O[","] ='],
+    f"explain {BANK} --query bank": ["bank(5) or bank(10)"],
+    """explain 'the dog, the cat' --query '","'""": ['O[","]'],
+    "explain 'the bank the bank' --query 'bank(3)'": ["the (1), bank (2), the (3), bank (4)"],
+    "explain 'a b' --block encoder --layers 2 --query a": ["shown: layer 1 of 2"],
+    "explain 'the bank' --glove builtin": ["left out: 84 columns", "!share·V5"],
+    "explain 'the bank' --glove builtin --query bank": ["share·V4", "!share·V5", "4 of the 100 columns"],
+    "explain 'I love AI' --against-order 'AI love I' --positions none": ["attention ignores the order"],
+    "explain 'I love AI' --against-order 'AI love I'": ["order matters"],
+    "explain 'I love AI' --against-order 'AI love me'": ["other words"],
+    "posenc --len 5 --dim 4 --cell 5,0": ["no position '5'", "a number from 0"],
+    f"compute --q {THREE} --tiles 2": ["\nq         Q ", "\nv         V ", "!v         V₁"],
+    f"compute --q {THREE} --sweep scale 1,2 --causal --query q2": ["\ncausal", "  ///  1", "rows are scales", "in bits"],
+    f"compute --q {THREE} --query q3 --format csv": ["\nΣ,NaN,NaN,8.169480342077872,1.0,NaN,NaN,6.2761738261"],
+    f"check --q {THREE} --d-output ones --observed [[0,0],[0,0],[0,0]] --stage d_q": ["!alone gives", "this input cannot show"],
+}  # fmt: skip
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -34,77 +55,60 @@ def test_the_walk_of_a_query_ends_with_its_output(call: Call) -> None:
     powers = [exp(s / sqrt(2)) for s in (2, 1, 1)]
     shares = [power / sum(powers) for power in powers]
     table = rows(call("compute", "--q", THREE, "--query", "q3", "--precision", "6").out)
-    expected = ["2", f"{sqrt(2):.6f}", f"{powers[0]:.6f}", f"{shares[0]:.6f}", "10", "0"]
-    assert table["k1"][:6] == expected
-    assert table["Σ"][0] == f"{sum(powers):.6f}"
+    assert table["k1"][:6] == f"2 {sqrt(2):.6f} {powers[0]:.6f} {shares[0]:.6f} 10 0".split()
     output = [10 * shares[0] + 5 * shares[2], 10 * shares[1] + 5 * shares[2]]
-    assert table["Σ"][-2:] == [f"{x:.6f}" for x in output]
+    assert [table["Σ"][at] for at in (0, -2, -1)] == [f"{x:.6f}" for x in (sum(powers), *output)]
 
 
 def test_a_walk_knows_masks_sinks_dropout_and_blanks(call: Call) -> None:
-    masked = rows(call("compute", "--q", THREE, "--query", "1", "--causal").out)
-    assert masked["k2"][2:5] == ["-inf", "0", "0"]
-    sinks = rows(call("compute", "--q", THREE, "--query", "1", "--sinks", "[0.5]").out)
-    assert sinks["sink"][0] == f"{exp(0.5):.4f}"
+    one = ("compute", "--q", THREE, "--query", "1")
+    assert rows(call(*one, "--causal").out)["k2"][2:5] == ["-inf", "0", "0"]
+    sinks = rows(call(*one, "--sinks", "[0.5]").out)
     share = exp(0.5) / (exp(0.5) + 2 * exp(1 / sqrt(2)) + 1)
-    assert sinks["sink"][1] == f"{share:.4f}"
-    dropped = call("compute", "--q", THREE, "--query", "1", "--dropout", "0.5").out
-    assert "dropped·V1" in dropped
-    blank = rows(call("compute", "--q", THREE, "--query", "1", "--blank").out)
-    assert blank["k1"] == ["____"] * 4 + ["10", "0"] + ["____"] * 2
+    assert sinks["sink"][:2] == [f"{exp(0.5):.4f}", f"{share:.4f}"]
+    assert "dropped·V1" in call(*one, "--dropout", "0.5").out
+    assert rows(call(*one, "--blank").out)["k1"] == [*["____"] * 4, "10", "0", *["____"] * 2]
 
 
-def test_the_banks_attend_to_what_is_near_them_and_are_alike_without_positions(call: Call) -> None:
-    # learner.md of a reader outside: 93.8 %, 98.2 %, cosine 0.0565; 49.3 % each without the bias
-    near = call("explain", *BANK, *NEAR).out
-    assert '"bank" (5) attends to "money" (93.8 %)' in near
-    assert '"bank" (10) attends to "river" (98.2 %)' in near
-    assert "0.0565" in near
-    assert '"bank" (10) attends to "money" and "river" (49.3 % each)' in call("explain", *BANK).out
-    for name in ("bank(10)", "bank (10)", "10"):
-        derived = call("explain", *BANK, *NEAR, "--cell", f'{name},","')
-        assert (derived.code, 'S[bank (10),","]' in derived.out) == (0, True)
-    assert "bank(5) or bank(10)" in call("explain", *BANK, "--query", "bank").err
+@pytest.mark.parametrize("line", SAID)
+def test_what_is_said(line: str, call: Call) -> None:
+    done = call(*arguments_of(line))
+    for text in SAID[line]:
+        assert (text.removeprefix("!") in done.out + done.err) != text.startswith("!")
+
+
+def test_maps_of_ten_tokens_are_not_wrapped_at_80_columns(call: Call) -> None:
+    shown = call(*arguments_of(f"explain {NEAR} --width 80")).out
+    assert shown.count("\n  She ") == 13  # E, Q, K, V, S, Z, L, A, O, H and three tables of cosines
 
 
 def test_order_matters_with_positions_alone(call: Call) -> None:
-    again = ("I love AI", "--against-order", "AI love I")
-    assert call("explain", *again, "--positions", "none").code == 0
-    assert call("explain", *again).code == 1
+    again, none = ("I love AI", "--against-order", "AI love I"), ("--positions", "none")
+    assert [call("explain", *again, *more).code for more in (none, ())] == [0, 1]
     for sentence, path in (("a b c", "a.json"), ("c a b", "b.json")):
-        call("explain", sentence, "--positions", "none", "--output", path)
-    assert call("diff", "a.json", "b.json").code == 1
-    assert call("diff", "a.json", "b.json", "--by-name").code == 0
-    assert "other words" in call("explain", "I love AI", "--against-order", "AI love me").err
+        call("explain", sentence, *none, "--output", path)
+    assert [call("diff", "a.json", "b.json", *more).code for more in ((), ["--by-name"])] == [1, 0]
 
 
 def test_an_exercise_is_small_and_each_seed_is_another(call: Call) -> None:
-    drawn = [
-        call("compute", "--random", "4x3", "--seed", str(n), "--format", "json") for n in (1, 2)
-    ]
+    drawn = [call(*f"compute --random 4x3 --seed {n} --format json".split()) for n in (1, 2)]
     q, k, v = (np.array(stage["value"]) for stage in drawn[0].json["steps"][:3])
     assert (q.shape, k.shape, v.shape) == ((4, 3), (4, 3), (4, 3))
-    assert np.array_equal(q, np.rint(q))
-    assert np.abs(q @ k.T).max() <= 6
+    assert (np.array_equal(q, np.rint(q)), np.abs(q @ k.T).max() <= 6) == (True, True)
     assert drawn[0].out != drawn[1].out
-    sheet = call("compute", "--random", "--blank").out
-    assert "____" in sheet
-    assert "Q" in sheet
+    assert "____" in call("compute", "--random", "--blank").out
 
 
 def test_without_the_scale_scores_grow_as_the_root_of_d_k(call: Call) -> None:
     """Vaswani et al. (2017), footnote 4: the variance of q·k is d_k."""
     swept = call("compute", "--random", "--sweep", "d_k", "1,16,256", "--format", "json").json
     plain, scaled = (np.array(stage["value"]) for stage in swept["steps"])
-    assert plain[:, 0] == pytest.approx([1, 4, 16], rel=0.06)
-    assert scaled[:, 0] == pytest.approx([1, 1, 1], rel=0.06)
-    assert plain[2, 1] > 0.9
-    assert plain[2, 3] < plain[0, 3] / 3
+    assert [*plain[:, 0], *scaled[:, 0]] == pytest.approx([1, 4, 16, 1, 1, 1], rel=0.06)
+    assert (plain[2, 1] > 0.9, plain[2, 3] < plain[0, 3] / 3) == (True, True)
 
 
 def test_a_sweep_of_the_scale_is_a_query_at_several_temperatures(call: Call) -> None:
-    result = call("compute", "--q", THREE, "--sweep", "scale", "0,2", "--query", "q3", "--format",
-                  "json")  # fmt: skip
+    result = call(*f"compute --q {THREE} --sweep scale 0,2 --query q3 --format json".split())
     weights, spread = (np.array(stage["value"]) for stage in result.json["steps"])
     powers = np.exp([4.0, 2, 2])
     assert weights == pytest.approx(np.array([[1 / 3] * 3, powers / powers.sum()]))
@@ -114,39 +118,37 @@ def test_a_sweep_of_the_scale_is_a_query_at_several_temperatures(call: Call) -> 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_short_help_names_options_that_there_are(name: str, call: Call) -> None:
     done = call(name, "--help")
-    lines = done.out.splitlines()
-    assert done.code == 0
-    assert len(lines) <= 60
-    assert max(map(len, lines)) <= 80
-    options = {opt for param in LazyGroup().get_command(None, name).params for opt in param.opts}
-    named = {*re.findall(r"(?<![\w-])--[a-z-]+", done.out)} - {"--help"}
-    assert named <= options
+    wide = [line for line in done.out.splitlines() if len(line) > 80]
+    assert (done.code, done.out.count("\n") <= 60, wide) == (0, True, [])
+    params = LazyGroup().get_command(None, name).params
+    group_of = {opt: param.rich_help_panel for param in params for opt in param.opts}
+    assert {*re.findall(r"(?<![\w-])--[a-z-]+", done.out)} - {"--help"} <= {*group_of}
+    for group, rows_of in re.findall(r"^([A-Z][a-z]+)\n((?:  .*\n)+)", done.out, re.MULTILINE):
+        firsts = re.findall(r"^  (?:-o, )?(--[a-z-]+)", rows_of, re.MULTILINE)
+        assert {group_of[option] for option in firsts} == {group}, firsts
     assert len(re.findall(rf"^  attncli {name}", done.out, re.MULTILINE)) == 3 or name == "examples"
-    every = call(name, "--help", "all")
-    assert every.code == 0
-    assert len(every.out) > len(done.out)
+    assert len(call(name, "--help", "all").out) > len(done.out)
 
 
 def test_help_has_groups_and_pages(call: Call) -> None:
-    masking = call("compute", "--help", "masking").out
-    assert "--window" in masking
-    assert "--softcap" not in masking
-    assert "did you mean masking" in call("compute", "--help", "maskin").err
+    mask = call("compute", "--help", "mask").out  # a group, by how it begins
+    assert ("--window" in mask, "--softcap" in mask) == (True, False)
+    assert "did you mean masking" in call("compute", "--help", "msking").err
     pages = {path.name[:-3] for path in (files("attncli") / "help").iterdir()} - {"comma"}
-    assert pages <= set(call("help").out.split())
-    assert "causal" in call("help", "masks").out
+    assert pages <= set(call("help", "-h").out.split())
+    shown = [call("help", page).out for page in sorted(pages)]
+    assert not re.search(r"\w…", "".join(shown))  # a cell that is cut at 80 columns
+    assert call("help", *sorted(pages)).out == "\n".join(shown)
     assert call("help", "compute").out == call("compute", "-h").out
     assert "did you mean masks" in call("help", "mask").err
 
 
 def test_matrices_of_latex_are_read(call: Call) -> None:
     q = r"\begin{bmatrix} 1 & \frac{1}{2} \\ 0 & \sqrt{2} \end{bmatrix}"
-    value = call("compute", "--q", q, "--format", "json").json["steps"][0]["value"]
-    assert value == [[1, 0.5], [0, pytest.approx(sqrt(2))]]
+    read = call("compute", "--q", q, "--format", "json").json["steps"][0]
+    assert read["value"] == [[1, 0.5], [0, pytest.approx(sqrt(2))]]
     call("compute", "--q", THREE, "--stage", "weights", "--output", "w.tex")
-    array = re.search(r"\\begin\{array\}.*?\\end\{array\}", Path("w.tex").read_text(), re.DOTALL)
-    assert array
-    again = call("compute", "--q", array[0], "--format", "json").json["steps"][0]["value"]
-    weights = call("compute", "--q", THREE, "--stage", "weights", "--format", "json").json
-    expected = np.array(weights["steps"][-1]["value"])
-    assert np.array(again) == pytest.approx(expected, abs=5e-5)  # without labels and sums
+    (array,) = re.findall(r"(?s)\\begin\{array\}.*?\\end\{array\}", Path("w.tex").read_text())
+    again = call("compute", "--q", array, "--format", "json").json["steps"][0]["value"]
+    weights = call("compute", "--q", THREE, "--stage", "weights", "--format", "json").json["steps"]
+    assert np.array(again) == pytest.approx(np.array(weights[-1]["value"]), abs=5e-5)  # no sums

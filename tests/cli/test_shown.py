@@ -23,7 +23,7 @@ FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
 @pytest.mark.parametrize(
     ("line", "texts"),
     [
-        ("posenc --len 5 --dim 4 --cell 3,4", ["w[λ628] = 10000^(2/4)", "= cos(0.02)", "= 0.9998"]),
+        ("posenc --len 5 --dim 4 --cell 2,3", ["w[λ628] = 10000^(2/4)", "= cos(0.02)", "= 0.9998"]),
         ("posenc --len 5 --dim 4 --cell 'pos 2,cos λ628'", ["= cos(0.02)"]),
         ("posenc --len 2 --dim 5", ["5 is odd"]),
         ("posenc --len 2 --dim 4 --exponent article", ["4i/d"]),
@@ -44,7 +44,7 @@ FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
         ("examples", [*(f"(document 00{number})" for number in range(5)), "004-first-example"]),
         ("examples 004-first-example --stage weights", ["q1  0.4011  0.4011  0.1978  1"]),
         ("examples 004-second-example --format markdown", ["| claim | printed |", "differs"]),
-        ("examples why-scale", ["printed  [1, 2, 4, 8, 16]", "claimed  below 0.4", "--sweep d_k"]),
+        ("examples why", ["printed  [1, 2, 4, 8, 16]", "claimed  below 0.4", "--sweep d_k"]),
         ("examples 003-yogurt --query Yogurt", ["Mango", "69.59", "share·V1"]),
         ("examples --verify", ["ok ", "needs ", "each as recorded"]),
         ("examples 004 --verify", ["12 examples, each as recorded: 17 reproduced, 3 agree as rounded, 7 differ"]),
@@ -119,10 +119,9 @@ def test_notes_on_words(call: Call) -> None:
     assert (unused.code, "--glove" in unused.err, unused.err.count("\n")) == (0, True, 1)
     wide = [f"{word}={','.join(['1', *['0'] * 19, str(at)])}" for at, word in enumerate("abc")]
     short = call("similarity", *wide)
-    assert ("vectors are left out" in short.err, "1  vectors" in short.out) == (True, False)
+    assert ("too wide: 1 vectors" in short.err, "1  vectors" in short.out) == (True, False)
     assert "1  vectors" in call("similarity", *wide, "--full").out
-    steps = call("similarity", *wide, "--format", "json").json["steps"]
-    assert steps[0]["name"] == "vectors"
+    assert call("similarity", *wide, "--format", "json").json["steps"][0]["name"] == "vectors"
 
 
 def test_verified_examples_are_json_for_scripts(call: Call) -> None:

@@ -23,6 +23,8 @@ RNG = np.random.default_rng(8)
 # fmt: off
 CALLS = {
     "compute": {
+        "--random 3x2 --seed -1": "seed -1 whole", "--random --sweep d_k 1,4 --seed -1": "seed -1",
+        "--random axb": "--random 'axb' NxD 3x2", "--help nosuch": "'nosuch' masking, --help all",
         "": "nothing compute --x --weights", "x --format jsn": "'jsn' 'table', 'json'",
         "x --heads two": "--heads integer", "EYE --output a -o b": "--output/-o twice",
         "EYE --heatmap --no-heatmap": "--heatmap/--no-heatmap twice",
@@ -53,8 +55,9 @@ CALLS = {
         "--stage capped": "no 'capped' --softcap", "--head 2": "no head",
         "--rows 3:2": "--rows 3:2 before 2:3", "--cell a,b,c": "--cell 'a,b,c' comma",
         "--cell q9,k1": "no 'q9'", "--query q4": "no 'q4'", "--query ''": "--query ''", "--random": "three.json --random",
-        "--sweep d_k 1,2": "--sweep --random", "--sweep heads 1": "heads scale",
-        "--sweep scale x": "'x'", "--k [[1,2,3]]": "q 2 k 3 d_k", "--arcs --format svg --stage scores": "--arcs weights scores",
+        "--sweep softcap 0": "--sweep softcap above 0", "--sweep scale 1 --stage q": "only spread",
+        "--sweep d_k 1,2": "--sweep --random", "--query": "attncli compute --help", "--sweep heads 1": "heads scale",
+        "--sweep scale 1,y": "--sweep '1,y' numbers", "--k [[1,2,3]]": "q 2 k 3 d_k", "--arcs --format svg --stage scores": "--arcs weights scores",
         "--blank=other": "no 'other'", "--output x.doc": "x.doc format",
         "--output no/such/out.json": "no/such", "--output there.npz": "there.npz exists --force",
         "--format npy --stage weights --stage scores": "npy one stage",
@@ -148,7 +151,7 @@ CALLS = {
         "'a b' --semantics flax --causal": "flax refuses",
     },
     "posenc": {
-        "extra": "extra argument", "--len 99999999 --dim 2 --dots": "--len --dim",
+        "extra": "extra argument", "--help masking": "positions, showing", "--len 99999999 --dim 2 --dots": "--len --dim",
         "--dim 4": "--len missing", "--len 4": "--dim missing",
         "--kind alibi --len 3": "--heads missing", "--add [[1,2]] --dim 3": "--dim 3 2",
         "--add [[[1,2]]]": "3 dimensions", "--kind rope --len 3 --dim 5": "dim 5 even", "--len 3 --dim 4 --cell 9,1": "no position '9'",
@@ -166,7 +169,7 @@ CALLS = {
         "zzz": "no 'zzz' attncli examples", "003-cosines --format npz": "npz comparison",
         "--file missing.json": "missing.json", "--file mask.json": "mask.json",
         "000-pca --stage coordinates": "000-pca glove.6B.100d.txt",
-        "000-pca --glove missing.txt": "missing.txt",
+        "000-pca --glove missing.txt": ": example missing.txt glove.6B.100d",
     },
     "semantics": {
         "a b c": "3 libraries", "jax --q [[1]]": "jax input", "--format svg": "figure numbers",
@@ -177,7 +180,7 @@ CALLS = {
         "": "DIR SENTENCE missing", "m": "SENTENCE", "m a --target ''": "--target empty",
         "nowhere a": "directory nowhere",
     },
-    "nothing": {"": "command 'nothing' --help"},
+    "nothing": {"": "command 'nothing' --help"}, "help": {"masks nosuch": "topic 'nosuch'"},
 }
 
 # A call, and the hint: what to write instead.
@@ -196,13 +199,13 @@ HINTS = {
     "compute --embeddings q.csv": "use --x",
     "compute q.csv --temperature 2": "use --scale: a temperature T multiplies",
     "check --query q.csv": "use --q",
-    "compute q.csv --casual": "did you mean --causal?",
+    "compute q.csv --casual": "did you mean --causal?", "explain a --sweep x 1": "of attncli compute",
     "compute q.csv --stage weigths": "there is no stage 'weigths'; did you mean weights?",
     "compute q.csv --format JSON": "did you mean json?",
     "posenc --kind rotary": "did you mean rope?",
     "compute q.csv --against '--scle none'": "did you mean --scale?",
     "explain --blank 'She visited'": "put --blank last, or write --blank=STAGE",
-    "compute --blank three.json": "put --blank last, or write --blank=STAGE",
+    "compute --blank three.json": "put --blank last, or write", "compute q.csv --blank softmax": "weights?",
     "explain a --block encoder --layers 4 --stage encoder.3.wieghts": "did you mean encoder.3.attention.weights",
     "check --q q.csv --observed EYE --stage wieghts": "did you mean weights or d_weights?",
     "check q.csv --observed '{\"Scores\": [[9]], \"output\": EYE}'": "did you mean scores?",
@@ -358,6 +361,7 @@ compute homework.json --weights-axes in-out|compute three.json --tokens a,b,c --
 compute three.json --mask [[0,-1.5,1]] --empty-rows-inf nan|
 compute three.json --mask MASK --semantics jax --mask-value -5|
 compute three.json --tiles 2 --lse-base 2|explain 'the bank' --outline --heads 2 --causal|
+compute --random 3X2|compute --random 3×2x4|explain --help learning|help masks checking|
 compute --q '[[1, 2, 3, 4]]' --heads 2 --kv-heads 1 --k '[[1, 2]]' --head-order tiled|
 semantics --q three.json --stage apart --rows 1:2 --precision 2|semantics jax torch-mha --causal
 """

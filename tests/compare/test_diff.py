@@ -71,7 +71,7 @@ def test_inputs_conventions_and_labels_that_differ_are_said() -> None:
     both = attention(labels=a), attention(labels=b, causal=True, scale=2.0)
     comparison = diff(*both, names=("a.json", "b.json"))
     (sentence,) = comparison.conventions
-    assert "without --causal without --scale in a.json, --causal --scale 2 in b.json" in sentence
+    assert "a.json without --causal and --scale, b.json with --causal and --scale 2" in sentence
     (sentence,) = comparison.labels
     assert '1 of 3; first "love" in a.json, "like" in b.json' in sentence
     # of many, three are described
@@ -95,7 +95,7 @@ def test_numbers_that_are_not_finite() -> None:
 def test_shapes_and_a_number_of_a_later_head() -> None:
     a, b = numbers(20, 3, 5), numbers(20, 3, 5)
     one = only(diff(stage(a), stage(numbers(20, 4, 5))))
-    assert one.shapes == "20 × 3 × 5 in a and 20 × 4 × 5 in b (query 3 and 4)"
+    assert one.shapes == "20 × 3 × 5 in a and 20 × 4 × 5 in b (3 and 4 queries)"
     assert "swap them in b" in only(diff(stage(a), stage(numbers(20, 5, 3)))).shapes
     assert diff(stage(a), stage(a[None])).same  # an axis of one entry does not count
     b[17, 2, 3] += 0.25

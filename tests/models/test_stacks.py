@@ -91,9 +91,7 @@ def test_what_is_saved_is_checked(dump: str, run: cli.Call) -> None:
 
 def test_every_attention_of_a_part_is_checked(run: cli.Call) -> None:
     Calls([a_call(f"h.{n}.attn", seed=n) for n in (2, 3)]).save("dump.npz")
-    assert (
-        run("check", "dump.npz").err.count("dump.npz sets") == 1
-    )  # what all of them say is said once
+    assert run("check", "dump.npz").err.count("dump.npz sets") == 1  # as all of them set it
     with zipfile.ZipFile("both.zip", "w") as archive:
         archive.write("dump.npz")
         archive.write("dump.npz", "other.npz")

@@ -119,8 +119,7 @@ def test_which_stages_are_shaded() -> None:
 
 
 def test_beside_few_colours_there_are_marks_and_what_they_mean() -> None:
-    text = plain(coloured(attention(), few=True))
-    assert re.search(r"q1 +▒ +0.4011 +▒ +0.4011 +0.1978 +1", text)
+    assert re.search(r"q1 +▒ +0.4011 +▒ +0.4011 +0.1978 +1", plain(coloured(attention(), few=True)))
     signed = coloured(attention(), few=True, heatmap=True)
     assert re.search(r"from 0.4 to 2; red above 0, blue below", signed)
 

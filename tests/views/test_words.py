@@ -173,7 +173,7 @@ def test_the_derivation_of_a_cell() -> None:
 def test_a_cell_that_is_not_there() -> None:
     cases: list[tuple[Trace, Any, Any, Any, str]] = [
         (TWICE, ("a", "x"), (), ShapeError, r"a\(1\) or a\(3\)"),
-        (TWICE, ("b", "4"), (), ShapeError, "no key '4'; there are 1, x, 1"),
+        (TWICE, ("b", "4"), (), ShapeError, r"no key '4'; there are 1 \(1\), x, 1 \(3\)"),
         (PARTIAL, ("1", "1"), (), StageError, "no v"), (matrix([[1.0]]), ("1", "1"), (), StageError, "no weights"),
         (attention(), ("1", "1"), ("q",), StageError, "q is not computed"),
         (ENCODER, ("1", "2"), ("encoder.1.attention.mean",), ShapeError, "one column"),

@@ -17,15 +17,7 @@ from attncli.attention.functional import weighted_sum
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.words import Variants
 from attncli.check.comparison import Comparison
-from attncli.check.fitting import (
-    ALIKE,
-    EXPLAINED,
-    NEAR,
-    minimum,
-    misfit,
-    polished,
-    simplest,
-)
+from attncli.check.fitting import ALIKE, EXPLAINED, NEAR, minimum, misfit, polished, simplest
 from attncli.check.run import Indices
 from attncli.check.setup import Relayout, Setup
 from attncli.stages import OUTPUT

@@ -394,12 +394,8 @@ KERNEL_BUGS: dict[str, Variants] = {
     "sinks left out of lse": {LSE: lambda right, sinks: right(sinks=None)},
     "mask left out of lse": {LSE: lambda right, unmasked: right(x=unmasked, allowed=None)},
     "m is the tile's own maximum": {tiles.running_max: lambda right: right(before=None)},
-    "l not rescaled": {
-        tiles.running_sum: lambda right, before=None: right(alpha=_ones(before)),
-    },
-    "acc not rescaled": {
-        tiles.running_values: lambda right, alpha=None: right(alpha=_ones(alpha)),
-    },
+    "l not rescaled": {tiles.running_sum: lambda right, before=None: right(alpha=_ones(before))},
+    "acc not rescaled": {tiles.running_values: lambda right, alpha=None: right(alpha=_ones(alpha))},
     "acc normalised in every tile": {tiles.running_values: lambda right, l: by_sum(right(), l)},  # noqa: E741
     "padding of the last tile attended": _padding_attended,
 }

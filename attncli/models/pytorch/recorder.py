@@ -191,12 +191,7 @@ class Recorder:
             self.hooks.add(tracked, arrived)
 
     def asked(
-        self,
-        mask: Any,
-        lead: tuple[int, ...],
-        shape: tuple[int, ...],
-        left: int | None,
-        empty: str,
+        self, mask: Any, lead: tuple[int, ...], shape: tuple[int, ...], left: int | None, empty: str
     ) -> Asked:
         """What a mask asks for, of the keys that there are; layers with one mask share it.
 

@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
 from attncli.trace import Trace
-from attncli.views.matrix import Grid, Matrix, corners
+from attncli.views.matrix import EDGE, NUMERIC, Grid, Matrix, corners
 from attncli.views.page import Page, parts
 from attncli.views.parts import (
     Closing,
@@ -40,7 +41,7 @@ NARROW_LABEL = 8  # cells of a column's label where the columns would not fit ot
 FEWEST_LINES = 16  # of a matrix, however low the screen
 MARGIN = 6  # lines of the screen that a stage's title, notes and the prompt take
 WIDEST_PLOT = 72
-SHARE = 2  # decimals of weights that would not fit the screen with more
+FEWEST_DECIMALS = 2  # of a map of tokens that would not fit the screen with more
 _NUMBER = re.compile(r" (\(\d+\))$")  # of equal words: it stands below them
 
 BOLD, LABEL = Style(bold=True), Style(color="cyan")
@@ -232,6 +233,8 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
         most = _most(limit, len(rows) + (m.sums == "columns"))
         if screen.width is not None:  # as many as fit if each were one cell wide
             columns = corners(m.columns, _most(limit, len(rows)) * (screen.width // (1 + GAP)) + 2)
+    if len(m.columns) > m.widest and not m.options.full:
+        columns, most = corners(m.columns, 2 * EDGE), 1
     grid = m.grid(rows, columns, colour=screen.colour, few=screen.few)
     width = math.inf if screen.width is None else screen.width
     most_of_label, share = (WORD_LABEL, 4) if m.has_words else (LABEL_CELLS, 5)
@@ -244,14 +247,28 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     found = []
     for label_cells, least in tries[2:] if screen.width and None in columns else tries:
         labels = [_NUMBER.sub(r"\n\1", label) for label in m.labels(-1, columns, label_cells)]
+        if m.stage.work == "wave" and "dimension" in m.stage.labels:  # 0 above sin λ6.28
+            places = ("" if at is None else at for at in columns)
+            labels = [f"{at}\n{label}" for at, label in zip(places, labels, strict=True)]
         found.append(_fitted(grid, row_labels, labels, least, room, most))
-    is_chosen = m.options.rounded or m.options.precision <= SHARE
-    if m.shade == "share" and not is_chosen and len(found[-1].blocks) > 1:
-        fewer = m.grid(rows, columns, colour=screen.colour, few=screen.few, precision=SHARE)
-        found.append(_fitted(fewer, row_labels, labels, 0, room, most))
+    may_fit = m.shade == "share" or len(columns) * (1 + GAP) <= room
+    for fewer in _fewer_decimals(m) if may_fit else ():
+        if len(found[-1].blocks) > 1:
+            grid = m.grid(rows, columns, colour=screen.colour, few=screen.few, precision=fewer)
+            found.append(_fitted(grid, row_labels, labels, 0, room, most))
     whole = [layout for layout in found if len(layout.grid.columns) == len(columns)]
     in_one = (layout for layout in whole if len(layout.blocks) == 1)
     return next(in_one, (whole or found[-1:])[0])
+
+
+def _fewer_decimals(m: Matrix) -> range:
+    """What a map of tokens may be rounded to, in order, unless the decimals were asked for."""
+    is_map = m.stage.axes[-1:] in (("key",), ("other",)) and m.values.dtype.kind in NUMERIC
+    if m.options.rounded or not is_map:
+        return range(0)
+    top = np.abs(m.values[np.isfinite(m.values)]).max(initial=0)
+    least = FEWEST_DECIMALS - bool(top >= 2)  # two digits of the largest number are left
+    return range(m.options.precision - 1, least - 1, -1)
 
 
 def _most(lines: int, n_rows: int) -> int:
