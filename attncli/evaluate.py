@@ -122,6 +122,7 @@ class Values(NamedTuple):
             sink = np.asarray(self.number(node.sink, inner))
             terms = np.concatenate([terms, np.broadcast_to(sink, (*terms.shape[:-1], 1))], axis=-1)
         top = terms.max(axis=-1)
+        top = np.where(np.isneginf(top), 0, top)  # −∞ − −∞ would be NaN
         whole = top + np.log(np.exp(terms - top[..., None]).sum(axis=-1))
         return whole if node.kind == "lse" else np.exp(self.number(node.body, places) - whole)
 

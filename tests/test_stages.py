@@ -5,13 +5,29 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attncli import Trace, attend, attend_heads, explain, multi_head_attention, posenc, render
+from attncli import (
+    Trace,
+    attend,
+    attend_heads,
+    attend_split,
+    attend_tiles,
+    explain,
+    multi_head_attention,
+    posenc,
+    render,
+)  # fmt: skip
 from attncli.attention.rotary import rotary
+from attncli.evaluate import AbsentError
+from attncli.views.cell import Entry
+from attncli.views.page import places_of
+from attncli.views.select import DisplayOptions, blocks_of
+from attncli.views.words import is_softmax, work_of
 from attncli.words.similarity import similarity
 from tests.views.traces import every_kind
 
@@ -71,6 +87,20 @@ def projections() -> Iterator[Trace]:
             own |= {"context": numbers(*batch, context, 5)} if context else {"causal": True}
             own["d_output"] = numbers(*batch, 2, 3 if "w_o" in weights else heads)
             yield multi_head_attention(numbers(*batch, 2, 5), weights, **own)
+
+
+def parts() -> Iterator[Trace]:
+    """Keys in tiles and cut into parts: an empty row, sinks, a batch."""
+    mask = np.array([[True, False, False, True, True], [False] * 5, [True] * 5])
+    forms: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+        ((), {"mask": mask, "lse_base": "2"}),
+        ((2,), {"sinks": [0.5, -1.0], "causal": True}),
+        ((2, 2), {"kv_len": [2, 4], "softcap": 2.0}),
+    ]
+    for lead, how in forms:
+        qkv = [numbers(*lead, *shape) for shape in ((3, 2), (5, 2), (5, 7))]
+        yield attend_tiles(*qkv, tiles=2, **how)
+        yield attend_split(*qkv, split=[2, 3], **how)
 
 
 def others() -> Iterator[Trace]:
@@ -137,9 +167,29 @@ def check_line(line: str, value: float) -> None:
         assert forms or remark, line
 
 
+@pytest.mark.parametrize("make", [attentions, gradients, projections, parts, others])
+def test_the_formula_of_a_stage_gives_what_numpy_computed(make: Any) -> None:
+    """But where a formula says less: rows without a key, what dropout drew, the cache itself."""
+    for block in (block for trace in make() for block in blocks_of(trace)):
+        for stage in (x for x in block.stages.values() if x.expression):
+            for place in places_of(block, [stage], DisplayOptions(full=True))[0]:
+                matrix = block.matrix(stage, place.where)
+                for row, column in [*np.ndindex(matrix.shape)][:30]:
+                    work = work_of(Entry(block, stage, place.where, row, column, 4, 12))
+                    if work is None:
+                        continue
+                    with np.errstate(all="ignore"), suppress(AbsentError):
+                        given = work.number(work.values.formula.body, work.places)
+                        near = 1e-6 if "arccos" in stage.expression else 1e-12  # near 0 degrees
+                        expected = pytest.approx(matrix[row, column], abs=near, nan_ok=True)
+                        is_empty = is_softmax(stage) and np.isnan(given)  # no key at all
+                        assert given == expected or is_empty, stage.expression
+
+
 @pytest.mark.parametrize(
     ("make", "kinds"),
     [
+        (parts, "m|alpha|p|l|acc|so_far|merge_weights|lse|output"),
         (attentions, "scores|scaled|weights|lse|masked|output"),
         (gradients, "d_v|d_weights|delta|d_sinks|d_q|d_k|d_bias|dropped"),
         (projections, "q|k|v|concat|projected|d_x|d_w_q|d_b_k|d_w_o|d_concat"),

@@ -1,144 +1,18 @@
-"""Traces of version 1, whose stages named a rule for their arithmetic, not a formula.
+"""Traces of version 1, whose stages named a rule for their arithmetic (`work`), not a formula.
 
-The rule and the names of what a stage reads say which formula it is.
+The rule, and what a stage says of itself besides, tell which formula it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from attncli import formulas
-from attncli.formulas import after_cache, shared, written
+from attncli.formulas import after_cache, merging, shared, summed, written
 
-_TEXTS = {
-    "bias": formulas.BIASED, "merge": formulas.CONCAT, "deviation": formulas.DEVIATION,
-    "relu": formulas.HIDDEN, "norm": formulas.NORM, "d_of_sinks": formulas.D_SINKS,
-    "d_hidden": formulas.D_HIDDEN, "power": formulas.POWERS, "by sum": formulas.BY_SUM,
-    "angle": formulas.POSITION_ANGLES, "slope": formulas.SLOPES.replace("heads", "n"),
-    "rotary angle": formulas.ROTARY_ANGLES,
-    "length": formulas.LENGTHS, "pairs": formulas.DOTS, "cosine": formulas.COSINES,
-    "row cosine": formulas.ROW_COSINES, "arc": formulas.WORD_ANGLES,
-    "difference": formulas.DIFFERENCE, "analogy": formulas.ANALOGY,
-    "c · tanh([x] / c) = {cap} · tanh({x} / {cap})": formulas.CAPPED,
-    "[d] · (1 - ([b] / c)²) = {d} · (1 - ({b} / {cap})²)": formulas.D_CAPPED,
-    "[x] · {factor} = {x} · {factor}": formulas.SCALED,
-    "[x] - [mean] = {x} - {mean}": formulas.CENTRED,
-    "cos({angles})": formulas.COS, "sin({angles})": formulas.SIN,
-}  # fmt: skip
-
-
-class _Stage(NamedTuple):
-    """What a stage of version 1 says of itself."""
-
-    name: str
-    work: str
-    axes: list[Any]
-    reads: Mapping[str, str]
-    params: Mapping[str, Any]
-    is_masked: bool
-
-    @property
-    def is_gradient(self) -> bool:
-        return self.name.startswith("d_")
-
-    @property
-    def by_columns(self) -> bool:
-        return self.params.get("axis") == -2
-
-
-def _products(stage: _Stage) -> str:
-    if stage.name in formulas.PROJECTED_ROWS:
-        return formulas.PROJECTED_ROWS[stage.name]
-    if stage.is_gradient:
-        return formulas.D_QUERIES
-    if stage.name == "feed_forward":
-        return formulas.FEED_FORWARD
-    return formulas.PROJECTED if "w" in stage.reads else formulas.OUTPUT
-
-
-def _row_products(stage: _Stage) -> str:
-    if "w" in stage.reads:
-        return formulas.COORDINATES
-    if stage.name == "d_concat":
-        return formulas.D_CONCAT
-    return formulas.D_WEIGHTS if stage.is_gradient else formulas.SCORES
-
-
-def _masked(stage: _Stage) -> str:
-    text = formulas.MASKED if stage.work == "mask" else formulas.HIDDEN_SCORES
-    is_added = stage.params.get("rule") == "add"
-    return text.replace("= value", "= x[b,h,i,j] + value") if is_added else text
-
-
-def _of_softmax(stage: _Stage) -> str:
-    letters = {"s": "j", "t": "i"} if stage.by_columns else {"s": "i", "t": "j"}
-    text = formulas.DELTA if stage.work == "delta" else formulas.D_SOFTMAX
-    return written(text, [*stage.reads, *["mask"] * stage.is_masked], **letters)
-
-
-def _column_products(stage: _Stage) -> str:
-    return formulas.D_VALUES.replace("e]", "d]") if stage.name == "d_k" else formulas.D_VALUES
-
-
-def _of_projection(name: str) -> str:
-    """Which of the weights of an attention a gradient is of."""
-    return {"q": "q", "o": "o"}.get(name[-1], "k")
-
-
-def _start(stage: _Stage) -> str:
-    """What a tile begins with: a sink, or what the tile before has."""
-    return next((name for name in ("before", "sinks") if name in stage.reads), "")
-
-
-def _merging(stage: _Stage, parts: str) -> tuple[str, str, str]:
-    n_parts = sum(name.startswith(parts) for name in stage.reads)
-    return formulas.merging(n_parts, _base(stage), has_sinks="sinks" in stage.reads)
-
-
-def _exponent(stage: _Stage) -> str:
-    return "article" if stage.params.get("exponent") == "article" else "paper"
-
-
-def _base(stage: _Stage) -> str:
-    return "2" if stage.params.get("base") == "2" else "e"
-
-
-_RULES: Mapping[str, Callable[[_Stage], str]] = {
-    "products": _products,
-    "cached products": lambda stage: after_cache(written(_products(stage), stage.reads)),
-    "row products": _row_products,
-    "mask": _masked,
-    "hide": _masked,
-    "delta": _of_softmax,
-    "d_softmax": _of_softmax,
-    "copy": lambda stage: formulas.SPLIT_ROWS.get(stage.name, formulas.D_HEADS),
-    "softmax": lambda stage: formulas.WEIGHTS_OF_KEYS if stage.by_columns else formulas.WEIGHTS,
-    "lse": lambda stage: formulas.LSE[_base(stage)],
-    "lse of parts": lambda stage: formulas.LSE_OF_PARTS[_base(stage)],
-    "dropout": lambda stage: formulas.DROPPED if "key" in stage.axes else formulas.DROPPED_ROWS,
-    "mean": lambda stage: formulas.MEAN if "query" in stage.axes else formulas.CENTRE,
-    "divisor": lambda stage: formulas.DIVISORS[_exponent(stage)],
-    "wave": lambda stage: (
-        formulas.WAVES if "angles" in stage.reads else formulas.WAVES_ALONE[_exponent(stage)]
-    ),
-    "turned": lambda stage: formulas.TURNED.get(str(stage.params.get("layout")), ""),
-    "distance": lambda stage: formulas.DISTANCES[bool(stage.params.get("causal"))],
-    "[x] + [y] = {x} + {y}": lambda stage: (
-        formulas.RESIDUAL if stage.name == "residual" else formulas.ADDED
-    ),
-    **dict.fromkeys(("column products", "summed column products"), _column_products),
-    "d_of_weights": lambda stage: formulas.D_OF_W[_of_projection(stage.name)],
-    "d_of_bias": lambda stage: formulas.D_OF_B[_of_projection(stage.name)],
-    "running max": lambda stage: formulas.RUNNING_MAX[_start(stage)],
-    "rescale": lambda stage: formulas.RESCALING[_start(stage)],
-    "running sum": lambda stage: formulas.summed(stage.reads),
-    "running values": lambda stage: formulas.summed(stage.reads, formulas.OUTPUT),
-    "merged lse": lambda stage: _merging(stage, "lse_")[0],
-    "merge weight": lambda stage: _merging(stage, "lse_")[1],
-    "merged": lambda stage: _merging(stage, "output_")[2],
-    "d_of_rows": lambda stage: formulas.d_of_rows(stage.reads),
-}
+_BY_COLUMNS = {"s": "j", "t": "i"}
+_BY_ROWS = {"s": "i", "t": "j"}
 
 
 def with_formulas(
@@ -152,53 +26,148 @@ def with_formulas(
     if not isinstance(steps, list):
         return document
     order = convention.get("head_order") if isinstance(convention, dict) else None
-    sizes = {**(outer or {}), **{axis: n for step in steps for axis, n in _sizes(step)}}
+    stages = [_known(step) for step in steps]
+    sizes = {**(outer or {}), **{axis: n for stage in stages for axis, n in _sizes(stage)}}
     heads = sizes.get("head", 1), sizes.get("kv_head", sizes.get("head", 1)), str(order)
+    masked = [stage["params"].get("value") for stage in stages if stage["name"] == "masked"]
     scores = tuple(sizes[x] for x in ("batch", "head", "query", "key") if x in sizes)
-    is_masked = any(_hides(step) for step in steps)
-
-    def changed(step: Any) -> Any:
+    new: list[Any] = []
+    for step, stage in zip(steps, stages, strict=True):
         if not isinstance(step, dict) or step.get("kind") == "trace":
-            return with_formulas(step, sizes) if isinstance(step, dict) else step
+            new.append(with_formulas(step, sizes) if isinstance(step, dict) else step)
+            continue
         rest = {name: value for name, value in step.items() if name != "work"}
-        stage = _stage(step, is_masked=is_masked)
-        if stage.work.startswith("[x] / √d_k"):
-            rest["expression"], rest["sizes"] = formulas.SCALED_BY_ROOT, {"d": sizes.get("d_k", 1)}
-        elif stage.work == "d_of_mask":
-            rest["expression"] = formulas.d_of_mask(scores, tuple(n for _, n in _sizes(step)))
-        elif text := _TEXTS.get(stage.work) or _of_rule(stage):
-            rest["expression"] = shared(written(text, stage.reads), *heads)
-        return rest
-
-    return {**document, "steps": [changed(step) for step in steps]}
-
-
-def _hides(step: Any) -> bool:
-    """Whether it is the stage of masked scores, and they are −∞."""
-    params = step.get("params") if isinstance(step, dict) and step.get("name") == "masked" else None
-    return isinstance(params, dict) and params.get("value") == "-Infinity"
+        stage["mask"] = ["mask"] * (masked == ["-Infinity"])
+        if stage["work"].startswith("[x] / √d_k"):
+            rest |= {"expression": formulas.SCALED_BY_ROOT, "sizes": {"d": sizes.get("d_k", 1)}}
+        elif stage["work"] == "d_of_mask":
+            rest["expression"] = formulas.d_of_mask(scores, tuple(n for _, n in _sizes(stage)))
+        elif stage["work"] in _RULES:
+            text = _RULES[stage["work"]](stage)
+            rest["expression"] = shared(written(text, stage["reads"]), *heads)
+        new.append(rest)
+    return {**document, "steps": new}
 
 
-def _stage(step: Mapping[str, Any], *, is_masked: bool) -> _Stage:
-    axes, reads, params = (step.get(key) for key in ("axes", "reads", "params"))
-    return _Stage(
-        str(step.get("name")),
-        str(step.get("work", "")),
-        axes if isinstance(axes, list) else [],
-        reads if isinstance(reads, dict) else {},
-        params if isinstance(params, dict) else {},
-        is_masked,
-    )
+def _known(step: Any) -> dict[str, Any]:
+    """What a step says of itself, each of its fields of the right type."""
+    types = {"name": str, "work": str, "axes": list, "shape": list, "reads": dict, "params": dict}
+    said = step if isinstance(step, dict) else {}
+    return {
+        name: said[name] if isinstance(said.get(name), kind) else kind()
+        for name, kind in types.items()
+    }
 
 
-def _of_rule(stage: _Stage) -> str:
-    rule = _RULES.get(stage.work)
-    return "" if rule is None else rule(stage)
-
-
-def _sizes(step: Any) -> list[tuple[str, int]]:
+def _sizes(stage: Mapping[str, Any]) -> list[tuple[str, int]]:
     """The sizes of the axes of a stage."""
-    axes, shape = (step.get(x) if isinstance(step, dict) else None for x in ("axes", "shape"))
-    if not (isinstance(axes, list) and isinstance(shape, list)):
-        return []
-    return [(str(axis), n) for axis, n in zip(axes, shape, strict=False) if isinstance(n, int)]
+    pairs = zip(stage["axes"], stage["shape"], strict=False)
+    return [(str(axis), n) for axis, n in pairs if isinstance(n, int)]
+
+
+def _products(stage: Mapping[str, Any]) -> str:
+    name, reads = stage["name"], stage["reads"]
+    other = formulas.PROJECTED if "w" in reads else formulas.OUTPUT
+    other = formulas.D_QUERIES if name.startswith("d_") else other
+    return {**formulas.PROJECTED_ROWS, "feed_forward": formulas.FEED_FORWARD}.get(name, other)
+
+
+def _row_products(stage: Mapping[str, Any]) -> str:
+    name = stage["name"]
+    other = formulas.D_WEIGHTS if name.startswith("d_") else formulas.SCORES
+    return {"d_concat": formulas.D_CONCAT, "coordinates": formulas.COORDINATES}.get(name, other)
+
+
+def _masked(stage: Mapping[str, Any]) -> str:
+    text = formulas.MASKED if stage["work"] == "mask" else formulas.HIDDEN_SCORES
+    is_sum = stage["params"].get("rule") == "add"
+    return text.replace("= value", "= x[b,h,i,j] + value") if is_sum else text
+
+
+def _of_softmax(stage: Mapping[str, Any]) -> str:
+    letters = _BY_COLUMNS if stage["params"].get("axis") == -2 else _BY_ROWS
+    text = formulas.DELTA if stage["work"] == "delta" else formulas.D_SOFTMAX
+    return written(text, stage["mask"], **letters)
+
+
+def _column_products(stage: Mapping[str, Any]) -> str:
+    is_key = stage["name"] == "d_k"
+    return formulas.D_VALUES.replace("e]", "d]") if is_key else formulas.D_VALUES
+
+
+def _merged(which: int) -> Callable[[Mapping[str, Any]], str]:
+    """The formula of merged parts: of the lse, of their weights, or of the output."""
+
+    def rule(stage: Mapping[str, Any]) -> str:
+        n_parts = sum(name[-1].isdecimal() for name in stage["reads"])
+        return merging(n_parts, _base(stage), has_sinks="sinks" in stage["reads"])[which]
+
+    return rule
+
+
+def _base(stage: Mapping[str, Any]) -> str:
+    return "2" if stage["params"].get("base") == "2" else "e"
+
+
+def _exponent(stage: Mapping[str, Any]) -> str:
+    return "article" if stage["params"].get("exponent") == "article" else "paper"
+
+
+def _start(stage: Mapping[str, Any]) -> str:
+    """What a tile begins with: a sink, or what the tile before has."""
+    return next((name for name in ("before", "sinks") if name in stage["reads"]), "")
+
+
+def _weights_of(stage: Mapping[str, Any]) -> str:
+    """Which of the weights of an attention a gradient is of."""
+    return {"q": "q", "o": "o"}.get(stage["name"][-1:], "k")
+
+
+_TEXTS = {
+    "bias": formulas.BIASED, "merge": formulas.CONCAT, "deviation": formulas.DEVIATION,
+    "relu": formulas.HIDDEN, "norm": formulas.NORM, "d_of_sinks": formulas.D_SINKS,
+    "d_hidden": formulas.D_HIDDEN, "power": formulas.POWERS, "by sum": formulas.BY_SUM,
+    "angle": formulas.POSITION_ANGLES, "slope": formulas.SLOPES.replace("heads", "n"),
+    "rotary angle": formulas.ROTARY_ANGLES, "length": formulas.LENGTHS, "pairs": formulas.DOTS,
+    "cosine": formulas.COSINES, "row cosine": formulas.ROW_COSINES, "arc": formulas.WORD_ANGLES,
+    "difference": formulas.DIFFERENCE, "analogy": formulas.ANALOGY,
+    "cos({angles})": formulas.COS, "sin({angles})": formulas.SIN,
+    "c · tanh([x] / c) = {cap} · tanh({x} / {cap})": formulas.CAPPED,
+    "[d] · (1 - ([b] / c)²) = {d} · (1 - ({b} / {cap})²)": formulas.D_CAPPED,
+    "[x] · {factor} = {x} · {factor}": formulas.SCALED,
+    "[x] - [mean] = {x} - {mean}": formulas.CENTRED,
+    "[x] + [y] = {x} + {y}": formulas.RESIDUAL,
+}  # fmt: skip
+_RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    **{work: lambda _, text=text: text for work, text in _TEXTS.items()},  # type: ignore[misc]
+    **dict.fromkeys(("column products", "summed column products"), _column_products),
+    **dict.fromkeys(("mask", "hide"), _masked),
+    **dict.fromkeys(("delta", "d_softmax"), _of_softmax),
+    "products": _products,
+    "cached products": lambda x: after_cache(written(_products(x), x["reads"])),
+    "row products": _row_products,
+    "copy": lambda x: formulas.SPLIT_ROWS.get(x["name"], formulas.D_HEADS),
+    "softmax": lambda x: (
+        formulas.WEIGHTS_OF_KEYS if x["params"].get("axis") == -2 else formulas.WEIGHTS
+    ),
+    "lse": lambda x: formulas.LSE[_base(x)],
+    "lse of parts": lambda x: formulas.LSE_OF_PARTS[_base(x)],
+    "dropout": lambda x: formulas.DROPPED if "key" in x["axes"] else formulas.DROPPED_ROWS,
+    "mean": lambda x: formulas.MEAN if "query" in x["axes"] else formulas.CENTRE,
+    "divisor": lambda x: formulas.DIVISORS[_exponent(x)],
+    "wave": lambda x: (
+        formulas.WAVES_ALONE[_exponent(x)] if "base" in x["params"] else formulas.WAVES
+    ),
+    "turned": lambda x: formulas.TURNED.get(x["params"].get("layout"), ""),
+    "distance": lambda x: formulas.DISTANCES[bool(x["params"].get("causal"))],
+    "d_of_weights": lambda x: formulas.D_OF_W[_weights_of(x)],
+    "d_of_bias": lambda x: formulas.D_OF_B[_weights_of(x)],
+    "d_of_rows": lambda x: formulas.d_of_rows(x["reads"]),
+    "running max": lambda x: formulas.RUNNING_MAX[_start(x)],
+    "rescale": lambda x: formulas.RESCALING[_start(x)],
+    "running sum": lambda x: summed(x["reads"]),
+    "running values": lambda x: summed(x["reads"], formulas.OUTPUT),
+    "merged lse": _merged(0),
+    "merge weight": _merged(1),
+    "merged": _merged(2),
+}

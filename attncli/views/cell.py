@@ -50,10 +50,6 @@ class Entry(NamedTuple):
         batch = self.where.get("batch", 0) if read.stage.value.ndim > 1 else 0
         return read._replace(row=batch, column=self.row)
 
-    def of_vector(self, parameter: str) -> float:
-        """The number of the row in what was read: a vector beside a map, one for each row."""
-        return self.of(parameter)._replace(column=0).value
-
     @property
     def head(self) -> int:
         """The head that the stage's matrix is of; 0 where it has none."""
@@ -113,13 +109,6 @@ class Entry(NamedTuple):
         if isinstance(self.stage, BlankStage) or (math.isnan(x) and has_blanks(self.block.root)):
             return ""
         return short(float(x), self.precision)
-
-    def product(self, a: Array, b: Array) -> Words:
-        """a·b, term by term."""
-        with np.errstate(all="ignore"):
-            values = a * b
-        left = [self.write, *[self.factor] * len(a)]  # the first one needs no parentheses
-        return self.sum(values, lambda i: f"{left[i](a[i])}·{self.factor(b[i])}")
 
     def sum(self, values: Array, term: Callable[[int], str]) -> Words:
         """A sum of these values; where they are too many, its middle as one number."""

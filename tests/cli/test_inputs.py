@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attncli import render
+from attncli.files.load import load
 from tests.plain import attention
 from tests.turns import in_turn
 
-from .conftest import Call, stages
+from .conftest import ROOT, SAMPLES, Call, stages
 
 RNG = np.random.default_rng(17)
 Q, K, V = RNG.normal(size=(3, 2)), RNG.normal(size=(5, 2)), RNG.normal(size=(5, 7))
@@ -217,3 +219,19 @@ def test_the_output_alone_of_many_tokens_has_sinks_too(call: Call) -> None:
     assert done.code == 0, done.err
     expected = attention({"q": q, "k": k, "v": k, "sinks": np.array([3.5])}, {})["output"]
     np.testing.assert_allclose(np.load("out.npy"), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("heads", "--causal --softcap 3 --d-output random --seed 1"),
+        ("homework", "--d-output ones"),
+    ],
+)
+def test_a_trace_of_version_1_has_the_arithmetic_of_now(call: Call, name: str, line: str) -> None:
+    flag = "--q" if name == "heads" else "--x"
+    call("compute", flag, SAMPLES / f"{name}.json", *line.split(), "--output", "now.json")
+    saved = ROOT / "tests" / "fixtures" / f"trace-1-{name}.json"
+    traces = [load(str(path)).trace for path in (saved, "now.json")]
+    then, now = (render(x, work=True, stages=[*x]) for x in traces if x is not None)
+    assert then == now

@@ -247,7 +247,7 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     found = []
     for label_cells, least in tries[2:] if screen.width and None in columns else tries:
         labels = [_NUMBER.sub(r"\n\1", label) for label in m.labels(-1, columns, label_cells)]
-        if m.stage.work == "wave" and "dimension" in m.stage.labels:  # 0 above sin λ6.28
+        if m.stage.name == "positions" and "dimension" in m.stage.labels:  # 0 above sin λ6.28
             places = ("" if at is None else at for at in columns)
             labels = [f"{at}\n{label}" for at, label in zip(places, labels, strict=True)]
         found.append(_fitted(grid, row_labels, labels, least, room, most))
