@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ from attncli.attention.rotary import rotary
 from attncli.evaluate import AbsentError
 from attncli.views.cell import Entry
 from attncli.views.page import places_of
+from attncli.views.reads import Read, reads_of
 from attncli.views.select import DisplayOptions, blocks_of
-from attncli.views.words import is_softmax, work_of
+from attncli.views.words import Work, index_of, is_softmax, work_of
 from attncli.words.similarity import similarity
 from tests.views.traces import every_kind
 
@@ -167,23 +169,69 @@ def check_line(line: str, value: float) -> None:
         assert forms or remark, line
 
 
-@pytest.mark.parametrize("make", [attentions, gradients, projections, parts, others])
-def test_the_formula_of_a_stage_gives_what_numpy_computed(make: Any) -> None:
-    """But where a formula says less: rows without a key, what dropout drew, the cache itself."""
+MAKERS = [attentions, gradients, projections, parts, others]
+
+
+def cells(make: Any) -> Iterator[Work]:
+    """Some cells of every stage that has a formula."""
+    rng = np.random.default_rng(7)
     for block in (block for trace in make() for block in blocks_of(trace)):
         for stage in (x for x in block.stages.values() if x.expression):
             for place in places_of(block, [stage], DisplayOptions(full=True))[0]:
-                matrix = block.matrix(stage, place.where)
-                for row, column in [*np.ndindex(matrix.shape)][:30]:
-                    work = work_of(Entry(block, stage, place.where, row, column, 4, 12))
-                    if work is None:
-                        continue
-                    with np.errstate(all="ignore"), suppress(AbsentError):
-                        given = work.number(work.values.formula.body, work.places)
-                        near = 1e-6 if "arccos" in stage.expression else 1e-12  # near 0 degrees
-                        expected = pytest.approx(matrix[row, column], abs=near, nan_ok=True)
-                        is_empty = is_softmax(stage) and np.isnan(given)  # no key at all
-                        assert given == expected or is_empty, stage.expression
+                shape = block.matrix(stage, place.where).shape
+                for _ in range(12):
+                    row, column = map(int, rng.integers(shape))
+                    if work := work_of(Entry(block, stage, place.where, row, column, 4, 12)):
+                        yield work
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_formula_of_a_stage_gives_what_numpy_computed(make: Any) -> None:
+    """But where a formula says less: rows without a key, what dropout drew, the cache itself."""
+    for work in cells(make):
+        stage = work.entry.stage
+        with np.errstate(all="ignore"), suppress(AbsentError):
+            computed = work.number(work.values.formula.body, work.places)
+            near = 1e-6 if "arccos" in stage.expression else 1e-12  # near 0 degrees
+            expected = pytest.approx(work.entry.value, abs=near, nan_ok=True)
+            is_empty = is_softmax(stage) and np.isnan(computed)  # no key at all
+            assert computed == expected or is_empty, stage.expression
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_cell_changes_with_what_is_lit_and_with_nothing_else(make: Any) -> None:
+    rng, n_lit = np.random.default_rng(3), 0
+    for work in [*cells(make)][::3]:
+        entry, values = work.entry, work.values
+        reads = reads_of(entry, [entry.row], [entry.column])
+        for name in entry.stage.reads if reads else ():
+            array = values.arrays[name].astype(float)
+            at = tuple(int(rng.integers(size)) for size in array.shape)
+            array[at] += 0.37  # −∞ stays what it is
+            other = work._replace(values=values._replace(arrays={**values.arrays, name: array}))
+            with np.errstate(all="ignore"), suppress(AbsentError):
+                one, two = (x.number(values.formula.body, work.places) for x in (work, other))
+                if not np.array_equal(one, two, equal_nan=True):
+                    n_lit += 1
+                    assert (name, at) in lit(work, reads), (entry.stage.expression, name, at)
+    assert n_lit > 20
+
+
+def lit(work: Work, reads: list[Read]) -> set[tuple[str, tuple[int, ...]]]:
+    """The cells that are read, by the names that the formula has for what they are of."""
+    names = {id(stage): name for name, stage in work.stages.items()}
+    here = {"i": work.entry.row, "j": work.entry.column}
+    indices = set()
+    for read in reads:
+        shape = (1, 1, *read.stage.value.shape)[-2:]
+        lines: list[Any] = []
+        for line, size in zip((read.rows, read.columns), shape, strict=True):
+            one = line if isinstance(line, int) else here[line] if line in here else line[1][0]
+            lines.append(range(size) if line == "all" else [one])
+        for row, column in product(*lines):
+            entry = work.entry._replace(stage=read.stage, where=read.where, row=row, column=column)
+            indices.add((names[id(read.stage)], index_of(entry)))
+    return indices
 
 
 @pytest.mark.parametrize(

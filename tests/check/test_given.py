@@ -80,8 +80,7 @@ def test_more_heads_than_tokens_without_a_match_name_the_layout() -> None:
     verdict = check(RNG.normal(size=x.shape), x, x, x, pairs=False)
     assert verdict.status == "no match"
     assert "layout='bshd'" in report_text(verdict)
-    other = check(right * 0.9, x, x, x, layout="bshd", pairs=False)
-    assert "say layout" not in report_text(other)
+    assert "say layout" not in report_text(check(right * 0.9, x, x, x, layout="bshd", pairs=False))
 
 
 # ---- tensors

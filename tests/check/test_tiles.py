@@ -83,8 +83,7 @@ def test_another_unit_is_named() -> None:
             result = verdict({"lse": lse}, lse_base=base)
             assert result.matches
             assert any(words in note for note in result.notes)
-    both = verdict({"lse": LSE * UNIT / LN2}, "float16")
-    assert "base 2 and that of unscaled" in str(both.notes)
+    assert "base 2 and that of unscaled" in str(verdict({"lse": LSE * UNIT / LN2}, "float16").notes)
 
 
 def test_infinity_of_an_empty_row_is_read_either_way() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from base64 import b64decode
@@ -242,71 +241,6 @@ def test_notes_are_left_out_where_numbers_are_and_what_cannot_be_blank_is_refuse
     for form in ("json", "csv", "tsv", "mermaid", "svg"):
         with pytest.raises(ConventionError, match=form):
             sheet(attention(), form)
-
-
-# ---- what a page lights for a cell is what its arithmetic changes with
-
-Cell = tuple[str, int, int]
-
-
-def meta_of(trace: Trace) -> tuple[dict[str, Any], dict[Cell, float]]:
-    """The sections of a page of html, and the number of every cell."""
-    meta, packed = unpacked(attncli.render(trace, "html", full=True, precision=15))
-    sections = json.loads(meta)["sections"]
-    cells = {}
-    for name, own in sections.items():
-        places = [(i, j) for i in own["rows"] for j in own["columns"]]
-        for at, (i, j) in enumerate(places if own["start"] is not None else ()):
-            cells[name, i, j] = float(packed[own["start"] + at])
-    return sections, cells
-
-
-def index(rule: Any, i: int, j: int) -> int | None:
-    """The row or column that is read, None for all: as the script of the page has it."""
-    if isinstance(rule, list):
-        return int(rule[1][{"i": i, "j": j}[rule[0]]])
-    named: dict[Any, int | None] = {"all": None, "i": i, "j": j}
-    return named.get(rule, rule)
-
-
-def changed(trace: Trace, which: int) -> Trace:
-    """One number of each head of every third stage is another one, and nothing else."""
-    rng, names = np.random.default_rng(which), iter(range(10**6))
-
-    def change(stage: Stage) -> Stage:
-        if next(names) % 3 != which or stage.value.dtype.kind not in "iuf" or not stage.value.size:
-            return stage
-        value = stage.value.astype(float).copy()
-        at: Any = (..., *(int(rng.integers(n)) for n in value.shape[-2:]))
-        value[at] = value[at] * 1.3 + 0.0123456  # −inf stays what it is
-        return replace(stage, value=value)
-
-    return trace.mapped(change)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_arithmetic_changes_with_what_is_lit_and_with_nothing_else(kind: str) -> None:
-    trace = KINDS[kind]()
-    sections, cells = meta_of(trace)
-    n_lit = 0
-    for which in range(3):
-        others, after = meta_of(changed(trace, which))
-        touched = {cell for cell, x in after.items() if not np.array_equal(x, cells[cell], True)}
-        for name, own in sections.items():
-            places = [(i, j) for i in own["rows"] for j in own["columns"]]
-            lines = zip(places, own.get("work", ()), others[name].get("work", ()), strict=False)
-            for (i, j), before, text in lines:
-                if own["name"] == "positions":  # whose divisor any angle of its column tells
-                    before, text = (full.partition("\n")[2] for full in (before, text))  # noqa: PLW2901
-                if before != text and (name, i, j) not in touched:
-                    rules = [(s, index(a, i, j), index(b, i, j)) for s, a, b in own["reads"]]
-                    is_lit = any(
-                        s == source and row in (None, i) and column in (None, j)
-                        for source, row, column in rules for s, i, j in touched
-                    )  # fmt: skip
-                    n_lit += is_lit
-                    assert is_lit or not rules, (own["name"], before, text)
-    assert n_lit > 1 or kind in ("rope of a part", "analogy")
 
 
 # ---- letters
