@@ -98,7 +98,7 @@ ROWS = (
         Family("GPT-J", "GPTJModel", {"vocab_size": WORDS, "n_embd": 42, "n_head": 3, "n_layer": 2, "n_positions": 23, "rotary_dim": 4}, loaded=("eager",)),
         Family("DeBERTa", "DebertaV2Model", {**_HEADS, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}, loaded=("eager",)),
         Family("XLNet", "XLNetModel", {"vocab_size": WORDS, "d_model": 42, "n_layer": 2, "n_head": 3, "d_inner": 29}, loaded=("eager",)),
-    ), "softmax"),
+    ), "softmax; Falcon loaded with sdpa: scaled_dot_product_attention"),
 )  # fmt: skip
 
 FAMILIES = {family.title: family for row in ROWS for family in row.families}
