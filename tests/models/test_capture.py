@@ -26,15 +26,16 @@ OF_LLAMA = ["layers.0.self_attn", "layers.1.self_attn"]
 WAYS = [("Llama", "sdpa"), ("Llama", "eager"), ("BLOOM", "eager")]
 """By the interface twice, and written out."""
 
-
 PAGE = Path(__file__).parents[2] / "attncli" / "help" / "models.md"
 
 
 def test_the_manual_names_the_families_that_are_tested() -> None:
     _, _, after = PAGE.read_text(encoding="utf-8").partition("\n## Which models\n")
     rows = [line for line in after.partition("\n#")[0].splitlines() if line.startswith("| ")]
-    cells = [(", ".join(one.title for one in row.families), row.captured, row.seen) for row in ROWS]
-    cells = [("family", "what is captured", "where it is seen"), *cells]
+    cells = [("family", "what is captured", "where")]
+    for row in ROWS:
+        names = ", ".join(one.title for one in row.families)
+        cells.append((names, row.captured, row.seen.partition(";")[0]))
     assert rows == [f"| {' | '.join(row)} |" for row in cells]
     assert len(FAMILIES) == sum(len(row.families) for row in ROWS)  # none is there twice
 
@@ -314,8 +315,7 @@ def test_captures_that_end_in_the_order_in_which_they_began() -> None:
 
 def test_the_example_of_the_manual_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    page = PAGE.read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(with attncli\.capture.*?)```", page, flags=re.DOTALL)
+    (example,) = re.findall(r"(?s)```python\n(# also.*?)```", PAGE.read_text(encoding="utf-8"))
     config = transformers.GPT2Config(vocab_size=97, n_embd=14, n_layer=5, n_head=2)
     names = {"attncli": attncli, "model": transformers.GPT2Model(config).eval()}
     names |= {"inputs": {"input_ids": torch.tensor([[2, 3, 5]])}, "tokens": [*"abc"]}
