@@ -35,10 +35,11 @@ from attncli.expression import (
 )
 
 Places = Mapping[str, Any]
+MOST_TERMS = 1 << 24  # of a sum: 128 MB of float64
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": np.divide, "**": np.power,
-    "//": operator.floordiv, "%": operator.mod, "neg": operator.neg, "==": operator.eq,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": np.divide, "**": np.float_power,
+    "//": np.floor_divide, "%": np.mod, "neg": operator.neg, "==": operator.eq,
     "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "exp": np.exp,
     "exp2": np.exp2, "ln": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
@@ -48,7 +49,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 class AbsentError(Exception):
-    """A formula names an array or a parameter that is not there."""
+    """A formula names an array or a parameter that is not there, or has too many terms."""
 
 
 class Values(NamedTuple):
@@ -129,13 +130,17 @@ class Values(NamedTuple):
     def at(self, cell: Cell, places: Places) -> tuple[Any, ...]:
         """Where a cell is in its array."""
 
-        def computed(axis: Expr) -> Any:
-            return np.asarray(self.number(axis, places)).astype(int)[()]
+        shape = self.arrays[cell.name].shape
 
-        return place_of(cell, places, self.sizes, self.arrays[cell.name].shape, computed)
+        def computed(axis: Expr, size: int) -> Any:  # what no case takes may be outside
+            return np.clip(self.number(axis, places), 0, size - 1).astype(int)[()]
+
+        return place_of(cell, places, self.sizes, shape, computed)
 
     def grid(self, letters: tuple[str, ...]) -> dict[str, Array]:
         """Every place of some letters, one after another."""
+        if self.size(letters) > MOST_TERMS:  # a file may hold any formula
+            raise AbsentError(letters)
         sizes = [self.sizes.get(letter, 1) for letter in letters]
         indices = np.indices(sizes).reshape(len(letters), -1)
         return dict(zip(letters, indices, strict=True))

@@ -126,6 +126,7 @@ _OPERATORS = {
 FUNCTIONS = (
     "exp", "exp2", "ln", "log2", "sqrt", "tanh", "sin", "cos", "arccos", "degrees", "abs", "max",
 )  # fmt: skip
+MOST_DEPTH = 120  # of parentheses and cases: one of 32 parts has 70
 MOST_CHARACTERS = 10_000  # of a formula: one of 32 parts has 3,000
 
 
@@ -146,7 +147,10 @@ def parse(text: str) -> Formula:
             index = _index(_tree(f"x[{axes}"))
         else:
             symbol, index = left.strip(), tuple((x,) for x in re.findall(r"\b[a-z]\b", left))
-        return Formula(symbol, index, _parsed(_tree(right)), remark.strip())  # type: ignore[arg-type]
+        body = _parsed(_tree(right))
+        if _depth(body) > MOST_DEPTH:
+            raise SyntaxError
+        return Formula(symbol, index, body, remark.strip())  # type: ignore[arg-type]
     except (SyntaxError, ValueError, KeyError, RecursionError, MemoryError) as problem:
         raise InputError(f"{text[:60]!r} is not a formula that attncli reads") from problem
 
@@ -240,6 +244,10 @@ def children(node: Expr) -> tuple[Expr, ...]:
     return ()
 
 
+def _depth(node: Expr) -> int:
+    return 1 + max(map(_depth, children(node)), default=0)
+
+
 def walk(node: Expr) -> Iterator[Expr]:
     """A node and all that it is made of."""
     yield node
@@ -292,17 +300,17 @@ def place_of(
     places: Mapping[str, Any],
     sizes: Mapping[str, int],
     shape: Shape,
-    number: Callable[[Expr], Any],
+    computed: Callable[[Expr, int], Any],
 ) -> tuple[Any, ...]:
     """Where a cell is in an array of this shape, with every letter at its place.
 
-    number  what an index that is computed is
+    computed  what an index that is computed is, along an axis of this size
     """
     found = []
     for axis, size in _axes(cell.index, shape):
         at = 0
         if not isinstance(axis, tuple):
-            at = number(axis)
+            at = computed(axis, size)
         else:
             for x in axis:
                 at = at * sizes.get(x, 1) + places.get(x, 0) if isinstance(x, str) else x

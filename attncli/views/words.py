@@ -37,6 +37,7 @@ from attncli.expression import (
 )
 from attncli.trace import Stage
 from attncli.views.cell import Entry, Words, between, bracketed
+from attncli.views.matrix import NUMERIC
 from attncli.views.parts import Equation
 from attncli.views.select import Block
 from attncli.views.text import number_mark, plain, shorten
@@ -89,6 +90,12 @@ def _bound(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stage]] | N
                 sources[cell.name] = block.stages.get(cell.name)
     stages = {name: source for name, source in sources.items() if source is not None}
     arrays = {name: _plain(source) for name, source in stages.items()}
+    if any(x.dtype.kind not in NUMERIC for x in arrays.values()) or any(
+        len(cell.index) < arrays[cell.name].ndim
+        for cell in cells(formula.body)
+        if cell.name in arrays
+    ):
+        return None  # a file may hold any formula
     if rows := stage.labels.get("position"):  # which position a row is of
         numbers = [label.rpartition(" ")[2] for label in rows]
         known = [float(x) if x.lstrip("-").isdecimal() else math.nan for x in numbers]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from attncli import AttncliError, Trace, attend, attend_split, attend_tiles
-from attncli.views.select import blocks_of
 
 Q = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
 K = [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
@@ -100,14 +99,3 @@ def test_what_is_refused() -> None:
     for more, words in TILES:
         with pytest.raises(AttncliError, match=words):
             (attend_tiles if "tiles" in more else attend_split)(Q, K, V, **more)
-
-
-def test_a_letter_is_one_stage_of_a_block() -> None:
-    traces = [attend_tiles(Q, K, V, tiles=2), attend_split(Q, K, V, split=[1, 2])]
-    for block in (block for trace in traces for block in blocks_of(trace)):
-        own = [*block.stages.values()]
-        inputs = [block.read(stage, name) for stage in own for name in stage.reads]
-        stages = {id(stage): stage for stage in (*own, *filter(None, inputs))}
-        shared = "M" if block.prefix == "" else "MKV"
-        letters = [stage.symbol for stage in stages.values() if stage.symbol not in shared]
-        assert len(letters) == len({*letters}), (block.prefix, letters)

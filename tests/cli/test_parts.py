@@ -29,9 +29,7 @@ def test_every_format_takes_it(call: Call, form: str, cut: str) -> None:
 def test_the_page_derives_its_numbers(call: Call) -> None:
     page = call("compute", THREE, "--tiles", "2", "--work").out
     assert re.findall(r"\((tile\.\d)\)", page) == ["tile.1", "tile.2"]
-    for text in ("m₁[q1] = max(0.7071, 0.7071)", "p₁[q1,k1] = exp(Z₁[q1,k1] - m₁[q1]) = exp(0.7071 - 0.7071) = 1",
-                 "l₁[q1] = 1 + 1 = 2", "o₁[q1,1] = acc₁[q1,1] / l₁[q1] = 10 / 2 = 5"):  # fmt: skip
-        assert text in page
+    assert "o₁[q1,1] = acc₁[q1,1] / l₁[q1] = 10 / 2 = 5" in page
     assert "split.2" in call("compute", THREE, "--split", "1,2", "--work").out
     cell = ("compute", THREE, "--tiles", "2", "--cell", "q3,2", "--stage", "tile.2.acc")
     assert "acc₂[q3,2] = 1·4.9307 + 0.4931·5" in call(*cell).out

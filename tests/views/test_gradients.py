@@ -37,10 +37,9 @@ def test_a_page_with_gradients() -> None:
     cases: list[tuple[Trace, Any, list[str]]] = [  # what the page has, in this order
         (three(), {"work": True}, [
             r"q3 attends to", BACKWARD, r"d_output  dO",
-            r"dV\[k1,1\] = 0.4011·1 \+ 0.4011·0 \+ 0.5035·1 = 0.9046\n", r"dA\[q1,k1\] = 1·10 \+ 0·0 = 10\n",
             r"δ\[q1\] = 0.4011·10 \+ 0.4011·0 \+ 0.1978·5 = 5\n", r"- δ\[q1\]\) = 0.4011 · \(10 - 5\) = 2.0056\n",
             r"dS\[q1,k1\] = dZ\[q1,k1\] / √d_k = 2.0056 / 1.4142 = 1.4181\n",
-            r"dQ\[q1,1\] = 1.4181·1 \+ \(-1.4181\)·1 \+ 0·0 = 0\n", r"dK\[k1,1\] = 1.4181·1 \+ \(-1.1298\)·0 \+ 0·1 = 1.4181\n"]),
+            r"dQ\[q1,1\] = 1.4181·1 \+ \(-1.4181\)·1 \+ 0·0 = 0\n"]),
         (three(), {"stages": ["lse", "delta"]}, ["lse ", BACKWARD, " delta "]),
         (grouped(), {"form": "html"}, [f"<div><h2>{BACKWARD}</h2></div>"]),  # at every head
         (three(), {}, [r" δ\n  q1   5.0000\n  q2   3.9833\n  q3  10.0000\n"]),
@@ -102,9 +101,7 @@ def test_beside_a_sink_a_row_sums_to_its_share_of_delta() -> None:
 )
 def test_every_sum_is_0(how: dict[str, Any], over: Any, seed: int) -> None:
     trace = grouped(softmax_over=over, d_output=np.random.default_rng(seed).normal(size=(4, 3, 7)), **how)  # fmt: skip
-    name = next(
-        name for name, stage in trace.stages() if "delta" in stage.reads and "a" in stage.reads
-    )
+    name = next(name for name, x in trace.stages() if {"a", "delta"} <= x.reads.keys())
     assert set(sums(trace, name, head=2)) == {"0"}
 
 

@@ -91,6 +91,8 @@ def every_kind() -> dict[str, Callable[[], Trace]]:
         "alibi": lambda: attncli.posenc(4, kind="alibi", heads=3),
         "similarity": lambda: attncli.similarity(("a", "b", "c", "d"), x / 3),
         "pca": lambda: pca(("a", "b", "c", "d"), x / 3),
+        "tiles": lambda: attncli.attend_tiles(*THREE, tiles=2),
+        "split": lambda: attncli.attend_split(*THREE, split=[1], sinks=[0.5]),
         "analogy": lambda: analogy(("a", "b", "c"), x[:3] / 3),
     }
 
