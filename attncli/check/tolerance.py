@@ -295,12 +295,6 @@ class StageErrors:
         return rms(self.by_row[0])
 
     @cached_property
-    def typical_finite(self) -> float:
-        """The root mean square of the finite errors."""
-        rows = self.by_row[0]
-        return rms(rows, np.asarray(np.isfinite(rows)))
-
-    @cached_property
     def typical_wrong(self) -> float:
         """The root mean square of the errors of wrong entries."""
         return rms(self.errors, self.wrong)
