@@ -16,7 +16,6 @@ from attncli.check.tolerance import StageErrors, errors_of
 SAMPLE = 2**14
 """About how many scores a sample has: enough for every pattern, and computed in a millisecond."""
 
-
 MOST = 2, 2, 16
 """How many batch items, heads and rows a sample has at most; and at least four rows of any width,
 two of the worst and two of the others."""
@@ -107,9 +106,9 @@ def _worst_head(comparison: Comparison, setup: Setup | None = None) -> Subset:
             observed = comparison.observed_by(setup, name)
             errors = errors_of(observed, expected[name], stage.rule).max(axis=(-1, -2))
         errors = np.minimum(errors, np.finfo(np.float64).max)
-        if errors.size == 1 or not (top := errors.max()):
-            continue
-        total = np.maximum(total, comparison.by_heads(name, errors / top))
+        top = errors.max()
+        if errors.size > 1 and top > 0:
+            total = np.maximum(total, comparison.by_heads(name, errors / top))
     batch, head = np.unravel_index(int(total.argmax()), total.shape)
     return Subset(np.array([batch]), np.array([head]), every.row)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +19,12 @@ from attncli.check.bugs.words import GRADIENT, TILES
 from attncli.check.comparison import Comparison, Fit, fit
 from attncli.check.direction import OWN, Directions, beta
 from attncli.check.noise import EPS, SMALL
-from attncli.check.run import CELLS, at_once, computes, is_walkable, mask_of, steps_of
+from attncli.check.run import CELLS, at_once, computes, mask_of, steps_of
 from attncli.check.samples import narrow_sample_of, sample_of, wide_sample_of, worst_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import distance, largest
 from attncli.convention import EmptyRows
-from attncli.stages import DELTA, GRADIENTS, gradient_of
+from attncli.stages import BEFORE_SOFTMAX, DELTA, GRADIENTS, gradient_of
 
 Progress = Callable[[int, int], None] | None
 
@@ -68,8 +68,7 @@ class Search:
     """The bugs that explain a comparison.
 
     A setup is tried on the samples, one after another, then on everything. Where one passes the
-    samples and fails on everything, the place where it is worst becomes another sample: whatever
-    explains everything must explain that too.
+    samples and fails on everything, the place where it is worst becomes another sample.
 
     comparison  of everything that was observed
     samples     of a few rows of it each
@@ -127,9 +126,9 @@ class Search:
         In 16 bits a scale of 1/√(2 d) may fit where ln 2 / √d is the cause.
         """
         for match in found:
-            touched = match.bugs[0].touches
-            for bug in CATALOGUE if not match.bugs[0].is_fitted else ():
-                if not bug.is_fitted or not bug.touches & touched:
+            first = match.bugs[0]
+            for bug in CATALOGUE:
+                if first.is_fitted or not bug.is_fitted or not bug.touches & first.touches:
                     continue
                 if fits := self.fits(self.variants(bug, self.comparison.setup)):
                     other = Match((bug,), fits)
@@ -144,12 +143,10 @@ class Search:
         """
         if found := self._pairs_of_gradients():
             return found
-        changing = {
-            bug: [setup for setup in variants if self._changes(setup)]
-            for bug, variants in self.alone.items()
-            if bug.pairs
-        }
-        changing = {bug: variants for bug, variants in changing.items() if variants}
+        changing: dict[Bug, list[Setup]] = {}
+        for bug, variants in self.alone.items():
+            if bug.pairs and (others := [setup for setup in variants if self._changes(setup)]):
+                changing[bug] = others
         pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]
         if self.only_nan or not _enough_evidence(self.comparison, len(pairs)):
             return []
@@ -164,8 +161,8 @@ class Search:
     def _pairs_of_gradients(self) -> list[Match]:
         """The pairs of bugs of gradients that fit, of which one explains a gradient by itself."""
         sample = self.samples[0]
-        wrong = {name: x for name, x in sample.errors.items() if name in GRADIENTS}
-        wrong = {name: stage for name, stage in wrong.items() if not stage.matches}
+        gradients = {name: x for name, x in sample.errors.items() if name in GRADIENTS}
+        wrong = {name: stage for name, stage in gradients.items() if not stage.matches}
         bugs = [bug for bug in self.alone if GRADIENT in bug.touches and not bug.fits_many]
         is_enough = _enough_evidence(self.comparison, len(bugs) ** 2)
         if len(wrong) < 2 or self.only_nan or not is_enough:
@@ -204,11 +201,10 @@ class Search:
             comparison = self.evidence.wide or self.samples[0]
         fits = [comparison.beside(x) for x in setups]
         beaten: set[int] = set()
-        for one in fits:
-            for j, other in enumerate(fits):
-                for name, stage in one.items() if other is not one else ():
-                    if beta(stage.observed, other[name].expected, stage).excludes:
-                        beaten.add(j)
+        for one, (j, other) in product(fits, enumerate(fits)):
+            for name, stage in one.items() if other is not one else ():
+                if beta(stage.observed, other[name].expected, stage).excludes:
+                    beaten.add(j)
         return [match for i, match in enumerate(matches) if i not in beaten] or matches
 
     def quiet(self) -> tuple[list[Match], list[Bug]]:
@@ -274,36 +270,33 @@ class Search:
             yield from bug.change(setup, self.evidence)
         elif not bug.is_fitted:
             for variant in bug.change(replace(setup, tiles=0), self.evidence):
-                if is_walkable(variant):
+                is_of_scores = variant.changed_places <= {"mask", *BEFORE_SOFTMAX}
+                is_walk = variant.how.softmax_over == "keys" and not variant.how.dropout
+                if is_of_scores and is_walk and not variant.relabel:
                     yield replace(variant, tiles=setup.tiles)
 
     def fits(self, variants: Iterable[Setup]) -> list[Fit]:
         """The variants that fit every sample, and then everything."""
-        found = []
-        for setup in variants:
-            if not self._has_all(setup):
-                continue
+        fits = []
+        for setup in filter(self._has_all, variants):
             if not all(fit(setup, sample) for sample in (self.narrow, *self.samples)):
                 continue
             if one := fit(setup, self.comparison):
-                found.append(one)
+                fits.append(one)
             elif len(self.samples) < MOST_SAMPLES:
                 self.samples.append(self.comparison.sample(worst_of(setup, self.comparison)))
-        return found
+        return fits
 
     def _has_all(self, variant: Setup) -> bool:
         """Whether a variant has all the gradients that were observed, of their shapes."""
         observed = self.comparison.errors
-        turned = variant.how.softmax_over != self.comparison.setup.how.softmax_over
-        if turned and observed.keys() & {DELTA, gradient_of("sinks")}:
-            return False
-        return computes(variant, observed)
+        is_turned = variant.how.softmax_over != self.comparison.setup.how.softmax_over
+        lacks = is_turned and observed.keys() & {DELTA, gradient_of("sinks")}
+        return not lacks and computes(variant, observed)
 
     def _changes(self, setup: Setup) -> bool:
         """Whether a variant computes other numbers than the plain setup at all."""
-        if setup.relayout:
-            return True
-        return any(
+        return bool(setup.relayout) or any(
             differ(x, sample.errors[name].expected)
             for sample in self.samples
             for name, x in sample.expected(setup).items()

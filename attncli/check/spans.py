@@ -15,7 +15,7 @@ from typing import Literal
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes
 from attncli.convention import SoftmaxOver
-from attncli.stages import DELTA, GRADIENTS, LSE, MAPS, OUTPUT, TILE, gradient_of, kind_of
+from attncli.stages import DELTA, LSE, MAPS, OUTPUT, TILE, gradient_of, kind_of
 
 Span = Literal["rows", "keys", "totals"]
 
@@ -23,9 +23,6 @@ VECTORS = DELTA, LSE
 """Stages with one number for each query."""
 
 ROWS = ["batch", "head", "query"]
-
-STAGES = (*MAPS, LSE, OUTPUT, *GRADIENTS)
-"""Every stage that is compared, in the order of the computation."""
 
 D_BIAS = gradient_of("given_mask")
 
@@ -104,10 +101,10 @@ def source_of(name: str, planned: Collection[str]) -> str:
     if dot:  # of a tile: that of the steps of this tile
         steps = [x.removeprefix(part + dot) for x in planned if x.startswith(part + dot)]
         return part + dot + source_of(own, steps)
-    forward = next((x for x in (*MAPS, OUTPUT) if gradient_of(x) == name), name)
-    if forward not in (*MAPS, OUTPUT):
-        return name
     known = (*MAPS, OUTPUT)
+    forward = next((x for x in known if gradient_of(x) == name), name)
+    if forward not in known:
+        return name
     before = known[: known.index(forward) + 1]
     there = next((x for x in reversed(before) if x in planned), name)
     if forward == name:
