@@ -191,7 +191,7 @@ def _beside_noise(
     """
     noise: dict[str, Array] = {}
     heads: dict[str, Array] = {}
-    value, is_large = setup.how.mask_value, rule.dtype not in SMALL and rule.inside is None
+    has_long_type = rule.dtype not in SMALL and rule.inside is None
 
     def judged() -> dict[str, StageErrors]:
         return {
@@ -200,7 +200,7 @@ def _beside_noise(
                 x,
                 rule.of(name),
                 noise.get(name),
-                value,
+                setup.how.mask_value,
                 loose,
                 head_noise=heads.get(name),
                 are_shares=kind_of(name).sums,
@@ -208,26 +208,28 @@ def _beside_noise(
             for name, x in expected.items()
         }
 
-    def is_enough(errors: Mapping[str, StageErrors]) -> bool:
-        far = any(stage.ratios.head > CERTAINLY for stage in errors.values())
-        return far or all(stage.matches for stage in errors.values())
-
     if is_drawn:
         setup = setup.in_parts()
         expected = stages(setup, subset, observed)
         noise = perturbed_noise(setup, subset, expected, rule.arithmetic())
     else:
-        if is_large and subset.sizes[2] > 4 * FEW:
+        if has_long_type and subset.sizes[2] > 4 * FEW:
             expected = stages(setup, subset, observed)
             noise, heads = noise_of_few(setup, subset, observed, rule)
-            if is_enough(errors := judged()):
+            if _is_enough(errors := judged()):
                 return errors
             heads = {}
         expected, noise = stages_and_noise(setup, subset, observed, rule.arithmetic())
-    if is_large and is_enough(errors := judged()):
+    if has_long_type and _is_enough(errors := judged()):
         return errors
     _simulate(setup, subset, observed, rule, expected, noise)
     return judged()
+
+
+def _is_enough(errors: Mapping[str, StageErrors]) -> bool:
+    """Whether all match, or a head is so far off that no other estimate of the noise allows it."""
+    far = any(stage.ratios.head > CERTAINLY for stage in errors.values())
+    return far or all(stage.matches for stage in errors.values())
 
 
 def _simulate(
@@ -261,10 +263,7 @@ FEW = 32
 def noise_of_few(
     setup: Setup, subset: Subset, wanted: Collection[str], rule: Rule
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The noise of a few rows of each head, at the others the least that a row counts as; of heads.
-
-    Numbers that match by this match by the noise of every row, too.
-    """
+    """The noise of a few rows of each head, at the others the least that counts; that of heads."""
     n_rows = subset.sizes[2]
     few = np.unique(np.linspace(0, n_rows - 1, FEW).round().astype(np.intp))
     rows = subset.with_axis(2, subset.row[few])

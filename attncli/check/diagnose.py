@@ -25,7 +25,7 @@ from attncli.check.inside import less_exact
 from attncli.check.meanings import Asked, meanings_of
 from attncli.check.noise import EPS, SMALL
 from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, places_of, to_numpy
-from attncli.check.places import stage_verdicts
+from attncli.check.places import stage_verdict
 from attncli.check.positions import PositionKind
 from attncli.check.search import Match, Progress, Search
 from attncli.check.setup import Setup, setup_of
@@ -151,9 +151,10 @@ def check(  # noqa: PLR0913
     ways: list[tuple[Verdict, Comparison]] = []
     for one, printed in _as_printed(comparison, zeros):
         # numbers that were rounded match in another unit only as such
-        comparison, own = (one, ()) if units else in_units(one)
-        verdict = Verdict("match", one.rule.dtype, stage_verdicts(comparison, labels))
-        notes = (*observation.notes, *units, *own, *printed)
+        comparison, more_units = (one, ()) if units else in_units(one)
+        stages = tuple(stage_verdict(name, comparison, labels) for name in comparison.errors)
+        verdict = Verdict("match", one.rule.dtype, stages)
+        notes = (*observation.notes, *units, *more_units, *printed)
         verdict = replace(verdict, is_default=not (chosen or how.changes()), notes=notes)
         if comparison.matches:
             verdict = _with_direction(verdict, comparison)
@@ -181,8 +182,7 @@ def _as_printed(
 ) -> Iterator[tuple[Comparison, tuple[str, ...]]]:
     """The comparison; where numbers look rounded, by half a unit of their last place, with notes.
 
-    Then as float32 numbers that were rounded. Numbers such as 0.375 may be rounded or exact: they
-    are as those beside them.
+    Then as float32 numbers that were rounded. Numbers such as 0.375 are as those beside them.
     """
     rule, stages = comparison.rule, comparison.observed
     printed, notes = dict[str, Places](), list[str]()

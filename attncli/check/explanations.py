@@ -16,17 +16,7 @@ from attncli.check.setup import Setup
 from attncli.check.suggest import FAR, suggest_input
 from attncli.check.verdict import Explanation, Left
 from attncli.convention import KNOBS, flag_text
-from attncli.stages import (
-    GRADIENTS,
-    MASKED,
-    OF_X,
-    OUTPUT,
-    QKV,
-    SCALED,
-    SCORES,
-    WEIGHTS,
-    gradient_of,
-)
+from attncli.stages import GRADIENTS, MASKED, OF_X, OUTPUT, SCALED, SCORES, WEIGHTS
 
 
 def explanation(match: Match, comparison: Comparison) -> Explanation:
@@ -44,10 +34,7 @@ def explanation(match: Match, comparison: Comparison) -> Explanation:
 
 
 def _expected(plain: Setup, changed: Setup) -> str:
-    """The formula of the first step that is another one, as it should be; "" where none is.
-
-    A change of the mask alone is said better by flags.
-    """
+    """The formula of the first step but the mask that is another one, as it should be, or ""."""
     others = {step.name: step for step in steps_of(changed)}
     for step in steps_of(plain):
         other = others.get(step.name)
@@ -107,7 +94,7 @@ def told_by(matches: Sequence[Match], comparison: Comparison) -> str:
     return ""
 
 
-TELLING = (OUTPUT, *(gradient_of(name) for name in QKV), SCORES, *GRADIENTS[: -len(OF_X)])
+TELLING = (OUTPUT, "d_q", "d_k", "d_v", SCORES, *GRADIENTS[: -len(OF_X)])
 """Stages that may tell explanations apart: those that are at hand first."""
 
 

@@ -177,10 +177,7 @@ MOST_ROOT = 1024
 
 
 def simplest(x: float, loss: Callable[[float], float], given: float, d_k: int) -> tuple[float, str]:
-    """The simplest form of a fitted factor: the number, and in words; else x itself.
-
-    A form counts if it fits as well as x; a root also only if its neighbours do not.
-    """
+    """The simplest form that fits as well as x, a root if its neighbours do not; else x itself."""
     least = loss(x)
     most = least * ALIKE + 1e-12
     for value, words in factors(given, d_k):

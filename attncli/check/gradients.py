@@ -43,11 +43,7 @@ def hidden_bugs(comparison: Comparison) -> list[Bug]:
 def of_one_pass(
     matches: Sequence[Match], comparison: Comparison
 ) -> tuple[list[Match], Sequence[str]]:
-    """Without the bugs of both passes where one of the backward pass alone has the same gradients.
-
-    What was observed of the forward pass, if anything, is right or it would have told; that it is
-    not known to be right stands in a note.
-    """
+    """Without the bugs of both passes where one of the backward pass alone fits; with a note."""
     back = [match for match in matches if any(GRADIENT in bug.touches for bug in match.bugs)]
     both = [match for match in matches if match not in back]
     if not back or not both or not all(name in GRADIENTS for name in comparison.errors):

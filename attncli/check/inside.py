@@ -39,10 +39,7 @@ ALIKE = 0.5
 
 
 def less_exact(comparison: Comparison, sample: Comparison) -> Inside | None:
-    """The arithmetic inside that explains every error, or None.
-
-    That whose simulated errors are the observed ones, else the most exact that allows them.
-    """
+    """The arithmetic with just these errors, else the most exact that allows them, else None."""
     rule = comparison.rule
     is_short = any(places.n < SINGLE_DIGITS for places in rule.printed.values())
     if rule.kind != "noise" or rule.inside is not None or is_short:
@@ -61,10 +58,7 @@ def less_exact(comparison: Comparison, sample: Comparison) -> Inside | None:
 
 
 def _is_low_sums(sample: Comparison, inside: Inside) -> bool:
-    """Whether the numbers are those of sums kept in 16 bits, term after term, but for rounding.
-
-    Such sums may be off by any amount, so that they are too large to explain anything else.
-    """
+    """Whether the numbers are those of sums kept in 16 bits, which may be off by any amount."""
     computed = _computed(sample, inside)
     return all(
         replace(stage, expected=computed[name], known=None).matches

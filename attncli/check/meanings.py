@@ -53,7 +53,12 @@ def meanings_of(search: Search, asked: Asked, found: Sequence[Match]) -> tuple[M
         return meanings
     means = None if "mask_means" in meant else asked.means
     meanings = _meanings(search, Asked({*asked.chosen} - meant, asked.mask, means), found)
-    return tuple(_without(meaning, meant) for meaning in meanings)
+    without = []
+    for meaning in meanings:  # the flags of what contradicts it are left out
+        flags = " ".join(flag_of(x) for x in KNOBS if x in meant and x in meaning.fields)
+        flag = f"{meaning.flag}, without {flags}" if flags else meaning.flag
+        without.append(replace(meaning, flag=flag))
+    return tuple(without)
 
 
 MEANT = {
@@ -61,12 +66,6 @@ MEANT = {
     "mask_value_rule", "empty_rows", "empty_rows_inf", "head_order",
 }  # fmt: skip
 """The fields of a convention that say what a call means, not what is asked for."""
-
-
-def _without(meaning: Meaning, chosen: Collection[str]) -> Meaning:
-    """The same with the flags of these fields to be left out, where they contradict it."""
-    flags = " ".join(flag_of(name) for name in KNOBS if name in chosen and name in meaning.fields)
-    return replace(meaning, flag=f"{meaning.flag}, without {flags}") if flags else meaning
 
 
 def _meanings(search: Search, asked: Asked, found: Sequence[Match]) -> tuple[Meaning, ...]:
@@ -101,8 +100,7 @@ def _meanings(search: Search, asked: Asked, found: Sequence[Match]) -> tuple[Mea
 def _convention(preset: Preset, plain: Setup, asked: Asked) -> Convention | None:
     """The preset's convention in this call, with what was chosen; None where it refuses the call.
 
-    A field that has no part in the call is as it was asked for, so that conventions under which
-    the call is the same are equal.
+    A field that has no part in the call is as it was asked for: what means the same is equal.
     """
     chosen = {name: getattr(plain.how, name) for name in asked.chosen}
     setup = _under(Convention(**{**preset.fields, **chosen}), plain, asked)

@@ -185,19 +185,17 @@ class _Head:
         if early := [name for name in stages if name not in late]:
             of_scores = np.sqrt(self._scores_variance(1.0, self.scores, self.k).mean(axis=-1))
             of_scaled = of_scores * abs(self.scale)
+            # what rounds the scores with the numbers that a mask adds, but for its value
+            is_hidden = np.abs(self.logits - self.mask_value) <= abs(self.mask_value) / 2
+            x = np.where((np.abs(self.logits) < MOST_ADDED) & ~is_hidden, self.logits, 0.0)
+            of_sums = self.unit.stages * np.sqrt(np.square(x).mean(axis=-1))
             linear = {SCORES: of_scores, SCALED: of_scaled}
-            noise |= {x: linear.get(x, np.hypot(of_scaled, self._of_sums())) for x in early}
+            noise |= {name: linear.get(name, np.hypot(of_scaled, of_sums)) for name in early}
         if late:
             of_weights, of_output = self._after_softmax()
             noise |= {x: of_output if x == OUTPUT else of_weights for x in late}
             noise |= {x: noise[x] / (1 - self.drop) for x in late if x != WEIGHTS}
         return noise
-
-    def _of_sums(self) -> Array:
-        """[n_q]: what rounds the scores with the numbers that a mask adds, but for its value."""
-        is_hidden = np.abs(self.logits - self.mask_value) <= abs(self.mask_value) / 2
-        x = np.where((np.abs(self.logits) < MOST_ADDED) & ~is_hidden, self.logits, 0.0)
-        return np.asarray(self.unit.stages * np.sqrt(np.square(x).mean(axis=-1)))
 
     def _scores_variance(
         self, scale: float, scores: Array, k: Array, top: Array | None = None

@@ -210,8 +210,6 @@ def differing_inputs(
 ) -> dict[str, str]:
     """The observed inputs that are not the given ones, and how each differs.
 
-    A k or v may have the cache in it, and a mask everything that restricts, as in a saved trace.
-
     >>> from attncli.check.setup import setup_of
     >>> q, other = [[1.0]], [[2.0]]
     >>> differing_inputs({"q": other}, {"q": q}, setup_of(q, q, q), None)

@@ -55,10 +55,7 @@ def perturbed_noise(
     arithmetic: Arithmetic,
     draws: int = DRAWS,
 ) -> dict[str, Array]:
-    """The noise of the rows of these stages, [batch, head, row], as root mean squares.
-
-    draws  how many at most; fewer where there are many scores
-    """
+    """The noise of the rows of these stages, [batch, head, row]; fewer draws of many scores."""
     n_scores = math.prod(subset.sizes) * setup.shape[3]
     n_draws = max(1, min(draws, ENOUGH // max(1, n_scores)))
     sums: dict[str, Array] = {}

@@ -39,12 +39,7 @@ BOTH_OFF = 2.0
 """A pattern joins two numbers, each of which may be off by the tolerance."""
 
 
-def stage_verdicts(comparison: Comparison, labels: Labels) -> tuple[StageVerdict, ...]:
-    """A verdict on each stage of the comparison, in the order of the computation."""
-    return tuple(_verdict(name, comparison, labels) for name in comparison.errors)
-
-
-def _verdict(name: str, comparison: Comparison, labels: Labels) -> StageVerdict:
+def stage_verdict(name: str, comparison: Comparison, labels: Labels) -> StageVerdict:
     stage = comparison.errors[name]
     entries = Entries(name, comparison, labels)
     noise = None if stage.noise is None else rms(stage.of_heads)

@@ -74,10 +74,7 @@ class Positions:
     def put_in(
         self, qkv: Mapping[str, Array], rows: Ids | None = None, dtype: DType = "float64"
     ) -> dict[str, Array]:
-        """q (of these query rows; of all where left out), k and v with their positions.
-
-        Angles are rounded to float32 and their sines and cosines to dtype, unless it is float64.
-        """
+        """q (of these query rows; of all where left out), k and v with their positions."""
         rows = np.arange(qkv["q"].shape[-2]) if rows is None else rows
         keys = self.key_ids(qkv["k"].shape[-2])
         ids = {"q": rows + self.from_query, "k": keys, "v": keys}
@@ -86,12 +83,9 @@ class Positions:
     def take_out(
         self, gradients: Mapping[str, Array], rows: Ids, n_k: int, dtype: DType = "float64"
     ) -> dict[str, Array]:
-        """d_q (of these query rows) and d_k before the rotation: rotated back by the same angles.
-
-        Positions that are added have the gradient of what they are added to.
-        """
+        """d_q (of these query rows) and d_k before the rotation: rotated back by these angles."""
         ids = {"d_q": rows + self.from_query, "d_k": self.key_ids(n_k)}
-        if not self.is_rotary:
+        if not self.is_rotary:  # what is added has the gradient of what it is added to
             return dict(gradients)
         on = [x for x in gradients if x in self.back_on and x.removeprefix("d_") in self.on]
         back = {x: self._put(gradients[x], ids[x], dtype, back=x not in self.forth_on) for x in on}

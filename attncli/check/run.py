@@ -255,10 +255,7 @@ def _blocks_of_rows(setup: Setup, subset: Subset) -> Iterator[Block]:
 
 
 def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Block]:
-    """Batch items and key heads with all heads that share them and all rows, of CELLS scores.
-
-    SizeError where a single one does not fit into memory.
-    """
+    """Batch items and key heads with all their heads and rows; SizeError where one is too large."""
     whole, every, n_keys = setup.whole_axes, all_of(setup.shape), len(keys)
     all_keys = np.arange(setup.inputs["k"].shape[1])
     one = setup.shape[2] * setup.shape[3] * (setup.shape[1] // len(all_keys) or 1)
@@ -321,10 +318,7 @@ def steps_of(
     shape: tuple[int, ...] | None = None,
     n_kv_heads: int | None = None,
 ) -> list[Step]:
-    """The plan of a setup, with its changes; every query head has its own key head.
-
-    shape, n_kv_heads  of the scores, and of so many key heads that query heads share
-    """
+    """The changed plan for scores of this shape, and so many key heads that query heads share."""
     key = dtype, shape or setup.shape, n_kv_heads
     if key in setup.plans:
         return setup.plans[key]
@@ -389,10 +383,7 @@ def inputs_over(
 
 
 def mask_of(setup: Setup, rows: Indices) -> Array | None:
-    """The additive mask of these query rows; it broadcasts to [batch, head, row, n_k].
-
-    Only the rows asked for are built: the whole mask may not fit into memory.
-    """
+    """The additive mask of these query rows alone; it broadcasts to [batch, head, row, n_k]."""
     if not setup.may_mask():
         return None
     steps = steps_of(setup)

@@ -22,10 +22,7 @@ two of the worst and two of the others."""
 
 
 def sample_of(comparison: Comparison) -> Comparison:
-    """The comparison with a sample of its subset: the same for the same input.
-
-    Of each axis the entries with the largest error, then the first, the last and some between.
-    """
+    """A sample: of each axis the entries with the largest errors, and some evenly spread."""
     if comparison.is_whole:
         return comparison.sample(_worst_head(comparison))
     worst = _row_errors(comparison.errors)
@@ -99,10 +96,10 @@ def _worst_head(comparison: Comparison, setup: Setup | None = None) -> Subset:
     if math.prod(comparison.subset.sizes) * comparison.setup.shape[3] <= WHOLE:
         return every
     total: Array = np.zeros(comparison.subset.sizes[:2])
-    expected = None if setup is None else comparison.expected(setup)
+    expected = {} if setup is None else comparison.expected(setup)
     for name, stage in comparison.errors.items():
         errors = stage.by_row[1].max(axis=-1)
-        if setup is not None and expected is not None:
+        if setup is not None:
             observed = comparison.observed_by(setup, name)
             errors = errors_of(observed, expected[name], stage.rule).max(axis=(-1, -2))
         errors = np.minimum(errors, np.finfo(np.float64).max)

@@ -106,25 +106,22 @@ class Search:
 
     def singles(self) -> list[Match]:
         """The single bugs that fit; those whose number is fitted, where no other does."""
-        found: list[Match] = []
+        matches: list[Match] = []
         for number, bug in enumerate(CATALOGUE, 1):
             if self.only_nan and "NaN" not in bug.touches:
                 continue
-            if bug.is_fitted and any(not match.bugs[0].is_fitted for match in found):
+            if bug.is_fitted and any(not match.bugs[0].is_fitted for match in matches):
                 continue
-            if bug.fits_many and found:
+            if bug.fits_many and matches:
                 continue
             self.alone[bug] = list(self.variants(bug, self.comparison.setup))
             if fits := self.fits(self.alone[bug]):
-                found.append(Match((bug,), fits))
+                matches.append(Match((bug,), fits))
             self.progress(number, len(CATALOGUE))
-        return self._or_fitted(found) if self.comparison.rule.dtype in SMALL else found
+        return self._or_fitted(matches) if self.comparison.rule.dtype in SMALL else matches
 
     def _or_fitted(self, found: list[Match]) -> list[Match]:
-        """The matches, or a number fitted in their place that what they leave points to.
-
-        In 16 bits a scale of 1/√(2 d) may fit where ln 2 / √d is the cause.
-        """
+        """The matches, or a number that fits better: 16 bits confuse 1/√(2 d) with ln 2 / √d."""
         for match in found:
             first = match.bugs[0]
             for bug in CATALOGUE:
@@ -137,10 +134,7 @@ class Search:
         return found
 
     def pairs(self) -> list[Match]:
-        """The pairs that fit, of bugs that each change numbers and do not touch the same thing.
-
-        None at all where the observed numbers are too few to distinguish so many pairs.
-        """
+        """The pairs that fit, of bugs that do not touch the same; none of too few numbers."""
         if found := self._pairs_of_gradients():
             return found
         changing: dict[Bug, list[Setup]] = {}
@@ -150,13 +144,13 @@ class Search:
         pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]
         if self.only_nan or not _enough_evidence(self.comparison, len(pairs)):
             return []
-        found = []
+        matches = []
         for number, (first, second) in enumerate(pairs, 1):
             both = (x for one in changing[first] for x in self.variants(second, one))
             if fits := self.fits(both):
-                found.append(Match((first, second), fits))
+                matches.append(Match((first, second), fits))
             self.progress(number, len(pairs))
-        return found
+        return matches
 
     def _pairs_of_gradients(self) -> list[Match]:
         """The pairs of bugs of gradients that fit, of which one explains a gradient by itself."""
@@ -173,16 +167,16 @@ class Search:
             ways = (one for one in self.alone[bug] if any(fit(one, alone) for alone in each))
             if (one := next(ways, None)) is not None:
                 firsts[bug] = one
-        found: dict[frozenset[Bug], Match] = {}
+        matches: dict[frozenset[Bug], Match] = {}
         for number, (first, one) in enumerate(firsts.items(), 1):
             for second in bugs:
                 both = frozenset((first, second))
-                if both in found or second is first:
+                if both in matches or second is first:
                     continue
                 if fits := self.fits(self.variants(second, one)):
-                    found[both] = Match((first, second), fits)
+                    matches[both] = Match((first, second), fits)
             self.progress(number, len(firsts))
-        return [*found.values()]
+        return [*matches.values()]
 
     def distinct(self, matches: list[Match]) -> list[Match]:
         """Those matches that the direction of what they leave does not exclude.
@@ -228,10 +222,7 @@ class Search:
         return found, undecided
 
     def _probed(self, bug: Bug, times: float) -> list[Fit]:
-        """How much of a bug the errors within the noise are: found by their β along a little of it.
-
-        To such errors a number can always be fitted, so it must differ clearly from none.
-        """
+        """How much of a bug the errors are, by their β along a little of it: clearly not none."""
         probe = bug.probe(self.comparison.setup) if bug.probe else None
         if probe is None:
             return []

@@ -26,8 +26,8 @@ class WrongShapeError(ShapeError):
         self, stage: str, array: Array, dtype: DType, expected: tuple[int, ...], subset: Subset
     ) -> None:
         text = " × ".join(map(str, expected))
-        own = f"is {shape_text(array)}" if array.ndim > 1 else f"has {count(array.size, 'number')}"
-        super().__init__(f"{stage} {own}, expected {text}")
+        size = f"is {shape_text(array)}" if array.ndim > 1 else f"has {count(array.size, 'number')}"
+        super().__init__(f"{stage} {size}, expected {text}")
         self.stage, self.array, self.dtype = stage, array, dtype
         self.expected, self.subset = expected, subset
 

@@ -56,10 +56,7 @@ WITH_SINKS = "sinks", ", numbers, −∞ and an empty row in the mask, and sinks
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """An input for the implementation under test: its output distinguishes the bugs.
-
-    q [head, n_q, d_k], k, v, with a batch axis before where that is needed; words say what it is.
-    """
+    """An input whose output distinguishes the bugs: q [head, n_q, d_k], …, or with a batch axis."""
 
     q: Array
     k: Array
@@ -171,25 +168,25 @@ def _candidate(
     q = rng.normal(size=(n_batch, n_heads, n_q, d_k)).round(2) * factor
     k = rng.normal(size=(n_batch, n_kv, n_k, d_k)).round(2)
     v = rng.normal(size=(n_batch, n_kv, n_k, d_v)).round(2)
-    given: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     if masking == "past":
-        given = {"past_k": k[:, :, :2], "past_v": v[:, :, :2]}
+        arrays = {"past_k": k[:, :, :2], "past_v": v[:, :, :2]}
         k, v = k[:, :, 2:], v[:, :, 2:]
     elif masking == "lengths":
-        given = {"kv_len": n_k - 1 - np.arange(n_batch)}
+        arrays = {"kv_len": n_k - 1 - np.arange(n_batch)}
     elif masking:
         mask = rng.random((n_q, n_k)) < 0.6
         mask[:, 0] = True
         mask[-1] &= masking not in ("emptying mask", WITH_SINKS[0])
-        given = {"mask": ~mask if how.mask_means == "ignore" else mask}
+        arrays = {"mask": ~mask if how.mask_means == "ignore" else mask}
         if masking in ("numbers", WITH_SINKS[0]):
             bias = rng.normal(size=mask.shape).round(2) * (rng.random(mask.shape) < 0.7)
-            given = {"mask": np.where(mask, bias, -np.inf)}
+            arrays = {"mask": np.where(mask, bias, -np.inf)}
     if masking == WITH_SINKS[0]:
-        given["sinks"] = rng.normal(size=n_heads).round(2)
+        arrays["sinks"] = rng.normal(size=n_heads).round(2)
     if gradients:
-        given["d_output"] = rng.normal(size=(n_batch, n_heads, n_q, d_v)).round(2)
-    return setup_of(q, k, v, convention=how, positions=positions, **given)
+        arrays["d_output"] = rng.normal(size=(n_batch, n_heads, n_q, d_v)).round(2)
+    return setup_of(q, k, v, convention=how, positions=positions, **arrays)
 
 
 def _words(shape: tuple[int, ...]) -> str:

@@ -197,10 +197,7 @@ class StageErrors:
 
     @cached_property
     def by_row(self) -> tuple[Array, Array, Array]:
-        """Of every row, [batch, head, row]: the root mean square of its errors, and the largest.
-
-        The third is the largest beside the size that its noise has: of shares in proportion.
-        """
+        """Of every row: root mean square error; largest; largest, of shares in proportion."""
         shape = self.expected.shape[:3]
         typical, largest, beside = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         for at in np.ndindex(shape[:2]):  # one at a time: a stage may be as large as memory allows
@@ -292,16 +289,13 @@ def _largest_ratio(x: Array, limit: Array) -> float:
 
 
 def errors_of(observed: Array, expected: Array, rule: Rule, mask_value: float = -np.inf) -> Array:
-    """|observed − expected|; 0 for a finite mask value that is as near as its type can be.
-
-    Or for a score that it is added to: one about as large. Of a print, what is beyond its rounding.
-    """
+    """|observed − expected|; 0 for a finite mask value that is as near as its type can be."""
     errors = distance(observed, expected)
-    if mask_value != -np.inf and rule.kind == "noise":
+    if mask_value != -np.inf and rule.kind == "noise":  # or a score that it is added to
         near = errors <= EPS[narrower(rule.dtype, rule.simulated()[0])] * abs(mask_value)
         near &= np.abs(expected) >= abs(mask_value) / 2
         np.copyto(errors, 0.0, where=near)
-    if rule.places is not None:
+    if rule.places is not None:  # of a print, what is beyond its rounding
         errors = np.maximum(errors - rule.allowed(expected), 0.0)
     return errors
 
