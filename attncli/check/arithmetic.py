@@ -23,58 +23,42 @@ Product = Callable[[Array, Array], Array]
 
 
 def simulation(setup: Setup, rule: Rule) -> tuple[Setup, DType, float]:
-    """What to compute, and in which number type, to see the errors of the rule's arithmetic.
-
-    And what to multiply them by: float64 is the reference itself, so its errors are those of
-    float32, scaled.
-    """
+    """What to compute, in which type, to see the errors of a rule, and what to multiply them by."""
     dtype, factor = rule.simulated()
     if rule.inside == "tf32":
-        return in_tf32(setup), dtype, factor
-    if rule.inside == rule.dtype:
-        return in_low_sums(setup, dtype), dtype, factor
+        setup = with_products(setup, lambda a, b: np.asarray(to_tf32(a) @ to_tf32(b)))
+    elif rule.inside == rule.dtype:
+        setup = with_products(setup, one_by_one(dtype))
     return setup, dtype, factor
 
 
 def with_products(setup: Setup, multiply: Product) -> Setup:
     """The setup with another function for its products; a bug changes the steps that have these."""
 
-    def of_rows(q: Array, k: Array) -> Array:
-        return multiply(q, np.swapaxes(k, -1, -2))
-
-    def of_columns(a: Array, b: Array) -> Array:
-        return multiply(np.swapaxes(a, -1, -2), b)
-
-    def of_output(a: Array, v: Array, **_: Any) -> Array:
-        return multiply(a, v)
-
     def of_tile(
         p: Array, v: Array, before: Array | None = None, alpha: Array | None = None, **_: Any
     ) -> Array:
-        own = multiply(p, v)
-        return own if before is None or alpha is None else alpha[..., None] * before + own
+        values = multiply(p, v)
+        return values if before is None or alpha is None else alpha[..., None] * before + values
 
-    others: dict[Callable[..., Array], Callable[..., Array]]
-    others = {scores: of_rows, column_products: of_columns}
-    others |= {weighted_sum: of_output, running_values: of_tile}
-    own = {product: wraps(product)(other) for product, other in others.items()}
+    others: dict[Callable[..., Array], Callable[..., Array]] = {
+        scores: lambda q, k: multiply(q, np.swapaxes(k, -1, -2)),
+        column_products: lambda a, b: multiply(np.swapaxes(a, -1, -2), b),
+        weighted_sum: lambda a, v, **_: multiply(a, v),
+        running_values: of_tile,
+    }
+    named = {product: wraps(product)(other) for product, other in others.items()}
 
     def edit(steps: list[Step]) -> list[Step]:
-        return [step._replace(compute=own.get(step.compute, step.compute)) for step in steps]
+        return [step._replace(compute=named.get(step.compute, step.compute)) for step in steps]
 
     return replace(setup, edits=(edit, *setup.edits))
 
 
-def in_tf32(setup: Setup) -> Setup:
-    """The setup with products of TF32: their factors are rounded to 10 bits after the point.
+def to_tf32(x: Array) -> Array:
+    """x rounded to 10 bits after the point, in float32, as the factors of products of TF32 are.
 
     Source: NVIDIA A100 Tensor Core GPU Architecture (2020), "TF32".
-    """
-    return with_products(setup, lambda a, b: np.asarray(to_tf32(a) @ to_tf32(b)))
-
-
-def to_tf32(x: Array) -> Array:
-    """x rounded to 10 bits after the point, in float32.
 
     >>> to_tf32(np.array([1 + 2**-10 + 2**-12])).item() == 1 + 2**-10
     True
@@ -82,11 +66,6 @@ def to_tf32(x: Array) -> Array:
     mantissa, exponent = np.frexp(x.astype(np.float32))
     step = np.float32(2 * 1 / TF32_EPS)
     return np.ldexp(np.rint(mantissa * step) / step, exponent)
-
-
-def in_low_sums(setup: Setup, dtype: DType) -> Setup:
-    """The setup with sums kept in this type, rounded after every term."""
-    return with_products(setup, one_by_one(dtype))
 
 
 def one_by_one(dtype: DType) -> Product:

@@ -38,7 +38,6 @@ SAMPLE_FACTOR = 2.0
 """A sample is allowed more than everything: its noise may be less than that of all, perhaps half of
 it. What passes the sample by mistake is judged again on everything."""
 
-
 SAME_DIGITS = 6
 """Numbers that agree in so many digits, beside the largest of their stage, are one number."""
 
@@ -118,19 +117,15 @@ class Comparison:
         return compared(setup, self.subset, observed, rule or self.rule, self.loose)
 
     def sample(self, at: Subset) -> Comparison:
-        """The comparison of some positions alone, which is allowed a little more.
-
-        Where all queries are needed, of their batch items and key heads; sums over those are left
-        out of it where there is anything else.
-        """
+        """The comparison of some positions alone, which is allowed a little more."""
         if self.is_whole:
             return self._whole_sample(at)
         errors = {name: x.at(*at, loose=SAMPLE_FACTOR) for name, x in self.errors.items()}
-        whole = self.at.take(at)
-        subset = self.subset.take(at)
+        subset, whole = self.subset.take(at), self.at.take(at)
         return replace(self, subset=subset, errors=errors, at=whole, loose=SAMPLE_FACTOR)
 
     def _whole_sample(self, at: Subset) -> Comparison:
+        """The same of whole batch items and key heads; without totals where anything is left."""
         over = self.setup.how.softmax_over
         spans = {name: span_of(name, over) for name in self.errors}
         keys = self.setup.key_heads_of(self.subset.head[at.head])
@@ -142,14 +137,13 @@ class Comparison:
         if not kept or is_all:
             loose = {name: replace(x, loose=SAMPLE_FACTOR) for name, x in self.errors.items()}
             return replace(self, errors=loose, loose=SAMPLE_FACTOR)
-        own = np.searchsorted(self.setup.key_heads_of(self.subset.head), keys)
+        key_heads = np.searchsorted(self.setup.key_heads_of(self.subset.head), keys)
         errors = {}
         for name in kept:
             stage = self.errors[name]
-            of_keys = at.batch, own, np.arange(stage.expected.shape[2])
-            errors[name] = stage.at(
-                *(at if spans[name] == "rows" else of_keys), loose=SAMPLE_FACTOR
-            )
+            of_keys = at.batch, key_heads, np.arange(stage.expected.shape[2])
+            positions = at if spans[name] == "rows" else of_keys
+            errors[name] = stage.at(*positions, loose=SAMPLE_FACTOR)
         subset, whole = self.subset.take(at), self.at.take(at)
         return replace(self, subset=subset, errors=errors, at=whole, loose=SAMPLE_FACTOR)
 
@@ -165,65 +159,77 @@ def comparison_of(
 def compared(
     setup: Setup, subset: Subset, observed: Mapping[str, Array], rule: Rule, loose: float = 1.0
 ) -> dict[str, StageErrors]:
+    """What was observed beside the stages of a setup, by the rule or beside the noise."""
+    by_noise = {name for name in observed if rule.of(name).kind == "noise"}
+    parts: Collection[str] = observed if setup.tiles else (OUTPUT,) if setup.split else ()
+    drawn = by_noise & {*parts, *GRADIENTS, LSE}
+    errors: dict[str, StageErrors] = {}
+    for name, x in stages(setup, subset, observed.keys() - by_noise).items():
+        errors[name] = StageErrors(observed[name], x, rule.of(name), loose=loose)
+    plain = replace(rule, kind="noise")
+    for names in filter(None, (by_noise - drawn, drawn)):
+        some = {name: x for name, x in observed.items() if name in names}
+        errors |= _beside_noise(setup, subset, some, plain, loose, is_drawn=names is drawn)
+    return {name: errors[name] for name in observed}
+
+
+def _beside_noise(
+    setup: Setup,
+    subset: Subset,
+    observed: Mapping[str, Array],
+    rule: Rule,
+    loose: float,
+    *,
+    is_drawn: bool,
+) -> dict[str, StageErrors]:
     """What was observed beside the stages of a setup, with the noise of a right implementation.
 
-    The noise of a row is the larger of two: what the stages are off by that are computed in the
-    number type, and what their rounding does to first order. In float32 and float64, where sums
-    matter most, the first is nearly always smaller: it is computed where the second allows less
-    than there is. There is none where the rule is none of number types.
+    The noise of a row is the larger of two: what rounding does to first order (is_drawn, of
+    gradients, lse and parts: see perturbed.py), and what the stages are off by that are computed
+    in the number type. In float32 and float64, where sums matter most, the second is nearly always
+    smaller: it is computed where the first allows less than there is.
     """
-    if rule.kind != "noise":
-        by_noise = {name: x for name, x in observed.items() if rule.of(name).kind == "noise"}
-        plain = replace(rule, kind="noise")
-        found = compared(setup, subset, by_noise, plain, loose) if by_noise else {}
-        for name, x in stages(setup, subset, observed.keys() - by_noise.keys()).items():
-            found[name] = StageErrors(observed[name], x, rule.of(name), loose=loose)
-        return {name: found[name] for name in observed}
-    parts: Collection[str] = observed if setup.tiles else (OUTPUT,) if setup.split else ()
-    drawn = {*parts, *GRADIENTS, LSE}
-    if gradients := [name for name in observed if name in drawn]:
-        others = {name: x for name, x in observed.items() if name not in drawn}
-        found = compared(setup, subset, others, rule, loose) if others else {}
-        own = {name: observed[name] for name in gradients}
-        found |= compared_gradients(setup, subset, own, rule, loose)
-        return {name: found[name] for name in observed}
     noise: dict[str, Array] = {}
     heads: dict[str, Array] = {}
+    has_long_type = rule.dtype not in SMALL and rule.inside is None
 
-    def judged() -> tuple[dict[str, StageErrors], bool]:
-        """The errors by this noise, and whether it says enough."""
-        value = setup.how.mask_value
-        found = {
+    def judged() -> dict[str, StageErrors]:
+        return {
             name: StageErrors(
                 observed[name],
                 x,
                 rule.of(name),
                 noise.get(name),
-                value,
+                setup.how.mask_value,
                 loose,
                 head_noise=heads.get(name),
                 are_shares=kind_of(name).sums,
             )
             for name, x in expected.items()
         }
-        if rule.dtype in SMALL or rule.inside is not None:
-            return found, False
-        far = any(stage.ratios.head > CERTAINLY for stage in found.values())
-        return found, far or all(stage.matches for stage in found.values())
 
-    if rule.dtype not in SMALL and rule.inside is None and subset.sizes[2] > 4 * FEW:
+    if is_drawn:
+        setup = setup.in_parts()
         expected = stages(setup, subset, observed)
-        noise, heads = noise_of_few(setup, subset, observed, rule)
-        found, is_enough = judged()
-        if is_enough:
-            return found
-    heads = {}
-    expected, noise = stages_and_noise(setup, subset, observed, rule.arithmetic())
-    found, is_enough = judged()
-    if is_enough:
-        return found
+        noise = perturbed_noise(setup, subset, expected, rule.arithmetic())
+    else:
+        if has_long_type and subset.sizes[2] > 4 * FEW:
+            expected = stages(setup, subset, observed)
+            noise, heads = noise_of_few(setup, subset, observed, rule)
+            if _is_enough(errors := judged()):
+                return errors
+            heads = {}
+        expected, noise = stages_and_noise(setup, subset, observed, rule.arithmetic())
+    if has_long_type and _is_enough(errors := judged()):
+        return errors
     _simulate(setup, subset, observed, rule, expected, noise)
-    return judged()[0]
+    return judged()
+
+
+def _is_enough(errors: Mapping[str, StageErrors]) -> bool:
+    """Whether all match, or a head is so far off that no other estimate of the noise allows it."""
+    far = any(stage.ratios.head > CERTAINLY for stage in errors.values())
+    return far or all(stage.matches for stage in errors.values())
 
 
 def _simulate(
@@ -234,48 +240,17 @@ def _simulate(
     expected: Mapping[str, Array],
     noise: dict[str, Array],
 ) -> None:
-    """Puts into the noise what the stages are off by that are computed in the number type.
-
-    Where the convention asks for this type, what overflows in it is expected to.
-    """
+    """Puts into the noise what the stages are off by that are computed in the number type."""
     rounded, dtype, factor = simulation(setup, rule)
     simulated = stages(rounded, subset, observed, dtype)
     for name, x in expected.items():
-        own = simulated.pop(name)
-        if dtype == setup.how.dtype:
-            np.copyto(x, own, where=~np.isfinite(own) & (distance(observed[name], own) == 0))
-        off = errors_of(own, x, rule, setup.how.mask_value)
+        result = simulated.pop(name)
+        if dtype == setup.how.dtype:  # what overflows in the type that is asked for is expected to
+            is_both = ~np.isfinite(result) & (distance(observed[name], result) == 0)
+            np.copyto(x, result, where=is_both)
+        off = errors_of(result, x, rule, setup.how.mask_value)
         off[~(np.isfinite(off) & np.isfinite(x))] = 0.0
         noise[name] = np.fmax(noise[name], factor * row_rms(off))
-
-
-def compared_gradients(
-    setup: Setup, subset: Subset, observed: Mapping[str, Array], rule: Rule, loose: float
-) -> dict[str, StageErrors]:
-    """The same of gradients, lse and parts: what simulated rounding does, or what sums are off by.
-
-    In float32 and float64 the order of a sum rounds more than the numbers do, so that the second
-    is nearly always larger: see perturbed.py.
-    """
-    setup = setup.in_parts()
-    expected = stages(setup, subset, observed)
-    noise: dict[str, Array] = {}
-
-    def judged() -> dict[str, StageErrors]:
-        value = setup.how.mask_value
-        return {
-            name: StageErrors(observed[name], x, rule.of(name), noise.get(name), value, loose)
-            for name, x in expected.items()
-        }
-
-    noise = perturbed_noise(setup, subset, expected, rule.arithmetic())
-    if rule.dtype not in SMALL and rule.inside is None:
-        found = judged()
-        far = any(stage.ratios.head > CERTAINLY for stage in found.values())
-        if far or all(stage.matches for stage in found.values()):
-            return found
-    _simulate(setup, subset, observed, rule, expected, noise)
-    return judged()
 
 
 CERTAINLY = 20.0
@@ -288,17 +263,12 @@ FEW = 32
 def noise_of_few(
     setup: Setup, subset: Subset, wanted: Collection[str], rule: Rule
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The noise of a few rows of each head, at the others the least that a row counts as; of heads.
-
-    Numbers that match by this match by the noise of every row, too.
-    """
+    """The noise of a few rows of each head, at the others the least that counts; that of heads."""
     n_rows = subset.sizes[2]
     few = np.unique(np.linspace(0, n_rows - 1, FEW).round().astype(np.intp))
-    _, found = stages_and_noise(
-        setup, subset.with_axis(2, subset.row[few]), wanted, rule.arithmetic()
-    )
+    rows = subset.with_axis(2, subset.row[few])
     noise, heads = {}, {}
-    for name, x in found.items():
+    for name, x in stages_and_noise(setup, rows, wanted, rule.arithmetic())[1].items():
         heads[name] = row_rms(x)
         least = ROW_FLOOR * heads[name][..., None]
         noise[name] = np.broadcast_to(least, subset.sizes).copy()
@@ -323,9 +293,9 @@ class Fit(NamedTuple):
 def fit(setup: Setup, comparison: Comparison) -> Fit | None:
     """The setup as an explanation of everything that was observed, or None.
 
-    Each observed stage must be within the tolerance of the setup's own noise; where the comparison
-    has wrong entries the setup must be at least twice as near, and its noise no larger than that:
-    noise as large as the difference itself could explain anything, so it explains nothing.
+    Each stage must be within the tolerance of the setup's own noise; where entries are wrong the
+    setup must be at least twice as near, and its noise no larger than that: noise as large as the
+    difference could explain anything.
     """
     by_noise = [name for name, x in comparison.errors.items() if x.rule.kind == "noise"]
     if by_noise and comparison.loose > 1:  # most setups fail here; what passes a sample rarely does
@@ -339,26 +309,31 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
             return None
         if _is_far(setup, expected, comparison):
             return None
-    found = comparison.beside(setup)
-    for name, stage in found.items():
-        plain = comparison.errors[name]
-        if not stage.matches or (name in by_noise and not _is_quiet(stage, plain)):
+    errors = comparison.beside(setup)
+    for name, stage in errors.items():
+        if not stage.matches or (
+            name in by_noise and not _is_quiet(stage, comparison.errors[name])
+        ):
             return None
         if name in by_noise and not is_closer(setup, name, stage.expected, comparison):
             return None
-    return Fit(setup, {name: Size(x.typical, x.largest) for name, x in found.items()})
+    return Fit(setup, {name: Size(x.typical, x.largest) for name, x in errors.items()})
 
 
 def _is_far(setup: Setup, expected: Mapping[str, Array], comparison: Comparison) -> bool:
     """Whether a gradient is further from this setup than any noise: that of one draw will do."""
     rule = comparison.rule
-    own = {name: x for name, x in expected.items() if name in (*GRADIENTS, LSE)}
-    own = {name: x for name, x in own.items() if rule.of(name).kind == "noise"}
-    own = {name: x for name, x in own.items() if math.prod(x.shape[2:]) >= FEW}
-    if not own or rule.inside is not None:
+    gradients = {
+        name: x
+        for name, x in expected.items()
+        if name in (*GRADIENTS, LSE)
+        and rule.of(name).kind == "noise"
+        and math.prod(x.shape[2:]) >= FEW
+    }
+    if not gradients or rule.inside is not None:
         return False
-    noise = perturbed_noise(setup, comparison.subset, own, rule.arithmetic(), draws=1)
-    for name, x in own.items():
+    noise = perturbed_noise(setup, comparison.subset, gradients, rule.arithmetic(), draws=1)
+    for name, x in gradients.items():
         observed = comparison.observed_by(setup, name)
         stage = StageErrors(observed, x, rule.of(name), noise[name], loose=comparison.loose)
         if stage.ratios.head > FAR:

@@ -25,7 +25,7 @@ from attncli.check.inside import less_exact
 from attncli.check.meanings import Asked, meanings_of
 from attncli.check.noise import EPS, SMALL
 from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, places_of, to_numpy
-from attncli.check.places import stage_verdicts
+from attncli.check.places import stage_verdict
 from attncli.check.positions import PositionKind
 from attncli.check.search import Match, Progress, Search
 from attncli.check.setup import Setup, setup_of
@@ -113,7 +113,7 @@ def check(  # noqa: PLR0913
     >>> check(printed, q, k, v, stage="weights", rows=[0], decimals=2).explanations[0].name
     'scale left out'
     """
-    given = _observed(observed, stage, more)
+    arrays = _observed(observed, stage, more)
     if missing := [name for name, x in (("q", q), ("k", k), ("v", v)) if x is None]:
         raise ShapeError(f"there is no {missing[0]}", "check needs q, k and v")
     fields = {name: more.pop(name) for name in KNOBS if name in more}
@@ -126,55 +126,55 @@ def check(  # noqa: PLR0913
     inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items() if x is not None}
     setup = setup_of(**inputs, layout=layout, means=means, convention=how, positions=positions)
     setup = replace(setup, projected=projected)
-    if tiles is not None:
+    if tiles is not None or split is not None:
         check_parts(setup.how)
+    if tiles is not None:
         tile_bounds(setup.shape[3], tiles)
         setup = replace(setup, tiles=int(tiles))
     if split is not None and tiles is not None:
         raise ConventionError("tiles and split are both given", "leave one of the two out")
     if split is not None:
-        check_parts(setup.how)
         setup = replace(setup, split=tuple(split_bounds(setup.shape[3], split)[1:-1]))
     rule = rule_of(decimals, rtol, atol, setup.how.dtype, inside)
-    if wrong := differing_inputs(given, inputs, setup, layout):
+    if wrong := differing_inputs(arrays, inputs, setup, layout):
         first = next(iter(wrong))
         return Verdict("no match", rule.dtype, first_difference=first, notes=tuple(wrong.values()))
     try:
-        found = observe(given, setup, rows=rows, heads=heads, layout=layout)
+        observation = observe(arrays, setup, rows=rows, heads=heads, layout=layout)
     except WrongShapeError as error:
-        return _with_hints(_wrong_shape(error, setup, rule), given, setup, rule, layout)
-    rule = replace(rule, dtype=narrower(found.dtype, rule.dtype))
-    comparison, units = in_units(comparison_of(setup, found.subset, found.stages, rule))
+        return _with_hints(_wrong_shape(error, setup, rule), arrays, setup, rule, layout)
+    rule = replace(rule, dtype=narrower(observation.dtype, rule.dtype))
+    plain = comparison_of(setup, observation.subset, observation.stages, rule)
+    comparison, units = in_units(plain)
     zeros = {OUTPUT if name == CONCAT else name: n for name, n in zeros.items()}
     labels = {"query": query_labels or (), "key": key_labels or ()}
     ways: list[tuple[Verdict, Comparison]] = []
     for one, printed in _as_printed(comparison, zeros):
         # numbers that were rounded match in another unit only as such
-        comparison, own = (one, ()) if units else in_units(one)
-        verdict = Verdict("match", one.rule.dtype, stage_verdicts(comparison, labels))
-        notes = (*found.notes, *units, *own, *printed)
+        comparison, more_units = (one, ()) if units else in_units(one)
+        stages = tuple(stage_verdict(name, comparison, labels) for name in comparison.errors)
+        verdict = Verdict("match", one.rule.dtype, stages)
+        notes = (*observation.notes, *units, *more_units, *printed)
         verdict = replace(verdict, is_default=not (chosen or how.changes()), notes=notes)
         if comparison.matches:
             verdict = _with_direction(verdict, comparison)
-            return _with_hints(verdict, given, setup, comparison.rule, layout)
+            return _with_hints(verdict, arrays, setup, comparison.rule, layout)
         ways.append((verdict, comparison))
     before_search()
     asked = Asked(chosen, inputs.get("mask"), means)
     verdict = _with_cause_in(ways, progress, asked, pairs)
-    return _with_hints(verdict, given, setup, ways[0][1].rule, layout)
+    return _with_hints(verdict, arrays, setup, ways[0][1].rule, layout)
 
 
 def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]:
     """The observed stages by name; gradients among the keywords are taken out of these."""
-    found: dict[str, Any] = {}
+    arrays = {} if observed is None else {stage: observed}
     if isinstance(observed, Mapping):
-        found = dict(observed)
-    elif observed is not None:
-        found = {stage: observed}
-    gradients = {name: more.pop(name) for name in GRADIENTS if name in more}
-    if not found and not gradients:
+        arrays = dict(observed)
+    arrays |= {name: more.pop(name) for name in GRADIENTS if name in more}
+    if not arrays:
         raise StageError("nothing was observed", "give an array, or d_q=, d_k= and d_v=")
-    return found | gradients
+    return arrays
 
 
 def _as_printed(
@@ -182,17 +182,18 @@ def _as_printed(
 ) -> Iterator[tuple[Comparison, tuple[str, ...]]]:
     """The comparison; where numbers look rounded, by half a unit of their last place, with notes.
 
-    Then as float32 numbers that were rounded. Numbers such as 0.375 may be rounded or exact: they
-    are as those beside them.
+    Then as float32 numbers that were rounded. Numbers such as 0.375 are as those beside them.
     """
     rule, stages = comparison.rule, comparison.observed
     printed, notes = dict[str, Places](), list[str]()
     if not comparison.matches and rule.kind == "noise" and rule.inside is None:
         every = places_of([*stages.values()])
         for name, x in stages.items():
-            own = places_of([x], zeros.get(name, 0))
-            places = own if own or zeros.get(name) else every
-            printed |= {} if places is None else {name: places}
+            places = places_of([x], zeros.get(name, 0))
+            if places is None and not zeros.get(name):
+                places = every
+            if places is not None:
+                printed[name] = places
     if not printed:
         yield comparison, ()
         return
@@ -253,34 +254,36 @@ def _with_cause_in(
     One with a fitted number only where no other is named: float32 rounds at the limits of a print.
     Where none is, the verdict by which most stages match before the first that differs.
     """
-    names, found = [*ways[0][1].errors], []
+    names, verdicts = [*ways[0][1].errors], list[Verdict]()
     for with_pairs in (False, True) if pairs and len(ways) > 1 else (pairs,):
-        for verdict, comparison in ways:
-            found.append(_with_cause(verdict, Search(comparison, progress), asked, with_pairs))
-            bugs = [bug for one in found[-1].explanations for bug in one.bugs]
-            if found[-1].status != "no match" and not any(bug.is_fitted for bug in bugs):
-                return found[-1]
-        if named := [verdict for verdict in found if verdict.status != "no match"]:
+        for plain, comparison in ways:
+            verdict = _with_cause(plain, Search(comparison, progress), asked, with_pairs)
+            verdicts.append(verdict)
+            bugs = [bug for one in verdict.explanations for bug in one.bugs]
+            if verdict.status != "no match" and not any(bug.is_fitted for bug in bugs):
+                return verdict
+        if named := [verdict for verdict in verdicts if verdict.status != "no match"]:
             return named[0]
-    return max(found, key=lambda verdict: names.index(verdict.first_difference))
+    return max(verdicts, key=lambda verdict: names.index(verdict.first_difference))
 
 
 def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verdict:
-    """The verdict where the numbers differ: the conventions and the bugs that explain them.
-
-    Bugs are tried in pairs where no single one fits, and no convention.
-    """
+    """The verdict with the conventions that explain it, and the bugs: in pairs where none does."""
     comparison = search.comparison
     first = next(stage.name for stage in verdict.stages if not stage.matches)
     matches = search.singles()
     if comparison.setup.tiles:  # no library means another running maximum, sum or values
         statuses: tuple[Status, ...] = ("no match", "found", "ambiguous")
-        found = tuple(explanation(match, comparison) for match in matches)
-        status = statuses[min(len(found), 2)]
-        return replace(verdict, status=status, first_difference=first, explanations=found)
+        explanations = tuple(explanation(match, comparison) for match in matches)
+        status = statuses[min(len(matches), 2)]
+        return replace(verdict, status=status, first_difference=first, explanations=explanations)
     meanings = meanings_of(search, asked, matches)
-    notes = (*verdict.notes, *_not_tried(search))
-    verdict = replace(verdict, first_difference=first, meanings=meanings, notes=notes)
+    notes = [*verdict.notes]
+    if search.only_nan:
+        notes.append("every wrong number is NaN: only bugs that make NaN were tried")
+    for name, n in search.skipped.items():
+        notes.append(f"{name!r} was not tried: it needs {n} scores at once")
+    verdict = replace(verdict, first_difference=first, meanings=meanings, notes=tuple(notes))
     if not matches and meanings:
         return replace(verdict, status="meaning")
     if not matches and (inside := less_exact(comparison, search.samples[0])):
@@ -289,28 +292,20 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
         matches = search.pairs()
     if matches:
         matches, more = of_one_pass(search.distinct(matches), comparison)
-        verdict = replace(verdict, notes=(*verdict.notes, *more))
+        verdict = replace(verdict, notes=(*notes, *more))
         return _explained(verdict, matches, comparison)
     return replace(verdict, status="no match")
 
 
 def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Comparison) -> Verdict:
     """The verdict with one explanation, or with several and what would distinguish them."""
-    found = tuple(explanation(match, comparison) for match in matches)
-    if len(found) == 1:
-        return replace(verdict, status="found", explanations=found)
+    explanations = tuple(explanation(match, comparison) for match in matches)
+    verdict = replace(verdict, status="found", explanations=explanations)
+    if len(matches) == 1:
+        return verdict
     common = in_common(matches, comparison)
-    told = told_by(matches, comparison)
-    other = told or distinguished_by(found, comparison)
-    return replace(verdict, status="ambiguous", explanations=found, common=common, tell_apart=other)
-
-
-def _not_tried(search: Search) -> Iterator[str]:
-    """Which bugs were not tried, and why."""
-    if search.only_nan:
-        yield "every wrong number is NaN: only bugs that make NaN were tried"
-    for name, n in search.skipped.items():
-        yield f"{name!r} was not tried: it needs {n} scores at once"
+    input_or_stage = told_by(matches, comparison) or distinguished_by(explanations, comparison)
+    return replace(verdict, status="ambiguous", common=common, tell_apart=input_or_stage)
 
 
 def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
@@ -318,8 +313,8 @@ def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
     sentences = [error.message]
     for words, array in fitting_layouts(error.array, error.expected):
         dtype = narrower(fitting_type(array, error.dtype), rule.dtype)
-        found = {error.stage: in_four(error.stage, array, setup.how.softmax_over)}
-        comparison = comparison_of(setup, error.subset, found, replace(rule, dtype=dtype))
+        stages = {error.stage: in_four(error.stage, array, setup.how.softmax_over)}
+        comparison = comparison_of(setup, error.subset, stages, replace(rule, dtype=dtype))
         matches = any(one.matches for one, _ in _as_printed(comparison, {}))
         outcome = "then it matches" if matches else "then it still differs"
         sentences.append(f"{words}; {outcome}")

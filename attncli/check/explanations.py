@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from attncli.attention.run import Step
-from attncli.check.comparison import Comparison, Fit
+from attncli.check.comparison import Comparison
 from attncli.check.run import computes, stages, steps_of
 from attncli.check.samples import sample_of, wide_sample_of
 from attncli.check.search import Match, differ
@@ -16,44 +16,25 @@ from attncli.check.setup import Setup
 from attncli.check.suggest import FAR, suggest_input
 from attncli.check.verdict import Explanation, Left
 from attncli.convention import KNOBS, flag_text
-from attncli.stages import (
-    GRADIENTS,
-    MASKED,
-    OF_X,
-    OUTPUT,
-    QKV,
-    SCALED,
-    SCORES,
-    WEIGHTS,
-    gradient_of,
-)
+from attncli.stages import GRADIENTS, MASKED, OF_X, OUTPUT, SCALED, SCORES, WEIGHTS
 
 
 def explanation(match: Match, comparison: Comparison) -> Explanation:
-    fits = match.fits
-    details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in fits))
+    first = match.fits[0]
+    details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in match.fits))
+    plain = comparison.errors
     return Explanation(
         bugs=match.bugs,
         details=details if all(details) else (),
-        flag=flags(comparison.setup, fits[0].setup),
-        errors=_left(fits[0], comparison),
+        flag=flags(comparison.setup, first.setup),
+        errors={x: Left(*y, plain[x].typical, plain[x].largest) for x, y in first.errors.items()},
         command="compute" if comparison.setup.positions is None else "check",
-        expected=_expected(comparison.setup, fits[0].setup),
+        expected=_expected(comparison.setup, first.setup),
     )
 
 
-def _left(fit: Fit, comparison: Comparison) -> dict[str, Left]:
-    return {
-        name: Left(*size, comparison.errors[name].typical, comparison.errors[name].largest)
-        for name, size in fit.errors.items()
-    }
-
-
 def _expected(plain: Setup, changed: Setup) -> str:
-    """The formula of the first step that is another one, as it should be; "" where none is.
-
-    A change of the mask alone is said better by flags.
-    """
+    """The formula of the first step but the mask that is another one, as it should be, or ""."""
     others = {step.name: step for step in steps_of(changed)}
     for step in steps_of(plain):
         other = others.get(step.name)
@@ -90,10 +71,10 @@ def distinguished_by(explanations: Sequence[Explanation], comparison: Comparison
     kind = None if positions is None else positions.kind
     for more in (None, SCORES, SCALED, MASKED, WEIGHTS):
         stages = [*comparison.errors, *([more] if more else [])]
-        found = suggest_input(explanations, convention=how, positions=kind, stages=stages)
-        if found is not None:
+        suggestion = suggest_input(explanations, convention=how, positions=kind, stages=stages)
+        if suggestion is not None:
             observed = f"the {more} observed as well, on " if more else ""
-            return f"{observed}an input with {found.words}"
+            return f"{observed}an input with {suggestion.words}"
     return "no input that was tried: they may always compute the same numbers"
 
 
@@ -106,18 +87,14 @@ def told_by(matches: Sequence[Match], comparison: Comparison) -> str:
     for name in TELLING:
         if name in comparison.observed or not all(computes(x, [name]) for x in setups):
             continue
-        found = [stages(x, sample.subset, [name])[name] for x in setups]
-        if all(differ(x, y, by=FAR) for x, y in combinations(found, 2)):
-            names = " | ".join(_name(match) for match in matches)
-            return f"{name} would distinguish them: {names}"
+        each = [stages(x, sample.subset, [name])[name] for x in setups]
+        if all(differ(x, y, by=FAR) for x, y in combinations(each, 2)):
+            names = (" and ".join(bug.name for bug in match.bugs) for match in matches)
+            return f"{name} would distinguish them: {' | '.join(names)}"
     return ""
 
 
-def _name(match: Match) -> str:
-    return " and ".join(bug.name for bug in match.bugs)
-
-
-TELLING = (OUTPUT, *(gradient_of(name) for name in QKV), SCORES, *GRADIENTS[: -len(OF_X)])
+TELLING = (OUTPUT, "d_q", "d_k", "d_v", SCORES, *GRADIENTS[: -len(OF_X)])
 """Stages that may tell explanations apart: those that are at hand first."""
 
 
@@ -132,13 +109,13 @@ def flags(plain: Setup, changed: Setup) -> str:
     '--causal --scale none'
     """
     before, after = plain.inputs, changed.inputs
-    given = {name for name in after if after[name] is not before.get(name)}
-    swapped = given == {"k", "v"} and after["k"] is before["v"] and after["v"] is before["k"]
+    others = {name for name in after if after[name] is not before.get(name)}
+    swapped = others == {"k", "v"} and after["k"] is before["v"] and after["v"] is before["k"]
     left_out = before.keys() - after.keys()
     is_edited = changed.edits or changed.changes
     if is_edited or changed.relayout or changed.relabel or changed.instead:
         return ""
-    if (given and not swapped) or left_out - _FLAG_OF.keys():
+    if (others and not swapped) or left_out - _FLAG_OF.keys():
         return ""
     words = ["exchange --k and --v"] if swapped else []
     if plain.positions is not None and plain.positions != changed.positions:

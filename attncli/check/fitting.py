@@ -12,7 +12,7 @@ from attncli.arrays import Array
 from attncli.check.comparison import Comparison
 from attncli.check.run import Indices
 from attncli.check.setup import Setup
-from attncli.check.tolerance import distance
+from attncli.check.tolerance import distance, rms
 
 Loss = Callable[[Array], Array]
 """Misfits of so many numbers, of which each is fitted by itself: [m] -> [m]."""
@@ -47,7 +47,8 @@ def misfit(setup: Setup, comparison: Comparison) -> Array:
     for name, x in comparison.expected(setup).items():
         stage = comparison.errors[name]
         errors = distance(comparison.observed_by(setup, name), x)
-        typical = stage.typical_finite
+        rows = stage.by_row[0]
+        typical = rms(rows, np.asarray(np.isfinite(rows)))
         noise = np.full((1, 1, 1), typical)
         if stage.noise is not None:
             noise = np.maximum(stage.row_noise, LEVEL * typical)
@@ -61,7 +62,7 @@ def minimum(
 ) -> tuple[Array, Array]:
     """Where the losses of n numbers are smallest, and how small: a grid, then golden sections.
 
-    It ends early where the mean of the losses is not below `most` after FIRST_STEPS.
+    It ends early where their mean is not below `most` after FIRST_STEPS.
 
     >>> at, least = minimum(lambda x: (x - np.array([0.3, -2.0])) ** 2, -3, 3, n=2)
     >>> at.round(6).tolist()
@@ -83,8 +84,8 @@ def minimum(
         at_inner = loss(inner)
         c, d = np.where(left, inner, d), np.where(left, c, inner)
         at_c, at_d = np.where(left, at_inner, at_d), np.where(left, at_c, at_inner)
-    found = (a + b) / 2
-    return found, loss(found)
+    at = (a + b) / 2
+    return at, loss(at)
 
 
 def polished(
@@ -92,8 +93,8 @@ def polished(
 ) -> Array:
     """Fitted numbers made exact by least squares: near the best one, errors are linear in it.
 
-    numbers: for each head which of the numbers it uses; None: there is one number for all.
-    Gradients of keys and values that query heads share are of several numbers: those do not count.
+    numbers  for each head which of the numbers it uses; None: there is one number for all. Shared
+             keys and values have gradients of several numbers: those do not count.
     """
     for _ in range(POLISH):
         size = np.maximum(np.abs(x), LEAST)
@@ -137,10 +138,10 @@ def whole_minimum(
         candidates = [np.minimum(first + i * step, last) for i in range(GRID + 1)]
         losses = np.array([loss(x) for x in candidates])
         best = losses.argmin(axis=0)
-        found = np.array(candidates)[best, np.arange(n)]
+        at = np.array(candidates)[best, np.arange(n)]
         if (step == 1).all():
-            return found.astype(np.int64), losses.min(axis=0)
-        first, last = np.maximum(found - step, low), np.minimum(found + step, high)
+            return at.astype(np.int64), losses.min(axis=0)
+        first, last = np.maximum(at - step, low), np.minimum(at + step, high)
 
 
 def factors(given: float, d_k: int) -> Iterator[tuple[float, str]]:
@@ -176,10 +177,7 @@ MOST_ROOT = 1024
 
 
 def simplest(x: float, loss: Callable[[float], float], given: float, d_k: int) -> tuple[float, str]:
-    """The simplest form of a fitted factor: the number, and in words; else x itself.
-
-    A form counts if it fits as well as x; a root also only if its neighbours do not.
-    """
+    """The simplest form that fits as well as x, a root if its neighbours do not; else x itself."""
     least = loss(x)
     most = least * ALIKE + 1e-12
     for value, words in factors(given, d_k):

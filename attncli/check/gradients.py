@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from attncli.check.bugs import BACKWARD
 from attncli.check.bugs.bug import Bug, Evidence
@@ -18,52 +18,36 @@ FEATURES = frozenset(["softcap", "dropout", "sinks", "key-heads", "mask"])
 
 
 def hidden_bugs(comparison: Comparison) -> list[Bug]:
-    """The bugs of the backward pass that compute the right numbers on this input, or do not apply.
-
-    Judged on a sample where the input is large.
-    """
+    """The bugs of the backward pass that compute the right numbers here, or do not apply."""
     sample = wide_sample_of(comparison) or sample_of(comparison)
     right = sample.expected(comparison.setup)
     evidence = Evidence(right, right, subset=sample.subset)
 
-    def shows(bug: Bug) -> bool | None:
-        """Whether any of its variants has other numbers; None where it has none."""
-        found = None
+    def is_hidden(bug: Bug) -> bool:
+        """Whether none of its variants has other numbers; where it has none, what it touches."""
+        is_computed = False
         for setup in bug.change(comparison.setup, evidence):
             if setup.relayout or setup.relabel:
-                return True
+                return False
             if not computes(setup, right):
                 continue
-            found = False
+            is_computed = True
             other = sample.expected(setup)
             if any(differ(x, other[name]) for name, x in right.items()):
-                return True
-        return found
+                return False
+        return is_computed or bool(bug.touches & FEATURES)
 
-    seen = {bug: shows(bug) for bug in BACKWARD}
-    return [
-        bug
-        for bug in BACKWARD
-        if seen[bug] is False or (seen[bug] is None and bug.touches & FEATURES)
-    ]
+    return [bug for bug in BACKWARD if is_hidden(bug)]
 
 
 def of_one_pass(
     matches: Sequence[Match], comparison: Comparison
 ) -> tuple[list[Match], Sequence[str]]:
-    """Without the bugs of both passes where one of the backward pass alone has the same gradients.
-
-    What was observed of the forward pass, if anything, is right or it would have told; that it is
-    not known to be right stands in a note.
-    """
-    back = [match for match in matches if GRADIENT in _touched(match)]
-    both = [match for match in matches if GRADIENT not in _touched(match)]
+    """Without the bugs of both passes where one of the backward pass alone fits; with a note."""
+    back = [match for match in matches if any(GRADIENT in bug.touches for bug in match.bugs)]
+    both = [match for match in matches if match not in back]
     if not back or not both or not all(name in GRADIENTS for name in comparison.errors):
         return list(matches), ()
     names = ", ".join(bug.name for match in both for bug in match.bugs)
     note = f"the forward pass was not observed; a bug in it gives the same gradients: {names}"
     return back, (note,)
-
-
-def _touched(match: Match) -> Iterator[str]:
-    return (name for bug in match.bugs for name in bug.touches)

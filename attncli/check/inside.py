@@ -39,10 +39,7 @@ ALIKE = 0.5
 
 
 def less_exact(comparison: Comparison, sample: Comparison) -> Inside | None:
-    """The arithmetic inside that explains every error, or None.
-
-    That whose simulated errors are the observed ones, else the most exact that allows them.
-    """
+    """The arithmetic with just these errors, else the most exact that allows them, else None."""
     rule = comparison.rule
     is_short = any(places.n < SINGLE_DIGITS for places in rule.printed.values())
     if rule.kind != "noise" or rule.inside is not None or is_short:
@@ -51,15 +48,17 @@ def less_exact(comparison: Comparison, sample: Comparison) -> Inside | None:
         return rule.dtype
     allowing = [inside for inside in LESS_EXACT[rule.dtype] if _allows(sample, inside)]
     allowing = [inside for inside in allowing if _allows(comparison, inside)]
-    alike = [inside for inside in allowing if _is_of(sample, inside)]
-    return next(iter([*alike, *allowing]), None)
+    for inside in allowing:
+        computed = _computed(sample, inside)
+        wrong = {name: x for name, x in sample.errors.items() if x.wrong.any()}
+        betas = (beta(x.observed, computed[name], x).value for name, x in wrong.items())
+        if all(abs(value - 1) <= ALIKE for value in betas):
+            return inside
+    return allowing[0] if allowing else None
 
 
 def _is_low_sums(sample: Comparison, inside: Inside) -> bool:
-    """Whether the numbers are those of sums kept in 16 bits, term after term, but for rounding.
-
-    Such sums may be off by any amount, so that they are too large to explain anything else.
-    """
+    """Whether the numbers are those of sums kept in 16 bits, which may be off by any amount."""
     computed = _computed(sample, inside)
     return all(
         replace(stage, expected=computed[name], known=None).matches
@@ -76,16 +75,6 @@ def _allows(comparison: Comparison, inside: Inside) -> bool:
         if not stage.matches or (stage.by_row[0] >= least).mean() < EVERYWHERE:
             return False
     return True
-
-
-def _is_of(sample: Comparison, inside: Inside) -> bool:
-    """Whether the errors of every stage that differs are those of this arithmetic, simulated."""
-    computed = _computed(sample, inside)
-    return all(
-        abs(beta(stage.observed, computed[name], stage).value - 1) <= ALIKE
-        for name, stage in sample.errors.items()
-        if stage.wrong.any()
-    )
 
 
 def _computed(sample: Comparison, inside: Inside) -> dict[str, Array]:

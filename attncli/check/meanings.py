@@ -47,14 +47,18 @@ def meanings_of(search: Search, asked: Asked, found: Sequence[Match]) -> tuple[M
     found  the bugs that do: where both may, within the noise of 16 bits, and a bug's errors exclude
            the convention, it is not named
     """
-    if meanings := _meanings(search, asked, found):
+    meant = MEANT & {*asked.chosen}
+    meanings = _meanings(search, asked, found)
+    if meanings or not meant:
         return meanings
-    said = MEANT & {*asked.chosen}
-    if not said:
-        return ()
-    means = None if "mask_means" in said else asked.means
-    meanings = _meanings(search, Asked({*asked.chosen} - said, asked.mask, means), found)
-    return tuple(_without(meaning, said) for meaning in meanings)
+    means = None if "mask_means" in meant else asked.means
+    meanings = _meanings(search, Asked({*asked.chosen} - meant, asked.mask, means), found)
+    without = []
+    for meaning in meanings:  # the flags of what contradicts it are left out
+        flags = " ".join(flag_of(x) for x in KNOBS if x in meant and x in meaning.fields)
+        flag = f"{meaning.flag}, without {flags}" if flags else meaning.flag
+        without.append(replace(meaning, flag=flag))
+    return tuple(without)
 
 
 MEANT = {
@@ -62,12 +66,6 @@ MEANT = {
     "mask_value_rule", "empty_rows", "empty_rows_inf", "head_order",
 }  # fmt: skip
 """The fields of a convention that say what a call means, not what is asked for."""
-
-
-def _without(meaning: Meaning, said: Collection[str]) -> Meaning:
-    """The same with the flags of these fields to be left out, where they contradict it."""
-    flags = " ".join(flag_of(name) for name in KNOBS if name in said and name in meaning.fields)
-    return replace(meaning, flag=f"{meaning.flag}, without {flags}") if flags else meaning
 
 
 def _meanings(search: Search, asked: Asked, found: Sequence[Match]) -> tuple[Meaning, ...]:
@@ -90,28 +88,31 @@ def _meanings(search: Search, asked: Asked, found: Sequence[Match]) -> tuple[Mea
             needed.setdefault(_in_effect(how, plain.how, fit_of), []).extend(names)
     matches = {how: Match((), [fit]) for how in needed if (fit := fit_of(how))}
     kept = search.distinct([*found, *matches.values()])
-    meanings = [
-        _meaning(how, plain.how, needed[how])
-        for how, match in matches.items()
-        if any(match is one for one in kept)
-    ]
+    meanings = []
+    for how, match in matches.items():
+        if any(match is one for one in kept):
+            names, fields = needed[how], _differing(how, plain.how)
+            flag = f"--semantics {names[0]}"
+            meanings.append(Meaning(tuple(names), tuple(sentences(fields)), flag, fields))
     return tuple(sorted(meanings, key=lambda meaning: len(meaning.fields)))
 
 
 def _convention(preset: Preset, plain: Setup, asked: Asked) -> Convention | None:
     """The preset's convention in this call, with what was chosen; None where it refuses the call.
 
-    A field that has no part in the call is as it was asked for, so that conventions under which
-    the call is the same are equal.
+    A field that has no part in the call is as it was asked for: what means the same is equal.
     """
     chosen = {name: getattr(plain.how, name) for name in asked.chosen}
     setup = _under(Convention(**{**preset.fields, **chosen}), plain, asked)
-    if _refuses(preset, setup):
+    (_, n_heads, n_q, n_k), inputs = setup.shape, setup.inputs
+    sizes = {"heads": (n_heads, inputs["k"].shape[1]), "lengths": (n_q, n_k - setup.n_past)}
+    sizes["widths"] = setup.d_k, inputs["v"].shape[-1]
+    refusal = preset.refuses_call(setup.how, inputs.get("given_mask"), **sizes)
+    if setup.is_refused or refusal is not None:
         return None
     if plain.how.empty_rows_inf is None:  # one rule for one call
         setup = setup.with_empty_rows(setup.empty_rows)
-    without = {*_without_part(setup, plain)}
-    return replace(setup.how, **{name: getattr(plain.how, name) for name in without})
+    return replace(setup.how, **{x: getattr(plain.how, x) for x in _without_part(setup, plain)})
 
 
 def _under(how: Convention, plain: Setup, asked: Asked) -> Setup:
@@ -120,15 +121,6 @@ def _under(how: Convention, plain: Setup, asked: Asked) -> Setup:
         return replace(plain, how=how)
     mask = meant_mask(asked.mask, asked.means, how)
     return replace(plain, how=how, inputs={**plain.inputs, "given_mask": mask})
-
-
-def _refuses(preset: Preset, setup: Setup) -> bool:
-    """Whether the library takes no such call."""
-    (_, n_heads, n_q, n_k), inputs = setup.shape, setup.inputs
-    sizes = {"heads": (n_heads, inputs["k"].shape[1]), "lengths": (n_q, n_k - setup.n_past)}
-    sizes["widths"] = setup.d_k, inputs["v"].shape[-1]
-    why = preset.refuses_call(setup.how, inputs.get("given_mask"), **sizes)
-    return setup.is_refused or why is not None
 
 
 def _without_part(setup: Setup, plain: Setup) -> Iterator[str]:
@@ -159,8 +151,3 @@ def _differing(how: Convention, asked: Convention) -> dict[str, Any]:
     """The fields in which two conventions differ, as the first has them."""
     values = {name: getattr(how, name) for name in KNOBS}
     return {name: x for name, x in values.items() if x != getattr(asked, name)}
-
-
-def _meaning(how: Convention, asked: Convention, names: Sequence[str]) -> Meaning:
-    fields = _differing(how, asked)
-    return Meaning(tuple(names), tuple(sentences(fields)), f"--semantics {names[0]}", fields)

@@ -57,7 +57,6 @@ RARE = 3.0
 NONLINEAR = 10.0
 """Above this standard deviation a score says nothing any more: exp(30) is 10¹³."""
 
-
 HALVES = 3.4
 """A unit of the last place in root mean squares of two rounding errors, √2 · 0.21 eps. Two scores
 that differ by a share p of a unit are rounded to one number or to two, and the variance of their
@@ -65,7 +64,6 @@ difference is p (1 − p) of a squared unit."""
 
 LINEAR = 0.0025
 """Up to this variance of a score, exp of its error is 1 plus the error to within 5 %."""
-
 
 MOST_LEVEL = 0.01
 """A whole row may be off by so large a share: where log Σ exp cannot be known better than that, an
@@ -98,22 +96,17 @@ class Arithmetic(NamedTuple):
 
     @classmethod
     def of(cls, dtype: DType) -> Arithmetic:
-        """That of a number type: 16-bit types are summed in float32, the others in themselves.
-
-        The error of float64 is counted twice, as that of the reference is as large.
-        """
+        """That of a number type: 16-bit types are summed in float32, the others in themselves."""
         unit = ROUNDING * EPS[dtype]
-        if dtype == "float64":
-            return cls(2 * unit, 2 * unit, 2 * unit)
-        if dtype == "float32":
-            return cls(1.4 * unit, 1.4 * unit, 1.4 * unit)
-        return cls(unit, unit, ROUNDING * EPS["float32"])
+        if dtype in SMALL:
+            return cls(unit, unit, ROUNDING * EPS["float32"])
+        unit *= 2 if dtype == "float64" else 1.4  # the reference is off by as much as float64
+        return cls(unit, unit, unit)
 
     @classmethod
     def tf32(cls) -> Arithmetic:
         """That of float32 with TF32 products, whose four factors are rounded to 10 bits."""
-        one = cls.of("float32")
-        return one._replace(factors=2 * ROUNDING * TF32_EPS)
+        return cls.of("float32")._replace(factors=2 * ROUNDING * TF32_EPS)
 
 
 def row_noise(
@@ -121,7 +114,7 @@ def row_noise(
     setup: Setup,
     stages: Collection[str],
     arithmetic: Arithmetic,
-    logits: str = SCORES,
+    logits: str,
 ) -> dict[str, Array]:
     """The noise of each row, to first order: stage → root mean square, [batch, head, row].
 
@@ -130,20 +123,19 @@ def row_noise(
     logits  the stage among them that softmax reads
     """
     shape = values[SCORES].shape[:3]
-    found = {name: np.zeros(shape) for name in stages}
+    result = {name: np.zeros(shape) for name in stages}
     for at in np.ndindex(shape[:2]):
         head = _Head(values, at, logits, setup, arithmetic)
         for name, noise in head.noise(stages).items():
             # what is no number is not known, and must not allow anything
-            found[name][at] = np.nan_to_num(noise, nan=0.0, posinf=0.0)
+            result[name][at] = np.nan_to_num(noise, nan=0.0, posinf=0.0)
         if OUTPUT in setup.changed_places and OUTPUT in stages:  # the sum through a matrix, say
-            sizes = (
-                np.square(x).mean(axis=-1) for x in (values[OUTPUT][at], head.weights @ head.v)
-            )
+            outputs = values[OUTPUT][at], head.weights @ head.v
+            squares = (np.square(x).mean(axis=-1) for x in outputs)
             with np.errstate(divide="ignore", invalid="ignore"):
-                grown = np.nan_to_num(np.sqrt(np.divide(*sizes)), nan=1.0, posinf=1.0)
-            found[OUTPUT][at] *= np.maximum(grown, 1.0)
-    return found
+                grown = np.nan_to_num(np.sqrt(np.divide(*squares)), nan=1.0, posinf=1.0)
+            result[OUTPUT][at] *= np.maximum(grown, 1.0)
+    return result
 
 
 def lowers(how: Convention) -> bool:
@@ -151,28 +143,18 @@ def lowers(how: Convention) -> bool:
     return how.mask_value_rule == "add" and bool(np.isfinite(how.mask_value))
 
 
-def _lowered(
-    values: Mapping[str, Array], at: tuple[int, ...], setup: Setup, arithmetic: Arithmetic
-) -> Array | None:
-    """Of one head what rounds each score that a large number is added to, [n_q, n_k].
-
-    None where there is no such number. Such a score keeps its order, but few of its digits.
-    """
-    if "mask" not in values or not lowers(setup.how):
-        return None
-    mask = values["mask"][(None,) * (4 - values["mask"].ndim)]
-    hidden = np.isneginf(_of_head(mask, at))
-    return np.asarray(hidden * _FLOAT(arithmetic.stages * abs(setup.how.mask_value)))
-
-
 def _of_head(x: Array, at: tuple[int, ...]) -> Array:
     """The matrix of one head; an axis of one is shared by all."""
-    found: Array = x[tuple(min(i, n - 1) for i, n in zip(at, x.shape[:2], strict=True))]
-    return found
+    matrix: Array = x[tuple(min(i, n - 1) for i, n in zip(at, x.shape[:2], strict=True))]
+    return matrix
 
 
 class _Head:
-    """One head: its matrices, and how its keys repeat."""
+    """One head: its matrices, and how its keys repeat.
+
+    lowered  what rounds each score that a large number is added to, [n_q, n_k]: such a score keeps
+             its order, but few of its digits; None where there is no such number
+    """
 
     def __init__(
         self,
@@ -183,10 +165,13 @@ class _Head:
         arithmetic: Arithmetic,
     ) -> None:
         self.q, self.k, self.v = (_of_head(values[name], at) for name in "qkv")
-        inside = (values[name][at] for name in (SCORES, logits, WEIGHTS))
-        self.scores, self.logits, weights = inside
-        self.weights = np.nan_to_num(weights)  # over queries some of a row may be NaN
-        self.lowered = _lowered(values, at, setup, arithmetic)
+        self.scores, self.logits = values[SCORES][at], values[logits][at]
+        self.weights = np.nan_to_num(values[WEIGHTS][at])  # over queries some of a row may be NaN
+        self.lowered: Array | None = None
+        if "mask" in values and lowers(setup.how):
+            mask = values["mask"][(None,) * (4 - values["mask"].ndim)]
+            size = _FLOAT(arithmetic.stages * abs(setup.how.mask_value))
+            self.lowered = np.isneginf(_of_head(mask, at)) * size
         self.scale, self.drop = setup.how.scale_factor(self.q.shape[-1]), setup.how.dropout
         self.mask_value = setup.how.mask_value if np.isfinite(setup.how.mask_value) else np.nan
         self.unit = arithmetic
@@ -195,25 +180,22 @@ class _Head:
 
     def noise(self, stages: Collection[str]) -> dict[str, Array]:
         """The noise of each row of the stages, as root mean squares."""
-        found: dict[str, Array] = {}
+        noise: dict[str, Array] = {}
         late = [name for name in stages if name in (WEIGHTS, DROPPED, OUTPUT)]
         if early := [name for name in stages if name not in late]:
             of_scores = np.sqrt(self._scores_variance(1.0, self.scores, self.k).mean(axis=-1))
             of_scaled = of_scores * abs(self.scale)
-            own = {SCORES: of_scores, SCALED: of_scaled}
-            found |= {x: own.get(x, np.hypot(of_scaled, self._of_sums())) for x in early}
+            # what rounds the scores with the numbers that a mask adds, but for its value
+            is_hidden = np.abs(self.logits - self.mask_value) <= abs(self.mask_value) / 2
+            x = np.where((np.abs(self.logits) < MOST_ADDED) & ~is_hidden, self.logits, 0.0)
+            of_sums = self.unit.stages * np.sqrt(np.square(x).mean(axis=-1))
+            linear = {SCORES: of_scores, SCALED: of_scaled}
+            noise |= {name: linear.get(name, np.hypot(of_scaled, of_sums)) for name in early}
         if late:
             of_weights, of_output = self._after_softmax()
-            found |= {x: of_output if x == OUTPUT else of_weights for x in late}
-            if self.drop:
-                found |= {x: found[x] / (1 - self.drop) for x in late if x != WEIGHTS}
-        return found
-
-    def _of_sums(self) -> Array:
-        """[n_q]: what rounds the scores with the numbers that a mask adds, but for its value."""
-        is_hidden = np.abs(self.logits - self.mask_value) <= abs(self.mask_value) / 2
-        x = np.where((np.abs(self.logits) < MOST_ADDED) & ~is_hidden, self.logits, 0.0)
-        return np.asarray(self.unit.stages * np.sqrt(np.square(x).mean(axis=-1)))
+            noise |= {x: of_output if x == OUTPUT else of_weights for x in late}
+            noise |= {x: noise[x] / (1 - self.drop) for x in late if x != WEIGHTS}
+        return noise
 
     def _scores_variance(
         self, scale: float, scores: Array, k: Array, top: Array | None = None

@@ -24,8 +24,8 @@ from attncli.check.noise import EPS
 from attncli.check.run import Indices, Subset, all_of, computes, mask_of, steps_of
 from attncli.check.setup import Setup
 from attncli.check.shapes import fitted
-from attncli.check.spans import axes_of, is_whole, span_of
-from attncli.check.tolerance import Places, distance, fitting_type, largest, narrower
+from attncli.check.spans import D_BIAS, axes_of, is_whole, span_of
+from attncli.check.tolerance import Places, distance, fitting_type, largest, narrower, sizes
 from attncli.convention import DType, Layout
 from attncli.errors import ConventionError, ShapeError, StageError, nearest
 from attncli.stages import (
@@ -98,7 +98,7 @@ def observe(
     """
     whole = all_of(setup.shape)
     head, row = _picked(heads, whole.head, "heads"), _picked(rows, whole.row, "rows")
-    subset = Subset(whole.batch, head, row)
+    subset = whole._replace(head=head, row=row)
     names = _in_order(observed, setup)
     if LSE in names and setup.how.softmax_over == "queries":
         raise StageError("this attention has no lse", LEFT_OUT[LSE])
@@ -110,20 +110,20 @@ def observe(
         array, dtype = to_numpy(observed[name], name)
         if name == OUTPUT:
             array = heads_to_front(array, layout, subset.sizes[1:])
-        elif axes_of(name)[-1] in WIDTHS:
-            n_heads = setup.inputs["k"].shape[1] if axes_of(name)[1] == "kv_head" else len(head)
-            n_rows = setup.shape[3] if axes_of(name)[1] == "kv_head" else len(row)
-            array = heads_to_front(array, layout, (n_heads, n_rows))
-        stage, array = _merged_to_heads(name, array, setup)
+        elif axes_of(name)[-1] in ("d_k", "d_v"):  # it has a layout
+            is_of_keys = axes_of(name)[1] == "kv_head"
+            sizes = setup.inputs["k"].shape[1:3] if is_of_keys else subset.sizes[1:]
+            array = heads_to_front(array, layout, sizes)
+        if name == CONCAT and (setup.ndim < 3 or array.ndim != setup.ndim - 1):
+            raise ShapeError("concat was observed, but q has no heads", "name the stage output")
+        if name == CONCAT:
+            array = split_heads(array, setup.shape[1])
+        stage = OUTPUT if name == CONCAT else name
         arrays[stage] = fitted(stage, array, dtype, setup, subset)
         types.append(fitting_type(arrays[stage], dtype))
         if types[-1] != dtype:
             notes.append(f"every number of {name} fits {types[-1]}, so it is judged as such")
     return Observation(arrays, subset, narrower(*types), tuple(notes))
-
-
-WIDTHS = "d_k", "d_v"
-"""The last axes of arrays that have a layout."""
 
 
 def _check_gradients(names: Sequence[str], setup: Setup, *, is_all: bool) -> None:
@@ -134,29 +134,19 @@ def _check_gradients(names: Sequence[str], setup: Setup, *, is_all: bool) -> Non
     made = {} if setup.projected is None else setup.projected.values
     for name in gradients:
         if name in OF_X and name not in {gradient_of(x) for x in made}:
-            raise StageError(
-                f"{name} is of {name[2:]}, which is not given", "give x and its weights"
-            )
+            what = f"{name} is of {name[2:]}, which is not given"
+            raise StageError(what, "give x and its weights")
     if GIVEN_GRADIENT not in setup.inputs:
         what = f"{gradients[0]} follows from the gradient of the output, which is not given"
         raise ConventionError(what, "add d_output (--d-output)")
     if not is_all and is_whole(gradients, setup.how.softmax_over):
         whole = next(x for x in gradients if span_of(x, setup.how.softmax_over) != "rows")
-        raise ConventionError(
-            f"{whole} is a sum over all queries, so it is compared whole",
-            "leave out rows and heads (--rows, --head)",
-        )
+        what = f"{whole} is a sum over all queries, so it is compared whole"
+        raise ConventionError(what, "leave out rows and heads (--rows, --head)")
     for name in gradients:
         if not computes(setup, [name]):
-            raise StageError(
-                f"this attention has no {name}", f"it has no {_ABSENT.get(name, name)}"
-            )
-
-
-_ABSENT = {
-    gradient_of("sinks"): "sinks",
-    gradient_of("given_mask"): "mask of numbers that are added",
-}
+            lack = {"d_sinks": "sinks", D_BIAS: "mask of numbers that are added"}.get(name, name)
+            raise StageError(f"this attention has no {name}", f"it has no {lack}")
 
 
 def rounded_to(arrays: Iterable[Array], least: int = 0) -> int | None:
@@ -192,12 +182,12 @@ def places_of(arrays: Sequence[Array], least: int = 0) -> Places | None:
 
 def _digits(x: Array) -> list[int]:
     """How many significant digits each number has; none where one has more than are printed."""
-    found = []
+    digits = []
     for number in x.tolist():
-        found.append(len(f"{number!r}".partition("e")[0].replace(".", "").strip("0")))
-        if found[-1] > MOST_DIGITS:
+        digits.append(len(f"{number!r}".partition("e")[0].replace(".", "").strip("0")))
+        if digits[-1] > MOST_DIGITS:
             return []
-    return found
+    return digits
 
 
 def heads_to_front(array: Array, layout: Layout | None, sizes: Sequence[int]) -> Array:
@@ -216,36 +206,31 @@ def heads_to_front(array: Array, layout: Layout | None, sizes: Sequence[int]) ->
 
 
 def differing_inputs(
-    observed: Mapping[str, Any],
-    given: Mapping[str, Any],
-    setup: Setup,
-    layout: Layout | None = None,
+    observed: Mapping[str, Any], given: Mapping[str, Any], setup: Setup, layout: Layout | None
 ) -> dict[str, str]:
     """The observed inputs that are not the given ones, and how each differs.
 
-    A k or v may have the cache in it, and a mask everything that restricts, as in a saved trace.
-
     >>> from attncli.check.setup import setup_of
     >>> q, other = [[1.0]], [[2.0]]
-    >>> differing_inputs({"q": other}, {"q": q}, setup_of(q, q, q))
+    >>> differing_inputs({"q": other}, {"q": q}, setup_of(q, q, q), None)
     {'q': 'the observed q is not the given one: they differ by up to 1'}
     """
-    found = {}
+    sentences = {}
     for name in (name for name in GIVEN if observed.get(name) is not None):
         array, dtype = to_numpy(observed[name], name)
         if layout and name in TURNED and array.ndim == len(layout):
             array = heads_first(array, layout)
         if name == "mask":
             array = _additive(array, setup)
-        wanted = [*_wanted(name, given, setup, layout)]
+        inputs = [*_allowed(name, given, setup, layout)]
         if setup.how.dtype != "float64" and name not in EXACT:
-            wanted += [entered(x, setup.how) for x in wanted]
-        differences = [_difference(name, array, x, dtype) for x in wanted]
+            inputs += [entered(x, setup.how) for x in inputs]
+        differences = [_difference(name, array, x, dtype) for x in inputs]
         if not differences:
-            found[name] = f"the observed numbers have a {name}, and none is given"
+            sentences[name] = f"the observed numbers have a {name}, and none is given"
         elif all(differences):
-            found[name] = f"the observed {name} is not the given one: {differences[0]}"
-    return found
+            sentences[name] = f"the observed {name} is not the given one: {differences[0]}"
+    return sentences
 
 
 GIVEN = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "sinks", gradient_of(OUTPUT))
@@ -256,7 +241,7 @@ EXACT = ("mask", "kv_len")
 """Those that are never rounded to the number type."""
 
 
-def _wanted(
+def _allowed(
     name: str, given: Mapping[str, Any], setup: Setup, layout: Layout | None
 ) -> Iterator[Array]:
     """What an observed input may be: the given one, or what it is together with others."""
@@ -285,17 +270,16 @@ def _additive(mask: Array, setup: Setup) -> Array:
     return np.where(forbids(mask), -np.inf, mask)
 
 
-def _difference(name: str, array: Array, wanted: Array, dtype: DType) -> str:
-    """How an observed input differs from a wanted one; "" where it does not."""
+def _difference(name: str, array: Array, allowed: Array, dtype: DType) -> str:
+    """How an observed input differs from an allowed one; "" where it does not."""
     if name in EXACT:
         with suppress(ValueError):
-            array, wanted = np.broadcast_arrays(array, wanted)
-    if array.shape != wanted.shape:
-        return f"they are {shape_text(array) or 'one number'} and {shape_text(wanted)}"
-    array, wanted = array.astype(np.float64), wanted.astype(np.float64)
-    apart = distance(array, wanted)
-    size = np.where(np.isfinite(apart), np.abs(wanted), 0.0)
-    np.copyto(size, 0.0, where=~np.isfinite(size))
+            array, allowed = np.broadcast_arrays(array, allowed)
+    if array.shape != allowed.shape:
+        return f"they are {shape_text(array) or 'one number'} and {shape_text(allowed)}"
+    array, allowed = array.astype(np.float64), allowed.astype(np.float64)
+    apart = distance(array, allowed)
+    size = np.where(np.isfinite(apart), sizes(allowed), 0.0)
     if not (apart > EPS[fitting_type(array, dtype)] * size).any():
         return ""
     return f"they differ by up to {float(apart.max()):.4g}"
@@ -326,15 +310,5 @@ def _picked(pick: Pick, axis: Indices, what: str) -> Indices:
     try:
         return np.atleast_1d(axis[pick if isinstance(pick, slice) else np.asarray(pick, np.intp)])
     except (IndexError, ValueError):
-        raise ShapeError(
-            f"{what} {pick} do not all exist", f"there are {len(axis)}, counted from 0"
-        ) from None
-
-
-def _merged_to_heads(name: str, array: Array, setup: Setup) -> tuple[str, Array]:
-    """`concat` is the output with its heads side by side."""
-    if name != CONCAT:
-        return name, array
-    if setup.ndim < 3 or array.ndim != setup.ndim - 1:
-        raise ShapeError("concat was observed, but q has no heads", "name the stage output")
-    return OUTPUT, split_heads(array, setup.shape[1])
+        hint = f"there are {len(axis)}, counted from 0"
+        raise ShapeError(f"{what} {pick} do not all exist", hint) from None

@@ -24,7 +24,7 @@ from attncli.attention import functional as f
 from attncli.attention import gradients as g
 from attncli.attention import tiles as t
 from attncli.attention.run import Step
-from attncli.check.noise import SMALL, Arithmetic
+from attncli.check.noise import MOST_LEVEL, SMALL, Arithmetic
 from attncli.check.run import Subset, stages
 from attncli.check.setup import Setup
 from attncli.check.tolerance import FIRST, fitting_type, row_rms
@@ -47,9 +47,6 @@ QUICK = 2.0**-14
 """A kernel whose queries are of 16 bits needs no better exp, and keeps the sum in float32: that of
 PyTorch's flash attention on a CPU is off by up to 1.03 times this."""
 
-MOST_LEVEL = 0.01
-"""A whole row may be off by so large a share, as in noise.py."""
-
 
 def perturbed_noise(
     setup: Setup,
@@ -58,19 +55,15 @@ def perturbed_noise(
     arithmetic: Arithmetic,
     draws: int = DRAWS,
 ) -> dict[str, Array]:
-    """The noise of the rows of these stages, [batch, head, row], as root mean squares.
-
-    draws  how many at most; fewer where there are many scores
-    """
+    """The noise of the rows of these stages, [batch, head, row]; fewer draws of many scores."""
     n_scores = math.prod(subset.sizes) * setup.shape[3]
     n_draws = max(1, min(draws, ENOUGH // max(1, n_scores)))
     sums: dict[str, Array] = {}
+    few = setup.inputs["q"].ravel()[:FIRST]
+    is_quick = LSE in expected and fitting_type(few, "float64") in SMALL
     for seed in range(n_draws):
-        errors = _Errors(
-            arithmetic, seed, is_quick=LSE in expected and _is_small(setup.inputs["q"])
-        )
-        found = stages(setup, subset, expected, alter=errors.put_in)
-        for name, x in found.items():
+        errors = _Errors(arithmetic, seed, is_quick=is_quick)
+        for name, x in stages(setup, subset, expected, alter=errors.put_in).items():
             with np.errstate(invalid="ignore", over="ignore"):
                 off = np.abs(x - expected[name])
             off[~np.isfinite(off)] = 0.0
@@ -93,12 +86,9 @@ _TERMS: dict[Callable[..., Array], Callable[[Mapping[str, Any]], int]] = {
 
 
 class _Errors:
-    """Errors put into what every step reads.
+    """Errors put into what every step reads; level: of the weights of each row, relative."""
 
-    level  of the weights of each row, relative, as one number for the row
-    """
-
-    def __init__(self, arithmetic: Arithmetic, seed: int, *, is_quick: bool = False) -> None:
+    def __init__(self, arithmetic: Arithmetic, seed: int, *, is_quick: bool) -> None:
         self.unit, self.rng, self.is_quick = arithmetic, np.random.default_rng(seed), is_quick
         self.level: Array | None = None
 
@@ -106,13 +96,13 @@ class _Errors:
         """The steps with errors."""
         d_output = next((step.name for step in steps if step.compute is g.as_given), "")
         more = {"rounded_o": OUTPUT, "its_d": d_output}
-        steps = [
-            step._replace(compute=self._delta(step), reads={**step.reads, **more})
-            if step.name == DELTA and step.params.get("axis", -1) == -1
-            else step
-            for step in steps
-        ]
-        return [step if step.dtype is None else self._off(step) for step in steps]
+        result = []
+        for step in steps:
+            changed = step
+            if step.name == DELTA and step.params.get("axis", -1) == -1:
+                changed = step._replace(compute=self._delta(step), reads={**step.reads, **more})
+            result.append(changed if changed.dtype is None else self._off(changed))
+        return result
 
     def _delta(self, step: Step) -> Callable[..., Array]:
         """δ with what the rounding of O makes of it."""
@@ -125,22 +115,24 @@ class _Errors:
 
     def _off(self, step: Step) -> Step:
         def compute(**given: Any) -> Array:
-            found = {name: x for name, x in given.items() if _is_floats(x) and name in step.reads}
-            terms = _TERMS[step.compute](found) if step.compute in _TERMS else 1
-            size = math.hypot(self._factor(step), self.unit.sums * math.sqrt(terms / 3))
-            off = {name: self._with_errors(x, size) for name, x in found.items()}
-            for name, read in step.reads.items():
-                if read in (WEIGHTS, DROPPED) and self.level is not None:
+            read = {x: y for x, y in given.items() if x in step.reads and _is_floats(y)}
+            terms = _TERMS[step.compute](read) if step.compute in _TERMS else 1
+            is_product = step.compute in (f.scores, f.weighted_sum, g.column_products)
+            factor = self.unit.factors if is_product else self.unit.stages  # TF32 rounds factors
+            size = math.hypot(factor, self.unit.sums * math.sqrt(terms / 3))
+            off = {name: self._with_errors(x, size) for name, x in read.items()}
+            for name, stage in step.reads.items():
+                if stage in (WEIGHTS, DROPPED) and self.level is not None:
                     off[name] = off[name] * (1 + self.level * self._normal(self.level.shape))
             if step.name == WEIGHTS:
-                self.level = self._level_of(found["x"])
-            found_now = step.compute(**given | off)
+                self.level = self._level_of(read["x"])
+            result = step.compute(**given | off)
             if step.compute is f.softcap:  # near the cap it is as flat as no other step
-                found_now = self._with_errors(found_now, self.unit.stages)
+                result = self._with_errors(result, self.unit.stages)
             if step.name.rpartition(".")[2] == LSE:
                 n = given["x"].shape[-1] if "x" in given else 1
-                found_now = found_now + self._of_sums(found_now, n)
-            return found_now
+                result = result + self._of_sums(result, n)
+            return result
 
         return step._replace(compute=compute)
 
@@ -150,11 +142,6 @@ class _Errors:
         of_sum = max(of_sum, QUICK) if self.is_quick else of_sum
         size = np.hypot(of_sum, self.unit.stages * lse)
         return np.asarray(np.nan_to_num(size, posinf=0.0) * self._normal(lse.shape))
-
-    def _factor(self, step: Step) -> float:
-        """The error of each number that is read: of factors of products in TF32, of stages."""
-        is_product = step.compute in (f.scores, f.weighted_sum, g.column_products)
-        return self.unit.factors if is_product else self.unit.stages
 
     def _with_errors(self, x: Array, size: float) -> Array:
         return np.asarray(x * (1 + size * self._normal(x.shape)))
@@ -168,11 +155,6 @@ class _Errors:
         top = np.where(np.isfinite(top), top, 0.0)
         lse = top + np.log(np.exp(x - top).sum(axis=-1, keepdims=True) + 1e-300)
         return np.asarray(np.minimum(self.unit.sums * np.hypot(LEVEL * lse, EXP), MOST_LEVEL))
-
-
-def _is_small(x: Array) -> bool:
-    """Whether numbers are those of a 16-bit type, as far as the first of them tell."""
-    return fitting_type(x.ravel()[:FIRST], "float64") in SMALL
 
 
 def _is_floats(x: Any) -> bool:

@@ -39,12 +39,7 @@ BOTH_OFF = 2.0
 """A pattern joins two numbers, each of which may be off by the tolerance."""
 
 
-def stage_verdicts(comparison: Comparison, labels: Labels) -> tuple[StageVerdict, ...]:
-    """A verdict on each stage of the comparison, in the order of the computation."""
-    return tuple(_verdict(name, comparison, labels) for name in comparison.errors)
-
-
-def _verdict(name: str, comparison: Comparison, labels: Labels) -> StageVerdict:
+def stage_verdict(name: str, comparison: Comparison, labels: Labels) -> StageVerdict:
     stage = comparison.errors[name]
     entries = Entries(name, comparison, labels)
     noise = None if stage.noise is None else rms(stage.of_heads)
@@ -82,11 +77,10 @@ def _ulps(stage: StageErrors) -> float:
 class Entries:
     """The entries of one stage, by position [batch, head, row, last], and their names.
 
-    of             the two arrays and how far they are apart
-    whole          has the axes, shape and labels of the whole stage, and no numbers
-    setup, subset  what the stage was computed from, and which of it was observed
-    ndim           number of axes of the caller's arrays; those before are not named
-    first_key      the key of the first column, where the columns are keys
+    of         the two arrays and how far they are apart
+    whole      has the axes, shape and labels of the whole stage, and no numbers
+    ndim       number of axes of the caller's arrays; those before are not named
+    first_key  the key of the first column, where the columns are keys
     """
 
     def __init__(self, name: str, comparison: Comparison, labels: Labels) -> None:
@@ -100,6 +94,11 @@ class Entries:
         words = {axis: tuple(names) for axis, names in labels.items() if names}
         self.first_key = first_key(name, self.setup.tiles)
         self.whole = Stage(name, "", "", value, axes, words)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether its rows are queries and its columns keys."""
+        return self.whole.axes[3] == "key" and self.is_row
 
     def index(self, axis: int) -> Indices:
         """The whole stage's indices of an axis that were observed."""
@@ -139,28 +138,26 @@ class Entries:
 
 def _worst(entries: Entries) -> list[Worst]:
     """The entries with the largest errors; of equal ones, those that come first."""
-    of = entries.of
-    errors = of.errors
+    of, errors = entries.of, entries.of.errors
     wrong = errors[of.wrong]
     n = min(N_WORST, wrong.size)
     wrong.partition(wrong.size - n)
     candidates = np.flatnonzero(of.wrong & (errors >= wrong[wrong.size - n]))
-    errors = errors.ravel()
-    found = []
-    for flat in candidates[np.argsort(-errors[candidates], kind="stable")[:n]]:
+    worst = []
+    for flat in candidates[np.argsort(-errors.ravel()[candidates], kind="stable")[:n]]:
         at = tuple(int(i) for i in np.unravel_index(flat, of.wrong.shape))
         index = tuple(int(entries.index(axis)[at[axis]]) for axis in range(4 - entries.ndim, 4))
         both = float(of.observed[at]), float(of.expected[at])
-        found.append(Worst(entries.place(at), index, *both))
-    return found
+        worst.append(Worst(entries.place(at), index, *both))
+    return worst
 
 
 def places(entries: Entries) -> tuple[str, ...]:
     """Where a stage is wrong, in sentences; empty where nothing is."""
     if not entries.of.wrong.any():
         return ()
-    if found := tuple(sentence for find in _PATTERNS if (sentence := find(entries))):
-        return found
+    if sentences := tuple(filter(None, (find(entries) for find in _PATTERNS))):
+        return sentences
     if entries.of.wrong.all():
         return ("everywhere: no entry is right",)
     return ("scattered: every head, row and column has wrong entries",)
@@ -185,11 +182,8 @@ def _one_factor(entries: Entries) -> str:
     factor = float(np.median(ratios, overwrite_input=True))
     apart = factor * of.expected
     np.abs(np.subtract(of.observed, apart, out=apart), out=apart)
-    if (
-        f"{factor:.6g}" == "1"
-        or factor == 0
-        or (apart > BOTH_OFF * max(1.0, abs(factor)) * of.allowed).any()
-    ):
+    is_off = (apart > BOTH_OFF * max(1.0, abs(factor)) * of.allowed).any()
+    if f"{factor:.6g}" == "1" or factor == 0 or is_off:
         return ""
     return f"everywhere, by one factor: observed = {factor:.6g} · expected"
 
@@ -258,12 +252,7 @@ def _shifted(entries: Entries) -> str:
 def _diagonal(entries: Entries) -> str:
     """The wrong entries are on one side of a diagonal of queries and keys."""
     wrong = entries.of.wrong
-    if (
-        entries.whole.axes[3] != "key"
-        or not entries.is_row
-        or len(entries.along(2)) < 2
-        or wrong.shape[3] < 3
-    ):
+    if not entries.is_map or len(entries.along(2)) < 2 or wrong.shape[3] < 3:
         return ""
     row, key = np.nonzero(wrong.any(axis=(0, 1)))
     ahead = key + entries.first_key - entries.index(2)[row]
@@ -285,8 +274,7 @@ def _ahead(steps: int) -> str:
 
 def _masked(entries: Entries) -> str:
     setup, subset, wrong = entries.setup, entries.subset, entries.of.wrong
-    is_map = entries.whole.axes[3] == "key" and entries.is_row
-    mask = mask_of(setup, subset.row) if is_map else None
+    mask = mask_of(setup, subset.row) if entries.is_map else None
     if mask is None:
         return ""
     whole = np.broadcast_to(np.isneginf(mask), (*setup.shape[:2], mask.shape[-2], setup.shape[3]))
@@ -296,9 +284,7 @@ def _masked(entries: Entries) -> str:
         return ""
     if not (wrong & ~masked).any():
         return "only in masked entries"
-    if not (wrong & masked).any():
-        return "only in entries that are not masked"
-    return ""
+    return "" if (wrong & masked).any() else "only in entries that are not masked"
 
 
 _PATTERNS: tuple[Callable[[Entries], str], ...] = (

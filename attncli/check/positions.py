@@ -24,7 +24,6 @@ from attncli.errors import ConventionError, ShapeError
 Ids = npt.NDArray[np.intp]
 PositionKind = Literal["paper", "article", "rope-halves", "rope-interleaved"]
 
-_EXPONENTS: dict[str, Exponent] = {"paper": "paper", "article": "article"}
 _LAYOUTS: dict[str, Layout] = {"rope-halves": "halves", "rope-interleaved": "interleaved"}
 
 
@@ -75,46 +74,33 @@ class Positions:
     def put_in(
         self, qkv: Mapping[str, Array], rows: Ids | None = None, dtype: DType = "float64"
     ) -> dict[str, Array]:
-        """q (of these query rows; of all where left out), k and v with their positions.
-
-        Angles are rounded to float32 and their sines and cosines to dtype, unless it is float64.
-        """
+        """q (of these query rows; of all where left out), k and v with their positions."""
         rows = np.arange(qkv["q"].shape[-2]) if rows is None else rows
         keys = self.key_ids(qkv["k"].shape[-2])
         ids = {"q": rows + self.from_query, "k": keys, "v": keys}
-        return {
-            name: self._put(x, ids[name], dtype) if name in self.on else x
-            for name, x in qkv.items()
-        }
+        return {**qkv, **{name: self._put(qkv[name], ids[name], dtype) for name in self.on}}
 
     def take_out(
         self, gradients: Mapping[str, Array], rows: Ids, n_k: int, dtype: DType = "float64"
     ) -> dict[str, Array]:
-        """d_q (of these query rows) and d_k before the rotation: rotated back by the same angles.
-
-        Positions that are added have the gradient of what they are added to.
-        """
+        """d_q (of these query rows) and d_k before the rotation: rotated back by these angles."""
         ids = {"d_q": rows + self.from_query, "d_k": self.key_ids(n_k)}
-        on = self.back_on & ids.keys() if self.is_rotary else frozenset[str]()
-        on = frozenset(name for name in on if name.removeprefix("d_") in self.on)
-        return {
-            name: self._put(x, ids[name], dtype, back=name not in self.forth_on)
-            if name in on
-            else x
-            for name, x in gradients.items()
-        }
+        if not self.is_rotary:  # what is added has the gradient of what it is added to
+            return dict(gradients)
+        on = [x for x in gradients if x in self.back_on and x.removeprefix("d_") in self.on]
+        back = {x: self._put(gradients[x], ids[x], dtype, back=x not in self.forth_on) for x in on}
+        return {**gradients, **back}
 
     def _put(self, x: Array, ids: Ids, dtype: DType, *, back: bool = False) -> Array:
         if self.is_rotary:
             width = self.width or x.shape[-1]
             angles = rotary_angles(ids, self.of_width or width, base=self.base)[:, : width // 2]
-            angles = _rounded(angles, dtype)
-            sign = -1 if back else 1
-            caches = (round_to(np.cos(angles), dtype), round_to(sign * np.sin(angles), dtype))
+            angles = _rounded(-angles if back else angles, dtype)
+            caches = round_to(np.cos(angles), dtype), round_to(np.sin(angles), dtype)
             layout = _LAYOUTS[self.kind]
             return rotary(x, caches=caches, layout=layout, rotary_dim=width)["rotated"].value
         n, dim = int(ids.max()) + 1, x.shape[-1]
-        exponent = _EXPONENTS[self.kind]
+        exponent: Exponent = "paper" if self.kind == "paper" else "article"
         angles = sinusoidal(n, dim, exponent=exponent, base=self.base)["angles"].value[ids]
         table = waves_of(_rounded(angles, dtype), dim)
         if self.in_halves:
@@ -149,7 +135,5 @@ def check_widths(kind: PositionKind, d_k: int, d_v: int) -> None:
         if d_k % 2:
             raise ShapeError(f"d_k is {d_k}", "rotary positions rotate pairs: it must be even")
     elif d_k != d_v:
-        raise ShapeError(
-            f"q and k are {d_k} wide but v is {d_v}",
-            "sinusoidal positions are added to all three as embeddings of one width",
-        )
+        hint = "sinusoidal positions are added to all three as embeddings of one width"
+        raise ShapeError(f"q and k are {d_k} wide but v is {d_v}", hint)

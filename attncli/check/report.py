@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 from attncli.attention.axes import joined
@@ -68,14 +68,13 @@ def summary_text(verdicts: Mapping[str, Verdict]) -> str:
     lines = [f"{matching} of {len(verdicts)} match{'es' * (matching == 1)}"]
     for name, verdict in verdicts.items():
         causes = " or ".join(explanation.name for explanation in verdict.explanations)
-        said = _headline(verdict).removesuffix(":")
+        answer = _headline(verdict).removesuffix(":")
         if verdict.is_meant:
-            said = f"it differs, and matches {verdict.meanings[0].names[0]}'s conventions"
+            answer = f"it differs, and matches {verdict.meanings[0].names[0]}'s conventions"
             causes = ""
-        lines.append(f"  {name:{width}}  {said}{f': {causes}' if causes else ''}")
-    for name, verdict in verdicts.items():
-        if not verdict:
-            return "\n".join([*lines, "", name, report_text(verdict)])
+        lines.append(f"  {name:{width}}  {answer}{f': {causes}' if causes else ''}")
+    if different := [name for name, verdict in verdicts.items() if not verdict]:
+        lines += ["", different[0], report_text(verdicts[different[0]])]
     return "\n".join(lines)
 
 
@@ -103,8 +102,10 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     for stage in verdict.stages:
         if not (is_summed_up and stage.matches):
             yield from _stage(stage, verdict)
-    if verdict.undecided:
-        yield f"  bugs too small to be seen on this input: {listed(verdict.undecided)}"
+    if undecided := verdict.undecided:
+        more = len(undecided) - MOST_LISTED
+        listing = "; ".join(undecided[:MOST_LISTED]) + f" and {more} more" * (more > 0)
+        yield f"  bugs too small to be seen on this input: {listing}"
     if verdict.hidden:
         bugs = f"{len(verdict.hidden)} known bug{'s' * (len(verdict.hidden) > 1)}"
         yield f"  this input cannot show {bugs}: --suggest input.npz writes one that does"
@@ -142,12 +143,6 @@ MOST_LISTED = 8
 """So many names are listed: a line of them, not a page."""
 
 
-def listed(names: tuple[str, ...]) -> str:
-    """Names, the first ones of many."""
-    more = len(names) - MOST_LISTED
-    return "; ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
 def _meanings(meanings: tuple[Meaning, ...]) -> Iterator[str]:
     """What libraries mean under which the numbers match, and the flag that says so."""
     for number, meaning in enumerate(meanings):
@@ -179,46 +174,39 @@ def _explanation(explanation: Explanation, lead: str) -> Iterator[str]:
         yield f"     {bug.sentence}"
         if bug.threads:
             yield f"     seen in {', '.join(bug.threads)}"
-    for detail in explanation.details:
-        yield f"     {detail}"
+    yield from (f"     {detail}" for detail in explanation.details)
     if explanation.expected:
         yield f"     expected: {explanation.expected}"
     if explanation.flag:
         yield f"     to reproduce it, attncli {explanation.command}: {explanation.flag}"
     bugs = "this bug" if len(explanation.bugs) == 1 else "these bugs"
     for stage, left in explanation.errors.items():
-        rms, largest = _number(left.rms), _number(left.largest)
-        before = f"{_number(left.rms_without)} and {_number(left.largest_without)}"
+        rms, largest, before, largest_before = map(_number, astuple(left))
         with_it = f"with {bugs} the RMS error is {rms}, the largest {largest}"
-        yield f"     {stage}: {with_it}; without {before}"
+        yield f"     {stage}: {with_it}; without {before} and {largest_before}"
 
 
 def _sum_of(verdict: Verdict) -> str:
     """All stages in one line, those that differ first."""
-    said = []
+    parts = []
     for stage in sorted(verdict.stages, key=lambda stage: stage.matches):
-        if stage.matches:
-            said.append(f"{stage.name} matches")
-            continue
-        found = f"{stage.name} differs: largest error {_number(stage.largest)}"
-        if stage.noise is not None:
-            found += f" (rounding in {verdict.dtype} gives {_number(stage.noise)})"
-        said.append(found)
-    return " · ".join(said)
+        part = f"{stage.name} matches"
+        if not stage.matches:
+            part = f"{stage.name} differs: largest error {_number(stage.largest)}"
+        if not stage.matches and stage.noise is not None:
+            part += f" (rounding in {verdict.dtype} gives {_number(stage.noise)})"
+        parts.append(part)
+    return " · ".join(parts)
 
 
 def _stage(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
-    state = "matches" if stage.matches else "differs"
-    if not stage.matches:
-        share = 100 * stage.share_wrong
-        yield f"{stage.name} differs in {share:.3g} % of {stage.n} entries"
-        for place in stage.places:
-            yield f"  {place}"
-    else:
-        yield f"{stage.name} {state}"
-    yield from _sizes(stage, verdict)
     if stage.matches:
+        yield f"{stage.name} matches"
+        yield from _sizes(stage, verdict)
         return
+    yield f"{stage.name} differs in {100 * stage.share_wrong:.3g} % of {stage.n} entries"
+    yield from (f"  {place}" for place in stage.places)
+    yield from _sizes(stage, verdict)
     yield "  worst entries (place: observed, expected)"
     for worst in stage.worst:
         yield f"    {worst.place}: {_number(worst.observed, 8)}, {_number(worst.expected, 8)}"

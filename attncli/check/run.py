@@ -30,7 +30,6 @@ from attncli.check.setup import NANS, ZEROS, Edit, Setup
 from attncli.check.spans import D_BIAS, ROWS, axes_of, in_four, is_whole, source_of, span_of
 from attncli.convention import Convention, DType
 from attncli.stages import (
-    BEFORE_SOFTMAX,
     GIVEN_GRADIENT,
     GRADIENTS,
     LSE,
@@ -127,8 +126,7 @@ def stages(
 ) -> dict[str, Array]:
     """The wanted stages over the subset, as float64 arrays [batch, head, row, …].
 
-    One that the plan lacks, as it would do nothing, is the stage before it. alter: what is done to
-    the steps once they are made.
+    alter  what is done to the steps once they are made
 
     >>> from attncli.check.setup import setup_of
     >>> setup = setup_of([[2.0]], [[1.0], [1.0]], [[3.0], [5.0]])
@@ -137,28 +135,25 @@ def stages(
     """
     of_x = [name for name in wanted if name in OF_X]
     inner = [name for name in wanted if name not in of_x]
-    found = _stages(setup, subset, inner, dtype, alter)[0] if inner else {}
-    found |= _of_x(setup, of_x, dtype, alter) if of_x else {}
-    return {name: found[name] for name in wanted}
+    result = _stages(setup, subset, inner, dtype, alter)[0] if inner else {}
+    result |= _of_x(setup, of_x, dtype, alter) if of_x else {}
+    return {name: result[name] for name in wanted}
 
 
 def stages_and_noise(
     setup: Setup, subset: Subset, wanted: Collection[str], arithmetic: Arithmetic
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The wanted stages in float64, and the noise of their rows, [batch, head, row], in one pass.
-
-    The noise is that of `noise.row_noise`, in another arithmetic than the stages.
-    """
+    """The wanted stages in float64, and `row_noise` of this arithmetic, in one pass."""
     return _stages(setup, subset, wanted, "float64", list, arithmetic)
 
 
 def _of_x(setup: Setup, wanted: Collection[str], dtype: DType, alter: Edit) -> dict[str, Array]:
     """The gradients of x, its weights and biases: from those of q, k, v of all heads and items."""
     assert setup.projected is not None  # noqa: S101 - `observe` looked for it
-    names = [*(gradient_of(name) for name in QKV), OUTPUT]
-    found = stages(setup, all_of(setup.shape), names, dtype, alter)
+    names = [*map(gradient_of, QKV), OUTPUT]
     missing = 4 - setup.projected.values["q"].ndim
-    known = {name: x.reshape(x.shape[missing:]) for name, x in found.items()}
+    all_heads = stages(setup, all_of(setup.shape), names, dtype, alter)
+    known = {name: x.reshape(x.shape[missing:]) for name, x in all_heads.items()}
     made = setup.projected.gradients(wanted, known)
     return {name: in_four(name, x) for name, x in _rounded(made, dtype).items()}
 
@@ -173,35 +168,37 @@ def _stages(
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     over = setup.how.softmax_over
     real = {name: setup.relabel.get(name, name) for name in wanted}
-    found, noise = _other_span(setup, subset, real, dtype, alter), dict[str, Array]()
-    todo = {name: own for name, own in real.items() if name not in found}
+    result, noise = _other_span(setup, subset, real, dtype, alter), dict[str, Array]()
+    todo = {name: source for name, source in real.items() if name not in result}
     by_keys = is_whole(todo.values(), over)
     if by_keys and setup.instead:  # what is computed in place of a row is another row's
-        rows = [name for name, own in todo.items() if span_of(own, over) == "rows"]
-        found |= _stages(setup, subset, rows, dtype, alter)[0] if rows else {}
-        todo = {name: own for name, own in todo.items() if name not in found}
+        rows = [name for name, source in todo.items() if span_of(source, over) == "rows"]
+        result |= _stages(setup, subset, rows, dtype, alter)[0] if rows else {}
+        todo = {name: source for name, source in todo.items() if name not in result}
     keys = setup.key_heads_of(subset.head)
     sizes = dict(zip((*ROWS, "kv_head"), (*subset.sizes, len(keys)), strict=True))
     blocks = _blocks_of_keys(setup, subset, keys) if by_keys else _blocks_of_rows(setup, subset)
     for block in blocks:
-        steps = alter(_steps_of_block(setup, block, dtype))
+        shape = (*block.computed.sizes[:2], *setup.shape[2:])
+        n_kv_heads = None if block.keys is None else len(block.keys)
+        steps = alter(steps_of(setup, dtype, shape, n_kv_heads))
         planned = dict.fromkeys(step.name for step in steps)
-        sources = {name: source_of(own, planned) for name, own in todo.items()}
+        sources = {name: source_of(source, planned) for name, source in todo.items()}
         logits = next((step.reads["x"] for step in steps if step.name == WEIGHTS), SCORES)
         needed = {*sources.values()} | (_for_noise(setup, logits) if arithmetic else set())
         values = run(steps, _inputs_of(setup, block, steps, dtype), needed)
         values = _without_positions(setup, values, block.computed.row, dtype)
         for name, source in sources.items():
             x = in_four(source, values[source], over)
-            block.put(found, name, x, _axes_of(setup, source), sizes)
+            block.put(result, name, x, _axes_of(setup, source), sizes)
         if arithmetic:
             noise_of = row_noise(values, setup, {*sources.values()}, arithmetic, logits)
             for name, source in sources.items():
                 block.put(noise, name, noise_of[source], ROWS, sizes)
     if not by_keys:
-        written = [name for name, own in todo.items() if own in (OUTPUT, *GRADIENTS)]
-        found |= {name: _unwritten(setup, subset, found[name]) for name in written}
-    return {name: found[name] for name in wanted}, noise
+        written = [name for name, source in todo.items() if source in (OUTPUT, *GRADIENTS)]
+        result |= {name: _unwritten(setup, subset, result[name]) for name in written}
+    return {name: result[name] for name in wanted}, noise
 
 
 def _for_noise(setup: Setup, logits: str) -> set[str]:
@@ -214,21 +211,16 @@ def _other_span(
     setup: Setup, subset: Subset, real: Mapping[str, str], dtype: DType, alter: Edit
 ) -> dict[str, Array]:
     """The stages of some rows that really are of all keys, or the reverse: picked from all."""
-    over, found = setup.how.softmax_over, dict[str, Array]()
+    over, picked = setup.how.softmax_over, dict[str, Array]()
     every = all_of(setup.shape)._replace(batch=subset.batch)
-    other = [name for name, own in real.items() if span_of(name, over) != span_of(own, over)]
+    other = [name for name, source in real.items() if span_of(name, over) != span_of(source, over)]
     if not other or all(map(np.array_equal, subset, every)):
-        return found
+        return picked
     for name, x in _stages(setup, every, other, dtype, alter)[0].items():
         rows = subset.row if span_of(name, over) == "rows" else np.arange(x.shape[2])
         heads = subset.head if x.shape[1] == setup.shape[1] else setup.key_heads_of(subset.head)
-        found[name] = x[:, heads][:, :, rows]
-    return found
-
-
-def _steps_of_block(setup: Setup, block: Block, dtype: DType) -> list[Step]:
-    shape = (*block.computed.sizes[:2], *setup.shape[2:])
-    return steps_of(setup, dtype, shape, None if block.keys is None else len(block.keys))
+        picked[name] = x[:, heads][:, :, rows]
+    return picked
 
 
 def _axes_of(setup: Setup, stage: str) -> tuple[str, ...]:
@@ -241,7 +233,7 @@ def _axes_of(setup: Setup, stage: str) -> tuple[str, ...]:
 
 
 def _blocks_of_rows(setup: Setup, subset: Subset) -> Iterator[Block]:
-    """The subset, cut in halves until none needs more than CELLS scores; axes needed whole are."""
+    """The subset, cut in halves until none needs more than CELLS scores; whole axes are not cut."""
     whole, every = setup.whole_axes, all_of(setup.shape)
 
     def cut(at: Subset) -> Iterator[Subset]:
@@ -263,10 +255,7 @@ def _blocks_of_rows(setup: Setup, subset: Subset) -> Iterator[Block]:
 
 
 def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Block]:
-    """Batch items and key heads with all heads that share them and all rows, of CELLS scores.
-
-    SizeError where a single one does not fit into memory.
-    """
+    """Batch items and key heads with all their heads and rows; SizeError where one is too large."""
     whole, every, n_keys = setup.whole_axes, all_of(setup.shape), len(keys)
     all_keys = np.arange(setup.inputs["k"].shape[1])
     one = setup.shape[2] * setup.shape[3] * (setup.shape[1] // len(all_keys) or 1)
@@ -277,19 +266,16 @@ def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Blo
     n_items = max(1, at_once // n_keys)
     for first in range(0, subset.sizes[0], n_items):
         for start in range(0, n_keys, at_once):
-            items, some = (
-                np.arange(subset.sizes[0])[first:][:n_items],
-                np.arange(n_keys)[start:][:at_once],
-            )
+            items = np.arange(subset.sizes[0])[first:][:n_items]
+            some = np.arange(n_keys)[start:][:at_once]
             heads = np.flatnonzero(np.isin(setup.key_heads, keys[some]))
             shown = np.flatnonzero(np.isin(subset.head, heads))
             batch = every.batch if 0 in whole else subset.batch[items]
             head, own = (every.head, all_keys) if 1 in whole else (heads, keys[some])
-            taken = {"batch": subset.batch[items], "head": subset.head[shown]}
-            taken["kv_head"] = keys[some]
-            at = {"batch": items, "head": shown, "kv_head": some}
-            rows = {"query": subset.row}, {"query": np.arange(subset.sizes[2])}
-            yield Block(Subset(batch, head, every.row), own, taken | rows[0], at | rows[1])
+            taken = subset.batch[items], subset.head[shown], subset.row, keys[some]
+            at = items, shown, np.arange(subset.sizes[2]), some
+            named = (dict(zip((*ROWS, "kv_head"), x, strict=True)) for x in (taken, at))
+            yield Block(Subset(batch, head, every.row), own, *named)
 
 
 def _inputs_of(setup: Setup, block: Block, steps: Sequence[Step], dtype: DType) -> dict[str, Array]:
@@ -307,12 +293,11 @@ def _without_positions(
     setup: Setup, values: dict[str, Array], rows: Indices, dtype: DType
 ) -> dict[str, Array]:
     """The same with the gradients of q and k as they are before positions are put in."""
-    before = {f"d_{name}" for name in ("q", "k")} & values.keys()
-    if setup.positions is None or not before:
+    turned = {name: x for name, x in values.items() if name in ("d_q", "d_k")}
+    if setup.positions is None or not turned:
         return values
-    found = {name: values[name] for name in before}
-    found = setup.positions.take_out(found, rows, setup.shape[3], dtype)
-    return values | _rounded(found, dtype)
+    before = setup.positions.take_out(turned, rows, setup.shape[3], dtype)
+    return values | _rounded(before, dtype)
 
 
 def _unwritten(setup: Setup, subset: Subset, x: Array) -> Array:
@@ -333,21 +318,22 @@ def steps_of(
     shape: tuple[int, ...] | None = None,
     n_kv_heads: int | None = None,
 ) -> list[Step]:
-    """The plan of a setup, with its changes; every query head has its own key head.
-
-    shape, n_kv_heads  of the scores, and of so many key heads that query heads share
-    """
+    """The changed plan for scores of this shape, and so many key heads that query heads share."""
     key = dtype, shape or setup.shape, n_kv_heads
     if key in setup.plans:
         return setup.plans[key]
-    given, shape = (*setup.inputs, "rows"), key[1]
+    inputs, shape = (*setup.inputs, "rows"), key[1]
     n_kv_heads = n_kv_heads or shape[1]
-    sizes = Sizes(shape, n_kv_heads, setup.d_k, setup.n_past, given, setup.is_added)
+    sizes = Sizes(shape, n_kv_heads, setup.d_k, setup.n_past, inputs, setup.is_added)
     how = setup.how if dtype == setup.how.dtype else replace(setup.how, dtype=dtype)
     steps = [*_plain_steps(how, sizes, setup.tiles)]
-    if setup.merges:
+    if setup.merges:  # the parts of a split, and lse and output merged from them
         parts = split_steps(how, sizes, [0, *setup.split, shape[-1]])
-        steps = _with_parts(steps, parts)
+        names = [step.name for step in steps]
+        parts = [step for step in parts if step.name in (LSE, OUTPUT) or step.name not in names]
+        at = names.index(OUTPUT)
+        before = [step for step in steps[:at] if step.name != LSE]
+        steps = [*before, *parts, *steps[at + 1 :]]
     for edit in setup.edits:
         steps = edit(steps)
     setup.plans[key] = changed(steps, setup.changes) if setup.changes else steps
@@ -360,29 +346,12 @@ def _plain_steps(how: Convention, sizes: Sizes, tiles: int) -> tuple[Step, ...]:
     if not tiles:
         return tuple(plan(how, sizes))
     steps = tile_steps(how, sizes, tile_bounds(sizes.scores[-1], tiles))
-    return (*steps, *(lse_so_far(step) for step in steps if step.compute is running_values))
-
-
-def is_walkable(setup: Setup) -> bool:
-    """Whether what a bug changes is there in a walk through tiles, too: the mask and the scores."""
-    how, before = setup.how, {"mask", *BEFORE_SOFTMAX}
-    is_of_scores = setup.changed_places <= before
-    return is_of_scores and how.softmax_over == "keys" and not (how.dropout or setup.relabel)
-
-
-def _with_parts(steps: Sequence[Step], parts: Sequence[Step]) -> list[Step]:
-    """The plan with the parts of a split, and lse and output merged from them."""
-    names = [step.name for step in steps]
-    own = [step for step in parts if step.name in (LSE, OUTPUT) or step.name not in names]
-    at = names.index(OUTPUT)
-    return [*(step for step in steps[:at] if step.name != LSE), *own, *steps[at + 1 :]]
-
-
-def lse_so_far(step: Step) -> Step:
-    """m + ln l of a tile, whose acc a step is: what both give, whatever the maximum is."""
-    tile = step.name.removesuffix("acc")
-    reads = {"m": f"{tile}m", "total": f"{tile}l"}
-    return Step(f"{tile}{LSE}", lse_of, reads, dtype=step.dtype)
+    accs = [step for step in steps if step.compute is running_values]
+    for tile, step in ((step.name.removesuffix("acc"), step) for step in accs):
+        # m + ln l of the tile: what both give, whatever the maximum is
+        reads = {"m": f"{tile}m", "total": f"{tile}l"}
+        steps.append(Step(f"{tile}{LSE}", lse_of, reads, dtype=step.dtype))
+    return tuple(steps)
 
 
 def inputs_over(
@@ -394,13 +363,12 @@ def inputs_over(
 ) -> dict[str, Array]:
     """The rows, and every input (the wanted ones) of the subset, picked by the names of its axes.
 
-    A step that reads the rows picks them itself from the masks that it reads. keys: the key heads;
-    else each query head has its own.
+    A step that reads the rows picks them from its masks. keys: the key heads, where shared.
     """
     key_heads = setup.key_heads[subset.head] if keys is None else keys
     picked = dict(zip((*ROWS, "kv_head"), (*subset, key_heads), strict=True))
     by_row = {x for step in steps if "rows" in step.reads.values() for x in step.reads.values()}
-    found: dict[str, Array] = {"rows": subset.row}
+    inputs: dict[str, Array] = {"rows": subset.row}
     for name in setup.inputs if wanted is None else wanted & setup.inputs.keys():
         x = setup.inputs[name]
         for axis, kind in enumerate(kind_of(name).axes_of(x.ndim)):
@@ -410,15 +378,12 @@ def inputs_over(
                 continue
             if not np.array_equal(at, np.arange(size)):
                 x = np.take(x, at, axis=axis)
-        found[name] = x
-    return found
+        inputs[name] = x
+    return inputs
 
 
 def mask_of(setup: Setup, rows: Indices) -> Array | None:
-    """The additive mask of these query rows; it broadcasts to [batch, head, row, n_k].
-
-    Only the rows asked for are built: the whole mask may not fit into memory.
-    """
+    """The additive mask of these query rows alone; it broadcasts to [batch, head, row, n_k]."""
     if not setup.may_mask():
         return None
     steps = steps_of(setup)

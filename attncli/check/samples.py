@@ -16,17 +16,13 @@ from attncli.check.tolerance import StageErrors, errors_of
 SAMPLE = 2**14
 """About how many scores a sample has: enough for every pattern, and computed in a millisecond."""
 
-
 MOST = 2, 2, 16
 """How many batch items, heads and rows a sample has at most; and at least four rows of any width,
 two of the worst and two of the others."""
 
 
 def sample_of(comparison: Comparison) -> Comparison:
-    """The comparison with a sample of its subset: the same for the same input.
-
-    Of each axis the entries with the largest error, then the first, the last and some between.
-    """
+    """A sample: of each axis the entries with the largest errors, and some evenly spread."""
     if comparison.is_whole:
         return comparison.sample(_worst_head(comparison))
     worst = _row_errors(comparison.errors)
@@ -100,16 +96,16 @@ def _worst_head(comparison: Comparison, setup: Setup | None = None) -> Subset:
     if math.prod(comparison.subset.sizes) * comparison.setup.shape[3] <= WHOLE:
         return every
     total: Array = np.zeros(comparison.subset.sizes[:2])
-    expected = None if setup is None else comparison.expected(setup)
+    expected = {} if setup is None else comparison.expected(setup)
     for name, stage in comparison.errors.items():
         errors = stage.by_row[1].max(axis=-1)
-        if setup is not None and expected is not None:
+        if setup is not None:
             observed = comparison.observed_by(setup, name)
             errors = errors_of(observed, expected[name], stage.rule).max(axis=(-1, -2))
         errors = np.minimum(errors, np.finfo(np.float64).max)
-        if errors.size == 1 or not (top := errors.max()):
-            continue
-        total = np.maximum(total, comparison.by_heads(name, errors / top))
+        top = errors.max()
+        if errors.size > 1 and top > 0:
+            total = np.maximum(total, comparison.by_heads(name, errors / top))
     batch, head = np.unravel_index(int(total.argmax()), total.shape)
     return Subset(np.array([batch]), np.array([head]), every.row)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +19,12 @@ from attncli.check.bugs.words import GRADIENT, TILES
 from attncli.check.comparison import Comparison, Fit, fit
 from attncli.check.direction import OWN, Directions, beta
 from attncli.check.noise import EPS, SMALL
-from attncli.check.run import CELLS, at_once, computes, is_walkable, mask_of, steps_of
+from attncli.check.run import CELLS, at_once, computes, mask_of, steps_of
 from attncli.check.samples import narrow_sample_of, sample_of, wide_sample_of, worst_of
 from attncli.check.setup import Setup
 from attncli.check.tolerance import distance, largest
 from attncli.convention import EmptyRows
-from attncli.stages import DELTA, GRADIENTS, gradient_of
+from attncli.stages import BEFORE_SOFTMAX, DELTA, GRADIENTS, gradient_of
 
 Progress = Callable[[int, int], None] | None
 
@@ -68,8 +68,7 @@ class Search:
     """The bugs that explain a comparison.
 
     A setup is tried on the samples, one after another, then on everything. Where one passes the
-    samples and fails on everything, the place where it is worst becomes another sample: whatever
-    explains everything must explain that too.
+    samples and fails on everything, the place where it is worst becomes another sample.
 
     comparison  of everything that was observed
     samples     of a few rows of it each
@@ -107,29 +106,26 @@ class Search:
 
     def singles(self) -> list[Match]:
         """The single bugs that fit; those whose number is fitted, where no other does."""
-        found: list[Match] = []
+        matches: list[Match] = []
         for number, bug in enumerate(CATALOGUE, 1):
             if self.only_nan and "NaN" not in bug.touches:
                 continue
-            if bug.is_fitted and any(not match.bugs[0].is_fitted for match in found):
+            if bug.is_fitted and any(not match.bugs[0].is_fitted for match in matches):
                 continue
-            if bug.fits_many and found:
+            if bug.fits_many and matches:
                 continue
             self.alone[bug] = list(self.variants(bug, self.comparison.setup))
             if fits := self.fits(self.alone[bug]):
-                found.append(Match((bug,), fits))
+                matches.append(Match((bug,), fits))
             self.progress(number, len(CATALOGUE))
-        return self._or_fitted(found) if self.comparison.rule.dtype in SMALL else found
+        return self._or_fitted(matches) if self.comparison.rule.dtype in SMALL else matches
 
     def _or_fitted(self, found: list[Match]) -> list[Match]:
-        """The matches, or a number fitted in their place that what they leave points to.
-
-        In 16 bits a scale of 1/√(2 d) may fit where ln 2 / √d is the cause.
-        """
+        """The matches, or a number that fits better: 16 bits confuse 1/√(2 d) with ln 2 / √d."""
         for match in found:
-            touched = match.bugs[0].touches
-            for bug in CATALOGUE if not match.bugs[0].is_fitted else ():
-                if not bug.is_fitted or not bug.touches & touched:
+            first = match.bugs[0]
+            for bug in CATALOGUE:
+                if first.is_fitted or not bug.is_fitted or not bug.touches & first.touches:
                     continue
                 if fits := self.fits(self.variants(bug, self.comparison.setup)):
                     other = Match((bug,), fits)
@@ -138,34 +134,29 @@ class Search:
         return found
 
     def pairs(self) -> list[Match]:
-        """The pairs that fit, of bugs that each change numbers and do not touch the same thing.
-
-        None at all where the observed numbers are too few to distinguish so many pairs.
-        """
+        """The pairs that fit, of bugs that do not touch the same; none of too few numbers."""
         if found := self._pairs_of_gradients():
             return found
-        changing = {
-            bug: [setup for setup in variants if self._changes(setup)]
-            for bug, variants in self.alone.items()
-            if bug.pairs
-        }
-        changing = {bug: variants for bug, variants in changing.items() if variants}
+        changing: dict[Bug, list[Setup]] = {}
+        for bug, variants in self.alone.items():
+            if bug.pairs and (others := [setup for setup in variants if self._changes(setup)]):
+                changing[bug] = others
         pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]
         if self.only_nan or not _enough_evidence(self.comparison, len(pairs)):
             return []
-        found = []
+        matches = []
         for number, (first, second) in enumerate(pairs, 1):
             both = (x for one in changing[first] for x in self.variants(second, one))
             if fits := self.fits(both):
-                found.append(Match((first, second), fits))
+                matches.append(Match((first, second), fits))
             self.progress(number, len(pairs))
-        return found
+        return matches
 
     def _pairs_of_gradients(self) -> list[Match]:
         """The pairs of bugs of gradients that fit, of which one explains a gradient by itself."""
         sample = self.samples[0]
-        wrong = {name: x for name, x in sample.errors.items() if name in GRADIENTS}
-        wrong = {name: stage for name, stage in wrong.items() if not stage.matches}
+        gradients = {name: x for name, x in sample.errors.items() if name in GRADIENTS}
+        wrong = {name: stage for name, stage in gradients.items() if not stage.matches}
         bugs = [bug for bug in self.alone if GRADIENT in bug.touches and not bug.fits_many]
         is_enough = _enough_evidence(self.comparison, len(bugs) ** 2)
         if len(wrong) < 2 or self.only_nan or not is_enough:
@@ -176,16 +167,16 @@ class Search:
             ways = (one for one in self.alone[bug] if any(fit(one, alone) for alone in each))
             if (one := next(ways, None)) is not None:
                 firsts[bug] = one
-        found: dict[frozenset[Bug], Match] = {}
+        matches: dict[frozenset[Bug], Match] = {}
         for number, (first, one) in enumerate(firsts.items(), 1):
             for second in bugs:
                 both = frozenset((first, second))
-                if both in found or second is first:
+                if both in matches or second is first:
                     continue
                 if fits := self.fits(self.variants(second, one)):
-                    found[both] = Match((first, second), fits)
+                    matches[both] = Match((first, second), fits)
             self.progress(number, len(firsts))
-        return [*found.values()]
+        return [*matches.values()]
 
     def distinct(self, matches: list[Match]) -> list[Match]:
         """Those matches that the direction of what they leave does not exclude.
@@ -204,11 +195,10 @@ class Search:
             comparison = self.evidence.wide or self.samples[0]
         fits = [comparison.beside(x) for x in setups]
         beaten: set[int] = set()
-        for one in fits:
-            for j, other in enumerate(fits):
-                for name, stage in one.items() if other is not one else ():
-                    if beta(stage.observed, other[name].expected, stage).excludes:
-                        beaten.add(j)
+        for one, (j, other) in product(fits, enumerate(fits)):
+            for name, stage in one.items() if other is not one else ():
+                if beta(stage.observed, other[name].expected, stage).excludes:
+                    beaten.add(j)
         return [match for i, match in enumerate(matches) if i not in beaten] or matches
 
     def quiet(self) -> tuple[list[Match], list[Bug]]:
@@ -232,10 +222,7 @@ class Search:
         return found, undecided
 
     def _probed(self, bug: Bug, times: float) -> list[Fit]:
-        """How much of a bug the errors within the noise are: found by their β along a little of it.
-
-        To such errors a number can always be fitted, so it must differ clearly from none.
-        """
+        """How much of a bug the errors are, by their β along a little of it: clearly not none."""
         probe = bug.probe(self.comparison.setup) if bug.probe else None
         if probe is None:
             return []
@@ -274,36 +261,33 @@ class Search:
             yield from bug.change(setup, self.evidence)
         elif not bug.is_fitted:
             for variant in bug.change(replace(setup, tiles=0), self.evidence):
-                if is_walkable(variant):
+                is_of_scores = variant.changed_places <= {"mask", *BEFORE_SOFTMAX}
+                is_walk = variant.how.softmax_over == "keys" and not variant.how.dropout
+                if is_of_scores and is_walk and not variant.relabel:
                     yield replace(variant, tiles=setup.tiles)
 
     def fits(self, variants: Iterable[Setup]) -> list[Fit]:
         """The variants that fit every sample, and then everything."""
-        found = []
-        for setup in variants:
-            if not self._has_all(setup):
-                continue
+        fits = []
+        for setup in filter(self._has_all, variants):
             if not all(fit(setup, sample) for sample in (self.narrow, *self.samples)):
                 continue
             if one := fit(setup, self.comparison):
-                found.append(one)
+                fits.append(one)
             elif len(self.samples) < MOST_SAMPLES:
                 self.samples.append(self.comparison.sample(worst_of(setup, self.comparison)))
-        return found
+        return fits
 
     def _has_all(self, variant: Setup) -> bool:
         """Whether a variant has all the gradients that were observed, of their shapes."""
         observed = self.comparison.errors
-        turned = variant.how.softmax_over != self.comparison.setup.how.softmax_over
-        if turned and observed.keys() & {DELTA, gradient_of("sinks")}:
-            return False
-        return computes(variant, observed)
+        is_turned = variant.how.softmax_over != self.comparison.setup.how.softmax_over
+        lacks = is_turned and observed.keys() & {DELTA, gradient_of("sinks")}
+        return not lacks and computes(variant, observed)
 
     def _changes(self, setup: Setup) -> bool:
         """Whether a variant computes other numbers than the plain setup at all."""
-        if setup.relayout:
-            return True
-        return any(
+        return bool(setup.relayout) or any(
             differ(x, sample.errors[name].expected)
             for sample in self.samples
             for name, x in sample.expected(setup).items()

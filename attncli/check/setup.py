@@ -137,11 +137,8 @@ class Setup:
         return self.how.empty_rule(self.is_added)
 
     def in_parts(self) -> Setup:
-        """The same setup whose lse and output are merged from the parts of a split, if any.
-
-        As it is where a bug changes a step of the plan for all keys, and where parts have no sense.
-        """
-        is_changed = self.changes or self.edits
+        """The same setup whose lse and output are merged from the parts of a split, if any."""
+        is_changed = self.changes or self.edits  # a step of the plan for all keys
         is_cut = self.split and not self.how.dropout and self.how.softmax_over == "keys"
         return self if is_changed or not is_cut else replace(self, merges=True)
 
@@ -175,10 +172,7 @@ class Setup:
         return self.with_how(empty_rows=rule, **own)
 
     def with_steps(self, **changes: Change) -> Setup:
-        """The same setup with other functions, or other parameters, for some steps of the plan.
-
-        A step whose parameters and function are changed, one after the other, gets both.
-        """
+        """The same setup with other functions, or parameters besides, for some of its steps."""
         new = {step: _both(self.changes.get(step, {}), change) for step, change in changes.items()}
         return replace(self, changes={**self.changes, **new})
 

@@ -14,7 +14,7 @@ from attncli.check.spans import ROWS, first_key, in_four
 from attncli.convention import DType
 from attncli.errors import ShapeError
 from attncli.files.messages import count
-from attncli.stages import DELTA, GRADIENTS, OF_X, OUTPUT, TILE, gradient_of, kind_of
+from attncli.stages import DELTA, GRADIENTS, OF_X, TILE, gradient_of, kind_of
 
 Relayout = Callable[[Array, tuple[int, ...]], Array]
 
@@ -26,8 +26,8 @@ class WrongShapeError(ShapeError):
         self, stage: str, array: Array, dtype: DType, expected: tuple[int, ...], subset: Subset
     ) -> None:
         text = " × ".join(map(str, expected))
-        own = f"is {shape_text(array)}" if array.ndim > 1 else f"has {count(array.size, 'number')}"
-        super().__init__(f"{stage} {own}, expected {text}")
+        size = f"is {shape_text(array)}" if array.ndim > 1 else f"has {count(array.size, 'number')}"
+        super().__init__(f"{stage} {size}, expected {text}")
         self.stage, self.array, self.dtype = stage, array, dtype
         self.expected, self.subset = expected, subset
 
@@ -44,32 +44,26 @@ def fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset)
 
     Raises WrongShapeError.
     """
-    ndim = setup.ndim
     if stage in GRADIENTS:
         return _fitted_gradient(stage, array, dtype, setup, subset)
-    last = setup.inputs["v"].shape[-1] if stage == OUTPUT else setup.shape[3]
-    expected = (*subset.sizes, last)[4 - ndim :]
-    if kind_of(stage).axes.split()[-1] == "d_v":
-        expected = (*expected[:-1], setup.inputs["v"].shape[-1])
-    elif stage.startswith(f"{TILE}.") and kind_of(stage).axes.split()[-1] == "key":
-        left = setup.shape[3] - first_key(stage, setup.tiles)
-        expected = (*expected[:-1], min(setup.tiles, left))
-    if kind_of(stage).axes.split() == ROWS:
+    axes, last, first_axis = kind_of(stage).axes.split(), setup.shape[3], 4 - setup.ndim
+    if axes[-1] == "d_v":
+        last = setup.inputs["v"].shape[-1]
+    elif stage.startswith(f"{TILE}.") and axes[-1] == "key":
+        last = min(setup.tiles, setup.shape[3] - first_key(stage, setup.tiles))
+    expected = (*subset.sizes, last)[first_axis:]
+    if axes == ROWS:
         expected = expected[:-1]
         array = array[..., 0] if array.shape == (*expected, 1) else array
-    squeezed = tuple(
-        size for axis, size in enumerate(expected, 4 - ndim) if size != 1 or axis not in {1, 2}
-    )
+    numbered = enumerate(expected, first_axis)
+    squeezed = tuple(size for axis, size in numbered if size != 1 or axis not in {1, 2})
     if array.shape not in {expected, squeezed}:
         raise WrongShapeError(stage, array, dtype, expected, subset)
     return in_four(stage, array.reshape(expected).astype(np.float64))
 
 
 def _fitted_gradient(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset) -> Array:
-    """A gradient with the four axes that it is compared with; it has those of its stage.
-
-    Raises WrongShapeError.
-    """
+    """A gradient with the four axes that it is compared with. Raises WrongShapeError."""
     inputs, (n_batch, n_heads, n_q) = setup.inputs, subset.sizes
     shape: tuple[int, ...] = {
         "d_q": (n_batch, n_heads, n_q, setup.d_k),
@@ -78,14 +72,10 @@ def _fitted_gradient(stage: str, array: Array, dtype: DType, setup: Setup, subse
     }.get(stage, (n_batch, n_heads, n_q, setup.shape[3]))
     if stage == DELTA:
         shape = (*shape[:2], setup.shape[3]) if setup.how.softmax_over == "queries" else shape[:3]
-    for given in ("sinks", "given_mask"):
-        if stage == gradient_of(given):
-            shape = inputs[given].shape
-    missing, made = 4 - setup.ndim, setup.projected
-    if made is not None and stage in OF_X:
-        shape = next(x.shape for name, x in made.values.items() if gradient_of(name) == stage)
-    elif stage not in (gradient_of("sinks"), gradient_of("given_mask")):
-        shape = shape[missing:]
+    made = {} if setup.projected is None or stage not in OF_X else setup.projected.values
+    whole = {name: inputs[name] for name in ("sinks", "given_mask") if name in inputs} | {**made}
+    by_gradient = {gradient_of(name): x.shape for name, x in whole.items()}
+    shape = by_gradient.get(stage, shape[4 - setup.ndim :])
     if [n for n in array.shape if n != 1] != [n for n in shape if n != 1]:
         raise WrongShapeError(stage, array, dtype, shape, subset)
     return in_four(stage, array.reshape(shape).astype(np.float64), setup.how.softmax_over)

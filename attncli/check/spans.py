@@ -15,17 +15,11 @@ from typing import Literal
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes
 from attncli.convention import SoftmaxOver
-from attncli.stages import DELTA, GRADIENTS, LSE, MAPS, OUTPUT, TILE, gradient_of, kind_of
+from attncli.stages import DELTA, MAPS, OUTPUT, TILE, gradient_of, kind_of
 
 Span = Literal["rows", "keys", "totals"]
 
-VECTORS = DELTA, LSE
-"""Stages with one number for each query."""
-
 ROWS = ["batch", "head", "query"]
-
-STAGES = (*MAPS, LSE, OUTPUT, *GRADIENTS)
-"""Every stage that is compared, in the order of the computation."""
 
 D_BIAS = gradient_of("given_mask")
 
@@ -65,7 +59,7 @@ def axes_of(stage: str, over: SoftmaxOver = "keys") -> tuple[str, ...]:
     (('batch', 'head', 'query', ''), ('', 'head', '', ''))
     """
     axes = kind_of(stage).axes.split()
-    if stage in VECTORS or axes == ROWS:
+    if axes == ROWS:
         return ("batch", "head", "", "key") if over == "queries" else (*axes, "")
     if axes == ["head"]:
         return "", *axes, "", ""
@@ -79,7 +73,7 @@ def in_four(stage: str, x: Array, over: SoftmaxOver = "keys") -> Array:
     >>> in_four("d_sinks", np.zeros(3)).shape, in_four("delta", np.zeros((2, 5))).shape
     ((1, 3, 1, 1), (1, 2, 5, 1))
     """
-    if stage in VECTORS or kind_of(stage).axes.split() == ROWS:
+    if kind_of(stage).axes.split() == ROWS:
         return four_axes(x[..., None, :] if over == "queries" else x[..., None])
     if kind_of(stage).axes == "head":
         return x.reshape(1, -1, 1, 1)
@@ -104,10 +98,10 @@ def source_of(name: str, planned: Collection[str]) -> str:
     if dot:  # of a tile: that of the steps of this tile
         steps = [x.removeprefix(part + dot) for x in planned if x.startswith(part + dot)]
         return part + dot + source_of(own, steps)
-    forward = next((x for x in (*MAPS, OUTPUT) if gradient_of(x) == name), name)
-    if forward not in (*MAPS, OUTPUT):
-        return name
     known = (*MAPS, OUTPUT)
+    forward = next((x for x in known if gradient_of(x) == name), name)
+    if forward not in known:
+        return name
     before = known[: known.index(forward) + 1]
     there = next((x for x in reversed(before) if x in planned), name)
     if forward == name:

@@ -48,18 +48,15 @@ MASKING = {
     "past": ", 2 of the keys as a past",
     "numbers": ", a mask of numbers, −∞ among them",
 }
+"""What restricts an input, and the words for it; the plainest first."""
+
 WITH_SINKS = "sinks", ", numbers, −∞ and an empty row in the mask, and sinks"
 """What an input of gradients may have as well."""
-
-"""What restricts an input, and the words for it; the plainest first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """An input for the implementation under test: its output distinguishes the bugs.
-
-    q [head, n_q, d_k], k, v, with a batch axis before where that is needed; words say what it is.
-    """
+    """An input whose output distinguishes the bugs: q [head, n_q, d_k], …, or with a batch axis."""
 
     q: Array
     k: Array
@@ -102,9 +99,8 @@ def suggest_input(
         inner = [stage for stage in stages if stage not in OF_X]
         stages = list(dict.fromkeys([*inner, *map(gradient_of, QKV)]))
     for setup, words in _candidates(convention or Convention(), positions, gradients):
-        if setup.is_refused or not computes(setup, stages):
-            continue
-        if _all_differ(setup, explanations, stages):
+        is_possible = not setup.is_refused and computes(setup, stages)
+        if is_possible and _all_differ(setup, explanations, stages):
             return _suggestion(setup, words)
     return None
 
@@ -124,7 +120,7 @@ empty row in the mask, and sinks, and a d_output'
     how = convention or Convention()
     has_sinks = how.softmax_over == "keys"
     masking, words = WITH_SINKS if has_sinks else ("numbers", MASKING["numbers"])
-    sizes = _lengthened(_fitting(SHAPES[8], positions), how.window)
+    sizes = _fitting(SHAPES[8], positions, how.window)
     setup = _candidate(sizes, masking, 1.0, how, positions, True)
     return _suggestion(setup, f"{_words(sizes)}{words}, and a d_output")
 
@@ -137,7 +133,7 @@ def _candidates(
     for masking, factor, shape in product(known, (1.0, 300.0, 1e5), SHAPES):
         if masking == WITH_SINKS[0] and how.softmax_over == "queries":
             continue
-        sizes = _lengthened(_fitting(shape, positions), how.window)
+        sizes = _fitting(shape, positions, how.window)
         words = _words(sizes) + known[masking]
         words += ", and a d_output" * gradients
         words += f", queries about {factor:g} in size" if factor > 1 else ""
@@ -145,22 +141,18 @@ def _candidates(
         yield _candidate(sizes, masking, factor, how, positions, gradients), words
 
 
-def _fitting(shape: tuple[int, ...], positions: PositionKind | None) -> tuple[int, ...]:
-    """Widths that take these positions: even ones for rotary, a single one for sinusoidal."""
-    if positions is None:
-        return shape
-    if not positions_of(positions).is_rotary:
-        return (*shape[:-1], shape[-2])
-    even = [size + 1 for size in shape[-2:]]
-    if shape[-3] == shape[-2]:  # keys as many as they are wide: a square
-        return (*shape[:-3], even[0], *even)
-    return (*shape[:-2], *even)
-
-
-def _lengthened(shape: tuple[int, ...], window: tuple[int, int] | None) -> tuple[int, ...]:
-    """Enough tokens for the window to mask some."""
+def _fitting(
+    shape: tuple[int, ...], positions: PositionKind | None, window: tuple[int, int] | None
+) -> tuple[int, ...]:
+    """Even widths for rotary positions, one for sinusoidal ones; tokens for the window to mask."""
+    *heads, n_q, n_k, d_k, d_v = shape
+    if positions is not None and positions_of(positions).is_rotary:
+        n_k += n_k == d_k  # keys as many as they are wide stay a square
+        d_k, d_v = d_k + 1, d_v + 1
+    elif positions is not None:
+        d_v = d_k
     more = 0 if window is None else min(512, 2 * max(0, *window))
-    return (*shape[:3], shape[3] + more, shape[4] + more, *shape[5:])
+    return (*heads, n_q + more, n_k + more, d_k, d_v)
 
 
 def _candidate(
@@ -176,25 +168,25 @@ def _candidate(
     q = rng.normal(size=(n_batch, n_heads, n_q, d_k)).round(2) * factor
     k = rng.normal(size=(n_batch, n_kv, n_k, d_k)).round(2)
     v = rng.normal(size=(n_batch, n_kv, n_k, d_v)).round(2)
-    given: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     if masking == "past":
-        given = {"past_k": k[:, :, :2], "past_v": v[:, :, :2]}
+        arrays = {"past_k": k[:, :, :2], "past_v": v[:, :, :2]}
         k, v = k[:, :, 2:], v[:, :, 2:]
     elif masking == "lengths":
-        given = {"kv_len": n_k - 1 - np.arange(n_batch)}
+        arrays = {"kv_len": n_k - 1 - np.arange(n_batch)}
     elif masking:
         mask = rng.random((n_q, n_k)) < 0.6
         mask[:, 0] = True
         mask[-1] &= masking not in ("emptying mask", WITH_SINKS[0])
-        given = {"mask": ~mask if how.mask_means == "ignore" else mask}
+        arrays = {"mask": ~mask if how.mask_means == "ignore" else mask}
         if masking in ("numbers", WITH_SINKS[0]):
             bias = rng.normal(size=mask.shape).round(2) * (rng.random(mask.shape) < 0.7)
-            given = {"mask": np.where(mask, bias, -np.inf)}
+            arrays = {"mask": np.where(mask, bias, -np.inf)}
     if masking == WITH_SINKS[0]:
-        given["sinks"] = rng.normal(size=n_heads).round(2)
+        arrays["sinks"] = rng.normal(size=n_heads).round(2)
     if gradients:
-        given["d_output"] = rng.normal(size=(n_batch, n_heads, n_q, d_v)).round(2)
-    return setup_of(q, k, v, convention=how, positions=positions, **given)
+        arrays["d_output"] = rng.normal(size=(n_batch, n_heads, n_q, d_v)).round(2)
+    return setup_of(q, k, v, convention=how, positions=positions, **arrays)
 
 
 def _words(shape: tuple[int, ...]) -> str:
@@ -249,7 +241,7 @@ def _suggestion(setup: Setup, words: str) -> Suggestion:
     """The arrays, without a batch axis of one."""
     q, k, v = (x[0] if len(x) == 1 else x for x in (setup.inputs[name] for name in QKV))
     mask, kv_len = setup.inputs.get("given_mask"), setup.inputs.get("kv_len")
-    d = setup.inputs.get(GIVEN_GRADIENT)
-    d = d[0] if d is not None and len(d) == 1 else d
-    sinks = setup.inputs.get("sinks")
-    return Suggestion(q, k, v, mask, kv_len, setup.n_past, words, sinks, d)
+    sinks, d_output = setup.inputs.get("sinks"), setup.inputs.get(GIVEN_GRADIENT)
+    if d_output is not None and len(d_output) == 1:
+        d_output = d_output[0]
+    return Suggestion(q, k, v, mask, kv_len, setup.n_past, words, sinks, d_output)

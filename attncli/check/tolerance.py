@@ -85,6 +85,8 @@ class Rule:
 
     >>> Rule("decimals", decimals=2).describe()
     'half a unit of decimal 2'
+    >>> Rule("noise", "bfloat16", inside="bfloat16").describe()
+    'rounding in sums kept in bfloat16'
     """
 
     kind: Literal["noise", "decimals", "given", "printed"] = "noise"
@@ -108,35 +110,28 @@ class Rule:
         """The rule in words."""
         if self.kind == "noise":
             unit = f" and to {count(*self.places)}" if self.places else ""
-            return f"rounding in {self.arithmetic_name}{unit}"
+            arithmetic = "TF32" if self.inside == "tf32" else self.inside or self.dtype
+            sums = "sums kept in " * (self.inside == self.dtype)
+            return f"rounding in {sums}{arithmetic}{unit}"
         if self.kind == "decimals":
             return f"half a unit of decimal {self.decimals}"
         return f"atol {self.atol:g}, rtol {self.rtol:g}"
 
-    @property
-    def arithmetic_name(self) -> str:
-        """What is rounded to, as it is written: float16, TF32."""
-        return inside_words(self.inside, self.dtype) if self.inside else self.dtype
-
     def arithmetic(self) -> Arithmetic:
         """How exact a right implementation is."""
-        own = Arithmetic.of(self.dtype)
+        outside = Arithmetic.of(self.dtype)
         if self.inside is None:
-            return own
+            return outside
         if self.inside == self.dtype:  # sums and all
-            return own._replace(sums=own.stages)
+            return outside._replace(sums=outside.stages)
         inside = Arithmetic.tf32() if self.inside == "tf32" else Arithmetic.of(self.inside)
-        return Arithmetic(*map(max, own, inside))
+        return Arithmetic(*map(max, outside, inside))
 
     def simulated(self) -> tuple[DType, float]:
-        """The type to simulate the computation in, and what to multiply its errors by.
-
-        float64 is the reference itself: its errors are those of float32, scaled. The factors of
-        TF32 are simulated by the caller.
-        """
+        """The type to simulate the computation in, and what to multiply its errors by."""
         if self.inside is not None:
             return narrower(self.dtype, "float32" if self.inside == "tf32" else self.inside), 1.0
-        if self.dtype == "float64":
+        if self.dtype == "float64":  # the reference itself
             return "float32", EPS["float64"] / EPS["float32"]
         return self.dtype, 1.0
 
@@ -147,17 +142,6 @@ class Rule:
         if self.places is not None:
             return self.places.half_unit(expected)
         return self.atol + self.rtol * sizes(expected)
-
-
-def inside_words(inside: Inside, dtype: DType) -> str:
-    """An arithmetic as it is written.
-
-    >>> inside_words("tf32", "float32"), inside_words("bfloat16", "bfloat16")
-    ('TF32', 'sums kept in bfloat16')
-    """
-    if inside == dtype:
-        return f"sums kept in {inside}"
-    return "TF32" if inside == "tf32" else inside
 
 
 class Ratios(NamedTuple):
@@ -213,10 +197,7 @@ class StageErrors:
 
     @cached_property
     def by_row(self) -> tuple[Array, Array, Array]:
-        """Of every row, [batch, head, row]: the root mean square of its errors, and the largest.
-
-        The third is the largest beside the size that its noise has: of shares in proportion.
-        """
+        """Of every row: root mean square error; largest; largest, of shares in proportion."""
         shape = self.expected.shape[:3]
         typical, largest, beside = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         for at in np.ndindex(shape[:2]):  # one at a time: a stage may be as large as memory allows
@@ -295,12 +276,6 @@ class StageErrors:
         return rms(self.by_row[0])
 
     @cached_property
-    def typical_finite(self) -> float:
-        """The root mean square of the finite errors."""
-        rows = self.by_row[0]
-        return rms(rows, np.asarray(np.isfinite(rows)))
-
-    @cached_property
     def typical_wrong(self) -> float:
         """The root mean square of the errors of wrong entries."""
         return rms(self.errors, self.wrong)
@@ -314,16 +289,13 @@ def _largest_ratio(x: Array, limit: Array) -> float:
 
 
 def errors_of(observed: Array, expected: Array, rule: Rule, mask_value: float = -np.inf) -> Array:
-    """|observed − expected|; 0 for a finite mask value that is as near as its type can be.
-
-    Or for a score that it is added to: one about as large. Of a print, what is beyond its rounding.
-    """
+    """|observed − expected|; 0 for a finite mask value that is as near as its type can be."""
     errors = distance(observed, expected)
-    if mask_value != -np.inf and rule.kind == "noise":
+    if mask_value != -np.inf and rule.kind == "noise":  # or a score that it is added to
         near = errors <= EPS[narrower(rule.dtype, rule.simulated()[0])] * abs(mask_value)
         near &= np.abs(expected) >= abs(mask_value) / 2
         np.copyto(errors, 0.0, where=near)
-    if rule.places is not None:
+    if rule.places is not None:  # of a print, what is beyond its rounding
         errors = np.maximum(errors - rule.allowed(expected), 0.0)
     return errors
 
@@ -406,8 +378,8 @@ def row_rms(x: Array) -> Array:
         return np.zeros(x.shape[:-1])
     top = np.max(x, axis=-1, keepdims=True)
     scaled = np.divide(x, top, out=np.zeros_like(x), where=(top > 0) & np.isfinite(top))
-    found = top[..., 0] * np.sqrt(np.einsum("...i,...i->...", scaled, scaled) / x.shape[-1])
-    return np.where(np.isinf(top[..., 0]), np.inf, found)
+    mean = np.einsum("...i,...i->...", scaled, scaled) / x.shape[-1]
+    return np.where(np.isinf(top[..., 0]), np.inf, top[..., 0] * np.sqrt(mean))
 
 
 def narrower(*dtypes: DType) -> DType:

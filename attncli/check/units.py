@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -25,23 +24,19 @@ from attncli.stages import LSE
 
 
 def in_units(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]:
-    """The comparison with lse in its own unit, where it differs and another unit makes it match.
-
-    And a sentence on that unit.
-    """
+    """The comparison with lse in the unit that makes it match, and a sentence on that unit."""
     if comparison.setup.tiles:
-        comparison, said = _in_unit_of_m(comparison)
-        comparison, more = _by_invariants(comparison)
-        return comparison, said + more
-    own = comparison.errors.get(LSE)
-    if own is None or own.matches:
+        comparison, of_m = _in_unit_of_m(comparison)
+        comparison, of_invariants = _by_invariants(comparison)
+        return comparison, of_m + of_invariants
+    stage = comparison.errors.get(LSE)
+    if stage is None or stage.matches:
         return comparison, ()
-    for words, lse in _units(own.observed, own.expected, comparison.setup):
-        observed = {**comparison.observed, LSE: lse}
-        alone = {LSE: lse}
+    for words, lse in _units(stage.observed, stage.expected, comparison.setup):
         setup, subset, rule = comparison.setup, comparison.subset, comparison.rule
-        if comparison_of(setup, subset, alone, rule).matches:
-            return replace(comparison_of(setup, subset, observed, rule)), words
+        if comparison_of(setup, subset, {LSE: lse}, rule).matches:
+            observed = {**comparison.observed, LSE: lse}
+            return comparison_of(setup, subset, observed, rule), words
     return comparison, ()
 
 
@@ -52,12 +47,13 @@ def _in_unit_of_m(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]:
     if not tops or all(comparison.errors[name].matches for name in tops):
         return comparison, ()
     scale = setup.how.scale_factor(setup.d_k)
-    two = ("m is in base 2: your m · ln 2 matches", math.log(2))
-    units = [two, (f"m is that of unscaled scores: your m · {scale:.5g} matches", scale)]
-    for words, factor in units:
-        own = {name: x * factor for name, x in tops.items()}
-        if comparison_of(setup, subset, own, rule).matches:
-            return comparison_of(setup, subset, {**comparison.observed, **own}, rule), (words,)
+    for words, factor in (
+        ("m is in base 2: your m · ln 2 matches", math.log(2)),
+        (f"m is that of unscaled scores: your m · {scale:.5g} matches", scale),
+    ):
+        turned = {name: x * factor for name, x in tops.items()}
+        if comparison_of(setup, subset, turned, rule).matches:
+            return comparison_of(setup, subset, {**comparison.observed, **turned}, rule), (words,)
     return comparison, ()
 
 
@@ -68,19 +64,13 @@ def _by_invariants(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]
     follows from it, and acc / l and m + ln l are the same. It is a bug only where each tile has its
     own maximum and forgets the one before.
     """
-    setup, subset, rule, seen = (
-        comparison.setup,
-        comparison.subset,
-        comparison.rule,
-        comparison.observed,
-    )
-    found = {name.removesuffix("acc") for name in seen if name.endswith(".acc")}
-    full = [tile for tile in found if {f"{tile}m", f"{tile}l"} <= seen.keys()]
+    setup, seen = comparison.setup, comparison.observed
+    tiles = {name.removesuffix("acc") for name in seen if name.endswith(".acc")}
+    full = [tile for tile in tiles if {f"{tile}m", f"{tile}l"} <= seen.keys()]
     names = {f"{tile}{own}" for tile in full for own in ("m", "l", "acc", "p", "alpha")}
     if not full or all(comparison.errors[name].matches for name in names & seen.keys()):
         return comparison, ()
-    evidence = Evidence(seen, {})
-    own_maximum = RUNNING[0].change(setup, evidence)
+    own_maximum = RUNNING[0].change(setup, Evidence(seen, {}))
     if any(fit(variant, comparison) for variant in own_maximum):
         return comparison, ()
     others = {name: x for name, x in seen.items() if name not in names}
@@ -89,7 +79,7 @@ def _by_invariants(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]
             m, total, acc = (seen[f"{tile}{own}"] for own in ("m", "l", "acc"))
             others[f"{tile}so_far"] = acc / np.where(total == 0, 1, total)
             others[f"{tile}{LSE}"] = np.where(total == 0, -np.inf, m + np.log(total))
-    invariant = comparison_of(setup, subset, others, rule)
+    invariant = comparison_of(setup, comparison.subset, others, comparison.rule)
     if not invariant.matches:
         return comparison, ()
     words = "m is not the largest score so far, but acc / l and m + ln l match: no bug"
@@ -104,19 +94,16 @@ def _units(lse: Array, expected: Array, setup: Setup) -> Iterator[tuple[tuple[st
         words = "lse is +∞ where there is nothing to attend to, as FlashAttention 2 writes it"
         starts.append(((f"{words}: read as −∞",), np.where(infinite, -np.inf, lse)))
     scale = setup.how.scale_factor(setup.d_k)
-    two = setup.how.lse_base == "2"
-    base = (
-        ("lse is in base e: your lse / ln 2 matches", 1 / math.log(2))
-        if two
-        else ("lse is in base 2: your lse · ln 2 matches", math.log(2))
-    )
-    units = [("", 1.0), base]
+    base, times, factor = "2", "·", math.log(2)
+    if setup.how.lse_base == "2":
+        base, times, factor = "e", "/", 1 / math.log(2)
+    units = [("", 1.0), (f"lse is in base {base}: your lse {times} ln 2 matches", factor)]
     if scale not in (0.0, 1.0):
-        unscaled = f"lse is that of unscaled scores: your lse · {scale:.5g} matches"
-        units.append((unscaled, scale))
-        both = f"lse is in base {'e' if two else '2'} and that of unscaled scores: your lse · "
-        units.append((f"{both}{base[1] * scale:.5g} matches", base[1] * scale))
-    for said, start in starts:
+        unscaled = "that of unscaled scores: your lse ·"
+        both = factor * scale
+        units.append((f"lse is {unscaled} {scale:.5g} matches", scale))
+        units.append((f"lse is in base {base} and {unscaled} {both:.5g} matches", both))
+    for note, start in starts:
         for words, factor in units:
-            if said or words:
-                yield (*said, *filter(None, [words])), start * factor
+            if note or words:
+                yield (*note, *filter(None, [words])), start * factor
