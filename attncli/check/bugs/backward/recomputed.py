@@ -78,10 +78,6 @@ def _of_last_block(setup: Setup, _: Evidence) -> Iterator[Variants]:
         yield again(lse(own, words), lse(bare, f"{words}, without the sink"))
 
 
-def _top_or_sink(x: Array, sinks: Array) -> Array:
-    return np.asarray(np.maximum(x.max(axis=-1), sinks.reshape(-1, 1)))
-
-
 def _grown(logits: Array, sinks: Array | None) -> Array:
     return total(logits, sinks, sink_in_top=False)[..., None]
 
@@ -90,7 +86,8 @@ LSE: dict[str, Variants] = {
     "log-sum-exp in base 2 read as natural": again(lse(lambda right: right() / LN2)),
     "log-sum-exp natural read as base 2": again(lse(lambda right: right() * LN2)),
     "row maximum used for the log-sum-exp (weights not normalised)": again(
-        lse(lambda x: x.max(axis=-1)), lse(_top_or_sink, "with the sink")
+        lse(lambda x: x.max(axis=-1)),
+        lse(lambda x, sinks: np.maximum(x.max(axis=-1), sinks.reshape(-1, 1)), "with the sink"),
     ),
     "maximum left out of the log-sum-exp": again(
         lse(lambda x, sinks=None: np.log(total(x, sinks)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -231,15 +232,11 @@ def _factor_of(setup: Setup) -> float | None:
     return (setup.how.scale != "none" and setup.how.scale_factor(setup.d_k)) or None
 
 
-def _scale(name: str, *, divided: bool = False) -> Variants:
+def _scale(name: str, setup: Setup, _: Evidence, *, divided: bool = False) -> Iterator[Variants]:
     """A gradient multiplied, or divided, by the scale; where scores are scaled, and not by 0."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Variants]:
-        if scale := _factor_of(setup):
-            factor = 1 / scale if divided else scale
-            yield {name: lambda right: right() * factor}
-
-    return patches_of
+    if scale := _factor_of(setup):
+        factor = 1 / scale if divided else scale
+        yield {name: lambda right: right() * factor}
 
 
 def _base_2(setup: Setup, _: Evidence) -> Iterator[Patch]:
@@ -291,15 +288,15 @@ def _mean_loss(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
 
 
 FACTORS: dict[str, Variants] = {
-    "scale left out of dQ": _scale(D_Q, divided=True),
-    "scale left out of dK": _scale(D_K, divided=True),
-    "scale left out of dS (dQ and dK)": _scale(D_SCORES, divided=True),
-    "scale applied twice in dS": _scale(D_SCORES),
-    "scale applied twice in dQ": _scale(D_Q),
-    "scale applied twice in dK": _scale(D_K),
+    "scale left out of dQ": partial(_scale, D_Q, divided=True),
+    "scale left out of dK": partial(_scale, D_K, divided=True),
+    "scale left out of dS (dQ and dK)": partial(_scale, D_SCORES, divided=True),
+    "scale applied twice in dS": partial(_scale, D_SCORES),
+    "scale applied twice in dQ": partial(_scale, D_Q),
+    "scale applied twice in dK": partial(_scale, D_K),
     "base 2 of the exponent left in the gradient": _base_2,
     "another scale in dS": _other_scale,
-    "scale applied to dV": _scale(D_V),
+    "scale applied to dV": partial(_scale, D_V),
     "ones in place of dO": _ones,
     "mean, not sum, of the loss": _mean_loss,
     "a gradient with the wrong sign": [times(-1, *names) for names in (*SETS, (D_K, D_V))],
