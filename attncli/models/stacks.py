@@ -104,7 +104,7 @@ def _split(name: str) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
 
 
 def _told_apart(names: Sequence[tuple[str, ...]]) -> list[str]:
-    """Each name without the words that all begin or end with, in lowercase with underscores."""
+    """Each name without the words that all begin or end with, EncDec as enc_dec."""
     different = list(dict.fromkeys(names))
     if len(different) < 2:
         return [""] * len(names)
@@ -113,12 +113,8 @@ def _told_apart(names: Sequence[tuple[str, ...]]) -> list[str]:
     rest = [name[before:] for name in different]
     n_least = min(map(len, rest))
     after = next((n for n in range(n_least) if len({x[-1 - n] for x in rest}) > 1), n_least)
-    return ["_".join(map(_lower, name[before : len(name) - after])) for name in names]
-
-
-def _lower(word: str) -> str:
-    """A word in lowercase: EncDecAttention is enc_dec_attention."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
+    words = ["_".join(name[before : len(name) - after]) for name in names]
+    return [re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower() for word in words]
 
 
 def traced(attention: Attention, layer: int, name: str = "") -> Trace:
@@ -201,28 +197,17 @@ def _stages(by_layer: Mapping[int, Mapping[str, Array]]) -> tuple[Stage, ...]:
         "head": tuple(f"H{head}" for head in range(1, n_heads + 1)),
     }
     present = {name for values in by_layer.values() for name in values}
-    found = []
-    for own in MEASURES:
-        rows = [values.get(own.name, np.zeros(0)) for values in by_layer.values()]
-        if own.name not in present:
-            continue
+    axes, over, tables = ("layer", "head"), OVER["previous" in present], []
+    for measure in (measure for measure in MEASURES if measure.name in present):
+        rows = [values.get(measure.name, np.zeros(0)) for values in by_layer.values()]
         table = np.full((len(rows), n_heads), np.nan)
         for row, values in zip(table, rows, strict=True):
             row[: len(values)] = values
-        found.append(
-            Stage(
-                own.name,
-                own.symbol,
-                own.formula.format(over=OVER["previous" in present]),
-                table,
-                ("layer", "head"),
-                labels,
-                own.note,
-            )
-        )
+        name, symbol, formula, note = measure
+        tables.append(Stage(name, symbol, formula.format(over=over), table, axes, labels, note))
     even = np.array([values["even"] for values in by_layer.values()])
     formula = "the entropy of equal weights on the keys that get any"
-    return *found, Stage("even", "", formula, even, ("layer",), labels)
+    return *tables, Stage("even", "", formula, even, ("layer",), labels)
 
 
 def of_layer(attentions: Sequence[Attention], layer: int) -> list[tuple[Place, Attention]]:
