@@ -27,9 +27,6 @@ def asked_by_mask(mask: Array, shape: tuple[int, ...], left: int | None, empty: 
     empty  the weights of a row in which −inf forbids every key: "zero" or "nan"
 
     A row all of whose scores are the least of a number type has equal weights.
-
-    >>> asked_by_mask(np.tril(np.ones((3, 3), bool)), (1, 1, 3, 3), None, "zero")
-    Asked(mask=None, fields={'causal': True})
     """
     added = mask.dtype != np.bool_
     forbidden = forbids(mask) if added else ~mask

@@ -158,9 +158,6 @@ class Calls(Sequence[Call]):
     folder  where each is written as it comes, to a file of its own; None: they stay in memory
     unseen  names of modules called attention that ran and whose attention was not recorded, and
             why, where that is known
-
-    >>> Calls().unseen
-    ()
     """
 
     def __init__(self, calls: Iterable[Call] = (), folder: str | None = None) -> None:
@@ -233,11 +230,7 @@ class Calls(Sequence[Call]):
 
 
 def layer_of(name: str) -> int | None:
-    """The first number in the name of a module, or None.
-
-    >>> layer_of("encoder.layer.3.attention.self"), layer_of("pooler")
-    (3, None)
-    """
+    """The first number in the name of a module, or None."""
     return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 

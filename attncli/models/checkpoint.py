@@ -94,16 +94,7 @@ def run(
             _check_read(tokens, frame, tokenizer)
         before(_shapes(config, len(source.ids), len(asked.ids) if asked else 0))
         model, missing = _loaded(kind, config, directory, dtype)
-        calls, needed, n_encoder = _run(model, missing, source, asked, directory)
-    if needed:
-        what = f"{directory.path} lacks weights that attention depends on: {listing(needed, 3)}"
-        raise InputError(what, "they would be random; take the files of one model")
-    if not calls and calls.unseen:
-        what = f"no attention was seen in {kind.__name__}: {'; '.join(calls.unseen[:2])}"
-        hint = "it computes attention in a way of its own; choose another model"
-        raise InputError(what, hint)
-    if not calls:
-        raise InputError(f"{kind.__name__} has no attention", "choose a model that has some")
+        calls, n_encoder = _run(model, missing, source, asked, directory)
     attentions = tuple(
         _attention(call, source, asked if at >= n_encoder else None)
         for at, call in enumerate(calls)
@@ -313,17 +304,20 @@ def _owners(key: str) -> Iterator[str]:
 
 def _run(
     model: Any, missing: set[str], source: Tokens, target: Tokens | None, directory: Directory
-) -> tuple[Calls, list[str], int]:
-    """The calls of a run, the missing weights that they need, and how many are the encoder's."""
+) -> tuple[Calls, int]:
+    """The calls of a run, and how many are the encoder's.
+
+    Raises InputError where there are none, or where weights are missing that they depend on.
+    """
     encoder = model.get_encoder() if model.config.is_encoder_decoder else None
     runs = model if encoder is None or target else encoder
     takes = signature(runs.forward).parameters
     inputs = {name: ids for name, ids in source.inputs.items() if name in takes}
     inputs |= {"decoder_input_ids": target.ids} if target else {}
     n_encoder: list[int] = []
-    hint = "if it needs more than text, " + _CAPTURE
+    kind, hint = type(model).__name__, "if it needs more than text, " + _CAPTURE
     with (
-        explained(f"{type(model).__name__} of {directory.path} could not run", hint),
+        explained(f"{kind} of {directory.path} could not run", hint),
         capture(model) as calls,
         torch.no_grad(),
     ):
@@ -331,7 +325,15 @@ def _run(
         if encoder is not None:
             encoder.register_forward_hook(lambda *_: n_encoder.append(len(calls)))
         runs(**{name: torch.tensor([ids]) for name, ids in inputs.items()})
-    return calls, began.needed(), n_encoder[0] if n_encoder else len(calls)
+    if needed := began.needed():
+        what = f"{directory.path} lacks weights that attention depends on: {listing(needed, 3)}"
+        raise InputError(what, "they would be random; take the files of one model")
+    if not calls and calls.unseen:
+        what = f"no attention was seen in {kind}: {'; '.join(calls.unseen[:2])}"
+        raise InputError(what, "it computes attention in a way of its own; choose another model")
+    if not calls:
+        raise InputError(f"{kind} has no attention", "choose a model that has some")
+    return calls, n_encoder[0] if n_encoder else len(calls)
 
 
 def _attention(call: Call, source: Tokens, target: Tokens | None) -> Attention:

@@ -66,12 +66,6 @@ def places(names: Sequence[str]) -> list[Place]:
     What comes before the first number of a name is the stack, what comes after it which attention
     of the layer; what all of them share is left out. The layer is that number and 1. Where a module
     is called again, as layers that share their weights are, it is the how-manieth of its kind.
-
-    >>> [place.name for place in places(["h.0.attn", "h.1.attn"])]
-    ['layer.1', 'layer.2']
-    >>> names = ["encoder.block.0.attn", "decoder.block.0.attn", "decoder.block.0.cross"]
-    >>> [place.name for place in places(names)]
-    ['encoder.1', 'decoder.1.attn', 'decoder.1.cross']
     """
     split = [_split(name) for name in names]
     stacks = _told_apart([before for before, _, _ in split])

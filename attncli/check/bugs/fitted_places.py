@@ -89,8 +89,7 @@ def _partial(setup: Setup, _: Evidence) -> Iterator[Setup]:
         width = setup.d_k // share
         if width >= 2 and width % 2 == 0:
             words = f"on the first {width} of {setup.d_k} entries"
-            one = setup.with_positions(width=width)
-            yield one.with_detail(words)
+            yield setup.with_positions(width=width).with_detail(words)
             whole = setup.with_positions(width=width, of_width=setup.d_k)
             yield whole.with_detail(f"{words}, with the frequencies of all")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import functional as f
-from attncli.attention.heads import four_axes, key_head_of
+from attncli.attention.heads import four_axes
 from attncli.attention.masks import window
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.patch import Function, Patch
@@ -102,16 +102,6 @@ def _named(stage: str, setup: Setup, evidence: Evidence) -> Iterator[Patch]:
         yield Patch(relabel={SCORES: stage})
 
 
-def _for_queries(setup: Setup, _: Evidence) -> Variants:
-    """The keys in place of the queries, for each query head those that it uses."""
-
-    def keys(inputs: Mapping[str, Array]) -> Array:
-        q, k = inputs["q"], inputs["k"]
-        return k[:, key_head_of(q.shape[1], k.shape[1], setup.how.head_order)]
-
-    return with_inputs(q=keys)
-
-
 def _heads_as_tokens(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     """Attention over the heads of one token, as (tokens, heads, d) taken for (heads, tokens, d)."""
     known, how = setup.inputs.keys() <= {"q", "k", "v"}, setup.how
@@ -150,14 +140,10 @@ def errors_along(axis: int, evidence: Evidence) -> Array:
 
 def _each_and_both(indices: Indices, axis: int, words: str) -> Iterator[Patch]:
     """K and V, then each of them, of these batch items or heads."""
-    taken = {name: partial(_taken, name=name, at=indices, axis=axis) for name in ("k", "v")}
+    taken = {name: of(name, lambda x: np.take(x, indices, axis)) for name in ("k", "v")}
     yield Patch(inputs=taken, detail=words.format("K and V"))
     for name, x in taken.items():
         yield Patch(inputs={name: x}, detail=words.format(name.upper()))
-
-
-def _taken(inputs: Mapping[str, Array], name: str, at: Indices, axis: int) -> Array:
-    return np.take(inputs[name], at, axis)
 
 
 def _two_exchanged(axis: int, setup: Setup, evidence: Evidence) -> Iterator[Patch]:
@@ -365,7 +351,7 @@ INPUT_BUGS: dict[str, Variants] = {
     "K used as V": with_inputs(v=of("k")),
     "V used as K": with_inputs(k=of("v")),
     "Q used as K": with_inputs(k=of("q")),
-    "K used as Q": _for_queries,
+    "K used as Q": lambda setup, _: with_inputs(q=lambda inputs: inputs["k"][:, setup.key_heads]),
     "rows shifted by one": _rows_shifted,
     "weights transposed before the sum": _weights_transposed,
     "weights of a projection transposed": partial(

@@ -115,18 +115,19 @@ def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     at = Subset(over.batch[[b]], over.head[[h]], over.row[rows[[row]]])
     weights = stages(setup, at, [WEIGHTS])[WEIGHTS][0, 0, 0]
     v = setup.placed().inputs["v"][at.batch[0], setup.key_heads[at.head[0]]]
-    found = []
+    candidates = []
     for block in BLOCKS:
         starts = np.arange(0, len(weights), block)[:-1]
         if not starts.size:
             continue
-        lost = np.add.reduceat(weights, [*starts, starts[-1] + block])[:-1]
-        terms = np.add.reduceat(weights[:, None] * v, [*starts, starts[-1] + block], axis=0)[:-1]
+        cuts = [*starts, starts[-1] + block]
+        lost = np.add.reduceat(weights, cuts)[:-1]
+        terms = np.add.reduceat(weights[:, None] * v, cuts, axis=0)[:-1]
         left = np.maximum(1 - lost, 1e-30)[:, None]
-        apart = (expected[b, h, row] - terms) / left - observed[b, h, row]
-        one = int(np.argmin(np.square(apart).sum(axis=-1)))
-        found.append((float(np.square(apart[one]).sum()), block, int(starts[one])))
-    for _, block, start in sorted(found)[:2]:
+        apart = np.square((expected[b, h, row] - terms) / left - observed[b, h, row]).sum(axis=-1)
+        one = int(np.argmin(apart))
+        candidates.append((float(apart[one]), block, int(starts[one])))
+    for _, block, start in sorted(candidates)[:2]:
         words = f"keys {start + 1} to {start + block}, a block of {block}"
         yield without_keys(setup, slice(start, start + block), words)
 
@@ -283,8 +284,7 @@ def _merged(
 ) -> Iterator[Patch]:
     """The blocks of a kernel and the parts of a split, merged so; and the log-sum-exp of that.
 
-    A split has parts of one size, the last of them smaller, or of sizes that differ by one; or
-    those that are named.
+    A split has parts of one size, or of sizes that differ by one; or those that are named.
     """
     n_k, cuts = setup.shape[3], dict[tuple[int, ...], str]()
     if setup.split:

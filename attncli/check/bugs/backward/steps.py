@@ -32,7 +32,7 @@ from attncli.check.bugs.backward.shared import (
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.kernels import BLOCKS
 from attncli.check.bugs.patch import Function, Patch
-from attncli.check.bugs.words import Variants
+from attncli.check.bugs.words import Variants, only_if
 from attncli.check.fitting import roots
 from attncli.check.setup import Setup
 from attncli.stages import DROPPED, GIVEN_GRADIENT
@@ -68,12 +68,6 @@ def total(logits: Array, sinks: Array | None = None, *, sink_in_top: bool = True
     return np.asarray(np.exp(f.log_sum_exp(logits, sinks=sinks) - finite(top)))
 
 
-def _unnormalised(
-    output: Array, d_output: Array, logits: Array, sinks: Array | None = None
-) -> Array:
-    return of_output(output, d_output) * total(logits, sinks)
-
-
 def first_head(right: Function) -> Array:
     """The numbers of the first head for all."""
     return np.broadcast_to(right()[..., :1, :], right().shape)
@@ -96,7 +90,11 @@ SOFTMAX: dict[str, Variants] = {
     ),
     "δ is a mean, not a sum": _mean,
     "δ added, not subtracted": {g.d_softmax: lambda right, delta, axis: right(delta=-delta)},
-    "δ from an unnormalised O": {g.delta: _unnormalised},
+    "δ from an unnormalised O": {
+        g.delta: lambda output, d_output, logits, sinks=None: (
+            of_output(output, d_output) * total(logits, sinks)
+        )
+    },
     "softmax taken element by element (dS = A(1−A) ∘ dA)": {
         g.d_softmax: lambda a, d, axis: a * (1 - a) * d
     },
@@ -129,13 +127,6 @@ SOFTCAP: dict[str, Variants] = {
 # ---- dropout: f.dropout makes dA of the gradient of what was dropped
 
 
-def _divided(setup: Setup, _: Evidence) -> Iterator[Variants]:
-    """dV of all weights over 1 − p, though some were dropped."""
-    q = 1 - setup.how.dropout
-    values = {OF_V: lambda right, weights, kept: right(a=weights / q)}
-    yield Patch(values, "divided by 1 − p all the same")
-
-
 def _divided_twice(setup: Setup, _: Evidence) -> Iterator[Variants]:
     q = 1 - setup.how.dropout
     of_a = {f.dropout: lambda right: right() / q}
@@ -160,7 +151,10 @@ DROPOUT: dict[str, Variants] = {
     "dropout mask not applied again to dA": either_delta({f.dropout: lambda x: x}),
     "dropout mask not applied again in dV": (
         {OF_V: lambda right, weights: right(a=weights)},
-        _divided,
+        lambda setup, _: Patch(
+            {OF_V: lambda right, weights, kept: right(a=weights / (1 - setup.how.dropout))},
+            "divided by 1 − p all the same",
+        ),
     ),
     "dropout's 1/(1−p) left out of dA": either_delta(
         {f.dropout: lambda x, kept: np.where(kept, x, 0)}
@@ -272,11 +266,6 @@ def _other_scale(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
             yield Patch(times(ratio, D_SCORES).steps, f"{x:.6g}{forms[0] if forms else ''}")
 
 
-def _ones(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    if not ((d := setup.inputs[GIVEN_GRADIENT]) == 1).all():
-        yield Patch(inputs={GIVEN_GRADIENT: np.ones_like(d)})
-
-
 def _mean_loss(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     (n_batch, n_heads, n_q, _k), d = setup.shape, setup.inputs[GIVEN_GRADIENT]
     sizes = {n_batch: "batch items", n_q: "queries", n_batch * n_q: "tokens", d.size: "numbers"}
@@ -297,7 +286,10 @@ FACTORS: dict[str, Variants] = {
     "base 2 of the exponent left in the gradient": _base_2,
     "another scale in dS": _other_scale,
     "scale applied to dV": partial(_scale, D_V),
-    "ones in place of dO": _ones,
+    "ones in place of dO": only_if(
+        lambda setup: (setup.inputs[GIVEN_GRADIENT] != 1).any(),
+        Patch(inputs={GIVEN_GRADIENT: lambda inputs: np.ones_like(inputs[GIVEN_GRADIENT])}),
+    ),
     "mean, not sum, of the loss": _mean_loss,
     "a gradient with the wrong sign": [times(-1, *names) for names in (*SETS, (D_K, D_V))],
     "a gradient is 0": [times(0, *names) for names in (*SETS[:4], (D_K, D_V))],
