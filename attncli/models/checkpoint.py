@@ -293,13 +293,10 @@ class _Began:
         return [key for key, numbers in began.items() if numbers and numbers[0] < n_calls]
 
 
-def _owners(key: str) -> Iterator[str]:
+def _owners(key: str) -> list[str]:
     """The module of a weight and those around it, the outermost excepted unless it is its own."""
     parts = key.split(".")[:-1]
-    if not parts:
-        yield ""
-    for n in range(len(parts), 0, -1):
-        yield ".".join(parts[:n])
+    return [".".join(parts[:n]) for n in range(len(parts), 0, -1)] or [""]
 
 
 def _run(

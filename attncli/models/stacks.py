@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -76,17 +77,17 @@ def places(names: Sequence[str]) -> list[Place]:
         if len(kinds) > len({layer for layer, _ in kinds}):
             for at, own in zip(same, _told_apart([split[at][2] for at in same]), strict=True):
                 owns[at] = own
-    found = [
+    result = [
         Place(stack or "layer", layer, own)
         for stack, (_, layer, _), own in zip(stacks, split, owns, strict=True)
     ]
-    if max(Counter(found).values(), default=1) == 1:
-        return found
-    seen: Counter[tuple[str, str]] = Counter()
-    for at, place in enumerate(found):
-        seen[place.stack, place.own] += 1
-        found[at] = place._replace(layer=seen[place.stack, place.own])
-    return found
+    if len(set(result)) == len(result):
+        return result
+    n_calls: Counter[tuple[str, str]] = Counter()
+    for at, place in enumerate(result):
+        n_calls[place.stack, place.own] += 1
+        result[at] = place._replace(layer=n_calls[place.stack, place.own])
+    return result
 
 
 def _split(name: str) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
@@ -102,13 +103,16 @@ def _told_apart(names: Sequence[tuple[str, ...]]) -> list[str]:
     different = list(dict.fromkeys(names))
     if len(different) < 2:
         return [""] * len(names)
-    n_least = min(map(len, different))
-    before = next((n for n in range(n_least) if len({x[n] for x in different}) > 1), n_least)
-    rest = [name[before:] for name in different]
-    n_least = min(map(len, rest))
-    after = next((n for n in range(n_least) if len({x[-1 - n] for x in rest}) > 1), n_least)
+    before = _n_shared(different)
+    after = _n_shared([name[before:][::-1] for name in different])
     words = ["_".join(name[before : len(name) - after]) for name in names]
     return [re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower() for word in words]
+
+
+def _n_shared(names: Sequence[tuple[str, ...]]) -> int:
+    """How many words all names begin with."""
+    words = zip(*names, strict=False)
+    return len([*takewhile(lambda same: len(set(same)) == 1, words)])
 
 
 def traced(attention: Attention, layer: int, name: str = "") -> Trace:
@@ -117,11 +121,9 @@ def traced(attention: Attention, layer: int, name: str = "") -> Trace:
     Names that are of another number than its queries or keys are left out.
     """
     call = attention.call
-    labels = [
-        own if own is not None and len(own) == size else None
-        for own, size in zip((attention.queries, attention.keys), call.shape[-2:], strict=True)
-    ]
-    trace = call.trace(query_labels=labels[0], key_labels=labels[1])
+    names = zip((attention.queries, attention.keys), call.shape[-2:], strict=True)
+    queries, keys = (own if own is None or len(own) == size else None for own, size in names)
+    trace = call.trace(query_labels=queries, key_labels=keys)
     title = f"Attention of layer {layer}: {call.name}" if call.name else f"Attention {layer}"
     return replace(trace, title=title, name=name)
 

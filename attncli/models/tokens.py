@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -181,10 +182,11 @@ def labels_of(
     for name, (start, stop), is_special in zip(names, spans, special, strict=True):
         part = sentence[start:stop]
         parts.append(name if is_special or not part else part.strip() or part)
+    shares = [max(a[0], b[0]) < min(a[1], b[1]) for a, b in pairwise(spans)]
     first = 0
     while first < len(parts):
         last = first + 1
-        while last < len(parts) and _share(spans[last - 1], spans[last]):
+        while last < len(parts) and shares[last - 1]:
             last += 1
         if last - first > 1:
             start, stop = spans[first][0], max(spans[at][1] for at in range(first, last))
@@ -192,8 +194,3 @@ def labels_of(
             parts[first:last] = [f"{whole} {n}/{last - first}" for n in range(1, last - first + 1)]
         first = last
     return tuple(parts)
-
-
-def _share(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    """Whether two parts of a sentence have a character in common."""
-    return max(a[0], b[0]) < min(a[1], b[1])

@@ -231,12 +231,6 @@ _NORMS: Mapping[str, Callable[[Array], Array]] = {
 """float32 shows which ε it was; without one nothing is divided by 0."""
 
 
-def _normalised() -> Iterator[Patch]:
-    for words, norm in _NORMS.items():
-        scores = lambda right, q, k, norm=norm: right(q=norm(q), k=norm(k))  # noqa: E731
-        yield Patch({SCORES: scores}, words)
-
-
 def _residual(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     """The output with the rows of an input added, whose heads may be shared."""
     if OUTPUT not in evidence.observed or setup.positions is not None:
@@ -310,10 +304,6 @@ def _remade(
         yield Patch(inputs=arrays, detail=" and ".join(weights))
 
 
-def _square_transposed(w: Array) -> Array | None:
-    return w.T if w.shape == w.T.shape else None
-
-
 INPUT_BUGS: dict[str, Variants] = {
     "rotary pairs interleaved, not in halves": _kind("rope-halves", "rope-interleaved"),
     "rotary pairs in halves, not interleaved": _kind("rope-interleaved", "rope-halves"),
@@ -355,9 +345,12 @@ INPUT_BUGS: dict[str, Variants] = {
     "rows shifted by one": _rows_shifted,
     "weights transposed before the sum": _weights_transposed,
     "weights of a projection transposed": partial(
-        _remade, _square_transposed, ("w_q", "w_k", "w_v")
+        _remade, lambda w: w.T if w.shape == w.T.shape else None, ("w_q", "w_k", "w_v")
     ),
     "bias of a projection left out": partial(_remade, np.zeros_like, ("b_q", "b_k", "b_v")),
-    "queries and keys normalised": [*_normalised()],
+    "queries and keys normalised": [
+        Patch({SCORES: lambda right, q, k, norm=norm: right(q=norm(q), k=norm(k))}, words)
+        for words, norm in _NORMS.items()
+    ],
     "residual already in the output": _residual,
 }

@@ -76,22 +76,18 @@ def without_keys(setup: Setup, lost: slice, detail: str = "") -> Patch:
     return Patch({WEIGHTS: weights, **(sums if over_keys else {})}, detail)
 
 
-def zero_keys(n: int) -> Function:
+def zero_keys(right: Function, x: Array, sinks: Array | None = None, *, n: int) -> Array:
     """Softmax, or its log-sum-exp, in whose sum n more keys take part, with a score of 0."""
-
-    def sums(right: Function, x: Array, sinks: Array | None = None) -> Array:
-        none = np.full(x.shape[-3] if x.ndim > 2 else 1, -np.inf)
-        zeros = np.logaddexp(none if sinks is None else sinks, math.log(n))
-        return np.asarray(right(sinks=zeros.astype(x.dtype)))
-
-    return sums
+    none = np.full(x.shape[-3] if x.ndim > 2 else 1, -np.inf)
+    zeros = np.logaddexp(none if sinks is None else sinks, math.log(n))
+    return np.asarray(right(sinks=zeros.astype(x.dtype)))
 
 
 def _zero_keys(setup: Setup, _: Evidence) -> Iterator[Patch]:
     """As many zero keys as fill the last block, for each number that some size of block gives."""
     for n, blocks in paddings(setup.shape[3], (8, *BLOCKS, 256)):
         words = f"{n} of them, as blocks of {blocks} keys have"
-        yield Patch({WEIGHTS: zero_keys(n), LSE: zero_keys(n)}, words)
+        yield Patch(dict.fromkeys((WEIGHTS, LSE), partial(zero_keys, n=n)), words)
 
 
 def _last_skipped(setup: Setup, _: Evidence) -> Iterator[Patch]:

@@ -187,7 +187,7 @@ SCORE_BUGS: dict[str, Variants] = {
     "sigmoid, not softmax": _sigmoid,
     "softmax with 1 added to the sum": only_if(
         lambda setup: setup.how.softmax_over == "keys",
-        weights(zero_keys(1)),
+        weights(partial(zero_keys, n=1)),
         weights(_one_after_maximum, "after the largest score is subtracted"),
     ),
 }

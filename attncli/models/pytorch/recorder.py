@@ -150,8 +150,8 @@ class Recorder:
         arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
         lead = np.broadcast_shapes(*(arrays[n].shape[:-3] for n in ("q", "k", "v")))
         for n, x in arrays.items():
-            own = x.ravel() if n == "sinks" else np.broadcast_to(x, (*lead, *x.shape[-3:]))
-            arrays[n] = own if n == "sinks" else in_heads(own, n)
+            whole = x.ravel() if n == "sinks" else np.broadcast_to(x, (*lead, *x.shape[-3:]))
+            arrays[n] = whole if n == "sinks" else in_heads(whole, n)
         if mask is not None:
             shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
             asked = self.asked(mask, lead, shape, left, empty)

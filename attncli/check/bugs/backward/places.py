@@ -37,32 +37,28 @@ from attncli.stages import GIVEN_GRADIENT
 # ---- grouped heads: in the place of the sum over the query heads of a key head
 
 
-def _one_head(pick: int) -> Function:
+def _one_head(x: Array, n_kv_heads: int, order: HeadOrder, *, pick: int) -> Array:
     """The first (0) or the last (−1) query head of each group alone."""
-
-    def compute(x: Array, n_kv_heads: int, order: HeadOrder) -> Array:
-        mine = key_head_of(x.shape[-3], n_kv_heads, order)
-        return x[..., [np.flatnonzero(mine == head)[pick] for head in range(n_kv_heads)], :, :]
-
-    return compute
+    key_heads = key_head_of(x.shape[-3], n_kv_heads, order)
+    return x[..., [np.flatnonzero(key_heads == head)[pick] for head in range(n_kv_heads)], :, :]
 
 
-def _by_index(of: Callable[[Array, int], Array]) -> Function:
+def _by_index(x: Array, n_kv_heads: int, *, of: Callable[[Array, int], Array]) -> Array:
     """Query heads added to the key head that this index gives."""
-
-    def compute(x: Array, n_kv_heads: int) -> Array:
-        mine = of(np.arange(x.shape[-3]), n_kv_heads)
-        sums = [x[..., mine == head, :, :].sum(axis=-3) for head in range(n_kv_heads)]
-        return np.stack(sums, axis=-3)
-
-    return compute
+    key_heads = of(np.arange(x.shape[-3]), n_kv_heads)
+    sums = [x[..., key_heads == head, :, :].sum(axis=-3) for head in range(n_kv_heads)]
+    return np.stack(sums, axis=-3)
 
 
 _of_groups = partial(in_either, D_K, D_V)
 
 HEADS: dict[str, Variants] = {
-    "grouped heads not summed in dK, dV (the last one wins)": [*_of_groups(_one_head(-1))],
-    "grouped heads not summed in dK, dV (the first one alone)": [*_of_groups(_one_head(0))],
+    "grouped heads not summed in dK, dV (the last one wins)": [
+        *_of_groups(partial(_one_head, pick=-1))
+    ],
+    "grouped heads not summed in dK, dV (the first one alone)": [
+        *_of_groups(partial(_one_head, pick=0))
+    ],
     "grouped heads averaged in dK, dV": [
         *_of_groups(lambda right, x, n_kv_heads: right() * n_kv_heads / x.shape[-3])
     ],
@@ -72,9 +68,11 @@ HEADS: dict[str, Variants] = {
         )
     ],
     "query heads divided by the number of key heads, not by the group, in dK, dV": [
-        *_of_groups(_by_index(lambda heads, n: heads // n), HEAD)
+        *_of_groups(partial(_by_index, of=lambda heads, n: heads // n), HEAD)
     ],
-    "dK, dV indexed with query heads": [*_of_groups(_by_index(lambda heads, n: heads), HEAD)],
+    "dK, dV indexed with query heads": [
+        *_of_groups(partial(_by_index, of=lambda heads, n: heads), HEAD)
+    ],
 }
 
 # ---- blocks of queries and keys

@@ -179,19 +179,21 @@ def _of_items(at: slice) -> Function:
     return lambda right, x, delta: right(x=x[at], delta=delta[at])
 
 
+def _of_one(
+    right: Function, d: Array, mask: Array, given: Array, *, axis: int, at: int | None
+) -> Array:
+    """The gradient of one batch item or head, or the mean, where they all had the same mask."""
+    if d.ndim < 4 or d.shape[axis] == 1 or (given.ndim == 4 and given.shape[axis] > 1):
+        return np.asarray(right())
+    if at is None:
+        return np.asarray(right() / d.shape[axis])
+    mask = np.take(np.broadcast_to(mask, d.shape), [0], axis=axis)
+    return np.asarray(right(d=np.take(d, [at], axis=axis), mask=mask))
+
+
 def _not_summed(axis: int, words: str) -> Iterator[Patch]:
-    """One batch item or head alone, or the mean, where the mask was the same for all of them."""
-
-    def summed(right: Function, d: Array, mask: Array, given: Array, at: int | None) -> Array:
-        if d.ndim < 4 or d.shape[axis] == 1 or (given.ndim == 4 and given.shape[axis] > 1):
-            return np.asarray(right())
-        if at is None:
-            return np.asarray(right() / d.shape[axis])
-        mask = np.take(np.broadcast_to(mask, d.shape), [0], axis=axis)
-        return np.asarray(right(d=np.take(d, [at], axis=axis), mask=mask))
-
     for at, which in ((-1, "last"), (0, "first"), (None, "mean")):
-        function = lambda right, d, mask, given, at=at: summed(right, d, mask, given, at)  # noqa: E731
+        function = partial(_of_one, axis=axis, at=at)
         yield Patch({D_BIAS: function}, f"the {which} {words}", (BATCH, HEAD))
 
 
