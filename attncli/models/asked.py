@@ -55,10 +55,7 @@ def _pattern(allowed: Array, n_q: int, n_k: int, left: int | None) -> dict[str, 
 
 
 def asked_by_flags(causal: bool, left: int | None, n_q: int, n_k: int) -> dict[str, Any]:
-    """The fields of Convention of flags, the last query at the last key.
-
-    left  how many keys before a query its window has
-    """
+    """The fields of Convention: `left` keys before a query, the last query at the last key."""
     if not causal or (n_q == 1 and left is None):
         return {}
     fields: dict[str, Any] = {"causal": True}

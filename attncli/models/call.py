@@ -235,10 +235,7 @@ def layer_of(name: str) -> int | None:
 
 
 def in_heads(x: Array, name: str) -> Array:
-    """q, k or v with the axes (batch, head, token, d): earlier ones are one batch axis.
-
-    Raises ConventionError for fewer than two axes.
-    """
+    """q, k or v as [batch, head, token, d]; ConventionError for fewer than two axes."""
     if x.ndim < 2:
         raise ConventionError(f"{name} has {x.ndim} axes", "attention needs (tokens, d)")
     return x if x.ndim <= 4 else x.reshape(-1, *x.shape[-3:])

@@ -181,10 +181,7 @@ def _class(config: Any, directory: Directory, target: str | None) -> Any:
 
 
 def _frame(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> Any:
-    """The model that the configuration describes, without memory for its numbers.
-
-    Raises InputError where it is far larger than its files, SizeError where it does not fit.
-    """
+    """The model without numbers; InputError if far larger than its files, SizeError for memory."""
     how = {} if dtype == "stored" else {"dtype": torch.float32}
     with explained(_misfit(directory, "builds no model"), "copy it again"), torch.device("meta"):
         frame = kind._from_config(config, **how)

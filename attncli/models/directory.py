@@ -150,10 +150,7 @@ def _folder(path: str) -> Path:
 
 
 def _snapshot(folder: Path, snapshots: Path) -> Path:
-    """The snapshot that refs/main names, else the only one there is.
-
-    Source: huggingface.co/docs/hub/local-cache.
-    """
+    """The snapshot of refs/main, or the only one (huggingface.co/docs/hub/local-cache)."""
     there = sorted(file.name for file in snapshots.iterdir() if file.is_dir())
     main = folder / "refs" / "main"
     name = decoded(main.read_bytes(), "utf-8", str(main)).strip() if main.is_file() else ""
@@ -216,10 +213,7 @@ def _counts(
 
 
 def _files_of_weights(folder: Path, named: object) -> list[Path]:
-    """model.safetensors, or the files that its index names; InputError where there are none.
-
-    named  what the config calls its weights, if it does
-    """
+    """model.safetensors, or the files of its index; `named`: what the config calls its weights."""
     names_there = sorted(file.name for file in folder.iterdir())
     for name in filter(_IN_PLACE.fullmatch, names_there):
         what = f"{folder} holds {safe(name)}, an adapter or a part of a distributed checkpoint"

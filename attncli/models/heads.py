@@ -105,10 +105,7 @@ def _even(weights: Array) -> Array:
 
 
 def successors(tokens: Sequence[int]) -> list[tuple[int, int]]:
-    """Queries and the keys after an earlier occurrence of their token.
-
-    The key is before the query: what follows the token just before is the query itself.
-    """
+    """Queries and the keys after an earlier occurrence of their token, but not the query itself."""
     pairs: list[tuple[int, int]] = []
     before: dict[int, list[int]] = defaultdict(list)
     for query, token in enumerate(tokens):

@@ -116,10 +116,7 @@ def _n_shared(names: Sequence[tuple[str, ...]]) -> int:
 
 
 def traced(attention: Attention, layer: int, name: str = "") -> Trace:
-    """Every stage of an attention; `name` is that of its trace within another.
-
-    Names that are of another number than its queries or keys are left out.
-    """
+    """Every stage of an attention; labels that do not fit its queries or keys are left out."""
     call = attention.call
     names = zip((attention.queries, attention.keys), call.shape[-2:], strict=True)
     queries, keys = (own if own is None or len(own) == size else None for own, size in names)
@@ -222,11 +219,10 @@ def of_layer(attentions: Sequence[Attention], layer: int) -> list[tuple[Place, A
 def layer_trace(
     title: str, attentions: Sequence[Attention], layer: int, notes: Sequence[str] = ()
 ) -> Trace:
-    """Every stage of the attentions of one layer, counted from 1.
+    """Every stage of the attentions of one layer, counted from 1; ShapeError if it is not there.
 
     Of one attention they are called as those of `attend`: weights. Of several, by what tells these
-    apart: encoder.weights, decoder.self_attn.weights. Raises ShapeError for a layer that is not
-    there.
+    apart: encoder.weights, decoder.self_attn.weights.
     """
     chosen = of_layer(attentions, layer)
     if len(chosen) == 1:

@@ -59,10 +59,8 @@ _ADDED = 5000  # bytes of memory for each
 def tokenizer_of(path: Path, config: Any, longest: int) -> Any:
     """The tokenizer in a model's directory, by transformers; nothing is downloaded or run.
 
-    longest  the most tokens that the model may have
-
-    Raises InputError where it cannot be read, where it adds more tokens, and where it knows no
-    words: a class without its files is made all the same.
+    Raises InputError where it cannot be read, adds more than the `longest` tokens of the model, or
+    knows no words: a class without its files is made all the same.
     """
     from transformers import AutoTokenizer
 
@@ -106,10 +104,7 @@ def guarded(what: str) -> Iterator[None]:
 
 
 def tokens_of(tokenizer: Any, sentence: str, *, is_target: bool = False) -> Tokens:
-    """The tokens that a tokenizer of transformers makes of a sentence, neither padded nor cut.
-
-    Raises InputError where there is none but special ones.
-    """
+    """The tokens of a sentence, neither padded nor cut; InputError where all are special."""
     option = "--target" if is_target else "the sentence"
     if not sentence.strip():
         raise InputError(f"{option} is empty", "give it at least one word")

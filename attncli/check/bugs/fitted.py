@@ -68,10 +68,7 @@ def fitted_numbers(
 
 
 def explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
-    """Whether fitted numbers leave little of the misfit of a setup, and enough others confirm each.
-
-    least  the misfits that the numbers leave
-    """
+    """Whether the misfits left by fitted numbers (`least`) are small, and others confirm each."""
     is_confirmed = comparison.n_different >= SEVERAL * least.size
     return is_confirmed and bool(least.mean() < EXPLAINED * misfit(setup, comparison).mean())
 
@@ -264,21 +261,17 @@ def _little_softcap(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None
 
 
 def _little_leak(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] | None:
-    def with_value(value: float) -> Setup:
-        return setup.with_how(mask_value=value, mask_value_rule="replace")
-
     if not setup.may_mask() or setup.how.mask_value != -math.inf:
         return None
-    return _by_exponential(with_value, "masked scores become {:.2g}")
+    masked = setup.with_how(mask_value_rule="replace")
+    return _by_exponential(lambda x: masked.with_how(mask_value=x), "masked scores become {:.2g}")
 
 
 def _little_sink(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] | None:
-    def with_sink(value: float) -> Setup:
-        return setup.with_inputs(sinks=np.full(setup.shape[1], value))
-
     if "sinks" in setup.inputs or setup.how.softmax_over != "keys":
         return None
-    return _by_exponential(with_sink, "a sink of about {:.2g}")
+    sinks = np.ones(setup.shape[1])
+    return _by_exponential(lambda x: setup.with_inputs(sinks=x * sinks), "a sink of about {:.2g}")
 
 
 def _by_exponential(

@@ -259,9 +259,9 @@ def positions(detail: str = "", **fields: Any) -> Patch:
     return Patch(positions=fields, detail=detail)
 
 
-def _kind(was: PositionKind, other: PositionKind) -> Variants:
-    is_of_kind = lambda setup: setup.positions is not None and setup.positions.kind == was  # noqa: E731
-    return only_if(is_of_kind, positions(kind=other))
+def _kind(was: PositionKind, other: PositionKind, setup: Setup, _: Evidence) -> Iterator[Patch]:
+    if setup.positions is not None and setup.positions.kind == was:
+        yield positions(kind=other)
 
 
 def _is_rotary(setup: Setup) -> bool:
@@ -305,10 +305,10 @@ def _remade(
 
 
 INPUT_BUGS: dict[str, Variants] = {
-    "rotary pairs interleaved, not in halves": _kind("rope-halves", "rope-interleaved"),
-    "rotary pairs in halves, not interleaved": _kind("rope-interleaved", "rope-halves"),
-    "sinusoid exponent 2·2i/d, not 2i/d": _kind("paper", "article"),
-    "sinusoid exponent 2i/d, not 2·2i/d": _kind("article", "paper"),
+    "rotary pairs interleaved, not in halves": partial(_kind, "rope-halves", "rope-interleaved"),
+    "rotary pairs in halves, not interleaved": partial(_kind, "rope-interleaved", "rope-halves"),
+    "sinusoid exponent 2·2i/d, not 2i/d": partial(_kind, "paper", "article"),
+    "sinusoid exponent 2i/d, not 2·2i/d": partial(_kind, "article", "paper"),
     "sines, then cosines, not interleaved": only_if(_is_added, positions(in_halves=True)),
     "positions left out": _left_out,
     "positions left out of the values": only_if(_is_added, positions(on=frozenset("qk"))),

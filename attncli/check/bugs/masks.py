@@ -155,14 +155,11 @@ def _wanted(setup: Setup, _: Evidence, *, align: str) -> Iterator[Patch]:
         yield how(causal=True, causal_align=align, **both)
 
 
-def _last_query(place: str, now: tuple[str, ...]) -> Variants:
+def _last_query(place: str, now: tuple[str, ...], setup: Setup, _: Evidence) -> Iterator[Patch]:
     """The last query of more keys than queries: attends to all, or as the others."""
-
-    def applies(setup: Setup) -> bool:
-        has_more_keys = setup.shape[2] < setup.shape[3]
-        return setup.how.causal and has_more_keys and setup.how.causal_align in now
-
-    return only_if(applies, how(causal_align=place))
+    has_more_keys = setup.shape[2] < setup.shape[3]
+    if setup.how.causal and has_more_keys and setup.how.causal_align in now:
+        yield how(causal_align=place)
 
 
 # ---- lengths and caches
@@ -248,10 +245,10 @@ def _finite_value(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
             yield how(words, mask_value=value, mask_value_rule="add")
 
 
-def _empty(rule: EmptyRows) -> Variants:
+def _empty(rule: EmptyRows, setup: Setup, _: Evidence) -> Iterator[Patch]:
     """Another rule for rows with nothing to attend to."""
-    applies = lambda setup: setup.may_mask() and setup.empty_rows != rule  # noqa: E731
-    return only_if(applies, Patch(empty_rows=rule))
+    if setup.may_mask() and setup.empty_rows != rule:
+        yield Patch(empty_rows=rule)
 
 
 def _is_one_step(setup: Setup) -> bool:
@@ -309,10 +306,10 @@ MASK_BUGS: dict[str, Variants] = {
     "causal mask aligned top-left, not bottom-right": only_if(
         lambda setup: setup.how.causal_align == "bottom-right", how(causal_align="top-left")
     ),
-    "causal mask leaves the last query all keys": _last_query(
-        "open-last", ("top-left", "bottom-right")
+    "causal mask leaves the last query all keys": partial(
+        _last_query, "open-last", ("top-left", "bottom-right")
     ),
-    "causal mask for the last query too": _last_query("top-left", ("open-last",)),
+    "causal mask for the last query too": partial(_last_query, "top-left", ("open-last",)),
     "causal mask hides each query's own position": only_if(
         _is_causal, {"mask": lambda right: right(shift=-1)}
     ),
@@ -346,10 +343,10 @@ MASK_BUGS: dict[str, Variants] = {
         lambda setup: setup.how.mask_value != -np.inf,
         how(mask_value=-np.inf, mask_value_rule="replace"),
     ),
-    "rows with nothing to attend to become NaN": _empty("nan"),
-    "rows with nothing to attend to become zero": _empty("zero"),
-    "rows with nothing to attend to get the mean of V": _empty("uniform"),
-    "rows with nothing to attend to as if unmasked": _empty("unmasked"),
+    "rows with nothing to attend to become NaN": partial(_empty, "nan"),
+    "rows with nothing to attend to become zero": partial(_empty, "zero"),
+    "rows with nothing to attend to get the mean of V": partial(_empty, "uniform"),
+    "rows with nothing to attend to as if unmasked": partial(_empty, "unmasked"),
     "0 · −∞ in the mask": only_if(
         _is_one_step, Patch({MASKED: _nan_where_allowed, WEIGHTS: ieee_softmax})
     ),

@@ -265,10 +265,7 @@ def recomputed(
 
 
 def forward_again(plan: Plan) -> dict[str, Step]:
-    """The steps that kernels compute again, in order; K and V alone where softmax is over queries.
-
-    Empty where the plan has no softmax, such as that of a walk through tiles.
-    """
+    """The steps kernels compute again; K and V if softmax is over queries; none without softmax."""
     softmax, scores, output = (named(plan, name) for name in (WEIGHTS, SCORES, OUTPUT))
     if not softmax or not scores or not output:
         return {}

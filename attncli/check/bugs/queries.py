@@ -204,10 +204,7 @@ def _from_scores(
 def _from_output(
     setup: Setup, observed: Array, at: Subset, keys: Array | None
 ) -> tuple[Array, Array] | None:
-    """[n_q], [n_k]: the factors for which the outputs of one head fit best.
-
-    Their logarithms t and u are sought by the Levenberg-Marquardt method, from a few rows.
-    """
+    """[n_q], [n_k]: the factors that fit the output of one head best (Levenberg-Marquardt)."""
     (n_q, d_v), n_k = observed.shape, setup.shape[3]
     reach = min(n_k - 1, d_v)
     if not np.isfinite(observed).all() or n_q * reach < FEW_SURPLUS * (n_q + n_k):

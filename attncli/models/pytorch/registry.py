@@ -54,10 +54,7 @@ def looked_up(registry: Any, recorders: Sequence[Recorder]) -> Iterator[None]:
 
 
 def _watching(function: Any, recorders: Sequence[Recorder], implementation: str) -> Any:
-    """An attention function that is recorded where a module of the model calls it.
-
-    By the captures of this thread; where it has none, by those of all threads.
-    """
+    """A function recorded by the captures of this thread, or of all threads where it has none."""
     if _is_watching(function):
         return function
     thread = threading.get_ident()

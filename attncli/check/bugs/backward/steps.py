@@ -191,12 +191,6 @@ def _of_one(
     return np.asarray(right(d=np.take(d, [at], axis=axis), mask=mask))
 
 
-def _not_summed(axis: int, words: str) -> Iterator[Patch]:
-    for at, which in ((-1, "last"), (0, "first"), (None, "mean")):
-        function = partial(_of_one, axis=axis, at=at)
-        yield Patch({D_BIAS: function}, f"the {which} {words}", (BATCH, HEAD))
-
-
 SINKS: dict[str, Variants] = {
     "sink's gradient without its share": {
         D_SINKS: lambda delta: -delta.reshape(-1, *delta.shape[-2:]).sum(axis=(0, 2))
@@ -214,10 +208,11 @@ SINKS: dict[str, Variants] = {
     "gradient of the mask taken after the scale": {
         D_BIAS: lambda right, d_scores: right(d=d_scores)
     },
-    "gradient of the mask not summed over what it was broadcast over": (
-        *_not_summed(BATCH, "batch item"),
-        *_not_summed(HEAD, "head"),
-    ),
+    "gradient of the mask not summed over what it was broadcast over": [
+        Patch({D_BIAS: partial(_of_one, axis=axis, at=at)}, f"the {which} {words}", (BATCH, HEAD))
+        for axis, words in ((BATCH, "batch item"), (HEAD, "head"))
+        for at, which in ((-1, "last"), (0, "first"), (None, "mean"))
+    ],
 }
 
 # ---- one factor
