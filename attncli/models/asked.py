@@ -27,9 +27,6 @@ def asked_by_mask(mask: Array, shape: tuple[int, ...], left: int | None, empty: 
     empty  the weights of a row in which −inf forbids every key: "zero" or "nan"
 
     A row all of whose scores are the least of a number type has equal weights.
-
-    >>> asked_by_mask(np.tril(np.ones((3, 3), bool)), (1, 1, 3, 3), None, "zero")
-    Asked(mask=None, fields={'causal': True})
     """
     added = mask.dtype != np.bool_
     forbidden = forbids(mask) if added else ~mask
@@ -58,10 +55,7 @@ def _pattern(allowed: Array, n_q: int, n_k: int, left: int | None) -> dict[str, 
 
 
 def asked_by_flags(causal: bool, left: int | None, n_q: int, n_k: int) -> dict[str, Any]:
-    """The fields of Convention of flags, the last query at the last key.
-
-    left  how many keys before a query its window has
-    """
+    """The fields of Convention: `left` keys before a query, the last query at the last key."""
     if not causal or (n_q == 1 and left is None):
         return {}
     fields: dict[str, Any] = {"causal": True}

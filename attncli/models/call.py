@@ -110,12 +110,10 @@ class Call:
         labels: dict[str, Any] = {"query_labels": query_labels, "key_labels": key_labels}
         trace = attend(**inputs, convention=self.convention, **labels)
         title = f"{self.name}: {trace.title}" if self.name else trace.title
-        done = (
-            (f"Between Q Kᵀ and softmax: {' → '.join(self.operations)}.",)
-            if self.operations
-            else ()
-        )
-        return replace(trace, title=title, notes=(*trace.notes, *done, *self.notes))
+        notes = list(trace.notes)
+        if self.operations:
+            notes.append(f"Between Q Kᵀ and softmax: {' → '.join(self.operations)}.")
+        return replace(trace, title=title, notes=(*notes, *self.notes))
 
     def check(self, **how: Any) -> Verdict:
         """Do the model's own weights and output agree with exact attention of its q, k and v?
@@ -129,7 +127,9 @@ class Call:
         has_gradients = gradient_of(OUTPUT) in self.arrays
         names = [name for name in OBSERVED if has_gradients or name not in GRADIENTS]
         observed = {name: self._one(name) for name in names if name in self.arrays}
-        verdict = check(observed, **self._inputs(), convention=self._typed(), **how)
+        is_bfloat16 = self.dtype == "bfloat16"  # which the arrays do not tell
+        typed = replace(self.convention, dtype="bfloat16" if is_bfloat16 else "float64")
+        verdict = check(observed, **self._inputs(), convention=typed, **how)
         missing = (_NO_GRADIENTS,) if self.asks_gradients and not has_gradients else ()
         return replace(verdict, notes=(*verdict.notes, *self.notes, *missing))
 
@@ -142,18 +142,14 @@ class Call:
     def _inputs(self) -> dict[str, Any]:
         return {name: self._one(name) for name in self.arrays if name not in OBSERVED}
 
-    def _typed(self) -> Convention:
-        """The convention with the number type, where the arrays do not tell it."""
-        return replace(self.convention, dtype="bfloat16" if self.dtype == "bfloat16" else "float64")
-
     def entries(self) -> dict[str, Array | str]:
         """What a file keeps of it: the arrays, and the convention as JSON."""
         from attncli.files.write import json_text
 
-        said = {"mask_means": "keep"} if self.arrays.get("mask", np.ones(0)).dtype == bool else {}
-        said |= self.convention.changes()
+        is_boolean = self.arrays.get("mask", np.ones(0)).dtype == bool
+        fields = ({"mask_means": "keep"} if is_boolean else {}) | self.convention.changes()
         arrays = {name: self._one(name) for name in self.arrays}
-        return {**arrays, "convention": json_text(said), "title": self.name}
+        return {**arrays, "convention": json_text(fields), "title": self.name}
 
 
 class Calls(Sequence[Call]):
@@ -162,9 +158,6 @@ class Calls(Sequence[Call]):
     folder  where each is written as it comes, to a file of its own; None: they stay in memory
     unseen  names of modules called attention that ran and whose attention was not recorded, and
             why, where that is known
-
-    >>> Calls().unseen
-    ()
     """
 
     def __init__(self, calls: Iterable[Call] = (), folder: str | None = None) -> None:
@@ -237,19 +230,12 @@ class Calls(Sequence[Call]):
 
 
 def layer_of(name: str) -> int | None:
-    """The first number in the name of a module, or None.
-
-    >>> layer_of("encoder.layer.3.attention.self"), layer_of("pooler")
-    (3, None)
-    """
+    """The first number in the name of a module, or None."""
     return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 
 def in_heads(x: Array, name: str) -> Array:
-    """q, k or v with the axes (batch, head, token, d): earlier ones are one batch axis.
-
-    Raises ConventionError for fewer than two axes.
-    """
+    """q, k or v as [batch, head, token, d]; ConventionError for fewer than two axes."""
     if x.ndim < 2:
         raise ConventionError(f"{name} has {x.ndim} axes", "attention needs (tokens, d)")
     return x if x.ndim <= 4 else x.reshape(-1, *x.shape[-3:])

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from typing import Any, Literal
 
@@ -93,12 +94,7 @@ def run(
             _check_read(tokens, frame, tokenizer)
         before(_shapes(config, len(source.ids), len(asked.ids) if asked else 0))
         model, missing = _loaded(kind, config, directory, dtype)
-        calls, needed, n_encoder = _run(model, missing, source, asked, directory)
-    if needed:
-        what = f"{directory.path} lacks weights that attention depends on: {listing(needed, 3)}"
-        raise InputError(what, "they would be random; take the files of one model")
-    if not calls:
-        raise InputError(*_without_attention(calls, kind.__name__))
+        calls, n_encoder = _run(model, missing, source, asked, directory)
     attentions = tuple(
         _attention(call, source, asked if at >= n_encoder else None)
         for at, call in enumerate(calls)
@@ -108,18 +104,20 @@ def run(
         more = f" and {len(calls.unseen) - 4} more" if len(calls.unseen) > 4 else ""
         notes.append(f"no attention was seen in {'; '.join(calls.unseen[:4])}{more}")
     weights = list(model.parameters())
-    number_type = str(weights[0].dtype).removeprefix("torch.")
-    n_bytes = sum(x.numel() * x.element_size() for x in weights)
     return Ran(
         kind=kind.__name__,
         attentions=attentions,
         tokens=source,
         target=asked,
-        dtype=number_type,
-        n_bytes=n_bytes,
+        dtype=str(weights[0].dtype).removeprefix("torch."),
+        n_bytes=_n_bytes(weights),
         is_half=config.is_encoder_decoder and asked is None,
         notes=tuple(notes),
     )
+
+
+def _n_bytes(tensors: Iterable[Any]) -> int:
+    return sum(x.numel() * x.element_size() for x in tensors)
 
 
 @contextmanager
@@ -146,7 +144,8 @@ def _config(directory: Directory) -> Any:
     known = transformers.CONFIG_MAPPING
     name = directory.config["model_type"]
     if name not in known:
-        what = f"{directory.path} is a {quote(name)} model, which transformers {_version()} does "
+        what = f"{directory.path} is a {quote(name)} model, which transformers "
+        what += f"{transformers.__version__} does "
         if "auto_map" in directory.config:
             raise InputError(f"{what}not know: it brings code of its own, never run", _CAPTURE)
         raise InputError(f"{what}not know", "pip install --upgrade transformers, or " + _CAPTURE)
@@ -161,10 +160,6 @@ def _data_alone(config: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in config.items()
         if name != "auto_map" and not name.endswith(("_implementation", "_implementation_internal"))
     }
-
-
-def _version() -> str:
-    return str(transformers.__version__)
 
 
 def _class(config: Any, directory: Directory, target: str | None) -> Any:
@@ -186,10 +181,7 @@ def _class(config: Any, directory: Directory, target: str | None) -> Any:
 
 
 def _frame(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> Any:
-    """The model that the configuration describes, without memory for its numbers.
-
-    Raises InputError where it is far larger than its files, SizeError where it does not fit.
-    """
+    """The model without numbers; InputError if far larger than its files, SizeError for memory."""
     how = {} if dtype == "stored" else {"dtype": torch.float32}
     with explained(_misfit(directory, "builds no model"), "copy it again"), torch.device("meta"):
         frame = kind._from_config(config, **how)
@@ -200,8 +192,7 @@ def _frame(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> Any:
         raise InputError(what, "copy config.json and the weights of one model")
     packed = hasattr(config, "quantization_config")
     sized = (*frame.buffers(), *(() if packed else frame.parameters()))
-    n_bytes = sum(x.numel() * x.element_size() for x in sized)
-    check_bytes(n_bytes, _misfit(directory, "describes a model that takes"))
+    check_bytes(_n_bytes(sized), _misfit(directory, "describes a model that takes"))
     return frame
 
 
@@ -242,20 +233,18 @@ def _loaded(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> tuple
 
 def _weights(directory: Directory) -> dict[str, Any]:
     """The tensors of the files that were checked, by their names."""
-    found: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
     for file in directory.files:
         with safe_open(file, "pt") as opened:  # mapped into memory
-            found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    return found
+            weights |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    return weights
 
 
 def _start(config: Any) -> int | None:
     """The token that a decoder begins with."""
-    for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
-        found = getattr(config, name, None)
-        if isinstance(found, int):
-            return found
-    return None
+    names = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
+    numbers = (getattr(config, name, None) for name in names)
+    return next((number for number in numbers if isinstance(number, int)), None)
 
 
 def _check_read(tokens: Tokens, model: Any, tokenizer: Any) -> None:
@@ -281,20 +270,14 @@ class _Began:
     """How many calls had been captured when each module began."""
 
     def __init__(self, model: Any, missing: set[str], calls: Calls) -> None:
-        self.modules, self.missing = dict(model.named_modules()), missing
-        self.calls = calls
+        modules = dict(model.named_modules())
+        self.missing, self.calls = missing, calls
         self.at: dict[str, int] = {}
-        self.hooks: list[Any] = []
-        for name in {owner for key in missing for owner in _owners(key)}:
-            if name in self.modules:
-                hook = self.modules[name].register_forward_pre_hook(self._note(name))
-                self.hooks.append(hook)
+        for name in {owner for key in missing for owner in _owners(key)} & modules.keys():
+            modules[name].register_forward_pre_hook(partial(self._note, name))
 
-    def _note(self, name: str) -> Any:
-        def note(*_: Any) -> None:
-            self.at.setdefault(name, len(self.calls))
-
-        return note
+    def _note(self, name: str, *_: Any) -> None:
+        self.at.setdefault(name, len(self.calls))
 
     def needed(self) -> list[str]:
         """The missing weights on which a captured attention may depend.
@@ -302,36 +285,33 @@ class _Began:
         Those of a module that began before the last of them was over; of one whose function was
         never called, as its weights may be read all the same, those of the module around it.
         """
-        found = []
-        for key in sorted(self.missing):
-            owner = next((name for name in _owners(key) if name in self.at), None)
-            if owner is not None and self.at[owner] < len(self.calls):
-                found.append(key)
-        return found
+        n_calls = len(self.calls)
+        began = {k: [self.at[n] for n in _owners(k) if n in self.at] for k in sorted(self.missing)}
+        return [key for key, numbers in began.items() if numbers and numbers[0] < n_calls]
 
 
-def _owners(key: str) -> Iterator[str]:
+def _owners(key: str) -> list[str]:
     """The module of a weight and those around it, the outermost excepted unless it is its own."""
     parts = key.split(".")[:-1]
-    if not parts:
-        yield ""
-    for n in range(len(parts), 0, -1):
-        yield ".".join(parts[:n])
+    return [".".join(parts[:n]) for n in range(len(parts), 0, -1)] or [""]
 
 
 def _run(
     model: Any, missing: set[str], source: Tokens, target: Tokens | None, directory: Directory
-) -> tuple[Calls, list[str], int]:
-    """The calls of a run, the missing weights that they need, and how many are the encoder's."""
+) -> tuple[Calls, int]:
+    """The calls of a run, and how many are the encoder's.
+
+    Raises InputError where there are none, or where weights are missing that they depend on.
+    """
     encoder = model.get_encoder() if model.config.is_encoder_decoder else None
     runs = model if encoder is None or target else encoder
     takes = signature(runs.forward).parameters
     inputs = {name: ids for name, ids in source.inputs.items() if name in takes}
     inputs |= {"decoder_input_ids": target.ids} if target else {}
     n_encoder: list[int] = []
-    hint = "if it needs more than text, " + _CAPTURE
+    kind, hint = type(model).__name__, "if it needs more than text, " + _CAPTURE
     with (
-        explained(f"{type(model).__name__} of {directory.path} could not run", hint),
+        explained(f"{kind} of {directory.path} could not run", hint),
         capture(model) as calls,
         torch.no_grad(),
     ):
@@ -339,14 +319,15 @@ def _run(
         if encoder is not None:
             encoder.register_forward_hook(lambda *_: n_encoder.append(len(calls)))
         runs(**{name: torch.tensor([ids]) for name, ids in inputs.items()})
-    return calls, began.needed(), n_encoder[0] if n_encoder else len(calls)
-
-
-def _without_attention(calls: Calls, kind: str) -> tuple[str, str]:
-    if calls.unseen:
+    if needed := began.needed():
+        what = f"{directory.path} lacks weights that attention depends on: {listing(needed, 3)}"
+        raise InputError(what, "they would be random; take the files of one model")
+    if not calls and calls.unseen:
         what = f"no attention was seen in {kind}: {'; '.join(calls.unseen[:2])}"
-        return what, "it computes attention in a way of its own; choose another model"
-    return f"{kind} has no attention", "choose a model that has some"
+        raise InputError(what, "it computes attention in a way of its own; choose another model")
+    if not calls:
+        raise InputError(f"{kind} has no attention", "choose a model that has some")
+    return calls, n_encoder[0] if n_encoder else len(calls)
 
 
 def _attention(call: Call, source: Tokens, target: Tokens | None) -> Attention:

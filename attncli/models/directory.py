@@ -86,10 +86,8 @@ class Directory:
 
     def n_bytes(self, width: int | None = None) -> int:
         """The bytes of the weights, as stored or with so many bytes for each number."""
-        return sum(
-            tensor.size * (width or _WIDTHS.get(tensor.dtype, 1))
-            for tensor in self.tensors.values()
-        )
+        tensors = self.tensors.values()
+        return sum(tensor.size * (width or _WIDTHS.get(tensor.dtype, 1)) for tensor in tensors)
 
 
 def open_directory(path: str) -> Directory:
@@ -117,8 +115,8 @@ def _opened(path: str) -> Directory:
         tensors |= tensors_of(file)
     if not tensors:
         raise InputError(f"{folder} holds no tensors", "save the model again")
-    found = Directory(folder, config, files, tensors)
-    _check_counts(found)
+    directory = Directory(folder, config, files, tensors)
+    _check_counts(directory)
     names = [file.name for file in folder.iterdir()]
     for file in (*folder.iterdir(), *folder.glob("*/*.jinja")):
         if _READ.fullmatch(file.name):
@@ -129,7 +127,7 @@ def _opened(path: str) -> Directory:
             raise InputError(f"{folder} reads images or sound: it has no tokenizer", hint)
         hint = "copy tokenizer.json and tokenizer_config.json of the model into it"
         raise InputError(f"{folder} holds no tokenizer", hint)
-    return found
+    return directory
 
 
 def _folder(path: str) -> Path:
@@ -152,19 +150,15 @@ def _folder(path: str) -> Path:
 
 
 def _snapshot(folder: Path, snapshots: Path) -> Path:
-    """The snapshot that refs/main names, else the only one there is.
-
-    Source: huggingface.co/docs/hub/local-cache.
-    """
+    """The snapshot of refs/main, or the only one (huggingface.co/docs/hub/local-cache)."""
     there = sorted(file.name for file in snapshots.iterdir() if file.is_dir())
     main = folder / "refs" / "main"
-    wanted = decoded(main.read_bytes(), "utf-8", str(main)).strip() if main.is_file() else ""
-    if wanted in there:
-        return snapshots / wanted
+    name = decoded(main.read_bytes(), "utf-8", str(main)).strip() if main.is_file() else ""
+    if name in there:
+        return snapshots / name
     if len(there) == 1:
         return snapshots / there[0]
-    found = listing(there, 3) if there else "none"
-    what = f"{folder} names no main snapshot of: {found}"
+    what = f"{folder} names no main snapshot of: {listing(there, 3) if there else 'none'}"
     raise InputError(what, "give one of them: its folder in snapshots")
 
 
@@ -172,10 +166,10 @@ def _object(file: Path) -> dict[str, Any]:
     """The object in a JSON file. InputError where there is none."""
     size = _size(file)
     check_bytes(_PARSED * size, f"{file} takes")
-    found = parse(file.read_bytes(), str(file)) if size else None
-    if not isinstance(found, dict):
+    entries = parse(file.read_bytes(), str(file)) if size else None
+    if not isinstance(entries, dict):
         raise InputError(f"{file} holds no object", "copy it again")
-    return found
+    return entries
 
 
 def _size(file: Path) -> int:
@@ -192,12 +186,12 @@ def _names(config: Mapping[str, Any]) -> set[str]:
     return {*config}.union(*inner)
 
 
-def _check_counts(found: Directory) -> None:
+def _check_counts(directory: Directory) -> None:
     """Raises for more layers than tensors, more labels than rows of any, and for too many."""
-    limits = (len(found.tensors), "tensors"), (found.longest, "rows in the largest tensor")
+    limits = (len(directory.tensors), "tensors"), (directory.longest, "rows in the largest tensor")
     for (names, width), (most, of) in zip(_COUNTS, limits, strict=True):
-        for where, count in _counts(found.config, names):
-            what = f"{found.path / CONFIG} says {where} is {count}"
+        for where, count in _counts(directory.config, names):
+            what = f"{directory.path / CONFIG} says {where} is {count}"
             if count > most:
                 hint = "one of the two is of another model; copy both again"
                 raise InputError(f"{what}, but there are {most} {of}", hint)
@@ -219,10 +213,7 @@ def _counts(
 
 
 def _files_of_weights(folder: Path, named: object) -> list[Path]:
-    """model.safetensors, or the files that its index names; InputError where there are none.
-
-    named  what the config calls its weights, if it does
-    """
+    """model.safetensors, or the files of its index; `named`: what the config calls its weights."""
     names_there = sorted(file.name for file in folder.iterdir())
     for name in filter(_IN_PLACE.fullmatch, names_there):
         what = f"{folder} holds {safe(name)}, an adapter or a part of a distributed checkpoint"
@@ -269,10 +260,9 @@ def tensors_of(file: Path) -> dict[str, Tensor]:
             raise _damaged(file, problem.message) from None
     if not isinstance(header, dict):
         raise _damaged(file, "its header is no object")
-    found, end = {}, 0
+    tensors, end = {}, 0
+    header.pop("__metadata__", None)
     for name, entry in header.items():
-        if name == "__metadata__":
-            continue
         try:
             tensor = Tensor(str(entry["dtype"]), tuple(map(int, entry["shape"])))
             start, stop = map(int, entry["data_offsets"])
@@ -281,11 +271,11 @@ def tensors_of(file: Path) -> dict[str, Tensor]:
         width = _WIDTHS.get(tensor.dtype)
         if min(0, start, *tensor.shape) < 0 or (width and stop - start != tensor.size * width):
             raise _damaged(file, f"{quote(name)} has another size than its shape says")
-        found[name], end = tensor, max(end, stop)
+        tensors[name], end = tensor, max(end, stop)
     if end != size - 8 - n_header:
         what = f"it holds {size - 8 - n_header} bytes of numbers, its header says {end}"
         raise _damaged(file, what)
-    return found
+    return tensors
 
 
 def _damaged(file: Path, what: str) -> InputError:

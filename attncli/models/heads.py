@@ -69,19 +69,15 @@ def measures(weights: Array, tokens: Sequence[int] | None = None) -> dict[str, A
     Of a sentence that attends to itself, the means are over queries 2 … n; induction is over those
     whose token occurred before, but not as the one just before, and is left out where there are
     none. Of one token, there are entropy and first. Raises ShapeError where tokens do not fit.
-
-    >>> found = measures(np.array([[[1.0, 0.0], [0.5, 0.5]]]), [7, 8])
-    >>> {name: x.tolist() for name, x in found.items()}
-    {'even': 1.0, 'entropy': [1.0], 'first': [0.5], 'previous': [0.5], 'itself': [0.5]}
     """
     n_q, n_k = weights.shape[-2:]
     if tokens is None or (n_q, n_k) == (1, 1):
-        found = {"even": _even(weights), "entropy": entropy(weights).mean(-1)}
-        return {**found, "first": weights[..., 0].mean(-1)}
+        first, bits = weights[..., 0].mean(-1), entropy(weights).mean(-1)
+        return {"even": _even(weights), "entropy": bits, "first": first}
     if (n_q, n_k) != (len(tokens),) * 2:
         raise ShapeError(f"there are {len(tokens)} tokens for {n_q} × {n_k} weights")
     i = np.arange(1, n_q)
-    found = {
+    result = {
         "even": _even(weights[:, 1:]),
         "entropy": entropy(weights[:, 1:]).mean(-1),
         "first": weights[:, i, 0].mean(-1),
@@ -90,21 +86,17 @@ def measures(weights: Array, tokens: Sequence[int] | None = None) -> dict[str, A
     }
     if places := successors(tokens):
         queries, keys = np.array(places).T
-        found["induction"] = weights[:, queries, keys].sum(-1) / len(set(queries.tolist()))
-    return found
+        result["induction"] = weights[:, queries, keys].sum(-1) / len(set(queries.tolist()))
+    return result
 
 
 def entropy(weights: Array) -> Array:
     """−Σ A log₂ A over keys, in bits.    # [..., n_q, n_k] -> [..., n_q]
 
     What is 0 adds nothing. Source: Shannon (1948), section 6.
-
-    >>> entropy(np.array([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]])).tolist()
-    [1.0, 1.5]
     """
     logs = np.log2(weights, where=weights > 0, out=np.zeros_like(weights))
-    found: Array = -(weights * logs).sum(-1) + 0.0  # no −0
-    return found
+    return np.asarray(-(weights * logs).sum(-1) + 0.0)  # no −0
 
 
 def _even(weights: Array) -> Array:
@@ -113,16 +105,10 @@ def _even(weights: Array) -> Array:
 
 
 def successors(tokens: Sequence[int]) -> list[tuple[int, int]]:
-    """Queries and the keys after an earlier occurrence of their token.
-
-    The key is before the query: what follows the token just before is the query itself.
-
-    >>> successors([5, 6, 5, 5])
-    [(2, 1), (3, 1)]
-    """
-    found: list[tuple[int, int]] = []
+    """Queries and the keys after an earlier occurrence of their token, but not the query itself."""
+    pairs: list[tuple[int, int]] = []
     before: dict[int, list[int]] = defaultdict(list)
     for query, token in enumerate(tokens):
-        found += [(query, earlier + 1) for earlier in before[token] if earlier + 1 < query]
+        pairs += [(query, earlier + 1) for earlier in before[token] if earlier + 1 < query]
         before[token].append(query)
-    return found
+    return pairs

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -66,12 +67,6 @@ def places(names: Sequence[str]) -> list[Place]:
     What comes before the first number of a name is the stack, what comes after it which attention
     of the layer; what all of them share is left out. The layer is that number and 1. Where a module
     is called again, as layers that share their weights are, it is the how-manieth of its kind.
-
-    >>> [place.name for place in places(["h.0.attn", "h.1.attn"])]
-    ['layer.1', 'layer.2']
-    >>> names = ["encoder.block.0.attn", "decoder.block.0.attn", "decoder.block.0.cross"]
-    >>> [place.name for place in places(names)]
-    ['encoder.1', 'decoder.1.attn', 'decoder.1.cross']
     """
     split = [_split(name) for name in names]
     stacks = _told_apart([before for before, _, _ in split])
@@ -82,17 +77,17 @@ def places(names: Sequence[str]) -> list[Place]:
         if len(kinds) > len({layer for layer, _ in kinds}):
             for at, own in zip(same, _told_apart([split[at][2] for at in same]), strict=True):
                 owns[at] = own
-    found = [
+    result = [
         Place(stack or "layer", layer, own)
         for stack, (_, layer, _), own in zip(stacks, split, owns, strict=True)
     ]
-    if max(Counter(found).values(), default=1) == 1:
-        return found
-    seen: Counter[tuple[str, str]] = Counter()
-    for at, place in enumerate(found):
-        seen[place.stack, place.own] += 1
-        found[at] = place._replace(layer=seen[place.stack, place.own])
-    return found
+    if len(set(result)) == len(result):
+        return result
+    n_calls: Counter[tuple[str, str]] = Counter()
+    for at, place in enumerate(result):
+        n_calls[place.stack, place.own] += 1
+        result[at] = place._replace(layer=n_calls[place.stack, place.own])
+    return result
 
 
 def _split(name: str) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
@@ -104,34 +99,28 @@ def _split(name: str) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
 
 
 def _told_apart(names: Sequence[tuple[str, ...]]) -> list[str]:
-    """Each name without the words that all begin or end with, in lowercase with underscores."""
+    """Each name without the words that all begin or end with, EncDec as enc_dec."""
     different = list(dict.fromkeys(names))
     if len(different) < 2:
         return [""] * len(names)
-    n_least = min(map(len, different))
-    before = next((n for n in range(n_least) if len({x[n] for x in different}) > 1), n_least)
-    rest = [name[before:] for name in different]
-    n_least = min(map(len, rest))
-    after = next((n for n in range(n_least) if len({x[-1 - n] for x in rest}) > 1), n_least)
-    return ["_".join(map(_lower, name[before : len(name) - after])) for name in names]
+    before = _n_shared(different)
+    after = _n_shared([name[before:][::-1] for name in different])
+    words = ["_".join(name[before : len(name) - after]) for name in names]
+    return [re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower() for word in words]
 
 
-def _lower(word: str) -> str:
-    """A word in lowercase: EncDecAttention is enc_dec_attention."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
+def _n_shared(names: Sequence[tuple[str, ...]]) -> int:
+    """How many words all names begin with."""
+    words = zip(*names, strict=False)
+    return len([*takewhile(lambda same: len(set(same)) == 1, words)])
 
 
 def traced(attention: Attention, layer: int, name: str = "") -> Trace:
-    """Every stage of an attention; `name` is that of its trace within another.
-
-    Names that are of another number than its queries or keys are left out.
-    """
+    """Every stage of an attention; labels that do not fit its queries or keys are left out."""
     call = attention.call
-    labels = [
-        own if own is not None and len(own) == size else None
-        for own, size in zip((attention.queries, attention.keys), call.shape[-2:], strict=True)
-    ]
-    trace = call.trace(query_labels=labels[0], key_labels=labels[1])
+    names = zip((attention.queries, attention.keys), call.shape[-2:], strict=True)
+    queries, keys = (own if own is None or len(own) == size else None for own, size in names)
+    trace = call.trace(query_labels=queries, key_labels=keys)
     title = f"Attention of layer {layer}: {call.name}" if call.name else f"Attention {layer}"
     return replace(trace, title=title, name=name)
 
@@ -201,28 +190,17 @@ def _stages(by_layer: Mapping[int, Mapping[str, Array]]) -> tuple[Stage, ...]:
         "head": tuple(f"H{head}" for head in range(1, n_heads + 1)),
     }
     present = {name for values in by_layer.values() for name in values}
-    found = []
-    for own in MEASURES:
-        rows = [values.get(own.name, np.zeros(0)) for values in by_layer.values()]
-        if own.name not in present:
-            continue
+    axes, over, tables = ("layer", "head"), OVER["previous" in present], []
+    for measure in (measure for measure in MEASURES if measure.name in present):
+        rows = [values.get(measure.name, np.zeros(0)) for values in by_layer.values()]
         table = np.full((len(rows), n_heads), np.nan)
         for row, values in zip(table, rows, strict=True):
             row[: len(values)] = values
-        found.append(
-            Stage(
-                own.name,
-                own.symbol,
-                own.formula.format(over=OVER["previous" in present]),
-                table,
-                ("layer", "head"),
-                labels,
-                own.note,
-            )
-        )
+        name, symbol, formula, note = measure
+        tables.append(Stage(name, symbol, formula.format(over=over), table, axes, labels, note))
     even = np.array([values["even"] for values in by_layer.values()])
     formula = "the entropy of equal weights on the keys that get any"
-    return *found, Stage("even", "", formula, even, ("layer",), labels)
+    return *tables, Stage("even", "", formula, even, ("layer",), labels)
 
 
 def of_layer(attentions: Sequence[Attention], layer: int) -> list[tuple[Place, Attention]]:
@@ -241,11 +219,10 @@ def of_layer(attentions: Sequence[Attention], layer: int) -> list[tuple[Place, A
 def layer_trace(
     title: str, attentions: Sequence[Attention], layer: int, notes: Sequence[str] = ()
 ) -> Trace:
-    """Every stage of the attentions of one layer, counted from 1.
+    """Every stage of the attentions of one layer, counted from 1; ShapeError if it is not there.
 
     Of one attention they are called as those of `attend`: weights. Of several, by what tells these
-    apart: encoder.weights, decoder.self_attn.weights. Raises ShapeError for a layer that is not
-    there.
+    apart: encoder.weights, decoder.self_attn.weights.
     """
     chosen = of_layer(attentions, layer)
     if len(chosen) == 1:

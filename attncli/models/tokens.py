@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,8 @@ _ADDED = 5000  # bytes of memory for each
 def tokenizer_of(path: Path, config: Any, longest: int) -> Any:
     """The tokenizer in a model's directory, by transformers; nothing is downloaded or run.
 
-    longest  the most tokens that the model may have
-
-    Raises InputError where it cannot be read, where it adds more tokens, and where it knows no
-    words: a class without its files is made all the same.
+    Raises InputError where it cannot be read, adds more than the `longest` tokens of the model, or
+    knows no words: a class without its files is made all the same.
     """
     from transformers import AutoTokenizer
 
@@ -73,84 +72,73 @@ def tokenizer_of(path: Path, config: Any, longest: int) -> Any:
                 what = f"{file} adds {many} tokens, the largest tensor has {longest} rows"
                 raise InputError(what, "take both of one model")
             check_bytes(_ADDED * many, f"{file} adds {many} tokens, which take")
-        found = AutoTokenizer.from_pretrained(
+        tokenizer = AutoTokenizer.from_pretrained(
             path, config=config, local_files_only=True, trust_remote_code=False
         )
-    if set(found.get_vocab()) <= {*found.all_special_tokens}:
+    if set(tokenizer.get_vocab()) <= {*tokenizer.all_special_tokens}:
         hint = "copy tokenizer.json of the model into it"
         raise InputError(f"the tokenizer of {path} knows no words", hint)
-    return found
+    return tokenizer
 
 
 @contextmanager
 def guarded(what: str) -> Iterator[None]:
     """What a tokenizer's files make its library say or raise is an InputError: `what`, and why.
 
-    Its code in Rust writes to the process's own standard output and error, and where it panics it
-    raises what is no Exception.
+    Its code in Rust writes to the process's own standard output and error, which go nowhere in the
+    block, and where it panics it raises what is no Exception.
     """
-    with explained(what, "copy its files again"), _unheard():
-        yield
-
-
-@contextmanager
-def _unheard() -> Iterator[None]:
-    """With standard output and error of the process going nowhere."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     kept, nothing = (os.dup(1), os.dup(2)), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
     try:
-        yield
+        with explained(what, "copy its files again"):
+            yield
     finally:
-        for number, own in enumerate(kept, 1):
-            os.dup2(own, number)
-            os.close(own)
+        for number, descriptor in enumerate(kept, 1):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
         os.close(nothing)
 
 
 def tokens_of(tokenizer: Any, sentence: str, *, is_target: bool = False) -> Tokens:
-    """The tokens that a tokenizer of transformers makes of a sentence, neither padded nor cut.
-
-    Raises InputError where there is none but special ones.
-    """
+    """The tokens of a sentence, neither padded nor cut; InputError where all are special."""
     option = "--target" if is_target else "the sentence"
     if not sentence.strip():
         raise InputError(f"{option} is empty", "give it at least one word")
     if not sentence.isascii() and any("\ud800" <= char <= "\udfff" for char in sentence):
         raise InputError(f"{option} is no text: {quote(sentence)}", "write it in UTF-8")
-    text: dict[str, Any] = {"text_target" if is_target else "text": sentence}
-    found = tokenizer(
-        **text,
+    encoding = tokenizer(
+        **{"text_target" if is_target else "text": sentence},
         padding=False,
         truncation=False,
         return_offsets_mapping=tokenizer.is_fast,
         return_special_tokens_mask=True,
     )
-    special, spans = found.pop("special_tokens_mask"), found.pop("offset_mapping", None)
-    inputs = {name: list(found[name]) for name in found}
+    special, spans = encoding.pop("special_tokens_mask"), encoding.pop("offset_mapping", None)
+    inputs = {name: list(encoding[name]) for name in encoding}
     ids = inputs["input_ids"]
     if all(special):
         raise InputError(f"{option} has no tokens that the model knows", "give it another word")
     names = tokenizer.convert_ids_to_tokens(ids)
     for at, span in enumerate(spans or ()):
-        said = tokenizer.decode([ids[at]]) if span[0] == span[1] and not special[at] else ""
-        names[at] = said if said and "\ufffd" not in said else names[at]  # a space, trimmed
-    unknown = [at for at, own in enumerate(ids) if own == tokenizer.unk_token_id]
-    notes = []
-    if unknown:
+        text = tokenizer.decode([ids[at]]) if span[0] == span[1] and not special[at] else ""
+        names[at] = text if text and "\ufffd" not in text else names[at]  # a space, trimmed
+    notes: tuple[str, ...] = ()
+    if unknown := [name for name, x in zip(names, ids, strict=True) if x == tokenizer.unk_token_id]:
         what = count(len(unknown), "token")
-        notes.append(f"{what} of {len(ids)} the model knows only as {names[unknown[0]]}")
+        notes = (f"{what} of {len(ids)} the model knows only as {unknown[0]}",)
     if spans is None:
-        return Tokens(tuple(names), inputs, tuple(notes))
+        return Tokens(tuple(names), inputs, notes)
     labels = labels_of(sentence, names, spans, [bool(x) for x in special])
-    said = [tokenizer.decode([own]) for own in ids]
-    return Tokens(told_apart(labels, ids, names, said), inputs, tuple(notes))
+    texts = [tokenizer.decode([x]) for x in ids]
+    return Tokens(told_apart(labels, ids, names, texts), inputs, notes)
 
 
 def told_apart(
-    labels: Sequence[str], ids: Sequence[int], names: Sequence[str], said: Sequence[str]
+    labels: Sequence[str], ids: Sequence[int], names: Sequence[str], texts: Sequence[str]
 ) -> tuple[str, ...]:
     """The same, but two tokens of the same letters as what they decode to, or the tokenizer's name.
 
@@ -159,14 +147,14 @@ def told_apart(
     >>> told_apart(("at", "at"), (5, 7), ("at", "##at"), ("at", "##at"))
     ('at', '##at')
     """
-    meant: dict[str, set[int]] = defaultdict(set)
-    for label, own in zip(labels, ids, strict=True):
-        meant[label].add(own)
+    ids_of: dict[str, set[int]] = defaultdict(set)
+    for label, token in zip(labels, ids, strict=True):
+        ids_of[label].add(token)
     return tuple(
         (text if text.strip() == label else name)
-        if len(meant[label]) > 1 and name.endswith(label)
+        if len(ids_of[label]) > 1 and name.endswith(label)
         else label
-        for label, name, text in zip(labels, names, said, strict=True)
+        for label, name, text in zip(labels, names, texts, strict=True)
     )
 
 
@@ -180,32 +168,24 @@ def labels_of(
 
     Tokens that share a character, of which each is some of the bytes, are numbered: 🙂 1/2, 🙂 2/2.
     A ▁ that no space of the sentence stands for, before its first word, shares none.
-
-    >>> spans, special = [(0, 0), (0, 1), (2, 3), (2, 3)], [True, False, False, False]
-    >>> labels_of("a 🙂", ["[CLS]", "a", "ð", "Ł"], spans, special)
-    ('[CLS]', 'a', '🙂 1/2', '🙂 2/2')
     """
     spans = [
         (start, start if name == "▁" and sentence[start:stop].strip() else stop)
         for name, (start, stop) in zip(names, spans, strict=True)
     ]
-    found: list[str] = []
+    parts: list[str] = []
     for name, (start, stop), is_special in zip(names, spans, special, strict=True):
         part = sentence[start:stop]
-        found.append(name if is_special or not part else part.strip() or part)
+        parts.append(name if is_special or not part else part.strip() or part)
+    shares = [max(a[0], b[0]) < min(a[1], b[1]) for a, b in pairwise(spans)]
     first = 0
-    while first < len(found):
+    while first < len(parts):
         last = first + 1
-        while last < len(found) and _share(spans[last - 1], spans[last]):
+        while last < len(parts) and shares[last - 1]:
             last += 1
         if last - first > 1:
             start, stop = spans[first][0], max(spans[at][1] for at in range(first, last))
             whole = sentence[start:stop].strip()
-            found[first:last] = [f"{whole} {n}/{last - first}" for n in range(1, last - first + 1)]
+            parts[first:last] = [f"{whole} {n}/{last - first}" for n in range(1, last - first + 1)]
         first = last
-    return tuple(found)
-
-
-def _share(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    """Whether two parts of a sentence have a character in common."""
-    return max(a[0], b[0]) < min(a[1], b[1])
+    return tuple(parts)

@@ -19,7 +19,7 @@ from attncli.check.bugs.words import Variants
 from attncli.check.comparison import Comparison
 from attncli.check.fitting import ALIKE, EXPLAINED, NEAR, minimum, misfit, polished, simplest
 from attncli.check.run import Indices
-from attncli.check.setup import Relayout, Setup
+from attncli.check.setup import Setup
 from attncli.stages import OUTPUT
 
 OCTAVES = 8
@@ -50,7 +50,9 @@ def fitted_numbers(
     """
     n = 1 if numbers is None else int(numbers.max()) + 1
     if numbers is not None:
-        comparison = _of_one_number(comparison, len(numbers))
+        # without gradients that are sums over several heads, if there are others
+        each = {n: x for n, x in comparison.errors.items() if x.expected.shape[1] == len(numbers)}
+        comparison = replace(comparison, errors=each or comparison.errors)
 
     def loss(x: Array) -> Array:
         by_head = misfit(make(of(x)), comparison).mean(axis=0)
@@ -66,19 +68,9 @@ def fitted_numbers(
 
 
 def explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
-    """Whether fitted numbers leave little of the misfit of a setup, and enough others confirm each.
-
-    least  the misfits that the numbers leave
-    """
+    """Whether the misfits left by fitted numbers (`least`) are small, and others confirm each."""
     is_confirmed = comparison.n_different >= SEVERAL * least.size
     return is_confirmed and bool(least.mean() < EXPLAINED * misfit(setup, comparison).mean())
-
-
-def _of_one_number(comparison: Comparison, n_heads: int) -> Comparison:
-    """The comparison without gradients that are sums over several heads, if there are others."""
-    stages = comparison.errors.items()
-    own = {name: stage for name, stage in stages if stage.expected.shape[1] == n_heads}
-    return replace(comparison, errors=own or comparison.errors)
 
 
 LARGEST = float(np.finfo(np.float64).max)
@@ -222,17 +214,13 @@ def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if times.size == 1:
         changed = setup.with_steps(output=partial(times_output, times=float(times.item())))
     else:
-        changed = setup.with_relayout(_divided_by(times), OUTPUT)
+        changed = setup.with_relayout(lambda x: x / times, OUTPUT)
     yield changed.with_detail(f"times {listed(times.ravel())}, {words}")
 
 
 def times_output(a: Array, v: Array, allowed: Array | None = None, *, times: float) -> Array:
     """The output times a factor."""
     return weighted_sum(a, v, allowed) * times
-
-
-def _divided_by(times: Array) -> Relayout:
-    return lambda x: x / times
 
 
 def listed(x: Array) -> str:
@@ -263,46 +251,41 @@ def _little_scale(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]]
 
 
 def _little_softcap(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] | None:
-    if setup.how.softcap is not None:
-        return None
-
     def much(times: float) -> Setup | None:
         if times <= 0:
             return None
         cap = float(f"{FAR_CAP / math.sqrt(times):.2g}")
         return setup.with_how(softcap=cap).with_detail(f"softcap about {cap:g}")
 
-    return setup.with_how(softcap=FAR_CAP), much
+    return (setup.with_how(softcap=FAR_CAP), much) if setup.how.softcap is None else None
 
 
 def _little_leak(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] | None:
     if not setup.may_mask() or setup.how.mask_value != -math.inf:
         return None
-
-    def much(times: float) -> Setup | None:
-        if times <= 0:
-            return None
-        value = SMALL_SINK + math.log(times)
-        changed = setup.with_how(mask_value=value, mask_value_rule="replace")
-        return changed.with_detail(f"masked scores become {value:.2g}")
-
-    return setup.with_how(mask_value=SMALL_SINK, mask_value_rule="replace"), much
+    masked = setup.with_how(mask_value_rule="replace")
+    return _by_exponential(lambda x: masked.with_how(mask_value=x), "masked scores become {:.2g}")
 
 
 def _little_sink(setup: Setup) -> tuple[Setup, Callable[[float], Setup | None]] | None:
     if "sinks" in setup.inputs or setup.how.softmax_over != "keys":
         return None
+    sinks = np.ones(setup.shape[1])
+    return _by_exponential(lambda x: setup.with_inputs(sinks=x * sinks), "a sink of about {:.2g}")
 
-    def with_sink(value: float) -> Setup:
-        return setup.with_inputs(sinks=np.full(setup.shape[1], value))
+
+def _by_exponential(
+    make: Callable[[float], Setup], detail: str
+) -> tuple[Setup, Callable[[float], Setup | None]]:
+    """The setup with a number that takes weight in proportion to its exponential."""
 
     def much(times: float) -> Setup | None:
         if times <= 0:
             return None
-        sink = SMALL_SINK + math.log(times)
-        return with_sink(sink).with_detail(f"a sink of about {sink:.2g}")
+        value = SMALL_SINK + math.log(times)
+        return make(value).with_detail(detail.format(value))
 
-    return with_sink(SMALL_SINK), much
+    return make(SMALL_SINK), much
 
 
 FITTED: dict[str, Variants] = {

@@ -48,17 +48,17 @@ def _another_window(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         forms += [lambda n: (n + own, 0), lambda n: (n + own, n)]
     for form in forms:
 
-        def of(n: float, form: Callable[[int], tuple[int, int]] = form) -> Setup:
-            return setup.with_how(window=form(int(n)))
-
-        def loss(x: Array, of: Callable[[float], Setup] = of) -> Array:
-            return np.array([misfit(of(float(x[0])), sample).mean()])
+        def loss(x: Array, form: Callable[[int], tuple[int, int]] = form) -> Array:
+            changed = setup.with_how(window=form(int(x[0])))
+            return np.array([misfit(changed, sample).mean()])
 
         at, least = whole_minimum(loss, 0, most)
-        if explains(least, setup, sample) and form(int(at[0])) != given:
-            left, after = form(int(at[0]))
+        window = form(int(at[0]))
+        if explains(least, setup, sample) and window != given:
+            left, after = window
             left -= own if left > 0 else 0
-            yield of(at[0]).with_detail(f"{_bound(left)} before the query, {_bound(after)} after")
+            words = f"{_bound(left)} before the query, {_bound(after)} after"
+            yield setup.with_how(window=window).with_detail(words)
 
 
 def _bound(n: int) -> str:
@@ -89,8 +89,7 @@ def _partial(setup: Setup, _: Evidence) -> Iterator[Setup]:
         width = setup.d_k // share
         if width >= 2 and width % 2 == 0:
             words = f"on the first {width} of {setup.d_k} entries"
-            one = setup.with_positions(width=width)
-            yield one.with_detail(words)
+            yield setup.with_positions(width=width).with_detail(words)
             whole = setup.with_positions(width=width, of_width=setup.d_k)
             yield whole.with_detail(f"{words}, with the frequencies of all")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import functional as f
-from attncli.attention.heads import four_axes, key_head_of
+from attncli.attention.heads import four_axes
 from attncli.attention.masks import window
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.patch import Function, Patch
-from attncli.check.bugs.words import Variants
+from attncli.check.bugs.words import Variants, only_if, patches
 from attncli.check.positions import PositionKind
 from attncli.check.run import Indices
 from attncli.check.setup import Setup
@@ -36,11 +36,7 @@ def with_inputs(detail: str = "", **arrays: Any) -> Variants:
 
 
 def without_transpose(x: Array) -> Array:
-    """Heads made by reshape alone: (n, h·d) read as (h, n, d) instead of (n, h, d).
-
-    >>> without_transpose(np.arange(6).reshape(1, 2, 3, 1)).ravel().tolist()
-    [0, 3, 1, 4, 2, 5]
-    """
+    """Heads made by reshape alone: (n, h·d) read as (h, n, d) instead of (n, h, d)."""
     return np.swapaxes(x, 1, 2).reshape(x.shape)
 
 
@@ -51,11 +47,7 @@ def with_transpose(x: Array) -> Array:
 
 
 def columns_first(x: Array) -> Array:
-    """What was stored as (d, tokens), read as (tokens, d).
-
-    >>> columns_first(np.arange(6).reshape(1, 1, 3, 2)).ravel().tolist()
-    [0, 2, 4, 1, 3, 5]
-    """
+    """What was stored as (d, tokens), read as (tokens, d)."""
     return np.swapaxes(x, -1, -2).reshape(x.shape)
 
 
@@ -64,37 +56,30 @@ def of(name: str, read: Callable[[Array], Array] = np.asarray) -> Function:
     return lambda inputs: read(inputs[name])
 
 
-def _misread(name: str) -> Variants:
+MISREAD = {
+    "stored as (tokens, heads, d), read as (heads, tokens, d)": without_transpose,
+    "stored as (heads, tokens, d), read as (tokens, heads, d)": with_transpose,
+    "stored as (d, tokens), read as (tokens, d)": columns_first,
+}
+
+
+def _misread(name: str, setup: Setup, _: Evidence) -> Iterator[Variants]:
     """One input read with the strides of another layout."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Variants]:
-        *_b, n_heads, n, d = setup.inputs[name].shape
-        if setup.n_past:
-            return
-        if n_heads > 1:
-            words = "stored as (tokens, heads, d), read as (heads, tokens, d)"
-            yield with_inputs(words, **{name: of(name, without_transpose)})
-            words = "stored as (heads, tokens, d), read as (tokens, heads, d)"
-            yield with_inputs(words, **{name: of(name, with_transpose)})
-        if n != d:  # of a square it is "K not transposed"
-            words = "stored as (d, tokens), read as (tokens, d)"
-            yield with_inputs(words, **{name: of(name, columns_first)})
-
-    return patches_of
+    *_b, n_heads, n, d = setup.inputs[name].shape
+    for words, read in MISREAD.items() if not setup.n_past else ():
+        applies = n != d if read is columns_first else n_heads > 1  # n = d: "K not transposed"
+        if applies:
+            yield with_inputs(words, **{name: of(name, read)})
 
 
 def _split(setup: Setup, evidence: Evidence) -> Iterator[Variants]:
-    split = {name: of(name, without_transpose) for name in QKV}
+    split = with_inputs("", **{name: of(name, without_transpose) for name in QKV})
     if setup.shape[HEAD] > 1 and not setup.n_past:
-        yield with_inputs("", **split)
-        if evidence.has_all(setup, OUTPUT):
-            for patch in as_tuple(with_inputs("", **split)(setup, evidence)):
+        yield split
+        for patch in patches(split, setup, evidence) if evidence.has_all(setup, OUTPUT) else ():
+            if isinstance(patch, Patch):
                 merged = {OUTPUT: without_transpose}
                 yield patch.also("and merged in the same way", relayout=merged)
-
-
-def as_tuple(patches: Patch | tuple[Patch, ...]) -> tuple[Patch, ...]:
-    return (patches,) if isinstance(patches, Patch) else patches
 
 
 def _merged(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
@@ -110,25 +95,11 @@ def _columns_as_rows(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
         yield Patch(relayout=dict.fromkeys(MAPS, lambda x: np.swapaxes(x, -1, -2)))
 
 
-def _named(stage: str) -> Variants:
+def _named(stage: str, setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     """What was observed as `scores` is a later stage."""
-
-    def patches_of(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
-        later = stage == SCALED or setup.may_mask() or setup.how.softcap is not None
-        if SCORES in evidence.observed and later:
-            yield Patch(relabel={SCORES: stage})
-
-    return patches_of
-
-
-def _for_queries(setup: Setup, _: Evidence) -> Variants:
-    """The keys in place of the queries, for each query head those that it uses."""
-
-    def keys(inputs: Mapping[str, Array]) -> Array:
-        q, k = inputs["q"], inputs["k"]
-        return k[:, key_head_of(q.shape[1], k.shape[1], setup.how.head_order)]
-
-    return with_inputs(q=keys)
+    later = stage == SCALED or setup.may_mask() or setup.how.softcap is not None
+    if SCORES in evidence.observed and later:
+        yield Patch(relabel={SCORES: stage})
 
 
 def _heads_as_tokens(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
@@ -169,31 +140,23 @@ def errors_along(axis: int, evidence: Evidence) -> Array:
 
 def _each_and_both(indices: Indices, axis: int, words: str) -> Iterator[Patch]:
     """K and V, then each of them, of these batch items or heads."""
-    taken = {name: partial(_taken, name=name, at=indices, axis=axis) for name in ("k", "v")}
+    taken = {name: of(name, lambda x: np.take(x, indices, axis)) for name in ("k", "v")}
     yield Patch(inputs=taken, detail=words.format("K and V"))
     for name, x in taken.items():
         yield Patch(inputs={name: x}, detail=words.format(name.upper()))
 
 
-def _taken(inputs: Mapping[str, Array], name: str, at: Indices, axis: int) -> Array:
-    return np.take(inputs[name], at, axis)
-
-
-def _two_exchanged(axis: int) -> Variants:
+def _two_exchanged(axis: int, setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     """The two batch items or heads with the largest errors, or all neighbours, exchanged."""
-
-    def patches_of(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
-        over = next((evidence.over(setup, stage) for stage in evidence.observed), None)
-        if over is None:
-            return
-        worst = over[axis][np.argsort(-errors_along(axis, evidence), kind="stable")]
-        for words, swap in _swaps(axis, setup.shape[axis], worst):
-            yield Patch(instead={axis: swap}, detail=f"the outputs of {words}")
-        by_key = setup.key_heads[worst] if axis == HEAD else worst
-        for words, swap in _swaps(axis, setup.inputs["k"].shape[axis], by_key):
-            yield from _each_and_both(swap, axis, f"{{}} of {words}")
-
-    return patches_of
+    over = next((evidence.over(setup, stage) for stage in evidence.observed), None)
+    if over is None:
+        return
+    worst = over[axis][np.argsort(-errors_along(axis, evidence), kind="stable")]
+    for words, swap in _swaps(axis, setup.shape[axis], worst):
+        yield Patch(instead={axis: swap}, detail=f"the outputs of {words}")
+    by_key = setup.key_heads[worst] if axis == HEAD else worst
+    for words, swap in _swaps(axis, setup.inputs["k"].shape[axis], by_key):
+        yield from _each_and_both(swap, axis, f"{{}} of {words}")
 
 
 def _swaps(axis: int, n: int, worst: Indices) -> Iterator[tuple[str, Indices]]:
@@ -209,16 +172,12 @@ def _swaps(axis: int, n: int, worst: Indices) -> Iterator[tuple[str, Indices]]:
         yield "all neighbours", np.where(neighbours < n, neighbours, np.arange(n))
 
 
-def _one_for_all(axis: int) -> Variants:
+def _one_for_all(axis: int, setup: Setup, _: Evidence) -> Iterator[Patch]:
     """The keys, the values, both or the outputs of the first batch item or head, for all."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        if (n := setup.inputs["k"].shape[axis]) > 1:
-            yield from _each_and_both(np.zeros(n, dtype=np.intp), axis, "of {}")
-        if (n := setup.shape[axis]) > 1:
-            yield Patch(instead={axis: np.zeros(n, dtype=np.intp)}, detail="of the output")
-
-    return patches_of
+    if (n := setup.inputs["k"].shape[axis]) > 1:
+        yield from _each_and_both(np.zeros(n, dtype=np.intp), axis, "of {}")
+    if (n := setup.shape[axis]) > 1:
+        yield Patch(instead={axis: np.zeros(n, dtype=np.intp)}, detail="of the output")
 
 
 def _rows_shifted(setup: Setup, _: Evidence) -> Iterator[Patch]:
@@ -251,11 +210,7 @@ def root_mean_square(x: Array, epsilon: float) -> Array:
 
 
 def to_length_1(x: Array) -> Array:
-    """x over its length.
-
-    >>> to_length_1(np.array([3.0, 4.0])).tolist()
-    [0.6, 0.8]
-    """
+    """x over its length."""
     return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12))
 
 
@@ -276,21 +231,12 @@ _NORMS: Mapping[str, Callable[[Array], Array]] = {
 """float32 shows which ε it was; without one nothing is divided by 0."""
 
 
-def _normalised() -> Iterator[Patch]:
-    for words, norm in _NORMS.items():
-        scores = lambda right, q, k, norm=norm: right(q=norm(q), k=norm(k))  # noqa: E731
-        yield Patch({SCORES: scores}, words)
-
-
 def _residual(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     """The output with the rows of an input added, whose heads may be shared."""
     if OUTPUT not in evidence.observed or setup.positions is not None:
         return
-    width, order, is_square = (
-        setup.inputs["v"].shape[-1],
-        setup.how.head_order,
-        setup.shape[2] == setup.shape[3],
-    )
+    width, order = setup.inputs["v"].shape[-1], setup.how.head_order
+    is_square = setup.shape[2] == setup.shape[3]
 
     def shared(x: Array, a: Array) -> Array:
         return x if x.shape[-3] == a.shape[-3] else f.share(x, a.shape[-3], order)
@@ -313,20 +259,17 @@ def positions(detail: str = "", **fields: Any) -> Patch:
     return Patch(positions=fields, detail=detail)
 
 
-def _kind(was: PositionKind, other: PositionKind) -> Variants:
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        if setup.positions is not None and setup.positions.kind == was:
-            yield positions(kind=other)
-
-    return patches_of
+def _kind(was: PositionKind, other: PositionKind, setup: Setup, _: Evidence) -> Iterator[Patch]:
+    if setup.positions is not None and setup.positions.kind == was:
+        yield positions(kind=other)
 
 
-def _if(variants: Variants, *, rotary: bool) -> Variants:
-    def patches_of(setup: Setup, _: Evidence) -> Variants:
-        has = setup.positions is not None and setup.positions.is_rotary == rotary
-        return variants if has else ()
+def _is_rotary(setup: Setup) -> bool:
+    return setup.positions is not None and setup.positions.is_rotary
 
-    return patches_of
+
+def _is_added(setup: Setup) -> bool:
+    return setup.positions is not None and not setup.positions.is_rotary
 
 
 def _left_out(setup: Setup, _: Evidence) -> Iterator[Patch]:
@@ -336,62 +279,49 @@ def _left_out(setup: Setup, _: Evidence) -> Iterator[Patch]:
         yield positions("of the keys alone", on=setup.positions.on - {"k"})
 
 
-def _in_values(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    if setup.inputs["v"].shape[-1] % 2 == 0:
-        yield positions(on=frozenset("qkv"))
-
-
 def _from_1(setup: Setup, _: Evidence) -> Iterator[Patch]:
     starts = "from_query", "from_past", "from_new"
     yield positions(**{name: getattr(setup.positions, name) + 1 for name in starts})
 
 
-def _restarted(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    if setup.positions is not None and setup.n_past:
-        yield positions("of the queries alone", from_query=0)
-        yield positions("of the new keys as well", from_query=0, from_new=0)
-
-
 # ---- the weights that make q, k and v: tried singly, for to project x anew takes long
 
 
-def _remade(change: Callable[[Array], Array | None], *names: str) -> Variants:
+def _remade(
+    change: Callable[[Array], Array | None], names: Collection[str], setup: Setup, _: Evidence
+) -> Iterator[Patch]:
     """q, k and v of other arrays for each of these weights by itself and for all of them."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        if (made := setup.projected) is None:
-            return
-        others = {name: change(made.values[name]) for name in names if name in made.values}
-        changed = {name: x for name, x in others.items() if x is not None}
-        sets = [
-            *({name: x} for name, x in changed.items()),
-            *([changed] if len(changed) > 1 else []),
-        ]
-        for weights in sets:
-            arrays = {n: four_axes(x).astype(np.float64) for n, x in made.made_by(weights).items()}
-            for name in arrays.keys() & {"k", "v"}:
-                cached = setup.inputs[name][:, :, : setup.n_past]
-                arrays[name] = np.concatenate([cached, arrays[name]], axis=2)
-            yield Patch(inputs=arrays, detail=" and ".join(weights))
-
-    return patches_of
-
-
-def _square_transposed(w: Array) -> Array | None:
-    return w.T if w.shape == w.T.shape else None
+    if (made := setup.projected) is None:
+        return
+    others = {name: change(made.values[name]) for name in names if name in made.values}
+    changed = {name: x for name, x in others.items() if x is not None}
+    singly = [{name: x} for name, x in changed.items()]
+    for weights in [*singly, changed] if len(changed) > 1 else singly:
+        arrays = {n: four_axes(x).astype(np.float64) for n, x in made.made_by(weights).items()}
+        for name in arrays.keys() & {"k", "v"}:
+            cached = setup.inputs[name][:, :, : setup.n_past]
+            arrays[name] = np.concatenate([cached, arrays[name]], axis=2)
+        yield Patch(inputs=arrays, detail=" and ".join(weights))
 
 
 INPUT_BUGS: dict[str, Variants] = {
-    "rotary pairs interleaved, not in halves": _kind("rope-halves", "rope-interleaved"),
-    "rotary pairs in halves, not interleaved": _kind("rope-interleaved", "rope-halves"),
-    "sinusoid exponent 2·2i/d, not 2i/d": _kind("paper", "article"),
-    "sinusoid exponent 2i/d, not 2·2i/d": _kind("article", "paper"),
-    "sines, then cosines, not interleaved": _if(positions(in_halves=True), rotary=False),
+    "rotary pairs interleaved, not in halves": partial(_kind, "rope-halves", "rope-interleaved"),
+    "rotary pairs in halves, not interleaved": partial(_kind, "rope-interleaved", "rope-halves"),
+    "sinusoid exponent 2·2i/d, not 2i/d": partial(_kind, "paper", "article"),
+    "sinusoid exponent 2i/d, not 2·2i/d": partial(_kind, "article", "paper"),
+    "sines, then cosines, not interleaved": only_if(_is_added, positions(in_halves=True)),
     "positions left out": _left_out,
-    "positions left out of the values": _if(positions(on=frozenset("qk")), rotary=False),
-    "rotary positions in the values too": _if(_in_values, rotary=True),
-    "positions counted from 1, not 0": _if(_from_1, rotary=False),
-    "positions restarted at 0 after the past": _restarted,
+    "positions left out of the values": only_if(_is_added, positions(on=frozenset("qk"))),
+    "rotary positions in the values too": only_if(
+        lambda setup: _is_rotary(setup) and setup.inputs["v"].shape[-1] % 2 == 0,
+        positions(on=frozenset("qkv")),
+    ),
+    "positions counted from 1, not 0": only_if(_is_added, _from_1),
+    "positions restarted at 0 after the past": only_if(
+        lambda setup: setup.positions is not None and setup.n_past,
+        positions("of the queries alone", from_query=0),
+        positions("of the new keys as well", from_query=0, from_new=0),
+    ),
     "heads split by reshape without transpose": _split,
     "heads merged by reshape without transpose": _merged,
     "K and V swapped": with_inputs(k=of("v"), v=of("k")),
@@ -400,22 +330,27 @@ INPUT_BUGS: dict[str, Variants] = {
     "key heads tiled, not in blocks": Patch(how={"head_order": "tiled"}),
     "key heads in blocks, not tiled": Patch(how={"head_order": "blocks"}),
     "rows and columns exchanged": _columns_as_rows,
-    "the observed scores are scaled already": _named(SCALED),
-    "the observed scores are masked already": _named(MASKED),
+    "the observed scores are scaled already": partial(_named, SCALED),
+    "the observed scores are masked already": partial(_named, MASKED),
     "heads and tokens exchanged in the inputs": _heads_as_tokens,
-    **{f"{name.upper()} read with wrong strides": _misread(name) for name in "qkv"},
-    "two heads exchanged": _two_exchanged(HEAD),
-    "two batch items exchanged": _two_exchanged(BATCH),
-    "one head for all": _one_for_all(HEAD),
-    "one batch item for all": _one_for_all(BATCH),
+    **{f"{name.upper()} read with wrong strides": partial(_misread, name) for name in "qkv"},
+    "two heads exchanged": partial(_two_exchanged, HEAD),
+    "two batch items exchanged": partial(_two_exchanged, BATCH),
+    "one head for all": partial(_one_for_all, HEAD),
+    "one batch item for all": partial(_one_for_all, BATCH),
     "K used as V": with_inputs(v=of("k")),
     "V used as K": with_inputs(k=of("v")),
     "Q used as K": with_inputs(k=of("q")),
-    "K used as Q": _for_queries,
+    "K used as Q": lambda setup, _: with_inputs(q=lambda inputs: inputs["k"][:, setup.key_heads]),
     "rows shifted by one": _rows_shifted,
     "weights transposed before the sum": _weights_transposed,
-    "weights of a projection transposed": _remade(_square_transposed, "w_q", "w_k", "w_v"),
-    "bias of a projection left out": _remade(np.zeros_like, "b_q", "b_k", "b_v"),
-    "queries and keys normalised": [*_normalised()],
+    "weights of a projection transposed": partial(
+        _remade, lambda w: w.T if w.shape == w.T.shape else None, ("w_q", "w_k", "w_v")
+    ),
+    "bias of a projection left out": partial(_remade, np.zeros_like, ("b_q", "b_k", "b_v")),
+    "queries and keys normalised": [
+        Patch({SCORES: lambda right, q, k, norm=norm: right(q=norm(q), k=norm(k))}, words)
+        for words, norm in _NORMS.items()
+    ],
     "residual already in the output": _residual,
 }

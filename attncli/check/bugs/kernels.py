@@ -18,7 +18,7 @@ from attncli.attention import tiles
 from attncli.attention.parts import by_sum
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.patch import Function, Patch
-from attncli.check.bugs.words import Variants
+from attncli.check.bugs.words import Variants, only_if
 from attncli.check.run import Subset, stages
 from attncli.check.setup import NANS, ZEROS, Setup
 from attncli.stages import LSE, OUTPUT, TILE, WEIGHTS
@@ -76,22 +76,18 @@ def without_keys(setup: Setup, lost: slice, detail: str = "") -> Patch:
     return Patch({WEIGHTS: weights, **(sums if over_keys else {})}, detail)
 
 
-def zero_keys(n: int) -> Function:
+def zero_keys(right: Function, x: Array, sinks: Array | None = None, *, n: int) -> Array:
     """Softmax, or its log-sum-exp, in whose sum n more keys take part, with a score of 0."""
-
-    def sums(right: Function, x: Array, sinks: Array | None = None) -> Array:
-        none = np.full(x.shape[-3] if x.ndim > 2 else 1, -np.inf)
-        zeros = np.logaddexp(none if sinks is None else sinks, math.log(n))
-        return np.asarray(right(sinks=zeros.astype(x.dtype)))
-
-    return sums
+    none = np.full(x.shape[-3] if x.ndim > 2 else 1, -np.inf)
+    zeros = np.logaddexp(none if sinks is None else sinks, math.log(n))
+    return np.asarray(right(sinks=zeros.astype(x.dtype)))
 
 
 def _zero_keys(setup: Setup, _: Evidence) -> Iterator[Patch]:
     """As many zero keys as fill the last block, for each number that some size of block gives."""
     for n, blocks in paddings(setup.shape[3], (8, *BLOCKS, 256)):
         words = f"{n} of them, as blocks of {blocks} keys have"
-        yield Patch({WEIGHTS: zero_keys(n), LSE: zero_keys(n)}, words)
+        yield Patch(dict.fromkeys((WEIGHTS, LSE), partial(zero_keys, n=n)), words)
 
 
 def _last_skipped(setup: Setup, _: Evidence) -> Iterator[Patch]:
@@ -115,18 +111,19 @@ def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     at = Subset(over.batch[[b]], over.head[[h]], over.row[rows[[row]]])
     weights = stages(setup, at, [WEIGHTS])[WEIGHTS][0, 0, 0]
     v = setup.placed().inputs["v"][at.batch[0], setup.key_heads[at.head[0]]]
-    found = []
+    candidates = []
     for block in BLOCKS:
         starts = np.arange(0, len(weights), block)[:-1]
         if not starts.size:
             continue
-        lost = np.add.reduceat(weights, [*starts, starts[-1] + block])[:-1]
-        terms = np.add.reduceat(weights[:, None] * v, [*starts, starts[-1] + block], axis=0)[:-1]
+        cuts = [*starts, starts[-1] + block]
+        lost = np.add.reduceat(weights, cuts)[:-1]
+        terms = np.add.reduceat(weights[:, None] * v, cuts, axis=0)[:-1]
         left = np.maximum(1 - lost, 1e-30)[:, None]
-        apart = (expected[b, h, row] - terms) / left - observed[b, h, row]
-        one = int(np.argmin(np.square(apart).sum(axis=-1)))
-        found.append((float(np.square(apart[one]).sum()), block, int(starts[one])))
-    for _, block, start in sorted(found)[:2]:
+        apart = np.square((expected[b, h, row] - terms) / left - observed[b, h, row]).sum(axis=-1)
+        one = int(np.argmin(apart))
+        candidates.append((float(apart[one]), block, int(starts[one])))
+    for _, block, start in sorted(candidates)[:2]:
         words = f"keys {start + 1} to {start + block}, a block of {block}"
         yield without_keys(setup, slice(start, start + block), words)
 
@@ -278,65 +275,53 @@ def unguarded(parts: _Parts) -> Array:
 Merge = Callable[[_Parts], Array]
 
 
-def _merged(merge: Merge, lse: Merge | None = None, detail: str = "") -> Variants:
+def _merged(
+    merge: Merge, setup: Setup, evidence: Evidence, *, lse: Merge | None = None, detail: str = ""
+) -> Iterator[Patch]:
     """The blocks of a kernel and the parts of a split, merged so; and the log-sum-exp of that.
 
-    A split has parts of one size, the last of them smaller, or of sizes that differ by one; or
-    those that are named.
+    A split has parts of one size, or of sizes that differ by one; or those that are named.
     """
-
-    def patches_of(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
-        n_k, cuts = setup.shape[3], dict[tuple[int, ...], str]()
-        if setup.split:
-            cuts[0, *setup.split] = f"parts cut after key {', '.join(map(str, setup.split))}"
-        for n in (n for n in SPLITS if n < n_k and not setup.split):
-            even = np.cumsum([0, *map(len, np.array_split(np.arange(n_k), n))])[:-1]
-            cuts[tuple(range(0, n_k, -(-n_k // n)))] = f"{n} parts of the keys"
-            cuts.setdefault(tuple(even.tolist()), f"{n} parts of the keys, as even as can be")
-        for n in (n for n in BLOCKS if n < n_k and not setup.split):
-            cuts[tuple(range(0, n_k, n))] = f"blocks of {n} keys"
-        for at, words in cuts.items() if _is_plain(setup) else ():
-            weights = {WEIGHTS: lambda x, at=at: merge(_Parts.of(x, at))}
-            yield Patch(weights, f"{words}{detail}")
-            if lse is not None and LSE in evidence.expected:
-                sums = {LSE: lambda x, at=at: lse(_Parts.of(x, at))}
-                yield Patch({**weights, **sums}, f"{words}{detail}")
-
-    return patches_of
+    n_k, cuts = setup.shape[3], dict[tuple[int, ...], str]()
+    if setup.split:
+        cuts[0, *setup.split] = f"parts cut after key {', '.join(map(str, setup.split))}"
+    for n in (n for n in SPLITS if n < n_k and not setup.split):
+        even = np.cumsum([0, *map(len, np.array_split(np.arange(n_k), n))])[:-1]
+        cuts[tuple(range(0, n_k, -(-n_k // n)))] = f"{n} parts of the keys"
+        cuts.setdefault(tuple(even.tolist()), f"{n} parts of the keys, as even as can be")
+    for n in (n for n in BLOCKS if n < n_k and not setup.split):
+        cuts[tuple(range(0, n_k, n))] = f"blocks of {n} keys"
+    for at, words in cuts.items() if _is_plain(setup) else ():
+        weights = {WEIGHTS: lambda x, at=at: merge(_Parts.of(x, at))}
+        yield Patch(weights, f"{words}{detail}")
+        if lse is not None and LSE in evidence.expected:
+            sums = {LSE: lambda x, at=at: lse(_Parts.of(x, at))}
+            yield Patch({**weights, **sums}, f"{words}{detail}")
 
 
 def _base(factor: float, words: str) -> Variants:
     def lse(parts: _Parts) -> Array:
         return f.log_sum_exp(parts.lse * parts.lse.dtype.type(factor))
 
-    return _merged(partial(by_powers, factor=factor), lse, words)
-
-
-def _if_masked(variants: Variants, *, split: bool) -> Variants:
-    """Else any rows of NaN could be it."""
-    return lambda setup, _: variants if setup.may_mask() and (setup.split or not split) else ()
+    return partial(_merged, partial(by_powers, factor=factor), lse=lse, detail=words)
 
 
 # ---- the log-sum-exp that is kept of each row, and the walk through tiles
 
 
-def _in_blocks(merge: Callable[[list[Array]], Array]) -> Variants:
+def _in_blocks(merge: Callable[[list[Array]], Array], setup: Setup, _: Evidence) -> Iterator[Patch]:
     """The log-sum-exps of blocks of keys, merged so."""
+    n_k = setup.shape[3]
+    for n in (n for n in dict.fromkeys((-(-n_k // 2), *BLOCKS)) if n < n_k):
 
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        n_k = setup.shape[3]
-        for n in (n for n in dict.fromkeys((-(-n_k // 2), *BLOCKS)) if n < n_k):
+        def sums(right: Function, x: Array, allowed: Array | None = None, n: int = n) -> Array:
+            each = []
+            for at in (slice(start, start + n) for start in range(0, n_k, n)):
+                some = allowed if allowed is None or allowed.shape[-1] == 1 else allowed[..., at]
+                each.append(right(x=x[..., at], allowed=some))
+            return merge(each)
 
-            def sums(right: Function, x: Array, allowed: Array | None = None, n: int = n) -> Array:
-                cut = [slice(at, at + n) for at in range(0, n_k, n)]
-                shared = allowed is None or allowed.shape[-1] == 1
-                own = [allowed if allowed is None or shared else allowed[..., at] for at in cut]
-                parts = zip(cut, own, strict=True)
-                return merge([right(x=x[..., at], allowed=some) for at, some in parts])
-
-            yield Patch({LSE: sums}, f"blocks of {n} keys")
-
-    return patches_of
+        yield Patch({LSE: sums}, f"blocks of {n} keys")
 
 
 def _less_largest(right: Function, x: Array) -> Array:
@@ -373,24 +358,30 @@ KERNEL_BUGS: dict[str, Variants] = {
     "one block of keys lost": _block_lost,
     "sum not rescaled when the maximum grows": _unscaled_sums,
     "blocks averaged without their log-sum-exp": (
-        _merged(partial(averaged, empty_too=True)),
-        _if_masked(
-            _merged(partial(averaged, empty_too=False), None, ", those without a key left out"),
-            split=False,
+        partial(_merged, partial(averaged, empty_too=True)),
+        only_if(
+            Setup.may_mask,
+            partial(
+                _merged, partial(averaged, empty_too=False), detail=", those without a key left out"
+            ),
         ),
     ),
     "blocks merged in the wrong base": (
         _base(math.log(2), ": 2 to the power of a natural logarithm"),
         _base(1 / math.log(2), ": e to the power of a logarithm of 2"),
     ),
-    "part without a key not guarded": _if_masked(_merged(unguarded), split=True),
-    "log-sum-exps of parts added": _merged(added, lambda parts: parts.lse.sum(axis=-1)),
+    "part without a key not guarded": only_if(  # else any rows of NaN could be it
+        lambda setup: setup.may_mask() and setup.split, partial(_merged, unguarded)
+    ),
+    "log-sum-exps of parts added": partial(
+        _merged, added, lse=lambda parts: parts.lse.sum(axis=-1)
+    ),
     "lse is the largest score": {LSE: lambda x: x.max(axis=-1)},
     "maximum left out of lse": {LSE: _less_largest},
     "logarithm left out of lse": {LSE: lambda right: np.exp(right())},
     "lse of powers of 2": {LSE: _of_powers_of_two},
-    "lse added": _in_blocks(lambda each: np.asarray(sum(each))),
-    "lse of the last block alone": _in_blocks(lambda each: each[-1]),
+    "lse added": partial(_in_blocks, lambda each: np.asarray(sum(each))),
+    "lse of the last block alone": partial(_in_blocks, lambda each: each[-1]),
     "sinks left out of lse": {LSE: lambda right, sinks: right(sinks=None)},
     "mask left out of lse": {LSE: lambda right, unmasked: right(x=unmasked, allowed=None)},
     "m is the tile's own maximum": {tiles.running_max: lambda right: right(before=None)},

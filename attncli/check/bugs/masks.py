@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.kernels import without_keys
 from attncli.check.bugs.patch import Function, Patch
 from attncli.check.bugs.scores import how, ieee_softmax
-from attncli.check.bugs.words import Variants
+from attncli.check.bugs.words import Variants, only_if
 from attncli.check.setup import Setup
 from attncli.convention import EmptyRows
 from attncli.stages import MASKED, OUTPUT, WEIGHTS
@@ -56,11 +57,7 @@ def _hides_by_inf_alone(mask: Array) -> bool:
 
 
 def is_padding(mask: Array) -> bool:
-    """Whether a mask says of each key, not of each query, whether it may be attended to.
-
-    >>> is_padding(np.array([True, False])), is_padding(np.eye(2, dtype=bool))
-    (True, False)
-    """
+    """Whether a mask says of each key, not of each query, whether it may be attended to."""
     return mask.ndim < 2 or bool((mask == mask[..., :1, :]).all())
 
 
@@ -84,18 +81,15 @@ def _numbers_as_truth(setup: Setup, _: Evidence) -> Iterator[Patch]:
         yield how(mask_numbers="truth")
 
 
-def _transposed(*, padding: bool) -> Variants:
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        if setup.shape[2] != setup.shape[3]:
-            return
-        if padding and "kv_len" in setup.inputs:
-            yield Patch({"mask": _with_padded_queries})
-        mask = setup.inputs.get("given_mask")
-        if mask is not None and is_padding(mask) == padding:
-            whole = np.broadcast_to(mask, (*mask.shape[:-2], *setup.shape[2:]))
-            yield with_mask(np.swapaxes(whole, -1, -2))
-
-    return patches_of
+def _transposed(setup: Setup, _: Evidence, *, padding: bool) -> Iterator[Patch]:
+    if setup.shape[2] != setup.shape[3]:
+        return
+    if padding and "kv_len" in setup.inputs:
+        yield Patch({"mask": _with_padded_queries})
+    mask = setup.inputs.get("given_mask")
+    if mask is not None and is_padding(mask) == padding:
+        whole = np.broadcast_to(mask, (*mask.shape[:-2], *setup.shape[2:]))
+        yield with_mask(np.swapaxes(whole, -1, -2))
 
 
 def _with_padded_queries(right: Function, kv_len: Array, rows: Array) -> Array:
@@ -114,108 +108,58 @@ def _positions(rows: Array, kv_len: Array | None, sizes: tuple[Any, int, int, in
     return np.asarray(rows[:, None] + start)
 
 
-def _reversed(least: int) -> Function:
-    """A query attends to keys from `least` places after its own on."""
-
-    def mask(
-        right: Function, rows: Array, align: Any, n_q: int, n_k: int, n_past: int,
-        kv_len: Array | None = None,
-    ) -> Array:  # fmt: skip
-        query = _positions(rows, kv_len, (align, n_q, n_k, n_past))
-        return np.where(np.arange(n_k) >= query + least, right(causal=False), -np.inf)
-
-    return mask
+def _reversed(
+    right: Function, rows: Array, align: Any, n_q: int, n_k: int, n_past: int,
+    kv_len: Array | None = None, *, least: int,
+) -> Array:  # fmt: skip
+    """The mask in which a query attends to keys from `least` places after its own on."""
+    query = _positions(rows, kv_len, (align, n_q, n_k, n_past))
+    return np.where(np.arange(n_k) >= query + least, right(causal=False), -np.inf)
 
 
-def _causal_reversed(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    for least, words in ((0, "its own and later positions"), (1, "later positions alone")):
-        if setup.how.causal:
-            yield Patch({"mask": _reversed(least)}, words)
-
-
-def _in_chunks(chunk: int) -> Function:
-    """A query attends to the keys of its own chunk, as far as it may look."""
-
-    def mask(
-        right: Function, rows: Array, align: Any, n_q: int, n_k: int, n_past: int,
-        window_size: tuple[int, int], kv_len: Array | None = None,
-    ) -> Array:  # fmt: skip
-        query = _positions(rows, kv_len, (align, n_q, n_k, n_past))
-        others = right(window_size=(-1, window_size[1]))
-        return np.where(query // chunk == np.arange(n_k) // chunk, others, -np.inf)
-
-    return mask
+def _in_chunks(
+    right: Function, rows: Array, align: Any, n_q: int, n_k: int, n_past: int,
+    window_size: tuple[int, int], kv_len: Array | None = None, *, chunk: int,
+) -> Array:  # fmt: skip
+    """The mask in which a query attends to the keys of its own chunk, as far as it may look."""
+    query = _positions(rows, kv_len, (align, n_q, n_k, n_past))
+    others = right(window_size=(-1, window_size[1]))
+    return np.where(query // chunk == np.arange(n_k) // chunk, others, -np.inf)
 
 
 def _chunks(setup: Setup, _: Evidence) -> Iterator[Patch]:
     left, right = setup.how.reach or (-1, -1)
     for chunk in sorted({left, left + 1, left + 1 + max(right, 0)}) if left >= 1 else ():
-        yield Patch({"mask": _in_chunks(chunk)}, f"chunks of {chunk}")
+        yield Patch({"mask": partial(_in_chunks, chunk=chunk)}, f"chunks of {chunk}")
 
 
-def _window_by(step: int) -> Variants:
+def _window_by(step: int, setup: Setup, _: Evidence) -> Iterator[Patch]:
     """Each bound of the window moved by a step, one side at a time and then both."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        least = int(setup.how.window_counts == "own"), 0
-        for words, by in (
-            ("left", (step, 0)),
-            ("right", (0, step)),
-            ("left and right", (step, step)),
-        ):
-            bounds = setup.how.window or (-1, -1)
-            moved = bounds[0] + by[0], bounds[1] + by[1]
-            if all(min(a, b) >= n for a, b, n in zip(bounds, moved, least, strict=True) if a != b):
-                yield how(f"on the {words}", window=moved)
-
-    return patches_of
+    least = int(setup.how.window_counts == "own"), 0
+    bounds = setup.how.window or (-1, -1)
+    sides = {"left": (step, 0), "right": (0, step), "left and right": (step, step)}
+    for words, by in sides.items():
+        moved = bounds[0] + by[0], bounds[1] + by[1]
+        if all(min(a, b) >= n for a, b, n in zip(bounds, moved, least, strict=True) if a != b):
+            yield how(f"on the {words}", window=moved)
 
 
-def _wanted(**fields: Any) -> Variants:
+def _is_causal(setup: Setup) -> bool:
+    return setup.how.causal
+
+
+def _wanted(setup: Setup, _: Evidence, *, align: str) -> Iterator[Patch]:
     """A causal mask where none is wanted; both restrict: one that is not wanted hides keys."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        both = {"mask_and_causal": "both"} if "given_mask" in setup.inputs else {}
-        if not setup.how.causal:
-            yield how(causal=True, **fields, **both)
-
-    return patches_of
+    both = {"mask_and_causal": "both"} if "given_mask" in setup.inputs else {}
+    if not setup.how.causal:
+        yield how(causal=True, causal_align=align, **both)
 
 
-def _bottom_right(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
-    if not setup.n_past and setup.shape[2] != setup.shape[3]:
-        yield from _wanted(causal_align="bottom-right")(setup, evidence)
-
-
-def _both(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    """Where of a mask and causal one has no effect."""
-    if setup.how.causal and setup.how.mask_and_causal in ("mask", "causal"):
-        yield how(mask_and_causal="both")
-
-
-def _if_causal(*variants: Variants) -> Variants:
-    return lambda setup, _: variants if setup.how.causal else ()
-
-
-def _last_query(place: str, now: tuple[str, ...]) -> Variants:
+def _last_query(place: str, now: tuple[str, ...], setup: Setup, _: Evidence) -> Iterator[Patch]:
     """The last query of more keys than queries: attends to all, or as the others."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        has_more_keys = setup.how.causal and setup.shape[2] < setup.shape[3]
-        if has_more_keys and setup.how.causal_align in now:
-            yield how(causal_align=place)
-
-    return patches_of
-
-
-def _top_left(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    if setup.how.causal_align == "bottom-right":
-        yield how(causal_align="top-left")
-
-
-def _history(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    if setup.how.causal and setup.n_past:
-        yield Patch({"mask": lambda right: right(n_past=0)}, how={"causal_align": "top-left"})
+    has_more_keys = setup.shape[2] < setup.shape[3]
+    if setup.how.causal and has_more_keys and setup.how.causal_align in now:
+        yield how(causal_align=place)
 
 
 # ---- lengths and caches
@@ -272,9 +216,7 @@ def _of_another_item(setup: Setup, _: Evidence) -> Iterator[Patch]:
 
 def _cached(setup: Setup) -> int:
     """How many keys come before the queries' own."""
-    if setup.n_past:
-        return setup.n_past
-    return max(0, setup.shape[3] - setup.shape[2])
+    return setup.n_past or max(0, setup.shape[3] - setup.shape[2])
 
 
 def _not_cached(setup: Setup, _: Evidence) -> Iterator[Patch]:
@@ -292,11 +234,6 @@ def _overwritten(setup: Setup, _: Evidence) -> Iterator[Patch]:
         yield without_keys(setup, slice(last - 1, last), f"key {last} is lost")
 
 
-def _cache_ignored(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    if setup.n_past:
-        yield without_keys(setup, slice(setup.n_past))
-
-
 # ---- how a mask is applied
 
 
@@ -308,31 +245,22 @@ def _finite_value(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
             yield how(words, mask_value=value, mask_value_rule="add")
 
 
-def _infinite_value(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    if setup.how.mask_value != -np.inf:
-        yield how(mask_value=-np.inf, mask_value_rule="replace")
-
-
-def _empty(rule: EmptyRows) -> Variants:
+def _empty(rule: EmptyRows, setup: Setup, _: Evidence) -> Iterator[Patch]:
     """Another rule for rows with nothing to attend to."""
-    other = Patch(empty_rows=rule)
-    return lambda setup, _: (other,) if setup.may_mask() and setup.empty_rows != rule else ()
+    if setup.may_mask() and setup.empty_rows != rule:
+        yield Patch(empty_rows=rule)
 
 
-def _in_one_step(*variants: Patch) -> Variants:
-    """Where the numbers of the mask are added, and what it hides is hidden, in one step."""
-
-    def patches_of(setup: Setup, _: Evidence) -> tuple[Patch, ...]:
-        between = setup.how.softcap is not None and setup.how.softcap_place == "after-bias"
-        return () if between and setup.is_added else variants
-
-    return patches_of
+def _is_one_step(setup: Setup) -> bool:
+    """Whether the numbers of the mask are added, and what it hides is hidden, in one step."""
+    between = setup.how.softcap is not None and setup.how.softcap_place == "after-bias"
+    return not (between and setup.is_added)
 
 
 def _masked_weights(right: Function, x: Array, allowed: Array | None = None) -> Array:
     """Weights of which those of masked keys are set to 0."""
-    found = f.softmax(x)
-    return found if allowed is None else np.where(allowed, found, 0)
+    weights = f.softmax(x)
+    return weights if allowed is None else np.where(allowed, weights, 0)
 
 
 def _nan_where_allowed(x: Array, mask: Array) -> Array:
@@ -340,56 +268,60 @@ def _nan_where_allowed(x: Array, mask: Array) -> Array:
     return np.asarray(x + np.where(np.isneginf(mask), -np.inf, np.nan).astype(x.dtype))
 
 
-def _plain_sum(x: Array, mask: Array) -> Array:
-    """S + M, where a NaN stays NaN even if it is masked."""
-    return np.asarray(x + mask.astype(x.dtype))
-
-
-def _leaks(name: str, steps: dict[Any, Function]) -> Variants:
-    """Where keys or values are not finite."""
-    some = _in_one_step(Patch(steps)) if name == "k" else steps
-
-    def patches_of(setup: Setup, _: Evidence) -> Variants:
-        is_there = setup.may_mask() and not np.isfinite(setup.inputs[name]).all()
-        return some if is_there else ()
-
-    return patches_of
+def _is_not_finite(name: str, setup: Setup) -> bool:
+    """Whether something may be masked, and keys or values are not finite."""
+    return setup.may_mask() and not np.isfinite(setup.inputs[name]).all()
 
 
 MASK_BUGS: dict[str, Variants] = {
     "boolean mask read the other way round": _inverted,
-    "boolean mask added as numbers": lambda setup, _: (
-        how(mask_means="add") if _is_boolean(setup) else ()
-    ),
-    "boolean mask not added as numbers": lambda setup, _: (
-        how(mask_means="keep") if _is_boolean(setup) and setup.how.mask_means == "add" else ()
+    "boolean mask added as numbers": only_if(_is_boolean, how(mask_means="add")),
+    "boolean mask not added as numbers": only_if(
+        lambda setup: _is_boolean(setup) and setup.how.mask_means == "add", how(mask_means="keep")
     ),
     "numbers of the mask read as true or false": _numbers_as_truth,
-    "numbers of the mask added, not read as true or false": lambda setup, _: (
-        how(mask_numbers="add") if _is_truth(setup) else ()
+    "numbers of the mask added, not read as true or false": only_if(
+        _is_truth, how(mask_numbers="add")
     ),
     "mask left out": with_mask(None),
     "padding left out": with_lengths(None),
-    "padding mask on queries, not keys": _transposed(padding=True),
-    "mask transposed": _transposed(padding=False),
-    "causal the wrong way round": _causal_reversed,
-    "causal mask left out": _if_causal(how(causal=False, causal_align="top-left")),
-    "mask and causal both applied, not one alone": _both,
-    "causal mask where none is wanted": _wanted(causal_align="top-left"),
-    "causal mask where none is wanted, bottom-right": _bottom_right,
+    "padding mask on queries, not keys": partial(_transposed, padding=True),
+    "mask transposed": partial(_transposed, padding=False),
+    "causal the wrong way round": only_if(
+        _is_causal,
+        Patch({"mask": partial(_reversed, least=0)}, "its own and later positions"),
+        Patch({"mask": partial(_reversed, least=1)}, "later positions alone"),
+    ),
+    "causal mask left out": only_if(_is_causal, how(causal=False, causal_align="top-left")),
+    "mask and causal both applied, not one alone": only_if(
+        lambda setup: setup.how.causal and setup.how.mask_and_causal in ("mask", "causal"),
+        how(mask_and_causal="both"),
+    ),
+    "causal mask where none is wanted": partial(_wanted, align="top-left"),
+    "causal mask where none is wanted, bottom-right": only_if(
+        lambda setup: not setup.n_past and setup.shape[2] != setup.shape[3],
+        partial(_wanted, align="bottom-right"),
+    ),
     "causal mask aligned bottom-right, not top-left": how(causal_align="bottom-right"),
-    "causal mask aligned top-left, not bottom-right": _top_left,
-    "causal mask leaves the last query all keys": _last_query(
-        "open-last", ("top-left", "bottom-right")
+    "causal mask aligned top-left, not bottom-right": only_if(
+        lambda setup: setup.how.causal_align == "bottom-right", how(causal_align="top-left")
     ),
-    "causal mask for the last query too": _last_query("top-left", ("open-last",)),
-    "causal mask hides each query's own position": _if_causal(
-        {"mask": lambda right: right(shift=-1)}
+    "causal mask leaves the last query all keys": partial(
+        _last_query, "open-last", ("top-left", "bottom-right")
     ),
-    "causal mask shows the next position": _if_causal({"mask": lambda right: right(shift=1)}),
-    "cached decode masks its own history": _history,
-    "window one too wide": _window_by(1),
-    "window one too narrow": _window_by(-1),
+    "causal mask for the last query too": partial(_last_query, "top-left", ("open-last",)),
+    "causal mask hides each query's own position": only_if(
+        _is_causal, {"mask": lambda right: right(shift=-1)}
+    ),
+    "causal mask shows the next position": only_if(
+        _is_causal, {"mask": lambda right: right(shift=1)}
+    ),
+    "cached decode masks its own history": only_if(
+        lambda setup: setup.how.causal and setup.n_past,
+        Patch({"mask": lambda right: right(n_past=0)}, how={"causal_align": "top-left"}),
+    ),
+    "window one too wide": partial(_window_by, 1),
+    "window one too narrow": partial(_window_by, -1),
     "window left out": how(window=None),
     "chunks, not a sliding window": _chunks,
     "key lengths off by one": _off_by_one,
@@ -398,18 +330,31 @@ MASK_BUGS: dict[str, Variants] = {
     "mask of another batch item": _of_another_item,
     "newest key not cached": _not_cached,
     "newest key overwrites the last one": _overwritten,
-    "cache ignored": _cache_ignored,
-    "mask applied after softmax, not renormalised": _in_one_step(
-        Patch({MASKED: f.add_bias, WEIGHTS: _masked_weights}, how={"mask_value": -np.inf})
+    "cache ignored": lambda setup, _: (
+        without_keys(setup, slice(setup.n_past)) if setup.n_past else ()
+    ),
+    "mask applied after softmax, not renormalised": only_if(
+        _is_one_step,
+        Patch({MASKED: f.add_bias, WEIGHTS: _masked_weights}, how={"mask_value": -np.inf}),
     ),
     "mask multiplied into the scores": how(mask_value=0.0, mask_value_rule="replace"),
     "finite mask value": _finite_value,
-    "mask value −∞, not the finite one given": _infinite_value,
-    "rows with nothing to attend to become NaN": _empty("nan"),
-    "rows with nothing to attend to become zero": _empty("zero"),
-    "rows with nothing to attend to get the mean of V": _empty("uniform"),
-    "rows with nothing to attend to as if unmasked": _empty("unmasked"),
-    "0 · −∞ in the mask": _in_one_step(Patch({MASKED: _nan_where_allowed, WEIGHTS: ieee_softmax})),
-    "NaN leaks from masked keys": _leaks("k", {MASKED: _plain_sum, WEIGHTS: ieee_softmax}),
-    "NaN leaks from masked values": _leaks("v", {OUTPUT: lambda right: right(allowed=None)}),
+    "mask value −∞, not the finite one given": only_if(
+        lambda setup: setup.how.mask_value != -np.inf,
+        how(mask_value=-np.inf, mask_value_rule="replace"),
+    ),
+    "rows with nothing to attend to become NaN": partial(_empty, "nan"),
+    "rows with nothing to attend to become zero": partial(_empty, "zero"),
+    "rows with nothing to attend to get the mean of V": partial(_empty, "uniform"),
+    "rows with nothing to attend to as if unmasked": partial(_empty, "unmasked"),
+    "0 · −∞ in the mask": only_if(
+        _is_one_step, Patch({MASKED: _nan_where_allowed, WEIGHTS: ieee_softmax})
+    ),
+    "NaN leaks from masked keys": only_if(
+        lambda setup: _is_one_step(setup) and _is_not_finite("k", setup),
+        {MASKED: lambda x, mask: x + mask.astype(x.dtype), WEIGHTS: ieee_softmax},
+    ),
+    "NaN leaks from masked values": only_if(
+        partial(_is_not_finite, "v"), {OUTPUT: lambda right: right(allowed=None)}
+    ),
 }

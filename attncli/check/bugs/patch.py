@@ -237,10 +237,9 @@ def powers(x: Array, lse: Array) -> Array:
 def recomputed(
     plan: Plan, changes: Mapping[str, Function], inputs: Collection[str] = ()
 ) -> Plan | None:
-    """The plan whose gradients, but δ, read stages that are computed again, with these functions.
+    """The plan whose gradients, but δ, read what is computed again: as `weights_again` and so on.
 
-    Copied, as `weights_again` and so on, is what is changed and what follows from it; the
-    log-sum-exp is that of the forward pass, for it is saved.
+    That is what is changed and what follows from it; the log-sum-exp is saved, not computed again.
     """
     chain, at = forward_again(plan), backward(plan)
     if changes.keys() - chain.keys():
@@ -266,10 +265,7 @@ def recomputed(
 
 
 def forward_again(plan: Plan) -> dict[str, Step]:
-    """The steps that kernels compute again, in order; K and V alone where softmax is over queries.
-
-    Empty where the plan has no softmax, such as that of a walk through tiles.
-    """
+    """The steps kernels compute again; K and V if softmax is over queries; none without softmax."""
     softmax, scores, output = (named(plan, name) for name in (WEIGHTS, SCORES, OUTPUT))
     if not softmax or not scores or not output:
         return {}

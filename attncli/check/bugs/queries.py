@@ -8,7 +8,7 @@ all scores of its row change in proportion.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -43,15 +43,9 @@ FEW_SURPLUS = 3
 """So many numbers must agree with each factor of a row or key: what fits must explain the rest."""
 
 
-class _Damping(NamedTuple):
-    """Of the first step; how it changes from step to step; where there is no way on."""
+DAMPING, DAMPING_CHANGE, MOST_DAMPING = 1e-2, 5.0, 1e6
+"""Of the first step; how it changes from step to step; where there is no way on."""
 
-    first: float = 1e-2
-    change: float = 5.0
-    most: float = 1e6
-
-
-DAMPING = _Damping()
 DAMPED_ITERATIONS, HOPELESS_DAMPED = 60, (10, 0.7)
 """Of the steps of the Levenberg-Marquardt method, and what must be left of the error after some."""
 
@@ -102,13 +96,13 @@ def _of_heads(setup: Setup, evidence: Evidence, fitted: Fitted) -> Array | None:
     over = evidence.over(setup, OUTPUT)
     if over is None or not _is_plain(setup) or setup.shape[3] <= setup.d_k:
         return None
-    found = np.full((setup.shape[1], 1, setup.d_k), float(fitted == "times"))
+    numbers = np.full((setup.shape[1], 1, setup.d_k), float(fitted == "times"))
     for position, head in enumerate(over.head):
         of_head = _of_head(setup, evidence, over, position, fitted)
         if of_head is None:
             return None
-        found[head] = of_head
-    return found
+        numbers[head] = of_head
+    return numbers
 
 
 def _of_head(
@@ -130,8 +124,8 @@ def _of_head(
     x = np.full(d_k, float(fitted == "times"))
     for iteration in range(ITERATIONS):
         changed = setup.with_inputs(q=q * x if fitted == "times" else q + x)
-        found = stages(changed, at, [WEIGHTS, OUTPUT])
-        weights, output = found[WEIGHTS][0, 0], found[OUTPUT][0, 0]
+        values = stages(changed, at, [WEIGHTS, OUTPUT])
+        weights, output = values[WEIGHTS][0, 0], values[OUTPUT][0, 0]
         left = observed - output
         size = rms(np.abs(left))
         reach = np.minimum((weights > COUNTED).sum(axis=-1) - 1, d_v).sum()
@@ -168,12 +162,12 @@ def _rows(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         observed = evidence.observed[stage][b, h]
         if stage == OUTPUT:
             at = Subset(np.array([b]), np.array([h]), np.arange(n_q))
-            found = _from_output(setup, observed, at, known.get(group))
+            factors = _from_output(setup, observed, at, known.get(group))
         else:
-            found = _from_scores(observed, evidence.expected[stage][b, h], known.get(group))
-        if found is None:
+            factors = _from_scores(observed, evidence.expected[stage][b, h], known.get(group))
+        if factors is None:
             return
-        queries[b, h, :, 0], known[group] = found
+        queries[b, h, :, 0], known[group] = factors
         keys[group][:, 0] = known[group]
     if _varies(queries, axis=2) or _varies(keys, axis=2):
         pairs = (("queries", queries), ("keys", keys))
@@ -210,10 +204,7 @@ def _from_scores(
 def _from_output(
     setup: Setup, observed: Array, at: Subset, keys: Array | None
 ) -> tuple[Array, Array] | None:
-    """[n_q], [n_k]: the factors for which the outputs of one head fit best.
-
-    Their logarithms t and u are sought by the Levenberg-Marquardt method, from a few rows.
-    """
+    """[n_q], [n_k]: the factors that fit the output of one head best (Levenberg-Marquardt)."""
     (n_q, d_v), n_k = observed.shape, setup.shape[3]
     reach = min(n_k - 1, d_v)
     if not np.isfinite(observed).all() or n_q * reach < FEW_SURPLUS * (n_q + n_k):
@@ -230,18 +221,18 @@ def _from_output(
 
     starts = [np.full(len(seen), i * np.log(2)) for i in OCTAVES]
     t = min(starts, key=lambda t: misfit(t, u))
-    size, damping = misfit(t, u), DAMPING.first
+    size, damping = misfit(t, u), DAMPING
     for iteration in range(DAMPED_ITERATIONS if keys is None else 0):
         to_t, to_u = _step(setup, some, seen, v, t, u, damping)
         new_u = u + to_u.clip(-1, 1)
         new_t, new_u = (t + to_t.clip(-1, 1)).clip(-FAR, FAR), new_u - new_u.mean()
         new_size = misfit(new_t, new_u)
         if new_size < size:
-            t, u, size, damping = new_t, new_u, new_size, damping / DAMPING.change
+            t, u, size, damping = new_t, new_u, new_size, damping / DAMPING_CHANGE
         else:
-            damping *= DAMPING.change
+            damping *= DAMPING_CHANGE
         hopeless = iteration == HOPELESS_DAMPED[0] and size > HOPELESS_DAMPED[1] * first
-        if hopeless or damping > DAMPING.most or np.abs(to_u).max() <= 1e-11:
+        if hopeless or damping > MOST_DAMPING or np.abs(to_u).max() <= 1e-11:
             break
     t = _row_factors(setup, observed, at, v, u)
     left = rms(np.abs(observed - _values(setup, at, t, u)[2]))
@@ -260,12 +251,12 @@ def _step(
     of_row, left = slopes.sum(axis=1), observed - o
     length = np.maximum(np.square(of_row).sum(axis=-1) * (1 + damping), 1e-300)
     share = np.einsum("rkd,rd->rk", slopes, of_row) / length[:, None]
-    own = (left * of_row).sum(axis=-1) / length
+    row_step = (left * of_row).sum(axis=-1) / length
     matrix = np.einsum("rkd,rld->kl", slopes, slopes, optimize=True)
     matrix += np.diag(damping * np.diag(matrix)) - share.T @ (share * length[:, None])
-    y = np.einsum("rkd,rd->k", slopes, left) - share.T @ (own * length)
+    y = np.einsum("rkd,rd->k", slopes, left) - share.T @ (row_step * length)
     step = np.linalg.lstsq(matrix, y, rcond=1e-13)[0]
-    return own - share @ step, step
+    return row_step - share @ step, step
 
 
 def _row_factors(setup: Setup, observed: Array, at: Subset, v: Array, u: Array) -> Array:
@@ -287,9 +278,9 @@ def _values(setup: Setup, at: Subset, t: Array, u: Array) -> tuple[Array, Array,
     row = np.zeros((q.shape[2], 1))
     row[at.row, 0] = t
     changed = setup.with_inputs(q=q * np.exp(row), k=k * np.exp(u)[:, None])
-    found = stages(changed, at, [SCALED, WEIGHTS, OUTPUT])
-    scaled = np.where(np.isfinite(found[SCALED]), found[SCALED], 0)
-    return scaled[0, 0], found[WEIGHTS][0, 0], found[OUTPUT][0, 0]
+    values = stages(changed, at, [SCALED, WEIGHTS, OUTPUT])
+    scaled, weights, output = (values[name][0, 0] for name in (SCALED, WEIGHTS, OUTPUT))
+    return np.where(np.isfinite(scaled), scaled, 0), weights, output
 
 
 QUERIES: dict[str, Variants] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ from attncli.attention import functional as f
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.kernels import zero_keys
 from attncli.check.bugs.patch import Function, Patch
-from attncli.check.bugs.words import Variants
+from attncli.check.bugs.words import Variants, only_if
 from attncli.check.setup import Setup
 from attncli.check.tolerance import largest
 from attncli.convention import EmptyRows
@@ -48,10 +49,9 @@ def _twice(setup: Setup, _: Evidence) -> Iterator[Patch]:
 
 def _after_softmax(setup: Setup, _: Evidence) -> Iterator[Patch]:
     factor = setup.how.scale_factor(setup.d_k)
+    weighted = lambda right, x: right() * x.dtype.type(factor)  # noqa: E731
     if setup.how.scale != "none":
-        yield Patch(
-            {WEIGHTS: lambda right, x: right() * x.dtype.type(factor)}, how={"scale": "none"}
-        )
+        yield Patch({WEIGHTS: weighted}, how={"scale": "none"})
 
 
 def _in_float16(right: Function) -> Array:
@@ -77,8 +77,7 @@ def _overflow(setup: Setup, _: Evidence) -> Iterator[Variants]:
 
 def _other_side(setup: Setup, _: Evidence) -> Iterator[Patch]:
     if setup.how.softcap is not None and setup.may_mask():
-        after = setup.how.softcap_place != "after-mask"
-        place = ("after", "before")[not after]
+        place = "before" if setup.how.softcap_place == "after-mask" else "after"
         yield how(f"{place} the mask", softcap_place=f"{place}-mask")
 
 
@@ -89,11 +88,6 @@ def _bias_inside(setup: Setup, _: Evidence) -> Iterator[Patch]:
     hides = setup.how.causal or setup.how.window is not None or "kv_len" in setup.inputs
     if hides or (setup.inputs["given_mask"] == -np.inf).any():
         yield how(softcap_place="after-bias")
-
-
-def _bias_outside(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    if setup.how.softcap_place == "after-bias" and setup.is_added:
-        yield how(softcap_place="before-mask")
 
 
 # ---- softmax
@@ -115,8 +109,7 @@ def each_empty(*variants: Patch) -> Variants:
 
 
 def _over(axis: str) -> Variants:
-    every = each_empty(how(softmax_over=axis))
-    return lambda setup, _: every if setup.how.softmax_over != axis else ()
+    return only_if(lambda setup: setup.how.softmax_over != axis, each_empty(how(softmax_over=axis)))
 
 
 def _over_outer(axis: int) -> Variants:
@@ -126,19 +119,11 @@ def _over_outer(axis: int) -> Variants:
         every = None if allowed is None else np.broadcast_to(allowed, x.shape)
         return f.softmax(x, every, axis, empty)
 
-    every = each_empty(weights(softmax, "", axis))
-    return lambda setup, _: every if setup.shape[axis] > 1 else ()
+    return only_if(lambda setup: setup.shape[axis] > 1, each_empty(weights(softmax, "", axis)))
 
 
 def powers_of(x: Array, *, top: bool = True, sums: int | None = None) -> Array:
-    """exp(X − the largest number of each row) / Σ over the axis `sums`.
-
-    top   False: nothing is subtracted
-    sums  None: not divided
-
-    >>> powers_of(np.log([[1.0, 3.0]]), top=False).round(4)
-    array([[1., 3.]])
-    """
+    """exp(X − the largest number of each row, if `top`) / Σ over the axis `sums`, if any."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         if top:
             of_row = x.max(axis=-1, keepdims=True)
@@ -151,37 +136,26 @@ def powers_of(x: Array, *, top: bool = True, sums: int | None = None) -> Array:
 def _sum_elsewhere(setup: Setup, _: Evidence) -> Iterator[Patch]:
     for axis, words in ((2, "over queries"), (1, "over heads"), (0, "over the batch")):
         if setup.shape[axis] > 1 and setup.how.softmax_over == "keys":
-            yield weights(lambda x, axis=axis: powers_of(x, sums=axis), words, axis)
+            yield weights(partial(powers_of, sums=axis), words, axis)
 
 
 def sigmoid(x: Array, allowed: Array | None = None, *, bias: float = 0.0) -> Array:
-    """1 / (1 + exp(−X − bias)), 0 where nothing is allowed.
-
-    >>> sigmoid(np.array([[0.0, -np.inf]]))
-    array([[0.5, 0. ]])
-    """
+    """1 / (1 + exp(−X − bias)), 0 where nothing is allowed."""
     with np.errstate(over="ignore"):
-        found = 1 / (1 + np.exp(-(x + x.dtype.type(bias))))
-    return np.asarray(found if allowed is None else np.where(allowed, found, 0))
+        shares = 1 / (1 + np.exp(-(x + x.dtype.type(bias))))
+    return np.asarray(shares if allowed is None else np.where(allowed, shares, 0))
 
 
 def _sigmoid(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    bias = -math.log(setup.shape[3])
-    yield weights(lambda x, allowed=None: sigmoid(x, allowed))
-    biased = lambda x, allowed=None: sigmoid(x, allowed, bias=bias)  # noqa: E731
+    yield weights(sigmoid)
+    biased = partial(sigmoid, bias=-math.log(setup.shape[3]))
     yield weights(biased, "with a bias of −ln n_k")
 
 
 def _one_after_maximum(x: Array, allowed: Array | None = None) -> Array:
     """exp(x − max x) / (1 + Σ exp(x − max x)): a 1 that is not e⁰ but as much as the largest."""
-    found = f.softmax(x, allowed)
-    return np.asarray(found / (1 + found.max(axis=-1, keepdims=True)))
-
-
-def _one_added(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    if setup.how.softmax_over == "keys":
-        yield weights(zero_keys(1))
-        yield weights(_one_after_maximum, "after the largest score is subtracted")
+    shares = f.softmax(x, allowed)
+    return np.asarray(shares / (1 + shares.max(axis=-1, keepdims=True)))
 
 
 SCORE_BUGS: dict[str, Variants] = {
@@ -195,7 +169,10 @@ SCORE_BUGS: dict[str, Variants] = {
     "scores overflow in float16": _overflow,
     "softcap on the other side of the mask": _other_side,
     "numbers of the mask inside the softcap": _bias_inside,
-    "numbers of the mask outside the softcap": _bias_outside,
+    "numbers of the mask outside the softcap": only_if(
+        lambda setup: setup.how.softcap_place == "after-bias" and setup.is_added,
+        how(softcap_place="before-mask"),
+    ),
     "softcap left out": how(softcap=None),
     "sinks left out": Patch(inputs={"sinks": None}),
     "softmax over queries, not keys": _over("queries"),
@@ -208,5 +185,9 @@ SCORE_BUGS: dict[str, Variants] = {
     ),
     "sum over queries, maximum over keys": _sum_elsewhere,
     "sigmoid, not softmax": _sigmoid,
-    "softmax with 1 added to the sum": _one_added,
+    "softmax with 1 added to the sum": only_if(
+        lambda setup: setup.how.softmax_over == "keys",
+        weights(partial(zero_keys, n=1)),
+        weights(_one_after_maximum, "after the largest score is subtracted"),
+    ),
 }

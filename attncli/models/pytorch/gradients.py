@@ -8,6 +8,7 @@ alone, whatever else is made of the tensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +19,9 @@ Placed = Callable[[str, Any], None]
 
 def own_views(*tensors: Any) -> tuple[Any, ...]:
     """Each tensor that tracks gradients as a view of itself; anything else as it is."""
-    return tuple(x.view_as(x) if needs_gradient(x) else x for x in tensors)
-
-
-def needs_gradient(x: Any) -> bool:
-    """Whether the backward pass will give a gradient of this tensor."""
-    return isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled()
+    is_on = torch.is_grad_enabled()
+    tracked = [is_on and isinstance(x, torch.Tensor) and x.requires_grad for x in tensors]
+    return tuple(x.view_as(x) if is_own else x for x, is_own in zip(tensors, tracked, strict=True))
 
 
 class Hooks:
@@ -41,12 +39,4 @@ class Hooks:
         waiting, self.waiting = self.waiting, []
         for x, name, placed in waiting:
             if x.requires_grad:
-                x.register_hook(_called(placed, name))
-
-
-def _called(placed: Placed, name: str) -> Callable[[Any], None]:
-    def hook(gradient: Any) -> None:
-        with torch.no_grad():
-            placed(name, gradient)
-
-    return hook
+                x.register_hook(torch.no_grad()(partial(placed, name)))

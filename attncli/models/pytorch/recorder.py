@@ -83,16 +83,16 @@ class Recorder:
 
     def unseen(self) -> tuple[str, ...]:
         """The outermost modules called attention that ran and in which none was seen."""
-        found: list[str] = [f"{name}: {why}" for name, why in self.problems.items()]
+        unseen = [f"{name}: {why}" for name, why in self.problems.items()]
         for module, name in self.names.items():
             kind = type(module).__name__.lower()
             is_one = name in self.ran and ("attention" in kind or "attn" in kind)
-            if not is_one or any(_is_within(name, other) for other in found):
+            if not is_one or any(_is_within(name, other) for other in unseen):
                 continue
             seen = (*self.seen, *self.problems)
             if not any(_is_within(s, name) or _is_within(name, s) for s in seen):
-                found.append(name)
-        return tuple(found)
+                unseen.append(name)
+        return tuple(unseen)
 
     def misunderstood(self, why: str) -> None:
         """Notes that the attention of the running module is not understood, and why."""
@@ -142,17 +142,16 @@ class Recorder:
         if self.layers is not None and layer_of(name) not in self.layers:
             return
         if tensors["q"].device.type == "meta":
-            raise InputError(
-                "the model is on the meta device: it has no numbers", "load its weights"
-            )
+            what = "the model is on the meta device: it has no numbers"
+            raise InputError(what, "load its weights")
         tracked = {n: tensors[n] for n in (*QKV, OUTPUT)} if tracked is None else tracked
         dtype = type_name(tensors[OUTPUT])  # q and k may be wider
         tensors |= {n: _cast(tensors[n]) for n in ("q", "k", "v")}
         arrays = {n: _copied(x) for n, x in tensors.items() if x is not None}
         lead = np.broadcast_shapes(*(arrays[n].shape[:-3] for n in ("q", "k", "v")))
         for n, x in arrays.items():
-            own = x.ravel() if n == "sinks" else np.broadcast_to(x, (*lead, *x.shape[-3:]))
-            arrays[n] = own if n == "sinks" else in_heads(own, n)
+            whole = x.ravel() if n == "sinks" else np.broadcast_to(x, (*lead, *x.shape[-3:]))
+            arrays[n] = whole if n == "sinks" else in_heads(whole, n)
         if mask is not None:
             shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
             asked = self.asked(mask, lead, shape, left, empty)
@@ -197,20 +196,17 @@ class Recorder:
 
         lead  the axes of q before its heads: where there are several, they become one
         """
-        found = np.asarray(on_host(mask))[..., : shape[-1]]
-        if len(lead) > 1 and found.ndim > 3:
-            found = np.broadcast_to(found, (*lead, *found.shape[-3:]))
-            found = found.reshape(-1, *found.shape[-3:])
-        if (
-            self.masks is None
-            or self.masks[0] is not mask
-            or not np.array_equal(self.masks[1], found)
-        ):
-            self.masks = mask, found.copy(), {}
-        _, own, known = self.masks
+        numbers = np.asarray(on_host(mask))[..., : shape[-1]]
+        if len(lead) > 1 and numbers.ndim > 3:
+            numbers = np.broadcast_to(numbers, (*lead, *numbers.shape[-3:]))
+            numbers = numbers.reshape(-1, *numbers.shape[-3:])
+        last = self.masks
+        if last is None or last[0] is not mask or not np.array_equal(last[1], numbers):
+            self.masks = last = mask, numbers.copy(), {}
+        _, numbers, known = last
         key = shape[-2:], left, empty
         if key not in known:
-            known[key] = asked_by_mask(own, shape, left, empty)
+            known[key] = asked_by_mask(numbers, shape, left, empty)
         return known[key]
 
 
@@ -227,8 +223,7 @@ def _cast(x: Any) -> Any:
 
 def _copied(x: Any) -> Array:
     """The numbers of a tensor, which may change later: a copy."""
-    found: Array = np.asarray(on_host(x)).copy()  # np.array(tensor) warns of an old __array__
-    return found
+    return np.asarray(np.asarray(on_host(x)).copy())  # np.array(tensor) warns of an old __array__
 
 
 def _of_heads(arrays: dict[str, Array], heads: list[int]) -> dict[str, Array]:
@@ -236,10 +231,10 @@ def _of_heads(arrays: dict[str, Array], heads: list[int]) -> dict[str, Array]:
     n_heads = arrays["q"].shape[-3] if arrays["q"].ndim > 2 else 1
     if not set(heads) <= set(range(n_heads)):
         raise InputError(f"there are {n_heads} heads", f"name some from 0 to {n_heads - 1}")
-    found = {}
+    result = {}
     for name, x in arrays.items():
         axis = 0 if name == "sinks" else -3
         size = x.shape[axis] if x.ndim >= -axis else 1
         at = heads if size == n_heads else [head * size // n_heads for head in heads]
-        found[name] = x if size == 1 and name == "mask" else np.take(x, at, axis)
-    return found
+        result[name] = x if size == 1 and name == "mask" else np.take(x, at, axis)
+    return result

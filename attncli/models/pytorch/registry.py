@@ -26,12 +26,9 @@ def registries(model: Any) -> list[Any]:
     library = sys.modules.get("transformers.modeling_utils")
     kind: Any = getattr(library, "AttentionInterface", None)
     names = {cls.__module__ for module in model.modules() for cls in type(module).__mro__}
-    found = {}
-    for name in names if kind is not None else ():
-        for x in vars(sys.modules.get(name) or object).values():
-            if kind in type(x).__mro__ and not hasattr(x, "is_watched"):
-                found[id(x)] = x
-    return list(found.values())
+    modules = [vars(sys.modules.get(name) or object) for name in names if kind is not None]
+    members = (x for module in modules for x in module.values() if kind in type(x).__mro__)
+    return list({id(x): x for x in members if not hasattr(x, "is_watched")}.values())
 
 
 @contextmanager
@@ -46,8 +43,8 @@ def looked_up(registry: Any, recorders: Sequence[Recorder]) -> Iterator[None]:
             return _watching(own.__getitem__(self, key), recorders, key)
 
         def get_interface(self, attn_implementation: str, default: Any) -> Any:
-            found = own.get_interface(self, attn_implementation, default)
-            return _watching(found, recorders, attn_implementation or "eager")
+            function = own.get_interface(self, attn_implementation, default)
+            return _watching(function, recorders, attn_implementation or "eager")
 
     registry.__class__ = Watched
     try:
@@ -57,10 +54,7 @@ def looked_up(registry: Any, recorders: Sequence[Recorder]) -> Iterator[None]:
 
 
 def _watching(function: Any, recorders: Sequence[Recorder], implementation: str) -> Any:
-    """An attention function that is recorded where a module of the model calls it.
-
-    By the captures of this thread; where it has none, by those of all threads.
-    """
+    """A function recorded by the captures of this thread, or of all threads where it has none."""
     if _is_watching(function):
         return function
     thread = threading.get_ident()
@@ -101,25 +95,25 @@ def _recorded(
     while _is_watching(function):  # by another capture
         function = function.args[0]
     names = list(signature(function).parameters)[5:]
-    said = {**dict(zip(names, args, strict=False)), **kwargs}
+    keywords = {**dict(zip(names, args, strict=False)), **kwargs}
     n_q, n_k = query.shape[-2], key.shape[-2]
-    left = int(said["sliding_window"]) - 1 if said.get("sliding_window") else None
-    causal = said.get("is_causal")
+    left = int(keywords["sliding_window"]) - 1 if keywords.get("sliding_window") else None
+    causal = keywords.get("is_causal")
     if causal is None:
         causal = getattr(module, "is_causal", implementation != "eager")
-    mask = _with_bias(attention_mask, said.get("position_bias"), n_q, n_k)
-    fields = {"scale": said.get("scaling"), "softcap": said.get("softcap")}
+    mask = _with_bias(attention_mask, keywords.get("position_bias"), n_q, n_k)
+    fields = {"scale": keywords.get("scaling"), "softcap": keywords.get("softcap")}
     fields = {name: float(x) for name, x in fields.items() if x is not None}
     if attention_mask is None or attention_mask.ndim == 2:  # of valid keys alone
         flags = asked_by_flags(bool(causal), left, n_q, n_k)
         if implementation == "sdpa":  # which counts from the first key, as in a static cache
             flags.pop("causal_align", None)
         fields |= flags
-    tensors = {"q": query, "k": key, "v": value, "sinks": said.get("s_aux")}
+    tensors = {"q": query, "k": key, "v": value, "sinks": keywords.get("s_aux")}
     tensors |= {WEIGHTS: weights, OUTPUT: output.transpose(1, 2)}
     tracked = {"q": query, "k": key, "v": value, OUTPUT: output}
-    notes = [f"dropout {said['dropout']:g} was on"] if said.get("dropout") else []
-    others = [n for n, x in said.items() if n not in _KNOWN and isinstance(x, torch.Tensor)]
+    notes = [f"dropout {keywords['dropout']:g} was on"] if keywords.get("dropout") else []
+    others = [n for n, x in keywords.items() if n not in _KNOWN and isinstance(x, torch.Tensor)]
     others = [n for n in others if not n.endswith(("ids", "position", "positions", "lens"))]
     notes += [f"the model passed {n} too, which is not used here" for n in others]
     recorder.add(

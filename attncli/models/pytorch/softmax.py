@@ -53,9 +53,8 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
         self.recorder = recorder
         self.made: Any = WeakTensorKeyDictionary()
         parameters = recorder.model.parameters()
-        self.stored = {
-            x.untyped_storage().data_ptr() for x in parameters if x.device.type != "meta"
-        }
+        stored = (x.untyped_storage() for x in parameters if x.device.type != "meta")
+        self.stored = {storage.data_ptr() for storage in stored}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -106,9 +105,8 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
             return
         made = self.made_of(args[at])
         if name in _SOFTMAXES and made.weights is None:
-            over = {-1: "keys", -2: "queries"}.get(
-                (args[1] - output.ndim) if args[1] >= 0 else args[1]
-            )
+            axis = args[1] - output.ndim if args[1] >= 0 else args[1]
+            over = {-1: "keys", -2: "queries"}.get(axis)
             if over is not None:
                 weights = output, made.operations, _SOFTMAXES[name], over
                 self.made[output] = _Made(made.product, weights=weights)

@@ -29,7 +29,7 @@ from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.inputs import with_transpose, without_transpose
 from attncli.check.bugs.kernels import BLOCKS, last_blocks, paddings
 from attncli.check.bugs.patch import Function, Patch
-from attncli.check.bugs.words import Variants
+from attncli.check.bugs.words import Variants, only_if
 from attncli.check.setup import Setup
 from attncli.convention import HeadOrder
 from attncli.stages import GIVEN_GRADIENT
@@ -37,46 +37,42 @@ from attncli.stages import GIVEN_GRADIENT
 # ---- grouped heads: in the place of the sum over the query heads of a key head
 
 
-def _one_head(pick: int) -> Function:
+def _one_head(x: Array, n_kv_heads: int, order: HeadOrder, *, pick: int) -> Array:
     """The first (0) or the last (−1) query head of each group alone."""
-
-    def compute(x: Array, n_kv_heads: int, order: HeadOrder) -> Array:
-        mine = key_head_of(x.shape[-3], n_kv_heads, order)
-        return x[..., [np.flatnonzero(mine == head)[pick] for head in range(n_kv_heads)], :, :]
-
-    return compute
+    key_heads = key_head_of(x.shape[-3], n_kv_heads, order)
+    return x[..., [np.flatnonzero(key_heads == head)[pick] for head in range(n_kv_heads)], :, :]
 
 
-def _by_index(of: Callable[[Array, int], Array]) -> Function:
+def _by_index(x: Array, n_kv_heads: int, *, of: Callable[[Array, int], Array]) -> Array:
     """Query heads added to the key head that this index gives."""
-
-    def compute(x: Array, n_kv_heads: int) -> Array:
-        mine = of(np.arange(x.shape[-3]), n_kv_heads)
-        sums = [x[..., mine == head, :, :].sum(axis=-3) for head in range(n_kv_heads)]
-        return np.stack(sums, axis=-3)
-
-    return compute
-
-
-def _averaged(right: Function, x: Array, n_kv_heads: int) -> Array:
-    return np.asarray(right() * n_kv_heads / x.shape[-3])
-
-
-def _other_order(right: Function, n_kv_heads: int, order: HeadOrder) -> Array:
-    return np.asarray(right(order="tiled" if order == "blocks" else "blocks"))
+    key_heads = of(np.arange(x.shape[-3]), n_kv_heads)
+    sums = [x[..., key_heads == head, :, :].sum(axis=-3) for head in range(n_kv_heads)]
+    return np.stack(sums, axis=-3)
 
 
 _of_groups = partial(in_either, D_K, D_V)
 
 HEADS: dict[str, Variants] = {
-    "grouped heads not summed in dK, dV (the last one wins)": [*_of_groups(_one_head(-1))],
-    "grouped heads not summed in dK, dV (the first one alone)": [*_of_groups(_one_head(0))],
-    "grouped heads averaged in dK, dV": [*_of_groups(_averaged)],
-    "grouped heads summed in the other order": [*_of_groups(_other_order, HEAD)],
-    "query heads divided by the number of key heads, not by the group, in dK, dV": [
-        *_of_groups(_by_index(lambda heads, n: heads // n), HEAD)
+    "grouped heads not summed in dK, dV (the last one wins)": [
+        *_of_groups(partial(_one_head, pick=-1))
     ],
-    "dK, dV indexed with query heads": [*_of_groups(_by_index(lambda heads, n: heads), HEAD)],
+    "grouped heads not summed in dK, dV (the first one alone)": [
+        *_of_groups(partial(_one_head, pick=0))
+    ],
+    "grouped heads averaged in dK, dV": [
+        *_of_groups(lambda right, x, n_kv_heads: right() * n_kv_heads / x.shape[-3])
+    ],
+    "grouped heads summed in the other order": [
+        *_of_groups(
+            lambda right, order: right(order="tiled" if order == "blocks" else "blocks"), HEAD
+        )
+    ],
+    "query heads divided by the number of key heads, not by the group, in dK, dV": [
+        *_of_groups(partial(_by_index, of=lambda heads, n: heads // n), HEAD)
+    ],
+    "dK, dV indexed with query heads": [
+        *_of_groups(partial(_by_index, of=lambda heads, n: heads), HEAD)
+    ],
 }
 
 # ---- blocks of queries and keys
@@ -101,29 +97,21 @@ def _lasts(n: int) -> Iterator[tuple[int, str]]:
 WHAT = {ROW: "queries", KEY: "keys"}
 
 
-def _lost(axis: int, cuts: Function, *, to_end: bool) -> Variants:
+def _lost(axis: int, cuts: Function, setup: Setup, _: Evidence, *, to_end: bool) -> Iterator[Patch]:
     """Sums over queries or keys of those from the cut on, or of those before it."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        for start, words in cuts(setup.shape[axis]):
-            some = slice(start, None) if to_end else slice(start)
-            sums = lambda right, a, some=some: right(a=part_of(a, some, -2 if axis == ROW else -1))  # noqa: E731
-            for patch in in_either(OF_K, OF_V, sums) if axis == ROW else [Patch({D_Q: sums})]:
-                yield replace(patch, detail=f"{WHAT[axis]} {words} {patch.detail}".rstrip())
-
-    return patches_of
+    for start, words in cuts(setup.shape[axis]):
+        some = slice(start, None) if to_end else slice(start)
+        sums = lambda right, a, some=some: right(a=part_of(a, some, -2 if axis == ROW else -1))  # noqa: E731
+        for patch in in_either(OF_K, OF_V, sums) if axis == ROW else [Patch({D_Q: sums})]:
+            yield replace(patch, detail=f"{WHAT[axis]} {words} {patch.detail}".rstrip())
 
 
-def _unwritten(axis: int, *names: str) -> Variants:
+def _unwritten(axis: int, names: tuple[str, ...], setup: Setup, _: Evidence) -> Iterator[Patch]:
     """The rows of the last block stay 0."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        for start, words in _lasts(setup.shape[axis]):
-            zero = lambda right, n=start: part_of(right(), slice(n), -2)  # noqa: E731
-            whole = (ROW,) if axis == ROW else ()
-            yield Patch(dict.fromkeys(names, zero), f"{WHAT[axis]} {words}", whole)
-
-    return patches_of
+    for start, words in _lasts(setup.shape[axis]):
+        zero = lambda right, n=start: part_of(right(), slice(n), -2)  # noqa: E731
+        whole = (ROW,) if axis == ROW else ()
+        yield Patch(dict.fromkeys(names, zero), f"{WHAT[axis]} {words}", whole)
 
 
 def _padded(setup: Setup, _: Evidence) -> Iterator[Patch]:
@@ -137,14 +125,14 @@ def _padded(setup: Setup, _: Evidence) -> Iterator[Patch]:
 
 
 BLOCKS_LOST: dict[str, Variants] = {
-    "last block of queries lost in dK, dV": _lost(ROW, _lasts, to_end=False),
-    "first block of queries lost in dK, dV": _lost(ROW, _firsts, to_end=True),
-    "only the last block of queries in dK, dV": _lost(ROW, _lasts, to_end=True),
-    "last block of keys lost in dQ": _lost(KEY, _lasts, to_end=False),
-    "first block of keys lost in dQ": _lost(KEY, _firsts, to_end=True),
-    "only the last block of keys in dQ": _lost(KEY, _lasts, to_end=True),
-    "dK, dV of the last block of keys not written": _unwritten(KEY, D_K, D_V),
-    "dQ of the last block of queries not written": _unwritten(ROW, D_Q),
+    "last block of queries lost in dK, dV": partial(_lost, ROW, _lasts, to_end=False),
+    "first block of queries lost in dK, dV": partial(_lost, ROW, _firsts, to_end=True),
+    "only the last block of queries in dK, dV": partial(_lost, ROW, _lasts, to_end=True),
+    "last block of keys lost in dQ": partial(_lost, KEY, _lasts, to_end=False),
+    "first block of keys lost in dQ": partial(_lost, KEY, _firsts, to_end=True),
+    "only the last block of keys in dQ": partial(_lost, KEY, _lasts, to_end=True),
+    "dK, dV of the last block of keys not written": partial(_unwritten, KEY, (D_K, D_V)),
+    "dQ of the last block of queries not written": partial(_unwritten, ROW, (D_Q,)),
     "padding of the last block of queries counted in dK, dV": _padded,
 }
 
@@ -156,23 +144,15 @@ READ_AS: dict[str, Function] = {
 }
 
 
-def _swapped(one: str, other: str) -> Variants:
-    def patches_of(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
-        shapes = {setup.inputs[name.removeprefix("d_")].shape for name in (one, other)}
-        if len(shapes) == 1 and evidence.expected.keys() & {one, other}:
-            yield Patch(relabel={one: other, other: one})
-
-    return patches_of
+def _swapped(one: str, other: str, setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    shapes = {setup.inputs[name.removeprefix("d_")].shape for name in (one, other)}
+    if len(shapes) == 1 and evidence.expected.keys() & {one, other}:
+        yield Patch(relabel={one: other, other: one})
 
 
-def _if_square(name: str, function: Function, *whole: int) -> Variants:
-    """A product with a factor transposed: there must be as many queries as keys."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        if setup.shape[ROW] == setup.shape[KEY] > 1:
-            yield Patch({name: function}, whole=whole)
-
-    return patches_of
+def _is_square(setup: Setup) -> bool:
+    """Whether a product can have a factor transposed: there are as many queries as keys."""
+    return setup.shape[ROW] == setup.shape[KEY] > 1
 
 
 def _written_otherwise(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
@@ -186,27 +166,25 @@ def _written_otherwise(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
 def _other_output(setup: Setup, _: Evidence) -> Iterator[Patch]:
     """dO in another layout, of another head or of another batch item."""
     d = setup.inputs[GIVEN_GRADIENT]
-    found: dict[str, Array] = {}
+    others: dict[str, Array] = {}
     for axis, words in ((BATCH, "batch item"), (HEAD, "head"), (ROW, "query")):
         for by, where in ((1, "before"), (-1, "after")) if d.shape[axis] > 1 else ():
-            found[f"that of the {words} {where}"] = np.roll(d, by, axis=axis)
+            others[f"that of the {words} {where}"] = np.roll(d, by, axis=axis)
     if d.shape[HEAD] > 1:
-        found |= {words: read(d) for words, read in READ_AS.items()}
+        others |= {words: read(d) for words, read in READ_AS.items()}
     if d.shape[BATCH] > 1:
-        found["of the first batch item"] = np.broadcast_to(d[:1], d.shape)
-    yield from (Patch(inputs={GIVEN_GRADIENT: x}, detail=words) for words, x in found.items())
+        others["of the first batch item"] = np.broadcast_to(d[:1], d.shape)
+    yield from (Patch(inputs={GIVEN_GRADIENT: x}, detail=words) for words, x in others.items())
 
 
-def _turned(field: str, wrong: Callable[[set[str]], set[str]]) -> Variants:
+def _turned(
+    field: str, wrong: Callable[[set[str]], set[str]], setup: Setup, _: Evidence
+) -> Iterator[Patch]:
     """Rotary positions by which the gradients of both, of q or of k are turned otherwise."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Patch]:
-        for names in ((D_Q, D_K), (D_Q,), (D_K,)):
-            if setup.positions is not None and setup.positions.is_rotary:
-                words = " and ".join(map(written, names))
-                yield Patch(positions={field: frozenset(wrong({*names}))}, detail=words)
-
-    return patches_of
+    for names in ((D_Q, D_K), (D_Q,), (D_K,)):
+        if setup.positions is not None and setup.positions.is_rotary:
+            words = " and ".join(map(written, names))
+            yield Patch(positions={field: frozenset(wrong({*names}))}, detail=words)
 
 
 def _other_keys(setup: Setup, _: Evidence) -> Iterator[Variants]:
@@ -239,15 +217,19 @@ def _other_keys(setup: Setup, _: Evidence) -> Iterator[Variants]:
 
 
 LAYOUTS: dict[str, Variants] = {
-    "dK and dV swapped": _swapped(D_K, D_V),
-    "dQ and dK swapped": _swapped(D_Q, D_K),
-    "A instead of Aᵀ in dV": _if_square(OF_V, lambda a, b: a @ b),
-    "dS instead of dSᵀ in dK": _if_square(OF_K, lambda a, b: a @ b),
-    "dSᵀ instead of dS in dQ": _if_square(D_Q, lambda a, v: np.swapaxes(a, -1, -2) @ v, ROW),
+    "dK and dV swapped": partial(_swapped, D_K, D_V),
+    "dQ and dK swapped": partial(_swapped, D_Q, D_K),
+    "A instead of Aᵀ in dV": only_if(_is_square, {OF_V: lambda a, b: a @ b}),
+    "dS instead of dSᵀ in dK": only_if(_is_square, {OF_K: lambda a, b: a @ b}),
+    "dSᵀ instead of dS in dQ": only_if(
+        _is_square, Patch({D_Q: lambda a, v: np.swapaxes(a, -1, -2) @ v}, whole=(ROW,))
+    ),
     "gradients in another layout": _written_otherwise,
     "dO of another place, or in another layout": _other_output,
-    "gradient left in the rotated frame": _turned("back_on", lambda names: {D_Q, D_K} - names),
-    "gradient rotated once more, not back": _turned("forth_on", lambda names: names),
+    "gradient left in the rotated frame": partial(
+        _turned, "back_on", lambda names: {D_Q, D_K} - names
+    ),
+    "gradient rotated once more, not back": partial(_turned, "forth_on", lambda names: names),
     "K, V read otherwise in the backward pass": _other_keys,
 }
 

@@ -78,26 +78,23 @@ def _of_last_block(setup: Setup, _: Evidence) -> Iterator[Variants]:
         yield again(lse(own, words), lse(bare, f"{words}, without the sink"))
 
 
-def _top_or_sink(x: Array, sinks: Array) -> Array:
-    return np.asarray(np.maximum(x.max(axis=-1), sinks.reshape(-1, 1)))
-
-
-def _grown(logits: Array, sinks: Array | None) -> Array:
-    return total(logits, sinks, sink_in_top=False)[..., None]
-
-
 LSE: dict[str, Variants] = {
     "log-sum-exp in base 2 read as natural": again(lse(lambda right: right() / LN2)),
     "log-sum-exp natural read as base 2": again(lse(lambda right: right() * LN2)),
     "row maximum used for the log-sum-exp (weights not normalised)": again(
-        lse(lambda x: x.max(axis=-1)), lse(_top_or_sink, "with the sink")
+        lse(lambda x: x.max(axis=-1)),
+        lse(lambda x, sinks: np.maximum(x.max(axis=-1), sinks.reshape(-1, 1)), "with the sink"),
     ),
     "maximum left out of the log-sum-exp": again(
         lse(lambda x, sinks=None: np.log(total(x, sinks)))
     ),
     "log-sum-exp of the last block of keys": _of_last_block,
     "weights not normalised in dV": (
-        {OF_V: lambda right, a, logits, sinks=None: right(a=a * _grown(logits, sinks))},
+        {
+            OF_V: lambda right, a, logits, sinks=None: right(
+                a=a * total(logits, sinks, sink_in_top=False)[..., None]
+            )
+        },
         Patch(
             {OF_V: lambda right, a, logits, sinks: right(a=a * total(logits, sinks)[..., None])},
             "the sink in the maximum",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,8 +50,8 @@ def in_either(one: str, other: str, function: Function, *whole: int) -> Iterator
 
 def times(factor: float, *names: str, words: str = "") -> Patch:
     """These gradients multiplied by a number."""
-    patch = Patch(dict.fromkeys(names, lambda right: right() * factor))
-    return replace(patch, detail=", ".join(filter(None, (" and ".join(names), words))))
+    detail = ", ".join(filter(None, (" and ".join(names), words)))
+    return Patch(dict.fromkeys(names, lambda right: right() * factor), detail)
 
 
 def written(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from attncli.check.bugs.backward.shared import (
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.kernels import BLOCKS
 from attncli.check.bugs.patch import Function, Patch
-from attncli.check.bugs.words import Variants
+from attncli.check.bugs.words import Variants, only_if
 from attncli.check.fitting import roots
 from attncli.check.setup import Setup
 from attncli.stages import DROPPED, GIVEN_GRADIENT
@@ -67,12 +68,6 @@ def total(logits: Array, sinks: Array | None = None, *, sink_in_top: bool = True
     return np.asarray(np.exp(f.log_sum_exp(logits, sinks=sinks) - finite(top)))
 
 
-def _unnormalised(
-    output: Array, d_output: Array, logits: Array, sinks: Array | None = None
-) -> Array:
-    return of_output(output, d_output) * total(logits, sinks)
-
-
 def first_head(right: Function) -> Array:
     """The numbers of the first head for all."""
     return np.broadcast_to(right()[..., :1, :], right().shape)
@@ -95,7 +90,11 @@ SOFTMAX: dict[str, Variants] = {
     ),
     "δ is a mean, not a sum": _mean,
     "δ added, not subtracted": {g.d_softmax: lambda right, delta, axis: right(delta=-delta)},
-    "δ from an unnormalised O": {g.delta: _unnormalised},
+    "δ from an unnormalised O": {
+        g.delta: lambda output, d_output, logits, sinks=None: (
+            of_output(output, d_output) * total(logits, sinks)
+        )
+    },
     "softmax taken element by element (dS = A(1−A) ∘ dA)": {
         g.d_softmax: lambda a, d, axis: a * (1 - a) * d
     },
@@ -128,13 +127,6 @@ SOFTCAP: dict[str, Variants] = {
 # ---- dropout: f.dropout makes dA of the gradient of what was dropped
 
 
-def _divided(setup: Setup, _: Evidence) -> Iterator[Variants]:
-    """dV of all weights over 1 − p, though some were dropped."""
-    q = 1 - setup.how.dropout
-    values = {OF_V: lambda right, weights, kept: right(a=weights / q)}
-    yield Patch(values, "divided by 1 − p all the same")
-
-
 def _divided_twice(setup: Setup, _: Evidence) -> Iterator[Variants]:
     q = 1 - setup.how.dropout
     of_a = {f.dropout: lambda right: right() / q}
@@ -159,7 +151,10 @@ DROPOUT: dict[str, Variants] = {
     "dropout mask not applied again to dA": either_delta({f.dropout: lambda x: x}),
     "dropout mask not applied again in dV": (
         {OF_V: lambda right, weights: right(a=weights)},
-        _divided,
+        lambda setup, _: Patch(
+            {OF_V: lambda right, weights, kept: right(a=weights / (1 - setup.how.dropout))},
+            "divided by 1 − p all the same",
+        ),
     ),
     "dropout's 1/(1−p) left out of dA": either_delta(
         {f.dropout: lambda x, kept: np.where(kept, x, 0)}
@@ -184,20 +179,16 @@ def _of_items(at: slice) -> Function:
     return lambda right, x, delta: right(x=x[at], delta=delta[at])
 
 
-def _not_summed(axis: int, words: str) -> Iterator[Patch]:
-    """One batch item or head alone, or the mean, where the mask was the same for all of them."""
-
-    def summed(right: Function, d: Array, mask: Array, given: Array, at: int | None) -> Array:
-        if d.ndim < 4 or d.shape[axis] == 1 or (given.ndim == 4 and given.shape[axis] > 1):
-            return np.asarray(right())
-        if at is None:
-            return np.asarray(right() / d.shape[axis])
-        mask = np.take(np.broadcast_to(mask, d.shape), [0], axis=axis)
-        return np.asarray(right(d=np.take(d, [at], axis=axis), mask=mask))
-
-    for at, which in ((-1, "last"), (0, "first"), (None, "mean")):
-        function = lambda right, d, mask, given, at=at: summed(right, d, mask, given, at)  # noqa: E731
-        yield Patch({D_BIAS: function}, f"the {which} {words}", (BATCH, HEAD))
+def _of_one(
+    right: Function, d: Array, mask: Array, given: Array, *, axis: int, at: int | None
+) -> Array:
+    """The gradient of one batch item or head, or the mean, where they all had the same mask."""
+    if d.ndim < 4 or d.shape[axis] == 1 or (given.ndim == 4 and given.shape[axis] > 1):
+        return np.asarray(right())
+    if at is None:
+        return np.asarray(right() / d.shape[axis])
+    mask = np.take(np.broadcast_to(mask, d.shape), [0], axis=axis)
+    return np.asarray(right(d=np.take(d, [at], axis=axis), mask=mask))
 
 
 SINKS: dict[str, Variants] = {
@@ -217,10 +208,11 @@ SINKS: dict[str, Variants] = {
     "gradient of the mask taken after the scale": {
         D_BIAS: lambda right, d_scores: right(d=d_scores)
     },
-    "gradient of the mask not summed over what it was broadcast over": (
-        *_not_summed(BATCH, "batch item"),
-        *_not_summed(HEAD, "head"),
-    ),
+    "gradient of the mask not summed over what it was broadcast over": [
+        Patch({D_BIAS: partial(_of_one, axis=axis, at=at)}, f"the {which} {words}", (BATCH, HEAD))
+        for axis, words in ((BATCH, "batch item"), (HEAD, "head"))
+        for at, which in ((-1, "last"), (0, "first"), (None, "mean"))
+    ],
 }
 
 # ---- one factor
@@ -231,15 +223,11 @@ def _factor_of(setup: Setup) -> float | None:
     return (setup.how.scale != "none" and setup.how.scale_factor(setup.d_k)) or None
 
 
-def _scale(name: str, *, divided: bool = False) -> Variants:
+def _scale(name: str, setup: Setup, _: Evidence, *, divided: bool = False) -> Iterator[Variants]:
     """A gradient multiplied, or divided, by the scale; where scores are scaled, and not by 0."""
-
-    def patches_of(setup: Setup, _: Evidence) -> Iterator[Variants]:
-        if scale := _factor_of(setup):
-            factor = 1 / scale if divided else scale
-            yield {name: lambda right: right() * factor}
-
-    return patches_of
+    if scale := _factor_of(setup):
+        factor = 1 / scale if divided else scale
+        yield {name: lambda right: right() * factor}
 
 
 def _base_2(setup: Setup, _: Evidence) -> Iterator[Patch]:
@@ -275,11 +263,6 @@ def _other_scale(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
             yield Patch(times(ratio, D_SCORES).steps, f"{x:.6g}{forms[0] if forms else ''}")
 
 
-def _ones(setup: Setup, _: Evidence) -> Iterator[Patch]:
-    if not ((d := setup.inputs[GIVEN_GRADIENT]) == 1).all():
-        yield Patch(inputs={GIVEN_GRADIENT: np.ones_like(d)})
-
-
 def _mean_loss(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     (n_batch, n_heads, n_q, _k), d = setup.shape, setup.inputs[GIVEN_GRADIENT]
     sizes = {n_batch: "batch items", n_q: "queries", n_batch * n_q: "tokens", d.size: "numbers"}
@@ -291,16 +274,19 @@ def _mean_loss(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
 
 
 FACTORS: dict[str, Variants] = {
-    "scale left out of dQ": _scale(D_Q, divided=True),
-    "scale left out of dK": _scale(D_K, divided=True),
-    "scale left out of dS (dQ and dK)": _scale(D_SCORES, divided=True),
-    "scale applied twice in dS": _scale(D_SCORES),
-    "scale applied twice in dQ": _scale(D_Q),
-    "scale applied twice in dK": _scale(D_K),
+    "scale left out of dQ": partial(_scale, D_Q, divided=True),
+    "scale left out of dK": partial(_scale, D_K, divided=True),
+    "scale left out of dS (dQ and dK)": partial(_scale, D_SCORES, divided=True),
+    "scale applied twice in dS": partial(_scale, D_SCORES),
+    "scale applied twice in dQ": partial(_scale, D_Q),
+    "scale applied twice in dK": partial(_scale, D_K),
     "base 2 of the exponent left in the gradient": _base_2,
     "another scale in dS": _other_scale,
-    "scale applied to dV": _scale(D_V),
-    "ones in place of dO": _ones,
+    "scale applied to dV": partial(_scale, D_V),
+    "ones in place of dO": only_if(
+        lambda setup: (setup.inputs[GIVEN_GRADIENT] != 1).any(),
+        Patch(inputs={GIVEN_GRADIENT: lambda inputs: np.ones_like(inputs[GIVEN_GRADIENT])}),
+    ),
     "mean, not sum, of the loss": _mean_loss,
     "a gradient with the wrong sign": [times(-1, *names) for names in (*SETS, (D_K, D_V))],
     "a gradient is 0": [times(0, *names) for names in (*SETS[:4], (D_K, D_V))],
