@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +11,14 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.trace import Stage
 from attncli.views.numbers import short
-from attncli.views.parts import Equation
 from attncli.views.select import HEADS, KEY_HEADS, BlankStage, Block, Index, has_blanks
-from attncli.views.text import LABEL_CELLS, clean, label_mark, number_mark, shorten
+from attncli.views.text import END, LABEL_CELLS, NUMBER, clean, label_mark, number_mark, shorten
 from attncli.words.tokens import number_of
 
 Words = tuple[str, ...]
+"""What is written of a cell, a word for each place where a line may end."""
+Forms = tuple[list[Words], str]
+"""What stands between the name of a cell and its number, and a remark."""
 
 NAME_CELLS = 12  # of labels within a formula
 
@@ -101,8 +103,7 @@ class Entry(NamedTuple):
 
     def factor(self, x: float) -> str:
         """A number after an operator: a negative one in parentheses."""
-        text = self._text(x)
-        return number_mark(f"({text})" if text.startswith("-") else text)
+        return after_sign(self.write(x))
 
     def _text(self, x: float) -> str:
         """A number, or "" where it is left out."""
@@ -121,12 +122,17 @@ class Entry(NamedTuple):
                 middle = self.write(values[head:tail].sum())
             left_out = f"… {tail - head} more: {middle} …"
             words = [*map(term, range(head)), left_out, *map(term, range(tail, n))]
-        return (*words[:1], *(f"+ {word}" for word in words[1:]))
+        return (*words[:1], *(f"+ {after_sign(word)}" for word in words[1:]))
 
-    def equals(self, *forms: Words | str, remark: str = "", left: str = "") -> Equation:
-        """The equation that ends with the number the trace holds for this entry."""
-        all_forms = [(form,) if isinstance(form, str) else form for form in forms]
-        return Equation(left or self.name, (*all_forms, (self.write(self.value),)), remark)
+    def numbers(self, numbers: Sequence[float] | Array) -> Words:
+        """Numbers added."""
+        return self.sum(np.array(numbers), lambda at: self.write(numbers[at]))
+
+
+def after_sign(text: str) -> str:
+    """What stands after an operator: a negative number that it begins with in parentheses."""
+    number, _, rest = text.removeprefix(NUMBER).partition(END)
+    return f"{number_mark(f'({number})')}{rest}" if text.startswith(f"{NUMBER}-") else text
 
 
 def bracketed(words: Words) -> Words:

@@ -82,7 +82,7 @@ def _always(condition: Expr, work: Work) -> bool | None:
     """Whether a condition on places holds in every cell, or in none; None where in some."""
     places = work.places
     letters = tuple({x.letter for x in walk(condition) if isinstance(x, Place)} & places.keys())
-    cases = {*np.ravel(work.number(condition, {**places, **work.values.grid(letters)})).tolist()}
+    cases = {*np.ravel(work.number(condition, work.values.grid(letters))).tolist()}
     return None if len(cases) > 1 else bool(cases.pop())
 
 
