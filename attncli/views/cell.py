@@ -94,8 +94,11 @@ class Entry(NamedTuple):
         return float(matrix[self.row if len(matrix) > 1 else 0, self.column])
 
     def write(self, x: float) -> str:
-        """A number as an equation writes it."""
-        return number_mark(self._text(x))
+        """A number as an equation writes it: nothing where numbers are left out."""
+        is_blank = isinstance(self.stage, BlankStage) or (
+            math.isnan(x) and has_blanks(self.block.root)
+        )
+        return number_mark("" if is_blank else short(float(x), self.precision))
 
     def constant(self, x: float) -> str:
         """A number that no stage holds, such as a parameter: it is never left out."""
@@ -104,12 +107,6 @@ class Entry(NamedTuple):
     def factor(self, x: float) -> str:
         """A number after an operator: a negative one in parentheses."""
         return after_sign(self.write(x))
-
-    def _text(self, x: float) -> str:
-        """A number, or "" where it is left out."""
-        if isinstance(self.stage, BlankStage) or (math.isnan(x) and has_blanks(self.block.root)):
-            return ""
-        return short(float(x), self.precision)
 
     def sum(self, values: Array, term: Callable[[int], str]) -> Words:
         """A sum of these values; where they are too many, its middle as one number."""

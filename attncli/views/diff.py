@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from attncli.compare import Comparison, StageDifference, nested
 from attncli.trace import Stage, Trace
-from attncli.views.matrix import Matrix
+from attncli.views.matrix import Matrix, table_of
 from attncli.views.numbers import short
 from attncli.views.page import Page, Place, about, places_of
 from attncli.views.parts import Closing, Heading, Headline, Part, Remark
@@ -35,11 +36,7 @@ ROWS, COLUMNS = 12, 8
 
 def diff_page(found: Comparison) -> Page:
     """The page of a comparison; the trace that a format gives it is that of the comparison."""
-
-    def page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
-        return _parts(found, trace, options)
-
-    return page
+    return partial(_parts, found)
 
 
 def _parts(found: Comparison, trace: Trace, options: DisplayOptions) -> Iterator[Part]:
@@ -121,8 +118,7 @@ def _rows(stages: Sequence[StageDifference], options: DisplayOptions) -> Matrix:
         "measure": tuple(names[j] for j in used),
     }
     stage = Stage("", "", "", cells, ("stage", "measure"), labels)
-    whole = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
-    table = Matrix(Block(Trace("", (stage,))), stage, {}, whole)
+    table = table_of(stage, options)
     table.empty = cells == ""
     table.facts = ()
     return table
@@ -167,7 +163,8 @@ def _stage(found: Comparison, stage: StageDifference, options: DisplayOptions) -
     index_of = {id(place): blocks[0].place(stage.a, place.where) for place in places}
     differing = [x for x in places if stage.wrong[index_of[id(x)]].any()]
     asked = options.full or (options.head, options.batch) != (None, None)
-    kept = differing if asked else [x for x in differing if _holds(index_of[id(x)], stage.at)]
+    n = len(stage.a.axes[:-2])
+    kept = differing if asked else [x for x in differing if index_of[id(x)] == stage.at[:n]]
     if options.every:  # one of them is seen at a time
         kept = places
     kept = kept or places[:1]
@@ -209,10 +206,6 @@ def _block(trace: Trace, prefix: str, stage: Stage) -> Block:
     block = next(x for x in blocks_of(trace) if x.prefix == dotted)
     steps = (stage if x.name == stage.name else x for x in block.trace.steps)
     return Block(replace(block.trace, steps=tuple(steps)), dotted, trace)
-
-
-def _holds(index: tuple[int, ...], at: tuple[int, ...]) -> bool:
-    return index == at[: len(index)]
 
 
 def _matrices(

@@ -14,7 +14,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.stages import kind_of
-from attncli.trace import Stage
+from attncli.trace import Stage, Trace
 from attncli.views import closing, numbers
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index
 from attncli.views.text import BLANK, LABEL_CELLS, NAME_CELLS, captions, clean, sentence, shorten
@@ -281,6 +281,12 @@ class Matrix:
         if left_out:
             counts, flags = zip(*left_out, strict=True)
             yield f"left out: {' and '.join(counts)} ({', '.join(flags)} or --full)"
+
+
+def table_of(stage: Stage, options: DisplayOptions) -> Matrix:
+    """A table that is no stage of a trace, with nothing shaded."""
+    shown = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
+    return Matrix(Block(Trace("", (stage,))), stage, {}, shown)
 
 
 def corners(indices: Sequence[int], room: int) -> Kept:

@@ -50,7 +50,7 @@ def summary_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         yield from parts(trace, options)
         return
     blocks = list(blocks_of(trace))
-    summaries = [block for block in blocks if _is_summary(block)]
+    summaries = [block for block in blocks if "entropy" in block.stages]
     names = [block.prefix + name for block in summaries for name in block.numbers]
     maps = [block.prefix + block.weights.name for block in blocks if block.weights]
     shown = (*names, *(maps if options.every else maps[:1]))
@@ -62,10 +62,6 @@ def summary_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     )
     yield Closing(heads)
     yield Remark("every stage of one: --layer L --head H")
-
-
-def _is_summary(block: Block) -> bool:
-    return "entropy" in block.stages
 
 
 def findings(block: Block) -> Iterator[str]:

@@ -87,14 +87,16 @@ class Place(NamedTuple):
 def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     """Everything that is shown of a trace, in reading order.
 
-    An attention of q, k and v, or of x, begins with these, so that it can be checked by hand.
-
+    An attention whose q or x is given begins with its inputs, so that it can be checked by hand.
     Raises StageError or ShapeError for what is asked for and not there.
     """
     is_part = (
         options.stages or options.cell or options.query or {*options.rows, *options.cols} - {None}
     )
-    if not is_part and _is_of_inputs(trace):
+    steps = {step.name: step for step in trace.steps}
+    inputs = [step for name, step in steps.items() if name in ("q", "x")]
+    is_of_inputs = any(isinstance(x, Stage) and not is_computed(x) for x in inputs)
+    if not is_part and is_of_inputs and {WEIGHTS, *PARTS} & steps.keys():
         options = replace(options, given=True)
     names = chosen(trace, options)
     if options.given:  # the keys of a tile are among those of all
@@ -110,14 +112,6 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         from attncli.views.derivation import derivations
 
         yield from derivations(trace, names, options)
-
-
-def _is_of_inputs(trace: Trace) -> bool:
-    """Whether a trace is one attention, whose q or x is given."""
-    stages = (step for step in trace.steps if isinstance(step, Stage))
-    given = {stage.name for stage in stages if not is_computed(stage)}
-    is_attention = {WEIGHTS, *PARTS} & {step.name for step in trace.steps}
-    return bool(is_attention and given & {"q", "x"})
 
 
 def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
@@ -186,9 +180,6 @@ def headline(block: Block, options: DisplayOptions) -> Headline:
     """The title of a block, its sizes, its convention where it is not the default, its notes.
 
     Weights that are not shown are named, because the formulas below use their letters.
-
-    Sizes are those of the axes: 3 queries · 3 keys · d_k 2 · d_v 2, and the number type where it
-    is not float64.
     """
     sizes = block.sizes
     n_heads, n_key_heads = sizes[HEADS], sizes[KEY_HEADS]

@@ -19,7 +19,7 @@ from attncli.files.messages import listing
 from attncli.stages import BEFORE_SOFTMAX, SCORES, WEIGHTS
 from attncli.trace import Stage, Trace
 from attncli.views.cell import Entry
-from attncli.views.matrix import Matrix
+from attncli.views.matrix import Matrix, table_of
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Heading, Part, Remark
 from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
@@ -130,8 +130,7 @@ def _table(
     values = np.vstack([np.column_stack([column.numbers for column in columns]), last])
     labels = {"key": (*rows, "Σ"), "measure": tuple(column.heading for column in columns)}
     stage = Stage("", "", "", values, ("key", "measure"), labels, sentence(note))
-    shown = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
-    matrix = Matrix(Block(Trace("", (stage,))), stage, {}, shown)
+    matrix = table_of(stage, options)
     matrix.facts, matrix.by_column = (), True
     matrix.empty[-len(ends) :] = [[x is None for x in line] for line in ends]
     if is_blank:

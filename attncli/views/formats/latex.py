@@ -23,7 +23,6 @@ from attncli.views.parts import (
     Closing,
     Code,
     Derivation,
-    DerivedStage,
     Equation,
     Heading,
     Headline,
@@ -103,27 +102,22 @@ def _lines(part: Part) -> Iterator[str]:
         case Derivation(title, stages):
             yield f"\\subsection*{{{escape(title)}}}"
             for stage in stages:
-                yield from _derived(stage)
+                yield _title(stage.number, stage.name, stage.formula)
+                yield from _equations(stage.equations)
         case Closing(heads):
             for heading, sentences in heads:
-                yield from _closing(heading, sentences)
+                yield from [f"\\paragraph{{{escape(heading)}}}"] if heading else []
+                items = [f"\\item {escape(words)}" for words in sentences]
+                yield from ["\\begin{itemize}", *items, "\\end{itemize}"] if items else []
         case Tree(branches):
             yield from map(_branch, branches)
         case Code(program):
             yield from map(_line_of_code, program)
 
 
-def _closing(heading: str, sentences: Sequence[str]) -> Iterator[str]:
-    yield from [f"\\paragraph{{{escape(heading)}}}"] if heading else []
-    if sentences:
-        yield "\\begin{itemize}"
-        yield from (f"\\item {escape(words)}" for words in sentences)
-        yield "\\end{itemize}"
-
-
 def _line_of_code(line: str) -> str:
     indent = "~" * (len(line) - len(line.lstrip()))
-    return f"\\texttt{{{indent}{escape(line.lstrip())}}}\\par"
+    return _line(f"\\texttt{{{indent}{escape(line.lstrip())}}}")
 
 
 def _branch(branch: Branch) -> str:
@@ -191,10 +185,7 @@ def array(
     cells: Sequence[Sequence[Cell]],
     block: range,
 ) -> Iterator[str]:
-    """Some columns of a matrix, with the labels of its rows; sums are behind a bar.
-
-    rows, columns  the labels; cells: those of a grid
-    """
+    """Some columns of a grid's cells with their labels; sums are behind a bar."""
     is_last = m.sums == "rows" and block.stop == len(columns)
     bars = "r" * (len(block) - is_last) + "|r" * is_last
     yield f"\\[\\begin{{array}}{{r|{bars}}}"
@@ -227,11 +218,6 @@ def _cell(cell: Cell, *, is_text: bool) -> str:
 
 
 # ---- arithmetic
-
-
-def _derived(stage: DerivedStage) -> Iterator[str]:
-    yield _title(stage.number, stage.name, stage.formula)
-    yield from _equations(stage.equations)
 
 
 def _equations(equations: Iterable[Equation]) -> Iterator[str]:
