@@ -166,11 +166,7 @@ class Matrix:
         is_summed = self.sums == ("columns" if axis == -2 else "rows")
         if not is_summed:
             return names
-        asked, whole = (
-            (len(self.columns), self.values.shape[1])
-            if axis == -1
-            else (len(self.rows), self.values.shape[0])
-        )
+        asked, whole = len(self.columns if axis == -1 else self.rows), self.values.shape[axis]
         return [*names, "Σ" if asked == whole else f"Σ of all {whole}"]
 
     def grid(
@@ -209,15 +205,9 @@ class Matrix:
                 kinds.append(numbers.align(lines))
             texts = [[*chain(*row)] for row in zip(*kinds, strict=True)]
         else:
-            texts = [
-                [
-                    BLANK
-                    if self.is_blank
-                    else shorten(str(x), WORD_CELLS if self.has_words else LABEL_CELLS)
-                    for x in row
-                ]
-                for row in shown.tolist()
-            ]
+            room = WORD_CELLS if self.has_words else LABEL_CELLS
+            texts = [[shorten(str(x), room) for x in row] for row in shown.tolist()]
+            texts = [[BLANK] * len(row) for row in texts] if self.is_blank else texts
         written: Literal["blank", "word", "number"] = "word" if self.has_words else "number"
         written = "blank" if self.is_blank else written
         cells = [[Cell(text, written) for text in row] for row in texts[: len(shown)]]

@@ -250,8 +250,7 @@ def _matrices(
             rows = slice(matrix.rows.start, matrix.rows.stop)
             points = matrix.values[rows, :2].astype(np.float64)
             yield Plot(place.stage.names(axes[0])[rows], points)
-    if left_out:
-        yield Remark(left_out)
+    yield from [Remark(left_out)] if left_out else []
 
 
 def _same_as(block: Block, stage: Stage, stages: Sequence[Stage]) -> Stage | None:
@@ -286,10 +285,7 @@ def about(stage: Stage, block: Block | None = None) -> tuple[str, ...]:
 def places_of(
     block: Block, stages: Sequence[Stage], options: DisplayOptions
 ) -> tuple[list[Place], str]:
-    """The matrices of these stages in order, and a line on those that are left out, or "".
-
-    They are those of no more than eight heads and batch entries unless all are asked for.
-    """
+    """The matrices of these stages in order, of many heads the first, and a line on the others."""
     found = list(_indices(block, stages, options, {}))
     several = {axis for axis in block.owners if _is_named(block, axis)}
     kept = list(dict.fromkeys(tuple(index.items()) for index, _ in found if several & {*index}))
@@ -322,7 +318,6 @@ def _indices(
     block: Block, stages: Sequence[Stage], options: DisplayOptions, index: Index
 ) -> Iterator[tuple[Index, Stage]]:
     """Every stage at every index, the outermost axis first; key heads not shared are heads."""
-
     left = [
         [a for a in _several(block, stage) if block.entry(a, index) is None] for stage in stages
     ]

@@ -66,8 +66,7 @@ def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iter
         for place in places:
             yield from [Heading(place.heading)] if place.heading else []
             yield _walk(block, output, row, place.where, options)
-        if left_out:
-            yield Remark(left_out)
+        yield from [Remark(left_out)] if left_out else []
 
 
 def walked(trace: Trace, options: DisplayOptions) -> Trace:
@@ -91,10 +90,8 @@ def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
     is_blank = any(isinstance(x.stage, BlankStage) for x in (entry, entry.of("x")))
     if not np.isfinite(scores.max()) and not (is_blank and np.isnan(scores.max())):
         return
-    columns = [
-        Column("score", scores),
-        *_softmax(entry.block, entry.stage, scores, shares, entry.where),
-    ]
+    softmax = _softmax(entry.block, entry.stage, scores, shares, entry.where)
+    columns = [Column("score", scores), *softmax]
     names = entry.stage.names(entry.stage.axes[-2 if over_queries else -1])
     note = f"softmax of {named(entry.stage, axis, at)}: each exp divided by their sum"
     yield _table(columns, names, note, options, is_blank=is_blank)
