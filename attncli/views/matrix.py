@@ -291,6 +291,17 @@ def corners(indices: Sequence[int], room: int) -> Kept:
     return (*indices[: room - last], None, *indices[len(indices) - last :])
 
 
+def pack(widths: Sequence[int], room: float, gap: int) -> tuple[range, ...]:
+    """Columns of these widths in as few blocks as fit into the room, at least one column each."""
+    starts, used = [0], 0
+    for at, width in enumerate(widths):
+        used += width + gap
+        if used > room and at > starts[-1]:
+            starts.append(at)
+            used = width + gap
+    return tuple(map(range, starts, [*starts[1:], len(widths)]))
+
+
 def fifth(shade: float) -> int:
     """Which fifth of the scale a shade is in, 0 to 4, whatever its sign."""
     return min(int(abs(shade) * 5), 4)

@@ -318,9 +318,11 @@ def _indices(
     block: Block, stages: Sequence[Stage], options: DisplayOptions, index: Index
 ) -> Iterator[tuple[Index, Stage]]:
     """Every stage at every index, the outermost axis first; key heads not shared are heads."""
-    left = [
-        [a for a in _several(block, stage) if block.entry(a, index) is None] for stage in stages
-    ]
+    left = []  # of each stage: but for axes along which one number holds for all of the block's
+    for stage in stages:
+        axes = zip(stage.axes[:-2], stage.value.shape, strict=False)
+        several = (axis for axis, size in axes if size > 1 or block.sizes[axis] <= 1)
+        left.append([axis for axis in several if block.entry(axis, index) is None])
     shared = block.sizes[KEY_HEADS] != block.sizes[HEADS]
     outermost = [HEADS if a[:1] == [KEY_HEADS] and not shared else a[0] if a else "" for a in left]
     for axis, group in groupby(zip(outermost, stages, strict=True), key=itemgetter(0)):
@@ -331,12 +333,6 @@ def _indices(
         wanted = block.entry(axis, options.index)
         for entry in range(block.sizes[axis]) if wanted is None else (wanted,):
             yield from _indices(block, here, options, {**index, axis: entry})
-
-
-def _several(block: Block, stage: Stage) -> list[str]:
-    """The axes before the last two, but where one number holds for all entries of the block's."""
-    axes = zip(stage.axes[:-2], stage.value.shape, strict=False)
-    return [axis for axis, size in axes if size > 1 or block.sizes[axis] <= 1]
 
 
 def own_names(block: Block, index: Index) -> tuple[str, ...]:

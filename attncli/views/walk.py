@@ -79,9 +79,9 @@ def walked(trace: Trace, options: DisplayOptions) -> Trace:
 
 
 def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
-    """Every score of a row of weights, its exp and its share, and their sums.
+    """Every score of a row of weights, or column with softmax over queries, its exp and share.
 
-    With softmax over queries it is a column. Nothing where all of it is masked, or not a number.
+    Nothing where all of it is masked, or not a number.
     """
     over_queries = entry.stage.params.get("axis") == -2
     axis, at = entry.places[over_queries]

@@ -68,10 +68,7 @@ def fragment(trace: Trace, options: DisplayOptions, page: Page = parts) -> Itera
 def _chosen(
     trace: Trace, options: DisplayOptions, page: Page
 ) -> tuple[list[kinds.Part], DisplayOptions, int]:
-    """All that is asked for at all heads, or where that is too much at the first, and the room.
-
-    The room is how many rows and columns a table has at most before it is cut.
-    """
+    """All heads, or where that is too much the first; and up to how many rows tables are whole."""
     heatmap = True if options.heatmap is None else options.heatmap
     whole = replace(options, heatmap=heatmap, given=not options.stages, every=True)
     if options.full:

@@ -17,7 +17,7 @@ from attncli.arrays import Array
 from attncli.trace import Trace
 from attncli.views import parts as kinds
 from attncli.views.formats.tex import BOX, escape, is_other, label, math, number, prose
-from attncli.views.matrix import NUMERIC, Cell, Grid, Matrix
+from attncli.views.matrix import NUMERIC, Cell, Grid, Matrix, pack
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 from attncli.views.text import LABEL_CELLS, plain, shorten
@@ -148,18 +148,13 @@ def _matrix(m: Matrix) -> Iterator[str]:
         yield _line(f"\\emph{{{escape(line)}}}")
 
 
-def _blocks(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> Iterator[range]:
+def _blocks(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> Sequence[range]:
     """The columns that fit on a line, side by side, then those that fit on the next."""
-    room = LINE - max(map(_cells, rows))
-    start, used = 0, 0
+    widths = []
     for at, name in enumerate(columns):
         cells = (6 if row[at].kind == "blank" else _cells(row[at].text) for row in grid.cells)
-        width = max(_cells(name), *cells) + COLUMN_GAP
-        if used + width > room and at > start:
-            yield range(start, at)
-            start, used = at, 0
-        used += width
-    yield range(start, len(columns))
+        widths.append(max(_cells(name), *cells))
+    return pack(widths, LINE - max(map(_cells, rows)), COLUMN_GAP)
 
 
 def array(

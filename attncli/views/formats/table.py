@@ -18,7 +18,7 @@ from rich.text import Text
 
 from attncli.trace import Trace
 from attncli.views import parts as kinds
-from attncli.views.matrix import EDGE, NUMERIC, Grid, Matrix, corners
+from attncli.views.matrix import EDGE, NUMERIC, Grid, Matrix, corners, pack
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 from attncli.views.text import LABEL_CELLS, fold, pad
@@ -283,14 +283,14 @@ def _fitted(
         widths = [max(cell_len(row[at].text) for row in grid.cells) for at in range(n)]
     sizes = [max(map(cell_len, label.split("\n"))) for label in labels]
     widths = [max(size, width) for size, width in zip(sizes, widths, strict=False)]
-    blocks = _pack(widths, room)
+    blocks = pack(widths, room, GAP)
     if len(blocks) > most and n > 1:
         whole = widths
         # As many as fit side by side, at least one; no column is narrower than one cell.
         for ends in range(max(min(n - 1, int(room) // (1 + GAP)), 1), 0, -1):
             kept = (*corners(range(n), ends), *range(n, len(whole)))
             widths = [1 if at is None else whole[at] for at in kept]
-            blocks = _pack(widths, room)
+            blocks = pack(widths, room, GAP)
             if len(blocks) == 1:
                 break
         grid, labels = grid.only(kept), ["…" if at is None else labels[at] for at in kept]
@@ -299,17 +299,6 @@ def _fitted(
 
 def _is_words(grid: Grid, at: int) -> bool:
     return bool(grid.cells) and grid.cells[0][at].kind == "word"
-
-
-def _pack(widths: Sequence[int], room: float) -> tuple[range, ...]:
-    """As few blocks as fit into the room, at least one column each."""
-    starts, used = [0], 0
-    for at, width in enumerate(widths):
-        used += width + GAP
-        if used > room and at > starts[-1]:
-            starts.append(at)
-            used = width + GAP
-    return tuple(map(range, starts, [*starts[1:], len(widths)]))
 
 
 def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
