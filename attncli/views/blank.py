@@ -29,15 +29,11 @@ def without_numbers(trace: Trace, wanted: Sequence[str]) -> Trace:
     """
     names = {name for each in wanted for name in named_stages(trace, each)}
     if not wanted:
-        names = {name for name, stage in trace.stages() if _is_task(name, stage)}
+        stages = (stage for _, stage in trace.stages() if is_computed(stage))
+        tasks = {id(s) for s in stages if s.expression or s.reads or not kind_of(s.name).heading}
+        names = {name for name, stage in trace.stages() if id(stage) in tasks}
+        names = {name for name in names if name.rpartition(".")[2] not in LOOKED_UP}
     return _without(trace, names, "")
-
-
-def _is_task(name: str, stage: Stage) -> bool:
-    is_given = bool(kind_of(stage.name).heading) and not (
-        stage.expression or stage.reads
-    )  # such as dO
-    return is_computed(stage) and not is_given and name.rpartition(".")[2] not in LOOKED_UP
 
 
 def _without(trace: Trace, names: set[str], prefix: str) -> Trace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +11,14 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.trace import Stage
 from attncli.views.numbers import short
-from attncli.views.parts import Equation
 from attncli.views.select import HEADS, KEY_HEADS, BlankStage, Block, Index, has_blanks
-from attncli.views.text import LABEL_CELLS, clean, label_mark, number_mark, shorten
+from attncli.views.text import END, LABEL_CELLS, NUMBER, clean, label_mark, number_mark, shorten
 from attncli.words.tokens import number_of
 
 Words = tuple[str, ...]
+"""What is written of a cell, a word for each place where a line may end."""
+Forms = tuple[list[Words], str]
+"""What stands between the name of a cell and its number, and a remark."""
 
 NAME_CELLS = 12  # of labels within a formula
 
@@ -92,8 +94,11 @@ class Entry(NamedTuple):
         return float(matrix[self.row if len(matrix) > 1 else 0, self.column])
 
     def write(self, x: float) -> str:
-        """A number as an equation writes it."""
-        return number_mark(self._text(x))
+        """A number as an equation writes it: nothing where numbers are left out."""
+        is_blank = isinstance(self.stage, BlankStage) or (
+            math.isnan(x) and has_blanks(self.block.root)
+        )
+        return number_mark("" if is_blank else short(float(x), self.precision))
 
     def constant(self, x: float) -> str:
         """A number that no stage holds, such as a parameter: it is never left out."""
@@ -101,14 +106,7 @@ class Entry(NamedTuple):
 
     def factor(self, x: float) -> str:
         """A number after an operator: a negative one in parentheses."""
-        text = self._text(x)
-        return number_mark(f"({text})" if text.startswith("-") else text)
-
-    def _text(self, x: float) -> str:
-        """A number, or "" where it is left out."""
-        if isinstance(self.stage, BlankStage) or (math.isnan(x) and has_blanks(self.block.root)):
-            return ""
-        return short(float(x), self.precision)
+        return after_sign(self.write(x))
 
     def sum(self, values: Array, term: Callable[[int], str]) -> Words:
         """A sum of these values; where they are too many, its middle as one number."""
@@ -121,12 +119,17 @@ class Entry(NamedTuple):
                 middle = self.write(values[head:tail].sum())
             left_out = f"… {tail - head} more: {middle} …"
             words = [*map(term, range(head)), left_out, *map(term, range(tail, n))]
-        return (*words[:1], *(f"+ {word}" for word in words[1:]))
+        return (*words[:1], *(f"+ {after_sign(word)}" for word in words[1:]))
 
-    def equals(self, *forms: Words | str, remark: str = "", left: str = "") -> Equation:
-        """The equation that ends with the number the trace holds for this entry."""
-        all_forms = [(form,) if isinstance(form, str) else form for form in forms]
-        return Equation(left or self.name, (*all_forms, (self.write(self.value),)), remark)
+    def numbers(self, numbers: Sequence[float] | Array) -> Words:
+        """Numbers added."""
+        return self.sum(np.array(numbers), lambda at: self.write(numbers[at]))
+
+
+def after_sign(text: str) -> str:
+    """What stands after an operator: a negative number that it begins with in parentheses."""
+    number, _, rest = text.removeprefix(NUMBER).partition(END)
+    return f"{number_mark(f'({number})')}{rest}" if text.startswith(f"{NUMBER}-") else text
 
 
 def bracketed(words: Words) -> Words:

@@ -74,9 +74,7 @@ def shares_of(
     stage = stage or block.weights
     assert stage is not None  # noqa: S101 - whoever asks has looked
     values = block.matrix(stage, index)
-    masked = np.zeros(values.shape, bool)
-    if block.mask is not None:
-        masked = block.masked(index, values.shape)
+    masked = block.masked(index, values.shape)
     used = block.stages.get(DROPPED)
     dropped = None if used is None else (block.matrix(used, index) == 0) & (values != 0)
     names, others = (_names(stage, axis) for axis in stage.axes[-2:])
@@ -91,10 +89,9 @@ def shares_of(
 def sentences(
     block: Block, index: Index, options: DisplayOptions, n_heads: int = 1
 ) -> tuple[str, ...]:
-    """One sentence for every query shown; of many, the first few and how many are left out.
+    """One sentence for every query shown, or key where softmax is over queries; of many the first.
 
-    With softmax over queries the weights of a key sum to 1, so each key has a sentence. `n_heads`
-    is among how many the lines are shared.
+    n_heads  among how many the lines are shared
     """
     shares = shares_of(block, index, options)
     return told(shares, lambda i: _sentence(shares, i), options, n_heads)
@@ -131,16 +128,11 @@ def _sentence(shares: Shares, i: int) -> str:
         missing = 1 - float(row.sum())
         ranking = _ranking(row, shares.others, others)
     rest = f"; {percent(missing)} on no {other}" if missing > MISSING else ""
-    return f"{verb} {ranking}{rest}{why and f', though {why}'}{_dropout(shares, i)}"
-
-
-def _dropout(shares: Shares, i: int) -> str:
-    """Which of the weights of a row dropout leaves out of the output."""
-    if shares.dropped is None:
-        return ""
-    left = np.flatnonzero(shares.dropped[i]).tolist()
-    names = some([shares.others[at].spoken() for at in left])
-    return f"; dropout leaves out {joined(names) if left else 'none'}"
+    dropout = ""
+    if shares.dropped is not None:
+        left_out = [shares.others[at].spoken() for at in np.flatnonzero(shares.dropped[i]).tolist()]
+        dropout = f"; dropout leaves out {joined(some(left_out)) if left_out else 'none'}"
+    return f"{verb} {ranking}{rest}{why and f', though {why}'}{dropout}"
 
 
 def some(names: list[str], most: int = TOP, of: str = "") -> list[str]:
@@ -199,19 +191,18 @@ def empty_rows(block: Block, index: Index) -> str:
 
 
 def strongest(block: Block, options: DisplayOptions) -> tuple[list[str], list[list[str]]]:
-    """For every query shown and every head the key with the largest weight, and that weight.
+    """The queries shown by name, and for each the key with the largest weight of every head.
 
-    Gives the names of the queries, and a row of texts for each. With softmax over queries it is
-    the query with the largest weight of every key.
+    With softmax over queries it is the keys, and the query with the largest weight of each.
     """
     heads = [shares_of(block, {HEADS: head}, options) for head in range(block.n_heads)]
-    cells = [[_largest(shares, row) for shares in heads] for row in heads[0].rows]
+
+    def largest(shares: Shares, i: int) -> str:
+        row = shares.values[i].astype(np.float64)
+        if not np.isfinite(row).all() or not row.any():
+            return "nothing"
+        at = int(np.argmax(row))
+        return f"{shorten(shares.others[at].plain, TOP_CELLS)} {percent(float(row[at]))}"
+
+    cells = [[largest(shares, row) for shares in heads] for row in heads[0].rows]
     return [heads[0].names[row].plain for row in heads[0].rows], cells
-
-
-def _largest(shares: Shares, i: int) -> str:
-    row = shares.values[i].astype(np.float64)
-    if not np.isfinite(row).all() or not row.any():
-        return "nothing"
-    at = int(np.argmax(row))
-    return f"{shorten(shares.others[at].plain, TOP_CELLS)} {percent(float(row[at]))}"

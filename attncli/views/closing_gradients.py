@@ -57,10 +57,9 @@ def _sources(block: Block) -> list[Stage | None]:
 def wishes(
     block: Block, index: Index, options: DisplayOptions, n_heads: int = 1
 ) -> tuple[str, ...]:
-    """One sentence for every query shown, as `closing.sentences` has them of the weights.
+    """Of every query shown which score lowers the loss fastest when it changes, or why none does.
 
-    Which score lowers the loss fastest when it changes, or why none does. What is no more than
-    rounding beside the gradients of the weights is no gradient.
+    What is no more than rounding beside the gradients of the weights is no gradient.
     """
     stages = [wishing(block), *_sources(block)]
     shares, *others = (shares_of(block, index, options, stage) for stage in stages if stage)

@@ -26,9 +26,8 @@ Steps = list[tuple[Entry, list[Equation | None]]]
 
 
 def derivations(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
-    """The derivation of the cell that `options.cell` names, for every stage that is chosen.
+    """The derivation of a cell of every stage named, else of weights or a table of positions.
 
-    Where none is named it is a weight of every attention, or a cell of a table of positions.
     Raises StageError where there is nothing to derive, or what it is derived from is not in the
     trace; ShapeError for a row or column that is not there.
     """
@@ -53,8 +52,7 @@ def derivations(trace: Trace, names: Collection[str], options: DisplayOptions) -
             yield from [Heading(place.heading)] if place.heading else []
             yield from derived
             before = block
-        if left_out:
-            yield Remark(left_out)
+        yield from [Remark(left_out)] if left_out else []
 
 
 def _derived(block: Block, target: Stage, index: Index, options: DisplayOptions) -> Iterator[Part]:
@@ -148,10 +146,7 @@ def _way_back(entry: Entry) -> Steps:
 
 
 def _cells_back(entry: Entry) -> list[Entry]:
-    """The entry in every gradient of a map, and in the vectors beside them, up to its own stage.
-
-    All of them where its stage is no gradient; none where it is one, but not of a map.
-    """
+    """The entry in every gradient of a map, and in the vectors beside them, up to its own stage."""
     block, found = entry.block, list[Entry]()
     shape = next((s.value.shape for name, s in block.stages.items() if name in MAPS), ())
     for name in block.numbers:
@@ -168,11 +163,7 @@ def _cells_back(entry: Entry) -> list[Entry]:
 
 
 def _share(step: Entry) -> Iterator[Equation]:
-    """What a cell of a map adds to a row of a sum of products with it, and that row whole.
-
-    Of A V what the key's value adds to the query's output; of Aᵀ B what the query's row adds to the
-    key's.
-    """
+    """What a cell adds to a row of A V, or of Aᵀ B, and that row whole."""
     by_column = "b" in step.stage.reads
     weights, values = step.of("a"), step.of("b" if by_column else "v")
     at, own = (step.row, step.column) if by_column else (step.column, step.row)
@@ -184,9 +175,11 @@ def _share(step: Entry) -> Iterator[Equation]:
     what, whole = "the output", "the output, of all keys together"
     if kind_of(step.stage.name).heading:
         what, whole = plain(left), f"of all {'queries' if by_column else 'keys'} together"
-        heads = heads_of(step.block, {KEY_HEADS: step.head}) if _is_shared(step) else []
-        if by_column and heads:
+        sizes = step.block.sizes
+        is_shared = KEY_HEADS in step.stage.axes and sizes[KEY_HEADS] != sizes[HEADS]
+        if by_column and is_shared:
             what += f" of {shorten(step.stage.label(KEY_HEADS, step.head))}"
+            heads = (h for h in range(sizes[HEADS]) if step.block.key_head(h) == step.head)
             names = (shorten(step.block.owners[HEADS].label(HEADS, head)) for head in heads)
             whole = f"of all queries of {', '.join(names)}"
     product_of = f"{weights.name} · {clean(values.stage.symbol)}[{other}]"
@@ -194,18 +187,6 @@ def _share(step: Entry) -> Iterator[Equation]:
         share = np.asarray(weight * value)
     yield Equation(product_of, (product, _vector(step, share)), f"its share of {what}")
     yield Equation(left, (_vector(step, step.matrix[own]),), whole)
-
-
-def heads_of(block: Block, where: Index) -> list[int]:
-    """The heads that share the key head which `where` names."""
-    own = where.get(KEY_HEADS, 0)
-    return [head for head in range(block.sizes[HEADS]) if block.key_head(head) == own]
-
-
-def _is_shared(step: Entry) -> bool:
-    """Whether the stage is of key heads that several heads share."""
-    sizes = step.block.sizes
-    return KEY_HEADS in step.stage.axes and sizes[KEY_HEADS] != sizes[HEADS]
 
 
 def _vector(entry: Entry, numbers: Array) -> Words:

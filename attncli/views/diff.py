@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from attncli.compare import Comparison, StageDifference, nested
 from attncli.trace import Stage, Trace
-from attncli.views.matrix import Matrix
+from attncli.views.matrix import Matrix, table_of
 from attncli.views.numbers import short
 from attncli.views.page import Page, Place, about, places_of
 from attncli.views.parts import Closing, Heading, Headline, Part, Remark
@@ -35,11 +36,7 @@ ROWS, COLUMNS = 12, 8
 
 def diff_page(found: Comparison) -> Page:
     """The page of a comparison; the trace that a format gives it is that of the comparison."""
-
-    def page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
-        return _parts(found, trace, options)
-
-    return page
+    return partial(_parts, found)
 
 
 def _parts(found: Comparison, trace: Trace, options: DisplayOptions) -> Iterator[Part]:
@@ -60,9 +57,8 @@ def _parts(found: Comparison, trace: Trace, options: DisplayOptions) -> Iterator
 
 
 def _shown(found: Comparison, options: DisplayOptions) -> list[StageDifference]:
-    """The stages whose matrices are shown: those named, all that differ, or the first.
+    """The stages whose matrices are shown: those named, all that differ, or the first of each role.
 
-    Where q, k, v or a weight differs, which explains what follows, the first of these too.
     Raises StageError or ShapeError for what is asked for and not there.
     """
     pairs = {x.name: x for x in found.stages if not x.shapes}
@@ -83,10 +79,7 @@ def _shown(found: Comparison, options: DisplayOptions) -> list[StageDifference]:
 
 
 def _table(found: Comparison, options: DisplayOptions) -> Iterator[Part]:
-    """A row for each stage; of several blocks the first that differs, and what is known of others.
-
-    With --full every block.
-    """
+    """A row for each stage; of several blocks the first that differs, and a line on the others."""
     blocks: dict[str, list[StageDifference]] = {}
     for stage in found.stages:
         blocks.setdefault(stage.name.rpartition(".")[0], []).append(stage)
@@ -116,15 +109,10 @@ def _rows(stages: Sequence[StageDifference], options: DisplayOptions) -> Matrix:
     names = ("differ", "of", "largest", "RMS", "batch", "head", "row", "column")
     used = [j for j in range(len(names)) if j < 4 or any(row[j] for row in rows)]
     cells = np.array([[row[j] for j in used] for row in rows])
-    labels = {
-        "stage": tuple(x.name.rpartition(".")[2] for x in stages),
-        "measure": tuple(names[j] for j in used),
-    }
-    stage = Stage("", "", "", cells, ("stage", "measure"), labels)
-    whole = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
-    table = Matrix(Block(Trace("", (stage,))), stage, {}, whole)
-    table.empty = cells == ""
-    table.facts = ()
+    own = tuple(x.name.rpartition(".")[2] for x in stages)
+    labels = {"stage": own, "measure": tuple(names[j] for j in used)}
+    table = table_of(Stage("", "", "", cells, ("stage", "measure"), labels), options)
+    table.empty, table.facts = cells == "", ()
     return table
 
 
@@ -167,7 +155,8 @@ def _stage(found: Comparison, stage: StageDifference, options: DisplayOptions) -
     index_of = {id(place): blocks[0].place(stage.a, place.where) for place in places}
     differing = [x for x in places if stage.wrong[index_of[id(x)]].any()]
     asked = options.full or (options.head, options.batch) != (None, None)
-    kept = differing if asked else [x for x in differing if _holds(index_of[id(x)], stage.at)]
+    n = len(stage.a.axes[:-2])
+    kept = differing if asked else [x for x in differing if index_of[id(x)] == stage.at[:n]]
     if options.every:  # one of them is seen at a time
         kept = places
     kept = kept or places[:1]
@@ -176,9 +165,8 @@ def _stage(found: Comparison, stage: StageDifference, options: DisplayOptions) -
         index = index_of[id(place)]
         yield from _matrices(found, stage, difference, blocks, place, index, options)
     if left := len(differing) - len([x for x in kept if x in differing]):
-        yield Remark(
-            f"it differs at {left} more of {len(places)} places (--head N, --batch N or --full)"
-        )
+        more = f"it differs at {left} more of {len(places)} places"
+        yield Remark(f"{more} (--head N, --batch N or --full)")
 
 
 def _as_matrix(found: StageDifference) -> StageDifference:
@@ -211,10 +199,6 @@ def _block(trace: Trace, prefix: str, stage: Stage) -> Block:
     return Block(replace(block.trace, steps=tuple(steps)), dotted, trace)
 
 
-def _holds(index: tuple[int, ...], at: tuple[int, ...]) -> bool:
-    return index == at[: len(index)]
-
-
 def _matrices(
     found: Comparison,
     stage: StageDifference,
@@ -227,28 +211,22 @@ def _matrices(
     wrong = np.atleast_2d(stage.wrong[index])
     cut = _around(wrong, np.atleast_2d(difference.value[index]), options)
     axes_are = about(stage.a) if "row" not in stage.a.axes else ()
-    shown = [
-        Matrix(blocks[0], stage.a, place.where, cut, axes_are),
-        Matrix(blocks[1], stage.b, place.where, cut),
-    ]
+    first = Matrix(blocks[0], stage.a, place.where, cut, axes_are)
+    shown = [first, Matrix(blocks[1], stage.b, place.where, cut)]
     sizes = [np.abs(m.values[np.isfinite(m.values)].astype(np.float64)) for m in shown]
     least = max(float(x.max(initial=0.0)) for x in sizes)
     for name, matrix in zip(found.names, shown, strict=True):
         matrix.name, matrix.number = shorten(name, 24), None
         matrix.shade, matrix.least = matrix.shade or "signed", least
         yield matrix
-    whole = Block(Trace("", (difference,)))
-    matrix = Matrix(whole, difference, place.where, cut)
+    matrix = Matrix(Block(Trace("", (difference,))), difference, place.where, cut)
     matrix.name, matrix.number, matrix.sums, matrix.shade = "difference", None, "", "signed"
     matrix.marked, matrix.sign = ~wrong, SAME
     matrix.mark = f"{SAME} the same, within {stage.rule}"
     yield matrix
     if cut is not options:
-        n, m = wrong.shape
-        yield Remark(
-            f"shown: rows and columns around the largest difference, of {n} × {m} "
-            "(--rows A:B, --cols A:B or --full)"
-        )
+        around = "shown: rows and columns around the largest difference, of {} × {}"
+        yield Remark(f"{around.format(*wrong.shape)} (--rows A:B, --cols A:B or --full)")
 
 
 def _around(wrong: np.ndarray, difference: np.ndarray, options: DisplayOptions) -> DisplayOptions:

@@ -50,22 +50,16 @@ def rows(result: Result) -> Iterator[Row]:
         elif claim.states is not None:
             ((relation, value),) = claim.states.items()
             label, printed = "claimed", f"{_RELATIONS.get(relation, relation)} {value:g}"
+        decimals = _decimals(judgement)
         if judgement.ours is not None:
-            ours = _numbers(judgement.ours, _decimals(judgement))
+            ours = _numbers(judgement.ours, decimals)
         verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")
-        reasons = tuple(_reasons(judgement))
-        text = sentence(claim.text)
-        yield Row(text, label, clean(printed), ours, verdict, judgement.ok, reasons)
-
-
-def _reasons(judgement: Judgement) -> Iterator[str]:
-    decimals = _decimals(judgement)
-    if judgement.claim.why:
-        yield sentence(judgement.claim.why)
-    for other in judgement.alternatives or filter(None, [judgement.own]):
-        yield f"{sentence(other.text)}: {_numbers(other.ours, decimals)}"
-    if not judgement.ok:
-        yield f"not as recorded: {sentence(judgement.problem)}"
+        reasons = [sentence(claim.why)] if claim.why else []
+        for other in judgement.alternatives or filter(None, [judgement.own]):
+            reasons.append(f"{sentence(other.text)}: {_numbers(other.ours, decimals)}")
+        reasons += [] if judgement.ok else [f"not as recorded: {sentence(judgement.problem)}"]
+        text, printed = sentence(claim.text), clean(printed)
+        yield Row(text, label, printed, ours, verdict, judgement.ok, tuple(reasons))
 
 
 def _decimals(judgement: Judgement) -> int:

@@ -5,7 +5,7 @@ Functions from a trace to parts, as `page.parts` is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing
-from attncli.views.matrix import WIDEST, Matrix
+from attncli.views.matrix import WIDEST, Matrix, table_of
 from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
 from attncli.views.page import parts
@@ -93,7 +93,9 @@ def _attention_closing(
     if not alone:
         heading += f": {sentence(block.prefix.removesuffix('.'))}"
     if options.rows == (None, None):
-        options = replace(options, rows=(0, _n_real(weights.names(weights.axes[-2]))))
+        names = enumerate(weights.names(weights.axes[-2]), start=1)
+        n_tokens = max((n for n, name in names if not is_padding(name)), default=1)
+        options = replace(options, rows=(0, n_tokens))
     padding = _padding(weights)
     if block.n_heads <= 1 or options.head is not None:
         index = {} if options.head is None else {HEADS: options.head}
@@ -102,19 +104,10 @@ def _attention_closing(
         yield Closing(((heading + where, (*sentences, *padding)),))
         return
     yield Heading(f"{heading} most, by head")
-    names, cells = closing.strongest(block, options)
-    stage = Stage("", "", "", np.array(cells), ("query", HEADS), {"query": tuple(names)})
-    whole = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
-    yield Matrix(Block(Trace("", (stage,))), stage, {}, whole)
+    queries, cells = closing.strongest(block, options)
+    stage = Stage("", "", "", np.array(cells), ("query", HEADS), {"query": tuple(queries)})
+    yield table_of(stage, options)
     yield from map(Remark, padding)
-
-
-def _n_real(names: Sequence[str]) -> int:
-    """How many tokens there are before the padding at the end."""
-    count = len(names)
-    while count > 1 and is_padding(names[count - 1]):
-        count -= 1
-    return count
 
 
 def _padding(weights: Stage) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.stages import kind_of
-from attncli.trace import Stage
+from attncli.trace import Stage, Trace
 from attncli.views import closing, numbers
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index
 from attncli.views.text import BLANK, LABEL_CELLS, NAME_CELLS, captions, clean, sentence, shorten
@@ -166,11 +166,7 @@ class Matrix:
         is_summed = self.sums == ("columns" if axis == -2 else "rows")
         if not is_summed:
             return names
-        asked, whole = (
-            (len(self.columns), self.values.shape[1])
-            if axis == -1
-            else (len(self.rows), self.values.shape[0])
-        )
+        asked, whole = len(self.columns if axis == -1 else self.rows), self.values.shape[axis]
         return [*names, "Σ" if asked == whole else f"Σ of all {whole}"]
 
     def grid(
@@ -209,15 +205,9 @@ class Matrix:
                 kinds.append(numbers.align(lines))
             texts = [[*chain(*row)] for row in zip(*kinds, strict=True)]
         else:
-            texts = [
-                [
-                    BLANK
-                    if self.is_blank
-                    else shorten(str(x), WORD_CELLS if self.has_words else LABEL_CELLS)
-                    for x in row
-                ]
-                for row in shown.tolist()
-            ]
+            room = WORD_CELLS if self.has_words else LABEL_CELLS
+            texts = [[shorten(str(x), room) for x in row] for row in shown.tolist()]
+            texts = [[BLANK] * len(row) for row in texts] if self.is_blank else texts
         written: Literal["blank", "word", "number"] = "word" if self.has_words else "number"
         written = "blank" if self.is_blank else written
         cells = [[Cell(text, written) for text in row] for row in texts[: len(shown)]]
@@ -283,6 +273,12 @@ class Matrix:
             yield f"left out: {' and '.join(counts)} ({', '.join(flags)} or --full)"
 
 
+def table_of(stage: Stage, options: DisplayOptions) -> Matrix:
+    """A table that is no stage of a trace, with nothing shaded."""
+    shown = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
+    return Matrix(Block(Trace("", (stage,))), stage, {}, shown)
+
+
 def corners(indices: Sequence[int], room: int) -> Kept:
     """The first and last of the indices, no more than `room` of them.
 
@@ -293,6 +289,17 @@ def corners(indices: Sequence[int], room: int) -> Kept:
         return tuple(indices)
     last = room // 2
     return (*indices[: room - last], None, *indices[len(indices) - last :])
+
+
+def pack(widths: Sequence[int], room: float, gap: int) -> tuple[range, ...]:
+    """Columns of these widths in as few blocks as fit into the room, at least one column each."""
+    starts, used = [0], 0
+    for at, width in enumerate(widths):
+        used += width + gap
+        if used > room and at > starts[-1]:
+            starts.append(at)
+            used = width + gap
+    return tuple(map(range, starts, [*starts[1:], len(widths)]))
 
 
 def fifth(shade: float) -> int:

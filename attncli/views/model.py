@@ -22,17 +22,12 @@ HALF = 0.5  # of a head's weight: more than all other tokens together get
 EVEN = 0.95  # of the entropy of equal weights: then no key of 16 gets more than 22 %
 NAMED = 3  # heads called by name
 
+# stage → the token that its numbers are of, and what heads are called that attend to it
 _GETS = {
-    "first": "the first token",
-    "previous": "the token before",
-    "itself": "the token itself",
-    "induction": "what followed the same token before",
-}
-_CALLED = {
-    "first": "attention sinks",
-    "previous": "previous-token heads",
-    "itself": "",
-    "induction": "induction heads",
+    "first": ("the first token", "attention sinks"),
+    "previous": ("the token before", "previous-token heads"),
+    "itself": ("the token itself", ""),
+    "induction": ("what followed the same token before", "induction heads"),
 }
 _REPEAT = "no token is repeated, so induction heads cannot be seen: repeat a phrase"
 
@@ -40,17 +35,15 @@ _REPEAT = "no token is repeated, so induction heads cannot be seen: repeat a phr
 def summary_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     """The measures of every head as tables and in sentences, and how to see more.
 
-    Of layers that the trace holds, the weights come after the measures: of the first, or of all
-    where every layer is asked for.
-
-    Where stages are named or everything is asked for, it is the page of any trace.
+    Of layers that the trace holds the weights come after the measures. Where stages are named or
+    everything is asked for, it is the page of any trace.
     Raises StageError or ShapeError for what is asked for and not there.
     """
     if options.stages or options.cell or options.query or options.full:
         yield from parts(trace, options)
         return
     blocks = list(blocks_of(trace))
-    summaries = [block for block in blocks if _is_summary(block)]
+    summaries = [block for block in blocks if "entropy" in block.stages]
     names = [block.prefix + name for block in summaries for name in block.numbers]
     maps = [block.prefix + block.weights.name for block in blocks if block.weights]
     shown = (*names, *(maps if options.every else maps[:1]))
@@ -64,17 +57,13 @@ def summary_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     yield Remark("every stage of one: --layer L --head H")
 
 
-def _is_summary(block: Block) -> bool:
-    return "entropy" in block.stages
-
-
 def findings(block: Block) -> Iterator[str]:
     """Which heads do what, in sentences."""
     stages = block.stages
     yield from _of_entropy(stages["entropy"], stages.get("even"))
-    for name, token in _GETS.items():
+    for name, (token, called) in _GETS.items():
         if name in stages:
-            yield _of_share(stages[name], token, _CALLED[name])
+            yield _of_share(stages[name], token, called)
     if "previous" in stages and "induction" not in stages:
         yield _REPEAT
 

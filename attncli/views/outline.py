@@ -20,10 +20,7 @@ def outline_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
 
 
 def outline(trace: Trace, options: DisplayOptions) -> Tree:
-    """Every step with its shape and formula; layers of the same steps only once.
-
-    With `options.full` every layer by itself.
-    """
+    """Every step with its shape and formula; layers of the same steps once, or all if `full`."""
     return Tree(tuple(_branches(trace if options.full else collapsed(trace), "")))
 
 

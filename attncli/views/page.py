@@ -87,14 +87,16 @@ class Place(NamedTuple):
 def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     """Everything that is shown of a trace, in reading order.
 
-    An attention of q, k and v, or of x, begins with these, so that it can be checked by hand.
-
+    An attention whose q or x is given begins with its inputs, so that it can be checked by hand.
     Raises StageError or ShapeError for what is asked for and not there.
     """
     is_part = (
         options.stages or options.cell or options.query or {*options.rows, *options.cols} - {None}
     )
-    if not is_part and _is_of_inputs(trace):
+    steps = {step.name: step for step in trace.steps}
+    inputs = [step for name, step in steps.items() if name in ("q", "x")]
+    is_of_inputs = any(isinstance(x, Stage) and not is_computed(x) for x in inputs)
+    if not is_part and is_of_inputs and {WEIGHTS, *PARTS} & steps.keys():
         options = replace(options, given=True)
     names = chosen(trace, options)
     if options.given:  # the keys of a tile are among those of all
@@ -110,14 +112,6 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         from attncli.views.derivation import derivations
 
         yield from derivations(trace, names, options)
-
-
-def _is_of_inputs(trace: Trace) -> bool:
-    """Whether a trace is one attention, whose q or x is given."""
-    stages = (step for step in trace.steps if isinstance(step, Stage))
-    given = {stage.name for stage in stages if not is_computed(stage)}
-    is_attention = {WEIGHTS, *PARTS} & {step.name for step in trace.steps}
-    return bool(is_attention and given & {"q", "x"})
 
 
 def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
@@ -186,9 +180,6 @@ def headline(block: Block, options: DisplayOptions) -> Headline:
     """The title of a block, its sizes, its convention where it is not the default, its notes.
 
     Weights that are not shown are named, because the formulas below use their letters.
-
-    Sizes are those of the axes: 3 queries · 3 keys · d_k 2 · d_v 2, and the number type where it
-    is not float64.
     """
     sizes = block.sizes
     n_heads, n_key_heads = sizes[HEADS], sizes[KEY_HEADS]
@@ -259,8 +250,7 @@ def _matrices(
             rows = slice(matrix.rows.start, matrix.rows.stop)
             points = matrix.values[rows, :2].astype(np.float64)
             yield Plot(place.stage.names(axes[0])[rows], points)
-    if left_out:
-        yield Remark(left_out)
+    yield from [Remark(left_out)] if left_out else []
 
 
 def _same_as(block: Block, stage: Stage, stages: Sequence[Stage]) -> Stage | None:
@@ -295,10 +285,7 @@ def about(stage: Stage, block: Block | None = None) -> tuple[str, ...]:
 def places_of(
     block: Block, stages: Sequence[Stage], options: DisplayOptions
 ) -> tuple[list[Place], str]:
-    """The matrices of these stages in order, and a line on those that are left out, or "".
-
-    They are those of no more than eight heads and batch entries unless all are asked for.
-    """
+    """The matrices of these stages in order, of many heads the first, and a line on the others."""
     found = list(_indices(block, stages, options, {}))
     several = {axis for axis in block.owners if _is_named(block, axis)}
     kept = list(dict.fromkeys(tuple(index.items()) for index, _ in found if several & {*index}))
@@ -331,10 +318,11 @@ def _indices(
     block: Block, stages: Sequence[Stage], options: DisplayOptions, index: Index
 ) -> Iterator[tuple[Index, Stage]]:
     """Every stage at every index, the outermost axis first; key heads not shared are heads."""
-
-    left = [
-        [a for a in _several(block, stage) if block.entry(a, index) is None] for stage in stages
-    ]
+    left = []  # of each stage: but for axes along which one number holds for all of the block's
+    for stage in stages:
+        axes = zip(stage.axes[:-2], stage.value.shape, strict=False)
+        several = (axis for axis, size in axes if size > 1 or block.sizes[axis] <= 1)
+        left.append([axis for axis in several if block.entry(axis, index) is None])
     shared = block.sizes[KEY_HEADS] != block.sizes[HEADS]
     outermost = [HEADS if a[:1] == [KEY_HEADS] and not shared else a[0] if a else "" for a in left]
     for axis, group in groupby(zip(outermost, stages, strict=True), key=itemgetter(0)):
@@ -345,12 +333,6 @@ def _indices(
         wanted = block.entry(axis, options.index)
         for entry in range(block.sizes[axis]) if wanted is None else (wanted,):
             yield from _indices(block, here, options, {**index, axis: entry})
-
-
-def _several(block: Block, stage: Stage) -> list[str]:
-    """The axes before the last two, but where one number holds for all entries of the block's."""
-    axes = zip(stage.axes[:-2], stage.value.shape, strict=False)
-    return [axis for axis, size in axes if size > 1 or block.sizes[axis] <= 1]
 
 
 def own_names(block: Block, index: Index) -> tuple[str, ...]:

@@ -22,6 +22,12 @@ class Headline(NamedTuple):
     choices: tuple[str, ...]
     notes: tuple[str, ...]
 
+    @property
+    def lines(self) -> list[str]:
+        """What stands below the title."""
+        lines = (" · ".join(self.facts), " · ".join(self.choices), *self.notes)
+        return [line for line in lines if line]
+
 
 class Heading(NamedTuple):
     """What the parts that follow belong to: a head, or a part of the computation at all heads."""

@@ -82,7 +82,7 @@ def _always(condition: Expr, work: Work) -> bool | None:
     """Whether a condition on places holds in every cell, or in none; None where in some."""
     places = work.places
     letters = tuple({x.letter for x in walk(condition) if isinstance(x, Place)} & places.keys())
-    cases = {*np.ravel(work.number(condition, {**places, **work.values.grid(letters)})).tolist()}
+    cases = {*np.ravel(work.number(condition, work.values.grid(letters))).tolist()}
     return None if len(cases) > 1 else bool(cases.pop())
 
 
@@ -116,9 +116,9 @@ def _of_cell(
         corner = [(rows[0], columns), (rows, columns[0])]
         tried = [at(*lines, places)[:n_outer] for lines in corner]
         for chosen in {tuple(x): None for line in tried for x in line.T.tolist()}:
-            first = [_first(line, chosen) for line in tried]
-            row = rows[0] if first[0] is not None else rows[first[1] or 0]
-            column = columns[first[0]] if first[0] is not None else columns[0]
+            hits = [np.flatnonzero(_is(line, chosen)) for line in tried]
+            row = rows[0] if len(hits[0]) else rows[hits[1][0]]
+            column = columns[hits[0][0]] if len(hits[0]) else columns[0]
             lines = [at(rows, column, places), at(row, columns, places)]
             kept = [_is(x[:n_outer], chosen) for x in lines]
             lit: list[Lit] = [0, 0]
@@ -130,12 +130,6 @@ def _of_cell(
                 lit.append("all" if any(sizes) else _along(values, rows, columns))
             where = dict(zip(source.axes[:n_outer], chosen, strict=True))
             yield Read(source, where, *lit[-2:])
-
-
-def _first(line: Array, chosen: tuple[int, ...]) -> int | None:
-    """The first of some cells that is of a chosen head and batch entry."""
-    hits = np.flatnonzero(_is(line, chosen))
-    return int(hits[0]) if len(hits) else None
 
 
 def _is(line: Array, chosen: tuple[int, ...]) -> BoolArray:

@@ -74,23 +74,17 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
     )
     trace = trace.computing(options.stages)
     if blank is not False:
+        from attncli.views.blank import without_numbers
+
         names = () if blank is True else (blank,) if isinstance(blank, str) else tuple(blank)
-        trace = _worksheet(trace, form, names)
+        if form != "notebook" and not FORMATS[form].blanks:
+            raise ConventionError(f"no numbers can be left out of {form}", "leave blank out")
+        trace = without_numbers(trace, names)
     module, write = (form, "text") if form != "notebook" else ("html", "fragment")
     written = getattr(import_module(f"attncli.views.formats.{module}"), write)
-    if FORMATS[module].holds == PAGE and any(
-        name.endswith("tokens") for name in trace
-    ):  # of a sentence
+    is_of_sentence = any(name.endswith("tokens") for name in trace)
+    if FORMATS[module].holds == PAGE and is_of_sentence:
         from attncli.views.explain import explain_page
 
         return "".join(written(trace, options, explain_page))
     return "".join(written(trace, options))
-
-
-def _worksheet(trace: Trace, form: str, names: tuple[str, ...]) -> Trace:
-    """The trace without the numbers of these stages, or of all."""
-    from attncli.views.blank import without_numbers
-
-    if form != "notebook" and not FORMATS[form].blanks:
-        raise ConventionError(f"no numbers can be left out of {form}", "leave blank out")
-    return without_numbers(trace, names)

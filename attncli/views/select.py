@@ -142,18 +142,14 @@ class Block:
     @property
     def mask_value(self) -> float:
         """What a masked score became, or had added."""
-        found = self.stages.get(MASKED)
-        value = None if found is None else found.params.get("value")
+        value = self.stages[MASKED].params.get("value") if MASKED in self.stages else None
         return float(self.convention.mask_value if value is None else value)
 
     def masked(self, index: Index, shape: tuple[int, ...]) -> BoolArray:
-        """True where a query may not attend to a key, of scores of this shape.
-
-        An axis of size 1 in the mask, or one that it does not have, holds for every entry.
-        """
-        found = np.zeros((1, 1)) if self.mask is None else self.matrix(self.mask, index)
-        fits = all(size in (1, whole) for size, whole in zip(found.shape, shape, strict=True))
-        return np.broadcast_to(forbids(found) if fits else False, shape)
+        """True where a query may not attend to a key, of scores [n_q, n_k] of this shape."""
+        mask = np.zeros((1, 1)) if self.mask is None else self.matrix(self.mask, index)
+        fits = all(size in (1, whole) for size, whole in zip(mask.shape, shape, strict=True))
+        return np.broadcast_to(forbids(mask) if fits else False, shape)
 
     def read(self, stage: Stage, parameter: str) -> Stage | None:
         """What a stage read as this parameter: of this block, or by its dotted name of any other.
@@ -191,24 +187,20 @@ def is_computed(stage: Stage) -> bool:
 def names_of_page(trace: Trace, options: DisplayOptions) -> list[str]:
     """The dotted names of the stages shown where none is named: those that are computed.
 
-    With `options.given` what is given too; of those without numbers what they are computed from,
-    or nobody could.
+    With `options.given` what is given too, else what stages without numbers are computed from.
     """
-    given = {
+    sources = {
         block.prefix + name if name in block.stages else name
-        for block in (blocks_of(trace) if has_blanks(trace) else ())
+        for block in blocks_of(trace)
         for stage in block.stages.values()
         if isinstance(stage, BlankStage)
         for name in stage.reads.values()
     }
-    shown = (name for name in given if name in trace)
-    ours = {name for name in shown if kind_of(name).role not in HIDDEN}
     return [
         name
         for name, stage in trace.stages()
         if is_computed(stage)
-        or name in ours
-        or (options.given and kind_of(stage.name).role not in HIDDEN)
+        or ((options.given or name in sources) and kind_of(stage.name).role not in HIDDEN)
     ]
 
 
@@ -278,8 +270,7 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
     names = set(names_of_page(trace, options))
     if options.stages:
         names = {name for wanted in options.stages for name in named_stages(trace, wanted)}
-    limits = (options.head, options.batch, *options.rows, *options.cols)
-    if limits != (None,) * len(limits):
+    if {options.head, options.batch, *options.rows, *options.cols} != {None}:
         _check_places(trace, names, options)
     return names
 

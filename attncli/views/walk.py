@@ -19,7 +19,7 @@ from attncli.files.messages import listing
 from attncli.stages import BEFORE_SOFTMAX, SCORES, WEIGHTS
 from attncli.trace import Stage, Trace
 from attncli.views.cell import Entry
-from attncli.views.matrix import Matrix
+from attncli.views.matrix import Matrix, table_of
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Heading, Part, Remark
 from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
@@ -66,8 +66,7 @@ def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iter
         for place in places:
             yield from [Heading(place.heading)] if place.heading else []
             yield _walk(block, output, row, place.where, options)
-        if left_out:
-            yield Remark(left_out)
+        yield from [Remark(left_out)] if left_out else []
 
 
 def walked(trace: Trace, options: DisplayOptions) -> Trace:
@@ -80,9 +79,9 @@ def walked(trace: Trace, options: DisplayOptions) -> Trace:
 
 
 def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
-    """Every score of a row of weights, its exp and its share, and their sums.
+    """Every score of a row of weights, or column with softmax over queries, its exp and share.
 
-    With softmax over queries it is a column. Nothing where all of it is masked, or not a number.
+    Nothing where all of it is masked, or not a number.
     """
     over_queries = entry.stage.params.get("axis") == -2
     axis, at = entry.places[over_queries]
@@ -91,10 +90,8 @@ def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
     is_blank = any(isinstance(x.stage, BlankStage) for x in (entry, entry.of("x")))
     if not np.isfinite(scores.max()) and not (is_blank and np.isnan(scores.max())):
         return
-    columns = [
-        Column("score", scores),
-        *_softmax(entry.block, entry.stage, scores, shares, entry.where),
-    ]
+    softmax = _softmax(entry.block, entry.stage, scores, shares, entry.where)
+    columns = [Column("score", scores), *softmax]
     names = entry.stage.names(entry.stage.axes[-2 if over_queries else -1])
     note = f"softmax of {named(entry.stage, axis, at)}: each exp divided by their sum"
     yield _table(columns, names, note, options, is_blank=is_blank)
@@ -130,8 +127,7 @@ def _table(
     values = np.vstack([np.column_stack([column.numbers for column in columns]), last])
     labels = {"key": (*rows, "Σ"), "measure": tuple(column.heading for column in columns)}
     stage = Stage("", "", "", values, ("key", "measure"), labels, sentence(note))
-    shown = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
-    matrix = Matrix(Block(Trace("", (stage,))), stage, {}, shown)
+    matrix = table_of(stage, options)
     matrix.facts, matrix.by_column = (), True
     matrix.empty[-len(ends) :] = [[x is None for x in line] for line in ends]
     if is_blank:

@@ -52,10 +52,7 @@ def one_line(found: Equation) -> str:
 
 
 def _fitted(entry: Entry, room: int) -> Equation | None:
-    """The equation with as many terms as fit on one line, else with as many forms on each line.
-
-    What is on one line is one form.
-    """
+    """The equation with as many terms as fit on one line, else lines of as many forms as fit."""
     found = equation(entry)
     if found is None:
         return None

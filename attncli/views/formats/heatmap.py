@@ -241,9 +241,15 @@ def _scale(shading: Shading, meaning: str, is_cut: bool) -> Drawing:
     lead = text_width(meaning, SMALL) + SMALL if meaning else 0.0
     left = lead + text_width(low, SMALL) + _PAD
     right = left + _BAR + _PAD
+    least = 0 if shading.ramp == "share" else -1
+    stops = []
+    for share in np.linspace(0, 1, _STOPS + 1).tolist():
+        red, green, blue = colour(least + (1 - least) * share, shading.ramp, paper=True)
+        fill = f"#{red:02x}{green:02x}{blue:02x}"
+        stops.append(f'<stop offset="{share:g}" stop-color="{fill}"/>')
     lines = (
         f'<defs><linearGradient id="{name}">',
-        *_gradient(shading.ramp),
+        *stops,
         "</linearGradient></defs>",
         f'<g font-size="{px(SMALL)}">',
         text(0, SMALL, meaning),
@@ -253,13 +259,6 @@ def _scale(shading: Shading, meaning: str, is_cut: bool) -> Drawing:
         "</g>",
     )
     return Drawing(right + text_width(high, SMALL), SMALL + 4, lines)
-
-
-def _gradient(ramp: Ramp) -> Iterator[str]:
-    low = 0 if ramp == "share" else -1
-    for share in np.linspace(0, 1, _STOPS + 1).tolist():
-        red, green, blue = colour(low + (1 - low) * share, ramp, paper=True)
-        yield f'<stop offset="{share:g}" stop-color="#{red:02x}{green:02x}{blue:02x}"/>'
 
 
 def _swatch(meaning: str, fill: str) -> Drawing:

@@ -21,22 +21,12 @@ from re import sub
 from string import Template
 
 from attncli.trace import Trace
+from attncli.views import parts as kinds
 from attncli.views.formats.colours import STEPS, css
 from attncli.views.formats.html_data import Section, first_place, packed
 from attncli.views.formats.png import data_uri
 from attncli.views.matrix import Cell, Grid, Matrix, Ramp
 from attncli.views.page import Page, parts
-from attncli.views.parts import (
-    Closing,
-    Code,
-    Derivation,
-    Heading,
-    Headline,
-    Part,
-    Plot,
-    Remark,
-    Tree,
-)
 from attncli.views.scatter import scatter
 from attncli.views.select import HEADS, KEY_HEADS, DisplayOptions, Index, chosen
 from attncli.views.text import clean
@@ -77,11 +67,8 @@ def fragment(trace: Trace, options: DisplayOptions, page: Page = parts) -> Itera
 
 def _chosen(
     trace: Trace, options: DisplayOptions, page: Page
-) -> tuple[list[Part], DisplayOptions, int]:
-    """All that is asked for at all heads, or where that is too much at the first, and the room.
-
-    The room is how many rows and columns a table has at most before it is cut.
-    """
+) -> tuple[list[kinds.Part], DisplayOptions, int]:
+    """All heads, or where that is too much the first; and up to how many rows tables are whole."""
     heatmap = True if options.heatmap is None else options.heatmap
     whole = replace(options, heatmap=heatmap, given=not options.stages, every=True)
     if options.full:
@@ -93,13 +80,11 @@ def _chosen(
     fitting = (room for room in ROOMS if _n_cells(trace, one, room) <= CELLS_OF_ONE)
     first, *others = page(trace, one)
     flags = [f"--{axis} N" for axis in ("head", "batch") if axis in one.index.keys() - whole.index]
-    said = (
-        "all stages are shown for one head, batch entry and layer, the weights alone for the others"
-    )
-    has_more = any(
-        isinstance(part, Matrix) and part.block.weights not in (None, part.stage) for part in others
-    )  # than weights
-    remark = [Remark(f"{said} ({', '.join(flags)} or --full)")] if flags and has_more else []
+    matrices = (part for part in others if isinstance(part, Matrix))
+    has_more = any(m.block.weights not in (None, m.stage) for m in matrices)  # than weights
+    words = "all stages are shown for one head, batch entry and layer, the weights alone for the"
+    words += f" others ({', '.join(flags)} or --full)"
+    remark = [kinds.Remark(words)] if flags and has_more else []
     return [first, *remark, *others], one, next(fitting, EDGES)
 
 
@@ -128,11 +113,12 @@ class _Writer:
         self.room = room
         self.shades: set[tuple[Ramp, int]] = set()
         self.sections: list[Section] = []
-        self.before: list[Heading | Headline] = []  # headings are at the place of what follows
+        # headings are at the place of what follows
+        self.before: list[kinds.Heading | kinds.Headline] = []
         self.n_titles = 0
 
-    def lines(self, part: Part) -> Iterator[str]:
-        if isinstance(part, (Heading, Headline)) and self.n_titles:
+    def lines(self, part: kinds.Part) -> Iterator[str]:
+        if isinstance(part, (kinds.Heading, kinds.Headline)) and self.n_titles:
             self.before.append(part)
             return
         place = _place(part) if isinstance(part, Matrix) else ""
@@ -141,41 +127,41 @@ class _Writer:
             yield f"<div{own}>{''.join(self._heading(before))}</div>"
         self.before = []
         match part:
-            case Headline() | Heading():
+            case kinds.Headline() | kinds.Heading():
                 yield from self._heading(part)
-            case Remark(words):
+            case kinds.Remark(words):
                 yield _quiet(words)
             case Matrix():
                 yield from self._matrix(part, place)
-            case Plot(names, points):
+            case kinds.Plot(names, points):
                 yield _lines_of(scatter(names, points))
-            case Derivation(title, stages):
-                yield from self._heading(Heading(title))
+            case kinds.Derivation(title, stages):
+                yield from self._heading(kinds.Heading(title))
                 for stage in stages:
                     yield self._title(stage.number, stage.name, stage.formula)
                     found = (at_length(equation, None) for equation in stage.equations)
                     yield _lines_of([line for lines in found for line in lines])
-            case Closing(heads, places):
+            case kinds.Closing(heads, places):
                 for at, (heading, sentences) in enumerate(heads):
                     own = _attributes(places[at]) if places else ""
                     head = f"<h3>{_isolated(heading)}</h3>" if heading else ""
                     said = "".join(f"<li>{_isolated(words)}</li>" for words in sentences)
                     yield f"<div{own}>{head}<ul>{said}</ul></div>"
-            case Code(program):
+            case kinds.Code(program):
                 yield _lines_of(program)
-            case Tree(branches):
+            case kinds.Tree(branches):
                 lines = [f"{b.lead}{b.name}  {b.shape}  {b.formula}".rstrip() for b in branches]
                 yield f"<details><summary>Steps</summary>{_lines_of(lines)}</details>"
 
-    def _heading(self, part: Heading | Headline) -> Iterator[str]:
+    def _heading(self, part: kinds.Heading | kinds.Headline) -> Iterator[str]:
         self.n_titles += 1
         level = min(self.n_titles, 2)
-        if isinstance(part, Heading):
+        if isinstance(part, kinds.Heading):
             yield f"<h{level}>{_isolated(part.text)}</h{level}>"
             return
         yield f"<h{level}>{_isolated(part.title)}</h{level}>"
         for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
-            yield f'<p class="quiet">{_isolated(words)}</p>' if words else ""
+            yield _quiet(words) if words else ""
 
     def _title(self, number: int | None, name: str, formula: str, facts: str = "") -> str:
         count = "" if number is None else f"{number} "
@@ -241,10 +227,10 @@ def _shade_rules(shades: Sequence[tuple[Ramp, int]]) -> str:
     return f"{rules(True)}\n@media screen and (prefers-color-scheme:dark){{{rules(False)}}}\n"
 
 
-def _place(m: Matrix, heading: Heading | Headline | None = None) -> str:
+def _place(m: Matrix, heading: kinds.Heading | kinds.Headline | None = None) -> str:
     """The head, batch entry and layer of a matrix; of a title of all heads the layer alone."""
     layer = m.block.layer
-    if isinstance(heading, Headline) or (heading and heading.is_whole):
+    if isinstance(heading, kinds.Headline) or (heading and heading.is_whole):
         return _attributes({}, layer)
     own = m.where.get(KEY_HEADS)
     heads = [head for head in range(m.block.n_heads) if m.block.key_head(head) == own]

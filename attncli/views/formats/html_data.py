@@ -17,6 +17,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,10 +53,15 @@ class Section(NamedTuple):
     grid: Grid
 
     @property
+    def lines(self) -> tuple[list[int], list[int]]:
+        """The rows and columns shown, without gaps and sums."""
+        rows, columns = ([at for at in kept if at is not None] for kept in self.grid[:2])
+        return rows, columns
+
+    @property
     def cells(self) -> list[tuple[int, int]]:
-        """Row and column of every cell shown, without gaps and sums."""
-        columns = [j for j in self.grid.columns if j is not None]
-        return [(i, j) for i in self.grid.rows if i is not None for j in columns]
+        """Row and column of every cell shown."""
+        return [*product(*self.lines)]
 
 
 def first_place(trace: Trace, options: DisplayOptions) -> DisplayOptions:
@@ -80,7 +86,7 @@ def packed(
     sizes = [len(numbers) for numbers in shown]
     starts = np.cumsum([0, *sizes]).tolist()
     ids = {_key(s.matrix.block, s.matrix.stage, s.matrix.where): s.id for s in sections}
-    described = _sections(sections, ids)
+    described = {section.id: _section(section, ids) for section in sections}
     _add_arithmetic(sections, described, WORKED if every else WORKED_OF_ONE)
     for start, size, of in zip(starts, sizes, described.values(), strict=False):
         of["start"] = start if size else None
@@ -107,9 +113,8 @@ def _shown(section: Section) -> Array:
     values = section.matrix.values
     if values.dtype.kind not in NUMERIC or section.matrix.is_blank:
         return np.zeros(0)
-    rows, columns = ([at for at in kept if at is not None] for kept in section.grid[:2])
-    found: Array = values[np.ix_(rows, columns)].astype(np.float64).ravel()
-    return found
+    numbers: Array = values[np.ix_(*section.lines)].astype(np.float64).ravel()
+    return numbers
 
 
 # ---- sections: what their cells were computed from, and how
@@ -120,29 +125,27 @@ def _key(block: Block, stage: Stage, where: Index) -> tuple[int, ...]:
     return id(stage), *block.place(stage, where)
 
 
-def _sections(
-    sections: Sequence[Section], ids: dict[tuple[Any, ...], str]
-) -> dict[str, dict[str, Any]]:
-    found = {}
-    for section in sections:
-        m = section.matrix
-        reads = []
-        lines = [
-            [at for at in line if at is not None]
-            for line in (section.grid.rows, section.grid.columns)
-        ]
-        entry = Entry(m.block, m.stage, m.where, 0, 0, m.options.precision, TERMS)
-        for read in reads_of(entry, *lines):
-            source = ids.get(_key(m.block, read.stage, read.where))
-            reads += [[source, read.rows, read.columns]] if source else []
-        own: dict[str, Any] = {"name": clean(m.block.prefix + m.stage.name)}
-        own["symbol"] = clean(m.stage.symbol)
-        own |= {"rows": section.grid.rows, "columns": section.grid.columns, "reads": reads}
-        own["derived"] = bool(m.stage.expression)
-        own |= {"vector": True} if m.stage.axes[-1:] == ("",) else {}
-        own["latex"] = _latex(section)
-        found[section.id] = own
-    return found
+def _section(section: Section, ids: dict[tuple[Any, ...], str]) -> dict[str, Any]:
+    """What is known of a section beside its numbers; `ids` are those of all sections."""
+    m, grid = section.matrix, section.grid
+    entry = Entry(m.block, m.stage, m.where, 0, 0, m.options.precision, TERMS)
+    reads = []
+    for read in reads_of(entry, *section.lines):
+        source = ids.get(_key(m.block, read.stage, read.where))
+        reads += [[source, read.rows, read.columns]] if source else []
+    rows, columns = _labels(section)
+    has_cells = bool(rows and columns)
+    latex = array(m, rows, columns, grid.cells, range(len(columns))) if has_cells else ()
+    return {
+        "name": clean(m.block.prefix + m.stage.name),
+        "symbol": clean(m.stage.symbol),
+        "rows": grid.rows,
+        "columns": grid.columns,
+        "reads": reads,
+        "derived": bool(m.stage.expression),
+        **({"vector": True} if m.stage.axes[-1:] == ("",) else {}),
+        "latex": "\n".join(latex),  # as --format latex has it, to be copied
+    }
 
 
 def _labels(section: Section) -> tuple[list[str], list[str]]:
@@ -166,14 +169,6 @@ def _escaped(sections: Sequence[Section]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _latex(section: Section) -> str:
-    """The table as --format latex has it, to be copied."""
-    m, grid = section.matrix, section.grid
-    rows, columns = _labels(section)
-    lines = array(m, rows, columns, grid.cells, range(len(columns))) if rows and columns else ()
-    return "\n".join(lines)
-
-
 def _add_arithmetic(
     sections: Sequence[Section], described: dict[str, dict[str, Any]], room: int
 ) -> None:
@@ -183,19 +178,12 @@ def _add_arithmetic(
         room -= len(section.cells)
         if room < 0:
             return
-        if work := _arithmetic(section):
+        m = section.matrix
+        entry = Entry(m.block, m.stage, m.where, 0, 0, m.options.precision, TERMS, at_length=True)
+        each = [equation(entry._replace(row=i, column=j)) for i, j in section.cells]
+        if any(each):  # as --cell has it
+            work = ["\n".join(at_length(x, None)) if x else "" for x in each]
             described[section.id]["work"] = work
-
-
-def _arithmetic(section: Section) -> list[str]:
-    """The arithmetic of each cell, as --cell has it; nothing where it has none."""
-    m = section.matrix
-    lines = []
-    for cell in section.cells:
-        entry = Entry(m.block, m.stage, m.where, *cell, m.options.precision, TERMS, at_length=True)
-        found = equation(entry)
-        lines.append("" if found is None else "\n".join(at_length(found, None)))
-    return lines if any(lines) else []
 
 
 # ---- the weights of every head
@@ -220,9 +208,7 @@ def _maps(
         place |= {"layer": block.layer} if block.layer else {}
         own = {"block": clean(block.prefix.removesuffix(".")), "place": place, "labels": labels}
         entries.append({**own, "size": matrix.shape, "start": sum(map(len, values))})
-        masked = np.zeros(matrix.shape, bool)
-        if block.mask is not None:
-            masked = block.masked(where, matrix.shape) & (matrix == 0)
+        masked = block.masked(where, matrix.shape) & (matrix == 0)
         values.append(np.where(masked, np.nan, matrix).ravel())
     if len(found) < 2 and all(matrix.size <= FEW for _, _, matrix in found):
         return None, np.zeros(0, "<f4")

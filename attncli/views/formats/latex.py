@@ -15,23 +15,10 @@ from rich.cells import cell_len
 
 from attncli.arrays import Array
 from attncli.trace import Trace
+from attncli.views import parts as kinds
 from attncli.views.formats.tex import BOX, escape, is_other, label, math, number, prose
-from attncli.views.matrix import NUMERIC, Cell, Grid, Matrix
+from attncli.views.matrix import NUMERIC, Cell, Grid, Matrix, pack
 from attncli.views.page import Page, parts
-from attncli.views.parts import (
-    Branch,
-    Closing,
-    Code,
-    Derivation,
-    DerivedStage,
-    Equation,
-    Heading,
-    Headline,
-    Part,
-    Plot,
-    Remark,
-    Tree,
-)
 from attncli.views.select import DisplayOptions
 from attncli.views.text import LABEL_CELLS, plain, shorten
 from attncli.views.work import worked
@@ -86,47 +73,38 @@ def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[
         yield from (f"{line}\n" for line in _lines(part))
 
 
-def _lines(part: Part) -> Iterator[str]:
+def _lines(part: kinds.Part) -> Iterator[str]:
     match part:
-        case Headline():
+        case kinds.Headline():
             yield f"\\section*{{{escape(part.title)}}}"
-            for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
-                yield from [_line(escape(words))] if words else []
-        case Heading(words):
+            yield from (_line(escape(words)) for words in part.lines)
+        case kinds.Heading(words):
             yield f"\\subsection*{{{escape(words)}}}"
-        case Remark(words):
+        case kinds.Remark(words):
             yield _line(f"\\emph{{{escape(words)}}}")
         case Matrix():
             yield from _matrix(part)
-        case Plot(names, points):
+        case kinds.Plot(names, points):
             yield from _plot(names, points)
-        case Derivation(title, stages):
+        case kinds.Derivation(title, stages):
             yield f"\\subsection*{{{escape(title)}}}"
             for stage in stages:
-                yield from _derived(stage)
-        case Closing(heads):
+                yield _title(stage.number, stage.name, stage.formula)
+                yield from _equations(stage.equations)
+        case kinds.Closing(heads):
             for heading, sentences in heads:
-                yield from _closing(heading, sentences)
-        case Tree(branches):
+                yield from [f"\\paragraph{{{escape(heading)}}}"] if heading else []
+                items = [f"\\item {escape(words)}" for words in sentences]
+                yield from ["\\begin{itemize}", *items, "\\end{itemize}"] if items else []
+        case kinds.Tree(branches):
             yield from map(_branch, branches)
-        case Code(program):
-            yield from map(_line_of_code, program)
+        case kinds.Code(program):
+            for line in program:
+                indent = "~" * (len(line) - len(line.lstrip()))
+                yield _line(f"\\texttt{{{indent}{escape(line.lstrip())}}}")
 
 
-def _closing(heading: str, sentences: Sequence[str]) -> Iterator[str]:
-    yield from [f"\\paragraph{{{escape(heading)}}}"] if heading else []
-    if sentences:
-        yield "\\begin{itemize}"
-        yield from (f"\\item {escape(words)}" for words in sentences)
-        yield "\\end{itemize}"
-
-
-def _line_of_code(line: str) -> str:
-    indent = "~" * (len(line) - len(line.lstrip()))
-    return f"\\texttt{{{indent}{escape(line.lstrip())}}}\\par"
-
-
-def _branch(branch: Branch) -> str:
+def _branch(branch: kinds.Branch) -> str:
     depth = len(branch.lead) // len("├─ ")
     formula = prose(branch.formula) if branch.shape else escape(branch.formula)
     name = f"\\textbf{{{escape(branch.name)}}}"
@@ -170,18 +148,13 @@ def _matrix(m: Matrix) -> Iterator[str]:
         yield _line(f"\\emph{{{escape(line)}}}")
 
 
-def _blocks(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> Iterator[range]:
+def _blocks(grid: Grid, rows: Sequence[str], columns: Sequence[str]) -> Sequence[range]:
     """The columns that fit on a line, side by side, then those that fit on the next."""
-    room = LINE - max(map(_cells, rows))
-    start, used = 0, 0
+    widths = []
     for at, name in enumerate(columns):
         cells = (6 if row[at].kind == "blank" else _cells(row[at].text) for row in grid.cells)
-        width = max(_cells(name), *cells) + COLUMN_GAP
-        if used + width > room and at > start:
-            yield range(start, at)
-            start, used = at, 0
-        used += width
-    yield range(start, len(columns))
+        widths.append(max(_cells(name), *cells))
+    return pack(widths, LINE - max(map(_cells, rows)), COLUMN_GAP)
 
 
 def array(
@@ -191,10 +164,7 @@ def array(
     cells: Sequence[Sequence[Cell]],
     block: range,
 ) -> Iterator[str]:
-    """Some columns of a matrix, with the labels of its rows; sums are behind a bar.
-
-    rows, columns  the labels; cells: those of a grid
-    """
+    """Some columns of a grid's cells with their labels; sums are behind a bar."""
     is_last = m.sums == "rows" and block.stop == len(columns)
     bars = "r" * (len(block) - is_last) + "|r" * is_last
     yield f"\\[\\begin{{array}}{{r|{bars}}}"
@@ -229,12 +199,7 @@ def _cell(cell: Cell, *, is_text: bool) -> str:
 # ---- arithmetic
 
 
-def _derived(stage: DerivedStage) -> Iterator[str]:
-    yield _title(stage.number, stage.name, stage.formula)
-    yield from _equations(stage.equations)
-
-
-def _equations(equations: Iterable[Equation]) -> Iterator[str]:
+def _equations(equations: Iterable[kinds.Equation]) -> Iterator[str]:
     """Equations below each other, the equal signs in line; many, or a long one, in several."""
     lines: list[str] = []
     for found in equations:
@@ -262,7 +227,7 @@ def _display(lines: Sequence[str]) -> Iterator[str]:
     yield "\\end{aligned}\\]"
 
 
-def _aligned(found: Equation) -> Iterator[str]:
+def _aligned(found: kinds.Equation) -> Iterator[str]:
     """Each form of an equation on a line, or on several, broken before its terms."""
     left, width = math(found.left), _cells(found.left)
     if width > LINE // 3:  # it has a line of its own

@@ -9,19 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from attncli.trace import Trace
+from attncli.views import parts as kinds
 from attncli.views.matrix import Matrix
 from attncli.views.page import Page, parts
-from attncli.views.parts import (
-    Closing,
-    Code,
-    Derivation,
-    Heading,
-    Headline,
-    Part,
-    Plot,
-    Remark,
-    Tree,
-)
 from attncli.views.scatter import scatter
 from attncli.views.select import DisplayOptions
 from attncli.views.work import at_length, work_lines
@@ -39,34 +29,34 @@ def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[
         yield from (f"{line}\n" for line in _lines(part))
 
 
-def _lines(part: Part) -> Iterator[str]:
+def _lines(part: kinds.Part) -> Iterator[str]:
     match part:
-        case Headline():
+        case kinds.Headline():
             yield f"## {escape(part.title)}"
-            for words in (" · ".join(part.facts), " · ".join(part.choices), *part.notes):
-                yield from ["", escape(words)] if words else []
-        case Heading(words):
+            for words in part.lines:
+                yield from ["", escape(words)]
+        case kinds.Heading(words):
             yield f"### {escape(words)}"
-        case Remark(words):
+        case kinds.Remark(words):
             yield f"*{escape(words)}*"
         case Matrix():
             yield from _matrix(part)
-        case Plot(names, points):
+        case kinds.Plot(names, points):
             yield from _fenced(scatter(names, points))
-        case Derivation(title, stages):
+        case kinds.Derivation(title, stages):
             yield f"### {escape(title)}"
             for stage in stages:
                 yield from ["", _title(stage.number, stage.name, stage.formula), ""]
                 lines = [line for found in stage.equations for line in at_length(found, None)]
                 yield from _fenced(lines)
-        case Closing(heads):
+        case kinds.Closing(heads):
             for at, (heading, sentences) in enumerate(heads):
                 yield from [""] if at else []
                 yield from [f"**{escape(heading)}**", ""] if heading else []
                 yield from (f"- {escape(line)}" for line in sentences)
-        case Tree():
+        case kinds.Tree():
             yield from _tree(part)
-        case Code(lines):
+        case kinds.Code(lines):
             yield from _fenced(lines)
 
 
@@ -96,7 +86,7 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _tree(part: Tree) -> Iterator[str]:
+def _tree(part: kinds.Tree) -> Iterator[str]:
     """A list within lists, a bullet for each step."""
     for branch in part.branches:
         depth = len(branch.lead) // len("├─ ")

@@ -53,17 +53,14 @@ def picture(values: Array, shading: Shading, hidden: BoolArray | None = None) ->
         steps = (share[has_shade] - low) / (1 - low) * (SHADES - 1)
         indices[has_shade] = np.rint(steps).astype(np.uint8)
     height, width = size
-    header = struct.pack(">IIBBBBB", width, height, 8, _PALETTE, 0, 0, 0)
     lines = np.pad(indices, ((0, 0), (1, 0)))  # before each line its filter, which is 0: none
-    return b"".join(
-        (
-            _SIGNATURE,
-            _chunk(b"IHDR", header),
-            _chunk(b"PLTE", _palette(shading.ramp)),
-            _chunk(b"IDAT", zlib.compress(lines.tobytes(), _LEVEL)),
-            _chunk(b"IEND", b""),
-        )
-    )
+    chunks = {
+        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, _PALETTE, 0, 0, 0),
+        b"PLTE": _palette(shading.ramp),
+        b"IDAT": zlib.compress(lines.tobytes(), _LEVEL),
+        b"IEND": b"",
+    }
+    return _SIGNATURE + b"".join(_chunk(kind, data) for kind, data in chunks.items())
 
 
 def data_uri(values: Array, shading: Shading, hidden: BoolArray | None = None) -> str:

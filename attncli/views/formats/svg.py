@@ -23,7 +23,7 @@ from attncli.views.formats.points import scatter
 from attncli.views.matrix import Matrix
 from attncli.views.outline import is_first_layer
 from attncli.views.page import Page, own_names, parts
-from attncli.views.parts import Closing, Part, Plot, Remark
+from attncli.views.parts import Closing, Plot, Remark
 from attncli.views.select import DisplayOptions, is_computed
 from attncli.views.text import clean, sentence
 
@@ -78,14 +78,9 @@ def figure(trace: Trace, options: DisplayOptions) -> tuple[Drawing, str]:
         drawn.append(below([above, quiet, Drawing(0, 6), _drawn(matrices, plots.get(name))], 2))
         said.append(f"{title}: {facts}")
     drawn += [paragraph(part.text, f'fill="{QUIET}"') for part in found if isinstance(part, Remark)]
-    return below(drawn, _GAP), ". ".join([*said, *_sentences(found)])
-
-
-def _sentences(found: Sequence[Part]) -> Iterator[str]:
-    """What the weights say, for the description."""
-    for part in found:
-        for heading, lines in part.heads if isinstance(part, Closing) else ():
-            yield from (f"{heading}: {line}" if heading else line for line in lines)
+    heads = [head for part in found if isinstance(part, Closing) for head in part.heads]
+    said += [f"{head}: {line}" if head else line for head, lines in heads for line in lines]
+    return below(drawn, _GAP), ". ".join(said)
 
 
 def _drawn(matrices: Sequence[Matrix], plot: Plot | None) -> Drawing:

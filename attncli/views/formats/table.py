@@ -17,19 +17,9 @@ from rich.style import Style
 from rich.text import Text
 
 from attncli.trace import Trace
-from attncli.views.matrix import EDGE, NUMERIC, Grid, Matrix, corners
+from attncli.views import parts as kinds
+from attncli.views.matrix import EDGE, NUMERIC, Grid, Matrix, corners, pack
 from attncli.views.page import Page, parts
-from attncli.views.parts import (
-    Closing,
-    Code,
-    Derivation,
-    Heading,
-    Headline,
-    Part,
-    Plot,
-    Remark,
-    Tree,
-)
 from attncli.views.select import DisplayOptions
 from attncli.views.text import LABEL_CELLS, fold, pad
 
@@ -86,35 +76,35 @@ def blocks(
         waiting += [("\n", PLAIN)] if at else []
         for line in _lines(part, screen):
             waiting += [*line, ("\n", PLAIN)]
-        if not isinstance(part, Heading):
+        if not isinstance(part, kinds.Heading):
             yield Text.assemble(*waiting[:-1], no_wrap=True, overflow="ignore")
             waiting = []
     if waiting:
         yield Text.assemble(*waiting[:-1], no_wrap=True, overflow="ignore")
 
 
-def _lines(part: Part, screen: Screen) -> Iterator[Line]:
+def _lines(part: kinds.Part, screen: Screen) -> Iterator[Line]:
     match part:
-        case Headline():
+        case kinds.Headline():
             title: list[Line] = [[(line, BOLD)] for line in fold(part.title, screen.width)]
             yield from _beside(title, part.facts, 0, screen)
             yield from _folded(" · ".join(part.choices), QUIET, screen)
             for note in part.notes:
                 yield from _folded(note, NOTE, screen)
-        case Heading(words):
+        case kinds.Heading(words):
             yield from _folded(words, BOLD, screen)
-        case Remark(words):
+        case kinds.Remark(words):
             yield from _folded(words, QUIET, screen)
         case Matrix():
             yield from _matrix(part, screen)
-        case Plot(names, points):
+        case kinds.Plot(names, points):
             from attncli.views.scatter import scatter
 
             width = min(screen.width or WIDEST_PLOT, WIDEST_PLOT)
             yield from ([(line, PLAIN)] for line in scatter(names, points, width))
-        case Derivation():
+        case kinds.Derivation():
             yield from _derivation(part, screen)
-        case Closing(heads):
+        case kinds.Closing(heads):
             for at, (heading, sentences) in enumerate(heads):
                 yield from [[]] if at and heading else []
                 yield from _folded(heading, BOLD, screen)
@@ -122,9 +112,9 @@ def _lines(part: Part, screen: Screen) -> Iterator[Line]:
                 for sentence in sentences:
                     folded = fold(sentence, screen.width, start + INDENT, start)
                     yield from ([(line, PLAIN)] for line in folded)
-        case Tree():
+        case kinds.Tree():
             yield from _tree(part, screen)
-        case Code(program):
+        case kinds.Code(program):
             yield from ([((" " * INDENT + line).rstrip(), PLAIN)] for line in program)
 
 
@@ -175,7 +165,7 @@ def _folded(words: str, style: Style, screen: Screen, indent: int = 0) -> Iterat
         yield from ([(line, style)] for line in fold(words, screen.width, indent))
 
 
-def _derivation(part: Derivation, screen: Screen) -> Iterator[Line]:
+def _derivation(part: kinds.Derivation, screen: Screen) -> Iterator[Line]:
     from attncli.views.work import at_length
 
     room = None if screen.width is None else screen.width - INDENT
@@ -187,7 +177,7 @@ def _derivation(part: Derivation, screen: Screen) -> Iterator[Line]:
             yield from ([(" " * INDENT + line, PLAIN)] for line in at_length(equation, room))
 
 
-def _tree(part: Tree, screen: Screen) -> Iterator[Line]:
+def _tree(part: kinds.Tree, screen: Screen) -> Iterator[Line]:
     """├─ scores  11 × 11  S = Q Kᵀ, the formulas in line"""
     names = max((cell_len(b.lead + b.name) for b in part.branches if b.shape), default=0) + GAP
     shapes = max((cell_len(b.shape) for b in part.branches), default=0)
@@ -293,14 +283,14 @@ def _fitted(
         widths = [max(cell_len(row[at].text) for row in grid.cells) for at in range(n)]
     sizes = [max(map(cell_len, label.split("\n"))) for label in labels]
     widths = [max(size, width) for size, width in zip(sizes, widths, strict=False)]
-    blocks = _pack(widths, room)
+    blocks = pack(widths, room, GAP)
     if len(blocks) > most and n > 1:
         whole = widths
         # As many as fit side by side, at least one; no column is narrower than one cell.
         for ends in range(max(min(n - 1, int(room) // (1 + GAP)), 1), 0, -1):
             kept = (*corners(range(n), ends), *range(n, len(whole)))
             widths = [1 if at is None else whole[at] for at in kept]
-            blocks = _pack(widths, room)
+            blocks = pack(widths, room, GAP)
             if len(blocks) == 1:
                 break
         grid, labels = grid.only(kept), ["…" if at is None else labels[at] for at in kept]
@@ -309,17 +299,6 @@ def _fitted(
 
 def _is_words(grid: Grid, at: int) -> bool:
     return bool(grid.cells) and grid.cells[0][at].kind == "word"
-
-
-def _pack(widths: Sequence[int], room: float) -> tuple[range, ...]:
-    """As few blocks as fit into the room, at least one column each."""
-    starts, used = [0], 0
-    for at, width in enumerate(widths):
-        used += width + GAP
-        if used > room and at > starts[-1]:
-            starts.append(at)
-            used = width + GAP
-    return tuple(map(range, starts, [*starts[1:], len(widths)]))
 
 
 def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:

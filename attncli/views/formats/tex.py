@@ -189,11 +189,7 @@ class Node(NamedTuple):
 
 
 def math(text: str, *, display: bool = True) -> str:
-    r"""A formula or an equation with its marks as mathematics, on a line of its own if `display`.
-
-    >>> math("S / √d_k"), math("10000^(2i/d)"), math("e^x²", display=False)
-    ('\\frac{S}{\\sqrt{d_{k}}}', '10000{}^{2i / d}', 'e{}^{x}{}^{2}')
-    """
+    """A formula or an equation with its marks as mathematics, on a line of its own if `display`."""
     tokens = list(_TOKEN.finditer(text))
     if sum(bool(token["open"]) for token in tokens) > MOST_OPEN:
         return label(plain(text))
