@@ -152,10 +152,7 @@ def softmax(
 
 
 def log_sum_exp(
-    x: Array,
-    allowed: BoolArray | None = None,
-    sinks: Array | None = None,
-    base: LseBase = "e",
+    x: Array, allowed: BoolArray | None = None, sinks: Array | None = None, base: LseBase = "e"
 ) -> Array:  # [n_q, n_k] -> [n_q]
     """m + ln Σ exp(X − m) of each row, m its largest score: by exp of it softmax divides exp(X).
 

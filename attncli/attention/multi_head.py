@@ -23,13 +23,7 @@ from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.published import published
 from attncli.attention.run import Step, Values, run
-from attncli.attention.shapes import (
-    Gradient,
-    given_gradient,
-    projected,
-    result_shape,
-    token_rows,
-)
+from attncli.attention.shapes import Gradient, given_gradient, projected, result_shape, token_rows
 from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ShapeError
 from attncli.formulas import after_cache

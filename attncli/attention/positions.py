@@ -243,12 +243,7 @@ def alibi_slopes(n_heads: int) -> FloatArray:
 
 
 def alibi(
-    n_heads: int,
-    n_q: int,
-    n_k: int | None = None,
-    *,
-    causal: bool = True,
-    first_query: int = 0,
+    n_heads: int, n_q: int, n_k: int | None = None, *, causal: bool = True, first_query: int = 0
 ) -> Trace:
     """The bias that ALiBi adds to the scores, usable as an additive mask.
 
