@@ -179,8 +179,8 @@ def log_sum_exp(
         for at in range(0, len(rows), at_once):
             powers = rows[at : at + at_once] - shifts[at : at + at_once]
             np.exp(powers, out=powers).sum(axis=-1, out=total[at : at + at_once])
-        found = shift + np.log(total.reshape(shift.shape) + np.exp(sink - shift))
-    return np.asarray(found / x.dtype.type(math.log(2)) if base == "2" else found)
+        lse = shift + np.log(total.reshape(shift.shape) + np.exp(sink - shift))
+    return np.asarray(lse / x.dtype.type(math.log(2)) if base == "2" else lse)
 
 
 CACHED = 1 << 15

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -105,18 +106,10 @@ def sinusoidal_steps(
     notes += [f"d = {dim} is odd: the last column is a sine without its cosine"] * (dim % 2)
     power = f"{plain(base)}^({_EXPONENTS[exponent]})"
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
-    sizes = {"dim": dim, "exponent": exponent, "base": base}
+    sizes, text = {"dim": dim, "exponent": exponent, "base": base}, formulas.DIVISORS[exponent]
     rows, reads, note = {"n": n_positions, "start": start}, {"angles": "angles"}, "; ".join(notes)
     return [
-        Step(
-            "divisors",
-            divisors,
-            {},
-            sizes,
-            f"w = {power}",
-            formulas.DIVISORS[exponent],
-            note=_WAVES,
-        ),
+        Step("divisors", divisors, {}, sizes, f"w = {power}", text, note=_WAVES),
         Step("angles", angles_of, {"w": "divisors"}, rows, "θ = pos / w", formulas.POSITION_ANGLES),
         Step("positions", waves_of, reads, {"dim": dim}, formula, formulas.WAVES, note=note),
     ]
@@ -175,7 +168,7 @@ def add_positions(
     names = tuple(tokens) or table.labels.get("position", ())
     labels, axes = {"token": names} if names else {}, ("token", "dimension")
     before = Stage("embeddings", "E", "one row per token", words, axes, labels)
-    places = {axis: given for axis, given in table.labels.items() if axis != "dimension"}
+    places = {axis: names for axis, names in table.labels.items() if axis != "dimension"}
     block = Block("Embeddings with positions", None, {**places, **labels})  # a sum is no wave
     return traced([SUM], block, before, *given)
 
@@ -277,25 +270,11 @@ def alibi(
     slope = f"2^(−8h/{below}) for head h"
     if below != n_heads:
         slope += f" to {below}, then every other of {2 * below} heads"
+    of_heads = Stage("slopes", "m", f"m = {slope}", slopes, ("head",))
+    of_cells = Stage("bias", "B", f"B = {rule}", bias, ("head", "query", "key"))
+    params, text = {"first_query": first_query, "causal": causal}, formulas.DISTANCES[causal]
     steps = (
-        Stage(
-            "slopes",
-            "m",
-            f"m = {slope}",
-            slopes,
-            ("head",),
-            params={"heads": below},
-            expression=formulas.SLOPES,
-        ),
-        Stage(
-            "bias",
-            "B",
-            f"B = {rule}",
-            bias,
-            ("head", "query", "key"),
-            reads={"m": "slopes"},
-            params={"first_query": first_query, "causal": causal},
-            expression=formulas.DISTANCES[causal],
-        ),
+        replace(of_heads, params={"heads": below}, expression=formulas.SLOPES),
+        replace(of_cells, reads={"m": "slopes"}, params=params, expression=text),
     )
     return Trace("ALiBi", steps)

@@ -126,9 +126,8 @@ def rotary(
     reads = {name: name for name in ("x", "cos", "sin")}
     formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
     pairing = {"r": r, "layout": layout}
-    steps.append(
-        Step("rotated", _turned, reads, pairing, formula, formulas.TURNED[layout], note=note)
-    )
+    text = formulas.TURNED[layout]
+    steps.append(Step("rotated", _turned, reads, pairing, formula, text, note=note))
     labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
     return traced(steps, Block("Rotary positions", None, {"position": labels}))
 

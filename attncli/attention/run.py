@@ -133,13 +133,13 @@ def _computed(step: Step, values: Values) -> Array:
 
 def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> list[Step]:
     """The steps that the wanted stages follow from. StageError where one does not."""
-    names, found = set(wanted), []
+    names, todo = set(wanted), list[Step]()
     for step in reversed(steps):
         if step.name in names and step.name not in inputs:
             names.update(step.reads.values())
-            found.append(step)
-    if missing := names - inputs.keys() - {step.name for step in found}:
+            todo.append(step)
+    if missing := names - inputs.keys() - {step.name for step in todo}:
         raise StageError(
             f"there is no {', '.join(sorted(missing))}", f"the inputs are {', '.join(inputs)}"
         )
-    return found[::-1]
+    return todo[::-1]

@@ -139,10 +139,8 @@ def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[St
     texts = formulas.merging(len(subs), how.lse_base, has_sinks=bool(sinks))
     steps.append(Step(LSE, merged_lse, each | sinks, base, formula, texts[0], dtype))
     shares = ", ".join(power.format(f"lse{sub} − lse") for sub in subs)
-    reads = {"lse": LSE, **each}
-    steps.append(
-        Step("merge_weights", merge_weights, reads, base, f"w = {shares}", texts[1], dtype)
-    )
+    reads, formula = {"lse": LSE, **each}, f"w = {shares}"
+    steps.append(Step("merge_weights", merge_weights, reads, base, formula, texts[1], dtype))
     params, filler = of_empty_rows(parts)
     reads = {"w": "merge_weights", "lse": LSE}
     reads |= {f"output_{number}": f"{SPLIT}.{number}.{OUTPUT}" for number in numbers} | filler

@@ -73,8 +73,8 @@ def powers(
     x: Array, m: Array, allowed: BoolArray | None = None
 ) -> Array:  # [n_q, n], [n_q] -> [n_q, n]
     """p = exp(X − m), 0 for what is not `allowed`."""
-    found = np.asarray(np.exp(x - finite(m)[..., None]))
-    return found if allowed is None else np.where(allowed, found, x.dtype.type(0))
+    p = np.asarray(np.exp(x - finite(m)[..., None]))
+    return p if allowed is None else np.where(allowed, p, x.dtype.type(0))
 
 
 def running_sum(
@@ -109,8 +109,8 @@ def lse_of(m: Array, total: Array, base: LseBase = "e") -> Array:  # [n_q], [n_q
     >>> lse_of(np.array([np.log(2.0)]), np.array([4.0]), base="2")
     array([3.])
     """
-    found = finite(m) + np.log(total)
-    return np.asarray(found / m.dtype.type(np.log(2)) if base == "2" else found)
+    lse = finite(m) + np.log(total)
+    return np.asarray(lse / m.dtype.type(np.log(2)) if base == "2" else lse)
 
 
 # ---- the plans
@@ -143,9 +143,8 @@ def tile_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Ste
     steps.append(Step(OUTPUT, by_sum, reads | filler, params, formula, formulas.BY_SUM, dtype))
     log = {"e": f"lse = m{sub} + ln l{sub}", "2": f"lse = (m{sub} + ln l{sub}) / ln 2"}
     reads, base = {"m": f"{TILE}.{last}.m", "total": f"{TILE}.{last}.l"}, how.lse_base
-    steps.append(
-        Step(LSE, lse_of, reads, {"base": base}, log[base], formulas.LSE_OF_PARTS[base], dtype)
-    )
+    text = formulas.LSE_OF_PARTS[base]
+    steps.append(Step(LSE, lse_of, reads, {"base": base}, log[base], text, dtype))
     return steps
 
 
@@ -164,17 +163,10 @@ def _running(parts: Parts, number: int) -> Iterator[Step]:
     started = "" if not before else kind_of("sinks").symbol if is_first else f"m{old}"
     alpha = {"alpha": f"{here}alpha"} if before else {}
 
-    top = f"max {z} over each row"
+    top, start = f"max {z} over each row", next(iter(before), "")
     formula = f"m{sub} = " + (f"max({started}, {top})" if before else top)
-    start = next(iter(before), "")
-    yield Step(
-        f"{here}m",
-        running_max,
-        {"x": x, **before, **visible},
-        {},
-        formula,
-        formulas.RUNNING_MAX[start],
-    )
+    reads = {"x": x, **before, **visible}
+    yield Step(f"{here}m", running_max, reads, {}, formula, formulas.RUNNING_MAX[start])
     if before:
         formula, reads = f"α{sub} = exp({started} − m{sub})", {"m": f"{here}m", **before}
         yield Step(f"{here}alpha", rescaling, reads, {}, formula, formulas.RESCALING[start])

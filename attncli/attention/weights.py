@@ -182,7 +182,7 @@ def random_weights(
     >>> n_layers_of(weights, "encoder"), weights["encoder.1.feed_forward.w_1"].shape
     (3, (6, 24))
     """
-    widths, found = dimensions.widths(), {}
+    widths, weights = dimensions.widths(), {}
     has = {"feed_forward": dimensions.d_ff != 0, "last_norm": last_norm}
     for name in names_of(block, n_layers=n_layers, **has):
         leaf = name.rpartition(".")[2]
@@ -191,7 +191,7 @@ def random_weights(
             # A matrix is drawn by layer and leaf, whatever sub-layer it is in: encoder.1.w_q.
             whole = f"encoder.1.{name}" if block == "attention" else name
             drawn_as = whole.replace(".attention.", ".").replace(".feed_forward.", ".")
-            found[name] = glorot_uniform((shape[0], shape[1]), seed, drawn_as)
+            weights[name] = glorot_uniform((shape[0], shape[1]), seed, drawn_as)
         elif leaf in ("b_1", "b_2", *NORM):
-            found[name] = np.ones(shape) if leaf == "gamma" else np.zeros(shape)
-    return found
+            weights[name] = np.ones(shape) if leaf == "gamma" else np.zeros(shape)
+    return weights
