@@ -264,9 +264,8 @@ def sizes_of(formula: Formula, shape: Shape, shapes: Mapping[str, Shape]) -> dic
     guards = [x.where for x in walk(formula.body) if isinstance(x, Over) and x.where]
     named = [*cells(formula.body), *(cell for guard in guards for cell in cells(guard))]
     pairs = [*_axes(formula.index, shape)]
-    pairs += [
-        x for cell in named if cell.name in shapes for x in _axes(cell.index, shapes[cell.name])
-    ]
+    for cell in named:
+        pairs += _axes(cell.index, shapes[cell.name]) if cell.name in shapes else ()
     sizes: dict[str, int] = {}
     for axis, size in pairs:
         if isinstance(axis, tuple) and len(axis) == 1 and isinstance(axis[0], str):
@@ -298,7 +297,7 @@ def place_of(
 
     number  what an index that is computed is
     """
-    found = []
+    index = []
     for axis, size in _axes(cell.index, shape):
         at = 0
         if not isinstance(axis, tuple):
@@ -306,8 +305,8 @@ def place_of(
         else:
             for x in axis:
                 at = at * sizes.get(x, 1) + places.get(x, 0) if isinstance(x, str) else x
-        found.append(at if size > 1 else 0)
-    return tuple(found)
+        index.append(at if size > 1 else 0)
+    return tuple(index)
 
 
 def places_at(formula: Formula, index: Shape, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -154,9 +154,8 @@ def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, where: str
             )
         if isinstance(cell, list) and len(cell) != len(first):
             entries = "1 entry" if len(cell) == 1 else f"{len(cell)} entries"
-            return InputError(
-                f"{where}: {here} has {entries}, {there} has {len(first)}", "give every row as many"
-            )
+            message = f"{where}: {here} has {entries}, {there} has {len(first)}"
+            return InputError(message, "give every row as many")
     raise AssertionError("some list differs")
 
 

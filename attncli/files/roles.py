@@ -190,13 +190,13 @@ def attention_prefix(names: list[str], origin: str, part: str = "") -> str | Non
     >>> attention_prefix(["input", "encoder.1.q", "encoder.1.k"], "t.json")
     'encoder.1.'
     """
-    found = [name for name in names if name.split(".")[-1] == "q"]
-    depth = min((name.count(".") for name in found), default=0)
-    outermost = [name.removesuffix("q") for name in found if name.count(".") == depth]
-    if len(outermost) > 1:
-        own = f"{part}." if part else ""
-        raise several(origin, [own + prefix.removesuffix(".") for prefix in outermost], part)
-    return outermost[0] if outermost else None
+    queries = [name for name in names if name.split(".")[-1] == "q"]
+    depth = min((name.count(".") for name in queries), default=0)
+    prefixes = [name.removesuffix("q") for name in queries if name.count(".") == depth]
+    if len(prefixes) > 1:
+        start = f"{part}." if part else ""
+        raise several(origin, [start + prefix.removesuffix(".") for prefix in prefixes], part)
+    return prefixes[0] if prefixes else None
 
 
 @overload
